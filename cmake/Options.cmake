@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: MIT
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "Build type" FORCE)
+endif()
+
+option(UIW_TESTS "Build the tests" ON)
+option(UIW_WERROR "Treat warnings as errors" OFF)
+option(UIW_FUZZERS "Build the libFuzzer targets (clang only)" OFF)
+set(UIW_SANITIZE "" CACHE STRING "Sanitizers: empty, 'address' (with undefined), or 'thread'")
+set_property(CACHE UIW_SANITIZE PROPERTY STRINGS "" address thread)
+
+# Where stock libibverbs looks for provider plugins, and for the files that name them.
+set(UIW_PROVIDER_DIR "${CMAKE_INSTALL_LIBDIR}/libibverbs" CACHE STRING "Directory of the libibverbs plugins")
+set(UIW_DRIVER_CONF_DIR "/etc/libibverbs.d" CACHE STRING "Directory of the libibverbs driver files")
+
+# A debug-friendly optimised build: -O2 with symbols.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g -DNDEBUG")
+
+if(UIW_SANITIZE STREQUAL "address")
+  # Not vptr: it wants the type information of classes that stay hidden in their library.
+  add_compile_options(-fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined
+                      -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=address,undefined)
+elseif(UIW_SANITIZE STREQUAL "thread")
+  add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-Wno-tsan)  # fences: the code they guard is ordered by locks as well
+  endif()
+  add_link_options(-fsanitize=thread)
+elseif(NOT UIW_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "UIW_SANITIZE is '${UIW_SANITIZE}'; it may be empty, 'address' or 'thread'")
+endif()
+
+if(UIW_FUZZERS AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  message(FATAL_ERROR "UIW_FUZZERS needs clang (-DCMAKE_CXX_COMPILER=clang++) with libclang-rt")
+endif()

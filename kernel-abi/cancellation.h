@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// Where may pthread_cancel end a thread that is inside this library? Only where a kernel would let it: in a
+// GET_EVENT that blocks. Everywhere else a command runs to its end, so nothing is left half done.
+#pragma once
+
+#include <pthread.h>
+
+namespace uiw::kernel_abi {
+
+class CancellationOff {
+ public:
+  CancellationOff() : outer_(innermost_) {
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state_);
+    innermost_ = this;
+  }
+  ~CancellationOff() {
+    innermost_ = outer_;
+    int ignored;
+    ::pthread_setcancelstate(state_, &ignored);
+  }
+  CancellationOff(const CancellationOff&) = delete;
+  CancellationOff& operator=(const CancellationOff&) = delete;
+
+ private:
+  friend class CancellationAsBefore;
+  static inline thread_local CancellationOff* innermost_ = nullptr;
+  CancellationOff* const outer_;
+  int state_ = PTHREAD_CANCEL_ENABLE;
+};
+
+// Back to what the program had chosen, for the time of one wait.
+class CancellationAsBefore {
+ public:
+  CancellationAsBefore() {
+    const CancellationOff* off = CancellationOff::innermost_;
+    ::pthread_setcancelstate(off != nullptr ? off->state_ : PTHREAD_CANCEL_ENABLE, &state_);
+  }
+  ~CancellationAsBefore() {
+    int ignored;
+    ::pthread_setcancelstate(state_, &ignored);
+  }
+  CancellationAsBefore(const CancellationAsBefore&) = delete;
+  CancellationAsBefore& operator=(const CancellationAsBefore&) = delete;
+
+ private:
+  int state_ = PTHREAD_CANCEL_DISABLE;
+};
+
+}  // namespace uiw::kernel_abi

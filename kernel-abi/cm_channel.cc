@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// How do events reach a program that polls, and one that blocks? Pollers see the eventfd. A blocked GET_EVENT
+// waits on a semaphore of its own, because a read of the eventfd would take a token that a DESTROY_ID may
+// want back.
+#include "kernel-abi/cm_channel.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "kernel-abi/cancellation.h"
+#include "kernel-abi/cm_registry.h"
+
+namespace uiw::kernel_abi {
+
+int CmChannel::create(int flags, std::shared_ptr<CmChannel>& channel, int& fd) {
+  const int wanted = EFD_SEMAPHORE | ((flags & O_CLOEXEC) != 0 ? EFD_CLOEXEC : 0) |
+                     ((flags & O_NONBLOCK) != 0 ? EFD_NONBLOCK : 0);
+  const int program = ::eventfd(0, wanted);
+  if (program < 0) return errno;
+  const int own = ::fcntl(program, F_DUPFD_CLOEXEC, 3);
+  if (own < 0) {
+    const int error = errno;
+    ::close(program);
+    return error;
+  }
+  channel.reset(new CmChannel(own));
+  fd = program;
+  return 0;
+}
+
+CmChannel::~CmChannel() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void CmChannel::add_token() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof one);
+}
+
+// Whoever removes a token holds the lock and has just removed an event, so the token is there. The program's
+// descriptor may be blocking, and the program may have read it, against all custom: hence the look first.
+void CmChannel::remove_token() {
+  pollfd ready = {fd_, POLLIN, 0};
+  if (::poll(&ready, 1, 0) != 1) return;
+  std::uint64_t token;
+  [[maybe_unused]] const ssize_t taken = ::read(fd_, &token, sizeof token);
+}
+
+void CmChannel::wake() {
+  for (Waiter* waiter : waiters_) ::sem_post(&waiter->woken_);
+}
+
+void CmChannel::post(CmEvent event) {
+  if (closed_) return;
+  events_.push_back(std::move(event));
+  add_token();
+  wake();
+}
+
+CmEvent CmChannel::take_front() {
+  CmEvent event = std::move(events_.front());
+  events_.pop_front();
+  remove_token();
+  return event;
+}
+
+std::vector<CmEvent> CmChannel::take_matching(const std::function<bool(const CmEvent&)>& matches) {
+  std::vector<CmEvent> taken;
+  std::deque<CmEvent> kept;
+  for (CmEvent& event : events_) {
+    if (matches(event)) {
+      taken.push_back(std::move(event));
+      remove_token();
+    } else {
+      kept.push_back(std::move(event));
+    }
+  }
+  events_ = std::move(kept);
+  return taken;
+}
+
+// A thread that waits for an event goes on waiting, as in the kernel: its call keeps the file open, and programs leave
+// such a thread behind when they exit.
+void CmChannel::close() { closed_ = true; }
+
+CmChannel::Waiter::Waiter(CmChannel& channel) : channel_(channel) {
+  ::sem_init(&woken_, 0, 0);
+  channel_.waiters_.insert(this);
+}
+
+CmChannel::Waiter::~Waiter() {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  channel_.waiters_.erase(this);
+  ::sem_destroy(&woken_);
+}
+
+int CmChannel::Waiter::wait() {
+  const CancellationAsBefore cancellation;
+  return ::sem_wait(&woken_) == 0 ? 0 : errno;
+}
+
+bool CmChannel::non_blocking() const {
+  const int flags = ::fcntl(fd_, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) != 0;
+}
+
+void CmChannel::abandon() {
+  ::close(fd_);
+  fd_ = -1;
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT
+// How do connections come and go, and which events tell the program? (cma.c: rdma_listen, rdma_connect,
+// rdma_accept, cma_iw_handler, iw_conn_req_handler; iwcm.c for the stream's states.)
+//
+// The provider is called without the registry's lock, for it may answer on this very thread.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "kernel-abi/cm_address.h"
+#include "kernel-abi/cm_events.h"
+#include "kernel-abi/cm_id.h"
+#include "kernel-abi/cm_registry.h"
+#include "provider/device.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+constexpr std::size_t kOctetMax = 255;
+constexpr unsigned kRejectConsumerDefined = 28;
+constexpr unsigned kRejectVendorOption = 35;
+
+provider::ConnectionParameters own_parameters(const rdma_ucm_conn_param& said) {
+  provider::ConnectionParameters own;
+  own.qp_num = said.qp_num;
+  own.responder_resources = said.responder_resources;
+  own.initiator_depth = said.initiator_depth;
+  const auto* data = reinterpret_cast<const std::byte*>(said.private_data);
+  own.private_data.assign(data, data + said.private_data_len);
+  return own;
+}
+
+// What the peer wants to issue is what this side is asked to serve, and the other way round.
+rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer) {
+  rdma_ucm_conn_param event = {};
+  event.responder_resources = static_cast<__u8>(std::min<std::size_t>(peer.initiator_depth, kOctetMax));
+  event.initiator_depth = static_cast<__u8>(std::min<std::size_t>(peer.responder_resources, kOctetMax));
+  event.private_data_len = static_cast<__u8>(std::min(peer.private_data.size(), kOctetMax));
+  if (event.private_data_len != 0)
+    std::memcpy(event.private_data, peer.private_data.data(), event.private_data_len);
+  return event;
+}
+
+CmEventType failure_event(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+      return CmEventType::rejected;
+    case ETIMEDOUT:
+      return CmEventType::unreachable;
+    default:
+      return CmEventType::connect_error;
+  }
+}
+
+}  // namespace
+
+void CmId::post(rdma_ucm_event_resp response) {
+  response.uid = uid_;
+  response.id = number_;
+  channel_->post({shared_from_this(), nullptr, response});
+}
+
+// The program does not know a new connection by name before it accepts it, and is told nothing of it till
+// then.
+void CmId::post(CmEventType event, int status, const rdma_ucm_conn_param& parameters) {
+  if (uid_ == 0 || state_ == CmState::destroyed) return;
+  rdma_ucm_event_resp response = {};
+  response.event = static_cast<__u32>(event);
+  response.status = static_cast<__u32>(status);
+  response.param.conn = parameters;
+  post(response);
+}
+
+void CmId::count_reported(const CmEvent& event) {
+  ++events_reported_;
+  if (event.child != nullptr) ++backlog_;
+}
+
+int CmId::write_event(std::uint32_t event, std::uint32_t status, std::uint64_t argument) {
+  const auto type = static_cast<CmEventType>(event);
+  if (type != CmEventType::user && type != CmEventType::internal) return EINVAL;
+  rdma_ucm_event_resp response = {};
+  response.event = event;
+  response.status = status;
+  std::memcpy(&response.param, &argument, sizeof argument);
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  post(response);
+  return 0;
+}
+
+int CmId::listen(int backlog) {
+  if (!exchange_state(CmState::addr_bound, CmState::listen)) {
+    if (const int error = bind(wildcard_of(AF_INET)); error != 0) return error;
+    if (!exchange_state(CmState::addr_bound, CmState::listen)) return EINVAL;
+  }
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    backlog_ = backlog;
+  }
+  if (!uses_tcp() || source_.ss_family == AF_IB) return 0;  // nobody can call there
+
+  int error = socket_ < 0 ? make_socket(source_) : 0;
+  std::shared_ptr<provider::Listener> listener;
+  if (error == 0) error = provider::listen(std::exchange(socket_, -1), backlog, weak_from_this(), listener);
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (error == 0)
+    listener_ = std::move(listener);
+  else
+    state_ = CmState::addr_bound;
+  return error;
+}
+
+int CmId::connect(const rdma_ucm_conn_param& parameters) {
+  if (!has_device() || !uses_tcp()) return EINVAL;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (state_ != CmState::route_resolved) return EINVAL;
+    state_ = CmState::connect;
+    stream_ = StreamState::calling;
+  }
+  if (is_wildcard(destination_)) destination_ = loopback_of(destination_.ss_family, port_of(destination_));
+  int error = socket_ < 0 ? make_socket(source_) : 0;
+  std::shared_ptr<provider::Connection> connection;
+  if (error == 0)
+    error = provider::connect(std::exchange(socket_, -1), destination_, own_parameters(parameters),
+                              type_of_service_, weak_from_this(), connection);
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (error == 0) {
+    connection_ = std::move(connection);
+  } else {
+    state_ = CmState::route_resolved;
+    stream_ = StreamState::none;
+  }
+  return error;
+}
+
+int CmId::check_call_state() {
+  return state_ == CmState::connect && stream_ == StreamState::requested ? 0 : EINVAL;
+}
+
+int CmId::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
+  if (!has_device()) return EINVAL;
+  std::shared_ptr<provider::Connection> call;
+  std::uint64_t former_uid;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (const int error = check_call_state(); error != 0) return error;
+    stream_ = StreamState::accepting;
+    former_uid = std::exchange(uid_, uid);  // before the call: its event needs it
+    accepted_ = parameters;
+    call = connection_;
+  }
+  const int error = call->accept(own_parameters(parameters), weak_from_this());
+  if (error == 0) return 0;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    stream_ = StreamState::ended;
+    uid_ = former_uid;
+  }
+  call->reject({});
+  return error;
+}
+
+int CmId::refuse_accept() {
+  {
+    // rdma_establish() on the active side: an iWARP connection stands by itself, so there is nothing left to do.
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (stream_ == StreamState::established && accepted_.valid == 0) return 0;
+  }
+  reject(nullptr, 0, kRejectConsumerDefined);
+  return EINVAL;
+}
+
+int CmId::reject(const std::uint8_t* private_data, std::size_t size, unsigned reason) {
+  if (reason != 0 && reason != kRejectConsumerDefined && reason != kRejectVendorOption) return EINVAL;
+  if (!has_device()) return EINVAL;
+  std::shared_ptr<provider::Connection> call;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (const int error = check_call_state(); error != 0) return error;
+    stream_ = StreamState::ended;
+    call = connection_;
+  }
+  const auto* data = reinterpret_cast<const std::byte*>(private_data);
+  return call->reject(std::vector<std::byte>(data, data + size));
+}
+
+// 0 also for a connection that has ended already, or never stood: the peer may have been faster.
+int CmId::disconnect() {
+  if (!has_device()) return EINVAL;
+  std::shared_ptr<provider::Connection> connection;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    switch (stream_) {
+      case StreamState::none:
+        return EINVAL;
+      case StreamState::calling:
+      case StreamState::accepting:
+        disconnect_wanted_ = true;
+        return 0;
+      case StreamState::requested:
+      case StreamState::ended:
+        return 0;
+      case StreamState::established:
+        connection = connection_;
+        break;
+    }
+  }
+  if (connection != nullptr) connection->disconnect();
+  return 0;
+}
+
+int CmId::notify() {
+  if (!has_device()) return EINVAL;
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  return stream_ != StreamState::none || state_ == CmState::listen ? 0 : EINVAL;
+}
+
+void CmId::established(const provider::ConnectionParameters& peer) {
+  std::shared_ptr<provider::Connection> unwanted;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (state_ == CmState::destroyed) return;
+    rdma_ucm_conn_param parameters = {};
+    if (stream_ == StreamState::accepting) {
+      parameters.responder_resources = accepted_.responder_resources;
+      parameters.initiator_depth = accepted_.initiator_depth;
+    } else {
+      parameters = event_parameters(peer);
+    }
+    stream_ = StreamState::established;
+    post(CmEventType::established, 0, parameters);
+    if (disconnect_wanted_) unwanted = connection_;
+  }
+  if (unwanted != nullptr) unwanted->disconnect();
+}
+
+void CmId::failed(int error, const provider::ConnectionParameters* peer) {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  const bool called = stream_ == StreamState::calling;
+  stream_ = StreamState::ended;
+  const CmEventType event = called ? failure_event(error) : CmEventType::connect_error;
+  rdma_ucm_conn_param parameters = {};
+  if (peer != nullptr) parameters = event_parameters(*peer);
+  parameters.responder_resources = parameters.initiator_depth = 0;
+  post(event, -error, parameters);
+}
+
+void CmId::disconnected() {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (stream_ != StreamState::established) return;
+  stream_ = StreamState::ended;
+  post(CmEventType::disconnected, 0);
+}
+
+void CmId::requested(std::shared_ptr<provider::Connection> call, const provider::ConnectionParameters& peer) {
+  bool adopted = false;
+  try {
+    const sockaddr_storage local = unmapped(call->local_address());
+    const provider::DeviceInfo device = provider::device_of(generic(local));
+    if (!device.name.empty()) {
+      CmRegistry& registry = CmRegistry::instance();
+      const std::lock_guard lock(registry.mutex());
+      if (state_ == CmState::listen && backlog_ > 0) {
+        adopt(registry.create_id_locked(channel_, {0, port_space_, qp_type_}), call, local, device.guid,
+              peer);
+        adopted = true;
+      }
+    }
+  } catch (const std::bad_alloc&) {  // the caller is told to come again
+  }
+  if (!adopted) call->reject({});
+}
+
+void CmId::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
+                 const sockaddr_storage& local, std::uint64_t guid,
+                 const provider::ConnectionParameters& peer) {
+  child->source_ = local;
+  child->destination_ = unmapped(call->remote_address());
+  child->device_guid_ = guid;
+  child->type_of_service_ = type_of_service_;
+  child->state_ = CmState::connect;
+  child->stream_ = StreamState::requested;
+  child->connection_ = call;
+  --backlog_;
+  rdma_ucm_event_resp response = {};
+  response.uid = uid_;
+  response.id = child->number();
+  response.event = static_cast<__u32>(CmEventType::connect_request);
+  response.param.conn = event_parameters(peer);
+  channel_->post({shared_from_this(), child, response});
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// Where does the interposer's table lead? Each entry catches what C++ may throw for lack of memory, and lets
+// the unwinding of a cancelled thread pass.
+#include "kernel-abi/entry.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "kernel-abi/cancellation.h"
+#include "kernel-abi/cm_commands.h"
+#include "kernel-abi/cm_registry.h"
+#include "kernel-abi/device_tree.h"
+#include "kernel-abi/uverbs.h"
+#include "provider/completion_channel.h"
+#include "provider/export.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+const UiwHost* g_host = nullptr;
+
+unsigned kind_of(std::uint64_t object) { return static_cast<unsigned>(object & UIW_OBJECT_KIND_MASK); }
+
+const char* abi_root(int rescan) {
+  const CancellationOff cancellation;
+  try {
+    return device_tree_root(rescan != 0);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+int abi_open(const char* node, int flags, std::uint64_t* object) {
+  const CancellationOff cancellation;
+  try {
+    if (std::strcmp(node, "rdma_cm") == 0) return CmRegistry::instance().open_channel(flags, object);
+    if (!is_own_verbs_node(node)) return -ENXIO;
+    // libibverbs wants a character device with the number of the sysfs `dev` file; every container has this
+    // one.
+    const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));
+    if (fd < 0) return -errno;
+    *object = UIW_OBJECT_UVERBS;
+    return fd;
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  }
+}
+
+long abi_write(std::uint64_t object, int /*fd*/, const void* data, std::size_t size) {
+  const CancellationOff cancellation;
+  try {
+    switch (kind_of(object)) {
+      case UIW_OBJECT_CM:
+        return write_cm_command(*g_host, object, data, size);
+      case UIW_OBJECT_UVERBS:
+        return write_uverbs_command(*g_host, data, size);
+      default:
+        return -EBADF;
+    }
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  }
+}
+
+void abi_retain(std::uint64_t object) {
+  if (kind_of(object) == UIW_OBJECT_CM) CmRegistry::instance().retain_channel(object);
+}
+
+void abi_release(std::uint64_t object, int fd) {
+  const CancellationOff cancellation;
+  try {
+    if (kind_of(object) == UIW_OBJECT_CM) CmRegistry::instance().release_channel(object);
+    if (kind_of(object) == UIW_OBJECT_COMPLETION_CHANNEL) provider::forget_completion_channel(fd);
+  } catch (const std::bad_alloc&) {  // what could not be told of stays until the process ends
+  }
+}
+
+void before_fork() {
+  lock_device_tree();
+  CmRegistry::lock_for_fork();
+}
+
+void after_fork_in_parent() {
+  CmRegistry::unlock_in_parent();
+  unlock_device_tree();
+}
+
+void after_fork_in_child() {
+  CmRegistry::renew_in_child();
+  unlock_device_tree();
+}
+
+constexpr UiwKernelAbi kTable = {abi_root, abi_open, abi_write, abi_retain, abi_release};
+
+}  // namespace
+}  // namespace uiw::kernel_abi
+
+extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v1(const UiwHost* host) {
+  using namespace uiw::kernel_abi;
+  static const bool ready = [host] {
+    g_host = host;
+    return ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
+  }();
+  return ready ? &kTable : nullptr;
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// How does the interposer reach the functions that it hides? By dlsym(RTLD_NEXT), each on its first use.
+//
+// Calls may come before any constructor, from several threads at once, and from inside dlsym itself (an
+// allocator that is interposed too may open files while dlsym allocates). So: one atomic pointer a function,
+// no lock; while this thread is resolving, and where libc lacks the function, the answer is null and the
+// caller uses the system call.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <atomic>
+
+static_assert(sizeof(void*) == 8, "the fallbacks by system call assume a 64-bit ABI");
+
+namespace uiw::kernel_abi {
+
+// True while this thread is inside dlsym, or inside our own library: paths are then taken as they are.
+// Initial-exec: the interposer is always there from program start, and this must not allocate.
+extern __thread int t_passthrough __attribute__((tls_model("initial-exec")));
+
+class Passthrough {
+ public:
+  Passthrough() { ++t_passthrough; }
+  ~Passthrough() { --t_passthrough; }
+  Passthrough(const Passthrough&) = delete;
+  Passthrough& operator=(const Passthrough&) = delete;
+};
+
+template <typename Function>
+class RealFunction {
+ public:
+  constexpr explicit RealFunction(const char* name) : name_(name) {}
+
+  Function* get() {
+    void* known = pointer_.load(std::memory_order_acquire);
+    if (__builtin_expect(known == nullptr, 0)) known = resolve();
+    return known == missing() ? nullptr : reinterpret_cast<Function*>(known);
+  }
+
+ private:
+  static void* missing() { return reinterpret_cast<void*>(1); }
+
+  __attribute__((noinline)) void* resolve() {
+    static __thread bool t_resolving __attribute__((tls_model("initial-exec")));
+    if (t_resolving) return missing();
+    t_resolving = true;
+    void* found = dlsym(RTLD_NEXT, name_);
+    t_resolving = false;
+    if (found == nullptr) found = missing();
+    pointer_.store(found, std::memory_order_release);
+    return found;
+  }
+
+  const char* const name_;
+  std::atomic<void*> pointer_{nullptr};
+};
+
+}  // namespace uiw::kernel_abi

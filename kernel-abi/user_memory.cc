@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// How does a bad pointer give EFAULT? The kernel copies within this process (process_vm_readv,
+// process_vm_writev) and checks. Where a sandbox forbids those calls, a plain copy has to do.
+#include "kernel-abi/user_memory.h"
+
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace uiw::kernel_abi {
+namespace {
+
+enum class Direction { in, out };
+
+int copy(void* ours, std::uint64_t theirs, std::size_t size, Direction direction) {
+  if (size == 0) return 0;
+  auto* address = reinterpret_cast<void*>(static_cast<std::uintptr_t>(theirs));
+  const iovec local = {ours, size};
+  const iovec remote = {address, size};
+  const ssize_t done = direction == Direction::in ? ::process_vm_readv(::getpid(), &local, 1, &remote, 1, 0)
+                                                  : ::process_vm_writev(::getpid(), &local, 1, &remote, 1, 0);
+  if (done == static_cast<ssize_t>(size)) return 0;
+  if (done >= 0 || errno == EFAULT || address == nullptr) return EFAULT;
+  if (direction == Direction::in)
+    std::memcpy(ours, address, size);
+  else
+    std::memcpy(address, ours, size);
+  return 0;
+}
+
+}  // namespace
+
+int copy_from_user(void* to, const void* from, std::size_t size) {
+  return copy(to, reinterpret_cast<std::uintptr_t>(from), size, Direction::in);
+}
+
+int copy_to_user(std::uint64_t to, const void* from, std::size_t size) {
+  return copy(const_cast<void*>(from), to, size, Direction::out);
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#include "mpa/deframer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "mpa/crc32c.h"
+
+namespace uiw::mpa {
+
+namespace {
+constexpr std::size_t kMaxFpdu = fpdu_size(kMaxUlpdu);
+
+// One FPDU buffer a thread is kept for the next stream that stops in the middle of an FPDU: no allocation then.
+// Reachable in the thread's last moments too: the pointer has no destructor, and is null once the buffer is gone.
+thread_local std::byte* spare = nullptr;
+struct SpareOwner {
+  ~SpareOwner() { delete[] std::exchange(spare, nullptr); }
+};
+
+std::unique_ptr<std::byte[]> take_buffer() {
+  if (spare != nullptr) return std::unique_ptr<std::byte[]>(std::exchange(spare, nullptr));
+  return std::make_unique_for_overwrite<std::byte[]>(kMaxFpdu);
+}
+
+void give_back(std::unique_ptr<std::byte[]> buffer) {
+  thread_local SpareOwner owner;
+  static_cast<void>(owner);
+  if (spare == nullptr) spare = buffer.release();
+}
+
+bool crc_matches(const std::byte* fpdu, std::size_t size) {
+  Crc32c crc;
+  crc.add(fpdu, size - kCrcSize);
+  return crc.value() == load_crc(fpdu + size - kCrcSize);
+}
+}  // namespace
+
+Deframer::Outcome Deframer::receive(Octets bytes, UlpduSink& sink) {
+  return crc_ ? receive_checked(bytes, sink) : receive_unchecked(bytes, sink);
+}
+
+MutableOctets Deframer::wanted() {
+  if (!kept_ || kept_total_ == 0) return {};
+  return {kept_.get() + kept_size_, kept_total_ - kept_size_};
+}
+
+Deframer::Result Deframer::filled(std::size_t octets, UlpduSink& sink) {
+  kept_size_ += octets;
+  return kept_size_ == kept_total_ ? take_kept(sink) : Result::more;
+}
+
+// The kept FPDU is whole: check it and hand it on.
+Deframer::Result Deframer::take_kept(UlpduSink& sink) {
+  if (!crc_matches(kept_.get(), kept_total_)) return Result::bad_crc;
+  const std::size_t ulpdu = load_be<std::uint16_t>(kept_.get());
+  switch (sink.ulpdu({kept_.get() + kFpduLengthSize, ulpdu}, 0, ulpdu)) {
+    case UlpduSink::Verdict::pause: return Result::paused;
+    case UlpduSink::Verdict::stop: return Result::stopped;
+    case UlpduSink::Verdict::go_on: break;
+  }
+  ++fpdus_;
+  give_back(std::move(kept_));
+  kept_size_ = kept_total_ = 0;
+  return Result::more;
+}
+
+Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
+  std::size_t done = 0;
+  // First the FPDU of which a part is here already; a paused one is tried again even with no new octets.
+  if (kept_) {
+    if (kept_total_ == 0) {
+      while (kept_size_ < kFpduLengthSize && done < bytes.size()) kept_[kept_size_++] = bytes[done++];
+      if (kept_size_ < kFpduLengthSize) return {Result::more, done};
+      kept_total_ = fpdu_size(load_be<std::uint16_t>(kept_.get()));
+    }
+    const std::size_t take = std::min(kept_total_ - kept_size_, bytes.size() - done);
+    if (take > 0) std::memcpy(kept_.get() + kept_size_, bytes.data() + done, take);
+    kept_size_ += take;
+    done += take;
+    if (kept_size_ < kept_total_) return {Result::more, done};
+    if (const Result result = take_kept(sink); result != Result::more) return {result, done};
+  }
+  while (done < bytes.size()) {
+    const Octets rest = bytes.subspan(done);
+    const bool length_known = rest.size() >= kFpduLengthSize;
+    const std::size_t ulpdu = length_known ? load_be<std::uint16_t>(rest.data()) : 0;
+    const std::size_t size = length_known ? fpdu_size(ulpdu) : 0;
+    if (!length_known || rest.size() < size) {
+      kept_ = take_buffer();
+      std::memcpy(kept_.get(), rest.data(), rest.size());
+      kept_size_ = rest.size();
+      kept_total_ = size;
+      return {Result::more, bytes.size()};
+    }
+    if (!crc_matches(rest.data(), size)) return {Result::bad_crc, done};
+    switch (sink.ulpdu(rest.subspan(kFpduLengthSize, ulpdu), 0, ulpdu)) {
+      case UlpduSink::Verdict::pause: return {Result::paused, done};
+      case UlpduSink::Verdict::stop: return {Result::stopped, done + size};
+      case UlpduSink::Verdict::go_on: break;
+    }
+    ++fpdus_;
+    done += size;
+  }
+  return {Result::more, done};
+}
+
+Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
+  std::size_t done = 0;
+  for (;;) {
+    if (in_body_) {
+      // The rest of the ULPDU, then PAD and CRC, which are skipped.
+      if (ulpdu_done_ < ulpdu_size_) {
+        const std::size_t take = std::min(ulpdu_size_ - ulpdu_done_, bytes.size() - done);
+        if (take == 0) return {Result::more, done};
+        switch (sink.ulpdu(bytes.subspan(done, take), ulpdu_done_, ulpdu_size_)) {
+          case UlpduSink::Verdict::pause: return {Result::paused, done};
+          case UlpduSink::Verdict::stop: return {Result::stopped, done + take};
+          case UlpduSink::Verdict::go_on: break;
+        }
+        ulpdu_done_ += take;
+        done += take;
+        if (ulpdu_done_ < ulpdu_size_) return {Result::more, done};
+      }
+      const std::size_t skip = std::min(trailer_left_, bytes.size() - done);
+      trailer_left_ -= skip;
+      done += skip;
+      if (trailer_left_ != 0) return {Result::more, done};
+      in_body_ = false;
+      ++fpdus_;
+    }
+
+    const Octets rest = bytes.subspan(done);
+    if (head_size_ == 0 && rest.size() >= kFpduLengthSize) {
+      const std::size_t ulpdu = load_be<std::uint16_t>(rest.data());
+      if (rest.size() >= kFpduLengthSize + std::min(ulpdu, kHeadSize)) {
+        // The usual case: the headers stand in the input, nothing is copied.
+        const std::size_t take = std::min(ulpdu, rest.size() - kFpduLengthSize);
+        switch (sink.ulpdu(rest.subspan(kFpduLengthSize, take), 0, ulpdu)) {
+          case UlpduSink::Verdict::pause: return {Result::paused, done};
+          case UlpduSink::Verdict::stop: return {Result::stopped, done + kFpduLengthSize + take};
+          case UlpduSink::Verdict::go_on: break;
+        }
+        done += kFpduLengthSize + take;
+        in_body_ = true;
+        ulpdu_size_ = ulpdu;
+        ulpdu_done_ = take;
+        trailer_left_ = pad_size(ulpdu) + kCrcSize;
+        continue;
+      }
+    }
+    // Gather the head octet range by range.
+    while (head_size_ < kFpduLengthSize && done < bytes.size()) head_[head_size_++] = bytes[done++];
+    if (head_size_ < kFpduLengthSize) return {Result::more, done};
+    const std::size_t ulpdu = load_be<std::uint16_t>(head_.data());
+    const std::size_t head = kFpduLengthSize + std::min(ulpdu, kHeadSize);
+    const std::size_t take = std::min(head - head_size_, bytes.size() - done);
+    if (take > 0) std::memcpy(head_.data() + head_size_, bytes.data() + done, take);
+    head_size_ += take;
+    done += take;
+    if (head_size_ < head) return {Result::more, done};
+    switch (sink.ulpdu(Octets(head_).subspan(kFpduLengthSize, head - kFpduLengthSize), 0, ulpdu)) {
+      case UlpduSink::Verdict::pause: return {Result::paused, done};
+      case UlpduSink::Verdict::stop: return {Result::stopped, done};
+      case UlpduSink::Verdict::go_on: break;
+    }
+    head_size_ = 0;
+    in_body_ = true;
+    ulpdu_size_ = ulpdu;
+    ulpdu_done_ = head - kFpduLengthSize;
+    trailer_left_ = pad_size(ulpdu) + kCrcSize;
+  }
+}
+
+}  // namespace uiw::mpa

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+#include "mpa/framer.h"
+
+#include <algorithm>
+
+#include "mpa/crc32c.h"
+#include "mpa/guarded_copy.h"
+
+namespace uiw::mpa {
+
+// The next `size` octets of our own memory belong to the batch; adjacent ones share a vector.
+void Batch::add_own(std::size_t size) {
+  std::byte* start = end();
+  used_ += size;
+  bytes_ += size;
+  if (iov_count_ > 0) {
+    iovec& last = iov_[iov_count_ - 1];
+    if (static_cast<std::byte*>(last.iov_base) + last.iov_len == start) {
+      last.iov_len += size;
+      return;
+    }
+  }
+  iov_[iov_count_++] = {start, size};
+}
+
+void Batch::add_external(const std::byte* data, std::size_t size) {
+  iov_[iov_count_++] = {const_cast<std::byte*>(data), size};
+  bytes_ += size;
+}
+
+void Batch::skip(std::size_t octets) {
+  octets = std::min(octets, bytes_);
+  bytes_ -= octets;
+  fpdu_bytes_[0] -= static_cast<std::uint32_t>(octets);
+  std::size_t first = 0;
+  while (octets > 0) {
+    iovec& vector = iov_[first];
+    const std::size_t take = std::min(octets, vector.iov_len);
+    vector.iov_base = static_cast<std::byte*>(vector.iov_base) + take;
+    vector.iov_len -= take;
+    octets -= take;
+    if (vector.iov_len == 0) ++first;
+  }
+  if (first > 0) {
+    std::copy(iov_.begin() + static_cast<std::ptrdiff_t>(first), iov_.begin() + static_cast<std::ptrdiff_t>(iov_count_),
+              iov_.begin());
+    iov_count_ -= first;
+  }
+}
+
+void Batch::copy_out(std::size_t from, std::size_t to, std::byte* out) const {
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < iov_count_ && at < to; ++i) {
+    const std::size_t end = at + iov_[i].iov_len;
+    if (end > from) {
+      const std::size_t begin = std::max(at, from);
+      const std::size_t size = std::min(end, to) - begin;
+      std::memcpy(out, static_cast<const std::byte*>(iov_[i].iov_base) + (begin - at), size);
+      out += size;
+    }
+    at = end;
+  }
+}
+
+Framer::Result Framer::add(Batch& batch, Octets header, std::span<const Piece> payload) {
+  std::size_t payload_size = 0;
+  for (const Piece& piece : payload) payload_size += piece.size;
+  const std::size_t ulpdu = header.size() + payload_size;
+  const std::size_t size = fpdu_size(ulpdu);
+  if (batch.fpdus_ == Batch::kMaxFpdus || (batch.bytes_ > 0 && batch.bytes_ + size > Batch::kMaxBytes) ||
+      batch.iov_count_ + payload.size() + 2 > Batch::kMaxVectors || batch.used_ + size > Batch::kMemory) {
+    return Result::full;
+  }
+
+  // With markers on, the octets below would be laid out around them here: batch.bytes_ plus the stream position
+  // at the start of the batch says where the next one is due.
+  const std::size_t pad = pad_size(ulpdu);
+  std::byte* head = batch.end();
+  store_be<std::uint16_t>(head, static_cast<std::uint16_t>(ulpdu));
+  if (!header.empty()) std::memcpy(head + kFpduLengthSize, header.data(), header.size());
+  std::size_t head_size = kFpduLengthSize + header.size();
+
+  if (crc_ || payload_size < kCopyBelow) {
+    std::byte* to = head + head_size;
+    for (const Piece& piece : payload) {
+      if (!guarded_copy(to, piece.data, piece.size)) return Result::bad_address;
+      to += piece.size;
+    }
+    std::memset(to, 0, pad + kCrcSize);
+    if (crc_) {
+      Crc32c crc;
+      crc.add(head, size - kCrcSize);
+      store_crc(to + pad, crc.value());
+    }
+    batch.add_own(size);
+  } else {
+    batch.add_own(head_size);
+    for (const Piece& piece : payload) {
+      if (piece.size > 0) batch.add_external(piece.data, piece.size);
+    }
+    std::memset(batch.end(), 0, pad + kCrcSize);
+    batch.add_own(pad + kCrcSize);
+  }
+  batch.fpdu_bytes_[batch.fpdus_++] = static_cast<std::uint32_t>(size);
+  return Result::added;
+}
+
+}  // namespace uiw::mpa

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// Copies to and from the program's registered memory, in the order a remote reader may rely on, and without
+// taking the program down when that memory has been unmapped behind our back.
+//
+// Octets become visible in ascending order, the last one last, and naturally aligned 8-octet words whole:
+// programs spin on the last octet of an RDMA Write, or on a flag word (a library memcpy may store the tail first).
+#pragma once
+
+#include <cstddef>
+
+
+namespace uiw::mpa {
+
+// False if either range could not be accessed (SIGSEGV or SIGBUS); part of the data may then have been copied.
+// Without install_copy_guard() a bad range raises the signal as any copy does. Thread-safe.
+bool guarded_copy(void* to, const void* from, std::size_t size);
+
+// Puts our handler of SIGSEGV and SIGBUS in front of the program's: a fault outside guarded_copy goes on to what
+// was installed before. Once a process; later calls do nothing. A program that installs its own handler
+// afterwards replaces ours, and with it this protection.
+void install_copy_guard();
+
+}  // namespace uiw::mpa

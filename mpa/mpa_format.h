@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// The octets of MPA: start-up frames (RFC 5044 section 7.1, enhanced by RFC 6581 section 4), FPDU (RFC 5044
+// section 4.1) and marker sizes (section 4.3). Encode and decode side by side; nothing here allocates or throws.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "mpa/bytes.h"
+
+namespace uiw::mpa {
+
+// ---- Start-up frames -------------------------------------------------------------------------------------------
+
+constexpr std::size_t kStartupHeaderSize = 20;
+constexpr std::size_t kMaxPdLength = 512;
+constexpr std::size_t kEnhancedHeaderSize = 4;
+constexpr std::size_t kMaxStartupFrame = kStartupHeaderSize + kMaxPdLength;
+constexpr std::string_view kRequestKey = "MPA ID Req Frame";
+constexpr std::string_view kReplyKey = "MPA ID Rep Frame";
+
+enum class FrameKind : std::uint8_t { request, reply };
+
+// The first 20 octets of either frame.
+struct StartupHeader {
+  FrameKind kind = FrameKind::request;
+  bool markers = false;   // M: markers wanted in what the other side sends
+  bool crc = false;       // C
+  bool rejected = false;  // R: reply only
+  bool enhanced = false;  // S: the private data starts with the enhanced header (RFC 6581)
+  std::uint8_t revision = 2;
+  std::uint16_t pd_length = 0;  // octets that follow, the enhanced header among them
+
+  bool operator==(const StartupHeader&) const = default;
+};
+
+inline void encode(const StartupHeader& header, std::byte* to) {
+  const std::string_view key = header.kind == FrameKind::request ? kRequestKey : kReplyKey;
+  std::memcpy(to, key.data(), key.size());
+  to[16] = static_cast<std::byte>((header.markers ? 0x80 : 0) | (header.crc ? 0x40 : 0) |
+                                  (header.rejected ? 0x20 : 0) | (header.enhanced ? 0x10 : 0));
+  to[17] = static_cast<std::byte>(header.revision);
+  store_be<std::uint16_t>(to + 18, header.pd_length);
+}
+
+// Empty for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. Reserved flags
+// are ignored (RFC 5044 section 7.1.1).
+inline std::optional<StartupHeader> decode_startup_header(Octets from) {
+  if (from.size() < kStartupHeaderSize) return std::nullopt;
+  StartupHeader header;
+  if (std::memcmp(from.data(), kRequestKey.data(), kRequestKey.size()) == 0) {
+    header.kind = FrameKind::request;
+  } else if (std::memcmp(from.data(), kReplyKey.data(), kReplyKey.size()) == 0) {
+    header.kind = FrameKind::reply;
+  } else {
+    return std::nullopt;
+  }
+  const auto flags = std::to_integer<unsigned>(from[16]);
+  header.markers = (flags & 0x80) != 0;
+  header.crc = (flags & 0x40) != 0;
+  header.rejected = (flags & 0x20) != 0;
+  header.enhanced = (flags & 0x10) != 0;
+  header.revision = std::to_integer<std::uint8_t>(from[17]);
+  header.pd_length = load_be<std::uint16_t>(from.data() + 18);
+  if (header.revision != 1 && header.revision != 2) return std::nullopt;
+  if (header.pd_length > kMaxPdLength) return std::nullopt;
+  return header;
+}
+
+// RFC 6581 section 4: what the private data of a revision 2 frame with S set begins with.
+constexpr unsigned kMaxReadDepth = 0x3FFE;
+constexpr unsigned kReadDepthNotNegotiated = 0x3FFF;
+
+struct EnhancedHeader {
+  bool peer_to_peer = false;  // A: a ready-to-receive message follows the reply
+  bool rtr_fulpdu = false;    // B: it may be an FPDU of no octets
+  bool rtr_write = false;     // C: it may be a zero-length RDMA Write
+  bool rtr_read = false;      // D: it may be a zero-length RDMA Read
+  std::uint16_t ird = kReadDepthNotNegotiated;
+  std::uint16_t ord = kReadDepthNotNegotiated;
+
+  bool operator==(const EnhancedHeader&) const = default;
+};
+
+inline void encode(const EnhancedHeader& header, std::byte* to) {
+  store_be<std::uint16_t>(to, static_cast<std::uint16_t>((header.peer_to_peer ? 0x8000 : 0) |
+                                                         (header.rtr_fulpdu ? 0x4000 : 0) | (header.ird & 0x3FFF)));
+  store_be<std::uint16_t>(to + 2, static_cast<std::uint16_t>((header.rtr_write ? 0x8000 : 0) |
+                                                             (header.rtr_read ? 0x4000 : 0) | (header.ord & 0x3FFF)));
+}
+
+inline std::optional<EnhancedHeader> decode_enhanced_header(Octets from) {
+  if (from.size() < kEnhancedHeaderSize) return std::nullopt;
+  const auto first = load_be<std::uint16_t>(from.data());
+  const auto second = load_be<std::uint16_t>(from.data() + 2);
+  EnhancedHeader header;
+  header.peer_to_peer = (first & 0x8000) != 0;
+  header.rtr_fulpdu = (first & 0x4000) != 0;
+  header.ird = first & 0x3FFF;
+  header.rtr_write = (second & 0x8000) != 0;
+  header.rtr_read = (second & 0x4000) != 0;
+  header.ord = second & 0x3FFF;
+  return header;
+}
+
+// ---- FPDU ------------------------------------------------------------------------------------------------------
+
+constexpr std::size_t kFpduLengthSize = 2;
+constexpr std::size_t kCrcSize = 4;
+constexpr std::size_t kMaxUlpdu = 0xFFFF;
+constexpr std::size_t kMarkerSize = 4;
+constexpr std::size_t kMarkerSpacing = 512;
+
+// Zero octets between ULPDU and CRC, so that length field, ULPDU and PAD fill words of four octets.
+constexpr std::size_t pad_size(std::size_t ulpdu) { return (4 - (kFpduLengthSize + ulpdu) % 4) % 4; }
+
+// Octets on the wire of an FPDU without markers.
+constexpr std::size_t fpdu_size(std::size_t ulpdu) {
+  return kFpduLengthSize + ulpdu + pad_size(ulpdu) + kCrcSize;
+}
+
+// The largest ULPDU whose FPDU fits the effective maximum segment size (RFC 5044 section 4.5).
+constexpr std::size_t mulpdu(std::size_t emss) {
+  constexpr std::size_t kSmallest = 128;  // RFC 5044 section 4.5: a ULP can count on this much
+  if (emss < kSmallest + 8) return kSmallest;
+  const std::size_t fits = emss - (6 + emss % 4);
+  return fits < kMaxUlpdu ? fits : kMaxUlpdu;
+}
+
+// RFC 5044 section 8 and RFC 6581 section 10: codes of a Terminate with layer LLP, type MPA.
+enum class MpaError : std::uint8_t {
+  closed = 0x01,
+  crc = 0x02,
+  marker = 0x03,
+  invalid_frame = 0x04,
+  local_catastrophic = 0x05,
+  insufficient_ird = 0x06,
+  no_matching_rtr = 0x07,
+};
+
+}  // namespace uiw::mpa

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "mpa/startup.h"
+
+#include <algorithm>
+
+namespace uiw::mpa {
+
+namespace {
+
+std::uint16_t depth_field(unsigned depth) { return static_cast<std::uint16_t>(std::min(depth, kMaxReadDepth)); }
+
+std::vector<std::byte> frame(StartupHeader header, const EnhancedHeader* enhanced,
+                             const std::vector<std::byte>& private_data) {
+  const std::size_t extra = enhanced != nullptr ? kEnhancedHeaderSize : 0;
+  const std::size_t size = std::min(private_data.size(), kMaxPdLength - extra);
+  header.pd_length = static_cast<std::uint16_t>(extra + size);
+  header.enhanced = enhanced != nullptr;
+  std::vector<std::byte> octets(kStartupHeaderSize + extra + size);
+  encode(header, octets.data());
+  if (enhanced != nullptr) encode(*enhanced, octets.data() + kStartupHeaderSize);
+  std::copy_n(private_data.begin(), size, octets.begin() + static_cast<std::ptrdiff_t>(kStartupHeaderSize + extra));
+  return octets;
+}
+
+// Splits private data into the enhanced header, where there is one, and the consumer's part.
+bool split(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeader& enhanced) {
+  if (pd.size() != header.pd_length) return false;
+  if (header.enhanced && header.revision >= 2) {  // in revision 1 the flag is reserved, hence ignored
+    const auto decoded = decode_enhanced_header(pd);
+    if (!decoded) return false;
+    enhanced = *decoded;
+    pd = pd.subspan(kEnhancedHeaderSize);
+    said.read_depths_known = true;
+    said.ird = enhanced.ird;
+    said.ord = enhanced.ord;
+  }
+  said.private_data.assign(pd.begin(), pd.end());
+  return true;
+}
+
+}  // namespace
+
+std::vector<std::byte> request_frame(const Proposal& own) {
+  StartupHeader header;
+  header.kind = FrameKind::request;
+  header.crc = own.crc;
+  header.revision = static_cast<std::uint8_t>(own.revision);
+  if (own.revision < 2) return frame(header, nullptr, own.private_data);
+  EnhancedHeader enhanced;
+  enhanced.peer_to_peer = true;  // verbs programs may send first from either side
+  enhanced.rtr_write = true;
+  enhanced.rtr_read = true;
+  enhanced.ird = depth_field(own.ird);
+  enhanced.ord = depth_field(own.ord);
+  return frame(header, &enhanced, own.private_data);
+}
+
+StartupError read_request(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeader& enhanced) {
+  if (header.kind != FrameKind::request) return StartupError::invalid_frame;
+  if (!split(header, pd, said, enhanced)) return StartupError::invalid_frame;
+  if (header.markers) return StartupError::markers_wanted;
+  return StartupError::none;
+}
+
+std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedHeader& enhanced, const Proposal& own,
+                                   Agreement& agreement) {
+  StartupHeader header;
+  header.kind = FrameKind::reply;
+  header.revision = request.revision;
+  // CRC is one decision for both directions: on when either wants it.
+  header.crc = own.crc || request.crc;
+  agreement.crc = header.crc;
+  agreement.revision = request.revision;
+  agreement.ird = own.ird;
+  agreement.ord = own.ord;
+  agreement.rtr = ReadyToReceive::none;
+  if (!request.enhanced || request.revision < 2) return frame(header, nullptr, own.private_data);
+
+  EnhancedHeader reply;
+  if (enhanced.ird != kReadDepthNotNegotiated) agreement.ord = std::min<unsigned>(agreement.ord, enhanced.ird);
+  reply.ird = depth_field(own.ird);
+  reply.ord = depth_field(agreement.ord);
+  if (enhanced.peer_to_peer) {
+    reply.peer_to_peer = true;
+    if (enhanced.rtr_write) {
+      agreement.rtr = ReadyToReceive::write;
+    } else if (enhanced.rtr_read && own.ird > 0) {
+      agreement.rtr = ReadyToReceive::read;
+    } else if (enhanced.rtr_fulpdu) {
+      agreement.rtr = ReadyToReceive::fulpdu;
+    } else {
+      reply.peer_to_peer = false;  // nothing offered that we could ask for: the initiator simply speaks first
+    }
+    reply.rtr_write = agreement.rtr == ReadyToReceive::write;
+    reply.rtr_read = agreement.rtr == ReadyToReceive::read;
+    reply.rtr_fulpdu = agreement.rtr == ReadyToReceive::fulpdu;
+  }
+  return frame(header, &reply, own.private_data);
+}
+
+std::vector<std::byte> reject_frame(const StartupHeader& request, const std::vector<std::byte>& private_data) {
+  StartupHeader header;
+  header.kind = FrameKind::reply;
+  header.revision = request.revision;
+  header.crc = request.crc;
+  header.rejected = true;
+  if (!request.enhanced || request.revision < 2) return frame(header, nullptr, private_data);
+  EnhancedHeader none;
+  none.ird = 0;
+  none.ord = 0;
+  return frame(header, &none, private_data);
+}
+
+StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets pd, PeerSaid& said,
+                        Agreement& agreement) {
+  if (header.kind != FrameKind::reply) return StartupError::invalid_frame;
+  EnhancedHeader enhanced;
+  if (header.revision > own.revision || !split(header, pd, said, enhanced)) return StartupError::invalid_frame;
+  if (header.rejected) {
+    // A peer that knows only revision 1 says so by rejecting with it.
+    return header.revision < own.revision ? StartupError::revision : StartupError::rejected;
+  }
+  if (header.markers) return StartupError::markers_wanted;
+  agreement.crc = own.crc || header.crc;
+  agreement.revision = header.revision;
+  agreement.ird = own.ird;
+  agreement.ord = own.ord;
+  agreement.rtr = ReadyToReceive::none;
+  if (!header.enhanced || header.revision < 2) return StartupError::none;
+  // The responder says what it will have outstanding, knowing what this side holds.
+  if (enhanced.ord != kReadDepthNotNegotiated && enhanced.ord > own.ird) return StartupError::too_many_reads;
+  if (enhanced.ird != kReadDepthNotNegotiated) agreement.ord = std::min<unsigned>(own.ord, enhanced.ird);
+  if (enhanced.peer_to_peer) {
+    if (enhanced.rtr_write) {
+      agreement.rtr = ReadyToReceive::write;
+    } else if (enhanced.rtr_read) {
+      agreement.rtr = ReadyToReceive::read;
+    } else {
+      return StartupError::no_rtr;
+    }
+  }
+  return StartupError::none;
+}
+
+}  // namespace uiw::mpa

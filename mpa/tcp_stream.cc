@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+#include "mpa/tcp_stream.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace uiw::mpa {
+
+TcpStream::~TcpStream() { close(); }
+
+TcpStream& TcpStream::operator=(TcpStream&& other) noexcept {
+  if (this != &other) {
+    close();
+    fd_ = other.fd_;
+    other.fd_ = -1;
+  }
+  return *this;
+}
+
+int TcpStream::open(int family) {
+  const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+  if (fd < 0) return -errno;
+  set_options(fd);
+  return fd;
+}
+
+void TcpStream::set_options(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A peer whose host has died is noticed within a minute, idle or not.
+  const int idle_s = 20, interval_s = 5, probes = 6;
+  ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+  ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+int TcpStream::release() {
+  const int fd = fd_;
+  fd_ = -1;
+  return fd;
+}
+
+ssize_t TcpStream::send(std::span<iovec> vectors) {
+  msghdr message{};
+  message.msg_iov = vectors.data();
+  message.msg_iovlen = vectors.size();
+  for (;;) {
+    const ssize_t n = ::sendmsg(fd_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) return n;
+    if (errno != EINTR) return -errno;
+  }
+}
+
+ssize_t TcpStream::receive(MutableOctets to) {
+  for (;;) {
+    const ssize_t n = ::recv(fd_, to.data(), to.size(), MSG_DONTWAIT);
+    if (n >= 0) return n;
+    if (errno != EINTR) return -errno;
+  }
+}
+
+ssize_t TcpStream::receive(std::span<iovec> to) {
+  msghdr message{};
+  message.msg_iov = to.data();
+  message.msg_iovlen = to.size();
+  for (;;) {
+    const ssize_t n = ::recvmsg(fd_, &message, MSG_DONTWAIT);
+    if (n >= 0) return n;
+    if (errno != EINTR) return -errno;
+  }
+}
+
+void TcpStream::shutdown_send() {
+  if (fd_ >= 0) ::shutdown(fd_, SHUT_WR);
+}
+
+void TcpStream::abort() {
+  if (fd_ < 0) return;
+  const linger reset{1, 0};
+  ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  close();
+}
+
+void TcpStream::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
+}
+
+std::size_t TcpStream::segment_size() const {
+  int size = 0;
+  socklen_t length = sizeof size;
+  if (::getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &size, &length) != 0 || size <= 0) return 536;
+  return static_cast<std::size_t>(size);
+}
+
+}  // namespace uiw::mpa

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// The thread "uiw-cm": descriptors, timers and posted functions of connection set-up and of closing sockets. It starts
+// with the first of them. All functions are thread-safe.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace uiw::provider {
+
+class CmLoop {
+ public:
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    virtual void ready(std::uint32_t epoll_events) = 0;  // on the thread
+  };
+
+  static CmLoop& instance();
+
+  // Runs on the thread, in the order of posting.
+  void post(std::function<void()> function);
+  void after(std::chrono::milliseconds delay, std::function<void()> function);
+
+  // The handler is held weakly. A descriptor is watched until it is closed or unwatched.
+  int watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler);
+  void change(int fd, std::uint32_t epoll_events);
+  void unwatch(int fd);
+
+  static void after_fork_in_child();
+
+ private:
+  CmLoop();
+  void ensure_thread();
+  void wake();
+  void run();
+  int next_timeout_ms();
+
+  using Clock = std::chrono::steady_clock;
+  struct Watched {
+    std::uint64_t tag;
+    std::weak_ptr<Handler> handler;
+  };
+
+  int epoll_ = -1, wake_ = -1;
+  std::mutex mutex_;
+  bool started_ = false;
+  std::vector<std::function<void()>> posted_;
+  std::multimap<Clock::time_point, std::function<void()>> timers_;
+  std::unordered_map<int, Watched> watched_;
+  std::uint64_t next_tag_ = 1;
+  std::thread thread_;
+};
+
+}  // namespace uiw::provider

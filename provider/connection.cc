@@ -1,0 +1,615 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connection.h"
+
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include "mpa/startup.h"
+#include "mpa/tcp_stream.h"
+#include "provider/cm_loop.h"
+#include "provider/device.h"
+#include "provider/grace_period.h"
+#include "provider/limits.h"
+#include "provider/qp.h"
+#include "provider/settings.h"
+
+namespace uiw::provider {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kCloseTime{5000};  // for the peer to answer an orderly end
+
+socklen_t size_of(const sockaddr_storage& address) {
+  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
+const sockaddr* generic(const sockaddr_storage& address) { return reinterpret_cast<const sockaddr*>(&address); }
+
+bool is_this_host(const sockaddr_storage& remote) { return !device_of(generic(remote)).name.empty(); }
+
+// Should this side ask for CRCs on a connection to `remote`?
+bool wants_crc(const sockaddr_storage& remote) {
+  switch (settings().values.crc) {
+    case CrcMode::on: return true;
+    case CrcMode::off: return false;
+    case CrcMode::automatic: break;
+  }
+  return !is_this_host(remote);
+}
+
+// Octets of a start-up frame, read no further than its end: what follows belongs to the stream.
+class FrameReader {
+ public:
+  enum class Result { more, frame, closed, invalid };
+
+  Result read(int fd) {
+    for (;;) {
+      const std::size_t goal = header_ ? mpa::kStartupHeaderSize + header_->pd_length : mpa::kStartupHeaderSize;
+      while (size_ < goal) {
+        const ssize_t n = ::recv(fd, octets_.data() + size_, goal - size_, MSG_DONTWAIT);
+        if (n > 0) {
+          size_ += static_cast<std::size_t>(n);
+          if (!plausible()) return Result::invalid;
+          continue;
+        }
+        if (n < 0 && errno == EINTR) continue;
+        return n < 0 && errno == EAGAIN ? Result::more : Result::closed;
+      }
+      if (header_) return Result::frame;
+      header_ = mpa::decode_startup_header({octets_.data(), size_});
+      if (!header_) return Result::invalid;
+      if (header_->pd_length == 0) return Result::frame;
+    }
+  }
+  const mpa::StartupHeader& header() const { return *header_; }
+  mpa::Octets private_data() const { return {octets_.data() + mpa::kStartupHeaderSize, header_->pd_length}; }
+
+ private:
+  // A caller of another protocol is turned away at its first octets.
+  bool plausible() const {
+    const auto matches = [&](std::string_view key) {
+      return std::memcmp(octets_.data(), key.data(), std::min(size_, key.size())) == 0;
+    };
+    return matches(mpa::kRequestKey) || matches(mpa::kReplyKey);
+  }
+
+  std::array<std::byte, mpa::kMaxStartupFrame> octets_;
+  std::size_t size_ = 0;
+  std::optional<mpa::StartupHeader> header_;
+};
+
+ConnectionParameters parameters_of(const mpa::PeerSaid& said) {
+  ConnectionParameters parameters;
+  const auto depth = [&](unsigned value) {
+    return !said.read_depths_known || value > static_cast<unsigned>(kMaxReadDepth) ? kMaxReadDepth : value;
+  };
+  parameters.responder_resources = depth(said.ird);
+  parameters.initiator_depth = depth(said.ord);
+  parameters.private_data = said.private_data;
+  return parameters;
+}
+
+class ConnectionImpl final : public Connection,
+                             public StreamOwner,
+                             public CmLoop::Handler,
+                             public std::enable_shared_from_this<ConnectionImpl> {
+ public:
+  enum class State { connecting, awaiting_reply, awaiting_request, requested, replying, attached, established, over };
+
+  ConnectionImpl(int fd, State state) : state_(state), socket_(fd) {}
+  ~ConnectionImpl() override {
+    if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
+  }
+
+  // ---- Active side ----
+  int call(const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
+           std::weak_ptr<ConnectionObserver> observer) {
+    const std::lock_guard lock(mutex_);
+    remote_ = remote;
+    own_ = own;
+    tos_ = tos;
+    observer_ = std::move(observer);
+    revision_ = settings().values.mpa_revision;
+    start_deadline();
+    return connect_now();
+  }
+
+  // ---- Passive side ----
+  void answer(std::function<void(std::shared_ptr<ConnectionImpl>)> on_request,
+              std::function<void(ConnectionImpl*)> on_failure) {
+    const std::lock_guard lock(mutex_);
+    on_request_ = std::move(on_request);
+    on_failure_ = std::move(on_failure);
+    remember_addresses();
+    start_deadline();
+    CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
+  }
+  ConnectionParameters peer() const { return parameters_of(said_); }
+
+  int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) override {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::requested) return EINVAL;
+    const ReadSection section;
+    Qp* qp = find_qp(own.qp_num);
+    if (qp == nullptr || !qp->can_attach()) return EINVAL;
+    mpa::Proposal proposal = proposal_of(own);
+    mpa::Agreement agreement;
+    reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
+    own_ = own;
+    observer_ = std::move(observer);
+    // The reply is small and the first thing sent: it fits the socket.
+    if (!send_whole(reply_)) {
+      state_ = State::over;
+      socket_.abort();
+      return ECONNRESET;
+    }
+    peer_parameters_ = parameters_of(said_);
+    return hand_over(*qp, agreement, false);
+  }
+
+  int reject(const std::vector<std::byte>& private_data) override {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::requested) return EINVAL;
+    send_whole(mpa::reject_frame(request_, private_data));
+    state_ = State::over;
+    CmLoop::instance().unwatch(socket_.fd());
+    close_later();
+    return 0;
+  }
+
+  int disconnect() override {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::attached && state_ != State::established) return ENOTCONN;
+    const ReadSection section;
+    Qp* qp = find_qp(own_.qp_num);
+    if (qp == nullptr) return ENOTCONN;
+    const int error = qp->disconnect(this);
+    if (error == 0) {
+      CmLoop::instance().after(kCloseTime, [weak = weak_from_this()] {
+        if (const auto self = weak.lock()) self->abort_stream();
+      });
+    }
+    return error;
+  }
+
+  sockaddr_storage local_address() const override {
+    const std::lock_guard lock(mutex_);
+    return local_;
+  }
+  sockaddr_storage remote_address() const override {
+    const std::lock_guard lock(mutex_);
+    return remote_;
+  }
+
+  // ---- StreamOwner: the queue pair calls with its locks held ----
+  void stream_established() override {
+    CmLoop::instance().post([self = shared_from_this()] { self->on_established(); });
+  }
+  void stream_ended() override {
+    CmLoop::instance().post([self = shared_from_this()] { self->on_ended(); });
+  }
+
+  // ---- The loop ----
+  void ready(std::uint32_t) override {
+    std::unique_lock lock(mutex_);
+    switch (state_) {
+      case State::connecting: return connected(lock);
+      case State::awaiting_reply: return read_reply(lock);
+      case State::awaiting_request: return read_request(lock);
+      case State::requested: {
+        // The consumer thinks about it; a caller that hangs up meanwhile is found out when it is answered.
+        CmLoop::instance().unwatch(socket_.fd());
+        return;
+      }
+      default: return;
+    }
+  }
+
+ private:
+  static constexpr int kReadable = EPOLLIN | EPOLLRDHUP;
+
+  mpa::Proposal proposal_of(const ConnectionParameters& own) const {
+    mpa::Proposal proposal;
+    proposal.crc = wants_crc(remote_);
+    proposal.revision = revision_;
+    proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth);
+    proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth);
+    proposal.private_data = own.private_data;
+    return proposal;
+  }
+
+  void remember_addresses() {
+    socklen_t size = sizeof local_;
+    ::getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&local_), &size);
+    size = sizeof remote_;
+    ::getpeername(socket_.fd(), reinterpret_cast<sockaddr*>(&remote_), &size);
+  }
+
+  // Replaces the one before. The consumer's time to think about a request has none.
+  void start_deadline() {
+    const unsigned serial = ++deadline_serial_;
+    CmLoop::instance().after(milliseconds(settings().values.startup_timeout_ms), [weak = weak_from_this(), serial] {
+      if (const auto self = weak.lock()) self->deadline(serial);
+    });
+  }
+
+  void deadline(unsigned serial) {
+    std::unique_lock lock(mutex_);
+    if (serial != deadline_serial_) return;
+    switch (state_) {
+      case State::connecting:
+      case State::awaiting_reply:
+      case State::awaiting_request: fail(lock, ETIMEDOUT, nullptr); break;
+      case State::attached: {  // the ready-to-receive message has not come
+        lock.unlock();
+        abort_stream();
+        break;
+      }
+      default: break;
+    }
+  }
+
+  int connect_now() {
+    if (tos_ >= 0) {
+      ::setsockopt(socket_.fd(), IPPROTO_IP, IP_TOS, &tos_, sizeof tos_);
+      if (remote_.ss_family == AF_INET6) ::setsockopt(socket_.fd(), IPPROTO_IPV6, IPV6_TCLASS, &tos_, sizeof tos_);
+    }
+    state_ = State::connecting;
+    int result;
+    do {
+      result = ::connect(socket_.fd(), generic(remote_), size_of(remote_));
+    } while (result != 0 && errno == EINTR);
+    if (result != 0 && errno != EINPROGRESS) {
+      // Told to the observer like any other failure, since the call itself was in order.
+      const int error = errno;
+      CmLoop::instance().post([self = shared_from_this(), error] {
+        std::unique_lock lock(self->mutex_);
+        self->fail(lock, error, nullptr);
+      });
+      return 0;
+    }
+    return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
+  }
+
+  void connected(std::unique_lock<std::mutex>& lock) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+    if (error != 0) return fail(lock, error, nullptr);
+    remember_addresses();
+    proposal_ = proposal_of(own_);
+    if (!send_whole(mpa::request_frame(proposal_))) return fail(lock, ECONNRESET, nullptr);
+    state_ = State::awaiting_reply;
+    reader_ = FrameReader();
+    CmLoop::instance().change(socket_.fd(), kReadable);
+  }
+
+  void read_reply(std::unique_lock<std::mutex>& lock) {
+    switch (reader_.read(socket_.fd())) {
+      case FrameReader::Result::more: return;
+      case FrameReader::Result::closed: return fail(lock, ECONNRESET, nullptr);
+      case FrameReader::Result::invalid: return fail(lock, EPROTO, nullptr);
+      case FrameReader::Result::frame: break;
+    }
+    mpa::Agreement agreement;
+    switch (mpa::read_reply(proposal_, reader_.header(), reader_.private_data(), said_, agreement)) {
+      case mpa::StartupError::none: break;
+      case mpa::StartupError::revision: return call_again(lock);
+      case mpa::StartupError::rejected: {
+        const ConnectionParameters said = parameters_of(said_);
+        return fail(lock, ECONNREFUSED, &said);
+      }
+      case mpa::StartupError::too_many_reads:
+        send_terminate(mpa::MpaError::insufficient_ird);
+        return fail(lock, EPROTO, nullptr);
+      case mpa::StartupError::no_rtr:
+        send_terminate(mpa::MpaError::no_matching_rtr);
+        return fail(lock, EPROTO, nullptr);
+      default: return fail(lock, EPROTO, nullptr);
+    }
+    peer_parameters_ = parameters_of(said_);
+    const ReadSection section;
+    Qp* qp = find_qp(own_.qp_num);
+    if (qp == nullptr) return fail(lock, EINVAL, nullptr);
+    if (const int error = hand_over(*qp, agreement, true); error != 0) return fail(lock, error, nullptr);
+    state_ = State::established;
+    const auto observer = observer_.lock();
+    const ConnectionParameters peer = peer_parameters_;
+    lock.unlock();
+    if (observer) observer->established(peer);
+  }
+
+  // A peer of RFC 5044 alone has rejected revision 2: once more with revision 1 (RFC 6581 section 7).
+  void call_again(std::unique_lock<std::mutex>& lock) {
+    CmLoop::instance().unwatch(socket_.fd());
+    sockaddr_storage source = local_;
+    if (source.ss_family == AF_INET6) {
+      reinterpret_cast<sockaddr_in6*>(&source)->sin6_port = 0;
+    } else {
+      reinterpret_cast<sockaddr_in*>(&source)->sin_port = 0;
+    }
+    const int fd = bind_socket(source, false);
+    if (fd < 0) return fail(lock, -fd, nullptr);
+    socket_ = mpa::TcpStream(fd);
+    revision_ = 1;
+    said_ = {};
+    if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
+  }
+
+  void read_request(std::unique_lock<std::mutex>& lock) {
+    switch (reader_.read(socket_.fd())) {
+      case FrameReader::Result::more: return;
+      case FrameReader::Result::frame: break;
+      default: return fail(lock, EPROTO, nullptr);
+    }
+    request_ = reader_.header();
+    const auto error = mpa::read_request(request_, reader_.private_data(), said_, enhanced_);
+    if (error == mpa::StartupError::markers_wanted) {
+      send_whole(mpa::reject_frame(request_, {}));
+      return fail(lock, EPROTO, nullptr);
+    }
+    if (error != mpa::StartupError::none) return fail(lock, EPROTO, nullptr);
+    state_ = State::requested;
+    CmLoop::instance().unwatch(socket_.fd());
+    auto on_request = std::move(on_request_);
+    auto self = shared_from_this();
+    lock.unlock();
+    on_request(std::move(self));
+  }
+
+  // The stream goes to its queue pair; the lock is held.
+  int hand_over(Qp& qp, const mpa::Agreement& agreement, bool initiator) {
+    CmLoop::instance().unwatch(socket_.fd());
+    const State before = state_;
+    state_ = State::attached;
+    start_deadline();
+    Qp::Attachment attachment;
+    attachment.agreement = agreement;
+    attachment.initiator = initiator;
+    attachment.mulpdu = settings().values.mulpdu;
+    attachment.owner = shared_from_this();
+    const int error = qp.attach(socket_, attachment);
+    if (error != 0) {
+      state_ = before == State::requested ? State::over : before;
+      socket_.abort();
+      return error;
+    }
+    // Without a ready-to-receive message to wait for, the passive side stands with its reply.
+    if (!initiator && agreement.rtr == mpa::ReadyToReceive::none) stream_established();
+    return 0;
+  }
+
+  // The peer is told why there will be no stream (RFC 6581 section 10). The CRC is always right to send.
+  void send_terminate(mpa::MpaError error) {
+    rdmap::Terminate terminate;
+    terminate.layer = rdmap::Layer::llp;
+    terminate.code = static_cast<std::uint8_t>(error);
+    std::array<std::byte, ddp::kUntaggedHeaderSize + rdmap::kMaxTerminate> header;
+    encode(ddp::UntaggedHeader{true, rdmap::control_of(rdmap::Opcode::terminate), 0, rdmap::kTerminateQueue,
+                               ddp::Msn{1}, 0},
+           header.data());
+    const std::size_t size =
+        ddp::kUntaggedHeaderSize + rdmap::encode(terminate, header.data() + ddp::kUntaggedHeaderSize);
+    mpa::Batch batch;
+    mpa::Framer framer;
+    framer.start(true, false);
+    if (framer.add(batch, mpa::Octets(header).first(size), {}) == mpa::Framer::Result::added) {
+      socket_.send(batch.vectors());
+    }
+  }
+
+  bool send_whole(const std::vector<std::byte>& octets) {
+    iovec vector{const_cast<std::byte*>(octets.data()), octets.size()};
+    return socket_.send({&vector, 1}) == static_cast<ssize_t>(octets.size());
+  }
+
+  void close_later() {
+    // The peer reads the rejection before it sees the end.
+    socket_.shutdown_send();
+    CmLoop::instance().after(kCloseTime, [fd = socket_.release()] { ::close(fd); });
+  }
+
+  void abort_stream() {
+    std::uint32_t number;
+    {
+      const std::lock_guard lock(mutex_);
+      number = own_.qp_num;
+    }
+    const ReadSection section;
+    if (Qp* qp = find_qp(number)) qp->abort_closing(this);
+  }
+
+  void on_established() {
+    std::unique_lock lock(mutex_);
+    if (state_ != State::attached) return;
+    state_ = State::established;
+    const auto observer = observer_.lock();
+    const ConnectionParameters peer = peer_parameters_;
+    lock.unlock();
+    if (observer) observer->established(peer);
+  }
+
+  void on_ended() {
+    std::unique_lock lock(mutex_);
+    const State before = state_;
+    if (before == State::over) return;
+    state_ = State::over;
+    const auto observer = observer_.lock();
+    lock.unlock();
+    if (!observer) return;
+    if (before == State::established) {
+      observer->disconnected();
+    } else {
+      observer->failed(ECONNRESET, nullptr);
+    }
+  }
+
+  void fail(std::unique_lock<std::mutex>& lock, int error, const ConnectionParameters* peer) {
+    if (state_ == State::over) return;
+    state_ = State::over;
+    if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
+    socket_.close();
+    const auto observer = observer_.lock();
+    const auto on_failure = std::move(on_failure_);
+    const auto self = shared_from_this();
+    lock.unlock();
+    if (on_failure) on_failure(this);
+    if (observer) observer->failed(error, peer);
+  }
+
+  mutable std::mutex mutex_;
+  State state_;
+  mpa::TcpStream socket_;
+  FrameReader reader_;
+  sockaddr_storage local_{}, remote_{};
+  ConnectionParameters own_, peer_parameters_;
+  std::weak_ptr<ConnectionObserver> observer_;
+  mpa::PeerSaid said_;
+  mpa::StartupHeader request_;
+  mpa::EnhancedHeader enhanced_;
+  std::vector<std::byte> reply_;
+  mpa::Proposal proposal_;
+  unsigned revision_ = 2;
+  unsigned deadline_serial_ = 0;
+  int tos_ = -1;
+  std::function<void(std::shared_ptr<ConnectionImpl>)> on_request_;
+  std::function<void(ConnectionImpl*)> on_failure_;
+};
+
+class ListenerImpl final : public Listener, public CmLoop::Handler, public std::enable_shared_from_this<ListenerImpl> {
+ public:
+  ListenerImpl(int fd, std::weak_ptr<ListenObserver> observer) : fd_(fd), observer_(std::move(observer)) {}
+  ~ListenerImpl() override {
+    CmLoop::instance().unwatch(fd_);
+    ::close(fd_);
+  }
+
+  int start(int backlog) {
+    if (::listen(fd_, backlog) != 0) return errno;
+    return CmLoop::instance().watch(fd_, EPOLLIN, weak_from_this());
+  }
+
+  void ready(std::uint32_t) override {
+    for (;;) {
+      const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd < 0) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+        // Out of descriptors: not to spin on it, the queue is looked at again in a while.
+        CmLoop::instance().change(fd_, 0);
+        CmLoop::instance().after(milliseconds(100), [weak = weak_from_this()] {
+          if (const auto self = weak.lock()) CmLoop::instance().change(self->fd_, EPOLLIN);
+        });
+        return;
+      }
+      mpa::TcpStream::set_options(fd);
+      auto call = std::make_shared<ConnectionImpl>(fd, ConnectionImpl::State::awaiting_request);
+      // Held here until the request is whole; on the loop's thread alone.
+      calls_.insert(call);
+      call->answer([weak = weak_from_this()](std::shared_ptr<ConnectionImpl> who) {
+        if (const auto self = weak.lock()) self->requested(std::move(who));
+      }, [weak = weak_from_this()](ConnectionImpl* who) {
+        if (const auto self = weak.lock()) std::erase_if(self->calls_, [&](const auto& held) { return held.get() == who; });
+      });
+    }
+  }
+
+ private:
+  void requested(std::shared_ptr<ConnectionImpl> call) {
+    calls_.erase(call);
+    const auto observer = observer_.lock();
+    if (!observer) return;
+    const ConnectionParameters peer = call->peer();
+    observer->requested(std::move(call), peer);
+  }
+
+  const int fd_;
+  const std::weak_ptr<ListenObserver> observer_;
+  std::set<std::shared_ptr<ConnectionImpl>> calls_;
+};
+
+}  // namespace
+
+int bind_socket(sockaddr_storage& local, bool v6only) {
+  if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
+  const int fd = mpa::TcpStream::open(local.ss_family);
+  if (fd < 0) return fd;
+  mpa::TcpStream socket(fd);
+  const int on = 1, only = v6only ? 1 : 0;
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  if (local.ss_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+  if (::bind(fd, generic(local), size_of(local)) != 0) return -errno;
+  socklen_t size = sizeof local;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;
+  return socket.release();
+}
+
+int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener) {
+  auto made = std::make_shared<ListenerImpl>(socket, std::move(observer));
+  if (const int error = made->start(backlog); error != 0) return error;
+  listener = std::move(made);
+  return 0;
+}
+
+int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
+            std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection) {
+  auto made = std::make_shared<ConnectionImpl>(socket, ConnectionImpl::State::connecting);
+  {
+    const ReadSection section;
+    const Qp* qp = find_qp(own.qp_num);
+    if (qp == nullptr || !qp->can_attach()) return EINVAL;
+  }
+  if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;
+  connection = std::move(made);
+  return 0;
+}
+
+int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local) {
+  const int family = destination->sa_family;
+  if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;
+  if (source != nullptr && source->sa_family != family) return EAFNOSUPPORT;
+  const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  mpa::TcpStream closer(fd);
+  const auto clear_port = [family](sockaddr_storage& address) {
+    if (family == AF_INET6) {
+      reinterpret_cast<sockaddr_in6*>(&address)->sin6_port = 0;
+    } else {
+      reinterpret_cast<sockaddr_in*>(&address)->sin_port = 0;
+    }
+  };
+  if (source != nullptr) {
+    sockaddr_storage bound{};
+    std::memcpy(&bound, source, size);
+    clear_port(bound);
+    if (::bind(fd, generic(bound), size) != 0) return errno;
+  }
+  // A connected UDP socket sends nothing; the kernel picks route and source as it would for TCP.
+  sockaddr_storage remote{};
+  std::memcpy(&remote, destination, size);
+  if (family == AF_INET6) {
+    auto* address = reinterpret_cast<sockaddr_in6*>(&remote);
+    if (address->sin6_port == 0) address->sin6_port = htons(1);
+  } else {
+    auto* address = reinterpret_cast<sockaddr_in*>(&remote);
+    if (address->sin_port == 0) address->sin_port = htons(1);
+  }
+  if (::connect(fd, generic(remote), size) != 0) return errno;
+  socklen_t length = sizeof local;
+  local = {};
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) return errno;
+  clear_port(local);
+  return 0;
+}
+
+}  // namespace uiw::provider

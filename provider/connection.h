@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// Connections: TCP connect or accept, MPA start-up (RFC 5044 section 7.1, RFC 6581), hand-over of the stream to
+// its queue pair, and the news of its end.
+//
+// All work happens on one thread of the process, "uiw-cm", which starts with the first listen or connect. Every
+// observer callback runs on that thread, or on a thread that drives the stream (disconnected), with no lock of
+// this module held; a callback may call any function here except to destroy the object that is calling it.
+// All functions are thread-safe and do not block. Observers are held weakly: once the last shared_ptr is gone, no
+// further callback starts. Functions return 0 or an errno.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "provider/export.h"
+
+namespace uiw::provider {
+
+constexpr std::size_t kMaxPrivateData = 508;  // 512 less the enhanced header (RFC 6581 section 4)
+
+// What one side says of itself in its start-up frame, and what the consumer is told of the peer.
+struct ConnectionParameters {
+  std::uint32_t qp_num = 0;               // the local QP that shall own the stream; unused in what a peer said
+  unsigned responder_resources = 0;       // IRD: incoming RDMA Reads this side holds at a time
+  unsigned initiator_depth = 0;           // ORD: outgoing RDMA Reads this side wants to have outstanding
+  std::vector<std::byte> private_data;    // of the consumer, at most kMaxPrivateData octets
+};
+
+class ConnectionObserver {
+ public:
+  virtual ~ConnectionObserver() = default;
+  // The stream stands and the QP is in RTS. On the active side `peer` is what the reply said.
+  virtual void established(const ConnectionParameters& peer) = 0;
+  // Set-up failed: ECONNREFUSED with `peer` (a rejection, its private data there), or with nullptr (nobody
+  // listens), ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EPROTO (a malformed or impossible start-up frame),
+  // ECONNRESET. Nothing more follows.
+  virtual void failed(int error, const ConnectionParameters* peer) = 0;
+  // An established stream has ended, for whatever reason, by either side; the QP is in ERR. Nothing more follows.
+  virtual void disconnected() = 0;
+};
+
+// One connection, active or passive. Destroying the last reference to a call that is not established closes its
+// socket without a callback; an established one goes on, owned by its QP.
+class UIW_API Connection {
+ public:
+  virtual ~Connection() = default;
+
+  // Passive side, once: answers the request with a reply and gives the stream to the QP.
+  virtual int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) = 0;
+  // Passive side, once: answers with a rejection.
+  virtual int reject(const std::vector<std::byte>& private_data) = 0;
+  // Orderly end of an established connection: work already posted is sent, then TCP is closed. ENOTCONN if it
+  // does not stand.
+  virtual int disconnect() = 0;
+
+  virtual sockaddr_storage local_address() const = 0;
+  virtual sockaddr_storage remote_address() const = 0;
+};
+
+class ListenObserver {
+ public:
+  virtual ~ListenObserver() = default;
+  // A peer calls. Dropping `call` without an answer closes it.
+  virtual void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) = 0;
+};
+
+// A listening socket. Destroying it stops listening; calls already handed out live on.
+class UIW_API Listener {
+ public:
+  virtual ~Listener() = default;
+};
+
+// Makes a TCP socket bound to `local` (port 0 takes a free one), close-on-exec and non-blocking, as listen() and
+// connect() want it. SO_REUSEADDR is always set (a listener may return while old connections are in TIME_WAIT).
+// `v6only` sets IPV6_V6ONLY. Returns the descriptor, which the caller owns, or a negative errno (-EADDRINUSE,
+// -EADDRNOTAVAIL, -EAFNOSUPPORT, -EACCES, ...). The address in `local` becomes the one really bound.
+UIW_API int bind_socket(sockaddr_storage& local, bool v6only);
+
+// Listens on a socket from bind_socket(), which from here on belongs to the listener, also on failure.
+// EADDRINUSE where another process listens there.
+UIW_API int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer,
+                   std::shared_ptr<Listener>& listener);
+
+// Calls `remote` from a socket of bind_socket(), which from here on belongs to the connection, also on failure.
+// `tos` goes to IP_TOS / IPV6_TCLASS where it is not negative.
+UIW_API int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
+                    std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection);
+
+// The local address that the host's routing chooses for a destination (with port 0). Returns 0 or an errno:
+// ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT, EADDRNOTAVAIL. With `source` bound to a concrete address, that one is
+// checked and returned.
+UIW_API int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local);
+
+}  // namespace uiw::provider

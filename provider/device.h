@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// Which RDMA devices this machine has: one for each network interface that is up and has an IP address.
+//
+// A device is named uiw_<interface>. Its GUID is the EUI-64 of the interface's MAC address (RFC 4291, appendix
+// A); an interface without a MAC gets one derived from its name, locally administered. Its GID table holds one
+// entry per address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 (::ffff:a.b.c.d).
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "provider/export.h"
+
+namespace uiw::provider {
+
+using Gid = std::array<std::uint8_t, 16>;  // network byte order, as union ibv_gid
+
+struct DeviceInfo {
+  std::string name;        // "uiw_eth0"
+  std::string interface;   // "eth0"
+  unsigned ifindex = 0;
+  std::uint64_t guid = 0;  // host byte order
+  unsigned mtu = 0;        // of the interface, octets
+  unsigned speed_mbps = 0; // of the interface; 0 where the kernel does not say
+  bool loopback = false;
+  std::vector<Gid> gids;   // in the order of the GID index; never empty
+};
+
+// The devices at this moment, ordered by interface index. Honours UIW_DEVICES. Empty where there is none.
+// Thread-safe. Does not throw but for lack of memory.
+UIW_API std::vector<DeviceInfo> enumerate_devices();
+
+// The GID that stands for an IP address; all zero for another family.
+UIW_API Gid gid_of(const sockaddr* address);
+
+// The device that owns this local address, or one with an empty name. A wildcard address belongs to none.
+// IPv6 link-local addresses need their scope (sin6_scope_id).
+UIW_API DeviceInfo device_of(const sockaddr* local);
+
+}  // namespace uiw::provider

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+#include "provider/engine.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+
+#include "provider/grace_period.h"
+#include "provider/qp.h"
+#include "provider/thread.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr std::size_t kDirect = 8;         // up to so many sockets are tried one by one, more are asked of epoll
+constexpr unsigned kIdleRounds = 64;       // a socket without work for so many rounds...
+constexpr unsigned kIdleStride = 8;        // ...is tried only in every 8th
+constexpr unsigned kYieldAfter = 64;       // empty rounds in a row: the peer may be waiting for this processor
+constexpr unsigned kYieldStride = 8;
+constexpr std::uint64_t kPollingNs = 20'000;  // an empty poll this recent: the program polls
+constexpr unsigned kParkAfter = 3;         // wake-ups in a row that found the program polling
+constexpr auto kFirstTick = std::chrono::microseconds(100);
+constexpr auto kLongestTick = std::chrono::microseconds(1000);
+
+std::uint64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
+
+}  // namespace
+
+Engine::~Engine() {
+  if (thread_.joinable()) {
+    stop_.store(true);
+    program_may_sleep();
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto n = ::write(wake_, &one, sizeof one);
+    thread_.join();
+  }
+  if (epoll_ >= 0) ::close(epoll_);
+  if (wake_ >= 0) ::close(wake_);
+}
+
+void Engine::after_fork_in_child() {
+  new (&thread_) std::thread;  // the handle was of a thread that is the parent's: neither to be joined nor detached
+  new (&drive_mutex_) std::mutex;  // their owners, if they had one, do not exist here
+  new (&mutex_) std::mutex;
+  new (&park_mutex_) std::mutex;
+  new (&park_condition_) std::condition_variable;
+  // The parent's connections stay the parent's, and so does its set of descriptors.
+  if (epoll_ >= 0) ::close(epoll_);
+  if (wake_ >= 0) ::close(wake_);
+  epoll_ = wake_ = -1;
+  new (&entries_) std::vector<Qp*>;
+  started_.store(false);
+  parked_.store(false);
+}
+
+// Descriptors and thread, at the first need.
+int Engine::prepare() {
+  if (started_.load()) return 0;
+  if (epoll_ < 0) {
+    const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+    if (epoll < 0) return errno;
+    const int wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = kWakeTag;
+    if (wake < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &event) != 0) {
+      const int error = errno;
+      if (wake >= 0) ::close(wake);
+      ::close(epoll);
+      return error;
+    }
+    epoll_ = epoll;
+    wake_ = wake;
+  }
+  if (!start_service_thread(thread_, "uiw-progress", [this] { run(); })) return EAGAIN;
+  started_.store(true);
+  return 0;
+}
+
+int Engine::add(Qp& qp, int fd) {
+  const std::lock_guard lock(mutex_);
+  if (const int error = prepare(); error != 0) return error;
+  std::erase(entries_, &qp);  // connected once before
+  entries_.push_back(&qp);
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.u64 = qp.number();
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    entries_.pop_back();
+    return errno;
+  }
+  return 0;
+}
+
+void Engine::remove(Qp& qp) {
+  const std::lock_guard lock(mutex_);
+  std::erase(entries_, &qp);
+}
+
+void Engine::release(int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
+
+void Engine::rearm(Qp& qp, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.u64 = qp.number();
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
+}
+
+void Engine::drive() {
+  if (!started_.load(std::memory_order_relaxed)) return;
+  bool yield = false;
+  if (const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock); drive_lock.owns_lock()) {
+    const ReadSection section;  // whoever is removed from the entries now lives until it closes
+    bool work = false;
+    std::array<Qp*, kDirect> direct;
+    std::size_t count;
+    {
+      const std::lock_guard lock(mutex_);
+      count = entries_.size();
+      if (count <= kDirect) std::copy(entries_.begin(), entries_.end(), direct.begin());
+    }
+    if (count <= kDirect) {
+      ++round_;
+      for (std::size_t i = 0; i < count; ++i) {
+        Qp& qp = *direct[i];
+        if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
+        if (qp.progress(Qp::Driver::program)) {
+          work = true;
+          qp.idle_rounds = 0;
+        } else {
+          ++qp.idle_rounds;
+        }
+      }
+    } else {
+      epoll_event events[32];
+      const int ready = ::epoll_wait(epoll_, events, 32, 0);
+      work = ready > 0;
+      for (int i = 0; i < ready; ++i) {
+        if (events[i].data.u64 == kWakeTag) continue;
+        if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
+      }
+    }
+    empty_rounds_ = work ? 0 : empty_rounds_ + 1;
+    yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
+  }
+  last_empty_poll_.store(now_ns(), std::memory_order_relaxed);
+  if (yield) sched_yield();
+}
+
+void Engine::program_may_sleep() {
+  if (!parked_.load()) return;
+  const std::lock_guard lock(park_mutex_);
+  unpark_ = true;
+  last_empty_poll_.store(0, std::memory_order_relaxed);
+  park_condition_.notify_one();
+}
+
+// Everything may have news: events that came while nobody listened are not repeated.
+void Engine::sweep() {
+  std::vector<std::uint32_t> numbers;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Qp* qp : entries_) numbers.push_back(qp->number());
+  }
+  for (const std::uint32_t number : numbers) {
+    const ReadSection section;
+    if (Qp* qp = find_qp(number)) qp->progress(Qp::Driver::event);
+  }
+}
+
+void Engine::park() {
+  parked_.store(true);
+  auto tick = kFirstTick;
+  {
+    std::unique_lock lock(park_mutex_);
+    while (!unpark_ && !stop_.load()) {
+      park_condition_.wait_for(lock, tick, [this] { return unpark_; });
+      const std::uint64_t last = last_empty_poll_.load(std::memory_order_relaxed);
+      if (now_ns() - last > 2 * kPollingNs) break;
+      tick = std::min(2 * tick, kLongestTick);
+    }
+    unpark_ = false;
+  }
+  parked_.store(false);
+  sweep();
+}
+
+void Engine::run() {
+  epoll_event events[64];
+  unsigned found_polling = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const int count = ::epoll_wait(epoll_, events, 64, -1);
+    if (count < 0) continue;
+    const bool polling = now_ns() - last_empty_poll_.load(std::memory_order_relaxed) < kPollingNs;
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.u64 == kWakeTag) {
+        std::uint64_t value;
+        [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
+        continue;
+      }
+      const ReadSection section;
+      if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
+    }
+    found_polling = polling ? found_polling + 1 : 0;
+    if (found_polling >= kParkAfter) {
+      found_polling = 0;
+      park();
+    }
+  }
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// What a device says it can do (ibv_query_device), and what its functions then enforce.
+#pragma once
+
+#include <cstdint>
+
+namespace uiw::provider {
+
+constexpr int kMaxQp = 65536;
+constexpr int kMaxQpWr = 32768;
+constexpr int kMaxSge = 32;
+constexpr int kMaxInline = 1024;
+constexpr std::uint32_t kLeastInline = 32;
+constexpr int kMaxCq = 65536;
+constexpr int kMaxCqe = 4 * 1024 * 1024;
+constexpr int kMaxMr = 1 << 20;
+constexpr int kMaxPd = 65536;
+constexpr int kMaxReadDepth = 128;  // IRD and ORD of a QP; librdmacm carries them in 8 bits
+constexpr std::uint64_t kMaxMrSize = ~std::uint64_t{0} >> 1;
+constexpr std::uint32_t kMaxMessage = 1U << 31;  // RDMAP could carry 2^32 - 1; adapters report 2^30 or 2^31
+constexpr std::uint32_t kVendorId = 0;
+constexpr std::uint32_t kVendorPart = 0x7569;  // "ui"
+
+}  // namespace uiw::provider

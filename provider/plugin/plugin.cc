@@ -1,0 +1,423 @@
+// SPDX-License-Identifier: MIT
+// The provider plugin that stock libibverbs loads: from its operations to the objects of libuiw. The table at the end
+// names all that it does.
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+
+#include "provider/context.h"
+#include "provider/cq.h"
+#include "provider/plugin/ops_table.h"
+#include "provider/plugin/rdmav_abi.h"
+#include "provider/qp.h"
+
+namespace uiw::plugin {
+
+namespace {
+
+namespace rnic = uiw::provider;
+
+// Each object of libibverbs with ours behind it. The first member is what the program holds.
+struct Device {
+  verbs_device base;
+};
+struct Context {
+  verbs_context base;
+  rnic::Context* rnic;
+};
+struct Pd {
+  ibv_pd base;
+  rnic::Pd rnic;
+};
+struct Mr {
+  verbs_mr base;
+  std::unique_ptr<rnic::Mr> rnic;
+};
+struct Cq {
+  ibv_cq base;
+  std::unique_ptr<rnic::Cq> rnic;
+};
+struct Qp {
+  verbs_qp base;
+  std::unique_ptr<rnic::Qp> rnic;
+  // ibv_wr_*: a request that waits for its data.
+  ibv_send_wr pending;
+  bool has_pending;
+};
+
+Context* context_of(ibv_context* context) {
+  // The program's ibv_context is the last member of verbs_context.
+  return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(verbs_context, context));
+}
+Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
+Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
+Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
+Qp* of(ibv_qp_ex* qp) { return reinterpret_cast<Qp*>(qp); }
+
+// No exception passes into libibverbs.
+template <typename Function>
+auto without_exceptions(Function function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return {};
+  } catch (const std::exception&) {
+    errno = EAGAIN;
+    return {};
+  }
+}
+
+// ---- Device and context ----------------------------------------------------------------------------------------
+
+verbs_device* alloc_device(verbs_sysfs_dev*) {
+  return static_cast<verbs_device*>(std::calloc(1, sizeof(Device)));
+}
+
+void uninit_device(verbs_device* device) { std::free(device); }
+
+extern const NamedOp kOps[];
+extern const std::size_t kOpCount;
+
+verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
+  auto* context = static_cast<Context*>(_verbs_init_and_alloc_context(
+      device, cmd_fd, sizeof(Context), reinterpret_cast<verbs_context*>(offsetof(Context, base)), 0));
+  if (context == nullptr) return nullptr;
+  context->rnic = without_exceptions([&] { return rnic::Context::open(device->name).release(); });
+  if (context->rnic == nullptr) {
+    const int error = errno;
+    verbs_uninit_context(&context->base);
+    std::free(context);
+    errno = error;
+    return nullptr;
+  }
+  verbs_set_ops(&context->base, make_ops_table(kOps, kOpCount, nullptr));
+  context->base.context.async_fd = context->rnic->async_fd();
+  context->base.context.num_comp_vectors = 1;
+  return &context->base;
+}
+
+void free_context(ibv_context* context) {
+  Context* self = context_of(context);
+  delete self->rnic;
+  verbs_uninit_context(&self->base);
+  std::free(self);
+}
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
+                    std::size_t size) {
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  if (size < sizeof attributes->orig_attr) return EINVAL;
+  ibv_device_attr_ex all;
+  std::memset(&all, 0, sizeof all);
+  context_of(context)->rnic->query_device(all);
+  std::memset(static_cast<void*>(attributes), 0, size);
+  std::memcpy(static_cast<void*>(attributes), &all, size < sizeof all ? size : sizeof all);
+  return 0;
+}
+
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
+  std::memset(static_cast<void*>(attributes), 0, sizeof *attributes);
+  return context_of(context)->rnic->query_port(port, *attributes);
+}
+
+// ---- Protection domains and memory -----------------------------------------------------------------------------
+
+ibv_pd* alloc_pd(ibv_context* context) {
+  return without_exceptions([&] { return &(new Pd{{context, 0}, rnic::Pd(*context_of(context)->rnic)})->base; });
+}
+
+int dealloc_pd(ibv_pd* pd) {
+  if (of(pd)->rnic.in_use()) return EBUSY;
+  delete of(pd);
+  return 0;
+}
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
+  return without_exceptions([&]() -> ibv_mr* {
+    auto mr = std::make_unique<Mr>();
+    mr->rnic = rnic::Mr::create(of(pd)->rnic, address, length, iova, static_cast<unsigned>(access));
+    if (!mr->rnic) return nullptr;
+    mr->base.mr.lkey = mr->base.mr.rkey = mr->rnic->key();
+    mr->base.access = access;
+    return &mr.release()->base.mr;
+  });
+}
+
+int dereg_mr(verbs_mr* mr) {
+  delete reinterpret_cast<Mr*>(mr);
+  return 0;
+}
+
+// ---- Completion queues -----------------------------------------------------------------------------------------
+
+ibv_cq* create_cq(ibv_context* context, int entries, ibv_comp_channel* channel, int vector) {
+  if (vector != 0) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return without_exceptions([&]() -> ibv_cq* {
+    auto cq = std::make_unique<Cq>();
+    cq->rnic = rnic::Cq::create(*context_of(context)->rnic, entries, channel != nullptr ? channel->fd : -1, &cq->base);
+    if (!cq->rnic) return nullptr;
+    cq->base.cqe = cq->rnic->entries();
+    return &cq.release()->base;
+  });
+}
+
+// Waits until the program has acknowledged the events it took, as the manual pages say.
+template <typename Object>
+void await_acknowledgements(Object* object, std::uint32_t& completed, unsigned expected) {
+  pthread_mutex_lock(&object->mutex);
+  while (completed < expected) pthread_cond_wait(&object->cond, &object->mutex);
+  pthread_mutex_unlock(&object->mutex);
+}
+
+int destroy_cq(ibv_cq* cq) {
+  unsigned events = 0;
+  if (const int error = of(cq)->rnic->prepare_destroy(events); error != 0) return error;
+  const unsigned unread = context_of(cq->context)->rnic->purge_events(cq);
+  await_acknowledgements(cq, cq->comp_events_completed, events);
+  await_acknowledgements(cq, cq->async_events_completed, of(cq)->rnic->async_events_reported() - unread);
+  delete of(cq);
+  return 0;
+}
+
+int poll_cq(ibv_cq* cq, int count, ibv_wc* completions) { return of(cq)->rnic->poll(count, completions); }
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) { return of(cq)->rnic->request_notify(solicited_only != 0); }
+
+// ---- ibv_wr_* --------------------------------------------------------------------------------------------------
+
+void flush_pending(Qp* qp) {
+  if (!qp->has_pending) return;
+  qp->has_pending = false;
+  qp->rnic->add(qp->pending);
+}
+
+ibv_send_wr& begin_request(ibv_qp_ex* handle, ibv_wr_opcode opcode) {
+  Qp* qp = of(handle);
+  flush_pending(qp);  // the one before had no data
+  qp->pending = {};
+  qp->pending.wr_id = handle->wr_id;
+  qp->pending.send_flags = handle->wr_flags;
+  qp->pending.opcode = opcode;
+  qp->has_pending = true;
+  return qp->pending;
+}
+
+void give_data(ibv_qp_ex* handle, const ibv_sge* list, std::size_t count, unsigned flags) {
+  Qp* qp = of(handle);
+  if (!qp->has_pending) return;
+  qp->has_pending = false;
+  qp->pending.sg_list = const_cast<ibv_sge*>(list);
+  qp->pending.num_sge = static_cast<int>(count);
+  qp->pending.send_flags |= flags;
+  qp->rnic->add(qp->pending);
+}
+
+void wr_start(ibv_qp_ex* qp) {
+  of(qp)->rnic->begin_batch();
+  of(qp)->has_pending = false;
+}
+int wr_complete(ibv_qp_ex* qp) {
+  flush_pending(of(qp));
+  return of(qp)->rnic->end_batch();
+}
+void wr_abort(ibv_qp_ex* qp) {
+  of(qp)->has_pending = false;
+  of(qp)->rnic->abort_batch();
+}
+
+void wr_send(ibv_qp_ex* qp) { begin_request(qp, IBV_WR_SEND); }
+void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
+  begin_request(qp, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey;
+}
+void wr_rdma_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
+  ibv_send_wr& request = begin_request(qp, IBV_WR_RDMA_WRITE);
+  request.wr.rdma.rkey = rkey;
+  request.wr.rdma.remote_addr = address;
+}
+void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
+  ibv_send_wr& request = begin_request(qp, IBV_WR_RDMA_READ);
+  request.wr.rdma.rkey = rkey;
+  request.wr.rdma.remote_addr = address;
+}
+
+void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address, std::uint32_t length) {
+  const ibv_sge sge{address, length, lkey};
+  give_data(qp, &sge, 1, 0);
+}
+void wr_set_sge_list(ibv_qp_ex* qp, std::size_t count, const ibv_sge* list) { give_data(qp, list, count, 0); }
+void wr_set_inline_data(ibv_qp_ex* qp, void* address, std::size_t length) {
+  // A length beyond 32 bits is beyond every limit; it must not be cut to a good one.
+  const ibv_sge sge{reinterpret_cast<std::uintptr_t>(address),
+                    length > 0xFFFFFFFF ? 0xFFFFFFFF : static_cast<std::uint32_t>(length), 0};
+  give_data(qp, &sge, 1, IBV_SEND_INLINE);
+}
+void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_buf* list) {
+  constexpr std::size_t kMost = 64;
+  ibv_sge sges[kMost];
+  if (count > kMost) {
+    // Too many pieces to be inline data: refused by an impossible length.
+    sges[0] = {0, 0xFFFFFFFF, 0};
+    return give_data(qp, sges, 1, IBV_SEND_INLINE);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    sges[i] = {reinterpret_cast<std::uintptr_t>(list[i].addr),
+               list[i].length > 0xFFFFFFFF ? 0xFFFFFFFF : static_cast<std::uint32_t>(list[i].length), 0};
+  }
+  give_data(qp, sges, count, IBV_SEND_INLINE);
+}
+
+constexpr std::uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
+                                   IBV_QP_EX_WITH_SEND_WITH_INV;
+
+void offer_send_ops(ibv_qp_ex& qp) {
+  qp.wr_start = wr_start;
+  qp.wr_complete = wr_complete;
+  qp.wr_abort = wr_abort;
+  qp.wr_send = wr_send;
+  qp.wr_send_inv = wr_send_inv;
+  qp.wr_rdma_write = wr_rdma_write;
+  qp.wr_rdma_read = wr_rdma_read;
+  qp.wr_set_sge = wr_set_sge;
+  qp.wr_set_sge_list = wr_set_sge_list;
+  qp.wr_set_inline_data = wr_set_inline_data;
+  qp.wr_set_inline_data_list = wr_set_inline_data_list;
+}
+
+// ---- Queue pairs -----------------------------------------------------------------------------------------------
+
+ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, std::uint64_t send_ops) {
+  return without_exceptions([&]() -> ibv_qp* {
+    auto qp = std::make_unique<Qp>();
+    ibv_qp& base = qp->base.qp;
+    Cq* send_cq = attributes.send_cq != nullptr ? of(attributes.send_cq) : nullptr;
+    Cq* receive_cq = attributes.recv_cq != nullptr ? of(attributes.recv_cq) : nullptr;
+    qp->rnic = rnic::Qp::create(*context_of(context)->rnic, of(pd)->rnic, send_cq ? send_cq->rnic.get() : nullptr,
+                                receive_cq ? receive_cq->rnic.get() : nullptr, attributes, &base);
+    if (!qp->rnic) return nullptr;
+    base.context = context;
+    base.qp_context = attributes.qp_context;
+    base.pd = pd;
+    base.send_cq = attributes.send_cq;
+    base.recv_cq = attributes.recv_cq;
+    base.srq = attributes.srq;
+    base.qp_num = qp->rnic->number();
+    base.state = IBV_QPS_RESET;
+    base.qp_type = attributes.qp_type;
+    pthread_mutex_init(&base.mutex, nullptr);
+    pthread_cond_init(&base.cond, nullptr);
+    // Programs ask for the extended object without having asked for its operations.
+    qp->base.comp_mask = VERBS_QP_EX;
+    if (send_ops != 0) offer_send_ops(qp->base.qp_ex);
+    return &qp.release()->base.qp;
+  });
+}
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) { return make_qp(pd->context, pd, *attributes, 0); }
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
+  constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  const bool ops = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  if ((attributes->comp_mask & ~kKnown) != 0 || (ops && (attributes->send_ops_flags & ~kSendOps) != 0)) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if ((attributes->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes->pd == nullptr) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  ibv_qp_init_attr plain;
+  plain.qp_context = attributes->qp_context;
+  plain.send_cq = attributes->send_cq;
+  plain.recv_cq = attributes->recv_cq;
+  plain.srq = attributes->srq;
+  plain.cap = attributes->cap;
+  plain.qp_type = attributes->qp_type;
+  plain.sq_sig_all = attributes->sq_sig_all;
+  ibv_qp* qp = make_qp(context, attributes->pd, plain, ops ? attributes->send_ops_flags : 0);
+  if (qp != nullptr) attributes->cap = plain.cap;
+  return qp;
+}
+
+int destroy_qp(ibv_qp* qp) {
+  Qp* self = of(qp);
+  self->rnic->stop();
+  const unsigned unread = context_of(qp->context)->rnic->purge_events(qp);
+  await_acknowledgements(qp, qp->events_completed, self->rnic->events_reported() - unread);
+  delete self;
+  return 0;
+}
+
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) { return of(qp)->rnic->modify(*attributes, mask); }
+
+int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) {
+  of(qp)->rnic->query(*attributes, *init);
+  return 0;
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** bad) { return of(qp)->rnic->post_send(requests, bad); }
+int post_recv(ibv_qp* qp, ibv_recv_wr* requests, ibv_recv_wr** bad) {
+  return of(qp)->rnic->post_receive(requests, bad);
+}
+
+// ---- The table -------------------------------------------------------------------------------------------------
+
+template <typename Function>
+constexpr uiw_op op(Function* function) {
+  return reinterpret_cast<uiw_op>(function);
+}
+
+const NamedOp kOps[] = {
+    {"alloc_pd", op(alloc_pd)},
+    {"create_cq", op(create_cq)},
+    {"create_qp", op(create_qp)},
+    {"create_qp_ex", op(create_qp_ex)},
+    {"dealloc_pd", op(dealloc_pd)},
+    {"dereg_mr", op(dereg_mr)},
+    {"destroy_cq", op(destroy_cq)},
+    {"destroy_qp", op(destroy_qp)},
+    {"free_context", op(free_context)},
+    {"modify_qp", op(modify_qp)},
+    {"poll_cq", op(poll_cq)},
+    {"post_recv", op(post_recv)},
+    {"post_send", op(post_send)},
+    {"query_device_ex", op(query_device_ex)},
+    {"query_port", op(query_port)},
+    {"query_qp", op(query_qp)},
+    {"reg_mr", op(reg_mr)},
+    {"req_notify_cq", op(req_notify_cq)},
+};
+const std::size_t kOpCount = sizeof kOps / sizeof kOps[0];
+
+// All devices of ours, and no others, are named uiw_<interface>.
+const verbs_match_ent kMatches[] = {
+    {nullptr, {.modalias = "rdma_device:*Nuiw_*"}, 0, 0, VERBS_MATCH_MODALIAS},
+    {nullptr, {.modalias = nullptr}, 0, 0, 0},
+};
+
+constexpr verbs_device_ops kDevice = {
+    .name = "uiw",
+    .match_min_abi_version = 1,
+    .match_max_abi_version = 1,
+    .match_table = kMatches,
+    .static_providers = nullptr,
+    .match_device = nullptr,
+    .alloc_context = alloc_context,
+    .import_context = nullptr,
+    .alloc_device = alloc_device,
+    .uninit_device = uninit_device,
+};
+
+// libibverbs learns of the plugin when it, or the interposer, loads it.
+__attribute__((constructor)) void register_with_libibverbs() {
+  UIW_JOIN(verbs_register_driver_, UIW_PABI)(&kDevice);
+}
+
+}  // namespace
+
+}  // namespace uiw::plugin

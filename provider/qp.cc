@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+// A queue pair's life: creation, states, attributes, connection, destruction.
+#include "provider/qp.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "mpa/guarded_copy.h"
+#include "provider/context.h"
+#include "provider/grace_period.h"
+#include "provider/limits.h"
+#include "provider/linger.h"
+#include "provider/qp_table.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// Largest request that the device grants; each 0 becomes what the queues need at least.
+bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
+  if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge || cap.max_inline_data > kMaxInline) return false;
+  if (has_receive_queue && (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge)) return false;
+  if (!has_receive_queue) cap.max_recv_wr = cap.max_recv_sge = 0;
+  // Programs send a few octets inline without having asked (every adapter grants some).
+  cap.max_inline_data = std::max(cap.max_inline_data, kLeastInline);
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
+                               ibv_qp* handle) {
+  const bool has_receive_queue = attributes.srq == nullptr;
+  if (attributes.qp_type != IBV_QPT_RC || !has_receive_queue) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if (send_cq == nullptr || receive_cq == nullptr || !grant(attributes.cap, has_receive_queue)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  std::unique_ptr<Qp> qp(new Qp(context, pd, send_cq, receive_cq, attributes, handle));
+  if (qp->number_ == 0) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return qp;
+}
+
+Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle)
+    : context_(context),
+      pd_(pd),
+      send_cq_(send_cq),
+      receive_cq_(receive_cq),
+      handle_(handle),
+      signal_all_(attributes.sq_sig_all != 0),
+      init_(attributes),
+      send_queue_(attributes.cap.max_send_wr, attributes.cap.max_send_sge, attributes.cap.max_inline_data),
+      transmitter_(send_queue_, stag_table(), &pd, *this),
+      receiver_(stag_table(), &pd, *this),
+      receive_queue_(attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) {
+  pd_.add_user();
+  send_cq_->add_user();
+  receive_cq_->add_user();
+  number_ = take_qp_number(*this);  // last: from here on it can be found
+}
+
+void Qp::stop() {
+  hide_qp(number_);
+  context_.engine().remove(*this);
+  wait_for_readers();
+}
+
+Qp::~Qp() {
+  stop();
+  // What was posted and not complete is gone without a completion; what TCP has taken still goes out.
+  if (socket_.is_open()) let_go_of_socket();
+  if (owner_) owner_->stream_ended();
+  if (number_ != 0) free_qp_number(number_);
+  send_cq_->remove_user();
+  receive_cq_->remove_user();
+  pd_.remove_user();
+}
+
+bool Qp::can_attach() const {
+  const ibv_qp_state state = this->state();
+  return stream_ == Stream::none && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
+}
+
+int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
+  mpa::install_copy_guard();
+  const std::lock_guard receive_lock(receive_mutex_);
+  const std::lock_guard send_lock(send_mutex_);
+  if (stream_ != Stream::none) return EISCONN;
+  if (!can_attach()) return EINVAL;
+  const mpa::Agreement& agreement = attachment.agreement;
+
+  const std::uint32_t ord = std::min<unsigned>(agreement.ord, kMaxReadDepth);
+  const std::uint32_t ird = std::min<unsigned>(agreement.ird, kMaxReadDepth);
+  reads_ = std::make_unique<rdmap::SharedReads>(ord, ird);
+  attributes_.max_rd_atomic = static_cast<std::uint8_t>(ord);
+  attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(ird);
+  initiator_ = attachment.initiator;
+
+  rdmap::Transmitter::Parameters parameters;
+  parameters.crc = agreement.crc;
+  parameters.mulpdu = attachment.mulpdu != 0 ? attachment.mulpdu : mpa::mulpdu(socket.segment_size());
+  parameters.ord = ord;
+  parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
+  parameters.hold = !initiator_;
+  transmitter_.start(parameters, reads_.get());
+  receiver_.start(reads_.get(), !initiator_ && agreement.rtr == mpa::ReadyToReceive::fulpdu);
+  deframer_.start(agreement.crc);
+
+  socket_ = std::move(socket);
+  owner_ = attachment.owner;
+  const ibv_qp_state before = state();
+  stream_ = Stream::running;
+  state_ = IBV_QPS_RTS;
+  if (const int error = context_.engine().add(*this, socket_.fd()); error != 0) {
+    stream_ = Stream::none;
+    state_ = before;
+    socket = std::move(socket_);
+    owner_.reset();
+    return error;
+  }
+  transmit();
+  return 0;
+}
+
+int Qp::disconnect(const StreamOwner* owner) {
+  const std::lock_guard receive_lock(receive_mutex_);
+  const std::lock_guard lock(send_mutex_);
+  if (owner != nullptr && owner_.get() != owner) return ENOTCONN;
+  if (stream_ != Stream::running) return stream_ == Stream::closing ? 0 : ENOTCONN;
+  stream_ = Stream::closing;
+  transmit();
+  return 0;
+}
+
+void Qp::abort_closing(const StreamOwner* owner) {
+  const std::lock_guard lock(receive_mutex_);
+  if (owner_.get() != owner) return;
+  if (stream_ != Stream::running && stream_ != Stream::closing) return;
+  {
+    const std::lock_guard send_lock(send_mutex_);
+    send_dead_ = true;  // the end is a reset: nobody waits any longer
+  }
+  end_stream(std::nullopt, rdmap::Status::flushed, false);
+}
+
+// Back to RESET: queues are emptied without completions.
+void Qp::reset() {
+  const std::lock_guard receive_lock(receive_mutex_);
+  const std::lock_guard send_lock(send_mutex_);
+  while (!send_queue_.empty()) send_queue_.pop();
+  while (!receive_queue_.empty()) receive_queue_.pop();
+  if (socket_.is_open()) let_go_of_socket();
+  if (owner_) owner_->stream_ended();
+  owner_.reset();
+  std::destroy_at(&transmitter_);
+  std::construct_at(&transmitter_, send_queue_, stag_table(), static_cast<const void*>(&pd_),
+                    static_cast<rdmap::SendHost&>(*this));
+  std::destroy_at(&receiver_);
+  std::construct_at(&receiver_, stag_table(), static_cast<const void*>(&pd_), static_cast<rdmap::ReceiveHost&>(*this));
+  deframer_ = mpa::Deframer();
+  reads_.reset();
+  stash_.clear();
+  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = false;
+  paused_ = false;
+  blocked_ = false;
+  local_error_ = false;
+  stream_ = Stream::none;
+  state_ = IBV_QPS_RESET;
+}
+
+// Unless the stream has ended meanwhile, and put it into ERR.
+bool Qp::step(ibv_qp_state from, ibv_qp_state to) { return state_.compare_exchange_strong(from, to) || from == to; }
+
+int Qp::modify(const ibv_qp_attr& attributes, int mask) {
+  const ReadSection section;
+  if ((mask & IBV_QP_PORT) != 0 && attributes.port_num != 1) return EINVAL;
+  if ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != state()) return EINVAL;
+  const ibv_qp_state from = state();
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : from;
+  // The connection manager brings a queue pair to RTS by itself; a program that goes through the states of InfiniBand
+  // afterwards finds nothing left to do.
+  const bool connected_by_manager = from == IBV_QPS_RTS && stream_ != Stream::none;
+
+  if ((mask & IBV_QP_STATE) == 0) {
+    change_attributes(attributes, mask);
+    return 0;
+  }
+  switch (to) {
+    case IBV_QPS_RESET: reset(); break;
+    case IBV_QPS_INIT:
+      if (connected_by_manager) break;
+      if (from != IBV_QPS_RESET && from != IBV_QPS_INIT) return EINVAL;
+      step(from, to);
+      break;
+    case IBV_QPS_RTR:
+      // A peer's QP number and address: connections made by hand are not offered yet.
+      if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) != 0) return EOPNOTSUPP;
+      if (connected_by_manager) break;
+      if (from != IBV_QPS_INIT && from != IBV_QPS_RTR) return EINVAL;
+      step(from, to);
+      break;
+    case IBV_QPS_RTS:
+      if (from != IBV_QPS_RTR && from != IBV_QPS_RTS) return EINVAL;
+      step(from, to);
+      break;
+    case IBV_QPS_SQD:
+      // On iWARP this is the Verbs draft's Closing state (section 6.2.4): orderly end of the stream.
+      if (from == IBV_QPS_ERR || from == IBV_QPS_SQD) break;
+      if (from != IBV_QPS_RTS) return EINVAL;
+      if (step(from, to)) disconnect(nullptr);
+      break;
+    case IBV_QPS_ERR: {
+      const std::lock_guard lock(receive_mutex_);
+      if (stream_ == Stream::running || stream_ == Stream::closing) {
+        end_stream(std::nullopt, rdmap::Status::flushed, true);
+      } else {
+        {
+          const std::lock_guard send_lock(send_mutex_);
+          state_ = IBV_QPS_ERR;
+          transmitter_.flush(std::nullopt, rdmap::Status::flushed);
+        }
+        flush_receives();
+      }
+      break;
+    }
+    default: return EINVAL;
+  }
+  change_attributes(attributes, mask);
+  return 0;
+}
+
+void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
+  const std::lock_guard lock(send_mutex_);
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) attributes_.qp_access_flags = attributes.qp_access_flags;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0) attributes_.pkey_index = attributes.pkey_index;
+  if ((mask & IBV_QP_PORT) != 0) attributes_.port_num = attributes.port_num;
+  if ((mask & IBV_QP_PATH_MTU) != 0) attributes_.path_mtu = attributes.path_mtu;
+  if ((mask & IBV_QP_TIMEOUT) != 0) attributes_.timeout = attributes.timeout;
+  if ((mask & IBV_QP_RETRY_CNT) != 0) attributes_.retry_cnt = attributes.retry_cnt;
+  if ((mask & IBV_QP_RNR_RETRY) != 0) attributes_.rnr_retry = attributes.rnr_retry;
+  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) attributes_.min_rnr_timer = attributes.min_rnr_timer;
+  if ((mask & IBV_QP_RQ_PSN) != 0) attributes_.rq_psn = attributes.rq_psn;
+  if ((mask & IBV_QP_SQ_PSN) != 0) attributes_.sq_psn = attributes.sq_psn;
+}
+
+void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
+  const std::lock_guard lock(send_mutex_);
+  attributes = attributes_;
+  attributes.qp_state = attributes.cur_qp_state = state();
+  attributes.cap = init_.cap;
+  init = init_;
+}
+
+void Qp::report(ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.qp = handle_;
+  if (context_.report(event)) events_reported_.fetch_add(1);
+}
+
+}  // namespace uiw::provider

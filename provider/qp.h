@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+// Queue pairs (Verbs draft section 6): work queues, states, and the RDMAP stream that serves them once connected.
+//
+// Locks: the receiver's, then the sender's, then those of completion queues. The receive queue has one of its own
+// for its posters. The sender's lock is never held while the receiver's is taken.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "mpa/deframer.h"
+#include "mpa/startup.h"
+#include "mpa/tcp_stream.h"
+#include "provider/cq.h"
+#include "provider/export.h"
+#include "rdmap/receiver.h"
+#include "rdmap/transmitter.h"
+#include "rdmap/work.h"
+
+namespace uiw::provider {
+
+class Context;
+class Pd;
+
+// Who set the stream up and wants to know of its fate. Called on any thread, with locks of the queue pair held: it
+// may note the news, and do nothing else. The queue pair keeps it alive until the stream has ended.
+class StreamOwner {
+ public:
+  virtual ~StreamOwner() = default;
+  virtual void stream_established() = 0;
+  virtual void stream_ended() = 0;
+};
+
+class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
+ public:
+  // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP for
+  // a type other than RC, ENOMEM. `handle` is the program's ibv_qp, which events carry.
+  static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
+                                    ibv_qp* handle);
+  ~Qp();
+  // The first half of destruction: nobody finds or drives it from here on, and no event about it is reported.
+  void stop();
+
+  std::uint32_t number() const { return number_; }
+  ibv_qp_state state() const { return state_.load(std::memory_order_acquire); }
+
+  // As the manual pages of ibv_post_send and ibv_post_recv say: 0 or an errno, with the first bad request.
+  int post_send(ibv_send_wr* requests, ibv_send_wr** bad);
+  int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
+
+  // ibv_wr_start ... ibv_wr_complete: one thread builds, under the sender's lock.
+  void begin_batch();
+  void add(const ibv_send_wr& request);
+  int end_batch();  // 0 or an errno: then none of the batch was posted
+  void abort_batch();
+
+  int modify(const ibv_qp_attr& attributes, int mask);
+  void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init);
+
+  // Gives the QP its stream. EINVAL where its state does not allow it, EISCONN where it has one; the socket is then
+  // untouched.
+  struct Attachment {
+    mpa::Agreement agreement;
+    bool initiator = false;
+    std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
+    std::shared_ptr<StreamOwner> owner;
+  };
+  int attach(mpa::TcpStream& socket, const Attachment& attachment);
+  bool can_attach() const;
+  // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the stream is not this owner's or not there;
+  // nullptr stands for any.
+  int disconnect(const StreamOwner* owner);
+  // The peer has had its time, to close or to begin.
+  void abort_closing(const StreamOwner* owner);
+
+  // Async events about this queue pair that went into the context's pipe.
+  unsigned events_reported() const { return events_reported_.load(); }
+
+  enum class Driver : std::uint8_t { program, event };
+  // Moves what can be moved now; true if anything was. A program's poll does not wait for a lock.
+  bool progress(Driver driver);
+  unsigned idle_rounds = 0;  // the engine's note: polls in a row without work
+
+ private:
+  Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle);
+
+  // rdmap::SendHost and rdmap::ReceiveHost
+  void send_complete(const rdmap::SendWork& work, rdmap::Status status) override;
+  bool next_receive(rdmap::Landing& landing) override;
+  void receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) override;
+  void read_complete() override;
+  void read_requested() override { transmit_wanted_ = true; }
+  bool invalidate(rdmap::Stag stag) override;
+
+  // Posting; the sender's lock is held.
+  int prepare(const ibv_send_wr& request);
+
+  // Sending; the sender's lock is held.
+  void transmit();
+  void finish_sending();
+
+  // Receiving; the receiver's lock is held.
+  bool receive(Driver driver);
+  bool resume();
+  bool take_octets(mpa::Octets octets);
+  bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
+  bool drop_received();
+  void note_first_message();
+  void give_up_later();
+  void give_up(const StreamOwner* owner);
+  void peer_closed();
+  void stream_error(const rdmap::Terminate& terminate);
+  void peer_terminated(const rdmap::Terminate& terminate);
+  // The stream is over; both queues are flushed and the state is ERR. `linger` keeps the socket until a Terminate has
+  // gone out and the peer has closed.
+  void end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger);
+  void flush_receives();
+  bool step(ibv_qp_state from, ibv_qp_state to);
+  void change_attributes(const ibv_qp_attr& attributes, int mask);
+  void let_go_of_socket();
+  void reset();
+  void report(ibv_event_type type);
+
+  enum class Stream : std::uint8_t {
+    none,
+    running,
+    closing,    // our side has sent, or will send, its last octet
+    lingering,  // in error: a Terminate goes out, what comes in is dropped
+    ended,
+  };
+
+  Context& context_;
+  Pd& pd_;
+  Cq* const send_cq_;
+  Cq* const receive_cq_;
+  ibv_qp* const handle_;
+  std::uint32_t number_ = 0;  // 0 where all are taken
+  const bool signal_all_;
+  ibv_qp_init_attr init_;
+  ibv_qp_attr attributes_{};
+
+  std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
+  std::atomic<Stream> stream_{Stream::none};
+  std::atomic<unsigned> events_reported_{0};
+
+  // The sender.
+  alignas(64) std::mutex send_mutex_;
+  rdmap::SendQueue send_queue_;
+  rdmap::Transmitter transmitter_;
+  std::atomic<bool> blocked_{false};  // the socket took no more; written under the lock
+  bool send_dead_ = false;    // the socket takes nothing any more
+  bool fin_sent_ = false;
+  std::atomic<bool> local_error_{false};  // found while sending; the receiver's side ends the stream
+  int batch_error_ = 0;
+  std::uint64_t batch_start_ = 0;
+
+  // The receiver.
+  alignas(64) std::mutex receive_mutex_;
+  rdmap::Receiver receiver_;
+  mpa::Deframer deframer_;
+  std::unique_ptr<rdmap::SharedReads> reads_;
+  mpa::TcpStream socket_;
+  std::vector<std::byte> stash_;  // read but not taken, while no receive is posted
+  std::atomic<bool> paused_{false};
+  bool transmit_wanted_ = false;
+  bool initiator_ = false;
+  bool established_ = false;
+  bool giving_up_ = false;
+  std::shared_ptr<StreamOwner> owner_;
+
+  alignas(64) std::mutex post_receive_mutex_;
+  rdmap::ReceiveQueue receive_queue_;
+};
+
+// The queue pair with this number, or null. Inside a ReadSection.
+Qp* find_qp(std::uint32_t number);
+
+}  // namespace uiw::provider

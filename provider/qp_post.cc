@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT
+// Posting: from ibv_send_wr and ibv_recv_wr to the work of a stream, and from its completions to ibv_wc.
+#include <cerrno>
+#include <cstring>
+
+#include "provider/context.h"
+#include "provider/grace_period.h"
+#include "provider/limits.h"
+#include "provider/qp.h"
+
+namespace uiw::provider {
+
+namespace {
+
+ibv_wc_status status_of(rdmap::Status status) {
+  switch (status) {
+    case rdmap::Status::success: return IBV_WC_SUCCESS;
+    case rdmap::Status::local_length: return IBV_WC_LOC_LEN_ERR;
+    case rdmap::Status::local_protection: return IBV_WC_LOC_PROT_ERR;
+    case rdmap::Status::local_operation: return IBV_WC_LOC_QP_OP_ERR;
+    case rdmap::Status::flushed: return IBV_WC_WR_FLUSH_ERR;
+    case rdmap::Status::remote_access: return IBV_WC_REM_ACCESS_ERR;
+    case rdmap::Status::remote_invalid_request: return IBV_WC_REM_INV_REQ_ERR;
+    case rdmap::Status::remote_operation: return IBV_WC_REM_OP_ERR;
+    case rdmap::Status::fatal: return IBV_WC_FATAL_ERR;
+  }
+  return IBV_WC_GENERAL_ERR;
+}
+
+ibv_wc_opcode opcode_of(rdmap::WorkKind kind) {
+  switch (kind) {
+    case rdmap::WorkKind::send: return IBV_WC_SEND;
+    case rdmap::WorkKind::write: return IBV_WC_RDMA_WRITE;
+    case rdmap::WorkKind::read: return IBV_WC_RDMA_READ;
+  }
+  return IBV_WC_SEND;
+}
+
+}  // namespace
+
+// Fills in the queue entry at the tail. 0, or the errno of ibv_post_send, and then nothing was posted. A bad lkey is no
+// errno: the request completes with IBV_WC_LOC_PROT_ERR in its turn.
+int Qp::prepare(const ibv_send_wr& request) {
+  const ibv_qp_state state = this->state();
+  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) return EINVAL;
+  if (send_queue_.full()) return ENOMEM;
+  const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
+  if (request.num_sge < 0) return EINVAL;
+  if (static_cast<std::uint32_t>(request.num_sge) > send_queue_.max_pieces() && !inlined) return EINVAL;
+
+  // Too late requests are built apart: an entry of the queue may still describe an FPDU that is half sent.
+  const bool too_late = state == IBV_QPS_ERR || fin_sent_ || (state == IBV_QPS_SQD && stream_ != Stream::closing);
+  rdmap::SendWork late;
+  rdmap::SendWork& work = too_late ? late : send_queue_.at(send_queue_.tail());
+  work = rdmap::SendWork{};
+  switch (request.opcode) {
+    case IBV_WR_SEND_WITH_INV:
+      work.invalidates = true;
+      work.invalidate = static_cast<ddp::Stag>(request.invalidate_rkey);
+      [[fallthrough]];
+    case IBV_WR_SEND: work.kind = rdmap::WorkKind::send; break;
+    case IBV_WR_RDMA_WRITE: work.kind = rdmap::WorkKind::write; break;
+    case IBV_WR_RDMA_READ:
+      if (inlined) return EINVAL;
+      if (reads_ != nullptr && attributes_.max_rd_atomic == 0) return EINVAL;  // the peer holds none
+      work.kind = rdmap::WorkKind::read;
+      break;
+    default: return EOPNOTSUPP;
+  }
+  work.id = request.wr_id;
+  work.signaled = signal_all_ || (request.send_flags & IBV_SEND_SIGNALED) != 0;
+  work.solicited = (request.send_flags & IBV_SEND_SOLICITED) != 0;
+  work.fence = (request.send_flags & IBV_SEND_FENCE) != 0;
+  if (work.kind != rdmap::WorkKind::send) {
+    work.remote_stag = static_cast<ddp::Stag>(request.wr.rdma.rkey);
+    work.remote_offset = request.wr.rdma.remote_addr;
+  }
+
+  std::uint64_t length = 0;
+  for (int i = 0; i < request.num_sge; ++i) length += request.sg_list[i].length;
+  if (length > kMaxMessage) return EINVAL;
+  work.length = static_cast<std::uint32_t>(length);
+
+  if (inlined && length > send_queue_.max_inline()) return EINVAL;
+  if (too_late) {
+    send_complete(work, rdmap::Status::flushed);
+    return 0;
+  }
+
+  if (inlined) {
+    std::byte* room = send_queue_.inline_room(send_queue_.tail());
+    std::byte* to = room;
+    for (int i = 0; i < request.num_sge; ++i) {
+      const ibv_sge& sge = request.sg_list[i];
+      if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
+      to += sge.length;
+    }
+    *send_queue_.piece_room(send_queue_.tail()) = {room, static_cast<std::size_t>(length)};
+    work.pieces = length > 0 ? 1 : 0;
+  } else {
+    const std::uint32_t right = work.kind == rdmap::WorkKind::read ? ddp::kLocalWrite : ddp::kLocalRead;
+    rdmap::Piece* piece = send_queue_.piece_room(send_queue_.tail());
+    for (int i = 0; i < request.num_sge; ++i) {
+      const ibv_sge& sge = request.sg_list[i];
+      if (sge.length == 0) continue;
+      const ddp::Access access = stag_table().find(static_cast<ddp::Stag>(sge.lkey), &pd_, sge.addr, sge.length, right);
+      if (access.error != ddp::AccessError::none) {
+        work.status = rdmap::Status::local_protection;
+        break;
+      }
+      if (work.pieces == 0 && work.kind == rdmap::WorkKind::read) {
+        work.sink_stag = static_cast<ddp::Stag>(sge.lkey);
+        work.sink_offset = sge.addr;
+        // The response names one run of offsets however many pieces there are: it must not wrap.
+        if (work.sink_offset + length < work.sink_offset) work.sink_offset = 0;
+      }
+      piece[work.pieces++] = {access.memory, sge.length};
+    }
+  }
+
+  send_queue_.push();
+  return 0;
+}
+
+int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
+  const ReadSection section;
+  const std::lock_guard lock(send_mutex_);
+  int error = 0;
+  for (ibv_send_wr* request = requests; request != nullptr; request = request->next) {
+    error = prepare(*request);
+    if (error != 0) {
+      if (bad != nullptr) *bad = request;
+      break;
+    }
+  }
+  if (!blocked_) transmit();
+  return error;
+}
+
+void Qp::begin_batch() {
+  send_mutex_.lock();
+  batch_error_ = 0;
+  batch_start_ = send_queue_.tail();
+}
+
+void Qp::add(const ibv_send_wr& request) {
+  const ReadSection section;
+  if (batch_error_ == 0) batch_error_ = prepare(request);
+}
+
+int Qp::end_batch() {
+  const ReadSection section;
+  const int error = batch_error_;
+  if (error != 0) {
+    send_queue_.retract(batch_start_);
+  } else if (!blocked_) {
+    transmit();
+  }
+  send_mutex_.unlock();
+  return error;
+}
+
+void Qp::abort_batch() {
+  send_queue_.retract(batch_start_);
+  send_mutex_.unlock();
+}
+
+int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
+  const ReadSection section;
+  int error = 0;
+  {
+    const std::lock_guard lock(post_receive_mutex_);
+    for (ibv_recv_wr* request = requests; request != nullptr && error == 0; request = request->next) {
+      if (bad != nullptr) *bad = request;
+      if (state() == IBV_QPS_RESET) {
+        error = EINVAL;
+      } else if (receive_queue_.full()) {
+        error = ENOMEM;
+      } else if (request->num_sge < 0 || static_cast<std::uint32_t>(request->num_sge) > receive_queue_.max_pieces()) {
+        error = EINVAL;
+      } else {
+        rdmap::ReceiveWork& work = receive_queue_.slot();
+        rdmap::Piece* pieces = receive_queue_.slot_pieces();
+        work = {request->wr_id, 0, 0};
+        std::uint64_t length = 0;
+        bool allowed = true;
+        for (int i = 0; i < request->num_sge; ++i) {
+          const ibv_sge& sge = request->sg_list[i];
+          if (sge.length == 0) continue;
+          const ddp::Access access =
+              stag_table().find(static_cast<ddp::Stag>(sge.lkey), &pd_, sge.addr, sge.length, ddp::kLocalWrite);
+          allowed = allowed && access.error == ddp::AccessError::none;
+          pieces[work.pieces++] = {access.memory, sge.length};
+          length += sge.length;
+        }
+        if (!allowed || length > kMaxMessage) {
+          error = EINVAL;
+        } else {
+          work.length = static_cast<std::uint32_t>(length);
+          receive_queue_.push();
+        }
+      }
+    }
+  }
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (state() == IBV_QPS_ERR) {
+    const std::lock_guard lock(receive_mutex_);
+    flush_receives();
+  } else if (paused_.load(std::memory_order_seq_cst)) {
+    progress(Driver::event);
+  }
+  return error;
+}
+
+void Qp::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
+  if (status == rdmap::Status::success && !work.signaled) return;
+  ibv_wc completion{};
+  completion.wr_id = work.id;
+  completion.status = status_of(status);
+  completion.opcode = opcode_of(work.kind);
+  completion.byte_len = work.length;
+  completion.qp_num = number_;
+  send_cq_->push(completion, false);
+}
+
+bool Qp::next_receive(rdmap::Landing& landing) {
+  if (receive_queue_.empty()) return false;
+  landing = {receive_queue_.front().id, receive_queue_.front().length, receive_queue_.front_pieces()};
+  return true;
+}
+
+void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) {
+  ibv_wc completion{};
+  completion.wr_id = landing.id;
+  completion.status = status_of(status);
+  completion.opcode = IBV_WC_RECV;
+  completion.byte_len = message.length;
+  completion.qp_num = number_;
+  if (message.invalidated) {
+    completion.wc_flags = IBV_WC_WITH_INV;
+    completion.invalidated_rkey = static_cast<std::uint32_t>(message.stag);
+  }
+  // Its pieces are the program's again before it can learn of the completion.
+  receive_queue_.pop();
+  receive_cq_->push(completion, message.solicited);
+}
+
+void Qp::flush_receives() {
+  while (!receive_queue_.empty()) {
+    const rdmap::Landing landing{receive_queue_.front().id, 0, {}};
+    receive_complete(landing, rdmap::Status::flushed, {});
+  }
+}
+
+}  // namespace uiw::provider

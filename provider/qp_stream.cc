@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT
+// A connected queue pair: moves octets between its socket and its stream, and ends the stream.
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "provider/cm_loop.h"
+#include "provider/context.h"
+#include "provider/grace_period.h"
+#include "provider/io_scratch.h"
+#include "provider/linger.h"
+#include "provider/qp.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(5);
+
+constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets before other queue pairs get their turn
+
+// What a Terminate says of the request it is about (RFC 5040 section 4.8; Verbs draft section 8.3.2).
+rdmap::Status status_of(const rdmap::Terminate& terminate) {
+  switch (terminate.layer) {
+    case rdmap::Layer::rdma:
+      if (terminate.type == static_cast<std::uint8_t>(rdmap::ErrorType::remote_protection)) {
+        return rdmap::Status::remote_access;
+      }
+      return terminate.code == static_cast<std::uint8_t>(rdmap::ErrorCode::unexpected_opcode)
+                 ? rdmap::Status::remote_invalid_request
+                 : rdmap::Status::remote_operation;
+    case rdmap::Layer::ddp:
+      if (terminate.type == static_cast<std::uint8_t>(ddp::ErrorType::tagged)) return rdmap::Status::remote_access;
+      if (terminate.type == static_cast<std::uint8_t>(ddp::ErrorType::untagged)) {
+        return rdmap::Status::remote_invalid_request;
+      }
+      return rdmap::Status::remote_operation;
+    default: return rdmap::Status::fatal;
+  }
+}
+
+// The async event of the side that found the error (Verbs draft figures 24 and 25).
+ibv_event_type event_of(const rdmap::Terminate& terminate) {
+  const bool protection = (terminate.layer == rdmap::Layer::rdma &&
+                           terminate.type == static_cast<std::uint8_t>(rdmap::ErrorType::remote_protection)) ||
+                          (terminate.layer == rdmap::Layer::ddp &&
+                           terminate.type == static_cast<std::uint8_t>(ddp::ErrorType::tagged));
+  if (protection) return IBV_EVENT_QP_ACCESS_ERR;
+  return terminate.layer == rdmap::Layer::llp ? IBV_EVENT_QP_FATAL : IBV_EVENT_QP_REQ_ERR;
+}
+
+}  // namespace
+
+void Qp::transmit() {
+  const Stream stream = stream_;
+  const bool sends = stream == Stream::running || stream == Stream::closing ||
+                     (stream == Stream::lingering && transmitter_.terminating());
+  if (!sends || send_dead_ || fin_sent_) return;
+  // Set while the socket is tried, not after: an EPOLLOUT that comes in between must find it set, or nobody would try
+  // again.
+  blocked_ = true;
+  rdmap::OutgoingBatch& batch = io_scratch().batch;
+  for (;;) {
+    const auto fill = transmitter_.fill(batch);
+    if (fill == rdmap::Transmitter::Fill::idle) break;
+    if (fill == rdmap::Transmitter::Fill::broken) {
+      // An FPDU cannot be completed as it was begun: nothing sensible can follow it.
+      send_dead_ = true;
+      local_error_ = true;
+      blocked_ = false;
+      context_.engine().rearm(*this, socket_.fd());
+      return;
+    }
+    if (fill == rdmap::Transmitter::Fill::local_error) {
+      state_ = IBV_QPS_ERR;
+      transmitter_.flush(transmitter_.failed_sequence(), transmitter_.failed_status());
+      local_error_ = true;
+      context_.engine().rearm(*this, socket_.fd());
+      continue;  // the Terminate
+    }
+    const ssize_t taken = socket_.send(batch.fpdus.vectors());
+    if (taken < 0) {
+      if (taken == -EAGAIN) return;
+      if (taken == -EFAULT && transmitter_.source_gone()) continue;  // the work fails at the next fill
+      blocked_ = false;
+      send_dead_ = true;  // otherwise the receiving side learns why, and ends the stream
+      if (taken == -EFAULT) {
+        local_error_ = true;
+        context_.engine().rearm(*this, socket_.fd());
+      }
+      return;
+    }
+    transmitter_.sent(batch, static_cast<std::size_t>(taken));
+  }
+  blocked_ = false;
+  finish_sending();
+  if (transmitter_.terminating() && (stream_ == Stream::running || stream_ == Stream::closing)) {
+    // Found while sending, be it a response to the peer: the receiving side ends the stream.
+    local_error_ = true;
+    context_.engine().rearm(*this, socket_.fd());
+  }
+}
+
+// The last octet is with TCP: say so to the peer.
+void Qp::finish_sending() {
+  const bool closing = stream_ == Stream::closing && send_queue_.empty() && !transmitter_.pending();
+  const bool terminated = transmitter_.terminating() && transmitter_.terminate_sent();
+  if (fin_sent_ || (!closing && !terminated)) return;
+  socket_.shutdown_send();
+  fin_sent_ = true;
+}
+
+bool Qp::progress(Driver driver) {
+  const ReadSection section;
+  bool work = false;
+  {
+    std::unique_lock lock(receive_mutex_, std::defer_lock);
+    if (driver == Driver::program) {
+      if (!lock.try_lock()) return true;  // somebody is at it
+    } else {
+      lock.lock();
+    }
+    const Stream stream = stream_.load();
+    if (stream == Stream::none || stream == Stream::ended) return false;
+    // Before anything is placed for work that has been flushed already.
+    if (local_error_.exchange(false) && (stream == Stream::running || stream == Stream::closing)) {
+      report(IBV_EVENT_QP_FATAL);
+      end_stream(std::nullopt, rdmap::Status::flushed, true);
+    }
+    work = receive(driver);
+    if (stream_ == Stream::lingering) {
+      const std::lock_guard send_lock(send_mutex_);
+      if (fin_sent_ || send_dead_) let_go_of_socket();
+    }
+    if (!transmit_wanted_ && !blocked_) return work;
+    transmit_wanted_ = false;
+  }
+  const std::lock_guard lock(send_mutex_);
+  transmit();
+  // The socket is let go of with the receiver's lock: another turn does it.
+  if (stream_ == Stream::lingering && (fin_sent_ || send_dead_)) context_.engine().rearm(*this, socket_.fd());
+  return work;
+}
+
+// What still comes while a Terminate goes out belongs to nobody.
+bool Qp::drop_received() {
+  IoScratch& io = io_scratch();
+  ssize_t n;
+  do {
+    n = socket_.receive({io.staging.get(), IoScratch::kStaging});
+  } while (n > 0);
+  if (n != -EAGAIN) peer_closed();
+  return true;
+}
+
+bool Qp::receive(Driver driver) {
+  if (!socket_.is_open()) return false;
+  if (stream_ == Stream::lingering) return drop_received();
+  if (paused_ && !resume()) {
+    if (driver == Driver::event) {
+      // While nothing is read, the end of the connection shows only here.
+      pollfd end{socket_.fd(), POLLRDHUP, 0};
+      if (::poll(&end, 1, 0) > 0) {
+        if ((end.revents & (POLLERR | POLLHUP)) != 0) {
+          peer_closed();
+        } else if ((end.revents & POLLRDHUP) != 0) {
+          give_up_later();
+        }
+      }
+    }
+    return false;
+  }
+  IoScratch& io = io_scratch();
+  bool any = false;
+  for (std::size_t budget = kReceiveBudget;;) {
+    const mpa::MutableOctets wanted = deframer_.wanted();
+    ssize_t n;
+    if (wanted.empty()) {
+      n = socket_.receive({io.staging.get(), IoScratch::kStaging});
+    } else {
+      // Straight to where the rest of an open FPDU belongs, and what follows it into the staging buffer.
+      iovec to[2] = {{wanted.data(), wanted.size()}, {io.staging.get(), IoScratch::kStaging}};
+      n = socket_.receive(to);
+    }
+    if (n == -EAGAIN) return any;
+    if (n <= 0) {
+      peer_closed();
+      return true;
+    }
+    any = true;
+    const auto size = static_cast<std::size_t>(n);
+    std::size_t staged = size;
+    bool live = true;
+    if (!wanted.empty()) {
+      const std::size_t filled = std::min(size, wanted.size());
+      staged = size - filled;
+      const mpa::Deframer::Result result = deframer_.filled(filled, receiver_);
+      note_first_message();
+      live = take_result(result, {io.staging.get(), staged});
+      if (paused_) return true;
+      // It was paused, and a receive came in the meantime.
+      if (live && result == mpa::Deframer::Result::paused) live = take_octets({io.staging.get(), staged}), staged = 0;
+    }
+    if (live && staged > 0) live = take_octets({io.staging.get(), staged});
+    if (!live || paused_) return true;
+    // A poll comes back by itself. An event does not: the end of the stream may have come with these octets, in one
+    // edge, so it is read up to.
+    if (driver == Driver::program && size < wanted.size() + IoScratch::kStaging) return true;
+    if (driver == Driver::event && size >= budget) {
+      context_.engine().rearm(*this, socket_.fd());
+      return true;
+    }
+    budget -= std::min(size, budget);
+    if (budget == 0) return true;
+  }
+}
+
+// A receive may have been posted: goes on with what was read already. False if there still is none.
+bool Qp::resume() {
+  while (paused_) {
+    if (receive_queue_.empty()) return false;
+    paused_ = false;
+    std::vector<std::byte> stash = std::move(stash_);
+    stash_.clear();
+    if (!take_octets(stash)) return true;
+  }
+  return true;
+}
+
+void Qp::note_first_message() {
+  if (established_ || !receiver_.heard()) return;
+  established_ = true;
+  if (initiator_) return;
+  const std::lock_guard lock(send_mutex_);
+  transmitter_.release_hold();
+  transmit_wanted_ = true;
+  if (owner_) owner_->stream_established();
+}
+
+// False once the stream is over.
+bool Qp::take_octets(mpa::Octets octets) {
+  for (;;) {
+    const auto [result, consumed] = deframer_.receive(octets, receiver_);
+    note_first_message();
+    octets = octets.subspan(consumed);
+    if (!take_result(result, octets)) return false;
+    if (result != mpa::Deframer::Result::paused || paused_) return true;
+    // Paused, and a receive came in the meantime.
+  }
+}
+
+// Acts on what the deframer met; `rest` is what it has not taken. False once the stream is over.
+bool Qp::take_result(mpa::Deframer::Result result, mpa::Octets rest) {
+  switch (result) {
+    case mpa::Deframer::Result::more: return true;
+    case mpa::Deframer::Result::paused:
+      paused_.store(true, std::memory_order_seq_cst);
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+      if (receive_queue_.empty()) {
+        stash_.assign(rest.begin(), rest.end());
+      } else {
+        paused_ = false;
+      }
+      return true;
+    case mpa::Deframer::Result::bad_crc: {
+      rdmap::Terminate terminate;
+      terminate.layer = rdmap::Layer::llp;
+      terminate.code = static_cast<std::uint8_t>(mpa::MpaError::crc);
+      stream_error(terminate);
+      return false;
+    }
+    case mpa::Deframer::Result::stopped:
+      if (receiver_.peer_terminate()) {
+        peer_terminated(*receiver_.peer_terminate());
+      } else {
+        stream_error(*receiver_.error());
+      }
+      return false;
+  }
+  return true;
+}
+
+void Qp::read_complete() {
+  const std::lock_guard lock(send_mutex_);
+  transmitter_.read_complete();
+  transmit_wanted_ = true;  // the next read, a fence, the end
+}
+
+// Memory regions are invalidated by their owner alone; windows may be bound so that a peer can.
+bool Qp::invalidate(rdmap::Stag) { return false; }
+
+void Qp::stream_error(const rdmap::Terminate& terminate) {
+  report(event_of(terminate));
+  {
+    const std::lock_guard lock(send_mutex_);
+    transmitter_.terminate(terminate);
+  }
+  end_stream(std::nullopt, rdmap::Status::flushed, true);
+}
+
+void Qp::peer_terminated(const rdmap::Terminate& terminate) {
+  std::optional<std::uint64_t> culprit;
+  {
+    const std::lock_guard lock(send_mutex_);
+    culprit = terminate.has_ddp_header ? transmitter_.find_terminated(terminate) : transmitter_.oldest_sent();
+  }
+  report(IBV_EVENT_QP_FATAL);
+  end_stream(culprit, status_of(terminate), false);
+}
+
+void Qp::peer_closed() {
+  if (stream_ == Stream::ended) return;
+  if (stream_ == Stream::lingering) {
+    const std::lock_guard lock(send_mutex_);
+    stream_ = Stream::ended;
+    socket_.close();
+    return;
+  }
+  end_stream(std::nullopt, rdmap::Status::flushed, false);
+}
+
+void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
+  {
+    const std::lock_guard lock(send_mutex_);
+    state_ = IBV_QPS_ERR;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    transmitter_.flush(culprit, status);
+    if (linger && !send_dead_) {
+      stream_ = Stream::lingering;
+      if (!transmitter_.terminating()) {
+        socket_.shutdown_send();
+        fin_sent_ = true;
+      }
+      transmit();
+      if (fin_sent_ || send_dead_) let_go_of_socket();
+    } else {
+      let_go_of_socket();
+    }
+  }
+  paused_ = false;
+  stash_.clear();
+  receiver_.abandon(rdmap::Status::flushed);
+  flush_receives();
+  if (owner_) {
+    owner_->stream_ended();
+    owner_.reset();
+  }
+}
+
+// Both locks are held. A stream that broke in the middle of an FPDU ends in a reset.
+void Qp::let_go_of_socket() {
+  stream_ = Stream::ended;
+  context_.engine().release(socket_.fd());
+  if (send_dead_) {
+    socket_.abort();
+  } else {
+    linger_and_close(socket_.release());
+  }
+}
+
+// The peer has closed, but messages it sent before wait for receives: the program gets some time to post them.
+void Qp::give_up_later() {
+  if (giving_up_) return;
+  giving_up_ = true;
+  CmLoop::instance().after(kPatience, [number = number_, owner = static_cast<const StreamOwner*>(owner_.get())] {
+    const ReadSection section;
+    if (Qp* qp = find_qp(number)) qp->give_up(owner);
+  });
+}
+
+void Qp::give_up(const StreamOwner* owner) {
+  const std::lock_guard lock(receive_mutex_);
+  if (owner_.get() != owner) return;
+  giving_up_ = false;
+  if (paused_) peer_closed();
+}
+
+}  // namespace uiw::provider

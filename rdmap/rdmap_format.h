@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT
+// The octets of RDMAP: control octet (RFC 5040 section 4.1), RDMA Read Request header (4.4), Terminate header
+// (4.8). Encode and decode side by side; the caller has checked that the octets are there.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "ddp/ddp_format.h"
+
+namespace uiw::rdmap {
+
+using ddp::load_be;
+using ddp::Msn;
+using ddp::MutableOctets;
+using ddp::Octets;
+using ddp::Stag;
+using ddp::store_be;
+
+enum class Opcode : std::uint8_t {
+  write = 0x0,
+  read_request = 0x1,
+  read_response = 0x2,
+  send = 0x3,
+  send_invalidate = 0x4,
+  send_solicited = 0x5,
+  send_solicited_invalidate = 0x6,
+  terminate = 0x7,
+};
+
+constexpr bool is_send(Opcode opcode) {
+  return opcode >= Opcode::send && opcode <= Opcode::send_solicited_invalidate;
+}
+constexpr bool is_solicited(Opcode opcode) {
+  return opcode == Opcode::send_solicited || opcode == Opcode::send_solicited_invalidate;
+}
+constexpr bool invalidates(Opcode opcode) {
+  return opcode == Opcode::send_invalidate || opcode == Opcode::send_solicited_invalidate;
+}
+
+// DDP queue numbers (RFC 5040 figure 4).
+enum Queue : std::uint32_t { kSendQueue = 0, kReadRequestQueue = 1, kTerminateQueue = 2 };
+
+constexpr unsigned kRdmapVersion = 1;
+
+struct Control {
+  unsigned version = kRdmapVersion;
+  Opcode opcode = Opcode::write;
+};
+constexpr std::uint8_t encode(Control control) {
+  return static_cast<std::uint8_t>(control.version << 6 | static_cast<unsigned>(control.opcode));
+}
+constexpr Control decode_control(std::uint8_t octet) {
+  return {static_cast<unsigned>(octet >> 6), static_cast<Opcode>(octet & 0x0F)};
+}
+constexpr std::uint8_t control_of(Opcode opcode) { return encode(Control{kRdmapVersion, opcode}); }
+
+// ---- RDMA Read Request (section 4.4) ----
+
+constexpr std::size_t kReadRequestSize = 28;
+
+struct ReadRequest {
+  Stag sink_stag{};
+  std::uint64_t sink_offset = 0;
+  std::uint32_t size = 0;
+  Stag source_stag{};
+  std::uint64_t source_offset = 0;
+
+  bool operator==(const ReadRequest&) const = default;
+};
+
+inline void encode(const ReadRequest& request, std::byte* to) {
+  store_be(to, static_cast<std::uint32_t>(request.sink_stag));
+  store_be(to + 4, request.sink_offset);
+  store_be(to + 12, request.size);
+  store_be(to + 16, static_cast<std::uint32_t>(request.source_stag));
+  store_be(to + 20, request.source_offset);
+}
+
+inline ReadRequest decode_read_request(const std::byte* from) {
+  ReadRequest request;
+  request.sink_stag = static_cast<Stag>(load_be<std::uint32_t>(from));
+  request.sink_offset = load_be<std::uint64_t>(from + 4);
+  request.size = load_be<std::uint32_t>(from + 12);
+  request.source_stag = static_cast<Stag>(load_be<std::uint32_t>(from + 16));
+  request.source_offset = load_be<std::uint64_t>(from + 20);
+  return request;
+}
+
+// ---- Terminate (section 4.8) ----
+
+enum class Layer : std::uint8_t { rdma = 0, ddp = 1, llp = 2 };
+
+// Error types of layer RDMA and their codes (figure 9).
+enum class ErrorType : std::uint8_t { local_catastrophic = 0, remote_protection = 1, remote_operation = 2 };
+enum class ErrorCode : std::uint8_t {
+  invalid_stag = 0x00,
+  base_or_bounds = 0x01,
+  access_rights = 0x02,
+  not_associated = 0x03,
+  wrap = 0x04,
+  version = 0x05,
+  unexpected_opcode = 0x06,
+  catastrophic_stream = 0x07,
+  catastrophic_global = 0x08,
+  cannot_invalidate = 0x09,
+  unspecified = 0xFF,
+};
+
+// What went wrong, and where it stood on the wire. The headers are kept as they came.
+struct Terminate {
+  Layer layer = Layer::rdma;
+  std::uint8_t type = 0;
+  std::uint8_t code = 0;
+  bool has_ddp_header = false;       // M and D
+  std::uint16_t segment_length = 0;  // DDP segment length
+  std::uint8_t ddp_header_size = 0;  // 14 or 18
+  std::array<std::byte, ddp::kUntaggedHeaderSize> ddp_header{};
+  bool has_read_request = false;     // R
+  std::array<std::byte, kReadRequestSize> read_request{};
+};
+
+constexpr std::size_t kTerminateControlSize = 4;
+constexpr std::size_t kMaxTerminate = kTerminateControlSize + 2 + ddp::kUntaggedHeaderSize + kReadRequestSize;
+
+// Octets written.
+inline std::size_t encode(const Terminate& terminate, std::byte* to) {
+  const bool ddp = terminate.has_ddp_header;
+  const bool rdma = terminate.has_read_request;
+  store_be(to, static_cast<std::uint32_t>(static_cast<std::uint32_t>(terminate.layer) << 28 |
+                                          static_cast<std::uint32_t>(terminate.type & 0x0F) << 24 |
+                                          static_cast<std::uint32_t>(terminate.code) << 16 |
+                                          (ddp ? 0x8000U | 0x4000U : 0U) | (rdma ? 0x2000U : 0U)));
+  std::size_t size = kTerminateControlSize;
+  if (ddp) {
+    store_be(to + size, terminate.segment_length);
+    size += 2;
+    std::memcpy(to + size, terminate.ddp_header.data(), terminate.ddp_header_size);
+    size += terminate.ddp_header_size;
+  }
+  if (rdma) {
+    std::memcpy(to + size, terminate.read_request.data(), kReadRequestSize);
+    size += kReadRequestSize;
+  }
+  return size;
+}
+
+// Empty if it is cut short.
+inline std::optional<Terminate> decode_terminate(Octets from) {
+  if (from.size() < kTerminateControlSize) return std::nullopt;
+  const auto word = load_be<std::uint32_t>(from.data());
+  Terminate terminate;
+  terminate.layer = static_cast<Layer>(word >> 28);
+  terminate.type = word >> 24 & 0x0F;
+  terminate.code = word >> 16 & 0xFF;
+  const bool length = (word & 0x8000U) != 0, ddp = (word & 0x4000U) != 0, rdma = (word & 0x2000U) != 0;
+  Octets rest = from.subspan(kTerminateControlSize);
+  if (length || ddp) {
+    if (rest.size() < 2) return std::nullopt;
+    terminate.segment_length = load_be<std::uint16_t>(rest.data());
+    rest = rest.subspan(2);
+  }
+  if (ddp) {
+    if (rest.empty()) return std::nullopt;
+    const std::size_t size =
+        ddp::decode_control(rest[0]).tagged ? ddp::kTaggedHeaderSize : ddp::kUntaggedHeaderSize;
+    if (rest.size() < size) return std::nullopt;
+    terminate.has_ddp_header = true;
+    terminate.ddp_header_size = static_cast<std::uint8_t>(size);
+    std::memcpy(terminate.ddp_header.data(), rest.data(), size);
+    rest = rest.subspan(size);
+  }
+  if (rdma) {
+    if (rest.size() < kReadRequestSize) return std::nullopt;
+    terminate.has_read_request = true;
+    std::memcpy(terminate.read_request.data(), rest.data(), kReadRequestSize);
+  }
+  return terminate;
+}
+
+}  // namespace uiw::rdmap

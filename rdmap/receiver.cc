@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: MIT
+#include "rdmap/receiver.h"
+
+#include <algorithm>
+
+#include "mpa/guarded_copy.h"
+
+namespace uiw::rdmap {
+
+namespace {
+
+// RFC 5041 has no code for a missing right; an STag that may not be used so is an invalid one.
+ddp::TaggedError tagged_error(ddp::AccessError error) {
+  switch (error) {
+    case ddp::AccessError::bounds: return ddp::TaggedError::base_or_bounds;
+    case ddp::AccessError::wrap: return ddp::TaggedError::wrap;
+    case ddp::AccessError::not_associated: return ddp::TaggedError::not_associated;
+    default: return ddp::TaggedError::invalid_stag;
+  }
+}
+
+ErrorCode protection_error(ddp::AccessError error) {
+  switch (error) {
+    case ddp::AccessError::bounds: return ErrorCode::base_or_bounds;
+    case ddp::AccessError::wrap: return ErrorCode::wrap;
+    case ddp::AccessError::not_associated: return ErrorCode::not_associated;
+    case ddp::AccessError::rights: return ErrorCode::access_rights;
+    default: return ErrorCode::invalid_stag;
+  }
+}
+
+}  // namespace
+
+Receiver::Verdict Receiver::ulpdu(Octets piece, std::size_t offset, std::size_t total) {
+  if (offset == 0) {
+    const Verdict verdict = begin(piece, total);
+    if (verdict != Verdict::go_on) return verdict;
+  } else if (!place(piece)) {
+    return Verdict::stop;
+  }
+  if (offset + piece.size() == total && target_ != Target::none) return end_segment();
+  return Verdict::go_on;
+}
+
+Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
+  target_ = Target::none;
+  if (total == 0) {
+    // An FPDU of nothing is a ready-to-receive message (RFC 6581 section 9): the first one or an error.
+    if (heard_) {
+      return fail(ulpdu, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::local_catastrophic), 0);
+    }
+    heard_ = true;
+    return Verdict::go_on;
+  }
+  const auto control = ddp::decode_control(ulpdu[0]);
+  if (total < (control.tagged ? ddp::kTaggedHeaderSize : ddp::kUntaggedHeaderSize)) {
+    return fail({}, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::local_catastrophic), 0);
+  }
+  const Verdict verdict = control.tagged ? begin_tagged(ulpdu, total) : begin_untagged(ulpdu, total);
+  if (verdict == Verdict::go_on) heard_ = true;
+  return verdict;
+}
+
+Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
+  if (ddp::decode_control(ulpdu[0]).version != ddp::kDdpVersion) {
+    return fail_tagged(ulpdu, total, ddp::TaggedError::version);
+  }
+  const auto header = ddp::decode_tagged(ulpdu.data());
+  const Control control = decode_control(header.ulp_control);
+  if (control.version != kRdmapVersion) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
+  }
+  const std::size_t size = total - ddp::kTaggedHeaderSize;
+  last_ = header.last;
+  if (control.opcode == Opcode::write) {
+    target_ = Target::nothing;
+    if (size > 0) {
+      const ddp::Access access = stags_.find(header.stag, domain_, header.offset, size, ddp::kRemoteWrite);
+      if (access.error != ddp::AccessError::none) return fail_tagged(ulpdu, total, tagged_error(access.error));
+      write_stag_ = header.stag;
+      write_offset_ = header.offset;
+      target_ = Target::write;
+    } else if (!header.last) {
+      return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
+    }
+  } else if (control.opcode == Opcode::read_response) {
+    // Only where the oldest outstanding read says, and in order.
+    if (reads_->outstanding.empty()) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+    SharedReads::Outstanding& read = reads_->outstanding.front();
+    if (read.sink_stag != header.stag) return fail_tagged(ulpdu, total, ddp::TaggedError::invalid_stag);
+    if (header.offset != read.sink_offset + read.received || size > read.size - read.received ||
+        header.last != (size == read.size - read.received) || (size == 0 && !header.last)) {
+      return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
+    }
+    if (read.received == 0) read_at_ = {};
+    pieces_ = {read.pieces, read.piece_count};
+    read.received += static_cast<std::uint32_t>(size);
+    target_ = Target::read_response;
+  } else {
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  }
+  return place(ulpdu.subspan(ddp::kTaggedHeaderSize)) ? Verdict::go_on : Verdict::stop;
+}
+
+Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
+  if (ddp::decode_control(ulpdu[0]).version != ddp::kDdpVersion) {
+    return fail_untagged(ulpdu, total, ddp::UntaggedError::version);
+  }
+  const auto header = ddp::decode_untagged(ulpdu.data());
+  const Control control = decode_control(header.ulp_control);
+  if (header.queue > kTerminateQueue) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_queue);
+  if (control.version != kRdmapVersion) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
+  }
+  if (is_send(control.opcode) && header.queue == kSendQueue) return begin_send(header, control.opcode, ulpdu, total);
+  if (control.opcode == Opcode::read_request && header.queue == kReadRequestQueue) {
+    return read_request(header, ulpdu, total);
+  }
+  if (control.opcode == Opcode::terminate && header.queue == kTerminateQueue) {
+    peer_terminate_ = decode_terminate(ulpdu.subspan(ddp::kUntaggedHeaderSize));
+    if (!peer_terminate_) peer_terminate_ = Terminate{};
+    return Verdict::stop;
+  }
+  return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+}
+
+Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu,
+                                       std::size_t total) {
+  if (header.msn != send_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (header.offset != send_received_) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (in_send_ && opcode != send_opcode_) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  }
+  const std::size_t size = total - ddp::kUntaggedHeaderSize;
+  if (size == 0 && !header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (!in_send_ && rtr_send_ && !heard_ && size == 0 && header.last) {
+    send_msn_ = next(send_msn_);
+    return Verdict::go_on;
+  }
+  if (!in_send_) {
+    if (!host_.next_receive(landing_)) return Verdict::pause;
+    in_send_ = true;
+    send_at_ = {};
+  }
+  send_opcode_ = opcode;
+  send_stag_ = static_cast<Stag>(header.ulp_word);
+  if (size > landing_.length - send_received_) {
+    abandon(Status::local_length);
+    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+  }
+  if (invalidates(opcode) && header.last && !host_.invalidate(send_stag_)) {
+    abandon(Status::flushed);
+    return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::cannot_invalidate);
+  }
+  last_ = header.last;
+  pieces_ = landing_.pieces;
+  send_received_ += static_cast<std::uint32_t>(size);
+  target_ = Target::send;
+  return place(ulpdu.subspan(ddp::kUntaggedHeaderSize)) ? Verdict::go_on : Verdict::stop;
+}
+
+Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
+  if (header.msn != read_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (total != ddp::kUntaggedHeaderSize + kReadRequestSize || !header.last) {
+    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+  }
+  const ReadRequest request = decode_read_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
+  if (request.size > 0) {
+    const ddp::Access access =
+        stags_.find(request.source_stag, domain_, request.source_offset, request.size, ddp::kRemoteRead);
+    if (access.error != ddp::AccessError::none) {
+      return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error), true);
+    }
+    std::uint64_t end;
+    if (__builtin_add_overflow(request.sink_offset, std::uint64_t{request.size}, &end)) {
+      return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::wrap, true);
+    }
+  }
+  // More than were agreed on (RFC 5040 section 6.1).
+  if (!heard_ && request.size == 0) rtr_read_ = true;
+  const std::uint64_t answering = reads_->answering.load(std::memory_order_acquire);
+  const std::uint64_t open = reads_->inbound.pushed() - answering;
+  const std::uint64_t limit = reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
+  if (open >= limit || !reads_->inbound.push(request)) return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
+  read_msn_ = next(read_msn_);
+  host_.read_requested();
+  return Verdict::go_on;
+}
+
+// The consumer's memory is gone from under its registration, or never was as large as was said.
+bool Receiver::fault() {
+  Terminate why;
+  why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
+  if (!error_) error_ = why;
+  abandon(Status::local_protection);
+  return false;
+}
+
+// The region may be deregistered between two pieces of a segment.
+bool Receiver::place_write(Octets payload) {
+  const ddp::Access access = stags_.find(write_stag_, domain_, write_offset_, payload.size(), ddp::kRemoteWrite);
+  if (access.error != ddp::AccessError::none) {
+    fail({}, 0, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::tagged),
+         static_cast<std::uint8_t>(tagged_error(access.error)));
+    return false;
+  }
+  if (!mpa::guarded_copy(access.memory, payload.data(), payload.size())) return fault();
+  write_offset_ += payload.size();
+  return true;
+}
+
+bool Receiver::place(Octets payload) {
+  if (payload.empty()) return true;
+  if (target_ == Target::write) return place_write(payload);
+  if (target_ != Target::send && target_ != Target::read_response) return true;
+  Position& at = target_ == Target::send ? send_at_ : read_at_;
+  while (!payload.empty()) {
+    if (at.piece >= pieces_.size()) return fault();
+    const Piece& piece = pieces_[at.piece];
+    const std::size_t take = std::min(payload.size(), piece.size - at.offset);
+    if (take > 0) {
+      auto* to = const_cast<std::byte*>(piece.data) + at.offset;
+      if (!mpa::guarded_copy(to, payload.data(), take)) return fault();
+      payload = payload.subspan(take);
+      at.offset += take;
+    }
+    if (at.offset == piece.size) at = {at.piece + 1, 0};
+  }
+  return true;
+}
+
+Receiver::Verdict Receiver::end_segment() {
+  const Target target = target_;
+  target_ = Target::none;
+  if (!last_) return Verdict::go_on;
+  if (target == Target::read_response) {
+    host_.read_complete();
+  } else if (target == Target::send) {
+    const ReceiveHost::Message message{send_received_, is_solicited(send_opcode_), invalidates(send_opcode_), send_stag_};
+    in_send_ = false;
+    send_received_ = 0;
+    send_msn_ = next(send_msn_);
+    host_.receive_complete(landing_, Status::success, message);
+  }
+  return Verdict::go_on;
+}
+
+void Receiver::abandon(Status status) {
+  if (!in_send_) return;
+  in_send_ = false;
+  host_.receive_complete(landing_, status, {});
+}
+
+Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, Layer layer, std::uint8_t type, std::uint8_t code,
+                                 bool with_read_request) {
+  Terminate terminate;
+  terminate.layer = layer;
+  terminate.type = type;
+  terminate.code = code;
+  if (!ulpdu.empty()) {
+    terminate.has_ddp_header = true;
+    terminate.segment_length = static_cast<std::uint16_t>(total);
+    terminate.ddp_header_size = static_cast<std::uint8_t>(
+        ddp::decode_control(ulpdu[0]).tagged ? ddp::kTaggedHeaderSize : ddp::kUntaggedHeaderSize);
+    std::copy_n(ulpdu.begin(), terminate.ddp_header_size, terminate.ddp_header.begin());
+    if (with_read_request) {
+      terminate.has_read_request = true;
+      std::copy_n(ulpdu.begin() + ddp::kUntaggedHeaderSize, kReadRequestSize, terminate.read_request.begin());
+    }
+  }
+  if (!error_) error_ = terminate;
+  return Verdict::stop;
+}
+
+Receiver::Verdict Receiver::fail_rdma(Octets ulpdu, std::size_t total, ErrorType type, ErrorCode code,
+                                      bool with_read_request) {
+  return fail(ulpdu, total, Layer::rdma, static_cast<std::uint8_t>(type), static_cast<std::uint8_t>(code),
+              with_read_request);
+}
+
+Receiver::Verdict Receiver::fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code) {
+  return fail(ulpdu, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::tagged),
+              static_cast<std::uint8_t>(code));
+}
+
+Receiver::Verdict Receiver::fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code) {
+  return fail(ulpdu, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::untagged),
+              static_cast<std::uint8_t>(code));
+}
+
+}  // namespace uiw::rdmap

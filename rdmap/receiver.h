@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// The receiving half of an RDMAP stream: checks DDP segments (RFC 5041 section 7, RFC 5040 section 7.2), places their
+// payload, and says which messages have come. One caller at a time (the receiver's lock). No I/O.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "ddp/stag_table.h"
+#include "mpa/deframer.h"
+#include "rdmap/rdmap_format.h"
+#include "rdmap/transmitter.h"
+#include "rdmap/work.h"
+
+namespace uiw::rdmap {
+
+// A receive that a message is being placed into. `pieces` stay valid until receive_complete().
+struct Landing {
+  std::uint64_t id = 0;
+  std::uint32_t length = 0;
+  std::span<const Piece> pieces;
+};
+
+class ReceiveHost {
+ public:
+  // The receive for the next message, taken off its queue; false if none is posted.
+  virtual bool next_receive(Landing& landing) = 0;
+  struct Message {
+    std::uint32_t length = 0;
+    bool solicited = false;
+    bool invalidated = false;
+    Stag stag{};  // invalidated
+  };
+  virtual void receive_complete(const Landing& landing, Status status, const Message& message) = 0;
+  // The last octet of the oldest outstanding read is placed.
+  virtual void read_complete() = 0;
+  // A read request stands in SharedReads::inbound.
+  virtual void read_requested() = 0;
+  // Invalidates a local STag for the peer; false if it may not be.
+  virtual bool invalidate(Stag stag) = 0;
+
+ protected:
+  ~ReceiveHost() = default;
+};
+
+class Receiver final : public mpa::UlpduSink {
+ public:
+  Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host)
+      : stags_(stags), domain_(domain), host_(host) {}
+
+  // `rtr_send`: the first message may be a Send of no octets that is for this layer alone (RFC 6581 section 9).
+  void start(SharedReads* reads, bool rtr_send = false) { reads_ = reads, rtr_send_ = rtr_send; }
+
+  Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
+
+  // Any message has been heard, however short.
+  bool heard() const { return heard_; }
+
+  // After Verdict::stop: what to tell the peer, or what it told us.
+  const std::optional<Terminate>& error() const { return error_; }
+  const std::optional<Terminate>& peer_terminate() const { return peer_terminate_; }
+
+  // The stream is over: the receive in progress, if any, completes with `status`.
+  void abandon(Status status);
+
+ private:
+  Verdict begin(Octets ulpdu, std::size_t total);
+  Verdict begin_tagged(Octets ulpdu, std::size_t total);
+  Verdict begin_untagged(Octets ulpdu, std::size_t total);
+  Verdict begin_send(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu, std::size_t total);
+  Verdict read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
+  bool place(Octets payload);
+  bool place_write(Octets payload);
+  bool fault();
+  Verdict end_segment();
+
+  Verdict fail(Octets ulpdu, std::size_t total, Layer layer, std::uint8_t type, std::uint8_t code,
+               bool with_read_request = false);
+  Verdict fail_rdma(Octets ulpdu, std::size_t total, ErrorType type, ErrorCode code, bool with_read_request = false);
+  Verdict fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code);
+  Verdict fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code);
+
+  const ddp::StagTable& stags_;
+  const void* domain_;
+  ReceiveHost& host_;
+  SharedReads* reads_ = nullptr;
+  bool heard_ = false;
+  bool rtr_send_ = false;
+  bool rtr_read_ = false;  // the first message was one: it does not count against what was agreed on
+
+  // The segment being placed.
+  enum class Target : std::uint8_t { none, nothing, write, read_response, send } target_ = Target::none;
+  bool last_ = false;
+  Stag write_stag_{};                 // write: looked up again for each piece that arrives later
+  std::uint64_t write_offset_ = 0;
+  std::span<const Piece> pieces_;     // read response, send: the whole message
+  struct Position {
+    std::size_t piece = 0, offset = 0;
+  };
+  Position send_at_, read_at_;        // from segment to segment; a Send may stand between two Read Responses
+
+  // The message being received.
+  bool in_send_ = false;
+  Opcode send_opcode_ = Opcode::send;
+  Stag send_stag_{};
+  std::uint32_t send_received_ = 0;
+  Landing landing_;
+  Msn send_msn_{1};
+  Msn read_msn_{1};
+
+  std::optional<Terminate> error_, peer_terminate_;
+};
+
+}  // namespace uiw::rdmap

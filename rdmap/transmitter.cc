@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: MIT
+#include "rdmap/transmitter.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+namespace uiw::rdmap {
+
+namespace {
+
+constexpr std::size_t kMaxPieces = 64;  // of one FPDU; the message goes on in the next
+
+// The pieces of a message that hold its octets [offset, offset + size); fewer octets if they are many pieces.
+std::size_t slice(std::span<const Piece> all, std::uint64_t offset, std::uint32_t& size, Piece* out) {
+  std::size_t count = 0;
+  std::uint32_t left = size;
+  for (const Piece& piece : all) {
+    if (left == 0 || count == kMaxPieces) break;
+    if (offset >= piece.size) {
+      offset -= piece.size;
+      continue;
+    }
+    const std::size_t take = std::min<std::size_t>(piece.size - offset, left);
+    out[count++] = {piece.data + offset, take};
+    offset = 0;
+    left -= static_cast<std::uint32_t>(take);
+  }
+  size -= left;
+  return count;
+}
+
+Opcode send_opcode(const SendWork& work) {
+  if (work.invalidates) return work.solicited ? Opcode::send_solicited_invalidate : Opcode::send_invalidate;
+  return work.solicited ? Opcode::send_solicited : Opcode::send;
+}
+
+}  // namespace
+
+void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
+  framer_.start(parameters.crc, false);
+  mulpdu_ = parameters.mulpdu;
+  ord_ = parameters.ord;
+  rtr_ = parameters.rtr;
+  hold_ = parameters.hold;
+  reads_ = reads;
+  cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
+  cursor_.sequence = queue_.head();
+  reads_pushed_ = queue_.head();
+}
+
+// Settles which message comes next. False if none may be sent now.
+bool Transmitter::choose(Cursor& cursor) const {
+  if (terminate_) {
+    if (cursor.terminate_sent) return false;
+    cursor.source = Source::terminate;
+    cursor.offset = 0;
+    return true;
+  }
+  if (cursor.source != Source::none) return true;
+  if (!cursor.rtr_sent) {
+    cursor.source = Source::rtr;
+    cursor.offset = 0;
+    return true;
+  }
+  if (hold_) return false;
+
+  const bool response = cursor.response < reads_->inbound.pushed();
+  bool work = cursor.sequence < queue_.tail();
+  if (work) {
+    const SendWork& next = queue_.at(cursor.sequence);
+    const std::uint32_t outstanding = reads_outstanding_;
+    const bool pushed = cursor.sequence < reads_pushed_;
+    if (next.kind == WorkKind::read && !pushed && outstanding >= ord_) work = false;
+    if (next.fence && !pushed && outstanding > 0) work = false;
+  }
+  if (!response && !work) return false;
+  cursor.source = response && (cursor.response_next || !work) ? Source::response : Source::work;
+  cursor.offset = 0;
+  return true;
+}
+
+std::uint32_t Transmitter::payload_of(std::size_t header, std::uint32_t left) const {
+  std::size_t most = mulpdu_ - header;
+  if (left <= most) return left;
+  // Whole pages where segments are large: the copies on both sides stay aligned.
+  constexpr std::size_t kPage = 4096;
+  if (most >= 2 * kPage) most -= most % kPage;
+  return static_cast<std::uint32_t>(most);
+}
+
+void Transmitter::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left) {
+  segment.payload = payload_of(ddp::kTaggedHeaderSize, left);
+  segment.last = segment.payload == left;
+  encode(ddp::TaggedHeader{segment.last, control_of(opcode), stag, offset}, segment.header.data());
+  segment.header_size = ddp::kTaggedHeaderSize;
+}
+
+void Transmitter::build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
+                                 std::uint32_t offset, std::uint32_t left) {
+  segment.payload = payload_of(ddp::kUntaggedHeaderSize, left);
+  segment.last = segment.payload == left;
+  encode(ddp::UntaggedHeader{segment.last, control_of(opcode), word, queue, msn, offset}, segment.header.data());
+  segment.header_size = ddp::kUntaggedHeaderSize;
+}
+
+// False if a read response's source is registered no more.
+bool Transmitter::build(const Cursor& cursor, Segment& segment) {
+  switch (cursor.source) {
+    case Source::none: break;
+    case Source::rtr:
+      if (rtr_ == mpa::ReadyToReceive::fulpdu) {
+        segment.header_size = 0;
+      } else if (rtr_ == mpa::ReadyToReceive::write) {
+        build_tagged(segment, Opcode::write, Stag{0}, 0, 0);
+      } else {
+        build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
+        encode(ReadRequest{}, segment.header.data() + segment.header_size);
+        segment.header_size += kReadRequestSize;
+      }
+      break;
+    case Source::terminate: {
+      build_untagged(segment, Opcode::terminate, kTerminateQueue, cursor.terminate_msn, 0, 0, 0);
+      segment.header_size += encode(*terminate_, segment.header.data() + segment.header_size);
+      break;
+    }
+    case Source::response: {
+      const ReadRequest& request = reads_->inbound.at(cursor.response);
+      const std::uint32_t left = request.size - cursor.offset;
+      build_tagged(segment, Opcode::read_response, request.sink_stag, request.sink_offset + cursor.offset, left);
+      if (segment.payload > 0) {
+        // Looked up for every segment: the program may deregister in the middle of a long answer.
+        const ddp::Access access = stags_.find(request.source_stag, domain_, request.source_offset + cursor.offset,
+                                               segment.payload, ddp::kRemoteRead);
+        if (access.error != ddp::AccessError::none) return false;
+        segment.response = {access.memory, segment.payload};
+      }
+      break;
+    }
+    case Source::work: {
+      const SendWork& work = queue_.at(cursor.sequence);
+      const std::uint32_t left = work.length - cursor.offset;
+      segment.pieces = queue_.pieces(cursor.sequence);
+      switch (work.kind) {
+        case WorkKind::send:
+          build_untagged(segment, send_opcode(work), kSendQueue, cursor.send_msn,
+                         work.invalidates ? static_cast<std::uint32_t>(work.invalidate) : 0, cursor.offset, left);
+          break;
+        case WorkKind::write:
+          build_tagged(segment, Opcode::write, work.remote_stag, work.remote_offset + cursor.offset, left);
+          break;
+        case WorkKind::read:
+          build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
+          encode(ReadRequest{work.sink_stag, work.sink_offset, work.length, work.remote_stag, work.remote_offset},
+                 segment.header.data() + segment.header_size);
+          segment.header_size += kReadRequestSize;
+          break;
+      }
+      break;
+    }
+  }
+  return true;
+}
+
+void Transmitter::advance(Cursor& cursor, const Segment& segment) {
+  cursor.offset += segment.payload;
+  if (!segment.last) return;
+  switch (cursor.source) {
+    case Source::none: break;
+    case Source::rtr:
+      cursor.rtr_sent = true;
+      if (rtr_ == mpa::ReadyToReceive::read) cursor.read_msn = next(cursor.read_msn);
+      break;
+    case Source::terminate: cursor.terminate_sent = true; break;
+    case Source::response:
+      ++cursor.response;
+      cursor.response_next = false;
+      break;
+    case Source::work:
+      switch (queue_.at(cursor.sequence).kind) {
+        case WorkKind::send: cursor.send_msn = next(cursor.send_msn); break;
+        case WorkKind::read: cursor.read_msn = next(cursor.read_msn); break;
+        case WorkKind::write: break;
+      }
+      ++cursor.sequence;
+      cursor.response_next = true;
+      break;
+  }
+  cursor.source = Source::none;
+  cursor.offset = 0;
+}
+
+// The receiver must know of a read before its response can come, hence before the request is sent.
+void Transmitter::push_read(std::uint64_t sequence) {
+  if (sequence < reads_pushed_) return;
+  reads_pushed_ = sequence + 1;
+  const SendWork& work = queue_.at(sequence);
+  if (work.kind != WorkKind::read) return;
+  const auto pieces = queue_.pieces(sequence);
+  reads_->outstanding.push({sequence, work.sink_stag, work.sink_offset, work.length, 0, pieces.data(),
+                            static_cast<std::uint16_t>(pieces.size())});
+  ++reads_outstanding_;
+}
+
+void Transmitter::push_ready_to_receive() {
+  if (rtr_ != mpa::ReadyToReceive::read || rtr_pushed_) return;
+  rtr_pushed_ = true;
+  reads_->outstanding.push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0});
+}
+
+// The message at the cursor cannot be built: its memory is gone.
+Transmitter::Fill Transmitter::fail_message(const Cursor& cursor) {
+  Terminate why;
+  if (cursor.source == Source::response) {
+    // RFC 5040 section 4.8: the request comes back, moved on to where the answer stopped.
+    ReadRequest request = reads_->inbound.at(cursor.response);
+    request.sink_offset += cursor.offset;
+    request.source_offset += cursor.offset;
+    request.size -= cursor.offset;
+    why.type = static_cast<std::uint8_t>(ErrorType::remote_protection);
+    why.code = static_cast<std::uint8_t>(ErrorCode::invalid_stag);
+    why.has_read_request = true;
+    encode(request, why.read_request.data());
+    terminate(why);
+    return Fill::ready;
+  }
+  why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
+  terminate(why);
+  failed_sequence_ = cursor.sequence;
+  if (failed_status_ == Status::success) failed_status_ = Status::local_protection;
+  return Fill::local_error;
+}
+
+// The pieces of the segment's payload. Very many small ones end the FPDU early.
+std::size_t Transmitter::payload(const Cursor& cursor, Segment& segment, Piece* pieces) {
+  if (segment.payload == 0) return 0;
+  if (cursor.source == Source::response) {
+    pieces[0] = segment.response;
+    return 1;
+  }
+  std::uint32_t size = segment.payload;
+  const std::size_t count = slice(segment.pieces, cursor.offset, size, pieces);
+  if (size != segment.payload) {
+    segment.payload = size;
+    segment.last = false;
+    segment.header[0] &= ~std::byte{0x40};
+  }
+  return count;
+}
+
+// An FPDU of which a part went out must come to its end, but its memory is about to be the program's again.
+void Transmitter::keep_rest() {
+  if (partial_ == 0) return;
+  Cursor cursor = cursor_;
+  Segment segment;
+  Piece pieces[kMaxPieces];
+  if (!build(cursor, segment)) return;
+  const std::size_t count = payload(cursor, segment, pieces);
+  const auto batch = std::make_unique<mpa::Batch>();
+  const auto result = framer_.add(*batch, Octets(segment.header).first(segment.header_size), {pieces, count});
+  if (result != mpa::Framer::Result::added || batch->bytes() <= partial_) return;
+  rest_size_ = batch->bytes() - partial_;
+  rest_at_ = 0;
+  rest_capacity_ = std::max(rest_capacity_, rest_size_);
+  rest_ = std::make_unique_for_overwrite<std::byte[]>(rest_capacity_);
+  batch->copy_out(partial_, batch->bytes(), rest_.get());
+  advance(cursor, segment);
+  rest_end_ = cursor;
+  partial_ = 0;
+}
+
+Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
+  batch.fpdus.clear();
+  Cursor cursor = cursor_;
+  if (rest_size_ > rest_at_) {
+    batch.start[0] = cursor_;
+    batch.fpdus.add_remainder({rest_.get() + rest_at_, rest_size_ - rest_at_});
+    batch.end[0] = cursor = rest_end_;
+  }
+  bool begun = partial_ > 0;  // the next FPDU has to come out as it did before
+  while (batch.fpdus.fpdus() < mpa::Batch::kMaxFpdus) {
+    if (!begun && !choose(cursor)) break;
+    if (cursor.source == Source::work && cursor.offset == 0 && !begun) {
+      const SendWork& work = queue_.at(cursor.sequence);
+      if (work.status != Status::success) {
+        if (!batch.fpdus.empty()) break;  // what stands before it goes out first
+        failed_status_ = work.status;
+        return fail_message(cursor);
+      }
+      push_read(cursor.sequence);
+    }
+    if (cursor.source == Source::rtr) push_ready_to_receive();
+    Segment segment;
+    const bool gone = std::exchange(source_gone_, false);
+    if (gone || !build(cursor, segment)) {
+      if (begun) return Fill::broken;
+      if (!batch.fpdus.empty()) break;
+      const bool response = cursor.source == Source::response;
+      const Fill outcome = fail_message(cursor);
+      if (!response) return outcome;
+      cursor = cursor_;
+      cursor.source = Source::none;
+      continue;
+    }
+    Piece pieces[kMaxPieces];
+    const std::size_t count = payload(cursor, segment, pieces);
+    const std::size_t index = batch.fpdus.fpdus();
+    batch.start[index] = cursor;
+    const auto result = framer_.add(batch.fpdus, Octets(segment.header).first(segment.header_size), {pieces, count});
+    if (result == mpa::Framer::Result::full) break;
+    if (result == mpa::Framer::Result::bad_address) {
+      if (begun) return Fill::broken;
+      if (!batch.fpdus.empty()) break;
+      const bool response = cursor.source == Source::response;
+      const Fill outcome = fail_message(cursor);
+      if (!response) return outcome;
+      cursor = cursor_;
+      cursor.source = Source::none;
+      continue;
+    }
+    if (begun) {
+      if (partial_ >= batch.fpdus.fpdu_bytes(index)) return Fill::broken;
+      batch.fpdus.skip(partial_);
+      begun = false;
+    }
+    advance(cursor, segment);
+    batch.end[index] = cursor;
+  }
+  // Once the socket has the batch, the peer may have the last octet of a response and ask for more, before sent() runs.
+  if (reads_->answering.load(std::memory_order_relaxed) < cursor.response) {
+    reads_->answering.store(cursor.response, std::memory_order_release);
+  }
+  return batch.fpdus.empty() ? Fill::idle : Fill::ready;
+}
+
+void Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
+  std::size_t at = 0;  // octets of the batch before FPDU i
+  for (std::size_t i = 0; i < batch.fpdus.fpdus(); ++i) {
+    const std::size_t size = batch.fpdus.fpdu_bytes(i);
+    const bool remainder = i == 0 && rest_size_ > rest_at_;
+    if (octets - at >= size) {
+      if (remainder) rest_size_ = rest_at_ = 0;
+      partial_ = 0;
+      commit(batch.end[i]);
+      at += size;
+      if (at == octets) break;
+      continue;
+    }
+    const std::size_t taken = octets - at;
+    if (taken == 0) break;
+    if (remainder) {
+      rest_at_ += taken;
+    } else if (framer_.crc()) {
+      rest_size_ = size - taken;
+      rest_at_ = 0;
+      if (rest_capacity_ < rest_size_) {
+        rest_capacity_ = mpa::fpdu_size(mulpdu_ + kMaxTerminate);
+        rest_ = std::make_unique_for_overwrite<std::byte[]>(rest_capacity_);
+      }
+      batch.fpdus.copy_out(octets, at + size, rest_.get());
+      cursor_ = batch.start[i];
+      rest_end_ = batch.end[i];
+    } else {
+      cursor_ = batch.start[i];
+      partial_ += taken;
+    }
+    break;
+  }
+  complete_in_order();
+}
+
+// TCP has taken everything up to here.
+void Transmitter::commit(const Cursor& to) {
+  for (std::uint64_t sequence = cursor_.sequence; sequence < to.sequence; ++sequence) {
+    SendWork& work = queue_.at(sequence);
+    if (work.kind != WorkKind::read) work.done = true;
+  }
+  cursor_ = to;
+  while (reads_->inbound.popped() < to.response) reads_->inbound.pop();
+}
+
+void Transmitter::complete_in_order() {
+  while (!queue_.empty() && queue_.head() < cursor_.sequence && queue_.at(queue_.head()).done) {
+    host_.send_complete(queue_.at(queue_.head()), Status::success);
+    queue_.pop();
+  }
+}
+
+void Transmitter::read_complete() {
+  const std::uint64_t sequence = reads_->outstanding.front().sequence;
+  reads_->outstanding.pop();
+  if (sequence == SharedReads::kReadyToReceive) return;
+  queue_.at(sequence).done = true;
+  --reads_outstanding_;
+  complete_in_order();
+}
+
+bool Transmitter::source_gone() {
+  source_gone_ = true;
+  return partial_ == 0 && rest_size_ == rest_at_;
+}
+
+bool Transmitter::pending() const {
+  if (reads_ == nullptr) return false;
+  if (partial_ > 0 || rest_size_ > rest_at_) return true;
+  Cursor probe = cursor_;
+  return const_cast<Transmitter*>(this)->choose(probe);
+}
+
+void Transmitter::terminate(const Terminate& terminate) {
+  if (!terminate_) terminate_ = terminate;
+}
+
+void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
+  keep_rest();
+  bool in_error = false;  // completions come in order: nothing succeeds behind a failure
+  while (!queue_.empty()) {
+    const SendWork& work = queue_.at(queue_.head());
+    Status outcome = work.done && !in_error ? Status::success : Status::flushed;
+    if (culprit && queue_.head() == *culprit) outcome = status;
+    in_error = outcome != Status::success;
+    host_.send_complete(work, outcome);
+    queue_.pop();
+  }
+}
+
+std::optional<std::uint64_t> Transmitter::oldest_sent() const {
+  for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail(); ++sequence) {
+    if (queue_.at(sequence).done) continue;
+    const bool begun = sequence < cursor_.sequence || (sequence == cursor_.sequence && cursor_.offset > 0);
+    return begun ? std::optional(sequence) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> Transmitter::find_terminated(const Terminate& terminate) const {
+  if (!terminate.has_ddp_header) return std::nullopt;
+  if (terminate.ddp_header_size == ddp::kTaggedHeaderSize) {
+    const auto header = ddp::decode_tagged(terminate.ddp_header.data());
+    if (decode_control(header.ulp_control).opcode != Opcode::write) return std::nullopt;
+    for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail(); ++sequence) {
+      const bool begun = sequence < cursor_.sequence ||
+                         (sequence == cursor_.sequence && (cursor_.offset > 0 || partial_ > 0 || rest_size_ > rest_at_));
+      if (!begun) break;
+      const SendWork& work = queue_.at(sequence);
+      if (work.kind == WorkKind::write && work.remote_stag == header.stag && header.offset >= work.remote_offset &&
+          header.offset - work.remote_offset <= work.length) {
+        return sequence;
+      }
+    }
+    return std::nullopt;
+  }
+  const auto header = ddp::decode_untagged(terminate.ddp_header.data());
+  // MSNs are counted back from the next one to be sent.
+  const bool reads = header.queue == kReadRequestQueue;
+  if (!reads && header.queue != kSendQueue) return std::nullopt;
+  const auto ahead = static_cast<std::uint32_t>(reads ? cursor_.read_msn : cursor_.send_msn) -
+                     static_cast<std::uint32_t>(header.msn);
+  std::uint32_t seen = 0;
+  // The message in progress has the next MSN itself.
+  if (ahead == 0) {
+    if (cursor_.sequence >= queue_.tail()) return std::nullopt;
+    const SendWork& work = queue_.at(cursor_.sequence);
+    return (work.kind == WorkKind::read) == reads && work.kind != WorkKind::write ? std::optional(cursor_.sequence)
+                                                                                  : std::nullopt;
+  }
+  for (std::uint64_t sequence = cursor_.sequence; sequence-- > queue_.head();) {
+    const WorkKind kind = queue_.at(sequence).kind;
+    if ((reads && kind == WorkKind::read) || (!reads && kind == WorkKind::send)) {
+      if (++seen == ahead) return sequence;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace uiw::rdmap

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+// The sending half of an RDMAP stream: turns posted work, read responses and a Terminate into FPDUs, in the order
+// of RFC 5040 section 5.5, and says when work is complete.
+//
+// fill() builds a batch of whole FPDUs, the caller gives it to the socket, sent() learns how many octets it took.
+// What was not taken is built again by the next fill(); with CRC on, an FPDU of which a part went out is kept, since
+// its octets may not change. Messages are not interleaved; posted work and read responses take turns. One caller
+// at a time (the sender's lock). No I/O.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "ddp/stag_table.h"
+#include "mpa/framer.h"
+#include "mpa/startup.h"
+#include "rdmap/rdmap_format.h"
+#include "rdmap/work.h"
+
+namespace uiw::rdmap {
+
+// What the two halves of a stream share: reads asked for and not answered (the sender pushes, the receiver takes
+// and pops), and reads the peer asked for (the receiver pushes, the sender takes and pops).
+struct SharedReads {
+  // One more than agreed on: a ready-to-receive message may be a read (RFC 6581 section 9). A request stays in
+  // `inbound` until TCP has taken its response, hence the room for a batch of them.
+  SharedReads(std::uint32_t ord, std::uint32_t ird)
+      : outstanding(ord + 1), inbound(ird + 1 + mpa::Batch::kMaxFpdus), inbound_limit(ird) {}
+  static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
+  struct Outstanding {
+    std::uint64_t sequence;  // in the send queue, whose entry stays until the read completes; or kReadyToReceive
+    Stag sink_stag;
+    std::uint64_t sink_offset;
+    std::uint32_t size;
+    std::uint32_t received;
+    const Piece* pieces;
+    std::uint16_t piece_count;
+  };
+  SpscRing<Outstanding> outstanding;
+  SpscRing<ReadRequest> inbound;
+  const std::uint32_t inbound_limit;          // how many may be open at a time (RFC 5040 section 6.1)
+  std::atomic<std::uint64_t> answering{0};    // of the inbound ones, by number: responses below this are on their way
+};
+
+class SendHost {
+ public:
+  // In the order of posting, each once; the entry is popped right after.
+  virtual void send_complete(const SendWork& work, Status status) = 0;
+
+ protected:
+  ~SendHost() = default;
+};
+
+// Where in its work a sender stands.
+struct Cursor {
+  enum class Source : std::uint8_t { none, work, response, terminate, rtr };
+  std::uint64_t sequence = 0;  // the send queue entry in progress, or the next one
+  std::uint64_t response = 0;  // the inbound read to answer next, by its number in the ring
+  std::uint32_t offset = 0;    // octets of the message in progress that stand before
+  Msn send_msn{1};
+  Msn read_msn{1};
+  Msn terminate_msn{1};
+  Source source = Source::none;
+  bool response_next = false;  // whose turn it is
+  bool rtr_sent = false;
+  bool terminate_sent = false;
+};
+
+// A batch with what is needed to take it back in part. Belongs to the thread that sends.
+struct OutgoingBatch {
+  mpa::Batch fpdus;
+  std::array<Cursor, mpa::Batch::kMaxFpdus> start, end;
+};
+
+class Transmitter {
+ public:
+  struct Parameters {
+    bool crc = true;
+    std::size_t mulpdu = 1440;
+    std::uint32_t ord = 0;
+    mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
+    bool hold = false;  // the responder: nothing before the first FPDU of the peer
+  };
+
+  Transmitter(SendQueue& queue, const ddp::StagTable& stags, const void* domain, SendHost& host)
+      : queue_(queue), stags_(stags), domain_(domain), host_(host) {}
+
+  void start(const Parameters& parameters, SharedReads* reads);
+  void release_hold() { hold_ = false; }
+
+  enum class Fill {
+    ready,          // the batch has something to send
+    idle,           // nothing can be sent now
+    local_error,    // failed() says which work could not be sent; a Terminate stands to be sent
+    broken,         // an FPDU that was begun cannot be finished: the connection has to be reset
+  };
+  Fill fill(OutgoingBatch& batch);
+  void sent(const OutgoingBatch& batch, std::size_t octets);
+
+  // The socket found that the memory of the next FPDU is not there. True if the work it belongs to can fail by itself,
+  // in the next fill(); false if a part of the FPDU went out already.
+  bool source_gone();
+
+  // Anything left to send, were the socket able to take it?
+  bool pending() const;
+
+  // The receiver has the last octet of the oldest outstanding read.
+  void read_complete();
+
+  // After the FPDU in progress nothing but this is sent. The first one counts (RFC 5040 section 7.1).
+  void terminate(const Terminate& terminate);
+  bool terminating() const { return terminate_.has_value(); }
+  bool terminate_sent() const { return cursor_.terminate_sent; }
+
+  // Completes everything in the queue: the entry `culprit` (if there) with `status`, entries that were done as they
+  // are, the others flushed.
+  void flush(std::optional<std::uint64_t> culprit, Status status);
+  // The oldest entry that has been handed to TCP at least in part and is not complete, if any: the best guess at what
+  // a Terminate without headers is about.
+  std::optional<std::uint64_t> oldest_sent() const;
+  // The entry behind the DDP and RDMAP headers that a Terminate brought back, if it is still in the queue.
+  std::optional<std::uint64_t> find_terminated(const Terminate& terminate) const;
+
+  // After local_error: which entry and why.
+  std::uint64_t failed_sequence() const { return failed_sequence_; }
+  Status failed_status() const { return failed_status_; }
+
+ private:
+  using Source = Cursor::Source;
+
+  // One DDP segment: its headers, and which octets of the message follow them.
+  struct Segment {
+    std::array<std::byte, ddp::kUntaggedHeaderSize + kMaxTerminate> header;
+    std::size_t header_size = 0;
+    std::uint32_t payload = 0;
+    bool last = true;
+    std::span<const Piece> pieces;  // of the whole message
+    Piece response{};               // read response: its piece
+  };
+  bool choose(Cursor& cursor) const;
+  bool build(const Cursor& cursor, Segment& segment);
+  void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left);
+  void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
+                      std::uint32_t offset, std::uint32_t left);
+  std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
+  std::size_t payload(const Cursor& cursor, Segment& segment, Piece* pieces);
+  void keep_rest();
+  void advance(Cursor& cursor, const Segment& segment);
+  void push_read(std::uint64_t sequence);
+  void push_ready_to_receive();
+  Fill fail_message(const Cursor& cursor);
+  void commit(const Cursor& to);
+  void complete_in_order();
+
+  SendQueue& queue_;
+  const ddp::StagTable& stags_;
+  const void* domain_;
+  SendHost& host_;
+  SharedReads* reads_ = nullptr;
+
+  mpa::Framer framer_;
+  std::size_t mulpdu_ = 0;
+  std::uint32_t ord_ = 0;
+  mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
+  bool hold_ = false;
+  bool rtr_pushed_ = false;
+  bool source_gone_ = false;
+
+  Cursor cursor_;                     // what TCP has taken, up to an FPDU boundary
+  std::size_t partial_ = 0;           // octets of the next FPDU that TCP has taken too
+  std::unique_ptr<std::byte[]> rest_; // CRC on: the other octets of that FPDU
+  std::size_t rest_size_ = 0, rest_at_ = 0, rest_capacity_ = 0;
+  Cursor rest_end_;                   // where it leads
+
+  std::uint64_t reads_pushed_ = 0;    // queue entries below this are in SharedReads, if they are reads
+  std::uint32_t reads_outstanding_ = 0;
+  std::optional<Terminate> terminate_;
+  std::uint64_t failed_sequence_ = 0;
+  Status failed_status_ = Status::success;
+};
+
+}  // namespace uiw::rdmap

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: MIT
+"""What goes over the wire, as tshark sees it: every frame well-formed iWARP, every CRC correct.
+
+The sessions run in a network namespace of their own, so the capture holds nothing else. Every octet of every TCP
+stream must belong to a start-up frame or to an FPDU that tshark dissects.
+"""
+
+import os
+import re
+import sys
+
+import harness
+import perftest
+from harness import check, wait_until
+
+FPDU_FIXED = 2 + 4  # ULPDU length and CRC
+STARTUP_FIXED = 20
+SEPARATOR = "|"
+FIELDS = ("frame.number", "tcp.stream", "tcp.srcport", "tcp.seq", "tcp.len", "iwarp_mpa.req", "iwarp_mpa.rep",
+          "iwarp_mpa.rev", "iwarp_mpa.pdlength", "iwarp_mpa.ulpdulength",
+          "iwarp_mpa.crc_flag", "iwarp_mpa.marker_flag", "iwarp_ddp.dv", "iwarp_rdma.version", "iwarp_rdma.opcode")
+OPCODES = {0: "RDMA Write", 1: "RDMA Read Request", 2: "RDMA Read Response", 3: "Send"}
+
+
+# These guess that the payload of a Send is theirs, and call it malformed when it is not. Nothing below them guesses.
+GUESSERS = [word for name in ("rpcordma", "smb_direct", "iser", "nvme-rdma") for word in ("--disable-protocol", name)]
+
+
+class Capture:
+    """dumpcap on lo of a namespace."""
+
+    def __init__(self, bench):
+        harness.need_program("tshark", "dumpcap")
+        self.bench = bench
+        self.namespace = bench.namespace("captured")
+        self.file = os.path.join(bench.tmp, "session.pcap")
+        open(self.file, "wb").close()
+        self.dumpcap = bench.start(
+            ["dumpcap", "-q", "-P", "-B", "128", "-i", "lo", "-f", "tcp", "-w", self.file], uiw=False,
+            namespace=self.namespace)
+        # It captures once it has seen one of these calls to a port that nobody listens on.
+        knock = ("import socket, time\nwhile True:\n    with socket.socket() as s: s.connect_ex(('127.0.0.1', 9))\n"
+                 "    time.sleep(0.02)")
+        knocker = bench.start([sys.executable, "-c", knock], uiw=False, namespace=self.namespace)
+
+        def sees():
+            if not self.dumpcap.running():
+                raise harness.Skip("dumpcap cannot capture here: " + self.dumpcap.stderr.strip())
+            return os.path.getsize(self.file) > 1000
+
+        wait_until(sees, 20, "dumpcap captures")
+        knocker.end()
+
+    def stop(self):
+        # All that was sent is in the file once its size rests.
+        last = -1
+        while os.path.getsize(self.file) != last:
+            last = os.path.getsize(self.file)
+            self.bench.command(["sleep", "0.5"])
+        self.dumpcap.kill(2)
+        self.dumpcap.wait(20)
+        dropped = re.search(r"dropped on interface[^:]*: \d+/(\d+)", self.dumpcap.stderr)
+        if dropped and int(dropped[1]):
+            raise harness.Failure(f"the machine was too slow: dumpcap dropped {dropped[1]} packets")
+
+    def dissect(self, port):
+        """The frames of this port: a list of {field: text}."""
+        words = ["tshark", "-n", *GUESSERS, "-r", self.file, "-Y", f"tcp.port=={port}",
+                 "-o", "tcp.desegment_tcp_streams:TRUE", "-o", "tcp.reassemble_out_of_order:TRUE",
+                 "-o", "tcp.try_heuristic_first:TRUE", "-T", "fields", "-E", f"separator={SEPARATOR}",
+                 "-E", "occurrence=a"]
+        for field in FIELDS:
+            words += ["-e", field]
+        text = self.bench.command(words, timeout=30).stdout
+        return [dict(zip(FIELDS, line.split(SEPARATOR))) for line in text.splitlines()]
+
+    def show(self, port, condition="tcp"):
+        """The frames of this port that fulfil the condition, the MPA layer in full, as text."""
+        words = ["tshark", "-n", *GUESSERS, "-r", self.file, "-o", "tcp.try_heuristic_first:TRUE", "-O", "iwarp_mpa",
+                 "-Y",
+                 f"tcp.port=={port} && ({condition})"]
+        return self.bench.command(words, timeout=30).stdout
+
+
+def numbers(text):
+    return [int(word, 0) for word in text.split(",") if word]
+
+
+def covered(ranges):
+    """How many octets the ranges cover: what was sent again counts once, and dumpcap may see segments out of order."""
+    count, reached = 0, 0
+    for begin, end in sorted(ranges):
+        count += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return count
+
+
+def judge(capture, port, opcodes, crc=True, revision=None):
+    """Every octet dissected, nothing malformed, versions and CRCs right, these opcodes seen."""
+    flawed = capture.show(port, "_ws.malformed || iwarp_mpa.bad_length")
+    check(not flawed, f"tshark calls these malformed:\n{flawed[:2000]}")
+    # iwarp_mpa.crc_check is there for every CRC that tshark has checked; its text says what came of it.
+    text = capture.show(port)
+    wrong = [line for line in text.splitlines() if "CRC" in line and "Bad" in line]
+    check(not wrong, f"tshark finds wrong CRCs: {wrong[:3]}")
+    right = text.count("(Good CRC32)")
+    segments, dissected, seen, fpdus = {}, {}, set(), 0
+    for frame in capture.dissect(port):
+        way = (frame["tcp.stream"], frame["tcp.srcport"])
+        begin, length = int(frame["tcp.seq"]), int(frame["tcp.len"])
+        if length:
+            segments.setdefault(way, []).append((begin, begin + length))
+        if frame["iwarp_mpa.req"] or frame["iwarp_mpa.rep"]:
+            dissected[way] = dissected.get(way, 0) + STARTUP_FIXED + numbers(frame["iwarp_mpa.pdlength"])[0]
+            check(frame["iwarp_mpa.marker_flag"] in ("0", "False"), "a start-up frame asks for markers")
+            if revision:
+                check(numbers(frame["iwarp_mpa.rev"]) == [revision], f"MPA revision {frame['iwarp_mpa.rev']}")
+            if crc:
+                check(frame["iwarp_mpa.crc_flag"] in ("1", "True"), "a start-up frame without the CRC flag")
+        lengths = numbers(frame["iwarp_mpa.ulpdulength"])
+        fpdus += len(lengths)
+        for length in lengths:
+            dissected[way] = dissected.get(way, 0) + FPDU_FIXED + length + -(2 + length) % 4
+        check(set(numbers(frame["iwarp_ddp.dv"])) <= {1}, f"frame {frame['frame.number']}: DDP version")
+        check(set(numbers(frame["iwarp_rdma.version"])) <= {1}, f"frame {frame['frame.number']}: RDMAP version")
+        seen |= set(numbers(frame["iwarp_rdma.opcode"]))
+    check(segments, "no traffic captured")
+    for way, ranges in segments.items():
+        count = covered(ranges)
+        check(dissected.get(way, 0) == count,
+              f"stream {way}: {count} octets sent, {dissected.get(way, 0)} of them dissected as MPA")
+    check(fpdus > 0, "no FPDU seen")
+    check(right == fpdus or not crc, f"{right} right CRCs in {fpdus} FPDUs")
+    check(opcodes <= seen, f"RDMAP opcodes {sorted(seen)}; {[OPCODES[code] for code in opcodes - seen]} is missing")
+    check(seen <= set(range(13)), f"unknown RDMAP opcodes: {sorted(seen)}")
+
+
+def rping(bench, address, revision, mulpdu=None):
+    capture = Capture(bench)
+    port = bench.port()
+    env = {"UIW_CRC": "on"}
+    if revision == 1:
+        env["UIW_MPA_REVISION"] = "1"
+    if mulpdu:
+        env["UIW_MULPDU"] = mulpdu
+    bench.pair(["rping", "-s", "-S", 65535, "-a", address, "-p", port],
+               ["rping", "-c", "-a", address, "-p", port, "-C", 50, "-S", 60000, "-V"], port, env=env,
+               namespace=capture.namespace)
+    capture.stop()
+    judge(capture, port, {0, 1, 2, 3}, revision=revision)
+
+
+harness.add_row("rping, CRC on", lambda bench: rping(bench, "127.0.0.1", None))
+harness.add_row("rping, CRC on, IPv6", lambda bench: rping(bench, "::1", None))
+harness.add_row("rping, CRC on, MPA revision 1", lambda bench: rping(bench, "127.0.0.1", 1))
+harness.add_row("rping, CRC on, small FPDUs", lambda bench: rping(bench, "127.0.0.1", None, "512"))
+
+
+def perf(bench, program, opcode, *options):
+    capture = Capture(bench)
+    server, _ = perftest.talk(bench, program, *options, env={"UIW_CRC": "on"}, namespace=capture.namespace)
+    capture.stop()
+    judge(capture, server.argv[server.argv.index("-p") + 1], opcode)
+
+
+for _program, _opcodes in (("ib_send_bw", {3}), ("ib_write_bw", {0, 3}), ("ib_read_bw", {1, 2, 3})):
+    for _options in (("-s", 1, "-n", 100), ("-s", 65537, "-n", 50), ("-q", 4, "-s", 4097, "-n", 50)):
+        harness.add_row(f"{_program} -R {' '.join(map(str, _options))}, CRC on",
+                        lambda bench, program=_program, opcodes=_opcodes, options=_options:
+                        perf(bench, program, opcodes, *options))
+
+
+@harness.row("patterns of many sizes, CRC on")
+def patterns(bench):
+    capture = Capture(bench)
+    program, port = bench.helper("uiw_patterns"), bench.port()
+    bench.pair([program, "server", "127.0.0.1", port, "--few"],
+               [program, "client", "127.0.0.1", port, "--few"], port, timeout=20, env={"UIW_CRC": "on"},
+               namespace=capture.namespace)
+    capture.stop()
+    judge(capture, port, {0, 1, 2, 3})
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

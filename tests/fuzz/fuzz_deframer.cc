@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// The deframer: any octets in any segmentation, with a sink that pauses. The same octets in one piece give the same.
+// Input: 4 octets of control, then the stream. With CRC on, the fuzzer cannot guess sums: bit 1 mends them.
+#include <algorithm>
+#include <cstdlib>
+#include <random>
+#include <vector>
+
+#include "mpa/crc32c.h"
+#include "mpa/deframer.h"
+
+using namespace uiw::mpa;
+
+namespace {
+
+void check(bool condition) {
+  if (!condition) std::abort();
+}
+
+class Sink final : public UlpduSink {
+ public:
+  explicit Sink(std::minstd_rand* random) : random_(random) {}
+  Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override {
+    check(offset == open_.size() && offset + piece.size() <= total);
+    if (offset == 0) check(piece.size() >= std::min(total, Deframer::kHeadSize));
+    if (offset == 0 && random_ != nullptr && (*random_)() % 8 == 0) return Verdict::pause;
+    open_.insert(open_.end(), piece.begin(), piece.end());
+    if (open_.size() == total) {
+      ulpdus.push_back(std::move(open_));
+      open_.clear();
+    }
+    return Verdict::go_on;
+  }
+  std::vector<std::vector<std::byte>> ulpdus;
+
+ private:
+  std::minstd_rand* random_;
+  std::vector<std::byte> open_;
+};
+
+void mend(std::vector<std::byte>& stream) {
+  for (std::size_t at = 0; at + 8 <= stream.size();) {
+    const std::size_t size = fpdu_size(load_be<std::uint16_t>(stream.data() + at));
+    if (at + size > stream.size()) return;
+    Crc32c crc;
+    crc.add(stream.data() + at, size - kCrcSize);
+    store_crc(stream.data() + at + size - kCrcSize, crc.value());
+    at += size;
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 4) return 0;
+  const bool crc = (data[0] & 1) != 0;
+  std::minstd_rand random(1U + data[1] + 256U * data[2]);
+  const std::size_t most = 1 + data[3] * 8U;
+  const auto* octets = reinterpret_cast<const std::byte*>(data);
+  std::vector<std::byte> stream(octets + 4, octets + size);
+  if ((data[0] & 2) != 0) mend(stream);
+
+  Sink whole(nullptr), pieces(&random);
+  Deframer first, second;
+  first.start(crc);
+  second.start(crc);
+  const auto expected = first.receive(stream, whole);
+  check(expected.consumed <= stream.size());
+
+  Octets rest = stream;
+  auto result = Deframer::Result::more;
+  std::size_t again = 0;
+  while (result == Deframer::Result::more || result == Deframer::Result::paused) {
+    if (rest.empty() && result == Deframer::Result::more) break;
+    const MutableOctets wanted = second.wanted();
+    if (result == Deframer::Result::more && !wanted.empty() && random() % 2 == 0) {
+      const std::size_t take = std::min({wanted.size(), rest.size(), most});
+      std::copy_n(rest.begin(), take, wanted.begin());
+      rest = rest.subspan(take);
+      result = second.filled(take, pieces);
+      continue;
+    }
+    // Fresh memory of just this size, so that reading past it is found.
+    const std::size_t give = std::min(rest.size(), again + 1 + random() % most);
+    const std::vector<std::byte> segment(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(give));
+    const auto outcome = second.receive(segment, pieces);
+    check(outcome.consumed <= give);
+    result = outcome.result;
+    again = result == Deframer::Result::paused ? give - outcome.consumed : 0;
+    rest = rest.subspan(outcome.consumed);
+  }
+  check(result == expected.result);
+  check(whole.ulpdus == pieces.ulpdus);
+  check(first.fpdus() == second.fpdus());
+  check(first.at_boundary() == second.at_boundary() || result == Deframer::Result::bad_crc);
+  return 0;
+}

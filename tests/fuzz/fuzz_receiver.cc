@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+// A whole receiving end (deframer, receiver, transmitter) with a scripted host, CRC off and on: whatever a peer sends,
+// nothing outside the exposed memory changes, and the end goes on or stops with a Terminate.
+// Input: 2 octets of control, then records: an octet of what the host does, a 16-bit length, and so many octets of ULPDU,
+// which are framed here. STags and offsets that start with 0xAA name the real ones.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "mpa/crc32c.h"
+#include "mpa/deframer.h"
+#include "rdmap/receiver.h"
+#include "rdmap/transmitter.h"
+
+using namespace uiw;
+
+namespace {
+
+void check(bool condition) {
+  if (!condition) std::abort();
+}
+
+struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
+  explicit Host(bool crc)
+      : stags(1), queue(8, 4, 0), tx(queue, stags, this, *this), rx(stags, this, *this), reads(2, 2) {
+    rdmap::Transmitter::Parameters parameters;
+    parameters.crc = crc;
+    parameters.mulpdu = 256;
+    parameters.ord = 2;
+    tx.start(parameters, &reads);
+    rx.start(&reads);
+    deframer.start(crc);
+    memory.resize(64 + 256 + 64, std::byte{0x11});
+    stag = *stags.add({memory.data() + 64, 0xAA000000, 256,
+                       ddp::kLocalWrite | ddp::kRemoteRead | ddp::kRemoteWrite, this});
+  }
+  void send_complete(const rdmap::SendWork&, rdmap::Status) override { ++completions; }
+  bool next_receive(rdmap::Landing& landing) override {
+    if (posted == 0) return false;
+    landing = {7, static_cast<std::uint32_t>(inbox.size()), pieces};
+    return true;
+  }
+  void receive_complete(const rdmap::Landing& landing, rdmap::Status, const Message& message) override {
+    check(posted > 0 && landing.id == 7 && message.length <= landing.length);
+    --posted;
+  }
+  void read_complete() override { tx.read_complete(); }
+  void read_requested() override {}
+  bool invalidate(rdmap::Stag which) override { return which == stag && stags.retire(which); }
+
+  void post_read() {
+    if (queue.full()) return;
+    rdmap::SendWork& work = queue.at(queue.tail());
+    work = {};
+    work.kind = rdmap::WorkKind::read;
+    work.length = 100;
+    work.pieces = 2;
+    work.sink_stag = rdmap::Stag{0xAA000001};
+    work.sink_offset = 0xAA000000;
+    queue.piece_room(queue.tail())[0] = {sink.data(), 33};
+    queue.piece_room(queue.tail())[1] = {sink.data() + 33, 67};
+    queue.push();
+    ++work_posted;
+  }
+  void transmit(std::size_t most) {
+    for (int i = 0; i < 1000; ++i) {
+      const auto fill = tx.fill(*batch);
+      if (fill == rdmap::Transmitter::Fill::local_error) {
+        tx.flush(tx.failed_sequence(), tx.failed_status());
+        continue;
+      }
+      broken = broken || fill == rdmap::Transmitter::Fill::broken;
+      if (fill != rdmap::Transmitter::Fill::ready) return;
+      const std::size_t take = std::min(most, batch->fpdus.bytes());
+      tx.sent(*batch, take);
+      most -= take;
+      if (most == 0) return;
+    }
+    check(false);  // it must come to an end
+  }
+
+  ddp::StagTable stags;
+  rdmap::SendQueue queue;
+  rdmap::Transmitter tx;
+  rdmap::Receiver rx;
+  rdmap::SharedReads reads;
+  mpa::Deframer deframer;
+  ddp::Stag stag;
+  std::vector<std::byte> memory;
+  std::vector<std::byte> inbox = std::vector<std::byte>(120), sink = std::vector<std::byte>(100);
+  rdmap::Piece pieces[3] = {{inbox.data(), 20}, {inbox.data() + 20, 0}, {inbox.data() + 20, 100}};
+  unsigned posted = 0;
+  unsigned completions = 0, work_posted = 0;
+  bool broken = false;  // an FPDU that was begun cannot be finished
+  std::unique_ptr<rdmap::OutgoingBatch> batch = std::make_unique<rdmap::OutgoingBatch>();
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size < 2) return 0;
+  const bool crc = (data[0] & 1) != 0;
+  std::minstd_rand random(1U + data[1]);
+  const auto host_owner = std::make_unique<Host>(crc);
+  Host& host = *host_owner;
+  const auto* at = reinterpret_cast<const std::byte*>(data) + 2;
+  const auto* const end = reinterpret_cast<const std::byte*>(data) + size;
+  std::vector<std::byte> wire;
+  bool stopped = false, paused = false;
+  while (end - at >= 3 && !stopped) {
+    const auto what = std::to_integer<unsigned>(at[0]);
+    const std::size_t length = std::min<std::size_t>(mpa::load_be<std::uint16_t>(at + 1), static_cast<std::size_t>(end - at - 3));
+    at += 3;
+    if ((what & 1) != 0 && host.posted < 4) ++host.posted;
+    if ((what & 2) != 0) host.post_read();
+    if ((what & 4) != 0) host.transmit(random() % 300);
+    if ((what & 8) != 0 && (what & 0x70) == 0x70) host.stags.retire(host.stag);
+
+    std::vector<std::byte> ulpdu(at, at + length);
+    at += length;
+    // An STag of 0xAA... is the real one, which no fuzzer would find.
+    const auto name = [&](std::size_t place) {
+      if (ulpdu.size() >= place + 4 && ulpdu[place] == std::byte{0xAA}) {
+        mpa::store_be(ulpdu.data() + place, static_cast<std::uint32_t>(host.stag));
+      }
+    };
+    if (!ulpdu.empty() && (ulpdu[0] & std::byte{0x80}) != std::byte{0}) {
+      if (ulpdu.size() < 2 || (ulpdu[1] & std::byte{0x0F}) == std::byte{0}) name(2);
+    } else {
+      name(2);
+      name(18 + 16);
+    }
+    const std::size_t start = wire.size();
+    wire.resize(start + mpa::fpdu_size(length));
+    mpa::store_be<std::uint16_t>(wire.data() + start, static_cast<std::uint16_t>(length));
+    std::copy(ulpdu.begin(), ulpdu.end(), wire.begin() + static_cast<std::ptrdiff_t>(start + 2));
+    mpa::Crc32c sum;
+    sum.add(wire.data() + start, wire.size() - start - mpa::kCrcSize);
+    mpa::store_crc(wire.data() + wire.size() - mpa::kCrcSize, sum.value());
+
+    while (!stopped && (paused ? host.posted > 0 : !wire.empty())) {
+      const std::size_t give = paused ? wire.size() : std::min<std::size_t>(wire.size(), 1 + random() % 200);
+      const std::vector<std::byte> segment(wire.begin(), wire.begin() + static_cast<std::ptrdiff_t>(give));
+      const auto [result, consumed] = host.deframer.receive(segment, host.rx);
+      check(consumed <= give && result != mpa::Deframer::Result::bad_crc);
+      wire.erase(wire.begin(), wire.begin() + static_cast<std::ptrdiff_t>(consumed));
+      paused = result == mpa::Deframer::Result::paused;
+      stopped = result == mpa::Deframer::Result::stopped;
+    }
+  }
+  if (stopped) {
+    check(host.rx.error().has_value() != host.rx.peer_terminate().has_value());
+    if (host.rx.peer_terminate()) (void)host.tx.find_terminated(*host.rx.peer_terminate());
+    if (host.rx.error()) {
+      host.tx.terminate(*host.rx.error());
+      host.transmit(~std::size_t{0});
+      check(host.tx.terminate_sent() || host.broken);
+    }
+    host.rx.abandon(rdmap::Status::flushed);
+  } else {
+    host.transmit(~std::size_t{0});
+  }
+  host.tx.flush(std::nullopt, rdmap::Status::flushed);
+  check(host.completions == host.work_posted);
+  for (std::size_t i = 0; i < 64; ++i) {
+    check(host.memory[i] == std::byte{0x11} && host.memory[host.memory.size() - 1 - i] == std::byte{0x11});
+  }
+  return 0;
+}

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""Writes the seed corpora: one directory for each fuzzer, small files that are right, or nearly.
+
+usage: seeds.py DIRECTORY
+"""
+import pathlib
+import struct
+import sys
+
+
+def startup():
+    def frame(key, flags, revision, data):
+        return key + struct.pack(">BBH", flags, revision, len(data)) + data
+
+    request, reply = b"MPA ID Req Frame", b"MPA ID Rep Frame"
+    control = bytes([3, 4, 4])
+    yield control + frame(request, 0x50, 2, struct.pack(">HH", 0x8004, 0xC004) + b"private")
+    yield control + frame(request, 0x40, 1, b"")
+    yield control + frame(reply, 0x50, 2, struct.pack(">HH", 0x8004, 0x8004))
+    yield control + frame(reply, 0x20, 1, b"no")
+    yield control + frame(request, 0x90, 2, struct.pack(">HH", 0xBFFF, 0x3FFF))
+
+
+def fpdu(ulpdu):
+    body = struct.pack(">H", len(ulpdu)) + ulpdu
+    return body + bytes(-len(body) % 4) + bytes(4)
+
+
+def deframer():
+    stream = b"".join(fpdu(bytes(range(n % 256)) * (1 + n // 256)) for n in (0, 1, 14, 18, 79, 80, 81, 200))
+    for control in range(4):
+        yield bytes([control, 7, 0, 3]) + stream
+
+
+def tagged(opcode, stag, offset, payload, control=0xC1):
+    return struct.pack(">BBIQ", control, 0x40 | opcode, stag, offset) + payload
+
+
+def untagged(opcode, queue, msn, mo, payload, control=0x41, word=0):
+    return struct.pack(">BBIIII", control, 0x40 | opcode, word, queue, msn, mo) + payload
+
+
+def read_request(msn, size, offset=0xAA000000):
+    return untagged(1, 1, msn, 0, struct.pack(">IQIIQ", 1, 0, size, 0xAA000000, offset))
+
+
+def terminate(layer, kind, code, headers=b"", bits=0):
+    return struct.pack(">BBH", layer << 4 | kind, code, bits) + headers
+
+
+def receiver():
+    def records(*items):
+        return b"".join(struct.pack(">BH", what, len(ulpdu)) + ulpdu for what, ulpdu in items)
+
+    for crc in (0, 1):
+        head = bytes([crc, 5])
+        yield head + records((1, untagged(3, 0, 1, 0, b"x" * 50, 0x01)), (1, untagged(3, 0, 1, 50, b"y" * 50)),
+                             (1, untagged(6, 0, 2, 0, b"z", word=0xAA000000)))
+        yield head + records((0, tagged(0, 0xAA000000, 0xAA000000, b"w" * 100)),
+                             (4, tagged(0, 0xAA000000, 0xAA000000 + 156, b"w" * 100)))
+        yield head + records((4, read_request(1, 256)), (4, read_request(2, 0)), (8 | 0x70, read_request(3, 10)))
+        yield head + records((6, b""), (4, tagged(2, 0xAA000001, 0xAA000000, b"r" * 40, 0x81)),
+                             (4, tagged(2, 0xAA000001, 0xAA000000 + 40, b"r" * 60)))
+        yield head + records((0, untagged(7, 2, 1, 0, terminate(1, 1, 0, struct.pack(">H", 20) + tagged(0, 1, 0, b""),
+                                                               0xC000))))
+
+
+def terminates():
+    yield terminate(0, 0, 0)
+    yield terminate(2, 0, 2)
+    yield terminate(1, 1, 1, struct.pack(">H", 99) + tagged(0, 1, 2, b""), 0xC000)
+    yield terminate(0, 1, 2, struct.pack(">H", 46) + read_request(1, 2), 0xE000)
+    yield terminate(0, 1, 0, bytes(28), 0x2000)
+
+
+def cm_commands():
+    answer, identifier = b"\xa5" * 8, b"\xa5" * 4
+
+    def command(number, body, out=300):
+        body += bytes(-len(body) % 4)
+        octets = struct.pack("<IHH", number | 0x80, len(body), out) + body
+        return bytes([len(octets) // 4]) + octets
+
+    create = command(0, struct.pack("<Q", 7) + answer + struct.pack("<HB5x", 0x0106, 2))
+    destroy = command(1, answer + identifier + bytes(4))
+    loopback = struct.pack("<H", 2) + bytes([0, 0, 127, 0, 0, 1]) + bytes(8)
+    bind_ip = command(2, answer + loopback + bytes(12) + identifier)
+    resolve_ip = command(3, bytes(28) + loopback + bytes(12) + identifier + struct.pack("<I", 1000))
+    bind = command(20, identifier + struct.pack("<HH", 16, 0) + loopback + bytes(112))
+    listen = command(7, identifier + struct.pack("<I", 5))
+    event = command(12, answer)
+    query = command(5, answer + identifier + bytes(4))
+    attributes = command(11, answer + identifier + struct.pack("<I", 1))
+    option = command(14, answer + identifier + struct.pack("<IIII", 0, 1, 4, 0))
+    migrate = command(18, answer + identifier + bytes(4))
+    resolve = command(21, identifier + struct.pack("<IHHI", 1000, 16, 16, 0) + loopback + bytes(112) + loopback + bytes(112))
+    for body in (create + destroy, create + bind + listen + event + destroy, create + resolve_ip + event + query,
+                 create + resolve + event + attributes + option, create + bind_ip + migrate + destroy):
+        # The first octet's lowest bit, which is a length here, says whether lengths are mended.
+        yield body
+
+
+def main():
+    root = pathlib.Path(sys.argv[1])
+    for name, seeds in (("startup", startup()), ("deframer", deframer()), ("receiver", receiver()),
+                        ("terminate", terminates()), ("cm_commands", cm_commands())):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for number, seed in enumerate(seeds):
+            (root / name / f"{number:02}").write_bytes(seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Sources: kernel-abi/fd_table.cc (part of the interposer, not of libuiw.so.1)
+#include "kernel-abi/fd_table.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+
+using namespace uiw::kernel_abi;
+
+TEST_CASE("descriptors are ours from attach to take") {
+  CHECK_FALSE(fd_lookup(-1).present());
+  CHECK_FALSE(fd_lookup(1 << 30).present());
+  REQUIRE(fd_attach(77, FdEntry(0x12a)) == 0);
+  CHECK(fd_lookup(77).object() == 0x12a);
+  CHECK(fd_lookup(77).kind() == 2);
+  CHECK_FALSE(fd_table_is_borrowed());
+  CHECK(fd_take(77).object() == 0x12a);
+  CHECK_FALSE(fd_take(77).present());
+  CHECK(fd_attach(1 << 30, FdEntry(0x12a)) == EMFILE);
+  CHECK(fd_attach(-1, FdEntry(0x12a)) == EMFILE);
+}
+
+TEST_CASE("a forked child inherits dead entries and makes live ones") {
+  REQUIRE(fd_attach(78, FdEntry(0x12a)) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    bool good = fd_lookup(78).dead() && fd_lookup(78).object() == 0x12a && !fd_table_is_borrowed();
+    good = good && fd_attach(79, FdEntry(0x1)) == 0 && !fd_lookup(79).dead() && fd_take(78).dead();
+    _exit(good ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK_FALSE(fd_lookup(78).dead());
+  CHECK_FALSE(fd_lookup(79).present());
+  fd_take(78);
+}

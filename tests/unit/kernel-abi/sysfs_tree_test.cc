@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+// Sources: kernel-abi/tree_content.cc, kernel-abi/sysfs_tree.cc (hidden in libuiw.so.1)
+#include "kernel-abi/sysfs_tree.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "kernel-abi/tree_content.h"
+
+using namespace uiw::kernel_abi;
+namespace fs = std::filesystem;
+
+namespace {
+
+NumberedDevice sample(const std::string& interface, unsigned number) {
+  uiw::provider::DeviceInfo info;
+  info.name = "uiw_" + interface;
+  info.interface = interface;
+  info.guid = 0x0011'22ff'fe33'4455;
+  info.speed_mbps = 25000;
+  info.gids = {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}, {0x20, 0x01, 0x0d, 0xb8}};
+  return {info, number};
+}
+
+std::string content(const Tree& tree, const std::string& path) {
+  const auto found = std::find_if(tree.entries.begin(), tree.entries.end(),
+                                  [&](const TreeEntry& entry) { return entry.path == path; });
+  return found != tree.entries.end() ? found->content : "(none)";
+}
+
+std::string read(const fs::path& path) {
+  std::ifstream stream(path);
+  std::stringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+class Folder {
+ public:
+  Folder() {
+    char pattern[] = "/tmp/uiw-test-XXXXXX";
+    REQUIRE(mkdtemp(pattern) != nullptr);
+    path_ = pattern;
+  }
+  ~Folder() { fs::remove_all(path_); }
+  const std::string& path() const { return path_; }
+  std::string own() const { return path_ + "/uiw-" + std::to_string(geteuid()); }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+TEST_CASE("sysfs shows an RNIC in the kernel's words") {
+  const Tree tree = make_tree({sample("eth0", 3)}, {});
+  const std::string device = "class/infiniband/uiw_eth0/";
+  CHECK(content(tree, device + "node_type") == "4: RNIC\n");
+  CHECK(content(tree, device + "node_guid") == "0011:22ff:fe33:4455\n");
+  CHECK(content(tree, device + "ports/1/state") == "4: ACTIVE\n");
+  CHECK(content(tree, device + "ports/1/rate") == "25 Gb/sec (1X EDR)\n");
+  CHECK(content(tree, device + "ports/1/gids/0") == "0000:0000:0000:0000:0000:ffff:c000:0201\n");
+  CHECK(content(tree, device + "ports/1/gids/1") == "2001:0db8:0000:0000:0000:0000:0000:0000\n");
+  CHECK(content(tree, device + "ports/1/gid_attrs/ndevs/1") == "eth0\n");
+  CHECK(content(tree, "class/infiniband_verbs/uverbs3/ibdev") == "uiw_eth0\n");
+  CHECK(content(tree, "class/infiniband_verbs/uverbs3/dev") == "1:3\n");
+  CHECK(content(tree, "class/infiniband_verbs/abi_version") == "6\n");
+  CHECK(content(tree, "class/misc/rdma_cm/abi_version") == "4\n");
+  CHECK(content(tree, "dev/infiniband/uverbs3") == "/dev/null");
+}
+
+TEST_CASE("the host's own devices stand beside ours, ours first") {
+  const HostDevices host = {{"mlx5_0", "uiw_eth0"}, {"uverbs0", "uverbs3"}, {"uverbs0", "rdma_cm", "umad0"}};
+  const Tree tree = make_tree({sample("eth0", 3)}, host);
+  CHECK(content(tree, "class/infiniband/mlx5_0") == "/sys/class/infiniband/mlx5_0");
+  CHECK(content(tree, "class/infiniband/uiw_eth0") == "(none)");
+  CHECK(content(tree, "class/infiniband_verbs/uverbs0") == "/sys/class/infiniband_verbs/uverbs0");
+  CHECK(content(tree, "class/infiniband_verbs/uverbs3") == "(none)");
+  CHECK(content(tree, "dev/infiniband/umad0") == "/dev/infiniband/umad0");
+  CHECK(content(tree, "dev/infiniband/rdma_cm") == "/dev/null");
+}
+
+TEST_CASE("a device keeps its time while it stays the same") {
+  const Tree one = make_tree({sample("eth0", 3)}, {});
+  const Tree two = make_tree({sample("eth0", 3), sample("eth1", 4)}, {});
+  CHECK(one.hash() != two.hash());
+  CHECK(one.times[0].seconds == two.times[0].seconds);
+  CHECK(one.times[0].seconds != make_tree({sample("eth0", 5)}, {}).times[0].seconds);
+}
+
+TEST_CASE("a tree is built once and used again") {
+  const Folder folder;
+  const Tree tree = make_tree({sample("eth0", 0)}, {});
+  const PlacedTree first = place_tree(tree, {folder.path()});
+  REQUIRE(first.error.empty());
+  CHECK(first.root == folder.own() + "/" + tree.hash());
+  CHECK(read(first.root + "/class/infiniband/uiw_eth0/node_type") == "4: RNIC\n");
+  struct stat before = {};
+  struct stat after = {};
+  REQUIRE(stat(first.root.c_str(), &before) == 0);
+  CHECK((before.st_mode & 077) == 0);
+  CHECK(place_tree(tree, {folder.path()}).root == first.root);
+  REQUIRE(stat(first.root.c_str(), &after) == 0);
+  CHECK(before.st_ino == after.st_ino);
+}
+
+TEST_CASE("a damaged tree is replaced, and an unfinished one is in nobody's way") {
+  const Folder folder;
+  const Tree tree = make_tree({sample("eth0", 0)}, {});
+  const std::string root = place_tree(tree, {folder.path()}).root;
+  fs::remove(root + "/class/infiniband/uiw_eth0/node_guid");
+  fs::create_directory(folder.own() + "/.new-killed");
+  CHECK(place_tree(tree, {folder.path()}).root == root);
+  CHECK(read(root + "/class/infiniband/uiw_eth0/node_guid") == "0011:22ff:fe33:4455\n");
+  std::size_t left = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.own())) ++left;
+  CHECK(left == 2);  // the tree, and the young directory of what may be another builder
+}
+
+TEST_CASE("a directory that may be somebody else's is refused") {
+  const Tree tree = make_tree({sample("eth0", 0)}, {});
+  SECTION("a symbolic link") {
+    const Folder folder;
+    const Folder elsewhere;
+    fs::create_directory_symlink(elsewhere.path(), folder.own());
+    CHECK(place_tree(tree, {folder.path()}).root.empty());
+    CHECK(fs::is_empty(elsewhere.path()));
+  }
+  SECTION("open to others") {
+    const Folder folder;
+    REQUIRE(mkdir(folder.own().c_str(), 0700) == 0);
+    REQUIRE(chmod(folder.own().c_str(), 0755) == 0);
+    const PlacedTree placed = place_tree(tree, {folder.path()});
+    CHECK(placed.root.empty());
+    CHECK(placed.error.find(folder.path()) != std::string::npos);
+  }
+  SECTION("then the next base serves") {
+    const Folder folder;
+    CHECK(place_tree(tree, {"/nowhere", "relative", folder.path()}).error.empty());
+  }
+}
+
+TEST_CASE("several builders at once agree") {
+  const Folder folder;
+  const Tree tree = make_tree({sample("eth0", 0)}, {});
+  std::vector<std::string> roots(8);
+  std::vector<std::thread> builders;
+  for (std::string& root : roots)
+    builders.emplace_back([&tree, &folder, &root] { root = place_tree(tree, {folder.path()}).root; });
+  for (std::thread& builder : builders) builder.join();
+  for (const std::string& root : roots) CHECK(root == folder.own() + "/" + tree.hash());
+  std::size_t left = 0;
+  for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.own())) ++left;
+  CHECK(left == 1);
+}
+
+TEST_CASE("a runtime directory that was asked for is the only one tried") {
+  CHECK(tree_bases("/x") == std::vector<std::string>{"/x"});
+  setenv("XDG_RUNTIME_DIR", "/run/user/4711", 1);
+  CHECK(tree_bases("") == std::vector<std::string>{"/run/user/4711", "/dev/shm", "/tmp"});
+  unsetenv("XDG_RUNTIME_DIR");
+  CHECK(tree_bases("") == std::vector<std::string>{"/dev/shm", "/tmp"});
+}

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: MIT
+// What a receiver does with each thing a peer may send, right or wrong (RFC 5040 section 7.2, RFC 5041 section 7).
+#include "rdmap/receiver.h"
+
+#include <sys/mman.h>
+
+#include <catch2/catch.hpp>
+
+#include "mpa/guarded_copy.h"
+#include "tests/unit/rdmap/stream_pair.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using Verdict = mpa::UlpduSink::Verdict;
+
+namespace {
+
+constexpr unsigned kWrite = 0x40, kReadRequest = 0x41, kReadResponse = 0x42, kSend = 0x43, kSendInvalidate = 0x44,
+                   kTerminate = 0x47;
+
+// `control`: the RDMAP octet. `ddp`: T, L and DV.
+Bytes tagged(unsigned control, std::uint32_t stag, std::uint64_t offset, Octets payload, unsigned ddp = 0xC1) {
+  return Wire().u8(ddp).u8(control).u32(stag).u64(offset).add(payload);
+}
+Bytes untagged(unsigned control, std::uint32_t queue, std::uint32_t msn, std::uint32_t mo, Octets payload,
+               unsigned ddp = 0x41, std::uint32_t word = 0) {
+  return Wire().u8(ddp).u8(control).u32(word).u32(queue).u32(msn).u32(mo).add(payload);
+}
+Bytes read_request(std::uint32_t msn, std::uint32_t size, std::uint32_t stag, std::uint64_t offset,
+                   std::uint64_t sink_offset = 0x500) {
+  return untagged(kReadRequest, 1, msn, 0, Wire().u32(0x1234).u64(sink_offset).u32(size).u32(stag).u64(offset).bytes());
+}
+
+struct Fixture {
+  End end{77};
+  Bytes memory = Bytes(4096), read_only = pattern(4096), local_only = Bytes(64), foreign = Bytes(64);
+  int other_domain = 0;
+  std::uint32_t writable = 0, readable = 0, local = 0, foreign_stag = 0;
+  Fixture() {
+    StreamOptions options;
+    options.ord = options.ird = 2;
+    end.start(options);
+    writable = static_cast<std::uint32_t>(
+        end.expose(memory, ddp::kLocalWrite | ddp::kRemoteWrite, 0x10000));
+    readable = static_cast<std::uint32_t>(end.expose(read_only, ddp::kRemoteRead, 0x20000));
+    local = static_cast<std::uint32_t>(end.expose(local_only, ddp::kLocalWrite, 0));
+    foreign_stag = static_cast<std::uint32_t>(
+        end.expose(foreign, ddp::kLocalWrite | ddp::kRemoteWrite | ddp::kRemoteRead, 0, &other_domain));
+  }
+  Verdict give(const Bytes& ulpdu) { return end.rx.ulpdu(ulpdu, 0, ulpdu.size()); }
+
+  // The ULPDU is refused, and a Terminate brings back these codes and the headers asked for.
+  void refused(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code, bool ddp_header = true,
+               bool read_header = false) {
+    REQUIRE(give(ulpdu) == Verdict::stop);
+    terminates(ulpdu, layer, type, code, ddp_header, read_header);
+  }
+  void terminates(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code, bool ddp_header, bool read_header) {
+    REQUIRE(end.rx.error());
+    CHECK_FALSE(end.rx.peer_terminate());
+    end.tx.terminate(*end.rx.error());
+    const auto out = ulpdus_of(take_all(end), true);
+    REQUIRE(out.size() == 1);
+    // RFC 5040 sections 4.8 and 5.4: queue 2, MSN 1, one segment.
+    const std::size_t header = (ulpdu[0] & std::byte{0x80}) != std::byte{0} ? 14 : 18;
+    Wire expected;
+    expected.u8(0x41).u8(kTerminate).u32(0).u32(2).u32(1).u32(0);
+    expected.u8(layer << 4 | type).u8(code).u16((ddp_header ? 0xC000U : 0U) | (read_header ? 0x2000U : 0U));
+    if (ddp_header) expected.u16(static_cast<unsigned>(ulpdu.size())).add(Octets(ulpdu).first(header));
+    if (read_header) expected.add(Octets(ulpdu).subspan(18, 28));
+    CHECK(out[0] == expected.bytes());
+    CHECK(end.tx.terminate_sent());
+    CHECK_FALSE(end.tx.pending());
+  }
+};
+
+}  // namespace
+
+TEST_CASE_METHOD(Fixture, "receiver: RDMA Write is placed and not delivered (RFC 5040 section 5.1)", "[receiver]") {
+  const Bytes data = pattern(100);
+  CHECK(give(tagged(kWrite, writable, 0x10000, data)) == Verdict::go_on);
+  CHECK(give(tagged(kWrite, writable, 0x10000 + 4096 - 100, data)) == Verdict::go_on);
+  CHECK(std::equal(data.begin(), data.end(), memory.begin()));
+  CHECK(std::equal(data.begin(), data.end(), memory.end() - 100));
+  CHECK(end.received.empty());
+  CHECK(end.rx.heard());
+  // In pieces, as it arrives with CRC off.
+  const Bytes ulpdu = tagged(kWrite, writable, 0x10000 + 1000, pattern(300, 5));
+  for (std::size_t at = 0; at < ulpdu.size();) {
+    const std::size_t size = std::min<std::size_t>(at == 0 ? 80 : 33, ulpdu.size() - at);
+    REQUIRE(end.rx.ulpdu(Octets(ulpdu).subspan(at, size), at, ulpdu.size()) == Verdict::go_on);
+    at += size;
+  }
+  CHECK(Bytes(memory.begin() + 1000, memory.begin() + 1300) == pattern(300, 5));
+}
+
+// RFC 5041 section 7.1, RFC 5040 section 7.2: each with layer 1 (DDP), type 1 (tagged).
+TEST_CASE_METHOD(Fixture, "receiver: tagged segments refused", "[receiver]") {
+  const Bytes before = memory;
+  const Bytes data = pattern(16);
+  SECTION("STag of nothing") { refused(tagged(kWrite, writable ^ 0x100, 0x10000, data), 1, 1, 0x00); }
+  SECTION("wrong key of a real index") { refused(tagged(kWrite, writable ^ 1, 0x10000, data), 1, 1, 0x00); }
+  SECTION("STag 0") { refused(tagged(kWrite, 0, 0x10000, data), 1, 1, 0x00); }
+  SECTION("before its base") { refused(tagged(kWrite, writable, 0xFFFF, data), 1, 1, 0x01); }
+  SECTION("past its end") { refused(tagged(kWrite, writable, 0x10000 + 4096 - 15, data), 1, 1, 0x01); }
+  SECTION("far away") { refused(tagged(kWrite, writable, 0, data), 1, 1, 0x01); }
+  SECTION("of another protection domain") { refused(tagged(kWrite, foreign_stag, 0, data), 1, 1, 0x02); }
+  SECTION("TO wrap") { refused(tagged(kWrite, writable, ~std::uint64_t{0} - 8, data), 1, 1, 0x03); }
+  SECTION("DDP version 0") { refused(tagged(kWrite, writable, 0x10000, data, 0xC0), 1, 1, 0x04); }
+  SECTION("DDP version 2") { refused(tagged(kWrite, writable, 0x10000, data, 0xC2), 1, 1, 0x04); }
+  SECTION("no right to write") {
+    // RFC 5041 has no code for rights; the STag is invalid for this use.
+    refused(tagged(kWrite, readable, 0x20000, data), 1, 1, 0x00);
+  }
+  SECTION("local only") { refused(tagged(kWrite, local, 0, data), 1, 1, 0x00); }
+  SECTION("retired") {
+    REQUIRE(end.stags.retire(static_cast<Stag>(writable)));
+    refused(tagged(kWrite, writable, 0x10000, data), 1, 1, 0x00);
+  }
+  CHECK(memory == before);
+  CHECK(end.sent.empty());
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: RDMAP version and opcode (RFC 5040 section 7.2, figure 9)", "[receiver]") {
+  const Bytes data = pattern(16);
+  SECTION("version 2, tagged") { refused(tagged(0x80, writable, 0x10000, data), 0, 2, 0x05); }
+  SECTION("version 3, untagged") { refused(untagged(0xC3, 0, 1, 0, data), 0, 2, 0x05); }
+  SECTION("tagged opcodes that are untagged ones or none") {
+    const unsigned opcode = GENERATE(1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    refused(tagged(0x40 | opcode, writable, 0x10000, data), 0, 2, 0x06);
+  }
+  SECTION("opcodes not of queue 0") {
+    const unsigned opcode = GENERATE(0, 1, 2, 7, 9, 10, 11, 13, 14);
+    end.post(1, {piece(memory)});
+    refused(untagged(0x40 | opcode, 0, 1, 0, data), 0, 2, 0x06);
+  }
+  SECTION("opcodes not of queue 1") {
+    const unsigned opcode = GENERATE(0, 2, 3, 4, 5, 6, 7, 14);
+    refused(untagged(0x40 | opcode, 1, 1, 0, data), 0, 2, 0x06);
+  }
+  SECTION("opcodes not of queue 2") {
+    const unsigned opcode = GENERATE(0, 1, 2, 3, 4, 5, 6, 14);
+    refused(untagged(0x40 | opcode, 2, 1, 0, data), 0, 2, 0x06);
+  }
+  SECTION("reserved bits of the RDMAP octet are ignored (section 4.1)") {
+    CHECK(give(tagged(kWrite | 0x30, writable, 0x10000, data)) == Verdict::go_on);
+  }
+}
+
+// Layer 1 (DDP), type 2 (untagged).
+TEST_CASE_METHOD(Fixture, "receiver: untagged segments refused (RFC 5041 section 7.1)", "[receiver]") {
+  const Bytes data = pattern(16);
+  end.post(1, {piece(memory)});
+  SECTION("queue that is not") {
+    const std::uint32_t queue = GENERATE(4, 5, 0x80000000, 0xFFFFFFFF);
+    refused(untagged(kSend, queue, 1, 0, data), 1, 2, 0x01);
+  }
+  SECTION("MSN of a Send out of range") {
+    const std::uint32_t msn = GENERATE(0, 2, 3, 0x80000000, 0xFFFFFFFF);
+    refused(untagged(kSend, 0, msn, 0, data), 1, 2, 0x03);
+  }
+  SECTION("MSN twice") {
+    REQUIRE(give(untagged(kSend, 0, 1, 0, data)) == Verdict::go_on);
+    end.post(2, {piece(memory)});
+    refused(untagged(kSend, 0, 1, 0, data), 1, 2, 0x03);
+  }
+  SECTION("MSN of a read request") {
+    const std::uint32_t msn = GENERATE(0, 2, 0xFFFFFFFF);
+    refused(read_request(msn, 10, readable, 0x20000), 1, 2, 0x03);
+  }
+  SECTION("MO of a first segment") { refused(untagged(kSend, 0, 1, 1, data), 1, 2, 0x04); }
+  SECTION("MO with a gap") {
+    REQUIRE(give(untagged(kSend, 0, 1, 0, data, 0x01)) == Verdict::go_on);
+    refused(untagged(kSend, 0, 1, 17, data), 1, 2, 0x04);
+  }
+  SECTION("MO backwards") {
+    REQUIRE(give(untagged(kSend, 0, 1, 0, data, 0x01)) == Verdict::go_on);
+    refused(untagged(kSend, 0, 1, 15, data), 1, 2, 0x04);
+  }
+  SECTION("MO of a read request") {
+    refused(untagged(kReadRequest, 1, 1, 4, Wire().zeros(28)), 1, 2, 0x04);
+  }
+  SECTION("longer than the receive") {
+    refused(untagged(kSend, 0, 1, 0, pattern(4097)), 1, 2, 0x05);
+    REQUIRE(end.received.size() == 1);
+    CHECK(end.received[0].status == Status::local_length);
+  }
+  SECTION("longer than the receive in its second segment") {
+    REQUIRE(give(untagged(kSend, 0, 1, 0, pattern(4000), 0x01)) == Verdict::go_on);
+    refused(untagged(kSend, 0, 1, 4000, pattern(97)), 1, 2, 0x05);
+    REQUIRE(end.received.size() == 1);
+    CHECK(end.received[0].status == Status::local_length);
+  }
+  SECTION("DDP version") {
+    const unsigned version = GENERATE(0, 2, 3);
+    refused(untagged(kSend, 0, 1, 0, data, 0x40 | version), 1, 2, 0x06);
+  }
+  SECTION("more reads than agreed on (RFC 5040 section 6.1): no buffer") {
+    for (std::uint32_t msn = 1; msn <= 2; ++msn) REQUIRE(give(read_request(msn, 10, readable, 0x20000)) == Verdict::go_on);
+    REQUIRE(give(read_request(3, 10, readable, 0x20000)) == Verdict::stop);
+    REQUIRE(end.rx.error());
+    CHECK(end.rx.error()->layer == rdmap::Layer::ddp);
+    CHECK(end.rx.error()->type == 2);
+    CHECK(end.rx.error()->code == 0x02);
+  }
+  SECTION("as many reads as agreed on, again once they were answered") {
+    for (std::uint32_t msn = 1; msn <= 40; ++msn) {
+      REQUIRE(give(read_request(msn, 10, readable, 0x20000)) == Verdict::go_on);
+      if (msn % 2 == 0) CHECK(ulpdus_of(take_all(end), true).size() == 2);
+    }
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: the Terminate names the first error alone (RFC 5040 section 7.1)", "[receiver]") {
+  const Bytes first = tagged(kWrite, writable, 0, pattern(16));
+  REQUIRE(give(first) == Verdict::stop);
+  REQUIRE(give(untagged(kSend, 9, 1, 0, pattern(16))) == Verdict::stop);
+  terminates(first, 1, 1, 0x01, true, false);
+}
+
+// RFC 5040 section 7.2, Read Requests: layer 0, type 1, with the request (figure 10).
+TEST_CASE_METHOD(Fixture, "receiver: RDMA Read Requests refused", "[receiver]") {
+  SECTION("STag of nothing") { refused(read_request(1, 16, readable ^ 0x100, 0x20000), 0, 1, 0x00, true, true); }
+  SECTION("before the base") { refused(read_request(1, 16, readable, 0x1FFFF), 0, 1, 0x01, true, true); }
+  SECTION("past the end") { refused(read_request(1, 16, readable, 0x20000 + 4081), 0, 1, 0x01, true, true); }
+  SECTION("too long") { refused(read_request(1, 0xFFFFFFFF, readable, 0x20000), 0, 1, 0x01, true, true); }
+  SECTION("no right to read") { refused(read_request(1, 16, writable, 0x10000), 0, 1, 0x02, true, true); }
+  SECTION("not of this stream") { refused(read_request(1, 16, foreign_stag, 0), 0, 1, 0x03, true, true); }
+  SECTION("TO wrap") { refused(read_request(1, 16, readable, ~std::uint64_t{0} - 3), 0, 1, 0x04, true, true); }
+  SECTION("cut short") {
+    REQUIRE(give(untagged(kReadRequest, 1, 1, 0, Wire().zeros(27))) == Verdict::stop);
+    CHECK(end.rx.error());
+  }
+  SECTION("too long a header") {
+    REQUIRE(give(untagged(kReadRequest, 1, 1, 0, Wire().zeros(29))) == Verdict::stop);
+    CHECK(end.rx.error());
+  }
+  SECTION("of two segments") {
+    REQUIRE(give(untagged(kReadRequest, 1, 1, 0, Wire().zeros(28), 0x01)) == Verdict::stop);
+    CHECK(end.rx.error());
+  }
+  CHECK(end.reads->inbound.empty());
+  CHECK(end.requests == 0);
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: a zero-length read is not validated (RFC 5040 section 5.2.1)", "[receiver]") {
+  CHECK(give(read_request(1, 0, 0xDEADBEEF, ~std::uint64_t{0})) == Verdict::go_on);
+  CHECK(end.requests == 1);
+  const auto out = ulpdus_of(take_all(end), true);
+  REQUIRE(out.size() == 1);
+  CHECK(out[0] == tagged(kReadResponse, 0x1234, 0x500, {}));
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: a read is answered as asked (RFC 5040 section 5.2.2)", "[receiver]") {
+  CHECK(give(read_request(1, 3000, readable, 0x20000 + 100)) == Verdict::go_on);
+  const auto out = ulpdus_of(take_all(end), true);
+  REQUIRE(out.size() == 3);
+  Bytes got;
+  for (const Bytes& ulpdu : out) {
+    CHECK(ulpdu == tagged(kReadResponse, 0x1234, 0x500 + got.size(), Octets(ulpdu).subspan(14),
+                          &ulpdu == &out.back() ? 0xC1 : 0x81));
+    got.insert(got.end(), ulpdu.begin() + 14, ulpdu.end());
+  }
+  CHECK(got == Bytes(read_only.begin() + 100, read_only.begin() + 3100));
+  CHECK(end.reads->inbound.empty());
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: Send with Invalidate (RFC 5040 sections 5.3 and 7.2)", "[receiver]") {
+  end.post(1, {piece(memory)});
+  SECTION("of a good STag, delivered with the message") {
+    const auto stag = static_cast<std::uint32_t>(end.expose(local_only, ddp::kRemoteRead, 0));
+    CHECK(give(untagged(kSendInvalidate, 0, 1, 0, pattern(5), 0x01, stag)) == Verdict::go_on);
+    CHECK(end.stags.region(static_cast<Stag>(stag)));  // not before the last segment
+    CHECK(give(untagged(kSendInvalidate, 0, 1, 5, pattern(5), 0x41, stag)) == Verdict::go_on);
+    CHECK_FALSE(end.stags.region(static_cast<Stag>(stag)));
+    REQUIRE(end.received.size() == 1);
+    CHECK(end.received[0].invalidated);
+    CHECK(end.received[0].stag == static_cast<Stag>(stag));
+    CHECK(end.received[0].length == 10);
+  }
+  SECTION("that cannot be: STag cannot be Invalidated") {
+    refused(untagged(kSendInvalidate, 0, 1, 0, pattern(5), 0x41, 0xDEAD0001), 0, 1, 0x09);
+    REQUIRE(end.received.size() == 1);
+    CHECK(end.received[0].status != Status::success);
+  }
+  SECTION("the field is ignored in other Sends (section 4.1)") {
+    CHECK(give(untagged(kSend, 0, 1, 0, pattern(5), 0x41, readable)) == Verdict::go_on);
+    CHECK(end.stags.region(static_cast<Stag>(readable)));
+    CHECK_FALSE(end.received.at(0).invalidated);
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: a message keeps its opcode", "[receiver]") {
+  end.post(1, {piece(memory)});
+  REQUIRE(give(untagged(kSend, 0, 1, 0, pattern(5), 0x01)) == Verdict::go_on);
+  refused(untagged(0x45, 0, 1, 5, pattern(5)), 0, 2, 0x06);
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: a read response goes only where the oldest read says", "[receiver]") {
+  Bytes sink(1000), second(1000);
+  end.read(1, {{sink.data(), 400}, {sink.data() + 400, 600}}, Stag{1}, 0);
+  end.read(2, {piece(second)}, Stag{1}, 0);
+  take_all(end);
+  const auto stag = 0x51000001U;
+  const Bytes data = pattern(1000);
+  SECTION("as asked, in segments") {
+    CHECK(give(tagged(kReadResponse, stag, 0x1000, Octets(data).first(500), 0x81)) == Verdict::go_on);
+    CHECK(end.sent.empty());
+    CHECK(give(tagged(kReadResponse, stag, 0x1000 + 500, Octets(data).subspan(500))) == Verdict::go_on);
+    CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
+    CHECK(sink == data);
+    CHECK(give(tagged(kReadResponse, stag + 1, 0x2000, data)) == Verdict::go_on);
+    CHECK(second == data);
+    // And no more.
+    refused(tagged(kReadResponse, stag + 1, 0x2000, data), 0, 2, 0x06);
+  }
+  SECTION("the second first") { refused(tagged(kReadResponse, stag + 1, 0x2000, data), 1, 1, 0x00); }
+  SECTION("another STag, though registered and writable") {
+    refused(tagged(kReadResponse, writable, 0x1000, data), 1, 1, 0x00);
+    CHECK(memory == Bytes(4096));
+  }
+  SECTION("another offset") { refused(tagged(kReadResponse, stag, 0x1001, data), 1, 1, 0x01); }
+  SECTION("too long") { refused(tagged(kReadResponse, stag, 0x1000, pattern(1001)), 1, 1, 0x01); }
+  SECTION("too long, and not the last") { refused(tagged(kReadResponse, stag, 0x1000, pattern(1001), 0x81), 1, 1, 0x01); }
+  SECTION("too short") { refused(tagged(kReadResponse, stag, 0x1000, pattern(999)), 1, 1, 0x01); }
+  SECTION("all of it, and not the last") { refused(tagged(kReadResponse, stag, 0x1000, data, 0x81), 1, 1, 0x01); }
+  SECTION("a segment twice") {
+    CHECK(give(tagged(kReadResponse, stag, 0x1000, Octets(data).first(500), 0x81)) == Verdict::go_on);
+    refused(tagged(kReadResponse, stag, 0x1000, Octets(data).first(500), 0x81), 1, 1, 0x01);
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: a read response nobody asked for (RFC 5040 section 7.2)", "[receiver]") {
+  refused(tagged(kReadResponse, writable, 0x10000, pattern(10)), 0, 2, 0x06);
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: a Terminate ends the stream and is not answered (RFC 5040 section 5.4)",
+                 "[receiver]") {
+  SECTION("with headers") {
+    const Bytes write = tagged(kWrite, 0x55, 0x1000, {});
+    CHECK(give(untagged(kTerminate, 2, 1, 0, Wire().u8(0x11).u8(0x01).u16(0xC000).u16(300).add(write).bytes())) ==
+          Verdict::stop);
+    REQUIRE(end.rx.peer_terminate());
+    CHECK(end.rx.peer_terminate()->layer == rdmap::Layer::ddp);
+    CHECK(end.rx.peer_terminate()->segment_length == 300);
+    CHECK(end.rx.peer_terminate()->ddp_header_size == 14);
+  }
+  SECTION("cut short") {
+    CHECK(give(untagged(kTerminate, 2, 1, 0, Wire().u8(0x11).u8(0x01).u16(0xC000).u16(300).zeros(5).bytes())) ==
+          Verdict::stop);
+    CHECK(end.rx.peer_terminate());
+  }
+  SECTION("empty") {
+    CHECK(give(untagged(kTerminate, 2, 1, 0, {})) == Verdict::stop);
+    CHECK(end.rx.peer_terminate());
+  }
+  CHECK_FALSE(end.rx.error());
+  CHECK(take_all(end).empty());
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: ULPDUs too short for their header", "[receiver]") {
+  end.post(1, {piece(memory)});
+  const Bytes ulpdu = GENERATE_COPY(tagged(kWrite, writable, 0x10000, {}), untagged(kSend, 0, 1, 0, {}));
+  for (std::size_t size = 1; size < ulpdu.size(); ++size) {
+    Fixture fresh;
+    fresh.end.post(1, {piece(memory)});
+    CHECK(fresh.give(Bytes(ulpdu.begin(), ulpdu.begin() + static_cast<std::ptrdiff_t>(size))) == Verdict::stop);
+    CHECK(fresh.end.rx.error());
+  }
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: an FPDU of nothing can only be the first (RFC 6581 section 9)", "[receiver]") {
+  CHECK_FALSE(end.rx.heard());
+  CHECK(give({}) == Verdict::go_on);
+  CHECK(end.rx.heard());
+  CHECK(give({}) == Verdict::stop);
+  CHECK(end.rx.error());
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: pauses without a receive and takes the same piece later", "[receiver]") {
+  const Bytes ulpdu = untagged(kSend, 0, 1, 0, pattern(200));
+  for (int i = 0; i < 3; ++i) CHECK(end.rx.ulpdu(Octets(ulpdu).first(80), 0, ulpdu.size()) == Verdict::pause);
+  CHECK(end.received.empty());
+  end.post(9, {{memory.data(), 20}, {memory.data() + 20, 0}, {memory.data() + 20, 180}});
+  CHECK(end.rx.ulpdu(Octets(ulpdu).first(80), 0, ulpdu.size()) == Verdict::go_on);
+  CHECK(end.rx.ulpdu(Octets(ulpdu).subspan(80), 80, ulpdu.size()) == Verdict::go_on);
+  REQUIRE(end.received.size() == 1);
+  CHECK(end.received[0].length == 200);
+  CHECK(Bytes(memory.begin(), memory.begin() + 200) == pattern(200));
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: abandon() completes the receive in progress alone", "[receiver]") {
+  end.post(1, {piece(memory)});
+  end.post(2, {piece(memory)});
+  end.rx.abandon(Status::flushed);
+  CHECK(end.received.empty());
+  REQUIRE(give(untagged(kSend, 0, 1, 0, pattern(5), 0x01)) == Verdict::go_on);
+  end.rx.abandon(Status::flushed);
+  end.rx.abandon(Status::flushed);
+  REQUIRE(end.received.size() == 1);
+  CHECK(end.received[0].id == 1);
+  CHECK(end.received[0].status == Status::flushed);
+}
+
+TEST_CASE("receiver: MSNs count modulo 2^32 from 1 (RFC 5041 section 4.3)", "[receiver]") {
+  CHECK(ddp::next(ddp::Msn{0xFFFFFFFF}) == ddp::Msn{0});
+  Fixture fixture;
+  for (std::uint32_t msn = 1; msn <= 1000; ++msn) {
+    fixture.end.post(msn, {});
+    REQUIRE(fixture.give(untagged(kSend, 0, msn, 0, {})) == Verdict::go_on);
+  }
+  CHECK(fixture.end.received.size() == 1000);
+}
+
+TEST_CASE("receiver: memory that is gone ends the stream, not the program", "[receiver]") {
+  mpa::install_copy_guard();
+  constexpr std::size_t kSize = 8192;
+  auto* gone = static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(gone != MAP_FAILED);
+  End end(5);
+  end.start({});
+  SECTION("a write") {
+    const auto stag =
+        end.stags.add({gone, 0, kSize, ddp::kLocalWrite | ddp::kRemoteWrite, &end.domain}).value();
+    const Bytes ulpdu = tagged(kWrite, static_cast<std::uint32_t>(stag), 0, pattern(100));
+    CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == Verdict::stop);
+  }
+  SECTION("a receive") {
+    end.post(1, {{gone, kSize}});
+    const Bytes ulpdu = untagged(kSend, 0, 1, 0, pattern(100));
+    CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == Verdict::stop);
+    REQUIRE(end.received.size() == 1);
+    CHECK(end.received[0].status == Status::local_protection);
+  }
+  REQUIRE(end.rx.error());
+  CHECK(end.rx.error()->type == 0);  // local catastrophic: no headers (RFC 5040 section 4.8)
+  CHECK_FALSE(end.rx.error()->has_ddp_header);
+  ::munmap(gone, kSize);
+}

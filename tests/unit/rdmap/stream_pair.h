@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT
+// Two ends of an RDMAP stream in memory: a transmitter and a receiver each, and between them a "socket" that takes
+// and delivers random numbers of octets. What QPs do around them is done here in the plainest way.
+#pragma once
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <deque>
+#include <memory>
+#include <optional>
+
+#include "ddp/stag_table.h"
+#include "mpa/deframer.h"
+#include "rdmap/receiver.h"
+#include "rdmap/transmitter.h"
+#include "tests/unit/octets.h"
+
+namespace uiw::test {
+
+using ddp::Stag;
+using rdmap::Piece;
+using rdmap::Status;
+using rdmap::WorkKind;
+
+struct Sent {
+  std::uint64_t id;
+  Status status;
+  bool operator==(const Sent&) const = default;
+};
+struct Received {
+  std::uint64_t id;
+  Status status;
+  std::uint32_t length = 0;
+  bool solicited = false;
+  bool invalidated = false;
+  Stag stag{};
+};
+
+struct StreamOptions {
+  bool crc = true;
+  std::size_t mulpdu = 1440;
+  std::uint32_t ord = 8;
+  std::uint32_t ird = 8;
+  mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
+  bool hold = false;
+};
+
+class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
+ public:
+  explicit End(std::uint64_t secret, std::uint32_t depth = 64, std::uint32_t max_pieces = 8)
+      : stags(secret),
+        queue(depth, max_pieces, 0),
+        tx(queue, stags, &domain, *this),
+        rx(stags, &domain, *this) {}
+
+  void start(const StreamOptions& options) {
+    reads = std::make_unique<rdmap::SharedReads>(options.ord, options.ird);
+    rdmap::Transmitter::Parameters parameters;
+    parameters.crc = options.crc;
+    parameters.mulpdu = options.mulpdu;
+    parameters.ord = options.ord;
+    parameters.rtr = options.rtr;
+    parameters.hold = options.hold;
+    tx.start(parameters, reads.get());
+    rx.start(reads.get());
+    deframer.start(options.crc);
+  }
+
+  Stag expose(Bytes& memory, std::uint32_t rights, std::uint64_t base, const void* whose = nullptr) {
+    ddp::Region region;
+    region.memory = memory.data();
+    region.base = base;
+    region.length = memory.size();
+    region.rights = rights;
+    region.domain = whose != nullptr ? whose : &domain;
+    return stags.add(region).value();
+  }
+
+  // The entry at the tail, filled in but for the kind's own fields, and not pushed.
+  rdmap::SendWork& prepare(std::uint64_t id, WorkKind kind, const std::vector<Piece>& pieces) {
+    REQUIRE_FALSE(queue.full());
+    rdmap::SendWork& work = queue.at(queue.tail());
+    work = {};
+    work.id = id;
+    work.kind = kind;
+    work.signaled = true;
+    work.pieces = static_cast<std::uint16_t>(pieces.size());
+    std::copy(pieces.begin(), pieces.end(), queue.piece_room(queue.tail()));
+    for (const Piece& piece : pieces) work.length += static_cast<std::uint32_t>(piece.size);
+    return work;
+  }
+  void send(std::uint64_t id, const std::vector<Piece>& pieces, bool solicited = false,
+            std::optional<Stag> invalidate = {}) {
+    auto& work = prepare(id, WorkKind::send, pieces);
+    work.solicited = solicited;
+    work.invalidates = invalidate.has_value();
+    work.invalidate = invalidate.value_or(Stag{});
+    queue.push();
+  }
+  void write(std::uint64_t id, const std::vector<Piece>& pieces, Stag stag, std::uint64_t offset, bool fence = false) {
+    auto& work = prepare(id, WorkKind::write, pieces);
+    work.remote_stag = stag;
+    work.remote_offset = offset;
+    work.fence = fence;
+    queue.push();
+  }
+  void read(std::uint64_t id, const std::vector<Piece>& pieces, Stag stag, std::uint64_t offset) {
+    auto& work = prepare(id, WorkKind::read, pieces);
+    work.remote_stag = stag;
+    work.remote_offset = offset;
+    work.sink_stag = static_cast<Stag>(0x51000000 + static_cast<std::uint32_t>(id));
+    work.sink_offset = 0x1000 * id;
+    queue.push();
+  }
+  void post(std::uint64_t id, const std::vector<Piece>& pieces) {
+    std::uint32_t length = 0;
+    for (const Piece& piece : pieces) length += static_cast<std::uint32_t>(piece.size);
+    posted.push_back({id, length, pieces});
+  }
+
+  // rdmap::SendHost
+  void send_complete(const rdmap::SendWork& work, Status status) override { sent.push_back({work.id, status}); }
+  // rdmap::ReceiveHost
+  bool next_receive(rdmap::Landing& landing) override {
+    if (posted.empty()) return false;
+    landing = {posted.front().id, posted.front().length, posted.front().pieces};
+    return true;
+  }
+  void receive_complete(const rdmap::Landing& landing, Status status, const Message& message) override {
+    REQUIRE_FALSE(posted.empty());
+    REQUIRE(posted.front().id == landing.id);
+    posted.pop_front();
+    received.push_back({landing.id, status, message.length, message.solicited, message.invalidated, message.stag});
+  }
+  void read_complete() override { tx.read_complete(); }
+  void read_requested() override { ++requests; }
+  bool invalidate(Stag stag) override { return stags.retire(stag); }
+
+  // What the socket and the deframer have come to.
+  void on_result(mpa::Deframer::Result result) {
+    if (!held_off && rx.heard()) {
+      held_off = true;
+      tx.release_hold();
+    }
+    paused = result == mpa::Deframer::Result::paused;
+    if (result == mpa::Deframer::Result::bad_crc) stopped = bad_crc = true;
+    if (result == mpa::Deframer::Result::stopped) {
+      stopped = true;
+      if (rx.error()) tx.terminate(*rx.error());
+      if (rx.peer_terminate()) {
+        culprit = rx.peer_terminate()->has_ddp_header ? tx.find_terminated(*rx.peer_terminate()) : tx.oldest_sent();
+      }
+    }
+  }
+
+  struct Posted {
+    std::uint64_t id;
+    std::uint32_t length;
+    std::vector<Piece> pieces;
+  };
+
+  int domain = 0;
+  ddp::StagTable stags;
+  rdmap::SendQueue queue;
+  rdmap::Transmitter tx;
+  rdmap::Receiver rx;
+  std::unique_ptr<rdmap::SharedReads> reads;
+  mpa::Deframer deframer;
+  std::deque<Posted> posted;
+  std::vector<Sent> sent;
+  std::vector<Received> received;
+  unsigned requests = 0;
+  bool paused = false, stopped = false, bad_crc = false, broken = false, held_off = false;
+  unsigned local_errors = 0;
+  std::optional<std::uint64_t> culprit;
+};
+
+inline Bytes gather(std::span<iovec> vectors, std::size_t most = ~std::size_t{0}) {
+  Bytes out;
+  for (const iovec& vector : vectors) {
+    const auto* from = static_cast<const std::byte*>(vector.iov_base);
+    const std::size_t take = std::min(most - out.size(), vector.iov_len);
+    out.insert(out.end(), from, from + take);
+  }
+  return out;
+}
+
+// Everything the transmitter has to send now, taken at once.
+inline Bytes take_all(End& end) {
+  static auto batch = std::make_unique<rdmap::OutgoingBatch>();
+  Bytes out;
+  while (end.tx.fill(*batch) == rdmap::Transmitter::Fill::ready) {
+    const Bytes octets = gather(batch->fpdus.vectors());
+    REQUIRE(octets.size() == batch->fpdus.bytes());
+    end.tx.sent(*batch, octets.size());
+    out.insert(out.end(), octets.begin(), octets.end());
+  }
+  return out;
+}
+
+// The ULPDUs of a stream of octets; the CRC is checked where it is said to be there.
+inline std::vector<Bytes> ulpdus_of(Octets stream, bool crc) {
+  std::vector<Bytes> out;
+  while (!stream.empty()) {
+    REQUIRE(stream.size() >= 8);
+    const std::size_t ulpdu = big_endian(stream.first(2));
+    const std::size_t size = (2 + ulpdu + 3) / 4 * 4 + 4;
+    REQUIRE(stream.size() >= size);
+    out.emplace_back(stream.begin() + 2, stream.begin() + 2 + static_cast<std::ptrdiff_t>(ulpdu));
+    const Bytes expected = fpdu(out.back(), crc);
+    REQUIRE(std::equal(expected.begin(), expected.end(), stream.begin()));
+    stream = stream.subspan(size);
+  }
+  return out;
+}
+
+class Pair {
+ public:
+  Pair(End& a, End& b, unsigned seed) : a_(a), b_(b), random_(seed) {}
+
+  // Until neither side can do anything more.
+  void run() {
+    while (step()) {
+    }
+  }
+  bool step() {
+    bool moved = transmit(a_, to_b_);
+    moved = transmit(b_, to_a_) || moved;
+    moved = deliver(to_b_, b_) || moved;
+    moved = deliver(to_a_, a_) || moved;
+    return moved;
+  }
+  // Only in this direction.
+  bool transmit_a() { return transmit(a_, to_b_); }
+  bool deliver_b() { return deliver(to_b_, b_); }
+  Bytes& to_b() { return to_b_; }
+
+  std::size_t most = ~std::size_t{0};  // octets a socket takes at a time
+
+ private:
+  bool transmit(End& from, Bytes& wire) {
+    if (from.broken) return false;
+    switch (from.tx.fill(*batch_)) {
+      case rdmap::Transmitter::Fill::idle: return false;
+      case rdmap::Transmitter::Fill::broken: from.broken = true; return true;
+      case rdmap::Transmitter::Fill::local_error:
+        ++from.local_errors;
+        from.tx.flush(from.tx.failed_sequence(), from.tx.failed_status());
+        return true;
+      case rdmap::Transmitter::Fill::ready: break;
+    }
+    const Bytes all = gather(batch_->fpdus.vectors());
+    REQUIRE(all.size() == batch_->fpdus.bytes());
+    REQUIRE_FALSE(all.empty());
+    std::size_t take = all.size();
+    switch (between(random_, 0, 5)) {
+      case 0: take = 0; break;
+      case 1: take = between(random_, 1, std::min<std::size_t>(take, 20)); break;
+      case 2:
+      case 3: take = between(random_, 1, take); break;
+      default: break;
+    }
+    take = std::min(take, most);
+    from.tx.sent(*batch_, take);
+    wire.insert(wire.end(), all.begin(), all.begin() + static_cast<std::ptrdiff_t>(take));
+    return true;
+  }
+
+  bool deliver(Bytes& wire, End& to) {
+    if (to.stopped) {
+      wire.clear();
+      return false;
+    }
+    if (to.paused ? to.posted.empty() : wire.empty()) return false;
+    std::size_t consumed = 0;
+    if (const auto wanted = to.deframer.wanted(); !to.paused && !wanted.empty() && between(random_, 0, 1) == 0) {
+      consumed = between(random_, 1, std::min(wanted.size(), wire.size()));
+      std::memcpy(wanted.data(), wire.data(), consumed);
+      to.on_result(to.deframer.filled(consumed, to.rx));
+    } else {
+      std::size_t size = wire.size();
+      if (size > 1 && between(random_, 0, 2) != 0) size = between(random_, 1, std::min<std::size_t>(size, 5000));
+      const bool was_paused = to.paused;
+      const auto outcome = to.deframer.receive(Octets(wire).first(size), to.rx);
+      consumed = outcome.consumed;
+      if (was_paused) REQUIRE(outcome.result != mpa::Deframer::Result::bad_crc);
+      to.on_result(outcome.result);
+    }
+    wire.erase(wire.begin(), wire.begin() + static_cast<std::ptrdiff_t>(consumed));
+    return true;
+  }
+
+  End &a_, &b_;
+  Random random_;
+  Bytes to_a_, to_b_;
+  std::unique_ptr<rdmap::OutgoingBatch> batch_ = std::make_unique<rdmap::OutgoingBatch>();
+};
+
+inline Piece piece(const Bytes& memory) { return {memory.data(), memory.size()}; }
+
+// Cuts memory into pieces of random sizes, some of them empty.
+inline std::vector<Piece> cut(const Bytes& memory, std::size_t count, Random& random) {
+  std::vector<std::size_t> at = {0, memory.size()};
+  for (std::size_t i = 1; i < count; ++i) at.push_back(between(random, 0, memory.size()));
+  std::sort(at.begin(), at.end());
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i + 1 < at.size(); ++i) pieces.push_back({memory.data() + at[i], at[i + 1] - at[i]});
+  return pieces;
+}
+
+}  // namespace uiw::test

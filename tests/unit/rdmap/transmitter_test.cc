@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: MIT
+// Terminate, flush and memory that goes away: what a transmitter does when a stream does not go well.
+#include "rdmap/transmitter.h"
+
+#include <sys/mman.h>
+
+#include <catch2/catch.hpp>
+
+#include "mpa/guarded_copy.h"
+#include "tests/unit/rdmap/stream_pair.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using Fill = rdmap::Transmitter::Fill;
+
+namespace {
+
+std::unique_ptr<rdmap::OutgoingBatch> new_batch() { return std::make_unique<rdmap::OutgoingBatch>(); }
+
+// Fills once and takes `octets` of it.
+Bytes take(End& end, std::size_t octets) {
+  auto batch = new_batch();
+  REQUIRE(end.tx.fill(*batch) == Fill::ready);
+  const Bytes out = gather(batch->fpdus.vectors(), octets);
+  end.tx.sent(*batch, out.size());
+  return out;
+}
+
+rdmap::Terminate some_terminate(std::uint8_t code = 1) {
+  rdmap::Terminate terminate;
+  terminate.layer = rdmap::Layer::ddp;
+  terminate.type = 1;
+  terminate.code = code;
+  return terminate;
+}
+
+rdmap::Terminate about_write(std::uint32_t stag, std::uint64_t offset) {
+  rdmap::Terminate terminate = some_terminate();
+  terminate.has_ddp_header = true;
+  terminate.ddp_header_size = 14;
+  const Bytes header = Wire().u8(0xC1).u8(0x40).u32(stag).u64(offset);
+  std::copy(header.begin(), header.end(), terminate.ddp_header.begin());
+  return terminate;
+}
+rdmap::Terminate about_untagged(std::uint32_t queue, std::uint32_t msn) {
+  rdmap::Terminate terminate = some_terminate();
+  terminate.has_ddp_header = true;
+  terminate.ddp_header_size = 18;
+  const Bytes header = Wire().u8(0x41).u8(queue == 1 ? 0x41 : 0x43).u32(0).u32(queue).u32(msn).u32(0);
+  std::copy(header.begin(), header.end(), terminate.ddp_header.begin());
+  return terminate;
+}
+
+bool is_terminate(const Bytes& ulpdu) { return ulpdu.size() >= 18 && (ulpdu[1] & std::byte{0x0F}) == std::byte{7}; }
+
+}  // namespace
+
+TEST_CASE("transmitter: after a Terminate nothing is sent (RFC 5040 section 5.4)", "[transmitter]") {
+  End end(1);
+  end.start({});
+  const Bytes data = pattern(5000);
+  end.send(1, {piece(data)});
+  SECTION("between messages") {
+    end.tx.terminate(some_terminate(1));
+    end.tx.terminate(some_terminate(2));  // the first one counts
+    const auto out = ulpdus_of(take_all(end), true);
+    REQUIRE(out.size() == 1);
+    REQUIRE(is_terminate(out[0]));
+    CHECK(out[0].at(19) == std::byte{1});
+  }
+  SECTION("in the middle of a message, behind the FPDU in progress") {
+    Bytes stream = take(end, 1440 + 100);
+    end.tx.terminate(some_terminate());
+    const Bytes rest = take_all(end);
+    stream.insert(stream.end(), rest.begin(), rest.end());
+    const auto out = ulpdus_of(stream, true);
+    REQUIRE(out.size() == 3);
+    CHECK(is_terminate(out[2]));
+  }
+  CHECK(end.tx.terminating());
+  CHECK(end.tx.terminate_sent());
+  end.send(2, {piece(data)});
+  CHECK(take_all(end).empty());
+  CHECK_FALSE(end.tx.pending());
+}
+
+TEST_CASE("transmitter: a Terminate octet by octet", "[transmitter]") {
+  const bool crc = GENERATE(false, true);
+  End end(1);
+  StreamOptions options;
+  options.crc = crc;
+  end.start(options);
+  const Bytes data = pattern(100);
+  end.send(1, {piece(data)});
+  Bytes stream = take(end, 10);
+  end.tx.terminate(about_untagged(0, 1));
+  while (end.tx.pending()) {
+    REQUIRE(stream.size() < 1000);
+    CHECK_FALSE(end.tx.terminate_sent());
+    const Bytes more = take(end, 1);
+    stream.insert(stream.end(), more.begin(), more.end());
+  }
+  const auto out = ulpdus_of(stream, crc);
+  REQUIRE(out.size() == 2);
+  CHECK(is_terminate(out[1]));
+}
+
+TEST_CASE("transmitter: a region retired in the middle of a read response (RFC 5040 section 4.8)", "[transmitter]") {
+  const bool crc = GENERATE(false, true);
+  End a(1), b(2);
+  StreamOptions options;
+  options.crc = crc;
+  options.mulpdu = 1014;
+  a.start(options);
+  b.start(options);
+  Bytes source = pattern(5000), sink(5000);
+  const Stag stag = b.expose(source, ddp::kRemoteRead, 0x9000);
+  a.read(1, {piece(sink)}, stag, 0x9000);
+  const auto request = ulpdus_of(take_all(a), crc);
+  b.rx.ulpdu(request[0], 0, request[0].size());
+  SECTION("between two segments: the request comes back, moved on") {
+    Bytes stream = take(b, 2 * mpa::fpdu_size(1014));
+    b.stags.retire(stag);
+    const Bytes rest = take_all(b);
+    stream.insert(stream.end(), rest.begin(), rest.end());
+    const auto out = ulpdus_of(stream, crc);
+    REQUIRE(out.size() == 3);
+    REQUIRE(is_terminate(out[2]));
+    const Octets terminate = Octets(out[2]).subspan(18);
+    CHECK(terminate.size() == 4 + 28);
+    CHECK(big_endian(terminate.first(2)) == 0x0100);  // RDMA, remote protection, invalid STag
+    CHECK(big_endian(terminate.subspan(2, 2)) == 0x2000);
+    CHECK(big_endian(terminate.subspan(4, 4)) == 0x51000001);
+    CHECK(big_endian(terminate.subspan(8, 8)) == 0x1000 + 2000);
+    CHECK(big_endian(terminate.subspan(16, 4)) == 3000);
+    CHECK(big_endian(terminate.subspan(20, 4)) == static_cast<std::uint32_t>(stag));
+    CHECK(big_endian(terminate.subspan(24, 8)) == 0x9000 + 2000);
+  }
+  SECTION("in the middle of a segment") {
+    Bytes stream = take(b, mpa::fpdu_size(1014) + 500);
+    b.stags.retire(stag);
+    if (crc) {
+      // It was kept: finished, then the Terminate.
+      const Bytes rest = take_all(b);
+      stream.insert(stream.end(), rest.begin(), rest.end());
+      const auto out = ulpdus_of(stream, crc);
+      REQUIRE(out.size() == 3);
+      CHECK(is_terminate(out[2]));
+    } else {
+      CHECK(b.tx.fill(*new_batch()) == Fill::broken);
+    }
+  }
+  SECTION("before its first segment") {
+    b.stags.retire(stag);
+    const auto out = ulpdus_of(take_all(b), crc);
+    REQUIRE(out.size() == 1);
+    CHECK(is_terminate(out[0]));
+  }
+}
+
+TEST_CASE("transmitter: work that may only fail does so in its turn", "[transmitter]") {
+  End end(1);
+  end.start({});
+  const Bytes data = pattern(100);
+  end.send(1, {piece(data)});
+  end.prepare(2, WorkKind::write, {}).status = Status::local_protection;
+  end.queue.push();
+  end.send(3, {piece(data)});
+  CHECK(ulpdus_of(take(end, 10'000), true).size() == 1);
+  CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
+  auto batch = new_batch();
+  REQUIRE(end.tx.fill(*batch) == Fill::local_error);
+  CHECK(end.tx.failed_sequence() == 1);
+  CHECK(end.tx.failed_status() == Status::local_protection);
+  end.tx.flush(end.tx.failed_sequence(), end.tx.failed_status());
+  CHECK(end.sent ==
+        std::vector<Sent>{{1, Status::success}, {2, Status::local_protection}, {3, Status::flushed}});
+  // RFC 5040 section 7.1, case 1: a Terminate without headers instead of the message.
+  const auto out = ulpdus_of(take_all(end), true);
+  REQUIRE(out.size() == 1);
+  REQUIRE(is_terminate(out[0]));
+  CHECK(out[0].size() == 18 + 4);
+  CHECK((big_endian(Octets(out[0]).subspan(18, 1)) == 0x00));  // RDMA, local catastrophic
+}
+
+TEST_CASE("transmitter: source memory that is gone fails its work, not the program", "[transmitter]") {
+  mpa::install_copy_guard();
+  const bool crc = GENERATE(false, true);
+  constexpr std::size_t kSize = 8192;
+  auto* gone = static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(gone != MAP_FAILED);
+  End end(1);
+  StreamOptions options;
+  options.crc = crc;
+  options.mulpdu = 9000;
+  end.start(options);
+  const std::size_t size = crc ? kSize : 500;  // without CRC only small payload is copied here
+  end.send(7, {{gone, size}});
+  auto batch = new_batch();
+  REQUIRE(end.tx.fill(*batch) == Fill::local_error);
+  CHECK(end.tx.failed_sequence() == 0);
+  CHECK(end.tx.failed_status() == Status::local_protection);
+  end.tx.flush(end.tx.failed_sequence(), end.tx.failed_status());
+  CHECK(end.sent == std::vector<Sent>{{7, Status::local_protection}});
+  const auto out = ulpdus_of(take_all(end), crc);
+  REQUIRE(out.size() == 1);
+  CHECK(is_terminate(out[0]));
+  ::munmap(gone, kSize);
+}
+
+TEST_CASE("transmitter: what the socket could not read fails at the next fill", "[transmitter]") {
+  End end(1);
+  StreamOptions options;
+  options.crc = false;
+  options.mulpdu = 9000;
+  end.start(options);
+  const Bytes data = pattern(5000);
+  SECTION("nothing of the FPDU went out") {
+    end.send(1, {piece(data)});
+    auto batch = new_batch();
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    REQUIRE(end.tx.source_gone());
+    REQUIRE(end.tx.fill(*batch) == Fill::local_error);
+    CHECK(end.tx.failed_sequence() == 0);
+  }
+  SECTION("a part of it did") {
+    end.send(1, {piece(data)});
+    take(end, 100);
+    CHECK_FALSE(end.tx.source_gone());
+  }
+}
+
+TEST_CASE("transmitter: flush() completes all in order, and what was done as it is", "[transmitter]") {
+  End a(1), b(2);
+  a.start({});
+  b.start({});
+  Bytes sink(10), exposed(10);
+  const Bytes data = pattern(10);
+  SECTION("done work behind an open read") {
+    a.write(0, {piece(data)}, Stag{1}, 0);
+    a.read(1, {piece(sink)}, Stag{1}, 0);
+    a.write(2, {piece(data)}, Stag{1}, 0);
+    take_all(a);
+    a.send(3, {});
+    CHECK(a.sent.size() == 1);
+    a.tx.flush(std::nullopt, Status::fatal);
+    CHECK(a.sent ==
+          std::vector<Sent>{{0, Status::success}, {1, Status::flushed}, {2, Status::flushed}, {3, Status::flushed}});
+  }
+  SECTION("with a culprit") {
+    a.read(1, {piece(sink)}, Stag{1}, 0);
+    a.write(2, {piece(data)}, Stag{1}, 0);
+    a.send(3, {});
+    take_all(a);
+    a.tx.flush(1, Status::remote_access);
+    CHECK(a.sent == std::vector<Sent>{{1, Status::flushed}, {2, Status::remote_access}, {3, Status::flushed}});
+  }
+  CHECK(a.queue.empty());
+}
+
+TEST_CASE("transmitter: flush() in the middle of an FPDU leaves the stream whole", "[transmitter]") {
+  // RFC 5044: an FPDU that was begun has to end as its length field says; then comes the Terminate. The program's
+  // memory and the queue's slots are its own again after flush(), and may hold other work by then, as they do where
+  // a QP in error is posted to.
+  const bool crc = GENERATE(false, true);
+  const std::size_t size = GENERATE(300, 5000);
+  End end(1, 4);
+  StreamOptions options;
+  options.crc = crc;
+  options.mulpdu = 9000;
+  end.start(options);
+  Bytes data = pattern(size);
+  for (std::uint64_t id = 0; id < 4; ++id) end.send(id, {piece(data)});
+  Bytes stream = take(end, 100);
+  end.tx.terminate(some_terminate());
+  end.tx.flush(std::nullopt, Status::flushed);
+  CHECK(end.sent.size() == 4);
+  const Bytes original = data;
+  // As Qp::prepare() does in the error state: the entry at the tail is filled in, and completed without a push.
+  const bool posted = GENERATE(false, true);
+  if (posted) end.prepare(9, WorkKind::send, {});
+  for (int i = 0; i < 10 && end.tx.pending(); ++i) {
+    auto batch = new_batch();
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    REQUIRE(batch->fpdus.bytes() < 100'000);
+    const Bytes more = gather(batch->fpdus.vectors());
+    stream.insert(stream.end(), more.begin(), more.end());
+    end.tx.sent(*batch, more.size());
+  }
+  const auto out = ulpdus_of(stream, crc);
+  REQUIRE(out.size() == 2);
+  CHECK((Bytes(out[0].begin() + 18, out[0].end()) == original));
+  CHECK(is_terminate(out[1]));
+}
+
+TEST_CASE("transmitter: which work a Terminate is about (RFC 5040 section 4.8)", "[transmitter]") {
+  End end(1);
+  end.start({});
+  Bytes sink(100);
+  const Bytes data = pattern(100);
+  // A read in front keeps everything in the queue.
+  end.read(100, {piece(sink)}, Stag{0x77}, 0);                // 0: read MSN 1
+  end.send(101, {piece(data)});                               // 1: send MSN 1
+  end.write(102, {piece(data)}, Stag{0x10}, 0x1000);          // 2
+  end.write(103, {piece(data)}, Stag{0x20}, 0x1000);          // 3
+  end.read(104, {piece(sink)}, Stag{0x77}, 0);                // 4: read MSN 2
+  end.send(105, {piece(data)});                               // 5: send MSN 2
+  const auto find = [&](const rdmap::Terminate& terminate) { return end.tx.find_terminated(terminate); };
+  CHECK(end.tx.oldest_sent() == std::nullopt);
+  const auto batch = take(end, 100'000);
+  CHECK_FALSE(batch.empty());
+  CHECK(end.sent.empty());
+  CHECK(end.tx.oldest_sent() == 0);
+  CHECK(find(about_untagged(1, 1)) == 0);
+  CHECK(find(about_untagged(1, 2)) == 4);
+  CHECK(find(about_untagged(1, 3)) == std::nullopt);
+  CHECK(find(about_untagged(1, 0)) == std::nullopt);
+  CHECK(find(about_untagged(0, 1)) == 1);
+  CHECK(find(about_untagged(0, 2)) == 5);
+  CHECK(find(about_untagged(0, 3)) == std::nullopt);
+  CHECK(find(about_untagged(0, 0xFFFFFFFF)) == std::nullopt);
+  CHECK(find(about_untagged(2, 1)) == std::nullopt);
+  CHECK(find(about_write(0x10, 0x1000)) == 2);
+  CHECK(find(about_write(0x10, 0x1063)) == 2);
+  CHECK(find(about_write(0x20, 0x1000)) == 3);
+  CHECK(find(about_write(0x30, 0x1000)) == std::nullopt);
+  CHECK(find(about_write(0x10, 0xFFF)) == std::nullopt);
+  CHECK(find(about_write(0x10, 0x2000)) == std::nullopt);
+  CHECK(find(some_terminate()) == std::nullopt);
+  SECTION("a message in progress") {
+    const Bytes large = pattern(5000);
+    end.send(106, {piece(large)});
+    take(end, 1500);
+    CHECK(find(about_untagged(0, 3)) == 6);
+  }
+  SECTION("the peer's complaint about our read response is about none of our work") {
+    rdmap::Terminate response = about_write(0x10, 0x1000);
+    response.ddp_header[1] = std::byte{0x42};
+    CHECK(find(response) == std::nullopt);
+  }
+  SECTION("a write that has not been sent cannot be it") {
+    end.write(107, {piece(data)}, Stag{0x99}, 0);
+    CHECK(find(about_write(0x99, 0)) == std::nullopt);
+  }
+}
+
+TEST_CASE("transmitter: a Terminate behind a ready-to-receive read counts MSNs from there", "[transmitter]") {
+  End end(1);
+  StreamOptions options;
+  options.rtr = mpa::ReadyToReceive::read;
+  end.start(options);
+  Bytes sink(100);
+  end.read(1, {piece(sink)}, Stag{1}, 0);
+  take_all(end);
+  CHECK(end.tx.find_terminated(about_untagged(1, 1)) == std::nullopt);
+  CHECK(end.tx.find_terminated(about_untagged(1, 2)) == 0);
+}
+
+TEST_CASE("transmitter: a batch holds many small FPDUs, and a full one goes on in the next", "[transmitter]") {
+  const bool crc = GENERATE(false, true);
+  const std::size_t mulpdu = GENERATE(128, 65535);
+  End end(1, 1024, 4);
+  StreamOptions options;
+  options.crc = crc;
+  options.mulpdu = mulpdu;
+  end.start(options);
+  const Bytes small = pattern(8), large = pattern(200'000);
+  for (std::uint64_t id = 0; id < 1000; ++id) {
+    end.write(id, {id % 100 == 99 ? piece(large) : piece(small)}, Stag{1}, id);
+  }
+  auto batch = new_batch();
+  Bytes stream;
+  while (end.tx.fill(*batch) == Fill::ready) {
+    REQUIRE(batch->fpdus.fpdus() <= mpa::Batch::kMaxFpdus);
+    REQUIRE(batch->fpdus.bytes() <= mpa::Batch::kMaxBytes);
+    REQUIRE(batch->fpdus.vectors().size() <= 1024);
+    const Bytes more = gather(batch->fpdus.vectors());
+    stream.insert(stream.end(), more.begin(), more.end());
+    end.tx.sent(*batch, more.size());
+  }
+  CHECK(end.sent.size() == 1000);
+  std::size_t payload = 0;
+  for (const Bytes& ulpdu : ulpdus_of(stream, crc)) payload += ulpdu.size() - 14;
+  CHECK(payload == 990 * 8 + 10 * 200'000);
+}

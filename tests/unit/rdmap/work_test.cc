@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#include "rdmap/work.h"
+
+#include <catch2/catch.hpp>
+#include <thread>
+
+using namespace uiw::rdmap;
+
+TEST_CASE("work: send queue wraps, holds its depth and no more", "[work]") {
+  const std::uint32_t depth = GENERATE(1, 2, 3, 7, 16);
+  SendQueue queue(depth, 3, 5);
+  CHECK(queue.depth() == depth);
+  CHECK(queue.empty());
+  for (std::uint64_t round = 0; round < 5; ++round) {
+    while (!queue.full()) {
+      const std::uint64_t at = queue.tail();
+      queue.at(at) = {};
+      queue.at(at).id = at;
+      queue.at(at).pieces = 3;
+      for (int i = 0; i < 3; ++i) queue.piece_room(at)[i] = {nullptr, at * 10 + static_cast<unsigned>(i)};
+      for (int i = 0; i < 5; ++i) queue.inline_room(at)[i] = static_cast<std::byte>(at);
+      queue.push();
+    }
+    CHECK(queue.size() == depth);
+    for (std::uint32_t i = 0; i <= depth / 2; ++i) {
+      const std::uint64_t at = queue.head();
+      CHECK(queue.at(at).id == at);
+      CHECK(queue.pieces(at).size() == 3);
+      CHECK(queue.pieces(at)[2].size == at * 10 + 2);
+      CHECK(queue.inline_room(at)[4] == static_cast<std::byte>(at));
+      queue.pop();
+    }
+  }
+}
+
+TEST_CASE("work: send queue of no pieces still has room for inline data", "[work]") {
+  SendQueue queue(2, 0, 16);
+  queue.at(0).pieces = 1;
+  *queue.piece_room(0) = {queue.inline_room(0), 16};
+  queue.at(1).pieces = 1;
+  *queue.piece_room(1) = {queue.inline_room(1), 16};
+  CHECK(queue.pieces(0)[0].data != queue.pieces(1)[0].data);
+}
+
+TEST_CASE("work: what was retracted was never there", "[work]") {
+  SendQueue queue(4, 1, 0);
+  queue.push();
+  const auto tail = queue.tail();
+  queue.push();
+  queue.push();
+  queue.retract(tail);
+  CHECK(queue.size() == 1);
+  CHECK(queue.tail() == tail);
+}
+
+TEST_CASE("work: a queue of depth 0 is always full", "[work]") {
+  SendQueue send(0, 0, 0);
+  CHECK(send.full());
+  CHECK(send.empty());
+  ReceiveQueue receive(0, 0);
+  CHECK(receive.full());
+  CHECK(receive.empty());
+}
+
+TEST_CASE("work: one posts receives and another takes them", "[work]") {
+  const std::uint32_t depth = GENERATE(1, 3, 8);
+  constexpr std::uint64_t kCount = 20'000;
+  ReceiveQueue queue(depth, 2);
+  std::thread poster([&] {
+    for (std::uint64_t id = 0; id < kCount;) {
+      if (queue.full()) {
+        std::this_thread::yield();
+        continue;
+      }
+      queue.slot() = {id, static_cast<std::uint32_t>(id), 2};
+      queue.slot_pieces()[0] = {nullptr, id};
+      queue.slot_pieces()[1] = {nullptr, id + 1};
+      queue.push();
+      ++id;
+    }
+  });
+  bool good = true;
+  for (std::uint64_t id = 0; id < kCount;) {
+    if (queue.empty()) {
+      std::this_thread::yield();
+      continue;
+    }
+    const auto pieces = queue.front_pieces();
+    good = good && queue.front().id == id && pieces.size() == 2 && pieces[0].size == id && pieces[1].size == id + 1;
+    queue.pop();
+    ++id;
+  }
+  poster.join();
+  CHECK(good);
+  CHECK(queue.empty());
+}
+
+TEST_CASE("work: a ring between one pusher and one taker", "[work]") {
+  const std::uint32_t capacity = GENERATE(1, 3, 8);
+  SpscRing<std::uint64_t> ring(capacity);
+  CHECK(ring.capacity() == capacity);
+  for (std::uint64_t i = 0; i < capacity; ++i) CHECK(ring.push(i));
+  CHECK_FALSE(ring.push(99));
+  CHECK(ring.size() == capacity);
+  for (std::uint64_t i = 0; i < capacity; ++i) {
+    CHECK(ring.front() == i);
+    CHECK(ring.at(ring.popped()) == i);
+    ring.pop();
+  }
+  CHECK(ring.empty());
+  constexpr std::uint64_t kCount = 20'000;
+  std::thread pusher([&] {
+    for (std::uint64_t i = 0; i < kCount;) {
+      if (ring.push(i)) {
+        ++i;
+      } else {
+        std::this_thread::yield();
+      }
+    }
+  });
+  bool good = true;
+  for (std::uint64_t i = 0; i < kCount;) {
+    if (ring.empty()) {
+      std::this_thread::yield();
+      continue;
+    }
+    good = good && ring.front() == i;
+    ring.pop();
+    ++i;
+  }
+  pusher.join();
+  CHECK(good);
+}
+
+TEST_CASE("work: a ring of no capacity takes nothing", "[work]") {
+  SpscRing<int> ring(0);
+  CHECK_FALSE(ring.push(1));
+  CHECK(ring.empty());
+}

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// Running stock benchmark programs as pairs of server and client on this machine.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace uiw::tools {
+
+// Where and how long to measure.
+struct BenchSetup {
+  std::string preload;      // full path of libuiw-preload.so
+  std::string device;       // "uiw_lo"
+  std::string address;      // an IPv4 address of that device
+  unsigned seconds = 1;     // each measurement
+  unsigned iterations = 0;  // of a ping-pong by perftest
+};
+
+enum class Crc { automatic, on, off };
+
+// The results; nullopt on failure, with `error` saying in one line what went wrong.
+std::optional<double> measure_rdma_gbits(const BenchSetup& setup, const std::string& program,
+                                         std::size_t size, Crc crc, std::string& error);
+std::optional<double> measure_rdma_messages(const BenchSetup& setup, const std::string& program,
+                                            std::size_t size, std::string& error);
+std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program,
+                                           std::size_t size, std::string& error);
+std::optional<double> measure_iperf3(const BenchSetup& setup, std::string& error);
+std::optional<double> measure_sockperf(const BenchSetup& setup, std::string& error);
+
+// Those of the programs needed that are not there, as package names of Debian and Ubuntu.
+std::vector<std::string> missing_packages();
+
+}  // namespace uiw::tools

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include "tools/bench_report.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+
+#include "tools/json.h"
+
+namespace uiw::tools {
+namespace {
+
+std::string with_digits(double value, int digits) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%.*f", digits, value);
+  return text;
+}
+
+bool smaller_is_better(Unit unit) { return unit == Unit::microseconds; }
+
+const char* unit_name(Unit unit) {
+  switch (unit) {
+    case Unit::gbits_per_second:
+      return "Gb/s";
+    case Unit::microseconds:
+      return "us";
+    case Unit::messages_per_second:
+      break;
+  }
+  return "messages/s";
+}
+
+std::string optional_json(const std::optional<double>& value) {
+  return json_number(value.value_or(std::numeric_limits<double>::quiet_NaN()));
+}
+
+std::vector<std::string> cells_of(const BenchRow& row) {
+  const std::optional<double> ratio = ratio_of(row);
+  const std::optional<bool> reached = met(row);
+  return {row.name,
+          row.value ? value_text(*row.value, row.unit) : "failed",
+          row.compared ? value_text(*row.compared, row.unit) : "failed",
+          row.reference,
+          ratio ? with_digits(*ratio, 2) : "-",
+          row.target ? (smaller_is_better(row.unit) ? "at most " : "at least ") + with_digits(*row.target, 2)
+                     : "-",
+          reached ? (*reached ? "met" : "not met") : "-"};
+}
+
+}  // namespace
+
+std::optional<double> ratio_of(const BenchRow& row) {
+  if (!row.value || !row.compared || *row.compared <= 0) return std::nullopt;
+  return *row.value / *row.compared;
+}
+
+std::optional<bool> met(const BenchRow& row) {
+  const std::optional<double> ratio = ratio_of(row);
+  if (!ratio || !row.target) return std::nullopt;
+  return smaller_is_better(row.unit) ? *ratio <= *row.target : *ratio >= *row.target;
+}
+
+std::string value_text(double value, Unit unit) {
+  switch (unit) {
+    case Unit::gbits_per_second:
+      return with_digits(value, 1) + " Gb/s";
+    case Unit::microseconds:
+      return with_digits(value, 2) + " us";
+    case Unit::messages_per_second:
+      break;
+  }
+  return with_digits(value / 1e6, 2) + " M/s";
+}
+
+std::string table_of(const BenchFrame& frame, const std::vector<BenchRow>& rows) {
+  std::vector<std::vector<std::string>> lines{
+      {"MEASURE", "UIW", "TCP", "MEASURED BY", "RATIO", "TARGET", "RESULT"}};
+  for (const BenchRow& row : rows) lines.push_back(cells_of(row));
+  std::vector<std::size_t> widths(lines[0].size());
+  for (const auto& line : lines)
+    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
+
+  std::string text = "RDMA over uiw beside plain TCP on device " + frame.device + " (" + frame.address +
+                     "), " + std::to_string(frame.processors) + " processors; medians of " +
+                     std::to_string(frame.runs) + (frame.runs == 1 ? " run" : " runs") + " of " +
+                     std::to_string(frame.seconds) + " s\n\n";
+  for (const auto& line : lines) {
+    for (std::size_t i = 0; i < line.size(); ++i) {
+      text += line[i];
+      if (i + 1 < line.size()) text.append(widths[i] - line[i].size() + 2, ' ');
+    }
+    text += '\n';
+  }
+  for (const BenchRow& row : rows)
+    if (!row.error.empty()) text += "\nfailed: " + row.name + ": " + row.error;
+  if (text.back() != '\n') text += '\n';
+  return text;
+}
+
+std::string json_of(const BenchFrame& frame, const std::vector<BenchRow>& rows) {
+  std::vector<std::string> values;
+  for (const BenchRow& row : rows) {
+    const std::optional<double> ratio = ratio_of(row);
+    const std::optional<bool> reached = met(row);
+    values.push_back(json_object({{"id", json_string(row.id)},
+                                  {"measure", json_string(row.name)},
+                                  {"unit", json_string(unit_name(row.unit))},
+                                  {"better", json_string(smaller_is_better(row.unit) ? "smaller" : "larger")},
+                                  {"uiw", optional_json(row.value)},
+                                  {"tcp", optional_json(row.compared)},
+                                  {"tcp_measured_by", json_string(row.reference)},
+                                  {"ratio", optional_json(ratio)},
+                                  {"target", optional_json(row.target)},
+                                  {"met", reached ? json_bool(*reached) : "null"},
+                                  {"error", row.error.empty() ? "null" : json_string(row.error)}}));
+  }
+  return json_object({{"device", json_string(frame.device)},
+                      {"address", json_string(frame.address)},
+                      {"processors", json_number(frame.processors)},
+                      {"runs", json_number(frame.runs)},
+                      {"seconds", json_number(frame.seconds)},
+                      {"rows", json_array(values)}}) +
+         "\n";
+}
+
+}  // namespace uiw::tools

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// What `uiw bench` prints: one row a measure, with what plain TCP reaches beside it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace uiw::tools {
+
+enum class Unit { gbits_per_second, microseconds, messages_per_second };
+
+struct BenchRow {
+  std::string id;    // for --json: "write_bw_64k"
+  std::string name;  // "ib_write_bw 64 KiB, CRC off"
+  Unit unit = Unit::gbits_per_second;
+  std::string reference;         // "iperf3, one stream"
+  std::optional<double> target;  // of the ratio uiw / TCP: at least for rates, at most for times
+  std::optional<double> value;   // medians
+  std::optional<double> compared;
+  std::string error;  // why there is no value
+};
+
+// uiw / TCP; nullopt where a value is missing.
+std::optional<double> ratio_of(const BenchRow& row);
+// Whether the ratio reaches the target; nullopt where there is no ratio or no target.
+std::optional<bool> met(const BenchRow& row);
+
+// "41.2 Gb/s", "2.14 us", "1.05 M/s"
+std::string value_text(double value, Unit unit);
+
+struct BenchFrame {
+  unsigned runs = 0;
+  unsigned seconds = 0;
+  unsigned processors = 0;
+  std::string device;
+  std::string address;
+};
+std::string table_of(const BenchFrame& frame, const std::vector<BenchRow>& rows);
+std::string json_of(const BenchFrame& frame, const std::vector<BenchRow>& rows);
+
+}  // namespace uiw::tools
