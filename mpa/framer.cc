@@ -48,18 +48,19 @@ void Batch::skip(std::size_t octets) {
   }
 }
 
-void Batch::copy_out(std::size_t from, std::size_t to, std::byte* out) const {
+bool Batch::copy_out(std::size_t from, std::size_t to, std::byte* out) const {
   std::size_t at = 0;
   for (std::size_t i = 0; i < iov_count_ && at < to; ++i) {
     const std::size_t end = at + iov_[i].iov_len;
     if (end > from) {
       const std::size_t begin = std::max(at, from);
       const std::size_t size = std::min(end, to) - begin;
-      std::memcpy(out, static_cast<const std::byte*>(iov_[i].iov_base) + (begin - at), size);
+      if (!guarded_copy(out, static_cast<const std::byte*>(iov_[i].iov_base) + (begin - at), size)) return false;
       out += size;
     }
     at = end;
   }
+  return true;
 }
 
 Framer::Result Framer::add(Batch& batch, Octets header, std::span<const Piece> payload) {

@@ -43,8 +43,9 @@ class Batch {
   // Drops the first octets of the first FPDU: they went out before. Fewer than the FPDU has.
   void skip(std::size_t octets);
 
-  // Copies what stands from the octet `from` up to octet `to` of the batch (both counted over all vectors).
-  void copy_out(std::size_t from, std::size_t to, std::byte* out) const;
+  // Copies what stands from the octet `from` up to octet `to` of the batch (both counted over all vectors). False if
+  // payload memory is not there any more.
+  bool copy_out(std::size_t from, std::size_t to, std::byte* out) const;
 
   // The rest of an FPDU that was begun in an earlier batch; it stays where it is until this batch is sent.
   void add_remainder(Octets rest) {

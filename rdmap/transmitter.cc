@@ -254,6 +254,7 @@ void Transmitter::keep_rest() {
   Cursor cursor = cursor_;
   Segment segment;
   Piece pieces[kMaxPieces];
+  broken_ = true;  // unless all of it can be had
   if (!build(cursor, segment)) return;
   const std::size_t count = payload(cursor, segment, pieces);
   const auto batch = std::make_unique<mpa::Batch>();
@@ -263,7 +264,11 @@ void Transmitter::keep_rest() {
   rest_at_ = 0;
   rest_capacity_ = std::max(rest_capacity_, rest_size_);
   rest_ = std::make_unique_for_overwrite<std::byte[]>(rest_capacity_);
-  batch->copy_out(partial_, batch->bytes(), rest_.get());
+  if (!batch->copy_out(partial_, batch->bytes(), rest_.get())) {
+    rest_size_ = 0;
+    return;
+  }
+  broken_ = false;
   advance(cursor, segment);
   rest_end_ = cursor;
   partial_ = 0;
@@ -271,6 +276,7 @@ void Transmitter::keep_rest() {
 
 Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
   batch.fpdus.clear();
+  if (broken_) return Fill::broken;
   Cursor cursor = cursor_;
   if (rest_size_ > rest_at_) {
     batch.start[0] = cursor_;

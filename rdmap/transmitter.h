@@ -167,6 +167,7 @@ class Transmitter {
   bool hold_ = false;
   bool rtr_pushed_ = false;
   bool source_gone_ = false;
+  bool broken_ = false;               // the FPDU that was begun can never be finished
 
   Cursor cursor_;                     // what TCP has taken, up to an FPDU boundary
   std::size_t partial_ = 0;           // octets of the next FPDU that TCP has taken too

@@ -293,6 +293,29 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU leaves the stream whole
   CHECK(is_terminate(out[1]));
 }
 
+TEST_CASE("transmitter: flush() in the middle of an FPDU whose memory is gone breaks the stream, not the program",
+          "[transmitter]") {
+  mpa::install_copy_guard();
+  constexpr std::size_t kSize = 8192;
+  auto* memory = static_cast<std::byte*>(
+      ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(memory != MAP_FAILED);
+  End end(1);
+  StreamOptions options;
+  options.crc = false;  // the socket takes it from where it lies
+  options.mulpdu = 9000;
+  end.start(options);
+  end.send(7, {{memory, kSize}});
+  take(end, 100);
+  REQUIRE(::munmap(memory, kSize) == 0);
+  end.tx.terminate(some_terminate());
+  end.tx.flush(std::nullopt, Status::flushed);
+  CHECK(end.sent == std::vector<Sent>{{7, Status::flushed}});
+  auto batch = new_batch();
+  CHECK(end.tx.fill(*batch) == Fill::broken);
+  CHECK(end.tx.fill(*batch) == Fill::broken);
+}
+
 TEST_CASE("transmitter: which work a Terminate is about (RFC 5040 section 4.8)", "[transmitter]") {
   End end(1);
   end.start({});
