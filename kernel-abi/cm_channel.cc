@@ -85,9 +85,11 @@ std::vector<CmEvent> CmChannel::take_matching(const std::function<bool(const CmE
   return taken;
 }
 
-// A thread that waits for an event goes on waiting, as in the kernel: its call keeps the file open, and programs leave
-// such a thread behind when they exit.
-void CmChannel::close() { closed_ = true; }
+void CmChannel::close() {
+  was_non_blocking_ = non_blocking();
+  closed_ = true;
+  ::close(std::exchange(fd_, -1));
+}
 
 CmChannel::Waiter::Waiter(CmChannel& channel) : channel_(channel) {
   ::sem_init(&woken_, 0, 0);
@@ -106,13 +108,13 @@ int CmChannel::Waiter::wait() {
 }
 
 bool CmChannel::non_blocking() const {
+  if (closed_) return was_non_blocking_;
   const int flags = ::fcntl(fd_, F_GETFL);
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
 void CmChannel::abandon() {
-  ::close(fd_);
-  fd_ = -1;
+  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
 }  // namespace uiw::kernel_abi

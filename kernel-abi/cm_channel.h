@@ -45,7 +45,8 @@ class CmChannel {
   // The descriptors that stand for this channel.
   void retain() { ++descriptors_; }
   bool release() { return --descriptors_ == 0; }
-  // No more events; whoever waits returns.
+  // No more events. Who waits for one goes on waiting, as in the kernel: the call keeps the file open, and
+  // programs leave such a thread behind when they exit.
   void close();
   bool closed() const { return closed_; }
 
@@ -81,6 +82,7 @@ class CmChannel {
   int fd_;
   unsigned descriptors_ = 1;
   bool closed_ = false;
+  bool was_non_blocking_ = false;  // when it was closed
   std::deque<CmEvent> events_;
   std::set<std::uint32_t> ids_;  // the numbers of the ids whose events come here
   std::set<Waiter*> waiters_;

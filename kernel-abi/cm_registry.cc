@@ -39,7 +39,10 @@ int CmRegistry::open_channel(int flags, std::uint64_t* object) {
 std::shared_ptr<CmChannel> CmRegistry::find_channel(std::uint64_t object) {
   const std::lock_guard lock(mutex_);
   const auto found = channels_.find(object);
-  return found != channels_.end() ? found->second : nullptr;
+  if (found != channels_.end()) return found->second;
+  for (const Closed& closed : closed_)
+    if (closed.object == object) return closed.channel;
+  return nullptr;
 }
 
 void CmRegistry::retain_channel(std::uint64_t object) {
@@ -58,6 +61,7 @@ void CmRegistry::release_channel(std::uint64_t object) {
     channel = std::move(found->second);
     channels_.erase(found);
     channel->close();
+    closed_[next_closed_++ % closed_.size()] = {object, channel};
     for (const std::uint32_t number : channel->ids()) ids.push_back(ids_[number]);
   }
   for (const std::shared_ptr<CmId>& id : ids) {

@@ -3,13 +3,13 @@
 //
 // Two kinds of lock:
 //   * the registry's lock guards every queue, table and id state. It is held for moments only, and never
-//   while the
-//     provider is called; so the provider's callbacks may take it on any thread, at any time.
+//     while the provider is called; so the provider's callbacks may take it on any thread, at any time.
 //   * each id has a command lock, taken before the registry's, that makes its commands come one after
-//   another.
-//     Callbacks do not take it.
+//     another. Callbacks do not take it.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,6 +33,8 @@ class CmRegistry {
   int open_channel(int flags, std::uint64_t* object);
   void retain_channel(std::uint64_t object);
   void release_channel(std::uint64_t object);
+  // Finds one that was closed a moment ago, too: a command that another thread had begun by then goes on with
+  // it, as in the kernel, where the call holds the file.
   std::shared_ptr<CmChannel> find_channel(std::uint64_t object);
 
   // Makes an id with the lowest free number. The plain form takes the lock; the other wants it held.
@@ -68,6 +70,12 @@ class CmRegistry {
   std::mutex mutex_;
   std::uint64_t next_serial_ = 1;
   std::map<std::uint64_t, std::shared_ptr<CmChannel>> channels_;
+  struct Closed {
+    std::uint64_t object = 0;
+    std::shared_ptr<CmChannel> channel;
+  };
+  std::array<Closed, 16> closed_;  // the latest ones
+  std::size_t next_closed_ = 0;
   std::vector<std::shared_ptr<CmId>> ids_;  // by number
   std::set<std::uint32_t> free_numbers_;
   CmRegistry* inherited_ = nullptr;

@@ -65,7 +65,8 @@ bool is_still_ours(int fd, FdEntry entry) {
 __attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const void* data, size_t size) {
   if (entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL) return call_write(fd, data, size);
   const bool borrowed = fd_table_is_borrowed();
-  if (!is_still_ours(fd, entry)) {
+  // Where the entry has gone too, another thread has closed the descriptor since this call began: the call goes on.
+  if (!is_still_ours(fd, entry) && fd_lookup(fd).bits() == entry.bits()) {
     if (!borrowed) drop_descriptor(fd);
     return call_write(fd, data, size);
   }

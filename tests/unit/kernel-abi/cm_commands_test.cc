@@ -562,6 +562,41 @@ TEST_CASE("a waiting program is woken by an event and by a signal, not by the cl
   ::sigaction(SIGUSR1, &before, nullptr);
 }
 
+TEST_CASE("a command that was begun before the close of its channel goes on as in the kernel") {
+  const bool waits = GENERATE(true, false);
+  uint64_t object = 0;
+  const int fd = abi().open("rdma_cm", O_RDWR | O_CLOEXEC | (waits ? 0 : O_NONBLOCK), &object);
+  REQUIRE(fd >= 0);
+  abi().release(object, fd);
+  ::close(fd);
+  const auto get = [&] {
+    rdma_ucm_event_resp nothing = {};
+    const rdma_ucm_get_event command = {address_of(nothing)};
+    const auto octets = encode(RDMA_USER_CM_CMD_GET_EVENT, command, sizeof nothing, sizeof command);
+    return abi().write(object, fd, octets.data(), octets.size());
+  };
+  if (!waits) {
+    CHECK(get() == -EAGAIN);
+    return;
+  }
+  struct sigaction action = {}, before = {};
+  action.sa_handler = [](int) {};
+  REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
+  std::atomic<bool> ended{false};
+  long woken = 0;
+  std::thread late([&] {
+    woken = get();
+    ended = true;
+  });
+  while (!ended) {
+    ::pthread_kill(late.native_handle(), SIGUSR1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  late.join();
+  CHECK(woken == -EINTR);
+  ::sigaction(SIGUSR1, &before, nullptr);
+}
+
 TEST_CASE("a channel lives until its last descriptor") {
   Node node("rdma_cm");
   abi().retain(node.object());
