@@ -11,7 +11,7 @@ set_property(CACHE UIW_SANITIZE PROPERTY STRINGS "" address thread)
 
 # Where stock libibverbs looks for provider plugins, and for the files that name them.
 set(UIW_PROVIDER_DIR "${CMAKE_INSTALL_LIBDIR}/libibverbs" CACHE STRING "Directory of the libibverbs plugins")
-set(UIW_DRIVER_CONF_DIR "/etc/libibverbs.d" CACHE STRING "Directory of the libibverbs driver files")
+set(UIW_DRIVER_CONF_DIR "" CACHE STRING "Directory of the libibverbs driver files; empty follows the prefix")
 
 # A debug-friendly optimised build: -O2 with symbols.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g -DNDEBUG")

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""cmake --install under a prefix and a DESTDIR: what lies where, and programs that run from there."""
+
+import glob
+import os
+import sys
+
+import harness
+from harness import check, row
+
+CONFIGURATION = "etc/libibverbs.d/uiw.driver"
+
+
+def install(bench, prefix, destination=None):
+    """Installs; returns the folder that is the prefix's root."""
+    env = {"DESTDIR": destination}
+    bench.run(["cmake", "--install", bench.build, "--prefix", prefix], 60, uiw=False, env=env)
+    return (destination or "") + prefix
+
+
+def only(pattern):
+    found = glob.glob(pattern, recursive=True)
+    check(len(found) == 1, f"{pattern}: {found}")
+    return found[0]
+
+
+def check_layout(root):
+    library = only(f"{root}/lib*/**/libuiw.so.1")
+    folder = os.path.dirname(library)
+    for name in ("libuiw-preload.so", *(f"libibverbs/libuiw-rdmav{abi}.so" for abi in (34, 57, 59, 64))):
+        check(os.path.exists(f"{folder}/{name}"), f"no {folder}/{name}")
+    check(os.access(f"{root}/bin/uiw", os.X_OK), f"no {root}/bin/uiw")
+    return folder
+
+
+def check_runs(bench, root):
+    bench.uiw = f"{root}/bin/uiw"
+    doctor = bench.command([bench.uiw, "doctor"])
+    check(root in doctor.stdout, f"uiw doctor found other files than those under {root}:\n{doctor.stdout}")
+    port = bench.port()
+    pair = ["-a", "127.0.0.1", "-p", str(port), "-C", "20", "-V"]
+    bench.pair(["rping", "-s", *pair], ["rping", "-c", *pair], port)
+
+
+@row("a prefix of one's own: the driver file is under it and names the plugin by its path")
+def own_prefix(bench):
+    prefix = f"{bench.tmp}/prefix"
+    root = install(bench, prefix)
+    folder = check_layout(root)
+    with open(f"{prefix}/{CONFIGURATION}") as driver:
+        check(driver.read() == f"driver {folder}/libibverbs/libuiw\n", "uiw.driver names another plugin")
+    check_runs(bench, root)
+
+
+@row("DESTDIR and /usr: as a package is made; the tree runs where it lies")
+def package(bench):
+    destination = f"{bench.tmp}/package"
+    root = install(bench, "/usr", destination)
+    check_layout(root)
+    with open(f"{destination}/{CONFIGURATION}") as driver:
+        check(driver.read().startswith("driver "), "uiw.driver names no driver")
+    check_runs(bench, root)
+
+
+sys.exit(harness.main())
