@@ -75,7 +75,8 @@ int with_id(const Request& request, std::uint32_t number, Action action) {
   std::shared_ptr<CmId> id;
   if (const int error = registry.find_id(request.channel, number, id); error != 0) return error;
   const std::lock_guard command(id->command_lock());
-  return registry.is_gone(*id) ? ENOENT : action(*id);
+  const int error = registry.check_alive(*id);
+  return error != 0 ? error : action(*id);
 }
 
 int create_id(const Request& request) {

@@ -66,7 +66,7 @@ void CmId::post(rdma_ucm_event_resp response) {
 // The program does not know a new connection by name before it accepts it, and is told nothing of it till
 // then.
 void CmId::post(CmEventType event, int status, const rdma_ucm_conn_param& parameters) {
-  if (uid_ == 0 || state_ == CmState::destroyed) return;
+  if (uid_ == 0 || state_ == CmState::destroyed || removed_) return;
   rdma_ucm_event_resp response = {};
   response.event = static_cast<__u32>(event);
   response.status = static_cast<__u32>(status);
@@ -223,7 +223,7 @@ void CmId::established(const provider::ConnectionParameters& peer) {
   std::shared_ptr<provider::Connection> unwanted;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
-    if (state_ == CmState::destroyed) return;
+    if (state_ == CmState::destroyed || removed_) return;
     rdma_ucm_conn_param parameters = {};
     if (stream_ == StreamState::accepting) {
       parameters.responder_resources = accepted_.responder_resources;
@@ -264,9 +264,9 @@ void CmId::requested(std::shared_ptr<provider::Connection> call, const provider:
     if (!device.name.empty()) {
       CmRegistry& registry = CmRegistry::instance();
       const std::lock_guard lock(registry.mutex());
-      if (state_ == CmState::listen && backlog_ > 0) {
-        adopt(registry.create_id_locked(channel_, {0, port_space_, qp_type_}), call, local, device.guid,
-              peer);
+      if (state_ == CmState::listen && !removed_ && backlog_ > 0) {
+        adopt(registry.create_id_locked(channel_, {0, port_space_, qp_type_}), call, local,
+              {device.guid, device.ifindex}, peer);
         adopted = true;
       }
     }
@@ -276,11 +276,11 @@ void CmId::requested(std::shared_ptr<provider::Connection> call, const provider:
 }
 
 void CmId::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
-                 const sockaddr_storage& local, std::uint64_t guid,
+                 const sockaddr_storage& local, CmDevice device,
                  const provider::ConnectionParameters& peer) {
   child->source_ = local;
   child->destination_ = unmapped(call->remote_address());
-  child->device_guid_ = guid;
+  child->device_ = device;
   child->type_of_service_ = type_of_service_;
   child->state_ = CmState::connect;
   child->stream_ = StreamState::requested;

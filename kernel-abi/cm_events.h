@@ -17,6 +17,7 @@ enum class CmEventType : std::uint32_t {
   rejected = 8,
   established = 9,
   disconnected = 10,
+  device_removal = 11,
   user = 18,  // these two are written by the program itself, since rdma-core 59
   internal = 19,
 };

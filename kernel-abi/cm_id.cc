@@ -52,7 +52,7 @@ int CmId::acquire_device(const sockaddr_storage& local) {
   const provider::DeviceInfo device = provider::device_of(generic(plain));
   if (device.name.empty()) return ENODEV;
   if (port_space_ == RDMA_PS_IPOIB) return EINVAL;  // needs an InfiniBand interface
-  device_guid_ = device.guid;
+  device_ = {device.guid, device.ifindex};
   return 0;
 }
 
@@ -148,7 +148,7 @@ int CmId::bind(const sockaddr_storage& address) {
   const int error = bind_locally(address);
   if (error != 0) {
     source_ = {};
-    device_guid_.reset();
+    device_.reset();
     const std::lock_guard lock(CmRegistry::instance().mutex());
     binding_.reset();
     state_ = CmState::idle;
@@ -250,6 +250,10 @@ int CmId::resolve_ib_service() {
 
 CmRemains CmId::destroy() {
   state_ = CmState::destroyed;
+  return let_go();
+}
+
+CmRemains CmId::let_go() {
   binding_.reset();
   return {std::move(listener_), std::move(connection_), std::exchange(stream_, StreamState::ended),
           std::exchange(socket_, -1), events_reported_};
@@ -264,6 +268,21 @@ void CmId::bury(CmRemains remains) {
     remains.connection.reset();
   }
   if (remains.socket >= 0) ::close(remains.socket);
+}
+
+// As ucma.c and cma.c do it: the event, then the end of all that the id stood for.
+void CmId::interface_removed(unsigned ifindex) {
+  const std::lock_guard command(command_mutex_);
+  if (!device_ || device_->ifindex != ifindex) return;
+  CmRemains remains;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (is_destroyed() || removed_) return;
+    post(CmEventType::device_removal, 0);
+    removed_ = true;
+    remains = let_go();
+  }
+  bury(std::move(remains));
 }
 
 void CmId::abandon() {

@@ -38,6 +38,12 @@ struct CmIdParameters {
   std::uint8_t qp_type;
 };
 
+// The device that an id is tied to.
+struct CmDevice {
+  std::uint64_t guid;  // host byte order
+  unsigned ifindex;
+};
+
 // A port that an id holds.
 struct CmBinding {
   sockaddr_storage address;
@@ -88,7 +94,10 @@ class CmId final : public provider::ConnectionObserver,
   rdma_ucm_query_route_resp query_route() const;
   rdma_ucm_query_addr_resp query_addr() const;
   rdma_ucm_query_addr_resp query_gid() const;
-  bool has_device() const { return device_guid_.has_value(); }
+  // The id's device went away with this interface? Then the program is told, the connection ends, and all that is left
+  // to do with the id is to destroy it. Takes the command lock.
+  void interface_removed(unsigned ifindex);
+  bool has_device() const { return device_.has_value(); }
 
   // provider::ConnectionObserver
   void established(const provider::ConnectionParameters& peer) override;
@@ -103,6 +112,7 @@ class CmId final : public provider::ConnectionObserver,
   void set_channel(std::shared_ptr<CmChannel> channel) { channel_ = std::move(channel); }
   const std::optional<CmBinding>& binding() const { return binding_; }
   bool is_destroyed() const { return state_ == CmState::destroyed; }
+  bool is_removed() const { return removed_; }
   std::uint32_t events_reported() const { return events_reported_; }
   std::uint16_t port_space() const { return port_space_; }
   void count_reported(const CmEvent& event);
@@ -124,10 +134,11 @@ class CmId final : public provider::ConnectionObserver,
   int make_socket(const sockaddr_storage& address);
   int acquire_device(const sockaddr_storage& local);
   int check_call_state();
+  CmRemains let_go();
   void post(rdma_ucm_event_resp response);
   void post(CmEventType event, int status, const rdma_ucm_conn_param& parameters = {});
   void adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
-             const sockaddr_storage& local, std::uint64_t guid, const provider::ConnectionParameters& peer);
+             const sockaddr_storage& local, CmDevice device, const provider::ConnectionParameters& peer);
 
   const std::uint32_t number_;
   const std::uint16_t port_space_;
@@ -137,7 +148,7 @@ class CmId final : public provider::ConnectionObserver,
   // Under the command lock; set before the id is known to others, or by its commands alone.
   sockaddr_storage source_ = {};
   sockaddr_storage destination_ = {};
-  std::optional<std::uint64_t> device_guid_;  // of the device the id is tied to, host byte order
+  std::optional<CmDevice> device_;
   int socket_ = -1;                           // bound, and not yet given to the provider
   int type_of_service_ = -1;
   bool reuse_address_ = false;
@@ -147,6 +158,7 @@ class CmId final : public provider::ConnectionObserver,
   std::shared_ptr<CmChannel> channel_;
   std::uint64_t uid_;
   CmState state_ = CmState::idle;
+  bool removed_ = false;  // its device is no more
   StreamState stream_ = StreamState::none;
   bool disconnect_wanted_ = false;  // DISCONNECT came while the stream was still being set up
   int backlog_ = 0;                 // CONNECT_REQUEST events that may still be queued

@@ -51,8 +51,8 @@ rdma_ucm_query_route_resp CmId::query_route() const {
   response.ibdev_index = kUnknownIndex;
   std::memcpy(&response.src_addr, &source_, sizeof response.src_addr);
   std::memcpy(&response.dst_addr, &destination_, sizeof response.dst_addr);
-  if (!device_guid_) return response;
-  fill_device(*device_guid_, response);
+  if (!device_) return response;
+  fill_device(device_->guid, response);
   const sockaddr_ib source = as_ib(source_, port_space_, true);
   const sockaddr_ib destination = as_ib(destination_, port_space_, true);
   std::memcpy(response.ib_route[0].sgid, &source.sib_addr, sizeof response.ib_route[0].sgid);
@@ -68,8 +68,8 @@ rdma_ucm_query_addr_resp CmId::query_addr() const {
   response.dst_size = static_cast<__u16>(address_size(destination_.ss_family));
   std::memcpy(&response.src_addr, &source_, sizeof source_);
   std::memcpy(&response.dst_addr, &destination_, sizeof destination_);
-  if (device_guid_) {
-    fill_device(*device_guid_, response);
+  if (device_) {
+    fill_device(device_->guid, response);
     response.pkey = htobe16(kDefaultPkey);
   }
   return response;
@@ -83,8 +83,8 @@ rdma_ucm_query_addr_resp CmId::query_gid() const {
   response.src_size = response.dst_size = sizeof(sockaddr_ib);
   std::memcpy(&response.src_addr, &source, sizeof source);
   std::memcpy(&response.dst_addr, &destination, sizeof destination);
-  if (device_guid_) {
-    fill_device(*device_guid_, response);
+  if (device_) {
+    fill_device(device_->guid, response);
     response.pkey = htobe16(kDefaultPkey);
   }
   return response;

@@ -7,6 +7,7 @@
 
 #include "kernel-abi/cm_address.h"
 #include "kernel-abi/entry.h"
+#include "provider/link_watch.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -20,6 +21,7 @@ CmRegistry* g_registry = nullptr;
 CmRegistry& CmRegistry::instance() {
   static const bool made = [] {
     g_registry = new CmRegistry;
+    provider::observe_removed_interfaces([](unsigned ifindex) { instance().interface_removed(ifindex); });
     return true;
   }();
   static_cast<void>(made);
@@ -98,9 +100,20 @@ int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t
   return 0;
 }
 
-bool CmRegistry::is_gone(const CmId& id) {
+int CmRegistry::check_alive(const CmId& id) {
   const std::lock_guard lock(mutex_);
-  return id.is_destroyed();
+  if (id.is_destroyed()) return ENOENT;
+  return id.is_removed() ? EIO : 0;
+}
+
+void CmRegistry::interface_removed(unsigned ifindex) {
+  std::vector<std::shared_ptr<CmId>> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    ids = ids_;
+  }
+  for (const std::shared_ptr<CmId>& id : ids)
+    if (id != nullptr) id->interface_removed(ifindex);
 }
 
 void CmRegistry::remove_id_locked(CmId& id) {

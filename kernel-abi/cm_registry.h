@@ -51,8 +51,11 @@ class CmRegistry {
   int migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to,
                  std::uint32_t number, std::uint32_t& events_reported);
 
-  // Did the id end between find_id() and the lock of its commands?
-  bool is_gone(const CmId& id);
+  // Did the id end between find_id() and the lock of its commands (ENOENT), or has its device gone (EIO)?
+  int check_alive(const CmId& id);
+
+  // Tells the ids of the device that was this interface.
+  void interface_removed(unsigned ifindex);
 
   // Needs the lock: does another id hold this port at an overlapping address?
   bool port_is_taken(const CmId& asking, const CmBinding& binding) const;

@@ -10,8 +10,10 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <utility>
 
 #include "provider/linger.h"
+#include "provider/link_watch.h"
 #include "provider/thread.h"
 
 namespace uiw::provider {
@@ -48,6 +50,7 @@ void CmLoop::after_fork_in_child() {
   new (&loop->thread_) std::thread;  // likewise: neither to be joined nor detached
   ::close(loop->epoll_);
   ::close(loop->wake_);
+  if (loop->link_watch_ >= 0) ::close(std::exchange(loop->link_watch_, -1));
   loop->epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   loop->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   epoll_event event{};
@@ -119,6 +122,8 @@ int CmLoop::next_timeout_ms() {
 }
 
 void CmLoop::run() {
+  const std::shared_ptr<Handler> links = make_link_watch(link_watch_);
+  if (links) watch(link_watch_, EPOLLIN, links);
   for (;;) {
     std::array<epoll_event, 64> events;
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());

@@ -49,7 +49,7 @@ class CmLoop {
     std::weak_ptr<Handler> handler;
   };
 
-  int epoll_ = -1, wake_ = -1;
+  int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   std::mutex mutex_;
   bool started_ = false;
   std::vector<std::function<void()>> posted_;

@@ -13,6 +13,7 @@
 #include "provider/fork.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
+#include "provider/link_watch.h"
 
 namespace uiw::provider {
 
@@ -109,10 +110,26 @@ Mr::~Mr() {
 
 Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async)
     : device_(std::move(device)), async_(std::move(async)) {
-  register_engine(&engine_);
+  static const bool observing = [] {
+    observe_removed_interfaces([](unsigned ifindex) {
+      for_each_context([ifindex](Context& context) {
+        if (context.device().ifindex == ifindex) context.report_removal();
+      });
+    });
+    return true;
+  }();
+  static_cast<void>(observing);
+  register_context(this);
 }
 
-Context::~Context() { unregister_engine(&engine_); }
+Context::~Context() { unregister_context(this); }
+
+void Context::report_removal() {
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_DEVICE_FATAL;
+  event.element.port_num = 1;
+  report(event);
+}
 
 std::unique_ptr<Context> Context::open(const std::string& device_name) {
   for (DeviceInfo& device : enumerate_devices()) {

@@ -66,6 +66,7 @@ class UIW_API Context {
 
  private:
   Context(DeviceInfo device, std::shared_ptr<EventPipe> async);
+  void report_removal();
   DeviceInfo device_;
   std::shared_ptr<EventPipe> async_;
   Engine engine_;

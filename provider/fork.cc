@@ -7,26 +7,26 @@
 #include <vector>
 
 #include "provider/cm_loop.h"
-#include "provider/engine.h"
+#include "provider/context.h"
 #include "provider/grace_period.h"
 
 namespace uiw::provider {
 
 namespace {
 
-struct Engines {
+struct Contexts {
   std::mutex mutex;
-  std::vector<Engine*> all;
+  std::vector<Context*> all;
 };
-Engines& engines() {
+Contexts& contexts() {
   static auto* instance = [] {
-    auto* made = new Engines;
-    pthread_atfork([] { engines().mutex.lock(); }, [] { engines().mutex.unlock(); },
+    auto* made = new Contexts;
+    pthread_atfork([] { contexts().mutex.lock(); }, [] { contexts().mutex.unlock(); },
                    [] {
                      forget_other_readers();
-                     for (Engine* engine : engines().all) engine->after_fork_in_child();
+                     for (Context* context : contexts().all) context->engine().after_fork_in_child();
                      CmLoop::after_fork_in_child();
-                     engines().mutex.unlock();
+                     contexts().mutex.unlock();
                    });
     return made;
   }();
@@ -35,14 +35,19 @@ Engines& engines() {
 
 }  // namespace
 
-void register_engine(Engine* engine) {
-  const std::lock_guard lock(engines().mutex);
-  engines().all.push_back(engine);
+void register_context(Context* context) {
+  const std::lock_guard lock(contexts().mutex);
+  contexts().all.push_back(context);
 }
 
-void unregister_engine(Engine* engine) {
-  const std::lock_guard lock(engines().mutex);
-  std::erase(engines().all, engine);
+void unregister_context(Context* context) {
+  const std::lock_guard lock(contexts().mutex);
+  std::erase(contexts().all, context);
+}
+
+void for_each_context(const std::function<void(Context&)>& function) {
+  const std::lock_guard lock(contexts().mutex);
+  for (Context* context : contexts().all) function(*context);
 }
 
 }  // namespace uiw::provider

@@ -117,6 +117,10 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
     return read_request(header, ulpdu, total);
   }
   if (control.opcode == Opcode::terminate && header.queue == kTerminateQueue) {
+    // One segment, and the only message of its queue (RFC 5040 sections 5.1 and 7.2).
+    if (header.msn != Msn{1}) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
+    if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+    if (!header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
     peer_terminate_ = decode_terminate(ulpdu.subspan(ddp::kUntaggedHeaderSize));
     if (!peer_terminate_) peer_terminate_ = Terminate{};
     return Verdict::stop;

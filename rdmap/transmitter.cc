@@ -71,7 +71,8 @@ bool Transmitter::choose(Cursor& cursor) const {
     const SendWork& next = queue_.at(cursor.sequence);
     const std::uint32_t outstanding = reads_outstanding_;
     const bool pushed = cursor.sequence < reads_pushed_;
-    if (next.kind == WorkKind::read && !pushed && outstanding >= ord_) work = false;
+    // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
+    if (next.kind == WorkKind::read && !pushed && outstanding >= ord_ && ord_ > 0) work = false;
     if (next.fence && !pushed && outstanding > 0) work = false;
   }
   if (!response && !work) return false;
@@ -288,9 +289,10 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (!begun && !choose(cursor)) break;
     if (cursor.source == Source::work && cursor.offset == 0 && !begun) {
       const SendWork& work = queue_.at(cursor.sequence);
-      if (work.status != Status::success) {
+      const bool impossible = work.kind == WorkKind::read && ord_ == 0;
+      if (work.status != Status::success || impossible) {
         if (!batch.fpdus.empty()) break;  // what stands before it goes out first
-        failed_status_ = work.status;
+        failed_status_ = impossible ? Status::local_operation : work.status;
         return fail_message(cursor);
       }
       push_read(cursor.sequence);

@@ -84,6 +84,19 @@ def rows(line, title, scale):
     add("patterns", patterns)
 
 
+def removal(bench):
+    left, right = bench.two_hosts()
+    port = bench.port()
+    server = bench.start(["rping", "-s", "-a", "10.77.0.1", "-p", port], namespace=left)
+    server.wait_listen(port)
+    asyncwatch = bench.start(["stdbuf", "-oL", "ibv_asyncwatch", "-d", "uiw_v0"], namespace=left)
+    asyncwatch.wait_output("async event")
+    left.ip("link", "del", "v0")
+    server.wait_output("device removal")
+    check(server.wait(10) != 0, "rping takes the loss of its device for success")
+
+
 if __name__ == "__main__":
+    harness.add_row("the interface goes away: DEVICE_REMOVAL", removal)
     rows(lambda bench: bench.two_hosts(), "MTU 1500", 1)
     sys.exit(harness.main())

@@ -334,6 +334,14 @@ TEST_CASE_METHOD(Fixture, "receiver: a read response nobody asked for (RFC 5040 
   refused(tagged(kReadResponse, writable, 0x10000, pattern(10)), 0, 2, 0x06);
 }
 
+TEST_CASE_METHOD(Fixture, "receiver: a Terminate is one segment, the first of its queue (RFC 5040 sections 5.1, 7.2)",
+                 "[receiver]") {
+  const Bytes why = Wire().u8(0x11).u8(0x01).u16(0);
+  SECTION("another MSN") { refused(untagged(kTerminate, 2, 2, 0, why), 1, 2, 0x03); }
+  SECTION("an offset") { refused(untagged(kTerminate, 2, 1, 4, why), 1, 2, 0x04); }
+  SECTION("more to come") { refused(untagged(kTerminate, 2, 1, 0, why, 0x01), 1, 2, 0x05); }
+}
+
 TEST_CASE_METHOD(Fixture, "receiver: a Terminate ends the stream and is not answered (RFC 5040 section 5.4)",
                  "[receiver]") {
   SECTION("with headers") {

@@ -183,6 +183,19 @@ TEST_CASE("transmitter: work that may only fail does so in its turn", "[transmit
   CHECK((big_endian(Octets(out[0]).subspan(18, 1)) == 0x00));  // RDMA, local catastrophic
 }
 
+TEST_CASE("transmitter: a read fails where the peer holds none (RFC 5040 section 6.1)", "[transmitter]") {
+  End end(1);
+  StreamOptions options;
+  options.ord = 0;
+  Bytes sink(10);
+  end.read(7, {piece(sink)}, Stag{1}, 0);  // before the peer has said so
+  end.start(options);
+  auto batch = new_batch();
+  REQUIRE(end.tx.fill(*batch) == Fill::local_error);
+  CHECK(end.tx.failed_sequence() == 0);
+  CHECK(end.tx.failed_status() == Status::local_operation);
+}
+
 TEST_CASE("transmitter: source memory that is gone fails its work, not the program", "[transmitter]") {
   mpa::install_copy_guard();
   const bool crc = GENERATE(false, true);

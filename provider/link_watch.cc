@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#include "provider/link_watch.h"
+
+#include <linux/rtnetlink.h>
+#include <netlink/netlink.h>
+#include <netlink/route/link.h>
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace uiw::provider {
+
+namespace {
+
+struct Observers {
+  std::mutex mutex;
+  std::vector<std::function<void(unsigned)>> all;
+};
+Observers& observers() {
+  static auto* instance = new Observers;  // outlives every destructor of the program
+  return *instance;
+}
+
+int note(nl_msg* message, void*) {
+  const nlmsghdr* header = nlmsg_hdr(message);
+  if (header->nlmsg_type != RTM_DELLINK || !nlmsg_valid_hdr(header, sizeof(ifinfomsg))) return NL_OK;
+  const auto* link = static_cast<const ifinfomsg*>(nlmsg_data(header));
+  // A bridge says so of its ports under the same message type; such an interface is still there.
+  if (link->ifi_family != AF_UNSPEC) return NL_OK;
+  const std::lock_guard lock(observers().mutex);
+  for (const auto& observer : observers().all) observer(static_cast<unsigned>(link->ifi_index));
+  return NL_OK;
+}
+
+class LinkWatch final : public CmLoop::Handler {
+ public:
+  explicit LinkWatch(nl_sock* socket) : socket_(socket) {}
+  ~LinkWatch() override { nl_socket_free(socket_); }
+  // Messages that were lost for lack of room are made up for by nothing: the event is a courtesy.
+  void ready(std::uint32_t) override { nl_recvmsgs_default(socket_); }
+
+ private:
+  nl_sock* const socket_;
+};
+
+}  // namespace
+
+void observe_removed_interfaces(std::function<void(unsigned)> observer) {
+  const std::lock_guard lock(observers().mutex);
+  observers().all.push_back(std::move(observer));
+}
+
+std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd) {
+  nl_sock* socket = nl_socket_alloc();
+  if (socket == nullptr) return nullptr;
+  auto watch = std::make_shared<LinkWatch>(socket);
+  nl_socket_disable_seq_check(socket);
+  if (nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, note, nullptr) < 0 ||
+      nl_connect(socket, NETLINK_ROUTE) < 0 || nl_socket_add_memberships(socket, RTNLGRP_LINK, 0) < 0 ||
+      nl_socket_set_nonblocking(socket) < 0) {
+    return nullptr;
+  }
+  fd = nl_socket_get_fd(socket);
+  return watch;
+}
+
+}  // namespace uiw::provider
