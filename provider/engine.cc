@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -147,7 +148,8 @@ void Engine::drive() {
       }
     } else {
       epoll_event events[32];
-      const int ready = ::epoll_wait(epoll_, events, 32, 0);
+      // Not libc's: no cancellation point on the program's thread.
+      const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll_, events, 32, 0, nullptr, 0));
       work = ready > 0;
       for (int i = 0; i < ready; ++i) {
         if (events[i].data.u64 == kWakeTag) continue;
