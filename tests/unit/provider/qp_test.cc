@@ -428,6 +428,23 @@ TEST_CASE("qp: back to RESET and connected again", "[qp]") {
   }
 }
 
+TEST_CASE("qp: a completion queue that overruns leaves the streams of others alone (RFC 5040 section 8.1.1)", "[qp]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context), c(*context), d(*context);
+  attach(a, b);
+  attach(c, d);
+  for (int i = 0; i <= a.send_cq->entries(); ++i) a.send_cq->push(ibv_wc{}, false);
+  const auto event = next_event(*context, 0);
+  REQUIRE(event);
+  CHECK(event->event_type == IBV_EVENT_CQ_ERR);
+  REQUIRE(d.post_receive(1, {}) == 0);
+  REQUIRE(c.post(IBV_WR_SEND, 1, {}) == 0);
+  CHECK(next(*d.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*c.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(c.qp->state() == IBV_QPS_RTS);
+  CHECK(d.qp->state() == IBV_QPS_RTS);
+}
+
 TEST_CASE("qp: a stream is given once, and in the right state", "[qp]") {
   const auto context = open_loopback();
   Side a(*context), b(*context);
