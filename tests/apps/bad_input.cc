@@ -539,6 +539,7 @@ std::map<std::string, std::function<void()>> make_cases() {
     refused("a QP of an unknown type", [](auto& a) { a.qp_type = static_cast<ibv_qp_type>(77); });
     if (int error = ibv_destroy_cq(cq)) die("ibv_destroy_cq: %s", std::strerror(error));
     expect_error("destroying a CQ in use", ibv_destroy_cq(pair.near.id()->send_cq), {EBUSY});
+    expect_error("deallocating a PD in use", ibv_dealloc_pd(pair.near.pd()), {EBUSY});
     ibv_port_attr port{};
     expect_error("querying port 2", ibv_query_port(context, 2, &port), {EINVAL});
   };

@@ -265,6 +265,26 @@ def disconnect_deaf(bench):
     session.sut.command("destroy call")
 
 
+@row("rdma_disconnect while the peer keeps its side open: the end comes in bounded time, and is a reset")
+def disconnect_alone(bench):
+    session = Session(bench, before=prepare)
+    session.alive()
+    session.sut.command(f"disconnect {session.conn}")
+    check(session.peer.gone() == "fin", "reset")
+    session.sut.event("DISCONNECTED")
+    for number in (1, 2):
+        session.sut.completion(number, FLUSHED)
+    check(session.sut.state(session.conn) == ERR, "QP state")
+    session.peer.socket.settimeout(15)
+    for _ in range(100):  # the first octet may still be taken by TCP
+        try:
+            session.peer.socket.send(b"late")
+        except ConnectionError:
+            return
+        time.sleep(0.05)
+    check(False, "the connection still takes octets")
+
+
 @row("rdma_destroy_id and the end of the program close the stream")
 def destroy(bench):
     session = Session(bench, before=prepare)

@@ -165,9 +165,10 @@ def reserved_bits(bench):
     check(case.memory["rw"].dump(0, 4) == b"data", "Write")
 
 
-@row("Send with Invalidate of an STag that never was; of another PD's; of a deregistered one")
+@row("Send with Invalidate of an STag that never was; of another PD's; of a deregistered one; without remote access")
 def invalidate(bench):
-    for name, codes in (("nobody", {0x0100, 0x0109}), ("foreign", {0x0103, 0x0109}), ("gone", {0x0100, 0x0109})):
+    for name, codes in (("nobody", {0x0100, 0x0109}), ("foreign", {0x0103, 0x0109}), ("gone", {0x0100, 0x0109}),
+                        ("local", {0x0102, 0x0109})):
         for opcode in (SEND_INV, wire.SEND_SE_INV):
             case = Case(bench)
             stag = 0x12345678 if name == "nobody" else case.memory[name].rkey

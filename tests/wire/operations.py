@@ -327,6 +327,22 @@ row("peer sends: Send with Invalidate of a memory region", opcode=SEND_INV)(send
 row("peer sends: Send with SE and Invalidate of a memory region", opcode=SEND_SE_INV)(send_inv_in)
 
 
+@row("peer sends: Send with Invalidate of a region that another stream uses too: refused, and the other goes on")
+def send_inv_shared(bench):
+    """RFC 5040 section 8.1.1 number 7."""
+    session, sut, peer = incoming(bench)
+    other, memory = Session(bench, sut=sut), sut.memories["m"]
+    sut.recv(session.conn, 1, "in:0:100")
+    session.send(b"data", SEND_INV, inv=memory.rkey)
+    check(peer.terminated().error == 0x0109, "Terminate")
+    peer.gone()
+    session.down()
+    sut.completion(1, FLUSHED)
+    other.peer.fpdu(wire.tagged(WRITE, memory.rkey, memory.addr, b"written"))
+    other.alive()
+    check(memory.dump(0, 7) == b"written", "the Write of the other stream")
+
+
 @row("peer sends: RDMA Write of every size, the octets around it untouched")
 def write_in(bench):
     session, sut, peer = incoming(bench)

@@ -91,6 +91,19 @@ TEST_CASE("stag_table: an STag that is none", "[stag_table]") {
   CHECK_FALSE(table.region(stag));
 }
 
+TEST_CASE("stag_table: regions of the same memory come and go one by one (Verbs draft section 7.9)", "[stag_table]") {
+  ddp::StagTable table(3);
+  Bytes memory(100);
+  const Stag one = table.add(region_of(memory, 0)).value();
+  const Stag same = table.add(region_of(memory, 0)).value();
+  const Stag part = table.add({memory.data() + 50, 0, 10, 0, &domain_b}).value();
+  CHECK(one != same);
+  CHECK(table.retire(one));
+  CHECK(table.find(one, &domain_a, 0, 100, 0).error == AccessError::invalid_stag);
+  CHECK(table.find(same, &domain_a, 0, 100, 0).memory == memory.data());
+  CHECK(table.find(part, &domain_b, 0, 10, 0).memory == memory.data() + 50);
+}
+
 TEST_CASE("stag_table: a stale STag does not find the next region of its slot", "[stag_table]") {
   ddp::StagTable table(4);
   Bytes memory(10);

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "provider/grace_period.h"
 #include "provider/limits.h"
 #include "tests/unit/provider/rnic.h"
 
@@ -149,6 +150,30 @@ TEST_CASE("mr: what cannot be registered", "[context]") {
   CHECK(error(pages, 1, 0, 0) == EFAULT);
   CHECK(error(nullptr, 100, 0, 0) == EFAULT);
   CHECK_FALSE(pd.in_use());
+}
+
+TEST_CASE("mr: deregistration waits for the end of placements under way (RFC 5040 section 8.1.1)", "[context]") {
+  const auto context = open_loopback();
+  Pd pd(*context);
+  Bytes memory(64);
+  auto mr = Mr::create(pd, memory.data(), 64, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  REQUIRE(mr);
+  const auto stag = static_cast<ddp::Stag>(mr->key());
+  std::atomic<bool> inside{false}, over{false};
+  std::thread placement([&] {
+    const provider::ReadSection section;
+    inside = true;
+    // Until the owner has begun to take the region away; whoever found it before may still be writing.
+    while (provider::stag_table().find(stag, &pd, 0, 64, ddp::kRemoteWrite).error == ddp::AccessError::none) {
+      std::this_thread::yield();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    over = true;
+  });
+  while (!inside) std::this_thread::yield();
+  mr.reset();
+  CHECK(over);
+  placement.join();
 }
 
 TEST_CASE("mr: registered and gone while others look", "[context]") {

@@ -72,11 +72,14 @@ TEST_CASE("qp: states (Verbs draft section 6.2, manual page of ibv_modify_qp)", 
   CHECK(side.qp->state() == IBV_QPS_RESET);
   CHECK(side.to(IBV_QPS_RTR) == EINVAL);
   CHECK(side.to(IBV_QPS_RTS) == EINVAL);
+  CHECK(side.to(IBV_QPS_SQD) == EINVAL);
   CHECK(side.to(IBV_QPS_INIT) == 0);
   CHECK(side.to(IBV_QPS_INIT) == 0);
   CHECK(side.to(IBV_QPS_RTS) == EINVAL);
+  CHECK(side.to(IBV_QPS_SQD) == EINVAL);
   CHECK(side.qp->state() == IBV_QPS_INIT);
   CHECK(side.to(IBV_QPS_RTR) == 0);
+  CHECK(side.to(IBV_QPS_RTS) == 0);
   CHECK(side.to(IBV_QPS_RTS) == 0);
   CHECK(side.to(IBV_QPS_INIT) == EINVAL);
   CHECK(side.qp->state() == IBV_QPS_RTS);
@@ -268,6 +271,35 @@ TEST_CASE("qp: only what is signaled completes; inline data may change at once",
   CHECK(none(*a.send_cq));
 }
 
+TEST_CASE("qp: unsignaled work frees its place by itself, and completes where it fails (Verbs draft section 8.1.3.1)",
+          "[qp]") {
+  const auto context = open_loopback();
+  Side a(*context, 4, 4, 64, false), b(*context), idle(*context, 4, 4, 64, false);
+  attach(a, b);
+  for (std::uint64_t id = 0; id < 40; ++id) {
+    CHECK(eventually([&] { return a.post(IBV_WR_RDMA_WRITE, id, {}) == 0; }));
+  }
+  CHECK(none(*a.send_cq));
+  idle.to_rts();
+  REQUIRE(idle.post(IBV_WR_SEND, 7, {}) == 0);
+  CHECK(none(*idle.send_cq));
+  CHECK(idle.to(IBV_QPS_ERR) == 0);
+  const auto completion = next(*idle.send_cq);
+  CHECK(completion.wr_id == 7);
+  CHECK(completion.status == IBV_WC_WR_FLUSH_ERR);
+}
+
+TEST_CASE("qp: pieces of no octets are not checked (Verbs draft section 8.1.3.2)", "[qp]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context);
+  attach(a, b);
+  const ibv_sge nowhere{0, 0, 0xDEAD};
+  REQUIRE(b.post_receive(1, {nowhere}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {nowhere}) == 0);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("qp: a bad lkey completes in its turn and ends the stream", "[qp]") {
   const auto context = open_loopback();
   Side a(*context), b(*context);
@@ -381,6 +413,22 @@ TEST_CASE("qp: orderly end: what is posted is sent first", "[qp]") {
   CHECK(a.qp->disconnect(nullptr) == ENOTCONN);
 }
 
+TEST_CASE("qp: SQD is the draft's Closing state: an orderly end without an event (Verbs draft section 6.2.5)", "[qp]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context);
+  attach(a, b);
+  REQUIRE(a.post_receive(1, {}) == 0);
+  REQUIRE(b.post_receive(1, {}) == 0);
+  CHECK(a.to(IBV_QPS_SQD) == 0);
+  CHECK(a.to(IBV_QPS_SQD) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {}) == 0);  // too late
+  CHECK(next(*a.send_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(next(*b.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(next(*a.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR && b.qp->state() == IBV_QPS_ERR; }));
+  CHECK_FALSE(next_event(*context, 0));
+}
+
 TEST_CASE("qp: posts in error while an FPDU is on its way harm nothing", "[qp]") {
   const auto context = open_loopback();
   Side a(*context, 4), b(*context, 4);
@@ -426,6 +474,23 @@ TEST_CASE("qp: back to RESET and connected again", "[qp]") {
     CHECK(none(*a.send_cq));
     CHECK(none(*b.receive_cq));
   }
+}
+
+TEST_CASE("qp: a completion queue that overruns leaves the streams of others alone (RFC 5040 section 8.1.1)", "[qp]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context), c(*context), d(*context);
+  attach(a, b);
+  attach(c, d);
+  for (int i = 0; i <= a.send_cq->entries(); ++i) a.send_cq->push(ibv_wc{}, false);
+  const auto event = next_event(*context, 0);
+  REQUIRE(event);
+  CHECK(event->event_type == IBV_EVENT_CQ_ERR);
+  REQUIRE(d.post_receive(1, {}) == 0);
+  REQUIRE(c.post(IBV_WR_SEND, 1, {}) == 0);
+  CHECK(next(*d.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*c.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(c.qp->state() == IBV_QPS_RTS);
+  CHECK(d.qp->state() == IBV_QPS_RTS);
 }
 
 TEST_CASE("qp: a stream is given once, and in the right state", "[qp]") {

@@ -121,6 +121,20 @@ TEST_CASE_METHOD(Fixture, "receiver: tagged segments refused", "[receiver]") {
   CHECK(end.sent.empty());
 }
 
+TEST_CASE_METHOD(Fixture, "receiver: a region retired within a segment is written no more (RFC 5040 section 8.1.1)",
+                 "[receiver]") {
+  const Bytes ulpdu = tagged(kWrite, writable, 0x10000, pattern(300));
+  REQUIRE(end.rx.ulpdu(Octets(ulpdu).first(80), 0, ulpdu.size()) == Verdict::go_on);
+  const Bytes before = memory;
+  REQUIRE(end.stags.retire(static_cast<Stag>(writable)));
+  CHECK(end.rx.ulpdu(Octets(ulpdu).subspan(80), 80, ulpdu.size()) == Verdict::stop);
+  CHECK(memory == before);
+  REQUIRE(end.rx.error());
+  CHECK(end.rx.error()->layer == rdmap::Layer::ddp);
+  CHECK(end.rx.error()->type == 1);
+  CHECK(end.rx.error()->code == 0x00);
+}
+
 TEST_CASE_METHOD(Fixture, "receiver: RDMAP version and opcode (RFC 5040 section 7.2, figure 9)", "[receiver]") {
   const Bytes data = pattern(16);
   SECTION("version 2, tagged") { refused(tagged(0x80, writable, 0x10000, data), 0, 2, 0x05); }
