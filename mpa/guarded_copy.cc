@@ -26,35 +26,39 @@ inline void store_order() {
 #endif
 }
 
+// The copy is what an adapter does by DMA: concurrent with the program by design, and no matter of ThreadSanitizer.
+#define UIW_AS_BY_DMA __attribute__((no_sanitize("thread")))
+
 template <typename Word>
-void store_word(std::byte* to, const std::byte* from) {
+UIW_AS_BY_DMA __attribute__((always_inline)) inline void store_word(std::byte* to, const std::byte* from) {
   Word word;
   std::memcpy(&word, from, sizeof word);
   std::memcpy(to, &word, sizeof word);
   store_order();
 }
 
-// Up to 7 octets, as few aligned stores as there are, ascending.
-inline void copy_to_alignment(std::byte*& to, const std::byte*& from, std::size_t& size, std::size_t alignment) {
-  const auto step = [&]<typename Word>(Word) {
-    store_word<Word>(to, from);
-    to += sizeof(Word);
-    from += sizeof(Word);
-    size -= sizeof(Word);
-  };
-  const auto misaligned = [&](std::size_t unit) { return (reinterpret_cast<std::uintptr_t>(to) & unit) != 0; };
-  if (alignment > 1 && size >= 1 && misaligned(1)) step(std::uint8_t{});
-  if (alignment > 2 && size >= 2 && misaligned(2)) step(std::uint16_t{});
-  if (alignment > 4 && size >= 4 && misaligned(4)) step(std::uint32_t{});
+template <typename Word>
+UIW_AS_BY_DMA __attribute__((always_inline)) inline void step(std::byte*& to, const std::byte*& from,
+                                                              std::size_t& size) {
+  store_word<Word>(to, from);
+  to += sizeof(Word);
+  from += sizeof(Word);
+  size -= sizeof(Word);
 }
 
-__attribute__((noinline)) void ordered_copy(std::byte* to, const std::byte* from, std::size_t size) {
-  copy_to_alignment(to, from, size, 8);
+// The step that brings an odd multiple of Word's size to an even one.
+template <typename Word>
+UIW_AS_BY_DMA __attribute__((always_inline)) inline void align(std::byte*& to, const std::byte*& from,
+                                                               std::size_t& size) {
+  if (size >= sizeof(Word) && (reinterpret_cast<std::uintptr_t>(to) & sizeof(Word)) != 0) step<Word>(to, from, size);
+}
+
+UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const std::byte* from, std::size_t size) {
+  align<std::uint8_t>(to, from, size);
+  align<std::uint16_t>(to, from, size);
+  align<std::uint32_t>(to, from, size);
 #if defined(__SSE2__)
-  if (size >= 8 && (reinterpret_cast<std::uintptr_t>(to) & 8) != 0) {
-    store_word<std::uint64_t>(to, from);
-    to += 8, from += 8, size -= 8;
-  }
+  align<std::uint64_t>(to, from, size);
   // The bulk in aligned 16-octet stores, four a turn; the last block is left to the 8-octet stores below.
   while (size > 64) {
     const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
@@ -72,19 +76,10 @@ __attribute__((noinline)) void ordered_copy(std::byte* to, const std::byte* from
     to += 64, from += 64, size -= 64;
   }
 #endif
-  while (size >= 8) {
-    store_word<std::uint64_t>(to, from);
-    to += 8, from += 8, size -= 8;
-  }
-  if (size >= 4) {
-    store_word<std::uint32_t>(to, from);
-    to += 4, from += 4, size -= 4;
-  }
-  if (size >= 2) {
-    store_word<std::uint16_t>(to, from);
-    to += 2, from += 2, size -= 2;
-  }
-  if (size >= 1) store_word<std::uint8_t>(to, from);
+  while (size >= 8) step<std::uint64_t>(to, from, size);
+  if (size >= 4) step<std::uint32_t>(to, from, size);
+  if (size >= 2) step<std::uint16_t>(to, from, size);
+  if (size >= 1) step<std::uint8_t>(to, from, size);
 }
 
 // The jump target of the copy in progress on this thread. Initial-exec, so that the signal handler reads it
