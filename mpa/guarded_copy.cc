@@ -132,6 +132,17 @@ void install_copy_guard() {
   sigaction(SIGBUS, &action, nullptr);
 }
 
+bool guarded_call(void (*function)(void*), void* argument) {
+  sigjmp_buf target;
+  if (sigsetjmp(target, 0) != 0) return false;
+  guard_target = &target;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  function(argument);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  guard_target = nullptr;
+  return true;
+}
+
 bool guarded_copy(void* to, const void* from, std::size_t size) {
   sigjmp_buf target;
   if (sigsetjmp(target, 0) != 0) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Copies to and from the program's registered memory, in the order a remote reader may rely on, and without
-// taking the program down when that memory has been unmapped behind our back.
+// taking the program down when that memory has been unmapped behind our back. The same guard for other accesses.
 //
 // Octets become visible in ascending order, the last one last, and naturally aligned 8-octet words whole:
 // programs spin on the last octet of an RDMA Write, or on a flag word (a library memcpy may store the tail first).
@@ -14,6 +14,10 @@ namespace uiw::mpa {
 // False if either range could not be accessed (SIGSEGV or SIGBUS); part of the data may then have been copied.
 // Without install_copy_guard() a bad range raises the signal as any copy does. Thread-safe.
 bool guarded_copy(void* to, const void* from, std::size_t size);
+
+// Runs the function; false if it touched memory that could not be accessed, and was ended there. It must not own
+// anything that a jump out of it would lose.
+bool guarded_call(void (*function)(void*), void* argument);
 
 // Puts our handler of SIGSEGV and SIGBUS in front of the program's: a fault outside guarded_copy goes on to what
 // was installed before. Once a process; later calls do nothing. A program that installs its own handler

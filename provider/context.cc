@@ -163,7 +163,7 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_qp_rd_atom = kMaxReadDepth;
   a.max_res_rd_atom = kMaxReadDepth * 1024;
   a.max_qp_init_rd_atom = kMaxReadDepth;
-  a.atomic_cap = IBV_ATOMIC_NONE;
+  a.atomic_cap = IBV_ATOMIC_GLOB;
   a.max_pkeys = 1;
   a.phys_port_cnt = 1;
   attributes.phys_port_cnt_ex = 1;

@@ -27,13 +27,25 @@ ibv_wc_status status_of(rdmap::Status status) {
   return IBV_WC_GENERAL_ERR;
 }
 
-ibv_wc_opcode opcode_of(rdmap::WorkKind kind) {
-  switch (kind) {
+ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
+  switch (work.kind) {
     case rdmap::WorkKind::send: return IBV_WC_SEND;
-    case rdmap::WorkKind::write: return IBV_WC_RDMA_WRITE;
+    case rdmap::WorkKind::write:
+    case rdmap::WorkKind::immediate: return IBV_WC_RDMA_WRITE;
     case rdmap::WorkKind::read: return IBV_WC_RDMA_READ;
+    case rdmap::WorkKind::atomic:
+      return work.atomic == rdmap::AtomicOpcode::fetch_add ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP;
   }
   return IBV_WC_SEND;
+}
+
+constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
+
+// The verbs value, which the program stores in network order, stands first; the rest is zero (as other adapters do).
+rdmap::Immediate immediate_of(__be32 value) {
+  rdmap::Immediate immediate{};
+  std::memcpy(immediate.data(), &value, sizeof value);
+  return immediate;
 }
 
 }  // namespace
@@ -59,7 +71,17 @@ int Qp::prepare(const ibv_send_wr& request) {
       work.invalidate = static_cast<ddp::Stag>(request.invalidate_rkey);
       [[fallthrough]];
     case IBV_WR_SEND: work.kind = rdmap::WorkKind::send; break;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      work.has_immediate = true;
+      work.immediate = immediate_of(request.imm_data);
+      [[fallthrough]];
     case IBV_WR_RDMA_WRITE: work.kind = rdmap::WorkKind::write; break;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      if (inlined) return EINVAL;
+      if (reads_ != nullptr && attributes_.max_rd_atomic == 0) return EINVAL;  // the peer holds none
+      work.kind = rdmap::WorkKind::atomic;
+      break;
     case IBV_WR_RDMA_READ:
       if (inlined) return EINVAL;
       if (reads_ != nullptr && attributes_.max_rd_atomic == 0) return EINVAL;  // the peer holds none
@@ -71,7 +93,18 @@ int Qp::prepare(const ibv_send_wr& request) {
   work.signaled = signal_all_ || (request.send_flags & IBV_SEND_SIGNALED) != 0;
   work.solicited = (request.send_flags & IBV_SEND_SOLICITED) != 0;
   work.fence = (request.send_flags & IBV_SEND_FENCE) != 0;
-  if (work.kind != rdmap::WorkKind::send) {
+  if (work.kind == rdmap::WorkKind::atomic) {
+    const bool add = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    work.atomic = add ? rdmap::AtomicOpcode::fetch_add : rdmap::AtomicOpcode::compare_swap;
+    work.remote_stag = static_cast<ddp::Stag>(request.wr.atomic.rkey);
+    work.remote_offset = request.wr.atomic.remote_addr;
+    // RFC 7306 figure 5: what an operation does not use is zero, and a mask of it all ones.
+    if (!too_late) {
+      send_queue_.operands(send_queue_.tail()) =
+          add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
+              : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits, request.wr.atomic.compare_add, kAllBits};
+    }
+  } else if (work.kind != rdmap::WorkKind::send) {
     work.remote_stag = static_cast<ddp::Stag>(request.wr.rdma.rkey);
     work.remote_offset = request.wr.rdma.remote_addr;
   }
@@ -80,6 +113,10 @@ int Qp::prepare(const ibv_send_wr& request) {
   for (int i = 0; i < request.num_sge; ++i) length += request.sg_list[i].length;
   if (length > kMaxMessage) return EINVAL;
   work.length = static_cast<std::uint32_t>(length);
+  if (work.kind == rdmap::WorkKind::atomic) {
+    if (length < rdmap::kAtomicSize) work.status = rdmap::Status::local_length;
+    work.length = rdmap::kAtomicSize;
+  }
 
   if (inlined && length > send_queue_.max_inline()) return EINVAL;
   if (too_late) {
@@ -98,7 +135,7 @@ int Qp::prepare(const ibv_send_wr& request) {
     *send_queue_.piece_room(send_queue_.tail()) = {room, static_cast<std::size_t>(length)};
     work.pieces = length > 0 ? 1 : 0;
   } else {
-    const std::uint32_t right = work.kind == rdmap::WorkKind::read ? ddp::kLocalWrite : ddp::kLocalRead;
+    const std::uint32_t right = rdmap::is_answered(work.kind) ? ddp::kLocalWrite : ddp::kLocalRead;
     rdmap::Piece* piece = send_queue_.piece_room(send_queue_.tail());
     for (int i = 0; i < request.num_sge; ++i) {
       const ibv_sge& sge = request.sg_list[i];
@@ -217,7 +254,7 @@ void Qp::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
   ibv_wc completion{};
   completion.wr_id = work.id;
   completion.status = status_of(status);
-  completion.opcode = opcode_of(work.kind);
+  completion.opcode = opcode_of(work);
   completion.byte_len = work.length;
   completion.qp_num = number_;
   send_cq_->push(completion, false);
@@ -233,8 +270,12 @@ void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status, c
   ibv_wc completion{};
   completion.wr_id = landing.id;
   completion.status = status_of(status);
-  completion.opcode = IBV_WC_RECV;
+  completion.opcode = message.has_immediate ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
   completion.byte_len = message.length;
+  if (message.has_immediate) {
+    completion.wc_flags = IBV_WC_WITH_IMM;
+    std::memcpy(&completion.imm_data, message.immediate.data(), sizeof completion.imm_data);
+  }
   completion.qp_num = number_;
   if (message.invalidated) {
     completion.wc_flags = IBV_WC_WITH_INV;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The octets of RDMAP: control octet (RFC 5040 section 4.1), RDMA Read Request header (4.4), Terminate header
-// (4.8). Encode and decode side by side; the caller has checked that the octets are there.
+// (4.8), and the headers of RFC 7306: Atomic Request (5.2.1), Atomic Response (5.2.2), Immediate Data (6.2). Encode and decode side by side; the caller has checked that the octets are there.
 #pragma once
 
 #include <array>
@@ -28,20 +28,33 @@ enum class Opcode : std::uint8_t {
   send_solicited = 0x5,
   send_solicited_invalidate = 0x6,
   terminate = 0x7,
+  immediate = 0x8,  // from here on RFC 7306, figure 2
+  immediate_solicited = 0x9,
+  atomic_request = 0xA,
+  atomic_response = 0xB,
 };
 
 constexpr bool is_send(Opcode opcode) {
   return opcode >= Opcode::send && opcode <= Opcode::send_solicited_invalidate;
 }
 constexpr bool is_solicited(Opcode opcode) {
-  return opcode == Opcode::send_solicited || opcode == Opcode::send_solicited_invalidate;
+  return opcode == Opcode::send_solicited || opcode == Opcode::send_solicited_invalidate ||
+         opcode == Opcode::immediate_solicited;
+}
+constexpr bool is_immediate(Opcode opcode) {
+  return opcode == Opcode::immediate || opcode == Opcode::immediate_solicited;
 }
 constexpr bool invalidates(Opcode opcode) {
   return opcode == Opcode::send_invalidate || opcode == Opcode::send_solicited_invalidate;
 }
 
-// DDP queue numbers (RFC 5040 figure 4).
-enum Queue : std::uint32_t { kSendQueue = 0, kReadRequestQueue = 1, kTerminateQueue = 2 };
+// DDP queue numbers (RFC 5040 figure 4, RFC 7306 figure 2).
+enum Queue : std::uint32_t {
+  kSendQueue = 0,
+  kReadRequestQueue = 1,
+  kTerminateQueue = 2,
+  kAtomicResponseQueue = 3,
+};
 
 constexpr unsigned kRdmapVersion = 1;
 
@@ -88,6 +101,79 @@ inline ReadRequest decode_read_request(const std::byte* from) {
   request.source_offset = load_be<std::uint64_t>(from + 20);
   return request;
 }
+
+// ---- Atomic Request and Response (RFC 7306 figures 4 to 6) ----
+
+enum class AtomicOpcode : std::uint8_t { fetch_add = 0x0, compare_swap = 0x2 };
+
+constexpr std::size_t kAtomicRequestSize = 52;
+constexpr std::size_t kAtomicResponseSize = 12;
+constexpr std::size_t kAtomicSize = 8;  // octets of the target, aligned so
+
+// The numbers an atomic operation works with, in host byte order.
+struct AtomicOperands {
+  std::uint64_t data;          // to add, or to put there
+  std::uint64_t mask;          // add: the highest bit of each field; swap: which bits
+  std::uint64_t compare;       // these two: compare-and-swap alone
+  std::uint64_t compare_mask;
+
+  bool operator==(const AtomicOperands&) const = default;
+};
+
+struct AtomicRequest {
+  AtomicOpcode opcode{};
+  std::uint32_t identifier = 0;
+  Stag stag{};
+  std::uint64_t offset = 0;
+  AtomicOperands operands{};
+
+  bool operator==(const AtomicRequest&) const = default;
+};
+
+inline void encode(const AtomicRequest& request, std::byte* to) {
+  store_be(to, static_cast<std::uint32_t>(request.opcode));
+  store_be(to + 4, request.identifier);
+  store_be(to + 8, static_cast<std::uint32_t>(request.stag));
+  store_be(to + 12, request.offset);
+  store_be(to + 20, request.operands.data);
+  store_be(to + 28, request.operands.mask);
+  store_be(to + 36, request.operands.compare);
+  store_be(to + 44, request.operands.compare_mask);
+}
+
+inline AtomicRequest decode_atomic_request(const std::byte* from) {
+  AtomicRequest request;
+  request.opcode = static_cast<AtomicOpcode>(load_be<std::uint32_t>(from) & 0xF);  // the rest is reserved
+  request.identifier = load_be<std::uint32_t>(from + 4);
+  request.stag = static_cast<Stag>(load_be<std::uint32_t>(from + 8));
+  request.offset = load_be<std::uint64_t>(from + 12);
+  request.operands.data = load_be<std::uint64_t>(from + 20);
+  request.operands.mask = load_be<std::uint64_t>(from + 28);
+  request.operands.compare = load_be<std::uint64_t>(from + 36);
+  request.operands.compare_mask = load_be<std::uint64_t>(from + 44);
+  return request;
+}
+
+struct AtomicResponse {
+  std::uint32_t identifier = 0;
+  std::uint64_t original = 0;  // what stood there before
+
+  bool operator==(const AtomicResponse&) const = default;
+};
+
+inline void encode(const AtomicResponse& response, std::byte* to) {
+  store_be(to, response.identifier);
+  store_be(to + 4, response.original);
+}
+
+inline AtomicResponse decode_atomic_response(const std::byte* from) {
+  return {load_be<std::uint32_t>(from), load_be<std::uint64_t>(from + 4)};
+}
+
+// ---- Immediate Data (RFC 7306 figure 7): its octets are the consumer's and stay as they are ----
+
+constexpr std::size_t kImmediateSize = 8;
+using Immediate = std::array<std::byte, kImmediateSize>;
 
 // ---- Terminate (section 4.8) ----
 

@@ -73,6 +73,8 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
   const std::size_t size = total - ddp::kTaggedHeaderSize;
   last_ = header.last;
   if (control.opcode == Opcode::write) {
+    write_length_ = (in_write_ ? write_length_ : 0) + static_cast<std::uint32_t>(size);
+    in_write_ = !header.last;
     target_ = Target::nothing;
     if (size > 0) {
       const ddp::Access access = stags_.find(header.stag, domain_, header.offset, size, ddp::kRemoteWrite);
@@ -85,7 +87,9 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     }
   } else if (control.opcode == Opcode::read_response) {
     // Only where the oldest outstanding read says, and in order.
-    if (reads_->outstanding.empty()) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+    if (reads_->outstanding.empty() || reads_->outstanding.front().atomic) {
+      return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+    }
     SharedReads::Outstanding& read = reads_->outstanding.front();
     if (read.sink_stag != header.stag) return fail_tagged(ulpdu, total, ddp::TaggedError::invalid_stag);
     if (header.offset != read.sink_offset + read.received || size > read.size - read.received ||
@@ -108,13 +112,22 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
   }
   const auto header = ddp::decode_untagged(ulpdu.data());
   const Control control = decode_control(header.ulp_control);
-  if (header.queue > kTerminateQueue) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_queue);
+  if (header.queue > kAtomicResponseQueue) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_queue);
   if (control.version != kRdmapVersion) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
   }
   if (is_send(control.opcode) && header.queue == kSendQueue) return begin_send(header, control.opcode, ulpdu, total);
   if (control.opcode == Opcode::read_request && header.queue == kReadRequestQueue) {
     return read_request(header, ulpdu, total);
+  }
+  if (is_immediate(control.opcode) && header.queue == kSendQueue) {
+    return immediate(header, control.opcode, ulpdu, total);
+  }
+  if (control.opcode == Opcode::atomic_request && header.queue == kReadRequestQueue) {
+    return atomic_request(header, ulpdu, total);
+  }
+  if (control.opcode == Opcode::atomic_response && header.queue == kAtomicResponseQueue) {
+    return atomic_response(header, ulpdu, total);
   }
   if (control.opcode == Opcode::terminate && header.queue == kTerminateQueue) {
     // One segment, and the only message of its queue (RFC 5040 sections 5.1 and 7.2).
@@ -146,6 +159,7 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Opcode
     in_send_ = true;
     send_at_ = {};
   }
+  write_length_ = 0;
   send_opcode_ = opcode;
   send_stag_ = static_cast<Stag>(header.ulp_word);
   if (size > landing_.length - send_received_) {
@@ -181,14 +195,91 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
       return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::wrap, true);
     }
   }
-  // More than were agreed on (RFC 5040 section 6.1).
-  if (!heard_ && request.size == 0) rtr_read_ = true;
+  if (!take_request(request, !heard_ && request.size == 0)) {
+    return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
+  }
+  return Verdict::go_on;
+}
+
+// False if it is more than was agreed on (RFC 5040 section 6.1, RFC 7306 section 5.2).
+bool Receiver::take_request(const SharedReads::Inbound& request, bool ready_to_receive) {
+  if (ready_to_receive) rtr_read_ = true;
   const std::uint64_t answering = reads_->answering.load(std::memory_order_acquire);
   const std::uint64_t open = reads_->inbound.pushed() - answering;
   const std::uint64_t limit = reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
-  if (open >= limit || !reads_->inbound.push(request)) return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
+  if (open >= limit || !reads_->inbound.push(request)) return false;
   read_msn_ = next(read_msn_);
+  write_length_ = 0;
   host_.read_requested();
+  return true;
+}
+
+Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
+  if (header.msn != read_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (total != ddp::kUntaggedHeaderSize + kAtomicRequestSize || !header.last) {
+    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+  }
+  const AtomicRequest request = decode_atomic_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
+  if (request.opcode != AtomicOpcode::fetch_add && request.opcode != AtomicOpcode::compare_swap) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  }
+  const ddp::Access access = stags_.find(request.stag, domain_, request.offset, kAtomicSize, ddp::kRemoteAtomic);
+  if (access.error != ddp::AccessError::none) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error));
+  }
+  // RFC 7306 section 8.2: it is the address that has to be aligned, whatever the tagged offset.
+  if (reinterpret_cast<std::uintptr_t>(access.memory) % kAtomicSize != 0) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
+  }
+  if (!take_request(SharedReads::AtomicInbound{request}, false)) {
+    return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
+  }
+  return Verdict::go_on;
+}
+
+Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
+  if (header.msn != atomic_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (reads_->outstanding.empty()) return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
+  if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (total != ddp::kUntaggedHeaderSize + kAtomicResponseSize || !header.last) {
+    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+  }
+  const SharedReads::Outstanding& asked = reads_->outstanding.front();
+  const AtomicResponse response = decode_atomic_response(ulpdu.data() + ddp::kUntaggedHeaderSize);
+  if (!asked.atomic || response.identifier != asked.identifier()) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  }
+  atomic_msn_ = next(atomic_msn_);
+  // The result is the program's number, in its byte order.
+  pieces_ = {asked.pieces, asked.piece_count};
+  read_at_ = {};
+  target_ = Target::read_response;
+  const bool placed = place({reinterpret_cast<const std::byte*>(&response.original), sizeof response.original});
+  target_ = Target::none;
+  if (!placed) return Verdict::stop;
+  host_.read_complete();
+  return Verdict::go_on;
+}
+
+Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu,
+                                      std::size_t total) {
+  if (header.msn != send_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (in_send_) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  // RFC 7306 section 6.3: exactly 8 octets.
+  if (total != ddp::kUntaggedHeaderSize + kImmediateSize || !header.last) {
+    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+  }
+  if (!host_.next_receive(landing_)) return Verdict::pause;
+  send_msn_ = next(send_msn_);
+  ReceiveHost::Message message;
+  message.length = write_length_;
+  message.solicited = is_solicited(opcode);
+  message.has_immediate = true;
+  std::copy_n(ulpdu.begin() + ddp::kUntaggedHeaderSize, kImmediateSize, message.immediate.begin());
+  write_length_ = 0;
+  host_.receive_complete(landing_, Status::success, message);
   return Verdict::go_on;
 }
 
@@ -241,7 +332,8 @@ Receiver::Verdict Receiver::end_segment() {
   if (target == Target::read_response) {
     host_.read_complete();
   } else if (target == Target::send) {
-    const ReceiveHost::Message message{send_received_, is_solicited(send_opcode_), invalidates(send_opcode_), send_stag_};
+    const ReceiveHost::Message message{send_received_, is_solicited(send_opcode_), invalidates(send_opcode_),
+                                         send_stag_, false, {}};
     in_send_ = false;
     send_received_ = 0;
     send_msn_ = next(send_msn_);

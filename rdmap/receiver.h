@@ -31,11 +31,13 @@ class ReceiveHost {
     bool solicited = false;
     bool invalidated = false;
     Stag stag{};  // invalidated
+    bool has_immediate = false;  // Immediate Data; `length` is that of the RDMA Write right before it, if any
+    Immediate immediate{};
   };
   virtual void receive_complete(const Landing& landing, Status status, const Message& message) = 0;
-  // The last octet of the oldest outstanding read is placed.
+  // The last octet of the oldest outstanding read, or the result of the oldest atomic operation, is placed.
   virtual void read_complete() = 0;
-  // A read request stands in SharedReads::inbound.
+  // A read or an atomic operation stands in SharedReads::inbound.
   virtual void read_requested() = 0;
   // Invalidates a local STag for the peer; false if it may not be.
   virtual bool invalidate(Stag stag) = 0;
@@ -70,6 +72,10 @@ class Receiver final : public mpa::UlpduSink {
   Verdict begin_untagged(Octets ulpdu, std::size_t total);
   Verdict begin_send(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu, std::size_t total);
   Verdict read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
+  Verdict immediate(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu, std::size_t total);
+  Verdict atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
+  Verdict atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
+  bool take_request(const SharedReads::Inbound& request, bool ready_to_receive);
   bool place(Octets payload);
   bool place_write(Octets payload);
   bool fault();
@@ -108,6 +114,11 @@ class Receiver final : public mpa::UlpduSink {
   Landing landing_;
   Msn send_msn_{1};
   Msn read_msn_{1};
+  Msn atomic_msn_{1};
+
+  // The RDMA Write that Immediate Data right behind it would be about.
+  bool in_write_ = false;
+  std::uint32_t write_length_ = 0;  // 0 again once another message has come
 
   std::optional<Terminate> error_, peer_terminate_;
 };

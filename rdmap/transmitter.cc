@@ -5,6 +5,8 @@
 #include <memory>
 #include <utility>
 
+#include "rdmap/atomic.h"
+
 namespace uiw::rdmap {
 
 namespace {
@@ -72,7 +74,7 @@ bool Transmitter::choose(Cursor& cursor) const {
     const std::uint32_t outstanding = reads_outstanding_;
     const bool pushed = cursor.sequence < reads_pushed_;
     // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
-    if (next.kind == WorkKind::read && !pushed && outstanding >= ord_ && ord_ > 0) work = false;
+    if (is_answered(next.kind) && !pushed && outstanding >= ord_ && ord_ > 0) work = false;
     if (next.fence && !pushed && outstanding > 0) work = false;
   }
   if (!response && !work) return false;
@@ -125,42 +127,76 @@ bool Transmitter::build(const Cursor& cursor, Segment& segment) {
       segment.header_size += encode(*terminate_, segment.header.data() + segment.header_size);
       break;
     }
-    case Source::response: {
-      const ReadRequest& request = reads_->inbound.at(cursor.response);
-      const std::uint32_t left = request.size - cursor.offset;
-      build_tagged(segment, Opcode::read_response, request.sink_stag, request.sink_offset + cursor.offset, left);
-      if (segment.payload > 0) {
-        // Looked up for every segment: the program may deregister in the middle of a long answer.
-        const ddp::Access access = stags_.find(request.source_stag, domain_, request.source_offset + cursor.offset,
-                                               segment.payload, ddp::kRemoteRead);
-        if (access.error != ddp::AccessError::none) return false;
-        segment.response = {access.memory, segment.payload};
-      }
-      break;
-    }
-    case Source::work: {
-      const SendWork& work = queue_.at(cursor.sequence);
-      const std::uint32_t left = work.length - cursor.offset;
-      segment.pieces = queue_.pieces(cursor.sequence);
-      switch (work.kind) {
-        case WorkKind::send:
-          build_untagged(segment, send_opcode(work), kSendQueue, cursor.send_msn,
-                         work.invalidates ? static_cast<std::uint32_t>(work.invalidate) : 0, cursor.offset, left);
-          break;
-        case WorkKind::write:
-          build_tagged(segment, Opcode::write, work.remote_stag, work.remote_offset + cursor.offset, left);
-          break;
-        case WorkKind::read:
-          build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
-          encode(ReadRequest{work.sink_stag, work.sink_offset, work.length, work.remote_stag, work.remote_offset},
-                 segment.header.data() + segment.header_size);
-          segment.header_size += kReadRequestSize;
-          break;
-      }
-      break;
-    }
+    case Source::response: return build_response(cursor, segment);
+    case Source::work: build_work(cursor, segment); break;
   }
   return true;
+}
+
+bool Transmitter::build_response(const Cursor& cursor, Segment& segment) {
+  SharedReads::Inbound& inbound = reads_->inbound.at(cursor.response);
+  if (auto* atomic = std::get_if<SharedReads::AtomicInbound>(&inbound)) {
+    const AtomicRequest& request = atomic->request;
+    if (!atomic->executed) {
+      const ddp::Access access = stags_.find(request.stag, domain_, request.offset, kAtomicSize, ddp::kRemoteAtomic);
+      if (access.error != ddp::AccessError::none ||
+          !execute(request.opcode, request.operands, access.memory, atomic->original)) {
+        return false;
+      }
+      atomic->executed = true;
+    }
+    build_untagged(segment, Opcode::atomic_response, kAtomicResponseQueue, cursor.atomic_msn, 0, 0, 0);
+    encode(AtomicResponse{request.identifier, atomic->original}, segment.header.data() + segment.header_size);
+    segment.header_size += kAtomicResponseSize;
+    return true;
+  }
+  const ReadRequest& request = std::get<ReadRequest>(inbound);
+  const std::uint32_t left = request.size - cursor.offset;
+  build_tagged(segment, Opcode::read_response, request.sink_stag, request.sink_offset + cursor.offset, left);
+  if (segment.payload > 0) {
+    // Looked up for every segment: the program may deregister in the middle of a long answer.
+    const ddp::Access access = stags_.find(request.source_stag, domain_, request.source_offset + cursor.offset,
+                                           segment.payload, ddp::kRemoteRead);
+    if (access.error != ddp::AccessError::none) return false;
+    segment.response = {access.memory, segment.payload};
+  }
+  return true;
+}
+
+void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
+  const SendWork& work = queue_.at(cursor.sequence);
+  const std::uint32_t left = work.length - cursor.offset;
+  segment.pieces = queue_.pieces(cursor.sequence);
+  if (work.kind == WorkKind::immediate || cursor.second) {
+    build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue,
+                   cursor.send_msn, 0, 0, 0);
+    std::copy(work.immediate.begin(), work.immediate.end(), segment.header.data() + segment.header_size);
+    segment.header_size += kImmediateSize;
+    return;
+  }
+  switch (work.kind) {
+    case WorkKind::send:
+      build_untagged(segment, send_opcode(work), kSendQueue, cursor.send_msn,
+                     work.invalidates ? static_cast<std::uint32_t>(work.invalidate) : 0, cursor.offset, left);
+      break;
+    case WorkKind::write:
+      build_tagged(segment, Opcode::write, work.remote_stag, work.remote_offset + cursor.offset, left);
+      break;
+    case WorkKind::read:
+      build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
+      encode(ReadRequest{work.sink_stag, work.sink_offset, work.length, work.remote_stag, work.remote_offset},
+             segment.header.data() + segment.header_size);
+      segment.header_size += kReadRequestSize;
+      break;
+    case WorkKind::atomic:
+      build_untagged(segment, Opcode::atomic_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
+      encode(AtomicRequest{work.atomic, static_cast<std::uint32_t>(cursor.sequence), work.remote_stag,
+                           work.remote_offset, queue_.operands(cursor.sequence)},
+             segment.header.data() + segment.header_size);
+      segment.header_size += kAtomicRequestSize;
+      break;
+    case WorkKind::immediate: break;
+  }
 }
 
 void Transmitter::advance(Cursor& cursor, const Segment& segment) {
@@ -174,18 +210,27 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       break;
     case Source::terminate: cursor.terminate_sent = true; break;
     case Source::response:
+      if (std::holds_alternative<SharedReads::AtomicInbound>(reads_->inbound.at(cursor.response))) {
+        cursor.atomic_msn = next(cursor.atomic_msn);
+      }
       ++cursor.response;
       cursor.response_next = false;
       break;
-    case Source::work:
-      switch (queue_.at(cursor.sequence).kind) {
-        case WorkKind::send: cursor.send_msn = next(cursor.send_msn); break;
-        case WorkKind::read: cursor.read_msn = next(cursor.read_msn); break;
-        case WorkKind::write: break;
+    case Source::work: {
+      const SendWork& work = queue_.at(cursor.sequence);
+      if (work.has_immediate && !cursor.second) {
+        // The two messages stay together (RFC 7306 section 6): nothing is chosen in between.
+        cursor.second = true;
+        cursor.offset = 0;
+        return;
       }
+      if (uses_queue(work, kSendQueue)) cursor.send_msn = next(cursor.send_msn);
+      if (uses_queue(work, kReadRequestQueue)) cursor.read_msn = next(cursor.read_msn);
+      cursor.second = false;
       ++cursor.sequence;
       cursor.response_next = true;
       break;
+    }
   }
   cursor.source = Source::none;
   cursor.offset = 0;
@@ -196,17 +241,17 @@ void Transmitter::push_read(std::uint64_t sequence) {
   if (sequence < reads_pushed_) return;
   reads_pushed_ = sequence + 1;
   const SendWork& work = queue_.at(sequence);
-  if (work.kind != WorkKind::read) return;
+  if (!is_answered(work.kind)) return;
   const auto pieces = queue_.pieces(sequence);
   reads_->outstanding.push({sequence, work.sink_stag, work.sink_offset, work.length, 0, pieces.data(),
-                            static_cast<std::uint16_t>(pieces.size())});
+                            static_cast<std::uint16_t>(pieces.size()), work.kind == WorkKind::atomic});
   ++reads_outstanding_;
 }
 
 void Transmitter::push_ready_to_receive() {
   if (rtr_ != mpa::ReadyToReceive::read || rtr_pushed_) return;
   rtr_pushed_ = true;
-  reads_->outstanding.push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0});
+  reads_->outstanding.push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0, false});
 }
 
 // The message at the cursor cannot be built: its memory is gone.
@@ -214,14 +259,16 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& cursor) {
   Terminate why;
   if (cursor.source == Source::response) {
     // RFC 5040 section 4.8: the request comes back, moved on to where the answer stopped.
-    ReadRequest request = reads_->inbound.at(cursor.response);
-    request.sink_offset += cursor.offset;
-    request.source_offset += cursor.offset;
-    request.size -= cursor.offset;
     why.type = static_cast<std::uint8_t>(ErrorType::remote_protection);
     why.code = static_cast<std::uint8_t>(ErrorCode::invalid_stag);
-    why.has_read_request = true;
-    encode(request, why.read_request.data());
+    if (const auto* read = std::get_if<ReadRequest>(&reads_->inbound.at(cursor.response))) {
+      ReadRequest request = *read;
+      request.sink_offset += cursor.offset;
+      request.source_offset += cursor.offset;
+      request.size -= cursor.offset;
+      why.has_read_request = true;
+      encode(request, why.read_request.data());
+    }
     terminate(why);
     return Fill::ready;
   }
@@ -286,10 +333,11 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
   }
   bool begun = partial_ > 0;  // the next FPDU has to come out as it did before
   while (batch.fpdus.fpdus() < mpa::Batch::kMaxFpdus) {
+    if (cursor.response - cursor_.response >= SharedReads::kMaxResponsesInBatch) break;
     if (!begun && !choose(cursor)) break;
     if (cursor.source == Source::work && cursor.offset == 0 && !begun) {
       const SendWork& work = queue_.at(cursor.sequence);
-      const bool impossible = work.kind == WorkKind::read && ord_ == 0;
+      const bool impossible = is_answered(work.kind) && ord_ == 0;
       if (work.status != Status::success || impossible) {
         if (!batch.fpdus.empty()) break;  // what stands before it goes out first
         failed_status_ = impossible ? Status::local_operation : work.status;
@@ -381,7 +429,7 @@ void Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
 void Transmitter::commit(const Cursor& to) {
   for (std::uint64_t sequence = cursor_.sequence; sequence < to.sequence; ++sequence) {
     SendWork& work = queue_.at(sequence);
-    if (work.kind != WorkKind::read) work.done = true;
+    if (!is_answered(work.kind)) work.done = true;
   }
   cursor_ = to;
   while (reads_->inbound.popped() < to.response) reads_->inbound.pop();
@@ -435,7 +483,8 @@ void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
 std::optional<std::uint64_t> Transmitter::oldest_sent() const {
   for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail(); ++sequence) {
     if (queue_.at(sequence).done) continue;
-    const bool begun = sequence < cursor_.sequence || (sequence == cursor_.sequence && cursor_.offset > 0);
+    const bool begun =
+        sequence < cursor_.sequence || (sequence == cursor_.sequence && (cursor_.offset > 0 || cursor_.second));
     return begun ? std::optional(sequence) : std::nullopt;
   }
   return std::nullopt;
@@ -448,7 +497,8 @@ std::optional<std::uint64_t> Transmitter::find_terminated(const Terminate& termi
     if (decode_control(header.ulp_control).opcode != Opcode::write) return std::nullopt;
     for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail(); ++sequence) {
       const bool begun = sequence < cursor_.sequence ||
-                         (sequence == cursor_.sequence && (cursor_.offset > 0 || partial_ > 0 || rest_size_ > rest_at_));
+                         (sequence == cursor_.sequence &&
+                          (cursor_.offset > 0 || cursor_.second || partial_ > 0 || rest_size_ > rest_at_));
       if (!begun) break;
       const SendWork& work = queue_.at(sequence);
       if (work.kind == WorkKind::write && work.remote_stag == header.stag && header.offset >= work.remote_offset &&
@@ -460,23 +510,19 @@ std::optional<std::uint64_t> Transmitter::find_terminated(const Terminate& termi
   }
   const auto header = ddp::decode_untagged(terminate.ddp_header.data());
   // MSNs are counted back from the next one to be sent.
-  const bool reads = header.queue == kReadRequestQueue;
-  if (!reads && header.queue != kSendQueue) return std::nullopt;
-  const auto ahead = static_cast<std::uint32_t>(reads ? cursor_.read_msn : cursor_.send_msn) -
-                     static_cast<std::uint32_t>(header.msn);
+  const auto queue = static_cast<Queue>(header.queue);
+  if (queue != kReadRequestQueue && queue != kSendQueue) return std::nullopt;
+  const auto ahead =
+      static_cast<std::uint32_t>(queue == kReadRequestQueue ? cursor_.read_msn : cursor_.send_msn) -
+      static_cast<std::uint32_t>(header.msn);
   std::uint32_t seen = 0;
   // The message in progress has the next MSN itself.
   if (ahead == 0) {
     if (cursor_.sequence >= queue_.tail()) return std::nullopt;
-    const SendWork& work = queue_.at(cursor_.sequence);
-    return (work.kind == WorkKind::read) == reads && work.kind != WorkKind::write ? std::optional(cursor_.sequence)
-                                                                                  : std::nullopt;
+    return uses_queue(queue_.at(cursor_.sequence), queue) ? std::optional(cursor_.sequence) : std::nullopt;
   }
   for (std::uint64_t sequence = cursor_.sequence; sequence-- > queue_.head();) {
-    const WorkKind kind = queue_.at(sequence).kind;
-    if ((reads && kind == WorkKind::read) || (!reads && kind == WorkKind::send)) {
-      if (++seen == ahead) return sequence;
-    }
+    if (uses_queue(queue_.at(sequence), queue) && ++seen == ahead) return sequence;
   }
   return std::nullopt;
 }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <variant>
 
 #include "ddp/stag_table.h"
 #include "mpa/framer.h"
@@ -21,13 +22,15 @@
 
 namespace uiw::rdmap {
 
-// What the two halves of a stream share: reads asked for and not answered (the sender pushes, the receiver takes
-// and pops), and reads the peer asked for (the receiver pushes, the sender takes and pops).
+// What the two halves of a stream share: reads and atomic operations asked for and not answered (the sender pushes,
+// the receiver takes and pops), and those the peer asked for (the receiver pushes, the sender takes and pops). Both
+// kinds count against one limit, and are answered in the order of asking (RFC 7306 sections 5.2 and 7).
 struct SharedReads {
   // One more than agreed on: a ready-to-receive message may be a read (RFC 6581 section 9). A request stays in
   // `inbound` until TCP has taken its response, hence the room for a batch of them.
+  static constexpr std::uint32_t kMaxResponsesInBatch = 64;
   SharedReads(std::uint32_t ord, std::uint32_t ird)
-      : outstanding(ord + 1), inbound(ird + 1 + mpa::Batch::kMaxFpdus), inbound_limit(ird) {}
+      : outstanding(ord + 1), inbound(ird + 1 + kMaxResponsesInBatch), inbound_limit(ird) {}
   static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
   struct Outstanding {
     std::uint64_t sequence;  // in the send queue, whose entry stays until the read completes; or kReadyToReceive
@@ -37,9 +40,17 @@ struct SharedReads {
     std::uint32_t received;
     const Piece* pieces;
     std::uint16_t piece_count;
+    bool atomic;
+    std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }  // of an Atomic Request
   };
+  struct AtomicInbound {
+    AtomicRequest request;
+    bool executed = false;  // by the sender, right before the response is built
+    std::uint64_t original = 0;
+  };
+  using Inbound = std::variant<ReadRequest, AtomicInbound>;
   SpscRing<Outstanding> outstanding;
-  SpscRing<ReadRequest> inbound;
+  SpscRing<Inbound> inbound;
   const std::uint32_t inbound_limit;          // how many may be open at a time (RFC 5040 section 6.1)
   std::atomic<std::uint64_t> answering{0};    // of the inbound ones, by number: responses below this are on their way
 };
@@ -62,7 +73,9 @@ struct Cursor {
   Msn send_msn{1};
   Msn read_msn{1};
   Msn terminate_msn{1};
+  Msn atomic_msn{1};
   Source source = Source::none;
+  bool second = false;         // of the work in progress the Write is out, and its Immediate Data comes next
   bool response_next = false;  // whose turn it is
   bool rtr_sent = false;
   bool terminate_sent = false;
@@ -106,7 +119,7 @@ class Transmitter {
   // Anything left to send, were the socket able to take it?
   bool pending() const;
 
-  // The receiver has the last octet of the oldest outstanding read.
+  // The receiver has the whole answer to the oldest outstanding read or atomic operation.
   void read_complete();
 
   // After the FPDU in progress nothing but this is sent. The first one counts (RFC 5040 section 7.1).
@@ -141,6 +154,8 @@ class Transmitter {
   };
   bool choose(Cursor& cursor) const;
   bool build(const Cursor& cursor, Segment& segment);
+  bool build_response(const Cursor& cursor, Segment& segment);
+  void build_work(const Cursor& cursor, Segment& segment);
   void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left);
   void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
                       std::uint32_t offset, std::uint32_t left);

@@ -16,14 +16,16 @@ SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_pieces, std::uint32_
       piece_slots_(max_pieces == 0 ? 1 : max_pieces),  // inline data needs one
       mask_(slots(depth) - 1),
       work_(std::make_unique<SendWork[]>(mask_ + 1)),
-      pieces_(std::make_unique<Piece[]>((mask_ + 1) * piece_slots_)),
-      inline_(std::make_unique<std::byte[]>((mask_ + 1) * max_inline)) {}
+      // Not written to before they are used: most of a deep queue is never touched.
+      pieces_(std::make_unique_for_overwrite<Piece[]>((mask_ + 1) * piece_slots_)),
+      inline_(std::make_unique_for_overwrite<std::byte[]>((mask_ + 1) * max_inline)),
+      operands_(std::make_unique_for_overwrite<AtomicOperands[]>(mask_ + 1)) {}
 
 ReceiveQueue::ReceiveQueue(std::uint32_t depth, std::uint32_t max_pieces)
     : depth_(depth),
       max_pieces_(max_pieces == 0 ? 1 : max_pieces),
       mask_(slots(depth) - 1),
       work_(std::make_unique<ReceiveWork[]>(mask_ + 1)),
-      pieces_(std::make_unique<Piece[]>((mask_ + 1) * max_pieces_)) {}
+      pieces_(std::make_unique_for_overwrite<Piece[]>((mask_ + 1) * max_pieces_)) {}
 
 }  // namespace uiw::rdmap

@@ -31,7 +31,10 @@ enum class Status : std::uint8_t {
   fatal,              // the connection broke under it
 };
 
-enum class WorkKind : std::uint8_t { send, write, read };
+enum class WorkKind : std::uint8_t { send, write, read, atomic, immediate };
+
+// Work that the peer answers, and that counts against ORD.
+constexpr bool is_answered(WorkKind kind) { return kind == WorkKind::read || kind == WorkKind::atomic; }
 
 struct SendWork {
   std::uint64_t id = 0;
@@ -39,18 +42,28 @@ struct SendWork {
   Stag remote_stag{};
   Stag invalidate{};           // send with Invalidate: the peer's STag
   std::uint32_t length = 0;    // octets of the message
-  std::uint32_t wire_opcode = 0;  // what the owner of the queue wants to remember of the request
   std::uint16_t pieces = 0;
   WorkKind kind = WorkKind::send;
   Status status = Status::success;  // other than success: posted only to complete so, in its turn
   bool signaled = false;
   bool solicited = false;
   bool invalidates = false;
+  bool has_immediate = false;  // write: Immediate Data follows it
   bool fence = false;          // waits until every earlier read is complete
   bool done = false;           // may complete once everything before it has
+  AtomicOpcode atomic{};       // its numbers stand in SendQueue::operands()
   Stag sink_stag{};            // read: what the response names
-  std::uint64_t sink_offset = 0;
+  union {
+    std::uint64_t sink_offset = 0;
+    Immediate immediate;       // immediate, and write with it
+  };
 };
+
+// Does it take a message sequence number of the Send Queue, or one of the Read Request Queue?
+constexpr bool uses_queue(const SendWork& work, Queue queue) {
+  if (queue == kReadRequestQueue) return is_answered(work.kind);
+  return queue == kSendQueue && (work.kind == WorkKind::send || work.kind == WorkKind::immediate || work.has_immediate);
+}
 
 struct ReceiveWork {
   std::uint64_t id = 0;
@@ -76,6 +89,8 @@ class SendQueue {
   std::span<Piece> pieces(std::uint64_t sequence) {
     return {pieces_.get() + (sequence & mask_) * piece_slots_, at(sequence).pieces};
   }
+  // Of an entry whose kind is atomic.
+  AtomicOperands& operands(std::uint64_t sequence) { return operands_[sequence & mask_]; }
   // Room for max_pieces() entries, and for max_inline() octets, of the entry at tail().
   Piece* piece_room(std::uint64_t sequence) { return pieces_.get() + (sequence & mask_) * piece_slots_; }
   std::byte* inline_room(std::uint64_t sequence) { return inline_.get() + (sequence & mask_) * max_inline_; }
@@ -92,6 +107,7 @@ class SendQueue {
   std::unique_ptr<SendWork[]> work_;
   std::unique_ptr<Piece[]> pieces_;
   std::unique_ptr<std::byte[]> inline_;
+  std::unique_ptr<AtomicOperands[]> operands_;
 };
 
 class ReceiveQueue {

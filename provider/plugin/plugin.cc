@@ -240,6 +240,26 @@ void wr_rdma_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
   request.wr.rdma.rkey = rkey;
   request.wr.rdma.remote_addr = address;
 }
+void wr_rdma_write_imm(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, __be32 immediate) {
+  ibv_send_wr& request = begin_request(qp, IBV_WR_RDMA_WRITE_WITH_IMM);
+  request.wr.rdma.rkey = rkey;
+  request.wr.rdma.remote_addr = address;
+  request.imm_data = immediate;
+}
+void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t add) {
+  ibv_send_wr& request = begin_request(qp, IBV_WR_ATOMIC_FETCH_AND_ADD);
+  request.wr.atomic.rkey = rkey;
+  request.wr.atomic.remote_addr = address;
+  request.wr.atomic.compare_add = add;
+}
+void wr_atomic_cmp_swp(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address, std::uint64_t compare,
+                       std::uint64_t swap) {
+  ibv_send_wr& request = begin_request(qp, IBV_WR_ATOMIC_CMP_AND_SWP);
+  request.wr.atomic.rkey = rkey;
+  request.wr.atomic.remote_addr = address;
+  request.wr.atomic.compare_add = compare;
+  request.wr.atomic.swap = swap;
+}
 void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
   ibv_send_wr& request = begin_request(qp, IBV_WR_RDMA_READ);
   request.wr.rdma.rkey = rkey;
@@ -273,7 +293,8 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
 }
 
 constexpr std::uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
-                                   IBV_QP_EX_WITH_SEND_WITH_INV;
+                                   IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
 
 void offer_send_ops(ibv_qp_ex& qp) {
   qp.wr_start = wr_start;
@@ -282,7 +303,10 @@ void offer_send_ops(ibv_qp_ex& qp) {
   qp.wr_send = wr_send;
   qp.wr_send_inv = wr_send_inv;
   qp.wr_rdma_write = wr_rdma_write;
+  qp.wr_rdma_write_imm = wr_rdma_write_imm;
   qp.wr_rdma_read = wr_rdma_read;
+  qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
+  qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
   qp.wr_set_sge = wr_set_sge;
   qp.wr_set_sge_list = wr_set_sge_list;
   qp.wr_set_inline_data = wr_set_inline_data;

@@ -144,17 +144,21 @@ TEST_CASE_METHOD(Fixture, "receiver: RDMAP version and opcode (RFC 5040 section 
     refused(tagged(0x40 | opcode, writable, 0x10000, data), 0, 2, 0x06);
   }
   SECTION("opcodes not of queue 0") {
-    const unsigned opcode = GENERATE(0, 1, 2, 7, 9, 10, 11, 13, 14);
+    const unsigned opcode = GENERATE(0, 1, 2, 7, 10, 11, 12, 13, 14, 15);
     end.post(1, {piece(memory)});
     refused(untagged(0x40 | opcode, 0, 1, 0, data), 0, 2, 0x06);
   }
   SECTION("opcodes not of queue 1") {
-    const unsigned opcode = GENERATE(0, 2, 3, 4, 5, 6, 7, 14);
+    const unsigned opcode = GENERATE(0, 2, 3, 4, 5, 6, 7, 8, 9, 11, 14);
     refused(untagged(0x40 | opcode, 1, 1, 0, data), 0, 2, 0x06);
   }
   SECTION("opcodes not of queue 2") {
-    const unsigned opcode = GENERATE(0, 1, 2, 3, 4, 5, 6, 14);
+    const unsigned opcode = GENERATE(0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 14);
     refused(untagged(0x40 | opcode, 2, 1, 0, data), 0, 2, 0x06);
+  }
+  SECTION("opcodes not of queue 3 (RFC 7306 figure 2)") {
+    const unsigned opcode = GENERATE(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 14);
+    refused(untagged(0x40 | opcode, 3, 1, 0, data), 0, 2, 0x06);
   }
   SECTION("reserved bits of the RDMAP octet are ignored (section 4.1)") {
     CHECK(give(tagged(kWrite | 0x30, writable, 0x10000, data)) == Verdict::go_on);

@@ -34,6 +34,8 @@ struct Received {
   bool solicited = false;
   bool invalidated = false;
   Stag stag{};
+  bool has_immediate = false;
+  rdmap::Immediate immediate{};
 };
 
 struct StreamOptions {
@@ -112,6 +114,33 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     work.sink_offset = 0x1000 * id;
     queue.push();
   }
+  void atomic(std::uint64_t id, Bytes& result, rdmap::AtomicOpcode opcode, const rdmap::AtomicOperands& operands, Stag stag,
+              std::uint64_t offset, bool fence = false) {
+    auto& work = prepare(id, WorkKind::atomic, {{result.data(), result.size()}});
+    work.atomic = opcode;
+    work.remote_stag = stag;
+    work.remote_offset = offset;
+    work.fence = fence;
+    queue.operands(queue.tail()) = operands;
+    queue.push();
+  }
+  // An RDMA Write with Immediate Data behind it.
+  void write_immediate(std::uint64_t id, const std::vector<Piece>& pieces, Stag stag, std::uint64_t offset,
+                       const rdmap::Immediate& immediate, bool solicited = false) {
+    auto& work = prepare(id, WorkKind::write, pieces);
+    work.remote_stag = stag;
+    work.remote_offset = offset;
+    work.has_immediate = true;
+    work.immediate = immediate;
+    work.solicited = solicited;
+    queue.push();
+  }
+  void immediate(std::uint64_t id, const rdmap::Immediate& value, bool solicited = false) {
+    auto& work = prepare(id, WorkKind::immediate, {});
+    work.immediate = value;
+    work.solicited = solicited;
+    queue.push();
+  }
   void post(std::uint64_t id, const std::vector<Piece>& pieces) {
     std::uint32_t length = 0;
     for (const Piece& piece : pieces) length += static_cast<std::uint32_t>(piece.size);
@@ -130,7 +159,8 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     REQUIRE_FALSE(posted.empty());
     REQUIRE(posted.front().id == landing.id);
     posted.pop_front();
-    received.push_back({landing.id, status, message.length, message.solicited, message.invalidated, message.stag});
+    received.push_back({landing.id, status, message.length, message.solicited, message.invalidated, message.stag,
+                        message.has_immediate, message.immediate});
   }
   void read_complete() override { tx.read_complete(); }
   void read_requested() override { ++requests; }
