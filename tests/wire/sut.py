@@ -128,15 +128,18 @@ class Sut:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.01)
 
-    def command(self, text, errno=None, timeout=PATIENCE):
-        """The text of the answer. errno: the command must fail, with one of these where it is a set."""
+    def attempt(self, text, timeout=PATIENCE):
+        """A command that may fail: "ok" or "error", and the text of the answer."""
         try:
             self.process.popen.stdin.write(text.encode() + b"\n")
             self.process.popen.stdin.flush()
         except BrokenPipeError:
             raise Failure("the program under test is gone: " + harness.describe(self.process.wait(5))) from None
-        kind, answer = self.wait(lambda: self.answers.pop(0) if self.answers else None, timeout,
-                                 f"an answer to {text[:200]}")
+        return self.wait(lambda: self.answers.pop(0) if self.answers else None, timeout, f"an answer to {text[:200]}")
+
+    def command(self, text, errno=None, timeout=PATIENCE):
+        """The text of the answer. errno: the command must fail, with one of these where it is a set."""
+        kind, answer = self.attempt(text, timeout)
         if errno is None:
             check(kind == "ok", f"{text[:200]}: {answer}")
         else:
@@ -324,6 +327,39 @@ class Session:
         """An asynchronous error event of the QP must come."""
         self.sut.wait(lambda: next((True for kind, qp in self.sut.asyncs if kind in QP_EVENTS and qp == self.qp), None),
                       PATIENCE, "an asynchronous error event of the QP")
+
+
+class Responder:
+    """The peer as the one that answers uiw's Reads and atomic operations, in the order in which they came."""
+
+    def __init__(self, peer):
+        self.peer, self.waiting = peer, []
+        self.msn = self.answer_msn = 1
+
+    def hear(self, opcode=None):
+        """The Read Request or Atomic Request that must come next."""
+        segment = self.peer.segment()
+        check(opcode in (None, segment.opcode), f"opcode {opcode} was expected, not {segment}")
+        if segment.opcode == wire.READ_REQUEST:
+            request = wire.read_fields(segment)
+        else:
+            request = wire.atomic_fields(segment)
+            taken = [other.identifier for other in self.waiting if isinstance(other, wire.atomic_fields)]
+            check(request.identifier not in taken, f"{request}: the identifier of another that is outstanding")
+        check(segment.msn == self.msn, f"MSN {segment.msn} where {self.msn} is due: {request}")
+        request.ulpdu = segment.ulpdu
+        self.msn += 1
+        self.waiting.append(request)
+        return request
+
+    def answer(self, what):
+        """The oldest request is answered: what was read, or the original value."""
+        request = self.waiting.pop(0)
+        if isinstance(request, wire.read_fields):
+            self.peer.send_message(wire.READ_RESPONSE, what, stag=request.sink_stag, to=request.sink_to)
+        else:
+            self.peer.fpdu(wire.atomic_response(self.answer_msn, request.identifier, what))
+            self.answer_msn += 1
 
 
 def listener(address="127.0.0.1", mss=None, rcvbuf=None):
