@@ -141,6 +141,11 @@ def immediate(msn, octets, se=False):
     return untagged(IMMEDIATE_SE if se else IMMEDIATE, 0, msn, 0, octets)
 
 
+def verbs_immediate(value):
+    """The eight octets for the 32 bits of the verbs: as the program stored them, in network order, then zero."""
+    return struct.pack(">II", value, 0)
+
+
 def terminate(layer, etype, code, ddp=b"", length=None, rdma=b"", msn=1, qn=2, bits=None):
     """A Terminate as RFC 5040 figure 7; the header bits follow from what is given unless `bits` says them."""
     if bits is None:
@@ -178,7 +183,8 @@ class Segment:
 
     def __repr__(self):
         place = f"STag {self.stag:#x} TO {self.to:#x}" if self.tagged else f"QN {self.qn} MSN {self.msn} MO {self.mo}"
-        return f"opcode {self.opcode} {place} last {self.last} payload {len(self.payload)}"
+        error = f" Terminate 0x{self.payload[:2].hex()}" if self.opcode == TERMINATE else ""
+        return f"opcode {self.opcode} {place} last {self.last} payload {len(self.payload)}{error}"
 
 
 class Terminate:
