@@ -106,7 +106,7 @@ def operations(bench, crc, revision, initiator, mulpdu):
     session.send(pattern(3, 1000), chunk=300)
     sut.completion(60)
     peer.fpdu(wire.tagged(WRITE, 1, 2, b"to nowhere"))
-    check(peer.terminated().error == 0x1100, "Terminate")
+    peer.terminates({0x1100})
     session.down()
     judge(bench, peer, set(range(8)))
 
@@ -124,7 +124,7 @@ def terminates(bench, build, errors):
     session = Session(bench, before=prepare)
     session.alive()
     session.peer.fpdu(build(session.sut.memories["m"]))
-    check(session.peer.terminated().error in errors, "Terminate")
+    session.peer.terminates(errors)
     judge(bench, session.peer, {READ_RESPONSE, wire.TERMINATE})
 
 
@@ -210,7 +210,7 @@ def extensions(bench, crc, initiator):
         session.immediate(wire.verbs_immediate(7), se)
         sut.completion(5)
     session.fetch_add(1, memory.rkey, memory.addr + 1, 0)
-    check(peer.terminated().error == 0x0207, "Terminate")
+    peer.terminates({0x0207})
     session.down()
     opcodes = {IMMEDIATE, IMMEDIATE_SE, ATOMIC_REQUEST, ATOMIC_RESPONSE}
     found = seen(bench, judge(bench, peer, opcodes | {WRITE, wire.TERMINATE}), opcodes)

@@ -143,8 +143,7 @@ def too_long(bench):
                 untagged(ATOMIC_REQUEST, 1, 1, 52, b"more")]
     for segment in segments:
         case.peer.fpdu(segment)
-    term = case.peer.terminated()
-    check(term.error in LENGTH, f"{term}")
+    term = case.peer.terminates(LENGTH)
     culprits = [(segment[:18], len(segment)) for segment in segments]
     check((term.ddp, term.length) in culprits, f"{term}: DDP header {term.ddp.hex()} length {term.length}")
     case.session.down()
@@ -174,8 +173,7 @@ def too_many(bench, ird, kinds):
         else:
             session.read(number, 0, big.size, big.rkey, big.addr)
     time.sleep(0.2)
-    term = peer.terminated(skip=(READ_RESPONSE, ATOMIC_RESPONSE))
-    check(term.error in MSN_ERRORS, f"{term}")
+    term = peer.terminates(MSN_ERRORS, skip=(READ_RESPONSE, ATOMIC_RESPONSE))
     check(term.m and term.d and not term.r, f"{term}")
     last = len(kinds) + 1
     opcode = ATOMIC_REQUEST if kinds[-1] == "atomic" else READ_REQUEST
@@ -214,8 +212,8 @@ def no_depth(bench):
     session = Session(bench, ird=0, own_ord=0)
     memory = session.sut.memory("at", 64, "lrwa", seed=4)
     session.fetch_add(1, memory.rkey, memory.addr, 5)
-    term = session.peer.terminated()
-    check(term.error in MSN_ERRORS and term.m and term.d and not term.r, f"{term}")
+    term = session.peer.terminates(MSN_ERRORS)
+    check(term.m and term.d and not term.r, f"{term}")
     memory.untouched()
     session.down()
 
@@ -248,8 +246,7 @@ def response_error(title, allowed, answers, good=0):
         requests = [responder.hear(ATOMIC_REQUEST), responder.hear(ATOMIC_REQUEST)]
         segments = answers(case, requests)
         case.peer.send(b"".join(wire.fpdu(segment) for segment in segments))
-        term = case.peer.terminated()
-        check(term.error in allowed, f"{term}, not {' or '.join(f'{code:#06x}' for code in sorted(allowed))}")
+        term = case.peer.terminates(allowed)
         check(term.m and term.d and not term.r, f"{term}")
         culprits = [(segment[:len(term.ddp)], len(segment)) for segment in segments[good:]]
         check((term.ddp, term.length) in culprits,
@@ -324,8 +321,8 @@ def surplus(bench):
     case.sut.completion(50)
     ulpdu = wire.atomic_response(2, identifier, 6)
     case.peer.fpdu(ulpdu)
-    term = case.peer.terminated()
-    check(term.error in SURPLUS and term.ddp == ulpdu[:18], f"{term}: DDP header {term.ddp.hex()}")
+    term = case.peer.terminates(SURPLUS)
+    check(term.ddp == ulpdu[:18], f"{term}: DDP header {term.ddp.hex()}")
     case.session.down()
     case.session.qp_event()
     check(case.memory["local"].word(104) == 5, "the answer before")
@@ -338,7 +335,7 @@ def for_read(bench):
     case.sut.post("call", 50, "read", "local:104:8", rkey=0x77, addr=0x1000)
     wire.read_fields(case.peer.segment())
     case.peer.fpdu(wire.atomic_response(1, 0, 5))
-    check(case.peer.terminated().error in SURPLUS, "Terminate")
+    case.peer.terminates(SURPLUS)
     check(case.sut.completion(50, None).status != SUCCESS, "the Read succeeds")
     case.session.down()
     case.memory["local"].untouched()
@@ -360,7 +357,7 @@ def overtaking(bench):
         check(case.memory["local"].dump(104, 8) == b"12345678", "what was read")
         check(case.memory["local"].word(200) == 5, "original value")
     else:
-        check(case.peer.terminated().error in SURPLUS, "Terminate")
+        case.peer.terminates(SURPLUS)
         case.session.down()
 
 
@@ -374,7 +371,7 @@ def split(bench):
     if case.sut.completion(50, None).status == SUCCESS:
         check(case.memory["local"].word(104) == 0x0102030405060708, "original value")
     else:
-        check(case.peer.terminated().error in LENGTH | {0x1204}, "Terminate")
+        case.peer.terminates(LENGTH | {0x1204})
     case.memory["local"].untouched((104, 112))
 
 

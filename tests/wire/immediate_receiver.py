@@ -258,7 +258,7 @@ def split_in(bench):
         session.immediate(verbs_immediate(2))
         judge(sut.completion(2), 2, 0)
     else:
-        check(peer.terminated().error in WRONG_LENGTH | {0x1205, 0x1204}, "Terminate")
+        peer.terminates(WRONG_LENGTH | {0x1205, 0x1204})
         sut.memories["in"].untouched((100, 200))
 
 

@@ -384,6 +384,12 @@ class Peer:
             segment = self.segment(end - time.monotonic())
         return Terminate(segment)
 
+    def terminates(self, allowed, skip=()):
+        """As terminated(), with one of these errors."""
+        term = self.terminated(skip)
+        check(term.error in allowed, f"{term}, not {' or '.join(f'{error:#06x}' for error in sorted(allowed))}")
+        return term
+
 
 class read_fields:
     """The RDMA Read Request header of a received segment."""
