@@ -168,8 +168,8 @@ def adjacent(bench, rcvbuf, spin):
     big = sut.memory("big", 1 << 20, "lrwa", seed=7)
     if spin:
         sut.command("spin on")
-    kinds = ("write_imm", "send", "write_imm", "read", "write", "write_imm", "fetch_add", "write_imm")
-    sizes = (300000, 8, 70000, 8, 1 << 20, 0, 8, 3)
+    kinds = ("write_imm", "write", "write_imm", "read", "send", "write_imm", "fetch_add", "write_imm")
+    sizes = (300000, 1 << 20, 70000, 8, 8, 0, 8, 3)
     for number in range(64):
         kind, size = kinds[number % 8], sizes[number % 8]
         rkey = FAR if kind == "write_imm" else 0x1111
