@@ -9,8 +9,8 @@ import struct
 import sys
 
 import wire
-from sut import harness, Session, Sut, check, main, row
-from wire import READ_RESPONSE, SEND, WRITE, pattern
+from sut import harness, Responder, Session, Sut, check, main, row
+from wire import (ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, IMMEDIATE_SE, READ_RESPONSE, SEND, WRITE, pattern)
 
 FIELDS = ("frame.number", "tcp.srcport", "iwarp_mpa.req", "iwarp_mpa.rep", "iwarp_mpa.rev", "iwarp_mpa.ulpdulength",
           "iwarp_ddp.tagged_flag", "iwarp_ddp.last_flag", "iwarp_ddp.qn", "iwarp_ddp.msn", "iwarp_ddp.mo",
@@ -41,7 +41,7 @@ def write_pcap(path, record):
 
 
 def judge(bench, peer, expected):
-    """expected: opcodes that uiw must be seen to have sent."""
+    """expected: opcodes that uiw must be seen to have sent. Returns the command line of tshark on the capture."""
     harness.need_program("tshark")
     path = os.path.join(bench.tmp, "session.pcap")
     write_pcap(path, peer.record)
@@ -72,6 +72,7 @@ def judge(bench, peer, expected):
     if peer.crc:
         fpdus = sum(not octets.startswith(b"MPA ID") for _, octets in peer.record)
         check(text.count("Good CRC32") == fpdus, f"{text.count('Good CRC32')} right CRCs in {fpdus} FPDUs")
+    return base
 
 
 def prepare(session):
@@ -105,7 +106,7 @@ def operations(bench, crc, revision, initiator, mulpdu):
     session.send(pattern(3, 1000), chunk=300)
     sut.completion(60)
     peer.fpdu(wire.tagged(WRITE, 1, 2, b"to nowhere"))
-    check(peer.terminated().error == 0x1100, "Terminate")
+    peer.terminates({0x1100})
     session.down()
     judge(bench, peer, set(range(8)))
 
@@ -123,7 +124,7 @@ def terminates(bench, build, errors):
     session = Session(bench, before=prepare)
     session.alive()
     session.peer.fpdu(build(session.sut.memories["m"]))
-    check(session.peer.terminated().error in errors, "Terminate")
+    session.peer.terminates(errors)
     judge(bench, session.peer, {READ_RESPONSE, wire.TERMINATE})
 
 
@@ -133,6 +134,109 @@ row("Terminate with an untagged DDP header", errors={0x1202, 0x1203},
     build=lambda m: wire.untagged(SEND, 0, 9, 0, b"x"))(terminates)
 row("Terminate with the Read Request header", errors={0x0101},
     build=lambda m: wire.read_request(2, 1, 2, 10, m.rkey, m.addr + m.size))(terminates)
+
+
+ATOMIC_FIELDS = tuple("iwarp_rdma.atomic." + name for name in (
+    "reserved", "opcode", "request_identifier", "remote_stag", "remote_tagged_offset", "add_data", "add_mask",
+    "swap_data", "swap_mask", "compare_data", "compare_mask", "original_request_identifier",
+    "original_remote_data_value"))
+
+
+def seen(bench, base, opcodes):
+    """What uiw sent with these opcodes, as tshark tells it: (name, {field: number}) each."""
+    fields = ("iwarp_rdma.opcode", "iwarp_ddp.qn", "iwarp_ddp.msn", "iwarp_ddp.mo", "iwarp_ddp.last_flag",
+              "iwarp_rdma.inval_stag", *ATOMIC_FIELDS)
+    words = [*base, "-Y", f"tcp.srcport == {UIW_PORT} && iwarp_rdma.opcode", "-T", "fields", "-E", "separator=|",
+             "-e", "_ws.col.Info"]
+    for field in fields:
+        words += ["-e", field]
+    found = []
+    for line in bench.command(words, timeout=60).stdout.splitlines():
+        name, *values = line.split("|")
+        number = {field.rsplit(".", 1)[1] if field in ATOMIC_FIELDS else field: int(value, 0)
+                  for field, value in zip(fields, values) if value}
+        if number["iwarp_rdma.opcode"] in opcodes:
+            found.append((name, number))
+    return found
+
+
+def agree(found, name, **wanted):
+    """The next message that tshark has seen: its name, and its fields."""
+    check(found, f"tshark sees no {name}")
+    info, fields = found.pop(0)
+    # tshark 4.0 has no name for Immediate Data.
+    opcode = fields["iwarp_rdma.opcode"]
+    check(f" {name} [" in info or (opcode in (IMMEDIATE, IMMEDIATE_SE) and f" Unknown {opcode} [" in info),
+          f"tshark calls it {info!r}, not {name}")
+    qn, msn = wanted.pop("qn"), wanted.pop("msn")
+    check((fields["iwarp_ddp.qn"], fields["iwarp_ddp.msn"], fields["iwarp_ddp.mo"]) == (qn, msn, 0),
+          f"{name}: tshark sees {fields}, not queue {qn} MSN {msn}")
+    for field, value in wanted.items():
+        check(fields.get(field) == value, f"{name}: tshark sees {field} {fields.get(field)}, not {value}")
+    return fields
+
+
+def extensions(bench, crc, initiator):
+    harness.need_program("tshark")
+
+    def before(session):
+        prepare(session)
+        session.sut.memory("at", 64, "lrwa")
+
+    session = Session(bench, initiator=initiator, before=before, crc=crc)
+    sut, peer, conn = session.sut, session.peer, session.conn
+    memory = sut.memories["at"]
+    memory.put(0, 0x0102030405060708)
+    session.fetch_add(0xABCD, memory.rkey, memory.addr, 0x10, 1 << 31)
+    session.original(0xABCD)
+    session.compare_swap(0xABCE, memory.rkey, memory.addr, 5, 6, 7, 8)
+    session.original(0xABCE)
+    responder = Responder(peer)
+    far = 0xFEDCBA9876543210
+    sut.post(conn, 1, "fetch_add", "in:0:8", rkey=0x1234, addr=far, add=(1 << 64) - 2)
+    first = responder.hear(ATOMIC_REQUEST).identifier
+    sut.post(conn, 2, "compare_swap", "in:8:8", rkey=0x1235, addr=far + 8, compare=0x1122334455667788, swap=9)
+    second = responder.hear(ATOMIC_REQUEST).identifier
+    for number in (1, 2):
+        responder.answer(5)
+        sut.completion(number)
+    for number, flags in ((3, "-"), (4, "s")):
+        sut.post(conn, number, "write_imm", "m:0:100", rkey=1, addr=2, imm=0xA1B2C3D4, flags=flags)
+        check(len(peer.message(WRITE)[1]) == 100, "Write")
+        wire.immediate_octets(peer.segment(), flags == "s")
+        sut.completion(number)
+    for se in (False, True):
+        sut.recv(conn, 5)
+        session.immediate(wire.verbs_immediate(7), se)
+        sut.completion(5)
+    session.fetch_add(1, memory.rkey, memory.addr + 1, 0)
+    peer.terminates({0x0207})
+    session.down()
+    opcodes = {IMMEDIATE, IMMEDIATE_SE, ATOMIC_REQUEST, ATOMIC_RESPONSE}
+    found = seen(bench, judge(bench, peer, opcodes | {WRITE, wire.TERMINATE}), opcodes)
+    agree(found, "Atomic Response", qn=3, msn=1, original_request_identifier=0xABCD,
+          original_remote_data_value=0x0102030405060708)
+    agree(found, "Atomic Response", qn=3, msn=2, original_request_identifier=0xABCE,
+          original_remote_data_value=0x0102030405060718)
+    agree(found, "Atomic Request", qn=1, msn=1, reserved=0, opcode=wire.FETCH_ADD, request_identifier=first,
+          remote_stag=0x1234, remote_tagged_offset=far, add_data=wire.ONES - 1, add_mask=0, compare_data=0,
+          compare_mask=wire.ONES)
+    agree(found, "Atomic Request", qn=1, msn=2, reserved=0, opcode=wire.COMPARE_SWAP, request_identifier=second,
+          remote_stag=0x1235, remote_tagged_offset=far + 8, swap_data=9, swap_mask=wire.ONES,
+          compare_data=0x1122334455667788, compare_mask=wire.ONES)
+    agree(found, "Immediate Data", qn=0, msn=1)
+    agree(found, "Immediate Data with SE", qn=0, msn=2)
+    check(not found, f"tshark sees more: {found}")
+
+
+for _crc in (True, False):
+    for _initiator in (True, False):
+        row(f"atomics and Immediate Data, CRC {'on' if _crc else 'off'}, uiw {'calls' if _initiator else 'is called'}",
+            crc=_crc, initiator=_initiator)(extensions)
+
+row("Terminate of an Atomic Request: a DDP header, no RDMA header", errors={0x0102},
+    build=lambda m: wire.fetch_add(2, 5, m.rkey, m.addr, 1))(terminates)
+row("Terminate of Immediate Data", errors={0x1202, 0x1203}, build=lambda m: wire.immediate(9, bytes(8)))(terminates)
 
 
 @row("a rejection")

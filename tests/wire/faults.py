@@ -28,7 +28,7 @@ def prepare(session):
 class Case:
     """What is on the wire when an error is expected."""
 
-    def __init__(self, bench, **more):
+    def __init__(self, bench, prepare=prepare, **more):
         self.session = Session(bench, before=prepare, **more)
         self.sut, self.peer = self.session.sut, self.session.peer
         self.memory = self.sut.memories

@@ -4,6 +4,7 @@
 import os
 import socket
 import subprocess
+import sys
 import time
 
 import wire  # also makes harness importable
@@ -14,13 +15,15 @@ from wire import PATIENCE, Peer
 # enum ibv_wc_status, ibv_wc_opcode, ibv_qp_state, ibv_event_type
 SUCCESS, LOC_LEN_ERR, LOC_PROT_ERR, FLUSHED = 0, 1, 4, 5
 LOC_ACCESS_ERR, REM_INV_REQ_ERR, REM_ACCESS_ERR, REM_OP_ERR = 8, 9, 10, 11
-WC_SEND, WC_WRITE, WC_READ, WC_RECV = 0, 1, 2, 128
-WC_WITH_INV = 8
+WC_SEND, WC_WRITE, WC_READ, WC_COMPARE_SWAP, WC_FETCH_ADD, WC_RECV, WC_RECV_IMMEDIATE = 0, 1, 2, 3, 4, 128, 129
+WC_WITH_IMM, WC_WITH_INV = 2, 8
 RTS, ERR = 3, 6
 QP_EVENTS = {1: "QP_FATAL", 2: "QP_REQ_ERR", 3: "QP_ACCESS_ERR"}
 
 
 class Completion:
+    """extra: the immediate data, its first octet on the wire the most significant, or the STag invalidated."""
+
     def __init__(self, words):
         self.wr_id, self.status, self.opcode, self.length, self.flags, self.qp, self.extra = (
             int(word, 0) for word in words)
@@ -54,6 +57,13 @@ class Memory:
     def dump(self, offset=0, length=None):
         text = self.sut.command(f"dump {self.name} {offset} {self.size - offset if length is None else length}")
         return b"" if text == "-" else bytes.fromhex(text)
+
+    def word(self, offset):
+        """The 64-bit value there, as the program under test reads it."""
+        return int.from_bytes(self.dump(offset, 8), sys.byteorder)
+
+    def put(self, offset, value):
+        self.sut.command(f"poke {self.name} {offset} {value.to_bytes(8, sys.byteorder).hex()}")
 
     def hash(self, offset=0, length=None):
         return int(self.sut.command(
@@ -118,15 +128,18 @@ class Sut:
             time.sleep(pause)
             pause = min(pause * 1.5, 0.01)
 
-    def command(self, text, errno=None, timeout=PATIENCE):
-        """The text of the answer. errno: the command must fail, with one of these where it is a set."""
+    def attempt(self, text, timeout=PATIENCE):
+        """A command that may fail: "ok" or "error", and the text of the answer."""
         try:
             self.process.popen.stdin.write(text.encode() + b"\n")
             self.process.popen.stdin.flush()
         except BrokenPipeError:
             raise Failure("the program under test is gone: " + harness.describe(self.process.wait(5))) from None
-        kind, answer = self.wait(lambda: self.answers.pop(0) if self.answers else None, timeout,
-                                 f"an answer to {text[:200]}")
+        return self.wait(lambda: self.answers.pop(0) if self.answers else None, timeout, f"an answer to {text[:200]}")
+
+    def command(self, text, errno=None, timeout=PATIENCE):
+        """The text of the answer. errno: the command must fail, with one of these where it is a set."""
+        kind, answer = self.attempt(text, timeout)
         if errno is None:
             check(kind == "ok", f"{text[:200]}: {answer}")
         else:
@@ -161,6 +174,7 @@ class Sut:
     # What it does.
 
     def memory(self, name, size=4096, access="lrw", pd="pd", seed=None):
+        """access: l local write, r remote read, w remote write, a remote atomic."""
         memory = Memory(self, name, size, self.command(f"mr {name} {size} {access} {pd}"))
         self.memories[name] = memory
         return memory if seed is None else memory.fill(seed)
@@ -168,8 +182,10 @@ class Sut:
     def listen(self):
         return int(self.command(f"listen l {self.address} 0"))
 
-    def post(self, conn, wr_id, op, *sges, rkey=0, addr=0, flags="-", errno=None):
-        return self.command(f"post {conn} {wr_id} {op} {flags} {rkey:#x} {addr:#x} " + " ".join(sges), errno)
+    def post(self, conn, wr_id, op, *sges, rkey=0, addr=0, flags="-", errno=None, **values):
+        """values: imm, add, compare, swap."""
+        words = [*sges, *(f"{key}={value:#x}" for key, value in values.items())]
+        return self.command(f"post {conn} {wr_id} {op} {flags} {rkey:#x} {addr:#x} " + " ".join(words), errno)
 
     def recv(self, conn, wr_id, *sges):
         return self.command(f"recv {conn} {wr_id} " + " ".join(sges))
@@ -203,6 +219,7 @@ class Session:
         self.sut = sut or Sut(bench, settings, address)
         self.bench, self.crc, self.before = bench, crc, before
         self.read_msn = self.send_msn = 1  # of what the peer sends next
+        self.answer_msn = 1  # of the next Atomic Response of uiw
         flags = wire.CRC if crc else 0
         data = b""
         if revision == 2:
@@ -259,6 +276,30 @@ class Session:
         self.peer.send_message(opcode, payload, chunk, self.send_msn, inv=inv)
         self.send_msn += 1
 
+    def immediate(self, octets, se=False):
+        self.peer.fpdu(wire.immediate(self.send_msn, octets, se))
+        self.send_msn += 1
+
+    def read(self, sink_stag, sink_to, size, stag, to):
+        self.peer.fpdu(wire.read_request(self.read_msn, sink_stag, sink_to, size, stag, to))
+        self.read_msn += 1
+
+    def fetch_add(self, identifier, stag, to, add, mask=0):
+        self.peer.fpdu(wire.fetch_add(self.read_msn, identifier, stag, to, add, mask))
+        self.read_msn += 1
+
+    def compare_swap(self, identifier, stag, to, *more):
+        self.peer.fpdu(wire.compare_swap(self.read_msn, identifier, stag, to, *more))
+        self.read_msn += 1
+
+    def original(self, identifier, timeout=PATIENCE):
+        """The Atomic Response that must come next: the value that was there."""
+        answer = wire.answer_fields(self.peer.segment(timeout))
+        check((answer.msn, answer.identifier) == (self.answer_msn, identifier),
+              f"{answer}, not MSN {self.answer_msn} identifier {identifier:#x}")
+        self.answer_msn += 1
+        return answer.value
+
     def sge(self, name, offset=0, length=None):
         memory = self.sut.memories[name]
         return f"{name}:{offset}:{memory.size - offset if length is None else length}"
@@ -286,6 +327,39 @@ class Session:
         """An asynchronous error event of the QP must come."""
         self.sut.wait(lambda: next((True for kind, qp in self.sut.asyncs if kind in QP_EVENTS and qp == self.qp), None),
                       PATIENCE, "an asynchronous error event of the QP")
+
+
+class Responder:
+    """The peer as the one that answers uiw's Reads and atomic operations, in the order in which they came."""
+
+    def __init__(self, peer):
+        self.peer, self.waiting = peer, []
+        self.msn = self.answer_msn = 1
+
+    def hear(self, opcode=None):
+        """The Read Request or Atomic Request that must come next."""
+        segment = self.peer.segment()
+        check(opcode in (None, segment.opcode), f"opcode {opcode} was expected, not {segment}")
+        if segment.opcode == wire.READ_REQUEST:
+            request = wire.read_fields(segment)
+        else:
+            request = wire.atomic_fields(segment)
+            taken = [other.identifier for other in self.waiting if isinstance(other, wire.atomic_fields)]
+            check(request.identifier not in taken, f"{request}: the identifier of another that is outstanding")
+        check(segment.msn == self.msn, f"MSN {segment.msn} where {self.msn} is due: {request}")
+        request.ulpdu = segment.ulpdu
+        self.msn += 1
+        self.waiting.append(request)
+        return request
+
+    def answer(self, what):
+        """The oldest request is answered: what was read, or the original value."""
+        request = self.waiting.pop(0)
+        if isinstance(request, wire.read_fields):
+            self.peer.send_message(wire.READ_RESPONSE, what, stag=request.sink_stag, to=request.sink_to)
+        else:
+            self.peer.fpdu(wire.atomic_response(self.answer_msn, request.identifier, what))
+            self.answer_msn += 1
 
 
 def listener(address="127.0.0.1", mss=None, rcvbuf=None):

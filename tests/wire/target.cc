@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdarg>
@@ -21,6 +22,8 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -31,6 +34,18 @@ struct Memory {
   std::uint8_t* base = nullptr;
   std::size_t size = 0;
   ibv_mr* mr = nullptr;
+  std::uint64_t address = 0;  // as SGEs and the peer name its first octet
+};
+
+struct Work {
+  ibv_send_wr request{};
+  std::vector<ibv_sge> list;
+};
+
+// A thread of the program that adds 1 to a word of memory all the time and knows of no adapter.
+struct Hammer {
+  std::uint64_t count = 0;
+  std::jthread thread;
 };
 
 struct Target {
@@ -42,6 +57,8 @@ struct Target {
   std::map<std::string, ibv_pd*> pds;
   std::map<std::string, Memory> memories;
   std::map<std::string, rdma_cm_id*> ids;
+  std::vector<Work> chain;  // waits for the work that is posted with it
+  Hammer hammer;
   int calls = 0;
   int notify = 0;  // what ibv_req_notify_cq is told: 1 solicited only
   bool spin = false;
@@ -161,7 +178,8 @@ void open_device(const Words& word) {  // open ADDRESS
   arm();
   ibv_device_attr attributes{};
   must(ibv_query_device(target.verbs, &attributes), "query_device");
-  say("ok device=%s max_mw=%d", ibv_get_device_name(target.verbs->device), attributes.max_mw);
+  say("ok device=%s max_mw=%d atomic=%d", ibv_get_device_name(target.verbs->device), attributes.max_mw,
+      static_cast<int>(attributes.atomic_cap));
 }
 
 void add_pd(const Words& word) {  // pd NAME
@@ -169,7 +187,7 @@ void add_pd(const Words& word) {  // pd NAME
   say("ok");
 }
 
-void add_mr(const Words& word) {  // mr NAME SIZE ACCESS(lrwa) [PD]
+void add_mr(const Words& word) {  // mr NAME SIZE ACCESS(lrwa) [PD [IOVA]]
   int access = 0;
   for (const char letter : word[3])
     access |= letter == 'l'   ? IBV_ACCESS_LOCAL_WRITE
@@ -183,9 +201,20 @@ void add_mr(const Words& word) {  // mr NAME SIZE ACCESS(lrwa) [PD]
   if (base == MAP_FAILED) must(-1, "mmap");
   memory.base = static_cast<std::uint8_t*>(base);
   ibv_pd* pd = find(target.pds, word.size() > 4 ? word[4] : "pd");
-  memory.mr = made(ibv_reg_mr(pd, base, memory.size, access), "reg_mr");
+  memory.address = reinterpret_cast<std::uint64_t>(base);
+  if (word.size() > 5) {
+    memory.address = number(word[5]);
+    memory.mr = ibv_reg_mr_iova(pd, base, memory.size, memory.address, static_cast<unsigned>(access));
+  } else {
+    memory.mr = ibv_reg_mr(pd, base, memory.size, access);
+  }
+  if (memory.mr == nullptr) {
+    const int error = errno;
+    munmap(base, memory.size);
+    must(error, "reg_mr");
+  }
   target.memories[word[1]] = memory;
-  say("ok addr=%p lkey=0x%x rkey=0x%x", base, memory.mr->lkey, memory.mr->rkey);
+  say("ok addr=0x%" PRIx64 " lkey=0x%x rkey=0x%x", memory.address, memory.mr->lkey, memory.mr->rkey);
 }
 
 void dereg(const Words& word) {  // dereg NAME
@@ -217,6 +246,24 @@ void dump(const Words& word) {  // dump NAME OFFSET LENGTH
 void hash(const Words& word) {  // hash NAME OFFSET LENGTH
   const std::size_t length = number(word[3]);
   say("ok 0x%08x", crc32(span_of(word[1], number(word[2]), length), length));
+}
+
+void hammer(const Words& word) {  // hammer NAME OFFSET: until `rest`
+  std::uint8_t* place = span_of(word[1], number(word[2]), sizeof(std::uint64_t));
+  if (target.hammer.thread.joinable()) throw std::runtime_error("0 the hammer is busy");
+  target.hammer.count = 0;
+  target.hammer.thread = std::jthread([place](const std::stop_token& stop) {
+    std::atomic_ref<std::uint64_t> value(*reinterpret_cast<std::uint64_t*>(place));
+    for (; !stop.stop_requested(); ++target.hammer.count) value.fetch_add(1);
+  });
+  say("ok");
+}
+
+void rest(const Words&) {  // rest: says how often the hammer added
+  if (!target.hammer.thread.joinable()) throw std::runtime_error("0 the hammer rests");
+  target.hammer.thread.request_stop();
+  target.hammer.thread.join();
+  say("ok %" PRIu64, target.hammer.count);
 }
 
 void listen(const Words& word) {  // listen NAME ADDRESS PORT
@@ -297,14 +344,15 @@ void state(const Words& word) {  // state NAME
 std::vector<ibv_sge> parse_sges(const Words& word, std::size_t first) {  // NAME:OFFSET:LENGTH ...
   std::vector<ibv_sge> list;
   for (std::size_t i = first; i < word.size(); ++i) {
+    if (word[i].find('=') != std::string::npos) continue;
     std::istringstream fields(word[i]);
     std::string name, offset, length;
     std::getline(fields, name, ':');
     std::getline(fields, offset, ':');
     std::getline(fields, length, ':');
     const Memory& memory = find(target.memories, name);
-    list.push_back({reinterpret_cast<std::uint64_t>(memory.base) + number(offset),
-                    static_cast<std::uint32_t>(number(length)), memory.mr == nullptr ? 0 : memory.mr->lkey});
+    list.push_back({memory.address + number(offset), static_cast<std::uint32_t>(number(length)),
+                    memory.mr == nullptr ? 0 : memory.mr->lkey});
   }
   return list;
 }
@@ -319,36 +367,74 @@ void recv(const Words& word) {  // recv NAME WR_ID [SGE...]
   say("ok");
 }
 
+// NAME=NUMBER among the words; 0 where it is missing.
+std::uint64_t value_of(const Words& word, std::string_view name) {
+  for (const std::string& one : word)
+    if (one.size() > name.size() && one.starts_with(name) && one[name.size()] == '=')
+      return number(one.substr(name.size() + 1));
+  return 0;
+}
+
 ibv_wr_opcode opcode_of(const std::string& name) {
   if (name == "send") return IBV_WR_SEND;
   if (name == "send_inv") return IBV_WR_SEND_WITH_INV;
   if (name == "write") return IBV_WR_RDMA_WRITE;
+  if (name == "write_imm") return IBV_WR_RDMA_WRITE_WITH_IMM;
   if (name == "read") return IBV_WR_RDMA_READ;
+  if (name == "fetch_add") return IBV_WR_ATOMIC_FETCH_AND_ADD;
+  if (name == "compare_swap") return IBV_WR_ATOMIC_CMP_AND_SWP;
   throw std::runtime_error("0 no operation " + name);
 }
 
-void post(
-    const Words& word) {  // post NAME WR_ID send|send_inv|write|read FLAGS(u,s,i,f) RKEY ADDRESS [SGE...]
-  auto list = parse_sges(word, 7);
-  ibv_send_wr request{}, *bad = nullptr;
+unsigned flags_of(const std::string& letters) {
+  unsigned flags = IBV_SEND_SIGNALED;
+  for (const char letter : letters) {
+    if (letter == 'u') flags &= ~static_cast<unsigned>(IBV_SEND_SIGNALED);
+    if (letter == 's') flags |= IBV_SEND_SOLICITED;
+    if (letter == 'i') flags |= IBV_SEND_INLINE;
+    if (letter == 'f') flags |= IBV_SEND_FENCE;
+  }
+  return flags;
+}
+
+// post NAME WR_ID OPERATION FLAGS(u,s,i,f,c) RKEY ADDRESS [SGE... imm=|add=|compare=|swap=NUMBER...]
+// c: this work is posted in one list with those that follow, up to the first without c.
+void post(const Words& word) {
+  const auto rkey = static_cast<std::uint32_t>(number(word[5]));
+  Work work;
+  ibv_send_wr& request = work.request;
+  work.list = parse_sges(word, 7);
   request.wr_id = number(word[2]);
   request.opcode = opcode_of(word[3]);
-  request.send_flags = IBV_SEND_SIGNALED;
-  for (const char letter : word[4]) {
-    if (letter == 'u') request.send_flags &= ~static_cast<unsigned>(IBV_SEND_SIGNALED);
-    if (letter == 's') request.send_flags |= IBV_SEND_SOLICITED;
-    if (letter == 'i') request.send_flags |= IBV_SEND_INLINE;
-    if (letter == 'f') request.send_flags |= IBV_SEND_FENCE;
+  request.send_flags = flags_of(word[4]);
+  switch (request.opcode) {
+    case IBV_WR_SEND_WITH_INV:
+      request.invalidate_rkey = rkey;
+      break;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      request.wr.atomic.rkey = rkey;
+      request.wr.atomic.remote_addr = number(word[6]);
+      request.wr.atomic.compare_add = value_of(word, "add") | value_of(word, "compare");
+      request.wr.atomic.swap = value_of(word, "swap");
+      break;
+    default:
+      request.wr.rdma.rkey = rkey;
+      request.wr.rdma.remote_addr = number(word[6]);
+      if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+        request.imm_data = htonl(static_cast<std::uint32_t>(value_of(word, "imm")));
   }
-  if (request.opcode == IBV_WR_SEND_WITH_INV) {
-    request.invalidate_rkey = static_cast<std::uint32_t>(number(word[5]));
-  } else {
-    request.wr.rdma.rkey = static_cast<std::uint32_t>(number(word[5]));
-    request.wr.rdma.remote_addr = number(word[6]);
+  target.chain.push_back(std::move(work));
+  if (word[4].find('c') != std::string::npos) return say("ok");
+  std::vector<Work> chain = std::move(target.chain);
+  target.chain.clear();
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    chain[i].request.sg_list = chain[i].list.data();
+    chain[i].request.num_sge = static_cast<int>(chain[i].list.size());
+    chain[i].request.next = i + 1 < chain.size() ? &chain[i + 1].request : nullptr;
   }
-  request.sg_list = list.data();
-  request.num_sge = static_cast<int>(list.size());
-  must(ibv_post_send(find(target.ids, word[1])->qp, &request, &bad), "post_send");
+  ibv_send_wr* bad = nullptr;
+  must(ibv_post_send(find(target.ids, word[1])->qp, &chain.front().request, &bad), "post_send");
   say("ok");
 }
 
@@ -365,6 +451,7 @@ void spin(const Words& word) {  // spin on|off: poll the CQ all the time, or sle
 }
 
 void quit(const Words&) {
+  target.hammer.thread = {};
   while (!target.ids.empty()) {
     rdma_cm_id* id = target.ids.begin()->second;
     target.ids.erase(target.ids.begin());
@@ -399,6 +486,8 @@ constexpr Command kCommands[] = {
     {"poke", 4, poke},
     {"dump", 4, dump},
     {"hash", 4, hash},
+    {"hammer", 3, hammer},
+    {"rest", 1, rest},
     {"listen", 4, listen},
     {"resolve", 4, resolve},
     {"qp", 2, add_qp},

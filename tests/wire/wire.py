@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""MPA, DDP and RDMAP written down once more from RFC 5044, 6581, 5041 and 5040, to test uiw from outside.
+"""MPA, DDP and RDMAP written down once more from RFC 5044, 6581, 5041, 5040 and 7306, to test uiw from outside.
 
 Encoders take what they are told, also what no RFC allows. Decoders hold every octet against the RFCs and raise
 Failure. Peer is one end of a TCP connection that speaks all this from a Python socket.
@@ -93,8 +93,12 @@ def fpdu(ulpdu, crc=True, damage=0, length=None, pad=b"\0\0\0"):
 # ---- DDP and RDMAP -----------------------------------------------------------------------------------------------
 
 WRITE, READ_REQUEST, READ_RESPONSE, SEND, SEND_INV, SEND_SE, SEND_SE_INV, TERMINATE = range(8)
+IMMEDIATE, IMMEDIATE_SE, ATOMIC_REQUEST, ATOMIC_RESPONSE = range(8, 12)  # RFC 7306 figure 2
+FETCH_ADD, COMPARE_SWAP = 0, 2  # AOpCode, RFC 7306 figure 5
+ONES = (1 << 64) - 1
 T, L = 0x80, 0x40
 TAGGED_HEADER, UNTAGGED_HEADER, READ_HEADER = 14, 18, 28
+ATOMIC_HEADER, ATOMIC_ANSWER, IMMEDIATE_SIZE = 52, 12, 8
 
 
 def tagged(opcode, stag, to, payload=b"", last=True, dv=1, rv=1, control=None):
@@ -113,6 +117,33 @@ def read_header(sink_stag, sink_to, size, source_stag, source_to):
 
 def read_request(msn, sink_stag, sink_to, size, source_stag, source_to):
     return untagged(READ_REQUEST, 1, msn, 0, read_header(sink_stag, sink_to, size, source_stag, source_to))
+
+
+def atomic_header(aopcode, identifier, stag, to, data, mask, compare=0, compare_mask=ONES, reserved=0):
+    """RFC 7306 figure 4; data and mask: add or swap. What a FetchAdd does not use is as it must be sent."""
+    return struct.pack(">IIIQQQQQ", reserved << 4 | aopcode, identifier, stag, to, data, mask, compare, compare_mask)
+
+
+def fetch_add(msn, identifier, stag, to, add, mask=0):
+    return untagged(ATOMIC_REQUEST, 1, msn, 0, atomic_header(FETCH_ADD, identifier, stag, to, add, mask))
+
+
+def compare_swap(msn, identifier, stag, to, swap, compare, swap_mask=ONES, compare_mask=ONES):
+    return untagged(ATOMIC_REQUEST, 1, msn, 0, atomic_header(COMPARE_SWAP, identifier, stag, to, swap, swap_mask,
+                                                             compare, compare_mask))
+
+
+def atomic_response(msn, identifier, value):
+    return untagged(ATOMIC_RESPONSE, 3, msn, 0, struct.pack(">IQ", identifier, value))
+
+
+def immediate(msn, octets, se=False):
+    return untagged(IMMEDIATE_SE if se else IMMEDIATE, 0, msn, 0, octets)
+
+
+def verbs_immediate(value):
+    """The eight octets for the 32 bits of the verbs: as the program stored them, in network order, then zero."""
+    return struct.pack(">II", value, 0)
 
 
 def terminate(layer, etype, code, ddp=b"", length=None, rdma=b"", msn=1, qn=2, bits=None):
@@ -152,7 +183,8 @@ class Segment:
 
     def __repr__(self):
         place = f"STag {self.stag:#x} TO {self.to:#x}" if self.tagged else f"QN {self.qn} MSN {self.msn} MO {self.mo}"
-        return f"opcode {self.opcode} {place} last {self.last} payload {len(self.payload)}"
+        error = f" Terminate 0x{self.payload[:2].hex()}" if self.opcode == TERMINATE else ""
+        return f"opcode {self.opcode} {place} last {self.last} payload {len(self.payload)}{error}"
 
 
 class Terminate:
@@ -352,6 +384,12 @@ class Peer:
             segment = self.segment(end - time.monotonic())
         return Terminate(segment)
 
+    def terminates(self, allowed, skip=()):
+        """As terminated(), with one of these errors."""
+        term = self.terminated(skip)
+        check(term.error in allowed, f"{term}, not {' or '.join(f'{error:#06x}' for error in sorted(allowed))}")
+        return term
+
 
 class read_fields:
     """The RDMA Read Request header of a received segment."""
@@ -367,3 +405,49 @@ class read_fields:
     def __repr__(self):
         return (f"Read of {self.size} octets from {self.source_stag:#x}:{self.source_to:#x} "
                 f"to {self.sink_stag:#x}:{self.sink_to:#x}")
+
+
+class atomic_fields:
+    """The Atomic Request header of a received segment (RFC 7306 figure 4). What a FetchAdd does not use must be as
+    section 5.2.1 says."""
+
+    def __init__(self, segment):
+        check((segment.opcode, segment.last, segment.mo) == (ATOMIC_REQUEST, True, 0),
+              f"an Atomic Request was expected, not {segment}")
+        check(segment.qn == 1, f"queue number: {segment}")
+        check(len(segment.payload) == ATOMIC_HEADER, f"an Atomic Request header of {len(segment.payload)} octets")
+        (first, self.identifier, self.stag, self.to, self.data, self.mask, self.compare,
+         self.compare_mask) = struct.unpack(">IIIQQQQQ", segment.payload)
+        check(first >> 4 == 0, f"reserved bits set in the Atomic Request header: {first:#x}")
+        self.aopcode = first & 15
+        check(self.aopcode in (FETCH_ADD, COMPARE_SWAP), f"AOpCode {self.aopcode}")
+        check(self.aopcode != FETCH_ADD or (self.compare, self.compare_mask) == (0, ONES),
+              f"{self}: Compare Data and Compare Mask of a FetchAdd")
+
+    def __repr__(self):
+        return (f"AOpCode {self.aopcode} identifier {self.identifier:#x} at {self.stag:#x}:{self.to:#x} "
+                f"data {self.data:#x} mask {self.mask:#x} compare {self.compare:#x} mask {self.compare_mask:#x}")
+
+
+class answer_fields:
+    """The Atomic Response header of a received segment (RFC 7306 figure 6)."""
+
+    def __init__(self, segment):
+        check((segment.opcode, segment.last, segment.mo) == (ATOMIC_RESPONSE, True, 0),
+              f"an Atomic Response was expected, not {segment}")
+        check(segment.qn == 3, f"queue number: {segment}")
+        check(len(segment.payload) == ATOMIC_ANSWER, f"an Atomic Response header of {len(segment.payload)} octets")
+        self.msn = segment.msn
+        self.identifier, self.value = struct.unpack(">IQ", segment.payload)
+
+    def __repr__(self):
+        return f"Atomic Response MSN {self.msn} identifier {self.identifier:#x} value {self.value:#x}"
+
+
+def immediate_octets(segment, se=False):
+    """The octets of the Immediate Data (with SE) that a received segment must be (RFC 7306 figure 7)."""
+    check(segment.opcode == (IMMEDIATE_SE if se else IMMEDIATE),
+          f"Immediate Data {'with SE ' if se else ''}was expected, not {segment}")
+    check((segment.qn, segment.mo, segment.last) == (0, 0, True), f"DDP header: {segment}")
+    check(len(segment.payload) == IMMEDIATE_SIZE, f"Immediate Data of {len(segment.payload)} octets")
+    return segment.payload
