@@ -145,7 +145,8 @@ int Qp::prepare(const ibv_send_wr& request) {
         work.status = rdmap::Status::local_protection;
         break;
       }
-      if (work.pieces == 0 && work.kind == rdmap::WorkKind::read) {
+      work.check_sink = work.pieces == 0 && rdmap::is_answered(work.kind);
+      if (work.check_sink) {
         work.sink_stag = static_cast<ddp::Stag>(sge.lkey);
         work.sink_offset = sge.addr;
         // The response names one run of offsets however many pieces there are: it must not wrap.

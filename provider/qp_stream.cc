@@ -294,9 +294,10 @@ void Qp::stream_error(const rdmap::Terminate& terminate) {
   report(event_of(terminate));
   {
     const std::lock_guard lock(send_mutex_);
-    transmitter_.terminate(terminate);
+    // Where the octets themselves cannot be trusted there is nothing to wait for.
+    transmitter_.terminate(terminate, terminate.layer != rdmap::Layer::llp);
   }
-  end_stream(std::nullopt, rdmap::Status::flushed, true);
+  end_stream(receiver_.failed_read(), rdmap::Status::local_protection, true);
 }
 
 void Qp::peer_terminated(const rdmap::Terminate& terminate) {

@@ -96,6 +96,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
         header.last != (size == read.size - read.received) || (size == 0 && !header.last)) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
+    if (!sink_is_there(read, read.received, size)) return Verdict::stop;
     if (read.received == 0) read_at_ = {};
     pieces_ = {read.pieces, read.piece_count};
     read.received += static_cast<std::uint32_t>(size);
@@ -209,7 +210,6 @@ bool Receiver::take_request(const SharedReads::Inbound& request, bool ready_to_r
   const std::uint64_t limit = reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
   if (open >= limit || !reads_->inbound.push(request)) return false;
   read_msn_ = next(read_msn_);
-  write_length_ = 0;
   host_.read_requested();
   return true;
 }
@@ -246,10 +246,12 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
   const SharedReads::Outstanding& asked = reads_->outstanding.front();
+  if (!asked.atomic) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   const AtomicResponse response = decode_atomic_response(ulpdu.data() + ddp::kUntaggedHeaderSize);
-  if (!asked.atomic || response.identifier != asked.identifier()) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  if (response.identifier != asked.identifier()) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
+  if (!sink_is_there(asked, 0, kAtomicSize)) return Verdict::stop;
   atomic_msn_ = next(atomic_msn_);
   // The result is the program's number, in its byte order.
   pieces_ = {asked.pieces, asked.piece_count};
@@ -269,7 +271,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
   // RFC 7306 section 6.3: exactly 8 octets.
   if (total != ddp::kUntaggedHeaderSize + kImmediateSize || !header.last) {
-    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unspecified);
   }
   if (!host_.next_receive(landing_)) return Verdict::pause;
   send_msn_ = next(send_msn_);
@@ -283,8 +285,19 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   return Verdict::go_on;
 }
 
+// A sink that was deregistered since its work was posted is the program's again. Of several pieces the first alone has
+// its STag here; those are guarded, and checked no further.
+bool Receiver::sink_is_there(const SharedReads::Outstanding& asked, std::uint32_t from, std::size_t size) {
+  if (!asked.check_sink || size == 0) return true;
+  const ddp::Access access = stags_.find(asked.sink_stag, domain_, asked.sink_offset + from, size, ddp::kLocalWrite);
+  if (access.error == ddp::AccessError::none) return true;
+  target_ = Target::read_response;
+  return fault();
+}
+
 // The consumer's memory is gone from under its registration, or never was as large as was said.
 bool Receiver::fault() {
+  if (target_ == Target::read_response) failed_read_ = reads_->outstanding.front().sequence;
   Terminate why;
   why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
   if (!error_) error_ = why;

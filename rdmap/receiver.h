@@ -63,6 +63,9 @@ class Receiver final : public mpa::UlpduSink {
   const std::optional<Terminate>& error() const { return error_; }
   const std::optional<Terminate>& peer_terminate() const { return peer_terminate_; }
 
+  // With error(): the read or atomic operation of ours whose sink is not there.
+  const std::optional<std::uint64_t>& failed_read() const { return failed_read_; }
+
   // The stream is over: the receive in progress, if any, completes with `status`.
   void abandon(Status status);
 
@@ -76,6 +79,7 @@ class Receiver final : public mpa::UlpduSink {
   Verdict atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
   Verdict atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
   bool take_request(const SharedReads::Inbound& request, bool ready_to_receive);
+  bool sink_is_there(const SharedReads::Outstanding& asked, std::uint32_t from, std::size_t size);
   bool place(Octets payload);
   bool place_write(Octets payload);
   bool fault();
@@ -121,6 +125,7 @@ class Receiver final : public mpa::UlpduSink {
   std::uint32_t write_length_ = 0;  // 0 again once another message has come
 
   std::optional<Terminate> error_, peer_terminate_;
+  std::optional<std::uint64_t> failed_read_;
 };
 
 }  // namespace uiw::rdmap

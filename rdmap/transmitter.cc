@@ -55,6 +55,11 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
 bool Transmitter::choose(Cursor& cursor) const {
   if (terminate_) {
     if (cursor.terminate_sent) return false;
+    if (cursor.response < answer_until_) {
+      if (cursor.source != Source::response) cursor.offset = 0;
+      cursor.source = Source::response;
+      return true;
+    }
     cursor.source = Source::terminate;
     cursor.offset = 0;
     return true;
@@ -244,20 +249,21 @@ void Transmitter::push_read(std::uint64_t sequence) {
   if (!is_answered(work.kind)) return;
   const auto pieces = queue_.pieces(sequence);
   reads_->outstanding.push({sequence, work.sink_stag, work.sink_offset, work.length, 0, pieces.data(),
-                            static_cast<std::uint16_t>(pieces.size()), work.kind == WorkKind::atomic});
+                            static_cast<std::uint16_t>(pieces.size()), work.kind == WorkKind::atomic, work.check_sink});
   ++reads_outstanding_;
 }
 
 void Transmitter::push_ready_to_receive() {
   if (rtr_ != mpa::ReadyToReceive::read || rtr_pushed_) return;
   rtr_pushed_ = true;
-  reads_->outstanding.push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0, false});
+  reads_->outstanding.push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0, false, false});
 }
 
 // The message at the cursor cannot be built: its memory is gone.
 Transmitter::Fill Transmitter::fail_message(const Cursor& cursor) {
   Terminate why;
   if (cursor.source == Source::response) {
+    answer_until_ = 0;  // neither this one nor any behind it
     // RFC 5040 section 4.8: the request comes back, moved on to where the answer stopped.
     why.type = static_cast<std::uint8_t>(ErrorType::remote_protection);
     why.code = static_cast<std::uint8_t>(ErrorCode::invalid_stag);
@@ -463,8 +469,10 @@ bool Transmitter::pending() const {
   return const_cast<Transmitter*>(this)->choose(probe);
 }
 
-void Transmitter::terminate(const Terminate& terminate) {
-  if (!terminate_) terminate_ = terminate;
+void Transmitter::terminate(const Terminate& terminate, bool answer_first) {
+  if (terminate_) return;
+  terminate_ = terminate;
+  if (answer_first && reads_ != nullptr) answer_until_ = reads_->inbound.pushed();
 }
 
 void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {

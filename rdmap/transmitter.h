@@ -41,6 +41,7 @@ struct SharedReads {
     const Piece* pieces;
     std::uint16_t piece_count;
     bool atomic;
+    bool check_sink;
     std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }  // of an Atomic Request
   };
   struct AtomicInbound {
@@ -122,8 +123,10 @@ class Transmitter {
   // The receiver has the whole answer to the oldest outstanding read or atomic operation.
   void read_complete();
 
-  // After the FPDU in progress nothing but this is sent. The first one counts (RFC 5040 section 7.1).
-  void terminate(const Terminate& terminate);
+  // After the FPDU in progress nothing but this is sent. The first one counts (RFC 5040 section 7.1). With
+  // `answer_first` the answers to what the peer asked before go out ahead of it: those requests were valid, and a valid
+  // request is answered (RFC 5040 section 5.2.1, RFC 7306 section 5.2.1).
+  void terminate(const Terminate& terminate, bool answer_first = false);
   bool terminating() const { return terminate_.has_value(); }
   bool terminate_sent() const { return cursor_.terminate_sent; }
 
@@ -193,6 +196,7 @@ class Transmitter {
   std::uint64_t reads_pushed_ = 0;    // queue entries below this are in SharedReads, if they are reads
   std::uint32_t reads_outstanding_ = 0;
   std::optional<Terminate> terminate_;
+  std::uint64_t answer_until_ = 0;    // of the inbound requests: below this they are answered before the Terminate
   std::uint64_t failed_sequence_ = 0;
   Status failed_status_ = Status::success;
 };

@@ -48,6 +48,7 @@ struct SendWork {
   bool signaled = false;
   bool solicited = false;
   bool invalidates = false;
+  bool check_sink = false;     // read, atomic: sink_stag is the one piece's, and is looked up again for the answer
   bool has_immediate = false;  // write: Immediate Data follows it
   bool fence = false;          // waits until every earlier read is complete
   bool done = false;           // may complete once everything before it has
