@@ -109,7 +109,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !initiator_;
   transmitter_.start(parameters, reads_.get());
-  receiver_.start(reads_.get(), !initiator_ && agreement.rtr == mpa::ReadyToReceive::fulpdu);
+  receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr);
   deframer_.start(agreement.crc);
 
   socket_ = std::move(socket);

@@ -112,6 +112,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
   bool drop_received();
   void note_first_message();
+  void stop_lingering_later();
+  void stop_lingering(unsigned serial);
   void give_up_later();
   void give_up(const StreamOwner* owner);
   void peer_closed();
@@ -172,6 +174,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool initiator_ = false;
   bool established_ = false;
   bool giving_up_ = false;
+  unsigned linger_serial_ = 0;
   std::shared_ptr<StreamOwner> owner_;
 
   alignas(64) std::mutex post_receive_mutex_;

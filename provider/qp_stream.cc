@@ -334,7 +334,11 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
         fin_sent_ = true;
       }
       transmit();
-      if (fin_sent_ || send_dead_) let_go_of_socket();
+      if (fin_sent_ || send_dead_) {
+        let_go_of_socket();
+      } else {
+        stop_lingering_later();
+      }
     } else {
       let_go_of_socket();
     }
@@ -358,6 +362,24 @@ void Qp::let_go_of_socket() {
   } else {
     linger_and_close(socket_.release());
   }
+}
+
+// A peer that does not read shall not keep the socket of a stream that is over (Verbs draft section 6.2.3).
+void Qp::stop_lingering_later() {
+  static std::atomic<unsigned> serials{0};  // another QP may have this number by then
+  linger_serial_ = serials.fetch_add(1) + 1;
+  CmLoop::instance().after(kPatience, [number = number_, serial = linger_serial_] {
+    const ReadSection section;
+    if (Qp* qp = find_qp(number)) qp->stop_lingering(serial);
+  });
+}
+
+void Qp::stop_lingering(unsigned serial) {
+  const std::lock_guard receive_lock(receive_mutex_);
+  const std::lock_guard send_lock(send_mutex_);
+  if (stream_ != Stream::lingering || serial != linger_serial_) return;
+  send_dead_ = true;
+  let_go_of_socket();
 }
 
 // The peer has closed, but messages it sent before wait for receives: the program gets some time to post them.

@@ -151,7 +151,7 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Opcode
   }
   const std::size_t size = total - ddp::kUntaggedHeaderSize;
   if (size == 0 && !header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-  if (!in_send_ && rtr_send_ && !heard_ && size == 0 && header.last) {
+  if (!in_send_ && rtr_ == mpa::ReadyToReceive::fulpdu && !heard_ && size == 0 && header.last) {
     send_msn_ = next(send_msn_);
     return Verdict::go_on;
   }
@@ -196,7 +196,7 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
       return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::wrap, true);
     }
   }
-  if (!take_request(request, !heard_ && request.size == 0)) {
+  if (!take_request(request, !heard_ && request.size == 0 && rtr_ == mpa::ReadyToReceive::read)) {
     return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
   }
   return Verdict::go_on;

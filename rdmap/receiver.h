@@ -51,8 +51,9 @@ class Receiver final : public mpa::UlpduSink {
   Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host)
       : stags_(stags), domain_(domain), host_(host) {}
 
-  // `rtr_send`: the first message may be a Send of no octets that is for this layer alone (RFC 6581 section 9).
-  void start(SharedReads* reads, bool rtr_send = false) { reads_ = reads, rtr_send_ = rtr_send; }
+  // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
+  // this layer alone; if it is a Read of none, it does not count against the limit.
+  void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none) { reads_ = reads, rtr_ = rtr; }
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
 
@@ -96,8 +97,8 @@ class Receiver final : public mpa::UlpduSink {
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
   bool heard_ = false;
-  bool rtr_send_ = false;
-  bool rtr_read_ = false;  // the first message was one: it does not count against what was agreed on
+  mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
+  bool rtr_read_ = false;  // the first message was one
 
   // The segment being placed.
   enum class Target : std::uint8_t { none, nothing, write, read_response, send } target_ = Target::none;

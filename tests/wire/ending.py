@@ -265,6 +265,23 @@ def disconnect_deaf(bench):
     session.sut.command("destroy call")
 
 
+@row("a Terminate that the peer does not read: the connection is reset in bounded time")
+def terminate_deaf(bench):
+    session = Session(bench, before=prepare, rcvbuf=8192, crc=False)
+    big = session.sut.memory("big", 16 << 20, "lr", seed=1)
+    session.peer.fpdu(wire.read_request(1, 1, 2, big.size, big.rkey, big.addr))
+    session.peer.fpdu(tagged(WRITE, 0x12345678, 0, b"x"))
+    session.sut.event("DISCONNECTED")
+    session.peer.socket.settimeout(15)
+    for _ in range(200):
+        try:
+            session.peer.socket.send(b"late")
+        except ConnectionError:
+            return
+        time.sleep(0.05)
+    check(False, "the connection still takes octets")
+
+
 @row("rdma_disconnect while the peer keeps its side open: the end comes in bounded time, and is a reset")
 def disconnect_alone(bench):
     session = Session(bench, before=prepare)
