@@ -352,6 +352,20 @@ TEST_CASE_METHOD(Fixture, "receiver: a read response nobody asked for (RFC 5040 
   refused(tagged(kReadResponse, writable, 0x10000, pattern(10)), 0, 2, 0x06);
 }
 
+TEST_CASE("receiver: a first Read of no octets counts like any, unless it was agreed on (RFC 5040 section 6.1)",
+          "[receiver]") {
+  const bool agreed = GENERATE(false, true);
+  End end(1);
+  StreamOptions options;
+  options.ird = 1;
+  options.hold = true;
+  if (agreed) options.rtr = mpa::ReadyToReceive::read;
+  end.start(options);
+  const auto give = [&](const Bytes& ulpdu) { return end.rx.ulpdu(ulpdu, 0, ulpdu.size()); };
+  REQUIRE(give(read_request(1, 0, 0, 0)) == Verdict::go_on);
+  CHECK(give(read_request(2, 0, 0, 0)) == (agreed ? Verdict::go_on : Verdict::stop));
+}
+
 TEST_CASE_METHOD(Fixture, "receiver: a Terminate is one segment, the first of its queue (RFC 5040 sections 5.1, 7.2)",
                  "[receiver]") {
   const Bytes why = Wire().u8(0x11).u8(0x01).u16(0);

@@ -61,10 +61,10 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.crc = options.crc;
     parameters.mulpdu = options.mulpdu;
     parameters.ord = options.ord;
-    parameters.rtr = options.rtr;
+    parameters.rtr = options.hold ? mpa::ReadyToReceive::none : options.rtr;  // only the initiator sends it
     parameters.hold = options.hold;
     tx.start(parameters, reads.get());
-    rx.start(reads.get());
+    rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none);
     deframer.start(options.crc);
   }
 

@@ -268,7 +268,7 @@ TEST_CASE("stream: ready-to-receive messages (RFC 6581 section 9)", "[stream]") 
   StreamOptions options = options_of(crc, 1440);
   options.ord = options.ird = depth;
   StreamOptions initiator = options, responder = options;
-  initiator.rtr = rtr;
+  initiator.rtr = responder.rtr = rtr;
   responder.hold = true;
   a.start(initiator);
   b.start(responder);
@@ -302,7 +302,7 @@ TEST_CASE("stream: a ready-to-receive read and as many reads as agreed on, all a
   End a(1), b(2);
   StreamOptions initiator, responder;
   initiator.ord = initiator.ird = responder.ord = responder.ird = depth;
-  initiator.rtr = mpa::ReadyToReceive::read;
+  initiator.rtr = responder.rtr = mpa::ReadyToReceive::read;
   responder.hold = true;
   a.start(initiator);
   b.start(responder);
