@@ -10,6 +10,7 @@
 #include "provider/plugin/ops_cq.h"
 #include "provider/plugin/ops_pd.h"
 #include "provider/plugin/ops_query.h"
+#include "provider/plugin/ops_refused.h"
 #include "provider/plugin/ops_table.h"
 
 namespace uiw::plugin {
@@ -303,12 +304,14 @@ const NamedOp kOps[] = {
     {"alloc_td", op(alloc_td)},
     {"create_cq", op(create_cq)},
     {"create_cq_ex", op(create_cq_ex)},
+    {"create_flow", op(create_flow)},
     {"create_qp", op(create_qp)},
     {"create_qp_ex", op(create_qp_ex)},
     {"dealloc_pd", op(dealloc_pd)},
     {"dealloc_td", op(dealloc_td)},
     {"dereg_mr", op(dereg_mr)},
     {"destroy_cq", op(destroy_cq)},
+    {"destroy_flow", op(destroy_flow)},
     {"destroy_qp", op(destroy_qp)},
     {"free_context", op(free_context)},
     {"modify_cq", op(modify_cq)},
