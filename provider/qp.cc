@@ -233,6 +233,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
 void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   const std::lock_guard lock(send_mutex_);
   copy_attributes(attributes_, attributes, mask);
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) receiver_.deny(denied_rights(attributes.qp_access_flags));
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && reads_ == nullptr) {
     // What the peer is told is the connection manager's to say; afterwards it is fixed.
     attributes_.max_dest_rd_atomic = attributes.max_dest_rd_atomic;

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "ddp/stag_table.h"
 #include "provider/limits.h"
 
 namespace uiw::provider {
@@ -58,6 +59,14 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state to) {
   if (has(IBV_QP_ALT_PATH) || has(IBV_QP_CAP) || has(IBV_QP_RATE_LIMIT)) return EOPNOTSUPP;
   if (has(IBV_QP_PATH_MIG_STATE) && attributes.path_mig_state != IBV_MIG_MIGRATED) return EOPNOTSUPP;
   return 0;
+}
+
+std::uint32_t denied_rights(unsigned access) {
+  std::uint32_t denied = 0;
+  if ((access & IBV_ACCESS_REMOTE_WRITE) == 0) denied |= ddp::kRemoteWrite;
+  if ((access & IBV_ACCESS_REMOTE_READ) == 0) denied |= ddp::kRemoteRead;
+  if ((access & IBV_ACCESS_REMOTE_ATOMIC) == 0) denied |= ddp::kRemoteAtomic;
+  return denied;
 }
 
 void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {

@@ -12,6 +12,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
+
 namespace uiw::provider {
 
 // Can a program take a queue pair from one state to the other? A state may always be kept.
@@ -20,6 +22,10 @@ bool may_step(ibv_qp_state from, ibv_qp_state to);
 // 0; EINVAL for a mask or value that cannot be, EOPNOTSUPP for what this device does not offer. `to` is the state that
 // the queue pair shall have. As with iWARP adapters, no step demands any attribute: rdma_cm gives none.
 int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state to);
+
+// What a peer may not do, by qp_access_flags: rights of ddp/stag_table.h. A queue pair that was never given any flags denies
+// nothing; rdma_cm gives all of them.
+std::uint32_t denied_rights(unsigned access);
 
 // The attributes that are only remembered.
 void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask);

@@ -3,6 +3,7 @@
 // payload, and says which messages have come. One caller at a time (the receiver's lock). No I/O.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -52,6 +53,10 @@ class Receiver final : public mpa::UlpduSink {
       : stags_(stags), domain_(domain), host_(host) {}
 
   // `rtr_send`: the first message may be a Send of no octets that is for this layer alone (RFC 6581 section 9).
+  // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
+  // 8.1.2.2). At any time, from any thread.
+  void deny(std::uint32_t rights) { denied_.store(rights, std::memory_order_relaxed); }
+
   void start(SharedReads* reads, bool rtr_send = false) { reads_ = reads, rtr_send_ = rtr_send; }
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
@@ -87,10 +92,13 @@ class Receiver final : public mpa::UlpduSink {
   Verdict fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code);
   Verdict fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code);
 
+  bool denies(std::uint32_t right) const { return (denied_.load(std::memory_order_relaxed) & right) != 0; }
+
   const ddp::StagTable& stags_;
   const void* domain_;
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
+  std::atomic<std::uint32_t> denied_{0};
   bool heard_ = false;
   bool rtr_send_ = false;
   bool rtr_read_ = false;  // the first message was one: it does not count against what was agreed on

@@ -323,3 +323,56 @@ TEST_CASE("qp: no event tells what a completion tells (Verbs draft section 6.2.3
     CHECK(next_type(*context) == IBV_EVENT_QP_FATAL);
   }
 }
+
+TEST_CASE("qp: the peer does only what qp_access_flags give (Verbs draft section 8.1.2.2)", "[qp]") {
+  const auto context = open_loopback(), other = open_loopback();
+  Side a(*context), b(*other);
+  Bytes memory(4096), sink(4096);
+  constexpr unsigned kAll =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  const auto mr = b.expose(memory, kAll);
+  const auto sink_mr = a.expose(sink, IBV_ACCESS_LOCAL_WRITE);
+  struct Operation {
+    ibv_wr_opcode opcode;
+    unsigned right;
+  };
+  const auto operation =
+      GENERATE(Operation{IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE}, Operation{IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ},
+               Operation{IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC});
+  const auto post = [&](std::uint64_t id) {
+    ibv_sge sge = sge_of(sink, *sink_mr);
+    sge.length = 8;
+    ibv_send_wr request{};
+    request.wr_id = id;
+    request.opcode = operation.opcode;
+    request.sg_list = &sge;
+    request.num_sge = 1;
+    if (operation.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+      request.wr.atomic.rkey = mr->key();
+      request.wr.atomic.remote_addr = address_of(memory);
+    } else {
+      request.wr.rdma.rkey = mr->key();
+      request.wr.rdma.remote_addr = address_of(memory);
+    }
+    ibv_send_wr* bad = nullptr;
+    REQUIRE(a.qp->post_send(&request, &bad) == 0);
+  };
+  attach(a, b);
+  post(1);  // nothing was said
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  ibv_qp_attr attributes{};
+  attributes.qp_access_flags = operation.right;
+  REQUIRE(modify(b, IBV_QP_ACCESS_FLAGS, attributes) == 0);
+  post(2);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  REQUIRE(a.post(IBV_WR_RDMA_READ, 3, {}) == 0);  // reads no octet, and says that the Write was placed
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  attributes.qp_access_flags = kAll & ~operation.right;
+  REQUIRE(modify(b, IBV_QP_ACCESS_FLAGS, attributes) == 0);
+  post(4);
+  const auto completion = next(*a.send_cq);
+  // A Write is complete once TCP has it.
+  CHECK(completion.status == (operation.opcode == IBV_WR_RDMA_WRITE ? IBV_WC_SUCCESS : IBV_WC_REM_ACCESS_ERR));
+  CHECK(next_type(*other) == IBV_EVENT_QP_ACCESS_ERR);
+  CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR && b.qp->state() == IBV_QPS_ERR; }));
+}
