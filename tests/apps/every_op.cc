@@ -20,6 +20,7 @@ namespace {
 using apps::die;
 
 constexpr std::size_t kSize = 65536;
+constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;  // the macro ibv_reg_mr wants an integer
 
 void print(const char* op, int error) {
   std::printf("%s: %s\n", op, error == 0 ? "works" : strerrorname_np(error) ? strerrorname_np(error) : "?");
@@ -176,7 +177,7 @@ void domains(World& w) {
   refused("dealloc_td", ibv_dealloc_td(td), EBUSY);
 
   // It stands for its protection domain wherever one is wanted.
-  ibv_mr* mr = made("reg_mr", ibv_reg_mr(parent, w.memory.data(), kSize, IBV_ACCESS_LOCAL_WRITE));
+  ibv_mr* mr = made("reg_mr", ibv_reg_mr(parent, w.memory.data(), kSize, kLocal));
   ibv_cq_init_attr_ex cq_attributes{};
   cq_attributes.cqe = 16;
   cq_attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;

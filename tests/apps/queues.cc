@@ -18,6 +18,7 @@ using apps::die;
 std::string g_host, g_port;
 constexpr std::uint32_t kDepth = 512;
 constexpr std::size_t kSize = 4096;
+constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;  // the macro ibv_reg_mr wants an integer
 
 void good(const char* what, int error) {
   if (error != 0) die("%s: %s", what, std::strerror(error > 0 ? error : errno));
@@ -377,7 +378,7 @@ void parent_domain() {
   }
   sender.join();
   // Memory of the protection domain itself serves as well.
-  ibv_mr* mr = made("ibv_reg_mr", ibv_reg_mr(pair.near.pd, pair.near.memory.data(), kSize, IBV_ACCESS_LOCAL_WRITE));
+  ibv_mr* mr = made("ibv_reg_mr", ibv_reg_mr(pair.near.pd, pair.near.memory.data(), kSize, kLocal));
   std::swap(mr, pair.near.mr);
   good("ibv_post_send", pair.near.post(IBV_WR_SEND, 15, 16));
   ibv_wc wc{};
