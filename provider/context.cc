@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "provider/clock.h"
 #include "provider/fork.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
@@ -167,6 +168,10 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_pkeys = 1;
   a.phys_port_cnt = 1;
   attributes.phys_port_cnt_ex = 1;
+  attributes.hca_core_clock = kRawClockKhz;
+  attributes.completion_timestamp_mask = kRawClockMask;
+  attributes.cq_mod_caps.max_cq_count = kMaxModerationCount;
+  attributes.cq_mod_caps.max_cq_period = kMaxModerationPeriod;
 }
 
 int Context::query_port(unsigned port, ibv_port_attr& attributes) const {

@@ -6,21 +6,35 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <exception>
+#include <new>
 
+#include "provider/clock.h"
+#include "provider/cm_loop.h"
 #include "provider/context.h"
+#include "provider/cq_timer.h"
 #include "provider/engine.h"
 #include "provider/limits.h"
+#include "provider/qp.h"
+#include "provider/qp_table.h"
 
 namespace uiw::provider {
 
-Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle)
+Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle, Options options)
     : context_(context),
+      options_(options),
       capacity_(capacity),
       ring_(std::make_unique_for_overwrite<ibv_wc[]>(capacity)),
+      stamps_(options.raw_time || options.wall_time ? std::make_unique<Stamp[]>(capacity) : nullptr),
       channel_(std::move(channel)),
-      handle_(handle) {}
+      handle_(handle),
+      failing_(std::make_shared<std::atomic<bool>>(false)) {}
 
-std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ibv_cq* handle) {
+Cq::~Cq() {
+  if (timer_) timer_->forget_queue();
+}
+
+std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ibv_cq* handle, Options options) {
   if (entries < 1 || entries > kMaxCqe) {
     errno = EINVAL;
     return nullptr;
@@ -34,26 +48,135 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
     }
   }
   return std::unique_ptr<Cq>(
-      new Cq(context, std::bit_ceil(static_cast<unsigned>(entries)), std::move(channel), handle));
+      new Cq(context, std::bit_ceil(static_cast<unsigned>(entries)), std::move(channel), handle, options));
 }
 
-int Cq::take(int count, ibv_wc* completions) {
-  if (head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire)) return 0;
-  const std::lock_guard lock(consumer_);
+// ---- Taking completions ----------------------------------------------------------------------------------------
+
+// The consumer's lock is held, where one is needed.
+int Cq::take(int count, ibv_wc* completions, Stamp* stamps) {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::uint64_t ready = tail_.load(std::memory_order_acquire) - head;
   const int taken = static_cast<int>(std::min<std::uint64_t>(ready, static_cast<std::uint64_t>(count)));
-  for (int i = 0; i < taken; ++i) completions[i] = ring_[(head + static_cast<unsigned>(i)) & (capacity_ - 1)];
+  const std::uint64_t mask = capacity_.load(std::memory_order_relaxed) - 1;
+  for (int i = 0; i < taken; ++i) {
+    const std::uint64_t slot = (head + static_cast<unsigned>(i)) & mask;
+    completions[i] = ring_[slot];
+    if (stamps != nullptr && stamps_) stamps[i] = stamps_[slot];
+  }
   head_.store(head + static_cast<unsigned>(taken), std::memory_order_release);
   return taken;
 }
 
 int Cq::poll(int count, ibv_wc* completions) {
   if (count <= 0) return 0;
-  if (const int taken = take(count, completions); taken > 0) return taken;
-  context_.engine().drive();
-  return take(count, completions);
+  for (bool driven = false;; driven = true) {
+    if (!empty()) {
+      std::unique_lock lock(consumer_, std::defer_lock);
+      if (!options_.single_threaded) lock.lock();
+      if (const int taken = take(count, completions, nullptr); taken > 0) return taken;
+    }
+    if (driven) return 0;
+    context_.engine().drive();
+  }
 }
+
+bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) {
+  for (bool driven = false;; driven = true) {
+    if (!empty()) {
+      if (!options_.single_threaded) consumer_.lock();
+      if (take(1, &completion, &stamp) == 1) return true;
+      if (!options_.single_threaded) consumer_.unlock();
+    }
+    if (driven) return false;
+    context_.engine().drive();
+  }
+}
+
+bool Cq::next_poll(ibv_wc& completion, Stamp& stamp) { return !empty() && take(1, &completion, &stamp) == 1; }
+
+void Cq::end_poll() {
+  if (!options_.single_threaded) consumer_.unlock();
+}
+
+int Cq::resize(int entries) {
+  if (entries < 1 || entries > kMaxCqe) return EINVAL;
+  const std::uint64_t capacity = std::bit_ceil(static_cast<unsigned>(entries));
+  // Made before the locks are taken: producers wait only for the copy.
+  std::unique_ptr<ibv_wc[]> ring(new (std::nothrow) ibv_wc[capacity]);
+  if (!ring) return ENOMEM;
+  std::unique_ptr<Stamp[]> stamps;
+  if (options_.raw_time || options_.wall_time) {
+    stamps.reset(new (std::nothrow) Stamp[capacity]);
+    if (!stamps) return ENOMEM;
+  }
+  const std::lock_guard consumer(consumer_);
+  const std::lock_guard producer(producer_);
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+  const std::uint64_t before = capacity_.load(std::memory_order_relaxed);
+  if (tail - head > static_cast<std::uint64_t>(entries)) return EINVAL;
+  for (std::uint64_t at = head; at != tail; ++at) {
+    ring[at & (capacity - 1)] = ring_[at & (before - 1)];
+    if (stamps) stamps[at & (capacity - 1)] = stamps_[at & (before - 1)];
+  }
+  ring_.swap(ring);
+  stamps_.swap(stamps);
+  capacity_.store(capacity, std::memory_order_relaxed);
+  return 0;
+}
+
+// ---- Adding completions ----------------------------------------------------------------------------------------
+
+void Cq::push(const ibv_wc& completion, bool solicited) {
+  bool lost = false, first = false;
+  {
+    const std::lock_guard lock(producer_);
+    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    const std::uint64_t capacity = capacity_.load(std::memory_order_relaxed);
+    if (tail - head_.load(std::memory_order_acquire) == capacity) {
+      lost = !options_.ignore_overrun;
+      first = lost && !overrun_;
+      overrun_ = overrun_ || lost;
+    } else {
+      const std::uint64_t slot = tail & (capacity - 1);
+      ring_[slot] = completion;
+      if (stamps_) {
+        stamps_[slot] = {options_.raw_time ? raw_clock() : 0, options_.wall_time ? wall_clock_ns() : 0};
+      }
+      tail_.store(tail + 1, std::memory_order_release);
+      const Armed armed = armed_.load(std::memory_order_relaxed);
+      // Failures count as solicited.
+      const bool failed = completion.status != IBV_WC_SUCCESS;
+      if (armed == Armed::any || (armed == Armed::solicited && (solicited || failed))) notify_soon(failed);
+    }
+  }
+  if (lost) overrun(first);
+}
+
+// The queue pairs that complete here go into error (Verbs draft section 8.3.3, figure 24), and those of other queues do
+// not (section 5.3.1). Their locks are held by whoever pushes, so another thread does it.
+void Cq::overrun(bool first) {
+  if (first) {
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_CQ_ERR;
+    event.element.cq = handle_;
+    if (context_.report(event)) async_events_.fetch_add(1);
+  }
+  if (failing_->exchange(true)) return;
+  try {
+    CmLoop::instance().post([cq = static_cast<const Cq*>(this), failing = failing_] {
+      failing->store(false);
+      for_each_qp([cq](Qp& qp) {
+        if (qp.completes_to(cq)) qp.completion_lost();
+      });
+    });
+  } catch (const std::exception&) {
+    failing_->store(false);  // no memory for it; the next lost completion tries again
+  }
+}
+
+// ---- Events ----------------------------------------------------------------------------------------------------
 
 int Cq::request_notify(bool solicited_only) {
   {
@@ -67,44 +190,54 @@ int Cq::request_notify(bool solicited_only) {
   return 0;
 }
 
-void Cq::push(const ibv_wc& completion, bool solicited) {
-  bool report_overrun = false;
-  {
-    const std::lock_guard lock(producer_);
-    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail - head_.load(std::memory_order_acquire) == capacity_) {
-      report_overrun = !overrun_;
-      overrun_ = true;
-    } else {
-      ring_[tail & (capacity_ - 1)] = completion;
-      tail_.store(tail + 1, std::memory_order_release);
-      const Armed armed = armed_.load(std::memory_order_relaxed);
-      // Failures count as solicited.
-      if (armed == Armed::any || (armed == Armed::solicited && (solicited || completion.status != IBV_WC_SUCCESS))) {
-        notify();
-      }
-    }
-  }
-  if (report_overrun) {
-    ibv_async_event event{};
-    event.event_type = IBV_EVENT_CQ_ERR;
-    event.element.cq = handle_;
-    if (context_.report(event)) async_events_.fetch_add(1);
+// The producer's lock is held from here on. A completion that an event was asked for has come; failures do not wait.
+void Cq::notify_soon(bool at_once) {
+  ++held_back_;
+  if (at_once || held_back_ >= moderation_count_) {
+    notify();
+  } else if (held_back_ == 1) {
+    timer_->start(moderation_period_);
   }
 }
 
-void Cq::notify() {
-  if (!channel_) {
-    armed_.store(Armed::no, std::memory_order_relaxed);
-    return;
-  }
-  ib_uverbs_comp_event_desc event{};
-  event.cq_handle = reinterpret_cast<std::uintptr_t>(handle_);
-  // Stays armed where the pipe is full: the next completion tries again.
-  if (channel_->write(&event, sizeof event)) {
-    armed_.store(Armed::no, std::memory_order_relaxed);
+// False where the pipe is full: the next completion tries again.
+bool Cq::notify() {
+  if (channel_) {
+    ib_uverbs_comp_event_desc event{};
+    event.cq_handle = reinterpret_cast<std::uintptr_t>(handle_);
+    if (!channel_->write(&event, sizeof event)) return false;
     ++events_written_;
   }
+  armed_.store(Armed::no, std::memory_order_relaxed);
+  held_back_ = 0;
+  return true;
+}
+
+void Cq::moderation_over() {
+  const std::lock_guard lock(producer_);
+  if (held_back_ > 0 && !notify()) timer_->start(std::max(moderation_period_, 1U));
+}
+
+int Cq::moderate(unsigned count, unsigned period_us) {
+  const bool on = count > 1 && period_us > 0;
+  const std::lock_guard consumer(consumer_);  // one at a time
+  if (on && !timer_) {
+    auto timer = CqTimer::create(*this);
+    if (!timer) return errno;
+    const std::lock_guard producer(producer_);
+    timer_ = std::move(timer);
+  }
+  const std::lock_guard producer(producer_);
+  moderation_count_ = on ? count : 0;
+  moderation_period_ = on ? period_us : 0;
+  if (held_back_ > 0) {
+    if (held_back_ >= moderation_count_) {
+      notify();
+    } else {
+      timer_->start(moderation_period_);
+    }
+  }
+  return 0;
 }
 
 int Cq::prepare_destroy(unsigned& events_to_acknowledge) {
@@ -113,6 +246,7 @@ int Cq::prepare_destroy(unsigned& events_to_acknowledge) {
   if (!channel_) return 0;
   const std::lock_guard lock(producer_);
   armed_.store(Armed::no, std::memory_order_relaxed);
+  held_back_ = 0;
   const unsigned unread = channel_->purge(
       sizeof(ib_uverbs_comp_event_desc),
       [](const void* event, void* handle) {

@@ -10,6 +10,7 @@
 #include "provider/grace_period.h"
 #include "provider/limits.h"
 #include "provider/linger.h"
+#include "provider/qp_attributes.h"
 #include "provider/qp_table.h"
 
 namespace uiw::provider {
@@ -95,9 +96,10 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   if (!can_attach()) return EINVAL;
   const mpa::Agreement& agreement = attachment.agreement;
 
-  const std::uint32_t ord = std::min<unsigned>(agreement.ord, kMaxReadDepth);
+  const std::uint32_t agreed = std::min<unsigned>(agreement.ord, kMaxReadDepth);
+  const std::uint32_t ord = std::min(agreed, ord_limit_);
   const std::uint32_t ird = std::min<unsigned>(agreement.ird, kMaxReadDepth);
-  reads_ = std::make_unique<rdmap::SharedReads>(ord, ird);
+  reads_ = std::make_unique<rdmap::SharedReads>(agreed, ird);
   attributes_.max_rd_atomic = static_cast<std::uint8_t>(ord);
   attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(ird);
   initiator_ = attachment.initiator;
@@ -167,9 +169,12 @@ void Qp::reset() {
   reads_.reset();
   stash_.clear();
   send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = false;
+  error_told_ = receive_error_told_ = tell_when_drained_ = false;
+  ord_limit_ = ~0U;
+  attributes_ = {};
   paused_ = false;
   blocked_ = false;
-  local_error_ = false;
+  local_error_ = LocalError::none;
   stream_ = Stream::none;
   state_ = IBV_QPS_RESET;
 }
@@ -179,40 +184,29 @@ bool Qp::step(ibv_qp_state from, ibv_qp_state to) { return state_.compare_exchan
 
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const ReadSection section;
-  if ((mask & IBV_QP_PORT) != 0 && attributes.port_num != 1) return EINVAL;
   if ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != state()) return EINVAL;
   const ibv_qp_state from = state();
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : from;
   // The connection manager brings a queue pair to RTS by itself; a program that goes through the states of InfiniBand
   // afterwards finds nothing left to do.
   const bool connected_by_manager = from == IBV_QPS_RTS && stream_ != Stream::none;
+  const bool nothing_to_do = connected_by_manager && (to == IBV_QPS_INIT || to == IBV_QPS_RTR);
+  if (!nothing_to_do && !may_step(from, to)) return EINVAL;
+  if (const int error = check_attributes(attributes, mask, to); error != 0) return error;
 
-  if ((mask & IBV_QP_STATE) == 0) {
+  if ((mask & IBV_QP_STATE) == 0 || nothing_to_do) {
     change_attributes(attributes, mask);
     return 0;
   }
   switch (to) {
     case IBV_QPS_RESET: reset(); break;
-    case IBV_QPS_INIT:
-      if (connected_by_manager) break;
-      if (from != IBV_QPS_RESET && from != IBV_QPS_INIT) return EINVAL;
-      step(from, to);
-      break;
-    case IBV_QPS_RTR:
-      // A peer's QP number and address: connections made by hand are not offered yet.
-      if ((mask & (IBV_QP_AV | IBV_QP_DEST_QPN)) != 0) return EOPNOTSUPP;
-      if (connected_by_manager) break;
-      if (from != IBV_QPS_INIT && from != IBV_QPS_RTR) return EINVAL;
-      step(from, to);
-      break;
-    case IBV_QPS_RTS:
-      if (from != IBV_QPS_RTR && from != IBV_QPS_RTS) return EINVAL;
-      step(from, to);
-      break;
     case IBV_QPS_SQD:
-      // On iWARP this is the Verbs draft's Closing state (section 6.2.4): orderly end of the stream.
-      if (from == IBV_QPS_ERR || from == IBV_QPS_SQD) break;
-      if (from != IBV_QPS_RTS) return EINVAL;
+      // On iWARP this is the Verbs draft's Closing state (section 6.2.5): orderly end of the stream.
+      if (from != IBV_QPS_RTS) break;
+      if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0) {
+        const std::lock_guard lock(send_mutex_);
+        tell_when_drained_ = attributes.en_sqd_async_notify != 0;
+      }
       if (step(from, to)) disconnect(nullptr);
       break;
     case IBV_QPS_ERR: {
@@ -229,32 +223,51 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
       }
       break;
     }
-    default: return EINVAL;
+    default: step(from, to); break;
   }
   change_attributes(attributes, mask);
   return 0;
 }
 
+// They were checked.
 void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   const std::lock_guard lock(send_mutex_);
-  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) attributes_.qp_access_flags = attributes.qp_access_flags;
-  if ((mask & IBV_QP_PKEY_INDEX) != 0) attributes_.pkey_index = attributes.pkey_index;
-  if ((mask & IBV_QP_PORT) != 0) attributes_.port_num = attributes.port_num;
-  if ((mask & IBV_QP_PATH_MTU) != 0) attributes_.path_mtu = attributes.path_mtu;
-  if ((mask & IBV_QP_TIMEOUT) != 0) attributes_.timeout = attributes.timeout;
-  if ((mask & IBV_QP_RETRY_CNT) != 0) attributes_.retry_cnt = attributes.retry_cnt;
-  if ((mask & IBV_QP_RNR_RETRY) != 0) attributes_.rnr_retry = attributes.rnr_retry;
-  if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) attributes_.min_rnr_timer = attributes.min_rnr_timer;
-  if ((mask & IBV_QP_RQ_PSN) != 0) attributes_.rq_psn = attributes.rq_psn;
-  if ((mask & IBV_QP_SQ_PSN) != 0) attributes_.sq_psn = attributes.sq_psn;
+  copy_attributes(attributes_, attributes, mask);
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) receiver_.deny(denied_rights(attributes.qp_access_flags));
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && reads_ == nullptr) {
+    // What the peer is told is the connection manager's to say; afterwards it is fixed.
+    attributes_.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
+  }
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
+    // ORD (Verbs draft section 6.5): never more than the peer has agreed to.
+    ord_limit_ = attributes.max_rd_atomic;
+    if (reads_ == nullptr) {
+      attributes_.max_rd_atomic = attributes.max_rd_atomic;
+    } else {
+      attributes_.max_rd_atomic = static_cast<std::uint8_t>(transmitter_.limit_ord(ord_limit_));
+      if (!blocked_) transmit();
+    }
+  }
 }
 
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
   const std::lock_guard lock(send_mutex_);
   attributes = attributes_;
   attributes.qp_state = attributes.cur_qp_state = state();
+  attributes.sq_draining = attributes.qp_state == IBV_QPS_SQD && !send_queue_.empty() ? 1 : 0;
+  attributes.path_mig_state = IBV_MIG_MIGRATED;
   attributes.cap = init_.cap;
   init = init_;
+}
+
+std::uint32_t Qp::sends_outstanding() {
+  const std::lock_guard lock(send_mutex_);
+  return send_queue_.size();
+}
+
+std::uint32_t Qp::receives_outstanding() {
+  const std::lock_guard lock(receive_mutex_);
+  return receive_queue_.size();
 }
 
 void Qp::report(ibv_event_type type) {

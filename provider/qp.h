@@ -60,8 +60,17 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   int end_batch();  // 0 or an errno: then none of the batch was posted
   void abort_batch();
 
+  // As the manual page of ibv_modify_qp says: 0, or an errno and nothing has changed.
   int modify(const ibv_qp_attr& attributes, int mask);
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init);
+
+  // Work posted and not complete.
+  std::uint32_t sends_outstanding();
+  std::uint32_t receives_outstanding();
+
+  bool completes_to(const Cq* cq) const { return cq == send_cq_ || cq == receive_cq_; }
+  // A completion queue had no room for a completion of this or another queue pair: the stream ends with a Terminate.
+  void completion_lost();
 
   // Gives the QP its stream. EINVAL where its state does not allow it, EISCONN where it has one; the socket is then
   // untouched.
@@ -116,8 +125,10 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void stop_lingering(unsigned serial);
   void give_up_later();
   void give_up(const StreamOwner* owner);
-  void peer_closed();
+  // `broken`: not by a FIN.
+  void peer_closed(bool broken);
   void stream_error(const rdmap::Terminate& terminate);
+  void end_with(const rdmap::Terminate& terminate);
   void peer_terminated(const rdmap::Terminate& terminate);
   // The stream is over; both queues are flushed and the state is ERR. `linger` keeps the socket until a Terminate has
   // gone out and the peer has closed.
@@ -125,6 +136,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void flush_receives();
   bool step(ibv_qp_state from, ibv_qp_state to);
   void change_attributes(const ibv_qp_attr& attributes, int mask);
+  bool answers_due();
   void let_go_of_socket();
   void reset();
   void report(ibv_event_type type);
@@ -136,6 +148,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     lingering,  // in error: a Terminate goes out, what comes in is dropped
     ended,
   };
+
+  // What the sender has met: `told` in a completion, and then no async event tells of it (Verbs draft section 6.2.3).
+  enum class LocalError : std::uint8_t { none, told, untold };
 
   Context& context_;
   Pd& pd_;
@@ -158,7 +173,10 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<bool> blocked_{false};  // the socket took no more; written under the lock
   bool send_dead_ = false;    // the socket takes nothing any more
   bool fin_sent_ = false;
-  std::atomic<bool> local_error_{false};  // found while sending; the receiver's side ends the stream
+  std::atomic<LocalError> local_error_{LocalError::none};  // found while sending; the receiver's side ends the stream
+  bool error_told_ = false;          // by a completion of the send queue
+  bool tell_when_drained_ = false;   // IBV_QP_EN_SQD_ASYNC_NOTIFY
+  std::uint32_t ord_limit_ = ~0U;    // what the program asked for before it was connected
   int batch_error_ = 0;
   std::uint64_t batch_start_ = 0;
 
@@ -175,6 +193,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool established_ = false;
   bool giving_up_ = false;
   unsigned linger_serial_ = 0;
+  bool receive_error_told_ = false;  // by a completion of the receive queue
   std::shared_ptr<StreamOwner> owner_;
 
   alignas(64) std::mutex post_receive_mutex_;

@@ -282,6 +282,7 @@ void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status, c
     completion.wc_flags = IBV_WC_WITH_INV;
     completion.invalidated_rkey = static_cast<std::uint32_t>(message.stag);
   }
+  if (status != rdmap::Status::success && status != rdmap::Status::flushed) receive_error_told_ = true;
   // Its pieces are the program's again before it can learn of the completion.
   receive_queue_.pop();
   receive_cq_->push(completion, message.solicited);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "provider/cm_loop.h"
 #include "provider/context.h"
@@ -67,7 +68,7 @@ void Qp::transmit() {
     if (fill == rdmap::Transmitter::Fill::broken) {
       // An FPDU cannot be completed as it was begun: nothing sensible can follow it.
       send_dead_ = true;
-      local_error_ = true;
+      local_error_ = LocalError::untold;
       blocked_ = false;
       context_.engine().rearm(*this, socket_.fd());
       return;
@@ -75,7 +76,8 @@ void Qp::transmit() {
     if (fill == rdmap::Transmitter::Fill::local_error) {
       state_ = IBV_QPS_ERR;
       transmitter_.flush(transmitter_.failed_sequence(), transmitter_.failed_status());
-      local_error_ = true;
+      error_told_ = true;
+      local_error_ = LocalError::told;
       context_.engine().rearm(*this, socket_.fd());
       continue;  // the Terminate
     }
@@ -86,7 +88,7 @@ void Qp::transmit() {
       blocked_ = false;
       send_dead_ = true;  // otherwise the receiving side learns why, and ends the stream
       if (taken == -EFAULT) {
-        local_error_ = true;
+        local_error_ = LocalError::untold;
         context_.engine().rearm(*this, socket_.fd());
       }
       return;
@@ -97,7 +99,7 @@ void Qp::transmit() {
   finish_sending();
   if (transmitter_.terminating() && (stream_ == Stream::running || stream_ == Stream::closing)) {
     // Found while sending, be it a response to the peer: the receiving side ends the stream.
-    local_error_ = true;
+    local_error_ = error_told_ ? LocalError::told : LocalError::untold;
     context_.engine().rearm(*this, socket_.fd());
   }
 }
@@ -109,6 +111,7 @@ void Qp::finish_sending() {
   if (fin_sent_ || (!closing && !terminated)) return;
   socket_.shutdown_send();
   fin_sent_ = true;
+  if (closing && std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
 }
 
 bool Qp::progress(Driver driver) {
@@ -124,8 +127,9 @@ bool Qp::progress(Driver driver) {
     const Stream stream = stream_.load();
     if (stream == Stream::none || stream == Stream::ended) return false;
     // Before anything is placed for work that has been flushed already.
-    if (local_error_.exchange(false) && (stream == Stream::running || stream == Stream::closing)) {
-      report(IBV_EVENT_QP_FATAL);
+    const LocalError error = local_error_.exchange(LocalError::none);
+    if (error != LocalError::none && (stream == Stream::running || stream == Stream::closing)) {
+      if (error == LocalError::untold) report(IBV_EVENT_QP_FATAL);
       end_stream(std::nullopt, rdmap::Status::flushed, true);
     }
     work = receive(driver);
@@ -150,7 +154,7 @@ bool Qp::drop_received() {
   do {
     n = socket_.receive({io.staging.get(), IoScratch::kStaging});
   } while (n > 0);
-  if (n != -EAGAIN) peer_closed();
+  if (n != -EAGAIN) peer_closed(n < 0);
   return true;
 }
 
@@ -163,7 +167,7 @@ bool Qp::receive(Driver driver) {
       pollfd end{socket_.fd(), POLLRDHUP, 0};
       if (::poll(&end, 1, 0) > 0) {
         if ((end.revents & (POLLERR | POLLHUP)) != 0) {
-          peer_closed();
+          peer_closed((end.revents & POLLERR) != 0);
         } else if ((end.revents & POLLRDHUP) != 0) {
           give_up_later();
         }
@@ -185,7 +189,7 @@ bool Qp::receive(Driver driver) {
     }
     if (n == -EAGAIN) return any;
     if (n <= 0) {
-      peer_closed();
+      peer_closed(n < 0);
       return true;
     }
     any = true;
@@ -291,13 +295,41 @@ void Qp::read_complete() {
 bool Qp::invalidate(rdmap::Stag) { return false; }
 
 void Qp::stream_error(const rdmap::Terminate& terminate) {
-  report(event_of(terminate));
+  if (!receive_error_told_) report(event_of(terminate));
+  end_with(terminate);
+}
+
+void Qp::end_with(const rdmap::Terminate& terminate) {
   {
     const std::lock_guard lock(send_mutex_);
     // Where the octets themselves cannot be trusted there is nothing to wait for.
     transmitter_.terminate(terminate, terminate.layer != rdmap::Layer::llp);
   }
   end_stream(receiver_.failed_read(), rdmap::Status::local_protection, true);
+}
+
+namespace {
+// Verbs draft figure 24: Bad LLP Close, and errors of completion queues.
+rdmap::Terminate catastrophic() {
+  rdmap::Terminate terminate;
+  terminate.layer = rdmap::Layer::rdma;
+  terminate.type = static_cast<std::uint8_t>(rdmap::ErrorType::remote_operation);
+  terminate.code = static_cast<std::uint8_t>(rdmap::ErrorCode::catastrophic_stream);
+  return terminate;
+}
+}  // namespace
+
+void Qp::completion_lost() {
+  const std::lock_guard lock(receive_mutex_);
+  if (stream_ != Stream::running && stream_ != Stream::closing) return;
+  report(IBV_EVENT_QP_FATAL);
+  end_with(catastrophic());
+}
+
+// Is there work that a peer which closes leaves unfinished?
+bool Qp::answers_due() {
+  const std::lock_guard lock(send_mutex_);
+  return !send_queue_.empty() || !reads_->inbound.empty();
 }
 
 void Qp::peer_terminated(const rdmap::Terminate& terminate) {
@@ -310,13 +342,20 @@ void Qp::peer_terminated(const rdmap::Terminate& terminate) {
   end_stream(culprit, status_of(terminate), false);
 }
 
-void Qp::peer_closed() {
+void Qp::peer_closed(bool broken) {
   if (stream_ == Stream::ended) return;
   if (stream_ == Stream::lingering) {
     const std::lock_guard lock(send_mutex_);
     stream_ = Stream::ended;
     socket_.close();
     return;
+  }
+  if (broken) {
+    report(IBV_EVENT_QP_FATAL);  // LLP Connection Lost or Reset (Verbs draft figure 24)
+  } else if (stream_ == Stream::running && answers_due()) {
+    report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (section 6.2.2.2)
+    // A responder sends nothing before the first message of its peer, a Terminate neither.
+    if (initiator_ || established_) return end_with(catastrophic());
   }
   end_stream(std::nullopt, rdmap::Status::flushed, false);
 }
@@ -396,7 +435,7 @@ void Qp::give_up(const StreamOwner* owner) {
   const std::lock_guard lock(receive_mutex_);
   if (owner_.get() != owner) return;
   giving_up_ = false;
-  if (paused_) peer_closed();
+  if (paused_) peer_closed(false);
 }
 
 }  // namespace uiw::provider

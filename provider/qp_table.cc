@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "provider/grace_period.h"
 #include "provider/limits.h"
 #include "provider/qp.h"
 
@@ -50,6 +51,14 @@ void free_qp_number(std::uint32_t number) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
   if (number >= kFirst && number - kFirst < kMaxQp) t.taken[number - kFirst] = false;
+}
+
+void for_each_qp(const std::function<void(Qp&)>& function) {
+  for (std::uint32_t slot = 0; slot < kMaxQp; ++slot) {
+    if (table().slots[slot].load(std::memory_order_relaxed) == nullptr) continue;
+    const ReadSection section;
+    if (Qp* qp = table().slots[slot].load(std::memory_order_acquire)) function(*qp);
+  }
 }
 
 Qp* find_qp(std::uint32_t number) {

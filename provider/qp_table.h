@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace uiw::provider {
 
@@ -14,5 +15,7 @@ std::uint32_t take_qp_number(Qp& qp);
 // Nobody finds it from here on; those who have must be waited for.
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
+// Each that can be found now, one after the other.
+void for_each_qp(const std::function<void(Qp&)>& function);
 
 }  // namespace uiw::provider

@@ -76,6 +76,9 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     write_length_ = (in_write_ ? write_length_ : 0) + static_cast<std::uint32_t>(size);
     in_write_ = !header.last;
     target_ = Target::nothing;
+    if (size > 0 && denies(ddp::kRemoteWrite)) {
+      return fail_tagged(ulpdu, total, tagged_error(ddp::AccessError::rights));
+    }
     if (size > 0) {
       const ddp::Access access = stags_.find(header.stag, domain_, header.offset, size, ddp::kRemoteWrite);
       if (access.error != ddp::AccessError::none) return fail_tagged(ulpdu, total, tagged_error(access.error));
@@ -185,6 +188,9 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
   const ReadRequest request = decode_read_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
+  if (request.size > 0 && denies(ddp::kRemoteRead)) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::access_rights, true);
+  }
   if (request.size > 0) {
     const ddp::Access access =
         stags_.find(request.source_stag, domain_, request.source_offset, request.size, ddp::kRemoteRead);
@@ -223,6 +229,9 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
   const AtomicRequest request = decode_atomic_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
   if (request.opcode != AtomicOpcode::fetch_add && request.opcode != AtomicOpcode::compare_swap) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  }
+  if (denies(ddp::kRemoteAtomic)) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::access_rights);
   }
   const ddp::Access access = stags_.find(request.stag, domain_, request.offset, kAtomicSize, ddp::kRemoteAtomic);
   if (access.error != ddp::AccessError::none) {

@@ -3,6 +3,7 @@
 // payload, and says which messages have come. One caller at a time (the receiver's lock). No I/O.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -54,6 +55,9 @@ class Receiver final : public mpa::UlpduSink {
   // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
   // this layer alone; if it is a Read of none, it does not count against the limit.
   void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none) { reads_ = reads, rtr_ = rtr; }
+  // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
+  // 8.1.2.2). At any time, from any thread.
+  void deny(std::uint32_t rights) { denied_.store(rights, std::memory_order_relaxed); }
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
 
@@ -92,10 +96,13 @@ class Receiver final : public mpa::UlpduSink {
   Verdict fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code);
   Verdict fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code);
 
+  bool denies(std::uint32_t right) const { return (denied_.load(std::memory_order_relaxed) & right) != 0; }
+
   const ddp::StagTable& stags_;
   const void* domain_;
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
+  std::atomic<std::uint32_t> denied_{0};
   bool heard_ = false;
   mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
   bool rtr_read_ = false;  // the first message was one

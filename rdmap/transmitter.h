@@ -8,6 +8,7 @@
 // at a time (the sender's lock). No I/O.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -103,6 +104,9 @@ class Transmitter {
 
   void start(const Parameters& parameters, SharedReads* reads);
   void release_hold() { hold_ = false; }
+  // Reads and atomic operations outstanding at a time, at most what was agreed on. Returns what holds from here on; those
+  // that are under way are answered as before (Verbs draft section 6.5).
+  std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, reads_->outstanding.capacity() - 1); }
 
   enum class Fill {
     ready,          // the batch has something to send

@@ -124,6 +124,10 @@ class ReceiveQueue {
   Piece* slot_pieces() { return pieces_.get() + (tail_.load(std::memory_order_relaxed) & mask_) * max_pieces_; }
   void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
+  std::uint32_t size() const {
+    return static_cast<std::uint32_t>(tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire));
+  }
+
   // The taker.
   bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }
   const ReceiveWork& front() const { return work_[head_.load(std::memory_order_relaxed) & mask_]; }

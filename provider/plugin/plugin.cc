@@ -5,70 +5,17 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 
-#include "provider/context.h"
-#include "provider/cq.h"
+#include "provider/plugin/objects.h"
+#include "provider/plugin/ops_cq.h"
+#include "provider/plugin/ops_pd.h"
+#include "provider/plugin/ops_query.h"
+#include "provider/plugin/ops_refused.h"
 #include "provider/plugin/ops_table.h"
-#include "provider/plugin/rdmav_abi.h"
-#include "provider/qp.h"
 
 namespace uiw::plugin {
 
 namespace {
-
-namespace rnic = uiw::provider;
-
-// Each object of libibverbs with ours behind it. The first member is what the program holds.
-struct Device {
-  verbs_device base;
-};
-struct Context {
-  verbs_context base;
-  rnic::Context* rnic;
-};
-struct Pd {
-  ibv_pd base;
-  rnic::Pd rnic;
-};
-struct Mr {
-  verbs_mr base;
-  std::unique_ptr<rnic::Mr> rnic;
-};
-struct Cq {
-  ibv_cq base;
-  std::unique_ptr<rnic::Cq> rnic;
-};
-struct Qp {
-  verbs_qp base;
-  std::unique_ptr<rnic::Qp> rnic;
-  // ibv_wr_*: a request that waits for its data.
-  ibv_send_wr pending;
-  bool has_pending;
-};
-
-Context* context_of(ibv_context* context) {
-  // The program's ibv_context is the last member of verbs_context.
-  return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(verbs_context, context));
-}
-Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
-Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
-Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
-Qp* of(ibv_qp_ex* qp) { return reinterpret_cast<Qp*>(qp); }
-
-// No exception passes into libibverbs.
-template <typename Function>
-auto without_exceptions(Function function) -> decltype(function()) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    errno = ENOMEM;
-    return {};
-  } catch (const std::exception&) {
-    errno = EAGAIN;
-    return {};
-  }
-}
 
 // ---- Device and context ----------------------------------------------------------------------------------------
 
@@ -123,17 +70,7 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attribute
   return context_of(context)->rnic->query_port(port, *attributes);
 }
 
-// ---- Protection domains and memory -----------------------------------------------------------------------------
-
-ibv_pd* alloc_pd(ibv_context* context) {
-  return without_exceptions([&] { return &(new Pd{{context, 0}, rnic::Pd(*context_of(context)->rnic)})->base; });
-}
-
-int dealloc_pd(ibv_pd* pd) {
-  if (of(pd)->rnic.in_use()) return EBUSY;
-  delete of(pd);
-  return 0;
-}
+// ---- Memory ----------------------------------------------------------------------------------------------------
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
   return without_exceptions([&]() -> ibv_mr* {
@@ -150,44 +87,6 @@ int dereg_mr(verbs_mr* mr) {
   delete reinterpret_cast<Mr*>(mr);
   return 0;
 }
-
-// ---- Completion queues -----------------------------------------------------------------------------------------
-
-ibv_cq* create_cq(ibv_context* context, int entries, ibv_comp_channel* channel, int vector) {
-  if (vector != 0) {
-    errno = EINVAL;
-    return nullptr;
-  }
-  return without_exceptions([&]() -> ibv_cq* {
-    auto cq = std::make_unique<Cq>();
-    cq->rnic = rnic::Cq::create(*context_of(context)->rnic, entries, channel != nullptr ? channel->fd : -1, &cq->base);
-    if (!cq->rnic) return nullptr;
-    cq->base.cqe = cq->rnic->entries();
-    return &cq.release()->base;
-  });
-}
-
-// Waits until the program has acknowledged the events it took, as the manual pages say.
-template <typename Object>
-void await_acknowledgements(Object* object, std::uint32_t& completed, unsigned expected) {
-  pthread_mutex_lock(&object->mutex);
-  while (completed < expected) pthread_cond_wait(&object->cond, &object->mutex);
-  pthread_mutex_unlock(&object->mutex);
-}
-
-int destroy_cq(ibv_cq* cq) {
-  unsigned events = 0;
-  if (const int error = of(cq)->rnic->prepare_destroy(events); error != 0) return error;
-  const unsigned unread = context_of(cq->context)->rnic->purge_events(cq);
-  await_acknowledgements(cq, cq->comp_events_completed, events);
-  await_acknowledgements(cq, cq->async_events_completed, of(cq)->rnic->async_events_reported() - unread);
-  delete of(cq);
-  return 0;
-}
-
-int poll_cq(ibv_cq* cq, int count, ibv_wc* completions) { return of(cq)->rnic->poll(count, completions); }
-
-int req_notify_cq(ibv_cq* cq, int solicited_only) { return of(cq)->rnic->request_notify(solicited_only != 0); }
 
 // ---- ibv_wr_* --------------------------------------------------------------------------------------------------
 
@@ -338,6 +237,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     // Programs ask for the extended object without having asked for its operations.
     qp->base.comp_mask = VERBS_QP_EX;
     if (send_ops != 0) offer_send_ops(qp->base.qp_ex);
+    of(pd)->users.fetch_add(1);
     return &qp.release()->base.qp;
   });
 }
@@ -373,7 +273,9 @@ int destroy_qp(ibv_qp* qp) {
   self->rnic->stop();
   const unsigned unread = context_of(qp->context)->rnic->purge_events(qp);
   await_acknowledgements(qp, qp->events_completed, self->rnic->events_reported() - unread);
+  Pd* pd = of(qp->pd);
   delete self;
+  pd->users.fetch_sub(1);
   return 0;
 }
 
@@ -397,15 +299,22 @@ constexpr uiw_op op(Function* function) {
 }
 
 const NamedOp kOps[] = {
+    {"alloc_parent_domain", op(alloc_parent_domain)},
     {"alloc_pd", op(alloc_pd)},
+    {"alloc_td", op(alloc_td)},
     {"create_cq", op(create_cq)},
+    {"create_cq_ex", op(create_cq_ex)},
+    {"create_flow", op(create_flow)},
     {"create_qp", op(create_qp)},
     {"create_qp_ex", op(create_qp_ex)},
     {"dealloc_pd", op(dealloc_pd)},
+    {"dealloc_td", op(dealloc_td)},
     {"dereg_mr", op(dereg_mr)},
     {"destroy_cq", op(destroy_cq)},
+    {"destroy_flow", op(destroy_flow)},
     {"destroy_qp", op(destroy_qp)},
     {"free_context", op(free_context)},
+    {"modify_cq", op(modify_cq)},
     {"modify_qp", op(modify_qp)},
     {"poll_cq", op(poll_cq)},
     {"post_recv", op(post_recv)},
@@ -413,8 +322,11 @@ const NamedOp kOps[] = {
     {"query_device_ex", op(query_device_ex)},
     {"query_port", op(query_port)},
     {"query_qp", op(query_qp)},
+    {"query_qp_data_in_order", op(query_qp_data_in_order)},
+    {"query_rt_values", op(query_rt_values)},
     {"reg_mr", op(reg_mr)},
     {"req_notify_cq", op(req_notify_cq)},
+    {"resize_cq", op(resize_cq)},
 };
 const std::size_t kOpCount = sizeof kOps / sizeof kOps[0];
 

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#include "provider/cq_timer.h"
+
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+#include "provider/cq.h"
+
+namespace uiw::provider {
+
+std::shared_ptr<CqTimer> CqTimer::create(Cq& cq) {
+  const int fd = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  if (fd < 0) return nullptr;
+  std::shared_ptr<CqTimer> timer(new CqTimer(cq, fd));
+  if (const int error = CmLoop::instance().watch(fd, EPOLLIN, timer); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  return timer;
+}
+
+CqTimer::~CqTimer() {
+  CmLoop::instance().unwatch(fd_);
+  ::close(fd_);
+}
+
+void CqTimer::start(unsigned microseconds) {
+  itimerspec when{};
+  when.it_value.tv_sec = microseconds / 1'000'000;
+  when.it_value.tv_nsec = static_cast<long>(microseconds % 1'000'000) * 1000;
+  ::timerfd_settime(fd_, 0, &when, nullptr);
+}
+
+void CqTimer::forget_queue() {
+  const std::lock_guard lock(mutex_);
+  cq_ = nullptr;
+}
+
+void CqTimer::ready(std::uint32_t) {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t expirations;
+  // Nothing to read: it was started again meanwhile.
+  if (::read(fd_, &expirations, sizeof expirations) == sizeof expirations && cq_ != nullptr) cq_->moderation_over();
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// The objects that libibverbs and programs hold, with ours behind them: the first member is what they hold.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
+
+#include "provider/context.h"
+#include "provider/cq.h"
+#include "provider/plugin/rdmav_abi.h"
+#include "provider/qp.h"
+
+namespace uiw::plugin {
+
+namespace rnic = uiw::provider;
+
+struct Device {
+  verbs_device base;
+};
+struct Context {
+  verbs_context base;
+  rnic::Context* rnic;
+};
+struct Td {
+  ibv_td base;
+  std::atomic<int> users{0};
+};
+// A protection domain, or a parent domain made from one: then `rnic` is that one's, so that a parent domain may stand
+// wherever a protection domain may.
+struct Pd {
+  ibv_pd base;
+  rnic::Pd& rnic;
+  std::unique_ptr<rnic::Pd> own;  // null in a parent domain
+  Td* td = nullptr;
+  std::atomic<int> users{0};      // queue pairs, and completion queues of a parent domain
+};
+struct Mr {
+  verbs_mr base;
+  std::unique_ptr<rnic::Mr> rnic;
+};
+struct Cq {
+  union {
+    ibv_cq_ex ex;
+    ibv_cq base;
+  };
+  std::unique_ptr<rnic::Cq> rnic;
+  Pd* parent;
+  // The completion that an extended poll stands at.
+  ibv_wc current;
+  rnic::Cq::Stamp stamp;
+};
+struct Qp {
+  verbs_qp base;
+  std::unique_ptr<rnic::Qp> rnic;
+  // ibv_wr_*: a request that waits for its data.
+  ibv_send_wr pending;
+  bool has_pending;
+};
+
+inline Context* context_of(ibv_context* context) {
+  // The program's ibv_context is the last member of verbs_context.
+  return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(verbs_context, context));
+}
+inline Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
+inline Td* of(ibv_td* td) { return reinterpret_cast<Td*>(td); }
+inline Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
+inline Cq* of(ibv_cq_ex* cq) { return reinterpret_cast<Cq*>(cq); }
+inline Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
+inline Qp* of(ibv_qp_ex* qp) { return reinterpret_cast<Qp*>(qp); }
+
+// No exception passes into libibverbs.
+template <typename Function>
+auto without_exceptions(Function function) -> decltype(function()) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return {};
+  } catch (const std::exception&) {
+    errno = EAGAIN;
+    return {};
+  }
+}
+
+// Waits until the program has acknowledged the events it took, as the manual pages say.
+template <typename Object>
+void await_acknowledgements(Object* object, std::uint32_t& completed, unsigned expected) {
+  pthread_mutex_lock(&object->mutex);
+  while (completed < expected) pthread_cond_wait(&object->cond, &object->mutex);
+  pthread_mutex_unlock(&object->mutex);
+}
+
+}  // namespace uiw::plugin

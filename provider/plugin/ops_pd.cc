@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#include "provider/plugin/ops_pd.h"
+
+#include "provider/plugin/objects.h"
+
+namespace uiw::plugin {
+
+ibv_pd* alloc_pd(ibv_context* context) {
+  return without_exceptions([&]() -> ibv_pd* {
+    auto own = std::make_unique<rnic::Pd>(*context_of(context)->rnic);
+    rnic::Pd& domain = *own;
+    return &(new Pd{{context, 0}, domain, std::move(own)})->base;
+  });
+}
+
+int dealloc_pd(ibv_pd* pd) {
+  Pd* self = of(pd);
+  if (self->users.load() != 0) return EBUSY;
+  if (self->own) {
+    if (self->own->in_use()) return EBUSY;
+  } else {
+    self->rnic.remove_user();
+    if (self->td != nullptr) self->td->users.fetch_sub(1);
+  }
+  delete self;
+  return 0;
+}
+
+// A thread domain promises that its objects are used by one thread at a time: completion queues of it are polled
+// without a lock. Queue pairs keep theirs, which the progress thread needs.
+ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
+  if (attributes == nullptr || attributes->comp_mask != 0) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return without_exceptions([&]() -> ibv_td* { return &(new Td{{context}})->base; });
+}
+
+int dealloc_td(ibv_td* td) {
+  if (of(td)->users.load() != 0) return EBUSY;
+  delete of(td);
+  return 0;
+}
+
+ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attributes) {
+  constexpr std::uint32_t kKnown = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  if (attributes->pd == nullptr || (attributes->comp_mask & ~kKnown) != 0) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  // No buffer of ours is shared with an adapter, so none is the program's to allocate.
+  if ((attributes->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  return without_exceptions([&]() -> ibv_pd* {
+    auto* parent = new Pd{{context, 0}, of(attributes->pd)->rnic, nullptr};
+    parent->rnic.add_user();
+    if (attributes->td != nullptr) {
+      parent->td = of(attributes->td);
+      parent->td->users.fetch_add(1);
+    }
+    return &parent->base;
+  });
+}
+
+}  // namespace uiw::plugin

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#include "provider/plugin/ops_query.h"
+
+#include "provider/clock.h"
+
+namespace uiw::plugin {
+
+// As adapters do, the ticks of the clock stand whole in tv_nsec: what completions carry, comparable as it is, and
+// right as a time of seconds and nanoseconds too, since a tick is a nanosecond.
+int query_rt_values(ibv_context*, ibv_values_ex* values) {
+  values->comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
+  if (values->comp_mask != 0) {
+    values->raw_clock.tv_sec = 0;
+    values->raw_clock.tv_nsec = static_cast<long>(provider::raw_clock());
+  }
+  return 0;
+}
+
+// mpa/guarded_copy.h places whatever comes in the order of its octets.
+int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode opcode, std::uint32_t flags) {
+  if (flags != 0) return 0;
+  switch (opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ: return 1;
+    default: return 0;
+  }
+}
+
+}  // namespace uiw::plugin

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// Operations that only tell.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+namespace uiw::plugin {
+
+int query_rt_values(ibv_context* context, ibv_values_ex* values);
+int query_qp_data_in_order(ibv_qp* qp, ibv_wr_opcode opcode, std::uint32_t flags);
+
+}  // namespace uiw::plugin

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+#include "provider/plugin/ops_refused.h"
+
+#include <cerrno>
+
+namespace uiw::plugin {
+
+// "Device managed flow steering isn't currently supported".
+ibv_flow* create_flow(ibv_qp*, ibv_flow_attr*) {
+  errno = ENXIO;
+  return nullptr;
+}
+
+// There is no valid one.
+int destroy_flow(ibv_flow*) { return EINVAL; }
+
+}  // namespace uiw::plugin

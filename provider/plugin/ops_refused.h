@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: MIT
+// Operations that are not offered, and whose manual page names another errno for that than EOPNOTSUPP, which libibverbs
+// returns for all others.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace uiw::plugin {
+
+ibv_flow* create_flow(ibv_qp* qp, ibv_flow_attr* attributes);
+int destroy_flow(ibv_flow* flow);
+
+}  // namespace uiw::plugin

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// What ibv_modify_qp may ask for: steps between states, and attributes.
+//
+// The five states of the Verbs draft (section 6.2) behind those of libibverbs:
+//
+//   RESET, INIT, RTR   Idle (figure 7): the stages of InfiniBand ask for nothing but their order
+//   RTS                RTS (figure 8), once a connection gave it a stream
+//   SQD                Closing (figure 11): what is posted is sent, then the stream is closed; there is no way back
+//   ERR                Terminate (figure 9) while a Terminate goes out, Error (figure 10) afterwards
+//   SQE                none: an error of the send queue ends the stream
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+namespace uiw::provider {
+
+// Can a program take a queue pair from one state to the other? A state may always be kept.
+bool may_step(ibv_qp_state from, ibv_qp_state to);
+
+// 0; EINVAL for a mask or value that cannot be, EOPNOTSUPP for what this device does not offer. `to` is the state that
+// the queue pair shall have. As with iWARP adapters, no step demands any attribute: rdma_cm gives none.
+int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state to);
+
+// What a peer may not do, by qp_access_flags: rights of ddp/stag_table.h. A queue pair that was never given any flags denies
+// nothing; rdma_cm gives all of them.
+std::uint32_t denied_rights(unsigned access);
+
+// The attributes that are only remembered.
+void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask);
+
+}  // namespace uiw::provider
