@@ -19,7 +19,8 @@ SEPARATOR = "|"
 FIELDS = ("frame.number", "tcp.stream", "tcp.srcport", "tcp.seq", "tcp.len", "iwarp_mpa.req", "iwarp_mpa.rep",
           "iwarp_mpa.rev", "iwarp_mpa.pdlength", "iwarp_mpa.ulpdulength",
           "iwarp_mpa.crc_flag", "iwarp_mpa.marker_flag", "iwarp_ddp.dv", "iwarp_rdma.version", "iwarp_rdma.opcode")
-OPCODES = {0: "RDMA Write", 1: "RDMA Read Request", 2: "RDMA Read Response", 3: "Send"}
+OPCODES = {0: "RDMA Write", 1: "RDMA Read Request", 2: "RDMA Read Response", 3: "Send",
+           8: "Immediate Data", 9: "Immediate Data with Solicited Event", 10: "Atomic Request", 11: "Atomic Response"}
 
 
 # These guess that the payload of a Send is theirs, and call it malformed when it is not. Nothing below them guesses.
