@@ -64,16 +64,16 @@ class Capture:
         if dropped and int(dropped[1]):
             raise harness.Failure(f"the machine was too slow: dumpcap dropped {dropped[1]} packets")
 
-    def dissect(self, port):
+    def dissect(self, port, fields=FIELDS):
         """The frames of this port: a list of {field: text}."""
         words = ["tshark", "-n", *GUESSERS, "-r", self.file, "-Y", f"tcp.port=={port}",
                  "-o", "tcp.desegment_tcp_streams:TRUE", "-o", "tcp.reassemble_out_of_order:TRUE",
                  "-o", "tcp.try_heuristic_first:TRUE", "-T", "fields", "-E", f"separator={SEPARATOR}",
                  "-E", "occurrence=a"]
-        for field in FIELDS:
+        for field in fields:
             words += ["-e", field]
         text = self.bench.command(words, timeout=30).stdout
-        return [dict(zip(FIELDS, line.split(SEPARATOR))) for line in text.splitlines()]
+        return [dict(zip(fields, line.split(SEPARATOR))) for line in text.splitlines()]
 
     def show(self, port, condition="tcp"):
         """The frames of this port that fulfil the condition, the MPA layer in full, as text."""
@@ -180,6 +180,84 @@ def patterns(bench):
                namespace=capture.namespace)
     capture.stop()
     judge(capture, port, {0, 1, 2, 3})
+
+
+# ---- RFC 7306 --------------------------------------------------------------------------------------------------
+
+ATOMIC = "iwarp_rdma.atomic."
+ALL_BITS = (1 << 64) - 1
+
+
+def in_order(capture, port, fields):
+    """(from the port?, {field: numbers}) of each frame, those of a way in the order of their octets."""
+    frames = capture.dissect(port, ("tcp.stream", "tcp.srcport", "tcp.seq", "_ws.col.Info", *fields))
+    return sorted(frames, key=lambda frame: (int(frame["tcp.stream"]), frame["tcp.srcport"], int(frame["tcp.seq"])))
+
+
+@harness.row("atomics: named so, each field right, each answer to its request")
+def atomics(bench):
+    adds, rounds = 40, 5
+    capture = Capture(bench)
+    program, port, memory = bench.helper("uiw_counters"), bench.port(), f"{bench.tmp}/memory"
+    bench.pair([program, "server", "127.0.0.1", port, memory, 1],
+               [program, "client", "127.0.0.1", port, 1, adds, rounds, 8], port, env={"UIW_CRC": "on"},
+               namespace=capture.namespace)
+    capture.stop()
+    judge(capture, port, {0, 1, 2, 3, 10, 11})
+    text = capture.show(port)
+    for name in ("Atomic Request", "Atomic Response", "FetchAdd", "CmpSwap"):
+        check(name in text, f"tshark does not say {name}")
+    names = ("reserved", "opcode", "request_identifier", "remote_stag", "remote_tagged_offset", "add_data", "add_mask",
+             "swap_data", "swap_mask", "compare_data", "compare_mask", "original_request_identifier",
+             "original_remote_data_value")
+    seen = {name: [] for name in names}
+    for frame in in_order(capture, port, [ATOMIC + name for name in names]):
+        for name in names:
+            seen[name] += numbers(frame[ATOMIC + name])
+    requests = len(seen["opcode"])
+    swaps = seen["opcode"].count(2)
+    check(seen["opcode"] == [0] * adds + [2] * swaps and swaps >= 2 * rounds, f"operations {seen['opcode']}")
+    check(set(seen["reserved"]) == {0}, "reserved bits are set")
+    check(len(set(seen["remote_stag"])) == 1, f"STags {set(seen['remote_stag'])}")
+    places = seen["remote_tagged_offset"]
+    check(set(places[:adds]) == {places[0]} and set(places[adds:]) == {places[0] + 64}, f"places {set(places)}")
+    check(seen["add_data"] == [1] * adds and seen["add_mask"] == [0] * adds, "what is added")
+    check(seen["swap_mask"] == [ALL_BITS] * swaps, "swap masks")
+    check(seen["compare_data"][:adds] == [0] * adds and seen["compare_mask"] == [ALL_BITS] * requests, "compare masks")
+    check(seen["original_request_identifier"] == seen["request_identifier"], "answers are not those to the requests")
+    values = seen["original_remote_data_value"][:adds]
+    check(len(values) == adds and values == sorted(set(values)), f"values {values} of a counter that only grows")
+
+
+@harness.row("RDMA Write with immediate: Immediate Data behind each Write, with the right octets")
+def immediates(bench):
+    count = 200
+    capture = Capture(bench)
+    program, port = bench.helper("uiw_immediate_ring"), bench.port()
+    bench.pair([program, "server", "127.0.0.1", port, count], [program, "client", "127.0.0.1", port, count], port,
+               env={"UIW_CRC": "on"}, namespace=capture.namespace)
+    capture.stop()
+    judge(capture, port, {0, 8, 9})
+    sequence, queues, found, last = [], set(), [], None
+    for frame in in_order(capture, port, ("iwarp_rdma.opcode", "iwarp_mpa.ulpdulength", "iwarp_ddp.last_flag",
+                                          "iwarp_ddp.qn", "iwarp_ddp.msn", "data.data")):
+        if frame["tcp.srcport"] == str(port):
+            continue
+        # Every FPDU with octets behind its headers has its data, in the order of the FPDUs.
+        data = frame["data.data"].split(",")
+        untagged = list(zip(numbers(frame["iwarp_ddp.qn"]), numbers(frame["iwarp_ddp.msn"])))
+        for opcode, length in zip(numbers(frame["iwarp_rdma.opcode"]), numbers(frame["iwarp_mpa.ulpdulength"])):
+            octets = data.pop(0) if length > (18 if opcode else 14) else ""
+            if opcode:
+                check(last == 0, "Immediate Data without its Write")
+                found.append(octets)
+                sequence.append(untagged.pop(0))
+                queues.add(opcode)
+            last = opcode
+    check(sequence == [(0, msn) for msn in range(1, count + 1)], f"queue numbers and MSNs {sequence}")
+    check(queues == {8, 9}, f"opcodes {queues}: some are solicited, some not")
+    wanted = [f"{(number * 2654435761 + 12345) % (1 << 32):08x}00000000" for number in range(count)]
+    check(found == wanted, f"immediates {found[:5]} ..., not {wanted[:5]} ...")
 
 
 if __name__ == "__main__":
