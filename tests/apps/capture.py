@@ -239,7 +239,7 @@ def immediates(bench):
     capture.stop()
     judge(capture, port, {0, 8, 9})
     sequence, queues, found, last = [], set(), [], None
-    for frame in in_order(capture, port, ("iwarp_rdma.opcode", "iwarp_mpa.ulpdulength", "iwarp_ddp.last_flag",
+    for frame in in_order(capture, port, ("iwarp_rdma.opcode", "iwarp_mpa.ulpdulength",
                                           "iwarp_ddp.qn", "iwarp_ddp.msn", "data.data")):
         if frame["tcp.srcport"] == str(port):
             continue
