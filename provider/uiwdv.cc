@@ -100,7 +100,7 @@ int uiwdv_query_qp(ibv_qp* qp, uiwdv_qp_attr* attributes, std::size_t size) {
   rnic::Qp::Agreed agreed;
   if (!own->query_agreed(agreed)) return ENOTCONN;
   uiwdv_qp_attr all{};
-  all.flags = (agreed.agreement.crc ? UIWDV_QP_CRC : 0U) | (agreed.initiator ? UIWDV_QP_INITIATOR : 0U);
+  all.flags = (agreed.agreement.crc ? unsigned{UIWDV_QP_CRC} : 0U) | (agreed.initiator ? unsigned{UIWDV_QP_INITIATOR} : 0U);
   all.mpa_revision = agreed.agreement.revision;
   all.ord = agreed.agreement.ord;
   all.ird = agreed.agreement.ird;
@@ -149,7 +149,7 @@ int uiwdv_wc_imm8(ibv_cq* cq, const ibv_wc* wc, std::uint8_t imm[UIWDV_IMM_SIZE]
 
 int uiwdv_wc_read_imm8(ibv_cq_ex* cq, std::uint8_t imm[UIWDV_IMM_SIZE]) {
   if (!is_ours(cq->context)) return EOPNOTSUPP;
-  if (cq->wc_read_imm_data == nullptr || cq->wc_read_src_qp == nullptr || cq->wc_read_wc_flags == nullptr) {
+  if (cq->read_imm_data == nullptr || cq->read_src_qp == nullptr || cq->read_wc_flags == nullptr) {
     return EINVAL;
   }
   if (cq->status != IBV_WC_SUCCESS || (ibv_wc_read_wc_flags(cq) & IBV_WC_WITH_IMM) == 0) return EINVAL;

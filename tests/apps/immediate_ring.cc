@@ -293,7 +293,7 @@ class Sender {
   }
 
   static unsigned flags(const Item& item) {
-    return (item.signaled ? IBV_SEND_SIGNALED : 0U) | (item.solicited ? IBV_SEND_SOLICITED : 0U);
+    return (item.signaled ? unsigned{IBV_SEND_SIGNALED} : 0U) | (item.solicited ? unsigned{IBV_SEND_SOLICITED} : 0U);
   }
 
   void post_list(unsigned count) {
@@ -307,7 +307,7 @@ class Sender {
       request.sg_list = item.pieces;
       request.num_sge = item.count;
       request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
-      request.send_flags = flags(item) | (item.inlined ? IBV_SEND_INLINE : 0U);
+      request.send_flags = flags(item) | (item.inlined ? unsigned{IBV_SEND_INLINE} : 0U);
       request.imm_data = htobe32(item.what.immediate);
       request.wr.rdma.remote_addr = item.remote;
       request.wr.rdma.rkey = ring_.rkey;

@@ -207,9 +207,9 @@ TEST_CASE("uiwdv: the octets of a completion, polled either way", "[uiwdv]") {
   extended.context = &handle;
   got = {};
   CHECK(uiwdv_wc_read_imm8(&extended, got.data()) == EINVAL);  // created without the fields
-  extended.wc_read_wc_flags = [](ibv_cq_ex*) -> unsigned { return at.wc_flags; };
-  extended.wc_read_imm_data = [](ibv_cq_ex*) { return at.imm_data; };
-  extended.wc_read_src_qp = [](ibv_cq_ex*) { return at.src_qp; };
+  extended.read_wc_flags = [](ibv_cq_ex*) -> unsigned { return at.wc_flags; };
+  extended.read_imm_data = [](ibv_cq_ex*) { return at.imm_data; };
+  extended.read_src_qp = [](ibv_cq_ex*) { return at.src_qp; };
   CHECK(uiwdv_wc_read_imm8(&extended, got.data()) == 0);
   CHECK(got == octets);
   at.wc_flags = 0;
