@@ -46,7 +46,7 @@ def hammer(bench, adds, rounds, processes=PROCESSES, connections=CONNECTIONS, ou
 
 @row("fetch-and-add: 8 processes on 3 connections each, a thread and a process with C11 atomics")
 def additions(bench):
-    hammer(bench, 20000, 0)
+    hammer(bench, 40000, 0)
 
 
 row("one at a time")(lambda bench: hammer(bench, 2000, 0, outstanding=1))
@@ -55,7 +55,7 @@ row("CRC on")(lambda bench: hammer(bench, 5000, 0, env={"UIW_CRC": "on"}))
 
 @row("a lock built on compare-and-swap excludes, remote and local holders")
 def lock(bench):
-    hammer(bench, 0, 30)
+    hammer(bench, 0, 200)
 
 
 row("both at once")(lambda bench: hammer(bench, 2000, 10))

@@ -72,15 +72,17 @@ Account work_locally(Shared& shared, std::uint64_t name) {
   while (Word(shared.finished).load() == 0) {
     for (int i = 0; i < 100; ++i) account.sum += Word(shared.counter).fetch_add(1);
     account.adds += 100;
-    std::uint64_t nobody = 0;
-    if (Word(shared.lock).compare_exchange_strong(nobody, name)) {
+    // Many attempts in a row, so that some meet a remote one.
+    for (int attempts = 0; attempts < 2000; ++attempts) {
+      std::uint64_t nobody = 0;
+      if (!Word(shared.lock).compare_exchange_strong(nobody, name)) continue;
       // Other than by the lock, nothing orders these.
       volatile std::uint64_t& holder = shared.holder;
       volatile std::uint64_t& guarded = shared.guarded;
       if (holder != 0) die("a local holder finds %llu in the lock", static_cast<unsigned long long>(holder));
       holder = name;
       const std::uint64_t before = guarded;
-      sched_yield();
+      if (attempts % 100 == 0) sched_yield();
       if (holder != name) die("%llu came into a lock that is held", static_cast<unsigned long long>(holder));
       guarded = before + 1;
       holder = 0;

@@ -18,7 +18,7 @@ def ring(bench, count, *options, timeout=60, **more):
 row("a million messages")(lambda bench: ring(bench, 1000000, timeout=100))
 row("CRC on")(lambda bench: ring(bench, 50000, env={"UIW_CRC": "on"}))
 row("small ULPDUs, CRC on")(lambda bench: ring(bench, 20000, env={"UIW_CRC": "on", "UIW_MULPDU": "256"}))
-row("large messages")(lambda bench: ring(bench, 20000, "--largest", 65536))
+row("large messages")(lambda bench: ring(bench, 20000, "--largest", 524288))
 row("without stalls")(lambda bench: ring(bench, 100000, "--calm"))
 row("a receiver that sleeps on its completion channel")(lambda bench: ring(bench, 50000, "--events"))
 row("MPA revision 1")(lambda bench: ring(bench, 20000, env={"UIW_MPA_REVISION": "1"}))

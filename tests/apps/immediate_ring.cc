@@ -23,10 +23,11 @@ using apps::die;
 using apps::Endpoint;
 using apps::Window;
 
-constexpr std::size_t kRing = std::size_t{1} << 20;
+// More than TCP holds on its way, so that a receiver that stalls blocks its sender.
+constexpr std::size_t kRing = std::size_t{16} << 20;
 constexpr std::size_t kGap = 8;  // octets between messages that nobody writes
 constexpr unsigned char kEmpty = 0xEE;
-constexpr std::size_t kSource = std::size_t{1} << 18;  // the octets that messages are made of
+constexpr std::size_t kSource = std::size_t{1} << 20;  // the octets that messages are made of
 constexpr std::uint32_t kReceives = 128, kSends = 128;
 constexpr unsigned kSignalEvery = 13, kMostInBatch = 9, kMostPieces = 4;
 constexpr std::chrono::seconds kLong{120};
@@ -391,7 +392,7 @@ int main(int argc, char** argv) {
       die("unknown option %s", argv[i]);
     }
   }
-  if (options.count == 0 || options.largest > kRing / 16) die("a wrong count, or a size too large for the ring");
+  if (options.count == 0 || options.largest > kSource / 2) die("a wrong count, or a size too large for the ring");
   if (mode == "server") {
     apps::OpenListener listener(argv[2], argv[3], 4);
     Endpoint end = listener.request();
