@@ -26,6 +26,10 @@ OPCODES = {0: "RDMA Write", 1: "RDMA Read Request", 2: "RDMA Read Response", 3: 
 # These guess that the payload of a Send is theirs, and call it malformed when it is not. Nothing below them guesses.
 GUESSERS = [word for name in ("rpcordma", "smb_direct", "iser", "nvme-rdma") for word in ("--disable-protocol", name)]
 
+# Processors that send at once may be captured in another order.
+TCP_OPTIONS = ["-o", "tcp.desegment_tcp_streams:TRUE", "-o", "tcp.reassemble_out_of_order:TRUE",
+               "-o", "tcp.try_heuristic_first:TRUE"]
+
 
 class Capture:
     """dumpcap on lo of a namespace."""
@@ -67,8 +71,7 @@ class Capture:
     def dissect(self, port, fields=FIELDS):
         """The frames of this port: a list of {field: text}."""
         words = ["tshark", "-n", *GUESSERS, "-r", self.file, "-Y", f"tcp.port=={port}",
-                 "-o", "tcp.desegment_tcp_streams:TRUE", "-o", "tcp.reassemble_out_of_order:TRUE",
-                 "-o", "tcp.try_heuristic_first:TRUE", "-T", "fields", "-E", f"separator={SEPARATOR}",
+                 *TCP_OPTIONS, "-T", "fields", "-E", f"separator={SEPARATOR}",
                  "-E", "occurrence=a"]
         for field in fields:
             words += ["-e", field]
@@ -77,7 +80,7 @@ class Capture:
 
     def show(self, port, condition="tcp", layer="iwarp_mpa"):
         """The frames of this port that fulfil the condition, this layer in full, as text."""
-        words = ["tshark", "-n", *GUESSERS, "-r", self.file, "-o", "tcp.try_heuristic_first:TRUE", "-O", layer, "-Y",
+        words = ["tshark", "-n", *GUESSERS, "-r", self.file, *TCP_OPTIONS, "-O", layer, "-Y",
                  f"tcp.port=={port} && ({condition})"]
         return self.bench.command(words, timeout=30).stdout
 
