@@ -30,13 +30,16 @@ struct Octets {
 // Both ends of a connection.
 class Pair {
  public:
-  Pair(const std::string& host, const std::string& port) : near_(apps::call(host, port)), listener_(host, port, 1) {
+  // `extended`: the far end receives into an extended completion queue, where there are such.
+  Pair(const std::string& host, const std::string& port, bool extended = false)
+      : near_(apps::call(host, port)), listener_(host, port, 1) {
     apps::make_qp(near_, {16, 16, 4, 4, 64});
     uiwdv_qp_attr agreed;
     MUST(uiwdv_query_qp(near_.qp(), &agreed, sizeof agreed) == ENOTCONN);
     std::thread accepts([&] {
       far_.emplace(listener_.request());
-      apps::make_qp(*far_, {16, 16, 4, 4, 64}, 0);
+      if (extended) make_queue();
+      apps::make_qp(*far_, {16, 16, 4, 4, 64}, 0, far_cq_ != nullptr ? ibv_cq_ex_to_cq(far_cq_) : nullptr);
       words_mr_ = apps::register_memory(*far_, words_, sizeof words_,
                                         IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
       apps::accept(*far_, apps::window_of(words_, words_mr_));
@@ -52,12 +55,15 @@ class Pair {
     other.join();
     ibv_dereg_mr(words_mr_);
     ibv_dereg_mr(before_mr_);
+    far_.reset();
+    if (far_cq_ != nullptr) MUST(ibv_destroy_cq(ibv_cq_ex_to_cq(far_cq_)) == 0);
   }
   Pair(const Pair&) = delete;
   Pair& operator=(const Pair&) = delete;
 
   Endpoint& near() { return near_; }
   Endpoint& far() { return *far_; }
+  ibv_cq_ex* far_cq() { return far_cq_; }
   ibv_qp_ex* qp() { return ibv_qp_to_qp_ex(near_.qp()); }
   std::uint64_t& word(unsigned which) { return words_[which]; }
   std::uint64_t address(unsigned which) const { return window_.address + 8 * which; }
@@ -91,8 +97,17 @@ class Pair {
   }
 
  private:
+  void make_queue() {
+    ibv_cq_init_attr_ex attributes{};
+    attributes.cqe = 16;
+    attributes.wc_flags = IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_SRC_QP;
+    far_cq_ = ibv_create_cq_ex(far_->id()->verbs, &attributes);
+    if (far_cq_ == nullptr) MUST(errno == EOPNOTSUPP);
+  }
+
   Endpoint near_;
   apps::OpenListener listener_;
+  ibv_cq_ex* far_cq_ = nullptr;
   std::optional<Endpoint> far_;
   alignas(8) std::uint64_t words_[8] = {};
   alignas(8) std::uint64_t before_ = 0;
@@ -268,6 +283,35 @@ void immediates(Pair& pair) {
   MUST(wc.wr_id == 3 && wc.byte_len == 0 && uiwdv_wc_imm8(cq, &wc, got.octet) == 0 && got == last);
 }
 
+void extended_queue(Pair& pair) {
+  ibv_cq_ex* cq = pair.far_cq();
+  if (cq == nullptr) {
+    std::puts("no extended completion queues");
+    return;
+  }
+  apps::post_receive(pair.far(), 1, nullptr, 0);
+  apps::post_receive(pair.far(), 2, nullptr, 0);
+  const Octets immediate{{1, 2, 3, 4, 5, 6, 7, 8}};
+  pair.start(3, 0);
+  MUST(uiwdv_wr_imm8(pair.qp(), immediate.octet) == 0);
+  pair.name(4);
+  ibv_wr_send(pair.qp());
+  MUST(ibv_wr_complete(pair.qp()) == 0);
+  pair.done(4, IBV_WC_SEND);
+  Octets got{};
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    ibv_poll_cq_attr attributes{};
+    const auto end = apps::Clock::now() + apps::kPatience;
+    int error;
+    while ((error = ibv_start_poll(cq, &attributes)) == ENOENT && apps::Clock::now() < end) sched_yield();
+    MUST(error == 0);
+    MUST(cq->wr_id == id && cq->status == IBV_WC_SUCCESS);
+    if (id == 1) MUST(uiwdv_wc_read_imm8(cq, got.octet) == 0 && got == immediate);
+    if (id == 2) MUST(uiwdv_wc_read_imm8(cq, got.octet) == EINVAL);
+    ibv_end_poll(cq);
+  }
+}
+
 void mistakes(Pair& pair) {
   const Octets immediate{{9, 9, 9, 9, 9, 9, 9, 9}};
   std::uint64_t value = 1;
@@ -316,6 +360,10 @@ void mistakes(Pair& pair) {
 
 int main(int argc, char** argv) {
   if (argc != 3) die("usage: %s HOST PORT", argv[0]);
+  {
+    Pair pair(argv[1], argv[2], true);
+    extended_queue(pair);
+  }
   Pair pair(argv[1], argv[2]);
   queries(pair);
   foreign(pair);

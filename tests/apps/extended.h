@@ -64,11 +64,14 @@ constexpr std::uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RD
                                    IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
                                    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
 
-inline void make_qp(Endpoint& end, const Capacity& capacity, std::uint64_t send_ops = kSendOps) {
+// `recv_cq` instead of one of librdmacm's.
+inline void make_qp(Endpoint& end, const Capacity& capacity, std::uint64_t send_ops = kSendOps,
+                    ibv_cq* recv_cq = nullptr) {
   const ibv_qp_init_attr plain = qp_attributes(capacity);
   ibv_qp_init_attr_ex attributes{};
   attributes.cap = plain.cap;
   attributes.qp_type = plain.qp_type;
+  attributes.recv_cq = recv_cq;
   attributes.pd = end.id()->pd;
   attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
   if (send_ops != 0) {
