@@ -109,8 +109,8 @@ Mr::~Mr() {
 
 // ---- The device ------------------------------------------------------------------------------------------------
 
-Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async)
-    : device_(std::move(device)), async_(std::move(async)) {
+Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle)
+    : device_(std::move(device)), handle_(handle), async_(std::move(async)) {
   static const bool observing = [] {
     observe_removed_interfaces([](unsigned ifindex) {
       for_each_context([ifindex](Context& context) {
@@ -132,12 +132,12 @@ void Context::report_removal() {
   report(event);
 }
 
-std::unique_ptr<Context> Context::open(const std::string& device_name) {
+std::unique_ptr<Context> Context::open(const std::string& device_name, const ibv_context* handle) {
   for (DeviceInfo& device : enumerate_devices()) {
     if (device.name != device_name) continue;
     auto async = EventPipe::create();
     if (!async) return nullptr;
-    return std::unique_ptr<Context>(new Context(std::move(device), std::move(async)));
+    return std::unique_ptr<Context>(new Context(std::move(device), std::move(async), handle));
   }
   errno = ENODEV;
   return nullptr;

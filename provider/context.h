@@ -48,10 +48,12 @@ class UIW_API Mr {
 class UIW_API Context {
  public:
   // Null with errno: ENODEV if there is no such device (any more), EMFILE and the like.
-  static std::unique_ptr<Context> open(const std::string& device_name);
+  // `handle` is the program's ibv_context.
+  static std::unique_ptr<Context> open(const std::string& device_name, const ibv_context* handle = nullptr);
   ~Context();
 
   const DeviceInfo& device() const { return device_; }
+  const ibv_context* handle() const { return handle_; }
   int async_fd() const { return async_->read_fd(); }
   Engine& engine() { return engine_; }
 
@@ -65,9 +67,10 @@ class UIW_API Context {
   unsigned purge_events(const void* element);
 
  private:
-  Context(DeviceInfo device, std::shared_ptr<EventPipe> async);
+  Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle);
   void report_removal();
   DeviceInfo device_;
+  const ibv_context* const handle_;
   std::shared_ptr<EventPipe> async_;
   Engine engine_;
 };

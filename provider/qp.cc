@@ -110,6 +110,9 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.ord = ord;
   parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !initiator_;
+  agreed_ = {agreement, initiator_, parameters.mulpdu};
+  agreed_.agreement.ord = ord;
+  agreed_.agreement.ird = ird;
   transmitter_.start(parameters, reads_.get());
   receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr);
   deframer_.start(agreement.crc);
@@ -128,6 +131,13 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   }
   transmit();
   return 0;
+}
+
+bool Qp::query_agreed(Agreed& agreed) {
+  const std::lock_guard lock(receive_mutex_);
+  if (stream_ == Stream::none) return false;
+  agreed = agreed_;
+  return true;
 }
 
 int Qp::disconnect(const StreamOwner* owner) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "mpa/deframer.h"
@@ -48,6 +49,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void stop();
 
   std::uint32_t number() const { return number_; }
+  const ibv_qp* handle() const { return handle_; }
   ibv_qp_state state() const { return state_.load(std::memory_order_acquire); }
 
   // As the manual pages of ibv_post_send and ibv_post_recv say: 0 or an errno, with the first bad request.
@@ -57,6 +59,10 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // ibv_wr_start ... ibv_wr_complete: one thread builds, under the sender's lock.
   void begin_batch();
   void add(const ibv_send_wr& request);
+  // What ibv_send_wr cannot say of the request that is added next (uiwdv.h): the numbers of an atomic operation, or
+  // that Immediate Data stands alone.
+  using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
+  void extend(const Extension& extension) { extension_ = extension; }
   int end_batch();  // 0 or an errno: then none of the batch was posted
   void abort_batch();
 
@@ -85,6 +91,13 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the stream is not this owner's or not there;
   // nullptr stands for any.
   int disconnect(const StreamOwner* owner);
+  // False if it has no stream.
+  struct Agreed {
+    mpa::Agreement agreement;
+    bool initiator = false;
+    std::size_t mulpdu = 0;
+  };
+  bool query_agreed(Agreed& agreed);
   // The peer has had its time, to close or to begin.
   void abort_closing(const StreamOwner* owner);
 
@@ -109,6 +122,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
 
   // Posting; the sender's lock is held.
   int prepare(const ibv_send_wr& request);
+  int apply_extension(std::uint64_t sequence);
 
   // Sending; the sender's lock is held.
   void transmit();
@@ -179,6 +193,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::uint32_t ord_limit_ = ~0U;    // what the program asked for before it was connected
   int batch_error_ = 0;
   std::uint64_t batch_start_ = 0;
+  Extension extension_;
 
   // The receiver.
   alignas(64) std::mutex receive_mutex_;
@@ -190,6 +205,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<bool> paused_{false};
   bool transmit_wanted_ = false;
   bool initiator_ = false;
+  Agreed agreed_;
   bool established_ = false;
   bool giving_up_ = false;
   unsigned linger_serial_ = 0;

@@ -179,11 +179,31 @@ void Qp::begin_batch() {
   send_mutex_.lock();
   batch_error_ = 0;
   batch_start_ = send_queue_.tail();
+  extension_ = {};
 }
 
 void Qp::add(const ibv_send_wr& request) {
   const ReadSection section;
+  const std::uint64_t sequence = send_queue_.tail();
   if (batch_error_ == 0) batch_error_ = prepare(request);
+  if (extension_.index() != 0) {
+    // Nothing stands there where it was too late, and has completed so.
+    if (send_queue_.tail() != sequence) batch_error_ = apply_extension(sequence);
+    extension_ = {};
+  }
+}
+
+int Qp::apply_extension(std::uint64_t sequence) {
+  rdmap::SendWork& work = send_queue_.at(sequence);
+  if (const auto* operands = std::get_if<rdmap::AtomicOperands>(&extension_)) {
+    send_queue_.operands(sequence) = *operands;
+  } else if (const auto* immediate = std::get_if<rdmap::Immediate>(&extension_)) {
+    if (work.length != 0) return EINVAL;
+    work.kind = rdmap::WorkKind::immediate;
+    work.has_immediate = false;
+    work.immediate = *immediate;
+  }
+  return 0;
 }
 
 int Qp::end_batch() {
@@ -276,6 +296,8 @@ void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status, c
   if (message.has_immediate) {
     completion.wc_flags = IBV_WC_WITH_IMM;
     std::memcpy(&completion.imm_data, message.immediate.data(), sizeof completion.imm_data);
+    // The other octets, which verbs do not know, stand where a reliable connection has nothing to say (uiwdv.h).
+    std::memcpy(&completion.src_qp, message.immediate.data() + sizeof completion.imm_data, sizeof completion.src_qp);
   }
   completion.qp_num = number_;
   if (message.invalidated) {

@@ -44,7 +44,7 @@ struct Series {
   std::string error;
 };
 
-// A row of the table: one series of uiw, one of plain TCP.
+// A row of the table: one series of uiw, one of plain TCP or of something else to compare with.
 struct PlannedRow {
   BenchRow row;
   std::size_t series;
@@ -62,8 +62,9 @@ struct Plan {
     return series.size() - 1;
   }
   void again(std::size_t which) { order.push_back(which); }
-  void compare(const char* id, std::size_t own, std::size_t reference, std::optional<double> target) {
-    rows.push_back({{id, series[own].name, series[own].unit, series[reference].name, target, {}, {}, {}},
+  void compare(const char* id, std::size_t own, std::size_t reference, std::optional<double> target,
+               bool against_tcp = true) {
+    rows.push_back({{id, series[own].name, series[own].unit, series[reference].name, target, {}, {}, {}, against_tcp},
                     own,
                     reference});
   }
@@ -124,6 +125,14 @@ Plan make_plan(const BenchSetup& setup, unsigned processors) {
       "8-byte writes, one QP", Unit::messages_per_second,
       [&setup](std::string& error) { return measure_rdma_messages(setup, "ib_write_bw", kSmall, error); });
   plan.compare("writes_8", writes, sends, 3.0);
+
+  // Plain TCP has nothing to set beside an atomic operation; an RDMA Read takes the same way.
+  auto answered = [&](const char* name, Answered what) {
+    return plan.add(name, Unit::messages_per_second,
+                    [what, &setup](std::string& error) { return measure_rdma_answered(setup, what, error); });
+  };
+  const std::size_t reads = answered("8-byte reads, 16 outstanding", Answered::read);
+  plan.compare("fetch_adds", answered("fetch-and-adds, 16 outstanding", Answered::fetch_add), reads, 0.8, false);
   return plan;
 }
 

@@ -180,6 +180,21 @@ std::optional<double> measure_rdma_messages(const BenchSetup& setup, const std::
   return result ? std::optional(result->messages_per_second) : std::nullopt;
 }
 
+std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered what, std::string& error) {
+  constexpr std::size_t kSize = 8;
+  const bool read = what == Answered::read;
+  const std::string program = read ? "ib_read_bw" : "ib_atomic_bw";
+  Arguments options{"-o", "16", "-D", std::to_string(setup.seconds), "-f", "0", "--report_gbits"};
+  const Arguments own = read ? Arguments{"-s", std::to_string(kSize)} : Arguments{"-A", "FETCH_AND_ADD"};
+  options.insert(options.end(), own.begin(), own.end());
+  const std::optional<std::string> output =
+      run_perftest(setup, program, options, seconds(setup.seconds), Crc::automatic, error);
+  if (!output) return std::nullopt;
+  const std::optional<PerftestBandwidth> result = parse_perftest_bandwidth(*output, kSize);
+  if (!result) error = program + " printed no result";
+  return result ? std::optional(result->messages_per_second) : std::nullopt;
+}
+
 std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program,
                                            std::size_t size, std::string& error) {
   const Arguments options{"-s", std::to_string(size), "-n", std::to_string(setup.iterations)};
@@ -231,7 +246,8 @@ std::optional<double> measure_sockperf(const BenchSetup& setup, std::string& err
 std::vector<std::string> missing_packages() {
   std::vector<std::string> missing;
   int error = 0;
-  for (const char* program : {"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_lat"}) {
+  for (const char* program :
+       {"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_lat", "ib_atomic_bw"}) {
     find_program(program, error);
     if (error != 0 && missing.empty()) missing.emplace_back("perftest");
   }

@@ -26,6 +26,9 @@ std::optional<double> measure_rdma_gbits(const BenchSetup& setup, const std::str
                                          std::size_t size, Crc crc, std::string& error);
 std::optional<double> measure_rdma_messages(const BenchSetup& setup, const std::string& program,
                                             std::size_t size, std::string& error);
+// Operations of 8 octets a second, 16 outstanding: RDMA Reads, or fetch-and-adds.
+enum class Answered { read, fetch_add };
+std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered what, std::string& error);
 std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program,
                                            std::size_t size, std::string& error);
 std::optional<double> measure_iperf3(const BenchSetup& setup, std::string& error);

@@ -74,7 +74,7 @@ std::string value_text(double value, Unit unit) {
 
 std::string table_of(const BenchFrame& frame, const std::vector<BenchRow>& rows) {
   std::vector<std::vector<std::string>> lines{
-      {"MEASURE", "UIW", "TCP", "MEASURED BY", "RATIO", "TARGET", "RESULT"}};
+      {"MEASURE", "UIW", "AGAINST", "MEASURED BY", "RATIO", "TARGET", "RESULT"}};
   for (const BenchRow& row : rows) lines.push_back(cells_of(row));
   std::vector<std::size_t> widths(lines[0].size());
   for (const auto& line : lines)
@@ -107,8 +107,10 @@ std::string json_of(const BenchFrame& frame, const std::vector<BenchRow>& rows) 
                                   {"unit", json_string(unit_name(row.unit))},
                                   {"better", json_string(smaller_is_better(row.unit) ? "smaller" : "larger")},
                                   {"uiw", optional_json(row.value)},
-                                  {"tcp", optional_json(row.compared)},
-                                  {"tcp_measured_by", json_string(row.reference)},
+                                  {"tcp", row.against_tcp ? optional_json(row.compared) : "null"},
+                                  {"tcp_measured_by", row.against_tcp ? json_string(row.reference) : "null"},
+                                  {"against", optional_json(row.compared)},
+                                  {"against_measured_by", json_string(row.reference)},
                                   {"ratio", optional_json(ratio)},
                                   {"target", optional_json(row.target)},
                                   {"met", reached ? json_bool(*reached) : "null"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `uiw bench` prints: one row a measure, with what plain TCP reaches beside it.
+// What `uiw bench` prints: one row a measure, with what plain TCP (or a like operation) reaches beside it.
 #pragma once
 
 #include <optional>
@@ -15,13 +15,14 @@ struct BenchRow {
   std::string name;  // "ib_write_bw 64 KiB, CRC off"
   Unit unit = Unit::gbits_per_second;
   std::string reference;         // "iperf3, one stream"
-  std::optional<double> target;  // of the ratio uiw / TCP: at least for rates, at most for times
+  std::optional<double> target;  // of the ratio uiw / reference: at least for rates, at most for times
   std::optional<double> value;   // medians
   std::optional<double> compared;
-  std::string error;  // why there is no value
+  std::string error;        // why there is no value
+  bool against_tcp = true;  // else the reference is an operation of uiw's too
 };
 
-// uiw / TCP; nullopt where a value is missing.
+// uiw / reference; nullopt where a value is missing.
 std::optional<double> ratio_of(const BenchRow& row);
 // Whether the ratio reaches the target; nullopt where there is no ratio or no target.
 std::optional<bool> met(const BenchRow& row);

@@ -32,7 +32,7 @@ verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
   auto* context = static_cast<Context*>(_verbs_init_and_alloc_context(
       device, cmd_fd, sizeof(Context), reinterpret_cast<verbs_context*>(offsetof(Context, base)), 0));
   if (context == nullptr) return nullptr;
-  context->rnic = without_exceptions([&] { return rnic::Context::open(device->name).release(); });
+  context->rnic = without_exceptions([&] { return rnic::Context::open(device->name, &context->base.context).release(); });
   if (context->rnic == nullptr) {
     const int error = errno;
     verbs_uninit_context(&context->base);

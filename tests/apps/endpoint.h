@@ -130,10 +130,10 @@ class Endpoint {
   bool disconnected_ = false;
 };
 
-inline rdma_conn_param connection_parameters() {
+inline rdma_conn_param connection_parameters(std::uint8_t depth = 8) {
   rdma_conn_param parameters{};
-  parameters.responder_resources = 8;
-  parameters.initiator_depth = 8;
+  parameters.responder_resources = depth;
+  parameters.initiator_depth = depth;
   parameters.retry_count = 7;
   parameters.rnr_retry_count = 7;
   return parameters;

@@ -33,6 +33,19 @@ def check_layout(root):
     return folder
 
 
+def check_development(bench, root, folder):
+    """A C and a C++ program are built against what was installed, and run with it."""
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "uses_uiwdv.c")
+    check(os.path.exists(f"{root}/share/man/man7/uiwdv.7"), "no manual page uiwdv(7)")
+    for compiler, language in (("cc", ["-std=c99"]), ("c++", ["-x", "c++", "-std=c++11"])):
+        harness.need_program(compiler)
+        program = f"{bench.tmp}/uses_uiwdv"
+        bench.command([compiler, *language, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{root}/include", source,
+                       "-x", "none", "-o", program, f"-L{folder}", "-luiw", "-libverbs"])
+        listed = bench.run([program], env={"LD_LIBRARY_PATH": folder}).stdout
+        check("uiw_lo: uiw " in listed, f"{compiler}: uiw_lo is not taken")
+
+
 def check_runs(bench, root):
     bench.uiw = f"{root}/bin/uiw"
     doctor = bench.command([bench.uiw, "doctor"])
@@ -50,6 +63,7 @@ def own_prefix(bench):
     with open(f"{prefix}/{CONFIGURATION}") as driver:
         check(driver.read() == f"driver {folder}/libibverbs/libuiw\n", "uiw.driver names another plugin")
     check_runs(bench, root)
+    check_development(bench, root, folder)
 
 
 @row("DESTDIR and /usr: as a package is made; the tree runs where it lies")

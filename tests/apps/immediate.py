@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: MIT
+"""RDMA Write with immediate: a ring of a million messages of random sizes, with a receiver that stalls at random."""
+
+import sys
+
+import harness
+from harness import check, row
+
+
+def ring(bench, count, *options, timeout=60, **more):
+    program, port = bench.helper("uiw_immediate_ring"), bench.port()
+    ends = bench.pair([program, "server", "127.0.0.1", port, count, *options],
+                      [program, "client", "127.0.0.1", port, count, *options], port, timeout=timeout, **more)
+    for end in ends:
+        check(f"immediate ring: {count} messages" in end.stdout, f"it did not finish: {end.name()}")
+
+
+row("a million messages")(lambda bench: ring(bench, 1000000, timeout=100))
+row("CRC on")(lambda bench: ring(bench, 50000, env={"UIW_CRC": "on"}))
+row("small ULPDUs, CRC on")(lambda bench: ring(bench, 20000, env={"UIW_CRC": "on", "UIW_MULPDU": "256"}))
+row("large messages")(lambda bench: ring(bench, 20000, "--largest", 524288))
+row("without stalls")(lambda bench: ring(bench, 100000, "--calm"))
+row("a receiver that sleeps on its completion channel")(lambda bench: ring(bench, 50000, "--events"))
+row("MPA revision 1")(lambda bench: ring(bench, 20000, env={"UIW_MPA_REVISION": "1"}))
+
+if __name__ == "__main__":
+    sys.exit(harness.main())
