@@ -39,8 +39,8 @@ class ReceiveHost {
   virtual void read_complete() = 0;
   // A read or an atomic operation stands in SharedReads::inbound.
   virtual void read_requested() = 0;
-  // Invalidates a local STag for the peer; false if it may not be.
-  virtual bool invalidate(Stag stag) = 0;
+  // Invalidates a local STag for the peer. Empty if that is done, else why not: a code of remote protection errors.
+  virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
 
  protected:
   ~ReceiveHost() = default;
@@ -48,8 +48,9 @@ class ReceiveHost {
 
 class Receiver final : public mpa::UlpduSink {
  public:
-  Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host)
-      : stags_(stags), domain_(domain), host_(host) {}
+  // `stream` is what windows are bound by.
+  Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host, const void* stream = nullptr)
+      : stags_(stags), domain_(domain), stream_(stream), host_(host) {}
 
   // `rtr_send`: the first message may be a Send of no octets that is for this layer alone (RFC 6581 section 9).
   void start(SharedReads* reads, bool rtr_send = false) { reads_ = reads, rtr_send_ = rtr_send; }
@@ -89,6 +90,7 @@ class Receiver final : public mpa::UlpduSink {
 
   const ddp::StagTable& stags_;
   const void* domain_;
+  const void* stream_;
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
   bool heard_ = false;

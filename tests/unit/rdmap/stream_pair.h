@@ -164,7 +164,10 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   }
   void read_complete() override { tx.read_complete(); }
   void read_requested() override { ++requests; }
-  bool invalidate(Stag stag) override { return stags.retire(stag); }
+  std::optional<rdmap::ErrorCode> invalidate(Stag stag) override {
+    if (stags.retire(stag)) return std::nullopt;
+    return invalidate_error;
+  }
 
   // What the socket and the deframer have come to.
   void on_result(mpa::Deframer::Result result) {
@@ -200,6 +203,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   std::vector<Sent> sent;
   std::vector<Received> received;
   unsigned requests = 0;
+  rdmap::ErrorCode invalidate_error = rdmap::ErrorCode::cannot_invalidate;
   bool paused = false, stopped = false, bad_crc = false, broken = false, held_off = false;
   unsigned local_errors = 0;
   std::optional<std::uint64_t> culprit;
