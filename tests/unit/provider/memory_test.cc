@@ -446,6 +446,38 @@ TEST_CASE("memory: errno of posting a bind or an invalidation", "[memory]") {
   CHECK(errno == EINVAL);
 }
 
+TEST_CASE("memory: binds and invalidations in a batch (ibv_wr_start ... ibv_wr_complete)", "[memory]") {
+  Connected it;
+  Window window(it.far.pd, IBV_MW_TYPE_2);
+  const std::uint32_t rkey = window.handle.rkey;
+  ibv_send_wr bind{}, invalidate{};
+  bind.wr_id = 1;
+  bind.opcode = IBV_WR_BIND_MW;
+  bind.bind_mw.mw = &window.handle;
+  bind.bind_mw.rkey = ibv_inc_rkey(rkey);
+  bind.bind_mw.bind_info = it.all();
+  invalidate.wr_id = 2;
+  invalidate.opcode = IBV_WR_LOCAL_INV;
+  invalidate.invalidate_rkey = ibv_inc_rkey(rkey);
+  it.far.qp->begin_batch();
+  it.far.qp->add(bind);
+  it.far.qp->abort_batch();
+  CHECK_FALSE(found(ibv_inc_rkey(rkey)));
+  it.far.qp->begin_batch();
+  it.far.qp->add(bind);
+  it.far.qp->add(invalidate);
+  bind.wr_id = 3;
+  bind.bind_mw.rkey = rkey;
+  it.far.qp->add(bind);
+  CHECK(it.far.qp->end_batch() == 0);
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    const ibv_wc done = next(*it.far.send_cq);
+    CHECK(done.wr_id == id);
+    CHECK(done.status == IBV_WC_SUCCESS);
+  }
+  CHECK(it.write(rkey, address_of(it.target)) == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("memory: a window is no lkey", "[memory]") {
   Connected it;
   Window window(it.far.pd, IBV_MW_TYPE_1);
