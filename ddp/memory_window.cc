@@ -102,6 +102,12 @@ void StagTable::remove_window(Stag stag) {
   free_.push_back(gather(number(stag) >> 8));
 }
 
+void StagTable::forget_holders() {
+  for (std::uint32_t dense = 0; dense < used_; ++dense) {
+    if (slot_at(dense).holders.load(std::memory_order_relaxed) != 0) slot_at(dense).holders.store(0);
+  }
+}
+
 void StagTable::release_stream(const void* domain, const void* stream) {
   const std::lock_guard lock(mutex_);
   for (std::uint32_t dense = 0; dense < used_; ++dense) {

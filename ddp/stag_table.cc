@@ -183,10 +183,11 @@ Hold StagTable::hold(Stag stag, const void* domain, std::uint64_t offset, std::u
                      const void* stream) const {
   const Slot* found = slot(stag);
   const std::uint64_t word = found == nullptr ? 0 : found->stag.load(std::memory_order_acquire);
-  if (word == (kValid | kWindow | static_cast<std::uint32_t>(stag))) {
-    return hold_window(*found, word, domain, offset, length, rights, stream);
+  if (word == (kValid | static_cast<std::uint32_t>(stag))) {
+    return Hold(check(found->region, domain, offset, length, rights, stream));
   }
-  return Hold(find(stag, domain, offset, length, rights, stream));
+  if (word != (kValid | kWindow | static_cast<std::uint32_t>(stag))) return Hold();
+  return hold_window(*found, word, domain, offset, length, rights, stream);
 }
 
 std::optional<Region> StagTable::region(Stag stag) const {

@@ -157,6 +157,8 @@ class StagTable {
   WindowError invalidate(Stag stag, const void* domain, const void* stream);
   // The stream is gone: ends all bindings that are its own.
   void release_stream(const void* domain, const void* stream);
+  // In the child of a fork: the threads whose accesses were under way are not there.
+  void forget_holders();
 
  private:
   static constexpr std::uint32_t kChunk = 1024;

@@ -6,12 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <utility>
 
 #include "mpa/guarded_copy.h"
 #include "provider/grace_period.h"
@@ -290,19 +286,21 @@ std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment) 
     dm_used.fetch_sub(length);
     return refuse();
   }
-  void* memory = nullptr;
-  const std::size_t alignment = std::max<std::size_t>(64, std::size_t{1} << log_alignment);
-  if (::posix_memalign(&memory, alignment, length) != 0) {
+  // Pages of its own: an access that comes too late meets nothing, instead of what the heap put there since.
+  const std::uintptr_t alignment = std::uintptr_t{1} << log_alignment;
+  const std::size_t size = length + (alignment > page_size() ? alignment : 0);
+  void* const mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) {
     dm_used.fetch_sub(length);
     return refuse();
   }
-  std::memset(memory, 0, length);
-  return std::unique_ptr<Dm>(new Dm(static_cast<std::byte*>(memory), length));
+  const std::uintptr_t start = (reinterpret_cast<std::uintptr_t>(mapping) + alignment - 1) & ~(alignment - 1);
+  return std::unique_ptr<Dm>(new Dm(reinterpret_cast<std::byte*>(start), length, mapping, size));
 }
 
 Dm::~Dm() {
   dm_used.fetch_sub(length_);
-  std::free(memory_);
+  ::munmap(mapping_, mapping_size_);
 }
 
 int Dm::copy_in(std::uint64_t offset, const void* from, std::size_t length) {

@@ -47,12 +47,15 @@ class UIW_API Dm {
 
  private:
   friend class Mr;
-  Dm(std::byte* memory, std::size_t length) : memory_(memory), length_(length) {}
+  Dm(std::byte* memory, std::size_t length, void* mapping, std::size_t mapping_size)
+      : memory_(memory), length_(length), mapping_(mapping), mapping_size_(mapping_size) {}
   bool holds(std::uint64_t offset, std::size_t length) const {
     return offset <= length_ && length <= length_ - offset;
   }
   std::byte* const memory_;
   const std::size_t length_;
+  void* const mapping_;
+  const std::size_t mapping_size_;
   std::atomic<int> users_{0};
 };
 

@@ -59,6 +59,8 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
       transmitter_(send_queue_, stag_table(), &pd, *this, this),
       receiver_(stag_table(), &pd, *this, this),
       receive_queue_(attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) {
+  // Until the program says otherwise.
+  attributes_.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   pd_.add_user();
   send_cq_->add_user();
   receive_cq_->add_user();
@@ -166,6 +168,7 @@ void Qp::reset() {
   std::destroy_at(&receiver_);
   std::construct_at(&receiver_, stag_table(), static_cast<const void*>(&pd_), static_cast<rdmap::ReceiveHost&>(*this),
                     static_cast<const void*>(this));
+  allow_remote_access();
   deframer_ = mpa::Deframer();
   reads_.reset();
   stash_.clear();
@@ -240,7 +243,10 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
 
 void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   const std::lock_guard lock(send_mutex_);
-  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) attributes_.qp_access_flags = attributes.qp_access_flags;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+    attributes_.qp_access_flags = attributes.qp_access_flags;
+    allow_remote_access();
+  }
   if ((mask & IBV_QP_PKEY_INDEX) != 0) attributes_.pkey_index = attributes.pkey_index;
   if ((mask & IBV_QP_PORT) != 0) attributes_.port_num = attributes.port_num;
   if ((mask & IBV_QP_PATH_MTU) != 0) attributes_.path_mtu = attributes.path_mtu;

@@ -111,6 +111,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   int postable();          // 0 or an errno
   bool too_late() const;   // for anything but a flushed completion
   void release_windows();
+  void allow_remote_access();
 
   // Sending; the sender's lock is held.
   void transmit();

@@ -42,6 +42,14 @@ Receiver::Verdict Receiver::ulpdu(Octets piece, std::size_t offset, std::size_t 
   return Verdict::go_on;
 }
 
+ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const {
+  const ddp::Access access = stags_.find(stag, domain_, offset, length, right, stream_);
+  if (access.error == ddp::AccessError::none && (allowed_.load(std::memory_order_relaxed) & right) == 0) {
+    return {nullptr, ddp::AccessError::rights};
+  }
+  return access;
+}
+
 Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   target_ = Target::none;
   if (total == 0) {
@@ -77,7 +85,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     in_write_ = !header.last;
     target_ = Target::nothing;
     if (size > 0) {
-      const ddp::Access access = stags_.find(header.stag, domain_, header.offset, size, ddp::kRemoteWrite, stream_);
+      const ddp::Access access = find(header.stag, header.offset, size, ddp::kRemoteWrite);
       if (access.error != ddp::AccessError::none) return fail_tagged(ulpdu, total, tagged_error(access.error));
       write_stag_ = header.stag;
       write_offset_ = header.offset;
@@ -189,8 +197,7 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
   }
   const ReadRequest request = decode_read_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
   if (request.size > 0) {
-    const ddp::Access access =
-        stags_.find(request.source_stag, domain_, request.source_offset, request.size, ddp::kRemoteRead, stream_);
+    const ddp::Access access = find(request.source_stag, request.source_offset, request.size, ddp::kRemoteRead);
     if (access.error != ddp::AccessError::none) {
       return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error), true);
     }
@@ -228,8 +235,7 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
   if (request.opcode != AtomicOpcode::fetch_add && request.opcode != AtomicOpcode::compare_swap) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   }
-  const ddp::Access access =
-      stags_.find(request.stag, domain_, request.offset, kAtomicSize, ddp::kRemoteAtomic, stream_);
+  const ddp::Access access = find(request.stag, request.offset, kAtomicSize, ddp::kRemoteAtomic);
   if (access.error != ddp::AccessError::none) {
     return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error));
   }

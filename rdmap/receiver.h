@@ -3,6 +3,7 @@
 // payload, and says which messages have come. One caller at a time (the receiver's lock). No I/O.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -57,6 +58,9 @@ class Receiver final : public mpa::UlpduSink {
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
 
+  // What the peer may do at all, whatever an STag allows (Verbs draft figure 21). Any thread.
+  void allow(std::uint32_t rights) { allowed_.store(rights, std::memory_order_relaxed); }
+
   // Any message has been heard, however short.
   bool heard() const { return heard_; }
 
@@ -68,6 +72,7 @@ class Receiver final : public mpa::UlpduSink {
   void abandon(Status status);
 
  private:
+  ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const;
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
   Verdict begin_untagged(Octets ulpdu, std::size_t total);
@@ -92,6 +97,7 @@ class Receiver final : public mpa::UlpduSink {
   const void* domain_;
   const void* stream_;
   ReceiveHost& host_;
+  std::atomic<std::uint32_t> allowed_{ddp::kRemoteRead | ddp::kRemoteWrite | ddp::kRemoteAtomic};
   SharedReads* reads_ = nullptr;
   bool heard_ = false;
   bool rtr_send_ = false;

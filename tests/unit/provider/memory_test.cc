@@ -371,6 +371,30 @@ TEST_CASE("memory: an access that the window does not allow (Verbs draft 7.10.6.
   CHECK(next(*it.near.send_cq).status == IBV_WC_REM_ACCESS_ERR);
 }
 
+TEST_CASE("memory: the queue pair must allow it as well (Verbs draft 7.10.6.2, figure 21)", "[memory]") {
+  Connected it;
+  Window window(it.far.pd, IBV_MW_TYPE_2);
+  REQUIRE(post_bind2(it.far, 1, window, window.handle.rkey, it.all()) == 0);
+  CHECK(next(*it.far.send_cq).status == IBV_WC_SUCCESS);
+  ibv_qp_attr attributes{};
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  REQUIRE(it.far.qp->modify(attributes, IBV_QP_ACCESS_FLAGS) == 0);
+  CHECK(it.write(window.handle.rkey, address_of(it.target)) == IBV_WC_SUCCESS);
+  SECTION("RDMA Read") {
+    attributes.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    REQUIRE(it.far.qp->modify(attributes, IBV_QP_ACCESS_FLAGS) == 0);
+    CHECK(it.write(window.handle.rkey, address_of(it.target)) == IBV_WC_SUCCESS);  // and a Read of no octets
+    REQUIRE(it.near.post(IBV_WR_RDMA_READ, 1, {sge_of(it.own, *it.own_mr)}, 0, window.handle.rkey,
+                         address_of(it.target)) == 0);
+    CHECK(next(*it.near.send_cq).status == IBV_WC_REM_ACCESS_ERR);
+  }
+  SECTION("RDMA Write") {
+    attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+    REQUIRE(it.far.qp->modify(attributes, IBV_QP_ACCESS_FLAGS) == 0);
+    CHECK(it.write(window.handle.rkey, address_of(it.target)) != IBV_WC_SUCCESS);
+  }
+}
+
 TEST_CASE("memory: another stream of the domain cannot use a window of type 2, nor invalidate it", "[memory]") {
   Connected it;
   Window window(it.far.pd, IBV_MW_TYPE_2);
