@@ -110,7 +110,7 @@ std::optional<rdmap::ErrorCode> Qp::invalidate(rdmap::Stag stag) {
 // have: every queue pair allows that.
 void Qp::allow_remote_access() { receiver_.allow(rights_of(static_cast<unsigned>(attributes_.qp_access_flags))); }
 
-// The stream is gone, and with it whom the windows were for. The draft (section 6.2.1) would have a program unbind them
+// The stream is gone, and with it whom the windows were for. The draft (section 6.1.4) would have a program unbind them
 // before it destroys the queue pair; those that do not, and they are many, must not be left with half of it.
 void Qp::release_windows() {
   if (!has_windows_) return;
