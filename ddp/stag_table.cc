@@ -5,8 +5,6 @@ namespace uiw::ddp {
 
 namespace {
 
-constexpr std::uint64_t kValid = std::uint64_t{1} << 32;
-
 // A well-mixed step (splitmix64): the table needs unpredictable, not cryptographic, keys on top of its secret.
 std::uint64_t mix(std::uint64_t& state) {
   state += 0x9E3779B97F4A7C15ULL;
@@ -58,32 +56,48 @@ const StagTable::Slot* StagTable::slot(Stag stag) const {
   return chunk == nullptr ? nullptr : &chunk[dense % kChunk];
 }
 
-std::optional<Stag> StagTable::add(const Region& region) {
-  std::uint64_t end;
-  if (__builtin_add_overflow(region.base, region.length, &end)) return std::nullopt;
-  const std::lock_guard lock(mutex_);
+StagTable::Slot& StagTable::slot_at(std::uint32_t dense) const {
+  return chunks_[dense / kChunk].load(std::memory_order_relaxed)[dense % kChunk];
+}
+
+std::optional<std::uint32_t> StagTable::take_slot(Use use) {
   std::uint32_t dense;
   if (!free_.empty()) {
     dense = free_.back();
     free_.pop_back();
   } else if (used_ < kMaxRegions) {
+    std::atomic<Slot*>& chunk = chunks_[used_ / kChunk];
+    if (chunk.load(std::memory_order_relaxed) == nullptr) chunk.store(new Slot[kChunk], std::memory_order_release);
     dense = used_++;
   } else {
     return std::nullopt;
   }
-  Slot* chunk = chunks_[dense / kChunk].load(std::memory_order_relaxed);
-  if (chunk == nullptr) {
-    chunk = new Slot[kChunk];
-    chunks_[dense / kChunk].store(chunk, std::memory_order_release);
-  }
-  Slot& slot = chunk[dense % kChunk];
-  // A new key each time, so that a stale STag does not find the next region of its slot; nor may the STag be 0,
-  // which programs take for none.
+  Slot& slot = slot_at(dense);
+  slot.use = use;
+  slot.link = 0;
+  return dense;
+}
+
+// A new key each time, so that a stale STag does not find the next region of its slot; nor may the STag be 0, which
+// programs take for none.
+std::uint32_t StagTable::new_stag(std::uint32_t dense) {
+  Slot& slot = slot_at(dense);
   std::uint32_t stag;
   do {
     slot.key = static_cast<std::uint8_t>(slot.key + 1 + mix(random_) % 255);
     stag = scatter(dense) << 8 | slot.key;
   } while (stag == 0);
+  return stag;
+}
+
+std::optional<Stag> StagTable::add(const Region& region) {
+  std::uint64_t end;
+  if (__builtin_add_overflow(region.base, region.length, &end)) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const auto dense = take_slot(Use::region);
+  if (!dense) return std::nullopt;
+  const std::uint32_t stag = new_stag(*dense);
+  Slot& slot = slot_at(*dense);
   slot.region = region;
   slot.region.rights |= kLocalRead;
   slot.stag.store(kValid | stag, std::memory_order_release);
@@ -92,8 +106,9 @@ std::optional<Stag> StagTable::add(const Region& region) {
 
 bool StagTable::retire(Stag stag) {
   const std::lock_guard lock(mutex_);
-  Slot* found = const_cast<Slot*>(slot(stag));
-  if (found == nullptr || found->stag.load(std::memory_order_relaxed) != (kValid | static_cast<std::uint32_t>(stag))) {
+  Slot* found = slot(stag);
+  if (found == nullptr || found->link > 0 ||
+      found->stag.load(std::memory_order_relaxed) != (kValid | static_cast<std::uint32_t>(stag))) {
     return false;
   }
   found->stag.store(0, std::memory_order_seq_cst);
@@ -102,30 +117,105 @@ bool StagTable::retire(Stag stag) {
 
 void StagTable::recycle(Stag stag) {
   const std::lock_guard lock(mutex_);
+  slot(stag)->use = Use::none;
   free_.push_back(gather(static_cast<std::uint32_t>(stag) >> 8));
 }
 
-Access StagTable::find(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
-                       std::uint32_t rights) const {
-  const Slot* found = slot(stag);
-  if (found == nullptr || found->stag.load(std::memory_order_acquire) != (kValid | static_cast<std::uint32_t>(stag))) {
-    return {nullptr, AccessError::invalid_stag};
+bool StagTable::restore(Stag stag, const Region& region) {
+  std::uint64_t end;
+  if (__builtin_add_overflow(region.base, region.length, &end)) return false;
+  const std::lock_guard lock(mutex_);
+  Slot& found = *slot(stag);
+  found.region = region;
+  found.region.rights |= kLocalRead;
+  found.stag.store(kValid | static_cast<std::uint32_t>(stag), std::memory_order_release);
+  return true;
+}
+
+namespace {
+
+Access check(const Region& region, const void* domain, std::uint64_t offset, std::uint64_t length,
+             std::uint32_t rights, const void* stream) {
+  if (region.domain != domain && (stream == nullptr || region.domain != stream)) {
+    return {nullptr, AccessError::not_associated};
   }
-  const Region& region = found->region;
-  if (region.domain != domain) return {nullptr, AccessError::not_associated};
   if ((region.rights & rights) != rights) return {nullptr, AccessError::rights};
   std::uint64_t end;
   if (__builtin_add_overflow(offset, length, &end)) return {nullptr, AccessError::wrap};
   if (offset < region.base || end > region.base + region.length) return {nullptr, AccessError::bounds};
-  return {region.memory + (offset - region.base), AccessError::none};
+  if ((region.rights & kNull) != 0) {
+    return {(rights & kLocalWrite) != 0 ? discarded : region.memory, AccessError::none};
+  }
+  // Not by pointer arithmetic: a region may be all of the address space, from address 0.
+  const auto address = reinterpret_cast<std::uintptr_t>(region.memory) + (offset - region.base);
+  return {reinterpret_cast<std::byte*>(address), AccessError::none};
+}
+
+}  // namespace
+
+// The count is raised first and the STag looked at again then: whoever ends the binding clears the STag first and
+// looks at the count then. One of the two sees the other.
+Hold StagTable::hold_window(const Slot& window, std::uint64_t word, const void* domain, std::uint64_t offset,
+                            std::uint64_t length, std::uint32_t rights, const void* stream) const {
+  window.holders.fetch_add(1, std::memory_order_seq_cst);
+  Access access{nullptr, AccessError::invalid_stag};
+  if (window.stag.load(std::memory_order_seq_cst) == word) {
+    access = check(window.region, domain, offset, length, rights, stream);
+  }
+  Hold hold(access, &window.holders);
+  if (access.error != AccessError::none) return Hold(access);
+  return hold;
+}
+
+Access StagTable::find(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+                       std::uint32_t rights, const void* stream) const {
+  const Slot* found = slot(stag);
+  const std::uint64_t word = found == nullptr ? 0 : found->stag.load(std::memory_order_acquire);
+  if (word == (kValid | static_cast<std::uint32_t>(stag))) {
+    return check(found->region, domain, offset, length, rights, stream);
+  }
+  if (word != (kValid | kWindow | static_cast<std::uint32_t>(stag))) return {nullptr, AccessError::invalid_stag};
+  const Hold hold = hold_window(*found, word, domain, offset, length, rights, stream);
+  return {hold.memory(), hold.error()};
+}
+
+Hold StagTable::hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
+                     const void* stream) const {
+  const Slot* found = slot(stag);
+  const std::uint64_t word = found == nullptr ? 0 : found->stag.load(std::memory_order_acquire);
+  if (word == (kValid | static_cast<std::uint32_t>(stag))) {
+    return Hold(check(found->region, domain, offset, length, rights, stream));
+  }
+  if (word != (kValid | kWindow | static_cast<std::uint32_t>(stag))) return Hold();
+  return hold_window(*found, word, domain, offset, length, rights, stream);
 }
 
 std::optional<Region> StagTable::region(Stag stag) const {
+  const std::lock_guard lock(mutex_);
   const Slot* found = slot(stag);
-  if (found == nullptr || found->stag.load(std::memory_order_acquire) != (kValid | static_cast<std::uint32_t>(stag))) {
+  if (found == nullptr ||
+      (found->stag.load(std::memory_order_acquire) & ~kWindow) != (kValid | static_cast<std::uint32_t>(stag))) {
     return std::nullopt;
   }
   return found->region;
+}
+
+Stag StagTable::next_key(Stag window) {
+  const std::lock_guard lock(mutex_);
+  std::uint32_t stag = static_cast<std::uint32_t>(window);
+  do {
+    stag = (stag & ~0xFFU) | ((stag + 1 + static_cast<std::uint32_t>(mix(random_) % 255)) & 0xFFU);
+  } while (stag == 0);
+  return static_cast<Stag>(stag);
+}
+
+std::optional<Stag> StagTable::add_window(const void* domain, WindowType type) {
+  const std::lock_guard lock(mutex_);
+  const auto dense = take_slot(type == WindowType::type1 ? Use::window1 : Use::window2);
+  if (!dense) return std::nullopt;
+  slot_at(*dense).region = {};
+  slot_at(*dense).region.domain = domain;
+  return static_cast<Stag>(new_stag(*dense));
 }
 
 }  // namespace uiw::ddp

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The STag table: which memory an STag stands for, and whether an access to it is allowed (RFC 5041 section 7,
-// RFC 5040 section 7.2; Verbs draft section 7).
+// RFC 5040 section 7.2; Verbs draft section 7). Memory windows are in memory_window.cc.
 //
 // An STag is an index of 24 bits and a key of 8 bits. The index is scattered by a permutation and the key is
-// random, both from secrets of the table, so that a peer cannot guess an STag it was not told. find() takes no
-// lock and writes nothing shared: any number of threads may call it beside add() and retire(). The caller of
-// retire() must see to it that every find() that may have returned the region is over before it calls recycle().
+// random, both from secrets of the table, so that a peer cannot guess an STag it was not told; the key of a window
+// is its program's choice at each bind (Verbs draft section 7.2). find() and hold() take no lock: any number of
+// threads may call them beside all else.
+//
+// Taking memory away: who retires a region must see to it that every find() that may have returned it is over before
+// the slot is recycled or restored. Windows come and go with work requests, where nobody can wait for that: an
+// access through a window is counted while its Hold lives, and the end of a binding waits for the count.
 #pragma once
 
 #include <array>
@@ -15,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "ddp/ddp_format.h"
@@ -22,11 +27,16 @@
 namespace uiw::ddp {
 
 enum Right : std::uint32_t {
-  kLocalRead = 1,  // every region has it
+  kLocalRead = 1,  // every region has it, and no window
   kLocalWrite = 2,
   kRemoteRead = 4,
   kRemoteWrite = 8,
   kRemoteAtomic = 16,
+  // Not rights but properties of a region:
+  kBindWindows = 32,
+  kZeroBased = 64,  // windows cannot be bound to it (Verbs draft figure 19)
+  kOnDemand = 128,  // its memory need not be there yet
+  kNull = 256,      // reads octets of zero, of which its memory holds enough for any message, and drops what is written
 };
 
 // A piece of registered memory. `base` is the tagged offset of its first octet: its address, or 0 for zero-based
@@ -36,20 +46,79 @@ struct Region {
   std::uint64_t base = 0;
   std::uint64_t length = 0;  // base + length does not wrap; add() checks
   std::uint32_t rights = kLocalRead;
-  const void* domain = nullptr;  // the protection domain
+  const void* domain = nullptr;  // the protection domain; of a window of type 2, while it is bound, the stream
 };
 
 enum class AccessError : std::uint8_t { none, invalid_stag, bounds, wrap, not_associated, rights };
 
 struct Access {
-  std::byte* memory;  // of the first octet asked for; valid until the region is retired
+  std::byte* memory;  // of the first octet asked for; valid until the region is retired. Or discarded.
   AccessError error;
+};
+
+// Stands for the memory of a null region where it is written to.
+inline std::byte discarded_octet;
+inline std::byte* const discarded = &discarded_octet;
+
+// An access in progress. Its memory may be used while this lives, even where the STag is a window's.
+class Hold {
+ public:
+  Hold() = default;
+  explicit Hold(Access access, std::atomic<std::uint32_t>* holders = nullptr) : access_(access), holders_(holders) {}
+  Hold(Hold&& other) noexcept : access_(other.access_), holders_(std::exchange(other.holders_, nullptr)) {}
+  Hold& operator=(Hold&& other) noexcept {
+    std::swap(access_, other.access_);
+    std::swap(holders_, other.holders_);
+    return *this;
+  }
+  ~Hold() {
+    if (holders_ != nullptr) holders_->fetch_sub(1, std::memory_order_release);
+  }
+  std::byte* memory() const { return access_.memory; }
+  AccessError error() const { return access_.error; }
+  // Through a window: nothing may refer to the memory after this.
+  bool counted() const { return holders_ != nullptr; }
+
+ private:
+  Access access_{nullptr, AccessError::invalid_stag};
+  std::atomic<std::uint32_t>* holders_ = nullptr;
+};
+
+enum class WindowType : std::uint8_t {
+  type1,  // for all streams of its domain; each bind ends the one before
+  type2,  // for the stream that bound it, until it is invalidated (type 2B)
+};
+
+// A request to bind a window to a part of a region.
+struct Binding {
+  Stag window;           // with the key it is to have
+  Stag region;
+  std::uint64_t offset;  // of the first octet, as the region counts
+  std::uint64_t length;
+  std::uint32_t rights;
+  WindowType type;
+  bool zero_based;       // the window counts from 0; otherwise as the region does
+};
+
+// What the Verbs draft forbids in sections 7.8 and 7.10.
+enum class WindowError : std::uint8_t {
+  none,
+  deallocated,     // there is nothing behind the STag
+  no_window,       // the STag is a region's, or of a window of the other type, or has another key
+  no_region,       // the region's STag is not a region's, or not in the Valid state
+  not_invalid,     // the window is bound
+  not_associated,  // another protection domain, or bound by another stream
+  not_bindable,    // the region does not have kBindWindows
+  zero_based,      // the region has kZeroBased
+  rights,          // figure 20
+  bounds,          // not all of it is within the region
+  windows_bound,   // a region with windows bound to it
 };
 
 class StagTable {
  public:
   static constexpr std::uint32_t kIndexBits = 24;
-  static constexpr std::uint32_t kMaxRegions = 1U << 20;
+  static constexpr std::uint32_t kMaxRegions = 1U << 20;  // and windows
 
   // The secrets: 64 random bits.
   explicit StagTable(std::uint64_t secret);
@@ -60,32 +129,66 @@ class StagTable {
   // Empty if the table is full or base + length wraps.
   std::optional<Stag> add(const Region& region);
 
-  // The STag finds nothing from here on. False if it was not there.
+  // The STag finds nothing from here on. False if it was not there, or windows are bound to it.
   bool retire(Stag stag);
   // After retire() and a grace period: the slot may be used again.
   void recycle(Stag stag);
+  // Instead of recycle(): the same STag finds this region now. False if base + length wraps.
+  bool restore(Stag stag, const Region& region);
 
-  // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`.
-  Access find(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) const;
+  // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`; `stream` is what windows
+  // of type 2 were bound by. What find() returns for a window tells only whether the access is allowed.
+  Access find(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
+              const void* stream = nullptr) const;
+  Hold hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
+            const void* stream = nullptr) const;
 
-  // A copy of what was registered, or empty.
+  // A copy of what was registered, or of what a window is bound to; or empty.
   std::optional<Region> region(Stag stag) const;
+
+  // A window that is not bound. Empty if the table is full.
+  std::optional<Stag> add_window(const void* domain, WindowType type);
+  // Bound or not; the key does not matter.
+  void remove_window(Stag stag);
+  // A key for the next bind of a window of type 1, which a peer that knows the last one cannot guess.
+  Stag next_key(Stag window);
+  // On behalf of a stream. When one of them returns, nothing is accessed through an earlier binding any more.
+  WindowError bind(const Binding& binding, const void* domain, const void* stream);
+  WindowError invalidate(Stag stag, const void* domain, const void* stream);
+  // The stream is gone: ends all bindings that are its own.
+  void release_stream(const void* domain, const void* stream);
+  // In the child of a fork: the threads whose accesses were under way are not there.
+  void forget_holders();
 
  private:
   static constexpr std::uint32_t kChunk = 1024;
+  static constexpr std::uint64_t kValid = std::uint64_t{1} << 32;
+  static constexpr std::uint64_t kWindow = std::uint64_t{1} << 33;
+  enum class Use : std::uint8_t { none, region, window1, window2 };
   struct Slot {
-    std::atomic<std::uint64_t> stag{0};  // the STag and bit 32 while valid
+    std::atomic<std::uint64_t> stag{0};  // the STag and kValid, and kWindow for a window's; 0 while not valid
+    mutable std::atomic<std::uint32_t> holders{0};  // of a window: accesses under way
+    // All else changes under the lock, and `region` only while nothing can find it.
+    std::uint32_t link = 0;  // region: windows bound to it; bound window: the dense number of its region
     Region region;
     std::uint8_t key = 0;
+    Use use = Use::none;
   };
 
   std::uint32_t scatter(std::uint32_t dense) const;
   std::uint32_t gather(std::uint32_t index) const;
   const Slot* slot(Stag stag) const;
+  Slot* slot(Stag stag) { return const_cast<Slot*>(std::as_const(*this).slot(stag)); }
+  Slot& slot_at(std::uint32_t dense) const;
+  std::optional<std::uint32_t> take_slot(Use use);
+  std::uint32_t new_stag(std::uint32_t dense);
+  void unbind(Slot& window, const void* domain);
+  Hold hold_window(const Slot& window, std::uint64_t word, const void* domain, std::uint64_t offset,
+                   std::uint64_t length, std::uint32_t rights, const void* stream) const;
 
   std::array<std::uint32_t, 4> round_keys_;
   std::array<std::atomic<Slot*>, kMaxRegions / kChunk> chunks_{};
-  std::mutex mutex_;  // add, retire, recycle
+  mutable std::mutex mutex_;  // whatever changes the table
   std::uint64_t random_;
   std::uint32_t used_ = 0;
   std::vector<std::uint32_t> free_;

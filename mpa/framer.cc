@@ -63,7 +63,7 @@ bool Batch::copy_out(std::size_t from, std::size_t to, std::byte* out) const {
   return true;
 }
 
-Framer::Result Framer::add(Batch& batch, Octets header, std::span<const Piece> payload) {
+Framer::Result Framer::add(Batch& batch, Octets header, std::span<const Piece> payload, bool copy) {
   std::size_t payload_size = 0;
   for (const Piece& piece : payload) payload_size += piece.size;
   const std::size_t ulpdu = header.size() + payload_size;
@@ -81,7 +81,7 @@ Framer::Result Framer::add(Batch& batch, Octets header, std::span<const Piece> p
   if (!header.empty()) std::memcpy(head + kFpduLengthSize, header.data(), header.size());
   std::size_t head_size = kFpduLengthSize + header.size();
 
-  if (crc_ || payload_size < kCopyBelow) {
+  if (crc_ || copy || payload_size < kCopyBelow) {
     std::byte* to = head + head_size;
     for (const Piece& piece : payload) {
       if (!guarded_copy(to, piece.data, piece.size)) return Result::bad_address;

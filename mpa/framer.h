@@ -88,7 +88,8 @@ class Framer {
   bool crc() const { return crc_; }
 
   // Adds one FPDU whose ULPDU is `header` (copied) followed by `payload`. The caller keeps their sum within 65535.
-  Result add(Batch& batch, Octets header, std::span<const Piece> payload);
+  // `copy`: nothing refers to the payload's memory after this.
+  Result add(Batch& batch, Octets header, std::span<const Piece> payload, bool copy = false);
 
  private:
   bool crc_ = true;

@@ -2,7 +2,6 @@
 #include "provider/context.h"
 
 #include <rdma/ib_user_verbs.h>
-#include <sys/random.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -12,100 +11,10 @@
 
 #include "provider/clock.h"
 #include "provider/fork.h"
-#include "provider/grace_period.h"
 #include "provider/limits.h"
 #include "provider/link_watch.h"
 
 namespace uiw::provider {
-
-ddp::StagTable& stag_table() {
-  static ddp::StagTable* const instance = [] {
-    std::uint64_t secret = 0;
-    while (::getrandom(&secret, sizeof secret, 0) != sizeof secret) {
-    }
-    return new ddp::StagTable(secret);  // outlives every destructor of the program
-  }();
-  return *instance;
-}
-
-// ---- Memory regions --------------------------------------------------------------------------------------------
-
-namespace {
-
-constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                  IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
-
-// Can every page of the range be read, and written where that is asked for? Reads one octet of each page through the
-// kernel, which answers instead of raising a signal; where writing is wanted the same octet is written back, a page at
-// a time, only if the page is not known to be writable otherwise.
-bool accessible(const std::byte* address, std::size_t length, bool writable) {
-  if (length == 0) return true;
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto start = reinterpret_cast<std::uintptr_t>(address);
-  if (start + length < start) return false;
-  const std::uintptr_t last = (start + length - 1) & ~(page - 1);
-
-  // /proc/self/maps tells mapped ranges and their protection without touching a page.
-  std::FILE* maps = std::fopen("/proc/self/maps", "re");
-  if (maps == nullptr) return true;  // no way to know; placement is guarded anyway
-  std::uintptr_t covered = start & ~(page - 1);
-  char line[512];
-  while (covered <= last && std::fgets(line, sizeof line, maps) != nullptr) {
-    unsigned long from, to;
-    char protection[8];
-    if (std::sscanf(line, "%lx-%lx %7s", &from, &to, protection) != 3) continue;
-    if (to <= covered) continue;
-    if (from > covered) break;
-    if (protection[0] != 'r' || (writable && protection[1] != 'w')) break;
-    covered = to;
-  }
-  std::fclose(maps);
-  return covered > last;
-}
-
-}  // namespace
-
-std::unique_ptr<Mr> Mr::create(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
-  // Remote write and atomic need local write (manual page of ibv_reg_mr).
-  const bool remote_change = (access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
-  if ((access & ~kKnownAccess) != 0 || (remote_change && (access & IBV_ACCESS_LOCAL_WRITE) == 0) ||
-      length > kMaxMrSize || reinterpret_cast<std::uintptr_t>(address) + length < length) {
-    errno = EINVAL;
-    return nullptr;
-  }
-  if ((access & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_MW_BIND)) != 0) {
-    errno = EOPNOTSUPP;
-    return nullptr;
-  }
-  if (!accessible(static_cast<std::byte*>(address), length, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) {
-    errno = EFAULT;
-    return nullptr;
-  }
-  ddp::Region region;
-  region.memory = static_cast<std::byte*>(address);
-  region.length = length;
-  region.base = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
-  region.domain = &pd;
-  if ((access & IBV_ACCESS_LOCAL_WRITE) != 0) region.rights |= ddp::kLocalWrite;
-  if ((access & IBV_ACCESS_REMOTE_READ) != 0) region.rights |= ddp::kRemoteRead;
-  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) region.rights |= ddp::kRemoteWrite;
-  if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) region.rights |= ddp::kRemoteAtomic;
-  const auto stag = stag_table().add(region);
-  if (!stag) {
-    errno = region.base + region.length < region.base ? EINVAL : ENOMEM;
-    return nullptr;
-  }
-  pd.add_user();
-  return std::unique_ptr<Mr>(new Mr(pd, *stag));
-}
-
-Mr::~Mr() {
-  stag_table().retire(stag_);
-  wait_for_readers();
-  stag_table().recycle(stag_);
-  pd_.remove_user();
-}
 
 // ---- The device ------------------------------------------------------------------------------------------------
 
@@ -155,11 +64,14 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_qp = kMaxQp;
   a.max_qp_wr = kMaxQpWr;
   a.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+  // Extensions: of those that programs can use, local invalidation and Send with Invalidate.
+  a.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
   a.max_cq = kMaxCq;
   a.max_cqe = kMaxCqe;
   a.max_mr = kMaxMr;
+  a.max_mw = kMaxMw;
   a.max_pd = kMaxPd;
   a.max_qp_rd_atom = kMaxReadDepth;
   a.max_res_rd_atom = kMaxReadDepth * 1024;
@@ -172,6 +84,11 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   attributes.completion_timestamp_mask = kRawClockMask;
   attributes.cq_mod_caps.max_cq_count = kMaxModerationCount;
   attributes.cq_mod_caps.max_cq_period = kMaxModerationPeriod;
+  attributes.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  attributes.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+                                                       IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                                                       IBV_ODP_SUPPORT_ATOMIC;
+  attributes.max_dm_size = kMaxDmSize;
 }
 
 int Context::query_port(unsigned port, ibv_port_attr& attributes) const {

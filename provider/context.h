@@ -1,49 +1,19 @@
 // SPDX-License-Identifier: MIT
-// An open device: its attributes, protection domains, memory regions, async events and progress engine.
+// An open device: its attributes, async events and progress engine.
 #pragma once
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
 #include <memory>
 #include <string>
 
-#include "ddp/stag_table.h"
 #include "provider/device.h"
 #include "provider/engine.h"
 #include "provider/event_pipe.h"
 #include "provider/export.h"
+#include "provider/memory.h"
 
 namespace uiw::provider {
-
-// A protection domain: what ties memory to queue pairs. EBUSY on destruction while something is in it.
-class UIW_API Pd {
- public:
-  explicit Pd(class Context& context) : context_(context) {}
-  class Context& context() { return context_; }
-  void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
-  void remove_user() { users_.fetch_sub(1, std::memory_order_relaxed); }
-  bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
-
- private:
-  class Context& context_;
-  std::atomic<int> users_{0};
-};
-
-// A memory region; lkey and rkey are its STag.
-class UIW_API Mr {
- public:
-  // Null with errno: EINVAL for access flags or a range that cannot be, EFAULT where the memory is not there or not
-  // accessible so, ENOMEM. `iova` is the tagged offset of the first octet.
-  static std::unique_ptr<Mr> create(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
-  ~Mr();
-  std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
-
- private:
-  Mr(Pd& pd, ddp::Stag stag) : pd_(pd), stag_(stag) {}
-  Pd& pd_;
-  const ddp::Stag stag_;
-};
 
 class UIW_API Context {
  public:
@@ -74,8 +44,5 @@ class UIW_API Context {
   std::shared_ptr<EventPipe> async_;
   Engine engine_;
 };
-
-// The STags of this process.
-ddp::StagTable& stag_table();
 
 }  // namespace uiw::provider

@@ -24,6 +24,7 @@ Contexts& contexts() {
     pthread_atfork([] { contexts().mutex.lock(); }, [] { contexts().mutex.unlock(); },
                    [] {
                      forget_other_readers();
+                     stag_table().forget_holders();
                      for (Context* context : contexts().all) context->engine().after_fork_in_child();
                      CmLoop::after_fork_in_child();
                      contexts().mutex.unlock();

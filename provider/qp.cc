@@ -57,9 +57,11 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
       signal_all_(attributes.sq_sig_all != 0),
       init_(attributes),
       send_queue_(attributes.cap.max_send_wr, attributes.cap.max_send_sge, attributes.cap.max_inline_data),
-      transmitter_(send_queue_, stag_table(), &pd, *this),
-      receiver_(stag_table(), &pd, *this),
+      transmitter_(send_queue_, stag_table(), &pd, *this, this),
+      receiver_(stag_table(), &pd, *this, this),
       receive_queue_(attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) {
+  // Until the program says otherwise.
+  attributes_.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   pd_.add_user();
   send_cq_->add_user();
   receive_cq_->add_user();
@@ -76,6 +78,7 @@ Qp::~Qp() {
   stop();
   // What was posted and not complete is gone without a completion; what TCP has taken still goes out.
   if (socket_.is_open()) let_go_of_socket();
+  release_windows();
   if (owner_) owner_->stream_ended();
   if (number_ != 0) free_qp_number(number_);
   send_cq_->remove_user();
@@ -168,13 +171,15 @@ void Qp::reset() {
   while (!send_queue_.empty()) send_queue_.pop();
   while (!receive_queue_.empty()) receive_queue_.pop();
   if (socket_.is_open()) let_go_of_socket();
+  release_windows();
   if (owner_) owner_->stream_ended();
   owner_.reset();
   std::destroy_at(&transmitter_);
   std::construct_at(&transmitter_, send_queue_, stag_table(), static_cast<const void*>(&pd_),
-                    static_cast<rdmap::SendHost&>(*this));
+                    static_cast<rdmap::SendHost&>(*this), static_cast<const void*>(this));
   std::destroy_at(&receiver_);
-  std::construct_at(&receiver_, stag_table(), static_cast<const void*>(&pd_), static_cast<rdmap::ReceiveHost&>(*this));
+  std::construct_at(&receiver_, stag_table(), static_cast<const void*>(&pd_), static_cast<rdmap::ReceiveHost&>(*this),
+                    static_cast<const void*>(this));
   deframer_ = mpa::Deframer();
   reads_.reset();
   stash_.clear();

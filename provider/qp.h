@@ -56,6 +56,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   int post_send(ibv_send_wr* requests, ibv_send_wr** bad);
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
 
+  // ibv_bind_mw: 0 or an errno. On success the window has its new rkey already.
+  int post_bind(ibv_mw& mw, const ibv_mw_bind& bind);
+
   // ibv_wr_start ... ibv_wr_complete: one thread builds, under the sender's lock.
   void begin_batch();
   void add(const ibv_send_wr& request);
@@ -114,15 +117,23 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
 
   // rdmap::SendHost and rdmap::ReceiveHost
   void send_complete(const rdmap::SendWork& work, rdmap::Status status) override;
+  rdmap::Status carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) override;
   bool next_receive(rdmap::Landing& landing) override;
   void receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) override;
   void read_complete() override;
   void read_requested() override { transmit_wanted_ = true; }
-  bool invalidate(rdmap::Stag stag) override;
+  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
 
   // Posting; the sender's lock is held.
   int prepare(const ibv_send_wr& request);
   int apply_extension(std::uint64_t sequence);
+  int prepare_bind(std::uint64_t id, unsigned flags, const ibv_mw& mw, std::uint32_t rkey,
+                   const ibv_mw_bind_info& info);
+  int prepare_invalidate(std::uint64_t id, unsigned flags, std::uint32_t rkey);
+  void push_local(rdmap::SendWork& work, std::uint64_t id, unsigned flags, const ddp::Binding* binding);
+  int postable();          // 0 or an errno
+  bool too_late() const;   // for anything but a flushed completion
+  void release_windows();
 
   // Sending; the sender's lock is held.
   void transmit();
@@ -191,6 +202,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool error_told_ = false;          // by a completion of the send queue
   bool tell_when_drained_ = false;   // IBV_QP_EN_SQD_ASYNC_NOTIFY
   std::uint32_t ord_limit_ = ~0U;    // what the program asked for before it was connected
+  bool has_windows_ = false;  // some of type 2 were bound
   int batch_error_ = 0;
   std::uint64_t batch_start_ = 0;
   Extension extension_;

@@ -23,6 +23,7 @@ ibv_wc_status status_of(rdmap::Status status) {
     case rdmap::Status::remote_invalid_request: return IBV_WC_REM_INV_REQ_ERR;
     case rdmap::Status::remote_operation: return IBV_WC_REM_OP_ERR;
     case rdmap::Status::fatal: return IBV_WC_FATAL_ERR;
+    case rdmap::Status::window_bind: return IBV_WC_MW_BIND_ERR;
   }
   return IBV_WC_GENERAL_ERR;
 }
@@ -35,6 +36,8 @@ ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
     case rdmap::WorkKind::read: return IBV_WC_RDMA_READ;
     case rdmap::WorkKind::atomic:
       return work.atomic == rdmap::AtomicOpcode::fetch_add ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP;
+    case rdmap::WorkKind::local_invalidate: return IBV_WC_LOCAL_INV;
+    case rdmap::WorkKind::bind: return IBV_WC_BIND_MW;
   }
   return IBV_WC_SEND;
 }
@@ -50,18 +53,35 @@ rdmap::Immediate immediate_of(__be32 value) {
 
 }  // namespace
 
+int Qp::postable() {
+  const ibv_qp_state state = this->state();
+  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) return EINVAL;
+  return send_queue_.full() ? ENOMEM : 0;
+}
+
+bool Qp::too_late() const {
+  const ibv_qp_state state = this->state();
+  return state == IBV_QPS_ERR || fin_sent_ || (state == IBV_QPS_SQD && stream_ != Stream::closing);
+}
+
 // Fills in the queue entry at the tail. 0, or the errno of ibv_post_send, and then nothing was posted. A bad lkey is no
 // errno: the request completes with IBV_WC_LOC_PROT_ERR in its turn.
 int Qp::prepare(const ibv_send_wr& request) {
-  const ibv_qp_state state = this->state();
-  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) return EINVAL;
-  if (send_queue_.full()) return ENOMEM;
+  if (request.opcode == IBV_WR_LOCAL_INV) {
+    return prepare_invalidate(request.wr_id, request.send_flags, request.invalidate_rkey);
+  }
+  if (request.opcode == IBV_WR_BIND_MW) {
+    const ibv_mw* mw = request.bind_mw.mw;
+    if (mw == nullptr || mw->type != IBV_MW_TYPE_2) return EINVAL;  // the others by ibv_bind_mw
+    return prepare_bind(request.wr_id, request.send_flags, *mw, request.bind_mw.rkey, request.bind_mw.bind_info);
+  }
+  if (const int error = postable(); error != 0) return error;
   const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
   if (request.num_sge < 0) return EINVAL;
   if (static_cast<std::uint32_t>(request.num_sge) > send_queue_.max_pieces() && !inlined) return EINVAL;
 
   // Too late requests are built apart: an entry of the queue may still describe an FPDU that is half sent.
-  const bool too_late = state == IBV_QPS_ERR || fin_sent_ || (state == IBV_QPS_SQD && stream_ != Stream::closing);
+  const bool too_late = this->too_late();
   rdmap::SendWork late;
   rdmap::SendWork& work = too_late ? late : send_queue_.at(send_queue_.tail());
   work = rdmap::SendWork{};

@@ -291,9 +291,6 @@ void Qp::read_complete() {
   transmit_wanted_ = true;  // the next read, a fence, the end
 }
 
-// Memory regions are invalidated by their owner alone; windows may be bound so that a peer can.
-bool Qp::invalidate(rdmap::Stag) { return false; }
-
 void Qp::stream_error(const rdmap::Terminate& terminate) {
   if (!receive_error_told_) report(event_of(terminate));
   end_with(terminate);

@@ -42,6 +42,14 @@ Receiver::Verdict Receiver::ulpdu(Octets piece, std::size_t offset, std::size_t 
   return Verdict::go_on;
 }
 
+ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const {
+  const ddp::Access access = stags_.find(stag, domain_, offset, length, right, stream_);
+  if (access.error == ddp::AccessError::none && (denied_.load(std::memory_order_relaxed) & right) != 0) {
+    return {nullptr, ddp::AccessError::rights};
+  }
+  return access;
+}
+
 Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   target_ = Target::none;
   if (total == 0) {
@@ -76,11 +84,8 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     write_length_ = (in_write_ ? write_length_ : 0) + static_cast<std::uint32_t>(size);
     in_write_ = !header.last;
     target_ = Target::nothing;
-    if (size > 0 && denies(ddp::kRemoteWrite)) {
-      return fail_tagged(ulpdu, total, tagged_error(ddp::AccessError::rights));
-    }
     if (size > 0) {
-      const ddp::Access access = stags_.find(header.stag, domain_, header.offset, size, ddp::kRemoteWrite);
+      const ddp::Access access = find(header.stag, header.offset, size, ddp::kRemoteWrite);
       if (access.error != ddp::AccessError::none) return fail_tagged(ulpdu, total, tagged_error(access.error));
       write_stag_ = header.stag;
       write_offset_ = header.offset;
@@ -170,9 +175,13 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Opcode
     abandon(Status::local_length);
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
-  if (invalidates(opcode) && header.last && !host_.invalidate(send_stag_)) {
-    abandon(Status::flushed);
-    return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::cannot_invalidate);
+  if (invalidates(opcode) && header.last) {
+    // Verbs draft section 8.2.2.1 wants it between the payload's placement and the completion of the receive; nobody
+    // can tell that it comes before the last segment's placement, and the Terminate has its headers here.
+    if (const auto refused = host_.invalidate(send_stag_)) {
+      abandon(Status::flushed);
+      return fail_rdma(ulpdu, total, ErrorType::remote_protection, *refused);
+    }
   }
   last_ = header.last;
   pieces_ = landing_.pieces;
@@ -188,12 +197,8 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
   const ReadRequest request = decode_read_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
-  if (request.size > 0 && denies(ddp::kRemoteRead)) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::access_rights, true);
-  }
   if (request.size > 0) {
-    const ddp::Access access =
-        stags_.find(request.source_stag, domain_, request.source_offset, request.size, ddp::kRemoteRead);
+    const ddp::Access access = find(request.source_stag, request.source_offset, request.size, ddp::kRemoteRead);
     if (access.error != ddp::AccessError::none) {
       return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error), true);
     }
@@ -230,10 +235,7 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
   if (request.opcode != AtomicOpcode::fetch_add && request.opcode != AtomicOpcode::compare_swap) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   }
-  if (denies(ddp::kRemoteAtomic)) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::access_rights);
-  }
-  const ddp::Access access = stags_.find(request.stag, domain_, request.offset, kAtomicSize, ddp::kRemoteAtomic);
+  const ddp::Access access = find(request.stag, request.offset, kAtomicSize, ddp::kRemoteAtomic);
   if (access.error != ddp::AccessError::none) {
     return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error));
   }
@@ -314,15 +316,16 @@ bool Receiver::fault() {
   return false;
 }
 
-// The region may be deregistered between two pieces of a segment.
+// The region may be deregistered, or the window invalidated, between two pieces of a segment.
 bool Receiver::place_write(Octets payload) {
-  const ddp::Access access = stags_.find(write_stag_, domain_, write_offset_, payload.size(), ddp::kRemoteWrite);
-  if (access.error != ddp::AccessError::none) {
+  const ddp::Hold target =
+      stags_.hold(write_stag_, domain_, write_offset_, payload.size(), ddp::kRemoteWrite, stream_);
+  if (target.error() != ddp::AccessError::none) {
     fail({}, 0, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::tagged),
-         static_cast<std::uint8_t>(tagged_error(access.error)));
+         static_cast<std::uint8_t>(tagged_error(target.error())));
     return false;
   }
-  if (!mpa::guarded_copy(access.memory, payload.data(), payload.size())) return fault();
+  if (!mpa::guarded_copy(target.memory(), payload.data(), payload.size())) return fault();
   write_offset_ += payload.size();
   return true;
 }
@@ -337,8 +340,10 @@ bool Receiver::place(Octets payload) {
     const Piece& piece = pieces_[at.piece];
     const std::size_t take = std::min(payload.size(), piece.size - at.offset);
     if (take > 0) {
-      auto* to = const_cast<std::byte*>(piece.data) + at.offset;
-      if (!mpa::guarded_copy(to, payload.data(), take)) return fault();
+      if (piece.data != ddp::discarded) {
+        auto* to = const_cast<std::byte*>(piece.data) + at.offset;
+        if (!mpa::guarded_copy(to, payload.data(), take)) return fault();
+      }
       payload = payload.subspan(take);
       at.offset += take;
     }

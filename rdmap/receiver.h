@@ -40,8 +40,8 @@ class ReceiveHost {
   virtual void read_complete() = 0;
   // A read or an atomic operation stands in SharedReads::inbound.
   virtual void read_requested() = 0;
-  // Invalidates a local STag for the peer; false if it may not be.
-  virtual bool invalidate(Stag stag) = 0;
+  // Invalidates a local STag for the peer. Empty if that is done, else why not: a code of remote protection errors.
+  virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
 
  protected:
   ~ReceiveHost() = default;
@@ -49,12 +49,14 @@ class ReceiveHost {
 
 class Receiver final : public mpa::UlpduSink {
  public:
-  Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host)
-      : stags_(stags), domain_(domain), host_(host) {}
+  // `stream` is what windows are bound by.
+  Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host, const void* stream = nullptr)
+      : stags_(stags), domain_(domain), stream_(stream), host_(host) {}
 
   // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
   // this layer alone; if it is a Read of none, it does not count against the limit.
   void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none) { reads_ = reads, rtr_ = rtr; }
+
   // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
   // 8.1.2.2). At any time, from any thread.
   void deny(std::uint32_t rights) { denied_.store(rights, std::memory_order_relaxed); }
@@ -75,6 +77,7 @@ class Receiver final : public mpa::UlpduSink {
   void abandon(Status status);
 
  private:
+  ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const;
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
   Verdict begin_untagged(Octets ulpdu, std::size_t total);
@@ -96,10 +99,10 @@ class Receiver final : public mpa::UlpduSink {
   Verdict fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code);
   Verdict fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code);
 
-  bool denies(std::uint32_t right) const { return (denied_.load(std::memory_order_relaxed) & right) != 0; }
 
   const ddp::StagTable& stags_;
   const void* domain_;
+  const void* stream_;
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
   std::atomic<std::uint32_t> denied_{0};

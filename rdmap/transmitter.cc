@@ -51,6 +51,11 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   reads_pushed_ = queue_.head();
 }
 
+// What sends nothing need not wait for the peer's first FPDU.
+bool Transmitter::local_work_next(const Cursor& cursor) const {
+  return cursor.sequence < queue_.tail() && is_local(queue_.at(cursor.sequence).kind);
+}
+
 // Settles which message comes next. False if none may be sent now.
 bool Transmitter::choose(Cursor& cursor) const {
   if (terminate_) {
@@ -70,7 +75,7 @@ bool Transmitter::choose(Cursor& cursor) const {
     cursor.offset = 0;
     return true;
   }
-  if (hold_) return false;
+  if (hold_ && !local_work_next(cursor)) return false;
 
   const bool response = cursor.response < reads_->inbound.pushed();
   bool work = cursor.sequence < queue_.tail();
@@ -81,6 +86,7 @@ bool Transmitter::choose(Cursor& cursor) const {
     // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
     if (is_answered(next.kind) && !pushed && outstanding >= ord_ && ord_ > 0) work = false;
     if (next.fence && !pushed && outstanding > 0) work = false;
+    if (next.fence && is_local(next.kind) && queue_.head() != cursor.sequence) work = false;
   }
   if (!response && !work) return false;
   cursor.source = response && (cursor.response_next || !work) ? Source::response : Source::work;
@@ -143,9 +149,10 @@ bool Transmitter::build_response(const Cursor& cursor, Segment& segment) {
   if (auto* atomic = std::get_if<SharedReads::AtomicInbound>(&inbound)) {
     const AtomicRequest& request = atomic->request;
     if (!atomic->executed) {
-      const ddp::Access access = stags_.find(request.stag, domain_, request.offset, kAtomicSize, ddp::kRemoteAtomic);
-      if (access.error != ddp::AccessError::none ||
-          !execute(request.opcode, request.operands, access.memory, atomic->original)) {
+      const ddp::Hold target =
+          stags_.hold(request.stag, domain_, request.offset, kAtomicSize, ddp::kRemoteAtomic, stream_);
+      if (target.error() != ddp::AccessError::none ||
+          !execute(request.opcode, request.operands, target.memory(), atomic->original)) {
         return false;
       }
       atomic->executed = true;
@@ -160,10 +167,10 @@ bool Transmitter::build_response(const Cursor& cursor, Segment& segment) {
   build_tagged(segment, Opcode::read_response, request.sink_stag, request.sink_offset + cursor.offset, left);
   if (segment.payload > 0) {
     // Looked up for every segment: the program may deregister in the middle of a long answer.
-    const ddp::Access access = stags_.find(request.source_stag, domain_, request.source_offset + cursor.offset,
-                                           segment.payload, ddp::kRemoteRead);
-    if (access.error != ddp::AccessError::none) return false;
-    segment.response = {access.memory, segment.payload};
+    segment.source = stags_.hold(request.source_stag, domain_, request.source_offset + cursor.offset, segment.payload,
+                                 ddp::kRemoteRead, stream_);
+    if (segment.source.error() != ddp::AccessError::none) return false;
+    segment.response = {segment.source.memory(), segment.payload};
   }
   return true;
 }
@@ -200,7 +207,9 @@ void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
              segment.header.data() + segment.header_size);
       segment.header_size += kAtomicRequestSize;
       break;
-    case WorkKind::immediate: break;
+    case WorkKind::immediate:
+    case WorkKind::local_invalidate:
+    case WorkKind::bind: break;
   }
 }
 
@@ -259,6 +268,23 @@ void Transmitter::push_ready_to_receive() {
   reads_->outstanding.push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0, false, false});
 }
 
+// The local work at the cursor, of which everything before is with TCP: so its effect is there before anything behind
+// it is sent, and a batch that TCP does not take cannot bring it about twice. False if it cannot be done.
+bool Transmitter::carry_out(Cursor& cursor) {
+  SendWork& work = queue_.at(cursor.sequence);
+  const Status status = host_.carry_out(work, queue_.binding(cursor.sequence));
+  if (status != Status::success) {
+    failed_status_ = status;
+    return false;
+  }
+  ++cursor.sequence;
+  cursor.source = Source::none;
+  cursor.response_next = true;
+  commit(cursor);
+  complete_in_order();
+  return true;
+}
+
 // The message at the cursor cannot be built: its memory is gone.
 Transmitter::Fill Transmitter::fail_message(const Cursor& cursor) {
   Terminate why;
@@ -312,7 +338,8 @@ void Transmitter::keep_rest() {
   if (!build(cursor, segment)) return;
   const std::size_t count = payload(cursor, segment, pieces);
   const auto batch = std::make_unique<mpa::Batch>();
-  const auto result = framer_.add(*batch, Octets(segment.header).first(segment.header_size), {pieces, count});
+  const auto result = framer_.add(*batch, Octets(segment.header).first(segment.header_size), {pieces, count},
+                                  segment.source.counted());
   if (result != mpa::Framer::Result::added || batch->bytes() <= partial_) return;
   rest_size_ = batch->bytes() - partial_;
   rest_at_ = 0;
@@ -349,6 +376,11 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
         failed_status_ = impossible ? Status::local_operation : work.status;
         return fail_message(cursor);
       }
+      if (is_local(work.kind)) {
+        if (!batch.fpdus.empty()) break;
+        if (!carry_out(cursor)) return fail_message(cursor);
+        continue;
+      }
       push_read(cursor.sequence);
     }
     if (cursor.source == Source::rtr) push_ready_to_receive();
@@ -368,7 +400,8 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     const std::size_t count = payload(cursor, segment, pieces);
     const std::size_t index = batch.fpdus.fpdus();
     batch.start[index] = cursor;
-    const auto result = framer_.add(batch.fpdus, Octets(segment.header).first(segment.header_size), {pieces, count});
+    const auto result = framer_.add(batch.fpdus, Octets(segment.header).first(segment.header_size), {pieces, count},
+                                    segment.source.counted());
     if (result == mpa::Framer::Result::full) break;
     if (result == mpa::Framer::Result::bad_address) {
       if (begun) return Fill::broken;

@@ -61,6 +61,11 @@ class SendHost {
  public:
   // In the order of posting, each once; the entry is popped right after.
   virtual void send_complete(const SendWork& work, Status status) = 0;
+  // Carries out local work, once, in its turn: all earlier work is with TCP. `binding` is that of a bind.
+  virtual Status carry_out(const SendWork& work, const ddp::Binding& binding) {
+    static_cast<void>(work), static_cast<void>(binding);
+    return Status::local_operation;
+  }
 
  protected:
   ~SendHost() = default;
@@ -99,8 +104,10 @@ class Transmitter {
     bool hold = false;  // the responder: nothing before the first FPDU of the peer
   };
 
-  Transmitter(SendQueue& queue, const ddp::StagTable& stags, const void* domain, SendHost& host)
-      : queue_(queue), stags_(stags), domain_(domain), host_(host) {}
+  // `stream` is what windows are bound by.
+  Transmitter(SendQueue& queue, const ddp::StagTable& stags, const void* domain, SendHost& host,
+              const void* stream = nullptr)
+      : queue_(queue), stags_(stags), domain_(domain), stream_(stream), host_(host) {}
 
   void start(const Parameters& parameters, SharedReads* reads);
   void release_hold() { hold_ = false; }
@@ -158,8 +165,10 @@ class Transmitter {
     bool last = true;
     std::span<const Piece> pieces;  // of the whole message
     Piece response{};               // read response: its piece
+    ddp::Hold source;               // and what it is taken from
   };
   bool choose(Cursor& cursor) const;
+  bool local_work_next(const Cursor& cursor) const;
   bool build(const Cursor& cursor, Segment& segment);
   bool build_response(const Cursor& cursor, Segment& segment);
   void build_work(const Cursor& cursor, Segment& segment);
@@ -172,6 +181,7 @@ class Transmitter {
   void advance(Cursor& cursor, const Segment& segment);
   void push_read(std::uint64_t sequence);
   void push_ready_to_receive();
+  bool carry_out(Cursor& cursor);
   Fill fail_message(const Cursor& cursor);
   void commit(const Cursor& to);
   void complete_in_order();
@@ -179,6 +189,7 @@ class Transmitter {
   SendQueue& queue_;
   const ddp::StagTable& stags_;
   const void* domain_;
+  const void* stream_;
   SendHost& host_;
   SharedReads* reads_ = nullptr;
 

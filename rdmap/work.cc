@@ -19,7 +19,7 @@ SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_pieces, std::uint32_
       // Not written to before they are used: most of a deep queue is never touched.
       pieces_(std::make_unique_for_overwrite<Piece[]>((mask_ + 1) * piece_slots_)),
       inline_(std::make_unique_for_overwrite<std::byte[]>((mask_ + 1) * max_inline)),
-      operands_(std::make_unique_for_overwrite<AtomicOperands[]>(mask_ + 1)) {}
+      operands_(std::make_unique_for_overwrite<Operands[]>(mask_ + 1)) {}
 
 ReceiveQueue::ReceiveQueue(std::uint32_t depth, std::uint32_t max_pieces)
     : depth_(depth),

@@ -12,6 +12,7 @@
 #include <memory>
 #include <span>
 
+#include "ddp/stag_table.h"
 #include "mpa/framer.h"
 #include "rdmap/rdmap_format.h"
 
@@ -29,18 +30,23 @@ enum class Status : std::uint8_t {
   remote_invalid_request,
   remote_operation,
   fatal,              // the connection broke under it
+  window_bind,        // a window cannot be bound so
 };
 
-enum class WorkKind : std::uint8_t { send, write, read, atomic, immediate };
+enum class WorkKind : std::uint8_t { send, write, read, atomic, immediate, local_invalidate, bind };
 
 // Work that the peer answers, and that counts against ORD.
 constexpr bool is_answered(WorkKind kind) { return kind == WorkKind::read || kind == WorkKind::atomic; }
+
+// Work that sends nothing: it is carried out in its turn, before anything behind it is sent (Verbs draft section
+// 8.2.2.1).
+constexpr bool is_local(WorkKind kind) { return kind == WorkKind::local_invalidate || kind == WorkKind::bind; }
 
 struct SendWork {
   std::uint64_t id = 0;
   std::uint64_t remote_offset = 0;
   Stag remote_stag{};
-  Stag invalidate{};           // send with Invalidate: the peer's STag
+  Stag invalidate{};           // send with Invalidate: the peer's STag; local_invalidate: ours
   std::uint32_t length = 0;    // octets of the message
   std::uint16_t pieces = 0;
   WorkKind kind = WorkKind::send;
@@ -50,9 +56,9 @@ struct SendWork {
   bool invalidates = false;
   bool check_sink = false;     // read, atomic: sink_stag is the one piece's, and is looked up again for the answer
   bool has_immediate = false;  // write: Immediate Data follows it
-  bool fence = false;          // waits until every earlier read is complete
+  bool fence = false;          // waits until every earlier read is complete; local work: all earlier work
   bool done = false;           // may complete once everything before it has
-  AtomicOpcode atomic{};       // its numbers stand in SendQueue::operands()
+  AtomicOpcode atomic{};       // its numbers stand in SendQueue::operands(); what to bind in SendQueue::binding()
   Stag sink_stag{};            // read: what the response names
   union {
     std::uint64_t sink_offset = 0;
@@ -91,7 +97,9 @@ class SendQueue {
     return {pieces_.get() + (sequence & mask_) * piece_slots_, at(sequence).pieces};
   }
   // Of an entry whose kind is atomic.
-  AtomicOperands& operands(std::uint64_t sequence) { return operands_[sequence & mask_]; }
+  AtomicOperands& operands(std::uint64_t sequence) { return operands_[sequence & mask_].atomic; }
+  // Of an entry whose kind is bind.
+  ddp::Binding& binding(std::uint64_t sequence) { return operands_[sequence & mask_].binding; }
   // Room for max_pieces() entries, and for max_inline() octets, of the entry at tail().
   Piece* piece_room(std::uint64_t sequence) { return pieces_.get() + (sequence & mask_) * piece_slots_; }
   std::byte* inline_room(std::uint64_t sequence) { return inline_.get() + (sequence & mask_) * max_inline_; }
@@ -102,13 +110,19 @@ class SendQueue {
   void retract(std::uint64_t tail) { tail_ = tail; }
 
  private:
+  union Operands {
+    Operands() {}  // not written to
+    AtomicOperands atomic;
+    ddp::Binding binding;
+  };
+
   std::uint32_t depth_, max_pieces_, max_inline_, piece_slots_;
   std::uint64_t mask_;
   std::uint64_t head_ = 0, tail_ = 0;
   std::unique_ptr<SendWork[]> work_;
   std::unique_ptr<Piece[]> pieces_;
   std::unique_ptr<std::byte[]> inline_;
-  std::unique_ptr<AtomicOperands[]> operands_;
+  std::unique_ptr<Operands[]> operands_;
 };
 
 class ReceiveQueue {

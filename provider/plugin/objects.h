@@ -9,12 +9,11 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
-#include <new>
 
 #include "provider/context.h"
 #include "provider/cq.h"
+#include "provider/plugin/exceptions.h"
 #include "provider/plugin/rdmav_abi.h"
 #include "provider/qp.h"
 
@@ -41,10 +40,6 @@ struct Pd {
   std::unique_ptr<rnic::Pd> own;  // null in a parent domain
   Td* td = nullptr;
   std::atomic<int> users{0};      // queue pairs, and completion queues of a parent domain
-};
-struct Mr {
-  verbs_mr base;
-  std::unique_ptr<rnic::Mr> rnic;
 };
 struct Cq {
   union {
@@ -75,20 +70,6 @@ inline Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
 inline Cq* of(ibv_cq_ex* cq) { return reinterpret_cast<Cq*>(cq); }
 inline Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
 inline Qp* of(ibv_qp_ex* qp) { return reinterpret_cast<Qp*>(qp); }
-
-// No exception passes into libibverbs.
-template <typename Function>
-auto without_exceptions(Function function) -> decltype(function()) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    errno = ENOMEM;
-    return {};
-  } catch (const std::exception&) {
-    errno = EAGAIN;
-    return {};
-  }
-}
 
 // Waits until the program has acknowledged the events it took, as the manual pages say.
 template <typename Object>

@@ -12,6 +12,7 @@
 #include "provider/plugin/ops_query.h"
 #include "provider/plugin/ops_refused.h"
 #include "provider/plugin/ops_table.h"
+#include "provider/plugin/plugin_memory.h"
 
 namespace uiw::plugin {
 
@@ -68,24 +69,6 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
   std::memset(static_cast<void*>(attributes), 0, sizeof *attributes);
   return context_of(context)->rnic->query_port(port, *attributes);
-}
-
-// ---- Memory ----------------------------------------------------------------------------------------------------
-
-ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
-  return without_exceptions([&]() -> ibv_mr* {
-    auto mr = std::make_unique<Mr>();
-    mr->rnic = rnic::Mr::create(of(pd)->rnic, address, length, iova, static_cast<unsigned>(access));
-    if (!mr->rnic) return nullptr;
-    mr->base.mr.lkey = mr->base.mr.rkey = mr->rnic->key();
-    mr->base.access = access;
-    return &mr.release()->base.mr;
-  });
-}
-
-int dereg_mr(verbs_mr* mr) {
-  delete reinterpret_cast<Mr*>(mr);
-  return 0;
 }
 
 // ---- ibv_wr_* --------------------------------------------------------------------------------------------------
@@ -159,6 +142,13 @@ void wr_atomic_cmp_swp(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address,
   request.wr.atomic.compare_add = compare;
   request.wr.atomic.swap = swap;
 }
+void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+  ibv_send_wr& request = begin_request(qp, IBV_WR_BIND_MW);
+  request.bind_mw.mw = mw;
+  request.bind_mw.rkey = rkey;
+  request.bind_mw.bind_info = *info;
+}
+void wr_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) { begin_request(qp, IBV_WR_LOCAL_INV).invalidate_rkey = rkey; }
 void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
   ibv_send_wr& request = begin_request(qp, IBV_WR_RDMA_READ);
   request.wr.rdma.rkey = rkey;
@@ -193,7 +183,8 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
 
 constexpr std::uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
                                    IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
+                                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                   IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
 
 void offer_send_ops(ibv_qp_ex& qp) {
   qp.wr_start = wr_start;
@@ -206,6 +197,8 @@ void offer_send_ops(ibv_qp_ex& qp) {
   qp.wr_rdma_read = wr_rdma_read;
   qp.wr_atomic_fetch_add = wr_atomic_fetch_add;
   qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
+  qp.wr_bind_mw = wr_bind_mw;
+  qp.wr_local_inv = wr_local_inv;
   qp.wr_set_sge = wr_set_sge;
   qp.wr_set_sge_list = wr_set_sge_list;
   qp.wr_set_inline_data = wr_set_inline_data;
@@ -299,14 +292,20 @@ constexpr uiw_op op(Function* function) {
 }
 
 const NamedOp kOps[] = {
+    {"advise_mr", op(advise_mr)},
+    {"alloc_dm", op(alloc_dm)},
+    {"alloc_mw", op(alloc_mw)},
+    {"alloc_null_mr", op(alloc_null_mr)},
     {"alloc_parent_domain", op(alloc_parent_domain)},
     {"alloc_pd", op(alloc_pd)},
     {"alloc_td", op(alloc_td)},
+    {"bind_mw", op(bind_mw)},
     {"create_cq", op(create_cq)},
     {"create_cq_ex", op(create_cq_ex)},
     {"create_flow", op(create_flow)},
     {"create_qp", op(create_qp)},
     {"create_qp_ex", op(create_qp_ex)},
+    {"dealloc_mw", op(dealloc_mw)},
     {"dealloc_pd", op(dealloc_pd)},
     {"dealloc_td", op(dealloc_td)},
     {"dereg_mr", op(dereg_mr)},
@@ -314,6 +313,7 @@ const NamedOp kOps[] = {
     {"destroy_flow", op(destroy_flow)},
     {"destroy_qp", op(destroy_qp)},
     {"free_context", op(free_context)},
+    {"free_dm", op(free_dm)},
     {"modify_cq", op(modify_cq)},
     {"modify_qp", op(modify_qp)},
     {"poll_cq", op(poll_cq)},
@@ -324,8 +324,11 @@ const NamedOp kOps[] = {
     {"query_qp", op(query_qp)},
     {"query_qp_data_in_order", op(query_qp_data_in_order)},
     {"query_rt_values", op(query_rt_values)},
+    {"reg_dm_mr", op(reg_dm_mr)},
+    {"reg_dmabuf_mr", op(reg_dmabuf_mr)},
     {"reg_mr", op(reg_mr)},
     {"req_notify_cq", op(req_notify_cq)},
+    {"rereg_mr", op(rereg_mr)},
     {"resize_cq", op(resize_cq)},
 };
 const std::size_t kOpCount = sizeof kOps / sizeof kOps[0];
@@ -355,5 +358,8 @@ __attribute__((constructor)) void register_with_libibverbs() {
 }
 
 }  // namespace
+
+provider::Pd& pd_of(ibv_pd* pd) { return of(pd)->rnic; }
+provider::Qp& qp_of(ibv_qp* qp) { return *of(qp)->rnic; }
 
 }  // namespace uiw::plugin

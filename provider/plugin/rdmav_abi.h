@@ -67,9 +67,10 @@ struct verbs_qp {
   struct verbs_xrcd* xrcd;
 };
 
+enum { UIW_MR_TYPE_MR = 0, UIW_MR_TYPE_NULL_MR = 1, UIW_MR_TYPE_DMABUF_MR = 3 };
 struct verbs_mr {
   ibv_mr mr;
-  int mr_type;  // 0 for an ordinary one
+  int mr_type;
   int access;
 };
 

@@ -50,7 +50,10 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   }
   void read_complete() override { tx.read_complete(); }
   void read_requested() override {}
-  bool invalidate(rdmap::Stag which) override { return which == stag && stags.retire(which); }
+  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag which) override {
+    if (which == stag && stags.retire(which)) return std::nullopt;
+    return rdmap::ErrorCode::cannot_invalidate;
+  }
 
   void post_read() {
     if (queue.full()) return;

@@ -34,6 +34,18 @@ Bytes ulpdu_of(const Bytes& header, const std::vector<Piece>& payload) {
 
 }  // namespace
 
+TEST_CASE("framer: a copy, where nothing may refer to the payload afterwards", "[framer]") {
+  Bytes data = pattern(5000);
+  const Bytes expected = data;
+  Framer framer;
+  framer.start(false, false);
+  Batch batch;
+  const Piece piece{data.data(), data.size()};
+  REQUIRE(framer.add(batch, {}, {&piece, 1}, true) == Framer::Result::added);
+  std::fill(data.begin(), data.end(), std::byte{0});
+  CHECK(gather(batch) == fpdu(expected, false));
+}
+
 TEST_CASE("framer: FPDUs octet by octet (RFC 5044 section 4.1)", "[framer]") {
   const bool crc = GENERATE(false, true);
   const Bytes data = pattern(70'000);

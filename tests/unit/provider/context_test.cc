@@ -131,7 +131,6 @@ TEST_CASE("mr: what cannot be registered", "[context]") {
   CHECK(error(memory.data(), 100, base, 1U << 19) == EINVAL);
   CHECK(error(memory.data(), ~std::size_t{0}, base, 0) == EINVAL);
   CHECK(error(memory.data(), 100, ~std::uint64_t{0} - 50, 0) == EINVAL);
-  CHECK(error(memory.data(), 100, base, IBV_ACCESS_ON_DEMAND) == EOPNOTSUPP);
 
   std::byte* pages = map(4, PROT_READ | PROT_WRITE);
   CHECK(error(pages, 4 * kPage, 0, IBV_ACCESS_LOCAL_WRITE) == 0);

@@ -301,6 +301,10 @@ TEST_CASE_METHOD(Fixture, "receiver: Send with Invalidate (RFC 5040 sections 5.3
     REQUIRE(end.received.size() == 1);
     CHECK(end.received[0].status != Status::success);
   }
+  SECTION("for the reason that its owner gives (Verbs draft figure 23)") {
+    end.invalidate_error = rdmap::ErrorCode::not_associated;
+    refused(untagged(kSendInvalidate, 0, 1, 0, pattern(5), 0x41, 0xDEAD0001), 0, 1, 0x03);
+  }
   SECTION("the field is ignored in other Sends (section 4.1)") {
     CHECK(give(untagged(kSend, 0, 1, 0, pattern(5), 0x41, readable)) == Verdict::go_on);
     CHECK(end.stags.region(static_cast<Stag>(readable)));

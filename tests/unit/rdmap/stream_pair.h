@@ -52,8 +52,8 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   explicit End(std::uint64_t secret, std::uint32_t depth = 64, std::uint32_t max_pieces = 8)
       : stags(secret),
         queue(depth, max_pieces, 0),
-        tx(queue, stags, &domain, *this),
-        rx(stags, &domain, *this) {}
+        tx(queue, stags, &domain, *this, this),
+        rx(stags, &domain, *this, this) {}
 
   void start(const StreamOptions& options) {
     reads = std::make_unique<rdmap::SharedReads>(options.ord, options.ird);
@@ -141,6 +141,17 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     work.solicited = solicited;
     queue.push();
   }
+  void local_invalidate(std::uint64_t id, Stag stag, bool fence = false) {
+    auto& work = prepare(id, WorkKind::local_invalidate, {});
+    work.invalidate = stag;
+    work.fence = fence;
+    queue.push();
+  }
+  void bind(std::uint64_t id, const ddp::Binding& binding, bool fence = false) {
+    prepare(id, WorkKind::bind, {}).fence = fence;
+    queue.binding(queue.tail()) = binding;
+    queue.push();
+  }
   void post(std::uint64_t id, const std::vector<Piece>& pieces) {
     std::uint32_t length = 0;
     for (const Piece& piece : pieces) length += static_cast<std::uint32_t>(piece.size);
@@ -149,6 +160,14 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
 
   // rdmap::SendHost
   void send_complete(const rdmap::SendWork& work, Status status) override { sent.push_back({work.id, status}); }
+  Status carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) override {
+    carried.push_back(work.id);
+    if (work.kind == WorkKind::bind) {
+      return stags.bind(binding, &domain, this) == ddp::WindowError::none ? Status::success : Status::window_bind;
+    }
+    return stags.invalidate(work.invalidate, &domain, this) == ddp::WindowError::none ? Status::success
+                                                                                      : Status::local_protection;
+  }
   // rdmap::ReceiveHost
   bool next_receive(rdmap::Landing& landing) override {
     if (posted.empty()) return false;
@@ -164,7 +183,10 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   }
   void read_complete() override { tx.read_complete(); }
   void read_requested() override { ++requests; }
-  bool invalidate(Stag stag) override { return stags.retire(stag); }
+  std::optional<rdmap::ErrorCode> invalidate(Stag stag) override {
+    if (stags.invalidate(stag, &domain, this) == ddp::WindowError::none || stags.retire(stag)) return std::nullopt;
+    return invalidate_error;
+  }
 
   // What the socket and the deframer have come to.
   void on_result(mpa::Deframer::Result result) {
@@ -198,8 +220,10 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   mpa::Deframer deframer;
   std::deque<Posted> posted;
   std::vector<Sent> sent;
+  std::vector<std::uint64_t> carried;  // local work, in the order in which it was carried out
   std::vector<Received> received;
   unsigned requests = 0;
+  rdmap::ErrorCode invalidate_error = rdmap::ErrorCode::cannot_invalidate;
   bool paused = false, stopped = false, bad_crc = false, broken = false, held_off = false;
   unsigned local_errors = 0;
   std::optional<std::uint64_t> culprit;

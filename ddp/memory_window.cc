@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+// Memory windows: STags that a stream binds to a part of a region and invalidates again, by work requests (Verbs draft
+// sections 7.8 and 7.10).
+#include <sched.h>
+
+#include "ddp/stag_table.h"
+
+namespace uiw::ddp {
+
+namespace {
+
+constexpr std::uint32_t kChanges = kRemoteWrite | kRemoteAtomic;
+
+constexpr std::uint32_t number(Stag stag) { return static_cast<std::uint32_t>(stag); }
+
+}  // namespace
+
+// The lock is held. Waits for the accesses under way: each is no longer than the copy of one segment.
+void StagTable::unbind(Slot& window, const void* domain) {
+  if (window.stag.load(std::memory_order_relaxed) == 0) return;
+  window.stag.store(0, std::memory_order_seq_cst);
+  for (unsigned spins = 0; window.holders.load(std::memory_order_seq_cst) != 0; ++spins) {
+    if (spins > 100) sched_yield();
+  }
+  --slot_at(window.link).link;
+  window.region = {};
+  window.region.domain = domain;
+}
+
+// Section 7.10.6.1, row by row.
+WindowError StagTable::bind(const Binding& binding, const void* domain, const void* stream) {
+  const std::lock_guard lock(mutex_);
+  Slot* window = slot(binding.window);
+  const Use use = binding.type == WindowType::type1 ? Use::window1 : Use::window2;
+  if (window == nullptr || window->use == Use::none) return WindowError::deallocated;
+  if (window->use != use) return WindowError::no_window;
+  if (use == Use::window2 && window->stag.load(std::memory_order_relaxed) != 0) return WindowError::not_invalid;
+  if (window->region.domain != domain) return WindowError::not_associated;
+  if (use == Use::window1 && binding.length == 0) {  // manual page of ibv_alloc_mw: the end of the binding
+    unbind(*window, domain);
+    return WindowError::none;
+  }
+
+  Slot* target = slot(binding.region);
+  if (target == nullptr || target->stag.load(std::memory_order_relaxed) != (kValid | number(binding.region))) {
+    return WindowError::no_region;
+  }
+  const Region& region = target->region;
+  if (region.domain != domain) return WindowError::not_associated;
+  if ((region.rights & kBindWindows) == 0) return WindowError::not_bindable;
+  if ((region.rights & kZeroBased) != 0) return WindowError::zero_based;
+  // Figure 20. The manual page of ibv_bind_mw lets a window of type 1 have none.
+  if (binding.rights == 0 && use == Use::window2) return WindowError::rights;
+  if ((binding.rights & kChanges) != 0 && (region.rights & kLocalWrite) == 0) return WindowError::rights;
+  std::uint64_t end;
+  if (binding.length == 0 || __builtin_add_overflow(binding.offset, binding.length, &end) ||
+      binding.offset < region.base || end > region.base + region.length) {
+    return WindowError::bounds;
+  }
+
+  unbind(*window, domain);
+  const auto address = reinterpret_cast<std::uintptr_t>(region.memory) + (binding.offset - region.base);
+  window->region.memory = reinterpret_cast<std::byte*>(address);
+  window->region.base = binding.zero_based ? 0 : binding.offset;
+  window->region.length = binding.length;
+  window->region.rights = binding.rights & (kRemoteRead | kChanges);
+  window->region.domain = use == Use::window2 ? stream : domain;
+  window->link = gather(number(binding.region) >> 8);
+  ++target->link;
+  window->stag.store(kValid | kWindow | number(binding.window), std::memory_order_release);
+  return WindowError::none;
+}
+
+// Sections 7.8 and 7.10.6.3. Regions are not invalidated by work requests: a program has no work request that would
+// make them valid again, only ibv_dereg_mr() and ibv_rereg_mr(), which do not need it.
+WindowError StagTable::invalidate(Stag stag, const void* domain, const void* stream) {
+  const std::lock_guard lock(mutex_);
+  Slot* found = slot(stag);
+  if (found == nullptr || found->use == Use::none) return WindowError::deallocated;
+  const std::uint64_t word = found->stag.load(std::memory_order_relaxed);
+  if (found->use == Use::region) {
+    if (word != (kValid | number(stag))) return WindowError::deallocated;
+    if (found->region.domain != domain) return WindowError::not_associated;
+    return found->link > 0 ? WindowError::windows_bound : WindowError::no_window;
+  }
+  if (found->use == Use::window1) return WindowError::no_window;
+  if (word == 0) {  // the key means nothing in the Invalid state
+    return found->region.domain == domain ? WindowError::none : WindowError::not_associated;
+  }
+  if (word != (kValid | kWindow | number(stag))) return WindowError::deallocated;
+  if (found->region.domain != stream) return WindowError::not_associated;
+  unbind(*found, domain);
+  return WindowError::none;
+}
+
+void StagTable::remove_window(Stag stag) {
+  const std::lock_guard lock(mutex_);
+  Slot* found = slot(stag);
+  if (found == nullptr || (found->use != Use::window1 && found->use != Use::window2)) return;
+  unbind(*found, nullptr);
+  found->use = Use::none;
+  free_.push_back(gather(number(stag) >> 8));
+}
+
+void StagTable::forget_holders() {
+  for (std::uint32_t dense = 0; dense < used_; ++dense) {
+    if (slot_at(dense).holders.load(std::memory_order_relaxed) != 0) slot_at(dense).holders.store(0);
+  }
+}
+
+void StagTable::release_stream(const void* domain, const void* stream) {
+  const std::lock_guard lock(mutex_);
+  for (std::uint32_t dense = 0; dense < used_; ++dense) {
+    Slot& found = slot_at(dense);
+    if (found.use == Use::window2 && found.region.domain == stream) unbind(found, domain);
+  }
+}
+
+}  // namespace uiw::ddp

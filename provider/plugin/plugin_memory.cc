@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+#include "provider/plugin/plugin_memory.h"
+
+#include <cerrno>
+#include <memory>
+
+#include "provider/plugin/exceptions.h"
+
+namespace uiw::plugin {
+
+namespace {
+
+namespace rnic = uiw::provider;
+
+struct Mr {
+  verbs_mr base;
+  std::unique_ptr<rnic::Mr> rnic;
+};
+struct Mw {
+  ibv_mw base;
+  std::unique_ptr<rnic::Mw> rnic;
+};
+struct Dm {
+  ibv_dm base;
+  std::unique_ptr<rnic::Dm> rnic;
+};
+
+Mr* of(verbs_mr* mr) { return reinterpret_cast<Mr*>(mr); }
+Mw* of(ibv_mw* mw) { return reinterpret_cast<Mw*>(mw); }
+Dm* of(ibv_dm* dm) { return reinterpret_cast<Dm*>(dm); }
+
+// libibverbs fills in what it knows itself, for some kinds of regions: all of it is filled in here.
+template <typename Create>
+ibv_mr* make_mr(ibv_pd* pd, int type, void* address, std::size_t length, int access, Create create) {
+  return without_exceptions([&]() -> ibv_mr* {
+    auto mr = std::make_unique<Mr>();
+    mr->rnic = create(pd_of(pd));
+    if (!mr->rnic) return nullptr;
+    ibv_mr& base = mr->base.mr;
+    base.context = pd->context;
+    base.pd = pd;
+    base.addr = address;
+    base.length = length;
+    base.lkey = base.rkey = mr->rnic->key();
+    mr->base.mr_type = type;
+    mr->base.access = access;
+    return &mr.release()->base.mr;
+  });
+}
+
+}  // namespace
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access) {
+  return make_mr(pd, UIW_MR_TYPE_MR, address, length, access, [&](rnic::Pd& home) {
+    return rnic::Mr::create(home, address, length, iova, static_cast<unsigned>(access));
+  });
+}
+
+ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd, int access) {
+  void* const address = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));  // as libibverbs has it
+  return make_mr(pd, UIW_MR_TYPE_DMABUF_MR, address, length, access, [&](rnic::Pd& home) {
+    return rnic::Mr::create_dmabuf(home, offset, length, iova, fd, static_cast<unsigned>(access));
+  });
+}
+
+ibv_mr* alloc_null_mr(ibv_pd* pd) {
+  ibv_mr* mr = make_mr(pd, UIW_MR_TYPE_NULL_MR, nullptr, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE,
+                       [](rnic::Pd& home) { return rnic::Mr::create_null(home); });
+  if (mr != nullptr) mr->rkey = 0;  // the manual page: only the lkey is valid
+  return mr;
+}
+
+int rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
+  rnic::Pd* home = (flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd != nullptr ? &pd_of(pd) : nullptr;
+  const int error = of(mr)->rnic->reregister(flags, home, address, length, static_cast<unsigned>(access));
+  if (error != 0) {
+    errno = error;
+    return error;
+  }
+  if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) mr->access = access;
+  return 0;
+}
+
+int dereg_mr(verbs_mr* mr) {
+  if (const int error = of(mr)->rnic->prepare_destroy(); error != 0) return error;
+  delete of(mr);
+  return 0;
+}
+
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count) {
+  return rnic::advise_mr(pd_of(pd), advice, flags, list, count);
+}
+
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  return without_exceptions([&]() -> ibv_mw* {
+    auto mw = std::make_unique<Mw>();
+    mw->rnic = rnic::Mw::create(pd_of(pd), type);
+    if (!mw->rnic) return nullptr;
+    mw->base.context = pd->context;
+    mw->base.pd = pd;
+    mw->base.rkey = mw->rnic->key();
+    mw->base.type = type;
+    return &mw.release()->base;
+  });
+}
+
+int dealloc_mw(ibv_mw* mw) {
+  delete of(mw);
+  return 0;
+}
+
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) { return qp_of(qp).post_bind(*mw, *bind); }
+
+ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
+  if (attributes->comp_mask != 0) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return without_exceptions([&]() -> ibv_dm* {
+    auto dm = std::make_unique<Dm>();
+    dm->rnic = rnic::Dm::create(attributes->length, attributes->log_align_req);
+    if (!dm->rnic) return nullptr;
+    dm->base.context = context;
+    dm->base.memcpy_to_dm = [](ibv_dm* to, std::uint64_t offset, const void* from, std::size_t length) {
+      return of(to)->rnic->copy_in(offset, from, length);
+    };
+    dm->base.memcpy_from_dm = [](void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) {
+      return of(from)->rnic->copy_out(to, offset, length);
+    };
+    return &dm.release()->base;
+  });
+}
+
+int free_dm(ibv_dm* dm) {
+  if (of(dm)->rnic->in_use()) return EBUSY;
+  delete of(dm);
+  return 0;
+}
+
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned access) {
+  return make_mr(pd, UIW_MR_TYPE_MR, nullptr, length, static_cast<int>(access), [&](rnic::Pd& home) {
+    return rnic::Mr::create_dm(home, *of(dm)->rnic, offset, length, access);
+  });
+}
+
+}  // namespace uiw::plugin

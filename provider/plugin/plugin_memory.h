@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// The operations of libibverbs about memory: regions of every kind, windows, device memory.
+#pragma once
+
+#include "provider/memory.h"
+#include "provider/plugin/rdmav_abi.h"
+#include "provider/qp.h"
+
+namespace uiw::plugin {
+
+// What stands behind an object of libibverbs (plugin.cc).
+provider::Pd& pd_of(ibv_pd* pd);
+provider::Qp& qp_of(ibv_qp* qp);
+
+ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access);
+ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd, int access);
+ibv_mr* alloc_null_mr(ibv_pd* pd);
+int rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access);
+int dereg_mr(verbs_mr* mr);
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count);
+
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
+int dealloc_mw(ibv_mw* mw);
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
+
+ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes);
+int free_dm(ibv_dm* dm);
+ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned access);
+
+}  // namespace uiw::plugin

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// Work requests about memory windows (Verbs draft sections 7.8, 7.10 and 8.1.2.3; the manual pages of ibv_bind_mw,
+// ibv_post_send and ibv_wr_post): how they are posted, and what they do in their turn.
+#include <cerrno>
+
+#include "provider/context.h"
+#include "provider/grace_period.h"
+#include "provider/qp.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// Local write says nothing about a window; programs pass it on from the flags of the region.
+constexpr unsigned kWindowAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+
+std::uint32_t rights_of(unsigned access) {
+  std::uint32_t rights = 0;
+  if ((access & IBV_ACCESS_REMOTE_READ) != 0) rights |= ddp::kRemoteRead;
+  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) rights |= ddp::kRemoteWrite;
+  if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) rights |= ddp::kRemoteAtomic;
+  return rights;
+}
+
+}  // namespace
+
+// As prepare(). All that can be wrong with a bind itself shows when it is carried out, for the objects may change
+// until then.
+int Qp::prepare_bind(std::uint64_t id, unsigned flags, const ibv_mw& mw, std::uint32_t rkey,
+                     const ibv_mw_bind_info& info) {
+  if (const int error = postable(); error != 0) return error;
+  if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
+  const bool type1 = mw.type == IBV_MW_TYPE_1;
+  if (info.mr == nullptr && (!type1 || info.length != 0)) return EINVAL;
+  rdmap::SendWork work;
+  work.kind = rdmap::WorkKind::bind;
+  if (((rkey ^ mw.rkey) & ~0xFFU) != 0) work.status = rdmap::Status::window_bind;  // not of this window
+  const ddp::Binding binding{static_cast<ddp::Stag>(rkey),
+                             info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
+                             info.addr,
+                             info.length,
+                             rights_of(info.mw_access_flags),
+                             type1 ? ddp::WindowType::type1 : ddp::WindowType::type2,
+                             (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0};
+  push_local(work, id, flags, &binding);
+  return 0;
+}
+
+int Qp::prepare_invalidate(std::uint64_t id, unsigned flags, std::uint32_t rkey) {
+  if (const int error = postable(); error != 0) return error;
+  rdmap::SendWork work;
+  work.kind = rdmap::WorkKind::local_invalidate;
+  work.invalidate = static_cast<ddp::Stag>(rkey);
+  push_local(work, id, flags, nullptr);
+  return 0;
+}
+
+void Qp::push_local(rdmap::SendWork& work, std::uint64_t id, unsigned flags, const ddp::Binding* binding) {
+  work.id = id;
+  work.signaled = signal_all_ || (flags & IBV_SEND_SIGNALED) != 0;
+  work.fence = (flags & IBV_SEND_FENCE) != 0;
+  if (too_late()) {
+    send_complete(work, rdmap::Status::flushed);
+    return;
+  }
+  send_queue_.at(send_queue_.tail()) = work;
+  if (binding != nullptr) send_queue_.binding(send_queue_.tail()) = *binding;
+  send_queue_.push();
+}
+
+int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
+  if (mw.type != IBV_MW_TYPE_1) return EINVAL;
+  const ReadSection section;
+  const std::lock_guard lock(send_mutex_);
+  const auto rkey = static_cast<std::uint32_t>(stag_table().next_key(static_cast<ddp::Stag>(mw.rkey)));
+  const int error = prepare_bind(bind.wr_id, bind.send_flags, mw, rkey, bind.bind_info);
+  if (error != 0) return error;
+  mw.rkey = rkey;
+  if (!blocked_) transmit();
+  return 0;
+}
+
+// Verbs draft figure 23: the errors of either are completion errors.
+rdmap::Status Qp::carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) {
+  if (work.kind == rdmap::WorkKind::bind) {
+    if (stag_table().bind(binding, &pd_, this) != ddp::WindowError::none) return rdmap::Status::window_bind;
+    if (binding.type == ddp::WindowType::type2) has_windows_ = true;
+    return rdmap::Status::success;
+  }
+  switch (stag_table().invalidate(work.invalidate, &pd_, this)) {
+    case ddp::WindowError::none: return rdmap::Status::success;
+    case ddp::WindowError::deallocated: return rdmap::Status::local_operation;  // section 7.8
+    default: return rdmap::Status::local_protection;
+  }
+}
+
+// Memory regions are invalidated by their owner alone, windows of type 1 too; those of type 2 by the peer of their
+// stream as well.
+std::optional<rdmap::ErrorCode> Qp::invalidate(rdmap::Stag stag) {
+  switch (stag_table().invalidate(stag, &pd_, this)) {
+    case ddp::WindowError::none: return std::nullopt;
+    case ddp::WindowError::deallocated: return rdmap::ErrorCode::invalid_stag;
+    case ddp::WindowError::not_associated: return rdmap::ErrorCode::not_associated;
+    default: return rdmap::ErrorCode::cannot_invalidate;
+  }
+}
+
+// The stream is gone, and with it whom the windows were for. The draft (section 6.1.4) would have a program unbind them
+// before it destroys the queue pair; those that do not, and they are many, must not be left with half of it.
+void Qp::release_windows() {
+  if (!has_windows_) return;
+  stag_table().release_stream(&pd_, this);
+  has_windows_ = false;
+}
+
+}  // namespace uiw::provider

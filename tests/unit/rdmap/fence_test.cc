@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+// Fences: figure 22 of the Verbs draft (section 8.2.2.2), a test for each of its rows. The row is the first work, the
+// column the one behind it, which carries the fence. There is no Fast-Register here. Then the ordering of local work
+// (section 8.2.2.1).
+#include <catch2/catch.hpp>
+
+#include "tests/unit/rdmap/stream_pair.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using Fill = rdmap::Transmitter::Fill;
+
+namespace {
+
+enum class Op { send, write, read, atomic, bind, invalidate };
+constexpr Op kAll[] = {Op::send, Op::write, Op::read, Op::atomic, Op::bind, Op::invalidate};
+
+constexpr std::uint64_t kBase = 0x1000;
+constexpr std::uint32_t kRights = ddp::kRemoteRead | ddp::kRemoteWrite;
+
+struct Fixture {
+  End end{1};
+  Bytes memory = pattern(1000), result = Bytes(8), sink = Bytes(100);
+  Stag region, bound, unbound;
+  std::vector<unsigned> opcodes;  // of what has been sent
+  Bytes taken;
+
+  Fixture() {
+    end.start({});
+    region = end.expose(memory, ddp::kLocalWrite | ddp::kBindWindows, kBase);
+    renew();
+  }
+  void renew() {
+    bound = end.stags.add_window(&end.domain, ddp::WindowType::type2).value();
+    unbound = end.stags.add_window(&end.domain, ddp::WindowType::type2).value();
+    REQUIRE(end.stags.bind(binding(bound), &end.domain, &end) == ddp::WindowError::none);
+  }
+  ddp::Binding binding(Stag window) const {
+    return {window, region, kBase, 1000, kRights, ddp::WindowType::type2, false};
+  }
+  void post(Op op, std::uint64_t id, bool fence) {
+    switch (op) {
+      case Op::send:
+        end.send(id, {piece(memory)});
+        end.queue.at(end.queue.tail() - 1).fence = fence;
+        break;
+      case Op::write: end.write(id, {piece(memory)}, Stag{1}, 0, fence); break;
+      case Op::read:
+        end.read(id, {piece(sink)}, Stag{1}, 0);
+        end.queue.at(end.queue.tail() - 1).fence = fence;
+        break;
+      case Op::atomic:
+        end.atomic(id, result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0, fence);
+        break;
+      case Op::bind: end.bind(id, binding(unbound), fence); break;
+      case Op::invalidate: end.local_invalidate(id, bound, fence); break;
+    }
+  }
+  // What TCP takes now; all if not told otherwise.
+  void go(std::size_t most = ~std::size_t{0}) {
+    auto batch = std::make_unique<rdmap::OutgoingBatch>();
+    while (most > 0 && end.tx.fill(*batch) == Fill::ready) {
+      const Bytes octets = gather(batch->fpdus.vectors(), most);
+      end.tx.sent(*batch, octets.size());
+      taken.insert(taken.end(), octets.begin(), octets.end());
+      most -= octets.size();
+    }
+  }
+  bool carried(std::uint64_t id) const {
+    return std::find(end.carried.begin(), end.carried.end(), id) != end.carried.end();
+  }
+  // Has the second work, of this kind, begun? It is the second message, or carried out.
+  bool begun(Op op, std::size_t messages_before) {
+    if (op == Op::bind || op == Op::invalidate) return carried(2);
+    return ulpdus_of(taken, true).size() > messages_before;
+  }
+  bool complete(std::uint64_t id) const {
+    return std::find(end.sent.begin(), end.sent.end(), Sent{id, Status::success}) != end.sent.end();
+  }
+};
+
+bool is_local(Op op) { return op == Op::bind || op == Op::invalidate; }
+bool is_answered(Op op) { return op == Op::read || op == Op::atomic; }
+
+// A Send or a Write in front. NA-2 and Not Needed: nothing waits once it is with TCP. Yes, Full: the invalidation waits
+// until TCP has taken the last octet, which completes it.
+void after_message(Op first) {
+  for (const Op second : kAll) {
+    for (const bool fence : {false, true}) {
+      Fixture it;
+      it.post(first, 1, false);
+      it.post(second, 2, fence);
+      it.go(100);  // a part of the first
+      CHECK_FALSE(it.complete(1));
+      CHECK_FALSE(it.carried(2));
+      it.taken.clear();
+      it.go();
+      CHECK(it.complete(1));
+      if (is_local(second)) {
+        CHECK(it.complete(2));
+        CHECK(it.end.sent == std::vector<Sent>{{1, Status::success}, {2, Status::success}});
+      } else {
+        CHECK(it.complete(2) == !is_answered(second));
+        CHECK(it.end.queue.size() == (is_answered(second) ? 1 : 0));
+        CHECK_FALSE(it.end.tx.pending());  // it is out
+      }
+    }
+  }
+}
+
+// Local work in front: it is done before anything behind it begins, fence or not.
+void after_local(Op first) {
+  for (const Op second : kAll) {
+    for (const bool fence : {false, true}) {
+      Fixture it;
+      it.post(first, 1, false);
+      if (first == second) it.renew();
+      it.post(second, 2, fence);
+      it.go();
+      CHECK(it.complete(1));
+      CHECK(it.end.carried.front() == 1);
+      CHECK(it.begun(second, 0));
+      CHECK(it.complete(2) == !is_answered(second));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("fence: figure 22, row Send Type", "[fence]") { after_message(Op::send); }
+
+TEST_CASE("fence: figure 22, row RDMA Write", "[fence]") { after_message(Op::write); }
+
+TEST_CASE("fence: figure 22, row RDMA Read", "[fence]") {
+  // Atomic operations count as reads (RFC 7306 section 7).
+  const Op first = GENERATE(Op::read, Op::atomic);
+  for (const Op second : kAll) {
+    for (const bool fence : {false, true}) {
+      Fixture it;
+      it.post(first, 1, false);
+      it.post(second, 2, fence);
+      it.go();
+      REQUIRE(ulpdus_of(it.taken, true).size() >= 1);
+      // Yes, Partial (Send, Write): with the Read Fence. Yes, Full (Invalidate): with the Local Fence. Reads behind
+      // reads need none. A bind may have one here (the manual page of ibv_bind_mw): it is the local one.
+      CHECK(it.begun(second, 1) == !fence);
+      CHECK_FALSE(it.complete(1));
+      CHECK_FALSE(it.complete(2));  // in order, whatever is done already
+      it.end.tx.read_complete();
+      it.go();
+      CHECK(it.complete(1));
+      CHECK(it.begun(second, 1));
+      CHECK(it.complete(2) == !is_answered(second));
+    }
+  }
+}
+
+TEST_CASE("fence: figure 22, row Bind", "[fence]") { after_local(Op::bind); }
+
+TEST_CASE("fence: figure 22, row Invalidate", "[fence]") { after_local(Op::invalidate); }
+
+TEST_CASE("fence: all earlier reads, not the last one alone", "[fence]") {
+  Fixture it;
+  for (std::uint64_t id = 1; id <= 3; ++id) it.post(Op::read, id, false);
+  const bool local = GENERATE(false, true);
+  it.post(local ? Op::invalidate : Op::write, 4, true);
+  it.post(Op::send, 5, false);
+  it.go();
+  CHECK(ulpdus_of(it.taken, true).size() == 3);
+  for (int i = 0; i < 2; ++i) {
+    it.end.tx.read_complete();
+    it.go();
+    CHECK(ulpdus_of(it.taken, true).size() == 3);
+    CHECK_FALSE(it.carried(4));
+  }
+  it.end.tx.read_complete();
+  it.go();
+  CHECK(it.end.sent.size() == 5);
+  CHECK(it.end.sent.back() == Sent{5, Status::success});
+}
+
+TEST_CASE("fence: the Local Fence waits for the Write in front of a read too", "[fence]") {
+  Fixture it;
+  it.post(Op::write, 1, false);
+  it.post(Op::read, 2, false);
+  it.post(Op::write, 3, false);
+  it.post(Op::invalidate, 4, true);
+  it.go();
+  CHECK_FALSE(it.carried(4));
+  it.end.tx.read_complete();
+  it.go();
+  CHECK(it.carried(4));
+}
+
+TEST_CASE("fence: a fence does not hold responses to the peer", "[fence]") {
+  Fixture it;
+  const Stag readable = it.end.expose(it.memory, ddp::kRemoteRead, kBase);
+  it.post(Op::read, 1, false);
+  it.post(Op::invalidate, 2, true);
+  it.go();
+  it.taken.clear();
+  it.end.reads->inbound.push(rdmap::ReadRequest{Stag{9}, 0, 10, readable, kBase});
+  it.go();
+  CHECK(ulpdus_of(it.taken, true).size() == 1);
+  CHECK_FALSE(it.carried(2));
+}
+
+TEST_CASE("local work: takes effect before the work behind it (Verbs draft 8.2.2.1)", "[fence]") {
+  Fixture it;
+  // The effect of each is seen at once: bind, advertise; invalidate, say so.
+  it.end.bind(1, it.binding(it.unbound));
+  it.post(Op::send, 2, false);
+  it.end.local_invalidate(3, it.unbound);
+  it.post(Op::send, 4, false);
+  it.end.bind(5, it.binding(it.unbound));
+  it.go();
+  CHECK(it.end.carried == std::vector<std::uint64_t>{1, 3, 5});
+  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, Status::success},
+                                         {4, Status::success}, {5, Status::success}});
+  CHECK(it.end.stags.region(it.unbound));
+}
+
+TEST_CASE("local work: once, however often TCP takes nothing", "[fence]") {
+  Fixture it;
+  it.end.bind(1, it.binding(it.unbound));
+  it.post(Op::send, 2, false);
+  auto batch = std::make_unique<rdmap::OutgoingBatch>();
+  for (int i = 0; i < 3; ++i) {
+    REQUIRE(it.end.tx.fill(*batch) == Fill::ready);
+    it.end.tx.sent(*batch, 0);
+  }
+  CHECK(it.end.carried == std::vector<std::uint64_t>{1});
+  it.go();
+  CHECK(it.end.carried == std::vector<std::uint64_t>{1});
+  CHECK(it.end.sent.size() == 2);
+}
+
+TEST_CASE("local work: does not wait for the peer's first FPDU, what is sent does", "[fence]") {
+  End end(1);
+  StreamOptions options;
+  options.hold = true;
+  end.start(options);
+  Bytes memory(100);
+  const Stag region = end.expose(memory, ddp::kLocalWrite | ddp::kBindWindows, kBase);
+  const Stag window = end.stags.add_window(&end.domain, ddp::WindowType::type2).value();
+  end.bind(1, {window, region, kBase, 100, kRights, ddp::WindowType::type2, false});
+  end.send(2, {piece(memory)});
+  CHECK(take_all(end).empty());
+  CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
+  end.tx.release_hold();
+  CHECK_FALSE(take_all(end).empty());
+}
+
+TEST_CASE("local work: a failure ends the stream, in its turn (Verbs draft figure 23)", "[fence]") {
+  Fixture it;
+  it.post(Op::send, 1, false);
+  const bool bind = GENERATE(false, true);
+  if (bind) {
+    it.end.bind(2, it.binding(it.bound));  // bound already
+  } else {
+    it.end.local_invalidate(2, it.region);
+  }
+  it.post(Op::send, 3, false);
+  auto batch = std::make_unique<rdmap::OutgoingBatch>();
+  REQUIRE(it.end.tx.fill(*batch) == Fill::ready);
+  it.end.tx.sent(*batch, batch->fpdus.bytes());
+  REQUIRE(it.end.tx.fill(*batch) == Fill::local_error);
+  CHECK(it.end.tx.failed_sequence() == 1);
+  it.end.tx.flush(it.end.tx.failed_sequence(), it.end.tx.failed_status());
+  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
+                                         {2, bind ? Status::window_bind : Status::local_protection},
+                                         {3, Status::flushed}});
+  it.go();
+  const auto out = ulpdus_of(it.taken, true);
+  REQUIRE(out.size() == 1);
+  CHECK((out[0][1] & std::byte{0x0F}) == std::byte{7});
+  CHECK(big_endian(Octets(out[0]).subspan(18, 2)) == 0x0000);  // Local Catastrophic Error
+}
+
+TEST_CASE("local work: flushed with the rest, and not carried out", "[fence]") {
+  Fixture it;
+  it.post(Op::read, 1, false);
+  it.post(Op::invalidate, 2, true);
+  it.go();
+  it.end.tx.flush(std::nullopt, Status::flushed);
+  CHECK(it.end.carried.empty());
+  CHECK(it.end.sent == std::vector<Sent>{{1, Status::flushed}, {2, Status::flushed}});
+}
+
+TEST_CASE("windows: two ends, through a window, and invalidated by the peer", "[fence]") {
+  const bool crc = GENERATE(false, true);
+  End a(1), b(2);
+  StreamOptions options;
+  options.crc = crc;
+  a.start(options);
+  b.start(options);
+  Pair pair(a, b, 5);
+  Bytes target(5000), source = pattern(5000), sink(5000), inbox(10);
+  const Stag region = b.expose(target, ddp::kLocalWrite | ddp::kBindWindows, 0x8000);
+  const Stag window = b.stags.add_window(&b.domain, ddp::WindowType::type2).value();
+  b.bind(1, {window, region, 0x8000, 5000, kRights, ddp::WindowType::type2, false});
+  b.post(1, {piece(inbox)});
+  pair.run();
+  a.write(1, {piece(source)}, window, 0x8000);
+  a.read(2, {piece(sink)}, window, 0x8000);
+  pair.run();
+  CHECK(target == source);
+  CHECK(sink == source);
+  a.send(3, {}, false, window);
+  pair.run();
+  REQUIRE(b.received.size() == 1);
+  CHECK(b.received[0].invalidated);
+  CHECK(b.received[0].stag == window);
+  a.write(4, {piece(source)}, window, 0x8000);
+  pair.run();
+  CHECK(b.stopped);
+  REQUIRE(b.rx.error());
+  CHECK(b.rx.error()->code == 0);  // Invalid STag
+}
