@@ -153,9 +153,13 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.vendor_part_id = kVendorPart;
   a.max_qp = kMaxQp;
   a.max_qp_wr = kMaxQpWr;
-  a.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+  a.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                       IBV_DEVICE_SRQ_RESIZE;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
+  a.max_srq = kMaxSrq;
+  a.max_srq_wr = kMaxSrqWr;
+  a.max_srq_sge = kMaxSge;
   a.max_cq = kMaxCq;
   a.max_cqe = kMaxCqe;
   a.max_mr = kMaxMr;

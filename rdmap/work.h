@@ -117,6 +117,11 @@ class ReceiveQueue {
   std::uint32_t depth() const { return depth_; }
   std::uint32_t max_pieces() const { return max_pieces_; }
 
+  // Posted and not taken; exact while nobody posts or takes.
+  std::uint32_t size() const {
+    return static_cast<std::uint32_t>(tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire));
+  }
+
   // The poster: false from full() means that slot() may be filled and pushed.
   bool full() const { return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) == depth_; }
   ReceiveWork& slot() { return work_[tail_.load(std::memory_order_relaxed) & mask_]; }

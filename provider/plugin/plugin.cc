@@ -5,31 +5,23 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 
 #include "provider/context.h"
 #include "provider/cq.h"
+#include "provider/plugin/objects.h"
 #include "provider/plugin/ops_table.h"
 #include "provider/plugin/rdmav_abi.h"
+#include "provider/plugin/srq_ops.h"
 #include "provider/qp.h"
 
 namespace uiw::plugin {
 
 namespace {
 
-namespace rnic = uiw::provider;
+using plugin::of;
 
-// Each object of libibverbs with ours behind it. The first member is what the program holds.
 struct Device {
   verbs_device base;
-};
-struct Context {
-  verbs_context base;
-  rnic::Context* rnic;
-};
-struct Pd {
-  ibv_pd base;
-  rnic::Pd rnic;
 };
 struct Mr {
   verbs_mr base;
@@ -47,28 +39,9 @@ struct Qp {
   bool has_pending;
 };
 
-Context* context_of(ibv_context* context) {
-  // The program's ibv_context is the last member of verbs_context.
-  return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(verbs_context, context));
-}
-Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
 Cq* of(ibv_cq* cq) { return reinterpret_cast<Cq*>(cq); }
 Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
 Qp* of(ibv_qp_ex* qp) { return reinterpret_cast<Qp*>(qp); }
-
-// No exception passes into libibverbs.
-template <typename Function>
-auto without_exceptions(Function function) -> decltype(function()) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    errno = ENOMEM;
-    return {};
-  } catch (const std::exception&) {
-    errno = EAGAIN;
-    return {};
-  }
-}
 
 // ---- Device and context ----------------------------------------------------------------------------------------
 
@@ -165,14 +138,6 @@ ibv_cq* create_cq(ibv_context* context, int entries, ibv_comp_channel* channel, 
     cq->base.cqe = cq->rnic->entries();
     return &cq.release()->base;
   });
-}
-
-// Waits until the program has acknowledged the events it took, as the manual pages say.
-template <typename Object>
-void await_acknowledgements(Object* object, std::uint32_t& completed, unsigned expected) {
-  pthread_mutex_lock(&object->mutex);
-  while (completed < expected) pthread_cond_wait(&object->cond, &object->mutex);
-  pthread_mutex_unlock(&object->mutex);
 }
 
 int destroy_cq(ibv_cq* cq) {
@@ -322,7 +287,8 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     Cq* send_cq = attributes.send_cq != nullptr ? of(attributes.send_cq) : nullptr;
     Cq* receive_cq = attributes.recv_cq != nullptr ? of(attributes.recv_cq) : nullptr;
     qp->rnic = rnic::Qp::create(*context_of(context)->rnic, of(pd)->rnic, send_cq ? send_cq->rnic.get() : nullptr,
-                                receive_cq ? receive_cq->rnic.get() : nullptr, attributes, &base);
+                                receive_cq ? receive_cq->rnic.get() : nullptr, attributes, &base,
+                                rnic_of(attributes.srq));
     if (!qp->rnic) return nullptr;
     base.context = context;
     base.qp_context = attributes.qp_context;
@@ -371,8 +337,10 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
 int destroy_qp(ibv_qp* qp) {
   Qp* self = of(qp);
   self->rnic->stop();
-  const unsigned unread = context_of(qp->context)->rnic->purge_events(qp);
-  await_acknowledgements(qp, qp->events_completed, self->rnic->events_reported() - unread);
+  if (const unsigned reported = self->rnic->events_reported(); reported > 0) {
+    const unsigned unread = context_of(qp->context)->rnic->purge_events(qp);
+    await_acknowledgements(qp, qp->events_completed, reported - unread);
+  }
   delete self;
   return 0;
 }
@@ -401,18 +369,25 @@ const NamedOp kOps[] = {
     {"create_cq", op(create_cq)},
     {"create_qp", op(create_qp)},
     {"create_qp_ex", op(create_qp_ex)},
+    {"create_srq", op(create_srq)},
+    {"create_srq_ex", op(create_srq_ex)},
     {"dealloc_pd", op(dealloc_pd)},
     {"dereg_mr", op(dereg_mr)},
     {"destroy_cq", op(destroy_cq)},
     {"destroy_qp", op(destroy_qp)},
+    {"destroy_srq", op(destroy_srq)},
     {"free_context", op(free_context)},
+    {"get_srq_num", op(get_srq_num)},
     {"modify_qp", op(modify_qp)},
+    {"modify_srq", op(modify_srq)},
     {"poll_cq", op(poll_cq)},
     {"post_recv", op(post_recv)},
     {"post_send", op(post_send)},
+    {"post_srq_recv", op(post_srq_recv)},
     {"query_device_ex", op(query_device_ex)},
     {"query_port", op(query_port)},
     {"query_qp", op(query_qp)},
+    {"query_srq", op(query_srq)},
     {"reg_mr", op(reg_mr)},
     {"req_notify_cq", op(req_notify_cq)},
 };
