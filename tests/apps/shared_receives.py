@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Shared receive queues: perftest --use-srq, a program of our own, and XRC refused."""
+"""Shared receive queues: perftest, a program of our own, and XRC refused."""
 
 import sys
 
@@ -7,23 +7,23 @@ import harness
 import perftest
 from harness import check, describe, row
 
-BW, LAT = ("ib_send_bw", "--use-srq"), ("ib_send_lat", "--use-srq")
-
-
 def add(program, *options, run=perftest.one, **more):
-    words = [*program, *options]
-    harness.add_row(" ".join(str(word) for word in (program[0], "-R", *words[1:])),
+    words = [program, "--use-srq", *options]
+    every = ("-a",) if run is perftest.every_size else ()
+    harness.add_row(" ".join(str(word) for word in (program, "-R", *every, *words[1:])),
                     lambda bench: run(bench, *words, **more))
 
 
-add(BW, "-n", 1000)
-add(BW, "-n", 1000, "-s", 8, "-r", 16)
-add(BW, "-q", 16, "-n", 500)
-add(BW, "-q", 16, "-n", 500, "-r", 64)
-add(BW, "-b", "-q", 4, "-n", 500)
-add(BW, "-n", 20, "-a", "-q", 2, run=lambda bench, program, *options: perftest.every_size(
-    bench, program, *(option for option in options if option != "-a")), timeout=45)
-add(LAT, "-n", 2000)
+add("ib_send_bw", "-n", 1000)
+add("ib_send_bw", "-n", 1000, "-s", 8, "-r", 16)
+add("ib_send_bw", "-n", 1000, "-s", 1048576, "-r", 8)
+add("ib_send_bw", "-b", "-n", 1000)
+add("ib_send_bw", "-n", 20, run=perftest.every_size, timeout=45)
+add("ib_send_lat", "-n", 2000)
+harness.known("ib_send_bw -R --use-srq -q 16",
+              "over iWARP its server gives credits by wr_id, which does not name the sender's queue pair where receives "
+              "are shared: some senders wait for good, on any adapter",
+              lambda bench: perftest.one(bench, "ib_send_bw", "--use-srq", "-q", 16, "-n", 500))
 
 
 def case(bench, name):
@@ -42,11 +42,12 @@ def xrc(bench):
     check(run.status() > 0, f"ended with {describe(run.status())}")
 
 
-@row("rdma_xserver -c x: refused")
+@row("rdma_xclient -c x: refused before it connects")
 def xrc_by_rdma_cm(bench):
-    harness.need_program("rdma_xserver")
-    run = bench.run(["rdma_xserver", "-c", "x", "-p", bench.port()], status=None, timeout=20)
+    harness.need_program("rdma_xclient")
+    run = bench.run(["rdma_xclient", "-c", "x", "-s", "127.0.0.1", "-p", bench.port()], status=None, timeout=20)
     check(run.status() > 0, f"ended with {describe(run.status())}")
+    check("Operation not supported" in run.output, "it does not say why")
 
 
 if __name__ == "__main__":
