@@ -9,8 +9,8 @@
 namespace uiw::provider {
 
 // Posts a list, as the manual page of ibv_post_recv says: stops at the first request that is wrong, and tells which in
-// `bad`. 0, EINVAL for a request that is wrong, or ENOMEM for one too many. The memory must belong to `domain`. The caller
-// is the queue's one poster, inside a ReadSection.
+// `bad`. 0, EINVAL for a request that is wrong, or ENOMEM for one too many. The memory must belong to `domain`. To be
+// called by the queue's one poster, inside a ReadSection.
 int post_receives(rdmap::ReceiveQueue& queue, const void* domain, ibv_recv_wr* requests, ibv_recv_wr** bad);
 
 }  // namespace uiw::provider

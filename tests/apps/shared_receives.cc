@@ -39,7 +39,7 @@ struct Service {
     ibv_srq_init_attr attributes{};
     attributes.attr = {depth, 1, 12345};  // the limit is irrelevant here
     if (rdma_create_srq(anchor, nullptr, &attributes) != 0) die("rdma_create_srq: %s", std::strerror(errno));
-    if (attributes.attr.max_wr < depth || attributes.attr.max_sge < 1) die("rdma_create_srq grants less than asked for");
+    if (attributes.attr.max_wr < depth || attributes.attr.max_sge < 1) die("rdma_create_srq grants too little");
     memory.resize(std::size_t{kSlot} * depth);
     mr = ibv_reg_mr(anchor->pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
     if (mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
@@ -179,7 +179,8 @@ void limit() {
   expect("ibv_modify_srq", ibv_modify_srq(service.srq(), &attributes, IBV_SRQ_LIMIT), 0);
   std::memset(&attributes, 0xFF, sizeof attributes);
   expect("ibv_query_srq", ibv_query_srq(service.srq(), &attributes), 0);
-  if (attributes.srq_limit != 5 || attributes.max_wr != 16 || attributes.max_sge < 1) die("ibv_query_srq: wrong values");
+  if (attributes.srq_limit != 5 || attributes.max_wr != 16 || attributes.max_sge < 1)
+    die("ibv_query_srq: wrong values");
   for (std::uint32_t number = 0; number < 4; ++number) {
     no_event(context);
     service.send(0, number);

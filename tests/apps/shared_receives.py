@@ -21,8 +21,8 @@ add("ib_send_bw", "-b", "-n", 1000)
 add("ib_send_bw", "-n", 20, run=perftest.every_size, timeout=45)
 add("ib_send_lat", "-n", 2000)
 harness.known("ib_send_bw -R --use-srq -q 16",
-              "over iWARP its server gives credits by wr_id, which does not name the sender's queue pair where receives "
-              "are shared: some senders wait for good, on any adapter",
+              "over iWARP its server gives credits by wr_id, which does not name the sender's queue pair where "
+              "receives are shared: some senders wait for good, on any adapter",
               lambda bench: perftest.one(bench, "ib_send_bw", "--use-srq", "-q", 16, "-n", 500))
 
 
