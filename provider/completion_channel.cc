@@ -6,7 +6,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <map>
 #include <mutex>
@@ -56,16 +58,21 @@ unsigned EventPipe::purge(std::size_t size, bool (*drop)(const void* event, void
   const int fd = ::open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return 0;
   unsigned dropped = 0;
-  std::vector<unsigned char> kept, event(size);
-  while (::read(fd, event.data(), size) == static_cast<ssize_t>(size)) {
-    if (drop(event.data(), argument)) {
-      ++dropped;
-    } else {
-      kept.insert(kept.end(), event.begin(), event.end());
+  // Many at a time, up to what a pipe takes as one: thousands of queue pairs may go one after the other.
+  const std::size_t most = PIPE_BUF / size * size;
+  std::vector<unsigned char> kept, events(most);
+  for (ssize_t n; (n = ::read(fd, events.data(), most)) > 0;) {
+    const auto end = static_cast<std::size_t>(n);
+    for (std::size_t at = 0; at + size <= end; at += size) {
+      if (drop(&events[at], argument)) {
+        ++dropped;
+      } else {
+        kept.insert(kept.end(), &events[at], &events[at] + size);
+      }
     }
   }
   ::close(fd);
-  for (std::size_t at = 0; at < kept.size(); at += size) write(kept.data() + at, size);
+  for (std::size_t at = 0; at < kept.size(); at += most) write(kept.data() + at, std::min(most, kept.size() - at));
   return dropped;
 }
 

@@ -63,11 +63,15 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.vendor_part_id = kVendorPart;
   a.max_qp = kMaxQp;
   a.max_qp_wr = kMaxQpWr;
-  a.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN;
+  a.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                       IBV_DEVICE_SRQ_RESIZE;
   // Extensions: of those that programs can use, local invalidation and Send with Invalidate.
   a.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
+  a.max_srq = kMaxSrq;
+  a.max_srq_wr = kMaxSrqWr;
+  a.max_srq_sge = kMaxSge;
   a.max_cq = kMaxCq;
   a.max_cqe = kMaxCqe;
   a.max_mr = kMaxMr;
@@ -87,7 +91,7 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   attributes.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
   attributes.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                                        IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
-                                                       IBV_ODP_SUPPORT_ATOMIC;
+                                                       IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
   attributes.max_dm_size = kMaxDmSize;
 }
 

@@ -12,6 +12,7 @@
 #include "provider/linger.h"
 #include "provider/qp_attributes.h"
 #include "provider/qp_table.h"
+#include "provider/srq.h"
 
 namespace uiw::provider {
 
@@ -30,9 +31,9 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
 }  // namespace
 
 std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
-                               ibv_qp* handle) {
-  const bool has_receive_queue = attributes.srq == nullptr;
-  if (attributes.qp_type != IBV_QPT_RC || !has_receive_queue) {
+                               ibv_qp* handle, Srq* srq) {
+  const bool has_receive_queue = srq == nullptr;
+  if (attributes.qp_type != IBV_QPT_RC) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -40,7 +41,7 @@ std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receiv
     errno = EINVAL;
     return nullptr;
   }
-  std::unique_ptr<Qp> qp(new Qp(context, pd, send_cq, receive_cq, attributes, handle));
+  std::unique_ptr<Qp> qp(new Qp(context, pd, send_cq, receive_cq, attributes, handle, srq));
   if (qp->number_ == 0) {
     errno = ENOMEM;
     return nullptr;
@@ -48,7 +49,8 @@ std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receiv
   return qp;
 }
 
-Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle)
+Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
+       Srq* srq)
     : context_(context),
       pd_(pd),
       send_cq_(send_cq),
@@ -59,19 +61,22 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
       send_queue_(attributes.cap.max_send_wr, attributes.cap.max_send_sge, attributes.cap.max_inline_data),
       transmitter_(send_queue_, stag_table(), &pd, *this, this),
       receiver_(stag_table(), &pd, *this, this),
-      receive_queue_(attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) {
+      receive_queue_(attributes.cap.max_recv_wr, attributes.cap.max_recv_sge),
+      shared_(srq != nullptr ? std::make_unique<SrqUser>(*srq) : nullptr) {
   // Until the program says otherwise.
   attributes_.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   pd_.add_user();
   send_cq_->add_user();
   receive_cq_->add_user();
   number_ = take_qp_number(*this);  // last: from here on it can be found
+  if (shared_ != nullptr) shared_->set_qp_number(number_);
 }
 
 void Qp::stop() {
   hide_qp(number_);
   context_.engine().remove(*this);
   wait_for_readers();
+  if (shared_ != nullptr) shared_->leave();  // the rest of destruction may wait for the program
 }
 
 Qp::~Qp() {
@@ -182,8 +187,9 @@ void Qp::reset() {
                     static_cast<const void*>(this));
   deframer_ = mpa::Deframer();
   reads_.reset();
-  stash_.clear();
-  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = false;
+  if (shared_ != nullptr) shared_->leave();
+  stash_ = std::vector<std::byte>();
+  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = last_receive_reported_ = false;
   error_told_ = receive_error_told_ = tell_when_drained_ = false;
   ord_limit_ = ~0U;
   attributes_ = {};

@@ -28,6 +28,8 @@ namespace uiw::provider {
 
 class Context;
 class Pd;
+class Srq;
+class SrqUser;
 
 // Who set the stream up and wants to know of its fate. Called on any thread, with locks of the queue pair held: it
 // may note the news, and do nothing else. The queue pair keeps it alive until the stream has ended.
@@ -41,9 +43,10 @@ class StreamOwner {
 class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
  public:
   // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP for
-  // a type other than RC, ENOMEM. `handle` is the program's ibv_qp, which events carry.
+  // a type other than RC, ENOMEM. `handle` is the program's ibv_qp, which events carry. With a shared receive queue it
+  // has none of its own.
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
-                                    ibv_qp* handle);
+                                    ibv_qp* handle, Srq* srq = nullptr);
   ~Qp();
   // The first half of destruction: nobody finds or drives it from here on, and no event about it is reported.
   void stop();
@@ -113,7 +116,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   unsigned idle_rounds = 0;  // the engine's note: polls in a row without work
 
  private:
-  Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle);
+  Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
+     Srq* srq);
 
   // rdmap::SendHost and rdmap::ReceiveHost
   void send_complete(const rdmap::SendWork& work, rdmap::Status status) override;
@@ -141,7 +145,10 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
 
   // Receiving; the receiver's lock is held.
   bool receive(Driver driver);
+  bool receive_there() const;
   bool resume();
+  void pause(mpa::Octets rest);
+  void watch_for_end();
   bool take_octets(mpa::Octets octets);
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
   bool drop_received();
@@ -149,7 +156,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void stop_lingering_later();
   void stop_lingering(unsigned serial);
   void give_up_later();
-  void give_up(const StreamOwner* owner);
+  void give_up(const StreamOwner* owner, std::uint64_t pauses);
   // `broken`: not by a FIN.
   void peer_closed(bool broken);
   void stream_error(const rdmap::Terminate& terminate);
@@ -213,8 +220,10 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   mpa::Deframer deframer_;
   std::unique_ptr<rdmap::SharedReads> reads_;
   mpa::TcpStream socket_;
-  std::vector<std::byte> stash_;  // read but not taken, while no receive is posted
+  std::vector<std::byte> stash_;  // read while no receive is posted; at most what one recv takes
+  std::size_t stash_taken_ = 0;   // so much of it is done with
   std::atomic<bool> paused_{false};
+  std::uint64_t pauses_ = 0;
   bool transmit_wanted_ = false;
   bool initiator_ = false;
   Agreed agreed_;
@@ -222,10 +231,12 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool giving_up_ = false;
   unsigned linger_serial_ = 0;
   bool receive_error_told_ = false;  // by a completion of the receive queue
+  bool last_receive_reported_ = false;
   std::shared_ptr<StreamOwner> owner_;
 
   alignas(64) std::mutex post_receive_mutex_;
   rdmap::ReceiveQueue receive_queue_;
+  std::unique_ptr<SrqUser> shared_;  // in place of it
 };
 
 // The queue pair with this number, or null. Inside a ReadSection.

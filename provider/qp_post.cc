@@ -2,11 +2,14 @@
 // Posting: from ibv_send_wr and ibv_recv_wr to the work of a stream, and from its completions to ibv_wc.
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "provider/context.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
+#include "provider/post_receive.h"
 #include "provider/qp.h"
+#include "provider/srq.h"
 
 namespace uiw::provider {
 
@@ -245,45 +248,20 @@ void Qp::abort_batch() {
 
 int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   const ReadSection section;
-  int error = 0;
+  if (shared_ != nullptr || state() == IBV_QPS_RESET) {
+    if (bad != nullptr) *bad = requests;
+    return EINVAL;
+  }
+  int error;
   {
     const std::lock_guard lock(post_receive_mutex_);
-    for (ibv_recv_wr* request = requests; request != nullptr && error == 0; request = request->next) {
-      if (bad != nullptr) *bad = request;
-      if (state() == IBV_QPS_RESET) {
-        error = EINVAL;
-      } else if (receive_queue_.full()) {
-        error = ENOMEM;
-      } else if (request->num_sge < 0 || static_cast<std::uint32_t>(request->num_sge) > receive_queue_.max_pieces()) {
-        error = EINVAL;
-      } else {
-        rdmap::ReceiveWork& work = receive_queue_.slot();
-        rdmap::Piece* pieces = receive_queue_.slot_pieces();
-        work = {request->wr_id, 0, 0};
-        std::uint64_t length = 0;
-        bool allowed = true;
-        for (int i = 0; i < request->num_sge; ++i) {
-          const ibv_sge& sge = request->sg_list[i];
-          if (sge.length == 0) continue;
-          const ddp::Access access =
-              stag_table().find(static_cast<ddp::Stag>(sge.lkey), &pd_, sge.addr, sge.length, ddp::kLocalWrite);
-          allowed = allowed && access.error == ddp::AccessError::none;
-          pieces[work.pieces++] = {access.memory, sge.length};
-          length += sge.length;
-        }
-        if (!allowed || length > kMaxMessage) {
-          error = EINVAL;
-        } else {
-          work.length = static_cast<std::uint32_t>(length);
-          receive_queue_.push();
-        }
-      }
-    }
+    error = post_receives(receive_queue_, &pd_, requests, bad);
   }
   std::atomic_thread_fence(std::memory_order_seq_cst);
   if (state() == IBV_QPS_ERR) {
     const std::lock_guard lock(receive_mutex_);
-    flush_receives();
+    // A stream whose end is still to come flushes them then, after the message in progress.
+    if (stream_ != Stream::running && stream_ != Stream::closing) flush_receives();
   } else if (paused_.load(std::memory_order_seq_cst)) {
     progress(Driver::event);
   }
@@ -302,6 +280,7 @@ void Qp::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
 }
 
 bool Qp::next_receive(rdmap::Landing& landing) {
+  if (shared_ != nullptr) return shared_->take(landing);
   if (receive_queue_.empty()) return false;
   landing = {receive_queue_.front().id, receive_queue_.front().length, receive_queue_.front_pieces()};
   return true;
@@ -326,11 +305,19 @@ void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status, c
   }
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) receive_error_told_ = true;
   // Its pieces are the program's again before it can learn of the completion.
-  receive_queue_.pop();
+  if (shared_ == nullptr) receive_queue_.pop();
   receive_cq_->push(completion, message.solicited);
 }
 
+bool Qp::receive_there() const { return shared_ != nullptr ? shared_->promised() : !receive_queue_.empty(); }
+
 void Qp::flush_receives() {
+  if (shared_ != nullptr) {
+    // What no message has used is still there for others (Verbs draft section 6.3.6); what one has, is complete.
+    shared_->leave();
+    if (!std::exchange(last_receive_reported_, true)) report(IBV_EVENT_QP_LAST_WQE_REACHED);
+    return;
+  }
   while (!receive_queue_.empty()) {
     const rdmap::Landing landing{receive_queue_.front().id, 0, {}};
     receive_complete(landing, rdmap::Status::flushed, {});

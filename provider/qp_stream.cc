@@ -161,22 +161,18 @@ bool Qp::drop_received() {
 bool Qp::receive(Driver driver) {
   if (!socket_.is_open()) return false;
   if (stream_ == Stream::lingering) return drop_received();
-  if (paused_ && !resume()) {
-    if (driver == Driver::event) {
-      // While nothing is read, the end of the connection shows only here.
-      pollfd end{socket_.fd(), POLLRDHUP, 0};
-      if (::poll(&end, 1, 0) > 0) {
-        if ((end.revents & (POLLERR | POLLHUP)) != 0) {
-          peer_closed((end.revents & POLLERR) != 0);
-        } else if ((end.revents & POLLRDHUP) != 0) {
-          give_up_later();
-        }
-      }
+  bool any = false;
+  if (paused_) {
+    if (!receive_there()) {
+      watch_for_end();
+      return false;
     }
-    return false;
+    if (!resume()) return true;
+    // Nobody may come back for what has arrived since the pause: its edge is spent.
+    driver = Driver::event;
+    any = true;
   }
   IoScratch& io = io_scratch();
-  bool any = false;
   for (std::size_t budget = kReceiveBudget;;) {
     const mpa::MutableOctets wanted = deframer_.wanted();
     ssize_t n;
@@ -220,16 +216,33 @@ bool Qp::receive(Driver driver) {
   }
 }
 
-// A receive may have been posted: goes on with what was read already. False if there still is none.
+// A receive has been posted: goes on with what was read already. False if the stream is over, or paused again.
 bool Qp::resume() {
-  while (paused_) {
-    if (receive_queue_.empty()) return false;
-    paused_ = false;
-    std::vector<std::byte> stash = std::move(stash_);
-    stash_.clear();
-    if (!take_octets(stash)) return true;
-  }
+  paused_ = false;
+  if (!take_octets(mpa::Octets(stash_).subspan(stash_taken_)) || paused_) return false;
+  stash_ = std::vector<std::byte>();
+  stash_taken_ = 0;
   return true;
+}
+
+// Reads no more until a receive is posted: TCP holds the peer back (Verbs draft section 13.2).
+void Qp::pause(mpa::Octets rest) {
+  ++pauses_;
+  // A small message a turn must not mean a copy of the whole stash a turn: what is left of it is its end.
+  if (stash_.empty()) stash_.assign(rest.begin(), rest.end());
+  stash_taken_ = stash_.size() - rest.size();
+  watch_for_end();
+}
+
+// While nothing is read, the end of the connection shows only here.
+void Qp::watch_for_end() {
+  pollfd end{socket_.fd(), POLLRDHUP, 0};
+  if (::poll(&end, 1, 0) <= 0) return;
+  if ((end.revents & (POLLERR | POLLHUP)) != 0) {
+    peer_closed((end.revents & POLLERR) != 0);
+  } else if ((end.revents & POLLRDHUP) != 0) {
+    give_up_later();
+  }
 }
 
 void Qp::note_first_message() {
@@ -261,12 +274,12 @@ bool Qp::take_result(mpa::Deframer::Result result, mpa::Octets rest) {
     case mpa::Deframer::Result::paused:
       paused_.store(true, std::memory_order_seq_cst);
       std::atomic_thread_fence(std::memory_order_seq_cst);
-      if (receive_queue_.empty()) {
-        stash_.assign(rest.begin(), rest.end());
-      } else {
+      if (receive_there()) {
         paused_ = false;
+        return true;
       }
-      return true;
+      pause(rest);
+      return paused_;
     case mpa::Deframer::Result::bad_crc: {
       rdmap::Terminate terminate;
       terminate.layer = rdmap::Layer::llp;
@@ -380,7 +393,7 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
     }
   }
   paused_ = false;
-  stash_.clear();
+  stash_ = std::vector<std::byte>();
   receiver_.abandon(rdmap::Status::flushed);
   flush_receives();
   if (owner_) {
@@ -422,17 +435,23 @@ void Qp::stop_lingering(unsigned serial) {
 void Qp::give_up_later() {
   if (giving_up_) return;
   giving_up_ = true;
-  CmLoop::instance().after(kPatience, [number = number_, owner = static_cast<const StreamOwner*>(owner_.get())] {
+  CmLoop::instance().after(kPatience, [number = number_, owner = static_cast<const StreamOwner*>(owner_.get()),
+                                       pauses = pauses_] {
     const ReadSection section;
-    if (Qp* qp = find_qp(number)) qp->give_up(owner);
+    if (Qp* qp = find_qp(number)) qp->give_up(owner, pauses);
   });
 }
 
-void Qp::give_up(const StreamOwner* owner) {
+void Qp::give_up(const StreamOwner* owner, std::uint64_t pauses) {
   const std::lock_guard lock(receive_mutex_);
   if (owner_.get() != owner) return;
   giving_up_ = false;
-  if (paused_) peer_closed(false);
+  if (!paused_) return;
+  if (pauses_ == pauses) {
+    peer_closed(false);
+  } else {
+    watch_for_end();  // it does post, if slowly
+  }
 }
 
 }  // namespace uiw::provider

@@ -132,15 +132,16 @@ class ReceiveQueue {
   std::uint32_t depth() const { return depth_; }
   std::uint32_t max_pieces() const { return max_pieces_; }
 
+  // Posted and not taken; exact while nobody posts or takes.
+  std::uint32_t size() const {
+    return static_cast<std::uint32_t>(tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire));
+  }
+
   // The poster: false from full() means that slot() may be filled and pushed.
   bool full() const { return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) == depth_; }
   ReceiveWork& slot() { return work_[tail_.load(std::memory_order_relaxed) & mask_]; }
   Piece* slot_pieces() { return pieces_.get() + (tail_.load(std::memory_order_relaxed) & mask_) * max_pieces_; }
   void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
-
-  std::uint32_t size() const {
-    return static_cast<std::uint32_t>(tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire));
-  }
 
   // The taker.
   bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }

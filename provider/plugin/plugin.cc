@@ -13,6 +13,7 @@
 #include "provider/plugin/ops_refused.h"
 #include "provider/plugin/ops_table.h"
 #include "provider/plugin/plugin_memory.h"
+#include "provider/plugin/srq_ops.h"
 
 namespace uiw::plugin {
 
@@ -214,7 +215,8 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     Cq* send_cq = attributes.send_cq != nullptr ? of(attributes.send_cq) : nullptr;
     Cq* receive_cq = attributes.recv_cq != nullptr ? of(attributes.recv_cq) : nullptr;
     qp->rnic = rnic::Qp::create(*context_of(context)->rnic, of(pd)->rnic, send_cq ? send_cq->rnic.get() : nullptr,
-                                receive_cq ? receive_cq->rnic.get() : nullptr, attributes, &base);
+                                receive_cq ? receive_cq->rnic.get() : nullptr, attributes, &base,
+                                rnic_of(attributes.srq));
     if (!qp->rnic) return nullptr;
     base.context = context;
     base.qp_context = attributes.qp_context;
@@ -264,8 +266,10 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
 int destroy_qp(ibv_qp* qp) {
   Qp* self = of(qp);
   self->rnic->stop();
-  const unsigned unread = context_of(qp->context)->rnic->purge_events(qp);
-  await_acknowledgements(qp, qp->events_completed, self->rnic->events_reported() - unread);
+  if (const unsigned reported = self->rnic->events_reported(); reported > 0) {
+    const unsigned unread = context_of(qp->context)->rnic->purge_events(qp);
+    await_acknowledgements(qp, qp->events_completed, reported - unread);
+  }
   Pd* pd = of(qp->pd);
   delete self;
   pd->users.fetch_sub(1);
@@ -305,6 +309,8 @@ const NamedOp kOps[] = {
     {"create_flow", op(create_flow)},
     {"create_qp", op(create_qp)},
     {"create_qp_ex", op(create_qp_ex)},
+    {"create_srq", op(create_srq)},
+    {"create_srq_ex", op(create_srq_ex)},
     {"dealloc_mw", op(dealloc_mw)},
     {"dealloc_pd", op(dealloc_pd)},
     {"dealloc_td", op(dealloc_td)},
@@ -312,18 +318,23 @@ const NamedOp kOps[] = {
     {"destroy_cq", op(destroy_cq)},
     {"destroy_flow", op(destroy_flow)},
     {"destroy_qp", op(destroy_qp)},
+    {"destroy_srq", op(destroy_srq)},
     {"free_context", op(free_context)},
     {"free_dm", op(free_dm)},
+    {"get_srq_num", op(get_srq_num)},
     {"modify_cq", op(modify_cq)},
     {"modify_qp", op(modify_qp)},
+    {"modify_srq", op(modify_srq)},
     {"poll_cq", op(poll_cq)},
     {"post_recv", op(post_recv)},
     {"post_send", op(post_send)},
+    {"post_srq_recv", op(post_srq_recv)},
     {"query_device_ex", op(query_device_ex)},
     {"query_port", op(query_port)},
     {"query_qp", op(query_qp)},
     {"query_qp_data_in_order", op(query_qp_data_in_order)},
     {"query_rt_values", op(query_rt_values)},
+    {"query_srq", op(query_srq)},
     {"reg_dm_mr", op(reg_dm_mr)},
     {"reg_dmabuf_mr", op(reg_dmabuf_mr)},
     {"reg_mr", op(reg_mr)},

@@ -115,7 +115,7 @@ void flush_completion(World& w, ibv_wc& wc) {
 
 void memory(World& w) {
   ibv_sge sge = w.sge();
-  works("advise_mr", ibv_advise_mr(w.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), {EOPNOTSUPP});
+  works("advise_mr", ibv_advise_mr(w.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), {EINVAL});  // not an on-demand region
   ibv_alloc_dm_attr dm_attributes{};
   dm_attributes.length = 4096;
   ibv_dm* dm = made("alloc_dm", ibv_alloc_dm(w.context, &dm_attributes), {EOPNOTSUPP});
@@ -141,7 +141,9 @@ void memory(World& w) {
   ibv_mr* null_mr = made("alloc_null_mr", ibv_alloc_null_mr(w.pd), {EOPNOTSUPP});
   if (null_mr != nullptr) works("dereg_mr", ibv_dereg_mr(null_mr));
   const int fd = memfd_create("buffer", MFD_CLOEXEC);  // mapped by no driver: no buffer of a device
-  made("reg_dmabuf_mr", ibv_reg_dmabuf_mr(w.pd, 0, 4096, 0, fd, IBV_ACCESS_LOCAL_WRITE), {EOPNOTSUPP, EINVAL, EBADF});
+  ibv_mr* buffer = made("reg_dmabuf_mr", ibv_reg_dmabuf_mr(w.pd, 0, 4096, 0, fd, IBV_ACCESS_LOCAL_WRITE),
+                        {EOPNOTSUPP, EINVAL, EBADF});
+  if (buffer != nullptr) works("dereg_mr", ibv_dereg_mr(buffer));
   close(fd);
   errno = 0;
   const int result = ibv_rereg_mr(w.mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_LOCAL_WRITE);

@@ -70,7 +70,7 @@ inline std::optional<ib_uverbs_async_event_desc> next_event(Context& context, in
 
 struct Side {
   explicit Side(Context& in, std::uint32_t depth = 16, std::uint32_t sges = 4, std::uint32_t most_inline = 64,
-                bool signal_all = true)
+                bool signal_all = true, provider::Srq* srq = nullptr)
       : context(in), pd(in) {
     send_cq = Cq::create(in, 256, -1, nullptr);
     receive_cq = Cq::create(in, 256, -1, nullptr);
@@ -79,7 +79,7 @@ struct Side {
     attributes.qp_type = IBV_QPT_RC;
     attributes.sq_sig_all = signal_all ? 1 : 0;
     attributes.cap = {depth, depth, sges, sges, most_inline};
-    qp = Qp::create(in, pd, send_cq.get(), receive_cq.get(), attributes, handle());
+    qp = Qp::create(in, pd, send_cq.get(), receive_cq.get(), attributes, handle(), srq);
     REQUIRE(qp);
   }
   // What events carry: an address of our own, not looked into.
@@ -176,6 +176,25 @@ inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::
   REQUIRE(b.qp->attach(two, attachment) == 0);
   CHECK(a.qp->state() == IBV_QPS_RTS);
   CHECK(b.qp->state() == IBV_QPS_RTS);
+}
+
+// The peer of a queue pair, by hand.
+inline mpa::TcpStream attach_raw(Side& side) {
+  auto [one, two] = tcp_pair();
+  Qp::Attachment attachment;
+  attachment.agreement.crc = false;
+  attachment.agreement.ird = attachment.agreement.ord = 1;
+  REQUIRE(side.to(IBV_QPS_INIT) == 0);
+  REQUIRE(side.qp->attach(two, attachment) == 0);
+  return std::move(one);
+}
+
+// A segment of a Send (RFC 5041 section 4.2, RFC 5040 section 4.2), in an FPDU.
+inline Bytes send_segment(std::uint32_t msn, std::uint32_t offset, std::size_t size, bool last) {
+  return fpdu(Wire().u8(last ? 0x41 : 0x01).u8(0x43).u32(0).u32(0).u32(msn).u32(offset).add(pattern(size)), false);
+}
+inline void give(mpa::TcpStream& peer, Octets octets) {
+  REQUIRE(::send(peer.fd(), octets.data(), octets.size(), 0) == static_cast<ssize_t>(octets.size()));
 }
 
 }  // namespace uiw::test

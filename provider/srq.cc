@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT
+#include "provider/srq.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+
+#include "provider/cm_loop.h"
+#include "provider/context.h"
+#include "provider/grace_period.h"
+#include "provider/limits.h"
+#include "provider/post_receive.h"
+#include "provider/qp.h"
+
+namespace uiw::provider {
+
+namespace {
+
+bool size_allowed(std::uint32_t depth) { return depth > 0 && depth <= kMaxSrqWr; }
+
+std::uint32_t next_number() {
+  static std::atomic<std::uint32_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// A queue pair has been promised a receive.
+void go_on(std::uint32_t qp_number) {
+  const ReadSection section;
+  if (Qp* qp = find_qp(qp_number)) qp->progress(Qp::Driver::event);
+}
+
+}  // namespace
+
+std::unique_ptr<Srq> Srq::create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle) {
+  const std::uint32_t limit = arm ? attributes.srq_limit : 0;
+  if (!size_allowed(attributes.max_wr) || attributes.max_sge > kMaxSge || limit > attributes.max_wr) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  attributes.max_sge = std::max<std::uint32_t>(attributes.max_sge, 1);
+  return std::unique_ptr<Srq>(new Srq(pd, attributes, limit, handle));
+}
+
+Srq::Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle)
+    : pd_(pd),
+      handle_(handle),
+      number_(next_number()),
+      max_pieces_(attributes.max_sge),
+      queue_(std::make_unique<rdmap::ReceiveQueue>(attributes.max_wr, attributes.max_sge)),
+      limit_(limit) {
+  pd_.add_user();
+}
+
+Srq::~Srq() { pd_.remove_user(); }
+
+int Srq::post(ibv_recv_wr* requests, ibv_recv_wr** bad) {
+  const ReadSection section;
+  int error;
+  std::size_t promises;
+  {
+    const std::lock_guard lock(mutex_);
+    error = post_receives(*queue_, &pd_, requests, bad);
+    promises = promise();
+  }
+  if (promises > 0) wake(promises);
+  return error;
+}
+
+// Gives receives that are free to those in line. Returns how many, who are to be woken.
+std::size_t Srq::promise() {
+  std::size_t count = 0;
+  for (; !waiting_.empty() && available() > 0; ++count) {
+    SrqUser& user = *waiting_.front();
+    ++promised_;
+    user.promised_.store(true, std::memory_order_release);
+    user.move_to(SrqUser::Place::to_wake);
+  }
+  return count;
+}
+
+// In the order of their turns, outside of the lock: each takes its receive, and goes on for as long as it finds more.
+void Srq::wake(std::size_t count) {
+  std::array<std::uint32_t, 16> numbers;
+  while (count > 0) {
+    std::size_t found = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      for (; found < std::min(count, numbers.size()) && !to_wake_.empty(); ++found) {
+        numbers[found] = to_wake_.front()->qp_number_;
+        to_wake_.front()->move_to(SrqUser::Place::none);
+      }
+    }
+    if (found == 0) return;  // they have noticed by themselves
+    for (std::size_t i = 0; i < found; ++i) go_on(numbers[i]);
+    count -= found;
+  }
+}
+
+// Verbs draft section 6.3.8: once, when fewer are left than the limit. Somebody who finds none counts too.
+bool Srq::limit_passed() {
+  if (limit_ == 0 || available() >= limit_) return false;
+  limit_ = 0;
+  return true;
+}
+
+void Srq::report_limit() {
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+  event.element.srq = handle_;
+  if (pd_.context().report(event)) events_reported_.fetch_add(1);
+}
+
+unsigned Srq::withdraw_events() {
+  const unsigned reported = events_reported_.load();
+  return reported == 0 ? 0 : reported - pd_.context().purge_events(handle_);
+}
+
+int Srq::modify(const ibv_srq_attr& attributes, int mask) {
+  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  std::unique_ptr<rdmap::ReceiveQueue> resized;
+  if ((mask & IBV_SRQ_MAX_WR) != 0) {
+    if (!size_allowed(attributes.max_wr)) return EINVAL;
+    try {
+      resized = std::make_unique<rdmap::ReceiveQueue>(attributes.max_wr, max_pieces_);
+    } catch (const std::bad_alloc&) {
+      return ENOMEM;
+    }
+  }
+  bool passed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t limit = (mask & IBV_SRQ_LIMIT) != 0 ? attributes.srq_limit : limit_;
+    if (limit > (resized ? resized : queue_)->depth()) return EINVAL;
+    if (resized) {
+      if (queue_->size() > resized->depth()) return EINVAL;
+      for (; !queue_->empty(); queue_->pop()) {
+        const std::span<const rdmap::Piece> pieces = queue_->front_pieces();
+        std::copy(pieces.begin(), pieces.end(), resized->slot_pieces());
+        resized->slot() = queue_->front();
+        resized->push();
+      }
+      queue_.swap(resized);
+    }
+    limit_ = limit;
+    // Whoever waits has found none already: a program that posts only when it is told to must be told.
+    passed = !waiting_.empty() && limit_passed();
+  }
+  if (passed) report_limit();
+  return 0;
+}
+
+std::size_t Srq::waiting() {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size();
+}
+
+void Srq::query(ibv_srq_attr& attributes) {
+  const std::lock_guard lock(mutex_);
+  attributes.max_wr = queue_->depth();
+  attributes.max_sge = max_pieces_;
+  attributes.srq_limit = limit_;
+}
+
+SrqUser::SrqUser(Srq& srq)
+    : srq_(srq),
+      pieces_(std::make_unique_for_overwrite<rdmap::Piece[]>(srq.max_pieces_)),
+      none_(1, this),
+      node_(none_.begin()) {
+  srq_.users_.fetch_add(1, std::memory_order_relaxed);
+}
+
+SrqUser::~SrqUser() {
+  leave();
+  srq_.users_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void SrqUser::move_to(Place place) {
+  const auto line = [this](Place which) -> Srq::Line& {
+    if (which == Place::none) return none_;
+    return which == Place::waiting ? srq_.waiting_ : srq_.to_wake_;
+  };
+  line(place).splice(line(place).end(), line(place_), node_);
+  place_ = place;
+}
+
+bool SrqUser::take(rdmap::Landing& landing) {
+  bool passed;
+  bool taken = false;
+  {
+    const std::lock_guard lock(srq_.mutex_);
+    const bool own = promised_.load(std::memory_order_relaxed);
+    if (own || srq_.available() > 0) {
+      if (own) {
+        promised_.store(false, std::memory_order_relaxed);
+        --srq_.promised_;
+        if (place_ != Place::none) move_to(Place::none);
+      }
+      // Its slot is the poster's again at once, and the receive this queue pair's (section 6.3.5).
+      rdmap::ReceiveQueue& queue = *srq_.queue_;
+      const std::span<const rdmap::Piece> pieces = queue.front_pieces();
+      std::copy(pieces.begin(), pieces.end(), pieces_.get());
+      landing = {queue.front().id, queue.front().length, {pieces_.get(), pieces.size()}};
+      queue.pop();
+      taken = true;
+    } else if (place_ == Place::none) {
+      move_to(Place::waiting);
+    }
+    passed = srq_.limit_passed();
+  }
+  if (passed) srq_.report_limit();
+  return taken;
+}
+
+void SrqUser::leave() {
+  std::uint32_t next = 0;
+  {
+    const std::lock_guard lock(srq_.mutex_);
+    if (place_ != Place::none) move_to(Place::none);
+    if (!promised_.load(std::memory_order_relaxed)) return;
+    promised_.store(false, std::memory_order_relaxed);
+    --srq_.promised_;
+    if (srq_.promise() == 0) return;
+    SrqUser& user = *srq_.to_wake_.back();
+    next = user.qp_number_;
+    user.move_to(Place::none);
+  }
+  // On a thread without locks: the next queue pair's must not be taken under this one's.
+  CmLoop::instance().post([next] { go_on(next); });
+}
+
+}  // namespace uiw::provider
