@@ -19,7 +19,7 @@ WORDS = {"rfc5040": "MUST|SHALL", "rfc7306": "MUST|SHALL|SHOULD|MAY|OPTIONAL", "
 # Elsewhere rows may be missing and cells may be TODO; what is named must exist all the same.
 COMPLETE = {
     "rfc5040": [""],
-    "rfc7306": ["2", "7"],
+    "rfc7306": [""],
     "verbs": """
         5.1 5.2.1 5.2.2 5.3.1 5.3.2 5.3.4 6.1.1 6.1.2 6.2.1 6.2.2.1 6.2.2.3 6.2.4 6.6 7.2.2 7.3.1 7.3.2.1
         7.3.2.2 7.3.2.4 7.3.2.5 7.4 7.5 7.6.1 7.6.2 7.7 7.8 7.10.3 8.1.1 8.1.2.1 8.1.3.1 8.1.3.3 8.2.1 8.2.3
