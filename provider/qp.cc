@@ -205,14 +205,15 @@ bool Qp::step(ibv_qp_state from, ibv_qp_state to) { return state_.compare_exchan
 
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const ReadSection section;
-  if ((mask & IBV_QP_CUR_STATE) != 0 && attributes.cur_qp_state != state()) return EINVAL;
+  if ((mask & IBV_QP_CUR_STATE) != 0 && number_in(attributes.cur_qp_state) != state()) return EINVAL;
   const ibv_qp_state from = state();
-  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attributes.qp_state : from;
+  const int wanted = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
   // The connection manager brings a queue pair to RTS by itself; a program that goes through the states of InfiniBand
   // afterwards finds nothing left to do.
   const bool connected_by_manager = from == IBV_QPS_RTS && stream_ != Stream::none;
-  const bool nothing_to_do = connected_by_manager && (to == IBV_QPS_INIT || to == IBV_QPS_RTR);
-  if (!nothing_to_do && !may_step(from, to)) return EINVAL;
+  const bool nothing_to_do = connected_by_manager && (wanted == IBV_QPS_INIT || wanted == IBV_QPS_RTR);
+  if (!nothing_to_do && !may_step(from, wanted)) return EINVAL;
+  const auto to = static_cast<ibv_qp_state>(wanted);
   if (const int error = check_attributes(attributes, mask, to); error != 0) return error;
 
   if ((mask & IBV_QP_STATE) == 0 || nothing_to_do) {

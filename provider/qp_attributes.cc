@@ -21,29 +21,37 @@ constexpr unsigned bit(ibv_qp_state state) { return 1U << state; }
 
 }  // namespace
 
-bool may_step(ibv_qp_state from, ibv_qp_state to) {
-  if (static_cast<unsigned>(to) > IBV_QPS_ERR) return false;  // a program may ask for anything
+bool may_step(ibv_qp_state from, int to) {
+  if (to < 0 || to > IBV_QPS_ERR) return false;  // a program may ask for anything
   constexpr unsigned kAlways = bit(IBV_QPS_RESET) | bit(IBV_QPS_ERR);
   switch (from) {
-    case IBV_QPS_RESET: return ((kAlways | bit(IBV_QPS_INIT)) >> to & 1) != 0;
-    case IBV_QPS_INIT: return ((kAlways | bit(IBV_QPS_INIT) | bit(IBV_QPS_RTR)) >> to & 1) != 0;
-    case IBV_QPS_RTR: return ((kAlways | bit(IBV_QPS_RTR) | bit(IBV_QPS_RTS)) >> to & 1) != 0;
-    case IBV_QPS_RTS: return ((kAlways | bit(IBV_QPS_RTS) | bit(IBV_QPS_SQD)) >> to & 1) != 0;
-    case IBV_QPS_SQD: return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
+    case IBV_QPS_RESET:
+      return ((kAlways | bit(IBV_QPS_INIT)) >> to & 1) != 0;
+    case IBV_QPS_INIT:
+      return ((kAlways | bit(IBV_QPS_INIT) | bit(IBV_QPS_RTR)) >> to & 1) != 0;
+    case IBV_QPS_RTR:
+      return ((kAlways | bit(IBV_QPS_RTR) | bit(IBV_QPS_RTS)) >> to & 1) != 0;
+    case IBV_QPS_RTS:
+      return ((kAlways | bit(IBV_QPS_RTS) | bit(IBV_QPS_SQD)) >> to & 1) != 0;
+    case IBV_QPS_SQD:
+      return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
     // A stream may end by itself right before a program closes it: SQD is taken, and does nothing.
-    case IBV_QPS_ERR: return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
-    default: return false;
+    case IBV_QPS_ERR:
+      return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
+    default:
+      return false;
   }
 }
 
-int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state to) {
+int check_attributes(const ibv_qp_attr& attributes, int mask, int to) {
   if ((mask & ~kKnown) != 0) return EINVAL;
   const auto has = [mask](int which) { return (mask & which) != 0; };
   if (has(IBV_QP_QKEY)) return EINVAL;  // datagrams only
   if (has(IBV_QP_PORT) && attributes.port_num != 1) return EINVAL;
   if (has(IBV_QP_PKEY_INDEX) && attributes.pkey_index != 0) return EINVAL;
   if (has(IBV_QP_ACCESS_FLAGS) && (attributes.qp_access_flags & ~kAccess) != 0) return EINVAL;
-  if (has(IBV_QP_PATH_MTU) && (attributes.path_mtu < IBV_MTU_256 || attributes.path_mtu > IBV_MTU_4096)) return EINVAL;
+  const int mtu = number_in(attributes.path_mtu);
+  if (has(IBV_QP_PATH_MTU) && (mtu < IBV_MTU_256 || mtu > IBV_MTU_4096)) return EINVAL;
   if (has(IBV_QP_TIMEOUT) && attributes.timeout > kMax5Bits) return EINVAL;
   if (has(IBV_QP_MIN_RNR_TIMER) && attributes.min_rnr_timer > kMax5Bits) return EINVAL;
   if (has(IBV_QP_RETRY_CNT) && attributes.retry_cnt > kMax3Bits) return EINVAL;
@@ -57,7 +65,7 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state to) {
   }
   // No IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, packet pacing.
   if (has(IBV_QP_ALT_PATH) || has(IBV_QP_CAP) || has(IBV_QP_RATE_LIMIT)) return EOPNOTSUPP;
-  if (has(IBV_QP_PATH_MIG_STATE) && attributes.path_mig_state != IBV_MIG_MIGRATED) return EOPNOTSUPP;
+  if (has(IBV_QP_PATH_MIG_STATE) && number_in(attributes.path_mig_state) != IBV_MIG_MIGRATED) return EOPNOTSUPP;
   return 0;
 }
 

@@ -5,7 +5,7 @@
 //
 //   RESET, INIT, RTR   Idle (figure 7): the stages of InfiniBand ask for nothing but their order
 //   RTS                RTS (figure 8), once a connection gave it a stream
-//   SQD                Closing (figure 11): what is posted is sent, then the stream is closed; there is no way back
+//   SQD                Closing (figure 11): what is posted is sent, then the stream is closed; no way back
 //   ERR                Terminate (figure 9) while a Terminate goes out, Error (figure 10) afterwards
 //   SQE                none: an error of the send queue ends the stream
 #pragma once
@@ -13,18 +13,29 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace uiw::provider {
 
+// A program may have put any number into a field of an enumeration: read as such, until it was checked.
+template <typename Enumeration>
+int number_in(const Enumeration& field) {
+  int number;
+  static_assert(sizeof number == sizeof field);
+  std::memcpy(&number, &field, sizeof number);
+  return number;
+}
+
 // Can a program take a queue pair from one state to the other? A state may always be kept.
-bool may_step(ibv_qp_state from, ibv_qp_state to);
+bool may_step(ibv_qp_state from, int to);
 
-// 0; EINVAL for a mask or value that cannot be, EOPNOTSUPP for what this device does not offer. `to` is the state that
-// the queue pair shall have. As with iWARP adapters, no step demands any attribute: rdma_cm gives none.
-int check_attributes(const ibv_qp_attr& attributes, int mask, ibv_qp_state to);
+// 0; EINVAL for a mask or value that cannot be, EOPNOTSUPP for what this device does not offer. `to` is the
+// state that the queue pair shall have. As with iWARP adapters, no step demands any attribute: rdma_cm gives
+// none.
+int check_attributes(const ibv_qp_attr& attributes, int mask, int to);
 
-// What a peer may not do, by qp_access_flags: rights of ddp/stag_table.h. A queue pair that was never given any flags denies
-// nothing; rdma_cm gives all of them.
+// What a peer may not do, by qp_access_flags: rights of ddp/stag_table.h. A queue pair that was never given
+// any flags denies nothing; rdma_cm gives all of them.
 std::uint32_t denied_rights(unsigned access);
 
 // The attributes that are only remembered.
