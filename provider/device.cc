@@ -113,7 +113,7 @@ std::vector<DeviceInfo> read_devices() {
     device.gids = found->second;
     // As on RoCE adapters: link-local IPv6 first, since index 0 is what programs take when told nothing.
     std::stable_partition(device.gids.begin(), device.gids.end(),
-                          [](const Gid& gid) { return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80; });
+                          is_link_local);
     devices.push_back(std::move(device));
   }
   std::sort(devices.begin(), devices.end(),
@@ -138,6 +138,23 @@ Gid gid_of(const sockaddr* address) {
   return {};
 }
 
+sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port) {
+  sockaddr_storage storage{};
+  if (is_ipv4(gid)) {
+    auto& address = reinterpret_cast<sockaddr_in&>(storage);
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    std::memcpy(&address.sin_addr, gid.data() + 12, sizeof address.sin_addr);
+  } else {
+    auto& address = reinterpret_cast<sockaddr_in6&>(storage);
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(port);
+    std::memcpy(&address.sin6_addr, gid.data(), sizeof address.sin6_addr);
+    if (is_link_local(gid)) address.sin6_scope_id = ifindex;
+  }
+  return storage;
+}
+
 DeviceInfo device_of(const sockaddr* local) {
   const Gid gid = gid_of(local);
   unsigned scope = 0;
@@ -150,7 +167,7 @@ DeviceInfo device_of(const sockaddr* local) {
     if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) scope = address->sin6_scope_id;
   }
   if (any) return {};
-  const bool loopback_net = gid[10] == 0xFF && gid[11] == 0xFF && gid[12] == 127;
+  const bool loopback_net = is_ipv4(gid) && gid[12] == 127;
   for (DeviceInfo& device : enumerate_devices()) {
     if (scope != 0 && device.ifindex != scope) continue;
     // All of 127/8 is the loopback's although it lists one address.

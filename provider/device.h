@@ -37,6 +37,15 @@ UIW_API std::vector<DeviceInfo> enumerate_devices();
 
 // The GID that stands for an IP address; all zero for another family.
 UIW_API Gid gid_of(const sockaddr* address);
+// The other way round. A link-local address gets the scope `ifindex`.
+sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port);
+constexpr bool is_ipv4(const Gid& gid) {
+  for (std::size_t i = 0; i < 10; ++i) {
+    if (gid[i] != 0) return false;
+  }
+  return gid[10] == 0xFF && gid[11] == 0xFF;
+}
+constexpr bool is_link_local(const Gid& gid) { return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80; }
 
 // The device that owns this local address, or one with an empty name. A wildcard address belongs to none.
 // IPv6 link-local addresses need their scope (sin6_scope_id).

@@ -3,28 +3,55 @@
 
 #include <array>
 #include <atomic>
+#include <bitset>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "provider/grace_period.h"
 #include "provider/limits.h"
 #include "provider/qp.h"
+#include "provider/qp_port.h"
 
 namespace uiw::provider {
 
 namespace {
 
-constexpr std::uint32_t kFirst = 1024U << 8;
+struct Slots {
+  std::array<std::atomic<Qp*>, kSlotsPerPort> qps{};
+  std::bitset<kSlotsPerPort> taken;
+  std::uint32_t next = 0;
+  std::uint16_t port = 0;
+};
 
 struct Table {
-  std::array<std::atomic<Qp*>, kMaxQp> slots{};
+  std::array<std::atomic<Slots*>, 65536> by_port{};  // never freed: readers hold no lock
   std::mutex mutex;
-  std::vector<bool> taken = std::vector<bool>(kMaxQp, false);
-  std::uint32_t next = 0;
+  std::vector<Slots*> reserved;
+  std::size_t turn = 0;
+  std::uint32_t count = 0;
 };
 Table& table() {
   static auto* instance = new Table;
   return *instance;
+}
+
+// Slots are taken in turn, so that a number does not come back as long as that can be helped.
+std::uint32_t take(Table& t, Slots& slots, Qp& qp) {
+  if (slots.taken.all()) return 0;
+  while (slots.taken[slots.next]) slots.next = (slots.next + 1) % kSlotsPerPort;
+  const std::uint32_t slot = slots.next;
+  slots.next = (slot + 1) % kSlotsPerPort;
+  slots.taken[slot] = true;
+  ++t.count;
+  slots.qps[slot].store(&qp, std::memory_order_release);
+  return static_cast<std::uint32_t>(slots.port) << 8 | slot;
+}
+
+std::atomic<Qp*>* place_of(std::uint32_t number) {
+  if (number < kFirstQpNumber || number >> 24 != 0) return nullptr;
+  Slots* slots = table().by_port[port_of(number)].load(std::memory_order_acquire);
+  return slots == nullptr ? nullptr : &slots->qps[number % kSlotsPerPort];
 }
 
 }  // namespace
@@ -32,38 +59,62 @@ Table& table() {
 std::uint32_t take_qp_number(Qp& qp) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
-  for (std::uint32_t tries = 0; tries < kMaxQp; ++tries) {
-    const std::uint32_t slot = t.next;
-    t.next = (t.next + 1) % kMaxQp;
-    if (t.taken[slot]) continue;
-    t.taken[slot] = true;
-    t.slots[slot].store(&qp, std::memory_order_release);
-    return kFirst + slot;
+  if (t.count == kMaxQp) return 0;
+  for (std::size_t tries = 0; tries < t.reserved.size(); ++tries) {
+    Slots& slots = *t.reserved[t.turn];
+    if (const std::uint32_t number = take(t, slots, qp); number != 0) return number;
+    t.turn = (t.turn + 1) % t.reserved.size();
   }
-  return 0;
+  const std::uint16_t port = reserve_port();
+  if (port == 0) return 0;
+  Slots* slots = t.by_port[port].load();
+  if (slots == nullptr) {
+    slots = new Slots;
+    slots->port = port;
+    t.by_port[port].store(slots, std::memory_order_release);
+  }
+  t.turn = t.reserved.size();
+  t.reserved.push_back(slots);
+  return take(t, *slots, qp);
 }
 
 void hide_qp(std::uint32_t number) {
-  if (number >= kFirst && number - kFirst < kMaxQp) table().slots[number - kFirst].store(nullptr);
+  if (std::atomic<Qp*>* place = place_of(number)) place->store(nullptr);
 }
 
 void free_qp_number(std::uint32_t number) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
-  if (number >= kFirst && number - kFirst < kMaxQp) t.taken[number - kFirst] = false;
+  if (place_of(number) == nullptr) return;
+  t.by_port[port_of(number)].load()->taken[number % kSlotsPerPort] = false;
+  --t.count;
 }
 
 void for_each_qp(const std::function<void(Qp&)>& function) {
-  for (std::uint32_t slot = 0; slot < kMaxQp; ++slot) {
-    if (table().slots[slot].load(std::memory_order_relaxed) == nullptr) continue;
-    const ReadSection section;
-    if (Qp* qp = table().slots[slot].load(std::memory_order_acquire)) function(*qp);
+  std::vector<Slots*> all;
+  {
+    const std::lock_guard lock(table().mutex);
+    all = table().reserved;
+  }
+  for (Slots* slots : all) {
+    for (const std::atomic<Qp*>& place : slots->qps) {
+      if (place.load(std::memory_order_relaxed) == nullptr) continue;
+      const ReadSection section;
+      if (Qp* qp = place.load(std::memory_order_acquire)) function(*qp);
+    }
   }
 }
 
+// What the parent's queue pairs had stays taken: a number of theirs is not given to another here.
+void forget_qp_numbers() {
+  new (&table().mutex) std::mutex;  // its owner, if it had one, does not exist here
+  new (&table().reserved) std::vector<Slots*>;
+  table().turn = 0;
+}
+
 Qp* find_qp(std::uint32_t number) {
-  if (number < kFirst || number - kFirst >= kMaxQp) return nullptr;
-  return table().slots[number - kFirst].load(std::memory_order_acquire);
+  const std::atomic<Qp*>* place = place_of(number);
+  return place == nullptr ? nullptr : place->load(std::memory_order_acquire);
 }
 
 }  // namespace uiw::provider

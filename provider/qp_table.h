@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Queue pair numbers: 24 bits, not below 1024 << 8, each used by one queue pair of the process at a time and not again
-// soon after.
+// Queue pair numbers: 24 bits, of which the upper 16 are a TCP port of this process (qp_port.h) and the lower 8 a slot.
+// Each is used by one queue pair at a time and not again soon after.
 #pragma once
 
 #include <cstdint>
@@ -17,5 +17,8 @@ void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
 // Each that can be found now, one after the other.
 void for_each_qp(const std::function<void(Qp&)>& function);
+
+// In the child of a fork: queue pairs made here get numbers of their own.
+void forget_qp_numbers();
 
 }  // namespace uiw::provider

@@ -65,6 +65,18 @@ bool apply_revision(const std::string& value, Settings& settings) {
   return number(value, 1, 2, settings.mpa_revision);
 }
 
+bool apply_port_range(const std::string& value, Settings& settings) {
+  if (value.empty()) return settings.port_range = {}, true;
+  const std::size_t dash = value.find('-');
+  unsigned first = 0, last = 0;
+  if (dash == std::string::npos || !number(value.substr(0, dash), 1024, 65535, first) ||
+      !number(value.substr(dash + 1), first, 65535, last)) {
+    return false;
+  }
+  settings.port_range = {static_cast<std::uint16_t>(first), static_cast<std::uint16_t>(last)};
+  return true;
+}
+
 bool apply_runtime_dir(const std::string& value, Settings& settings) {
   if (!value.empty() && value.front() != '/') return false;
   settings.runtime_dir = value;
@@ -85,6 +97,9 @@ constexpr std::array kSettings = {
              "deadline of a connection set-up, in milliseconds"},
             apply_timeout},
     Setting{{"UIW_MPA_REVISION", "--mpa-revision", "1|2", "2", "revision of the first MPA request"}, apply_revision},
+    Setting{{"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535", "",
+             "TCP ports for connections made by hand, one for each 256 QPs of a process; empty takes any free one"},
+            apply_port_range},
     Setting{{"UIW_RUNTIME_DIR", "--runtime-dir", "an absolute path", "",
              "where the small sysfs tree is put; empty takes XDG_RUNTIME_DIR, /dev/shm or /tmp"},
             apply_runtime_dir},

@@ -3,6 +3,7 @@
 // environment variable. Values are checked once, when the first RDMA path is touched.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +20,9 @@ struct Settings {
   unsigned mulpdu = 0;                   // UIW_MULPDU: largest ULPDU sent, octets; 0 follows the TCP segment size
   unsigned startup_timeout_ms = 10000;   // UIW_STARTUP_TIMEOUT: deadline of a connection set-up
   unsigned mpa_revision = 2;             // UIW_MPA_REVISION: revision of the first MPA request
+  struct PortRange {
+    std::uint16_t first = 0, last = 0;  // 0: any
+  } port_range;                          // UIW_PORT_RANGE: where connections made by hand are listened for
   std::string runtime_dir;               // UIW_RUNTIME_DIR: where the sysfs tree is put; empty chooses
 };
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "provider/qp_port.h"
+
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <random>
+
+#include "mpa/tcp_stream.h"
+#include "provider/settings.h"
+
+namespace uiw::provider {
+
+namespace {
+
+using Descriptor = mpa::TcpStream;  // closes what it holds
+
+// SO_REUSEADDR lets a port serve again right after a process that used it has ended, and lets two processes bind it:
+// this name, which ends with the process, belongs to one of them. Its scope is that of the port, a network namespace.
+int claim(std::uint16_t port) {
+  Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket.is_open()) return -errno;
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "uiw-port-%u", unsigned{port});
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<unsigned>(length));
+  if (::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return -errno;
+  return socket.release();
+}
+
+// A socket that holds the port (0: any) on all addresses, without listening.
+int hold(std::uint16_t& port) {
+  sockaddr_storage any{};
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(any);
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(port);
+  int fd = bind_socket(any, false);
+  if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) {  // a host without IPv6
+    any = {};
+    auto& v4 = reinterpret_cast<sockaddr_in&>(any);
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    fd = bind_socket(any, false);
+  }
+  // Both families have the port at the same place.
+  if (fd >= 0) port = ntohs(v6.sin6_port);
+  return fd;
+}
+
+struct Port {
+  Descriptor claimed, held;
+  std::map<std::pair<unsigned, Gid>, std::shared_ptr<Listener>> listeners;  // by interface and address
+};
+struct Ports {
+  std::mutex mutex;
+  std::map<std::uint16_t, Port> reserved;
+};
+Ports& ports() {
+  static auto* instance = new Ports;
+  return *instance;
+}
+
+// 0, or an errno.
+int reserve(Ports& all, std::uint16_t& port) {
+  Port made;
+  const std::uint16_t wanted = port;
+  if (wanted != 0) {
+    made.claimed = Descriptor(claim(wanted));
+    if (!made.claimed.is_open()) return EADDRINUSE;
+  }
+  const int held = hold(port);
+  if (held < 0) return -held;
+  made.held = Descriptor(held);
+  if (port < kFirstPort) return EADDRINUSE;
+  if (wanted == 0) {
+    made.claimed = Descriptor(claim(port));
+    if (!made.claimed.is_open()) return EADDRINUSE;
+  }
+  all.reserved.insert_or_assign(port, std::move(made));
+  return 0;
+}
+
+}  // namespace
+
+std::uint16_t reserve_port() {
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  const auto [first, last] = settings().values.port_range;
+  int error = EADDRINUSE;
+  if (first == 0) {
+    for (int tries = 0; tries < 64 && error == EADDRINUSE; ++tries) {
+      std::uint16_t port = 0;
+      error = reserve(all, port);
+      if (error == 0) return port;
+    }
+  } else {
+    // Many processes that start at once do not all try the same ones.
+    const unsigned count = static_cast<unsigned>(last - first) + 1;
+    const unsigned start = std::random_device()() % count;
+    for (unsigned tries = 0; tries < count; ++tries) {
+      auto port = static_cast<std::uint16_t>(first + (start + tries) % count);
+      if (all.reserved.contains(port)) continue;
+      error = reserve(all, port);
+      if (error == 0) return port;
+      if (error == EMFILE || error == ENFILE) break;
+    }
+  }
+  errno = error;
+  return 0;
+}
+
+int listen_on(std::uint16_t port, const DeviceInfo& device, const std::shared_ptr<ListenObserver>& observer) {
+  constexpr int kBacklog = 1024;
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.reserved.find(port);
+  if (found == all.reserved.end()) return EINVAL;
+  int error = EADDRNOTAVAIL;
+  bool listening = false;
+  for (const Gid& gid : device.gids) {
+    std::shared_ptr<Listener>& listener = found->second.listeners[{device.ifindex, gid}];
+    if (listener == nullptr) {
+      sockaddr_storage address = address_of(gid, device.ifindex, port);
+      const int fd = bind_socket(address, true);
+      error = fd < 0 ? -fd : listen(fd, kBacklog, observer, listener);
+    }
+    listening = listening || listener != nullptr;
+  }
+  return listening ? 0 : error;
+}
+
+void forget_ports() {
+  Ports& all = ports();
+  new (&all.mutex) std::mutex;  // its owner, if it had one, does not exist here
+  // Closed, or calls would go on to be taken here once the parent has ended.
+  all.reserved.clear();
+}
+
+}  // namespace uiw::provider

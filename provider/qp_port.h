@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// TCP ports that queue pair numbers name. The number of a queue pair is the port on which its process would listen for
+// it, times 256, plus a slot: a peer that was told number and GID by hand knows where to call.
+//
+// A port is reserved when its first queue pair is made, and listens on no address until one of its queue pairs is
+// connected by hand. Reserved ports stay with the process. All functions are thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "provider/connection.h"
+#include "provider/device.h"
+
+namespace uiw::provider {
+
+constexpr std::uint32_t kSlotsPerPort = 256;
+constexpr std::uint16_t kFirstPort = 1024;
+constexpr std::uint32_t kFirstQpNumber = std::uint32_t{kFirstPort} << 8;
+
+constexpr std::uint16_t port_of(std::uint32_t qp_number) { return static_cast<std::uint16_t>(qp_number >> 8); }
+
+// A port that no other process of this network namespace uses as such, within UIW_PORT_RANGE; 0 with errno where there
+// is none. The caller may not hold locks that a fork waits for.
+std::uint16_t reserve_port();
+
+// Listens for calls to queue pairs of this port, on every address of the device and on no other. 0 or an errno:
+// EADDRINUSE where somebody else listens there, EADDRNOTAVAIL where none of the addresses is there any more.
+int listen_on(std::uint16_t port, const DeviceInfo& device, const std::shared_ptr<ListenObserver>& observer);
+
+// In the child of a fork: the ports are the parent's.
+void forget_ports();
+
+}  // namespace uiw::provider
