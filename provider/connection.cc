@@ -20,6 +20,7 @@
 #include "provider/limits.h"
 #include "provider/qp.h"
 #include "provider/settings.h"
+#include "provider/startup_frame.h"
 
 namespace uiw::provider {
 
@@ -45,47 +46,6 @@ bool wants_crc(const sockaddr_storage& remote) {
   }
   return !is_this_host(remote);
 }
-
-// Octets of a start-up frame, read no further than its end: what follows belongs to the stream.
-class FrameReader {
- public:
-  enum class Result { more, frame, closed, invalid };
-
-  Result read(int fd) {
-    for (;;) {
-      const std::size_t goal = header_ ? mpa::kStartupHeaderSize + header_->pd_length : mpa::kStartupHeaderSize;
-      while (size_ < goal) {
-        const ssize_t n = ::recv(fd, octets_.data() + size_, goal - size_, MSG_DONTWAIT);
-        if (n > 0) {
-          size_ += static_cast<std::size_t>(n);
-          if (!plausible()) return Result::invalid;
-          continue;
-        }
-        if (n < 0 && errno == EINTR) continue;
-        return n < 0 && errno == EAGAIN ? Result::more : Result::closed;
-      }
-      if (header_) return Result::frame;
-      header_ = mpa::decode_startup_header({octets_.data(), size_});
-      if (!header_) return Result::invalid;
-      if (header_->pd_length == 0) return Result::frame;
-    }
-  }
-  const mpa::StartupHeader& header() const { return *header_; }
-  mpa::Octets private_data() const { return {octets_.data() + mpa::kStartupHeaderSize, header_->pd_length}; }
-
- private:
-  // A caller of another protocol is turned away at its first octets.
-  bool plausible() const {
-    const auto matches = [&](std::string_view key) {
-      return std::memcmp(octets_.data(), key.data(), std::min(size_, key.size())) == 0;
-    };
-    return matches(mpa::kRequestKey) || matches(mpa::kReplyKey);
-  }
-
-  std::array<std::byte, mpa::kMaxStartupFrame> octets_;
-  std::size_t size_ = 0;
-  std::optional<mpa::StartupHeader> header_;
-};
 
 ConnectionParameters parameters_of(const mpa::PeerSaid& said) {
   ConnectionParameters parameters;
@@ -289,19 +249,19 @@ class ConnectionImpl final : public Connection,
     proposal_ = proposal_of(own_);
     if (!send_whole(mpa::request_frame(proposal_))) return fail(lock, ECONNRESET, nullptr);
     state_ = State::awaiting_reply;
-    reader_ = FrameReader();
+    frame_ = StartupFrame();
     CmLoop::instance().change(socket_.fd(), kReadable);
   }
 
   void read_reply(std::unique_lock<std::mutex>& lock) {
-    switch (reader_.read(socket_.fd())) {
-      case FrameReader::Result::more: return;
-      case FrameReader::Result::closed: return fail(lock, ECONNRESET, nullptr);
-      case FrameReader::Result::invalid: return fail(lock, EPROTO, nullptr);
-      case FrameReader::Result::frame: break;
+    switch (frame_.read(socket_.fd())) {
+      case StartupFrame::Result::more: return;
+      case StartupFrame::Result::closed: return fail(lock, ECONNRESET, nullptr);
+      case StartupFrame::Result::invalid: return fail(lock, EPROTO, nullptr);
+      case StartupFrame::Result::frame: break;
     }
     mpa::Agreement agreement;
-    switch (mpa::read_reply(proposal_, reader_.header(), reader_.private_data(), said_, agreement)) {
+    switch (mpa::read_reply(proposal_, frame_.header(), frame_.private_data(), said_, agreement)) {
       case mpa::StartupError::none: break;
       case mpa::StartupError::revision: return call_again(lock);
       case mpa::StartupError::rejected: {
@@ -346,13 +306,13 @@ class ConnectionImpl final : public Connection,
   }
 
   void read_request(std::unique_lock<std::mutex>& lock) {
-    switch (reader_.read(socket_.fd())) {
-      case FrameReader::Result::more: return;
-      case FrameReader::Result::frame: break;
+    switch (frame_.read(socket_.fd())) {
+      case StartupFrame::Result::more: return;
+      case StartupFrame::Result::frame: break;
       default: return fail(lock, EPROTO, nullptr);
     }
-    request_ = reader_.header();
-    const auto error = mpa::read_request(request_, reader_.private_data(), said_, enhanced_);
+    request_ = frame_.header();
+    const auto error = mpa::read_request(request_, frame_.private_data(), said_, enhanced_);
     if (error == mpa::StartupError::markers_wanted) {
       send_whole(mpa::reject_frame(request_, {}));
       return fail(lock, EPROTO, nullptr);
@@ -469,7 +429,7 @@ class ConnectionImpl final : public Connection,
   mutable std::mutex mutex_;
   State state_;
   mpa::TcpStream socket_;
-  FrameReader reader_;
+  StartupFrame frame_;
   sockaddr_storage local_{}, remote_{};
   ConnectionParameters own_, peer_parameters_;
   std::weak_ptr<ConnectionObserver> observer_;
