@@ -18,6 +18,7 @@
 #include "provider/device.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
+#include "provider/local_address.h"
 #include "provider/qp.h"
 #include "provider/settings.h"
 #include "provider/startup_frame.h"
@@ -29,11 +30,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kCloseTime{5000};  // for the peer to answer an orderly end
-
-socklen_t size_of(const sockaddr_storage& address) {
-  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-}
-const sockaddr* generic(const sockaddr_storage& address) { return reinterpret_cast<const sockaddr*>(&address); }
 
 bool is_this_host(const sockaddr_storage& remote) { return !device_of(generic(remote)).name.empty(); }
 
@@ -292,11 +288,7 @@ class ConnectionImpl final : public Connection,
   void call_again(std::unique_lock<std::mutex>& lock) {
     CmLoop::instance().unwatch(socket_.fd());
     sockaddr_storage source = local_;
-    if (source.ss_family == AF_INET6) {
-      reinterpret_cast<sockaddr_in6*>(&source)->sin6_port = 0;
-    } else {
-      reinterpret_cast<sockaddr_in*>(&source)->sin_port = 0;
-    }
+    port_of(source) = 0;
     const int fd = bind_socket(source, false);
     if (fd < 0) return fail(lock, -fd, nullptr);
     socket_ = mpa::TcpStream(fd);
@@ -499,20 +491,6 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
 
 }  // namespace
 
-int bind_socket(sockaddr_storage& local, bool v6only) {
-  if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
-  const int fd = mpa::TcpStream::open(local.ss_family);
-  if (fd < 0) return fd;
-  mpa::TcpStream socket(fd);
-  const int on = 1, only = v6only ? 1 : 0;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (local.ss_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
-  if (::bind(fd, generic(local), size_of(local)) != 0) return -errno;
-  socklen_t size = sizeof local;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;
-  return socket.release();
-}
-
 int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener) {
   auto made = std::make_shared<ListenerImpl>(socket, std::move(observer));
   if (const int error = made->start(backlog); error != 0) return error;
@@ -530,45 +508,6 @@ int connect(int socket, const sockaddr_storage& remote, const ConnectionParamete
   }
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;
   connection = std::move(made);
-  return 0;
-}
-
-int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local) {
-  const int family = destination->sa_family;
-  if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;
-  if (source != nullptr && source->sa_family != family) return EAFNOSUPPORT;
-  const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return errno;
-  mpa::TcpStream closer(fd);
-  const auto clear_port = [family](sockaddr_storage& address) {
-    if (family == AF_INET6) {
-      reinterpret_cast<sockaddr_in6*>(&address)->sin6_port = 0;
-    } else {
-      reinterpret_cast<sockaddr_in*>(&address)->sin_port = 0;
-    }
-  };
-  if (source != nullptr) {
-    sockaddr_storage bound{};
-    std::memcpy(&bound, source, size);
-    clear_port(bound);
-    if (::bind(fd, generic(bound), size) != 0) return errno;
-  }
-  // A connected UDP socket sends nothing; the kernel picks route and source as it would for TCP.
-  sockaddr_storage remote{};
-  std::memcpy(&remote, destination, size);
-  if (family == AF_INET6) {
-    auto* address = reinterpret_cast<sockaddr_in6*>(&remote);
-    if (address->sin6_port == 0) address->sin6_port = htons(1);
-  } else {
-    auto* address = reinterpret_cast<sockaddr_in*>(&remote);
-    if (address->sin_port == 0) address->sin_port = htons(1);
-  }
-  if (::connect(fd, generic(remote), size) != 0) return errno;
-  socklen_t length = sizeof local;
-  local = {};
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) return errno;
-  clear_port(local);
   return 0;
 }
 
