@@ -126,11 +126,14 @@ bool Qp::progress(Driver driver) {
     }
     const Stream stream = stream_.load();
     if (stream == Stream::none || stream == Stream::ended) return false;
-    // Before anything is placed for work that has been flushed already.
-    const LocalError error = local_error_.exchange(LocalError::none);
-    if (error != LocalError::none && (stream == Stream::running || stream == Stream::closing)) {
-      if (error == LocalError::untold) report(IBV_EVENT_QP_FATAL);
-      end_stream(std::nullopt, rdmap::Status::flushed, true);
+    // Before anything is placed for work that has been flushed already. Every poll comes here: one that finds nothing
+    // does not write. Who sets it has the engine come, so that what this load misses is seen then.
+    if (local_error_.load(std::memory_order_acquire) != LocalError::none) {
+      const LocalError error = local_error_.exchange(LocalError::none);
+      if (stream == Stream::running || stream == Stream::closing) {
+        if (error == LocalError::untold) report(IBV_EVENT_QP_FATAL);
+        end_stream(std::nullopt, rdmap::Status::flushed, true);
+      }
     }
     work = receive(driver);
     if (stream_ == Stream::lingering) {

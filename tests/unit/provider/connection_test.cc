@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "provider/local_address.h"
 #include "tests/unit/provider/rnic.h"
 
 using namespace uiw;
