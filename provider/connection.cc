@@ -32,14 +32,15 @@ constexpr milliseconds kCloseTime{5000};  // for the peer to answer an orderly e
 
 bool is_this_host(const sockaddr_storage& remote) { return !device_of(generic(remote)).name.empty(); }
 
-// Should this side ask for CRCs on a connection to `remote`?
-bool wants_crc(const sockaddr_storage& remote) {
+// Should this side ask for CRCs on a connection from `local` to `remote`?
+bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
   switch (settings().values.crc) {
     case CrcMode::on: return true;
     case CrcMode::off: return false;
     case CrcMode::automatic: break;
   }
-  return !is_this_host(remote);
+  // The first comparison spares most connections within a host the list of its addresses.
+  return gid_of(generic(local)) != gid_of(generic(remote)) && !is_this_host(remote);
 }
 
 ConnectionParameters parameters_of(const mpa::PeerSaid& said) {
@@ -73,7 +74,7 @@ class ConnectionImpl final : public Connection,
     own_ = own;
     tos_ = tos;
     observer_ = std::move(observer);
-    revision_ = settings().values.mpa_revision;
+    revision_ = own.by_hand ? 2 : settings().values.mpa_revision;  // either side may send first
     start_deadline();
     return connect_now();
   }
@@ -94,7 +95,7 @@ class ConnectionImpl final : public Connection,
     if (state_ != State::requested) return EINVAL;
     const ReadSection section;
     Qp* qp = find_qp(own.qp_num);
-    if (qp == nullptr || !qp->can_attach()) return EINVAL;
+    if (qp == nullptr || !qp->can_attach(own.by_hand)) return EINVAL;
     mpa::Proposal proposal = proposal_of(own);
     mpa::Agreement agreement;
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
@@ -173,7 +174,7 @@ class ConnectionImpl final : public Connection,
 
   mpa::Proposal proposal_of(const ConnectionParameters& own) const {
     mpa::Proposal proposal;
-    proposal.crc = wants_crc(remote_);
+    proposal.crc = wants_crc(local_, remote_);
     proposal.revision = revision_;
     proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth);
     proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth);
@@ -271,6 +272,7 @@ class ConnectionImpl final : public Connection,
       default: return fail(lock, EPROTO, nullptr);
     }
     peer_parameters_ = parameters_of(said_);
+    if (!own_.expected_reply.empty() && own_.expected_reply != said_.private_data) return fail(lock, EPROTO, nullptr);
     const ReadSection section;
     Qp* qp = find_qp(own_.qp_num);
     if (qp == nullptr) return fail(lock, EINVAL, nullptr);
@@ -326,6 +328,7 @@ class ConnectionImpl final : public Connection,
     Qp::Attachment attachment;
     attachment.agreement = agreement;
     attachment.initiator = initiator;
+    attachment.by_hand = own_.by_hand;
     attachment.mulpdu = settings().values.mulpdu;
     attachment.owner = shared_from_this();
     const int error = qp.attach(socket_, attachment);
@@ -452,7 +455,7 @@ int connect(int socket, const sockaddr_storage& remote, const ConnectionParamete
   {
     const ReadSection section;
     const Qp* qp = find_qp(own.qp_num);
-    if (qp == nullptr || !qp->can_attach()) return EINVAL;
+    if (qp == nullptr || !qp->can_attach(own.by_hand)) return EINVAL;
   }
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;
   connection = std::move(made);

@@ -29,6 +29,9 @@ struct ConnectionParameters {
   unsigned responder_resources = 0;       // IRD: incoming RDMA Reads this side holds at a time
   unsigned initiator_depth = 0;           // ORD: outgoing RDMA Reads this side wants to have outstanding
   std::vector<std::byte> private_data;    // of the consumer, at most kMaxPrivateData octets
+  // The program of the QP sets it up itself (by_hand.h); its state is left alone. The reply has to carry these octets.
+  bool by_hand = false;
+  std::vector<std::byte> expected_reply;
 };
 
 class ConnectionObserver {

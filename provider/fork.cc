@@ -6,9 +6,12 @@
 #include <mutex>
 #include <vector>
 
+#include "provider/by_hand.h"
 #include "provider/cm_loop.h"
 #include "provider/context.h"
 #include "provider/grace_period.h"
+#include "provider/qp_port.h"
+#include "provider/qp_table.h"
 
 namespace uiw::provider {
 
@@ -27,6 +30,9 @@ Contexts& contexts() {
                      stag_table().forget_holders();
                      for (Context* context : contexts().all) context->engine().after_fork_in_child();
                      CmLoop::after_fork_in_child();
+                     by_hand::after_fork_in_child();
+                     forget_ports();
+                     forget_qp_numbers();
                      contexts().mutex.unlock();
                    });
     return made;

@@ -8,7 +8,9 @@
 
 namespace uiw::provider {
 
-int bind_socket(sockaddr_storage& local, bool v6only) {
+namespace {
+
+int bound_socket(sockaddr_storage& local, bool v6only, bool calls_only) {
   if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
   const int fd = mpa::TcpStream::open(local.ss_family);
   if (fd < 0) return fd;
@@ -16,11 +18,18 @@ int bind_socket(sockaddr_storage& local, bool v6only) {
   const int on = 1, only = v6only ? 1 : 0;
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (local.ss_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+  if (calls_only) ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
   if (::bind(fd, generic(local), size_of(local)) != 0) return -errno;
   socklen_t size = sizeof local;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;
   return socket.release();
 }
+
+}  // namespace
+
+int bind_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, false); }
+
+int calling_socket(sockaddr_storage& local) { return bound_socket(local, false, true); }
 
 int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local) {
   const int family = destination->sa_family;

@@ -17,6 +17,10 @@ namespace uiw::provider {
 // -EADDRNOTAVAIL, -EAFNOSUPPORT, -EACCES, ...). The address in `local` becomes the one really bound.
 UIW_API int bind_socket(sockaddr_storage& local, bool v6only);
 
+// The same for a socket that will only call: its port is settled with the call, so that callers of different peers can
+// share one.
+int calling_socket(sockaddr_storage& local);
+
 // The local address that the host's routing chooses for a destination (with port 0). Returns 0 or an errno:
 // ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT, EADDRNOTAVAIL. With `source` bound to a concrete address, that one is
 // checked and returned.

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "mpa/guarded_copy.h"
+#include "provider/by_hand.h"
 #include "provider/context.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
@@ -33,7 +34,7 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
 std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                ibv_qp* handle, Srq* srq) {
   const bool has_receive_queue = srq == nullptr;
-  if (attributes.qp_type != IBV_QPT_RC) {
+  if (attributes.qp_type != IBV_QPT_RC && attributes.qp_type != IBV_QPT_UC) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -74,6 +75,7 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
 
 void Qp::stop() {
   hide_qp(number_);
+  if (by_hand_.exchange(false)) by_hand::stop(number_);
   context_.engine().remove(*this);
   wait_for_readers();
   if (shared_ != nullptr) shared_->leave();  // the rest of destruction may wait for the program
@@ -91,9 +93,11 @@ Qp::~Qp() {
   pd_.remove_user();
 }
 
-bool Qp::can_attach() const {
+bool Qp::can_attach(bool by_hand) const {
   const ibv_qp_state state = this->state();
-  return stream_ == Stream::none && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
+  if (stream_ != Stream::none || by_hand != by_hand_) return false;
+  if (by_hand) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+  return init_.qp_type == IBV_QPT_RC && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
 
 int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
@@ -101,15 +105,17 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   const std::lock_guard receive_lock(receive_mutex_);
   const std::lock_guard send_lock(send_mutex_);
   if (stream_ != Stream::none) return EISCONN;
-  if (!can_attach()) return EINVAL;
+  if (!can_attach(attachment.by_hand)) return EINVAL;
   const mpa::Agreement& agreement = attachment.agreement;
 
   const std::uint32_t agreed = std::min<unsigned>(agreement.ord, kMaxReadDepth);
   const std::uint32_t ord = std::min(agreed, ord_limit_);
   const std::uint32_t ird = std::min<unsigned>(agreement.ird, kMaxReadDepth);
   reads_ = std::make_unique<rdmap::SharedReads>(agreed, ird);
-  attributes_.max_rd_atomic = static_cast<std::uint8_t>(ord);
-  attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(ird);
+  if (!attachment.by_hand) {
+    attributes_.max_rd_atomic = static_cast<std::uint8_t>(ord);
+    attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(ird);
+  }
   initiator_ = attachment.initiator;
 
   rdmap::Transmitter::Parameters parameters;
@@ -129,7 +135,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   owner_ = attachment.owner;
   const ibv_qp_state before = state();
   stream_ = Stream::running;
-  state_ = IBV_QPS_RTS;
+  if (!attachment.by_hand) state_ = IBV_QPS_RTS;
   if (const int error = context_.engine().add(*this, socket_.fd()); error != 0) {
     stream_ = Stream::none;
     state_ = before;
@@ -162,6 +168,7 @@ void Qp::abort_closing(const StreamOwner* owner) {
   const std::lock_guard lock(receive_mutex_);
   if (owner_.get() != owner) return;
   if (stream_ != Stream::running && stream_ != Stream::closing) return;
+  if (by_hand_) return peer_left(true);
   {
     const std::lock_guard send_lock(send_mutex_);
     send_dead_ = true;  // the end is a reset: nobody waits any longer
@@ -169,14 +176,9 @@ void Qp::abort_closing(const StreamOwner* owner) {
   end_stream(std::nullopt, rdmap::Status::flushed, false);
 }
 
-// Back to RESET: queues are emptied without completions.
-void Qp::reset() {
-  const std::lock_guard receive_lock(receive_mutex_);
-  const std::lock_guard send_lock(send_mutex_);
-  while (!send_queue_.empty()) send_queue_.pop();
-  while (!receive_queue_.empty()) receive_queue_.pop();
+// Both locks are held. What was posted stays.
+void Qp::forget_stream() {
   if (socket_.is_open()) let_go_of_socket();
-  release_windows();
   if (owner_) owner_->stream_ended();
   owner_.reset();
   std::destroy_at(&transmitter_);
@@ -185,18 +187,31 @@ void Qp::reset() {
   std::destroy_at(&receiver_);
   std::construct_at(&receiver_, stag_table(), static_cast<const void*>(&pd_), static_cast<rdmap::ReceiveHost&>(*this),
                     static_cast<const void*>(this));
+  receiver_.deny(denied_rights(attributes_.qp_access_flags));
   deframer_ = mpa::Deframer();
   reads_.reset();
   if (shared_ != nullptr) shared_->leave();
   stash_ = std::vector<std::byte>();
-  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = last_receive_reported_ = false;
-  error_told_ = receive_error_told_ = tell_when_drained_ = false;
-  ord_limit_ = ~0U;
-  attributes_ = {};
+  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = false;
   paused_ = false;
   blocked_ = false;
   local_error_ = LocalError::none;
   stream_ = Stream::none;
+}
+
+// Back to RESET: queues are emptied without completions.
+void Qp::reset() {
+  const std::lock_guard receive_lock(receive_mutex_);
+  const std::lock_guard send_lock(send_mutex_);
+  if (by_hand_.exchange(false)) by_hand::stop(number_);
+  while (!send_queue_.empty()) send_queue_.pop();
+  while (!receive_queue_.empty()) receive_queue_.pop();
+  release_windows();
+  forget_stream();
+  receiver_.deny(0);
+  last_receive_reported_ = error_told_ = receive_error_told_ = tell_when_drained_ = false;
+  ord_limit_ = ~0U;
+  attributes_ = {};
   state_ = IBV_QPS_RESET;
 }
 
@@ -210,11 +225,11 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const int wanted = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
   // The connection manager brings a queue pair to RTS by itself; a program that goes through the states of InfiniBand
   // afterwards finds nothing left to do.
-  const bool connected_by_manager = from == IBV_QPS_RTS && stream_ != Stream::none;
+  const bool connected_by_manager = from == IBV_QPS_RTS && stream_ != Stream::none && !by_hand_;
   const bool nothing_to_do = connected_by_manager && (wanted == IBV_QPS_INIT || wanted == IBV_QPS_RTR);
-  if (!nothing_to_do && !may_step(from, wanted)) return EINVAL;
+  if (!nothing_to_do && !may_step(from, wanted, by_hand_)) return EINVAL;
   const auto to = static_cast<ibv_qp_state>(wanted);
-  if (const int error = check_attributes(attributes, mask, to); error != 0) return error;
+  if (const int error = check_attributes(attributes, mask, to, init_.qp_type); error != 0) return error;
 
   if ((mask & IBV_QP_STATE) == 0 || nothing_to_do) {
     change_attributes(attributes, mask);
@@ -222,14 +237,30 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   }
   switch (to) {
     case IBV_QPS_RESET: reset(); break;
+    case IBV_QPS_RTR:
+      if (connects(attributes, mask) && from == IBV_QPS_INIT) {
+        if (const int error = connect_by_hand(attributes); error != 0) return error;
+      } else {
+        step(from, to);
+      }
+      break;
+    case IBV_QPS_RTS:
+      if (by_hand_ && from == IBV_QPS_RTR && !has_all_for_rts(mask, init_.qp_type)) return EINVAL;
+      if (step(from, to) && by_hand_ && from == IBV_QPS_SQD) go_on();
+      break;
     case IBV_QPS_SQD:
-      // On iWARP this is the Verbs draft's Closing state (section 6.2.5): orderly end of the stream.
       if (from != IBV_QPS_RTS) break;
       if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0) {
         const std::lock_guard lock(send_mutex_);
         tell_when_drained_ = attributes.en_sqd_async_notify != 0;
       }
-      if (step(from, to)) disconnect(nullptr);
+      if (!step(from, to)) break;
+      if (by_hand_) {
+        drain();
+      } else {
+        // On iWARP this is the Verbs draft's Closing state (section 6.2.5): orderly end of the stream.
+        disconnect(nullptr);
+      }
       break;
     case IBV_QPS_ERR: {
       const std::lock_guard lock(receive_mutex_);
@@ -276,7 +307,7 @@ void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
   const std::lock_guard lock(send_mutex_);
   attributes = attributes_;
   attributes.qp_state = attributes.cur_qp_state = state();
-  attributes.sq_draining = attributes.qp_state == IBV_QPS_SQD && !send_queue_.empty() ? 1 : 0;
+  attributes.sq_draining = attributes.qp_state == IBV_QPS_SQD && !drained() ? 1 : 0;
   attributes.path_mig_state = IBV_MIG_MIGRATED;
   attributes.cap = init_.cap;
   init = init_;

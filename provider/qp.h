@@ -8,6 +8,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -43,7 +44,7 @@ class StreamOwner {
 class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
  public:
   // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP for
-  // a type other than RC, ENOMEM. `handle` is the program's ibv_qp, which events carry. With a shared receive queue it
+  // a type other than RC and UC, ENOMEM. `handle` is the program's ibv_qp, which events carry. With a shared receive queue it
   // has none of its own.
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);
@@ -90,10 +91,11 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     mpa::Agreement agreement;
     bool initiator = false;
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
+    bool by_hand = false;    // by its program: its state and attributes are what that says
     std::shared_ptr<StreamOwner> owner;
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
-  bool can_attach() const;
+  bool can_attach(bool by_hand = false) const;
   // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the stream is not this owner's or not there;
   // nullptr stands for any.
   int disconnect(const StreamOwner* owner);
@@ -106,6 +108,10 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool query_agreed(Agreed& agreed);
   // The peer has had its time, to close or to begin.
   void abort_closing(const StreamOwner* owner);
+
+  // Work posted to a queue pair that its program has connected has its time to get on (ibv_modify_qp: timeout, retry_cnt,
+  // rnr_retry); then it fails. False if there is none.
+  bool look_after_work();
 
   // Async events about this queue pair that went into the context's pipe.
   unsigned events_reported() const { return events_reported_.load(); }
@@ -136,6 +142,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   int prepare_invalidate(std::uint64_t id, unsigned flags, std::uint32_t rkey);
   void push_local(rdmap::SendWork& work, std::uint64_t id, unsigned flags, const ddp::Binding* binding);
   int postable();          // 0 or an errno
+  bool drained() const { return by_hand_ ? send_queue_.head() >= drain_to_ : send_queue_.empty(); }
   bool too_late() const;   // for anything but a flushed completion
   void release_windows();
 
@@ -170,6 +177,11 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void change_attributes(const ibv_qp_attr& attributes, int mask);
   bool answers_due();
   void let_go_of_socket();
+  int connect_by_hand(const ibv_qp_attr& attributes);
+  void drain();
+  void go_on();
+  void forget_stream();
+  void peer_left(bool broken);
   void reset();
   void report(ibv_event_type type);
 
@@ -178,6 +190,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     running,
     closing,    // our side has sent, or will send, its last octet
     lingering,  // in error: a Terminate goes out, what comes in is dropped
+    gone,       // connected by hand, and the peer has left; nobody has noticed yet
     ended,
   };
 
@@ -197,6 +210,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   std::atomic<Stream> stream_{Stream::none};
   std::atomic<unsigned> events_reported_{0};
+  std::atomic<bool> by_hand_{false};  // from RTR on, by ibv_modify_qp; written with both locks held
 
   // The sender.
   alignas(64) std::mutex send_mutex_;
@@ -213,6 +227,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   int batch_error_ = 0;
   std::uint64_t batch_start_ = 0;
   Extension extension_;
+  std::uint64_t drain_to_ = 0;   // SQD, connected by hand: what stands before this goes on
+  std::uint64_t stuck_at_ = ~std::uint64_t{0};                     // the head of the queue when look_after_work() looked last
+  std::chrono::steady_clock::time_point stuck_since_; // and since when
 
   // The receiver.
   alignas(64) std::mutex receive_mutex_;

@@ -5,6 +5,7 @@
 
 #include "ddp/stag_table.h"
 #include "provider/limits.h"
+#include "provider/qp_port.h"
 
 namespace uiw::provider {
 
@@ -21,7 +22,7 @@ constexpr unsigned bit(ibv_qp_state state) { return 1U << state; }
 
 }  // namespace
 
-bool may_step(ibv_qp_state from, int to) {
+bool may_step(ibv_qp_state from, int to, bool by_hand) {
   if (to < 0 || to > IBV_QPS_ERR) return false;  // a program may ask for anything
   constexpr unsigned kAlways = bit(IBV_QPS_RESET) | bit(IBV_QPS_ERR);
   switch (from) {
@@ -34,7 +35,7 @@ bool may_step(ibv_qp_state from, int to) {
     case IBV_QPS_RTS:
       return ((kAlways | bit(IBV_QPS_RTS) | bit(IBV_QPS_SQD)) >> to & 1) != 0;
     case IBV_QPS_SQD:
-      return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
+      return ((kAlways | bit(IBV_QPS_SQD) | (by_hand ? bit(IBV_QPS_RTS) : 0)) >> to & 1) != 0;
     // A stream may end by itself right before a program closes it: SQD is taken, and does nothing.
     case IBV_QPS_ERR:
       return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
@@ -43,7 +44,17 @@ bool may_step(ibv_qp_state from, int to) {
   }
 }
 
-int check_attributes(const ibv_qp_attr& attributes, int mask, int to) {
+bool connects(const ibv_qp_attr& attributes, int mask) {
+  return (mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num >= kFirstQpNumber;
+}
+
+bool has_all_for_rts(int mask, ibv_qp_type type) {
+  constexpr int kReliable = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  const int needed = IBV_QP_SQ_PSN | (type == IBV_QPT_RC ? kReliable : 0);
+  return (mask & needed) == needed;
+}
+
+int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_type type) {
   if ((mask & ~kKnown) != 0) return EINVAL;
   const auto has = [mask](int which) { return (mask & which) != 0; };
   if (has(IBV_QP_QKEY)) return EINVAL;  // datagrams only
@@ -60,8 +71,13 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, int to) {
   if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attributes.max_dest_rd_atomic > kMaxReadDepth) return EINVAL;
   if (has(IBV_QP_EN_SQD_ASYNC_NOTIFY) && (!has(IBV_QP_STATE) || to != IBV_QPS_SQD)) return EINVAL;
   if (has(IBV_QP_AV) || has(IBV_QP_DEST_QPN)) {
-    if (!has(IBV_QP_STATE) || to != IBV_QPS_RTR) return EINVAL;
-    return EOPNOTSUPP;  // connections made by hand are not offered yet
+    constexpr int kReliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    const int needed = IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN |
+                       (type == IBV_QPT_RC ? kReliable : 0);
+    if (to != IBV_QPS_RTR || (mask & needed) != needed) return EINVAL;
+    // Without a GID there is no address: as on every device whose link layer is Ethernet.
+    if (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1) return EINVAL;
+    if (attributes.dest_qp_num < kFirstQpNumber || attributes.dest_qp_num >> 24 != 0) return EINVAL;
   }
   // No IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, packet pacing.
   if (has(IBV_QP_ALT_PATH) || has(IBV_QP_CAP) || has(IBV_QP_RATE_LIMIT)) return EOPNOTSUPP;
@@ -86,6 +102,8 @@ void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
   if ((mask & IBV_QP_RETRY_CNT) != 0) to.retry_cnt = from.retry_cnt;
   if ((mask & IBV_QP_RNR_RETRY) != 0) to.rnr_retry = from.rnr_retry;
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) to.min_rnr_timer = from.min_rnr_timer;
+  if ((mask & IBV_QP_AV) != 0) to.ah_attr = from.ah_attr;
+  if ((mask & IBV_QP_DEST_QPN) != 0) to.dest_qp_num = from.dest_qp_num;
   if ((mask & IBV_QP_RQ_PSN) != 0) to.rq_psn = from.rq_psn & kPsnMask;
   if ((mask & IBV_QP_SQ_PSN) != 0) to.sq_psn = from.sq_psn & kPsnMask;
 }

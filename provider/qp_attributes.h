@@ -5,7 +5,8 @@
 //
 //   RESET, INIT, RTR   Idle (figure 7): the stages of InfiniBand ask for nothing but their order
 //   RTS                RTS (figure 8), once a connection gave it a stream
-//   SQD                Closing (figure 11): what is posted is sent, then the stream is closed; no way back
+//   SQD                Closing (figure 11): what is posted is sent, then the stream is closed; no way back. Connected by
+//                      hand, that of InfiniBand: what is posted later waits until the queue pair is back in RTS
 //   ERR                Terminate (figure 9) while a Terminate goes out, Error (figure 10) afterwards
 //   SQE                none: an error of the send queue ends the stream
 #pragma once
@@ -27,12 +28,18 @@ int number_in(const Enumeration& field) {
 }
 
 // Can a program take a queue pair from one state to the other? A state may always be kept.
-bool may_step(ibv_qp_state from, int to);
+bool may_step(ibv_qp_state from, int to, bool by_hand);
+
+// Do these attributes, of a step to RTR, name the peer?
+bool connects(const ibv_qp_attr& attributes, int mask);
+
+// Are all attributes given that InfiniBand asks for on the way from RTR to RTS (manual page of ibv_modify_qp)?
+bool has_all_for_rts(int mask, ibv_qp_type type);
 
 // 0; EINVAL for a mask or value that cannot be, EOPNOTSUPP for what this device does not offer. `to` is the
 // state that the queue pair shall have. As with iWARP adapters, no step demands any attribute: rdma_cm gives
-// none.
-int check_attributes(const ibv_qp_attr& attributes, int mask, int to);
+// none. But one that names the peer demands all that the manual page of ibv_modify_qp lists.
+int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_type type);
 
 // What a peer may not do, by qp_access_flags: rights of ddp/stag_table.h. A queue pair that was never given
 // any flags denies nothing; rdma_cm gives all of them.

@@ -13,6 +13,7 @@
 #include <random>
 
 #include "mpa/tcp_stream.h"
+#include "provider/local_address.h"
 #include "provider/settings.h"
 
 namespace uiw::provider {

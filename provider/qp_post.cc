@@ -26,6 +26,8 @@ ibv_wc_status status_of(rdmap::Status status) {
     case rdmap::Status::remote_invalid_request: return IBV_WC_REM_INV_REQ_ERR;
     case rdmap::Status::remote_operation: return IBV_WC_REM_OP_ERR;
     case rdmap::Status::fatal: return IBV_WC_FATAL_ERR;
+    case rdmap::Status::retry_exceeded: return IBV_WC_RETRY_EXC_ERR;
+    case rdmap::Status::rnr_exceeded: return IBV_WC_RNR_RETRY_EXC_ERR;
     case rdmap::Status::window_bind: return IBV_WC_MW_BIND_ERR;
   }
   return IBV_WC_GENERAL_ERR;
@@ -64,7 +66,7 @@ int Qp::postable() {
 
 bool Qp::too_late() const {
   const ibv_qp_state state = this->state();
-  return state == IBV_QPS_ERR || fin_sent_ || (state == IBV_QPS_SQD && stream_ != Stream::closing);
+  return state == IBV_QPS_ERR || fin_sent_ || (state == IBV_QPS_SQD && stream_ != Stream::closing && !by_hand_);
 }
 
 // Fills in the queue entry at the tail. 0, or the errno of ibv_post_send, and then nothing was posted. A bad lkey is no

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "provider/by_hand.h"
 #include "provider/cm_loop.h"
 #include "provider/context.h"
 #include "provider/grace_period.h"
@@ -55,6 +56,7 @@ ibv_event_type event_of(const rdmap::Terminate& terminate) {
 
 void Qp::transmit() {
   const Stream stream = stream_;
+  if (by_hand_.load(std::memory_order_relaxed)) by_hand::watch_over_work();
   const bool sends = stream == Stream::running || stream == Stream::closing ||
                      (stream == Stream::lingering && transmitter_.terminating());
   if (!sends || send_dead_ || fin_sent_) return;
@@ -108,6 +110,9 @@ void Qp::transmit() {
 void Qp::finish_sending() {
   const bool closing = stream_ == Stream::closing && send_queue_.empty() && !transmitter_.pending();
   const bool terminated = transmitter_.terminating() && transmitter_.terminate_sent();
+  if (by_hand_ && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
+    report(IBV_EVENT_SQ_DRAINED);
+  }
   if (fin_sent_ || (!closing && !terminated)) return;
   socket_.shutdown_send();
   fin_sent_ = true;
@@ -125,7 +130,7 @@ bool Qp::progress(Driver driver) {
       lock.lock();
     }
     const Stream stream = stream_.load();
-    if (stream == Stream::none || stream == Stream::ended) return false;
+    if (stream == Stream::none || stream == Stream::ended || stream == Stream::gone) return false;
     // Before anything is placed for work that has been flushed already. Every poll comes here: one that finds nothing
     // does not write. Who sets it has the engine come, so that what this load misses is seen then.
     if (local_error_.load(std::memory_order_acquire) != LocalError::none) {
@@ -243,7 +248,7 @@ void Qp::watch_for_end() {
   if (::poll(&end, 1, 0) <= 0) return;
   if ((end.revents & (POLLERR | POLLHUP)) != 0) {
     peer_closed((end.revents & POLLERR) != 0);
-  } else if ((end.revents & POLLRDHUP) != 0) {
+  } else if ((end.revents & POLLRDHUP) != 0 && !by_hand_) {
     give_up_later();
   }
 }
@@ -351,18 +356,20 @@ void Qp::peer_terminated(const rdmap::Terminate& terminate) {
     const std::lock_guard lock(send_mutex_);
     culprit = terminate.has_ddp_header ? transmitter_.find_terminated(terminate) : transmitter_.oldest_sent();
   }
-  report(IBV_EVENT_QP_FATAL);
+  // On InfiniBand a completion says it.
+  if (!by_hand_ || !culprit) report(IBV_EVENT_QP_FATAL);
   end_stream(culprit, status_of(terminate), false);
 }
 
 void Qp::peer_closed(bool broken) {
-  if (stream_ == Stream::ended) return;
+  if (stream_ == Stream::ended || stream_ == Stream::gone) return;
   if (stream_ == Stream::lingering) {
     const std::lock_guard lock(send_mutex_);
     stream_ = Stream::ended;
     socket_.close();
     return;
   }
+  if (by_hand_) return peer_left(broken);
   if (broken) {
     report(IBV_EVENT_QP_FATAL);  // LLP Connection Lost or Reset (Verbs draft figure 24)
   } else if (stream_ == Stream::running && answers_due()) {

@@ -73,6 +73,9 @@ class Receiver final : public mpa::UlpduSink {
   // With error(): the read or atomic operation of ours whose sink is not there.
   const std::optional<std::uint64_t>& failed_read() const { return failed_read_; }
 
+  // Has a part of a message that takes a receive come, and not all of it?
+  bool in_message() const { return in_send_; }
+
   // The stream is over: the receive in progress, if any, completes with `status`.
   void abandon(Status status);
 

@@ -21,7 +21,7 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
 
 // What sends nothing need not wait for the peer's first FPDU.
 bool Transmitter::local_work_next(const Cursor& cursor) const {
-  return cursor.sequence < queue_.tail() && is_local(queue_.at(cursor.sequence).kind);
+  return cursor.sequence < std::min(queue_.tail(), hold_from_) && is_local(queue_.at(cursor.sequence).kind);
 }
 
 // Settles which message comes next. False if none may be sent now.
@@ -46,7 +46,7 @@ bool Transmitter::choose(Cursor& cursor) const {
   if (hold_ && !local_work_next(cursor)) return false;
 
   const bool response = cursor.response < reads_->inbound.pushed();
-  bool work = cursor.sequence < queue_.tail();
+  bool work = cursor.sequence < std::min(queue_.tail(), hold_from_);
   if (work) {
     const SendWork& next = queue_.at(cursor.sequence);
     const std::uint32_t outstanding = reads_outstanding_;

@@ -124,6 +124,9 @@ class Transmitter {
   Fill fill(OutgoingBatch& batch);
   void sent(const OutgoingBatch& batch, std::size_t octets);
 
+  // Entries from this one on wait; where not said otherwise, none does.
+  void hold_from(std::uint64_t sequence) { hold_from_ = sequence; }
+
   // The socket found that the memory of the next FPDU is not there. True if the work it belongs to can fail by itself,
   // in the next fill(); false if a part of the FPDU went out already.
   bool source_gone();
@@ -199,6 +202,7 @@ class Transmitter {
   std::uint32_t ord_ = 0;
   mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
   bool hold_ = false;
+  std::uint64_t hold_from_ = ~std::uint64_t{0};
   bool rtr_pushed_ = false;
   bool source_gone_ = false;
   bool broken_ = false;               // the FPDU that was begun can never be finished

@@ -31,6 +31,8 @@ enum class Status : std::uint8_t {
   remote_operation,
   fatal,              // the connection broke under it
   window_bind,        // a window cannot be bound so
+  retry_exceeded,     // the peer cannot be reached, or has left
+  rnr_exceeded,       // the peer has posted no receive for too long
 };
 
 enum class WorkKind : std::uint8_t { send, write, read, atomic, immediate, local_invalidate, bind };

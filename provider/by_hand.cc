@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT
+#include "provider/by_hand.h"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "mpa/tcp_stream.h"
+#include "provider/cm_loop.h"
+#include "provider/connection.h"
+#include "provider/grace_period.h"
+#include "provider/limits.h"
+#include "provider/local_address.h"
+#include "provider/qp.h"
+#include "provider/qp_port.h"
+
+namespace uiw::provider::by_hand {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls
+constexpr milliseconds kLookPeriod{250};
+constexpr std::size_t kMaxHeldPerQp = 4, kMaxHeld = 4096;
+
+bool calls(const PairGreeting& own) {
+  return std::pair(own.source_qp, own.source) < std::pair(own.destination_qp, own.destination);
+}
+bool to_itself(const PairGreeting& own) {
+  return own.source_qp == own.destination_qp && own.source == own.destination;
+}
+
+std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refusal = PairRefusal::none) {
+  const PairOctets octets = encode(greeting, refusal);
+  return {octets.begin(), octets.end()};
+}
+
+class Pair;
+
+class Pairs final : public ListenObserver {
+ public:
+  void start(const Ends& ends);
+  void stop(std::uint32_t qp_number);
+  void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) override;
+  // The newest call that was held for this end by its peer; null where there is none.
+  std::shared_ptr<Connection> take_held(const PairGreeting& own);
+  void look_after_work();
+
+ private:
+  struct Held {
+    PairGreeting greeting;
+    std::shared_ptr<Connection> call;
+  };
+  void hold(const PairGreeting& greeting, std::shared_ptr<Connection> call);
+
+  std::unordered_map<std::uint32_t, std::shared_ptr<Pair>> pairs_;  // by the number of our queue pair
+  std::unordered_map<std::uint32_t, std::vector<Held>> held_;
+  std::size_t held_count_ = 0;
+};
+
+std::atomic<bool> looking{false};
+
+std::shared_ptr<Pairs>& pairs() {
+  static auto* instance = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
+  return *instance;
+}
+
+// One end, from RTR until its queue pair leaves it.
+class Pair final : public ConnectionObserver, public std::enable_shared_from_this<Pair> {
+ public:
+  explicit Pair(const Ends& ends) : ends_(ends) {}
+
+  const PairGreeting& greeting() const { return ends_.greeting; }
+  bool waits() const { return !connection_ && !connected_ && !over_; }
+
+  void begin() {
+    if (to_itself(greeting())) {
+      connect_to_itself();
+    } else if (calls(greeting())) {
+      call();
+    } else {
+      answer_held();
+    }
+  }
+  void end() {
+    over_ = true;
+    connection_.reset();
+  }
+  void answer(std::shared_ptr<Connection> call) {
+    connection_ = std::move(call);
+    if (connection_->accept(parameters(), weak_from_this()) != 0) connection_.reset();
+  }
+
+  void established(const ConnectionParameters&) override { connected_ = true; }
+  // The queue pair itself knows what the end of its stream means.
+  void disconnected() override { connection_.reset(); }
+  void failed(int, const ConnectionParameters*) override {
+    connection_.reset();
+    if (over_) return;
+    if (!calls(greeting())) return answer_held();
+    // The peer does not listen yet, or has not held the call for long enough.
+    CmLoop::instance().after(pause_, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->call();
+    });
+    pause_ = std::min(2 * pause_, kLongestPause);
+  }
+
+ private:
+  ConnectionParameters parameters() const {
+    ConnectionParameters own;
+    own.qp_num = greeting().source_qp;
+    own.by_hand = true;
+    own.responder_resources = ends_.read_depth;
+    own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asked for
+    own.private_data = octets_of(greeting());
+    own.expected_reply = octets_of(greeting().reversed());
+    return own;
+  }
+
+  void call() {
+    if (over_) return;
+    sockaddr_storage local = address_of(greeting().source, ends_.ifindex, 0);
+    const sockaddr_storage remote =
+        address_of(greeting().destination, ends_.ifindex, port_of(greeting().destination_qp));
+    const int fd = calling_socket(local);
+    if (fd < 0) return failed(-fd, nullptr);
+    const int error = connect(fd, remote, parameters(), ends_.traffic_class, weak_from_this(), connection_);
+    if (error == EINVAL) return;  // the queue pair has left RTR and RTS: stop() follows, or the program resets it
+    if (error != 0) failed(error, nullptr);
+  }
+
+  void answer_held() {
+    while (waits()) {
+      auto call = pairs()->take_held(greeting());
+      if (call == nullptr) return;
+      answer(std::move(call));
+    }
+  }
+
+  // TCP lets a socket connect to its own address: what it sends is what it receives.
+  void connect_to_itself() {
+    sockaddr_storage own = address_of(greeting().source, ends_.ifindex, 0);
+    const int fd = bind_socket(own, false);
+    if (fd < 0) return;
+    mpa::TcpStream socket(fd);
+    if (::connect(fd, generic(own), size_of(own)) != 0 && errno != EINPROGRESS) return;
+    Qp::Attachment attachment;
+    attachment.agreement.crc = false;
+    attachment.agreement.ird = attachment.agreement.ord = ends_.read_depth;
+    attachment.initiator = true;
+    attachment.by_hand = true;
+    const ReadSection section;
+    Qp* qp = find_qp(greeting().source_qp);
+    connected_ = qp != nullptr && qp->attach(socket, attachment) == 0;
+  }
+
+  const Ends ends_;
+  std::shared_ptr<Connection> connection_;
+  bool connected_ = false, over_ = false;
+  milliseconds pause_ = kFirstPause;
+};
+
+void Pairs::start(const Ends& ends) {
+  const std::uint32_t number = ends.greeting.source_qp;
+  if (const auto before = pairs_.find(number); before != pairs_.end()) before->second->end();
+  const auto pair = std::make_shared<Pair>(ends);
+  pairs_[number] = pair;
+  // Calls that were held for another peer are not for this one.
+  if (const auto held = held_.find(number); held != held_.end()) {
+    held_count_ -= std::erase_if(held->second, [&](const Held& one) {
+      if (one.greeting == ends.greeting.reversed()) return false;
+      one.call->reject(octets_of(one.greeting.reversed(), PairRefusal::other_peer));
+      return true;
+    });
+    if (held->second.empty()) held_.erase(held);
+  }
+  pair->begin();
+}
+
+void Pairs::stop(std::uint32_t qp_number) {
+  if (const auto pair = pairs_.find(qp_number); pair != pairs_.end()) {
+    pair->second->end();
+    pairs_.erase(pair);
+  }
+  const auto held = held_.find(qp_number);
+  if (held == held_.end()) return;
+  {
+    const ReadSection section;
+    if (find_qp(qp_number) != nullptr) return;  // it may come to RTR again
+  }
+  for (const Held& one : held->second) {
+    one.call->reject(octets_of(one.greeting.reversed(), PairRefusal::no_such_qp));
+  }
+  held_count_ -= held->second.size();
+  held_.erase(held);
+}
+
+void Pairs::requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) {
+  const auto refuse = [&](const PairGreeting& said, PairRefusal why) {
+    call->reject(octets_of(said.reversed(), why));
+  };
+  const auto greeting = decode_pair_greeting(peer.private_data);
+  if (!greeting) return refuse({}, PairRefusal::malformed);
+  const sockaddr_storage remote = call->remote_address(), local = call->local_address();
+  if (gid_of(generic(remote)) != greeting->source || gid_of(generic(local)) != greeting->destination) {
+    return refuse(*greeting, PairRefusal::wrong_address);
+  }
+  {
+    const ReadSection section;
+    if (find_qp(greeting->destination_qp) == nullptr) return refuse(*greeting, PairRefusal::no_such_qp);
+  }
+  if (!calls(*greeting)) return refuse(*greeting, PairRefusal::other_peer);
+  const auto found = pairs_.find(greeting->destination_qp);
+  if (found != pairs_.end()) {
+    const std::shared_ptr<Pair> pair = found->second;
+    if (pair->greeting() != greeting->reversed()) return refuse(*greeting, PairRefusal::other_peer);
+    if (pair->waits()) return pair->answer(std::move(call));
+  }
+  hold(*greeting, std::move(call));
+}
+
+void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Connection> call) {
+  std::vector<Held>& held = held_[greeting.destination_qp];
+  // A peer that calls again has given up its earlier call.
+  held_count_ -= std::erase_if(held, [&](const Held& one) { return one.greeting == greeting; });
+  if (held.size() == kMaxHeldPerQp) {
+    held.erase(held.begin());
+    --held_count_;
+  }
+  if (held_count_ >= kMaxHeld) return;  // dropped: the peer calls again
+  held.push_back({greeting, std::move(call)});
+  ++held_count_;
+}
+
+std::shared_ptr<Connection> Pairs::take_held(const PairGreeting& own) {
+  const auto held = held_.find(own.source_qp);
+  if (held == held_.end()) return nullptr;
+  const auto found = std::find_if(held->second.rbegin(), held->second.rend(),
+                                  [&](const Held& one) { return one.greeting == own.reversed(); });
+  if (found == held->second.rend()) return nullptr;
+  auto call = std::move(found->call);
+  held->second.erase(std::next(found).base());
+  --held_count_;
+  if (held->second.empty()) held_.erase(held);
+  return call;
+}
+
+void Pairs::look_after_work() {
+  bool any = false;
+  const auto look = [&] {
+    for (const auto& [number, pair] : pairs_) {
+      const ReadSection section;
+      if (Qp* qp = find_qp(number)) any = qp->look_after_work() || any;
+    }
+  };
+  look();
+  if (!any) {
+    looking.store(false);
+    look();  // what was posted before that was seen
+    if (!any || looking.exchange(true)) return;
+  }
+  CmLoop::instance().after(kLookPeriod, [] { pairs()->look_after_work(); });
+}
+
+}  // namespace
+
+int start(const Ends& ends, const DeviceInfo& device) {
+  if (const int error = listen_on(port_of(ends.greeting.source_qp), device, pairs()); error != 0) return error;
+  CmLoop::instance().post([ends] { pairs()->start(ends); });
+  return 0;
+}
+
+void stop(std::uint32_t qp_number) {
+  CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
+}
+
+void watch_over_work() {
+  if (looking.load(std::memory_order_relaxed) || looking.exchange(true)) return;
+  CmLoop::instance().after(kLookPeriod, [] { pairs()->look_after_work(); });
+}
+
+void after_fork_in_child() {
+  // What they hold is the parent's, and not to be closed in its name.
+  new (&pairs()) std::shared_ptr<Pairs>(std::make_shared<Pairs>());
+  looking.store(false);
+}
+
+}  // namespace uiw::provider::by_hand

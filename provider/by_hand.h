@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Connections made by hand: programs that exchange queue pair number and GID by themselves and call ibv_modify_qp.
+//
+// Each of the two ends may go to RTR at any time. The one whose number (then GID) is smaller calls, as often as it
+// takes; the other listens on the port that its number names. A call for a queue pair that is not in RTR yet is held, one
+// for a queue pair that does not exist, or that belongs to another peer, is refused. A queue pair may be its own peer:
+// then its socket is connected to itself.
+//
+// Everything happens on the thread of CmLoop; all functions are thread-safe and do not block.
+#pragma once
+
+#include <cstdint>
+
+#include "provider/by_hand_format.h"
+#include "provider/device.h"
+
+namespace uiw::provider::by_hand {
+
+struct Ends {
+  PairGreeting greeting;       // as this end says it
+  unsigned ifindex = 0;        // of the device: the scope of link-local addresses
+  unsigned read_depth = 0;     // IRD: what the peer may have outstanding, its own confirmations included
+  std::uint8_t traffic_class = 0;
+};
+
+// The queue pair has gone to RTR. 0, or the errno of ibv_modify_qp: EADDRINUSE, EADDRNOTAVAIL where nothing can listen on
+// the device's addresses.
+int start(const Ends& ends, const DeviceInfo& device);
+// It is gone, or back in RESET.
+void stop(std::uint32_t qp_number);
+
+// Work has been posted to a queue pair connected by hand: from here on it is looked at now and then whether such work gets
+// on, until there is none. Costs a load where that is so already.
+void watch_over_work();
+
+// In the child of a fork: the pairs are the parent's.
+void after_fork_in_child();
+
+}  // namespace uiw::provider::by_hand

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+// A queue pair that its program connects with ibv_modify_qp: from RTR on, and when its peer cannot be reached or leaves.
+//
+// Such programs are written for InfiniBand. A peer that has gone is noticed by the work that cannot get to it, and by
+// nothing else: until some is posted the queue pair stays as it is, with its receives.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "provider/by_hand.h"
+#include "provider/context.h"
+#include "provider/limits.h"
+#include "provider/qp.h"
+
+namespace uiw::provider {
+
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+// Less than this a connection may take on a busy host, where an adapter needs none.
+constexpr milliseconds kLeastRetryTime{4000}, kLeastRnrTime{1000};
+constexpr milliseconds kLongestRnrTimer{655};  // which of them the peer has chosen is not known here
+constexpr unsigned kForEver = 7;               // rnr_retry
+
+// How long work may wait for its peer; 0 for ever (InfiniBand: 4.096 us times two to the power of the timeout).
+milliseconds retry_time(const ibv_qp_attr& attributes) {
+  if (attributes.timeout == 0) return milliseconds{0};
+  const std::uint64_t once_us = (std::uint64_t{4096} << attributes.timeout) / 1000;
+  const auto all = std::chrono::duration_cast<milliseconds>(microseconds(once_us * (attributes.retry_cnt + 1U)));
+  return std::max(all, kLeastRetryTime);
+}
+
+bool usable(const Gid& gid) {
+  if (gid == Gid{} || gid[0] == 0xFF) return false;  // unspecified, multicast
+  return !is_ipv4(gid) || (gid[12] != 0 && gid[12] < 224);
+}
+
+// The peer's host does not answer although it was sent something.
+bool silent(int fd, milliseconds time) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
+  return info.tcpi_retransmits > 0 && milliseconds(info.tcpi_last_ack_recv) > time;
+}
+
+}  // namespace
+
+// INIT to RTR. 0, or an errno, and nothing has changed.
+int Qp::connect_by_hand(const ibv_qp_attr& attributes) {
+  const DeviceInfo& device = context_.device();
+  const ibv_global_route& route = attributes.ah_attr.grh;
+  if (route.sgid_index >= device.gids.size()) return EINVAL;
+  by_hand::Ends ends;
+  ends.greeting.source = device.gids[route.sgid_index];
+  std::memcpy(ends.greeting.destination.data(), route.dgid.raw, sizeof route.dgid.raw);
+  if (!usable(ends.greeting.destination)) return EINVAL;
+  if (is_ipv4(ends.greeting.source) != is_ipv4(ends.greeting.destination)) return EINVAL;
+  ends.greeting.source_qp = number_;
+  ends.greeting.destination_qp = attributes.dest_qp_num;
+  ends.ifindex = device.ifindex;
+  ends.traffic_class = route.traffic_class;
+  // One more than the program offers: the peer confirms its Sends and Writes with a Read of its own.
+  ends.read_depth = std::min<unsigned>(attributes.max_dest_rd_atomic + 1U, kMaxReadDepth);
+  {
+    const std::lock_guard receive_lock(receive_mutex_);
+    const std::lock_guard send_lock(send_mutex_);
+    by_hand_ = true;
+    if (!step(IBV_QPS_INIT, IBV_QPS_RTR)) {
+      by_hand_ = false;
+      return EINVAL;
+    }
+  }
+  const int error = by_hand::start(ends, device);
+  if (error != 0) {
+    by_hand_ = false;
+    step(IBV_QPS_RTR, IBV_QPS_INIT);
+  }
+  return error;
+}
+
+// RTS to SQD: what is posted from here on waits.
+void Qp::drain() {
+  const std::lock_guard lock(send_mutex_);
+  drain_to_ = send_queue_.tail();
+  transmitter_.hold_from(drain_to_);
+  if (!blocked_) transmit();
+}
+
+// And back.
+void Qp::go_on() {
+  const std::lock_guard lock(send_mutex_);
+  tell_when_drained_ = false;
+  transmitter_.hold_from(~std::uint64_t{0});
+  if (!blocked_) transmit();
+}
+
+// The stream has ended without a Terminate. The receiver's lock is held.
+void Qp::peer_left(bool broken) {
+  if (!initiator_ && !established_) {
+    // It called, and gave up before it got the answer: it calls again.
+    const std::lock_guard lock(send_mutex_);
+    return forget_stream();
+  }
+  std::optional<std::uint64_t> culprit;
+  {
+    const std::lock_guard lock(send_mutex_);
+    if (!send_queue_.empty()) {
+      culprit = send_queue_.head();
+    } else if (!receiver_.in_message()) {
+      let_go_of_socket();
+      stream_ = Stream::gone;
+      paused_ = false;
+      stash_ = std::vector<std::byte>();
+      if (owner_) owner_->stream_ended();
+      owner_.reset();
+      return;
+    }
+    send_dead_ = send_dead_ || broken;
+  }
+  end_stream(culprit, rdmap::Status::retry_exceeded, false);
+}
+
+bool Qp::look_after_work() {
+  const auto now = std::chrono::steady_clock::now();
+  const auto judge = [&]() -> std::optional<rdmap::Status> {  // with the sender's lock
+    if (send_queue_.empty() || state() == IBV_QPS_ERR || !by_hand_) return std::nullopt;
+    if (stream_ == Stream::gone) return rdmap::Status::retry_exceeded;
+    const bool waits = stream_ == Stream::none || stream_ == Stream::running;
+    if (!waits || send_queue_.head() != stuck_at_) return std::nullopt;
+    const auto stuck = now - stuck_since_;
+    const milliseconds retry = retry_time(attributes_);
+    if (retry.count() > 0 && stuck > retry && (stream_ == Stream::none || silent(socket_.fd(), retry))) {
+      return rdmap::Status::retry_exceeded;
+    }
+    const auto rnr = std::max(kLeastRnrTime, kLongestRnrTimer * (attributes_.rnr_retry + 1));
+    const bool reliable = init_.qp_type == IBV_QPT_RC;
+    if (reliable && stream_ == Stream::running && attributes_.rnr_retry < kForEver && stuck > rnr &&
+        rdmap::uses_queue(send_queue_.at(send_queue_.head()), rdmap::kSendQueue)) {
+      return rdmap::Status::rnr_exceeded;
+    }
+    return std::nullopt;
+  };
+  {
+    const std::lock_guard lock(send_mutex_);
+    if (send_queue_.empty() || state() == IBV_QPS_ERR) return false;
+    if (!judge()) {
+      if (send_queue_.head() != stuck_at_) {
+        stuck_at_ = send_queue_.head();
+        stuck_since_ = now;
+      }
+      return true;
+    }
+  }
+  const std::lock_guard receive_lock(receive_mutex_);
+  std::optional<rdmap::Status> verdict;
+  std::uint64_t culprit = 0;
+  {
+    const std::lock_guard lock(send_mutex_);
+    verdict = judge();
+    if (!verdict) return !send_queue_.empty();
+    culprit = send_queue_.head();
+    if (stream_ != Stream::running) {
+      state_ = IBV_QPS_ERR;
+      transmitter_.flush(culprit, *verdict);
+    } else {
+      send_dead_ = send_dead_ || *verdict == rdmap::Status::retry_exceeded;
+    }
+  }
+  if (stream_ == Stream::running) {
+    end_stream(culprit, *verdict, *verdict == rdmap::Status::rnr_exceeded);
+  } else {
+    flush_receives();
+  }
+  return false;
+}
+
+}  // namespace uiw::provider
