@@ -7,16 +7,15 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <set>
+#include <functional>
 
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
 #include "provider/cm_loop.h"
 #include "provider/device.h"
 #include "provider/grace_period.h"
+#include "provider/incoming_call.h"
 #include "provider/limits.h"
 #include "provider/local_address.h"
 #include "provider/qp.h"
@@ -80,8 +79,8 @@ class ConnectionImpl final : public Connection,
   }
 
   // ---- Passive side ----
-  void answer(std::function<void(std::shared_ptr<ConnectionImpl>)> on_request,
-              std::function<void(ConnectionImpl*)> on_failure) {
+  void answer(std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request,
+              std::function<void(const Connection*)> on_failure) {
     const std::lock_guard lock(mutex_);
     on_request_ = std::move(on_request);
     on_failure_ = std::move(on_failure);
@@ -89,7 +88,6 @@ class ConnectionImpl final : public Connection,
     start_deadline();
     CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
   }
-  ConnectionParameters peer() const { return parameters_of(said_); }
 
   int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) override {
     const std::lock_guard lock(mutex_);
@@ -314,8 +312,9 @@ class ConnectionImpl final : public Connection,
     CmLoop::instance().unwatch(socket_.fd());
     auto on_request = std::move(on_request_);
     auto self = shared_from_this();
+    const ConnectionParameters peer = parameters_of(said_);
     lock.unlock();
-    on_request(std::move(self));
+    on_request(std::move(self), peer);
   }
 
   // The stream goes to its queue pair; the lock is held.
@@ -433,69 +432,18 @@ class ConnectionImpl final : public Connection,
   unsigned revision_ = 2;
   unsigned deadline_serial_ = 0;
   int tos_ = -1;
-  std::function<void(std::shared_ptr<ConnectionImpl>)> on_request_;
-  std::function<void(ConnectionImpl*)> on_failure_;
-};
-
-class ListenerImpl final : public Listener, public CmLoop::Handler, public std::enable_shared_from_this<ListenerImpl> {
- public:
-  ListenerImpl(int fd, std::weak_ptr<ListenObserver> observer) : fd_(fd), observer_(std::move(observer)) {}
-  ~ListenerImpl() override {
-    CmLoop::instance().unwatch(fd_);
-    ::close(fd_);
-  }
-
-  int start(int backlog) {
-    if (::listen(fd_, backlog) != 0) return errno;
-    return CmLoop::instance().watch(fd_, EPOLLIN, weak_from_this());
-  }
-
-  void ready(std::uint32_t) override {
-    for (;;) {
-      const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (fd < 0) {
-        if (errno == EINTR || errno == ECONNABORTED) continue;
-        if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-        // Out of descriptors: not to spin on it, the queue is looked at again in a while.
-        CmLoop::instance().change(fd_, 0);
-        CmLoop::instance().after(milliseconds(100), [weak = weak_from_this()] {
-          if (const auto self = weak.lock()) CmLoop::instance().change(self->fd_, EPOLLIN);
-        });
-        return;
-      }
-      mpa::TcpStream::set_options(fd);
-      auto call = std::make_shared<ConnectionImpl>(fd, ConnectionImpl::State::awaiting_request);
-      // Held here until the request is whole; on the loop's thread alone.
-      calls_.insert(call);
-      call->answer([weak = weak_from_this()](std::shared_ptr<ConnectionImpl> who) {
-        if (const auto self = weak.lock()) self->requested(std::move(who));
-      }, [weak = weak_from_this()](ConnectionImpl* who) {
-        if (const auto self = weak.lock()) std::erase_if(self->calls_, [&](const auto& held) { return held.get() == who; });
-      });
-    }
-  }
-
- private:
-  void requested(std::shared_ptr<ConnectionImpl> call) {
-    calls_.erase(call);
-    const auto observer = observer_.lock();
-    if (!observer) return;
-    const ConnectionParameters peer = call->peer();
-    observer->requested(std::move(call), peer);
-  }
-
-  const int fd_;
-  const std::weak_ptr<ListenObserver> observer_;
-  std::set<std::shared_ptr<ConnectionImpl>> calls_;
+  std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request_;
+  std::function<void(const Connection*)> on_failure_;
 };
 
 }  // namespace
 
-int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener) {
-  auto made = std::make_shared<ListenerImpl>(socket, std::move(observer));
-  if (const int error = made->start(backlog); error != 0) return error;
-  listener = std::move(made);
-  return 0;
+std::shared_ptr<Connection> take_call(
+    int fd, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
+    std::function<void(const Connection*)> failed) {
+  auto made = std::make_shared<ConnectionImpl>(fd, ConnectionImpl::State::awaiting_request);
+  made->answer(std::move(requested), std::move(failed));
+  return made;
 }
 
 int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
