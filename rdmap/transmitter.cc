@@ -328,19 +328,23 @@ std::size_t Transmitter::payload(const Cursor& cursor, Segment& segment, Piece* 
   return count;
 }
 
+// Puts the next segment of the message at the cursor into the batch; bad_address where its memory is gone.
+mpa::Framer::Result Transmitter::append(const Cursor& cursor, Segment& segment, mpa::Batch& batch) {
+  if (!build(cursor, segment)) return mpa::Framer::Result::bad_address;
+  Piece pieces[kMaxPieces];
+  const std::size_t count = payload(cursor, segment, pieces);
+  return framer_.add(batch, Octets(segment.header).first(segment.header_size), {pieces, count},
+                     segment.source.counted());
+}
+
 // An FPDU of which a part went out must come to its end, but its memory is about to be the program's again.
 void Transmitter::keep_rest() {
   if (partial_ == 0) return;
   Cursor cursor = cursor_;
   Segment segment;
-  Piece pieces[kMaxPieces];
   broken_ = true;  // unless all of it can be had
-  if (!build(cursor, segment)) return;
-  const std::size_t count = payload(cursor, segment, pieces);
   const auto batch = std::make_unique<mpa::Batch>();
-  const auto result = framer_.add(*batch, Octets(segment.header).first(segment.header_size), {pieces, count},
-                                  segment.source.counted());
-  if (result != mpa::Framer::Result::added || batch->bytes() <= partial_) return;
+  if (append(cursor, segment, *batch) != mpa::Framer::Result::added || batch->bytes() <= partial_) return;
   rest_size_ = batch->bytes() - partial_;
   rest_at_ = 0;
   rest_capacity_ = std::max(rest_capacity_, rest_size_);
@@ -385,23 +389,10 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     }
     if (cursor.source == Source::rtr) push_ready_to_receive();
     Segment segment;
-    const bool gone = std::exchange(source_gone_, false);
-    if (gone || !build(cursor, segment)) {
-      if (begun) return Fill::broken;
-      if (!batch.fpdus.empty()) break;
-      const bool response = cursor.source == Source::response;
-      const Fill outcome = fail_message(cursor);
-      if (!response) return outcome;
-      cursor = cursor_;
-      cursor.source = Source::none;
-      continue;
-    }
-    Piece pieces[kMaxPieces];
-    const std::size_t count = payload(cursor, segment, pieces);
     const std::size_t index = batch.fpdus.fpdus();
     batch.start[index] = cursor;
-    const auto result = framer_.add(batch.fpdus, Octets(segment.header).first(segment.header_size), {pieces, count},
-                                    segment.source.counted());
+    const bool gone = std::exchange(source_gone_, false);
+    const auto result = gone ? mpa::Framer::Result::bad_address : append(cursor, segment, batch.fpdus);
     if (result == mpa::Framer::Result::full) break;
     if (result == mpa::Framer::Result::bad_address) {
       if (begun) return Fill::broken;

@@ -177,6 +177,7 @@ class Transmitter {
                       std::uint32_t offset, std::uint32_t left);
   std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
   std::size_t payload(const Cursor& cursor, Segment& segment, Piece* pieces);
+  mpa::Framer::Result append(const Cursor& cursor, Segment& segment, mpa::Batch& batch);
   void keep_rest();
   void advance(Cursor& cursor, const Segment& segment);
   void push_read(std::uint64_t sequence);
