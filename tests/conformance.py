@@ -277,20 +277,14 @@ def row_faults(root, row, may_be_open, sections):
             if section not in sections:
                 yield f"there is nothing to see in section {section}"
         return
-    references = re.findall(r"`([^`]+)`", row.carried)
-    if not references and not row.carried.startswith(TODO):
-        yield "neither a function nor a reason; name `file: function` or say 'not applicable: why'"
-    for reference in references:
-        fault = function_fault(root, reference)
-        if fault:
-            yield fault
-    references = re.findall(r"`([^`]+)`", row.tests)
-    if not references and not row.tests.startswith(TODO):
-        yield 'no test; name `tests/file: "title"` of one that fails without it'
-    for reference in references:
-        fault = test_fault(root, reference)
-        if fault:
-            yield fault
+    for cell, fault_of, none in (
+            (row.carried, function_fault,
+             "neither a function nor a reason; name `file: function` or say 'not applicable: why'"),
+            (row.tests, test_fault, 'no test; name `tests/file: "title"` of one that fails without it')):
+        references = re.findall(r"`([^`]+)`", cell)
+        if not references and not cell.startswith(TODO):
+            yield none
+        yield from filter(None, (fault_of(root, reference) for reference in references))
 
 
 def is_complete(text, section):
