@@ -398,18 +398,7 @@ TEST_CASE("memory: atomic operations through a window", "[memory]") {
   Window window(it.far.pd, IBV_MW_TYPE_2);
   REQUIRE(post_bind2(it.far, 1, window, window.handle.rkey, info_of(&handle, 0x1000, 8, IBV_ACCESS_REMOTE_ATOMIC)) == 0);
   CHECK(next(*it.far.send_cq).status == IBV_WC_SUCCESS);
-  ibv_sge sink = sge_of(it.own, *it.own_mr);
-  sink.length = 8;
-  ibv_send_wr request{};
-  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  request.sg_list = &sink;
-  request.num_sge = 1;
-  request.wr.atomic.rkey = window.handle.rkey;
-  request.wr.atomic.remote_addr = 0x1000;
-  request.wr.atomic.compare_add = 2;
-  ibv_send_wr* bad = nullptr;
-  REQUIRE(it.near.qp->post_send(&request, &bad) == 0);
-  CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(it.fetch_add(window.handle.rkey, 0x1000, 2) == IBV_WC_SUCCESS);
   CHECK(counter == 42);
 }
 
