@@ -5,6 +5,7 @@ Encoders take what they are told, also what no RFC allows. Decoders hold every o
 Failure. Peer is one end of a TCP connection that speaks all this from a Python socket.
 """
 
+import errno
 import fcntl
 import os
 import select
@@ -345,6 +346,15 @@ class Peer:
         check(self.ended, f"the stream stands after {timeout:g} s")
         check(not self.ready, f"octets that should not come: {self.ready[:64].hex()}")
         return self.ended
+
+    def reset(self, timeout=PATIENCE):
+        """Waits for a reset, without reading; what came before it can still be read."""
+        poll = select.poll()
+        poll.register(self.socket, 0)
+        check(poll.poll(timeout * 1000), f"the stream stands after {timeout:g} s")
+        error = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        # Linux says EPIPE where a FIN came before.
+        check(error in (errno.ECONNRESET, errno.EPIPE), f"no reset: SO_ERROR {error}")
 
     # Frames.
 

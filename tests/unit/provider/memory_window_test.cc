@@ -271,6 +271,23 @@ TEST_CASE("memory: the queue pair must allow it as well (Verbs draft 7.10.6.2, f
   }
 }
 
+TEST_CASE("memory: qp_access_flags without IBV_ACCESS_MW_BIND do not forbid a bind", "[memory]") {
+  Connected it;
+  ibv_qp_attr attributes{};
+  attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;  // what librdmacm sets, at most
+  REQUIRE(it.far.qp->modify(attributes, IBV_QP_ACCESS_FLAGS) == 0);
+  const ibv_mw_type type = GENERATE(IBV_MW_TYPE_1, IBV_MW_TYPE_2);
+  Window window(it.far.pd, type);
+  if (type == IBV_MW_TYPE_1) {
+    REQUIRE(bind1(it.far, 1, window, it.all()) == 0);
+  } else {
+    REQUIRE(post_bind2(it.far, 1, window, window.handle.rkey, it.all()) == 0);
+  }
+  CHECK(next(*it.far.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(it.write(window.handle.rkey, address_of(it.target)) == IBV_WC_SUCCESS);
+  CHECK(it.target == it.own);
+}
+
 TEST_CASE("memory: another stream of the domain cannot use a window of type 2, nor invalidate it", "[memory]") {
   Connected it;
   Window window(it.far.pd, IBV_MW_TYPE_2);
