@@ -28,7 +28,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCloseTime{5000};  // for the peer to answer an orderly end
+constexpr milliseconds kCloseTime{5000};  // for the peer to read a rejection
 
 bool is_this_host(const sockaddr_storage& remote) { return !device_of(generic(remote)).name.empty(); }
 
@@ -127,13 +127,7 @@ class ConnectionImpl final : public Connection,
     const ReadSection section;
     Qp* qp = find_qp(own_.qp_num);
     if (qp == nullptr) return ENOTCONN;
-    const int error = qp->disconnect(this);
-    if (error == 0) {
-      CmLoop::instance().after(kCloseTime, [weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->abort_stream();
-      });
-    }
-    return error;
+    return qp->disconnect(this);
   }
 
   sockaddr_storage local_address() const override {
@@ -379,7 +373,7 @@ class ConnectionImpl final : public Connection,
       number = own_.qp_num;
     }
     const ReadSection section;
-    if (Qp* qp = find_qp(number)) qp->abort_closing(this);
+    if (Qp* qp = find_qp(number)) qp->abort_beginning(this);
   }
 
   void on_established() {

@@ -37,6 +37,7 @@ bool Transmitter::choose(Cursor& cursor) const {
     cursor.offset = 0;
     return true;
   }
+  if (flushed_) return false;
   if (cursor.source != Source::none) return true;
   if (!cursor.rtr_sent) {
     cursor.source = Source::rtr;
@@ -324,6 +325,7 @@ void Transmitter::terminate(const Terminate& terminate, bool answer_first) {
 
 void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   keep_rest();
+  flushed_ = true;
   bool in_error = false;  // completions come in order: nothing succeeds behind a failure
   while (!queue_.empty()) {
     const SendWork& work = queue_.at(queue_.head());

@@ -145,7 +145,7 @@ class Transmitter {
   bool terminate_sent() const { return cursor_.terminate_sent; }
 
   // Completes everything in the queue: the entry `culprit` (if there) with `status`, entries that were done as they
-  // are, the others flushed.
+  // are, the others flushed. After the FPDU in progress nothing but a Terminate is sent.
   void flush(std::optional<std::uint64_t> culprit, Status status);
   // The oldest entry that has been handed to TCP at least in part and is not complete, if any: the best guess at what
   // a Terminate without headers is about.
@@ -205,6 +205,7 @@ class Transmitter {
   std::uint64_t hold_from_ = ~std::uint64_t{0};
   bool rtr_pushed_ = false;
   bool source_gone_ = false;
+  bool flushed_ = false;
   bool broken_ = false;               // the FPDU that was begun can never be finished
 
   Cursor cursor_;                     // what TCP has taken, up to an FPDU boundary
