@@ -33,8 +33,14 @@ std::size_t slice(std::span<const Piece> all, std::uint64_t offset, std::uint32_
 }
 
 Opcode send_opcode(const SendWork& work) {
+  if (work.has_immediate) return Opcode::send_immediate;
   if (work.invalidates) return work.solicited ? Opcode::send_solicited_invalidate : Opcode::send_invalidate;
   return work.solicited ? Opcode::send_solicited : Opcode::send;
+}
+
+std::uint32_t send_word(const SendWork& work) {
+  if (work.has_immediate) return word_of(work.immediate);
+  return work.invalidates ? static_cast<std::uint32_t>(work.invalidate) : 0;
 }
 
 }  // namespace
@@ -45,6 +51,7 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   ord_ = parameters.ord;
   rtr_ = parameters.rtr;
   hold_ = parameters.hold;
+  send_immediate_ = parameters.send_immediate;
   reads_ = reads;
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
   cursor_.sequence = queue_.head();
@@ -111,10 +118,11 @@ void Transmitter::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::
 }
 
 void Transmitter::build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
-                                 std::uint32_t offset, std::uint32_t left) {
+                                 std::uint32_t offset, std::uint32_t left, bool solicited) {
   segment.payload = payload_of(ddp::kUntaggedHeaderSize, left);
   segment.last = segment.payload == left;
-  encode(ddp::UntaggedHeader{segment.last, control_of(opcode), word, queue, msn, offset}, segment.header.data());
+  encode(ddp::UntaggedHeader{segment.last, control_of(opcode, solicited), word, queue, msn, offset},
+         segment.header.data());
   segment.header_size = ddp::kUntaggedHeaderSize;
 }
 
@@ -188,8 +196,8 @@ void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
   }
   switch (work.kind) {
     case WorkKind::send:
-      build_untagged(segment, send_opcode(work), kSendQueue, cursor.send_msn,
-                     work.invalidates ? static_cast<std::uint32_t>(work.invalidate) : 0, cursor.offset, left);
+      build_untagged(segment, send_opcode(work), kSendQueue, cursor.send_msn, send_word(work), cursor.offset, left,
+                     work.has_immediate && work.solicited);
       break;
     case WorkKind::write:
       build_tagged(segment, Opcode::write, work.remote_stag, work.remote_offset + cursor.offset, left);
@@ -232,7 +240,7 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       break;
     case Source::work: {
       const SendWork& work = queue_.at(cursor.sequence);
-      if (work.has_immediate && !cursor.second) {
+      if (work.kind == WorkKind::write && work.has_immediate && !cursor.second) {
         // The two messages stay together (RFC 7306 section 6): nothing is chosen in between.
         cursor.second = true;
         cursor.offset = 0;
@@ -355,6 +363,12 @@ void Transmitter::keep_rest() {
   partial_ = 0;
 }
 
+// Posted before it was known what the peer can do.
+bool Transmitter::is_impossible(const SendWork& work) const {
+  if (is_answered(work.kind)) return ord_ == 0;
+  return work.kind == WorkKind::send && work.has_immediate && !send_immediate_;
+}
+
 Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
   batch.fpdus.clear();
   if (broken_) return Fill::broken;
@@ -370,7 +384,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (!begun && !choose(cursor)) break;
     if (cursor.source == Source::work && cursor.offset == 0 && !begun) {
       const SendWork& work = queue_.at(cursor.sequence);
-      const bool impossible = is_answered(work.kind) && ord_ == 0;
+      const bool impossible = is_impossible(work);
       if (work.status != Status::success || impossible) {
         if (!batch.fpdus.empty()) break;  // what stands before it goes out first
         failed_status_ = impossible ? Status::local_operation : work.status;
