@@ -32,23 +32,30 @@ struct StartupHeader {
   bool crc = false;       // C
   bool rejected = false;  // R: reply only
   bool enhanced = false;  // S: the private data starts with the enhanced header (RFC 6581)
+  bool send_with_immediate = false;  // request: can be had; reply: can be had, and the request said so too
   std::uint8_t revision = 2;
   std::uint16_t pd_length = 0;  // octets that follow, the enhanced header among them
 
   bool operator==(const StartupHeader&) const = default;
 };
 
+// Send with immediate, which iWARP has not, is agreed on by two reserved flags, which are "not checked on reception"
+// (RFC 5044 section 7.1.1) by peers that know nothing of it. The reply has one of its own, since some peers make the
+// reply of the request's flags. The other two reserved flags have been used by siw's experiments.
+constexpr std::uint8_t send_with_immediate_flag(FrameKind kind) { return kind == FrameKind::request ? 0x02 : 0x01; }
+
 inline void encode(const StartupHeader& header, std::byte* to) {
   const std::string_view key = header.kind == FrameKind::request ? kRequestKey : kReplyKey;
   std::memcpy(to, key.data(), key.size());
   to[16] = static_cast<std::byte>((header.markers ? 0x80 : 0) | (header.crc ? 0x40 : 0) |
-                                  (header.rejected ? 0x20 : 0) | (header.enhanced ? 0x10 : 0));
+                                  (header.rejected ? 0x20 : 0) | (header.enhanced ? 0x10 : 0) |
+                                  (header.send_with_immediate ? send_with_immediate_flag(header.kind) : 0));
   to[17] = static_cast<std::byte>(header.revision);
   store_be<std::uint16_t>(to + 18, header.pd_length);
 }
 
-// Empty for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. Reserved flags
-// are ignored (RFC 5044 section 7.1.1).
+// Empty for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. The other
+// reserved flags are ignored (RFC 5044 section 7.1.1).
 inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   if (from.size() < kStartupHeaderSize) return std::nullopt;
   StartupHeader header;
@@ -64,6 +71,7 @@ inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   header.crc = (flags & 0x40) != 0;
   header.rejected = (flags & 0x20) != 0;
   header.enhanced = (flags & 0x10) != 0;
+  header.send_with_immediate = (flags & send_with_immediate_flag(header.kind)) != 0;
   header.revision = std::to_integer<std::uint8_t>(from[17]);
   header.pd_length = load_be<std::uint16_t>(from.data() + 18);
   if (header.revision != 1 && header.revision != 2) return std::nullopt;

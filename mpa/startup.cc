@@ -35,6 +35,7 @@ bool split(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeade
     said.ord = enhanced.ord;
   }
   said.private_data.assign(pd.begin(), pd.end());
+  said.send_with_immediate = header.send_with_immediate;
   return true;
 }
 
@@ -45,6 +46,7 @@ std::vector<std::byte> request_frame(const Proposal& own) {
   header.kind = FrameKind::request;
   header.crc = own.crc;
   header.revision = static_cast<std::uint8_t>(own.revision);
+  header.send_with_immediate = own.send_with_immediate;
   if (own.revision < 2) return frame(header, nullptr, own.private_data);
   EnhancedHeader enhanced;
   enhanced.peer_to_peer = true;  // verbs programs may send first from either side
@@ -69,7 +71,9 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
   header.revision = request.revision;
   // CRC is one decision for both directions: on when either wants it.
   header.crc = own.crc || request.crc;
+  header.send_with_immediate = own.send_with_immediate && request.send_with_immediate;
   agreement.crc = header.crc;
+  agreement.send_with_immediate = header.send_with_immediate;
   agreement.revision = request.revision;
   agreement.ird = own.ird;
   agreement.ord = own.ord;
@@ -122,6 +126,7 @@ StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets
   }
   if (header.markers) return StartupError::markers_wanted;
   agreement.crc = own.crc || header.crc;
+  agreement.send_with_immediate = own.send_with_immediate && header.send_with_immediate;
   agreement.revision = header.revision;
   agreement.ird = own.ird;
   agreement.ord = own.ord;

@@ -22,6 +22,7 @@ struct Proposal {
   unsigned ird = 0;
   unsigned ord = 0;
   std::vector<std::byte> private_data;  // of the consumer
+  bool send_with_immediate = true;
 };
 
 // What the two frames come to.
@@ -33,6 +34,7 @@ struct Agreement {
   // Initiator: what to send first. Responder: what it waits for before it sends; none means the first FPDU of any
   // kind (RFC 5044 section 7.1.2), which it must await in any case.
   ReadyToReceive rtr = ReadyToReceive::none;
+  bool send_with_immediate = false;  // either side may send rdmap::Opcode::send_immediate
 };
 
 struct PeerSaid {
@@ -40,6 +42,7 @@ struct PeerSaid {
   unsigned ord = 0;
   bool read_depths_known = false;  // revision 1 carries none
   std::vector<std::byte> private_data;
+  bool send_with_immediate = false;
 };
 
 enum class StartupError {

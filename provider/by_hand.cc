@@ -154,6 +154,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     Qp::Attachment attachment;
     attachment.agreement.crc = false;
     attachment.agreement.ird = attachment.agreement.ord = ends_.read_depth;
+    attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
     attachment.by_hand = true;
     const ReadSection section;

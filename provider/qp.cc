@@ -124,11 +124,12 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.ord = ord;
   parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !initiator_;
+  parameters.send_immediate = agreement.send_with_immediate;
   agreed_ = {agreement, initiator_, parameters.mulpdu};
   agreed_.agreement.ord = ord;
   agreed_.agreement.ird = ird;
   transmitter_.start(parameters, reads_.get());
-  receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr);
+  receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr, agreement.send_with_immediate);
   deframer_.start(agreement.crc);
 
   socket_ = std::move(socket);

@@ -96,6 +96,12 @@ int Qp::prepare(const ibv_send_wr& request) {
       work.invalidate = static_cast<ddp::Stag>(request.invalidate_rkey);
       [[fallthrough]];
     case IBV_WR_SEND: work.kind = rdmap::WorkKind::send; break;
+    case IBV_WR_SEND_WITH_IMM:
+      if (reads_ != nullptr && !agreed_.agreement.send_with_immediate) return EOPNOTSUPP;  // the peer has no such thing
+      work.kind = rdmap::WorkKind::send;
+      work.has_immediate = true;
+      work.immediate = immediate_of(request.imm_data);
+      break;
     case IBV_WR_RDMA_WRITE_WITH_IMM:
       work.has_immediate = true;
       work.immediate = immediate_of(request.imm_data);
@@ -288,7 +294,7 @@ void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status, c
   ibv_wc completion{};
   completion.wr_id = landing.id;
   completion.status = status_of(status);
-  completion.opcode = message.has_immediate ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
+  completion.opcode = message.is_send ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
   completion.byte_len = message.length;
   if (message.has_immediate) {
     completion.wc_flags = IBV_WC_WITH_IMM;

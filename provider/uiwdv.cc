@@ -88,7 +88,7 @@ int uiwdv_query_device(ibv_context* context, uiwdv_device_attr* attributes, std:
     std::snprintf(all.netdev, sizeof all.netdev, "%s", own.device().interface.c_str());
   });
   if (!found) return EOPNOTSUPP;
-  all.caps = UIWDV_CAP_MASKED_FETCH_ADD | UIWDV_CAP_MASKED_CMP_SWAP | UIWDV_CAP_IMM8;
+  all.caps = UIWDV_CAP_MASKED_FETCH_ADD | UIWDV_CAP_MASKED_CMP_SWAP | UIWDV_CAP_IMM8 | UIWDV_CAP_SEND_WITH_IMM;
   all.atomic_size = uiw::rdmap::kAtomicSize;
   all.imm_size = UIWDV_IMM_SIZE;
   return hand_out(all, attributes, size);
@@ -100,7 +100,9 @@ int uiwdv_query_qp(ibv_qp* qp, uiwdv_qp_attr* attributes, std::size_t size) {
   rnic::Qp::Agreed agreed;
   if (!own->query_agreed(agreed)) return ENOTCONN;
   uiwdv_qp_attr all{};
-  all.flags = (agreed.agreement.crc ? unsigned{UIWDV_QP_CRC} : 0U) | (agreed.initiator ? unsigned{UIWDV_QP_INITIATOR} : 0U);
+  all.flags = (agreed.agreement.crc ? unsigned{UIWDV_QP_CRC} : 0U) |
+              (agreed.initiator ? unsigned{UIWDV_QP_INITIATOR} : 0U) |
+              (agreed.agreement.send_with_immediate ? unsigned{UIWDV_QP_SEND_WITH_IMM} : 0U);
   all.mpa_revision = agreed.agreement.revision;
   all.ord = agreed.agreement.ord;
   all.ird = agreed.agreement.ird;

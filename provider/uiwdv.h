@@ -27,7 +27,8 @@ bool uiwdv_is_supported(struct ibv_device *device);
 enum uiwdv_device_caps {
   UIWDV_CAP_MASKED_FETCH_ADD = 1 << 0,
   UIWDV_CAP_MASKED_CMP_SWAP = 1 << 1,
-  UIWDV_CAP_IMM8 = 1 << 2
+  UIWDV_CAP_IMM8 = 1 << 2,
+  UIWDV_CAP_SEND_WITH_IMM = 1 << 3 /* IBV_WR_SEND_WITH_IMM, to peers that have it too */
 };
 
 /* Later versions add members at the end. */
@@ -48,8 +49,9 @@ struct uiwdv_device_attr {
 int uiwdv_query_device(struct ibv_context *context, struct uiwdv_device_attr *attr, size_t size);
 
 enum uiwdv_qp_flags {
-  UIWDV_QP_CRC = 1 << 0,      /* FPDUs carry a CRC32c */
-  UIWDV_QP_INITIATOR = 1 << 1 /* this end called the other */
+  UIWDV_QP_CRC = 1 << 0,          /* FPDUs carry a CRC32c */
+  UIWDV_QP_INITIATOR = 1 << 1,    /* this end called the other */
+  UIWDV_QP_SEND_WITH_IMM = 1 << 2 /* IBV_WR_SEND_WITH_IMM works; else it is refused with EOPNOTSUPP */
 };
 
 /* What the two ends of a connection have agreed on. */
@@ -94,7 +96,8 @@ int uiwdv_wr_masked_cmp_swap(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remot
 int uiwdv_wr_imm8(struct ibv_qp_ex *qp, const uint8_t imm[UIWDV_IMM_SIZE]);
 
 /*
- * All octets of the Immediate Data of a completion that ibv_poll_cq() took from `cq`; wc->imm_data has the first four.
+ * All octets of the Immediate Data of a completion that ibv_poll_cq() took from `cq`; wc->imm_data has the first four,
+ * which are all that a Send with immediate carries: then the others are zero.
  * EINVAL for a completion without IBV_WC_WITH_IMM.
  */
 int uiwdv_wc_imm8(struct ibv_cq *cq, const struct ibv_wc *wc, uint8_t imm[UIWDV_IMM_SIZE]);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The octets of RDMAP: control octet (RFC 5040 section 4.1), RDMA Read Request header (4.4), Terminate header
-// (4.8), and the headers of RFC 7306: Atomic Request (5.2.1), Atomic Response (5.2.2), Immediate Data (6.2). Encode and decode side by side; the caller has checked that the octets are there.
+// (4.8), and the headers of RFC 7306: Atomic Request (5.2.1), Atomic Response (5.2.2), Immediate Data (6.2). Encode and
+// decode side by side; the caller has checked that the octets are there.
 #pragma once
 
 #include <array>
@@ -32,10 +33,14 @@ enum class Opcode : std::uint8_t {
   immediate_solicited = 0x9,
   atomic_request = 0xA,
   atomic_response = 0xB,
+  // Of no RFC, for ends that have agreed on it (mpa::Agreement): a Send whose Invalidate STag field has the four octets
+  // of immediate data, as the consumer gave them, in each of its segments. RFC 5040 figure 4 has no use for the number;
+  // Control says how it is solicited.
+  send_immediate = 0xF,
 };
 
 constexpr bool is_send(Opcode opcode) {
-  return opcode >= Opcode::send && opcode <= Opcode::send_solicited_invalidate;
+  return (opcode >= Opcode::send && opcode <= Opcode::send_solicited_invalidate) || opcode == Opcode::send_immediate;
 }
 constexpr bool is_solicited(Opcode opcode) {
   return opcode == Opcode::send_solicited || opcode == Opcode::send_solicited_invalidate ||
@@ -58,17 +63,29 @@ enum Queue : std::uint32_t {
 
 constexpr unsigned kRdmapVersion = 1;
 
+// The lower of the control octet's two reserved bits: solicited event, with send_immediate alone, which has no second
+// opcode for it. With every other opcode both are zero when sent, and ignored when received (RFC 5040 section 4.1).
+constexpr unsigned kSolicitedBit = 0x10;
+
 struct Control {
   unsigned version = kRdmapVersion;
   Opcode opcode = Opcode::write;
+  bool solicited = false;  // of send_immediate; the others say it by their opcode
+
+  bool operator==(const Control&) const = default;
 };
 constexpr std::uint8_t encode(Control control) {
-  return static_cast<std::uint8_t>(control.version << 6 | static_cast<unsigned>(control.opcode));
+  return static_cast<std::uint8_t>(control.version << 6 | (control.solicited ? kSolicitedBit : 0U) |
+                                   static_cast<unsigned>(control.opcode));
 }
 constexpr Control decode_control(std::uint8_t octet) {
-  return {static_cast<unsigned>(octet >> 6), static_cast<Opcode>(octet & 0x0F)};
+  const auto opcode = static_cast<Opcode>(octet & 0x0F);
+  return {static_cast<unsigned>(octet >> 6), opcode, opcode == Opcode::send_immediate && (octet & kSolicitedBit) != 0};
 }
-constexpr std::uint8_t control_of(Opcode opcode) { return encode(Control{kRdmapVersion, opcode}); }
+constexpr std::uint8_t control_of(Opcode opcode, bool solicited = false) {
+  return encode(Control{kRdmapVersion, opcode, solicited});
+}
+constexpr bool is_solicited(Control control) { return control.solicited || is_solicited(control.opcode); }
 
 // ---- RDMA Read Request (section 4.4) ----
 
@@ -174,6 +191,14 @@ inline AtomicResponse decode_atomic_response(const std::byte* from) {
 
 constexpr std::size_t kImmediateSize = 8;
 using Immediate = std::array<std::byte, kImmediateSize>;
+
+// The four of send_immediate, as the word that they are in the DDP header, and back.
+inline std::uint32_t word_of(const Immediate& immediate) { return load_be<std::uint32_t>(immediate.data()); }
+inline Immediate immediate_of_word(std::uint32_t word) {
+  Immediate immediate{};
+  store_be(immediate.data(), word);
+  return immediate;
+}
 
 // ---- Terminate (section 4.8) ----
 

@@ -125,7 +125,10 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
   if (control.version != kRdmapVersion) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
   }
-  if (is_send(control.opcode) && header.queue == kSendQueue) return begin_send(header, control.opcode, ulpdu, total);
+  if (is_send(control.opcode) && header.queue == kSendQueue &&
+      (control.opcode != Opcode::send_immediate || send_immediate_)) {
+    return begin_send(header, control, ulpdu, total);
+  }
   if (control.opcode == Opcode::read_request && header.queue == kReadRequestQueue) {
     return read_request(header, ulpdu, total);
   }
@@ -150,16 +153,17 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
   return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
 }
 
-Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu,
+Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Control control, Octets ulpdu,
                                        std::size_t total) {
   if (header.msn != send_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
   if (header.offset != send_received_) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-  if (in_send_ && opcode != send_opcode_) {
+  if (in_send_ && control != send_control_) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   }
   const std::size_t size = total - ddp::kUntaggedHeaderSize;
   if (size == 0 && !header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-  if (!in_send_ && rtr_ == mpa::ReadyToReceive::fulpdu && !heard_ && size == 0 && header.last) {
+  const bool bare = size == 0 && header.last && control.opcode != Opcode::send_immediate;
+  if (!in_send_ && rtr_ == mpa::ReadyToReceive::fulpdu && !heard_ && bare) {
     send_msn_ = next(send_msn_);
     return Verdict::go_on;
   }
@@ -169,13 +173,13 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Opcode
     send_at_ = {};
   }
   write_length_ = 0;
-  send_opcode_ = opcode;
-  send_stag_ = static_cast<Stag>(header.ulp_word);
+  send_control_ = control;
+  send_word_ = header.ulp_word;
   if (size > landing_.length - send_received_) {
     abandon(Status::local_length);
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
-  if (invalidates(opcode) && header.last) {
+  if (invalidates(control.opcode) && header.last) {
     std::copy_n(ulpdu.begin(), ddp::kUntaggedHeaderSize, send_header_.begin());
     send_total_ = total;
   }
@@ -286,6 +290,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   message.length = write_length_;
   message.solicited = is_solicited(opcode);
   message.has_immediate = true;
+  message.is_send = false;
   std::copy_n(ulpdu.begin() + ddp::kUntaggedHeaderSize, kImmediateSize, message.immediate.begin());
   write_length_ = 0;
   host_.receive_complete(landing_, Status::success, message);
@@ -355,15 +360,20 @@ Receiver::Verdict Receiver::end_segment() {
   if (target == Target::read_response) {
     host_.read_complete();
   } else if (target == Target::send) {
-    if (invalidates(send_opcode_)) {
+    if (invalidates(send_control_.opcode)) {
       // Between the placement of the payload and the completion of the receive (Verbs draft section 8.2.2.1).
-      if (const auto refused = host_.invalidate(send_stag_)) {
+      if (const auto refused = host_.invalidate(static_cast<Stag>(send_word_))) {
         abandon(Status::flushed);
         return fail_rdma(send_header_, send_total_, ErrorType::remote_protection, *refused);
       }
     }
-    const ReceiveHost::Message message{send_received_, is_solicited(send_opcode_), invalidates(send_opcode_),
-                                         send_stag_, false, {}};
+    ReceiveHost::Message message;
+    message.length = send_received_;
+    message.solicited = is_solicited(send_control_);
+    message.invalidated = invalidates(send_control_.opcode);
+    message.stag = static_cast<Stag>(send_word_);
+    message.has_immediate = send_control_.opcode == Opcode::send_immediate;
+    if (message.has_immediate) message.immediate = immediate_of_word(send_word_);
     in_send_ = false;
     send_received_ = 0;
     send_msn_ = next(send_msn_);

@@ -33,7 +33,8 @@ class ReceiveHost {
     bool solicited = false;
     bool invalidated = false;
     Stag stag{};  // invalidated
-    bool has_immediate = false;  // Immediate Data; `length` is that of the RDMA Write right before it, if any
+    bool has_immediate = false;
+    bool is_send = true;  // else Immediate Data; `length` is that of the RDMA Write right before it, if any
     Immediate immediate{};
   };
   virtual void receive_complete(const Landing& landing, Status status, const Message& message) = 0;
@@ -55,8 +56,11 @@ class Receiver final : public mpa::UlpduSink {
       : stags_(stags), domain_(domain), stream_(stream), host_(host) {}
 
   // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
-  // this layer alone; if it is a Read of none, it does not count against the limit.
-  void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none) { reads_ = reads, rtr_ = rtr; }
+  // this layer alone; if it is a Read of none, it does not count against the limit. `send_immediate`: the peer may send
+  // that opcode.
+  void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false) {
+    reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate;
+  }
 
   // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
   // 8.1.2.2). At any time, from any thread.
@@ -85,7 +89,7 @@ class Receiver final : public mpa::UlpduSink {
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
   Verdict begin_untagged(Octets ulpdu, std::size_t total);
-  Verdict begin_send(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu, std::size_t total);
+  Verdict begin_send(const ddp::UntaggedHeader& header, Control control, Octets ulpdu, std::size_t total);
   Verdict read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
   Verdict immediate(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu, std::size_t total);
   Verdict atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
@@ -113,6 +117,7 @@ class Receiver final : public mpa::UlpduSink {
   bool heard_ = false;
   mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
   bool rtr_read_ = false;  // the first message was one
+  bool send_immediate_ = false;
 
   // The segment being placed.
   enum class Target : std::uint8_t { none, nothing, write, read_response, send } target_ = Target::none;
@@ -127,8 +132,8 @@ class Receiver final : public mpa::UlpduSink {
 
   // The message being received.
   bool in_send_ = false;
-  Opcode send_opcode_ = Opcode::send;
-  Stag send_stag_{};
+  Control send_control_;
+  std::uint32_t send_word_ = 0;  // the STag to invalidate, or the immediate data
   std::array<std::byte, ddp::kUntaggedHeaderSize> send_header_{};  // of a last segment that invalidates: a Terminate...
   std::size_t send_total_ = 0;                                     // ...brings it back, and its length
   std::uint32_t send_received_ = 0;

@@ -13,6 +13,7 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   ord_ = parameters.ord;
   rtr_ = parameters.rtr;
   hold_ = parameters.hold;
+  send_immediate_ = parameters.send_immediate;
   reads_ = reads;
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
   cursor_.sequence = queue_.head();
@@ -82,7 +83,7 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       break;
     case Source::work: {
       const SendWork& work = queue_.at(cursor.sequence);
-      if (work.has_immediate && !cursor.second) {
+      if (work.kind == WorkKind::write && work.has_immediate && !cursor.second) {
         // The two messages stay together (RFC 7306 section 6): nothing is chosen in between.
         cursor.second = true;
         cursor.offset = 0;
@@ -183,6 +184,12 @@ void Transmitter::keep_rest() {
   partial_ = 0;
 }
 
+// Posted before it was known what the peer can do.
+bool Transmitter::is_impossible(const SendWork& work) const {
+  if (is_answered(work.kind)) return ord_ == 0;
+  return work.kind == WorkKind::send && work.has_immediate && !send_immediate_;
+}
+
 Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
   batch.fpdus.clear();
   if (broken_) return Fill::broken;
@@ -198,7 +205,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (!begun && !choose(cursor)) break;
     if (cursor.source == Source::work && cursor.offset == 0 && !begun) {
       const SendWork& work = queue_.at(cursor.sequence);
-      const bool impossible = is_answered(work.kind) && ord_ == 0;
+      const bool impossible = is_impossible(work);
       if (work.status != Status::success || impossible) {
         if (!batch.fpdus.empty()) break;  // what stands before it goes out first
         failed_status_ = impossible ? Status::local_operation : work.status;

@@ -102,6 +102,7 @@ class Transmitter {
     std::uint32_t ord = 0;
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
     bool hold = false;  // the responder: nothing before the first FPDU of the peer
+    bool send_immediate = false;  // the peer takes it
   };
 
   // `stream` is what windows are bound by.
@@ -177,7 +178,8 @@ class Transmitter {
   void build_work(const Cursor& cursor, Segment& segment);
   void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left);
   void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
-                      std::uint32_t offset, std::uint32_t left);
+                      std::uint32_t offset, std::uint32_t left, bool solicited = false);
+  bool is_impossible(const SendWork& work) const;
   std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
   std::size_t payload(const Cursor& cursor, Segment& segment, Piece* pieces);
   mpa::Framer::Result append(const Cursor& cursor, Segment& segment, mpa::Batch& batch);
@@ -203,6 +205,7 @@ class Transmitter {
   mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
   bool hold_ = false;
   std::uint64_t hold_from_ = ~std::uint64_t{0};
+  bool send_immediate_ = false;
   bool rtr_pushed_ = false;
   bool source_gone_ = false;
   bool flushed_ = false;

@@ -32,8 +32,14 @@ std::size_t slice(std::span<const Piece> all, std::uint64_t offset, std::uint32_
 }
 
 Opcode send_opcode(const SendWork& work) {
+  if (work.has_immediate) return Opcode::send_immediate;
   if (work.invalidates) return work.solicited ? Opcode::send_solicited_invalidate : Opcode::send_invalidate;
   return work.solicited ? Opcode::send_solicited : Opcode::send;
+}
+
+std::uint32_t send_word(const SendWork& work) {
+  if (work.has_immediate) return word_of(work.immediate);
+  return work.invalidates ? static_cast<std::uint32_t>(work.invalidate) : 0;
 }
 
 }  // namespace
@@ -55,10 +61,11 @@ void Transmitter::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::
 }
 
 void Transmitter::build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
-                                 std::uint32_t offset, std::uint32_t left) {
+                                 std::uint32_t offset, std::uint32_t left, bool solicited) {
   segment.payload = payload_of(ddp::kUntaggedHeaderSize, left);
   segment.last = segment.payload == left;
-  encode(ddp::UntaggedHeader{segment.last, control_of(opcode), word, queue, msn, offset}, segment.header.data());
+  encode(ddp::UntaggedHeader{segment.last, control_of(opcode, solicited), word, queue, msn, offset},
+         segment.header.data());
   segment.header_size = ddp::kUntaggedHeaderSize;
 }
 
@@ -132,8 +139,8 @@ void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
   }
   switch (work.kind) {
     case WorkKind::send:
-      build_untagged(segment, send_opcode(work), kSendQueue, cursor.send_msn,
-                     work.invalidates ? static_cast<std::uint32_t>(work.invalidate) : 0, cursor.offset, left);
+      build_untagged(segment, send_opcode(work), kSendQueue, cursor.send_msn, send_word(work), cursor.offset, left,
+                     work.has_immediate && work.solicited);
       break;
     case WorkKind::write:
       build_tagged(segment, Opcode::write, work.remote_stag, work.remote_offset + cursor.offset, left);

@@ -57,14 +57,14 @@ struct SendWork {
   bool solicited = false;
   bool invalidates = false;
   bool check_sink = false;     // read, atomic: sink_stag is the one piece's, and is looked up again for the answer
-  bool has_immediate = false;  // write: Immediate Data follows it
+  bool has_immediate = false;  // write: Immediate Data follows it; send: its header has the first four octets
   bool fence = false;          // waits until every earlier read is complete; local work: all earlier work
   bool done = false;           // may complete once everything before it has
   AtomicOpcode atomic{};       // its numbers stand in SendQueue::operands(); what to bind in SendQueue::binding()
   Stag sink_stag{};            // read: what the response names
   union {
     std::uint64_t sink_offset = 0;
-    Immediate immediate;       // immediate, and write with it
+    Immediate immediate;       // immediate; write and send with it
   };
 };
 

@@ -115,6 +115,7 @@ void wr_abort(ibv_qp_ex* qp) {
 }
 
 void wr_send(ibv_qp_ex* qp) { begin_request(qp, IBV_WR_SEND); }
+void wr_send_imm(ibv_qp_ex* qp, __be32 immediate) { begin_request(qp, IBV_WR_SEND_WITH_IMM).imm_data = immediate; }
 void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
   begin_request(qp, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey;
 }
@@ -183,9 +184,10 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
 }
 
 constexpr std::uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
-                                   IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                                   IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                                   IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
+                                   IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                   IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+                                   IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_BIND_MW |
+                                   IBV_QP_EX_WITH_LOCAL_INV;
 
 void offer_send_ops(ibv_qp_ex& qp) {
   qp.wr_start = wr_start;
@@ -193,6 +195,7 @@ void offer_send_ops(ibv_qp_ex& qp) {
   qp.wr_abort = wr_abort;
   qp.wr_send = wr_send;
   qp.wr_send_inv = wr_send_inv;
+  qp.wr_send_imm = wr_send_imm;
   qp.wr_rdma_write = wr_rdma_write;
   qp.wr_rdma_write_imm = wr_rdma_write_imm;
   qp.wr_rdma_read = wr_rdma_read;

@@ -120,7 +120,8 @@ void queries(Pair& pair) {
   MUST(uiwdv_is_supported(context->device));
   uiwdv_device_attr device;
   MUST(uiwdv_query_device(context, &device, sizeof device) == 0);
-  MUST(device.caps == (UIWDV_CAP_MASKED_FETCH_ADD | UIWDV_CAP_MASKED_CMP_SWAP | UIWDV_CAP_IMM8));
+  MUST(device.caps == (UIWDV_CAP_MASKED_FETCH_ADD | UIWDV_CAP_MASKED_CMP_SWAP | UIWDV_CAP_IMM8 |
+                       UIWDV_CAP_SEND_WITH_IMM));
   MUST(device.atomic_size == 8 && device.imm_size == UIWDV_IMM_SIZE);
   MUST(std::string(device.netdev) == ibv_get_device_name(context->device) + std::strlen("uiw_"));
   ibv_device_attr attributes{};
@@ -148,6 +149,7 @@ void queries(Pair& pair) {
   MUST(uiwdv_query_qp(pair.far().qp(), &far, sizeof far) == 0);
   MUST((near.flags & UIWDV_QP_INITIATOR) != 0 && (far.flags & UIWDV_QP_INITIATOR) == 0);
   MUST((near.flags & UIWDV_QP_CRC) == (far.flags & UIWDV_QP_CRC));
+  MUST((near.flags & UIWDV_QP_SEND_WITH_IMM) != 0 && (far.flags & UIWDV_QP_SEND_WITH_IMM) != 0);
   MUST(near.mpa_revision == 2 && far.mpa_revision == 2);
   MUST(near.ord == apps::kDepth && near.ird == apps::kDepth && far.ord == near.ird && far.ird == near.ord);
   MUST(near.mulpdu >= 128 && near.mulpdu <= 65535);

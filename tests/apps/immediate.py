@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""RDMA Write with immediate: a ring of a million messages of random sizes, with a receiver that stalls at random."""
+"""RDMA Write and Send with immediate: a ring of messages of random sizes, with a receiver that stalls at random."""
 
 import sys
 
@@ -22,6 +22,13 @@ row("large messages")(lambda bench: ring(bench, 20000, "--largest", 524288))
 row("without stalls")(lambda bench: ring(bench, 100000, "--calm"))
 row("a receiver that sleeps on its completion channel")(lambda bench: ring(bench, 50000, "--events"))
 row("MPA revision 1")(lambda bench: ring(bench, 20000, env={"UIW_MPA_REVISION": "1"}))
+row("Sends: 300000 messages")(lambda bench: ring(bench, 300000, "--sends", timeout=100))
+row("Sends: small ULPDUs, CRC on")(
+    lambda bench: ring(bench, 20000, "--sends", env={"UIW_CRC": "on", "UIW_MULPDU": "256"}))
+row("Sends: large messages")(lambda bench: ring(bench, 10000, "--sends", "--largest", 200000))
+row("Sends: without stalls")(lambda bench: ring(bench, 50000, "--sends", "--calm"))
+row("Sends: a receiver that sleeps on its completion channel")(lambda bench: ring(bench, 30000, "--sends", "--events"))
+row("Sends: MPA revision 1")(lambda bench: ring(bench, 20000, "--sends", env={"UIW_MPA_REVISION": "1"}))
 
 if __name__ == "__main__":
     sys.exit(harness.main())

@@ -3,11 +3,12 @@
 // talk. The receiver checks order, octets, immediate, byte_len, and that nothing beside a message was written. It
 // stalls at random, and posts receives late.
 //
-//   uiw_immediate_ring server|client HOST PORT COUNT [--largest OCTETS] [--events] [--calm]
+//   uiw_immediate_ring server|client HOST PORT COUNT [--sends] [--largest OCTETS] [--events] [--calm]
 //
 // The server receives. Both ends draw the same random numbers. The client sends by ibv_post_send and by ibv_wr_*,
 // inline and from lists of pieces, and has a completion for every 13th message only. --events: the receiver sleeps on
-// its completion channel. --calm: without stalls.
+// its completion channel. --calm: without stalls. --sends: by Send with immediate, and some Sends without, into the
+// receives; the ring then only counts what is under way.
 #include <endian.h>
 
 #include <algorithm>
@@ -35,7 +36,7 @@ constexpr std::chrono::seconds kLong{120};
 struct Options {
   std::uint64_t count = 0;
   std::uint32_t largest = 16384;
-  bool events = false, calm = false;
+  bool sends = false, events = false, calm = false;
 };
 
 constexpr std::uint64_t mix(std::uint64_t value) {
@@ -53,13 +54,15 @@ struct Message {
   std::uint32_t size;
   std::uint32_t immediate;
   std::size_t source;  // where its octets stand in the source
+  bool with_immediate;
 };
 Message message(std::uint64_t number, const Options& options) {
   const std::uint64_t random = draw(Salt::message, number);
   const std::uint32_t limits[] = {128, 1024, options.largest};
   const unsigned kind = random % 16 < 11 ? 0 : random % 16 < 15 ? 1 : 2;
   const std::uint32_t size = (random >> 8 & 0xFFFFFF) % (std::min(limits[kind], options.largest) + 1);
-  return {size, static_cast<std::uint32_t>(number) * 2654435761u + 12345u, (random >> 32) % (kSource - options.largest)};
+  return {size, static_cast<std::uint32_t>(number) * 2654435761u + 12345u,
+          (random >> 32 & 0xFFFFFF) % (kSource - options.largest), !options.sends || random >> 61 != 0};
 }
 
 void fill_source(std::vector<unsigned char>& source) {
@@ -94,9 +97,11 @@ unsigned long long ull(std::uint64_t value) { return value; }
 
 class Receiver {
  public:
-  Receiver(Endpoint& end, const Options& options) : end_(end), options_(options), ring_(kRing, kEmpty) {
+  Receiver(Endpoint& end, const Options& options)
+      : end_(end), options_(options), slot_(options.largest + kGap),
+        ring_(options.sends ? kReceives * slot_ : kRing, kEmpty) {
     fill_source(source_);
-    mr_ = apps::register_memory(end, ring_.data(), kRing, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    mr_ = apps::register_memory(end, ring_.data(), ring_.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     post_receives(kReceives);
   }
   ~Receiver() { ibv_dereg_mr(mr_); }
@@ -115,7 +120,7 @@ class Receiver {
       if (!end_.recv_completion(wc, options_.events, kLong)) die("message %llu does not come", ull(number));
       check(wc, number, expected);
       const std::size_t offset = place.next(expected.size);
-      unsigned char* at = ring_.data() + offset;
+      unsigned char* at = options_.sends ? slot(number) : ring_.data() + offset;
       if (std::memcmp(at, &source_[expected.source], expected.size) != 0) wrong_octet(at, number, expected);
       for (std::size_t i = 0; i < kGap; ++i)
         if (at[expected.size + i] != kEmpty) die("behind message %llu stands 0x%02x", ull(number), at[expected.size + i]);
@@ -134,10 +139,12 @@ class Receiver {
  private:
   void check(const ibv_wc& wc, std::uint64_t number, const Message& expected) {
     if (wc.status != IBV_WC_SUCCESS) die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
-    if (wc.opcode != IBV_WC_RECV_RDMA_WITH_IMM) die("message %llu: opcode %d", ull(number), wc.opcode);
+    if (wc.opcode != (options_.sends ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM))
+      die("message %llu: opcode %d", ull(number), wc.opcode);
     if (wc.wr_id != taken_) die("message %llu takes receive %llu, not %llu", ull(number), ull(wc.wr_id), ull(taken_));
-    if ((wc.wc_flags & IBV_WC_WITH_IMM) == 0) die("message %llu has no immediate", ull(number));
-    if (wc.imm_data != htobe32(expected.immediate))
+    if (wc.wc_flags != (expected.with_immediate ? unsigned{IBV_WC_WITH_IMM} : 0U))
+      die("message %llu: flags 0x%x", ull(number), wc.wc_flags);
+    if (expected.with_immediate && wc.imm_data != htobe32(expected.immediate))
       die("message %llu: immediate 0x%08x, not 0x%08x", ull(number), be32toh(wc.imm_data), expected.immediate);
     if (wc.byte_len != expected.size) die("message %llu: %u octets, not %u", ull(number), wc.byte_len, expected.size);
     if (wc.qp_num != end_.qp()->qp_num) die("message %llu: of QP %u", ull(number), wc.qp_num);
@@ -162,11 +169,21 @@ class Receiver {
 
   void post_receives(std::uint64_t count) {
     for (; count > 0; --count, ++posted_) {
+      if (options_.sends) {
+        const auto at = reinterpret_cast<std::uintptr_t>(slot(posted_));
+        const std::uint32_t first = std::min(options_.largest, static_cast<std::uint32_t>(posted_ % 200));
+        ibv_sge pieces[] = {{at, first, mr_->lkey}, {at + first, options_.largest - first, mr_->lkey}};
+        apps::post_receive(end_, posted_, pieces, 2);
+        continue;
+      }
       // Immediate Data leaves the memory of a receive alone.
       ibv_sge unused{reinterpret_cast<std::uintptr_t>(ring_.data()), 64, mr_->lkey};
       apps::post_receive(end_, posted_, &unused, posted_ % 3 == 0 ? 1 : 0);
     }
   }
+
+  // Of a receive, which is posted again once its message has been looked at.
+  unsigned char* slot(std::uint64_t number) { return ring_.data() + number % kReceives * slot_; }
 
   void report(const Window& credit, std::uint64_t used) {
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(&used), sizeof used, 0};
@@ -186,6 +203,7 @@ class Receiver {
 
   Endpoint& end_;
   const Options options_;
+  const std::size_t slot_;
   std::vector<unsigned char> ring_, source_;
   ibv_mr* mr_;
   std::uint64_t posted_ = 0, taken_ = 0;
@@ -265,7 +283,7 @@ class Sender {
 
   // Until the ring and the send queue have room for all that was prepared.
   void await(unsigned count) {
-    while (place_.used() - consumed() > kRing) relax("room in the ring");
+    while (!options_.sends && place_.used() - consumed() > kRing) relax("room in the ring");
     while (next_ + count - done_ > kSends) take_completion();
   }
   void relax(const char* what) {
@@ -289,7 +307,8 @@ class Sender {
     apps::must_succeed(wc, "a message");
     const std::uint64_t expected = std::min((done_ + kSignalEvery - 1) / kSignalEvery * kSignalEvery, options_.count - 1);
     if (wc.wr_id != expected) die("completion of message %llu, not of %llu", ull(wc.wr_id), ull(expected));
-    if (wc.opcode != IBV_WC_RDMA_WRITE) die("a message completes with opcode %d", wc.opcode);
+    if (wc.opcode != (options_.sends ? IBV_WC_SEND : IBV_WC_RDMA_WRITE))
+      die("a message completes with opcode %d", wc.opcode);
     done_ = wc.wr_id + 1;
   }
 
@@ -307,7 +326,9 @@ class Sender {
       request.next = i + 1 < count ? &requests[i + 1] : nullptr;
       request.sg_list = item.pieces;
       request.num_sge = item.count;
-      request.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+      request.opcode = !options_.sends             ? IBV_WR_RDMA_WRITE_WITH_IMM
+                       : item.what.with_immediate ? IBV_WR_SEND_WITH_IMM
+                                                  : IBV_WR_SEND;
       request.send_flags = flags(item) | (item.inlined ? unsigned{IBV_SEND_INLINE} : 0U);
       request.imm_data = htobe32(item.what.immediate);
       request.wr.rdma.remote_addr = item.remote;
@@ -337,7 +358,13 @@ class Sender {
       Item& item = items_[i];
       qp->wr_id = item.number;
       qp->wr_flags = flags(item);
-      ibv_wr_rdma_write_imm(qp, ring_.rkey, item.remote, htobe32(item.what.immediate));
+      if (!options_.sends) {
+        ibv_wr_rdma_write_imm(qp, ring_.rkey, item.remote, htobe32(item.what.immediate));
+      } else if (item.what.with_immediate) {
+        ibv_wr_send_imm(qp, htobe32(item.what.immediate));
+      } else {
+        ibv_wr_send(qp);
+      }
       if (item.count == 0) continue;
       if (!item.inlined) {
         if (item.count == 1) {
@@ -371,12 +398,12 @@ class Sender {
   unsigned char borrowed_[kMostInBatch][1024];
 };
 
-constexpr apps::Capacity kCapacity{kSends, kReceives, kMostPieces, 1, 256};
+constexpr apps::Capacity kCapacity{kSends, kReceives, kMostPieces, 2, 256};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5) die("usage: %s server|client HOST PORT COUNT [--largest OCTETS] [--events] [--calm]", argv[0]);
+  if (argc < 5) die("usage: %s server|client HOST PORT COUNT [--sends] [--largest OCTETS] [--events] [--calm]", argv[0]);
   const std::string mode = argv[1];
   Options options;
   options.count = std::strtoull(argv[4], nullptr, 10);
@@ -384,6 +411,8 @@ int main(int argc, char** argv) {
     const std::string option = argv[i];
     if (option == "--events") {
       options.events = true;
+    } else if (option == "--sends") {
+      options.sends = true;
     } else if (option == "--calm") {
       options.calm = true;
     } else if (option == "--largest" && i + 1 < argc) {

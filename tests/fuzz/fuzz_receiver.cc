@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A whole receiving end (deframer, receiver, transmitter) with a scripted host, CRC off and on: whatever a peer sends,
-// nothing outside the exposed memory changes, and the end goes on or stops with a Terminate.
+// A whole receiving end (deframer, receiver, transmitter) with a scripted host, CRC off and on, with and without Send with
+// immediate: whatever a peer sends, nothing outside the exposed memory changes, and the end goes on or stops with a
+// Terminate.
 // Input: 2 octets of control, then records: an octet of what the host does, a 16-bit length, and so many octets of ULPDU,
 // which are framed here. STags and offsets that start with 0xAA name the real ones.
 #include <algorithm>
@@ -25,14 +26,14 @@ void check(bool condition) {
 }
 
 struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
-  explicit Host(bool crc)
+  Host(bool crc, bool send_immediate)
       : stags(1), queue(8, 4, 0), tx(queue, stags, this, *this), rx(stags, this, *this), reads(2, 2) {
     rdmap::Transmitter::Parameters parameters;
     parameters.crc = crc;
     parameters.mulpdu = 256;
     parameters.ord = 2;
     tx.start(parameters, &reads);
-    rx.start(&reads);
+    rx.start(&reads, mpa::ReadyToReceive::none, send_immediate);
     deframer.start(crc);
     memory.resize(64 + 256 + 64, std::byte{0x11});
     stag = *stags.add({memory.data() + 64, 0xAA000000, 256,
@@ -108,7 +109,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 2) return 0;
   const bool crc = (data[0] & 1) != 0;
   std::minstd_rand random(1U + data[1]);
-  const auto host_owner = std::make_unique<Host>(crc);
+  const auto host_owner = std::make_unique<Host>(crc, (data[0] & 2) != 0);
   Host& host = *host_owner;
   const auto* at = reinterpret_cast<const std::byte*>(data) + 2;
   const auto* const end = reinterpret_cast<const std::byte*>(data) + size;

@@ -234,6 +234,21 @@ for _crc in (True, False):
         row(f"atomics and Immediate Data, CRC {'on' if _crc else 'off'}, uiw {'calls' if _initiator else 'is called'}",
             crc=_crc, initiator=_initiator)(extensions)
 
+@row("Send with immediate, an opcode that tshark does not know")
+def send_immediate(bench):
+    harness.need_program("tshark")
+    session = Session(bench, initiator=True, before=prepare, reserved=wire.TAKES_SEND_IMM)
+    sut, peer = session.sut, session.peer
+    for number, (opcode, flags) in enumerate(((wire.SEND_IMM, "-"), (wire.SEND_SE_IMM, "s")), 1):
+        sut.post("call", number, "send_imm", "m:0:3000", imm=0xA1B2C3D4, flags=flags)
+        check(len(peer.message(opcode)[1]) == 3000, "message")
+        sut.completion(number)
+        sut.recv("call", 10 + number, "in:0:3000")
+        session.send(pattern(3, 3000), opcode, 1000, inv=number)
+        sut.completion(10 + number)
+    judge(bench, peer, {wire.SEND_IMM})
+
+
 row("Terminate of an Atomic Request: a DDP header, no RDMA header", errors={0x0102},
     build=lambda m: wire.fetch_add(2, 5, m.rkey, m.addr, 1))(terminates)
 row("Terminate of Immediate Data", errors={0x1202, 0x1203}, build=lambda m: wire.immediate(9, bytes(8)))(terminates)

@@ -56,7 +56,7 @@ def reply(flags=CRC | ENHANCED, revision=2, ird=4, ord_=4, data=b""):
 def request2(bench):
     call = Call(bench, 3, 5, b"hello", UIW_CRC="on")
     frame = call.request
-    check(frame.raw[:20] == b"MPA ID Req Frame\x50\x02\x00\x09", f"{frame.raw[:20]}")
+    check(frame.raw[:20] == b"MPA ID Req Frame\x52\x02\x00\x09", f"{frame.raw[:20]}")
     check(frame.ird & DEPTH == 3 and frame.ord & DEPTH == 5, f"IRD {frame.ird:#x} ORD {frame.ord:#x}")
     check(frame.private == b"hello", f"{frame.private}")
     if frame.ird & PEER_TO_PEER:
@@ -72,7 +72,7 @@ def request2(bench):
 @row("the octets of the request: revision 1")
 def request1(bench):
     call = Call(bench, 3, 5, b"hello", UIW_CRC="on", UIW_MPA_REVISION="1")
-    check(call.request.raw == b"MPA ID Req Frame\x40\x01\x00\x05hello", f"{call.request.raw}")
+    check(call.request.raw == b"MPA ID Req Frame\x42\x01\x00\x05hello", f"{call.request.raw}")
     call.peer.send(reply(CRC, 1, data=b"world"))
     check(call.established().private == b"world", "private data")
     call.works()
@@ -108,7 +108,7 @@ def fallback(bench):
     call.peer.send(reply(CRC | REJECT, 1))
     call.peer.gone()
     call.answer()
-    check(call.request.raw == b"MPA ID Req Frame\x40\x01\x00\x05hello", f"{call.request.raw}")
+    check(call.request.raw == b"MPA ID Req Frame\x42\x01\x00\x05hello", f"{call.request.raw}")
     call.sut.nothing(0.1)
     call.peer.send(reply(CRC, 1, data=b"world"))
     check(call.established().private == b"world", "private data")

@@ -210,19 +210,19 @@ class Sut:
 class Session:
     """A Sut with one connection to a Peer. The connection is called `conn` on the Sut's side.
 
-    initiator: uiw calls, else the peer calls. revision, crc: of the peer's frame. p2p: the RTR that the peer sends
-    (responder) or chooses (initiator): "write", "read", "send" or None for client-server.
+    initiator: uiw calls, else the peer calls. revision, crc, reserved (flags): of the peer's frame. p2p: the RTR that
+    the peer sends (responder) or chooses (initiator): "write", "read", "send" or None for client-server.
     before(session): what is to be done between the making of the QP and the connection (receives, memory)."""
 
     def __init__(self, bench, initiator=False, revision=2, crc=True, env=None, ird=8, ord_=8, own_ird=8, own_ord=8,
-                 p2p=None, before=None, mss=None, rcvbuf=None, address="127.0.0.1", sut=None, sndbuf=None):
+                 p2p=None, before=None, mss=None, rcvbuf=None, address="127.0.0.1", sut=None, sndbuf=None, reserved=0):
         settings = {"UIW_CRC": "on" if crc else "off"}
         settings.update(env or {})
         self.sut = sut or Sut(bench, settings, address)
         self.bench, self.crc, self.before = bench, crc, before
         self.read_msn = self.send_msn = 1  # of what the peer sends next
         self.answer_msn = 1  # of the next Atomic Response of uiw
-        flags = wire.CRC if crc else 0
+        flags = (wire.CRC if crc else 0) | reserved
         data = b""
         if revision == 2:
             flags |= wire.ENHANCED
@@ -237,6 +237,7 @@ class Session:
                 self.peer = accept(bench, heard, crc)
             self.request = self.peer.startup()
             check(self.request.key == wire.REQUEST, f"key {self.request.key}")
+            check(self.request.send_imm, "the request does not offer Send with immediate")
             self.peer.send(wire.startup(wire.REPLY, flags, revision, data))
             self.sut.event("ESTABLISHED", "call")
         else:
@@ -252,6 +253,8 @@ class Session:
             check(self.reply.key == wire.REPLY, f"key {self.reply.key}")
             check(self.reply.revision == revision, f"the reply has revision {self.reply.revision}")
             check(not self.reply.flags & wire.REJECT, "the reply rejects")
+            offered = bool(reserved & wire.OFFERS_SEND_IMM)
+            check(self.reply.send_imm == offered, f"Send with immediate offered {offered}, taken {self.reply.send_imm}")
             if p2p:
                 self.ready(p2p)
             self.sut.event("ESTABLISHED", self.conn)

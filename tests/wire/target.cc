@@ -384,6 +384,7 @@ std::uint64_t value_of(const Words& word, std::string_view name) {
 
 ibv_wr_opcode opcode_of(const std::string& name) {
   if (name == "send") return IBV_WR_SEND;
+  if (name == "send_imm") return IBV_WR_SEND_WITH_IMM;
   if (name == "send_inv") return IBV_WR_SEND_WITH_INV;
   if (name == "write") return IBV_WR_RDMA_WRITE;
   if (name == "write_imm") return IBV_WR_RDMA_WRITE_WITH_IMM;
@@ -428,7 +429,7 @@ void post(const Words& word) {
     default:
       request.wr.rdma.rkey = rkey;
       request.wr.rdma.remote_addr = number(word[6]);
-      if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM)
+      if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || request.opcode == IBV_WR_SEND_WITH_IMM)
         request.imm_data = htonl(static_cast<std::uint32_t>(value_of(word, "imm")));
   }
   target.chain.push_back(std::move(work));

@@ -50,6 +50,8 @@ assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720 B.4
 
 REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
 MARKERS, CRC, REJECT, ENHANCED = 0x80, 0x40, 0x20, 0x10
+# Send with immediate, by uiw's use of reserved flags: the request offers it, the reply takes the offer.
+OFFERS_SEND_IMM, TAKES_SEND_IMM = 0x02, 0x01
 PEER_TO_PEER, RTR_SEND = 0x8000, 0x4000  # with IRD
 RTR_WRITE, RTR_READ = 0x8000, 0x4000  # with ORD
 DEPTH = 0x3FFF
@@ -72,7 +74,9 @@ class Startup:
         self.flags, self.revision, self.length = struct.unpack(">BBH", raw[16:20])
         self.private = raw[20:]
         self.ird = self.ord = None
-        check(self.flags & 0x0F == 0, f"reserved flags set in the start-up frame: {self.flags:#x}")
+        own = OFFERS_SEND_IMM if self.key == REQUEST else TAKES_SEND_IMM
+        check(self.flags & 0x0F & ~own == 0, f"reserved flags set in the start-up frame: {self.flags:#x}")
+        self.send_imm = bool(self.flags & own)
         check(self.length == len(self.private), "PD_Length and frame disagree")
         check(self.length <= 512, f"PD_Length {self.length}")
         check(self.revision in (1, 2), f"revision {self.revision}")
@@ -97,6 +101,7 @@ def fpdu(ulpdu, crc=True, damage=0, length=None, pad=b"\0\0\0"):
 
 WRITE, READ_REQUEST, READ_RESPONSE, SEND, SEND_INV, SEND_SE, SEND_SE_INV, TERMINATE = range(8)
 IMMEDIATE, IMMEDIATE_SE, ATOMIC_REQUEST, ATOMIC_RESPONSE = range(8, 12)  # RFC 7306 figure 2
+SEND_IMM, SEND_SE_IMM = 0xF, 0x1F  # uiw's own: solicited by a reserved bit of the control octet
 FETCH_ADD, COMPARE_SWAP = 0, 2  # AOpCode, RFC 7306 figure 5
 ONES = (1 << 64) - 1
 T, L = 0x80, 0x40
@@ -169,7 +174,9 @@ class Segment:
         self.tagged, self.last, self.opcode = bool(control & T), bool(control & L), rdmap & 0x0F
         check(control & 0x3C == 0, f"reserved bits set in the DDP control octet {control:#04x}")
         check(control & 0x03 == 1, f"DDP version in {control:#04x}")
-        check(rdmap & 0x30 == 0, f"reserved bits set in the RDMAP control octet {rdmap:#04x}")
+        if self.opcode == SEND_IMM:
+            self.opcode |= rdmap & 0x10
+        check(rdmap & 0x30 == self.opcode & 0x10, f"reserved bits set in the RDMAP control octet {rdmap:#04x}")
         check(rdmap & 0xC0 == 0x40, f"RDMAP version in {rdmap:#04x}")
         if self.tagged:
             check(len(ulpdu) >= TAGGED_HEADER, "a tagged segment cut short")
@@ -179,7 +186,7 @@ class Segment:
             check(len(ulpdu) >= UNTAGGED_HEADER, "an untagged segment cut short")
             self.inv, self.qn, self.msn, self.mo = struct.unpack(">IIII", ulpdu[2:18])
             self.payload = ulpdu[18:]
-            if self.opcode not in (SEND_INV, SEND_SE_INV):
+            if self.opcode not in (SEND_INV, SEND_SE_INV, SEND_IMM, SEND_SE_IMM):
                 check(self.inv == 0, f"Invalidate STag {self.inv:#x} with opcode {self.opcode}")
         check(self.tagged == (self.opcode in (WRITE, READ_RESPONSE)), f"T flag and opcode {self.opcode}")
         check(self.payload or self.last, "an empty segment that is not the last")

@@ -21,8 +21,9 @@ mpa::StartupHeader header_of(const Bytes& frame) {
 }
 Octets pd_of(const Bytes& frame) { return Octets(frame).subspan(20); }
 
-mpa::Proposal proposal(bool crc, unsigned revision, unsigned ird, unsigned ord, const Bytes& pd = {}) {
-  return {crc, revision, ird, ord, pd};
+mpa::Proposal proposal(bool crc, unsigned revision, unsigned ird, unsigned ord, const Bytes& pd = {},
+                       bool send_with_immediate = false) {
+  return {crc, revision, ird, ord, pd, send_with_immediate};
 }
 
 Bytes frame(bool reply, unsigned flags, unsigned revision, const Bytes& pd) {
@@ -257,4 +258,45 @@ TEST_CASE("startup: S is a reserved flag in revision 1, hence ignored (RFC 5044 
   const auto out = answer(frame(false, 0x10, 1, pattern(10)), proposal(true, 2, 1, 1));
   CHECK(out.error == StartupError::none);
   CHECK(out.said.private_data == pattern(10));
+}
+
+TEST_CASE("startup: Send with immediate is agreed on where both sides can", "[startup]") {
+  const unsigned revision = GENERATE(1, 2);
+  const bool a_can = GENERATE(false, true), b_can = GENERATE(false, true);
+  const auto a = proposal(true, revision, 1, 1, {}, a_can), b = proposal(true, 2, 1, 1, {}, b_can);
+  const Bytes request = mpa::request_frame(a);
+  CHECK((std::to_integer<unsigned>(request[16]) & 0x0F) == (a_can ? 2U : 0U));
+  const auto at_b = answer(request, b);
+  REQUIRE(at_b.error == StartupError::none);
+  CHECK(at_b.said.send_with_immediate == a_can);
+  CHECK(at_b.agreement.send_with_immediate == (a_can && b_can));
+  CHECK((std::to_integer<unsigned>(at_b.reply[16]) & 0x0F) == (a_can && b_can ? 1U : 0U));
+  const auto at_a = hear(a, at_b.reply);
+  REQUIRE(at_a.error == StartupError::none);
+  CHECK(at_a.said.send_with_immediate == (a_can && b_can));
+  CHECK(at_a.agreement.send_with_immediate == (a_can && b_can));
+}
+
+TEST_CASE("startup: reserved flags that come by accident agree on nothing", "[startup]") {
+  const auto own = proposal(false, 2, 4, 4, {}, true);
+  const Bytes depths = Wire().u16(0x8004).u16(0x8004);
+  // A peer that makes its reply of the request's flags, or uses other reserved ones.
+  const unsigned echoed = std::to_integer<unsigned>(mpa::request_frame(own)[16]) & 0x0F;
+  CHECK(echoed != 0);
+  for (const unsigned flags : {echoed, 0x2U, 0x4U, 0x8U, 0xEU}) {
+    const auto heard = hear(own, frame(true, 0x10 | flags, 2, depths));
+    REQUIRE(heard.error == StartupError::none);
+    CHECK_FALSE(heard.agreement.send_with_immediate);
+  }
+  CHECK(hear(own, frame(true, 0x11, 2, depths)).agreement.send_with_immediate);
+  // A reply that grants what was not asked for.
+  CHECK_FALSE(hear(proposal(false, 2, 4, 4), frame(true, 0x11, 2, depths)).agreement.send_with_immediate);
+  for (const unsigned flags : {0x1U, 0x4U, 0x8U, 0xDU}) {
+    const auto out = answer(frame(false, 0x10 | flags, 2, depths), own);
+    REQUIRE(out.error == StartupError::none);
+    CHECK_FALSE(out.agreement.send_with_immediate);
+    CHECK((std::to_integer<unsigned>(out.reply[16]) & 0x0F) == 0);
+  }
+  // A rejection says nothing.
+  CHECK((std::to_integer<unsigned>(mpa::reject_frame(header_of(mpa::request_frame(own)), {})[16]) & 0x0F) == 0);
 }

@@ -161,12 +161,14 @@ inline std::pair<mpa::TcpStream, mpa::TcpStream> tcp_pair() {
 }
 
 // Connects two queue pairs without the connection manager.
-inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::size_t mulpdu = 0) {
+inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::size_t mulpdu = 0,
+                   bool send_with_immediate = false) {
   auto [one, two] = tcp_pair();
   Qp::Attachment attachment;
   attachment.agreement.crc = crc;
   attachment.agreement.ird = attachment.agreement.ord = depth;
   attachment.agreement.rtr = mpa::ReadyToReceive::write;
+  attachment.agreement.send_with_immediate = send_with_immediate;
   attachment.mulpdu = mulpdu;
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   REQUIRE(b.to(IBV_QPS_INIT) == 0);

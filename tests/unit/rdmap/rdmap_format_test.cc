@@ -26,6 +26,28 @@ TEST_CASE("rdmap_format: control octet (RFC 5040 section 4.1, figures 3 and 4)",
   CHECK(rdmap::decode_control(0xC0).version == 3);
 }
 
+TEST_CASE("rdmap_format: Send with immediate, solicited by a bit of its control octet", "[rdmap_format]") {
+  using rdmap::Opcode;
+  CHECK(rdmap::control_of(Opcode::send_immediate) == 0x4F);
+  CHECK(rdmap::control_of(Opcode::send_immediate, true) == 0x5F);
+  for (const unsigned octet : {0x4FU, 0x5FU, 0x6FU, 0x7FU}) {
+    const auto control = rdmap::decode_control(static_cast<std::uint8_t>(octet));
+    CHECK(control.version == 1);
+    CHECK(control.opcode == Opcode::send_immediate);
+    CHECK(rdmap::is_solicited(control) == ((octet & 0x10) != 0));
+  }
+  CHECK(rdmap::is_send(Opcode::send_immediate));
+  CHECK_FALSE(rdmap::invalidates(Opcode::send_immediate));
+  // The bit says nothing with other opcodes.
+  CHECK(rdmap::decode_control(0x53) == rdmap::decode_control(0x43));
+  CHECK_FALSE(rdmap::is_solicited(rdmap::decode_control(0x53)));
+  CHECK(rdmap::is_solicited(rdmap::decode_control(0x45)));
+
+  const rdmap::Immediate immediate = rdmap::immediate_of_word(0xA1B2C3D4);
+  CHECK(Bytes(immediate.begin(), immediate.end()) == Wire().u32(0xA1B2C3D4).zeros(4).bytes());
+  CHECK(rdmap::word_of(immediate) == 0xA1B2C3D4);
+}
+
 TEST_CASE("rdmap_format: RDMA Read Request header (RFC 5040 section 4.4, figure 6)", "[rdmap_format]") {
   const rdmap::ReadRequest request{ddp::Stag{0x01020304}, 0x1112131415161718, 0x21222324, ddp::Stag{0x31323334},
                                    0x4142434445464748};

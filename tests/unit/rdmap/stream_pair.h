@@ -37,6 +37,7 @@ struct Received {
   Stag stag{};
   bool has_immediate = false;
   rdmap::Immediate immediate{};
+  bool is_send = true;
 };
 
 struct StreamOptions {
@@ -46,6 +47,7 @@ struct StreamOptions {
   std::uint32_t ird = 8;
   mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
   bool hold = false;
+  bool send_immediate = false;
 };
 
 class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
@@ -64,8 +66,9 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.ord = options.ord;
     parameters.rtr = options.hold ? mpa::ReadyToReceive::none : options.rtr;  // only the initiator sends it
     parameters.hold = options.hold;
+    parameters.send_immediate = options.send_immediate;
     tx.start(parameters, reads.get());
-    rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none);
+    rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate);
     deframer.start(options.crc);
   }
 
@@ -98,6 +101,13 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     work.solicited = solicited;
     work.invalidates = invalidate.has_value();
     work.invalidate = invalidate.value_or(Stag{});
+    queue.push();
+  }
+  void send_immediate(std::uint64_t id, const std::vector<Piece>& pieces, std::uint32_t word, bool solicited = false) {
+    auto& work = prepare(id, WorkKind::send, pieces);
+    work.has_immediate = true;
+    work.immediate = rdmap::immediate_of_word(word);
+    work.solicited = solicited;
     queue.push();
   }
   void write(std::uint64_t id, const std::vector<Piece>& pieces, Stag stag, std::uint64_t offset, bool fence = false) {
@@ -180,7 +190,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     REQUIRE(posted.front().id == landing.id);
     posted.pop_front();
     received.push_back({landing.id, status, message.length, message.solicited, message.invalidated, message.stag,
-                        message.has_immediate, message.immediate});
+                        message.has_immediate, message.immediate, message.is_send});
   }
   void read_complete() override { tx.read_complete(); }
   void read_requested() override { ++requests; }
