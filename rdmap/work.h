@@ -30,6 +30,7 @@ enum class Status : std::uint8_t {
   remote_invalid_request,
   remote_operation,
   fatal,              // the connection broke under it
+  retry_exceeded,     // remote rule: the connection broke before the peer confirmed it
   window_bind,        // a window cannot be bound so
 };
 
@@ -60,6 +61,7 @@ struct SendWork {
   bool done = false;           // may complete once everything before it has
   AtomicOpcode atomic{};       // its numbers stand in SendQueue::operands(); what to bind in SendQueue::binding()
   Stag sink_stag{};            // read: what the response names
+  Msn request_msn{};           // read, atomic: of the request, once it has been built
   union {
     std::uint64_t sink_offset = 0;
     Immediate immediate;       // immediate, and write with it
