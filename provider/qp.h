@@ -90,6 +90,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     mpa::Agreement agreement;
     bool initiator = false;
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
+    bool by_hand = false;    // not by rdma_cm: the program was written for InfiniBand, and for its completion rule
+    // Of both agreed depths one is for probes (rdmap/transmitter.h), and no business of the program's.
+    bool probe_slot = false;
     std::shared_ptr<StreamOwner> owner;
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
@@ -160,7 +163,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // `broken`: not by a FIN.
   void peer_closed(bool broken);
   void stream_error(const rdmap::Terminate& terminate);
-  void end_with(const rdmap::Terminate& terminate);
+  void end_with(const rdmap::Terminate& terminate, bool peer_gone = false);
+  std::optional<std::uint64_t> never_confirmed();
   void peer_terminated(const rdmap::Terminate& terminate);
   // The stream is over; both queues are flushed and the state is ERR. `linger` keeps the socket until a Terminate has
   // gone out and the peer has closed.

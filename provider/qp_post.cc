@@ -26,6 +26,7 @@ ibv_wc_status status_of(rdmap::Status status) {
     case rdmap::Status::remote_invalid_request: return IBV_WC_REM_INV_REQ_ERR;
     case rdmap::Status::remote_operation: return IBV_WC_REM_OP_ERR;
     case rdmap::Status::fatal: return IBV_WC_FATAL_ERR;
+    case rdmap::Status::retry_exceeded: return IBV_WC_RETRY_EXC_ERR;
     case rdmap::Status::window_bind: return IBV_WC_MW_BIND_ERR;
   }
   return IBV_WC_GENERAL_ERR;
@@ -59,6 +60,7 @@ rdmap::Immediate immediate_of(__be32 value) {
 int Qp::postable() {
   const ibv_qp_state state = this->state();
   if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) return EINVAL;
+  if (send_queue_.full() && reads_ != nullptr) transmitter_.release_unsignaled();
   return send_queue_.full() ? ENOMEM : 0;
 }
 

@@ -106,6 +106,8 @@ void Qp::transmit() {
 
 // The last octet is with TCP: say so to the peer.
 void Qp::finish_sending() {
+  // What is signaled is confirmed before the end, what is not need not be.
+  if (stream_ == Stream::closing) transmitter_.release_unsignaled();
   const bool closing = stream_ == Stream::closing && send_queue_.empty() && !transmitter_.pending();
   const bool terminated = transmitter_.terminating() && transmitter_.terminate_sent();
   if (fin_sent_ || (!closing && !terminated)) return;
@@ -309,13 +311,25 @@ void Qp::stream_error(const rdmap::Terminate& terminate) {
   end_with(terminate);
 }
 
-void Qp::end_with(const rdmap::Terminate& terminate) {
+// `peer_gone`: our part is to tell what is left of it; there was nothing wrong with what we had received.
+void Qp::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
   {
     const std::lock_guard lock(send_mutex_);
+    // That an answer has come says what has been placed, be there room for it or not.
+    if (receiver_.failed_read()) transmitter_.placed_before(*receiver_.failed_read());
     // Where the octets themselves cannot be trusted there is nothing to wait for.
     transmitter_.terminate(terminate, terminate.layer != rdmap::Layer::llp);
   }
+  if (peer_gone) return end_stream(never_confirmed(), rdmap::Status::retry_exceeded, true);
   end_stream(receiver_.failed_read(), rdmap::Status::local_protection, true);
+}
+
+// Remote rule: the work which, where the connection is gone, is the first that the peer has said nothing about.
+std::optional<std::uint64_t> Qp::never_confirmed() {
+  const std::lock_guard lock(send_mutex_);
+  if (transmitter_.completion() == rdmap::Completion::local) return std::nullopt;
+  transmitter_.release_unsignaled();
+  return transmitter_.oldest_sent();
 }
 
 namespace {
@@ -339,17 +353,26 @@ void Qp::completion_lost() {
 // Is there work that a peer which closes leaves unfinished?
 bool Qp::answers_due() {
   const std::lock_guard lock(send_mutex_);
-  return !send_queue_.empty() || !reads_->inbound.empty();
+  return transmitter_.unfinished() || !reads_->inbound.empty();
 }
 
 void Qp::peer_terminated(const rdmap::Terminate& terminate) {
   std::optional<std::uint64_t> culprit;
+  rdmap::Status status = status_of(terminate);
   {
     const std::lock_guard lock(send_mutex_);
     culprit = terminate.has_ddp_header ? transmitter_.find_terminated(terminate) : transmitter_.oldest_sent();
+    if (culprit) {
+      // What the peer was sent before has been placed, or it would have complained of that.
+      transmitter_.placed_before(*culprit);
+      // An operation that is no more than misaligned is an invalid request (as on InfiniBand); RFC 7306 section 8.2 has
+      // no error code of its own for it.
+      const bool atomic = send_queue_.at(*culprit).kind == rdmap::WorkKind::atomic;
+      if (atomic && status == rdmap::Status::remote_operation) status = rdmap::Status::remote_invalid_request;
+    }
   }
   report(IBV_EVENT_QP_FATAL);
-  end_stream(culprit, status_of(terminate), false);
+  end_stream(culprit, status, false);
 }
 
 void Qp::peer_closed(bool broken) {
@@ -365,9 +388,9 @@ void Qp::peer_closed(bool broken) {
   } else if (stream_ == Stream::running && answers_due()) {
     report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (section 6.2.2.2)
     // A responder sends nothing before the first message of its peer, a Terminate neither.
-    if (initiator_ || established_) return end_with(catastrophic());
+    if (initiator_ || established_) return end_with(catastrophic(), true);
   }
-  end_stream(std::nullopt, rdmap::Status::flushed, false);
+  end_stream(never_confirmed(), rdmap::Status::retry_exceeded, false);
 }
 
 void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
