@@ -75,8 +75,8 @@ bool Transmitter::may_begin(const Cursor& cursor) const {
   return !remote_ || next.status == Status::success || first;
 }
 
-// Is this the place for a probe? The last one in the batch, or in front of a message that the batch does not hold: so it
-// covers as much as it can, and is never held up by a long message.
+// Is this the place for a probe? It is where nothing else can follow in the batch, so that it covers as much as it can,
+// and in front of a message that does not fit into the batch, so that no long message holds it up.
 bool Transmitter::probe_due(const Cursor& cursor, const mpa::Batch* batch) const {
   if (!remote_) return false;
   if (cursor.probes != probes_pushed_) return cursor.sequence == probe_at_;

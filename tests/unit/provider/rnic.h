@@ -161,13 +161,15 @@ inline std::pair<mpa::TcpStream, mpa::TcpStream> tcp_pair() {
 }
 
 // Connects two queue pairs without the connection manager.
-inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::size_t mulpdu = 0) {
+inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::size_t mulpdu = 0,
+                   bool by_hand = false) {
   auto [one, two] = tcp_pair();
   Qp::Attachment attachment;
   attachment.agreement.crc = crc;
   attachment.agreement.ird = attachment.agreement.ord = depth;
   attachment.agreement.rtr = mpa::ReadyToReceive::write;
   attachment.mulpdu = mulpdu;
+  attachment.by_hand = by_hand;
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   REQUIRE(b.to(IBV_QPS_INIT) == 0);
   attachment.initiator = true;
@@ -179,11 +181,12 @@ inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::
 }
 
 // The peer of a queue pair, by hand.
-inline mpa::TcpStream attach_raw(Side& side) {
+inline mpa::TcpStream attach_raw(Side& side, bool by_hand = false) {
   auto [one, two] = tcp_pair();
   Qp::Attachment attachment;
   attachment.agreement.crc = false;
   attachment.agreement.ird = attachment.agreement.ord = 1;
+  attachment.by_hand = by_hand;
   REQUIRE(side.to(IBV_QPS_INIT) == 0);
   REQUIRE(side.qp->attach(two, attachment) == 0);
   return std::move(one);

@@ -53,7 +53,7 @@ struct Requester {
       if (opcode == 1) {
         text += big_endian(Octets(ulpdu).subspan(18 + 12, 4)) == 0 ? 'p' : 'r';
       } else {
-        text += opcode == 0 ? 'w' : opcode == 3 ? 's' : opcode == 8 ? 'i' : opcode == 10 ? 'a' : opcode == 7 ? 't' : '?';
+        text += opcode == 0 ? 'w' : opcode == 3 ? 's' : opcode == 8 ? 'i' : opcode == 10 ? 'a' : '?';
       }
     }
     stream.clear();
