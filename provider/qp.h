@@ -151,6 +151,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool receive_there() const;
   bool resume();
   void pause(mpa::Octets rest);
+  void set_deaf(bool deaf);
   void watch_for_end();
   bool take_octets(mpa::Octets octets);
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);

@@ -221,6 +221,7 @@ bool Qp::receive(Driver driver) {
 // A receive has been posted: goes on with what was read already. False if the stream is over, or paused again.
 bool Qp::resume() {
   paused_ = false;
+  set_deaf(false);
   if (!take_octets(mpa::Octets(stash_).subspan(stash_taken_)) || paused_) return false;
   stash_ = std::vector<std::byte>();
   stash_taken_ = 0;
@@ -233,7 +234,15 @@ void Qp::pause(mpa::Octets rest) {
   // A small message a turn must not mean a copy of the whole stash a turn: what is left of it is its end.
   if (stash_.empty()) stash_.assign(rest.begin(), rest.end());
   stash_taken_ = stash_.size() - rest.size();
+  set_deaf(true);
   watch_for_end();
+}
+
+void Qp::set_deaf(bool deaf) {
+  if (transmitter_.completion() == rdmap::Completion::local) return;
+  const std::lock_guard lock(send_mutex_);
+  transmitter_.set_deaf(deaf);
+  transmit_wanted_ = true;  // what waited for completions: a fence, the end; or a probe
 }
 
 // While nothing is read, the end of the connection shows only here.

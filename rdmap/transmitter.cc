@@ -80,7 +80,7 @@ bool Transmitter::may_begin(const Cursor& cursor) const {
 bool Transmitter::probe_due(const Cursor& cursor, const mpa::Batch* batch) const {
   if (!remote_) return false;
   if (cursor.probes != probes_pushed_) return cursor.sequence == probe_at_;
-  if (probe_outstanding_ || !cursor.unasked || queue_.head() >= cursor.sequence) return false;
+  if (deaf_ || probe_outstanding_ || !cursor.unasked || queue_.head() >= cursor.sequence) return false;
   if (reads_outstanding_ >= agreed()) return false;
   if (cursor.sequence >= queue_.tail()) return cursor.owed;
   const SendWork& next = queue_.at(cursor.sequence);
@@ -528,7 +528,7 @@ void Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
 void Transmitter::commit(const Cursor& to) {
   for (std::uint64_t sequence = cursor_.sequence; sequence < to.sequence; ++sequence) {
     SendWork& work = queue_.at(sequence);
-    if (!is_answered(work.kind) && (!remote_ || is_local(work.kind))) work.done = true;
+    if (!is_answered(work.kind) && (!remote_ || deaf_ || is_local(work.kind))) work.done = true;
   }
   cursor_ = to;
   while (reads_->inbound.popped() < to.response) reads_->inbound.pop();
@@ -566,6 +566,11 @@ void Transmitter::placed_before(std::uint64_t sequence) {
     placed_ = std::max(placed_, end);
   }
   complete_in_order();
+}
+
+void Transmitter::set_deaf(bool deaf) {
+  deaf_ = deaf;
+  if (deaf) placed_before(cursor_.sequence);
 }
 
 void Transmitter::release_unsignaled() {

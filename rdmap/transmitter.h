@@ -127,6 +127,10 @@ class Transmitter {
   void start(const Parameters& parameters, SharedReads* reads);
   Completion completion() const { return remote_ ? Completion::remote : Completion::local; }
   void release_hold() { hold_ = false; }
+  // While the stream waits for a receive of its consumer's, nothing that the peer says behind that message is heard, and
+  // a consumer that waits for a completion before it posts the receive would wait for ever: meanwhile the local rule
+  // holds.
+  void set_deaf(bool deaf);
   // Reads and atomic operations outstanding at a time, at most what was agreed on. Returns what holds from here on; those
   // that are under way are answered as before (Verbs draft section 6.5).
   std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, agreed() - (probe_slot_ ? 1 : 0)); }
@@ -241,6 +245,7 @@ class Transmitter {
   std::uint64_t reads_pushed_ = 0;    // queue entries below this are in SharedReads, if they are reads
   std::uint32_t reads_outstanding_ = 0;  // without a probe
   bool remote_ = false;               // the completion rule
+  bool deaf_ = false;
   bool probe_slot_ = false;
   bool probe_outstanding_ = false;
   std::uint32_t probes_pushed_ = 0;   // into SharedReads

@@ -117,8 +117,10 @@ TEST_CASE("completion rule: the connection ends before the peer has confirmed: I
 TEST_CASE("completion rule: unsignaled work that the peer says nothing about is no error at the end", "[completion]") {
   Raw it(true, false);
   // More than the queue holds: it never fills.
-  for (std::uint64_t id = 0; id < 50; ++id) it.send(id);
-  take(it.peer, 50 * kSend);
+  for (std::uint64_t id = 0; id < 50; ++id) {
+    it.send(id);
+    take(it.peer, kSend);
+  }
   it.peer.shutdown_send();
   REQUIRE(eventually([&] { return it.side.qp->state() == IBV_QPS_ERR; }));
   CHECK(none(*it.side.send_cq));
@@ -140,6 +142,29 @@ TEST_CASE("completion rule: an orderly end waits for signaled work, and for no o
   }
   REQUIRE(eventually([&] { return it.peer.receive({&octet, 1}) == 0; }));
   it.peer.close();
+}
+
+TEST_CASE("completion rule: a program may wait for a completion before it posts the receive that the peer waits for",
+          "[completion]") {
+  Raw it;
+  it.send(1);
+  take(it.peer, kSend + kProbe);
+  // The answer stands behind a message without a receive.
+  give(it.peer, send_segment(1, 0, 10, true));
+  give(it.peer, answer());
+  it.expect(1, IBV_WC_SUCCESS);
+  it.send(2);
+  it.expect(2, IBV_WC_SUCCESS);
+  take(it.peer, kSend);
+  Bytes inbox(10);
+  const auto mr = it.side.expose(inbox, kAll);
+  REQUIRE(it.side.post_receive(9, {sge_of(inbox, *mr)}) == 0);
+  CHECK(next(*it.side.receive_cq).wr_id == 9);
+  it.send(3);
+  take(it.peer, kSend + kProbe);
+  CHECK(none(*it.side.send_cq));
+  give(it.peer, answer());
+  it.expect(3, IBV_WC_SUCCESS);
 }
 
 TEST_CASE("completion rule: before our FIN the peer gets its answer", "[completion]") {
@@ -164,10 +189,9 @@ TEST_CASE("completion rule: an error is that of the work it is about; what stand
       {Bad::long_send, IBV_WC_REM_INV_REQ_ERR},
       {Bad::invalidate, IBV_WC_REM_ACCESS_ERR},
   }));
-  const bool by_hand = true;
   const auto near_context = open_loopback(), far_context = open_loopback();
   Side near(*near_context), far(*far_context);
-  attach(near, far, false, 4, 0, by_hand);
+  attach(near, far, false, 4, 0, true);
   Bytes data = pattern(64), target(64), inbox(100), locked(64);
   const auto mr = near.expose(data, kAll), remote = far.expose(target, kAll), receive = far.expose(inbox, kAll),
              readable = far.expose(locked, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);

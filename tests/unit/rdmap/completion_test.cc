@@ -409,6 +409,27 @@ TEST_CASE("completion: a Terminate confirms what stands before the work it is ab
   }
 }
 
+TEST_CASE("completion: where no answer can be heard the local rule holds meanwhile", "[completion]") {
+  Requester it;
+  it.post(1);
+  it.all();
+  it.post(2);
+  it.go(50);
+  it.end.tx.set_deaf(true);
+  CHECK(it.good() == Ids{1});
+  it.post(3);
+  CHECK(it.all() == "ss");
+  CHECK(it.good() == Ids{1, 2, 3});
+  it.post(4);
+  it.end.tx.set_deaf(false);
+  CHECK(it.all() == "s");
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3});
+  CHECK(it.all() == "p");
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3, 4});
+}
+
 TEST_CASE("completion: an answer to what was not sent confirms nothing", "[completion]") {
   Requester it;
   it.post(1);
