@@ -629,6 +629,10 @@ std::optional<std::uint64_t> Transmitter::find_terminated(const Terminate& termi
   if (terminate.ddp_header_size == ddp::kTaggedHeaderSize) {
     const auto header = ddp::decode_tagged(terminate.ddp_header.data());
     if (decode_control(header.ulp_control).opcode != Opcode::write) return std::nullopt;
+    // Of Writes that overlap it is the oldest that has just such a segment, if one has.
+    const std::uint64_t payload = std::max<std::uint64_t>(terminate.segment_length, ddp::kTaggedHeaderSize) -
+                                  ddp::kTaggedHeaderSize;
+    std::optional<std::uint64_t> near;
     for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail(); ++sequence) {
       const bool begun = sequence < cursor_.sequence ||
                          (sequence == cursor_.sequence &&
@@ -636,12 +640,15 @@ std::optional<std::uint64_t> Transmitter::find_terminated(const Terminate& termi
       if (!begun) break;
       const SendWork& work = queue_.at(sequence);
       if (remote_ && work.done) continue;
-      if (work.kind == WorkKind::write && work.remote_stag == header.stag && header.offset >= work.remote_offset &&
-          header.offset - work.remote_offset <= work.length) {
-        return sequence;
+      if (work.kind != WorkKind::write || work.remote_stag != header.stag || header.offset < work.remote_offset ||
+          header.offset - work.remote_offset > work.length) {
+        continue;
       }
+      const std::uint64_t end = header.offset - work.remote_offset + payload;
+      if (header.last ? end == work.length : end < work.length) return sequence;
+      if (!near) near = sequence;
     }
-    return std::nullopt;
+    return near;
   }
   const auto header = ddp::decode_untagged(terminate.ddp_header.data());
   const auto queue = static_cast<Queue>(header.queue);

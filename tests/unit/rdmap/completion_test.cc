@@ -389,6 +389,13 @@ TEST_CASE("completion: a Terminate confirms what stands before the work it is ab
   SECTION("a Read") {
     CHECK(ends(about_untagged(1, 2), 2));
   }
+  SECTION("a Write that overlaps another") {
+    it.end.write(107, {piece(it.data)}, Stag{0x10}, 0x1001);
+    it.all();
+    rdmap::Terminate terminate = about_write(0x10, 0x1001);
+    terminate.segment_length = 14 + 100;
+    CHECK(it.end.tx.find_terminated(terminate) == 7);
+  }
   SECTION("the second Write, since the answer to the Read says that the first was good") {
     it.answer();
     it.answer();
