@@ -118,7 +118,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     own.qp_num = greeting().source_qp;
     own.by_hand = true;
     own.responder_resources = ends_.read_depth;
-    own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asked for
+    own.initiator_depth = kMaxReadDepth + 1;  // the queue pair keeps to what its program asked for
     own.private_data = octets_of(greeting());
     own.expected_reply = octets_of(greeting().reversed());
     return own;
@@ -156,7 +156,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     attachment.agreement.ird = attachment.agreement.ord = ends_.read_depth;
     attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
-    attachment.by_hand = true;
+    attachment.by_hand = attachment.probe_slot = true;
     const ReadSection section;
     Qp* qp = find_qp(greeting().source_qp);
     connected_ = qp != nullptr && qp->attach(socket, attachment) == 0;

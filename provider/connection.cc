@@ -170,8 +170,9 @@ class ConnectionImpl final : public Connection,
     mpa::Proposal proposal;
     proposal.crc = wants_crc(local_, remote_);
     proposal.revision = revision_;
-    proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth);
-    proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth);
+    const unsigned most = kMaxReadDepth + (own.by_hand ? 1 : 0);  // one for the peer's probes
+    proposal.ird = std::min(own.responder_resources, most);
+    proposal.ord = std::min(own.initiator_depth, most);
     proposal.private_data = own.private_data;
     return proposal;
   }
@@ -322,7 +323,7 @@ class ConnectionImpl final : public Connection,
     Qp::Attachment attachment;
     attachment.agreement = agreement;
     attachment.initiator = initiator;
-    attachment.by_hand = own_.by_hand;
+    attachment.by_hand = attachment.probe_slot = own_.by_hand;
     attachment.mulpdu = settings().values.mulpdu;
     attachment.owner = shared_from_this();
     const int error = qp.attach(socket_, attachment);

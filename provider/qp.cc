@@ -13,6 +13,7 @@
 #include "provider/linger.h"
 #include "provider/qp_attributes.h"
 #include "provider/qp_table.h"
+#include "provider/settings.h"
 #include "provider/srq.h"
 
 namespace uiw::provider {
@@ -27,6 +28,15 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
   // Programs send a few octets inline without having asked (every adapter grants some).
   cap.max_inline_data = std::max(cap.max_inline_data, kLeastInline);
   return true;
+}
+
+rdmap::Completion completion_rule(bool by_hand) {
+  switch (settings().values.completion) {
+    case CompletionMode::local: return rdmap::Completion::local;
+    case CompletionMode::remote: return rdmap::Completion::remote;
+    case CompletionMode::automatic: break;
+  }
+  return by_hand ? rdmap::Completion::remote : rdmap::Completion::local;
 }
 
 }  // namespace
@@ -108,10 +118,13 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   if (!can_attach(attachment.by_hand)) return EINVAL;
   const mpa::Agreement& agreement = attachment.agreement;
 
-  const std::uint32_t agreed = std::min<unsigned>(agreement.ord, kMaxReadDepth);
-  const std::uint32_t ord = std::min(agreed, ord_limit_);
-  const std::uint32_t ird = std::min<unsigned>(agreement.ird, kMaxReadDepth);
-  reads_ = std::make_unique<rdmap::SharedReads>(agreed, ird);
+  const std::uint32_t slot = attachment.probe_slot ? 1 : 0;
+  const std::uint32_t most = kMaxReadDepth + slot;
+  const std::uint32_t agreed_ord = std::min<std::uint32_t>(agreement.ord, most);
+  const std::uint32_t agreed_ird = std::min<std::uint32_t>(agreement.ird, most);
+  reads_ = std::make_unique<rdmap::SharedReads>(agreed_ord, agreed_ird);
+  const std::uint32_t ord = std::min(agreed_ord - std::min(agreed_ord, slot), ord_limit_);
+  const std::uint32_t ird = agreed_ird - std::min(agreed_ird, slot);
   if (!attachment.by_hand) {
     attributes_.max_rd_atomic = static_cast<std::uint8_t>(ord);
     attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(ird);
@@ -125,6 +138,9 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !initiator_;
   parameters.send_immediate = agreement.send_with_immediate;
+  parameters.completion = attachment.completion.value_or(completion_rule(attachment.by_hand));
+  if (init_.qp_type == IBV_QPT_UC) parameters.completion = rdmap::Completion::local;
+  parameters.probe_slot = attachment.probe_slot;
   agreed_ = {agreement, initiator_, parameters.mulpdu};
   agreed_.agreement.ord = ord;
   agreed_.agreement.ird = ird;
@@ -156,9 +172,15 @@ bool Qp::query_agreed(Agreed& agreed) {
 }
 
 int Qp::disconnect(const StreamOwner* owner) {
+  const ReadSection section;
   const std::lock_guard receive_lock(receive_mutex_);
-  const std::lock_guard lock(send_mutex_);
   if (owner != nullptr && owner_.get() != owner) return ENOTCONN;
+  // The peer may have asked whether its last message has come; behind our FIN nothing can be answered.
+  if (stream_ == Stream::running && !paused_) {
+    receive(Driver::event);
+    if (stream_ != Stream::running) return 0;  // which ended it
+  }
+  const std::lock_guard lock(send_mutex_);
   if (stream_ != Stream::running) return stream_ == Stream::closing ? 0 : ENOTCONN;
   stream_ = Stream::closing;
   take_linger_serial();

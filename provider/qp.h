@@ -91,7 +91,11 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     mpa::Agreement agreement;
     bool initiator = false;
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
-    bool by_hand = false;    // by its program: its state and attributes are what that says
+    // By its program: its state and attributes are what that says, and its completion rule is InfiniBand's.
+    bool by_hand = false;
+    std::optional<rdmap::Completion> completion;  // else what the settings say for connections of its kind
+    // Of both agreed depths one is for probes (rdmap/transmitter.h), and no business of the program's.
+    bool probe_slot = false;
     std::shared_ptr<StreamOwner> owner;
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
@@ -155,6 +159,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool receive_there() const;
   bool resume();
   void pause(mpa::Octets rest);
+  void set_deaf(bool deaf);
   void watch_for_end();
   bool take_octets(mpa::Octets octets);
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
@@ -172,7 +177,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // `broken`: not by a FIN.
   void peer_closed(bool broken);
   void stream_error(const rdmap::Terminate& terminate);
-  void end_with(const rdmap::Terminate& terminate);
+  void end_with(const rdmap::Terminate& terminate, bool peer_gone = false);
+  std::optional<std::uint64_t> never_confirmed();
   void peer_terminated(const rdmap::Terminate& terminate);
   // The stream is over; both queues are flushed and the state is ERR. `linger` keeps the socket until the FPDU in
   // progress and a Terminate, if one is due, have gone out and the peer has closed.

@@ -67,7 +67,7 @@ int Qp::connect_by_hand(const ibv_qp_attr& attributes) {
   ends.ifindex = device.ifindex;
   ends.traffic_class = route.traffic_class;
   // One more than the program offers: the peer confirms its Sends and Writes with a Read of its own.
-  ends.read_depth = std::min<unsigned>(attributes.max_dest_rd_atomic + 1U, kMaxReadDepth);
+  ends.read_depth = attributes.max_dest_rd_atomic + 1U;
   {
     const std::lock_guard receive_lock(receive_mutex_);
     const std::lock_guard send_lock(send_mutex_);
@@ -111,6 +111,8 @@ void Qp::peer_left(bool broken) {
   std::optional<std::uint64_t> culprit;
   {
     const std::lock_guard lock(send_mutex_);
+    // Where the peer has closed in order, what was sent and is not to be told of counts as received.
+    if (!broken) transmitter_.release_unsignaled();
     if (!send_queue_.empty()) {
       culprit = send_queue_.head();
     } else if (!receiver_.in_message()) {

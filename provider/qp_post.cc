@@ -61,6 +61,7 @@ rdmap::Immediate immediate_of(__be32 value) {
 int Qp::postable() {
   const ibv_qp_state state = this->state();
   if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) return EINVAL;
+  if (send_queue_.full() && reads_ != nullptr) transmitter_.release_unsignaled();
   return send_queue_.full() ? ENOMEM : 0;
 }
 

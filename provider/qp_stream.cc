@@ -107,6 +107,8 @@ void Qp::transmit() {
 
 // The last octet is with TCP: say so to the peer.
 void Qp::finish_sending() {
+  // What is signaled is confirmed before the end, what is not need not be.
+  if (stream_ == Stream::closing) transmitter_.release_unsignaled();
   const bool closing = stream_ == Stream::closing && send_queue_.empty() && !transmitter_.pending();
   const bool terminated = transmitter_.terminating() && transmitter_.terminate_sent();
   if (by_hand_ && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
@@ -227,6 +229,7 @@ bool Qp::receive(Driver driver) {
 // A receive has been posted: goes on with what was read already. False if the stream is over, or paused again.
 bool Qp::resume() {
   paused_ = false;
+  set_deaf(false);
   if (!take_octets(mpa::Octets(stash_).subspan(stash_taken_)) || paused_) return false;
   stash_ = std::vector<std::byte>();
   stash_taken_ = 0;
@@ -239,7 +242,15 @@ void Qp::pause(mpa::Octets rest) {
   // A small message a turn must not mean a copy of the whole stash a turn: what is left of it is its end.
   if (stash_.empty()) stash_.assign(rest.begin(), rest.end());
   stash_taken_ = stash_.size() - rest.size();
+  set_deaf(true);
   watch_for_end();
+}
+
+void Qp::set_deaf(bool deaf) {
+  if (transmitter_.completion() == rdmap::Completion::local) return;
+  const std::lock_guard lock(send_mutex_);
+  transmitter_.set_deaf(deaf);
+  transmit_wanted_ = true;  // what waited for completions: a fence, the end; or a probe
 }
 
 // While nothing is read, the end of the connection shows only here.
@@ -317,13 +328,25 @@ void Qp::stream_error(const rdmap::Terminate& terminate) {
   end_with(terminate);
 }
 
-void Qp::end_with(const rdmap::Terminate& terminate) {
+// `peer_gone`: our part is to tell what is left of it; there was nothing wrong with what we had received.
+void Qp::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
   {
     const std::lock_guard lock(send_mutex_);
+    // That an answer has come says what has been placed, be there room for it or not.
+    if (receiver_.failed_read()) transmitter_.placed_before(*receiver_.failed_read());
     // Where the octets themselves cannot be trusted there is nothing to wait for.
     transmitter_.terminate(terminate, terminate.layer != rdmap::Layer::llp);
   }
+  if (peer_gone) return end_stream(never_confirmed(), rdmap::Status::retry_exceeded, true);
   end_stream(receiver_.failed_read(), rdmap::Status::local_protection, true);
+}
+
+// Remote rule: the work which, where the connection is gone, is the first that the peer has said nothing about.
+std::optional<std::uint64_t> Qp::never_confirmed() {
+  const std::lock_guard lock(send_mutex_);
+  if (transmitter_.completion() == rdmap::Completion::local) return std::nullopt;
+  transmitter_.release_unsignaled();
+  return transmitter_.oldest_sent();
 }
 
 namespace {
@@ -347,18 +370,27 @@ void Qp::completion_lost() {
 // Is there work that a peer which closes leaves unfinished?
 bool Qp::answers_due() {
   const std::lock_guard lock(send_mutex_);
-  return !send_queue_.empty() || !reads_->inbound.empty();
+  return transmitter_.unfinished() || !reads_->inbound.empty();
 }
 
 void Qp::peer_terminated(const rdmap::Terminate& terminate) {
   std::optional<std::uint64_t> culprit;
+  rdmap::Status status = status_of(terminate);
   {
     const std::lock_guard lock(send_mutex_);
     culprit = terminate.has_ddp_header ? transmitter_.find_terminated(terminate) : transmitter_.oldest_sent();
+    if (culprit) {
+      // What the peer was sent before has been placed, or it would have complained of that.
+      transmitter_.placed_before(*culprit);
+      // An operation that is no more than misaligned is an invalid request (as on InfiniBand); RFC 7306 section 8.2 has
+      // no error code of its own for it.
+      const bool atomic = send_queue_.at(*culprit).kind == rdmap::WorkKind::atomic;
+      if (atomic && status == rdmap::Status::remote_operation) status = rdmap::Status::remote_invalid_request;
+    }
   }
   // On InfiniBand a completion says it.
   if (!by_hand_ || !culprit) report(IBV_EVENT_QP_FATAL);
-  end_stream(culprit, status_of(terminate), false);
+  end_stream(culprit, status, false);
 }
 
 void Qp::peer_closed(bool broken) {
@@ -373,9 +405,9 @@ void Qp::peer_closed(bool broken) {
   if (!broken && stream_ == Stream::running && answers_due()) {
     report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (section 6.2.2.2)
     // A responder sends nothing before the first message of its peer, a Terminate neither.
-    if (initiator_ || established_) return end_with(catastrophic());
+    if (initiator_ || established_) return end_with(catastrophic(), true);
   }
-  end_stream(std::nullopt, rdmap::Status::flushed, false);
+  end_stream(never_confirmed(), rdmap::Status::retry_exceeded, false);
   if (broken) report_lost();
 }
 
@@ -433,7 +465,7 @@ void Qp::reset_stream() {
     const std::lock_guard lock(send_mutex_);
     send_dead_ = true;
   }
-  end_stream(std::nullopt, rdmap::Status::flushed, false);
+  end_stream(never_confirmed(), rdmap::Status::retry_exceeded, false);
 }
 
 void Qp::take_linger_serial() {

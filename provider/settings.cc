@@ -41,6 +41,19 @@ bool apply_crc(const std::string& value, Settings& settings) {
   return true;
 }
 
+bool apply_completion(const std::string& value, Settings& settings) {
+  if (value == "auto") {
+    settings.completion = CompletionMode::automatic;
+  } else if (value == "local") {
+    settings.completion = CompletionMode::local;
+  } else if (value == "remote") {
+    settings.completion = CompletionMode::remote;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 bool apply_devices(const std::string& value, Settings& settings) {
   settings.devices.clear();
   std::size_t start = 0;
@@ -87,6 +100,10 @@ constexpr std::array kSettings = {
     Setting{{"UIW_CRC", "--crc", "auto|on|off", "auto",
              "MPA CRC32c: auto is off where both ends are this host, on elsewhere"},
             apply_crc},
+    Setting{{"UIW_COMPLETION", "--completion", "auto|local|remote", "auto",
+             "Sends and Writes complete once TCP has them (local) or the peer has placed them (remote); auto is local "
+             "for rdma_cm, remote for connections made by hand"},
+            apply_completion},
     Setting{{"UIW_DEVICES", "--devices", "IFACE[,IFACE...]", "",
              "network interfaces to offer as devices; empty offers all that are up"},
             apply_devices},

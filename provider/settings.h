@@ -13,9 +13,12 @@
 namespace uiw::provider {
 
 enum class CrcMode { automatic, on, off };
+enum class CompletionMode { automatic, local, remote };
 
 struct Settings {
   CrcMode crc = CrcMode::automatic;      // UIW_CRC: MPA CRC32c; automatic is off where both ends are this host
+  // UIW_COMPLETION: when Sends and Writes complete; automatic is local for rdma_cm, remote for connections by hand
+  CompletionMode completion = CompletionMode::automatic;
   std::vector<std::string> devices;      // UIW_DEVICES: interfaces to offer, comma separated; empty is all
   unsigned mulpdu = 0;                   // UIW_MULPDU: largest ULPDU sent, octets; 0 follows the TCP segment size
   unsigned startup_timeout_ms = 10000;   // UIW_STARTUP_TIMEOUT: deadline of a connection set-up

@@ -18,6 +18,8 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
   cursor_.sequence = queue_.head();
   reads_pushed_ = queue_.head();
+  remote_ = parameters.completion == Completion::remote && agreed() > 0;
+  probe_slot_ = remote_ && parameters.probe_slot;
 }
 
 // What sends nothing need not wait for the peer's first FPDU.
@@ -25,8 +27,47 @@ bool Transmitter::local_work_next(const Cursor& cursor) const {
   return cursor.sequence < std::min(queue_.tail(), hold_from_) && is_local(queue_.at(cursor.sequence).kind);
 }
 
+// May the next work begin, or must it wait for answers?
+bool Transmitter::may_begin(const Cursor& cursor) const {
+  if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return false;
+  const SendWork& next = queue_.at(cursor.sequence);
+  const bool pushed = cursor.sequence < reads_pushed_;
+  if (is_answered(next.kind) && !pushed) {
+    // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
+    if (reads_outstanding_ >= ord_ && ord_ > 0) return false;
+    if (probe_outstanding_ && reads_outstanding_ + 2 > agreed()) return false;
+  }
+  if (next.fence && !pushed && reads_outstanding_ > 0) return false;
+  const bool first = queue_.head() == cursor.sequence;
+  if (next.fence && is_local(next.kind) && !first) return false;
+  // A failure ends the stream: what stands before it completes as it would have done.
+  return !remote_ || next.status == Status::success || first;
+}
+
+// Is this the place for a probe? It is where nothing else can follow in the batch, so that it covers as much as it can,
+// and in front of a message that does not fit into the batch, so that no long message holds it up.
+bool Transmitter::probe_due(const Cursor& cursor, const mpa::Batch* batch) const {
+  if (!remote_) return false;
+  if (cursor.probes != probes_pushed_) return cursor.sequence == probe_at_;
+  if (deaf_ || probe_outstanding_ || !cursor.unasked || queue_.head() >= cursor.sequence) return false;
+  if (reads_outstanding_ >= agreed()) return false;
+  if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return cursor.owed;
+  const SendWork& next = queue_.at(cursor.sequence);
+  if (may_begin(cursor)) return cursor.owed && batch != nullptr && !fits(next, *batch);
+  return cursor.owed || next.status != Status::success || is_local(next.kind);
+}
+
+// With a probe behind it.
+bool Transmitter::fits(const SendWork& work, const mpa::Batch& batch) const {
+  const std::size_t length = is_answered(work.kind) ? 0 : work.length;
+  const std::size_t fpdus = length / payload_of(ddp::kUntaggedHeaderSize, ~0U) + 3;
+  constexpr std::size_t kOverhead = 64;
+  return batch.fpdus() + fpdus <= mpa::Batch::kMaxFpdus &&
+         batch.bytes() + length + fpdus * kOverhead <= mpa::Batch::kMaxBytes;
+}
+
 // Settles which message comes next. False if none may be sent now.
-bool Transmitter::choose(Cursor& cursor) const {
+bool Transmitter::choose(Cursor& cursor, const mpa::Batch* batch) const {
   if (terminate_) {
     if (cursor.terminate_sent) return false;
     if (cursor.response < answer_until_) {
@@ -48,18 +89,14 @@ bool Transmitter::choose(Cursor& cursor) const {
   if (hold_ && !local_work_next(cursor)) return false;
 
   const bool response = cursor.response < reads_->inbound.pushed();
-  bool work = cursor.sequence < std::min(queue_.tail(), hold_from_);
-  if (work) {
-    const SendWork& next = queue_.at(cursor.sequence);
-    const std::uint32_t outstanding = reads_outstanding_;
-    const bool pushed = cursor.sequence < reads_pushed_;
-    // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
-    if (is_answered(next.kind) && !pushed && outstanding >= ord_ && ord_ > 0) work = false;
-    if (next.fence && !pushed && outstanding > 0) work = false;
-    if (next.fence && is_local(next.kind) && queue_.head() != cursor.sequence) work = false;
-  }
+  const bool probe = probe_due(cursor, batch);
+  const bool work = probe || may_begin(cursor);
   if (!response && !work) return false;
-  cursor.source = response && (cursor.response_next || !work) ? Source::response : Source::work;
+  if (response && (cursor.response_next || !work)) {
+    cursor.source = Source::response;
+  } else {
+    cursor.source = probe ? Source::probe : Source::work;
+  }
   cursor.offset = 0;
   return true;
 }
@@ -72,6 +109,12 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
     case Source::rtr:
       cursor.rtr_sent = true;
       if (rtr_ == mpa::ReadyToReceive::read) cursor.read_msn = next(cursor.read_msn);
+      break;
+    case Source::probe:
+      cursor.read_msn = next(cursor.read_msn);
+      ++cursor.probes;
+      cursor.unasked = cursor.owed = false;
+      cursor.response_next = true;
       break;
     case Source::terminate: cursor.terminate_sent = true; break;
     case Source::response:
@@ -90,7 +133,13 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
         return;
       }
       if (uses_queue(work, kSendQueue)) cursor.send_msn = next(cursor.send_msn);
-      if (uses_queue(work, kReadRequestQueue)) cursor.read_msn = next(cursor.read_msn);
+      if (uses_queue(work, kReadRequestQueue)) {
+        cursor.read_msn = next(cursor.read_msn);
+        cursor.unasked = cursor.owed = false;
+      } else {
+        cursor.unasked = true;
+        cursor.owed |= work.signaled;
+      }
       cursor.second = false;
       ++cursor.sequence;
       cursor.response_next = true;
@@ -102,11 +151,13 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
 }
 
 // The receiver must know of a read before its response can come, hence before the request is sent.
-void Transmitter::push_read(std::uint64_t sequence) {
+void Transmitter::push_read(const Cursor& cursor) {
+  const std::uint64_t sequence = cursor.sequence;
   if (sequence < reads_pushed_) return;
   reads_pushed_ = sequence + 1;
-  const SendWork& work = queue_.at(sequence);
+  SendWork& work = queue_.at(sequence);
   if (!is_answered(work.kind)) return;
+  work.request_msn = cursor.read_msn;
   const auto pieces = queue_.pieces(sequence);
   reads_->outstanding.push({sequence, work.sink_stag, work.sink_offset, work.length, 0, pieces.data(),
                             static_cast<std::uint16_t>(pieces.size()), work.kind == WorkKind::atomic, work.check_sink});
@@ -119,21 +170,27 @@ void Transmitter::push_ready_to_receive() {
   reads_->outstanding.push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0, false, false});
 }
 
+void Transmitter::push_probe(const Cursor& cursor) {
+  if (cursor.probes != probes_pushed_) return;
+  ++probes_pushed_;
+  probe_outstanding_ = true;
+  probe_at_ = cursor.sequence;
+  reads_->outstanding.push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false, false});
+}
+
 // The local work at the cursor, of which everything before is with TCP: so its effect is there before anything behind
-// it is sent, and a batch that TCP does not take cannot bring it about twice. False if it cannot be done.
-bool Transmitter::carry_out(Cursor& cursor) {
+// it is sent, and a batch that TCP does not take cannot bring it about twice. Where it cannot be done its status says
+// so, and it fails in its turn.
+void Transmitter::carry_out(Cursor& cursor) {
   SendWork& work = queue_.at(cursor.sequence);
-  const Status status = host_.carry_out(work, queue_.binding(cursor.sequence));
-  if (status != Status::success) {
-    failed_status_ = status;
-    return false;
-  }
-  ++cursor.sequence;
   cursor.source = Source::none;
+  work.status = host_.carry_out(work, queue_.binding(cursor.sequence));
+  if (work.status != Status::success) return;
+  cursor.owed |= cursor.unasked && work.signaled;
+  ++cursor.sequence;
   cursor.response_next = true;
   commit(cursor);
   complete_in_order();
-  return true;
 }
 
 // The message at the cursor cannot be built: its memory is gone.
@@ -202,7 +259,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
   bool begun = partial_ > 0;  // the next FPDU has to come out as it did before
   while (batch.fpdus.fpdus() < mpa::Batch::kMaxFpdus) {
     if (cursor.response - cursor_.response >= SharedReads::kMaxResponsesInBatch) break;
-    if (!begun && !choose(cursor)) break;
+    if (!begun && !choose(cursor, &batch.fpdus)) break;
     if (cursor.source == Source::work && cursor.offset == 0 && !begun) {
       const SendWork& work = queue_.at(cursor.sequence);
       const bool impossible = is_impossible(work);
@@ -213,12 +270,13 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
       }
       if (is_local(work.kind)) {
         if (!batch.fpdus.empty()) break;
-        if (!carry_out(cursor)) return fail_message(cursor);
+        carry_out(cursor);
         continue;
       }
-      push_read(cursor.sequence);
+      push_read(cursor);
     }
     if (cursor.source == Source::rtr) push_ready_to_receive();
+    if (cursor.source == Source::probe) push_probe(cursor);
     Segment segment;
     const std::size_t index = batch.fpdus.fpdus();
     batch.start[index] = cursor;
@@ -227,6 +285,11 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (result == mpa::Framer::Result::full) break;
     if (result == mpa::Framer::Result::bad_address) {
       if (begun) return Fill::broken;
+      if (cursor.source == Source::work && cursor.offset == 0 && !cursor.second) {
+        queue_.at(cursor.sequence).status = Status::local_protection;  // it fails in its turn
+        cursor.source = Source::none;
+        continue;
+      }
       if (!batch.fpdus.empty()) break;
       const bool response = cursor.source == Source::response;
       const Fill outcome = fail_message(cursor);
@@ -290,7 +353,7 @@ void Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
 void Transmitter::commit(const Cursor& to) {
   for (std::uint64_t sequence = cursor_.sequence; sequence < to.sequence; ++sequence) {
     SendWork& work = queue_.at(sequence);
-    if (!is_answered(work.kind)) work.done = true;
+    if (!is_answered(work.kind) && (!remote_ || deaf_ || is_local(work.kind))) work.done = true;
   }
   cursor_ = to;
   while (reads_->inbound.popped() < to.response) reads_->inbound.pop();
@@ -307,9 +370,41 @@ void Transmitter::read_complete() {
   const std::uint64_t sequence = reads_->outstanding.front().sequence;
   reads_->outstanding.pop();
   if (sequence == SharedReads::kReadyToReceive) return;
+  if (sequence == SharedReads::kProbe) {
+    probe_outstanding_ = false;
+    placed_before(probe_at_);
+    return;
+  }
   queue_.at(sequence).done = true;
   --reads_outstanding_;
+  placed_before(sequence);
+}
+
+void Transmitter::placed_before(std::uint64_t sequence) {
+  if (remote_) {
+    // A peer that answers before it is asked says nothing of what it has not been sent.
+    const std::uint64_t end = std::min(sequence, cursor_.sequence);
+    for (std::uint64_t i = std::max(placed_, queue_.head()); i < end; ++i) {
+      SendWork& work = queue_.at(i);
+      if (!is_answered(work.kind)) work.done = true;
+    }
+    placed_ = std::max(placed_, end);
+  }
   complete_in_order();
+}
+
+void Transmitter::set_deaf(bool deaf) {
+  deaf_ = deaf;
+  if (deaf) placed_before(cursor_.sequence);
+}
+
+void Transmitter::release_unsignaled() {
+  while (!queue_.empty() && queue_.head() < cursor_.sequence) {
+    const SendWork& work = queue_.at(queue_.head());
+    if (!work.done && (work.signaled || is_answered(work.kind))) break;
+    host_.send_complete(work, Status::success);
+    queue_.pop();
+  }
 }
 
 bool Transmitter::source_gone() {
@@ -333,6 +428,7 @@ void Transmitter::terminate(const Terminate& terminate, bool answer_first) {
 void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   keep_rest();
   flushed_ = true;
+  if (remote_ && !(culprit && *culprit < cursor_.sequence)) release_unsignaled();
   bool in_error = false;  // completions come in order: nothing succeeds behind a failure
   while (!queue_.empty()) {
     const SendWork& work = queue_.at(queue_.head());
@@ -359,26 +455,40 @@ std::optional<std::uint64_t> Transmitter::find_terminated(const Terminate& termi
   if (terminate.ddp_header_size == ddp::kTaggedHeaderSize) {
     const auto header = ddp::decode_tagged(terminate.ddp_header.data());
     if (decode_control(header.ulp_control).opcode != Opcode::write) return std::nullopt;
+    // Of Writes that overlap it is the oldest that has just such a segment, if one has.
+    const std::uint64_t payload = std::max<std::uint64_t>(terminate.segment_length, ddp::kTaggedHeaderSize) -
+                                  ddp::kTaggedHeaderSize;
+    std::optional<std::uint64_t> near;
     for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail(); ++sequence) {
       const bool begun = sequence < cursor_.sequence ||
                          (sequence == cursor_.sequence &&
                           (cursor_.offset > 0 || cursor_.second || partial_ > 0 || rest_size_ > rest_at_));
       if (!begun) break;
       const SendWork& work = queue_.at(sequence);
-      if (work.kind == WorkKind::write && work.remote_stag == header.stag && header.offset >= work.remote_offset &&
-          header.offset - work.remote_offset <= work.length) {
-        return sequence;
+      if (remote_ && work.done) continue;
+      if (work.kind != WorkKind::write || work.remote_stag != header.stag || header.offset < work.remote_offset ||
+          header.offset - work.remote_offset > work.length) {
+        continue;
       }
+      const std::uint64_t end = header.offset - work.remote_offset + payload;
+      if (header.last ? end == work.length : end < work.length) return sequence;
+      if (!near) near = sequence;
+    }
+    return near;
+  }
+  const auto header = ddp::decode_untagged(terminate.ddp_header.data());
+  const auto queue = static_cast<Queue>(header.queue);
+  if (queue == kReadRequestQueue) {
+    // Probes take MSNs of this queue too.
+    for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail() && sequence <= cursor_.sequence; ++sequence) {
+      const SendWork& work = queue_.at(sequence);
+      if (is_answered(work.kind) && sequence < reads_pushed_ && work.request_msn == header.msn) return sequence;
     }
     return std::nullopt;
   }
-  const auto header = ddp::decode_untagged(terminate.ddp_header.data());
+  if (queue != kSendQueue) return std::nullopt;
   // MSNs are counted back from the next one to be sent.
-  const auto queue = static_cast<Queue>(header.queue);
-  if (queue != kReadRequestQueue && queue != kSendQueue) return std::nullopt;
-  const auto ahead =
-      static_cast<std::uint32_t>(queue == kReadRequestQueue ? cursor_.read_msn : cursor_.send_msn) -
-      static_cast<std::uint32_t>(header.msn);
+  const auto ahead = static_cast<std::uint32_t>(cursor_.send_msn) - static_cast<std::uint32_t>(header.msn);
   std::uint32_t seen = 0;
   // The message in progress has the next MSN itself.
   if (ahead == 0) {

@@ -6,6 +6,11 @@
 // What was not taken is built again by the next fill(); with CRC on, an FPDU of which a part went out is kept, since
 // its octets may not change. Messages are not interleaved; posted work and read responses take turns. One caller
 // at a time (the sender's lock). No I/O.
+//
+// Under the remote completion rule Sends, Writes and Immediate Data wait for the peer. It handles what it is sent in
+// order, so that its answer to an RDMA Read or atomic operation says that all work before it has been placed (RFC 5040
+// section 5.5). Where none follows signaled work, the transmitter asks for one by itself: a *probe*, an RDMA Read of no
+// octets. One is outstanding at a time, and the next one covers what was sent meanwhile.
 #pragma once
 
 #include <algorithm>
@@ -33,8 +38,9 @@ struct SharedReads {
   SharedReads(std::uint32_t ord, std::uint32_t ird)
       : outstanding(ord + 1), inbound(ird + 1 + kMaxResponsesInBatch), inbound_limit(ird) {}
   static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
+  static constexpr std::uint64_t kProbe = kReadyToReceive - 1;
   struct Outstanding {
-    std::uint64_t sequence;  // in the send queue, whose entry stays until the read completes; or kReadyToReceive
+    std::uint64_t sequence;  // in the send queue, whose entry stays until the read completes; or one of those above
     Stag sink_stag;
     std::uint64_t sink_offset;
     std::uint32_t size;
@@ -73,7 +79,7 @@ class SendHost {
 
 // Where in its work a sender stands.
 struct Cursor {
-  enum class Source : std::uint8_t { none, work, response, terminate, rtr };
+  enum class Source : std::uint8_t { none, work, response, terminate, rtr, probe };
   std::uint64_t sequence = 0;  // the send queue entry in progress, or the next one
   std::uint64_t response = 0;  // the inbound read to answer next, by its number in the ring
   std::uint32_t offset = 0;    // octets of the message in progress that stand before
@@ -81,12 +87,19 @@ struct Cursor {
   Msn read_msn{1};
   Msn terminate_msn{1};
   Msn atomic_msn{1};
+  std::uint32_t probes = 0;    // that stand before
   Source source = Source::none;
   bool second = false;         // of the work in progress the Write is out, and its Immediate Data comes next
   bool response_next = false;  // whose turn it is
   bool rtr_sent = false;
   bool terminate_sent = false;
+  bool unasked = false;        // work stands before that no request behind it will confirm
+  bool owed = false;           // and a signaled completion waits for it
 };
+
+// When work that is not answered completes: once TCP has its last octet (RFC 5040 section 5.5), or once the peer has
+// placed it, as on InfiniBand.
+enum class Completion : std::uint8_t { local, remote };
 
 // A batch with what is needed to take it back in part. Belongs to the thread that sends.
 struct OutgoingBatch {
@@ -103,6 +116,8 @@ class Transmitter {
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
     bool hold = false;  // the responder: nothing before the first FPDU of the peer
     bool send_immediate = false;  // the peer takes it
+    Completion completion = Completion::local;  // remote falls back to it where the peer takes no reads
+    bool probe_slot = false;  // of the reads that `reads` has room for one is for probes alone
   };
 
   // `stream` is what windows are bound by.
@@ -111,10 +126,15 @@ class Transmitter {
       : queue_(queue), stags_(stags), domain_(domain), stream_(stream), host_(host) {}
 
   void start(const Parameters& parameters, SharedReads* reads);
+  Completion completion() const { return remote_ ? Completion::remote : Completion::local; }
   void release_hold() { hold_ = false; }
+  // While the stream waits for a receive of its consumer's, nothing that the peer says behind that message is heard, and
+  // a consumer that waits for a completion before it posts the receive would wait for ever: meanwhile the local rule
+  // holds.
+  void set_deaf(bool deaf);
   // Reads and atomic operations outstanding at a time, at most what was agreed on. Returns what holds from here on; those
   // that are under way are answered as before (Verbs draft section 6.5).
-  std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, reads_->outstanding.capacity() - 1); }
+  std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, agreed() - (probe_slot_ ? 1 : 0)); }
 
   enum class Fill {
     ready,          // the batch has something to send
@@ -145,6 +165,14 @@ class Transmitter {
   bool terminating() const { return terminate_.has_value(); }
   bool terminate_sent() const { return cursor_.terminate_sent; }
 
+  // Is there work that is not with TCP as a whole, or that the peer owes its answer to?
+  bool unfinished() const { return cursor_.sequence < queue_.tail() || reads_outstanding_ > 0; }
+  // Unsignaled work at the head of the queue that waits for nothing but to be confirmed is let go of: a slot in the
+  // queue, or the end of the stream, counts for more than to know which work an error was about.
+  void release_unsignaled();
+  // Remote rule: the peer has placed all work before the entry `sequence`.
+  void placed_before(std::uint64_t sequence);
+
   // Completes everything in the queue: the entry `culprit` (if there) with `status`, entries that were done as they
   // are, the others flushed. After the FPDU in progress nothing but a Terminate is sent.
   void flush(std::optional<std::uint64_t> culprit, Status status);
@@ -171,7 +199,12 @@ class Transmitter {
     Piece response{};               // read response: its piece
     ddp::Hold source;               // and what it is taken from
   };
-  bool choose(Cursor& cursor) const;
+  std::uint32_t agreed() const { return reads_->outstanding.capacity() - 1; }  // reads; see SharedReads
+  // `batch`: what stands before, so that a probe gets its place in it.
+  bool choose(Cursor& cursor, const mpa::Batch* batch = nullptr) const;
+  bool may_begin(const Cursor& cursor) const;
+  bool probe_due(const Cursor& cursor, const mpa::Batch* batch) const;
+  bool fits(const SendWork& work, const mpa::Batch& batch) const;
   bool local_work_next(const Cursor& cursor) const;
   bool build(const Cursor& cursor, Segment& segment);
   bool build_response(const Cursor& cursor, Segment& segment);
@@ -185,9 +218,10 @@ class Transmitter {
   mpa::Framer::Result append(const Cursor& cursor, Segment& segment, mpa::Batch& batch);
   void keep_rest();
   void advance(Cursor& cursor, const Segment& segment);
-  void push_read(std::uint64_t sequence);
+  void push_read(const Cursor& cursor);
   void push_ready_to_receive();
-  bool carry_out(Cursor& cursor);
+  void push_probe(const Cursor& cursor);
+  void carry_out(Cursor& cursor);
   Fill fail_message(const Cursor& cursor);
   void commit(const Cursor& to);
   void complete_in_order();
@@ -218,7 +252,14 @@ class Transmitter {
   Cursor rest_end_;                   // where it leads
 
   std::uint64_t reads_pushed_ = 0;    // queue entries below this are in SharedReads, if they are reads
-  std::uint32_t reads_outstanding_ = 0;
+  std::uint32_t reads_outstanding_ = 0;  // without a probe
+  bool remote_ = false;               // the completion rule
+  bool deaf_ = false;
+  bool probe_slot_ = false;
+  bool probe_outstanding_ = false;
+  std::uint32_t probes_pushed_ = 0;   // into SharedReads
+  std::uint64_t probe_at_ = 0;        // the last one stands before this entry, and nowhere else from then on
+  std::uint64_t placed_ = 0;          // remote rule: all work before this entry, as the peer has said
   std::optional<Terminate> terminate_;
   std::uint64_t answer_until_ = 0;    // of the inbound requests: below this they are answered before the Terminate
   std::uint64_t failed_sequence_ = 0;

@@ -84,6 +84,11 @@ bool Transmitter::build(const Cursor& cursor, Segment& segment) {
         segment.header_size += kReadRequestSize;
       }
       break;
+    case Source::probe:
+      build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
+      encode(ReadRequest{}, segment.header.data() + segment.header_size);
+      segment.header_size += kReadRequestSize;
+      break;
     case Source::terminate: {
       build_untagged(segment, Opcode::terminate, kTerminateQueue, cursor.terminate_msn, 0, 0, 0);
       segment.header_size += encode(*terminate_, segment.header.data() + segment.header_size);

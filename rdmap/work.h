@@ -31,7 +31,7 @@ enum class Status : std::uint8_t {
   remote_operation,
   fatal,              // the connection broke under it
   window_bind,        // a window cannot be bound so
-  retry_exceeded,     // the peer cannot be reached, or has left
+  retry_exceeded,     // the peer cannot be reached, or has left before it confirmed the work
   rnr_exceeded,       // the peer has posted no receive for too long
 };
 
@@ -62,6 +62,7 @@ struct SendWork {
   bool done = false;           // may complete once everything before it has
   AtomicOpcode atomic{};       // its numbers stand in SendQueue::operands(); what to bind in SendQueue::binding()
   Stag sink_stag{};            // read: what the response names
+  Msn request_msn{};           // read, atomic: of the request, once it has been built
   union {
     std::uint64_t sink_offset = 0;
     Immediate immediate;       // immediate; write and send with it

@@ -40,7 +40,7 @@ def wrong_options(bench):
 def wanted_help(bench):
     bench.run([bench.uiw, "--help"], uiw=False)
     text = bench.run([bench.uiw, "run", "--help"], uiw=False).stdout
-    for name in ("crc", "devices", "mulpdu", "startup-timeout", "mpa-revision", "runtime-dir"):
+    for name in ("crc", "completion", "devices", "mulpdu", "startup-timeout", "mpa-revision", "runtime-dir"):
         check(f"--{name}" in text or f"UIW_{name.upper().replace('-', '_')}" in text, f"no word of {name}")
 
 
@@ -63,6 +63,7 @@ def separator(bench):
 
 
 BAD_VALUES = [("UIW_CRC", "maybe"), ("UIW_CRC", ""), ("UIW_MULPDU", "-1"), ("UIW_MULPDU", "99999999"),
+              ("UIW_COMPLETION", "both"), ("UIW_COMPLETION", "on"),
               ("UIW_MULPDU", "12x"), ("UIW_STARTUP_TIMEOUT", "soon"), ("UIW_STARTUP_TIMEOUT", "-5"),
               ("UIW_MPA_REVISION", "7"), ("UIW_MPA_REVISION", "two"), ("UIW_MULPDU", "18446744073709551617")]
 

@@ -21,6 +21,7 @@ row("small ULPDUs, CRC on")(lambda bench: ring(bench, 20000, env={"UIW_CRC": "on
 row("large messages")(lambda bench: ring(bench, 20000, "--largest", 524288))
 row("without stalls")(lambda bench: ring(bench, 100000, "--calm"))
 row("a receiver that sleeps on its completion channel")(lambda bench: ring(bench, 50000, "--events"))
+row("remote completion")(lambda bench: ring(bench, 50000, env={"UIW_COMPLETION": "remote"}))
 row("MPA revision 1")(lambda bench: ring(bench, 20000, env={"UIW_MPA_REVISION": "1"}))
 row("Sends: 300000 messages")(lambda bench: ring(bench, 300000, "--sends", timeout=100))
 row("Sends: small ULPDUs, CRC on")(

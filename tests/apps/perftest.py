@@ -82,7 +82,9 @@ def rows(verb):
     bw, lat = f"ib_{verb}_bw", f"ib_{verb}_lat"
 
     def add(program, *options, run=one, **more):
-        title = " ".join(str(word) for word in (program, "-R", *(("-a",) if run is every_size else ()), *options))
+        settings = [f"{name}={value}" for name, value in more.get("env", {}).items()]
+        words = (program, "-R", *(("-a",) if run is every_size else ()), *options, *settings)
+        title = " ".join(str(word) for word in words)
         harness.add_row(title, lambda bench: run(bench, program, *options, **more))
 
     add(bw, "-n", 20, run=every_size, timeout=45)
@@ -121,6 +123,14 @@ def rows(verb):
             add(bw, "-I", size, "-s", max(size, 1), "-n", 1000)
             add(lat, "-I", size, "-s", max(size, 1), "-n", 1000)
         add(bw, "-I", 128, "-n", 20, run=every_size, timeout=45)
+    remote = {"UIW_COMPLETION": "remote"}
+    add(bw, "-n", 20, run=every_size, timeout=45, env=remote)
+    add(bw, "-b", "-q", 4, "-n", 1000, env=remote)
+    add(bw, "-n", 1000, "-Q", 1, env=remote)
+    add(lat, "-n", 1000, env=remote)
+    if verb == "send":
+        add(bw, "-n", 1000, "--use-srq", env=remote)
+        add(lat, "-e", "-n", 1000, env=remote)
     if verb == "read":
         add(bw, "-o", 1, "-n", 500)
         add(lat, "-o", 1, "-n", 500)

@@ -8,7 +8,8 @@ import perftest
 
 
 def add(program, *options, **more):
-    title = " ".join(str(word) for word in (program, "-R", *options))
+    settings = [f"{name}={value}" for name, value in more.get("env", {}).items()]
+    title = " ".join(str(word) for word in (program, "-R", *options, *settings))
     harness.add_row(title, lambda bench: perftest.one(bench, program, *options, **more))
 
 
@@ -31,6 +32,7 @@ add("ib_atomic_bw", "-n", 1000, "-l", 10)
 add("ib_atomic_bw", "-n", 1000, "-Q", 1)
 add("ib_atomic_bw", "-n", 1000, "-t", 1)
 add("ib_atomic_bw", "-n", 1000, env={"UIW_CRC": "on"})
+add("ib_atomic_bw", "-n", 1000, env={"UIW_COMPLETION": "remote"})
 
 if __name__ == "__main__":
     sys.exit(harness.main())

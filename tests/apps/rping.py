@@ -29,6 +29,8 @@ def talk(bench, family=4, server=(), client=(), **more):
 
 row("-C 1000 -S 65535 -V, IPv4")(lambda bench: talk(bench, 4, client=("-C", 1000, "-S", 65535, "-V")))
 row("-C 1000 -S 65535 -V, IPv6")(lambda bench: talk(bench, 6, client=("-C", 1000, "-S", 65535, "-V")))
+row("remote completion")(
+    lambda bench: talk(bench, 4, client=("-C", 1000, "-S", 65535, "-V"), env={"UIW_COMPLETION": "remote"}))
 row("-q: a QP that the program itself brings to RTS")(
     lambda bench: talk(bench, 4, server=("-q",), client=("-q", "-C", 50, "-S", 1000, "-V")))
 

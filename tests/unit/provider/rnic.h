@@ -162,7 +162,7 @@ inline std::pair<mpa::TcpStream, mpa::TcpStream> tcp_pair() {
 
 // Connects two queue pairs without the connection manager.
 inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::size_t mulpdu = 0,
-                   bool send_with_immediate = false) {
+                   bool send_with_immediate = false, bool remote = false) {
   auto [one, two] = tcp_pair();
   Qp::Attachment attachment;
   attachment.agreement.crc = crc;
@@ -170,6 +170,7 @@ inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::
   attachment.agreement.rtr = mpa::ReadyToReceive::write;
   attachment.agreement.send_with_immediate = send_with_immediate;
   attachment.mulpdu = mulpdu;
+  if (remote) attachment.completion = rdmap::Completion::remote;
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   REQUIRE(b.to(IBV_QPS_INIT) == 0);
   attachment.initiator = true;
@@ -181,11 +182,12 @@ inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::
 }
 
 // The peer of a queue pair, by hand.
-inline mpa::TcpStream attach_raw(Side& side) {
+inline mpa::TcpStream attach_raw(Side& side, bool remote = false) {
   auto [one, two] = tcp_pair();
   Qp::Attachment attachment;
   attachment.agreement.crc = false;
   attachment.agreement.ird = attachment.agreement.ord = 1;
+  if (remote) attachment.completion = rdmap::Completion::remote;
   REQUIRE(side.to(IBV_QPS_INIT) == 0);
   REQUIRE(side.qp->attach(two, attachment) == 0);
   return std::move(one);

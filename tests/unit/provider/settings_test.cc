@@ -39,13 +39,16 @@ TEST_CASE("settings: (child)", "[.settings-child]") {
   const Settings& s = loaded.values;
   std::string devices;
   for (const auto& device : s.devices) devices += device + ";";
-  std::printf("settings: %s|%d|%s|%u|%u|%u|%s\n", loaded.error.c_str(), static_cast<int>(s.crc), devices.c_str(),
-              s.mulpdu, s.startup_timeout_ms, s.mpa_revision, s.runtime_dir.c_str());
+  std::printf("settings: %s|%d|%d|%s|%u|%u|%u|%s\n", loaded.error.c_str(), static_cast<int>(s.crc),
+              static_cast<int>(s.completion), devices.c_str(), s.mulpdu, s.startup_timeout_ms, s.mpa_revision,
+              s.runtime_dir.c_str());
 }
 
 TEST_CASE("settings: every value is checked", "[settings]") {
   for (const char* value : {"auto", "on", "off"}) CHECK(good("UIW_CRC", value));
   for (const char* value : {"", "ON", "1", "yes", "on "}) CHECK_FALSE(good("UIW_CRC", value));
+  for (const char* value : {"auto", "local", "remote"}) CHECK(good("UIW_COMPLETION", value));
+  for (const char* value : {"", "Remote", "on", "local "}) CHECK_FALSE(good("UIW_COMPLETION", value));
   for (const char* value : {"", "lo", "lo,eth0", "eth0.5"}) CHECK(good("UIW_DEVICES", value));
   for (const char* value : {",", "lo,,eth0", ",lo"}) CHECK_FALSE(good("UIW_DEVICES", value));
   for (const char* value : {"0", "128", "1500", "65535"}) CHECK(good("UIW_MULPDU", value));
@@ -83,10 +86,10 @@ TEST_CASE("settings: the table holds each variable once, and its initial value i
 }
 
 TEST_CASE("settings: read from the environment", "[settings]") {
-  CHECK(in_child("") == "|0||0|10000|2|");
-  CHECK(in_child("UIW_CRC=on UIW_DEVICES=lo,eth0 UIW_MULPDU=1500 UIW_STARTUP_TIMEOUT=500 UIW_MPA_REVISION=1 "
-                 "UIW_RUNTIME_DIR=/tmp/x UIWX=1") == "|1|lo;eth0;|1500|500|1|/tmp/x");
-  CHECK(in_child("UIW_CRC=off").substr(0, 3) == "|2|");
+  CHECK(in_child("") == "|0|0||0|10000|2|");
+  CHECK(in_child("UIW_CRC=on UIW_COMPLETION=remote UIW_DEVICES=lo,eth0 UIW_MULPDU=1500 UIW_STARTUP_TIMEOUT=500 UIW_MPA_REVISION=1 "
+                 "UIW_RUNTIME_DIR=/tmp/x UIWX=1") == "|1|2|lo;eth0;|1500|500|1|/tmp/x");
+  CHECK(in_child("UIW_CRC=off UIW_COMPLETION=local").substr(0, 5) == "|2|1|");
   CHECK(in_child("UIW_CRC=never").find("UIW_CRC is 'never'") == 0);
   CHECK(in_child("UIW_TYPO=1").find("UIW_TYPO is not a setting") == 0);
 }

@@ -48,6 +48,8 @@ struct StreamOptions {
   mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
   bool hold = false;
   bool send_immediate = false;
+  rdmap::Completion completion = rdmap::Completion::local;
+  bool probe_slot = false;  // one more than `ord` is agreed on
 };
 
 class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
@@ -59,7 +61,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
         rx(stags, &domain, *this, this) {}
 
   void start(const StreamOptions& options) {
-    reads = std::make_unique<rdmap::SharedReads>(options.ord, options.ird);
+    reads = std::make_unique<rdmap::SharedReads>(options.ord + (options.probe_slot ? 1 : 0), options.ird);
     rdmap::Transmitter::Parameters parameters;
     parameters.crc = options.crc;
     parameters.mulpdu = options.mulpdu;
@@ -67,6 +69,8 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.rtr = options.hold ? mpa::ReadyToReceive::none : options.rtr;  // only the initiator sends it
     parameters.hold = options.hold;
     parameters.send_immediate = options.send_immediate;
+    parameters.completion = options.completion;
+    parameters.probe_slot = options.probe_slot;
     tx.start(parameters, reads.get());
     rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate);
     deframer.start(options.crc);
@@ -213,6 +217,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
       if (rx.error()) tx.terminate(*rx.error());
       if (rx.peer_terminate()) {
         culprit = rx.peer_terminate()->has_ddp_header ? tx.find_terminated(*rx.peer_terminate()) : tx.oldest_sent();
+        if (culprit) tx.placed_before(*culprit);
       }
     }
   }
@@ -362,6 +367,32 @@ class Pair {
   Bytes to_a_, to_b_;
   std::unique_ptr<rdmap::OutgoingBatch> batch_ = std::make_unique<rdmap::OutgoingBatch>();
 };
+
+// What a peer says of the work it could not do.
+inline rdmap::Terminate some_terminate(std::uint8_t code = 1) {
+  rdmap::Terminate terminate;
+  terminate.layer = rdmap::Layer::ddp;
+  terminate.type = 1;
+  terminate.code = code;
+  return terminate;
+}
+
+inline rdmap::Terminate about_write(std::uint32_t stag, std::uint64_t offset) {
+  rdmap::Terminate terminate = some_terminate();
+  terminate.has_ddp_header = true;
+  terminate.ddp_header_size = 14;
+  const Bytes header = Wire().u8(0xC1).u8(0x40).u32(stag).u64(offset);
+  std::copy(header.begin(), header.end(), terminate.ddp_header.begin());
+  return terminate;
+}
+inline rdmap::Terminate about_untagged(std::uint32_t queue, std::uint32_t msn) {
+  rdmap::Terminate terminate = some_terminate();
+  terminate.has_ddp_header = true;
+  terminate.ddp_header_size = 18;
+  const Bytes header = Wire().u8(0x41).u8(queue == 1 ? 0x41 : 0x43).u32(0).u32(queue).u32(msn).u32(0);
+  std::copy(header.begin(), header.end(), terminate.ddp_header.begin());
+  return terminate;
+}
 
 inline Piece piece(const Bytes& memory) { return {memory.data(), memory.size()}; }
 

@@ -27,7 +27,9 @@ TEST_CASE("stream: a random mix of operations, both ways (RFC 5040 section 5)", 
   End a(1, 64, 100), b(2, 64, 100);
   StreamOptions options = options_of(crc, mulpdu);
   options.ord = static_cast<std::uint32_t>(between(random, 1, 4));
-  options.ird = options.ord;
+  options.completion = seed % 2 == 0 ? rdmap::Completion::remote : rdmap::Completion::local;
+  options.probe_slot = seed % 4 == 0;
+  options.ird = options.ord + (options.probe_slot ? 1 : 0);
   a.start(options);
   b.start(options);
 

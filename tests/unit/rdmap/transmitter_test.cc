@@ -26,31 +26,6 @@ Bytes take(End& end, std::size_t octets) {
   return out;
 }
 
-rdmap::Terminate some_terminate(std::uint8_t code = 1) {
-  rdmap::Terminate terminate;
-  terminate.layer = rdmap::Layer::ddp;
-  terminate.type = 1;
-  terminate.code = code;
-  return terminate;
-}
-
-rdmap::Terminate about_write(std::uint32_t stag, std::uint64_t offset) {
-  rdmap::Terminate terminate = some_terminate();
-  terminate.has_ddp_header = true;
-  terminate.ddp_header_size = 14;
-  const Bytes header = Wire().u8(0xC1).u8(0x40).u32(stag).u64(offset);
-  std::copy(header.begin(), header.end(), terminate.ddp_header.begin());
-  return terminate;
-}
-rdmap::Terminate about_untagged(std::uint32_t queue, std::uint32_t msn) {
-  rdmap::Terminate terminate = some_terminate();
-  terminate.has_ddp_header = true;
-  terminate.ddp_header_size = 18;
-  const Bytes header = Wire().u8(0x41).u8(queue == 1 ? 0x41 : 0x43).u32(0).u32(queue).u32(msn).u32(0);
-  std::copy(header.begin(), header.end(), terminate.ddp_header.begin());
-  return terminate;
-}
-
 bool is_terminate(const Bytes& ulpdu) { return ulpdu.size() >= 18 && (ulpdu[1] & std::byte{0x0F}) == std::byte{7}; }
 
 }  // namespace

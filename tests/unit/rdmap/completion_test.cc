@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: MIT
+// The remote completion rule: Sends, Writes and Immediate Data complete when the peer has answered an RDMA Read behind
+// them (RFC 5040 section 5.5), which the transmitter itself sends where the program has none.
+#include <catch2/catch.hpp>
+
+#include "tests/unit/rdmap/stream_pair.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using Fill = rdmap::Transmitter::Fill;
+using rdmap::Completion;
+
+namespace {
+
+constexpr std::size_t kAll = ~std::size_t{0};
+
+// One end, whose peer is the test.
+struct Requester {
+  End end;
+  Bytes data = pattern(100), sink = Bytes(100), result = Bytes(8);
+  std::vector<Bytes> out;  // ULPDUs sent, whole ones
+  Bytes stream;
+  std::unique_ptr<rdmap::OutgoingBatch> batch = std::make_unique<rdmap::OutgoingBatch>();
+
+  explicit Requester(std::uint32_t ord = 4, bool probe_slot = true, std::uint32_t depth = 64, std::size_t mulpdu = 1440)
+      : end(1, depth) {
+    StreamOptions options;
+    options.crc = false;
+    options.mulpdu = mulpdu;
+    options.ord = ord;
+    options.probe_slot = probe_slot;
+    options.completion = Completion::remote;
+    end.start(options);
+  }
+  void post(std::uint64_t id, bool signaled = true) {
+    end.send(id, {piece(data)});
+    end.queue.at(end.queue.tail() - 1).signaled = signaled;
+  }
+  // One sendmsg, of which TCP takes so many octets. How many FPDUs it held.
+  std::size_t go(std::size_t most = kAll) {
+    if (end.tx.fill(*batch) != Fill::ready) return 0;
+    const Bytes octets = gather(batch->fpdus.vectors(), most);
+    end.tx.sent(*batch, octets.size());
+    stream.insert(stream.end(), octets.begin(), octets.end());
+    return batch->fpdus.fpdus();
+  }
+  // Which messages went out since the last time, a letter each: probe, read, and the others.
+  std::string sent() {
+    std::string text;
+    for (const Bytes& ulpdu : ulpdus_of(stream, false)) {
+      const auto opcode = std::to_integer<unsigned>(ulpdu[1]) & 15U;
+      if (opcode == 1 || opcode == 10) CHECK(big_endian(Octets(ulpdu).subspan(10, 4)) == ++read_msn);
+      if (opcode == 1) {
+        text += big_endian(Octets(ulpdu).subspan(18 + 12, 4)) == 0 ? 'p' : 'r';
+      } else {
+        text += opcode == 0 ? 'w' : opcode == 3 ? 's' : opcode == 8 ? 'i' : opcode == 10 ? 'a' : '?';
+      }
+    }
+    stream.clear();
+    return text;
+  }
+  std::string all() {
+    while (go() > 0) {
+    }
+    return sent();
+  }
+  // The peer answers the oldest request.
+  void answer() {
+    REQUIRE_FALSE(end.reads->outstanding.empty());
+    end.tx.read_complete();
+  }
+  std::vector<std::uint64_t> good() const {
+    std::vector<std::uint64_t> ids;
+    for (const Sent& sent : end.sent) {
+      if (sent.status == Status::success) ids.push_back(sent.id);
+    }
+    return ids;
+  }
+  std::uint64_t read_msn = 0;
+};
+
+using Ids = std::vector<std::uint64_t>;
+
+}  // namespace
+
+TEST_CASE("completion: work completes when the probe behind it is answered, in one batch with it", "[completion]") {
+  Requester it;
+  it.post(1);
+  it.end.write(2, {piece(it.data)}, Stag{1}, 0);
+  it.end.immediate(3, {});
+  it.end.write_immediate(4, {piece(it.data)}, Stag{1}, 0, {});
+  CHECK(it.go() == 6);
+  CHECK(it.sent() == "swiwip");
+  CHECK(it.end.sent.empty());
+  CHECK_FALSE(it.end.tx.pending());
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3, 4});
+  CHECK(it.all().empty());
+}
+
+TEST_CASE("completion: one probe at a time, the next covers what was sent meanwhile", "[completion]") {
+  Requester it;
+  it.post(1);
+  CHECK(it.all() == "sp");
+  for (std::uint64_t id = 2; id < 10; ++id) {
+    it.post(id);
+    CHECK(it.all() == "s");
+  }
+  it.answer();
+  CHECK(it.good() == Ids{1});
+  CHECK(it.end.tx.pending());
+  CHECK(it.all() == "p");
+  it.post(10);
+  CHECK(it.all() == "s");
+  it.answer();
+  CHECK(it.good().size() == 9);
+  CHECK(it.all() == "p");
+  it.answer();
+  CHECK(it.end.queue.empty());
+  CHECK(it.all().empty());
+}
+
+TEST_CASE("completion: unsignaled work asks for no probe", "[completion]") {
+  Requester it(4, true, 8);
+  SECTION("and is confirmed by that of signaled work behind it") {
+    for (std::uint64_t id = 0; id < 7; ++id) it.post(id, false);
+    CHECK(it.all() == "sssssss");
+    CHECK_FALSE(it.end.tx.pending());
+    CHECK(it.end.sent.empty());
+    it.post(7);
+    CHECK(it.all() == "sp");
+    it.answer();
+    CHECK(it.good().size() == 8);
+  }
+  SECTION("nor when the queue is full of it: a slot counts for more than an error that might come") {
+    for (std::uint64_t id = 0; id < 8; ++id) it.post(id, false);
+    CHECK(it.all() == "ssssssss");
+    REQUIRE(it.end.queue.full());
+    it.end.tx.release_unsignaled();
+    CHECK(it.end.queue.empty());
+    it.post(8);
+    CHECK(it.all() == "sp");
+    it.post(9, false);
+    it.all();
+    it.end.tx.release_unsignaled();
+    CHECK(it.end.queue.size() == 2);
+    it.answer();
+    it.end.tx.release_unsignaled();
+    CHECK(it.end.queue.empty());
+    CHECK(it.all().empty());
+  }
+  SECTION("what is not with TCP is not let go of") {
+    it.post(0, false);
+    it.go(50);
+    it.end.tx.release_unsignaled();
+    CHECK(it.end.queue.size() == 1);
+  }
+}
+
+TEST_CASE("completion: a read or an atomic operation behind the work is as good as a probe", "[completion]") {
+  const bool atomic = GENERATE(false, true);
+  Requester it;
+  it.post(1);
+  it.post(2);
+  if (atomic) {
+    it.end.atomic(3, it.result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0);
+  } else {
+    it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
+  }
+  it.post(4, false);
+  CHECK(it.all() == (atomic ? "ssas" : "ssrs"));
+  CHECK(it.end.sent.empty());
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3});
+  it.post(5);
+  CHECK(it.all() == "sp");
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3, 4, 5});
+}
+
+TEST_CASE("completion: probes and the reads that are outstanding at a time (RFC 5040 section 6.1)", "[completion]") {
+  SECTION("a probe has its own slot") {
+    Requester it(1, true);
+    it.end.read(1, {piece(it.sink)}, Stag{1}, 0);
+    it.post(2);
+    it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
+    CHECK(it.all() == "rsp");
+    it.answer();
+    CHECK(it.all() == "r");
+    it.answer();
+    CHECK(it.good() == Ids{1, 2});
+    it.answer();
+    CHECK(it.good() == Ids{1, 2, 3});
+    CHECK(it.end.tx.limit_ord(9) == 1);
+  }
+  SECTION("or takes its turn") {
+    Requester it(1, false);
+    it.end.read(1, {piece(it.sink)}, Stag{1}, 0);
+    it.post(2);
+    CHECK(it.all() == "rs");
+    it.answer();
+    CHECK(it.all() == "p");
+    it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
+    CHECK(it.all().empty());
+    it.answer();
+    CHECK(it.good() == Ids{1, 2});
+    CHECK(it.all() == "r");
+    CHECK(it.end.tx.limit_ord(9) == 1);
+  }
+  SECTION("a peer that takes none: the local rule") {
+    Requester it(0, false);
+    CHECK(it.end.tx.completion() == Completion::local);
+    it.post(1);
+    CHECK(it.all() == "s");
+    CHECK(it.good() == Ids{1});
+  }
+  SECTION("a peer that takes one, and the program none") {
+    Requester it(0, true);
+    it.post(1);
+    CHECK(it.all() == "sp");
+    it.end.read(2, {piece(it.sink)}, Stag{1}, 0);
+    it.answer();
+    CHECK(it.end.tx.fill(*it.batch) == Fill::local_error);
+  }
+}
+
+TEST_CASE("completion: a probe that TCP did not take keeps its place", "[completion]") {
+  for (std::size_t most = 0; most < 400; most += 7) {
+    Requester it;
+    it.post(1);
+    CHECK(it.go(most) == 2);
+    // It is in front of this in what the receiver expects.
+    it.end.read(2, {piece(it.sink)}, Stag{1}, 0);
+    it.post(3);
+    CHECK(it.all() == "sprs");
+    it.answer();
+    CHECK(it.good() == Ids{1});
+    CHECK(it.all() == "p");
+    it.answer();
+    CHECK(it.good() == Ids{1, 2});
+    it.answer();
+    CHECK(it.good() == Ids{1, 2, 3});
+  }
+}
+
+TEST_CASE("completion: long messages do not keep a probe from its place", "[completion]") {
+  Requester it(4, true, 64, 65535);
+  const Bytes large = pattern(700'000);
+  for (std::uint64_t id = 0; id < 4; ++id) it.end.write(id, {piece(large)}, Stag{1}, 0);
+  it.go();
+  while (it.end.sent.empty()) {
+    REQUIRE(it.go() > 0);
+    if (!it.end.reads->outstanding.empty()) it.answer();
+  }
+  CHECK(it.end.queue.size() == 3);  // and not all of them were sent before the first completes
+  CHECK(it.end.tx.pending());
+}
+
+TEST_CASE("completion: network fences wait for reads alone, local ones for all (Verbs draft section 8.2.2.2)",
+          "[completion]") {
+  Requester it;
+  const Stag window = it.end.stags.add_window(&it.end.domain, ddp::WindowType::type2).value();
+  const Stag region = it.end.expose(it.sink, ddp::kLocalWrite | ddp::kBindWindows, 0x1000);
+  const ddp::Binding binding{window, region, 0x1000, 10, ddp::kRemoteRead, ddp::WindowType::type2, false};
+  SECTION("a Send with a fence behind a Send") {
+    it.post(1);
+    it.post(2);
+    it.end.queue.at(1).fence = true;
+    CHECK(it.all() == "ssp");
+  }
+  SECTION("a probe does not count as a read") {
+    it.post(1);
+    CHECK(it.all() == "sp");
+    it.post(2);
+    it.end.queue.at(1).fence = true;
+    CHECK(it.all() == "s");
+  }
+  SECTION("local work without a fence is done when all is with TCP, and completes in its turn") {
+    const bool signaled = GENERATE(false, true);
+    it.post(1, signaled);
+    it.end.bind(2, binding);
+    it.all();
+    CHECK(it.end.carried == Ids{2});
+    CHECK(it.end.sent.empty());
+    it.answer();
+    CHECK(it.good() == Ids{1, 2});
+  }
+  SECTION("alone it needs no probe") {
+    it.end.bind(2, binding);
+    CHECK(it.all().empty());
+    CHECK(it.good() == Ids{2});
+  }
+  SECTION("with a fence it waits for unsignaled work too") {
+    it.post(1, false);
+    it.end.bind(2, binding, true);
+    CHECK(it.all() == "sp");
+    CHECK(it.end.carried.empty());
+    it.answer();
+    CHECK(it.all().empty());
+    CHECK(it.good() == Ids{1, 2});
+  }
+}
+
+TEST_CASE("completion: what stands before work that fails here completes first", "[completion]") {
+  Requester it;
+  Status status = Status::local_protection;
+  it.post(1);
+  it.post(2, false);
+  SECTION("when it is posted") {
+    it.end.prepare(3, WorkKind::write, {}).status = status;
+    it.end.queue.push();
+  }
+  SECTION("when it is carried out") {
+    status = Status::window_bind;
+    it.end.bind(3, {});
+  }
+  it.post(4);
+  CHECK(it.all() == "ssp");
+  CHECK(it.end.sent.empty());
+  it.answer();
+  REQUIRE(it.end.tx.fill(*it.batch) == Fill::local_error);
+  it.end.tx.flush(it.end.tx.failed_sequence(), it.end.tx.failed_status());
+  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
+                                         {2, Status::success},
+                                         {3, status},
+                                         {4, Status::flushed}});
+}
+
+TEST_CASE("completion: flush() lets go of unsignaled work that is with TCP", "[completion]") {
+  Requester it;
+  it.post(1, false);
+  it.post(2);
+  it.post(3, false);
+  it.all();
+  it.post(4, false);
+  CHECK(it.end.tx.unfinished());
+  SECTION("nobody's fault") {
+    it.end.tx.flush(std::nullopt, Status::flushed);
+    CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
+                                           {2, Status::flushed},
+                                           {3, Status::flushed},
+                                           {4, Status::flushed}});
+  }
+  SECTION("the connection is gone") {
+    it.all();
+    CHECK_FALSE(it.end.tx.unfinished());
+    it.end.tx.release_unsignaled();
+    CHECK(it.end.tx.oldest_sent() == 1);
+    it.end.tx.flush(it.end.tx.oldest_sent(), Status::retry_exceeded);
+    CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
+                                           {2, Status::retry_exceeded},
+                                           {3, Status::flushed},
+                                           {4, Status::flushed}});
+  }
+  SECTION("unless it is the one that failed") {
+    it.end.tx.flush(0, Status::remote_access);
+    CHECK(it.end.sent.front() == Sent{1, Status::remote_access});
+    CHECK(it.end.sent.size() == 4);
+  }
+}
+
+TEST_CASE("completion: a Terminate confirms what stands before the work it is about", "[completion]") {
+  Requester it;
+  it.post(100);                                                        // 0
+  CHECK(it.all() == "sp");
+  it.end.write(101, {piece(it.data)}, Stag{0x10}, 0x1000);             // 1
+  it.end.read(102, {piece(it.sink)}, Stag{1}, 0);                      // 2: read MSN 2, behind the probe
+  it.end.write(103, {piece(it.data)}, Stag{0x10}, 0x1000);             // 3: as the one before
+  it.end.atomic(104, it.result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0);  // 4: read MSN 3
+  it.end.immediate(105, {});                                           // 5: send MSN 2
+  it.post(106);                                                        // 6: send MSN 3
+  it.all();
+  const auto ends = [&](const rdmap::Terminate& terminate, std::uint64_t expected) {
+    const auto culprit = it.end.tx.find_terminated(terminate);
+    REQUIRE(culprit == expected);
+    it.end.tx.placed_before(*culprit);
+    it.end.tx.flush(culprit, Status::remote_access);
+    REQUIRE(it.end.sent.size() == 7);
+    CHECK(it.end.sent[expected] == Sent{100 + expected, Status::remote_access});
+    for (std::uint64_t i = expected + 1; i < 7; ++i) CHECK(it.end.sent[i] == Sent{100 + i, Status::flushed});
+    return it.good().size() == expected;
+  };
+  SECTION("a Send") {
+    CHECK(ends(about_untagged(0, 1), 0));
+  }
+  SECTION("a Write") {
+    CHECK(ends(about_write(0x10, 0x1000), 1));
+  }
+  SECTION("a Read") {
+    CHECK(ends(about_untagged(1, 2), 2));
+  }
+  SECTION("a Write that overlaps another") {
+    it.end.write(107, {piece(it.data)}, Stag{0x10}, 0x1001);
+    it.all();
+    rdmap::Terminate terminate = about_write(0x10, 0x1001);
+    terminate.segment_length = 14 + 100;
+    CHECK(it.end.tx.find_terminated(terminate) == 7);
+  }
+  SECTION("the second Write, since the answer to the Read says that the first was good") {
+    it.answer();
+    it.answer();
+    CHECK(ends(about_write(0x10, 0x1063), 3));
+  }
+  SECTION("an atomic operation behind") {
+    it.answer();
+    it.answer();
+    CHECK(ends(about_untagged(1, 3), 4));
+  }
+  SECTION("Immediate Data, and a Send") {
+    const bool last = GENERATE(false, true);
+    for (int i = 0; i < 3; ++i) it.answer();
+    CHECK(ends(about_untagged(0, last ? 3 : 2), last ? 6 : 5));
+  }
+  SECTION("the probe: no work at all") {
+    CHECK(it.end.tx.find_terminated(about_untagged(1, 1)) == std::nullopt);
+  }
+}
+
+TEST_CASE("completion: where no answer can be heard the local rule holds meanwhile", "[completion]") {
+  Requester it;
+  it.post(1);
+  it.all();
+  it.post(2);
+  it.go(50);
+  it.end.tx.set_deaf(true);
+  CHECK(it.good() == Ids{1});
+  it.post(3);
+  CHECK(it.all() == "ss");
+  CHECK(it.good() == Ids{1, 2, 3});
+  it.post(4);
+  it.end.tx.set_deaf(false);
+  CHECK(it.all() == "s");
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3});
+  CHECK(it.all() == "p");
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3, 4});
+}
+
+TEST_CASE("completion: an answer to what was not sent confirms nothing", "[completion]") {
+  Requester it;
+  it.post(1);
+  CHECK(it.go(50) == 2);
+  it.answer();
+  CHECK(it.end.sent.empty());
+  CHECK(it.all() == "sp");
+  CHECK(it.end.sent.empty());
+}
