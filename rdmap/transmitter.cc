@@ -423,6 +423,7 @@ void Transmitter::terminate(const Terminate& terminate, bool answer_first) {
 void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   keep_rest();
   flushed_ = true;
+  if (remote_ && !(culprit && *culprit < cursor_.sequence)) release_unsignaled();
   bool in_error = false;  // completions come in order: nothing succeeds behind a failure
   while (!queue_.empty()) {
     const SendWork& work = queue_.at(queue_.head());
