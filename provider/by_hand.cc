@@ -118,7 +118,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     own.qp_num = greeting().source_qp;
     own.by_hand = true;
     own.responder_resources = ends_.read_depth;
-    own.initiator_depth = kMaxReadDepth + 1;  // the queue pair keeps to what its program asked for
+    own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asks for at RTS
     own.private_data = octets_of(greeting());
     own.expected_reply = octets_of(greeting().reversed());
     return own;
@@ -153,10 +153,11 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     if (::connect(fd, generic(own), size_of(own)) != 0 && errno != EINPROGRESS) return;
     Qp::Attachment attachment;
     attachment.agreement.crc = false;
-    attachment.agreement.ird = attachment.agreement.ord = ends_.read_depth;
+    attachment.ord = attachment.ird = ends_.read_depth;
+    attachment.agreement.ord = attachment.agreement.ird = ends_.read_depth + 1;  // one for probes
     attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
-    attachment.by_hand = attachment.probe_slot = true;
+    attachment.by_hand = true;
     const ReadSection section;
     Qp* qp = find_qp(greeting().source_qp);
     connected_ = qp != nullptr && qp->attach(socket, attachment) == 0;

@@ -19,7 +19,7 @@ namespace uiw::provider::by_hand {
 struct Ends {
   PairGreeting greeting;       // as this end says it
   unsigned ifindex = 0;        // of the device: the scope of link-local addresses
-  unsigned read_depth = 0;     // IRD: what the peer may have outstanding, its own confirmations included
+  unsigned read_depth = 0;     // IRD: how many RDMA Reads and atomics the peer's program may have outstanding
   std::uint8_t traffic_class = 0;
 };
 

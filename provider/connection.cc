@@ -170,9 +170,10 @@ class ConnectionImpl final : public Connection,
     mpa::Proposal proposal;
     proposal.crc = wants_crc(local_, remote_);
     proposal.revision = revision_;
-    const unsigned most = kMaxReadDepth + (own.by_hand ? 1 : 0);  // one for the peer's probes
-    proposal.ird = std::min(own.responder_resources, most);
-    proposal.ord = std::min(own.initiator_depth, most);
+    // One more each way than the program asks for, for the Reads that tell of completions.
+    const unsigned probe = revision_ >= 2 && remote_completion(own.by_hand) ? 1 : 0;
+    proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probe;
+    proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probe;
     proposal.private_data = own.private_data;
     return proposal;
   }
@@ -323,7 +324,11 @@ class ConnectionImpl final : public Connection,
     Qp::Attachment attachment;
     attachment.agreement = agreement;
     attachment.initiator = initiator;
-    attachment.by_hand = attachment.probe_slot = own_.by_hand;
+    attachment.by_hand = own_.by_hand;
+    attachment.ord = own_.initiator_depth;
+    attachment.ird = own_.responder_resources;
+    // A peer that has said nothing of its depths holds what its program was told of.
+    if (!said_.read_depths_known) attachment.agreement.ord = std::min(agreement.ord, attachment.ord);
     attachment.mulpdu = settings().values.mulpdu;
     attachment.owner = shared_from_this();
     const int error = qp.attach(socket_, attachment);

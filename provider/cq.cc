@@ -20,6 +20,12 @@
 
 namespace uiw::provider {
 
+namespace {
+// Two at least: a program with one request at a time may post the next one before it polls for the last (ib_send_lat -e
+// does), and both may be complete then.
+unsigned capacity_for(int entries) { return std::bit_ceil(static_cast<unsigned>(std::max(entries, 2))); }
+}  // namespace
+
 Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle, Options options)
     : context_(context),
       options_(options),
@@ -48,7 +54,7 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
     }
   }
   return std::unique_ptr<Cq>(
-      new Cq(context, std::bit_ceil(static_cast<unsigned>(entries)), std::move(channel), handle, options));
+      new Cq(context, capacity_for(entries), std::move(channel), handle, options));
 }
 
 // ---- Taking completions ----------------------------------------------------------------------------------------
@@ -101,7 +107,7 @@ void Cq::end_poll() {
 
 int Cq::resize(int entries) {
   if (entries < 1 || entries > kMaxCqe) return EINVAL;
-  const std::uint64_t capacity = std::bit_ceil(static_cast<unsigned>(entries));
+  const std::uint64_t capacity = capacity_for(entries);
   // Made before the locks are taken: producers wait only for the copy.
   std::unique_ptr<ibv_wc[]> ring(new (std::nothrow) ibv_wc[capacity]);
   if (!ring) return ENOMEM;

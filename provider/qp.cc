@@ -30,15 +30,6 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
   return true;
 }
 
-rdmap::Completion completion_rule(bool by_hand) {
-  switch (settings().values.completion) {
-    case CompletionMode::local: return rdmap::Completion::local;
-    case CompletionMode::remote: return rdmap::Completion::remote;
-    case CompletionMode::automatic: break;
-  }
-  return by_hand ? rdmap::Completion::remote : rdmap::Completion::local;
-}
-
 }  // namespace
 
 std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
@@ -118,13 +109,13 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   if (!can_attach(attachment.by_hand)) return EINVAL;
   const mpa::Agreement& agreement = attachment.agreement;
 
-  const std::uint32_t slot = attachment.probe_slot ? 1 : 0;
-  const std::uint32_t most = kMaxReadDepth + slot;
-  const std::uint32_t agreed_ord = std::min<std::uint32_t>(agreement.ord, most);
-  const std::uint32_t agreed_ird = std::min<std::uint32_t>(agreement.ird, most);
+  constexpr std::uint32_t kMost = kMaxReadDepth;
+  const std::uint32_t agreed_ord = std::min<std::uint32_t>(agreement.ord, kMost + 1);
+  const std::uint32_t agreed_ird = std::min<std::uint32_t>(agreement.ird, kMost + 1);
   reads_ = std::make_unique<rdmap::SharedReads>(agreed_ord, agreed_ird);
-  const std::uint32_t ord = std::min(agreed_ord - std::min(agreed_ord, slot), ord_limit_);
-  const std::uint32_t ird = agreed_ird - std::min(agreed_ird, slot);
+  const std::uint32_t most_ord = std::min({agreed_ord, attachment.ord, kMost});
+  const std::uint32_t ord = std::min(most_ord, ord_limit_);
+  const std::uint32_t ird = std::min({agreed_ird, attachment.ird, kMost});
   if (!attachment.by_hand) {
     attributes_.max_rd_atomic = static_cast<std::uint8_t>(ord);
     attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(ird);
@@ -134,17 +125,17 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   rdmap::Transmitter::Parameters parameters;
   parameters.crc = agreement.crc;
   parameters.mulpdu = attachment.mulpdu != 0 ? attachment.mulpdu : mpa::mulpdu(socket.segment_size());
-  parameters.ord = ord;
+  parameters.ord = most_ord;
   parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !initiator_;
   parameters.send_immediate = agreement.send_with_immediate;
-  parameters.completion = attachment.completion.value_or(completion_rule(attachment.by_hand));
-  if (init_.qp_type == IBV_QPT_UC) parameters.completion = rdmap::Completion::local;
-  parameters.probe_slot = attachment.probe_slot;
+  const bool remote = init_.qp_type == IBV_QPT_RC && remote_completion(attachment.by_hand);
+  if (remote) parameters.completion = rdmap::Completion::remote;
   agreed_ = {agreement, initiator_, parameters.mulpdu};
   agreed_.agreement.ord = ord;
   agreed_.agreement.ird = ird;
   transmitter_.start(parameters, reads_.get());
+  transmitter_.limit_ord(ord);
   receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr, agreement.send_with_immediate);
   deframer_.start(agreement.crc);
 

@@ -93,9 +93,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
     // By its program: its state and attributes are what that says, and its completion rule is InfiniBand's.
     bool by_hand = false;
-    std::optional<rdmap::Completion> completion;  // else what the settings say for connections of its kind
-    // Of both agreed depths one is for probes (rdmap/transmitter.h), and no business of the program's.
-    bool probe_slot = false;
+    // What the program knows of the depths agreed on, at most; the rest is for probes (rdmap/transmitter.h).
+    std::uint32_t ord = ~0U, ird = ~0U;
     std::shared_ptr<StreamOwner> owner;
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);

@@ -66,8 +66,7 @@ int Qp::connect_by_hand(const ibv_qp_attr& attributes) {
   ends.greeting.destination_qp = attributes.dest_qp_num;
   ends.ifindex = device.ifindex;
   ends.traffic_class = route.traffic_class;
-  // One more than the program offers: the peer confirms its Sends and Writes with a Read of its own.
-  ends.read_depth = attributes.max_dest_rd_atomic + 1U;
+  ends.read_depth = attributes.max_dest_rd_atomic;
   {
     const std::lock_guard receive_lock(receive_mutex_);
     const std::lock_guard send_lock(send_mutex_);

@@ -176,4 +176,9 @@ const LoadedSettings& settings() {
   return *loaded;
 }
 
+bool remote_completion(bool by_hand) {
+  const CompletionMode mode = settings().values.completion;
+  return mode == CompletionMode::remote || (mode == CompletionMode::automatic && by_hand);
+}
+
 }  // namespace uiw::provider

@@ -51,4 +51,7 @@ struct LoadedSettings {
 };
 UIW_API const LoadedSettings& settings();
 
+// Do Sends and Writes of a connection complete by the remote rule? `by_hand`: it is none of rdma_cm's.
+bool remote_completion(bool by_hand);
+
 }  // namespace uiw::provider

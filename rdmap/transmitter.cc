@@ -10,7 +10,7 @@ namespace uiw::rdmap {
 void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   framer_.start(parameters.crc, false);
   mulpdu_ = parameters.mulpdu;
-  ord_ = parameters.ord;
+  most_ord_ = ord_ = parameters.ord;
   rtr_ = parameters.rtr;
   hold_ = parameters.hold;
   send_immediate_ = parameters.send_immediate;
@@ -19,7 +19,6 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   cursor_.sequence = queue_.head();
   reads_pushed_ = queue_.head();
   remote_ = parameters.completion == Completion::remote && agreed() > 0;
-  probe_slot_ = remote_ && parameters.probe_slot;
 }
 
 // What sends nothing need not wait for the peer's first FPDU.
@@ -41,7 +40,11 @@ bool Transmitter::may_begin(const Cursor& cursor) const {
   const bool first = queue_.head() == cursor.sequence;
   if (next.fence && is_local(next.kind) && !first) return false;
   // A failure ends the stream: what stands before it completes as it would have done.
-  return !remote_ || next.status == Status::success || first;
+  return !remote_ || first || !fails(next);
+}
+
+bool Transmitter::fails(const SendWork& work) const {
+  return work.status != Status::success || is_impossible(work);
 }
 
 // Is this the place for a probe? It is where nothing else can follow in the batch, so that it covers as much as it can,
@@ -54,7 +57,7 @@ bool Transmitter::probe_due(const Cursor& cursor, const mpa::Batch* batch) const
   if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return cursor.owed;
   const SendWork& next = queue_.at(cursor.sequence);
   if (may_begin(cursor)) return cursor.owed && batch != nullptr && !fits(next, *batch);
-  return cursor.owed || next.status != Status::success || is_local(next.kind);
+  return cursor.owed || fails(next) || is_local(next.kind);
 }
 
 // With a probe behind it.
@@ -262,10 +265,9 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (!begun && !choose(cursor, &batch.fpdus)) break;
     if (cursor.source == Source::work && cursor.offset == 0 && !begun) {
       const SendWork& work = queue_.at(cursor.sequence);
-      const bool impossible = is_impossible(work);
-      if (work.status != Status::success || impossible) {
+      if (fails(work)) {
         if (!batch.fpdus.empty()) break;  // what stands before it goes out first
-        failed_status_ = impossible ? Status::local_operation : work.status;
+        failed_status_ = work.status == Status::success ? Status::local_operation : work.status;
         return fail_message(cursor);
       }
       if (is_local(work.kind)) {

@@ -112,12 +112,11 @@ class Transmitter {
   struct Parameters {
     bool crc = true;
     std::size_t mulpdu = 1440;
-    std::uint32_t ord = 0;
+    std::uint32_t ord = 0;  // what `reads` has room for beyond it is for probes alone
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
     bool hold = false;  // the responder: nothing before the first FPDU of the peer
     bool send_immediate = false;  // the peer takes it
     Completion completion = Completion::local;  // remote falls back to it where the peer takes no reads
-    bool probe_slot = false;  // of the reads that `reads` has room for one is for probes alone
   };
 
   // `stream` is what windows are bound by.
@@ -134,7 +133,7 @@ class Transmitter {
   void set_deaf(bool deaf);
   // Reads and atomic operations outstanding at a time, at most what was agreed on. Returns what holds from here on; those
   // that are under way are answered as before (Verbs draft section 6.5).
-  std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, agreed() - (probe_slot_ ? 1 : 0)); }
+  std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, most_ord_); }
 
   enum class Fill {
     ready,          // the batch has something to send
@@ -203,6 +202,7 @@ class Transmitter {
   // `batch`: what stands before, so that a probe gets its place in it.
   bool choose(Cursor& cursor, const mpa::Batch* batch = nullptr) const;
   bool may_begin(const Cursor& cursor) const;
+  bool fails(const SendWork& work) const;  // here, before anything of it is sent
   bool probe_due(const Cursor& cursor, const mpa::Batch* batch) const;
   bool fits(const SendWork& work, const mpa::Batch& batch) const;
   bool local_work_next(const Cursor& cursor) const;
@@ -235,7 +235,7 @@ class Transmitter {
 
   mpa::Framer framer_;
   std::size_t mulpdu_ = 0;
-  std::uint32_t ord_ = 0;
+  std::uint32_t ord_ = 0, most_ord_ = 0;
   mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
   bool hold_ = false;
   std::uint64_t hold_from_ = ~std::uint64_t{0};
@@ -255,7 +255,6 @@ class Transmitter {
   std::uint32_t reads_outstanding_ = 0;  // without a probe
   bool remote_ = false;               // the completion rule
   bool deaf_ = false;
-  bool probe_slot_ = false;
   bool probe_outstanding_ = false;
   std::uint32_t probes_pushed_ = 0;   // into SharedReads
   std::uint64_t probe_at_ = 0;        // the last one stands before this entry, and nowhere else from then on

@@ -14,8 +14,8 @@ RETRY_EXC_ERR = 12
 class Remote:
     """uiw as initiator under the rule; the peer grants it `own_ird` Reads."""
 
-    def __init__(self, bench, own_ird=8, rule="remote"):
-        self.session = Session(bench, initiator=True, own_ird=own_ird, env={"UIW_COMPLETION": rule},
+    def __init__(self, bench, own_ird=8, rule="remote", **more):
+        self.session = Session(bench, initiator=True, own_ird=own_ird, env={"UIW_COMPLETION": rule}, **more,
                                before=lambda session: session.sut.memory("m", 65536, "lrw", seed=5))
         self.sut, self.peer = self.session.sut, self.session.peer
         self.responder = Responder(self.peer)
@@ -91,6 +91,19 @@ def one_read(bench):
     check(it.responder.hear(READ_REQUEST).size == 10, "the Read")
     it.responder.answer(b"0123456789")
     it.sut.completion(2)
+
+
+@row("a program that wants no Reads: one is asked for, and held, all the same")
+def no_reads_wanted(bench):
+    it = Remote(bench, own_ird=1, ird=0, ord_=0)
+    request = it.session.request
+    check((request.ird & wire.DEPTH, request.ord & wire.DEPTH) == (1, 1), f"IRD {request.ird:#x}, ORD {request.ord:#x}")
+    it.send(1)
+    it.probe()
+    it.answer()
+    it.sut.completion(1)
+    it.session.alive()
+    it.sut.post("call", 2, "read", "m:100:10", rkey=0x77, addr=0x1000, errno={22})
 
 
 @row("unsignaled work asks for nothing, and completes with what stands behind it")

@@ -25,6 +25,7 @@ TEST_CASE("cq: sizes and channels that are none", "[cq]") {
   const auto cq = Cq::create(*context, 100, -1, nullptr);
   REQUIRE(cq);
   CHECK(cq->entries() >= 100);
+  CHECK(Cq::create(*context, 1, -1, nullptr)->entries() >= 2);
 }
 
 TEST_CASE("cq: completions come in order, and as many as there is room for", "[cq]") {

@@ -70,7 +70,6 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.hold = options.hold;
     parameters.send_immediate = options.send_immediate;
     parameters.completion = options.completion;
-    parameters.probe_slot = options.probe_slot;
     tx.start(parameters, reads.get());
     rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate);
     deframer.start(options.crc);
