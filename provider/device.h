@@ -6,6 +6,7 @@
 // entry per address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 (::ffff:a.b.c.d).
 #pragma once
 
+#include <infiniband/verbs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "provider/export.h"
+#include "provider/settings.h"
 
 namespace uiw::provider {
 
@@ -28,6 +30,7 @@ struct DeviceInfo {
   unsigned mtu = 0;        // of the interface, octets
   unsigned speed_mbps = 0; // of the interface; 0 where the kernel does not say
   bool loopback = false;
+  Transport transport = Transport::iwarp;  // how it presents itself
   std::vector<Gid> gids;   // in the order of the GID index; never empty
 };
 
@@ -37,6 +40,13 @@ UIW_API std::vector<DeviceInfo> enumerate_devices();
 
 // The GID that stands for an IP address; all zero for another family.
 UIW_API Gid gid_of(const sockaddr* address);
+
+// The index of the local address's GID. An address that the device answers to without listing it (127.0.0.2) has that of
+// the first GID of its family.
+UIW_API std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
+
+// The largest IBV_MTU_* that fits the interface's.
+UIW_API ibv_mtu path_mtu_of(const DeviceInfo& device);
 
 // The device that owns this local address, or one with an empty name. A wildcard address belongs to none.
 // IPv6 link-local addresses need their scope (sin6_scope_id).

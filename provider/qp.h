@@ -196,6 +196,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
 
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   std::atomic<Stream> stream_{Stream::none};
+  std::atomic<bool> steps_due_{false};  // on RoCE, while the program has yet to go through the states of its stream
   std::atomic<unsigned> events_reported_{0};
 
   // The sender.

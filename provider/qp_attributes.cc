@@ -61,7 +61,8 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, int to) {
   if (has(IBV_QP_EN_SQD_ASYNC_NOTIFY) && (!has(IBV_QP_STATE) || to != IBV_QPS_SQD)) return EINVAL;
   if (has(IBV_QP_AV) || has(IBV_QP_DEST_QPN)) {
     if (!has(IBV_QP_STATE) || to != IBV_QPS_RTR) return EINVAL;
-    return EOPNOTSUPP;  // connections made by hand are not offered yet
+    const bool managed = has(IBV_QP_DEST_QPN) && attributes.dest_qp_num == kManagedQpNumber;
+    if (!managed) return EOPNOTSUPP;  // connections made by hand are not offered yet
   }
   // No IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, packet pacing.
   if (has(IBV_QP_ALT_PATH) || has(IBV_QP_CAP) || has(IBV_QP_RATE_LIMIT)) return EOPNOTSUPP;
@@ -81,6 +82,8 @@ void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) to.qp_access_flags = from.qp_access_flags;
   if ((mask & IBV_QP_PKEY_INDEX) != 0) to.pkey_index = from.pkey_index;
   if ((mask & IBV_QP_PORT) != 0) to.port_num = from.port_num;
+  if ((mask & IBV_QP_AV) != 0) to.ah_attr = from.ah_attr;
+  if ((mask & IBV_QP_DEST_QPN) != 0) to.dest_qp_num = from.dest_qp_num;
   if ((mask & IBV_QP_PATH_MTU) != 0) to.path_mtu = from.path_mtu;
   if ((mask & IBV_QP_TIMEOUT) != 0) to.timeout = from.timeout;
   if ((mask & IBV_QP_RETRY_CNT) != 0) to.retry_cnt = from.retry_cnt;

@@ -65,6 +65,17 @@ bool apply_revision(const std::string& value, Settings& settings) {
   return number(value, 1, 2, settings.mpa_revision);
 }
 
+bool apply_transport(const std::string& value, Settings& settings) {
+  if (value == "iwarp") {
+    settings.transport = Transport::iwarp;
+  } else if (value == "roce") {
+    settings.transport = Transport::roce;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 bool apply_runtime_dir(const std::string& value, Settings& settings) {
   if (!value.empty() && value.front() != '/') return false;
   settings.runtime_dir = value;
@@ -85,6 +96,9 @@ constexpr std::array kSettings = {
              "deadline of a connection set-up, in milliseconds"},
             apply_timeout},
     Setting{{"UIW_MPA_REVISION", "--mpa-revision", "1|2", "2", "revision of the first MPA request"}, apply_revision},
+    Setting{{"UIW_TRANSPORT", "--transport", "iwarp|roce", "iwarp",
+             "the kind of adapter that programs see: an RNIC, or one for RoCE v2; the wire is iWARP's in both"},
+            apply_transport},
     Setting{{"UIW_RUNTIME_DIR", "--runtime-dir", "an absolute path", "",
              "where the small sysfs tree is put; empty takes XDG_RUNTIME_DIR, /dev/shm or /tmp"},
             apply_runtime_dir},

@@ -13,12 +13,16 @@ namespace uiw::provider {
 
 enum class CrcMode { automatic, on, off };
 
+// How devices present themselves to programs; the wire is iWARP's in either view.
+enum class Transport { iwarp, roce };
+
 struct Settings {
   CrcMode crc = CrcMode::automatic;      // UIW_CRC: MPA CRC32c; automatic is off where both ends are this host
   std::vector<std::string> devices;      // UIW_DEVICES: interfaces to offer, comma separated; empty is all
   unsigned mulpdu = 0;                   // UIW_MULPDU: largest ULPDU sent, octets; 0 follows the TCP segment size
   unsigned startup_timeout_ms = 10000;   // UIW_STARTUP_TIMEOUT: deadline of a connection set-up
   unsigned mpa_revision = 2;             // UIW_MPA_REVISION: revision of the first MPA request
+  Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;               // UIW_RUNTIME_DIR: where the sysfs tree is put; empty chooses
 };
 

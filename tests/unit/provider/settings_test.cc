@@ -39,8 +39,8 @@ TEST_CASE("settings: (child)", "[.settings-child]") {
   const Settings& s = loaded.values;
   std::string devices;
   for (const auto& device : s.devices) devices += device + ";";
-  std::printf("settings: %s|%d|%s|%u|%u|%u|%s\n", loaded.error.c_str(), static_cast<int>(s.crc), devices.c_str(),
-              s.mulpdu, s.startup_timeout_ms, s.mpa_revision, s.runtime_dir.c_str());
+  std::printf("settings: %s|%d|%s|%u|%u|%u|%s|%d\n", loaded.error.c_str(), static_cast<int>(s.crc), devices.c_str(),
+              s.mulpdu, s.startup_timeout_ms, s.mpa_revision, s.runtime_dir.c_str(), static_cast<int>(s.transport));
 }
 
 TEST_CASE("settings: every value is checked", "[settings]") {
@@ -56,6 +56,8 @@ TEST_CASE("settings: every value is checked", "[settings]") {
   for (const char* value : {"", "0", "99", "600001", "1s"}) CHECK_FALSE(good("UIW_STARTUP_TIMEOUT", value));
   for (const char* value : {"1", "2"}) CHECK(good("UIW_MPA_REVISION", value));
   for (const char* value : {"", "0", "3", "two"}) CHECK_FALSE(good("UIW_MPA_REVISION", value));
+  for (const char* value : {"iwarp", "roce"}) CHECK(good("UIW_TRANSPORT", value));
+  for (const char* value : {"", "RoCE", "rocev2", "ib", "roce "}) CHECK_FALSE(good("UIW_TRANSPORT", value));
   for (const char* value : {"", "/tmp", "/run/user/1000"}) CHECK(good("UIW_RUNTIME_DIR", value));
   for (const char* value : {"tmp", "./x"}) CHECK_FALSE(good("UIW_RUNTIME_DIR", value));
   CHECK_FALSE(good("UIW_NONE", "1"));
@@ -70,7 +72,7 @@ TEST_CASE("settings: a complaint names variable, value and what would do", "[set
 
 TEST_CASE("settings: the table holds each variable once, and its initial value is good", "[settings]") {
   const auto table = setting_table();
-  CHECK(table.size() >= 6);
+  CHECK(table.size() >= 7);
   for (const SettingInfo& row : table) {
     CHECK(std::strncmp(row.variable, "UIW_", 4) == 0);
     CHECK(std::strncmp(row.option, "--", 2) == 0);
@@ -83,9 +85,9 @@ TEST_CASE("settings: the table holds each variable once, and its initial value i
 }
 
 TEST_CASE("settings: read from the environment", "[settings]") {
-  CHECK(in_child("") == "|0||0|10000|2|");
+  CHECK(in_child("") == "|0||0|10000|2||0");
   CHECK(in_child("UIW_CRC=on UIW_DEVICES=lo,eth0 UIW_MULPDU=1500 UIW_STARTUP_TIMEOUT=500 UIW_MPA_REVISION=1 "
-                 "UIW_RUNTIME_DIR=/tmp/x UIWX=1") == "|1|lo;eth0;|1500|500|1|/tmp/x");
+                 "UIW_RUNTIME_DIR=/tmp/x UIW_TRANSPORT=roce UIWX=1") == "|1|lo;eth0;|1500|500|1|/tmp/x|1");
   CHECK(in_child("UIW_CRC=off").substr(0, 3) == "|2|");
   CHECK(in_child("UIW_CRC=never").find("UIW_CRC is 'never'") == 0);
   CHECK(in_child("UIW_TYPO=1").find("UIW_TYPO is not a setting") == 0);
