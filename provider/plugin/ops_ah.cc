@@ -5,10 +5,18 @@
 
 namespace uiw::plugin {
 
+namespace {
+
+bool offered(ibv_context* context) {
+  return context_of(context)->rnic->device().transport == rnic::Transport::roce;
+}
+
+}  // namespace
+
 // As on RoCE: there is a GRH always (IBV_QPF_GRH_REQUIRED), and its source is an entry of the GID table.
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   const rnic::DeviceInfo& device = context_of(pd->context)->rnic->device();
-  if (device.transport != rnic::Transport::roce) {
+  if (!offered(pd->context)) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
@@ -24,6 +32,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
 }
 
 int destroy_ah(ibv_ah* ah) {
+  if (!offered(ah->context)) return EOPNOTSUPP;
   of(ah->pd)->users.fetch_sub(1);
   delete ah;
   return 0;
