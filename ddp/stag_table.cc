@@ -22,6 +22,8 @@ std::uint32_t half_round(std::uint32_t half, std::uint32_t key) {
 
 StagTable::StagTable(std::uint64_t secret) : random_(secret) {
   for (auto& key : round_keys_) key = static_cast<std::uint32_t>(mix(random_));
+  // The index zero is that of no STag (Verbs draft section 7.2.1): no slot may come to it.
+  while (gather(0) < kMaxRegions) round_keys_[0] = static_cast<std::uint32_t>(mix(random_));
 }
 
 StagTable::~StagTable() {
@@ -78,16 +80,11 @@ std::optional<std::uint32_t> StagTable::take_slot(Use use) {
   return dense;
 }
 
-// A new key each time, so that a stale STag does not find the next region of its slot; nor may the STag be 0, which
-// programs take for none.
+// A new key each time, so that a stale STag does not find the next region of its slot.
 std::uint32_t StagTable::new_stag(std::uint32_t dense) {
   Slot& slot = slot_at(dense);
-  std::uint32_t stag;
-  do {
-    slot.key = static_cast<std::uint8_t>(slot.key + 1 + mix(random_) % 255);
-    stag = scatter(dense) << 8 | slot.key;
-  } while (stag == 0);
-  return stag;
+  slot.key = static_cast<std::uint8_t>(slot.key + 1 + mix(random_) % 255);
+  return scatter(dense) << 8 | slot.key;
 }
 
 std::optional<Stag> StagTable::add(const Region& region) {
@@ -202,11 +199,8 @@ std::optional<Region> StagTable::region(Stag stag) const {
 
 Stag StagTable::next_key(Stag window) {
   const std::lock_guard lock(mutex_);
-  std::uint32_t stag = static_cast<std::uint32_t>(window);
-  do {
-    stag = (stag & ~0xFFU) | ((stag + 1 + static_cast<std::uint32_t>(mix(random_) % 255)) & 0xFFU);
-  } while (stag == 0);
-  return static_cast<Stag>(stag);
+  const auto stag = static_cast<std::uint32_t>(window);
+  return Stag{(stag & ~0xFFU) | ((stag + 1 + static_cast<std::uint32_t>(mix(random_) % 255)) & 0xFFU)};
 }
 
 std::optional<Stag> StagTable::add_window(const void* domain, WindowType type) {

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "provider/local_address.h"
+
 namespace uiw::kernel_abi {
 
 // Of the address's own structure; 0 for a family that is not one of the three.
@@ -36,8 +38,6 @@ sockaddr_storage unmapped(const sockaddr_storage& address);
 // Could two sockets bound to these hosts receive the same connection?
 bool hosts_overlap(const sockaddr_storage& one, const sockaddr_storage& other);
 
-inline const sockaddr* generic(const sockaddr_storage& address) {
-  return reinterpret_cast<const sockaddr*>(&address);
-}
+using provider::generic;
 
 }  // namespace uiw::kernel_abi

@@ -14,6 +14,7 @@
 #include "kernel-abi/cm_address.h"
 #include "kernel-abi/cm_registry.h"
 #include "provider/device.h"
+#include "provider/local_address.h"
 
 namespace uiw::kernel_abi {
 namespace {

@@ -26,9 +26,6 @@ inline void store_order() {
 #endif
 }
 
-// The copy is what an adapter does by DMA: concurrent with the program by design, and no matter of ThreadSanitizer.
-#define UIW_AS_BY_DMA __attribute__((no_sanitize("thread")))
-
 template <typename Word>
 UIW_AS_BY_DMA __attribute__((always_inline)) inline void store_word(std::byte* to, const std::byte* from) {
   Word word;

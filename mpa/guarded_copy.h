@@ -8,6 +8,8 @@
 
 #include <cstddef>
 
+// What an adapter does by DMA is concurrent with the program by design, and no matter of ThreadSanitizer.
+#define UIW_AS_BY_DMA __attribute__((no_sanitize("thread")))
 
 namespace uiw::mpa {
 

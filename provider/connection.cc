@@ -7,19 +7,20 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
-#include <cstring>
-#include <set>
+#include <functional>
 
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
 #include "provider/cm_loop.h"
 #include "provider/device.h"
 #include "provider/grace_period.h"
+#include "provider/incoming_call.h"
 #include "provider/limits.h"
+#include "provider/local_address.h"
 #include "provider/qp.h"
 #include "provider/settings.h"
+#include "provider/startup_frame.h"
 
 namespace uiw::provider {
 
@@ -27,12 +28,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kCloseTime{5000};  // for the peer to answer an orderly end
-
-socklen_t size_of(const sockaddr_storage& address) {
-  return address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-}
-const sockaddr* generic(const sockaddr_storage& address) { return reinterpret_cast<const sockaddr*>(&address); }
+constexpr milliseconds kCloseTime{5000};  // for the peer to read a rejection
 
 bool is_this_host(const sockaddr_storage& remote) { return !device_of(generic(remote)).name.empty(); }
 
@@ -45,47 +41,6 @@ bool wants_crc(const sockaddr_storage& remote) {
   }
   return !is_this_host(remote);
 }
-
-// Octets of a start-up frame, read no further than its end: what follows belongs to the stream.
-class FrameReader {
- public:
-  enum class Result { more, frame, closed, invalid };
-
-  Result read(int fd) {
-    for (;;) {
-      const std::size_t goal = header_ ? mpa::kStartupHeaderSize + header_->pd_length : mpa::kStartupHeaderSize;
-      while (size_ < goal) {
-        const ssize_t n = ::recv(fd, octets_.data() + size_, goal - size_, MSG_DONTWAIT);
-        if (n > 0) {
-          size_ += static_cast<std::size_t>(n);
-          if (!plausible()) return Result::invalid;
-          continue;
-        }
-        if (n < 0 && errno == EINTR) continue;
-        return n < 0 && errno == EAGAIN ? Result::more : Result::closed;
-      }
-      if (header_) return Result::frame;
-      header_ = mpa::decode_startup_header({octets_.data(), size_});
-      if (!header_) return Result::invalid;
-      if (header_->pd_length == 0) return Result::frame;
-    }
-  }
-  const mpa::StartupHeader& header() const { return *header_; }
-  mpa::Octets private_data() const { return {octets_.data() + mpa::kStartupHeaderSize, header_->pd_length}; }
-
- private:
-  // A caller of another protocol is turned away at its first octets.
-  bool plausible() const {
-    const auto matches = [&](std::string_view key) {
-      return std::memcmp(octets_.data(), key.data(), std::min(size_, key.size())) == 0;
-    };
-    return matches(mpa::kRequestKey) || matches(mpa::kReplyKey);
-  }
-
-  std::array<std::byte, mpa::kMaxStartupFrame> octets_;
-  std::size_t size_ = 0;
-  std::optional<mpa::StartupHeader> header_;
-};
 
 ConnectionParameters parameters_of(const mpa::PeerSaid& said) {
   ConnectionParameters parameters;
@@ -124,8 +79,8 @@ class ConnectionImpl final : public Connection,
   }
 
   // ---- Passive side ----
-  void answer(std::function<void(std::shared_ptr<ConnectionImpl>)> on_request,
-              std::function<void(ConnectionImpl*)> on_failure) {
+  void answer(std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request,
+              std::function<void(const Connection*)> on_failure) {
     const std::lock_guard lock(mutex_);
     on_request_ = std::move(on_request);
     on_failure_ = std::move(on_failure);
@@ -133,7 +88,6 @@ class ConnectionImpl final : public Connection,
     start_deadline();
     CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
   }
-  ConnectionParameters peer() const { return parameters_of(said_); }
 
   int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) override {
     const std::lock_guard lock(mutex_);
@@ -172,13 +126,7 @@ class ConnectionImpl final : public Connection,
     const ReadSection section;
     Qp* qp = find_qp(own_.qp_num);
     if (qp == nullptr) return ENOTCONN;
-    const int error = qp->disconnect(this);
-    if (error == 0) {
-      CmLoop::instance().after(kCloseTime, [weak = weak_from_this()] {
-        if (const auto self = weak.lock()) self->abort_stream();
-      });
-    }
-    return error;
+    return qp->disconnect(this);
   }
 
   sockaddr_storage local_address() const override {
@@ -289,19 +237,19 @@ class ConnectionImpl final : public Connection,
     proposal_ = proposal_of(own_);
     if (!send_whole(mpa::request_frame(proposal_))) return fail(lock, ECONNRESET, nullptr);
     state_ = State::awaiting_reply;
-    reader_ = FrameReader();
+    frame_ = StartupFrame();
     CmLoop::instance().change(socket_.fd(), kReadable);
   }
 
   void read_reply(std::unique_lock<std::mutex>& lock) {
-    switch (reader_.read(socket_.fd())) {
-      case FrameReader::Result::more: return;
-      case FrameReader::Result::closed: return fail(lock, ECONNRESET, nullptr);
-      case FrameReader::Result::invalid: return fail(lock, EPROTO, nullptr);
-      case FrameReader::Result::frame: break;
+    switch (frame_.read(socket_.fd())) {
+      case StartupFrame::Result::more: return;
+      case StartupFrame::Result::closed: return fail(lock, ECONNRESET, nullptr);
+      case StartupFrame::Result::invalid: return fail(lock, EPROTO, nullptr);
+      case StartupFrame::Result::frame: break;
     }
     mpa::Agreement agreement;
-    switch (mpa::read_reply(proposal_, reader_.header(), reader_.private_data(), said_, agreement)) {
+    switch (mpa::read_reply(proposal_, frame_.header(), frame_.private_data(), said_, agreement)) {
       case mpa::StartupError::none: break;
       case mpa::StartupError::revision: return call_again(lock);
       case mpa::StartupError::rejected: {
@@ -332,11 +280,7 @@ class ConnectionImpl final : public Connection,
   void call_again(std::unique_lock<std::mutex>& lock) {
     CmLoop::instance().unwatch(socket_.fd());
     sockaddr_storage source = local_;
-    if (source.ss_family == AF_INET6) {
-      reinterpret_cast<sockaddr_in6*>(&source)->sin6_port = 0;
-    } else {
-      reinterpret_cast<sockaddr_in*>(&source)->sin_port = 0;
-    }
+    port_of(source) = 0;
     const int fd = bind_socket(source, false);
     if (fd < 0) return fail(lock, -fd, nullptr);
     socket_ = mpa::TcpStream(fd);
@@ -346,13 +290,13 @@ class ConnectionImpl final : public Connection,
   }
 
   void read_request(std::unique_lock<std::mutex>& lock) {
-    switch (reader_.read(socket_.fd())) {
-      case FrameReader::Result::more: return;
-      case FrameReader::Result::frame: break;
+    switch (frame_.read(socket_.fd())) {
+      case StartupFrame::Result::more: return;
+      case StartupFrame::Result::frame: break;
       default: return fail(lock, EPROTO, nullptr);
     }
-    request_ = reader_.header();
-    const auto error = mpa::read_request(request_, reader_.private_data(), said_, enhanced_);
+    request_ = frame_.header();
+    const auto error = mpa::read_request(request_, frame_.private_data(), said_, enhanced_);
     if (error == mpa::StartupError::markers_wanted) {
       send_whole(mpa::reject_frame(request_, {}));
       return fail(lock, EPROTO, nullptr);
@@ -362,8 +306,9 @@ class ConnectionImpl final : public Connection,
     CmLoop::instance().unwatch(socket_.fd());
     auto on_request = std::move(on_request_);
     auto self = shared_from_this();
+    const ConnectionParameters peer = parameters_of(said_);
     lock.unlock();
-    on_request(std::move(self));
+    on_request(std::move(self), peer);
   }
 
   // The stream goes to its queue pair; the lock is held.
@@ -425,7 +370,7 @@ class ConnectionImpl final : public Connection,
       number = own_.qp_num;
     }
     const ReadSection section;
-    if (Qp* qp = find_qp(number)) qp->abort_closing(this);
+    if (Qp* qp = find_qp(number)) qp->abort_beginning(this);
   }
 
   void on_established() {
@@ -469,7 +414,7 @@ class ConnectionImpl final : public Connection,
   mutable std::mutex mutex_;
   State state_;
   mpa::TcpStream socket_;
-  FrameReader reader_;
+  StartupFrame frame_;
   sockaddr_storage local_{}, remote_{};
   ConnectionParameters own_, peer_parameters_;
   std::weak_ptr<ConnectionObserver> observer_;
@@ -481,83 +426,18 @@ class ConnectionImpl final : public Connection,
   unsigned revision_ = 2;
   unsigned deadline_serial_ = 0;
   int tos_ = -1;
-  std::function<void(std::shared_ptr<ConnectionImpl>)> on_request_;
-  std::function<void(ConnectionImpl*)> on_failure_;
-};
-
-class ListenerImpl final : public Listener, public CmLoop::Handler, public std::enable_shared_from_this<ListenerImpl> {
- public:
-  ListenerImpl(int fd, std::weak_ptr<ListenObserver> observer) : fd_(fd), observer_(std::move(observer)) {}
-  ~ListenerImpl() override {
-    CmLoop::instance().unwatch(fd_);
-    ::close(fd_);
-  }
-
-  int start(int backlog) {
-    if (::listen(fd_, backlog) != 0) return errno;
-    return CmLoop::instance().watch(fd_, EPOLLIN, weak_from_this());
-  }
-
-  void ready(std::uint32_t) override {
-    for (;;) {
-      const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (fd < 0) {
-        if (errno == EINTR || errno == ECONNABORTED) continue;
-        if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-        // Out of descriptors: not to spin on it, the queue is looked at again in a while.
-        CmLoop::instance().change(fd_, 0);
-        CmLoop::instance().after(milliseconds(100), [weak = weak_from_this()] {
-          if (const auto self = weak.lock()) CmLoop::instance().change(self->fd_, EPOLLIN);
-        });
-        return;
-      }
-      mpa::TcpStream::set_options(fd);
-      auto call = std::make_shared<ConnectionImpl>(fd, ConnectionImpl::State::awaiting_request);
-      // Held here until the request is whole; on the loop's thread alone.
-      calls_.insert(call);
-      call->answer([weak = weak_from_this()](std::shared_ptr<ConnectionImpl> who) {
-        if (const auto self = weak.lock()) self->requested(std::move(who));
-      }, [weak = weak_from_this()](ConnectionImpl* who) {
-        if (const auto self = weak.lock()) std::erase_if(self->calls_, [&](const auto& held) { return held.get() == who; });
-      });
-    }
-  }
-
- private:
-  void requested(std::shared_ptr<ConnectionImpl> call) {
-    calls_.erase(call);
-    const auto observer = observer_.lock();
-    if (!observer) return;
-    const ConnectionParameters peer = call->peer();
-    observer->requested(std::move(call), peer);
-  }
-
-  const int fd_;
-  const std::weak_ptr<ListenObserver> observer_;
-  std::set<std::shared_ptr<ConnectionImpl>> calls_;
+  std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request_;
+  std::function<void(const Connection*)> on_failure_;
 };
 
 }  // namespace
 
-int bind_socket(sockaddr_storage& local, bool v6only) {
-  if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
-  const int fd = mpa::TcpStream::open(local.ss_family);
-  if (fd < 0) return fd;
-  mpa::TcpStream socket(fd);
-  const int on = 1, only = v6only ? 1 : 0;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (local.ss_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
-  if (::bind(fd, generic(local), size_of(local)) != 0) return -errno;
-  socklen_t size = sizeof local;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;
-  return socket.release();
-}
-
-int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener) {
-  auto made = std::make_shared<ListenerImpl>(socket, std::move(observer));
-  if (const int error = made->start(backlog); error != 0) return error;
-  listener = std::move(made);
-  return 0;
+std::shared_ptr<Connection> take_call(
+    int fd, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
+    std::function<void(const Connection*)> failed) {
+  auto made = std::make_shared<ConnectionImpl>(fd, ConnectionImpl::State::awaiting_request);
+  made->answer(std::move(requested), std::move(failed));
+  return made;
 }
 
 int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
@@ -570,45 +450,6 @@ int connect(int socket, const sockaddr_storage& remote, const ConnectionParamete
   }
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;
   connection = std::move(made);
-  return 0;
-}
-
-int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local) {
-  const int family = destination->sa_family;
-  if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;
-  if (source != nullptr && source->sa_family != family) return EAFNOSUPPORT;
-  const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (fd < 0) return errno;
-  mpa::TcpStream closer(fd);
-  const auto clear_port = [family](sockaddr_storage& address) {
-    if (family == AF_INET6) {
-      reinterpret_cast<sockaddr_in6*>(&address)->sin6_port = 0;
-    } else {
-      reinterpret_cast<sockaddr_in*>(&address)->sin_port = 0;
-    }
-  };
-  if (source != nullptr) {
-    sockaddr_storage bound{};
-    std::memcpy(&bound, source, size);
-    clear_port(bound);
-    if (::bind(fd, generic(bound), size) != 0) return errno;
-  }
-  // A connected UDP socket sends nothing; the kernel picks route and source as it would for TCP.
-  sockaddr_storage remote{};
-  std::memcpy(&remote, destination, size);
-  if (family == AF_INET6) {
-    auto* address = reinterpret_cast<sockaddr_in6*>(&remote);
-    if (address->sin6_port == 0) address->sin6_port = htons(1);
-  } else {
-    auto* address = reinterpret_cast<sockaddr_in*>(&remote);
-    if (address->sin_port == 0) address->sin_port = htons(1);
-  }
-  if (::connect(fd, generic(remote), size) != 0) return errno;
-  socklen_t length = sizeof local;
-  local = {};
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) return errno;
-  clear_port(local);
   return 0;
 }
 

@@ -75,14 +75,8 @@ class UIW_API Listener {
   virtual ~Listener() = default;
 };
 
-// Makes a TCP socket bound to `local` (port 0 takes a free one), close-on-exec and non-blocking, as listen() and
-// connect() want it. SO_REUSEADDR is always set (a listener may return while old connections are in TIME_WAIT).
-// `v6only` sets IPV6_V6ONLY. Returns the descriptor, which the caller owns, or a negative errno (-EADDRINUSE,
-// -EADDRNOTAVAIL, -EAFNOSUPPORT, -EACCES, ...). The address in `local` becomes the one really bound.
-UIW_API int bind_socket(sockaddr_storage& local, bool v6only);
-
-// Listens on a socket from bind_socket(), which from here on belongs to the listener, also on failure.
-// EADDRINUSE where another process listens there.
+// Listens on a socket from bind_socket() (local_address.h), which from here on belongs to the listener, also on
+// failure. EADDRINUSE where another process listens there.
 UIW_API int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer,
                    std::shared_ptr<Listener>& listener);
 
@@ -90,10 +84,5 @@ UIW_API int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observ
 // `tos` goes to IP_TOS / IPV6_TCLASS where it is not negative.
 UIW_API int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
                     std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection);
-
-// The local address that the host's routing chooses for a destination (with port 0). Returns 0 or an errno:
-// ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT, EADDRNOTAVAIL. With `source` bound to a concrete address, that one is
-// checked and returned.
-UIW_API int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local);
 
 }  // namespace uiw::provider

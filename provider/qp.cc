@@ -156,19 +156,16 @@ int Qp::disconnect(const StreamOwner* owner) {
   if (owner != nullptr && owner_.get() != owner) return ENOTCONN;
   if (stream_ != Stream::running) return stream_ == Stream::closing ? 0 : ENOTCONN;
   stream_ = Stream::closing;
+  take_linger_serial();
+  stop_closing_later();
   transmit();
   return 0;
 }
 
-void Qp::abort_closing(const StreamOwner* owner) {
+void Qp::abort_beginning(const StreamOwner* owner) {
   const std::lock_guard lock(receive_mutex_);
   if (owner_.get() != owner) return;
-  if (stream_ != Stream::running && stream_ != Stream::closing) return;
-  {
-    const std::lock_guard send_lock(send_mutex_);
-    send_dead_ = true;  // the end is a reset: nobody waits any longer
-  }
-  end_stream(std::nullopt, rdmap::Status::flushed, false);
+  if (stream_ == Stream::running || stream_ == Stream::closing) reset_stream();
 }
 
 // Back to RESET: queues are emptied without completions.

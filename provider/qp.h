@@ -94,8 +94,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
   bool can_attach() const;
-  // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the stream is not this owner's or not there;
-  // nullptr stands for any.
+  // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
+  // the stream is not this owner's or not there; nullptr stands for any.
   int disconnect(const StreamOwner* owner);
   // False if it has no stream.
   struct Agreed {
@@ -104,8 +104,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     std::size_t mulpdu = 0;
   };
   bool query_agreed(Agreed& agreed);
-  // The peer has had its time, to close or to begin.
-  void abort_closing(const StreamOwner* owner);
+  // The peer has had its time to begin.
+  void abort_beginning(const StreamOwner* owner);
 
   // Async events about this queue pair that went into the context's pipe.
   unsigned events_reported() const { return events_reported_.load(); }
@@ -153,8 +153,13 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
   bool drop_received();
   void note_first_message();
+  void take_linger_serial();
   void stop_lingering_later();
   void stop_lingering(unsigned serial);
+  void stop_closing_later();
+  void stop_closing(unsigned serial, std::uint64_t head);
+  void reset_stream();
+  void report_lost();
   void give_up_later();
   void give_up(const StreamOwner* owner, std::uint64_t pauses);
   // `broken`: not by a FIN.
@@ -162,8 +167,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void stream_error(const rdmap::Terminate& terminate);
   void end_with(const rdmap::Terminate& terminate);
   void peer_terminated(const rdmap::Terminate& terminate);
-  // The stream is over; both queues are flushed and the state is ERR. `linger` keeps the socket until a Terminate has
-  // gone out and the peer has closed.
+  // The stream is over; both queues are flushed and the state is ERR. `linger` keeps the socket until the FPDU in
+  // progress and a Terminate, if one is due, have gone out and the peer has closed.
   void end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger);
   void flush_receives();
   bool step(ibv_qp_state from, ibv_qp_state to);
@@ -177,7 +182,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     none,
     running,
     closing,    // our side has sent, or will send, its last octet
-    lingering,  // in error: a Terminate goes out, what comes in is dropped
+    lingering,  // in error: the FPDU in progress and a Terminate go out, what comes in is dropped
     ended,
   };
 

@@ -101,14 +101,10 @@ int Qp::prepare(const ibv_send_wr& request) {
     case IBV_WR_RDMA_WRITE: work.kind = rdmap::WorkKind::write; break;
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
     case IBV_WR_ATOMIC_CMP_AND_SWP:
-      if (inlined) return EINVAL;
-      if (reads_ != nullptr && attributes_.max_rd_atomic == 0) return EINVAL;  // the peer holds none
-      work.kind = rdmap::WorkKind::atomic;
-      break;
     case IBV_WR_RDMA_READ:
       if (inlined) return EINVAL;
       if (reads_ != nullptr && attributes_.max_rd_atomic == 0) return EINVAL;  // the peer holds none
-      work.kind = rdmap::WorkKind::read;
+      work.kind = request.opcode == IBV_WR_RDMA_READ ? rdmap::WorkKind::read : rdmap::WorkKind::atomic;
       break;
     default: return EOPNOTSUPP;
   }

@@ -55,8 +55,7 @@ ibv_event_type event_of(const rdmap::Terminate& terminate) {
 
 void Qp::transmit() {
   const Stream stream = stream_;
-  const bool sends = stream == Stream::running || stream == Stream::closing ||
-                     (stream == Stream::lingering && transmitter_.terminating());
+  const bool sends = stream == Stream::running || stream == Stream::closing || stream == Stream::lingering;
   if (!sends || send_dead_ || fin_sent_) return;
   // Set while the socket is tried, not after: an EPOLLOUT that comes in between must find it set, or nobody would try
   // again.
@@ -108,7 +107,8 @@ void Qp::transmit() {
 void Qp::finish_sending() {
   const bool closing = stream_ == Stream::closing && send_queue_.empty() && !transmitter_.pending();
   const bool terminated = transmitter_.terminating() && transmitter_.terminate_sent();
-  if (fin_sent_ || (!closing && !terminated)) return;
+  const bool cut_off = stream_ == Stream::lingering && !transmitter_.terminating() && !transmitter_.pending();
+  if (fin_sent_ || (!closing && !terminated && !cut_off)) return;
   socket_.shutdown_send();
   fin_sent_ = true;
   if (closing && std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
@@ -126,11 +126,14 @@ bool Qp::progress(Driver driver) {
     }
     const Stream stream = stream_.load();
     if (stream == Stream::none || stream == Stream::ended) return false;
-    // Before anything is placed for work that has been flushed already.
-    const LocalError error = local_error_.exchange(LocalError::none);
-    if (error != LocalError::none && (stream == Stream::running || stream == Stream::closing)) {
-      if (error == LocalError::untold) report(IBV_EVENT_QP_FATAL);
-      end_stream(std::nullopt, rdmap::Status::flushed, true);
+    // Before anything is placed for work that has been flushed already. Every poll comes here: one that finds nothing
+    // does not write. Who sets it has the engine come, so that what this load misses is seen then.
+    if (local_error_.load(std::memory_order_acquire) != LocalError::none) {
+      const LocalError error = local_error_.exchange(LocalError::none);
+      if (stream == Stream::running || stream == Stream::closing) {
+        if (error == LocalError::untold) report(IBV_EVENT_QP_FATAL);
+        end_stream(std::nullopt, rdmap::Status::flushed, true);
+      }
     }
     work = receive(driver);
     if (stream_ == Stream::lingering) {
@@ -360,14 +363,22 @@ void Qp::peer_closed(bool broken) {
     socket_.close();
     return;
   }
-  if (broken) {
-    report(IBV_EVENT_QP_FATAL);  // LLP Connection Lost or Reset (Verbs draft figure 24)
-  } else if (stream_ == Stream::running && answers_due()) {
+  if (!broken && stream_ == Stream::running && answers_due()) {
     report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (section 6.2.2.2)
     // A responder sends nothing before the first message of its peer, a Terminate neither.
     if (initiator_ || established_) return end_with(catastrophic());
   }
   end_stream(std::nullopt, rdmap::Status::flushed, false);
+  if (broken) report_lost();
+}
+
+// LLP Connection Lost or Reset (Verbs draft figure 24); the state is ERR by then (section 6.2.5).
+void Qp::report_lost() {
+  {
+    const std::lock_guard lock(send_mutex_);
+    if (error_told_) return;
+  }
+  report(IBV_EVENT_QP_FATAL);
 }
 
 void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
@@ -378,10 +389,6 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
     transmitter_.flush(culprit, status);
     if (linger && !send_dead_) {
       stream_ = Stream::lingering;
-      if (!transmitter_.terminating()) {
-        socket_.shutdown_send();
-        fin_sent_ = true;
-      }
       transmit();
       if (fin_sent_ || send_dead_) {
         let_go_of_socket();
@@ -413,10 +420,23 @@ void Qp::let_go_of_socket() {
   }
 }
 
-// A peer that does not read shall not keep the socket of a stream that is over (Verbs draft section 6.2.3).
-void Qp::stop_lingering_later() {
+// Ends the stream with a reset: nobody waits any longer.
+void Qp::reset_stream() {
+  {
+    const std::lock_guard lock(send_mutex_);
+    send_dead_ = true;
+  }
+  end_stream(std::nullopt, rdmap::Status::flushed, false);
+}
+
+void Qp::take_linger_serial() {
   static std::atomic<unsigned> serials{0};  // another QP may have this number by then
   linger_serial_ = serials.fetch_add(1) + 1;
+}
+
+// A peer that does not read shall not keep the socket of a stream that is over (Verbs draft section 6.2.3).
+void Qp::stop_lingering_later() {
+  take_linger_serial();
   CmLoop::instance().after(kPatience, [number = number_, serial = linger_serial_] {
     const ReadSection section;
     if (Qp* qp = find_qp(number)) qp->stop_lingering(serial);
@@ -429,6 +449,26 @@ void Qp::stop_lingering(unsigned serial) {
   if (stream_ != Stream::lingering || serial != linger_serial_) return;
   send_dead_ = true;
   let_go_of_socket();
+}
+
+// Closing takes a bounded time (Verbs draft section 6.2.5): the peer has so long to close, and longer only as long as
+// work that was posted before still completes.
+void Qp::stop_closing_later() {
+  CmLoop::instance().after(kPatience, [number = number_, serial = linger_serial_, head = send_queue_.head()] {
+    const ReadSection section;
+    if (Qp* qp = find_qp(number)) qp->stop_closing(serial, head);
+  });
+}
+
+void Qp::stop_closing(unsigned serial, std::uint64_t head) {
+  const std::lock_guard lock(receive_mutex_);
+  if (stream_ != Stream::closing || serial != linger_serial_) return;
+  {
+    const std::lock_guard send_lock(send_mutex_);
+    if (send_queue_.head() != head) return stop_closing_later();
+  }
+  reset_stream();
+  report_lost();
 }
 
 // The peer has closed, but messages it sent before wait for receives: the program gets some time to post them.

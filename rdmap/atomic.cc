@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "rdmap/atomic.h"
 
-#include <atomic>
-
 #include "mpa/guarded_copy.h"
 
 namespace uiw::rdmap {
@@ -10,23 +8,29 @@ namespace uiw::rdmap {
 namespace {
 
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
+static_assert(__atomic_always_lock_free(sizeof(std::uint64_t), nullptr));
 
-std::uint64_t fetch_add(std::atomic_ref<std::uint64_t> target, const AtomicOperands& operands) {
-  if (operands.mask == 0) return target.fetch_add(operands.data);
-  std::uint64_t original = target.load();
-  while (!target.compare_exchange_weak(original, add_fields(original, operands.data, operands.mask))) {
+// Builtins, since what a template of the library becomes would not have the attribute.
+UIW_AS_BY_DMA bool exchange(std::uint64_t* target, std::uint64_t& expected, std::uint64_t desired) {
+  return __atomic_compare_exchange_n(target, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
+
+UIW_AS_BY_DMA std::uint64_t fetch_add(std::uint64_t* target, const AtomicOperands& operands) {
+  if (operands.mask == 0) return __atomic_fetch_add(target, operands.data, __ATOMIC_SEQ_CST);
+  std::uint64_t original = __atomic_load_n(target, __ATOMIC_SEQ_CST);
+  while (!exchange(target, original, add_fields(original, operands.data, operands.mask))) {
   }
   return original;
 }
 
-std::uint64_t compare_swap(std::atomic_ref<std::uint64_t> target, const AtomicOperands& operands) {
+UIW_AS_BY_DMA std::uint64_t compare_swap(std::uint64_t* target, const AtomicOperands& operands) {
   if (operands.compare_mask == kAllBits && operands.mask == kAllBits) {
     std::uint64_t original = operands.compare;
-    target.compare_exchange_strong(original, operands.data);
+    exchange(target, original, operands.data);
     return original;
   }
-  std::uint64_t original = target.load();
-  while (compares_equal(original, operands) && !target.compare_exchange_weak(original, swap_bits(original, operands))) {
+  std::uint64_t original = __atomic_load_n(target, __ATOMIC_SEQ_CST);
+  while (compares_equal(original, operands) && !exchange(target, original, swap_bits(original, operands))) {
   }
   return original;
 }
@@ -34,7 +38,6 @@ std::uint64_t compare_swap(std::atomic_ref<std::uint64_t> target, const AtomicOp
 }  // namespace
 
 bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* memory, std::uint64_t& original) {
-  static_assert(std::atomic_ref<std::uint64_t>::is_always_lock_free);
   struct Call {
     AtomicOpcode opcode;
     const AtomicOperands& operands;
@@ -44,9 +47,8 @@ bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* mem
   const bool there = mpa::guarded_call(
       [](void* argument) {
         auto& it = *static_cast<Call*>(argument);
-        const std::atomic_ref<std::uint64_t> target(*it.target);
-        it.original = it.opcode == AtomicOpcode::fetch_add ? fetch_add(target, it.operands)
-                                                           : compare_swap(target, it.operands);
+        it.original = it.opcode == AtomicOpcode::fetch_add ? fetch_add(it.target, it.operands)
+                                                           : compare_swap(it.target, it.operands);
       },
       &call);
   original = call.original;

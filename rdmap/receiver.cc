@@ -176,12 +176,8 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Opcode
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
   if (invalidates(opcode) && header.last) {
-    // Verbs draft section 8.2.2.1 wants it between the payload's placement and the completion of the receive; nobody
-    // can tell that it comes before the last segment's placement, and the Terminate has its headers here.
-    if (const auto refused = host_.invalidate(send_stag_)) {
-      abandon(Status::flushed);
-      return fail_rdma(ulpdu, total, ErrorType::remote_protection, *refused);
-    }
+    std::copy_n(ulpdu.begin(), ddp::kUntaggedHeaderSize, send_header_.begin());
+    send_total_ = total;
   }
   last_ = header.last;
   pieces_ = landing_.pieces;
@@ -359,6 +355,13 @@ Receiver::Verdict Receiver::end_segment() {
   if (target == Target::read_response) {
     host_.read_complete();
   } else if (target == Target::send) {
+    if (invalidates(send_opcode_)) {
+      // Between the placement of the payload and the completion of the receive (Verbs draft section 8.2.2.1).
+      if (const auto refused = host_.invalidate(send_stag_)) {
+        abandon(Status::flushed);
+        return fail_rdma(send_header_, send_total_, ErrorType::remote_protection, *refused);
+      }
+    }
     const ReceiveHost::Message message{send_received_, is_solicited(send_opcode_), invalidates(send_opcode_),
                                          send_stag_, false, {}};
     in_send_ = false;

@@ -3,6 +3,7 @@
 // payload, and says which messages have come. One caller at a time (the receiver's lock). No I/O.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
@@ -125,6 +126,8 @@ class Receiver final : public mpa::UlpduSink {
   bool in_send_ = false;
   Opcode send_opcode_ = Opcode::send;
   Stag send_stag_{};
+  std::array<std::byte, ddp::kUntaggedHeaderSize> send_header_{};  // of a last segment that invalidates: a Terminate...
+  std::size_t send_total_ = 0;                                     // ...brings it back, and its length
   std::uint32_t send_received_ = 0;
   Landing landing_;
   Msn send_msn_{1};

@@ -142,7 +142,7 @@ class Transmitter {
   bool terminate_sent() const { return cursor_.terminate_sent; }
 
   // Completes everything in the queue: the entry `culprit` (if there) with `status`, entries that were done as they
-  // are, the others flushed.
+  // are, the others flushed. After the FPDU in progress nothing but a Terminate is sent.
   void flush(std::optional<std::uint64_t> culprit, Status status);
   // The oldest entry that has been handed to TCP at least in part and is not complete, if any: the best guess at what
   // a Terminate without headers is about.
@@ -177,6 +177,7 @@ class Transmitter {
                       std::uint32_t offset, std::uint32_t left);
   std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
   std::size_t payload(const Cursor& cursor, Segment& segment, Piece* pieces);
+  mpa::Framer::Result append(const Cursor& cursor, Segment& segment, mpa::Batch& batch);
   void keep_rest();
   void advance(Cursor& cursor, const Segment& segment);
   void push_read(std::uint64_t sequence);
@@ -200,6 +201,7 @@ class Transmitter {
   bool hold_ = false;
   bool rtr_pushed_ = false;
   bool source_gone_ = false;
+  bool flushed_ = false;
   bool broken_ = false;               // the FPDU that was begun can never be finished
 
   Cursor cursor_;                     // what TCP has taken, up to an FPDU boundary

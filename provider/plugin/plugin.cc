@@ -9,12 +9,12 @@
 #include "provider/plugin/objects.h"
 #include "provider/plugin/ops_ah.h"
 #include "provider/plugin/ops_cq.h"
+#include "provider/plugin/ops_memory.h"
 #include "provider/plugin/ops_pd.h"
 #include "provider/plugin/ops_query.h"
 #include "provider/plugin/ops_refused.h"
+#include "provider/plugin/ops_srq.h"
 #include "provider/plugin/ops_table.h"
-#include "provider/plugin/plugin_memory.h"
-#include "provider/plugin/srq_ops.h"
 
 namespace uiw::plugin {
 

@@ -11,47 +11,26 @@
 
 #include <functional>
 #include <initializer_list>
-#include <map>
-#include <thread>
 #include <vector>
 
-#include "endpoint.h"
+#include "pair.h"
 
 namespace {
 
 using apps::die;
 using apps::Endpoint;
+using apps::expect_error;
+using apps::expect_status;
+using apps::g_host;
+using apps::g_port;
+using apps::number;
+using apps::Pair;
+using apps::post_recv;
+using apps::received;
+using apps::sent;
 
-std::string g_host, g_port;
 constexpr std::size_t kSize = 65536;
 constexpr int kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-
-std::uint64_t number(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
-
-bool one_of(int value, std::initializer_list<int> good) {
-  for (int each : good)
-    if (value == each) return true;
-  return false;
-}
-
-void expect_error(const char* what, int got, std::initializer_list<int> good) {
-  if (one_of(got, good)) return;
-  std::string wanted;
-  for (int each : good) wanted += std::string(wanted.empty() ? "" : " or ") + strerrorname_np(each);
-  die("%s: %s, not %s", what,
-      got == 0               ? "success"
-      : strerrorname_np(got) ? strerrorname_np(got)
-                             : "an unknown errno",
-      wanted.c_str());
-}
-
-void expect_status(const char* what, const ibv_wc& wc, std::initializer_list<int> good) {
-  if (one_of(wc.status, good)) return;
-  std::string wanted;
-  for (int each : good)
-    wanted += std::string(wanted.empty() ? "" : " or ") + ibv_wc_status_str(static_cast<ibv_wc_status>(each));
-  die("%s: %s, not %s", what, ibv_wc_status_str(wc.status), wanted.c_str());
-}
 
 struct Memory {
   std::uint8_t* base;
@@ -71,35 +50,8 @@ struct Memory {
 };
 
 ibv_mr* reg(ibv_pd* pd, const Memory& memory, int access = kAll) {
-  ibv_mr* mr = ibv_reg_mr(pd, memory.base, memory.size, access);
-  if (mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
-  return mr;
+  return apps::reg(pd, memory.base, memory.size, access);
 }
-
-// A connected pair in one process: connecting and disconnecting take both ends at a time.
-struct Pair {
-  apps::Listener listener{g_host, g_port, {}};
-  Endpoint near{apps::create(g_host, g_port, {})};
-  Endpoint far{connected()};
-
-  Pair() = default;
-  Pair(const Pair&) = delete;
-  Pair& operator=(const Pair&) = delete;
-  ~Pair() {
-    std::thread other([this] { near.disconnect(); });
-    far.disconnect();
-    other.join();
-  }
-
- private:
-  Endpoint connected() {
-    std::thread caller([this] { apps::connect(near); });
-    Endpoint end = listener.request();
-    apps::Listener::accept(end);
-    caller.join();
-    return end;
-  }
-};
 
 // One work request.
 struct Post {
@@ -110,7 +62,6 @@ struct Post {
       : list(std::move(sges)) {
     request.wr_id = 77;
     request.opcode = opcode;
-    request.send_flags = IBV_SEND_SIGNALED;
     request.wr.rdma.remote_addr = remote;
     request.wr.rdma.rkey = rkey;
   }
@@ -119,33 +70,8 @@ struct Post {
     request.num_sge = static_cast<int>(list.size());
     return raw(end);
   }
-  int raw(Endpoint& end) {
-    ibv_send_wr* bad = nullptr;
-    const int error = ibv_post_send(end.qp(), &request, &bad);
-    if (error != 0 && bad != &request) die("ibv_post_send fails and bad_wr does not tell where");
-    return error;
-  }
+  int raw(Endpoint& end) { return apps::post(end, request); }
 };
-
-int post_recv(Endpoint& end, std::vector<ibv_sge> list) {
-  ibv_recv_wr request{};
-  request.wr_id = 88;
-  request.sg_list = list.data();
-  request.num_sge = static_cast<int>(list.size());
-  ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(end.qp(), &request, &bad);
-}
-
-ibv_wc sent(Endpoint& end) {
-  ibv_wc wc{};
-  if (!end.send_completion(wc)) die("no send completion in time");
-  return wc;
-}
-ibv_wc received(Endpoint& end) {
-  ibv_wc wc{};
-  if (!end.recv_completion(wc)) die("no receive completion in time");
-  return wc;
-}
 
 ibv_sge sge(const ibv_mr* mr, std::uint32_t length, std::size_t offset = 0) {
   return {number(mr->addr) + offset, length, mr->lkey};
@@ -188,8 +114,8 @@ void expect_remote_refusal(const char* what, Pair& pair, ibv_wr_opcode opcode, i
   expect_status(what, wc, {IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_REM_OP_ERR, IBV_WC_FATAL_ERR});
 }
 
-std::map<std::string, std::function<void()>> make_cases() {
-  std::map<std::string, std::function<void()>> cases;
+apps::Cases make_cases() {
+  apps::Cases cases;
 
   cases["reg_unmapped"] = [] {
     Pair pair;
@@ -371,62 +297,52 @@ std::map<std::string, std::function<void()>> make_cases() {
     ibv_dereg_mr(mr);
   };
 
+  struct Target {
+    std::uint64_t address;
+    std::uint32_t rkey;
+  };
   struct Remote {
     const char* name;
-    std::function<void(Pair&, Memory&, std::uint64_t&, std::uint32_t&)> spoil;
+    std::function<Target(Pair&, Memory&)> spoil;
   };
   static const std::vector<Remote> remotes = {
       {"stale_rkey",
-       [](Pair& pair, Memory& memory, std::uint64_t& address, std::uint32_t& rkey) {
+       [](Pair& pair, Memory& memory) {
          ibv_mr* mr = reg(pair.far.pd(), memory);
-         address = number(memory.base);
-         rkey = mr->rkey;
+         const Target stale{number(memory.base), mr->rkey};
          ibv_dereg_mr(mr);
+         return stale;
        }},
       {"unknown_rkey",
-       [](Pair& pair, Memory& memory, std::uint64_t& address, std::uint32_t& rkey) {
-         ibv_mr* mr = reg(pair.far.pd(), memory);
-         address = number(memory.base);
-         rkey = mr->rkey ^ 0x12345600;
+       [](Pair& pair, Memory& memory) {
+         return Target{number(memory.base), reg(pair.far.pd(), memory)->rkey ^ 0x12345600};
        }},
       {"remote_bounds",
-       [](Pair& pair, Memory& memory, std::uint64_t& address, std::uint32_t& rkey) {
-         ibv_mr* mr = reg(pair.far.pd(), memory);
-         address = number(memory.base) + kSize - 99;
-         rkey = mr->rkey;
+       [](Pair& pair, Memory& memory) {
+         return Target{number(memory.base) + kSize - 99, reg(pair.far.pd(), memory)->rkey};
        }},
       {"remote_below",
-       [](Pair& pair, Memory& memory, std::uint64_t& address, std::uint32_t& rkey) {
-         ibv_mr* mr = reg(pair.far.pd(), memory);
-         address = number(memory.base) - 1;
-         rkey = mr->rkey;
+       [](Pair& pair, Memory& memory) {
+         return Target{number(memory.base) - 1, reg(pair.far.pd(), memory)->rkey};
        }},
       {"remote_wrap",
-       [](Pair& pair, Memory& memory, std::uint64_t& address, std::uint32_t& rkey) {
-         ibv_mr* mr = reg(pair.far.pd(), memory);
-         address = ~std::uint64_t{0} - 50;
-         rkey = mr->rkey;
+       [](Pair& pair, Memory& memory) {
+         return Target{~std::uint64_t{0} - 50, reg(pair.far.pd(), memory)->rkey};
        }},
       {"remote_access",
-       [](Pair& pair, Memory& memory, std::uint64_t& address, std::uint32_t& rkey) {
-         ibv_mr* mr = reg(pair.far.pd(), memory, IBV_ACCESS_LOCAL_WRITE);
-         address = number(memory.base);
-         rkey = mr->rkey;
+       [](Pair& pair, Memory& memory) {
+         return Target{number(memory.base), reg(pair.far.pd(), memory, IBV_ACCESS_LOCAL_WRITE)->rkey};
        }},
       {"remote_other_pd",
-       [](Pair& pair, Memory& memory, std::uint64_t& address, std::uint32_t& rkey) {
-         ibv_pd* other = ibv_alloc_pd(pair.far.id()->verbs);
-         ibv_mr* mr = reg(other, memory);
-         address = number(memory.base);
-         rkey = mr->rkey;
+       [](Pair& pair, Memory& memory) {
+         return Target{number(memory.base), reg(ibv_alloc_pd(pair.far.id()->verbs), memory)->rkey};
        }},
       {"remote_unmapped",
-       [](Pair& pair, Memory& memory, std::uint64_t& address, std::uint32_t& rkey) {
+       [](Pair& pair, Memory& memory) {
          // Registered, then unmapped by the program: placement and gathering must not fault.
-         ibv_mr* mr = reg(pair.far.pd(), memory);
+         const Target gone{number(memory.base), reg(pair.far.pd(), memory)->rkey};
          memory.release();
-         address = number(memory.base);
-         rkey = mr->rkey;
+         return gone;
        }},
   };
   for (const Remote& remote : remotes)
@@ -437,10 +353,8 @@ std::map<std::string, std::function<void()>> make_cases() {
         std::memset(own.base, 1, kSize);
         Pair pair;
         ibv_mr* mr = reg(pair.near.pd(), own);
-        std::uint64_t address = 0;
-        std::uint32_t rkey = 0;
-        remote.spoil(pair, target, address, rkey);
-        expect_remote_refusal(remote.name, pair, opcode, sge(mr, 100), address, rkey);
+        const Target at = remote.spoil(pair, target);
+        expect_remote_refusal(remote.name, pair, opcode, sge(mr, 100), at.address, at.rkey);
         if (std::string(remote.name) != "remote_unmapped")
           for (std::size_t i = 0; i < kSize; ++i)
             if (target.base[i] != 0) die("a refused Write changed octet %zu", i);
@@ -597,16 +511,4 @@ std::map<std::string, std::function<void()>> make_cases() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  const auto cases = make_cases();
-  if (argc == 2 && std::string(argv[1]) == "--list") {
-    for (const auto& [name, run] : cases) std::puts(name.c_str());
-    return 0;
-  }
-  if (argc != 4 || cases.count(argv[3]) == 0) die("usage: %s HOST PORT CASE | --list", argv[0]);
-  g_host = argv[1];
-  g_port = argv[2];
-  cases.at(argv[3])();
-  std::puts("as documented");
-  return 0;
-}
+int main(int argc, char** argv) { return apps::run_case(argc, argv, make_cases()); }

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Bad input: a clear message or the documented errno, nothing lost, no crash."""
 
-import argparse
 import os
 import socket
-import subprocess
 import sys
 
+import cases
 import harness
 from harness import check, describe, row
 
@@ -182,27 +181,6 @@ def sizes(bench):
         check("Invalid size" in run.stderr, "not refused by rping itself")
 
 
-def verbs(name):
-    def run(bench):
-        program, port = bench.helper("uiw_bad_input"), bench.port()
-        check("as documented" in bench.run([program, "127.0.0.1", port, name], timeout=90).stdout, "it did not finish")
-
-    return run
-
-
-def verbs_rows():
-    """A row for each case that uiw_bad_input has."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("--build", default=os.environ.get("UIW_BUILD", "build"))
-    build = parser.parse_known_args()[0].build
-    program = os.path.join(build, "tests", "apps", "uiw_bad_input")
-    if not os.access(program, os.X_OK):
-        harness.add_row("verbs", lambda bench: bench.helper("uiw_bad_input"))
-        return
-    for name in subprocess.run([program, "--list"], check=True, capture_output=True, text=True).stdout.split():
-        harness.add_row(f"verbs: {name}", verbs(name))
-
-
 if __name__ == "__main__":
-    verbs_rows()
+    cases.add_rows("uiw_bad_input", prefix="verbs: ", timeout=90)
     sys.exit(harness.main())

@@ -73,11 +73,12 @@ def strace_attach(bench):
     harness.need_program("strace")
     port, peer = server(bench, "-P")
     client = bench.start(call(port, 3000))
-    tracer = bench.start(["strace", "-f", "-o", "/dev/null", "-p", peer.pid], uiw=False)
+    trace = os.path.join(bench.tmp, "trace")
+    tracer = bench.start(["strace", "-f", "-o", trace, "-p", peer.pid], uiw=False)
     if not harness.wait_until(lambda: "attached" in tracer.stderr or not tracer.running(), 20, "strace attached") \
             or not tracer.running():
         raise harness.Skip("strace cannot attach: " + tracer.stderr.strip())
-    harness.time.sleep(0.5)
+    harness.wait_until(lambda: os.path.getsize(trace) > 10000 or not client.running(), 20, "a trace of the talk")
     tracer.kill(harness.signal.SIGINT)
     tracer.wait(20)
     client.succeed(30)

@@ -59,13 +59,20 @@ def server_talking(bench):
 DELAYS = [0.0, 0.005, 0.01, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2]
 
 
-@row("rping client killed at nine moments from its start on")
-def client_moments(bench):
-    port = bench.port()
+def moments(bench, port):
+    """A server, and a client that was started so many seconds ago. Behind each, the next run works."""
     for delay in DELAYS:
         server = bench.start(rping_words(port, "-s")).wait_listen(port)
         client = bench.start(rping_words(port, "-c"))
         after(client, delay)
+        yield server, client, delay
+        next_run(bench, port)
+
+
+@row("rping client killed at nine moments from its start on")
+def client_moments(bench):
+    port = bench.port()
+    for server, client, delay in moments(bench, port):
         client.kill()
         client.wait(BOUND)
         # Either the server had a connection and ends, or it never had one and serves the next client.
@@ -75,21 +82,15 @@ def client_moments(bench):
             follower = bench.start(rping_words(port, "-c", "-C", 3))
             harness.wait_until(lambda: not server.running(), SETUP_BOUND, f"the server ends; client died at {delay} s")
             follower.wait(SETUP_BOUND)
-        next_run(bench, port)
 
 
 @row("rping server killed at nine moments from the client's start on")
 def server_moments(bench):
-    port = bench.port()
-    for delay in DELAYS:
-        server = bench.start(rping_words(port, "-s")).wait_listen(port)
-        client = bench.start(rping_words(port, "-c"))
-        after(client, delay)
+    for server, client, _ in moments(bench, bench.port()):
         server.kill()
         client.wait(SETUP_BOUND)
         check(re.search("DISCONNECT|cma event|rdma_connect|flush|state", client.output),
               f"the client ended with {harness.describe(client.status())} and does not say why")
-        next_run(bench, port)
 
 
 def perftest_words(program, port, *options):

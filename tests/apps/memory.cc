@@ -8,17 +8,8 @@
 #include "memory.h"
 
 int main(int argc, char** argv) {
-  apps::memory::Cases cases;
+  apps::Cases cases;
   apps::memory::window_cases(cases);
   apps::memory::region_cases(cases);
-  if (argc == 2 && std::string(argv[1]) == "--list") {
-    for (const auto& [name, run] : cases) std::puts(name.c_str());
-    return 0;
-  }
-  if (argc != 4 || cases.count(argv[3]) == 0) apps::die("usage: %s HOST PORT CASE | --list", argv[0]);
-  apps::memory::g_host = argv[1];
-  apps::memory::g_port = argv[2];
-  cases.at(argv[3])();
-  std::puts("as documented");
-  return 0;
+  return apps::run_case(argc, argv, cases);
 }

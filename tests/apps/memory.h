@@ -6,44 +6,25 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <functional>
-#include <map>
-#include <thread>
 #include <vector>
 
-#include "endpoint.h"
+#include "pair.h"
 
 namespace apps::memory {
 
-using apps::die;
+using apps::Cases;
 using apps::Endpoint;
 
-inline std::string g_host, g_port;
 inline constexpr std::uint32_t kSize = 65536;
 inline constexpr int kRights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 inline constexpr int kAll = IBV_ACCESS_LOCAL_WRITE | kRights | IBV_ACCESS_REMOTE_ATOMIC;
 inline constexpr int kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 
-inline std::uint64_t number(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
-
 inline void expect(bool good, const char* what) {
   if (!good) die("%s", what);
 }
-inline void expect_error(const char* what, int got, int wanted) {
-  if (got != wanted) die("%s: %s, not %s", what, std::strerror(got), std::strerror(wanted));
-}
-inline void expect_status(const char* what, const ibv_wc& wc, int wanted) {
-  if (wc.status != wanted) {
-    die("%s: %s, not %s", what, ibv_wc_status_str(wc.status), ibv_wc_status_str(static_cast<ibv_wc_status>(wanted)));
-  }
-}
 inline int error_of(const void* object) { return object == nullptr ? errno : 0; }
 
-inline ibv_mr* reg(ibv_pd* pd, void* memory, std::size_t size, int access) {
-  ibv_mr* mr = ibv_reg_mr(pd, memory, size, access);
-  if (mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
-  return mr;
-}
 inline ibv_pd* new_pd(Endpoint& end) {
   ibv_pd* pd = ibv_alloc_pd(end.id()->verbs);
   if (pd == nullptr) die("ibv_alloc_pd: %s", std::strerror(errno));
@@ -55,54 +36,19 @@ inline ibv_mw* window(ibv_pd* pd, ibv_mw_type type = IBV_MW_TYPE_2) {
   return mw;
 }
 
-// A connected pair in one process: connecting and disconnecting take both ends at a time.
+// Connected ends with memory, which outlives the connection.
 struct Pair {
-  apps::Listener listener{g_host, g_port, {}};
-  Endpoint near{apps::create(g_host, g_port, {})};
-  Endpoint far{connected()};
   std::vector<std::uint8_t> own = std::vector<std::uint8_t>(kSize), target = std::vector<std::uint8_t>(kSize);
+  apps::Pair ends;
+  Endpoint &near = ends.near, &far = ends.far;
   ibv_mr* own_mr = reg(near.pd(), own.data(), kSize, kAll);
   ibv_mr* target_mr = reg(far.pd(), target.data(), kSize, kBindable);
 
   Pair() {
     for (std::size_t i = 0; i < kSize; ++i) own[i] = static_cast<std::uint8_t>(i * 7 + 1);
   }
-  Pair(const Pair&) = delete;
-  Pair& operator=(const Pair&) = delete;
-  ~Pair() {
-    std::thread other([this] { near.disconnect(); });
-    far.disconnect();
-    other.join();
-  }
-
- private:
-  Endpoint connected() {
-    std::thread caller([this] { apps::connect(near); });
-    Endpoint end = listener.request();
-    apps::Listener::accept(end);
-    caller.join();
-    return end;
-  }
 };
 
-inline ibv_wc sent(Endpoint& end) {
-  ibv_wc wc{};
-  if (!end.send_completion(wc)) die("no send completion in time");
-  return wc;
-}
-inline ibv_wc received(Endpoint& end) {
-  ibv_wc wc{};
-  if (!end.recv_completion(wc)) die("no receive completion in time");
-  return wc;
-}
-
-inline int post(Endpoint& end, ibv_send_wr& request) {
-  request.send_flags |= IBV_SEND_SIGNALED;
-  ibv_send_wr* bad = nullptr;
-  const int error = ibv_post_send(end.qp(), &request, &bad);
-  if (error != 0) expect(bad == &request, "ibv_post_send fails and bad_wr does not tell where");
-  return error;
-}
 inline int post_data(Endpoint& end, ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t remote, std::uint32_t rkey,
               unsigned flags = 0) {
   ibv_send_wr request{};
@@ -135,14 +81,6 @@ inline int post_invalidate(Endpoint& end, std::uint32_t rkey, unsigned flags = 0
   request.send_flags = flags;
   return post(end, request);
 }
-inline int post_recv(Endpoint& end, ibv_sge sge) {
-  ibv_recv_wr request{};
-  request.sg_list = &sge;
-  request.num_sge = sge.length > 0 ? 1 : 0;
-  ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(end.qp(), &request, &bad);
-}
-
 inline ibv_mw_bind_info all_of(Pair& pair, unsigned access = kRights) {
   return {pair.target_mr, number(pair.target.data()), kSize, access};
 }
@@ -188,7 +126,6 @@ inline void read_refused(Pair& pair, std::uint32_t rkey, std::uint64_t from, std
   expect_status("a Read", sent(pair.near), IBV_WC_REM_ACCESS_ERR);
 }
 
-using Cases = std::map<std::string, std::function<void()>>;
 void window_cases(Cases& cases);
 void region_cases(Cases& cases);
 

@@ -139,7 +139,7 @@ void region_cases(Cases& cases) {
     expect_error("Read", post_data(pair.near, IBV_WR_RDMA_READ, {}, 0, 0), 0);
     sent(pair.near), sent(pair.near);
     expect(pair.target == std::vector<std::uint8_t>(kSize), "what a null region reads");
-    expect_error("ibv_post_recv", post_recv(pair.near, {0, kSize, null->lkey}), 0);
+    expect_error("ibv_post_recv", post_recv(pair.near, {{0, kSize, null->lkey}}), 0);
     expect_error("Send", post_data(pair.far, IBV_WR_SEND, {at, kSize, exposed->lkey}, 0, 0), 0);
     const ibv_wc wc = received(pair.near);
     expect_status("a receive into a null region", wc, IBV_WC_SUCCESS);
@@ -231,7 +231,7 @@ void region_cases(Cases& cases) {
     ibv_mr* through = reg(pair.near.pd(), buffer.data(), kSize, kAll);
     for (int round = 0; round < 50; ++round) {
       std::memset(pair.target.data(), round + 1, kSize);
-      expect_error("ibv_post_recv", post_recv(pair.far, {number(inbox.data()), kSize, in->lkey}), 0);
+      expect_error("ibv_post_recv", post_recv(pair.far, {{number(inbox.data()), kSize, in->lkey}}), 0);
       const ibv_sge sge{number(buffer.data()), kSize, through->lkey};
       expect_error("Read", post_data(pair.near, IBV_WR_RDMA_READ, sge, number(pair.target.data()), exposed->rkey), 0);
       expect_error("Send", post_data(pair.near, IBV_WR_SEND, sge, 0, 0, IBV_SEND_FENCE), 0);

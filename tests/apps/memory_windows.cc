@@ -63,7 +63,7 @@ void window_cases(Cases& cases) {
     // The rkey may go out in a Send behind the bind, both posted at once.
     Pair pair;
     ibv_mw* mw = window(pair.far.pd());
-    expect_error("ibv_post_recv", post_recv(pair.near, own(pair, 4)), 0);
+    expect_error("ibv_post_recv", post_recv(pair.near, {own(pair, 4)}), 0);
     ibv_send_wr bind_request{}, send{};
     bind_request.opcode = IBV_WR_BIND_MW;
     bind_request.bind_mw.mw = mw;
@@ -124,7 +124,7 @@ void window_cases(Cases& cases) {
     ibv_mw* mw = window(pair.far.pd());
     bind(pair.far, mw, ibv_inc_rkey(mw->rkey), all_of(pair));
     ibv_mr* inbox = reg(pair.far.pd(), pair.target.data(), kSize, kAll);
-    expect_error("ibv_post_recv", post_recv(pair.far, {number(pair.target.data()), 100, inbox->lkey}), 0);
+    expect_error("ibv_post_recv", post_recv(pair.far, {{number(pair.target.data()), 100, inbox->lkey}}), 0);
     expect_error("Send with Invalidate", post_data(pair.near, IBV_WR_SEND_WITH_INV, own(pair, 100), 0, mw->rkey), 0);
     const ibv_wc wc = received(pair.far);
     expect_status("the receive", wc, IBV_WC_SUCCESS);

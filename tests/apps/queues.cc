@@ -4,18 +4,18 @@
 //
 //   uiw_queues HOST PORT CASE     runs one case; --list names them
 #include <functional>
-#include <map>
 #include <memory>
 #include <thread>
 #include <vector>
 
-#include "endpoint.h"
+#include "cases.h"
 
 namespace {
 
 using apps::die;
+using apps::g_host;
+using apps::g_port;
 
-std::string g_host, g_port;
 constexpr std::uint32_t kDepth = 512;
 constexpr std::size_t kSize = 4096;
 constexpr int kLocal = IBV_ACCESS_LOCAL_WRITE;  // the macro ibv_reg_mr wants an integer
@@ -386,20 +386,11 @@ void parent_domain() {
   good("ibv_dereg_mr", ibv_dereg_mr(mr));
 }
 
-const std::map<std::string, void (*)()> kCases = {
+const apps::Cases kCases = {
     {"extended", extended},   {"moderated", moderated}, {"overrun", overrun},
     {"parent_domain", parent_domain}, {"resized", resized},
 };
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--list") {
-    for (const auto& [name, run] : kCases) std::puts(name.c_str());
-    return 0;
-  }
-  if (argc != 4 || kCases.count(argv[3]) == 0) die("usage: %s HOST PORT CASE | --list", argv[0]);
-  g_host = argv[1];
-  g_port = argv[2];
-  kCases.at(argv[3])();
-}
+int main(int argc, char** argv) { return apps::run_case(argc, argv, kCases); }

@@ -1,20 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Extended completion queues, timestamps, resize, moderation, overrun and parent domains, over a connection."""
+"""Extended completion queues, timestamps, resize, moderation, overrun and parent domains, over a connection: a row for
+each case of uiw_queues."""
 
 import sys
 
+import cases
 import harness
 
-
-def case(name):
-    def run(bench):
-        bench.run([bench.helper("uiw_queues"), "127.0.0.1", bench.port(), name], timeout=60)
-
-    return run
-
-
-for _name in ("extended", "moderated", "overrun", "parent_domain", "resized"):
-    harness.add_row(_name, case(_name))
-
 if __name__ == "__main__":
+    cases.add_rows("uiw_queues")
     sys.exit(harness.main())

@@ -6,19 +6,18 @@
 //
 // Both ends are in this process.
 #include <atomic>
-#include <functional>
-#include <map>
 #include <thread>
 #include <vector>
 
-#include "endpoint.h"
+#include "cases.h"
 
 namespace {
 
 using apps::die;
 using apps::Endpoint;
+using apps::g_host;
+using apps::g_port;
 
-std::string g_host, g_port;
 constexpr std::uint32_t kSlot = 64;
 
 void expect(const char* what, int got, int wanted) {
@@ -311,7 +310,7 @@ void refused() {
   expect("ibv_create_srq", errno, EINVAL);
 }
 
-const std::map<std::string, std::function<void()>> kCases = {
+const apps::Cases kCases = {
     {"share", [] { share(64, false); }},     {"share-one", [] { share(1, false); }},
     {"share-sleeping", [] { share(8, true); }}, {"limit", limit},
     {"last", last},                          {"acknowledge", acknowledge},
@@ -320,14 +319,4 @@ const std::map<std::string, std::function<void()>> kCases = {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--list") {
-    for (const auto& [name, run] : kCases) std::puts(name.c_str());
-    return 0;
-  }
-  if (argc != 4 || !kCases.contains(argv[3])) die("usage: uiw_shared_receives HOST PORT CASE");
-  g_host = argv[1];
-  g_port = argv[2];
-  kCases.at(argv[3])();
-  std::puts("good");
-}
+int main(int argc, char** argv) { return apps::run_case(argc, argv, kCases); }

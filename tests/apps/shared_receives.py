@@ -3,9 +3,11 @@
 
 import sys
 
+import cases
 import harness
 import perftest
 from harness import check, describe, row
+
 
 def add(program, *options, run=perftest.one, **more):
     words = [program, "--use-srq", *options]
@@ -26,13 +28,8 @@ harness.known("ib_send_bw -R --use-srq -q 16",
               lambda bench: perftest.one(bench, "ib_send_bw", "--use-srq", "-q", 16, "-n", 500))
 
 
-def case(bench, name):
-    program, port = bench.helper("uiw_shared_receives"), bench.port()
-    check(bench.run([program, "127.0.0.1", port, name], timeout=60).stdout == "good\n", "it does not say good")
-
-
 for _case in ("share", "share-one", "share-sleeping", "limit", "last", "acknowledge", "refused"):
-    row(f"program: {_case}", name=_case)(case)
+    row(f"program: {_case}", program="uiw_shared_receives", name=_case)(cases.run)
 
 
 @row("ibv_xsrq_pingpong: refused before anything is made")

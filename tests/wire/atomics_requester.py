@@ -7,11 +7,9 @@ import itertools
 import sys
 
 import wire
-from sut import (LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, SUCCESS, WC_COMPARE_SWAP, WC_FETCH_ADD, WC_READ, Responder,
-                 Session, check, main, row)
+from sut import (FAR, FAR_ADDRESS, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, SUCCESS, WC_COMPARE_SWAP, WC_FETCH_ADD,
+                 WC_READ, Responder, Session, check, main, row)
 from wire import ATOMIC_REQUEST, ONES, READ_REQUEST, SEND, WRITE, pattern
-
-FAR, FAR_ADDRESS = 0xC0FFEE77, 0xFEDCBA9876543210  # a tagged buffer of the peer
 
 
 def asking(bench, **more):

@@ -272,17 +272,10 @@ def terminate_deaf(bench):
     session.peer.fpdu(wire.read_request(1, 1, 2, big.size, big.rkey, big.addr))
     session.peer.fpdu(tagged(WRITE, 0x12345678, 0, b"x"))
     session.sut.event("DISCONNECTED")
-    session.peer.socket.settimeout(15)
-    for _ in range(200):
-        try:
-            session.peer.socket.send(b"late")
-        except ConnectionError:
-            return
-        time.sleep(0.05)
-    check(False, "the connection still takes octets")
+    session.peer.reset(15)
 
 
-@row("rdma_disconnect while the peer keeps its side open: the end comes in bounded time, and is a reset")
+@row("rdma_disconnect while the peer keeps its side open: the end comes in bounded time, and is a reset, with an event")
 def disconnect_alone(bench):
     session = Session(bench, before=prepare)
     session.alive()
@@ -292,14 +285,32 @@ def disconnect_alone(bench):
     for number in (1, 2):
         session.sut.completion(number, FLUSHED)
     check(session.sut.state(session.conn) == ERR, "QP state")
-    session.peer.socket.settimeout(15)
-    for _ in range(100):  # the first octet may still be taken by TCP
-        try:
-            session.peer.socket.send(b"late")
-        except ConnectionError:
-            return
-        time.sleep(0.05)
-    check(False, "the connection still takes octets")
+    session.peer.reset(15)
+    session.qp_event()
+    session.sut.nothing(0.05)
+    check(session.sut.asyncs == [(1, session.qp)], f"asynchronous events {session.sut.asyncs}")
+
+
+@row("ibv_modify_qp to ERR: what has completed reaches the peer, then FIN")
+def modified(bench):
+    for initiator in (False, True):
+        session = Session(bench, initiator=initiator, before=prepare)
+        if not initiator:
+            session.alive()
+        for number in range(10, 15):
+            session.sut.post(session.conn, number, "send", "m:0:5000")
+        for number in range(10, 15):
+            session.sut.completion(number)
+        session.sut.command(f"fail {session.conn}")
+        for number in (1, 2):
+            session.sut.completion(number, FLUSHED)
+        for number in range(5):
+            first, payload = session.peer.message(SEND)
+            check(first.msn == number + 1 and payload == pattern(5, 5000), f"{first}")
+        check(session.peer.gone() == "fin", "reset")
+        session.down()
+        check(not session.sut.asyncs, f"asynchronous events {session.sut.asyncs}")
+        session.sut.quit()
 
 
 @row("rdma_destroy_id and the end of the program close the stream")

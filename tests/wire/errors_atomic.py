@@ -6,7 +6,6 @@ RFC 7306 8.1: the Terminate carries the DDP header, and of no Atomic Request its
 
 import struct
 import sys
-import time
 
 import faults
 import wire
@@ -172,7 +171,7 @@ def too_many(bench, ird, kinds):
             session.fetch_add(number, memory.rkey, memory.addr + number * 8, 1)
         else:
             session.read(number, 0, big.size, big.rkey, big.addr)
-    time.sleep(0.2)
+    peer.taken()
     term = peer.terminates(MSN_ERRORS, skip=(READ_RESPONSE, ATOMIC_RESPONSE))
     check(term.m and term.d and not term.r, f"{term}")
     last = len(kinds) + 1
@@ -199,7 +198,7 @@ def enough(bench, ird):
     session.fetch_add(2, memory.rkey, memory.addr, 5)
     session.read(3, 0, 100, big.rkey, big.addr)
     session.fetch_add(4, memory.rkey, memory.addr, 6)
-    time.sleep(0.2)
+    session.peer.taken()
     check(session.peer.message(READ_RESPONSE)[1] == pattern(3, big.size), "the big Read")
     check(session.original(2) == 0, "the first FetchAdd")
     check(session.peer.message(READ_RESPONSE)[1] == pattern(3, 100), "the small Read")

@@ -2,7 +2,6 @@
 """Errors in Read Requests and Read Responses that the peer sends (RFC 5040 sections 5.2 and 7.2)."""
 
 import sys
-import time
 
 import wire
 from faults import Case, TOP, error
@@ -79,7 +78,7 @@ def too_many(bench, ird):
     big = sut.memory("big", 16 << 20, "lr", seed=3)
     for number in range(1, ird + 2):
         peer.fpdu(wire.read_request(number, number, 0, big.size, big.rkey, big.addr))
-    time.sleep(0.2)
+    peer.taken()
     term = peer.terminated(skip=(READ_RESPONSE,))
     check(term.error in {0x1202, 0x1203}, f"{term}")
     check(term.m and term.d and not term.r, f"{term}")

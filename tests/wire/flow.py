@@ -7,7 +7,7 @@ import zlib
 
 import wire
 from sut import FLUSHED, SUCCESS, Session, check, main, row
-from wire import READ_RESPONSE, SEND, WRITE, fpdu, pattern, tagged, untagged
+from wire import CLOSE_WAIT, READ_RESPONSE, SEND, WRITE, fpdu, pattern, tagged, untagged, wait_until
 
 
 def prepare(session):
@@ -89,10 +89,10 @@ def push_back(bench, count):
 def pause_cost(bench):
     session = Session(bench, before=prepare)
     session.send(b"waits")
+    session.peer.taken()
     session.send(b"waits")
     other = Session(bench, sut=session.sut)
     other.alive()
-    time.sleep(0.1)
     before = processor_time(session.sut.process)
     for _ in range(3):
         time.sleep(0.3)
@@ -120,8 +120,8 @@ def pause_segments(bench):
     session = Session(bench, before=prepare)
     data = pattern(1, 5000)
     session.send(data[:7])
+    session.peer.taken()
     session.send(data, chunk=700)
-    time.sleep(0.1)
     session.sut.recv(session.conn, 1, "in:0:100")
     session.sut.completion(1)
     session.sut.nothing(0.1)
@@ -134,14 +134,16 @@ def pause_end(bench, how):
     """The peer goes while its message waits. The end must be seen; nothing was delivered."""
     session = Session(bench, before=prepare)
     session.send(b"waits")
-    time.sleep(0.1)
-    session.peer.close(reset=how == "reset")
+    session.peer.taken()
     if how == "reset":
+        session.peer.close(reset=True)
         session.down()
         session.sut.recv(session.conn, 1, "in:0:10")
         check(session.sut.completion(1, None).status in (SUCCESS, FLUSHED), "completion")
     else:
-        time.sleep(0.2)
+        session.peer.finish()
+        wait_until(lambda: session.peer.other_end()[0] == CLOSE_WAIT, 15, "the FIN is there")
+        session.peer.close()
         session.sut.recv(session.conn, 1, "in:0:10")
         wc = session.sut.completion(1, None)  # the message came before FIN, so it may be delivered
         check(wc.status in (SUCCESS, FLUSHED), f"{wc}")
@@ -156,7 +158,7 @@ row("no receive posted, and the peer resets", how="reset")(pause_end)
 def pause_disconnect(bench):
     session = Session(bench, before=prepare)
     session.send(b"waits")
-    time.sleep(0.1)
+    session.peer.taken()
     session.sut.command(f"disconnect {session.conn}")
     session.peer.gone()
     session.peer.close()
@@ -209,7 +211,7 @@ def slow_answers(bench):
     big = session.sut.memory("big", 2 << 20, "lr", seed=1)
     for number in range(1, 5):
         session.peer.fpdu(wire.read_request(number, number, 2, big.size, big.rkey, big.addr))
-    time.sleep(0.2)
+    session.peer.taken()
     for seed in range(5):
         big.fill(seed)
     for number in range(1, 5):  # every FPDU with a right CRC

@@ -7,24 +7,10 @@ import zlib
 
 import wire
 from faults import BAD_QN, Case, MSN_ERRORS, STAG, UNEXPECTED, error
-from sut import SUCCESS, WC_RECV, WC_RECV_IMMEDIATE, WC_WITH_IMM, WC_WRITE, Responder, Session, check, main, row
+from sut import (SIZES, SUCCESS, WC_RECV, WC_RECV_IMMEDIATE, WC_WITH_IMM, WC_WRITE, Responder, Session, check, incoming,
+                 main, row)
 from wire import (IMMEDIATE, IMMEDIATE_SE, READ_REQUEST, READ_RESPONSE, SEND, WRITE, immediate_octets, pattern, tagged,
                   untagged, verbs_immediate)
-
-SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 31, 100, 1000, 1441, 4096, 20000)
-
-
-def incoming(bench, receives=(), **more):
-    """receives: numbers, each of 100 octets in "in"."""
-
-    def before(session):
-        session.sut.memory("m", 65536, "lrw", seed=17)
-        session.sut.memory("in", 65536, "l", seed=29)
-        for number in receives:
-            session.sut.recv(session.conn, number, f"in:{number * 100}:100")
-
-    session = Session(bench, before=before, **more)
-    return session, session.sut, session.peer
 
 
 def judge(wc, value, length):

@@ -6,19 +6,10 @@ import sys
 import time
 
 import wire
-from sut import FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, WC_WRITE, Responder, Session, check, main, row
+from sut import (FAR, FAR_ADDRESS, FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, SIZES, WC_WRITE, Responder, check,
+                 main, outgoing, row)
 from wire import (ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, IMMEDIATE_SE, READ_REQUEST, READ_RESPONSE, SEND, SEND_INV,
                   WRITE, immediate_octets, pattern, verbs_immediate)
-
-SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 31, 100, 1000, 1441, 4096, 20000)
-FAR, FAR_ADDRESS = 0xC0FFEE77, 0xFEDCBA9876543210  # a tagged buffer of the peer
-
-
-def outgoing(bench, **more):
-    """uiw has called, so it may send first."""
-    session = Session(bench, initiator=True, **more)
-    session.sut.memory("m", 65536, "lrw", seed=11)
-    return session, session.sut, session.peer
 
 
 def expect(peer, msn, payload, value, se=False, stag=FAR, to=FAR_ADDRESS):

@@ -4,28 +4,9 @@
 import sys
 
 import wire
-from sut import (FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, SUCCESS, WC_READ, WC_RECV, WC_SEND, WC_WITH_INV,
-                 WC_WRITE, Session, check, main, row)
+from sut import (FAR, FAR_ADDRESS, FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, SIZES, SUCCESS, WC_READ, WC_RECV,
+                 WC_SEND, WC_WITH_INV, WC_WRITE, Session, check, incoming, main, outgoing, row)
 from wire import (READ_REQUEST, READ_RESPONSE, SEND, SEND_INV, SEND_SE, SEND_SE_INV, WRITE, pattern)
-
-SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 31, 100, 1000, 1441, 4096, 20000)
-FAR, FAR_ADDRESS = 0xC0FFEE77, 0xFEDCBA9876543210  # a tagged buffer of the peer
-
-
-def outgoing(bench, **more):
-    """uiw has called, so it may send first."""
-    session = Session(bench, initiator=True, **more)
-    session.sut.memory("m", 65536, "lrw", seed=11)
-    return session, session.sut, session.peer
-
-
-def incoming(bench, **more):
-    def before(session):
-        session.sut.memory("m", 65536, "lrw", seed=17)
-        session.sut.memory("in", 65536, "l", seed=29)
-
-    session = Session(bench, before=before, **more)
-    return session, session.sut, session.peer
 
 
 # ---- uiw sends -------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ LOC_ACCESS_ERR, REM_INV_REQ_ERR, REM_ACCESS_ERR, REM_OP_ERR = 8, 9, 10, 11
 WC_SEND, WC_WRITE, WC_READ, WC_COMPARE_SWAP, WC_FETCH_ADD, WC_RECV, WC_RECV_IMMEDIATE = 0, 1, 2, 3, 4, 128, 129
 WC_WITH_IMM, WC_WITH_INV = 2, 8
 RTS, ERR = 3, 6
+FAR, FAR_ADDRESS = 0xC0FFEE77, 0xFEDCBA9876543210  # a tagged buffer of the peer
+SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 31, 100, 1000, 1441, 4096, 20000)  # of messages
 QP_EVENTS = {1: "QP_FATAL", 2: "QP_REQ_ERR", 3: "QP_ACCESS_ERR"}
 
 
@@ -360,6 +362,26 @@ class Responder:
         else:
             self.peer.fpdu(wire.atomic_response(self.answer_msn, request.identifier, what))
             self.answer_msn += 1
+
+
+def outgoing(bench, **more):
+    """uiw has called, so it may send first."""
+    session = Session(bench, initiator=True, **more)
+    session.sut.memory("m", 65536, "lrw", seed=11)
+    return session, session.sut, session.peer
+
+
+def incoming(bench, receives=(), **more):
+    """receives: numbers, each of 100 octets in "in"."""
+
+    def before(session):
+        session.sut.memory("m", 65536, "lrw", seed=17)
+        session.sut.memory("in", 65536, "l", seed=29)
+        for number in receives:
+            session.sut.recv(session.conn, number, f"in:{number * 100}:100")
+
+    session = Session(bench, before=before, **more)
+    return session, session.sut, session.peer
 
 
 def listener(address="127.0.0.1", mss=None, rcvbuf=None):

@@ -341,6 +341,13 @@ void state(const Words& word) {  // state NAME
   say("ok %d", static_cast<int>(attributes.qp_state));
 }
 
+void fail(const Words& word) {  // fail NAME: the program moves its QP to ERR
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_ERR;
+  must(ibv_modify_qp(find(target.ids, word[1])->qp, &attributes, IBV_QP_STATE), "modify_qp");
+  say("ok");
+}
+
 std::vector<ibv_sge> parse_sges(const Words& word, std::size_t first) {  // NAME:OFFSET:LENGTH ...
   std::vector<ibv_sge> list;
   for (std::size_t i = first; i < word.size(); ++i) {
@@ -497,6 +504,7 @@ constexpr Command kCommands[] = {
     {"disconnect", 2, disconnect},
     {"destroy", 2, destroy},
     {"state", 2, state},
+    {"fail", 2, fail},
     {"recv", 3, recv},
     {"post", 7, post},
     {"notify", 2, notify},

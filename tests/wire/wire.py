@@ -5,16 +5,19 @@ Encoders take what they are told, also what no RFC allows. Decoders hold every o
 Failure. Peer is one end of a TCP connection that speaks all this from a Python socket.
 """
 
+import errno
+import fcntl
 import os
 import select
 import socket
 import struct
 import sys
+import termios
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "apps"))
 
-from harness import Failure, check  # noqa: E402
+from harness import Failure, check, wait_until  # noqa: E402
 
 # ---- CRC32c -----------------------------------------------------------------------------------------------------
 
@@ -227,6 +230,7 @@ class Terminate:
 # ---- the peer ----------------------------------------------------------------------------------------------------
 
 PATIENCE = 15.0
+CLOSE_WAIT = "08"  # a state of /proc/net/tcp: the FIN of the other end is there
 
 
 def pattern(seed, length):
@@ -268,6 +272,28 @@ class Peer:
     def finish(self):
         """Half close: FIN."""
         self.socket.shutdown(socket.SHUT_WR)
+
+    def other_end(self):
+        """(state, octets that have come and are not read) of the other end, which is on this host; None if it is gone."""
+        ports = [self.socket.getpeername()[1], self.socket.getsockname()[1]]  # in its order
+        for table in ("tcp", "tcp6"):
+            with open(f"/proc/net/{table}") as lines:
+                next(lines)
+                for line in lines:
+                    column = line.split()
+                    if [int(address.rsplit(":", 1)[1], 16) for address in column[1:3]] == ports:
+                        return column[3], int(column[4].split(":")[1], 16)
+        return None
+
+    def taken(self, timeout=PATIENCE):
+        """Waits until the other end has read all that was sent."""
+        unsent = bytearray(4)
+
+        def all_read():
+            fcntl.ioctl(self.socket, termios.TIOCOUTQ, unsent)
+            return not any(unsent) and self.other_end()[1] == 0
+
+        wait_until(all_read, timeout, "all that was sent is read")
 
     # Octets.
 
@@ -320,6 +346,15 @@ class Peer:
         check(self.ended, f"the stream stands after {timeout:g} s")
         check(not self.ready, f"octets that should not come: {self.ready[:64].hex()}")
         return self.ended
+
+    def reset(self, timeout=PATIENCE):
+        """Waits for a reset, without reading; what came before it can still be read."""
+        poll = select.poll()
+        poll.register(self.socket, 0)
+        check(poll.poll(timeout * 1000), f"the stream stands after {timeout:g} s")
+        error = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        # Linux says EPIPE where a FIN came before.
+        check(error in (errno.ECONNRESET, errno.EPIPE), f"no reset: SO_ERROR {error}")
 
     # Frames.
 

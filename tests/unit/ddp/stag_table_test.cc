@@ -91,6 +91,21 @@ TEST_CASE("stag_table: an STag that is none", "[stag_table]") {
   CHECK_FALSE(table.region(stag));
 }
 
+TEST_CASE("stag_table: no STag has the index zero (Verbs draft section 7.2.1)", "[stag_table]") {
+  ddp::StagTable table(88680);  // a secret whose first permutation takes one of the first hundred slots to index 0
+  Bytes memory(10);
+  std::set<std::uint32_t> indices;
+  for (int i = 0; i < 100; ++i) {
+    const bool window = i % 2 == 0;
+    const Stag stag = window ? table.add_window(&domain_a, ddp::WindowType::type1).value()
+                             : table.add(region_of(memory, 0)).value();
+    indices.insert(number(stag) >> 8);
+    if (window) CHECK(number(table.next_key(stag)) >> 8 == number(stag) >> 8);
+  }
+  CHECK(indices.size() == 100);
+  CHECK(indices.count(0) == 0);
+}
+
 TEST_CASE("stag_table: regions of the same memory come and go one by one (Verbs draft section 7.9)", "[stag_table]") {
   ddp::StagTable table(3);
   Bytes memory(100);

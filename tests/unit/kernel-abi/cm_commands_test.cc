@@ -17,9 +17,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -526,13 +528,30 @@ TEST_CASE("a program may write an event of its own") {
   CHECK(run(node, 24, command) == -EINVAL);
 }
 
+namespace {
+// Once the thread has said its number: it sleeps in the kernel, having nothing to do but to wait.
+bool falls_asleep(const std::atomic<pid_t>& thread) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  for (std::string stat; std::chrono::steady_clock::now() < end; std::this_thread::yield()) {
+    if (thread == 0) continue;
+    std::ifstream("/proc/self/task/" + std::to_string(thread) + "/stat") >> stat >> stat >> stat;
+    if (stat == "S") return true;
+  }
+  return false;
+}
+}  // namespace
+
 TEST_CASE("a waiting program is woken by an event and by a signal, not by the close") {
   Node node("rdma_cm");
   const std::uint32_t id = create_id(node);
   rdma_ucm_event_resp event = {};
   long woken = -1;
-  std::thread waiter([&] { woken = get_event(node, event); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  std::atomic<pid_t> waits{0};
+  std::thread waiter([&] {
+    waits = ::gettid();
+    woken = get_event(node, event);
+  });
+  REQUIRE(falls_asleep(waits));
   CHECK(resolve(node, id, ipv4("127.0.0.1", 1)) == 0);
   waiter.join();
   CHECK(woken == 0);
@@ -542,14 +561,16 @@ TEST_CASE("a waiting program is woken by an event and by a signal, not by the cl
   const int fd = abi().open("rdma_cm", O_RDWR | O_CLOEXEC, &object);
   REQUIRE(fd >= 0);
   std::atomic<bool> ended{false};
+  std::atomic<pid_t> waits_too{0};
   std::thread second([&] {
+    waits_too = ::gettid();
     rdma_ucm_event_resp nothing = {};
     const rdma_ucm_get_event command = {address_of(nothing)};
     const auto octets = encode(RDMA_USER_CM_CMD_GET_EVENT, command, sizeof nothing, sizeof command);
     woken = abi().write(object, fd, octets.data(), octets.size());
     ended = true;
   });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  REQUIRE(falls_asleep(waits_too));
   // As in the kernel: its call keeps the file open, and the thread goes on waiting.
   abi().release(object, fd);
   ::close(fd);

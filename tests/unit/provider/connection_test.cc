@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "provider/local_address.h"
 #include "tests/unit/provider/rnic.h"
 
 using namespace uiw;
@@ -112,6 +113,18 @@ struct Server {
   sockaddr_storage address = loopback();
   std::shared_ptr<Calls> calls = std::make_shared<Calls>();
   std::shared_ptr<Listener> listener;
+};
+
+// A peer to be called, which speaks by hand.
+struct HandServer {
+  HandServer() { REQUIRE(::listen(listener.fd(), 2) == 0); }
+  mpa::TcpStream accept() const {
+    pollfd ready{listener.fd(), POLLIN, 0};
+    REQUIRE(::poll(&ready, 1, 30'000) == 1);
+    return mpa::TcpStream(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  }
+  sockaddr_storage address = loopback();
+  mpa::TcpStream listener{provider::bind_socket(address, false)};
 };
 
 int call(Side& side, const sockaddr_storage& remote, const std::shared_ptr<Observer>& observer,
@@ -344,23 +357,16 @@ TEST_CASE("connection: a called peer that knows only revision 1 (RFC 6581 sectio
   const auto context = open_loopback();
   Side a(*context);
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  sockaddr_storage address = loopback();
-  mpa::TcpStream listener(provider::bind_socket(address, false));
-  REQUIRE(::listen(listener.fd(), 2) == 0);
-  const auto accept = [&] {
-    pollfd ready{listener.fd(), POLLIN, 0};
-    REQUIRE(::poll(&ready, 1, 30'000) == 1);
-    return mpa::TcpStream(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  };
+  const HandServer server;
   const auto caller = std::make_shared<Observer>();
   std::shared_ptr<Connection> out;
-  REQUIRE(call(a, address, caller, out, pattern(6)) == 0);
-  auto first = accept();
+  REQUIRE(call(a, server.address, caller, out, pattern(6)) == 0);
+  auto first = server.accept();
   const Bytes request = read_exactly(first, 30);
   CHECK(request[17] == std::byte{2});
   CHECK(Bytes(request.begin() + 24, request.end()) == pattern(6));
   say(first, Wire().text("MPA ID Rep Frame").u8(0x20).u8(1).u16(0));
-  auto second = accept();
+  auto second = server.accept();
   const Bytes again = read_exactly(second, 26);
   CHECK(again[17] == std::byte{1});
   CHECK((again[16] & std::byte{0x10}) == std::byte{0});
@@ -376,15 +382,11 @@ TEST_CASE("connection: replies that are none", "[connection]") {
   const auto context = open_loopback();
   Side a(*context);
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  sockaddr_storage address = loopback();
-  mpa::TcpStream listener(provider::bind_socket(address, false));
-  REQUIRE(::listen(listener.fd(), 2) == 0);
+  const HandServer server;
   const auto caller = std::make_shared<Observer>();
   std::shared_ptr<Connection> out;
-  REQUIRE(call(a, address, caller, out) == 0);
-  pollfd ready{listener.fd(), POLLIN, 0};
-  REQUIRE(::poll(&ready, 1, 30'000) == 1);
-  mpa::TcpStream peer(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+  REQUIRE(call(a, server.address, caller, out) == 0);
+  auto peer = server.accept();
   read_exactly(peer, 24);
   SECTION("another protocol") {
     say(peer, Wire().text("220 mail ready\r\n"));

@@ -7,7 +7,7 @@
 #include "provider/limits.h"
 #include "provider/qp.h"
 #include "provider/qp_attributes.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/memory_rig.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -42,6 +42,20 @@ ibv_event_type next_type(Context& context) {
   const auto event = next_event(context);
   REQUIRE(event);
   return static_cast<ibv_event_type>(event->event_type);
+}
+
+// Up to the end of the stream: octets, and the errno of a reset.
+std::pair<Bytes, int> rest_of(const mpa::TcpStream& peer) {
+  Bytes sent;
+  for (;;) {
+    pollfd ready{peer.fd(), POLLIN, 0};
+    REQUIRE(::poll(&ready, 1, 30'000) == 1);
+    std::byte part[65536];
+    const ssize_t n = ::recv(peer.fd(), part, sizeof part, 0);
+    if (n < 0) return {sent, errno};
+    if (n == 0) return {sent, 0};
+    sent.insert(sent.end(), part, part + n);
+  }
 }
 
 }  // namespace
@@ -258,6 +272,74 @@ TEST_CASE("qp: a reset of the connection is told (Verbs draft figure 24: LLP Con
   CHECK_FALSE(next_event(*context, 0));
 }
 
+TEST_CASE("qp: TCP fails in Closing: an event, once the state is ERR (Verbs draft section 6.2.5)", "[qp]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  mpa::TcpStream peer = attach_raw(a);
+  REQUIRE(a.post_receive(1, {}) == 0);
+  REQUIRE(a.to(IBV_QPS_SQD) == 0);
+  const bool reset = GENERATE(true, false);
+  if (reset) {
+    peer.abort();
+    CHECK(next_type(*context) == IBV_EVENT_QP_FATAL);
+    CHECK(a.qp->state() == IBV_QPS_ERR);
+  } else {
+    peer.close();  // the orderly end
+  }
+  CHECK(next(*a.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR; }));
+  CHECK_FALSE(next_event(*context, 0));
+}
+
+TEST_CASE("qp: what came before the peer learns of the end is received (Verbs draft section 6.2.5)", "[qp]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  mpa::TcpStream peer = attach_raw(a);
+  Bytes inbox(40);
+  const auto mr = a.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(a.post_receive(1, {sge_of(inbox, *mr)}) == 0);
+  REQUIRE(a.post_receive(2, {}) == 0);
+  REQUIRE(a.to(IBV_QPS_SQD) == 0);
+  give(peer, send_segment(1, 0, 40, true));
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(inbox == pattern(40));
+  peer.close();
+  CHECK(next(*a.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK_FALSE(next_event(*context, 0));
+}
+
+TEST_CASE("qp: to ERR in the middle of an FPDU (Verbs draft section 6.4)", "[qp]") {
+  const auto context = open_loopback();
+  const bool gone = GENERATE(false, true);
+  Side a(*context);
+  Pages source(6000);  // more than two sockets hold
+  const auto mr = Mr::create(a.pd, source.memory, source.size, source.address(), 0);
+  REQUIRE(mr);
+  mpa::TcpStream peer = attach_raw(a);
+  give(peer, fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0), false));  // a Write of no octets: the responder may send
+  REQUIRE(a.post(IBV_WR_SEND, 1, {{source.address(), kPage, mr->key()}}) == 0);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  const ibv_sge all{source.address(), static_cast<std::uint32_t>(source.size), mr->key()};
+  REQUIRE(a.post(IBV_WR_SEND, 2, {all}) == 0);  // TCP takes what it can, and stops in the middle of an FPDU
+  if (gone) REQUIRE(::mprotect(source.memory, source.size, PROT_NONE) == 0);
+  REQUIRE(a.to(IBV_QPS_ERR) == 0);
+  CHECK(next(*a.send_cq).status == IBV_WC_WR_FLUSH_ERR);
+  const auto [sent, error] = rest_of(peer);
+  std::size_t at = 0;
+  while (sent.size() - at >= 2) {
+    const std::size_t size = (2 + big_endian(Octets(sent).subspan(at, 2)) + 3) / 4 * 4 + 4;
+    if (sent.size() - at < size) break;
+    at += size;
+  }
+  if (gone) {
+    CHECK(error == ECONNRESET);
+  } else {
+    CHECK(error == 0);
+    CHECK(at == sent.size());  // whole FPDUs
+    CHECK_FALSE(next_event(*context, 0));
+  }
+}
+
 TEST_CASE("qp: a peer that closes while Reads are due gets a Terminate (Verbs draft figures 8 and 24: Bad LLP Close)",
           "[qp]") {
   const auto context = open_loopback();
@@ -276,17 +358,8 @@ TEST_CASE("qp: a peer that closes while Reads are due gets a Terminate (Verbs dr
   if (due) REQUIRE(a.post(IBV_WR_RDMA_READ, 1, {sge_of(sink, *sink_mr)}, 0, 1, 0) == 0);
   ::shutdown(two.fd(), SHUT_WR);
   CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR; }));
-  // What a has sent, up to the end of its stream.
-  Bytes sent;
-  for (;;) {
-    pollfd ready{two.fd(), POLLIN, 0};
-    REQUIRE(::poll(&ready, 1, 30'000) == 1);
-    std::byte part[4096];
-    const ssize_t n = ::recv(two.fd(), part, sizeof part, 0);
-    REQUIRE(n >= 0);
-    if (n == 0) break;
-    sent.insert(sent.end(), part, part + n);
-  }
+  const auto [sent, error] = rest_of(two);
+  CHECK(error == 0);
   if (due) {
     CHECK(next(*a.send_cq).status == IBV_WC_WR_FLUSH_ERR);
     CHECK(next_type(*context) == IBV_EVENT_QP_FATAL);

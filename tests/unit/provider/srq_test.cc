@@ -100,6 +100,58 @@ TEST_CASE("srq: not to be destroyed while a queue pair has it", "[srq]") {
   REQUIRE(pool.post(0) == 0);  // goes with it
 }
 
+TEST_CASE("srq: the memory of receives left in it is not written afterwards (Verbs draft section 6.3.3)", "[srq]") {
+  const auto context = open_loopback();
+  Pool pool(*context);
+  auto b = std::make_unique<Side>(*context, 16, 4, 64, true, pool.srq.get());
+  mpa::TcpStream peer = attach_raw(*b);
+  for (std::uint64_t id = 0; id < 4; ++id) REQUIRE(pool.post(id) == 0);
+  give(peer, send_segment(1, 0, 40, true));
+  CHECK(next(*b->receive_cq).wr_id == 0);
+  const Bytes first = send_segment(2, 0, 40, true);
+  give(peer, Octets(first).first(first.size() - 20));  // in the middle of the next message, which has taken a receive
+  const bool queue_pair_first = GENERATE(true, false);
+  if (queue_pair_first) {
+    b.reset();
+  } else {
+    REQUIRE(b->to(IBV_QPS_RESET) == 0);
+    b.reset();
+  }
+  CHECK_FALSE(pool.srq->in_use());
+  pool.srq.reset();
+  const Bytes then = pool.memory;
+  // The rest, and more messages, as far as TCP takes them: until the peer has answered with its end.
+  give(peer, Octets(first).subspan(first.size() - 20));
+  give(peer, send_segment(3, 0, 40, true));
+  pollfd ended{peer.fd(), POLLIN, 0};
+  REQUIRE(::poll(&ended, 1, 30'000) == 1);
+  CHECK(pool.memory == then);
+  // The memory serves another queue.
+  ibv_srq_attr attributes{16, 2, 0};
+  pool.srq = Srq::create(pool.pd, attributes, false, pool.handle());
+  REQUIRE(pool.srq);
+  auto all = couples(pool, 1);
+  REQUIRE(all[0]->send(5, 64) == 0);
+  CHECK(none(*all[0]->b.receive_cq));  // nothing is left of the receives
+  REQUIRE(pool.post(9) == 0);
+  CHECK(next(*all[0]->b.receive_cq).wr_id == 9);
+}
+
+TEST_CASE("srq: a receive leaves its place when a message takes it (Verbs draft section 6.3.7)", "[srq]") {
+  const auto context = open_loopback();
+  Pool pool(*context, 4);
+  const std::uint32_t size = pool.query().max_wr;
+  auto all = couples(pool, 1);
+  for (std::uint64_t id = 0; id < size; ++id) REQUIRE(pool.post(id) == 0);
+  CHECK(pool.post(size) == ENOMEM);
+  REQUIRE(all[0]->send(1, 64) == 0);
+  // Its completion is not polled.
+  CHECK(eventually([&] { return pool.post(size) == 0; }));
+  CHECK(pool.post(size + 1) == ENOMEM);
+  CHECK(next(*all[0]->b.receive_cq).wr_id == 0);
+  CHECK(pool.post(size + 1) == ENOMEM);
+}
+
 TEST_CASE("srq: the limit event comes once for each time it is armed", "[srq]") {
   const auto context = open_loopback();
   Pool pool(*context);

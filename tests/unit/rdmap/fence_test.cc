@@ -251,6 +251,24 @@ TEST_CASE("local work: does not wait for the peer's first FPDU, what is sent doe
   CHECK_FALSE(take_all(end).empty());
 }
 
+TEST_CASE("local work: an invalidation sends nothing (Verbs draft section 8.1.2.3)", "[fence]") {
+  Fixture it;
+  it.post(Op::invalidate, 1, false);
+  CHECK(take_all(it.end).empty());
+  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success}});
+  CHECK_FALSE(it.end.stags.region(it.bound));
+  // Nor beside work that does.
+  it.renew();
+  it.post(Op::send, 2, false);
+  it.post(Op::invalidate, 3, false);
+  it.post(Op::send, 4, false);
+  const auto out = ulpdus_of(take_all(it.end), true);
+  REQUIRE(out.size() == 2);
+  for (const Bytes& ulpdu : out) CHECK((ulpdu[1] & std::byte{0x0F}) == std::byte{3});
+  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, Status::success},
+                                         {4, Status::success}});
+}
+
 TEST_CASE("local work: a failure ends the stream, in its turn (Verbs draft figure 23)", "[fence]") {
   Fixture it;
   it.post(Op::send, 1, false);

@@ -296,6 +296,33 @@ TEST_CASE_METHOD(Fixture, "receiver: Send with Invalidate (RFC 5040 sections 5.3
     CHECK(end.received[0].stag == static_cast<Stag>(stag));
     CHECK(end.received[0].length == 10);
   }
+  SECTION("once its payload is placed, before the receive completes (Verbs draft section 8.2.2.1)") {
+    const auto stag = static_cast<std::uint32_t>(end.expose(local_only, ddp::kRemoteRead, 0));
+    Bytes then;
+    end.on_invalidate = [&] {
+      CHECK(end.received.empty());
+      then.assign(memory.begin(), memory.begin() + 10);
+    };
+    const Bytes whole = pattern(10);
+    CHECK(give(untagged(kSendInvalidate, 0, 1, 0, Octets(whole).first(4), 0x01, stag)) == Verdict::go_on);
+    const Bytes last = untagged(kSendInvalidate, 0, 1, 4, Octets(whole).subspan(4), 0x41, stag);
+    const bool in_two = GENERATE(false, true);
+    const std::size_t first = in_two ? last.size() - 3 : last.size();
+    CHECK(end.rx.ulpdu(Octets(last).first(first), 0, last.size()) == Verdict::go_on);
+    if (in_two) {
+      CHECK(then.empty());
+      CHECK(end.rx.ulpdu(Octets(last).subspan(first), first, last.size()) == Verdict::go_on);
+    }
+    CHECK(then == whole);
+    CHECK(end.received.size() == 1);
+  }
+  SECTION("refused with the headers of its last segment, however it arrives") {
+    const Bytes last = untagged(kSendInvalidate, 0, 1, 0, pattern(5), 0x41, 0xDEAD0001);
+    CHECK(end.rx.ulpdu(Octets(last).first(20), 0, last.size()) == Verdict::go_on);
+    REQUIRE(end.rx.ulpdu(Octets(last).subspan(20), 20, last.size()) == Verdict::stop);
+    terminates(last, 0, 1, 0x09, true, false);
+    CHECK(end.received.at(0).status != Status::success);
+  }
   SECTION("that cannot be: STag cannot be Invalidated") {
     refused(untagged(kSendInvalidate, 0, 1, 0, pattern(5), 0x41, 0xDEAD0001), 0, 1, 0x09);
     REQUIRE(end.received.size() == 1);

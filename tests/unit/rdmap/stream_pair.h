@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -184,6 +185,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   void read_complete() override { tx.read_complete(); }
   void read_requested() override { ++requests; }
   std::optional<rdmap::ErrorCode> invalidate(Stag stag) override {
+    if (on_invalidate) on_invalidate();
     if (stags.invalidate(stag, &domain, this) == ddp::WindowError::none || stags.retire(stag)) return std::nullopt;
     return invalidate_error;
   }
@@ -223,6 +225,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   std::vector<std::uint64_t> carried;  // local work, in the order in which it was carried out
   std::vector<Received> received;
   unsigned requests = 0;
+  std::function<void()> on_invalidate;
   rdmap::ErrorCode invalidate_error = rdmap::ErrorCode::cannot_invalidate;
   bool paused = false, stopped = false, bad_crc = false, broken = false, held_off = false;
   unsigned local_errors = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/plugin_memory.h"
+#include "provider/plugin/ops_memory.h"
 
 #include <cerrno>
 #include <memory>
