@@ -179,8 +179,8 @@ int CmId::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
   return error;
 }
 
-// The active side's connection stands by itself, so there is nothing left to do; that it may have ended by now is told by
-// an event. On the passive side it is never right, and ends the call.
+// The active side's connection stands by itself, so there is nothing left to do; that it may have ended by now
+// is told by an event. On the passive side it is never right, and ends the call.
 int CmId::accept_response() {
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());

@@ -91,9 +91,10 @@ rdma_ucm_query_addr_resp CmId::query_gid() const {
   return response;
 }
 
-// Of the attributes for INIT the kernel gives access rights late and not all; ours are looked at from the first octet on,
-// so all that iWARP has are given. An iWARP queue pair reaches RTS by the connection itself, so RTS asks for nothing. On RoCE the program steps
-// through the states: from the peer's message on, also when the stream has ended by then.
+// Of the attributes for INIT the kernel gives access rights late and not all; ours are looked at from the first
+// octet on, so all that iWARP has are given. An iWARP queue pair reaches RTS by the connection itself, so RTS asks
+// for nothing. On RoCE the program steps through the states: from the peer's message on, also when the stream has
+// ended by then.
 int CmId::init_qp_attr(std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) const {
   if (qp_state > IBV_QPS_ERR || !has_device()) return EINVAL;
   bool has_stream;

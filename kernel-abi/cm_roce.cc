@@ -35,8 +35,7 @@ std::uint8_t depth(std::uint8_t asked) {
 
 }  // namespace
 
-// The time a local acknowledgement may take is twice the path's lifetime: what rdma_set_option(RDMA_OPTION_ID_ACK_TIMEOUT)
-// says settles it.
+// The time a local acknowledgement may take is twice the path's lifetime; RDMA_OPTION_ID_ACK_TIMEOUT settles it.
 RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, const sockaddr* destination,
                    std::uint8_t traffic_class, std::uint8_t ack_timeout) {
   RocePath path;
@@ -46,7 +45,7 @@ RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, c
   path.mtu = static_cast<std::uint8_t>(provider::path_mtu_of(device));
   path.rate = rate_of(device.speed_mbps);
   path.traffic_class = traffic_class;
-  path.lifetime = ack_timeout == 0 ? kUsualLifetime : static_cast<std::uint8_t>((ack_timeout & kMax5Bits) - 1U) & kMax5Bits;
+  path.lifetime = ack_timeout == 0 ? kUsualLifetime : static_cast<std::uint8_t>((ack_timeout - 1U) & kMax5Bits);
   return path;
 }
 

@@ -15,8 +15,8 @@
 
 namespace uiw::kernel_abi {
 
-// Room for private data in REQ, which also carries the IP addresses, in REP and in REJ. A consumer may give as much, and
-// is always shown as much.
+// Room for private data in REQ, which also carries the IP addresses, in REP and in REJ. A consumer may give as
+// much, and is always shown as much.
 constexpr std::size_t kReqPrivateData = 56;
 constexpr std::size_t kRepPrivateData = 196;
 constexpr std::size_t kRejPrivateData = 148;

@@ -141,12 +141,11 @@ Gid gid_of(const sockaddr* address) {
 
 std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local) {
   const Gid gid = gid_of(local);
-  const auto mapped = [](const Gid& one) { return IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(one.data())); };
+  const auto same_family = [&](const Gid& one) {
+    return IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(one.data())) == (local->sa_family == AF_INET);
+  };
   auto found = std::find(device.gids.begin(), device.gids.end(), gid);
-  if (found == device.gids.end()) {
-    found = std::find_if(device.gids.begin(), device.gids.end(),
-                         [&](const Gid& one) { return mapped(one) == mapped(gid); });
-  }
+  if (found == device.gids.end()) found = std::find_if(device.gids.begin(), device.gids.end(), same_family);
   return found == device.gids.end() ? 0 : static_cast<std::uint8_t>(found - device.gids.begin());
 }
 

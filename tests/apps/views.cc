@@ -56,7 +56,7 @@ void walk_gids(ibv_context* context) {
     ibv_gid gid{};
     ibv_gid_entry entry{};
     expect(ibv_query_gid(context, 1, index, &gid) == 0, "ibv_query_gid");
-    expect_error("ibv_query_gid_ex", ibv_query_gid_ex(context, 1, static_cast<std::uint32_t>(index), &entry, 0), 0);
+    expect_error("ibv_query_gid_ex", ibv_query_gid_ex(context, 1, static_cast<unsigned>(index), &entry, 0), 0);
     const ibv_gid_entry& listed = table[static_cast<std::size_t>(index)];
     expect(std::memcmp(&gid, &entry.gid, sizeof gid) == 0, "ibv_query_gid_ex gives another GID");
     expect(std::memcmp(&listed, &entry, sizeof entry) == 0, "ibv_query_gid_table gives another entry");
@@ -70,7 +70,7 @@ void walk_gids(ibv_context* context) {
   }
   ibv_gid_entry beyond{};
   expect(ibv_query_gid(context, 1, port.gid_tbl_len, &beyond.gid) != 0, "a GID beyond the table");
-  expect(ibv_query_gid_ex(context, 1, static_cast<std::uint32_t>(port.gid_tbl_len), &beyond, 0) != 0, "an entry beyond");
+  expect(ibv_query_gid_ex(context, 1, static_cast<unsigned>(port.gid_tbl_len), &beyond, 0) != 0, "an entry beyond");
 }
 
 void gids() {
@@ -112,7 +112,7 @@ class Channel {
     rdma_cm_event* event = nullptr;
     expect(rdma_get_cm_event(channel_, &event) == 0, "rdma_get_cm_event");
     if (event->event != wanted)
-      die("%s, status %d, not %s", rdma_event_str(event->event), event->status, rdma_event_str(wanted));
+      die("%s (%d), not %s", rdma_event_str(event->event), event->status, rdma_event_str(wanted));
     const auto* data = static_cast<const std::uint8_t*>(event->param.conn.private_data);
     Event taken{event->id, event->status, event->param.conn, {}};
     if (data != nullptr) taken.data.assign(data, data + event->param.conn.private_data_len);
@@ -296,6 +296,14 @@ void device() {
   address.port_num = 1;
   address.is_global = 1;
   address.grh.dgid = client.id->route.addr.addr.ibaddr.dgid;
+  ibv_gid source{};
+  while (ibv_query_gid(context, 1, address.grh.sgid_index, &source) == 0 &&
+         std::memcmp(&source, &client.id->route.addr.addr.ibaddr.sgid, sizeof source) != 0)
+    ++address.grh.sgid_index;
+  expect(address.grh.sgid_index < port.gid_tbl_len, "the connection's GID is not in the table");
+  std::uint8_t mac[6];
+  std::uint16_t vlan = 0;
+  expect_error("ibv_resolve_eth_l2_from_gid", ibv_resolve_eth_l2_from_gid(context, &address, mac, &vlan), 0);
   ibv_ah* handle = ibv_create_ah(queues.pd, &address);
   expect(handle != nullptr && handle->pd == queues.pd, "ibv_create_ah");
   expect_error("ibv_dealloc_pd with an address handle", ibv_dealloc_pd(queues.pd), EBUSY);
