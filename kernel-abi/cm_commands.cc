@@ -178,11 +178,14 @@ int query_route(const Request& request) {
                  [&](const CmId& id) { return write_response(request, command.response, id.query_route()); });
 }
 
-// Answers that are a count of nothing: iWARP has neither paths nor service records.
-int query_none(const Request& request, std::uint64_t response_address) {
-  const rdma_ucm_query_path_resp response = {};
-  if (request.out < sizeof response) return ENOSPC;
-  return write_response(request, response_address, response);
+// A count, of nothing on iWARP, and what was counted as far as there is room for it.
+int query_path(const Request& request, std::uint64_t response_address, const std::optional<RocePath>& path) {
+  rdma_ucm_query_path_resp count = {};
+  if (request.out < sizeof count) return ENOSPC;
+  count.num_paths = path ? 1 : 0;
+  const int error = write_response(request, response_address, count);
+  if (error != 0 || !path || request.out <= sizeof count + sizeof(ib_path_rec_data)) return error;
+  return write_response(request, response_address + sizeof count, path_record(*path));
 }
 
 int query(const Request& request) {
@@ -196,8 +199,9 @@ int query(const Request& request) {
       case RDMA_USER_CM_QUERY_GID:
         return fits ? write_response(request, command.response, id.query_gid()) : ENOSPC;
       case RDMA_USER_CM_QUERY_PATH:
-      case kQueryIbService:
-        return query_none(request, command.response);
+        return query_path(request, command.response, id.path());
+      case kQueryIbService:  // service records are a subnet administrator's
+        return query_path(request, command.response, std::nullopt);
       default:
         return ENOSYS;
     }
@@ -226,7 +230,7 @@ int accept(const Request& request) {
   if (const int error = read_command(request, command, offsetof(rdma_ucm_accept, ece)); error != 0)
     return error;
   return with_id(request, command.id, [&](CmId& id) {
-    return command.conn_param.valid != 0 ? id.accept(command.conn_param, command.uid) : id.refuse_accept();
+    return command.conn_param.valid != 0 ? id.accept(command.conn_param, command.uid) : id.accept_response();
   });
 }
 
@@ -301,7 +305,7 @@ int set_id_option(CmId& id, std::uint32_t name, const std::vector<std::uint8_t>&
     case RDMA_OPTION_ID_AFONLY:
       return is_exactly(octets, number) ? id.set_address_family_only(number != 0) : EINVAL;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
-      return is_exactly(octets, small) ? id.set_ack_timeout() : EINVAL;
+      return is_exactly(octets, small) ? id.set_ack_timeout(small) : EINVAL;
     default:
       return ENOSYS;
   }
@@ -317,7 +321,7 @@ int set_option(const Request& request) {
     if (const int error = copy_from_user(octets.data(), address, octets.size()); error != 0) return error;
     if (command.level == RDMA_OPTION_ID) return set_id_option(id, command.optname, octets);
     if (command.level != RDMA_OPTION_IB || command.optname != RDMA_OPTION_IB_PATH) return ENOSYS;
-    return EINVAL;  // a path record leads nowhere on iWARP
+    return id.set_ib_path(octets);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How do connections come and go, and which events tell the program? (cma.c: rdma_listen, rdma_connect,
-// rdma_accept, cma_iw_handler, iw_conn_req_handler; iwcm.c for the stream's states.)
+// rdma_accept, cma_iw_handler, iw_conn_req_handler, for RoCE cma_ib_handler and cma_ib_req_handler; iwcm.c for the
+// stream's states.)
 //
 // The provider is called without the registry's lock, for it may answer on this very thread.
 #include <algorithm>
@@ -41,6 +42,10 @@ rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer)
   if (event.private_data_len != 0)
     std::memcpy(event.private_data, peer.private_data.data(), event.private_data_len);
   return event;
+}
+
+RoceAgreement agreement_of(const rdma_ucm_conn_param& event) {
+  return {event.responder_resources, event.initiator_depth, event.retry_count, event.rnr_retry_count};
 }
 
 CmEventType failure_event(int error) {
@@ -115,11 +120,13 @@ int CmId::listen(int backlog) {
 
 int CmId::connect(const rdma_ucm_conn_param& parameters) {
   if (!has_device() || !uses_tcp()) return EINVAL;
+  if (is_roce() && parameters.private_data_len > kReqPrivateData) return EINVAL;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (state_ != CmState::route_resolved) return EINVAL;
     state_ = CmState::connect;
     stream_ = StreamState::calling;
+    retry_count_ = parameters.retry_count;
   }
   if (is_wildcard(destination_)) destination_ = loopback_of(destination_.ss_family, port_of(destination_));
   int error = socket_ < 0 ? make_socket(source_) : 0;
@@ -143,6 +150,10 @@ int CmId::check_call_state() {
 
 int CmId::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
   if (!has_device()) return EINVAL;
+  if (is_roce() && parameters.private_data_len > kRepPrivateData) {
+    reject(nullptr, 0, kRejectConsumerDefined);
+    return EINVAL;
+  }
   std::shared_ptr<provider::Connection> call;
   std::uint64_t former_uid;
   {
@@ -151,6 +162,10 @@ int CmId::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
     stream_ = StreamState::accepting;
     former_uid = std::exchange(uid_, uid);  // before the call: its event needs it
     accepted_ = parameters;
+    if (agreement_) {
+      agreement_->responder_resources = parameters.responder_resources;
+      agreement_->initiator_depth = parameters.initiator_depth;
+    }
     call = connection_;
   }
   const int error = call->accept(own_parameters(parameters), weak_from_this());
@@ -164,11 +179,12 @@ int CmId::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
   return error;
 }
 
-int CmId::refuse_accept() {
+// The active side's connection stands by itself, so there is nothing left to do; that it may have ended by now
+// is told by an event. On the passive side it is never right, and ends the call.
+int CmId::accept_response() {
   {
-    // rdma_establish() on the active side: an iWARP connection stands by itself, so there is nothing left to do.
     const std::lock_guard lock(CmRegistry::instance().mutex());
-    if (stream_ == StreamState::established && accepted_.valid == 0) return 0;
+    if (responded_) return 0;
   }
   reject(nullptr, 0, kRejectConsumerDefined);
   return EINVAL;
@@ -177,6 +193,7 @@ int CmId::refuse_accept() {
 int CmId::reject(const std::uint8_t* private_data, std::size_t size, unsigned reason) {
   if (reason != 0 && reason != kRejectConsumerDefined && reason != kRejectVendorOption) return EINVAL;
   if (!has_device()) return EINVAL;
+  if (is_roce() && size > kRejPrivateData) return EINVAL;
   std::shared_ptr<provider::Connection> call;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
@@ -224,15 +241,22 @@ void CmId::established(const provider::ConnectionParameters& peer) {
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (state_ == CmState::destroyed || removed_) return;
+    const bool called = stream_ == StreamState::calling;
     rdma_ucm_conn_param parameters = {};
-    if (stream_ == StreamState::accepting) {
+    if (called) {
+      parameters = event_parameters(peer);
+      responded_ = true;
+      if (is_roce()) {
+        fill_message(kRepPrivateData, parameters);
+        agreement_ = agreement_of(parameters);
+        agreement_->retry_count = retry_count_;
+      }
+    } else if (!is_roce()) {
       parameters.responder_resources = accepted_.responder_resources;
       parameters.initiator_depth = accepted_.initiator_depth;
-    } else {
-      parameters = event_parameters(peer);
     }
     stream_ = StreamState::established;
-    post(CmEventType::established, 0, parameters);
+    post(called && is_roce() ? CmEventType::connect_response : CmEventType::established, 0, parameters);
     if (disconnect_wanted_) unwanted = connection_;
   }
   if (unwanted != nullptr) unwanted->disconnect();
@@ -246,7 +270,13 @@ void CmId::failed(int error, const provider::ConnectionParameters* peer) {
   rdma_ucm_conn_param parameters = {};
   if (peer != nullptr) parameters = event_parameters(*peer);
   parameters.responder_resources = parameters.initiator_depth = 0;
-  post(event, -error, parameters);
+  int status = -error;
+  if (event == CmEventType::rejected && is_roce()) {
+    // A REJ has a reason, and room for private data; nobody who listens is one too.
+    status = peer == nullptr && error == ECONNREFUSED ? kRejInvalidServiceId : static_cast<int>(kRejectConsumerDefined);
+    parameters.private_data_len = std::max(parameters.private_data_len, static_cast<__u8>(kRejPrivateData));
+  }
+  post(event, status, parameters);
 }
 
 void CmId::disconnected() {
@@ -266,7 +296,7 @@ void CmId::requested(std::shared_ptr<provider::Connection> call, const provider:
       const std::lock_guard lock(registry.mutex());
       if (state_ == CmState::listen && !removed_ && backlog_ > 0) {
         adopt(registry.create_id_locked(channel_, {0, port_space_, qp_type_}), call, local,
-              {device.guid, device.ifindex}, peer);
+              device, peer);
         adopted = true;
       }
     }
@@ -276,12 +306,13 @@ void CmId::requested(std::shared_ptr<provider::Connection> call, const provider:
 }
 
 void CmId::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
-                 const sockaddr_storage& local, CmDevice device,
+                 const sockaddr_storage& local, const provider::DeviceInfo& device,
                  const provider::ConnectionParameters& peer) {
   child->source_ = local;
   child->destination_ = unmapped(call->remote_address());
-  child->device_ = device;
+  child->device_ = {device.guid, device.ifindex, device.transport};
   child->type_of_service_ = type_of_service_;
+  child->ack_timeout_ = ack_timeout_;
   child->state_ = CmState::connect;
   child->stream_ = StreamState::requested;
   child->connection_ = call;
@@ -291,6 +322,11 @@ void CmId::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provi
   response.id = child->number();
   response.event = static_cast<__u32>(CmEventType::connect_request);
   response.param.conn = event_parameters(peer);
+  if (child->is_roce()) {
+    fill_message(kReqPrivateData, response.param.conn);
+    child->path_ = child->make_path(device);
+    child->agreement_ = agreement_of(response.param.conn);
+  }
   channel_->post({shared_from_this(), child, response});
 }
 

@@ -12,6 +12,7 @@ enum class CmEventType : std::uint32_t {
   addr_error = 1,
   route_resolved = 2,
   connect_request = 4,
+  connect_response = 5,  // on RoCE: librdmacm answers it, and tells the program of ESTABLISHED
   connect_error = 6,
   unreachable = 7,
   rejected = 8,

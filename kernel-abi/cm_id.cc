@@ -48,12 +48,20 @@ bool CmId::uses_tcp() const {
   return port_space_ == RDMA_PS_TCP || (port_space_ == RDMA_PS_IB && is_reliable());
 }
 
+bool CmId::is_roce() const { return device_ && device_->transport == provider::Transport::roce; }
+
+RocePath CmId::make_path(const provider::DeviceInfo& device) const {
+  const sockaddr_storage source = unmapped(source_), destination = unmapped(destination_);
+  const auto traffic_class = static_cast<std::uint8_t>(type_of_service_ < 0 ? 0 : type_of_service_);
+  return kernel_abi::make_path(device, generic(source), generic(destination), traffic_class, ack_timeout_);
+}
+
 int CmId::acquire_device(const sockaddr_storage& local) {
   const sockaddr_storage plain = unmapped(local);
   const provider::DeviceInfo device = provider::device_of(generic(plain));
   if (device.name.empty()) return ENODEV;
   if (port_space_ == RDMA_PS_IPOIB) return EINVAL;  // needs an InfiniBand interface
-  device_ = {device.guid, device.ifindex};
+  device_ = {device.guid, device.ifindex, device.transport};
   return 0;
 }
 
@@ -198,8 +206,16 @@ int CmId::resolve_addr(const sockaddr_storage& source, const sockaddr_storage& d
 
 int CmId::resolve_route() {
   if (!has_device()) return EINVAL;
+  std::optional<RocePath> path;
+  if (is_roce()) {
+    const sockaddr_storage local = unmapped(source_);
+    const provider::DeviceInfo device = provider::device_of(generic(local));
+    if (device.name.empty()) return ENODEV;
+    path = make_path(device);
+  }
   const std::lock_guard lock(CmRegistry::instance().mutex());
   if (state_ != CmState::addr_resolved) return EINVAL;
+  path_ = path;
   state_ = CmState::route_resolved;
   post(CmEventType::route_resolved, 0);
   return 0;
@@ -234,7 +250,22 @@ int CmId::set_address_family_only(bool value) {
   return make_socket(source_);
 }
 
-int CmId::set_ack_timeout() { return is_reliable() ? 0 : EINVAL; }
+int CmId::set_ack_timeout(std::uint8_t value) {
+  if (!is_reliable()) return EINVAL;
+  ack_timeout_ = value;
+  return 0;
+}
+
+// A program may bring the path itself. On Ethernet there is only one, the host's, so that one it is.
+int CmId::set_ib_path(const std::vector<std::uint8_t>& records) {
+  if (!is_roce() || records.size() % sizeof(ib_path_rec_data) != 0) return EINVAL;
+  for (std::size_t at = 0; at < records.size(); at += sizeof(ib_path_rec_data)) {
+    ib_path_rec_data record;
+    std::memcpy(&record, records.data() + at, sizeof record);
+    if (record.flags == (IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL)) return resolve_route();
+  }
+  return EINVAL;
+}
 
 int CmId::join_multicast() {
   const std::lock_guard lock(CmRegistry::instance().mutex());

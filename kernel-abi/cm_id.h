@@ -17,6 +17,7 @@
 
 #include "kernel-abi/cm_channel.h"
 #include "kernel-abi/cm_events.h"
+#include "kernel-abi/cm_roce.h"
 #include "provider/connection.h"
 
 namespace uiw::kernel_abi {
@@ -42,6 +43,7 @@ struct CmIdParameters {
 struct CmDevice {
   std::uint64_t guid;  // host byte order
   unsigned ifindex;
+  provider::Transport transport;
 };
 
 // A port that an id holds.
@@ -77,7 +79,7 @@ class CmId final : public provider::ConnectionObserver,
   int listen(int backlog);
   int connect(const rdma_ucm_conn_param& parameters);
   int accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid);
-  int refuse_accept();  // an ACCEPT without parameters: never right for iWARP, and ends the call
+  int accept_response();  // an ACCEPT without parameters: the active side's on RoCE, and of rdma_establish()
   int reject(const std::uint8_t* private_data, std::size_t size, unsigned reason);
   int disconnect();
   int notify();
@@ -88,12 +90,14 @@ class CmId final : public provider::ConnectionObserver,
   int set_type_of_service(std::uint8_t value);
   int set_reuse_address(bool value);
   int set_address_family_only(bool value);
-  int set_ack_timeout();
+  int set_ack_timeout(std::uint8_t value);
+  int set_ib_path(const std::vector<std::uint8_t>& records);
 
   int init_qp_attr(std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) const;
   rdma_ucm_query_route_resp query_route() const;
   rdma_ucm_query_addr_resp query_addr() const;
   rdma_ucm_query_addr_resp query_gid() const;
+  const std::optional<RocePath>& path() const { return path_; }
   // The id's device went away with this interface? Then the program is told, the connection ends, and all that is left
   // to do with the id is to destroy it. Takes the command lock.
   void interface_removed(unsigned ifindex);
@@ -126,6 +130,8 @@ class CmId final : public provider::ConnectionObserver,
   bool exchange_state(CmState from, CmState to);
   bool is_reliable() const;
   bool uses_tcp() const;
+  bool is_roce() const;
+  RocePath make_path(const provider::DeviceInfo& device) const;
   int bind_locally(sockaddr_storage address);
   int bind_ib(sockaddr_storage& address);
   int bind_ip(sockaddr_storage& address);
@@ -138,7 +144,8 @@ class CmId final : public provider::ConnectionObserver,
   void post(rdma_ucm_event_resp response);
   void post(CmEventType event, int status, const rdma_ucm_conn_param& parameters = {});
   void adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
-             const sockaddr_storage& local, CmDevice device, const provider::ConnectionParameters& peer);
+             const sockaddr_storage& local, const provider::DeviceInfo& device,
+             const provider::ConnectionParameters& peer);
 
   const std::uint32_t number_;
   const std::uint16_t port_space_;
@@ -149,6 +156,8 @@ class CmId final : public provider::ConnectionObserver,
   sockaddr_storage source_ = {};
   sockaddr_storage destination_ = {};
   std::optional<CmDevice> device_;
+  std::optional<RocePath> path_;              // on RoCE, once the route is known
+  std::uint8_t ack_timeout_ = 0;              // RDMA_OPTION_ID_ACK_TIMEOUT; 0 is what the path has
   int socket_ = -1;                           // bound, and not yet given to the provider
   int type_of_service_ = -1;
   bool reuse_address_ = false;
@@ -160,6 +169,9 @@ class CmId final : public provider::ConnectionObserver,
   CmState state_ = CmState::idle;
   bool removed_ = false;  // its device is no more
   StreamState stream_ = StreamState::none;
+  bool responded_ = false;  // the active side's stream stood
+  std::uint8_t retry_count_ = 0;  // what CONNECT said
+  std::optional<RoceAgreement> agreement_;  // since the peer's message
   bool disconnect_wanted_ = false;  // DISCONNECT came while the stream was still being set up
   int backlog_ = 0;                 // CONNECT_REQUEST events that may still be queued
   std::uint32_t events_reported_ = 0;

@@ -58,6 +58,7 @@ rdma_ucm_query_route_resp CmId::query_route() const {
   std::memcpy(response.ib_route[0].sgid, &source.sib_addr, sizeof response.ib_route[0].sgid);
   std::memcpy(response.ib_route[0].dgid, &destination.sib_addr, sizeof response.ib_route[0].dgid);
   response.ib_route[0].pkey = htobe16(kDefaultPkey);
+  if (path_) show_route(*path_, response);
   return response;
 }
 
@@ -90,24 +91,38 @@ rdma_ucm_query_addr_resp CmId::query_gid() const {
   return response;
 }
 
-// An iWARP queue pair reaches RTS by the connection itself, so RTS asks for nothing. The kernel gives no
-// access rights before CONNECT, and its drivers do not look at them; ours may, so all that iWARP has are
-// given.
+// Of the attributes for INIT the kernel gives access rights late and not all; ours are looked at from the first
+// octet on, so all that iWARP has are given. An iWARP queue pair reaches RTS by the connection itself, so RTS asks
+// for nothing. On RoCE the program steps through the states: from the peer's message on, also when the stream has
+// ended by then.
 int CmId::init_qp_attr(std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) const {
   if (qp_state > IBV_QPS_ERR || !has_device()) return EINVAL;
   bool has_stream;
+  std::optional<RoceAgreement> agreement;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (state_ == CmState::listen) return EINVAL;
     has_stream = stream_ != StreamState::none;
+    agreement = agreement_;
   }
   attributes = {};
   attributes.qp_state = qp_state;
   attributes.port_num = kPort;
   attributes.qp_attr_mask = IBV_QP_PORT;
-  const bool starting = qp_state == IBV_QPS_INIT || qp_state == IBV_QPS_RTR;
+  const bool rtr = qp_state == IBV_QPS_RTR;
+  if (is_roce() && has_stream && qp_state != IBV_QPS_INIT) {
+    if ((!rtr && qp_state != IBV_QPS_RTS) || !agreement || !path_) return EINVAL;
+    if (rtr) {
+      fill_rtr(*path_, *agreement, attributes);
+    } else {
+      fill_rts(*path_, *agreement, attributes);
+    }
+    return 0;
+  }
+  const bool starting = qp_state == IBV_QPS_INIT || rtr;
   if (has_stream && !starting) return qp_state == IBV_QPS_RTS ? 0 : EINVAL;
   attributes.qp_attr_mask |= IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
+  if (is_roce()) attributes.qp_attr_mask |= IBV_QP_PKEY_INDEX;
   attributes.qp_access_flags =
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What do sysfs and /dev show of RDMA devices? The kernel's files, formats and values for an RNIC with one
-// port (drivers/infiniband/core: sysfs.c, uverbs_main.c, ucma.c).
+// What do sysfs and /dev show of RDMA devices? The kernel's files, formats and values for an adapter with
+// one port (drivers/infiniband/core: sysfs.c, uverbs_main.c, ucma.c).
 #include "kernel-abi/tree_content.h"
 
 #include <rdma/rdma_user_cm.h>
@@ -56,6 +56,8 @@ std::string gid_line(const provider::Gid& gid) {
   return line + "\n";
 }
 
+bool is_roce(const provider::DeviceInfo& info) { return info.transport == provider::Transport::roce; }
+
 class Builder {
  public:
   void file(const std::string& path, const std::string& content) {
@@ -73,14 +75,15 @@ class Builder {
     file(folder + "/lid_mask_count", "0\n");
     file(folder + "/sm_lid", "0x0\n");
     file(folder + "/sm_sl", "0\n");
-    file(folder + "/cap_mask", "0x00090000\n");  // CM and device management
+    // CM; and device management, or GIDs that are IP addresses: IBV_PORT_* of verbs.h.
+    file(folder + "/cap_mask", is_roce(info) ? "0x04010000\n" : "0x00090000\n");
     file(folder + "/rate", rate_line(info.speed_mbps));
     file(folder + "/pkeys/0", "0xffff\n");
     for (std::size_t i = 0; i < info.gids.size(); ++i) {
       const std::string index = std::to_string(i);
       file(folder + "/gids/" + index, gid_line(info.gids[i]));
       // The kernel has no type of its own for iWARP; its GIDs carry the one numbered 0.
-      file(folder + "/gid_attrs/types/" + index, "IB/RoCE v1\n");
+      file(folder + "/gid_attrs/types/" + index, is_roce(info) ? "RoCE v2\n" : "IB/RoCE v1\n");
       file(folder + "/gid_attrs/ndevs/" + index, info.interface + "\n");
     }
   }
@@ -89,7 +92,7 @@ class Builder {
     const provider::DeviceInfo& info = device.info;
     const std::size_t first = tree_.entries.size();
     const std::string folder = "class/infiniband/" + info.name;
-    file(folder + "/node_type", "4: RNIC\n");
+    file(folder + "/node_type", is_roce(info) ? "1: CA\n" : "4: RNIC\n");
     file(folder + "/node_guid", guid_line(info.guid));
     file(folder + "/sys_image_guid", guid_line(info.guid));
     file(folder + "/node_desc", "uiw on " + info.interface + "\n");

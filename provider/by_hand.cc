@@ -19,6 +19,7 @@
 #include "provider/local_address.h"
 #include "provider/qp.h"
 #include "provider/qp_port.h"
+#include "provider/settings.h"
 
 namespace uiw::provider::by_hand {
 
@@ -158,6 +159,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
     attachment.by_hand = true;
+    if (remote_completion(true)) attachment.completion = rdmap::Completion::remote;
     const ReadSection section;
     Qp* qp = find_qp(greeting().source_qp);
     connected_ = qp != nullptr && qp->attach(socket, attachment) == 0;

@@ -325,6 +325,7 @@ class ConnectionImpl final : public Connection,
     attachment.agreement = agreement;
     attachment.initiator = initiator;
     attachment.by_hand = own_.by_hand;
+    if (remote_completion(own_.by_hand)) attachment.completion = rdmap::Completion::remote;
     attachment.ord = own_.initiator_depth;
     attachment.ird = own_.responder_resources;
     // A peer that has said nothing of its depths holds what its program was told of.

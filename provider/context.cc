@@ -82,6 +82,7 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_qp_init_rd_atom = kMaxReadDepth;
   a.atomic_cap = IBV_ATOMIC_GLOB;
   a.max_pkeys = 1;
+  if (device_.transport == Transport::roce) a.max_ah = kMaxAh;
   a.phys_port_cnt = 1;
   attributes.phys_port_cnt_ex = 1;
   attributes.hca_core_clock = kRawClockKhz;
@@ -99,17 +100,17 @@ int Context::query_port(unsigned port, ibv_port_attr& attributes) const {
   if (port != 1) return EINVAL;
   attributes.state = IBV_PORT_ACTIVE;
   attributes.max_mtu = IBV_MTU_4096;
-  attributes.active_mtu = device_.mtu >= 4096   ? IBV_MTU_4096
-                          : device_.mtu >= 2048 ? IBV_MTU_2048
-                          : device_.mtu >= 1024 ? IBV_MTU_1024
-                          : device_.mtu >= 512  ? IBV_MTU_512
-                                                : IBV_MTU_256;
+  attributes.active_mtu = path_mtu_of(device_);
   attributes.gid_tbl_len = static_cast<int>(device_.gids.size());
   attributes.max_msg_sz = kMaxMessage;
   attributes.pkey_tbl_len = 1;
   attributes.max_vl_num = 1;
   attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
   attributes.phys_state = 5;  // LinkUp
+  if (device_.transport == Transport::roce) {
+    attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+    attributes.flags = IBV_QPF_GRH_REQUIRED;
+  }
   // The nearest lane width and rate; loopback and virtual links say nothing of theirs and count as 10 Gb/s.
   const unsigned speed = device_.speed_mbps == 0 ? 10000 : device_.speed_mbps;
   struct Rate {

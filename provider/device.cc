@@ -109,6 +109,7 @@ std::vector<DeviceInfo> read_devices() {
     device.guid = guid_of(rtnl_link_get_addr(link), device.interface);
     device.mtu = rtnl_link_get_mtu(link);
     device.speed_mbps = speed_of(device.interface);
+    device.transport = settings().values.transport;
     device.loopback = (rtnl_link_get_flags(link) & IFF_LOOPBACK) != 0;
     device.gids = found->second;
     // As on RoCE adapters: link-local IPv6 first, since index 0 is what programs take when told nothing.
@@ -153,6 +154,23 @@ sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port
     if (is_link_local(gid)) address.sin6_scope_id = ifindex;
   }
   return storage;
+}
+
+std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local) {
+  const Gid gid = gid_of(local);
+  const auto same_family = [&](const Gid& one) {
+    return IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(one.data())) == (local->sa_family == AF_INET);
+  };
+  auto found = std::find(device.gids.begin(), device.gids.end(), gid);
+  if (found == device.gids.end()) found = std::find_if(device.gids.begin(), device.gids.end(), same_family);
+  return found == device.gids.end() ? 0 : static_cast<std::uint8_t>(found - device.gids.begin());
+}
+
+ibv_mtu path_mtu_of(const DeviceInfo& device) {
+  if (device.mtu >= 4096) return IBV_MTU_4096;
+  if (device.mtu >= 2048) return IBV_MTU_2048;
+  if (device.mtu >= 1024) return IBV_MTU_1024;
+  return device.mtu >= 512 ? IBV_MTU_512 : IBV_MTU_256;
 }
 
 DeviceInfo device_of(const sockaddr* local) {

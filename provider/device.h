@@ -6,6 +6,7 @@
 // entry per address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 (::ffff:a.b.c.d).
 #pragma once
 
+#include <infiniband/verbs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "provider/export.h"
+#include "provider/settings.h"
 
 namespace uiw::provider {
 
@@ -28,6 +30,7 @@ struct DeviceInfo {
   unsigned mtu = 0;        // of the interface, octets
   unsigned speed_mbps = 0; // of the interface; 0 where the kernel does not say
   bool loopback = false;
+  Transport transport = Transport::iwarp;  // how it presents itself
   std::vector<Gid> gids;   // in the order of the GID index; never empty
 };
 
@@ -46,6 +49,13 @@ constexpr bool is_ipv4(const Gid& gid) {
   return gid[10] == 0xFF && gid[11] == 0xFF;
 }
 constexpr bool is_link_local(const Gid& gid) { return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80; }
+
+// The index of the local address's GID. An address that the device answers to without listing it (127.0.0.2) has that of
+// the first GID of its family.
+UIW_API std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
+
+// The largest IBV_MTU_* that fits the interface's.
+UIW_API ibv_mtu path_mtu_of(const DeviceInfo& device);
 
 // The device that owns this local address, or one with an empty name. A wildcard address belongs to none.
 // IPv6 link-local addresses need their scope (sin6_scope_id).

@@ -21,6 +21,7 @@ constexpr int kMaxMr = 1 << 20;  // less what windows take
 constexpr int kMaxMw = 1 << 20;
 constexpr std::uint64_t kMaxDmSize = 64 * 1024 * 1024;  // device memory of a process
 constexpr int kMaxPd = 65536;
+constexpr int kMaxAh = 65536;  // an adapter for RoCE has address handles, an RNIC none
 constexpr int kMaxReadDepth = 128;  // IRD and ORD of a QP; librdmacm carries them in 8 bits
 constexpr std::uint64_t kMaxMrSize = ~std::uint64_t{0} >> 1;
 constexpr std::uint32_t kMaxMessage = 1U << 31;  // RDMAP could carry 2^32 - 1; adapters report 2^30 or 2^31

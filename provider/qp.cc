@@ -129,8 +129,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !initiator_;
   parameters.send_immediate = agreement.send_with_immediate;
-  const bool remote = init_.qp_type == IBV_QPT_RC && remote_completion(attachment.by_hand);
-  if (remote) parameters.completion = rdmap::Completion::remote;
+  if (init_.qp_type == IBV_QPT_RC) parameters.completion = attachment.completion;
   agreed_ = {agreement, initiator_, parameters.mulpdu};
   agreed_.agreement.ord = ord;
   agreed_.agreement.ird = ird;
@@ -142,10 +141,12 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   socket_ = std::move(socket);
   owner_ = attachment.owner;
   const ibv_qp_state before = state();
+  steps_due_ = context_.device().transport == Transport::roce && before != IBV_QPS_RTS;
   stream_ = Stream::running;
   if (!attachment.by_hand) state_ = IBV_QPS_RTS;
   if (const int error = context_.engine().add(*this, socket_.fd()); error != 0) {
     stream_ = Stream::none;
+    steps_due_ = false;
     state_ = before;
     socket = std::move(socket_);
     owner_.reset();
@@ -236,13 +237,17 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const ibv_qp_state from = state();
   const int wanted = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
   // The connection manager brings a queue pair to RTS by itself; a program that goes through the states of InfiniBand
-  // afterwards finds nothing left to do.
+  // afterwards finds nothing left to do. The stream may even have ended by then: that is told in other ways.
   const bool connected_by_manager = from == IBV_QPS_RTS && stream_ != Stream::none && !by_hand_;
-  const bool nothing_to_do = connected_by_manager && (wanted == IBV_QPS_INIT || wanted == IBV_QPS_RTR);
+  const bool over_already = from == IBV_QPS_ERR && steps_due_;
+  const bool nothing_to_do = (connected_by_manager && (wanted == IBV_QPS_INIT || wanted == IBV_QPS_RTR)) ||
+                             (over_already && wanted >= IBV_QPS_INIT && wanted <= IBV_QPS_RTS);
   if (!nothing_to_do && !may_step(from, wanted, by_hand_)) return EINVAL;
   const auto to = static_cast<ibv_qp_state>(wanted);
   if (const int error = check_attributes(attributes, mask, to, init_.qp_type); error != 0) return error;
 
+  // INIT and RTR are on the way; with any other step the program has taken over.
+  if ((mask & IBV_QP_STATE) != 0 && wanted != IBV_QPS_INIT && wanted != IBV_QPS_RTR) steps_due_ = false;
   if ((mask & IBV_QP_STATE) == 0 || nothing_to_do) {
     change_attributes(attributes, mask);
     return 0;

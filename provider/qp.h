@@ -91,8 +91,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     mpa::Agreement agreement;
     bool initiator = false;
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
-    // By its program: its state and attributes are what that says, and its completion rule is InfiniBand's.
-    bool by_hand = false;
+    bool by_hand = false;    // by its program: its state and attributes are what that says
+    rdmap::Completion completion = rdmap::Completion::local;
     // What the program knows of the depths agreed on, at most; the rest is for probes (rdmap/transmitter.h).
     std::uint32_t ord = ~0U, ird = ~0U;
     std::shared_ptr<StreamOwner> owner;
@@ -219,6 +219,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
 
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   std::atomic<Stream> stream_{Stream::none};
+  std::atomic<bool> steps_due_{false};  // on RoCE, while the program has yet to go through the states of its stream
   std::atomic<unsigned> events_reported_{0};
   std::atomic<bool> by_hand_{false};  // from RTR on, by ibv_modify_qp; written with both locks held
 

@@ -71,13 +71,16 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_typ
   if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attributes.max_dest_rd_atomic > kMaxReadDepth) return EINVAL;
   if (has(IBV_QP_EN_SQD_ASYNC_NOTIFY) && (!has(IBV_QP_STATE) || to != IBV_QPS_SQD)) return EINVAL;
   if (has(IBV_QP_AV) || has(IBV_QP_DEST_QPN)) {
-    constexpr int kReliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    const int needed = IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN |
-                       (type == IBV_QPT_RC ? kReliable : 0);
-    if (to != IBV_QPS_RTR || (mask & needed) != needed) return EINVAL;
-    // Without a GID there is no address: as on every device whose link layer is Ethernet.
-    if (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1) return EINVAL;
-    if (attributes.dest_qp_num < kFirstQpNumber || attributes.dest_qp_num >> 24 != 0) return EINVAL;
+    if (to != IBV_QPS_RTR || !has(IBV_QP_STATE)) return EINVAL;
+    if (!has(IBV_QP_DEST_QPN) || attributes.dest_qp_num != kManagedQpNumber) {
+      constexpr int kReliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+      const int needed = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN |
+                         (type == IBV_QPT_RC ? kReliable : 0);
+      if ((mask & needed) != needed) return EINVAL;
+      // Without a GID there is no address: as on every device whose link layer is Ethernet.
+      if (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1) return EINVAL;
+      if (attributes.dest_qp_num < kFirstQpNumber || attributes.dest_qp_num >> 24 != 0) return EINVAL;
+    }
   }
   // No IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, packet pacing.
   if (has(IBV_QP_ALT_PATH) || has(IBV_QP_CAP) || has(IBV_QP_RATE_LIMIT)) return EOPNOTSUPP;
@@ -97,13 +100,13 @@ void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) to.qp_access_flags = from.qp_access_flags;
   if ((mask & IBV_QP_PKEY_INDEX) != 0) to.pkey_index = from.pkey_index;
   if ((mask & IBV_QP_PORT) != 0) to.port_num = from.port_num;
+  if ((mask & IBV_QP_AV) != 0) to.ah_attr = from.ah_attr;
+  if ((mask & IBV_QP_DEST_QPN) != 0) to.dest_qp_num = from.dest_qp_num;
   if ((mask & IBV_QP_PATH_MTU) != 0) to.path_mtu = from.path_mtu;
   if ((mask & IBV_QP_TIMEOUT) != 0) to.timeout = from.timeout;
   if ((mask & IBV_QP_RETRY_CNT) != 0) to.retry_cnt = from.retry_cnt;
   if ((mask & IBV_QP_RNR_RETRY) != 0) to.rnr_retry = from.rnr_retry;
   if ((mask & IBV_QP_MIN_RNR_TIMER) != 0) to.min_rnr_timer = from.min_rnr_timer;
-  if ((mask & IBV_QP_AV) != 0) to.ah_attr = from.ah_attr;
-  if ((mask & IBV_QP_DEST_QPN) != 0) to.dest_qp_num = from.dest_qp_num;
   if ((mask & IBV_QP_RQ_PSN) != 0) to.rq_psn = from.rq_psn & kPsnMask;
   if ((mask & IBV_QP_SQ_PSN) != 0) to.sq_psn = from.sq_psn & kPsnMask;
 }

@@ -18,6 +18,10 @@
 
 namespace uiw::provider {
 
+// The peer's number that rdma_cm gives a program which steps through the states by itself, as it does on RoCE: no queue
+// pair has it (qp_table.cc). The connection manager connects; the step to RTR connects nothing.
+constexpr std::uint32_t kManagedQpNumber = 1;
+
 // A program may have put any number into a field of an enumeration: read as such, until it was checked.
 template <typename Enumeration>
 int number_in(const Enumeration& field) {

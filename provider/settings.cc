@@ -90,6 +90,17 @@ bool apply_port_range(const std::string& value, Settings& settings) {
   return true;
 }
 
+bool apply_transport(const std::string& value, Settings& settings) {
+  if (value == "iwarp") {
+    settings.transport = Transport::iwarp;
+  } else if (value == "roce") {
+    settings.transport = Transport::roce;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 bool apply_runtime_dir(const std::string& value, Settings& settings) {
   if (!value.empty() && value.front() != '/') return false;
   settings.runtime_dir = value;
@@ -117,6 +128,9 @@ constexpr std::array kSettings = {
     Setting{{"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535", "",
              "TCP ports for connections made by hand, one for each 256 QPs of a process; empty takes any free one"},
             apply_port_range},
+    Setting{{"UIW_TRANSPORT", "--transport", "iwarp|roce", "iwarp",
+             "the kind of adapter that programs see: an RNIC, or one for RoCE v2; the wire is iWARP's in both"},
+            apply_transport},
     Setting{{"UIW_RUNTIME_DIR", "--runtime-dir", "an absolute path", "",
              "where the small sysfs tree is put; empty takes XDG_RUNTIME_DIR, /dev/shm or /tmp"},
             apply_runtime_dir},

@@ -15,6 +15,9 @@ namespace uiw::provider {
 enum class CrcMode { automatic, on, off };
 enum class CompletionMode { automatic, local, remote };
 
+// How devices present themselves to programs; the wire is iWARP's in either view.
+enum class Transport { iwarp, roce };
+
 struct Settings {
   CrcMode crc = CrcMode::automatic;      // UIW_CRC: MPA CRC32c; automatic is off where both ends are this host
   // UIW_COMPLETION: when Sends and Writes complete; automatic is local for rdma_cm, remote for connections by hand
@@ -26,6 +29,7 @@ struct Settings {
   struct PortRange {
     std::uint16_t first = 0, last = 0;  // 0: any
   } port_range;                          // UIW_PORT_RANGE: where connections made by hand are listened for
+  Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;               // UIW_RUNTIME_DIR: where the sysfs tree is put; empty chooses
 };
 

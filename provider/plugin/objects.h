@@ -39,7 +39,7 @@ struct Pd {
   rnic::Pd& rnic;
   std::unique_ptr<rnic::Pd> own;  // null in a parent domain
   Td* td = nullptr;
-  std::atomic<int> users{0};      // queue pairs, and completion queues of a parent domain
+  std::atomic<int> users{0};      // queue pairs, address handles, completion queues of a parent domain
 };
 struct Cq {
   union {

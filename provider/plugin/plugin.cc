@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "provider/plugin/objects.h"
+#include "provider/plugin/ops_ah.h"
 #include "provider/plugin/ops_cq.h"
 #include "provider/plugin/ops_memory.h"
 #include "provider/plugin/ops_pd.h"
@@ -307,6 +308,7 @@ const NamedOp kOps[] = {
     {"alloc_pd", op(alloc_pd)},
     {"alloc_td", op(alloc_td)},
     {"bind_mw", op(bind_mw)},
+    {"create_ah", op(create_ah)},
     {"create_cq", op(create_cq)},
     {"create_cq_ex", op(create_cq_ex)},
     {"create_flow", op(create_flow)},
@@ -318,6 +320,7 @@ const NamedOp kOps[] = {
     {"dealloc_pd", op(dealloc_pd)},
     {"dealloc_td", op(dealloc_td)},
     {"dereg_mr", op(dereg_mr)},
+    {"destroy_ah", op(destroy_ah)},
     {"destroy_cq", op(destroy_cq)},
     {"destroy_flow", op(destroy_flow)},
     {"destroy_qp", op(destroy_qp)},

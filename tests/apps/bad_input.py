@@ -65,7 +65,8 @@ def separator(bench):
 BAD_VALUES = [("UIW_CRC", "maybe"), ("UIW_CRC", ""), ("UIW_MULPDU", "-1"), ("UIW_MULPDU", "99999999"),
               ("UIW_COMPLETION", "both"), ("UIW_COMPLETION", "on"),
               ("UIW_MULPDU", "12x"), ("UIW_STARTUP_TIMEOUT", "soon"), ("UIW_STARTUP_TIMEOUT", "-5"),
-              ("UIW_MPA_REVISION", "7"), ("UIW_MPA_REVISION", "two"), ("UIW_MULPDU", "18446744073709551617")]
+              ("UIW_MPA_REVISION", "7"), ("UIW_MPA_REVISION", "two"), ("UIW_MULPDU", "18446744073709551617"),
+              ("UIW_TRANSPORT", "RoCE")]
 
 
 @row("UIW_* values that are wrong: the message names variable and value; no device is offered")

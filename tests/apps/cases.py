@@ -9,10 +9,11 @@ import harness
 from harness import check
 
 
-def run(bench, program, name, timeout=60):
+def run(bench, program, name, timeout=60, address="127.0.0.1", **more):
     """One case of it."""
-    ended = bench.run([bench.helper(program), "127.0.0.1", bench.port(), name], timeout=timeout)
+    ended = bench.run([bench.helper(program), address, bench.port(), name], timeout=timeout, **more)
     check("as documented" in ended.stdout, "it did not finish")
+    return ended
 
 
 def add_rows(program, prefix="", timeout=60):

@@ -328,6 +328,8 @@ class Namespace:
 
 
 class Bench:
+    settings = {}  # environment of every program of a test
+
     def __init__(self, build, title):
         self.build = os.path.abspath(build)
         self.uiw = os.path.join(self.build, "tools", "uiw")
@@ -360,6 +362,7 @@ class Bench:
         env["TMPDIR"] = self.tmp
         env["LC_ALL"] = "C"
         env["UIW_RUNTIME_DIR"] = self.runtime
+        env.update(self.settings)
         for key, value in (extra or {}).items():
             if value is None:
                 env.pop(key, None)
@@ -558,6 +561,18 @@ def row(title, **arguments):
 
 def add_row(title, function):
     _rows.append((title, function))
+
+
+def borrow(register, *titles):
+    """Of the rows that another test registers, those with these titles. Returns what register() does."""
+    before = len(_rows)
+    known_before = len(_known)
+    result = register()
+    found = dict(_rows[before:])
+    del _rows[before:], _known[known_before:]
+    for title in titles:
+        _rows.append((title, found[title]))
+    return result
 
 
 def known(title, reason, function):

@@ -77,6 +77,25 @@ TEST_CASE("sysfs shows an RNIC in the kernel's words") {
   CHECK(content(tree, "dev/infiniband/uverbs3") == "/dev/null");
 }
 
+TEST_CASE("sysfs shows an adapter for RoCE v2 in the kernel's words") {
+  NumberedDevice device = sample("eth0", 3);
+  const Tree rnic = make_tree({device}, {});
+  device.info.transport = uiw::provider::Transport::roce;
+  const Tree tree = make_tree({device}, {});
+  const std::string folder = "class/infiniband/uiw_eth0/";
+  CHECK(content(tree, folder + "node_type") == "1: CA\n");
+  CHECK(content(tree, folder + "ports/1/link_layer") == "Ethernet\n");
+  CHECK(content(tree, folder + "ports/1/lid") == "0x0\n");
+  CHECK(content(tree, folder + "ports/1/pkeys/0") == "0xffff\n");
+  for (const char* index : {"0", "1"}) {
+    CHECK(content(rnic, folder + "ports/1/gid_attrs/types/" + index) == "IB/RoCE v1\n");
+    CHECK(content(tree, folder + "ports/1/gid_attrs/types/" + index) == "RoCE v2\n");
+    CHECK(content(tree, folder + "ports/1/gid_attrs/ndevs/" + index) == "eth0\n");
+  }
+  CHECK(tree.hash() != rnic.hash());
+  CHECK(tree.times[0].seconds != rnic.times[0].seconds);
+}
+
 TEST_CASE("the host's own devices stand beside ours, ours first") {
   const HostDevices host = {{"mlx5_0", "uiw_eth0"}, {"uverbs0", "uverbs3"}, {"uverbs0", "rdma_cm", "umad0"}};
   const Tree tree = make_tree({sample("eth0", 3)}, host);

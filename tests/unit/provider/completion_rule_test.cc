@@ -191,7 +191,7 @@ TEST_CASE("completion rule: an error is that of the work it is about; what stand
   }));
   const auto near_context = open_loopback(), far_context = open_loopback();
   Side near(*near_context), far(*far_context);
-  attach(near, far, false, 4, 0, true);
+  attach(near, far, false, 4, 0, false, true);
   Bytes data = pattern(64), target(64), inbox(100), locked(64);
   const auto mr = near.expose(data, kAll), remote = far.expose(target, kAll), receive = far.expose(inbox, kAll),
              readable = far.expose(locked, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);

@@ -95,3 +95,17 @@ TEST_CASE("device: which one owns an address", "[device]") {
     }
   }
 }
+
+TEST_CASE("device: the index of an address in the GID table", "[device]") {
+  DeviceInfo device;
+  for (const auto* text : {"fe80::1", "2001:db8::1"}) device.gids.push_back(gid_of(generic(ipv6(text))));
+  for (const auto* text : {"127.0.0.1", "10.0.0.1"}) device.gids.push_back(gid_of(generic(ipv4(text))));
+  CHECK(gid_index_of(device, generic(ipv6("fe80::1"))) == 0);
+  CHECK(gid_index_of(device, generic(ipv6("2001:db8::1"))) == 1);
+  CHECK(gid_index_of(device, generic(ipv4("10.0.0.1"))) == 3);
+  // Answered to without being listed: the first of the family.
+  CHECK(gid_index_of(device, generic(ipv4("127.0.0.2"))) == 2);
+  CHECK(gid_index_of(device, generic(ipv6("2001:db8::2"))) == 0);
+  device.gids.resize(2);
+  CHECK(gid_index_of(device, generic(ipv4("10.0.0.1"))) == 0);
+}

@@ -133,6 +133,7 @@ TEST_CASE("qp: each attribute is taken or refused, and then nothing changes (man
       {IBV_QP_QKEY, EINVAL, [](ibv_qp_attr& a) { a.qkey = 1; }},
       {IBV_QP_AV, EINVAL, [](ibv_qp_attr&) {}},
       {IBV_QP_DEST_QPN, EINVAL, [](ibv_qp_attr&) {}},
+      {IBV_QP_DEST_QPN, EINVAL, [](ibv_qp_attr& a) { a.dest_qp_num = provider::kManagedQpNumber; }},
       {1 << 21, EINVAL, [](ibv_qp_attr&) {}},
       {1 << 30, EINVAL, [](ibv_qp_attr&) {}},
       {IBV_QP_ALT_PATH, EOPNOTSUPP, [](ibv_qp_attr&) {}},
@@ -176,6 +177,46 @@ TEST_CASE("qp: each attribute is taken or refused, and then nothing changes (man
   CHECK(side.to(IBV_QPS_RESET) == 0);
   CHECK(query(side).min_rnr_timer == 0);
   CHECK(query(side).port_num == 0);
+}
+
+TEST_CASE("qp: rdma_cm's number for the peer connects nothing, before the stream comes and after", "[qp]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context);
+  const bool first = GENERATE(true, false);
+  const auto step_all = [](Side& side) {
+    ibv_qp_attr attributes{};
+    attributes.dest_qp_num = provider::kManagedQpNumber;
+    attributes.ah_attr.is_global = attributes.ah_attr.port_num = 1;
+    attributes.path_mtu = IBV_MTU_1024;
+    attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 4;
+    attributes.qp_state = IBV_QPS_INIT;
+    REQUIRE(modify(side, IBV_QP_STATE, attributes) == 0);
+    attributes.qp_state = IBV_QPS_RTR;
+    REQUIRE(modify(side, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, attributes) == 0);
+    attributes.qp_state = IBV_QPS_RTS;
+    REQUIRE(modify(side, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                             IBV_QP_MAX_QP_RD_ATOMIC, attributes) == 0);
+    CHECK(query(side).dest_qp_num == provider::kManagedQpNumber);
+  };
+  if (first) {
+    step_all(a);
+    step_all(b);
+  }
+  attach(a, b, false, 4);
+  if (!first) {
+    step_all(a);
+    step_all(b);
+  }
+  CHECK(a.qp->state() == IBV_QPS_RTS);
+  CHECK(query(a).max_rd_atomic == 4);
+  Bytes memory(16), sink(16);
+  const auto mr = a.expose(memory, 0);
+  const auto sink_mr = b.expose(sink, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(b.post_receive(1, {sge_of(sink, *sink_mr)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(memory, *mr)}) == 0);
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
 }
 
 TEST_CASE("qp: ORD is what the program asks for, and at most what was agreed on (Verbs draft section 6.5)", "[qp]") {

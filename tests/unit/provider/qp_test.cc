@@ -498,11 +498,11 @@ TEST_CASE("qp: a stream is given once, and in the right state", "[qp]") {
   Side a(*context), b(*context);
   auto [one, two] = tcp_pair();
   const int fd = one.fd();
-  CHECK_FALSE(a.qp->can_attach());
+  CHECK_FALSE(a.qp->can_attach(false));
   CHECK(a.qp->attach(one, {}) == EINVAL);  // RESET
   CHECK(one.fd() == fd);
   attach(a, b);
-  CHECK_FALSE(a.qp->can_attach());
+  CHECK_FALSE(a.qp->can_attach(false));
   CHECK(a.qp->attach(one, {}) == EISCONN);
   CHECK(one.fd() == fd);
 }

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#include "provider/plugin/ops_ah.h"
+
+#include "provider/plugin/objects.h"
+
+namespace uiw::plugin {
+
+namespace {
+
+bool offered(ibv_context* context) {
+  return context_of(context)->rnic->device().transport == rnic::Transport::roce;
+}
+
+}  // namespace
+
+// As on RoCE: there is a GRH always (IBV_QPF_GRH_REQUIRED), and its source is an entry of the GID table.
+ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
+  const rnic::DeviceInfo& device = context_of(pd->context)->rnic->device();
+  if (!offered(pd->context)) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if (attributes->port_num != 1 || attributes->is_global == 0 || attributes->grh.sgid_index >= device.gids.size()) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return without_exceptions([&]() -> ibv_ah* {
+    auto* ah = new ibv_ah{pd->context, pd, 0};
+    of(pd)->users.fetch_add(1);
+    return ah;
+  });
+}
+
+int destroy_ah(ibv_ah* ah) {
+  if (!offered(ah->context)) return EOPNOTSUPP;
+  of(ah->pd)->users.fetch_sub(1);
+  delete ah;
+  return 0;
+}
+
+}  // namespace uiw::plugin
