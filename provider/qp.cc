@@ -141,7 +141,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   socket_ = std::move(socket);
   owner_ = attachment.owner;
   const ibv_qp_state before = state();
-  steps_due_ = context_.device().transport == Transport::roce && before != IBV_QPS_RTS;
+  steps_due_ = !attachment.by_hand && context_.device().transport == Transport::roce && before != IBV_QPS_RTS;
   stream_ = Stream::running;
   if (!attachment.by_hand) state_ = IBV_QPS_RTS;
   if (const int error = context_.engine().add(*this, socket_.fd()); error != 0) {

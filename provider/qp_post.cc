@@ -60,7 +60,11 @@ rdmap::Immediate immediate_of(__be32 value) {
 
 int Qp::postable() {
   const ibv_qp_state state = this->state();
-  if (state != IBV_QPS_RTS && state != IBV_QPS_SQD && state != IBV_QPS_ERR) return EINVAL;
+  // An RNIC has no RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2), and programs that take
+  // the device for one do (ib_send_bw: the credits of its receiver).
+  const bool rnic = context_.device().transport == Transport::iwarp;
+  const bool sends = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && by_hand_ && rnic);
+  if (!sends && state != IBV_QPS_SQD && state != IBV_QPS_ERR) return EINVAL;
   if (send_queue_.full() && reads_ != nullptr) transmitter_.release_unsignaled();
   return send_queue_.full() ? ENOMEM : 0;
 }
