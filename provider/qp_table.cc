@@ -24,8 +24,10 @@ struct Slots {
   std::uint16_t port = 0;
 };
 
+// What they point at is never freed: readers hold no lock. Zeroed pages that nobody touches are not there.
+std::array<std::atomic<Slots*>, 65536> by_port;
+
 struct Table {
-  std::array<std::atomic<Slots*>, 65536> by_port{};  // never freed: readers hold no lock
   std::mutex mutex;
   std::vector<Slots*> reserved;
   std::size_t turn = 0;
@@ -50,7 +52,7 @@ std::uint32_t take(Table& t, Slots& slots, Qp& qp) {
 
 std::atomic<Qp*>* place_of(std::uint32_t number) {
   if (number < kFirstQpNumber || number >> 24 != 0) return nullptr;
-  Slots* slots = table().by_port[port_of(number)].load(std::memory_order_acquire);
+  Slots* slots = by_port[port_of(number)].load(std::memory_order_acquire);
   return slots == nullptr ? nullptr : &slots->qps[number % kSlotsPerPort];
 }
 
@@ -67,11 +69,11 @@ std::uint32_t take_qp_number(Qp& qp) {
   }
   const std::uint16_t port = reserve_port();
   if (port == 0) return 0;
-  Slots* slots = t.by_port[port].load();
+  Slots* slots = by_port[port].load();
   if (slots == nullptr) {
     slots = new Slots;
     slots->port = port;
-    t.by_port[port].store(slots, std::memory_order_release);
+    by_port[port].store(slots, std::memory_order_release);
   }
   t.turn = t.reserved.size();
   t.reserved.push_back(slots);
@@ -86,7 +88,7 @@ void free_qp_number(std::uint32_t number) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
   if (place_of(number) == nullptr) return;
-  t.by_port[port_of(number)].load()->taken[number % kSlotsPerPort] = false;
+  by_port[port_of(number)].load()->taken[number % kSlotsPerPort] = false;
   --t.count;
 }
 
