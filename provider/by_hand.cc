@@ -67,6 +67,7 @@ class Pairs final : public ListenObserver {
 };
 
 std::atomic<bool> looking{false};
+std::atomic<bool> listening{false};  // before that nobody can have called
 
 std::shared_ptr<Pairs>& pairs() {
   static auto* instance = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
@@ -277,11 +278,13 @@ void Pairs::look_after_work() {
 
 int start(const Ends& ends, const DeviceInfo& device) {
   if (const int error = listen_on(port_of(ends.greeting.source_qp), device, pairs()); error != 0) return error;
+  listening.store(true);
   CmLoop::instance().post([ends] { pairs()->start(ends); });
   return 0;
 }
 
 void stop(std::uint32_t qp_number) {
+  if (!listening.load()) return;
   CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
 }
 
@@ -294,6 +297,7 @@ void after_fork_in_child() {
   // What they hold is the parent's, and not to be closed in its name.
   new (&pairs()) std::shared_ptr<Pairs>(std::make_shared<Pairs>());
   looking.store(false);
+  listening.store(false);
 }
 
 }  // namespace uiw::provider::by_hand

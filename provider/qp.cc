@@ -76,7 +76,8 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
 
 void Qp::stop() {
   hide_qp(number_);
-  if (by_hand_.exchange(false)) by_hand::stop(number_);
+  by_hand_ = false;
+  by_hand::stop(number_);
   context_.engine().remove(*this);
   wait_for_readers();
   if (shared_ != nullptr) shared_->leave();  // the rest of destruction may wait for the program
@@ -304,8 +305,9 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   const std::lock_guard lock(send_mutex_);
   copy_attributes(attributes_, attributes, mask);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) receiver_.deny(denied_rights(attributes.qp_access_flags));
-  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && reads_ == nullptr) {
-    // What the peer is told is the connection manager's to say; afterwards it is fixed.
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (reads_ == nullptr || by_hand_)) {
+    // What the peer is told is the connection manager's to say; afterwards it is fixed. A connection by hand may stand
+    // before the step to RTR that makes it has returned.
     attributes_.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
   }
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
