@@ -29,7 +29,7 @@ std::array<std::atomic<Slots*>, 65536> by_port;
 
 struct Table {
   std::mutex mutex;
-  std::vector<Slots*> reserved;
+  std::vector<Slots*> reserved, released;
   std::size_t turn = 0;
   std::uint32_t count = 0;
 };
@@ -67,7 +67,12 @@ std::uint32_t take_qp_number(Qp& qp) {
     if (const std::uint32_t number = take(t, slots, qp); number != 0) return number;
     t.turn = (t.turn + 1) % t.reserved.size();
   }
-  const std::uint16_t port = reserve_port();
+  // One that was had before is no worse than another, and its slots go on in their turn.
+  std::uint16_t port = 0;
+  for (; port == 0 && !t.released.empty(); t.released.pop_back()) {
+    if (reserve_again(t.released.back()->port)) port = t.released.back()->port;
+  }
+  if (port == 0) port = reserve_port();
   if (port == 0) return 0;
   Slots* slots = by_port[port].load();
   if (slots == nullptr) {
@@ -88,8 +93,14 @@ void free_qp_number(std::uint32_t number) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
   if (place_of(number) == nullptr) return;
-  by_port[port_of(number)].load()->taken[number % kSlotsPerPort] = false;
+  Slots* slots = by_port[port_of(number)].load();
+  slots->taken[number % kSlotsPerPort] = false;
   --t.count;
+  // What a parent had reserved is not among ours.
+  if (slots->taken.any() || std::erase(t.reserved, slots) == 0) return;
+  t.turn = 0;
+  t.released.push_back(slots);
+  release_port(slots->port);
 }
 
 void for_each_qp(const std::function<void(Qp&)>& function) {
@@ -111,6 +122,7 @@ void for_each_qp(const std::function<void(Qp&)>& function) {
 void forget_qp_numbers() {
   new (&table().mutex) std::mutex;  // its owner, if it had one, does not exist here
   new (&table().reserved) std::vector<Slots*>;
+  new (&table().released) std::vector<Slots*>;
   table().turn = 0;
 }
 

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT
+// Queue pairs that their program connects itself: number and GID are told to the peer by other means, then ibv_modify_qp.
+// Needs no rdma_cm.
+#pragma once
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "pair.h"
+
+namespace apps {
+
+// What one end tells the other.
+struct End {
+  std::uint32_t qp_number = 0;
+  ibv_gid gid{};
+};
+
+// The device that has this address, opened, and one protection domain.
+class Rnic {
+ public:
+  explicit Rnic(const std::string& address) {
+    ibv_gid wanted{};
+    if (inet_pton(AF_INET6, address.find(':') != std::string::npos ? address.c_str() : ("::ffff:" + address).c_str(),
+                  wanted.raw) != 1)
+      die("%s is no address", address.c_str());
+    ibv_device** list = ibv_get_device_list(nullptr);
+    if (list == nullptr) die("ibv_get_device_list: %s", std::strerror(errno));
+    for (ibv_device** device = list; *device != nullptr && context_ == nullptr; ++device) {
+      context_ = ibv_open_device(*device);
+      if (context_ == nullptr) die("ibv_open_device: %s", std::strerror(errno));
+      for (gid_index_ = 0; ibv_query_gid(context_, 1, gid_index_, &gid_) == 0; ++gid_index_)
+        if (std::memcmp(gid_.raw, wanted.raw, sizeof wanted.raw) == 0) break;
+      if (std::memcmp(gid_.raw, wanted.raw, sizeof wanted.raw) == 0) continue;
+      ibv_close_device(context_);
+      context_ = nullptr;
+    }
+    ibv_free_device_list(list);
+    if (context_ == nullptr) die("no device has the address %s", address.c_str());
+    pd_ = ibv_alloc_pd(context_);
+    if (pd_ == nullptr) die("ibv_alloc_pd: %s", std::strerror(errno));
+  }
+  Rnic(const Rnic&) = delete;
+  Rnic& operator=(const Rnic&) = delete;
+  ~Rnic() {
+    expect_error("ibv_dealloc_pd", ibv_dealloc_pd(pd_), 0);
+    expect_error("ibv_close_device", ibv_close_device(context_), 0);
+  }
+
+  ibv_context* context() const { return context_; }
+  ibv_pd* pd() const { return pd_; }
+  const ibv_gid& gid() const { return gid_; }
+  int gid_index() const { return gid_index_; }
+
+ private:
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_gid gid_{};
+  int gid_index_ = 0;
+};
+
+// Who sleeps for completions does so on a channel.
+class Cq {
+ public:
+  Cq(const Rnic& rnic, int size, bool sleeps = false) {
+    if (sleeps && (channel_ = ibv_create_comp_channel(rnic.context())) == nullptr)
+      die("ibv_create_comp_channel: %s", std::strerror(errno));
+    cq_ = ibv_create_cq(rnic.context(), size, nullptr, channel_, 0);
+    if (cq_ == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
+  }
+  Cq(const Cq&) = delete;
+  Cq& operator=(const Cq&) = delete;
+  ~Cq() {
+    expect_error("ibv_destroy_cq", ibv_destroy_cq(cq_), 0);
+    if (channel_ != nullptr) expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel_), 0);
+  }
+
+  ibv_cq* get() const { return cq_; }
+  bool next(ibv_wc& wc, Clock::duration patience = kPatience) const {
+    return Endpoint::completion(cq_, channel_, channel_ != nullptr, wc, patience);
+  }
+
+ private:
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
+};
+
+// A reliable queue pair, made in RESET. Null with errno where it cannot be made.
+inline ibv_qp* make_qp(const Rnic& rnic, const Cq& cq, const Capacity& capacity) {
+  ibv_qp_init_attr attributes = qp_attributes(capacity);
+  attributes.send_cq = attributes.recv_cq = cq.get();
+  return ibv_create_qp(rnic.pd(), &attributes);
+}
+
+class HandQp {
+ public:
+  HandQp(const Rnic& rnic, const Cq& cq, const Capacity& capacity) : rnic_(&rnic), qp_(make_qp(rnic, cq, capacity)) {
+    if (qp_ == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+  }
+  HandQp(HandQp&& other) noexcept : rnic_(other.rnic_), qp_(std::exchange(other.qp_, nullptr)) {}
+  HandQp& operator=(HandQp&&) = delete;
+  ~HandQp() { destroy(); }
+
+  ibv_qp* get() const { return qp_; }
+  End end() const { return {qp_->qp_num, rnic_->gid()}; }
+
+  void to_init() const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_INIT;
+    attributes.port_num = 1;
+    attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    modify("INIT", attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  }
+  void to_rtr(const End& peer) const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    attributes.path_mtu = IBV_MTU_1024;
+    attributes.dest_qp_num = peer.qp_number;
+    attributes.max_dest_rd_atomic = 1;
+    attributes.min_rnr_timer = 12;
+    attributes.ah_attr.is_global = 1;
+    attributes.ah_attr.port_num = 1;
+    attributes.ah_attr.grh.dgid = peer.gid;
+    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(rnic_->gid_index());
+    attributes.ah_attr.grh.hop_limit = 1;
+    modify("RTR", attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  }
+  // What cannot reach its peer fails after eight times 4.096 us * 2^timeout, but not before four seconds; receives are
+  // waited for without end.
+  void to_rts(std::uint8_t timeout = 14) const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTS;
+    attributes.timeout = timeout;
+    attributes.retry_cnt = 7;
+    attributes.rnr_retry = 7;
+    attributes.max_rd_atomic = 1;
+    modify("RTS", attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                  IBV_QP_MAX_QP_RD_ATOMIC);
+  }
+  void to_reset() const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RESET;
+    modify("RESET", attributes, IBV_QP_STATE);
+  }
+  void connect(const End& peer) const {
+    to_init();
+    to_rtr(peer);
+    to_rts();
+  }
+
+  // 0 or the errno. Inline: the memory is free again at once.
+  int send(const void* octets, std::uint32_t size, std::uint64_t id, unsigned flags = IBV_SEND_SIGNALED) const {
+    ibv_sge piece{number(octets), size, 0};
+    ibv_send_wr request{};
+    request.wr_id = id;
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_SEND;
+    request.send_flags = flags | IBV_SEND_INLINE;
+    ibv_send_wr* bad = nullptr;
+    return ibv_post_send(qp_, &request, &bad);
+  }
+  void receive(void* to, std::uint32_t size, const ibv_mr* mr, std::uint64_t id) const {
+    ibv_sge piece{number(to), size, mr->lkey};
+    ibv_recv_wr request{};
+    request.wr_id = id;
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    expect_error("ibv_post_recv", ibv_post_recv(qp_, &request, &bad), 0);
+  }
+  void destroy() {
+    if (qp_ != nullptr) expect_error("ibv_destroy_qp", ibv_destroy_qp(std::exchange(qp_, nullptr)), 0);
+  }
+
+ private:
+  void modify(const char* state, ibv_qp_attr& attributes, int mask) const {
+    if (const int error = ibv_modify_qp(qp_, &attributes, mask))
+      die("ibv_modify_qp to %s: %s", state, std::strerror(error));
+  }
+
+  const Rnic* rnic_;
+  ibv_qp* qp_;
+};
+
+inline std::uint16_t port_of(std::uint32_t qp_number) { return static_cast<std::uint16_t>(qp_number >> 8); }
+
+// ---- Between processes -------------------------------------------------------------------------------------------
+
+struct Pipe {
+  int ends[2];
+  Pipe() {
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) die("socketpair: %s", std::strerror(errno));
+  }
+};
+
+inline void put(int fd, const void* octets, std::size_t size) {
+  const char* from = static_cast<const char*>(octets);
+  while (size > 0) {
+    const ssize_t n = send(fd, from, size, MSG_NOSIGNAL);
+    if (n <= 0) die("process %d: send: %s", getpid(), std::strerror(errno));
+    from += n;
+    size -= static_cast<std::size_t>(n);
+  }
+}
+inline void get(int fd, void* octets, std::size_t size, const char* what, std::chrono::milliseconds patience) {
+  char* to = static_cast<char*>(octets);
+  while (size > 0) {
+    pollfd ready{fd, POLLIN, 0};
+    if (poll(&ready, 1, static_cast<int>(patience.count())) <= 0) die("process %d: %s: nothing comes", getpid(), what);
+    const ssize_t n = recv(fd, to, size, 0);
+    if (n <= 0) die("process %d: %s: the other process has ended", getpid(), what);
+    to += n;
+    size -= static_cast<std::size_t>(n);
+  }
+}
+
+// Ended in order, in time.
+inline void join(pid_t child, std::chrono::seconds patience) {
+  const auto end = Clock::now() + patience;
+  int status = 0;
+  while (waitpid(child, &status, WNOHANG) != child) {
+    if (Clock::now() > end) die("process %d does not end", child);
+    poll(nullptr, 0, 1);
+  }
+  if (status != 0) die("process %d ended with %#x", child, static_cast<unsigned>(status));
+}
+
+// How many descriptors this process has open.
+inline int open_descriptors() {
+  DIR* directory = opendir("/proc/self/fd");
+  if (directory == nullptr) die("/proc/self/fd: %s", std::strerror(errno));
+  int count = -3;  // ".", ".." and the directory's own
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+// Memory of this process in KiB, by its name in /proc/self/status.
+inline long memory_kib(const char* name) {
+  std::FILE* status = std::fopen("/proc/self/status", "r");
+  if (status == nullptr) die("/proc/self/status: %s", std::strerror(errno));
+  char line[256];
+  long value = -1;
+  const std::size_t length = std::strlen(name);
+  while (std::fgets(line, sizeof line, status) != nullptr)
+    if (std::strncmp(line, name, length) == 0 && line[length] == ':') value = std::strtol(line + length + 1, nullptr, 10);
+  std::fclose(status);
+  if (value < 0) die("/proc/self/status has no %s", name);
+  return value;
+}
+
+}  // namespace apps
