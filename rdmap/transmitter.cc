@@ -14,6 +14,7 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   rtr_ = parameters.rtr;
   hold_ = parameters.hold;
   send_immediate_ = parameters.send_immediate;
+  keep_local_errors_ = parameters.keep_local_errors;
   reads_ = reads;
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
   cursor_.sequence = queue_.head();
@@ -216,7 +217,7 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& cursor) {
     return Fill::ready;
   }
   why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
-  terminate(why);
+  if (!keep_local_errors_) terminate(why);
   failed_sequence_ = cursor.sequence;
   if (failed_status_ == Status::success) failed_status_ = Status::local_protection;
   return Fill::local_error;

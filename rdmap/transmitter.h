@@ -116,6 +116,7 @@ class Transmitter {
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
     bool hold = false;  // the responder: nothing before the first FPDU of the peer
     bool send_immediate = false;  // the peer takes it
+    bool keep_local_errors = false;  // no Terminate tells the peer of work that fails here, as on InfiniBand
     Completion completion = Completion::local;  // remote falls back to it where the peer takes no reads
   };
 
@@ -138,7 +139,7 @@ class Transmitter {
   enum class Fill {
     ready,          // the batch has something to send
     idle,           // nothing can be sent now
-    local_error,    // failed() says which work could not be sent; a Terminate stands to be sent
+    local_error,    // failed() says which work could not be sent; a Terminate stands to be sent, unless it is kept here
     broken,         // an FPDU that was begun cannot be finished: the connection has to be reset
   };
   Fill fill(OutgoingBatch& batch);
@@ -240,6 +241,7 @@ class Transmitter {
   bool hold_ = false;
   std::uint64_t hold_from_ = ~std::uint64_t{0};
   bool send_immediate_ = false;
+  bool keep_local_errors_ = false;
   bool rtr_pushed_ = false;
   bool source_gone_ = false;
   bool flushed_ = false;
