@@ -136,7 +136,8 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   agreed_.agreement.ird = ird;
   transmitter_.start(parameters, reads_.get());
   transmitter_.limit_ord(ord);
-  receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr, agreement.send_with_immediate);
+  receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr, agreement.send_with_immediate,
+                  attachment.by_hand);
   deframer_.start(agreement.crc);
 
   socket_ = std::move(socket);

@@ -57,9 +57,11 @@ class Receiver final : public mpa::UlpduSink {
 
   // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
   // this layer alone; if it is a Read of none, it does not count against the limit. `send_immediate`: the peer may send
-  // that opcode.
-  void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false) {
-    reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate;
+  // that opcode. `denied_is_invalid`: an operation for which deny() leaves no right is refused as an opcode that is not
+  // there, not as a lack of access: to InfiniBand it is an invalid request.
+  void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false,
+             bool denied_is_invalid = false) {
+    reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate, denied_is_invalid_ = denied_is_invalid;
   }
 
   // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
@@ -85,6 +87,9 @@ class Receiver final : public mpa::UlpduSink {
   void abandon(Status status);
 
  private:
+  bool takes(ddp::Right right) const {
+    return !denied_is_invalid_ || (denied_.load(std::memory_order_relaxed) & right) == 0;
+  }
   ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const;
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
@@ -118,10 +123,13 @@ class Receiver final : public mpa::UlpduSink {
   mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
   bool rtr_read_ = false;  // the first message was one
   bool send_immediate_ = false;
+  bool denied_is_invalid_ = false;
 
   // The segment being placed.
   enum class Target : std::uint8_t { none, nothing, write, read_response, send } target_ = Target::none;
   bool last_ = false;
+  std::array<std::byte, ddp::kUntaggedHeaderSize> header_{};  // write, send: a Terminate brings it back...
+  std::size_t total_ = 0;                                     // ...and its length
   Stag write_stag_{};                 // write: looked up again for each piece that arrives later
   std::uint64_t write_offset_ = 0;
   std::span<const Piece> pieces_;     // read response, send: the whole message
@@ -134,8 +142,6 @@ class Receiver final : public mpa::UlpduSink {
   bool in_send_ = false;
   Control send_control_;
   std::uint32_t send_word_ = 0;  // the STag to invalidate, or the immediate data
-  std::array<std::byte, ddp::kUntaggedHeaderSize> send_header_{};  // of a last segment that invalidates: a Terminate...
-  std::size_t send_total_ = 0;                                     // ...brings it back, and its length
   std::uint32_t send_received_ = 0;
   Landing landing_;
   Msn send_msn_{1};
