@@ -207,7 +207,7 @@ void Qp::forget_stream() {
   reads_.reset();
   if (shared_ != nullptr) shared_->leave();
   stash_ = std::vector<std::byte>();
-  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = false;
+  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = telling_not_ready_ = false;
   paused_ = false;
   blocked_ = false;
   local_error_ = LocalError::none;

@@ -97,6 +97,9 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
       target_ = Target::write;
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
+    } else if (infiniband_ && header.stag == Stag{0} && (header.ulp_control & kNotReadyBit) != 0) {
+      peer_waits_.store(true, std::memory_order_relaxed);
+      host_.peer_not_ready(static_cast<Msn>(header.offset));
     }
   } else if (control.opcode == Opcode::read_response) {
     // Only where the oldest outstanding read says, and in order.
@@ -109,6 +112,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
         header.last != (size == read.size - read.received) || (size == 0 && !header.last)) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
+    note_answer();
     if (!sink_is_there(read, read.received, size)) return Verdict::stop;
     if (read.received == 0) read_at_ = {};
     pieces_ = {read.pieces, read.piece_count};
@@ -269,6 +273,7 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
   if (response.identifier != asked.identifier()) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
+  note_answer();
   if (!sink_is_there(asked, 0, kAtomicSize)) return Verdict::stop;
   atomic_msn_ = next(atomic_msn_);
   // The result is the program's number, in its byte order.

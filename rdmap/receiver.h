@@ -42,6 +42,8 @@ class ReceiveHost {
   virtual void read_complete() = 0;
   // A read or an atomic operation stands in SharedReads::inbound.
   virtual void read_requested() = 0;
+  // The peer has no receive for the message of its Send Queue with this MSN, and has dealt with all before it.
+  virtual void peer_not_ready(Msn msn) { static_cast<void>(msn); }
   // Invalidates a local STag for the peer. Empty if that is done, else why not: a code of remote protection errors.
   virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
 
@@ -57,11 +59,11 @@ class Receiver final : public mpa::UlpduSink {
 
   // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
   // this layer alone; if it is a Read of none, it does not count against the limit. `send_immediate`: the peer may send
-  // that opcode. `denied_is_invalid`: an operation for which deny() leaves no right is refused as an opcode that is not
-  // there, not as a lack of access: to InfiniBand it is an invalid request.
+  // that opcode. `infiniband`: both ends keep to its rules. An operation for which deny() leaves no right is refused as an
+  // opcode that is not there, not as a lack of access; and a peer without a receive may say so (kNotReadyBit).
   void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false,
-             bool denied_is_invalid = false) {
-    reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate, denied_is_invalid_ = denied_is_invalid;
+             bool infiniband = false) {
+    reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate, infiniband_ = infiniband;
   }
 
   // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
@@ -83,12 +85,20 @@ class Receiver final : public mpa::UlpduSink {
   // Has a part of a message that takes a receive come, and not all of it?
   bool in_message() const { return in_send_; }
 
+  // Of the next message that takes a receive.
+  Msn next_send_msn() const { return send_msn_; }
+  // Has the peer said that it has no receive, and answered nothing since? On any thread.
+  bool peer_waits() const { return peer_waits_.load(std::memory_order_relaxed); }
+
   // The stream is over: the receive in progress, if any, completes with `status`.
   void abandon(Status status);
 
  private:
+  void note_answer() {
+    if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
+  }
   bool takes(ddp::Right right) const {
-    return !denied_is_invalid_ || (denied_.load(std::memory_order_relaxed) & right) == 0;
+    return !infiniband_ || (denied_.load(std::memory_order_relaxed) & right) == 0;
   }
   ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const;
   Verdict begin(Octets ulpdu, std::size_t total);
@@ -123,7 +133,8 @@ class Receiver final : public mpa::UlpduSink {
   mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
   bool rtr_read_ = false;  // the first message was one
   bool send_immediate_ = false;
-  bool denied_is_invalid_ = false;
+  bool infiniband_ = false;
+  std::atomic<bool> peer_waits_{false};
 
   // The segment being placed.
   enum class Target : std::uint8_t { none, nothing, write, read_response, send } target_ = Target::none;

@@ -21,6 +21,7 @@ using apps::by_hand::ull;
 using apps::by_hand::Wanted;
 
 constexpr std::uint64_t kCount = 30'000, kAhead = 10'000;
+constexpr std::uint64_t kOneByOne = 30;
 constexpr std::uint32_t kSlot = 2048;
 constexpr unsigned kSignalEvery = 50;
 constexpr std::size_t kGrowth = std::size_t{12} << 20;  // octets that a process may grow by, once its memory is in use
@@ -135,7 +136,39 @@ void send(const std::string& host, Line& line) {
   check_no_event(end);
 }
 
+// The receiver posts its next receive when it has heard that the Send before has completed: a Send that was received
+// completes, be there a receive for the next one or not.
+void receive_one_by_one(const std::string& host, Line& line) {
+  std::vector<unsigned char> inbox(kSlot);
+  End end(host, {});
+  const ibv_mr* in = end.reg(inbox.data(), inbox.size(), IBV_ACCESS_LOCAL_WRITE);
+  end.connect(line);
+  for (std::uint64_t number = 0; number < kOneByOne; ++number) {
+    line.meet('n');
+    end.post_receive(number, {reinterpret_cast<std::uint64_t>(inbox.data()), kSlot, in->lkey});
+    const ibv_wc wc = end.received();
+    if (wc.status != IBV_WC_SUCCESS || wc.wr_id != number) die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
+  }
+  line.meet('d');
+}
+void send_one_by_one(const std::string& host, Line& line) {
+  std::vector<unsigned char> memory(kSlot);
+  End end(host, {});
+  const ibv_mr* mr = end.reg(memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+  end.connect(line);
+  for (std::uint64_t number = 0; number < kOneByOne; ++number)
+    end.post_send(number, {reinterpret_cast<std::uint64_t>(memory.data()), kSlot, mr->lkey});
+  for (std::uint64_t number = 0; number < kOneByOne; ++number) {
+    line.meet('n');
+    const ibv_wc wc = end.sent();
+    if (wc.status != IBV_WC_SUCCESS || wc.wr_id != number) die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
+  }
+  line.meet('d');
+  check_no_event(end);
+}
+
 const apps::by_hand::Cases kCases = {
+    {"one_by_one", {send_one_by_one, receive_one_by_one}},
     {"storm", {send, [](const std::string& host, Line& line) { receive(host, line, false); }}},
     {"storm_shared", {send, [](const std::string& host, Line& line) { receive(host, line, true); }}},
 };

@@ -479,6 +479,44 @@ void add_absent_cases(Cases& cases) {
   }};
 }
 
+// The peer has a receive for the first Send, and none for the second.
+void add_rnr_cases(Cases& cases) {
+  for (const bool others : {false, true}) {
+    cases[others ? "rnr_behind_a_write" : "rnr"] = {[=](const std::string& host, Line& line) {
+      const char* rule = std::getenv("UIW_COMPLETION");
+      const bool local = rule != nullptr && std::strcmp(rule, "local") == 0;
+      Wanted wanted;
+      wanted.rnr_retries = 1;
+      Requester requester(host, wanted);
+      requester.end.connect(line);
+      requester.exposed = line.hear<Exposed>();
+      if (others) requester.add(1, IBV_WR_RDMA_WRITE, 4000);
+      requester.add(2, IBV_WR_SEND, kMessage);
+      if (others) requester.add(3, IBV_WR_RDMA_WRITE, 4000, 8192);
+      requester.add(kCulprit, IBV_WR_SEND, kMessage);
+      requester.add_later();
+      const auto began = apps::Clock::now();
+      requester.post();
+      Failing what;
+      what.status = IBV_WC_RNR_RETRY_EXC_ERR;
+      check_sent(requester, what, local);
+      if (apps::Clock::now() - began < std::chrono::seconds(1)) die("too soon");
+      check_dead(requester.end, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
+      line.meet('d');
+    }, [](const std::string& host, Line& line) {
+      Responder responder(host, {});
+      responder.end.connect(line);
+      responder.post_receive(1);
+      line.say(responder.exposed());
+      const ibv_wc wc = responder.end.received();
+      if (wc.wr_id != 1 || wc.status != IBV_WC_SUCCESS) die("the first Send: %s", ibv_wc_status_str(wc.status));
+      line.meet('d');
+      check_no_event(responder.end);
+      check_state(responder.end, IBV_QPS_RTS);
+    }};
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -491,5 +529,6 @@ int main(int argc, char** argv) {
   add_message_cases(cases);
   add_local_cases(cases);
   add_absent_cases(cases);
+  add_rnr_cases(cases);
   return apps::by_hand::run_case(argc, argv, cases);
 }
