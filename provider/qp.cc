@@ -130,13 +130,15 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !initiator_;
   parameters.send_immediate = agreement.send_with_immediate;
+  parameters.keep_local_errors = attachment.by_hand;
   if (init_.qp_type == IBV_QPT_RC) parameters.completion = attachment.completion;
   agreed_ = {agreement, initiator_, parameters.mulpdu};
   agreed_.agreement.ord = ord;
   agreed_.agreement.ird = ird;
   transmitter_.start(parameters, reads_.get());
   transmitter_.limit_ord(ord);
-  receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr, agreement.send_with_immediate);
+  receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr, agreement.send_with_immediate,
+                  attachment.by_hand);
   deframer_.start(agreement.crc);
 
   socket_ = std::move(socket);
@@ -206,7 +208,7 @@ void Qp::forget_stream() {
   reads_.reset();
   if (shared_ != nullptr) shared_->leave();
   stash_ = std::vector<std::byte>();
-  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = false;
+  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = telling_not_ready_ = false;
   paused_ = false;
   blocked_ = false;
   local_error_ = LocalError::none;

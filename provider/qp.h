@@ -135,6 +135,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) override;
   void read_complete() override;
   void read_requested() override { transmit_wanted_ = true; }
+  void peer_not_ready(rdmap::Msn msn) override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
 
   // Posting; the sender's lock is held.
@@ -171,6 +172,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void stop_closing(unsigned serial, std::uint64_t head);
   void reset_stream();
   void report_lost();
+  void tell_not_ready_later();
+  void tell_not_ready(std::uint64_t pauses);
   void give_up_later();
   void give_up(const StreamOwner* owner, std::uint64_t pauses);
   // `broken`: not by a FIN.
@@ -257,6 +260,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   Agreed agreed_;
   bool established_ = false;
   bool giving_up_ = false;
+  bool telling_not_ready_ = false;
   unsigned linger_serial_ = 0;
   bool receive_error_told_ = false;  // by a completion of the receive queue
   bool last_receive_reported_ = false;

@@ -11,9 +11,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 #include "provider/by_hand.h"
+#include "provider/cm_loop.h"
 #include "provider/context.h"
+#include "provider/grace_period.h"
 #include "provider/limits.h"
 #include "provider/qp.h"
 
@@ -28,6 +31,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLeastRetryTime{4000}, kLeastRnrTime{1000};
 constexpr milliseconds kLongestRnrTimer{655};  // which of them the peer has chosen is not known here
 constexpr unsigned kForEver = 7;               // rnr_retry
+constexpr milliseconds kNotReadyPause{10};
 
 // How long work may wait for its peer; 0 for ever (InfiniBand: 4.096 us times two to the power of the timeout).
 milliseconds retry_time(const ibv_qp_attr& attributes) {
@@ -128,6 +132,32 @@ void Qp::peer_left(bool broken) {
   end_stream(culprit, rdmap::Status::retry_exceeded, false);
 }
 
+// The receive that a message waits for has not come at once: the peer, whose work before that message is done, hears of
+// it, as by an RNR NAK. Most pauses end sooner.
+void Qp::tell_not_ready_later() {
+  if (std::exchange(telling_not_ready_, true)) return;
+  CmLoop::instance().after(kNotReadyPause, [number = number_, pauses = pauses_] {
+    const ReadSection section;
+    if (Qp* qp = find_qp(number)) qp->tell_not_ready(pauses);
+  });
+}
+
+void Qp::tell_not_ready(std::uint64_t pauses) {
+  const std::lock_guard lock(receive_mutex_);
+  telling_not_ready_ = false;
+  if (!paused_ || stream_ != Stream::running) return;
+  if (pauses_ != pauses) return tell_not_ready_later();
+  const std::lock_guard send_lock(send_mutex_);
+  transmitter_.tell_not_ready(receiver_.next_send_msn());
+  if (!blocked_) transmit();
+}
+
+void Qp::peer_not_ready(rdmap::Msn msn) {
+  const std::lock_guard lock(send_mutex_);
+  transmitter_.peer_not_ready(msn);
+  transmit_wanted_ = true;
+}
+
 bool Qp::look_after_work() {
   const auto now = std::chrono::steady_clock::now();
   const auto judge = [&]() -> std::optional<rdmap::Status> {  // with the sender's lock
@@ -143,7 +173,7 @@ bool Qp::look_after_work() {
     const auto rnr = std::max(kLeastRnrTime, kLongestRnrTimer * (attributes_.rnr_retry + 1));
     const bool reliable = init_.qp_type == IBV_QPT_RC;
     if (reliable && stream_ == Stream::running && attributes_.rnr_retry < kForEver && stuck > rnr &&
-        rdmap::uses_queue(send_queue_.at(send_queue_.head()), rdmap::kSendQueue)) {
+        receiver_.peer_waits()) {
       return rdmap::Status::rnr_exceeded;
     }
     return std::nullopt;
@@ -161,12 +191,16 @@ bool Qp::look_after_work() {
   }
   const std::lock_guard receive_lock(receive_mutex_);
   std::optional<rdmap::Status> verdict;
-  std::uint64_t culprit = 0;
+  std::optional<std::uint64_t> culprit;
   {
     const std::lock_guard lock(send_mutex_);
     verdict = judge();
     if (!verdict) return !send_queue_.empty();
     culprit = send_queue_.head();
+    // What the peer does not take may have completed already: then it is others that wait behind it.
+    const bool by_queue = rdmap::uses_queue(send_queue_.at(*culprit), rdmap::kSendQueue);
+    const bool remote = transmitter_.completion() == rdmap::Completion::remote;
+    if (*verdict == rdmap::Status::rnr_exceeded && !(by_queue && remote)) culprit.reset();
     if (stream_ != Stream::running) {
       state_ = IBV_QPS_ERR;
       transmitter_.flush(culprit, *verdict);
@@ -175,6 +209,7 @@ bool Qp::look_after_work() {
     }
   }
   if (stream_ == Stream::running) {
+    if (!culprit) report(IBV_EVENT_QP_FATAL);
     end_stream(culprit, *verdict, *verdict == rdmap::Status::rnr_exceeded);
   } else {
     flush_receives();

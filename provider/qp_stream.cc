@@ -243,6 +243,7 @@ void Qp::pause(mpa::Octets rest) {
   if (stash_.empty()) stash_.assign(rest.begin(), rest.end());
   stash_taken_ = stash_.size() - rest.size();
   set_deaf(true);
+  if (by_hand_ && init_.qp_type == IBV_QPT_RC) tell_not_ready_later();
   watch_for_end();
 }
 

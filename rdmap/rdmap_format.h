@@ -67,6 +67,11 @@ constexpr unsigned kRdmapVersion = 1;
 // opcode for it. With every other opcode both are zero when sent, and ignored when received (RFC 5040 section 4.1).
 constexpr unsigned kSolicitedBit = 0x10;
 
+// The same bit of an RDMA Write of no octets, with STag 0, between two ends of a connection made by hand: the peer has
+// no receive for the message of its Send Queue whose MSN is the tagged offset, and has dealt with all before it. It is what
+// an RNR NAK is on InfiniBand. A peer that does not know it ignores the bit, and there is nothing to write.
+constexpr unsigned kNotReadyBit = kSolicitedBit;
+
 struct Control {
   unsigned version = kRdmapVersion;
   Opcode opcode = Opcode::write;

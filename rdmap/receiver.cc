@@ -85,13 +85,21 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     in_write_ = !header.last;
     target_ = Target::nothing;
     if (size > 0) {
+      if (!takes(ddp::kRemoteWrite)) {
+        return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+      }
       const ddp::Access access = find(header.stag, header.offset, size, ddp::kRemoteWrite);
       if (access.error != ddp::AccessError::none) return fail_tagged(ulpdu, total, tagged_error(access.error));
+      std::copy_n(ulpdu.begin(), ddp::kTaggedHeaderSize, header_.begin());
+      total_ = total;
       write_stag_ = header.stag;
       write_offset_ = header.offset;
       target_ = Target::write;
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
+    } else if (infiniband_ && header.stag == Stag{0} && (header.ulp_control & kNotReadyBit) != 0) {
+      peer_waits_.store(true, std::memory_order_relaxed);
+      host_.peer_not_ready(static_cast<Msn>(header.offset));
     }
   } else if (control.opcode == Opcode::read_response) {
     // Only where the oldest outstanding read says, and in order.
@@ -104,6 +112,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
         header.last != (size == read.size - read.received) || (size == 0 && !header.last)) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
+    note_answer();
     if (!sink_is_there(read, read.received, size)) return Verdict::stop;
     if (read.received == 0) read_at_ = {};
     pieces_ = {read.pieces, read.piece_count};
@@ -179,10 +188,8 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
     abandon(Status::local_length);
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
-  if (invalidates(control.opcode) && header.last) {
-    std::copy_n(ulpdu.begin(), ddp::kUntaggedHeaderSize, send_header_.begin());
-    send_total_ = total;
-  }
+  std::copy_n(ulpdu.begin(), ddp::kUntaggedHeaderSize, header_.begin());
+  total_ = total;
   last_ = header.last;
   pieces_ = landing_.pieces;
   send_received_ += static_cast<std::uint32_t>(size);
@@ -198,6 +205,9 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
   }
   const ReadRequest request = decode_read_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
   if (request.size > 0) {
+    if (!takes(ddp::kRemoteRead)) {
+      return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+    }
     const ddp::Access access = find(request.source_stag, request.source_offset, request.size, ddp::kRemoteRead);
     if (access.error != ddp::AccessError::none) {
       return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error), true);
@@ -232,7 +242,8 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
   const AtomicRequest request = decode_atomic_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
-  if (request.opcode != AtomicOpcode::fetch_add && request.opcode != AtomicOpcode::compare_swap) {
+  const bool known = request.opcode == AtomicOpcode::fetch_add || request.opcode == AtomicOpcode::compare_swap;
+  if (!known || !takes(ddp::kRemoteAtomic)) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   }
   const ddp::Access access = find(request.stag, request.offset, kAtomicSize, ddp::kRemoteAtomic);
@@ -262,6 +273,7 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
   if (response.identifier != asked.identifier()) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
+  note_answer();
   if (!sink_is_there(asked, 0, kAtomicSize)) return Verdict::stop;
   atomic_msn_ = next(atomic_msn_);
   // The result is the program's number, in its byte order.
@@ -309,10 +321,13 @@ bool Receiver::sink_is_there(const SharedReads::Outstanding& asked, std::uint32_
 
 // The consumer's memory is gone from under its registration, or never was as large as was said.
 bool Receiver::fault() {
-  if (target_ == Target::read_response) failed_read_ = reads_->outstanding.front().sequence;
-  Terminate why;
-  why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
-  if (!error_) error_ = why;
+  if (target_ == Target::read_response) {
+    failed_read_ = reads_->outstanding.front().sequence;
+    fail({}, 0, Layer::rdma, static_cast<std::uint8_t>(ErrorType::local_catastrophic), 0);
+  } else {
+    // The peer asked for it: the header tells it which of its messages could not be carried out.
+    fail_rdma(header_, total_, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
+  }
   abandon(Status::local_protection);
   return false;
 }
@@ -322,8 +337,7 @@ bool Receiver::place_write(Octets payload) {
   const ddp::Hold target =
       stags_.hold(write_stag_, domain_, write_offset_, payload.size(), ddp::kRemoteWrite, stream_);
   if (target.error() != ddp::AccessError::none) {
-    fail({}, 0, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::tagged),
-         static_cast<std::uint8_t>(tagged_error(target.error())));
+    fail_tagged(header_, total_, tagged_error(target.error()));
     return false;
   }
   if (!mpa::guarded_copy(target.memory(), payload.data(), payload.size())) return fault();
@@ -364,7 +378,7 @@ Receiver::Verdict Receiver::end_segment() {
       // Between the placement of the payload and the completion of the receive (Verbs draft section 8.2.2.1).
       if (const auto refused = host_.invalidate(static_cast<Stag>(send_word_))) {
         abandon(Status::flushed);
-        return fail_rdma(send_header_, send_total_, ErrorType::remote_protection, *refused);
+        return fail_rdma(header_, total_, ErrorType::remote_protection, *refused);
       }
     }
     ReceiveHost::Message message;

@@ -42,6 +42,8 @@ class ReceiveHost {
   virtual void read_complete() = 0;
   // A read or an atomic operation stands in SharedReads::inbound.
   virtual void read_requested() = 0;
+  // The peer has no receive for the message of its Send Queue with this MSN, and has dealt with all before it.
+  virtual void peer_not_ready(Msn msn) { static_cast<void>(msn); }
   // Invalidates a local STag for the peer. Empty if that is done, else why not: a code of remote protection errors.
   virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
 
@@ -57,9 +59,11 @@ class Receiver final : public mpa::UlpduSink {
 
   // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
   // this layer alone; if it is a Read of none, it does not count against the limit. `send_immediate`: the peer may send
-  // that opcode.
-  void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false) {
-    reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate;
+  // that opcode. `infiniband`: both ends keep to its rules. An operation for which deny() leaves no right is refused as an
+  // opcode that is not there, not as a lack of access; and a peer without a receive may say so (kNotReadyBit).
+  void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false,
+             bool infiniband = false) {
+    reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate, infiniband_ = infiniband;
   }
 
   // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
@@ -81,10 +85,21 @@ class Receiver final : public mpa::UlpduSink {
   // Has a part of a message that takes a receive come, and not all of it?
   bool in_message() const { return in_send_; }
 
+  // Of the next message that takes a receive.
+  Msn next_send_msn() const { return send_msn_; }
+  // Has the peer said that it has no receive, and answered nothing since? On any thread.
+  bool peer_waits() const { return peer_waits_.load(std::memory_order_relaxed); }
+
   // The stream is over: the receive in progress, if any, completes with `status`.
   void abandon(Status status);
 
  private:
+  void note_answer() {
+    if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
+  }
+  bool takes(ddp::Right right) const {
+    return !infiniband_ || (denied_.load(std::memory_order_relaxed) & right) == 0;
+  }
   ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const;
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
@@ -118,10 +133,14 @@ class Receiver final : public mpa::UlpduSink {
   mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
   bool rtr_read_ = false;  // the first message was one
   bool send_immediate_ = false;
+  bool infiniband_ = false;
+  std::atomic<bool> peer_waits_{false};
 
   // The segment being placed.
   enum class Target : std::uint8_t { none, nothing, write, read_response, send } target_ = Target::none;
   bool last_ = false;
+  std::array<std::byte, ddp::kUntaggedHeaderSize> header_{};  // write, send: a Terminate brings it back...
+  std::size_t total_ = 0;                                     // ...and its length
   Stag write_stag_{};                 // write: looked up again for each piece that arrives later
   std::uint64_t write_offset_ = 0;
   std::span<const Piece> pieces_;     // read response, send: the whole message
@@ -134,8 +153,6 @@ class Receiver final : public mpa::UlpduSink {
   bool in_send_ = false;
   Control send_control_;
   std::uint32_t send_word_ = 0;  // the STag to invalidate, or the immediate data
-  std::array<std::byte, ddp::kUntaggedHeaderSize> send_header_{};  // of a last segment that invalidates: a Terminate...
-  std::size_t send_total_ = 0;                                     // ...brings it back, and its length
   std::uint32_t send_received_ = 0;
   Landing landing_;
   Msn send_msn_{1};

@@ -14,6 +14,7 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   rtr_ = parameters.rtr;
   hold_ = parameters.hold;
   send_immediate_ = parameters.send_immediate;
+  keep_local_errors_ = parameters.keep_local_errors;
   reads_ = reads;
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
   cursor_.sequence = queue_.head();
@@ -92,6 +93,12 @@ bool Transmitter::choose(Cursor& cursor, const mpa::Batch* batch) const {
   if (hold_ && !local_work_next(cursor)) return false;
 
   const bool response = cursor.response < reads_->inbound.pushed();
+  if (!response && cursor.notices != notices_due_) {
+    // Behind the answers to what came before that message: they say so by themselves.
+    cursor.source = Source::not_ready;
+    cursor.offset = 0;
+    return true;
+  }
   const bool probe = probe_due(cursor, batch);
   const bool work = probe || may_begin(cursor);
   if (!response && !work) return false;
@@ -119,6 +126,7 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       cursor.unasked = cursor.owed = false;
       cursor.response_next = true;
       break;
+    case Source::not_ready: ++cursor.notices; break;
     case Source::terminate: cursor.terminate_sent = true; break;
     case Source::response:
       if (std::holds_alternative<SharedReads::AtomicInbound>(reads_->inbound.at(cursor.response))) {
@@ -216,7 +224,7 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& cursor) {
     return Fill::ready;
   }
   why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
-  terminate(why);
+  if (!keep_local_errors_) terminate(why);
   failed_sequence_ = cursor.sequence;
   if (failed_status_ == Status::success) failed_status_ = Status::local_protection;
   return Fill::local_error;
@@ -488,17 +496,20 @@ std::optional<std::uint64_t> Transmitter::find_terminated(const Terminate& termi
     }
     return std::nullopt;
   }
-  if (queue != kSendQueue) return std::nullopt;
-  // MSNs are counted back from the next one to be sent.
-  const auto ahead = static_cast<std::uint32_t>(cursor_.send_msn) - static_cast<std::uint32_t>(header.msn);
+  return queue == kSendQueue ? find_send(header.msn) : std::nullopt;
+}
+
+// The entry whose message has, or will have, this MSN of the Send Queue: counted back from the next one to be sent.
+std::optional<std::uint64_t> Transmitter::find_send(Msn msn) const {
+  const auto ahead = static_cast<std::uint32_t>(cursor_.send_msn) - static_cast<std::uint32_t>(msn);
   std::uint32_t seen = 0;
   // The message in progress has the next MSN itself.
   if (ahead == 0) {
     if (cursor_.sequence >= queue_.tail()) return std::nullopt;
-    return uses_queue(queue_.at(cursor_.sequence), queue) ? std::optional(cursor_.sequence) : std::nullopt;
+    return uses_queue(queue_.at(cursor_.sequence), kSendQueue) ? std::optional(cursor_.sequence) : std::nullopt;
   }
   for (std::uint64_t sequence = cursor_.sequence; sequence-- > queue_.head();) {
-    if (uses_queue(queue_.at(sequence), queue) && ++seen == ahead) return sequence;
+    if (uses_queue(queue_.at(sequence), kSendQueue) && ++seen == ahead) return sequence;
   }
   return std::nullopt;
 }

@@ -79,7 +79,7 @@ class SendHost {
 
 // Where in its work a sender stands.
 struct Cursor {
-  enum class Source : std::uint8_t { none, work, response, terminate, rtr, probe };
+  enum class Source : std::uint8_t { none, work, response, terminate, rtr, probe, not_ready };
   std::uint64_t sequence = 0;  // the send queue entry in progress, or the next one
   std::uint64_t response = 0;  // the inbound read to answer next, by its number in the ring
   std::uint32_t offset = 0;    // octets of the message in progress that stand before
@@ -88,6 +88,7 @@ struct Cursor {
   Msn terminate_msn{1};
   Msn atomic_msn{1};
   std::uint32_t probes = 0;    // that stand before
+  std::uint32_t notices = 0;   // of a receive that is not there, that stand before
   Source source = Source::none;
   bool second = false;         // of the work in progress the Write is out, and its Immediate Data comes next
   bool response_next = false;  // whose turn it is
@@ -116,6 +117,7 @@ class Transmitter {
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
     bool hold = false;  // the responder: nothing before the first FPDU of the peer
     bool send_immediate = false;  // the peer takes it
+    bool keep_local_errors = false;  // no Terminate tells the peer of work that fails here, as on InfiniBand
     Completion completion = Completion::local;  // remote falls back to it where the peer takes no reads
   };
 
@@ -127,6 +129,16 @@ class Transmitter {
   void start(const Parameters& parameters, SharedReads* reads);
   Completion completion() const { return remote_ ? Completion::remote : Completion::local; }
   void release_hold() { hold_ = false; }
+  // Tells the peer that there is no receive for this message of its (kNotReadyBit), unless it is about to be told already.
+  void tell_not_ready(Msn msn) {
+    if (cursor_.notices != notices_due_) return;
+    ++notices_due_;
+    not_ready_msn_ = msn;
+  }
+  // The peer has told so.
+  void peer_not_ready(Msn msn) {
+    if (const auto sequence = find_send(msn)) placed_before(*sequence);
+  }
   // While the stream waits for a receive of its consumer's, nothing that the peer says behind that message is heard, and
   // a consumer that waits for a completion before it posts the receive would wait for ever: meanwhile the local rule
   // holds.
@@ -138,7 +150,7 @@ class Transmitter {
   enum class Fill {
     ready,          // the batch has something to send
     idle,           // nothing can be sent now
-    local_error,    // failed() says which work could not be sent; a Terminate stands to be sent
+    local_error,    // failed() says which work could not be sent; a Terminate stands to be sent, unless it is kept here
     broken,         // an FPDU that was begun cannot be finished: the connection has to be reset
   };
   Fill fill(OutgoingBatch& batch);
@@ -209,7 +221,8 @@ class Transmitter {
   bool build(const Cursor& cursor, Segment& segment);
   bool build_response(const Cursor& cursor, Segment& segment);
   void build_work(const Cursor& cursor, Segment& segment);
-  void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left);
+  void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left,
+                    unsigned bits = 0);
   void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
                       std::uint32_t offset, std::uint32_t left, bool solicited = false);
   bool is_impossible(const SendWork& work) const;
@@ -224,6 +237,7 @@ class Transmitter {
   void carry_out(Cursor& cursor);
   Fill fail_message(const Cursor& cursor);
   void commit(const Cursor& to);
+  std::optional<std::uint64_t> find_send(Msn msn) const;
   void complete_in_order();
 
   SendQueue& queue_;
@@ -240,6 +254,9 @@ class Transmitter {
   bool hold_ = false;
   std::uint64_t hold_from_ = ~std::uint64_t{0};
   bool send_immediate_ = false;
+  bool keep_local_errors_ = false;
+  std::uint32_t notices_due_ = 0;
+  Msn not_ready_msn_{};
   bool rtr_pushed_ = false;
   bool source_gone_ = false;
   bool flushed_ = false;

@@ -53,10 +53,12 @@ std::uint32_t Transmitter::payload_of(std::size_t header, std::uint32_t left) co
   return static_cast<std::uint32_t>(most);
 }
 
-void Transmitter::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left) {
+void Transmitter::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left,
+                               unsigned bits) {
   segment.payload = payload_of(ddp::kTaggedHeaderSize, left);
   segment.last = segment.payload == left;
-  encode(ddp::TaggedHeader{segment.last, control_of(opcode), stag, offset}, segment.header.data());
+  const auto control = static_cast<std::uint8_t>(control_of(opcode) | bits);
+  encode(ddp::TaggedHeader{segment.last, control, stag, offset}, segment.header.data());
   segment.header_size = ddp::kTaggedHeaderSize;
 }
 
@@ -88,6 +90,9 @@ bool Transmitter::build(const Cursor& cursor, Segment& segment) {
       build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
       encode(ReadRequest{}, segment.header.data() + segment.header_size);
       segment.header_size += kReadRequestSize;
+      break;
+    case Source::not_ready:
+      build_tagged(segment, Opcode::write, Stag{0}, static_cast<std::uint32_t>(not_ready_msn_), 0, kNotReadyBit);
       break;
     case Source::terminate: {
       build_untagged(segment, Opcode::terminate, kTerminateQueue, cursor.terminate_msn, 0, 0, 0);

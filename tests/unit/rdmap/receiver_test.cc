@@ -504,7 +504,11 @@ TEST_CASE("receiver: memory that is gone ends the stream, not the program", "[re
     CHECK(end.received[0].status == Status::local_protection);
   }
   REQUIRE(end.rx.error());
-  CHECK(end.rx.error()->type == 0);  // local catastrophic: no headers (RFC 5040 section 4.8)
-  CHECK_FALSE(end.rx.error()->has_ddp_header);
+  // An error localized to the stream, and the header of the segment by which the peer finds its work (RFC 5040 figures 9
+  // and 10).
+  CHECK(end.rx.error()->layer == rdmap::Layer::rdma);
+  CHECK(end.rx.error()->type == 2);
+  CHECK(end.rx.error()->code == 7);
+  CHECK(end.rx.error()->has_ddp_header);
   ::munmap(gone, kSize);
 }

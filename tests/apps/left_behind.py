@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: MIT
+"""kill -9 of either end of a connection made by hand: a row for each case of uiw_left_behind, by each completion rule,
+with the survivor as the end that calls, and as the one that is called."""
+
+import sys
+
+import cases
+import harness
+from harness import check
+
+HOST = "127.0.0.1"
+
+
+def killed(bench, program, case, rule, calls):
+    # The smaller number calls, and numbers are made of ports.
+    lower, higher = sorted((bench.port(), bench.port()))
+    own, other = (lower, higher) if calls else (higher, lower)
+    path, line = bench.helper(program), bench.port()
+
+    def start(side, port):
+        return bench.start([path, side, HOST, line, case], env={"UIW_COMPLETION": rule, "UIW_PORT_RANGE": f"{port}-{port}"})
+
+    survivor = start("listen", own).wait_listen(line)
+    victim = start("call", other)
+    victim.may_die = True
+    survivor.succeed(40)
+    check("as documented" in survivor.stdout, "it did not finish")
+    check(victim.wait(5) == -9, "the victim was not killed")
+
+
+if __name__ == "__main__":
+    for rule in ("remote", "local"):
+        for calls in (True, False):
+            cases.add_rows("uiw_left_behind", f"{rule} rule, the survivor {'calls' if calls else 'is called'}: ", 40,
+                           lambda bench, program, name, timeout, rule=rule, calls=calls:
+                           killed(bench, program, name, rule, calls))
+    sys.exit(harness.main())
