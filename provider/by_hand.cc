@@ -119,6 +119,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     ConnectionParameters own;
     own.qp_num = greeting().source_qp;
     own.by_hand = true;
+    own.life = ends_.life;
     own.responder_resources = ends_.read_depth;
     own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asks for at RTS
     own.private_data = octets_of(greeting());
@@ -160,6 +161,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
     attachment.by_hand = true;
+    attachment.life = ends_.life;
     if (remote_completion(true)) attachment.completion = rdmap::Completion::remote;
     const ReadSection section;
     Qp* qp = find_qp(greeting().source_qp);

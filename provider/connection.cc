@@ -328,6 +328,7 @@ class ConnectionImpl final : public Connection,
     attachment.agreement = agreement;
     attachment.initiator = initiator;
     attachment.by_hand = own_.by_hand;
+    attachment.life = own_.life;
     if (remote_completion(own_.by_hand)) attachment.completion = rdmap::Completion::remote;
     attachment.ord = own_.initiator_depth;
     attachment.ird = own_.responder_resources;

@@ -102,6 +102,7 @@ class HandQp {
   HandQp(const Rnic& rnic, const Cq& cq, const Capacity& capacity) : rnic_(&rnic), qp_(make_qp(rnic, cq, capacity)) {
     if (qp_ == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
   }
+  HandQp(const Rnic& rnic, ibv_qp* qp) : rnic_(&rnic), qp_(qp) {}
   HandQp(HandQp&& other) noexcept : rnic_(other.rnic_), qp_(std::exchange(other.qp_, nullptr)) {}
   HandQp& operator=(HandQp&&) = delete;
   ~HandQp() { destroy(); }
