@@ -190,16 +190,6 @@ apps::by_hand::Case idle(ibv_wr_opcode opcode) {
           }};
 }
 
-// Sends for which the victim has no receive.
-void unready(Line& line, Survivor& survivor) {
-  survivor.begin(line);
-  survivor.work([&](std::uint64_t id) {
-    survivor.post(IBV_WR_SEND, 65'536);
-    if (id == kDepth - 1) line.say('p');
-  });
-  survivor.finish(line.hear<Clock::time_point>());
-}
-
 const apps::by_hand::Cases kCases = {
     {"writing", working(IBV_WR_RDMA_WRITE, 30'000)},
     {"writing_small", working(IBV_WR_RDMA_WRITE, 64)},
@@ -210,16 +200,25 @@ const apps::by_hand::Cases kCases = {
     {"idle_then_send", idle(IBV_WR_SEND)},
     {"idle_then_write", idle(IBV_WR_RDMA_WRITE)},
     {"idle_then_read", idle(IBV_WR_RDMA_READ)},
+    // It has no receive for what is sent to it.
     {"unready",
      {[](const std::string& host, Line& line) {
         Rig rig(host);
+        rig.end.post_receive(0, rig.sge(kSize));
         rig.connect(line);
         line.hear<char>();
         end_here(line);
       },
       [](const std::string& host, Line& line) {
         Survivor survivor(host);
-        unready(line, survivor);
+        survivor.begin(line);
+        survivor.post(IBV_WR_SEND, 100);
+        survivor.succeed();
+        survivor.work([&](std::uint64_t id) {
+          survivor.post(IBV_WR_SEND, 65'536);
+          if (id == kDepth) line.say('p');
+        });
+        survivor.finish(line.hear<Clock::time_point>());
       }}},
     {"before_rtr",
      {[](const std::string& host, Line& line) {
