@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One end of a connection without rdma_cm: two processes tell each other queue pair number and GID over a TCP connection
-// of their own (a Line), and ibv_modify_qp does the rest. Errors end the program with a message: it is a test.
+// One end of a connection without rdma_cm: two processes tell each other queue pair number and GID over a TCP
+// connection of their own (a Line), and ibv_modify_qp does the rest. Errors end the program with a message:
+// it is a test.
 #pragma once
 
 #include <arpa/inet.h>
@@ -27,7 +28,8 @@ class Line {
     const int passive = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int on = 1;
     ::setsockopt(passive, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (::bind(passive, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || ::listen(passive, 1) != 0)
+    if (::bind(passive, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        ::listen(passive, 1) != 0)
       die("listen on %s %s: %s", host.c_str(), port.c_str(), std::strerror(errno));
     const int fd = ::accept4(passive, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) die("accept: %s", std::strerror(errno));
@@ -50,20 +52,23 @@ class Line {
   template <typename T>
   void say(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
-    if (::send(fd_, &value, sizeof value, MSG_NOSIGNAL) != ssize_t{sizeof value}) die("the other program is gone");
+    if (::send(fd_, &value, sizeof value, MSG_NOSIGNAL) != ssize_t{sizeof value})
+      die("the other program is gone");
   }
   template <typename T>
   T hear() {
     static_assert(std::is_trivially_copyable_v<T>);
     T value{};
     if (!ready(kPatience)) die("the other program says nothing");
-    if (::recv(fd_, &value, sizeof value, MSG_WAITALL) != ssize_t{sizeof value}) die("the other program has ended");
+    if (::recv(fd_, &value, sizeof value, MSG_WAITALL) != ssize_t{sizeof value})
+      die("the other program has ended");
     return value;
   }
   // Both programs have come here.
   void meet(char where) {
     say(where);
-    if (const char there = hear<char>(); there != where) die("the other program is at %c, this one at %c", there, where);
+    if (const char there = hear<char>(); there != where)
+      die("the other program is at %c, this one at %c", there, where);
   }
   // Until the other program has died.
   void await_end() {
@@ -118,7 +123,8 @@ class End {
     const int entries = static_cast<int>(wanted.capacity.send_wr + wanted.capacity.recv_wr);
     send_cq_ = ibv_create_cq(context_, entries, nullptr, nullptr, 0);
     recv_cq_ = ibv_create_cq(context_, entries, nullptr, nullptr, 0);
-    if (pd_ == nullptr || send_cq_ == nullptr || recv_cq_ == nullptr) die("PD and CQs: %s", std::strerror(errno));
+    if (pd_ == nullptr || send_cq_ == nullptr || recv_cq_ == nullptr)
+      die("PD and CQs: %s", std::strerror(errno));
     ibv_qp_init_attr attributes = qp_attributes(wanted.capacity);
     attributes.send_cq = send_cq_;
     attributes.recv_cq = recv_cq_;
@@ -180,8 +186,9 @@ class End {
     attributes.ah_attr.grh.dgid = peer.gid;
     attributes.ah_attr.grh.sgid_index = gid_index_;
     attributes.ah_attr.grh.hop_limit = 64;
-    modify("to RTR", attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    modify("to RTR", attributes,
+           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   }
   void to_rts() {
     ibv_qp_attr attributes{};
@@ -191,8 +198,9 @@ class End {
     attributes.rnr_retry = wanted_.rnr_retries;
     attributes.max_rd_atomic = wanted_.reads;
     attributes.sq_psn = place_.psn;
-    modify("to RTS", attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                                     IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+    modify("to RTS", attributes,
+           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+               IBV_QP_MAX_QP_RD_ATOMIC);
   }
   void to_error() {
     ibv_qp_attr attributes{};
@@ -220,7 +228,8 @@ class End {
     request.sg_list = &sge;
     request.num_sge = sge.length > 0 ? 1 : 0;
     ibv_recv_wr* bad = nullptr;
-    good("ibv_post_recv", srq_ != nullptr ? ibv_post_srq_recv(srq_, &request, &bad) : ibv_post_recv(qp_, &request, &bad));
+    good("ibv_post_recv",
+         srq_ != nullptr ? ibv_post_srq_recv(srq_, &request, &bad) : ibv_post_recv(qp_, &request, &bad));
   }
 
   void post_send(std::uint64_t id, ibv_sge sge, unsigned flags = IBV_SEND_SIGNALED) {
@@ -256,7 +265,8 @@ class End {
     return wc;
   }
   void modify(const char* what, ibv_qp_attr& attributes, int mask) {
-    if (int error = ibv_modify_qp(qp_, &attributes, mask)) die("ibv_modify_qp %s: %s", what, std::strerror(error));
+    if (int error = ibv_modify_qp(qp_, &attributes, mask))
+      die("ibv_modify_qp %s: %s", what, std::strerror(error));
   }
   void open(const std::string& host) {
     std::uint8_t wanted[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// One end of a connection made by hand is killed; what the other one sees of it: its work fails within its retry time,
-// first with IBV_WC_RETRY_EXC_ERR, the rest flushes, and all its objects can be destroyed.
+// One end of a connection made by hand is killed; what the other one sees of it: its work fails within its
+// retry time, first with IBV_WC_RETRY_EXC_ERR, the rest flushes, and all its objects can be destroyed.
 //
-// The survivor listens on the line, the victim calls (two_programs.h). The victim kills itself, at a moment that it
-// chooses.
+// The survivor listens on the line, the victim calls (two_programs.h). The victim kills itself, at a moment
+// that it chooses.
 #include <csignal>
 
 #include "two_programs.h"
@@ -65,10 +65,11 @@ struct Rig {
 
   std::vector<unsigned char> memory = std::vector<unsigned char>(kSize);
   End end;
-  ibv_mr* mr = end.reg(memory.data(), kSize, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+  ibv_mr* mr = end.reg(memory.data(), kSize,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 };
 
-// ---- The survivor ----------------------------------------------------------------------------------------------
+// ---- The survivor -----------------------------------------------------------------------------------------
 
 class Survivor : Rig {
  public:
@@ -101,8 +102,8 @@ class Survivor : Rig {
       take();
     }
   }
-  // Everything that was posted has an end, in order, with one failure, soon after this time. `waits`: and not at once,
-  // for the peer may yet come.
+  // Everything that was posted has an end, in order, with one failure, soon after this time. `waits`: and not
+  // at once, for the peer may yet come.
   void finish(Clock::time_point since, bool waits = false) {
     while (done_ < posted_) take();
     if (!failed_) die("nothing failed");
@@ -137,7 +138,7 @@ class Survivor : Rig {
   Clock::time_point failed_at_;
 };
 
-// ---- The victim ------------------------------------------------------------------------------------------------
+// ---- The victim -------------------------------------------------------------------------------------------
 
 // Takes so many messages.
 void take_messages(Rig& rig, unsigned count) {
@@ -148,7 +149,7 @@ void take_messages(Rig& rig, unsigned count) {
   }
 }
 
-// ---- The cases -------------------------------------------------------------------------------------------------
+// ---- The cases --------------------------------------------------------------------------------------------
 
 // Work goes on until the peer is gone; every fourth request is a Send, which the victim counts.
 apps::by_hand::Case working(ibv_wr_opcode opcode, std::uint32_t size) {
@@ -253,8 +254,8 @@ const apps::by_hand::Cases kCases = {
         line.say('d');
         line.hear<Clock::time_point>();
         line.await_end();
-        // The end in the middle of a message puts the queue pair into ERR: what is behind it cannot be received. Where it
-        // came between two messages, the queue pair waits for work.
+        // The end in the middle of a message puts the queue pair into ERR: what is behind it cannot be
+        // received. Where it came between two messages, the queue pair waits for work.
         ibv_wc wc{};
         do {
           rig.end.post_send(100, rig.sge(100));

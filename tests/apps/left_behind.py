@@ -18,7 +18,8 @@ def killed(bench, program, case, rule, calls):
     path, line = bench.helper(program), bench.port()
 
     def start(side, port):
-        return bench.start([path, side, HOST, line, case], env={"UIW_COMPLETION": rule, "UIW_PORT_RANGE": f"{port}-{port}"})
+        env = {"UIW_COMPLETION": rule, "UIW_PORT_RANGE": f"{port}-{port}"}
+        return bench.start([path, side, HOST, line, case], env=env)
 
     survivor = start("listen", own).wait_listen(line)
     victim = start("call", other)
