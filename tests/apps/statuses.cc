@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <tuple>
 
 #include "two_programs.h"
 
@@ -148,6 +149,7 @@ struct Failing {
   std::optional<ibv_event_type> event;          // at the responder
   ibv_wc_status receive = IBV_WC_WR_FLUSH_ERR;  // of the receive that is there for the culprit
   bool here = false;  // the requester alone finds the error, and the peer learns nothing
+  bool late = false;  // it finds it when work behind would be carried out: there is none
   Wanted peer;        // how the responder makes its queue pair
   std::function<void(Responder&)> post_receive = [](Responder& responder) { responder.post_receive(2); };
 };
@@ -206,7 +208,7 @@ void request(const Failing& what, const std::string& host, Line& line) {
   requester.exposed = line.hear<Exposed>();
   requester.add_earlier(what.peer.access);
   what.add_culprit(requester);
-  requester.add_later();
+  if (!what.late) requester.add_later();
   requester.post();
   check_sent(requester, what, rule != nullptr && std::strcmp(rule, "local") == 0);
   check_flushed(requester.end.received(), 50);
@@ -358,10 +360,11 @@ void add_atomic_cases(Cases& cases) {
 // What the requester finds by itself.
 void add_local_cases(Cases& cases) {
   const auto add = [&](const char* name, ibv_wc_status status,
-                       const std::function<void(Requester&)>& culprit) {
+                       const std::function<void(Requester&)>& culprit, bool late = false) {
     Failing what;
     what.status = status;
     what.here = true;
+    what.late = late;
     what.add_culprit = culprit;
     add_case(cases, name, what);
   };
@@ -387,6 +390,16 @@ void add_local_cases(Cases& cases) {
     requester.last_sge() = {reinterpret_cast<std::uint64_t>(gone), kMessage, mr->lkey};
     mprotect(gone, 4096, PROT_NONE);  // whose place nothing else may take
   });
+  for (const auto& [name, opcode, length] : {std::tuple("read_sink_gone", IBV_WR_RDMA_READ, kMessage),
+                                             {"fetch_add_sink_gone", IBV_WR_ATOMIC_FETCH_AND_ADD, 8U}}) {
+    add(name, IBV_WC_LOC_PROT_ERR, [opcode, length](Requester& requester) {
+      void* gone = page();
+      const ibv_mr* mr = requester.end.reg(gone, 4096, IBV_ACCESS_LOCAL_WRITE);
+      requester.add(kCulprit, opcode, length, 131'072);
+      requester.last_sge() = {reinterpret_cast<std::uint64_t>(gone), length, mr->lkey};
+      mprotect(gone, 4096, PROT_NONE);
+    }, true);
+  }
   add("atomic_short_list", IBV_WC_LOC_LEN_ERR,
       [](Requester& requester) { requester.add(kCulprit, IBV_WR_ATOMIC_FETCH_AND_ADD, 4, 131'072); });
   add("invalidate_bad_key", IBV_WC_LOC_PROT_ERR, [](Requester& requester) {
