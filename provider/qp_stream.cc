@@ -325,6 +325,14 @@ void Qp::read_complete() {
 }
 
 void Qp::stream_error(const rdmap::Terminate& terminate) {
+  if (by_hand_ && receiver_.failed_read()) {
+    // On InfiniBand the completion says that its memory is not there, and the peer learns nothing.
+    {
+      const std::lock_guard lock(send_mutex_);
+      transmitter_.placed_before(*receiver_.failed_read());
+    }
+    return end_stream(receiver_.failed_read(), rdmap::Status::local_protection, true);
+  }
   if (!receive_error_told_) report(event_of(terminate));
   end_with(terminate);
 }

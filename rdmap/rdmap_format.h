@@ -64,7 +64,8 @@ enum Queue : std::uint32_t {
 constexpr unsigned kRdmapVersion = 1;
 
 // The lower of the control octet's two reserved bits: solicited event, with send_immediate alone, which has no second
-// opcode for it. With every other opcode both are zero when sent, and ignored when received (RFC 5040 section 4.1).
+// opcode for it. With every other opcode but a Write (kNotReadyBit) both are zero when sent, and ignored when received (RFC
+// 5040 section 4.1).
 constexpr unsigned kSolicitedBit = 0x10;
 
 // The same bit of an RDMA Write of no octets, with STag 0, between two ends of a connection made by hand: the peer has

@@ -17,7 +17,7 @@ namespace {
 
 using apps::Clock;
 using apps::die;
-using apps::End;
+using apps::Place;
 using Random = std::mt19937_64;
 using std::chrono::milliseconds;
 
@@ -102,7 +102,7 @@ class Player {
     random_.seed(sequence);
     std::unique_ptr<Seat> seat = take();
     const apps::HandQp& qp = seat->qp;
-    const End peer = meet(qp.end());
+    const Place peer = meet(qp.place());
 
     const bool my_part = plan_.who == side_;
     if (plan_.kind == Kind::absent && my_part) {
@@ -110,7 +110,7 @@ class Player {
       keep(std::move(seat));
       return;
     }
-    go_through_states(*seat, peer_to_name(qp.end(), peer));
+    go_through_states(*seat, peer_to_name(qp.place(), peer));
     if (plan_.kind == Kind::gone && my_part) {
       leave(std::move(seat));
     } else {
@@ -120,7 +120,7 @@ class Player {
     if (side_ == 0) ++g_counts.played[static_cast<unsigned>(plan_.kind)];
   }
 
-  End meet(const End& own) {
+  Place meet(const Place& own) {
     const Said said{own, trial_};
     Said heard{};
     apps::put(other_, &said, sizeof said);
@@ -149,13 +149,13 @@ class Player {
   // Until the other side has finished.
   void keep(std::unique_ptr<Seat> seat) { before_ = std::move(seat); }
 
-  End peer_to_name(const End& own, const End& peer) {
+  Place peer_to_name(const Place& own, const Place& peer) {
     if (plan_.kind == Kind::alone) return own;
-    End named = peer;
-    if (plan_.kind == Kind::nobody) named.qp_number = one_in(random_, 2) ? 1024 << 8 | 1 : peer.qp_number ^ 0x80;
+    Place named = peer;
+    if (plan_.kind == Kind::nobody) named.qp = one_in(random_, 2) ? 1024 << 8 | 1 : peer.qp ^ 0x80;
     // Each thinks that the other is somebody else: they call the same, who has one peer.
-    if (plan_.kind == Kind::another) named.qp_number = side_ == 0 ? peer.qp_number : peer.qp_number ^ 0x40;
-    return named.qp_number == own.qp_number ? End{1024 << 8, peer.gid} : named;  // or it would be its own peer
+    if (plan_.kind == Kind::another) named.qp = side_ == 0 ? peer.qp : peer.qp ^ 0x40;
+    return named.qp == own.qp ? Place{1024 << 8, 0, peer.gid} : named;  // or it would be its own peer
   }
 
   unsigned sends() const { return plan_.sends[side_]; }
@@ -182,7 +182,7 @@ class Player {
   }
 
   // Who is to be gone stops at any step.
-  void go_through_states(Seat& seat, const End& peer) {
+  void go_through_states(Seat& seat, const Place& peer) {
     const apps::HandQp& qp = seat.qp;
     const unsigned early_receives = below(random_, receives() + 1);
     const bool all_arrives = plan_.kind == Kind::both || plan_.kind == Kind::alone;
@@ -270,7 +270,7 @@ class Player {
   }
 
   struct Said {
-    End end;
+    Place end;
     unsigned trial;
   };
   static constexpr unsigned kReceive = 128;

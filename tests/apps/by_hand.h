@@ -15,10 +15,17 @@
 
 namespace apps {
 
-// What one end tells the other.
-struct End {
-  std::uint32_t qp_number = 0;
+// Where a queue pair is, as its peer must know it.
+struct Place {
+  std::uint32_t qp = 0, psn = 0;
   ibv_gid gid{};
+};
+
+// What an end says on its way to RTS. What cannot reach its peer fails after (retries + 1) times 4.096 us * 2^timeout, but
+// not before four seconds; by default receives are waited for without end.
+struct Manners {
+  unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  std::uint8_t timeout = 14, retries = 7, rnr_retries = 7, rnr_timer = 12, reads = 8, reads_held = 8;
 };
 
 // The device that has this address, opened, and one protection domain.
@@ -97,6 +104,49 @@ inline ibv_qp* make_qp(const Rnic& rnic, const Cq& cq, const Capacity& capacity)
   return ibv_create_qp(rnic.pd(), &attributes);
 }
 
+inline void modify(ibv_qp* qp, const char* what, ibv_qp_attr& attributes, int mask) {
+  if (const int error = ibv_modify_qp(qp, &attributes, mask)) die("ibv_modify_qp %s: %s", what, std::strerror(error));
+}
+inline void to_init(ibv_qp* qp, const Manners& manners) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
+  attributes.qp_access_flags = manners.access;
+  modify(qp, "to INIT", attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+inline void to_rtr(ibv_qp* qp, const Rnic& rnic, const Place& peer, const Manners& manners) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.path_mtu = IBV_MTU_1024;
+  attributes.dest_qp_num = peer.qp;
+  attributes.rq_psn = peer.psn;
+  attributes.max_dest_rd_atomic = manners.reads_held;
+  attributes.min_rnr_timer = manners.rnr_timer;
+  attributes.ah_attr.is_global = 1;
+  attributes.ah_attr.port_num = 1;
+  attributes.ah_attr.grh.dgid = peer.gid;
+  attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(rnic.gid_index());
+  attributes.ah_attr.grh.hop_limit = 64;
+  modify(qp, "to RTR", attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+inline void to_rts(ibv_qp* qp, std::uint32_t psn, const Manners& manners) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.timeout = manners.timeout;
+  attributes.retry_cnt = manners.retries;
+  attributes.rnr_retry = manners.rnr_retries;
+  attributes.max_rd_atomic = manners.reads;
+  attributes.sq_psn = psn;
+  modify(qp, "to RTS", attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                       IBV_QP_MAX_QP_RD_ATOMIC);
+}
+inline void to_state(ibv_qp* qp, ibv_qp_state state) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = state;
+  modify(qp, state == IBV_QPS_RESET ? "to RESET" : "to ERR", attributes, IBV_QP_STATE);
+}
+
 class HandQp {
  public:
   HandQp(const Rnic& rnic, const Cq& cq, const Capacity& capacity) : rnic_(&rnic), qp_(make_qp(rnic, cq, capacity)) {
@@ -108,48 +158,17 @@ class HandQp {
   ~HandQp() { destroy(); }
 
   ibv_qp* get() const { return qp_; }
-  End end() const { return {qp_->qp_num, rnic_->gid()}; }
+  Place place() const { return {qp_->qp_num, 0, rnic_->gid()}; }
 
-  void to_init() const {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_INIT;
-    attributes.port_num = 1;
-    attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    modify("INIT", attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  void to_init() const { apps::to_init(qp_, {}); }
+  void to_rtr(const Place& peer) const { apps::to_rtr(qp_, *rnic_, peer, {}); }
+  void to_rts(std::uint8_t timeout = Manners{}.timeout) const {
+    Manners manners;
+    manners.timeout = timeout;
+    apps::to_rts(qp_, 0, manners);
   }
-  void to_rtr(const End& peer) const {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTR;
-    attributes.path_mtu = IBV_MTU_1024;
-    attributes.dest_qp_num = peer.qp_number;
-    attributes.max_dest_rd_atomic = 1;
-    attributes.min_rnr_timer = 12;
-    attributes.ah_attr.is_global = 1;
-    attributes.ah_attr.port_num = 1;
-    attributes.ah_attr.grh.dgid = peer.gid;
-    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(rnic_->gid_index());
-    attributes.ah_attr.grh.hop_limit = 1;
-    modify("RTR", attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-  }
-  // What cannot reach its peer fails after eight times 4.096 us * 2^timeout, but not before four seconds; receives are
-  // waited for without end.
-  void to_rts(std::uint8_t timeout = 14) const {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTS;
-    attributes.timeout = timeout;
-    attributes.retry_cnt = 7;
-    attributes.rnr_retry = 7;
-    attributes.max_rd_atomic = 1;
-    modify("RTS", attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                  IBV_QP_MAX_QP_RD_ATOMIC);
-  }
-  void to_reset() const {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RESET;
-    modify("RESET", attributes, IBV_QP_STATE);
-  }
-  void connect(const End& peer) const {
+  void to_reset() const { to_state(qp_, IBV_QPS_RESET); }
+  void connect(const Place& peer) const {
     to_init();
     to_rtr(peer);
     to_rts();
@@ -181,11 +200,6 @@ class HandQp {
   }
 
  private:
-  void modify(const char* state, ibv_qp_attr& attributes, int mask) const {
-    if (const int error = ibv_modify_qp(qp_, &attributes, mask))
-      die("ibv_modify_qp to %s: %s", state, std::strerror(error));
-  }
-
   const Rnic* rnic_;
   ibv_qp* qp_;
 };

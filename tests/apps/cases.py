@@ -36,17 +36,18 @@ def names(program):
     return subprocess.run([path, "--list"], check=True, capture_output=True, text=True).stdout.split()
 
 
-def add_rows(program, prefix="", timeout=60, run_one=run):
-    """A row for each case that the program has; where it is not built, one that is skipped."""
+def add_rows(program, prefix="", timeout=60, run_one=run, but=()):
+    """A row for each case that the program has, `but` these; where it is not built, one that is skipped."""
     found = names(program)
     if not found:
         harness.add_row(prefix + program, lambda bench: bench.helper(program))
     for name in found:
-        harness.add_row(prefix + name, lambda bench, name=name: run_one(bench, program, name, timeout))
+        if name not in but:
+            harness.add_row(prefix + name, lambda bench, name=name: run_one(bench, program, name, timeout))
 
 
-def add_pair_rows(program, timeout, rule, view="iwarp"):
+def add_pair_rows(program, timeout, rule, view="iwarp", but=()):
     """The same for cases of two programs, by a completion rule and in a view."""
     add_rows(program, f"{rule} rule, {view} view: ", timeout,
              lambda bench, program, name, timeout: pair(bench, program, name, timeout, UIW_COMPLETION=rule,
-                                                        UIW_TRANSPORT=view))
+                                                        UIW_TRANSPORT=view), but)

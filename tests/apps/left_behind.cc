@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// One end of a connection made by hand is killed; what the other one sees of it: its work fails within its retry time,
-// first with IBV_WC_RETRY_EXC_ERR, the rest flushes, and all its objects can be destroyed.
+// One end of a connection made by hand is killed; what the other one sees of it: its work fails within its
+// retry time, first with IBV_WC_RETRY_EXC_ERR, the rest flushes, and all its objects can be destroyed.
 //
-// The survivor listens on the line, the victim calls (two_programs.h). The victim kills itself, at a moment that it
-// chooses.
+// The survivor listens on the line, the victim calls (two_programs.h). The victim kills itself, at a moment
+// that it chooses.
 #include <csignal>
 
 #include "two_programs.h"
@@ -19,7 +19,7 @@ using apps::by_hand::check_state;
 using apps::by_hand::End;
 using apps::by_hand::good;
 using apps::by_hand::Line;
-using apps::by_hand::Place;
+using apps::Place;
 using apps::by_hand::ull;
 using apps::by_hand::Wanted;
 
@@ -65,10 +65,11 @@ struct Rig {
 
   std::vector<unsigned char> memory = std::vector<unsigned char>(kSize);
   End end;
-  ibv_mr* mr = end.reg(memory.data(), kSize, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+  ibv_mr* mr = end.reg(memory.data(), kSize,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 };
 
-// ---- The survivor ----------------------------------------------------------------------------------------------
+// ---- The survivor -----------------------------------------------------------------------------------------
 
 class Survivor : Rig {
  public:
@@ -101,8 +102,8 @@ class Survivor : Rig {
       take();
     }
   }
-  // Everything that was posted has an end, in order, with one failure, soon after this time. `waits`: and not at once,
-  // for the peer may yet come.
+  // Everything that was posted has an end, in order, with one failure, soon after this time. `waits`: and not
+  // at once, for the peer may yet come.
   void finish(Clock::time_point since, bool waits = false) {
     while (done_ < posted_) take();
     if (!failed_) die("nothing failed");
@@ -137,7 +138,7 @@ class Survivor : Rig {
   Clock::time_point failed_at_;
 };
 
-// ---- The victim ------------------------------------------------------------------------------------------------
+// ---- The victim -------------------------------------------------------------------------------------------
 
 // Takes so many messages.
 void take_messages(Rig& rig, unsigned count) {
@@ -148,7 +149,7 @@ void take_messages(Rig& rig, unsigned count) {
   }
 }
 
-// ---- The cases -------------------------------------------------------------------------------------------------
+// ---- The cases --------------------------------------------------------------------------------------------
 
 // Work goes on until the peer is gone; every fourth request is a Send, which the victim counts.
 apps::by_hand::Case working(ibv_wr_opcode opcode, std::uint32_t size) {
@@ -190,16 +191,6 @@ apps::by_hand::Case idle(ibv_wr_opcode opcode) {
           }};
 }
 
-// Sends for which the victim has no receive.
-void unready(Line& line, Survivor& survivor) {
-  survivor.begin(line);
-  survivor.work([&](std::uint64_t id) {
-    survivor.post(IBV_WR_SEND, 65'536);
-    if (id == kDepth - 1) line.say('p');
-  });
-  survivor.finish(line.hear<Clock::time_point>());
-}
-
 const apps::by_hand::Cases kCases = {
     {"writing", working(IBV_WR_RDMA_WRITE, 30'000)},
     {"writing_small", working(IBV_WR_RDMA_WRITE, 64)},
@@ -210,16 +201,25 @@ const apps::by_hand::Cases kCases = {
     {"idle_then_send", idle(IBV_WR_SEND)},
     {"idle_then_write", idle(IBV_WR_RDMA_WRITE)},
     {"idle_then_read", idle(IBV_WR_RDMA_READ)},
+    // It has no receive for what is sent to it.
     {"unready",
      {[](const std::string& host, Line& line) {
         Rig rig(host);
+        rig.end.post_receive(0, rig.sge(kSize));
         rig.connect(line);
         line.hear<char>();
         end_here(line);
       },
       [](const std::string& host, Line& line) {
         Survivor survivor(host);
-        unready(line, survivor);
+        survivor.begin(line);
+        survivor.post(IBV_WR_SEND, 100);
+        survivor.succeed();
+        survivor.work([&](std::uint64_t id) {
+          survivor.post(IBV_WR_SEND, 65'536);
+          if (id == kDepth) line.say('p');
+        });
+        survivor.finish(line.hear<Clock::time_point>());
       }}},
     {"before_rtr",
      {[](const std::string& host, Line& line) {
@@ -254,8 +254,8 @@ const apps::by_hand::Cases kCases = {
         line.say('d');
         line.hear<Clock::time_point>();
         line.await_end();
-        // The end in the middle of a message puts the queue pair into ERR: what is behind it cannot be received. Where it
-        // came between two messages, the queue pair waits for work.
+        // The end in the middle of a message puts the queue pair into ERR: what is behind it cannot be
+        // received. Where it came between two messages, the queue pair waits for work.
         ibv_wc wc{};
         do {
           rig.end.post_send(100, rig.sge(100));

@@ -16,7 +16,7 @@ namespace {
 
 using apps::Clock;
 using apps::die;
-using apps::End;
+using apps::Place;
 
 constexpr std::chrono::seconds kLong{120};
 constexpr apps::Capacity kSmall{4, 4, 1, 1, 32};
@@ -42,7 +42,7 @@ void round(const std::string& host, std::size_t count) {
   for (std::uint32_t i = 0; i < qps.size(); ++i) {
     qps[i].to_init();
     qps[i].receive(&heard[i], sizeof(Token), mr, i);
-    qps[i].to_rtr(qps[i % count * count + i / count].end());
+    qps[i].to_rtr(qps[i % count * count + i / count].place());
     qps[i].to_rts();
     const Token token{i, 0};
     apps::expect_error("ibv_post_send", qps[i].send(&token, sizeof token, i), 0);
@@ -134,13 +134,13 @@ class Member {
   }
 
   void make(const apps::Rnic& rnic) {
-    std::vector<End> own(count_), peers(count_);
+    std::vector<Place> own(count_), peers(count_);
     for (std::uint32_t peer = 0; peer < count_; ++peer) {
       qps_.emplace_back(rnic, *cq_, kSmall);  // one of them, to itself
-      own[peer] = qps_[peer].end();
+      own[peer] = qps_[peer].place();
     }
-    apps::put(parent_, own.data(), own.size() * sizeof(End));
-    apps::get(parent_, peers.data(), peers.size() * sizeof(End), "the numbers of the others", kLong);
+    apps::put(parent_, own.data(), own.size() * sizeof(Place));
+    apps::get(parent_, peers.data(), peers.size() * sizeof(Place), "the numbers of the others", kLong);
     peers_ = peers;
   }
 
@@ -211,7 +211,7 @@ class Member {
   const ibv_mr* mr_ = nullptr;
   std::vector<Token> heard_;  // what each of the others has sent last
   std::vector<apps::HandQp> qps_;
-  std::vector<End> peers_;
+  std::vector<Place> peers_;
   std::set<std::pair<std::uint32_t, std::uint32_t>> seen_;
   std::uint32_t tokens_ = 0, in_flight_ = 0;
 };
@@ -264,18 +264,18 @@ void mesh(const std::string& host, std::uint32_t count, std::uint32_t laps) {
   const auto start = Clock::now();
   go(children);
 
-  std::vector<std::vector<End>> made(count, std::vector<End>(count));
+  std::vector<std::vector<Place>> made(count, std::vector<Place>(count));
   for (std::uint32_t i = 0; i < count; ++i)
-    apps::get(children[i].pipe, made[i].data(), count * sizeof(End), "making queue pairs", kLong);
+    apps::get(children[i].pipe, made[i].data(), count * sizeof(Place), "making queue pairs", kLong);
   const double making = seconds_since(start);
   std::set<std::uint16_t> ports;
   for (std::uint32_t i = 0; i < count; ++i) {
-    std::vector<End> told(count);
+    std::vector<Place> told(count);
     for (std::uint32_t peer = 0; peer < count; ++peer) {
       told[peer] = made[peer][i];
-      ports.insert(apps::port_of(made[i][peer].qp_number));
+      ports.insert(apps::port_of(made[i][peer].qp));
     }
-    apps::put(children[i].pipe, told.data(), count * sizeof(End));
+    apps::put(children[i].pipe, told.data(), count * sizeof(Place));
   }
   const long memory_made = available_kib();
   hear(children, "the exchange of numbers");

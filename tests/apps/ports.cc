@@ -45,7 +45,7 @@ void hold() {
   const Rnic rnic(apps::g_host);
   const apps::Cq cq(rnic, 8);
   HandQp qp(rnic, cq, kSmall);
-  qp.connect(qp.end());
+  qp.connect(qp.place());
   std::printf("ports: %u\n", apps::port_of(qp.get()->qp_num));
   std::fflush(stdout);
   while (std::getchar() != EOF) {
@@ -63,8 +63,8 @@ struct Wire {
   ibv_mr* mr = apps::reg(rnic.pd(), heard, sizeof heard, IBV_ACCESS_LOCAL_WRITE);
 
   explicit Wire(const Rnic& of) : rnic(of) {
-    near.connect(far.end());
-    far.connect(near.end());
+    near.connect(far.place());
+    far.connect(near.place());
   }
   ~Wire() {
     near.destroy();
@@ -139,19 +139,19 @@ void fork_connect() {
     const Rnic own(apps::g_host);
     apps::Cq its(own, 8);
     HandQp mine(own, its, kSmall);
-    apps::End peer;
-    const apps::End end = mine.end();
+    apps::Place peer;
+    const apps::Place end = mine.place();
     apps::put(pipe.ends[1], &end, sizeof end);
     apps::get(pipe.ends[1], &peer, sizeof peer, "the parent", kSoon);
-    if (apps::port_of(peer.qp_number) == apps::port_of(end.qp_number)) die("parent and child have one port");
+    if (apps::port_of(peer.qp) == apps::port_of(end.qp)) die("parent and child have one port");
     mine.connect(peer);
     expect_error("ibv_post_send", mine.send("there", 5, 1), 0);
     ibv_wc wc{};
     if (!its.next(wc)) die("no completion in the child");
     apps::expect_status("the child's message", wc, IBV_WC_SUCCESS);
   });
-  apps::End peer;
-  const apps::End end = qp.end();
+  apps::Place peer;
+  const apps::Place end = qp.place();
   apps::get(pipe.ends[0], &peer, sizeof peer, "the child", kSoon);
   apps::put(pipe.ends[0], &end, sizeof end);
   char heard[8];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A sender that is 10,000 messages ahead of a receiver that posts one receive at a time, on a connection made by hand:
-// nothing is lost, nothing comes out of order, nothing ends, and neither end grows.
-// The sender calls (two_programs.h).
+// A sender that is 10,000 messages ahead of a receiver that posts one receive at a time, on a connection made
+// by hand: nothing is lost, nothing comes out of order, nothing ends, and neither end grows. The sender calls
+// (two_programs.h).
 #include <endian.h>
 
 #include <algorithm>
@@ -24,7 +24,8 @@ constexpr std::uint64_t kCount = 30'000, kAhead = 10'000;
 constexpr std::uint64_t kOneByOne = 30;
 constexpr std::uint32_t kSlot = 2048;
 constexpr unsigned kSignalEvery = 50;
-constexpr std::size_t kGrowth = std::size_t{12} << 20;  // octets that a process may grow by, once its memory is in use
+constexpr std::size_t kGrowth = std::size_t{12}
+                                << 20;  // octets that a process may grow by, once its memory is in use
 
 struct Target {
   std::uint64_t address = 0;
@@ -32,10 +33,13 @@ struct Target {
 };
 
 ibv_wr_opcode kind_of(std::uint64_t number) {
-  constexpr ibv_wr_opcode kKinds[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM};
+  constexpr ibv_wr_opcode kKinds[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND,
+                                      IBV_WR_RDMA_WRITE_WITH_IMM};
   return kKinds[number % 4];
 }
-std::uint32_t size_of(std::uint64_t number) { return 8 + static_cast<std::uint32_t>(number * 2654435761U >> 7) % (kSlot - 8); }
+std::uint32_t size_of(std::uint64_t number) {
+  return 8 + static_cast<std::uint32_t>(number * 2654435761U >> 7) % (kSlot - 8);
+}
 
 // Octets in memory.
 std::size_t resident() {
@@ -64,7 +68,8 @@ void receive(const std::string& host, Line& line, bool shared) {
   std::vector<unsigned char> inbox(kSlot), window(kSlot);
   End end(host, wanted);
   const ibv_mr* in = end.reg(inbox.data(), inbox.size(), IBV_ACCESS_LOCAL_WRITE);
-  const ibv_mr* open = end.reg(window.data(), window.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  const ibv_mr* open =
+      end.reg(window.data(), window.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   end.connect(line);
   line.say(Target{reinterpret_cast<std::uint64_t>(window.data()), open->rkey});
   line.meet('g');  // the sender is ahead
@@ -73,15 +78,20 @@ void receive(const std::string& host, Line& line, bool shared) {
     end.post_receive(number, {reinterpret_cast<std::uint64_t>(inbox.data()), kSlot, in->lkey});
     const ibv_wc wc = end.received();
     const bool write = kind_of(number) == IBV_WR_RDMA_WRITE_WITH_IMM;
-    if (wc.status != IBV_WC_SUCCESS || wc.wr_id != number) die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
-    if (wc.opcode != (write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV)) die("message %llu: opcode", ull(number));
+    if (wc.status != IBV_WC_SUCCESS || wc.wr_id != number)
+      die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
+    if (wc.opcode != (write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV))
+      die("message %llu: opcode", ull(number));
     if (wc.byte_len != size_of(number)) die("message %llu: %u octets", ull(number), wc.byte_len);
-    if (((wc.wc_flags & IBV_WC_WITH_IMM) != 0) != (kind_of(number) != IBV_WR_SEND)) die("message %llu: flags", ull(number));
-    if (kind_of(number) != IBV_WR_SEND && be32toh(wc.imm_data) != number) die("message %llu: immediate", ull(number));
+    if (((wc.wc_flags & IBV_WC_WITH_IMM) != 0) != (kind_of(number) != IBV_WR_SEND))
+      die("message %llu: flags", ull(number));
+    if (kind_of(number) != IBV_WR_SEND && be32toh(wc.imm_data) != number)
+      die("message %llu: immediate", ull(number));
     std::uint64_t told = 0;
     std::memcpy(&told, inbox.data(), sizeof told);
     if (!write && told != number) die("message %llu comes in place of %llu", ull(told), ull(number));
-    if (!write && inbox[wc.byte_len - 1] != (wc.byte_len > 8 ? number % 251 : 0)) die("message %llu: octets", ull(number));
+    if (!write && inbox[wc.byte_len - 1] != (wc.byte_len > 8 ? number % 251 : 0))
+      die("message %llu: octets", ull(number));
     if (number % 1000 == 0) growth.look();
   }
   growth.check();
@@ -102,7 +112,8 @@ void send(const std::string& host, Line& line) {
   std::uint64_t posted = 0, done = 0;
   const auto note = [&](const ibv_wc& wc) {
     if (wc.status != IBV_WC_SUCCESS) die("message %llu: %s", ull(wc.wr_id), ibv_wc_status_str(wc.status));
-    if (wc.wr_id != done + kSignalEvery - 1) die("completion of %llu, not %llu", ull(wc.wr_id), ull(done + kSignalEvery - 1));
+    if (wc.wr_id != done + kSignalEvery - 1)
+      die("completion of %llu, not %llu", ull(wc.wr_id), ull(done + kSignalEvery - 1));
     done = wc.wr_id + 1;
   };
   while (done < kCount) {
@@ -136,8 +147,8 @@ void send(const std::string& host, Line& line) {
   check_no_event(end);
 }
 
-// The receiver posts its next receive when it has heard that the Send before has completed: a Send that was received
-// completes, be there a receive for the next one or not.
+// The receiver posts its next receive when it has heard that the Send before has completed: a Send that was
+// received completes, be there a receive for the next one or not.
 void receive_one_by_one(const std::string& host, Line& line) {
   std::vector<unsigned char> inbox(kSlot);
   End end(host, {});
@@ -147,7 +158,8 @@ void receive_one_by_one(const std::string& host, Line& line) {
     line.meet('n');
     end.post_receive(number, {reinterpret_cast<std::uint64_t>(inbox.data()), kSlot, in->lkey});
     const ibv_wc wc = end.received();
-    if (wc.status != IBV_WC_SUCCESS || wc.wr_id != number) die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
+    if (wc.status != IBV_WC_SUCCESS || wc.wr_id != number)
+      die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
   }
   line.meet('d');
 }
@@ -161,7 +173,8 @@ void send_one_by_one(const std::string& host, Line& line) {
   for (std::uint64_t number = 0; number < kOneByOne; ++number) {
     line.meet('n');
     const ibv_wc wc = end.sent();
-    if (wc.status != IBV_WC_SUCCESS || wc.wr_id != number) die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
+    if (wc.status != IBV_WC_SUCCESS || wc.wr_id != number)
+      die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
   }
   line.meet('d');
   check_no_event(end);

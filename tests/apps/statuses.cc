@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Every way in which work fails on a connection made by hand, as programs written for InfiniBand look for it: the one
-// request completes with its status, those before it succeed, those behind it flush, the queue pair is in ERR; the
-// responder has its async event, or a completion of its own.
+// Every way in which work fails on a connection made by hand, as programs written for InfiniBand look for it:
+// the one request completes with its status, those before it succeed, those behind it flush, the queue pair
+// is in ERR; the responder has its async event, or a completion of its own.
 //
 // The requester calls (two_programs.h).
 //
-// By the local rule (UIW_COMPLETION=local) a Send or Write completes once TCP has it (RFC 5040 section 5.5), and may have
-// done so before the peer complains of it.
+// By the local rule (UIW_COMPLETION=local) a Send or Write completes once TCP has it (RFC 5040 section 5.5),
+// and may have done so before the peer complains of it.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <tuple>
 
 #include "two_programs.h"
 
@@ -26,28 +27,29 @@ using apps::by_hand::check_state;
 using apps::by_hand::End;
 using apps::by_hand::good;
 using apps::by_hand::Line;
-using apps::by_hand::Place;
+using apps::Place;
 using apps::by_hand::ull;
 using apps::by_hand::Wanted;
 
 constexpr std::uint32_t kSize = 1U << 20;  // of the memory at either end
 constexpr std::uint32_t kMessage = 500, kReceive = 600;
-constexpr std::uint32_t kLong = 400'000;  // more than one batch carries
+constexpr std::uint32_t kLong = 400'000;     // more than one batch carries
 constexpr std::uint32_t kLaterAt = 600'000;  // where nothing may be written
 constexpr unsigned char kUntouched = 0xEE;
 constexpr std::uint64_t kCulprit = 10;
 constexpr unsigned kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 bool answered(ibv_wr_opcode opcode) {
-  return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+         opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 // What the responder shows.
 struct Exposed {
-  std::uint64_t address = 0;   // of kSize octets, by each of these
-  std::uint32_t all = 0;       // all rights
-  std::uint32_t none = 0;      // no remote rights
-  std::uint32_t foreign = 0;   // of another protection domain
+  std::uint64_t address = 0;  // of kSize octets, by each of these
+  std::uint32_t all = 0;      // all rights
+  std::uint32_t none = 0;     // no remote rights
+  std::uint32_t foreign = 0;  // of another protection domain
 };
 
 // The requester: its end, its memory, and a list of work.
@@ -142,12 +144,13 @@ struct Responder {
 };
 
 struct Failing {
-  ibv_wc_status status = IBV_WC_SUCCESS;        // of the culprit
+  ibv_wc_status status = IBV_WC_SUCCESS;  // of the culprit
   std::function<void(Requester&)> add_culprit;
   std::optional<ibv_event_type> event;          // at the responder
   ibv_wc_status receive = IBV_WC_WR_FLUSH_ERR;  // of the receive that is there for the culprit
-  bool here = false;                            // the requester alone finds the error, and the peer learns nothing
-  Wanted peer;                                  // how the responder makes its queue pair
+  bool here = false;  // the requester alone finds the error, and the peer learns nothing
+  bool late = false;  // it finds it when work behind would be carried out: there is none
+  Wanted peer;        // how the responder makes its queue pair
   std::function<void(Responder&)> post_receive = [](Responder& responder) { responder.post_receive(2); };
 };
 
@@ -166,7 +169,8 @@ void check_sent(Requester& requester, const Failing& what, bool local_rule) {
     if (!passed && (request.send_flags & IBV_SEND_SIGNALED) == 0) continue;
     const ibv_wc wc = requester.end.sent();
     if (wc.wr_id != request.wr_id)
-      die("request %llu completes, not %llu: %s", ull(wc.wr_id), ull(request.wr_id), ibv_wc_status_str(wc.status));
+      die("request %llu completes, not %llu: %s", ull(wc.wr_id), ull(request.wr_id),
+          ibv_wc_status_str(wc.status));
     if (wc.qp_num != requester.end.qp()->qp_num) die("of QP %u", wc.qp_num);
     bool right;
     if (!passed) {
@@ -174,7 +178,8 @@ void check_sent(Requester& requester, const Failing& what, bool local_rule) {
       failed = failed || (local_rule && what.here && wc.status == IBV_WC_WR_FLUSH_ERR);
       right = failed || wc.status == IBV_WC_SUCCESS;
     } else if (is_culprit) {
-      right = wc.status == what.status || (may_succeed && !answered(request.opcode) && wc.status == IBV_WC_SUCCESS);
+      right = wc.status == what.status ||
+              (may_succeed && !answered(request.opcode) && wc.status == IBV_WC_SUCCESS);
       told = wc.status == what.status;
       failed = wc.status != IBV_WC_SUCCESS;
     } else if (!failed && wc.status == IBV_WC_SUCCESS) {
@@ -189,7 +194,8 @@ void check_sent(Requester& requester, const Failing& what, bool local_rule) {
   if (!failed) die("nothing failed");
   // The error is told of once: here, or by an event where its request has completed before.
   ibv_event_type type{};
-  if (!told && !(requester.end.event(type, apps::kPatience) && type == IBV_EVENT_QP_FATAL)) die("no event, or another");
+  if (!told && !(requester.end.event(type, apps::kPatience) && type == IBV_EVENT_QP_FATAL))
+    die("no event, or another");
   check_no_event(requester.end);
 }
 
@@ -197,15 +203,17 @@ void request(const Failing& what, const std::string& host, Line& line) {
   const char* rule = std::getenv("UIW_COMPLETION");
   Requester requester(host, {});
   requester.end.connect(line);
-  requester.end.post_receive(50, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
+  requester.end.post_receive(
+      50, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
   requester.exposed = line.hear<Exposed>();
   requester.add_earlier(what.peer.access);
   what.add_culprit(requester);
-  requester.add_later();
+  if (!what.late) requester.add_later();
   requester.post();
   check_sent(requester, what, rule != nullptr && std::strcmp(rule, "local") == 0);
   check_flushed(requester.end.received(), 50);
-  check_dead(requester.end, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
+  check_dead(requester.end,
+             {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
   line.meet('d');
 }
 
@@ -225,12 +233,14 @@ void respond(const Failing& what, const std::string& host, Line& line) {
     line.meet('d');
     check_no_event(responder.end, 100);
     check_state(responder.end, IBV_QPS_RTS);
-    responder.end.post_send(1, {reinterpret_cast<std::uint64_t>(responder.inbox.data()), 16, responder.in->lkey});
+    responder.end.post_send(
+        1, {reinterpret_cast<std::uint64_t>(responder.inbox.data()), 16, responder.in->lkey});
     const ibv_wc wc = responder.end.sent();
     if (wc.status != IBV_WC_RETRY_EXC_ERR) die("a Send to a peer in error: %s", ibv_wc_status_str(wc.status));
   }
   const ibv_wc second = responder.end.received();
-  if (second.wr_id != 2 || second.status != what.receive) die("receive 2: %s", ibv_wc_status_str(second.status));
+  if (second.wr_id != 2 || second.status != what.receive)
+    die("receive 2: %s", ibv_wc_status_str(second.status));
   check_flushed(responder.end.received(), 3);
   check_flushed(responder.end.received(), 4);
   if (what.event) {
@@ -240,17 +250,20 @@ void respond(const Failing& what, const std::string& host, Line& line) {
   }
   if (!what.here) line.meet('d');
   check_no_event(responder.end);
-  check_dead(responder.end, {reinterpret_cast<std::uint64_t>(responder.inbox.data()), 16, responder.in->lkey});
+  check_dead(responder.end,
+             {reinterpret_cast<std::uint64_t>(responder.inbox.data()), 16, responder.in->lkey});
   const auto& memory = responder.memory;
   if ((what.peer.access & IBV_ACCESS_REMOTE_WRITE) == 0) return;
   for (const auto& [at, size] : {std::pair(0U, 4000U), {8192U, 3000U}, {16384U, 5000U}})
     for (std::uint32_t i = at; i < at + size; ++i)
-      if (memory[i] != static_cast<unsigned char>(i * 7 + 1)) die("a Write that succeeded left octet %u as it was", i);
-  if (std::any_of(memory.begin() + kLaterAt, memory.begin() + kLaterAt + 4000, [](auto c) { return c != kUntouched; }))
+      if (memory[i] != static_cast<unsigned char>(i * 7 + 1))
+        die("a Write that succeeded left octet %u as it was", i);
+  if (std::any_of(memory.begin() + kLaterAt, memory.begin() + kLaterAt + 4000,
+                  [](auto c) { return c != kUntouched; }))
     die("work behind the error has been carried out");
 }
 
-// ---- The cases -------------------------------------------------------------------------------------------------
+// ---- The cases --------------------------------------------------------------------------------------------
 
 void add_case(Cases& cases, const std::string& name, const Failing& what) {
   cases[name] = {[what](const std::string& host, Line& line) { request(what, host, line); },
@@ -280,8 +293,10 @@ void add_access_cases(Cases& cases, const std::string& name, ibv_wr_opcode opcod
   refused("_out_of_bounds", [=](const Exposed& exposed, ibv_send_wr& request) {
     address(request) = exposed.address + kSize - length / 16 * 8;
   });
-  refused("_region_rights", [=](const Exposed& exposed, ibv_send_wr& request) { key(request) = exposed.none; });
-  refused("_other_domain", [=](const Exposed& exposed, ibv_send_wr& request) { key(request) = exposed.foreign; });
+  refused("_region_rights",
+          [=](const Exposed& exposed, ibv_send_wr& request) { key(request) = exposed.none; });
+  refused("_other_domain",
+          [=](const Exposed& exposed, ibv_send_wr& request) { key(request) = exposed.foreign; });
   // To InfiniBand, an operation that the peer's queue pair does not take at all is an invalid request.
   Failing denied;
   denied.status = IBV_WC_REM_INV_REQ_ERR;
@@ -344,23 +359,25 @@ void add_atomic_cases(Cases& cases) {
 
 // What the requester finds by itself.
 void add_local_cases(Cases& cases) {
-  const auto add = [&](const char* name, ibv_wc_status status, const std::function<void(Requester&)>& culprit) {
+  const auto add = [&](const char* name, ibv_wc_status status,
+                       const std::function<void(Requester&)>& culprit, bool late = false) {
     Failing what;
     what.status = status;
     what.here = true;
+    what.late = late;
     what.add_culprit = culprit;
     add_case(cases, name, what);
   };
-  for (const auto& [name, opcode] : {std::pair("send_bad_lkey", IBV_WR_SEND), {"write_bad_lkey", IBV_WR_RDMA_WRITE},
+  for (const auto& [name, opcode] : {std::pair("send_bad_lkey", IBV_WR_SEND),
+                                     {"write_bad_lkey", IBV_WR_RDMA_WRITE},
                                      {"read_bad_lkey", IBV_WR_RDMA_READ}}) {
     add(name, IBV_WC_LOC_PROT_ERR, [opcode](Requester& requester) {
       requester.add(kCulprit, opcode, kMessage, 131'072);
       requester.last_sge().lkey ^= 0x5A5A5A00;
     });
   }
-  add("send_out_of_bounds", IBV_WC_LOC_PROT_ERR, [](Requester& requester) {
-    requester.add(kCulprit, IBV_WR_SEND, kMessage, kSize - 10);
-  });
+  add("send_out_of_bounds", IBV_WC_LOC_PROT_ERR,
+      [](Requester& requester) { requester.add(kCulprit, IBV_WR_SEND, kMessage, kSize - 10); });
   add("read_into_constant", IBV_WC_LOC_PROT_ERR, [](Requester& requester) {
     const ibv_mr* constant = requester.end.reg(requester.memory.data(), kSize, 0);
     requester.add(kCulprit, IBV_WR_RDMA_READ, kMessage, 131'072);
@@ -373,9 +390,18 @@ void add_local_cases(Cases& cases) {
     requester.last_sge() = {reinterpret_cast<std::uint64_t>(gone), kMessage, mr->lkey};
     mprotect(gone, 4096, PROT_NONE);  // whose place nothing else may take
   });
-  add("atomic_short_list", IBV_WC_LOC_LEN_ERR, [](Requester& requester) {
-    requester.add(kCulprit, IBV_WR_ATOMIC_FETCH_AND_ADD, 4, 131'072);
-  });
+  for (const auto& [name, opcode, length] : {std::tuple("read_sink_gone", IBV_WR_RDMA_READ, kMessage),
+                                             {"fetch_add_sink_gone", IBV_WR_ATOMIC_FETCH_AND_ADD, 8U}}) {
+    add(name, IBV_WC_LOC_PROT_ERR, [opcode, length](Requester& requester) {
+      void* gone = page();
+      const ibv_mr* mr = requester.end.reg(gone, 4096, IBV_ACCESS_LOCAL_WRITE);
+      requester.add(kCulprit, opcode, length, 131'072);
+      requester.last_sge() = {reinterpret_cast<std::uint64_t>(gone), length, mr->lkey};
+      mprotect(gone, 4096, PROT_NONE);
+    }, true);
+  }
+  add("atomic_short_list", IBV_WC_LOC_LEN_ERR,
+      [](Requester& requester) { requester.add(kCulprit, IBV_WR_ATOMIC_FETCH_AND_ADD, 4, 131'072); });
   add("invalidate_bad_key", IBV_WC_LOC_PROT_ERR, [](Requester& requester) {
     ibv_send_wr& request = requester.add(kCulprit, IBV_WR_LOCAL_INV, 0);
     request.num_sge = 0;
@@ -383,7 +409,7 @@ void add_local_cases(Cases& cases) {
   });
 }
 
-// ---- Peers that are not there ------------------------------------------------------------------------------------
+// ---- Peers that are not there -----------------------------------------------------------------------------
 
 // `patience`: at least as long the work waits, and not much longer.
 void check_gives_up(Requester& requester, ibv_wc_status status, std::chrono::milliseconds patience) {
@@ -393,10 +419,13 @@ void check_gives_up(Requester& requester, ibv_wc_status status, std::chrono::mil
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(apps::Clock::now() - began);
   if (first.wr_id != requester.work.front().wr_id || first.status != status)
     die("request %llu: %s", ull(first.wr_id), ibv_wc_status_str(first.status));
-  if (took < patience || took > patience * 3 + std::chrono::seconds(3)) die("after %lld ms", static_cast<long long>(took.count()));
-  for (std::size_t i = 1; i < requester.work.size(); ++i) check_flushed(requester.end.sent(), requester.work[i].wr_id);
+  if (took < patience || took > patience * 3 + std::chrono::seconds(3))
+    die("after %lld ms", static_cast<long long>(took.count()));
+  for (std::size_t i = 1; i < requester.work.size(); ++i)
+    check_flushed(requester.end.sent(), requester.work[i].wr_id);
   check_no_event(requester.end);
-  check_dead(requester.end, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
+  check_dead(requester.end,
+             {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
 }
 
 Wanted impatient() {
@@ -418,102 +447,110 @@ void add_absent_cases(Cases& cases) {
     line.meet('d');
   };
   cases["retry_no_queue_pair"] = {give_up, [](const std::string& host, Line& line) {
-    std::optional<End> end(std::in_place, host, Wanted{});
-    line.say(end->place());
-    line.hear<Place>();
-    end.reset();
-    line.say(Exposed{});
-    line.meet('d');
-  }};
+                                    std::optional<End> end(std::in_place, host, Wanted{});
+                                    line.say(end->place());
+                                    line.hear<Place>();
+                                    end.reset();
+                                    line.say(Exposed{});
+                                    line.meet('d');
+                                  }};
   cases["retry_no_rtr"] = {give_up, [](const std::string& host, Line& line) {
-    End end(host, {});
-    end.to_init();
-    line.say(end.place());
-    line.hear<Place>();
-    line.say(Exposed{});
-    line.meet('d');
-    check_no_event(end);
-    check_state(end, IBV_QPS_INIT);
-  }};
+                             End end(host, {});
+                             end.to_init();
+                             line.say(end.place());
+                             line.hear<Place>();
+                             line.say(Exposed{});
+                             line.meet('d');
+                             check_no_event(end);
+                             check_state(end, IBV_QPS_INIT);
+                           }};
   cases["retry_other_peer"] = {give_up, [](const std::string& host, Line& line) {
-    End end(host, {}), other(host, {});
-    end.to_init();
-    line.say(end.place());
-    line.hear<Place>();
-    end.to_rtr(other.place());
-    end.to_rts();
-    line.say(Exposed{});
-    line.meet('d');
-    check_no_event(end);
-    check_state(end, IBV_QPS_RTS);
-  }};
-  cases["flush_by_modify"] = {[](const std::string& host, Line& line) {
-    Requester requester(host, {});
-    requester.end.connect(line);
-    requester.exposed = line.hear<Exposed>();
-    requester.add(kCulprit, IBV_WR_RDMA_READ, kLong, 131'072);
-    requester.add_later();
-    requester.add(24, IBV_WR_RDMA_READ, kLong, 131'072);
-    line.hear<char>();
-    requester.post();
-    requester.end.to_error();
-    bool flushed = false;
-    for (const ibv_send_wr& request : requester.work) {
-      const ibv_wc wc = requester.end.sent();
-      flushed = flushed || wc.status != IBV_WC_SUCCESS;
-      if (flushed) check_flushed(wc, request.wr_id);
-    }
-    check_no_event(requester.end);
-    check_dead(requester.end, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
-    line.meet('d');
-    line.meet('e');
-  }, [](const std::string& host, Line& line) {
-    Responder responder(host, {});
-    responder.end.connect(line);
-    line.say(responder.exposed());
-    line.say('g');
-    line.meet('d');
-    check_no_event(responder.end, 100);
-    check_state(responder.end, IBV_QPS_RTS);  // as on InfiniBand it learns nothing until it needs its peer
-    line.meet('e');
-  }};
+                                 End end(host, {}), other(host, {});
+                                 end.to_init();
+                                 line.say(end.place());
+                                 line.hear<Place>();
+                                 end.to_rtr(other.place());
+                                 end.to_rts();
+                                 line.say(Exposed{});
+                                 line.meet('d');
+                                 check_no_event(end);
+                                 check_state(end, IBV_QPS_RTS);
+                               }};
+  cases["flush_by_modify"] = {
+      [](const std::string& host, Line& line) {
+        Requester requester(host, {});
+        requester.end.connect(line);
+        requester.exposed = line.hear<Exposed>();
+        requester.add(kCulprit, IBV_WR_RDMA_READ, kLong, 131'072);
+        requester.add_later();
+        requester.add(24, IBV_WR_RDMA_READ, kLong, 131'072);
+        line.hear<char>();
+        requester.post();
+        requester.end.to_error();
+        bool flushed = false;
+        for (const ibv_send_wr& request : requester.work) {
+          const ibv_wc wc = requester.end.sent();
+          flushed = flushed || wc.status != IBV_WC_SUCCESS;
+          if (flushed) check_flushed(wc, request.wr_id);
+        }
+        check_no_event(requester.end);
+        check_dead(requester.end,
+                   {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
+        line.meet('d');
+        line.meet('e');
+      },
+      [](const std::string& host, Line& line) {
+        Responder responder(host, {});
+        responder.end.connect(line);
+        line.say(responder.exposed());
+        line.say('g');
+        line.meet('d');
+        check_no_event(responder.end, 100);
+        check_state(responder.end,
+                    IBV_QPS_RTS);  // as on InfiniBand it learns nothing until it needs its peer
+        line.meet('e');
+      }};
 }
 
 // The peer has a receive for the first Send, and none for the second.
 void add_rnr_cases(Cases& cases) {
   for (const bool others : {false, true}) {
-    cases[others ? "rnr_behind_a_write" : "rnr"] = {[=](const std::string& host, Line& line) {
-      const char* rule = std::getenv("UIW_COMPLETION");
-      const bool local = rule != nullptr && std::strcmp(rule, "local") == 0;
-      Wanted wanted;
-      wanted.rnr_retries = 1;
-      Requester requester(host, wanted);
-      requester.end.connect(line);
-      requester.exposed = line.hear<Exposed>();
-      if (others) requester.add(1, IBV_WR_RDMA_WRITE, 4000);
-      requester.add(2, IBV_WR_SEND, kMessage);
-      if (others) requester.add(3, IBV_WR_RDMA_WRITE, 4000, 8192);
-      requester.add(kCulprit, IBV_WR_SEND, kMessage);
-      requester.add_later();
-      const auto began = apps::Clock::now();
-      requester.post();
-      Failing what;
-      what.status = IBV_WC_RNR_RETRY_EXC_ERR;
-      check_sent(requester, what, local);
-      if (apps::Clock::now() - began < std::chrono::seconds(1)) die("too soon");
-      check_dead(requester.end, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
-      line.meet('d');
-    }, [](const std::string& host, Line& line) {
-      Responder responder(host, {});
-      responder.end.connect(line);
-      responder.post_receive(1);
-      line.say(responder.exposed());
-      const ibv_wc wc = responder.end.received();
-      if (wc.wr_id != 1 || wc.status != IBV_WC_SUCCESS) die("the first Send: %s", ibv_wc_status_str(wc.status));
-      line.meet('d');
-      check_no_event(responder.end);
-      check_state(responder.end, IBV_QPS_RTS);
-    }};
+    cases[others ? "rnr_behind_a_write" : "rnr"] = {
+        [=](const std::string& host, Line& line) {
+          const char* rule = std::getenv("UIW_COMPLETION");
+          const bool local = rule != nullptr && std::strcmp(rule, "local") == 0;
+          Wanted wanted;
+          wanted.rnr_retries = 1;
+          Requester requester(host, wanted);
+          requester.end.connect(line);
+          requester.exposed = line.hear<Exposed>();
+          if (others) requester.add(1, IBV_WR_RDMA_WRITE, 4000);
+          requester.add(2, IBV_WR_SEND, kMessage);
+          if (others) requester.add(3, IBV_WR_RDMA_WRITE, 4000, 8192);
+          requester.add(kCulprit, IBV_WR_SEND, kMessage);
+          requester.add_later();
+          const auto began = apps::Clock::now();
+          requester.post();
+          Failing what;
+          what.status = IBV_WC_RNR_RETRY_EXC_ERR;
+          check_sent(requester, what, local);
+          if (apps::Clock::now() - began < std::chrono::seconds(1)) die("too soon");
+          check_dead(requester.end,
+                     {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
+          line.meet('d');
+        },
+        [](const std::string& host, Line& line) {
+          Responder responder(host, {});
+          responder.end.connect(line);
+          responder.post_receive(1);
+          line.say(responder.exposed());
+          const ibv_wc wc = responder.end.received();
+          if (wc.wr_id != 1 || wc.status != IBV_WC_SUCCESS)
+            die("the first Send: %s", ibv_wc_status_str(wc.status));
+          line.meet('d');
+          check_no_event(responder.end);
+          check_state(responder.end, IBV_QPS_RTS);
+        }};
   }
 }
 

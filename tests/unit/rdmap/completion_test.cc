@@ -446,3 +446,57 @@ TEST_CASE("completion: an answer to what was not sent confirms nothing", "[compl
   CHECK(it.all() == "sp");
   CHECK(it.end.sent.empty());
 }
+
+TEST_CASE("completion: a peer without a receive confirms what came before the message that waits", "[completion]") {
+  Requester it;
+  for (std::uint64_t id = 1; id <= 4; ++id) it.post(id);
+  CHECK(it.all() == "ssssp");
+  it.end.tx.peer_not_ready(rdmap::Msn{3});
+  CHECK(it.good() == Ids{1, 2});
+  it.end.tx.peer_not_ready(rdmap::Msn{2});  // it has said more already
+  it.end.tx.peer_not_ready(rdmap::Msn{9});  // of what was never sent
+  it.end.tx.peer_not_ready(rdmap::Msn{0x80000000});
+  CHECK(it.good() == Ids{1, 2});
+  it.post(5);
+  CHECK(it.go(50) == 1);
+  it.end.tx.peer_not_ready(rdmap::Msn{5});  // which is half sent
+  CHECK(it.good() == Ids{1, 2, 3, 4});
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3, 4});
+  CHECK(it.all() == "sp");
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3, 4, 5});
+}
+
+TEST_CASE("completion: that there is no receive is told once, and octet by octet the same", "[completion]") {
+  const std::size_t taken = GENERATE(0U, 1U, 10U, 19U);
+  Requester it;
+  it.end.tx.tell_not_ready(rdmap::Msn{7});
+  if (taken > 0) it.go(taken);
+  it.end.tx.tell_not_ready(rdmap::Msn{8});  // the first is not out yet
+  while (it.go() > 0) {
+  }
+  const auto ulpdus = ulpdus_of(it.stream, false);
+  REQUIRE(ulpdus.size() == 1);
+  // An RDMA Write of no octets to STag 0, with the lower reserved bit.
+  CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x50).u32(0).u64(7).bytes());
+  it.end.tx.tell_not_ready(rdmap::Msn{8});
+  CHECK(it.go() == 1);
+}
+
+TEST_CASE("completion: only a peer that keeps to InfiniBand's rules is heard when it says that it has no receive",
+          "[completion]") {
+  const bool infiniband = GENERATE(true, false);
+  End end(1);
+  StreamOptions options;
+  options.infiniband = infiniband;
+  end.start(options);
+  const auto give = [&](const Bytes& ulpdu) {
+    CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == mpa::UlpduSink::Verdict::go_on);
+  };
+  give(Wire().u8(0xC1).u8(0x40).u32(0).u64(7).bytes());  // a Write of nothing
+  CHECK(end.not_ready == 0);
+  give(Wire().u8(0xC1).u8(0x50).u32(0).u64(7).bytes());
+  CHECK(end.not_ready == (infiniband ? 1 : 0));
+  CHECK(end.rx.peer_waits() == infiniband);
+}

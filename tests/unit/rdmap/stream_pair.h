@@ -50,6 +50,7 @@ struct StreamOptions {
   bool send_immediate = false;
   rdmap::Completion completion = rdmap::Completion::local;
   bool probe_slot = false;  // one more than `ord` is agreed on
+  bool infiniband = false;  // both ends keep to its rules
 };
 
 class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
@@ -70,8 +71,10 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.hold = options.hold;
     parameters.send_immediate = options.send_immediate;
     parameters.completion = options.completion;
+    parameters.keep_local_errors = options.infiniband;
     tx.start(parameters, reads.get());
-    rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate);
+    rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate,
+             options.infiniband);
     deframer.start(options.crc);
   }
 
@@ -197,6 +200,10 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   }
   void read_complete() override { tx.read_complete(); }
   void read_requested() override { ++requests; }
+  void peer_not_ready(rdmap::Msn msn) override {
+    ++not_ready;
+    tx.peer_not_ready(msn);
+  }
   std::optional<rdmap::ErrorCode> invalidate(Stag stag) override {
     if (on_invalidate) on_invalidate();
     if (stags.invalidate(stag, &domain, this) == ddp::WindowError::none || stags.retire(stag)) return std::nullopt;
@@ -238,7 +245,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   std::vector<Sent> sent;
   std::vector<std::uint64_t> carried;  // local work, in the order in which it was carried out
   std::vector<Received> received;
-  unsigned requests = 0;
+  unsigned requests = 0, not_ready = 0;
   std::function<void()> on_invalidate;
   rdmap::ErrorCode invalidate_error = rdmap::ErrorCode::cannot_invalidate;
   bool paused = false, stopped = false, bad_crc = false, broken = false, held_off = false;
