@@ -29,6 +29,7 @@ using std::chrono::milliseconds;
 
 // Less than this a connection may take on a busy host, where an adapter needs none.
 constexpr milliseconds kLeastRetryTime{4000}, kLeastRnrTime{1000};
+constexpr milliseconds kInVain{500};  // work is tried where the peer is known to have left
 constexpr milliseconds kLongestRnrTimer{655};  // which of them the peer has chosen is not known here
 constexpr unsigned kForEver = 7;               // rnr_retry
 constexpr milliseconds kNotReadyPause{10};
@@ -117,9 +118,13 @@ void Qp::peer_left(bool broken) {
     const std::lock_guard lock(send_mutex_);
     // Where the peer has closed in order, what was sent and is not to be told of counts as received.
     if (!broken) transmitter_.release_unsignaled();
-    if (!send_queue_.empty()) {
-      culprit = send_queue_.head();
-    } else if (!receiver_.in_message()) {
+    if (!receiver_.in_message()) {
+      // An adapter tries for a while. Meanwhile a program may see work of other queue pairs complete, and end on that.
+      if (!send_queue_.empty()) {
+        by_hand::watch_over_work();
+        stuck_at_ = send_queue_.head();
+        stuck_since_ = std::chrono::steady_clock::now();
+      }
       let_go_of_socket();
       stream_ = Stream::gone;
       paused_ = false;
@@ -128,6 +133,7 @@ void Qp::peer_left(bool broken) {
       owner_.reset();
       return;
     }
+    if (!send_queue_.empty()) culprit = send_queue_.head();
     send_dead_ = send_dead_ || broken;
   }
   end_stream(culprit, rdmap::Status::retry_exceeded, false);
@@ -163,10 +169,10 @@ bool Qp::look_after_work() {
   const auto now = std::chrono::steady_clock::now();
   const auto judge = [&]() -> std::optional<rdmap::Status> {  // with the sender's lock
     if (send_queue_.empty() || state() == IBV_QPS_ERR || !by_hand_) return std::nullopt;
-    if (stream_ == Stream::gone) return rdmap::Status::retry_exceeded;
-    const bool waits = stream_ == Stream::none || stream_ == Stream::running;
+    const bool waits = stream_ == Stream::none || stream_ == Stream::running || stream_ == Stream::gone;
     if (!waits || send_queue_.head() != stuck_at_) return std::nullopt;
     const auto stuck = now - stuck_since_;
+    if (stream_ == Stream::gone && stuck > kInVain) return rdmap::Status::retry_exceeded;
     const milliseconds retry = retry_time(attributes_);
     if (retry.count() > 0 && stuck > retry && (stream_ == Stream::none || silent(socket_.fd(), retry))) {
       return rdmap::Status::retry_exceeded;

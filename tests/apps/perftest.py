@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""perftest with -R: what the tests of ib_{send,write,read}_{bw,lat} share. Not a test itself."""
+"""perftest: what the tests of ib_{send,write,read,atomic}_{bw,lat} share. Not a test itself."""
 
 import re
 
@@ -35,31 +35,41 @@ def patient(bench, attempt):
     return None
 
 
-def talk(bench, program, *options, address="127.0.0.1", timeout=20, server_more=None, client_more=None, **more):
-    """Runs a pair with -R; both must end well and the client must show a line of results. Returns both."""
+# Over iWARP ib_send_bw keeps memory for its receiver's credits. perftest 4.5 gives it back with -R alone: without it
+# ibv_dealloc_pd rightly fails at the end, and with it the program, on any adapter.
+KEEPS_CREDITS = "Failed to deallocate PD - .*\nCouldn't destroy all SEND resources\n"
+
+
+def talk(bench, program, *options, address="127.0.0.1", way=("-R",), keeps_credits=False, timeout=20, **more):
+    """Runs a pair, with -R unless told another way; both must end well. Returns both."""
+    status = 1 if keeps_credits else 0
 
     def attempt():
         port = bench.port()
-        words = [program, "-R", "-F", "-p", port, *options]
-        return bench.pair(words, [*words, address], port, timeout=timeout, server_more=server_more,
-                          client_more=client_more, **more)
+        words = [program, *way, "-F", "-p", port, *options]
+        return bench.pair(words, [*words, address], port, timeout=timeout, server_status=(status,),
+                          client_status=(status,), **more)
 
     server, client = patient(bench, attempt)
     for process in (server, client):
-        check(not re.search("Completion with error|Failed status|Couldn't", process.output),
+        if keeps_credits:
+            check(re.fullmatch(KEEPS_CREDITS, process.stderr), f"not the known error of {process.name()}")
+            check(values(process), f"no line of results from {process.name()}")
+        said = process.stdout if keeps_credits else process.output
+        check(not re.search("Completion with error|Failed status|Couldn't", said),
               f"an error in the output of {process.name()}")
     return server, client
 
 
+def values(process):
+    """The lines of the table of results. perftest's standard deviation of times that differ much is not a number."""
+    table = re.findall(r"^ \d+[ \t]+\d+[ \t]+[\d.]+(?:[ \t]+(?:[\d.]+|-?nan))+[ \t]*$", process.stdout, re.M)
+    return [[float(word) for word in line.split()] for line in table]
+
+
 def sizes(process):
     """The first column of the table of results: message sizes, in order."""
-    table = re.findall(r"^ (\d+)[ \t]+\d+[ \t]+[\d.]+(?:[ \t]+[\d.]+)+[ \t]*$", process.stdout, re.M)
-    return [int(size) for size in table]
-
-
-def values(process):
-    return [[float(word) for word in line.split()]
-            for line in re.findall(r"^ \d+[ \t]+\d+[ \t]+[\d.]+(?:[ \t]+[\d.]+)+[ \t]*$", process.stdout, re.M)]
+    return [int(line[0]) for line in values(process)]
 
 
 def one(bench, program, *options, **more):
@@ -67,7 +77,8 @@ def one(bench, program, *options, **more):
     _, client = talk(bench, program, *options, **more)
     lines = values(client)
     check(len(lines) == 1, f"{len(lines)} lines of results, not 1")
-    average = lines[0][3] if program.endswith("bw") else lines[0][min(5, len(lines[0]) - 1)]
+    # Of bandwidths the message rate: a few octets a second are none in perftest's unit.
+    average = max(lines[0][3:]) if program.endswith("bw") else lines[0][min(5, len(lines[0]) - 1)]
     check(average > 0, f"a result of 0: {lines[0]}")
 
 

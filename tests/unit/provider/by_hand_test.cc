@@ -284,6 +284,25 @@ TEST_CASE("by hand: a queue pair that does not exist is not reached: retry excee
   CHECK(a.qp->state() == IBV_QPS_ERR);
 }
 
+TEST_CASE("by hand: work for a peer that has left fails no sooner than an adapter gives up", "[by_hand]") {
+  // Other work may complete meanwhile, and programs end on that: ibv_srq_pingpong does.
+  const auto context = open_loopback();
+  Side a(*context);
+  std::optional<Side> b(*context);
+  for (Side* side : {&a, &*b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, *b) == 0);
+  REQUIRE(to_rtr(*b, a) == 0);
+  for (Side* side : {&a, &*b}) REQUIRE(to_rts(*side) == 0);
+  exchange(a, *b);
+  Bytes out = pattern(10);
+  const auto send = a.expose(out, 0);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+  const auto left = std::chrono::steady_clock::now();
+  b.reset();
+  CHECK(next(*a.send_cq).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(std::chrono::steady_clock::now() - left >= std::chrono::milliseconds(400));
+}
+
 namespace {
 
 // A peer by hand, on the address of the loopback device that stands for its first GID.

@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: MIT
+"""perftest without -R and with -a, every size from 2 to 8388608, in both views."""
+
+import sys
+
+import harness
+import perftest
+import perftest_by_hand
+
+for _view in ("iwarp", "roce"):
+    for _program in perftest_by_hand.PROGRAMS:
+        if "atomic" not in _program:  # which has one size
+            harness.add_row(f"{_program} -a, --transport {_view}",
+                            lambda bench, program=_program, view=_view: perftest_by_hand.talk(
+                                bench, program, "-n", 5, view=view, run=perftest.every_size, timeout=60,
+                                env={"UIW_TRANSPORT": view}))
+
+if __name__ == "__main__":
+    sys.exit(harness.main())
