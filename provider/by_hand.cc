@@ -67,6 +67,7 @@ class Pairs final : public ListenObserver {
 };
 
 std::atomic<bool> looking{false};
+std::atomic<bool> listening{false};  // before that nobody can have called
 
 std::shared_ptr<Pairs>& pairs() {
   static auto* instance = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
@@ -118,6 +119,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     ConnectionParameters own;
     own.qp_num = greeting().source_qp;
     own.by_hand = true;
+    own.life = ends_.life;
     own.responder_resources = ends_.read_depth;
     own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asks for at RTS
     own.private_data = octets_of(greeting());
@@ -159,6 +161,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
     attachment.by_hand = true;
+    attachment.life = ends_.life;
     if (remote_completion(true)) attachment.completion = rdmap::Completion::remote;
     const ReadSection section;
     Qp* qp = find_qp(greeting().source_qp);
@@ -277,11 +280,13 @@ void Pairs::look_after_work() {
 
 int start(const Ends& ends, const DeviceInfo& device) {
   if (const int error = listen_on(port_of(ends.greeting.source_qp), device, pairs()); error != 0) return error;
+  listening.store(true);
   CmLoop::instance().post([ends] { pairs()->start(ends); });
   return 0;
 }
 
 void stop(std::uint32_t qp_number) {
+  if (!listening.load()) return;
   CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
 }
 
@@ -294,6 +299,7 @@ void after_fork_in_child() {
   // What they hold is the parent's, and not to be closed in its name.
   new (&pairs()) std::shared_ptr<Pairs>(std::make_shared<Pairs>());
   looking.store(false);
+  listening.store(false);
 }
 
 }  // namespace uiw::provider::by_hand

@@ -21,12 +21,13 @@ struct Ends {
   unsigned ifindex = 0;        // of the device: the scope of link-local addresses
   unsigned read_depth = 0;     // IRD: how many RDMA Reads and atomics the peer's program may have outstanding
   std::uint8_t traffic_class = 0;
+  std::uint32_t life = 0;      // of the queue pair (Qp::Attachment)
 };
 
 // The queue pair has gone to RTR. 0, or the errno of ibv_modify_qp: EADDRINUSE, EADDRNOTAVAIL where nothing can listen on
 // the device's addresses.
 int start(const Ends& ends, const DeviceInfo& device);
-// It is gone, or back in RESET.
+// It is gone, or back in RESET: who waits for it is told so. Also for queue pairs that were never in RTR.
 void stop(std::uint32_t qp_number);
 
 // Work has been posted to a queue pair connected by hand: from here on it is looked at now and then whether such work gets

@@ -79,11 +79,20 @@ void CmLoop::post(std::function<void()> function) {
   wake();
 }
 
-void CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
+CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
   const std::lock_guard lock(mutex_);
   ensure_thread();
-  timers_.emplace(Clock::now() + delay, std::move(function));
-  wake();
+  const Timer timer(Clock::now() + delay, next_timer_++);
+  const auto made = timers_.emplace(timer, std::move(function)).first;
+  // Before one that comes later the thread wakes anyway.
+  if (made == timers_.begin()) wake();
+  return timer;
+}
+
+void CmLoop::cancel(const Timer& timer) {
+  decltype(timers_)::node_type cancelled;  // what its function holds goes without the lock
+  const std::lock_guard lock(mutex_);
+  cancelled = timers_.extract(timer);
 }
 
 int CmLoop::watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler) {
@@ -117,7 +126,7 @@ void CmLoop::unwatch(int fd) {
 int CmLoop::next_timeout_ms() {
   const std::lock_guard lock(mutex_);
   if (timers_.empty()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first - Clock::now()).count();
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - Clock::now()).count();
   return static_cast<int>(std::clamp<long long>(left, 0, 60'000));
 }
 
@@ -147,7 +156,7 @@ void CmLoop::run() {
       const std::lock_guard lock(mutex_);
       due.swap(posted_);
       const auto now = Clock::now();
-      while (!timers_.empty() && timers_.begin()->first <= now) {
+      while (!timers_.empty() && timers_.begin()->first.first <= now) {
         due.push_back(std::move(timers_.begin()->second));
         timers_.erase(timers_.begin());
       }
@@ -163,6 +172,10 @@ namespace {
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
  public:
   explicit Lingering(int fd) : fd_(fd) {}
+  // The timer keeps it alive, until then at most. Before it is watched.
+  void start_timer() {
+    timer_ = CmLoop::instance().after(kLingerTime, [self = shared_from_this()] { self->end(); });
+  }
   ~Lingering() override { end(); }
 
   void ready(std::uint32_t) override {
@@ -181,10 +194,12 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
     CmLoop::instance().unwatch(fd_);
     ::close(fd_);
     fd_ = -1;
+    CmLoop::instance().cancel(timer_);
   }
 
  private:
   int fd_;  // used on the thread alone once it is watched
+  CmLoop::Timer timer_;
 };
 
 }  // namespace
@@ -198,9 +213,8 @@ void linger_and_close(int fd) {
     return;
   }
   auto lingering = std::make_shared<Lingering>(fd);
-  CmLoop& loop = CmLoop::instance();
-  if (loop.watch(fd, EPOLLIN | EPOLLRDHUP, lingering) != 0) return;
-  loop.after(kLingerTime, [lingering] { lingering->end(); });  // and keeps it alive until then
+  lingering->start_timer();
+  if (CmLoop::instance().watch(fd, EPOLLIN | EPOLLRDHUP, lingering) != 0) lingering->end();
 }
 
 }  // namespace uiw::provider

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace uiw::provider {
@@ -27,7 +28,11 @@ class CmLoop {
 
   // Runs on the thread, in the order of posting.
   void post(std::function<void()> function);
-  void after(std::chrono::milliseconds delay, std::function<void()> function);
+  using Clock = std::chrono::steady_clock;
+  using Timer = std::pair<Clock::time_point, std::uint64_t>;  // the number tells two of the same time apart
+  Timer after(std::chrono::milliseconds delay, std::function<void()> function);
+  // Its function goes, unless it is due already: then it may still run.
+  void cancel(const Timer& timer);
 
   // The handler is held weakly. A descriptor is watched until it is closed or unwatched.
   int watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler);
@@ -43,7 +48,6 @@ class CmLoop {
   void run();
   int next_timeout_ms();
 
-  using Clock = std::chrono::steady_clock;
   struct Watched {
     std::uint64_t tag;
     std::weak_ptr<Handler> handler;
@@ -53,7 +57,8 @@ class CmLoop {
   std::mutex mutex_;
   bool started_ = false;
   std::vector<std::function<void()>> posted_;
-  std::multimap<Clock::time_point, std::function<void()>> timers_;
+  std::map<Timer, std::function<void()>> timers_;
+  std::uint64_t next_timer_ = 0;
   std::unordered_map<int, Watched> watched_;
   std::uint64_t next_tag_ = 1;
   std::thread thread_;

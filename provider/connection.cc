@@ -64,6 +64,7 @@ class ConnectionImpl final : public Connection,
   ConnectionImpl(int fd, State state) : state_(state), socket_(fd) {}
   ~ConnectionImpl() override {
     if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
+    CmLoop::instance().cancel(deadline_);
   }
 
   // ---- Active side ----
@@ -188,7 +189,9 @@ class ConnectionImpl final : public Connection,
   // Replaces the one before. The consumer's time to think about a request has none.
   void start_deadline() {
     const unsigned serial = ++deadline_serial_;
-    CmLoop::instance().after(milliseconds(settings().values.startup_timeout_ms), [weak = weak_from_this(), serial] {
+    CmLoop::instance().cancel(deadline_);
+    const milliseconds time(settings().values.startup_timeout_ms);
+    deadline_ = CmLoop::instance().after(time, [weak = weak_from_this(), serial] {
       if (const auto self = weak.lock()) self->deadline(serial);
     });
   }
@@ -325,6 +328,7 @@ class ConnectionImpl final : public Connection,
     attachment.agreement = agreement;
     attachment.initiator = initiator;
     attachment.by_hand = own_.by_hand;
+    attachment.life = own_.life;
     if (remote_completion(own_.by_hand)) attachment.completion = rdmap::Completion::remote;
     attachment.ord = own_.initiator_depth;
     attachment.ird = own_.responder_resources;
@@ -435,6 +439,7 @@ class ConnectionImpl final : public Connection,
   mpa::Proposal proposal_;
   unsigned revision_ = 2;
   unsigned deadline_serial_ = 0;
+  CmLoop::Timer deadline_;
   int tos_ = -1;
   std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request_;
   std::function<void(const Connection*)> on_failure_;

@@ -31,6 +31,7 @@ struct ConnectionParameters {
   std::vector<std::byte> private_data;    // of the consumer, at most kMaxPrivateData octets
   // The program of the QP sets it up itself (by_hand.h); its state is left alone. The reply has to carry these octets.
   bool by_hand = false;
+  std::uint32_t life = 0;  // of such a QP (Qp::Attachment)
   std::vector<std::byte> expected_reply;
 };
 

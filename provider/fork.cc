@@ -24,17 +24,25 @@ struct Contexts {
 Contexts& contexts() {
   static auto* instance = [] {
     auto* made = new Contexts;
-    pthread_atfork([] { contexts().mutex.lock(); }, [] { contexts().mutex.unlock(); },
-                   [] {
-                     forget_other_readers();
-                     stag_table().forget_holders();
-                     for (Context* context : contexts().all) context->engine().after_fork_in_child();
-                     CmLoop::after_fork_in_child();
-                     by_hand::after_fork_in_child();
-                     forget_ports();
-                     forget_qp_numbers();
-                     contexts().mutex.unlock();
-                   });
+    pthread_atfork(
+        [] {
+          contexts().mutex.lock();
+          hold_ports();
+        },
+        [] {
+          go_on_with_ports();
+          contexts().mutex.unlock();
+        },
+        [] {
+          forget_other_readers();
+          stag_table().forget_holders();
+          for (Context* context : contexts().all) context->engine().after_fork_in_child();
+          CmLoop::after_fork_in_child();
+          by_hand::after_fork_in_child();
+          forget_ports();
+          forget_qp_numbers();
+          contexts().mutex.unlock();
+        });
     return made;
   }();
   return *instance;

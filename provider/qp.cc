@@ -76,7 +76,11 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
 
 void Qp::stop() {
   hide_qp(number_);
-  if (by_hand_.exchange(false)) by_hand::stop(number_);
+  if (by_hand_.exchange(false)) {
+    const std::lock_guard lock(receive_mutex_);
+    answer_last();
+  }
+  by_hand::stop(number_);
   context_.engine().remove(*this);
   wait_for_readers();
   if (shared_ != nullptr) shared_->leave();  // the rest of destruction may wait for the program
@@ -106,7 +110,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   const std::lock_guard receive_lock(receive_mutex_);
   const std::lock_guard send_lock(send_mutex_);
   if (stream_ != Stream::none) return EISCONN;
-  if (!can_attach(attachment.by_hand)) return EINVAL;
+  if (!can_attach(attachment.by_hand) || (attachment.by_hand && attachment.life != life_)) return EINVAL;
   const mpa::Agreement& agreement = attachment.agreement;
 
   constexpr std::uint32_t kMost = kMaxReadDepth;
@@ -165,15 +169,23 @@ bool Qp::query_agreed(Agreed& agreed) {
   return true;
 }
 
+// The peer may have asked whether its last message has come; behind our FIN nothing can be answered. The receiver's lock
+// is held.
+void Qp::answer_last() {
+  if (stream_ != Stream::running || paused_) return;
+  receive(Driver::event);
+  if (stream_ != Stream::running) return;
+  const std::lock_guard lock(send_mutex_);
+  if (!blocked_) transmit();
+}
+
 int Qp::disconnect(const StreamOwner* owner) {
   const ReadSection section;
   const std::lock_guard receive_lock(receive_mutex_);
   if (owner != nullptr && owner_.get() != owner) return ENOTCONN;
-  // The peer may have asked whether its last message has come; behind our FIN nothing can be answered.
-  if (stream_ == Stream::running && !paused_) {
-    receive(Driver::event);
-    if (stream_ != Stream::running) return 0;  // which ended it
-  }
+  const Stream before = stream_;
+  answer_last();
+  if (before == Stream::running && stream_ != Stream::running) return 0;  // which ended it
   const std::lock_guard lock(send_mutex_);
   if (stream_ != Stream::running) return stream_ == Stream::closing ? 0 : ENOTCONN;
   stream_ = Stream::closing;
@@ -217,6 +229,7 @@ void Qp::forget_stream() {
 // Back to RESET: queues are emptied without completions.
 void Qp::reset() {
   const std::lock_guard receive_lock(receive_mutex_);
+  if (by_hand_) answer_last();
   const std::lock_guard send_lock(send_mutex_);
   if (by_hand_.exchange(false)) by_hand::stop(number_);
   while (!send_queue_.empty()) send_queue_.pop();
@@ -306,8 +319,9 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   const std::lock_guard lock(send_mutex_);
   copy_attributes(attributes_, attributes, mask);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) receiver_.deny(denied_rights(attributes.qp_access_flags));
-  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && reads_ == nullptr) {
-    // What the peer is told is the connection manager's to say; afterwards it is fixed.
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (reads_ == nullptr || by_hand_)) {
+    // What the peer is told is the connection manager's to say; afterwards it is fixed. A connection by hand may stand
+    // before the step to RTR that makes it has returned.
     attributes_.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
   }
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) {

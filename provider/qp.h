@@ -92,6 +92,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     bool initiator = false;
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
     bool by_hand = false;    // by its program: its state and attributes are what that says
+    std::uint32_t life = 0;  // which connection by hand it is for: one that was begun before RESET is not for the next
     rdmap::Completion completion = rdmap::Completion::local;
     // What the program knows of the depths agreed on, at most; the rest is for probes (rdmap/transmitter.h).
     std::uint32_t ord = ~0U, ird = ~0U;
@@ -189,6 +190,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool step(ibv_qp_state from, ibv_qp_state to);
   void change_attributes(const ibv_qp_attr& attributes, int mask);
   bool answers_due();
+  void answer_last();
   void let_go_of_socket();
   int connect_by_hand(const ibv_qp_attr& attributes);
   void drain();
@@ -225,6 +227,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<bool> steps_due_{false};  // on RoCE, while the program has yet to go through the states of its stream
   std::atomic<unsigned> events_reported_{0};
   std::atomic<bool> by_hand_{false};  // from RTR on, by ibv_modify_qp; written with both locks held
+  std::uint32_t life_ = 0;            // counts that; likewise
 
   // The sender.
   alignas(64) std::mutex send_mutex_;

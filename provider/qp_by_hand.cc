@@ -75,6 +75,7 @@ int Qp::connect_by_hand(const ibv_qp_attr& attributes) {
     const std::lock_guard receive_lock(receive_mutex_);
     const std::lock_guard send_lock(send_mutex_);
     by_hand_ = true;
+    ends.life = ++life_;
     if (!step(IBV_QPS_INIT, IBV_QPS_RTR)) {
       by_hand_ = false;
       return EINVAL;

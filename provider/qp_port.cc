@@ -116,6 +116,12 @@ std::uint16_t reserve_port() {
   return 0;
 }
 
+bool reserve_again(std::uint16_t port) {
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  return reserve(all, port) == 0;
+}
+
 int listen_on(std::uint16_t port, const DeviceInfo& device, const std::shared_ptr<ListenObserver>& observer) {
   constexpr int kBacklog = 1024;
   Ports& all = ports();
@@ -136,11 +142,20 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const std::shared_pt
   return listening ? 0 : error;
 }
 
+void release_port(std::uint16_t port) {
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  all.reserved.erase(port);
+}
+
+void hold_ports() { ports().mutex.lock(); }
+void go_on_with_ports() { ports().mutex.unlock(); }
+
 void forget_ports() {
   Ports& all = ports();
-  new (&all.mutex) std::mutex;  // its owner, if it had one, does not exist here
   // Closed, or calls would go on to be taken here once the parent has ended.
   all.reserved.clear();
+  all.mutex.unlock();
 }
 
 }  // namespace uiw::provider

@@ -24,10 +24,12 @@ struct Slots {
   std::uint16_t port = 0;
 };
 
+// What they point at is never freed: readers hold no lock. Zeroed pages that nobody touches are not there.
+std::array<std::atomic<Slots*>, 65536> by_port;
+
 struct Table {
-  std::array<std::atomic<Slots*>, 65536> by_port{};  // never freed: readers hold no lock
   std::mutex mutex;
-  std::vector<Slots*> reserved;
+  std::vector<Slots*> reserved, released;
   std::size_t turn = 0;
   std::uint32_t count = 0;
 };
@@ -50,7 +52,7 @@ std::uint32_t take(Table& t, Slots& slots, Qp& qp) {
 
 std::atomic<Qp*>* place_of(std::uint32_t number) {
   if (number < kFirstQpNumber || number >> 24 != 0) return nullptr;
-  Slots* slots = table().by_port[port_of(number)].load(std::memory_order_acquire);
+  Slots* slots = by_port[port_of(number)].load(std::memory_order_acquire);
   return slots == nullptr ? nullptr : &slots->qps[number % kSlotsPerPort];
 }
 
@@ -65,13 +67,18 @@ std::uint32_t take_qp_number(Qp& qp) {
     if (const std::uint32_t number = take(t, slots, qp); number != 0) return number;
     t.turn = (t.turn + 1) % t.reserved.size();
   }
-  const std::uint16_t port = reserve_port();
+  // One that was had before is no worse than another, and its slots go on in their turn.
+  std::uint16_t port = 0;
+  for (; port == 0 && !t.released.empty(); t.released.pop_back()) {
+    if (reserve_again(t.released.back()->port)) port = t.released.back()->port;
+  }
+  if (port == 0) port = reserve_port();
   if (port == 0) return 0;
-  Slots* slots = t.by_port[port].load();
+  Slots* slots = by_port[port].load();
   if (slots == nullptr) {
     slots = new Slots;
     slots->port = port;
-    t.by_port[port].store(slots, std::memory_order_release);
+    by_port[port].store(slots, std::memory_order_release);
   }
   t.turn = t.reserved.size();
   t.reserved.push_back(slots);
@@ -86,8 +93,14 @@ void free_qp_number(std::uint32_t number) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
   if (place_of(number) == nullptr) return;
-  t.by_port[port_of(number)].load()->taken[number % kSlotsPerPort] = false;
+  Slots* slots = by_port[port_of(number)].load();
+  slots->taken[number % kSlotsPerPort] = false;
   --t.count;
+  // What a parent had reserved is not among ours.
+  if (slots->taken.any() || std::erase(t.reserved, slots) == 0) return;
+  t.turn = 0;
+  t.released.push_back(slots);
+  release_port(slots->port);
 }
 
 void for_each_qp(const std::function<void(Qp&)>& function) {
@@ -109,6 +122,7 @@ void for_each_qp(const std::function<void(Qp&)>& function) {
 void forget_qp_numbers() {
   new (&table().mutex) std::mutex;  // its owner, if it had one, does not exist here
   new (&table().reserved) std::vector<Slots*>;
+  new (&table().released) std::vector<Slots*>;
   table().turn = 0;
 }
 

@@ -3,10 +3,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <string_view>
+#include <utility>
 
 namespace uiw::provider {
 
@@ -28,30 +32,21 @@ bool number(const std::string& text, unsigned least, unsigned most, unsigned& va
   return true;
 }
 
-bool apply_crc(const std::string& value, Settings& settings) {
-  if (value == "auto") {
-    settings.crc = CrcMode::automatic;
-  } else if (value == "on") {
-    settings.crc = CrcMode::on;
-  } else if (value == "off") {
-    settings.crc = CrcMode::off;
-  } else {
-    return false;
-  }
+template <typename Choice>
+bool choose(const std::string& value, std::initializer_list<std::pair<std::string_view, Choice>> from, Choice& into) {
+  const auto found = std::find_if(from.begin(), from.end(), [&](const auto& one) { return one.first == value; });
+  if (found == from.end()) return false;
+  into = found->second;
   return true;
 }
 
+bool apply_crc(const std::string& value, Settings& settings) {
+  return choose(value, {{"auto", CrcMode::automatic}, {"on", CrcMode::on}, {"off", CrcMode::off}}, settings.crc);
+}
+
 bool apply_completion(const std::string& value, Settings& settings) {
-  if (value == "auto") {
-    settings.completion = CompletionMode::automatic;
-  } else if (value == "local") {
-    settings.completion = CompletionMode::local;
-  } else if (value == "remote") {
-    settings.completion = CompletionMode::remote;
-  } else {
-    return false;
-  }
-  return true;
+  using enum CompletionMode;
+  return choose(value, {{"auto", automatic}, {"local", local}, {"remote", remote}}, settings.completion);
 }
 
 bool apply_devices(const std::string& value, Settings& settings) {
@@ -91,14 +86,7 @@ bool apply_port_range(const std::string& value, Settings& settings) {
 }
 
 bool apply_transport(const std::string& value, Settings& settings) {
-  if (value == "iwarp") {
-    settings.transport = Transport::iwarp;
-  } else if (value == "roce") {
-    settings.transport = Transport::roce;
-  } else {
-    return false;
-  }
-  return true;
+  return choose(value, {{"iwarp", Transport::iwarp}, {"roce", Transport::roce}}, settings.transport);
 }
 
 bool apply_runtime_dir(const std::string& value, Settings& settings) {

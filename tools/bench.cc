@@ -126,6 +126,16 @@ Plan make_plan(const BenchSetup& setup, unsigned processors) {
       [&setup](std::string& error) { return measure_rdma_messages(setup, "ib_write_bw", kSmall, error); });
   plan.compare("writes_8", writes, sends, 3.0);
 
+  const std::size_t connections =
+      plan.add("TCP connection, each end", Unit::microseconds, [&setup](std::string& error) {
+        const double time = tcp_setup_us(setup.address, std::chrono::seconds(setup.seconds), error);
+        return time > 0 ? std::optional(time) : std::nullopt;
+      });
+  const std::size_t queue_pairs =
+      plan.add("queue pair connected by hand, set-up", Unit::microseconds,
+               [&setup](std::string& error) { return measure_setup(setup, error); });
+  plan.compare("setup_by_hand", queue_pairs, connections, std::nullopt);
+
   // Plain TCP has nothing to set beside an atomic operation; an RDMA Read takes the same way.
   auto answered = [&](const char* name, Answered what) {
     return plan.add(name, Unit::messages_per_second,

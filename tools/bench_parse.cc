@@ -57,6 +57,12 @@ std::optional<double> parse_perftest_latency(const std::string& output, std::siz
   return row[4];
 }
 
+std::optional<double> parse_setup(const std::string& output) {
+  const std::optional<double> time = number_after(output, "");
+  if (!time || *time <= 0) return std::nullopt;
+  return time;
+}
+
 std::optional<double> parse_iperf3(const std::string& json) {
   const std::optional<double> bits =
       number_after(json, "\"bits_per_second\":", json.rfind("\"sum_received\""));

@@ -23,6 +23,9 @@ std::optional<PerftestBandwidth> parse_perftest_bandwidth(const std::string& out
 // Send and Write.
 std::optional<double> parse_perftest_latency(const std::string& output, std::size_t size);
 
+// Microseconds a queue pair, of uiw-setup.
+std::optional<double> parse_setup(const std::string& output);
+
 // Received bits a second, in Gb/s.
 std::optional<double> parse_iperf3(const std::string& json);
 

@@ -208,6 +208,26 @@ std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::s
   return result;
 }
 
+std::optional<double> measure_setup(const BenchSetup& setup, std::string& error) {
+  const std::string program = helper_program("uiw-setup");
+  Child child;
+  if (program.empty()) {
+    error = "uiw-setup is missing";
+  } else if (!child.start({program, setup.address, std::to_string(setup.seconds)},
+                          rdma_environment(setup, Crc::automatic))) {
+    error = "no process can be made";
+  } else if (!child.wait(seconds(setup.seconds) + kSlack)) {
+    error = interrupted() != 0 ? "interrupted" : "uiw-setup did not end";
+  } else if (!child.succeeded()) {
+    error = "uiw-setup " + ending_of(child.status()) + one_line(child);
+  } else if (const std::optional<double> result = parse_setup(child.output())) {
+    return result;
+  } else {
+    error = "uiw-setup printed no result";
+  }
+  return std::nullopt;
+}
+
 std::optional<double> measure_iperf3(const BenchSetup& setup, std::string& error) {
   Pair pair;
   pair.server = [&](const std::string& port) {

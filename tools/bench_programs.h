@@ -31,6 +31,8 @@ enum class Answered { read, fetch_add };
 std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered what, std::string& error);
 std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program,
                                            std::size_t size, std::string& error);
+// Microseconds until a queue pair that is connected by hand has sent and received a message.
+std::optional<double> measure_setup(const BenchSetup& setup, std::string& error);
 std::optional<double> measure_iperf3(const BenchSetup& setup, std::string& error);
 std::optional<double> measure_sockperf(const BenchSetup& setup, std::string& error);
 

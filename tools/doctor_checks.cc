@@ -189,7 +189,7 @@ std::string selftest_address(const std::vector<provider::DeviceInfo>& devices) {
 
 Finding check_selftest(const std::vector<provider::DeviceInfo>& devices) {
   constexpr const char* kSubject = "self-test";
-  const std::string program = selftest_program();
+  const std::string program = helper_program("uiw-selftest");
   const std::string preload = preload_library();
   const std::string address = selftest_address(devices);
   if (program.empty())

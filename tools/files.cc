@@ -70,9 +70,9 @@ std::string plugin_library(unsigned pabi) {
   return first_existing(places);
 }
 
-std::string selftest_program() {
+std::string helper_program(const std::string& name) {
   const std::string base = parent_of("/proc/self/exe");
-  return first_existing({base + "/uiw-selftest", base + "/" UIW_BIN_TO_HELPER "/uiw-selftest"});
+  return first_existing({base + "/" + name, base + "/" UIW_BIN_TO_HELPER "/" + name});
 }
 
 std::string find_program(const std::string& name, int& error) {

@@ -18,8 +18,8 @@ std::string plugin_library(unsigned pabi);
 // The directories where plugin_library() looks, for messages.
 std::vector<std::string> plugin_directories();
 
-// Full path of the self-test program; empty where it is missing.
-std::string selftest_program();
+// Full path of a small program of uiw's own, "uiw-selftest"; empty where it is missing.
+std::string helper_program(const std::string& name);
 
 // Full path of a program found as a shell would: through PATH where `name` has no slash. `error` becomes 0,
 // ENOENT, or EACCES (there is such a file, but it cannot be executed; its path is returned).

@@ -7,10 +7,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tools/child.h"
@@ -26,6 +28,7 @@ class Socket {
   ~Socket() {
     if (fd_ >= 0) close(fd_);
   }
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
   int fd() const { return fd_; }
@@ -40,6 +43,25 @@ void take_all(int fd) {
     const ssize_t got = recv(fd, buffer.data(), buffer.size(), 0);
     if (got == 0 || (got < 0 && errno != EINTR)) return;
   }
+}
+
+// All connections of one round. False with errno.
+bool connect_all(int listener, const sockaddr_in& address, std::vector<Socket>& ends) {
+  constexpr int kConnections = 200;
+  const char octet = 0;
+  char got = 0;
+  for (int i = 0; i < kConnections; ++i) {
+    const int near = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ends.emplace_back(near);
+    if (near < 0 || connect(near, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return false;
+    const int far = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+    ends.emplace_back(far);
+    if (far < 0 || send(near, &octet, 1, MSG_NOSIGNAL) != 1 || send(far, &octet, 1, MSG_NOSIGNAL) != 1) return false;
+  }
+  for (const Socket& end : ends) {
+    if (recv(end.fd(), &got, 1, 0) != 1) return false;
+  }
+  return true;
 }
 
 double failed(std::string& error, const char* call) {
@@ -90,6 +112,29 @@ double tcp_sends_per_second(const std::string& address, std::chrono::millisecond
     return failed(error, "send");
   }
   return static_cast<double>(count) / took.count();
+}
+
+double tcp_setup_us(const std::string& address, std::chrono::milliseconds duration, std::string& error) {
+  sockaddr_in local{};
+  local.sin_family = AF_INET;
+  inet_pton(AF_INET, address.c_str(), &local.sin_addr);
+  socklen_t length = sizeof local;
+  auto* generic = reinterpret_cast<sockaddr*>(&local);
+  const Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (listener.fd() < 0) return failed(error, "socket");
+  if (bind(listener.fd(), generic, sizeof local) != 0 || listen(listener.fd(), 1) != 0) return failed(error, "listen");
+  getsockname(listener.fd(), generic, &length);
+  std::vector<double> rounds;
+  const Clock::time_point end = Clock::now() + duration;
+  do {
+    std::vector<Socket> ends;
+    const Clock::time_point start = Clock::now();
+    if (!connect_all(listener.fd(), local, ends)) return failed(error, "a connection");
+    const std::chrono::duration<double, std::micro> took = Clock::now() - start;
+    rounds.push_back(took.count() / static_cast<double>(ends.size()));
+  } while (Clock::now() < end && interrupted() == 0);
+  std::nth_element(rounds.begin(), rounds.begin() + static_cast<std::ptrdiff_t>(rounds.size() / 2), rounds.end());
+  return rounds[rounds.size() / 2];
 }
 
 }  // namespace uiw::tools

@@ -1,323 +1,260 @@
 // SPDX-License-Identifier: MIT
-// One end of a connection without rdma_cm: two processes tell each other queue pair number and GID over a TCP
-// connection of their own (a Line), and ibv_modify_qp does the rest. Errors end the program with a message:
-// it is a test.
+// Queue pairs that their program connects itself: number and GID are told to the peer by other means, then ibv_modify_qp.
+// Needs no rdma_cm.
 #pragma once
 
 #include <arpa/inet.h>
-#include <endian.h>
-#include <infiniband/verbs.h>
-#include <netinet/tcp.h>
+#include <dirent.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
-#include <initializer_list>
-#include <random>
-#include <type_traits>
-#include <vector>
+#include <memory>
 
-#include "endpoint.h"
+#include "pair.h"
 
-namespace apps::by_hand {
+namespace apps {
 
-// Octets between the two programs, beside RDMA.
-class Line {
- public:
-  static Line listen(const std::string& host, const std::string& port) {
-    const sockaddr_in address = address_of(host, port);
-    const int passive = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    ::setsockopt(passive, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (::bind(passive, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        ::listen(passive, 1) != 0)
-      die("listen on %s %s: %s", host.c_str(), port.c_str(), std::strerror(errno));
-    const int fd = ::accept4(passive, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) die("accept: %s", std::strerror(errno));
-    ::close(passive);
-    return Line(fd);
-  }
-  static Line call(const std::string& host, const std::string& port) {
-    const sockaddr_in address = address_of(host, port);
-    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-      die("connect to %s %s: %s", host.c_str(), port.c_str(), std::strerror(errno));
-    return Line(fd);
-  }
-  Line(Line&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Line& operator=(Line&&) = delete;
-  ~Line() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  template <typename T>
-  void say(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    if (::send(fd_, &value, sizeof value, MSG_NOSIGNAL) != ssize_t{sizeof value})
-      die("the other program is gone");
-  }
-  template <typename T>
-  T hear() {
-    static_assert(std::is_trivially_copyable_v<T>);
-    T value{};
-    if (!ready(kPatience)) die("the other program says nothing");
-    if (::recv(fd_, &value, sizeof value, MSG_WAITALL) != ssize_t{sizeof value})
-      die("the other program has ended");
-    return value;
-  }
-  // Both programs have come here.
-  void meet(char where) {
-    say(where);
-    if (const char there = hear<char>(); there != where)
-      die("the other program is at %c, this one at %c", there, where);
-  }
-  // Until the other program has died.
-  void await_end() {
-    char octet;
-    if (!ready(kPatience) || ::recv(fd_, &octet, 1, 0) > 0) die("the other program lives");
-  }
-
- private:
-  explicit Line(int fd) : fd_(fd) {
-    const int on = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  }
-  static sockaddr_in address_of(const std::string& host, const std::string& port) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(std::stoi(port)));
-    if (inet_pton(AF_INET, host.c_str(), &address.sin_addr) != 1) die("no address: %s", host.c_str());
-    return address;
-  }
-  bool ready(std::chrono::seconds patience) const {
-    pollfd descriptor{fd_, POLLIN, 0};
-    return ::poll(&descriptor, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1;
-  }
-
-  int fd_;
-};
-
-// Where a queue pair is, as its peer must know it.
-struct Place {
-  std::uint32_t qp = 0, psn = 0;
+// What one end tells the other.
+struct End {
+  std::uint32_t qp_number = 0;
   ibv_gid gid{};
 };
 
-struct Wanted {
-  Capacity capacity{};
-  bool shared = false;  // the receives of a shared queue
-  unsigned access = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  std::uint8_t timeout = 14, retries = 7, rnr_retries = 7, rnr_timer = 1, reads = 8, reads_held = 8;
-};
-
-inline unsigned long long ull(std::uint64_t value) { return value; }
-inline void good(const char* what, int error) {
-  if (error != 0) die("%s: %s", what, std::strerror(error));
-}
-
-// The device that has the address `host`, with one queue pair on it.
-class End {
+// The device that has this address, opened, and one protection domain.
+class Rnic {
  public:
-  End(const std::string& host, const Wanted& wanted) : wanted_(wanted) {
-    open(host);
-    pd_ = ibv_alloc_pd(context_);
-    const int entries = static_cast<int>(wanted.capacity.send_wr + wanted.capacity.recv_wr);
-    send_cq_ = ibv_create_cq(context_, entries, nullptr, nullptr, 0);
-    recv_cq_ = ibv_create_cq(context_, entries, nullptr, nullptr, 0);
-    if (pd_ == nullptr || send_cq_ == nullptr || recv_cq_ == nullptr)
-      die("PD and CQs: %s", std::strerror(errno));
-    ibv_qp_init_attr attributes = qp_attributes(wanted.capacity);
-    attributes.send_cq = send_cq_;
-    attributes.recv_cq = recv_cq_;
-    if (wanted.shared) {
-      ibv_srq_init_attr shared{};
-      shared.attr = {wanted.capacity.recv_wr, wanted.capacity.recv_sge, 0};
-      attributes.srq = srq_ = ibv_create_srq(pd_, &shared);
-      if (srq_ == nullptr) die("ibv_create_srq: %s", std::strerror(errno));
+  explicit Rnic(const std::string& address) {
+    ibv_gid wanted{};
+    if (inet_pton(AF_INET6, address.find(':') != std::string::npos ? address.c_str() : ("::ffff:" + address).c_str(),
+                  wanted.raw) != 1)
+      die("%s is no address", address.c_str());
+    ibv_device** list = ibv_get_device_list(nullptr);
+    if (list == nullptr) die("ibv_get_device_list: %s", std::strerror(errno));
+    for (ibv_device** device = list; *device != nullptr && context_ == nullptr; ++device) {
+      context_ = ibv_open_device(*device);
+      if (context_ == nullptr) die("ibv_open_device: %s", std::strerror(errno));
+      for (gid_index_ = 0; ibv_query_gid(context_, 1, gid_index_, &gid_) == 0; ++gid_index_)
+        if (std::memcmp(gid_.raw, wanted.raw, sizeof wanted.raw) == 0) break;
+      if (std::memcmp(gid_.raw, wanted.raw, sizeof wanted.raw) == 0) continue;
+      ibv_close_device(context_);
+      context_ = nullptr;
     }
-    qp_ = ibv_create_qp(pd_, &attributes);
-    if (qp_ == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
-    place_.qp = qp_->qp_num;
-    place_.psn = std::random_device()() & 0xFFFFFF;
+    ibv_free_device_list(list);
+    if (context_ == nullptr) die("no device has the address %s", address.c_str());
+    pd_ = ibv_alloc_pd(context_);
+    if (pd_ == nullptr) die("ibv_alloc_pd: %s", std::strerror(errno));
   }
-  End(const End&) = delete;
-  End& operator=(const End&) = delete;
-
-  // Takes down all that was made; each step has to be allowed.
-  ~End() {
-    good("ibv_destroy_qp", ibv_destroy_qp(qp_));
-    if (srq_ != nullptr) good("ibv_destroy_srq", ibv_destroy_srq(srq_));
-    for (ibv_mr* mr : regions_) good("ibv_dereg_mr", ibv_dereg_mr(mr));
-    good("ibv_destroy_cq", ibv_destroy_cq(send_cq_));
-    good("ibv_destroy_cq", ibv_destroy_cq(recv_cq_));
-    good("ibv_dealloc_pd", ibv_dealloc_pd(pd_));
-    good("ibv_close_device", ibv_close_device(context_));
+  Rnic(const Rnic&) = delete;
+  Rnic& operator=(const Rnic&) = delete;
+  ~Rnic() {
+    expect_error("ibv_dealloc_pd", ibv_dealloc_pd(pd_), 0);
+    expect_error("ibv_close_device", ibv_close_device(context_), 0);
   }
 
   ibv_context* context() const { return context_; }
   ibv_pd* pd() const { return pd_; }
-  ibv_qp* qp() const { return qp_; }
-  ibv_cq* send_cq() const { return send_cq_; }
-  ibv_cq* recv_cq() const { return recv_cq_; }
-  const Place& place() const { return place_; }
+  const ibv_gid& gid() const { return gid_; }
+  int gid_index() const { return gid_index_; }
 
-  ibv_mr* reg(void* memory, std::size_t size, int access) {
-    ibv_mr* mr = ibv_reg_mr(pd_, memory, size, access);
-    if (mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
-    return regions_.emplace_back(mr);
-  }
+ private:
+  ibv_context* context_ = nullptr;
+  ibv_pd* pd_ = nullptr;
+  ibv_gid gid_{};
+  int gid_index_ = 0;
+};
 
-  void to_init() {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_INIT;
-    attributes.port_num = 1;
-    attributes.qp_access_flags = wanted_.access;
-    modify("to INIT", attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+// Who sleeps for completions does so on a channel.
+class Cq {
+ public:
+  Cq(const Rnic& rnic, int size, bool sleeps = false) {
+    if (sleeps && (channel_ = ibv_create_comp_channel(rnic.context())) == nullptr)
+      die("ibv_create_comp_channel: %s", std::strerror(errno));
+    cq_ = ibv_create_cq(rnic.context(), size, nullptr, channel_, 0);
+    if (cq_ == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
   }
-  void to_rtr(const Place& peer) {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTR;
-    attributes.path_mtu = IBV_MTU_1024;
-    attributes.dest_qp_num = peer.qp;
-    attributes.rq_psn = peer.psn;
-    attributes.max_dest_rd_atomic = wanted_.reads_held;
-    attributes.min_rnr_timer = wanted_.rnr_timer;
-    attributes.ah_attr.is_global = 1;
-    attributes.ah_attr.port_num = 1;
-    attributes.ah_attr.grh.dgid = peer.gid;
-    attributes.ah_attr.grh.sgid_index = gid_index_;
-    attributes.ah_attr.grh.hop_limit = 64;
-    modify("to RTR", attributes,
-           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
-  }
-  void to_rts() {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTS;
-    attributes.timeout = wanted_.timeout;
-    attributes.retry_cnt = wanted_.retries;
-    attributes.rnr_retry = wanted_.rnr_retries;
-    attributes.max_rd_atomic = wanted_.reads;
-    attributes.sq_psn = place_.psn;
-    modify("to RTS", attributes,
-           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-               IBV_QP_MAX_QP_RD_ATOMIC);
-  }
-  void to_error() {
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_ERR;
-    modify("to ERR", attributes, IBV_QP_STATE);
-  }
-  // All of the above, with the program at the other end of the line.
-  void connect(Line& line) {
-    to_init();
-    line.say(place_);
-    to_rtr(line.hear<Place>());
-    to_rts();
+  Cq(const Cq&) = delete;
+  Cq& operator=(const Cq&) = delete;
+  ~Cq() {
+    expect_error("ibv_destroy_cq", ibv_destroy_cq(cq_), 0);
+    if (channel_ != nullptr) expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel_), 0);
   }
 
-  ibv_qp_state state() const {
-    ibv_qp_attr attributes{};
-    ibv_qp_init_attr initial{};
-    good("ibv_query_qp", ibv_query_qp(qp_, &attributes, IBV_QP_STATE, &initial));
-    return attributes.qp_state;
-  }
-
-  void post_receive(std::uint64_t id, ibv_sge sge) {
-    ibv_recv_wr request{};
-    request.wr_id = id;
-    request.sg_list = &sge;
-    request.num_sge = sge.length > 0 ? 1 : 0;
-    ibv_recv_wr* bad = nullptr;
-    good("ibv_post_recv",
-         srq_ != nullptr ? ibv_post_srq_recv(srq_, &request, &bad) : ibv_post_recv(qp_, &request, &bad));
-  }
-
-  void post_send(std::uint64_t id, ibv_sge sge, unsigned flags = IBV_SEND_SIGNALED) {
-    ibv_send_wr request{};
-    request.wr_id = id;
-    request.opcode = IBV_WR_SEND;
-    request.sg_list = &sge;
-    request.num_sge = 1;
-    request.send_flags = flags;
-    ibv_send_wr* bad = nullptr;
-    good("ibv_post_send", ibv_post_send(qp_, &request, &bad));
-  }
-
-  ibv_wc sent(Clock::duration patience = kPatience) const { return next(send_cq_, "send", patience); }
-  ibv_wc received(Clock::duration patience = kPatience) const { return next(recv_cq_, "receive", patience); }
-
-  // The next async event, of which the queue pair must be the subject; false if none comes in time.
-  bool event(ibv_event_type& type, std::chrono::milliseconds patience) const {
-    pollfd ready{context_->async_fd, POLLIN, 0};
-    if (::poll(&ready, 1, static_cast<int>(patience.count())) != 1) return false;
-    ibv_async_event event{};
-    if (ibv_get_async_event(context_, &event) != 0) die("ibv_get_async_event: %s", std::strerror(errno));
-    type = event.event_type;
-    if (event.element.qp != qp_) die("an event of something else: %s", ibv_event_type_str(type));
-    ibv_ack_async_event(&event);
-    return true;
+  ibv_cq* get() const { return cq_; }
+  bool next(ibv_wc& wc, Clock::duration patience = kPatience) const {
+    return Endpoint::completion(cq_, channel_, channel_ != nullptr, wc, patience);
   }
 
  private:
-  static ibv_wc next(ibv_cq* cq, const char* what, Clock::duration patience) {
-    ibv_wc wc{};
-    if (!Endpoint::completion(cq, nullptr, false, wc, patience)) die("no %s completion in time", what);
-    return wc;
-  }
-  void modify(const char* what, ibv_qp_attr& attributes, int mask) {
-    if (int error = ibv_modify_qp(qp_, &attributes, mask))
-      die("ibv_modify_qp %s: %s", what, std::strerror(error));
-  }
-  void open(const std::string& host) {
-    std::uint8_t wanted[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-    if (inet_pton(AF_INET, host.c_str(), wanted + 12) != 1) die("no address: %s", host.c_str());
-    int count = 0;
-    ibv_device** devices = ibv_get_device_list(&count);
-    for (int i = 0; i < count && context_ == nullptr; ++i) {
-      context_ = ibv_open_device(devices[i]);
-      ibv_port_attr port{};
-      good("ibv_query_port", context_ == nullptr ? errno : ibv_query_port(context_, 1, &port));
-      for (int index = 0; index < port.gid_tbl_len; ++index) {
-        if (ibv_query_gid(context_, 1, index, &place_.gid) != 0) continue;
-        if (std::memcmp(place_.gid.raw, wanted, sizeof wanted) != 0) continue;
-        gid_index_ = static_cast<std::uint8_t>(index);
-        ibv_free_device_list(devices);
-        return;
-      }
-      good("ibv_close_device", ibv_close_device(std::exchange(context_, nullptr)));
-    }
-    die("no device has the address %s", host.c_str());
-  }
-
-  const Wanted wanted_;
-  ibv_context* context_ = nullptr;
-  ibv_pd* pd_ = nullptr;
-  ibv_cq *send_cq_ = nullptr, *recv_cq_ = nullptr;
-  ibv_srq* srq_ = nullptr;
-  ibv_qp* qp_ = nullptr;
-  std::uint8_t gid_index_ = 0;
-  Place place_;
-  std::vector<ibv_mr*> regions_;
+  ibv_comp_channel* channel_ = nullptr;
+  ibv_cq* cq_ = nullptr;
 };
 
-inline void check_state(const End& end, ibv_qp_state wanted) {
-  if (end.state() != wanted) die("the queue pair is in state %d, not %d", end.state(), wanted);
-}
-inline void check_no_event(const End& end, int milliseconds = 0) {
-  ibv_event_type type{};
-  if (end.event(type, std::chrono::milliseconds(milliseconds))) die("an event: %s", ibv_event_type_str(type));
-}
-inline void check_flushed(const ibv_wc& wc, std::uint64_t id) {
-  if (wc.wr_id != id || wc.status != IBV_WC_WR_FLUSH_ERR)
-    die("request %llu: %s, not a flush of %llu", ull(wc.wr_id), ibv_wc_status_str(wc.status), ull(id));
-}
-// All that is posted to a queue pair in error flushes, and nothing else comes.
-inline void check_dead(End& end, ibv_sge sge) {
-  check_state(end, IBV_QPS_ERR);
-  end.post_send(90, sge, 0);
-  check_flushed(end.sent(), 90);
-  end.post_receive(91, sge);
-  check_flushed(end.received(), 91);
+// A reliable queue pair, made in RESET. Null with errno where it cannot be made.
+inline ibv_qp* make_qp(const Rnic& rnic, const Cq& cq, const Capacity& capacity) {
+  ibv_qp_init_attr attributes = qp_attributes(capacity);
+  attributes.send_cq = attributes.recv_cq = cq.get();
+  return ibv_create_qp(rnic.pd(), &attributes);
 }
 
-}  // namespace apps::by_hand
+class HandQp {
+ public:
+  HandQp(const Rnic& rnic, const Cq& cq, const Capacity& capacity) : rnic_(&rnic), qp_(make_qp(rnic, cq, capacity)) {
+    if (qp_ == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+  }
+  HandQp(const Rnic& rnic, ibv_qp* qp) : rnic_(&rnic), qp_(qp) {}
+  HandQp(HandQp&& other) noexcept : rnic_(other.rnic_), qp_(std::exchange(other.qp_, nullptr)) {}
+  HandQp& operator=(HandQp&&) = delete;
+  ~HandQp() { destroy(); }
+
+  ibv_qp* get() const { return qp_; }
+  End end() const { return {qp_->qp_num, rnic_->gid()}; }
+
+  void to_init() const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_INIT;
+    attributes.port_num = 1;
+    attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    modify("INIT", attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  }
+  void to_rtr(const End& peer) const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTR;
+    attributes.path_mtu = IBV_MTU_1024;
+    attributes.dest_qp_num = peer.qp_number;
+    attributes.max_dest_rd_atomic = 1;
+    attributes.min_rnr_timer = 12;
+    attributes.ah_attr.is_global = 1;
+    attributes.ah_attr.port_num = 1;
+    attributes.ah_attr.grh.dgid = peer.gid;
+    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(rnic_->gid_index());
+    attributes.ah_attr.grh.hop_limit = 1;
+    modify("RTR", attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                  IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  }
+  // What cannot reach its peer fails after eight times 4.096 us * 2^timeout, but not before four seconds; receives are
+  // waited for without end.
+  void to_rts(std::uint8_t timeout = 14) const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTS;
+    attributes.timeout = timeout;
+    attributes.retry_cnt = 7;
+    attributes.rnr_retry = 7;
+    attributes.max_rd_atomic = 1;
+    modify("RTS", attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+                                  IBV_QP_MAX_QP_RD_ATOMIC);
+  }
+  void to_reset() const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RESET;
+    modify("RESET", attributes, IBV_QP_STATE);
+  }
+  void connect(const End& peer) const {
+    to_init();
+    to_rtr(peer);
+    to_rts();
+  }
+
+  // 0 or the errno. Inline: the memory is free again at once.
+  int send(const void* octets, std::uint32_t size, std::uint64_t id, unsigned flags = IBV_SEND_SIGNALED) const {
+    ibv_sge piece{number(octets), size, 0};
+    ibv_send_wr request{};
+    request.wr_id = id;
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_SEND;
+    request.send_flags = flags | IBV_SEND_INLINE;
+    ibv_send_wr* bad = nullptr;
+    return ibv_post_send(qp_, &request, &bad);
+  }
+  void receive(void* to, std::uint32_t size, const ibv_mr* mr, std::uint64_t id) const {
+    ibv_sge piece{number(to), size, mr->lkey};
+    ibv_recv_wr request{};
+    request.wr_id = id;
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    expect_error("ibv_post_recv", ibv_post_recv(qp_, &request, &bad), 0);
+  }
+  void destroy() {
+    if (qp_ != nullptr) expect_error("ibv_destroy_qp", ibv_destroy_qp(std::exchange(qp_, nullptr)), 0);
+  }
+
+ private:
+  void modify(const char* state, ibv_qp_attr& attributes, int mask) const {
+    if (const int error = ibv_modify_qp(qp_, &attributes, mask))
+      die("ibv_modify_qp to %s: %s", state, std::strerror(error));
+  }
+
+  const Rnic* rnic_;
+  ibv_qp* qp_;
+};
+
+inline std::uint16_t port_of(std::uint32_t qp_number) { return static_cast<std::uint16_t>(qp_number >> 8); }
+
+// ---- Between processes -------------------------------------------------------------------------------------------
+
+struct Pipe {
+  int ends[2];
+  Pipe() {
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) die("socketpair: %s", std::strerror(errno));
+  }
+};
+
+inline void put(int fd, const void* octets, std::size_t size) {
+  const char* from = static_cast<const char*>(octets);
+  while (size > 0) {
+    const ssize_t n = send(fd, from, size, MSG_NOSIGNAL);
+    if (n <= 0) die("process %d: send: %s", getpid(), std::strerror(errno));
+    from += n;
+    size -= static_cast<std::size_t>(n);
+  }
+}
+inline void get(int fd, void* octets, std::size_t size, const char* what, std::chrono::milliseconds patience) {
+  char* to = static_cast<char*>(octets);
+  while (size > 0) {
+    pollfd ready{fd, POLLIN, 0};
+    if (poll(&ready, 1, static_cast<int>(patience.count())) <= 0) die("process %d: %s: nothing comes", getpid(), what);
+    const ssize_t n = recv(fd, to, size, 0);
+    if (n <= 0) die("process %d: %s: the other process has ended", getpid(), what);
+    to += n;
+    size -= static_cast<std::size_t>(n);
+  }
+}
+
+// Ended in order, in time.
+inline void join(pid_t child, std::chrono::seconds patience) {
+  const auto end = Clock::now() + patience;
+  int status = 0;
+  while (waitpid(child, &status, WNOHANG) != child) {
+    if (Clock::now() > end) die("process %d does not end", child);
+    poll(nullptr, 0, 1);
+  }
+  if (status != 0) die("process %d ended with %#x", child, static_cast<unsigned>(status));
+}
+
+// How many descriptors this process has open.
+inline int open_descriptors() {
+  DIR* directory = opendir("/proc/self/fd");
+  if (directory == nullptr) die("/proc/self/fd: %s", std::strerror(errno));
+  int count = -3;  // ".", ".." and the directory's own
+  while (readdir(directory) != nullptr) ++count;
+  closedir(directory);
+  return count;
+}
+
+// Memory of this process in KiB, by its name in /proc/self/status.
+inline long memory_kib(const char* name) {
+  std::FILE* status = std::fopen("/proc/self/status", "r");
+  if (status == nullptr) die("/proc/self/status: %s", std::strerror(errno));
+  char line[256];
+  long value = -1;
+  const std::size_t length = std::strlen(name);
+  while (std::fgets(line, sizeof line, status) != nullptr)
+    if (std::strncmp(line, name, length) == 0 && line[length] == ':') value = std::strtol(line + length + 1, nullptr, 10);
+  std::fclose(status);
+  if (value < 0) die("/proc/self/status has no %s", name);
+  return value;
+}
+
+}  // namespace apps

@@ -424,26 +424,38 @@ class Bench:
 
     # Ports.
 
+    def ports_in_a_row(self, count):
+        """Such ports, of which each is the next after the one before."""
+        for _ in range(1000):
+            first = self.port()
+            if count == 1 or all(self._claim(first + i) for i in range(1, count)):
+                return list(range(first, first + count))
+        raise Failure(f"no {count} free TCP ports in a row")
+
     def port(self):
         """A TCP port that nobody uses and no other test will take until this bench closes."""
         candidates = list(range(20000, 32000))
         random.shuffle(candidates)
         for port in candidates:
-            claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            try:
-                claim.bind(f"\0uiw-apps-port-{port}")
-                for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
-                    with socket.socket(family, socket.SOCK_STREAM) as probe:
-                        if family == socket.AF_INET6:
-                            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                        probe.bind((address, port))
-            except OSError:
-                claim.close()
-                continue
-            self.claims.append(claim)
-            self.ports.append(port)
-            return port
+            if self._claim(port):
+                return port
         raise Failure("no free TCP port")
+
+    def _claim(self, port):
+        claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            claim.bind(f"\0uiw-apps-port-{port}")
+            for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+                with socket.socket(family, socket.SOCK_STREAM) as probe:
+                    if family == socket.AF_INET6:
+                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    probe.bind((address, port))
+        except OSError:
+            claim.close()
+            return False
+        self.claims.append(claim)
+        self.ports.append(port)
+        return True
 
     # Namespaces.
 

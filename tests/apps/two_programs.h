@@ -7,7 +7,7 @@
 #include <functional>
 #include <map>
 
-#include "by_hand.h"
+#include "hand_pair.h"
 
 namespace apps::by_hand {
 

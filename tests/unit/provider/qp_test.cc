@@ -28,7 +28,10 @@ TEST_CASE("qp: creation checks type, queues and caps", "[qp]") {
   CHECK(error(good, cq.get(), cq.get()) == 0);
   CHECK(error(good, nullptr, cq.get()) == EINVAL);
   CHECK(error(good, cq.get(), nullptr) == EINVAL);
-  for (const ibv_qp_type type : {IBV_QPT_UD, IBV_QPT_UC, IBV_QPT_RAW_PACKET}) {
+  good.qp_type = IBV_QPT_UC;  // has RC's stream
+  CHECK(error(good, cq.get(), cq.get()) == 0);
+  good.qp_type = IBV_QPT_RC;
+  for (const ibv_qp_type type : {IBV_QPT_UD, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_QPT_RAW_PACKET, IBV_QPT_DRIVER}) {
     ibv_qp_init_attr attributes = good;
     attributes.qp_type = type;
     CHECK(error(attributes, cq.get(), cq.get()) == EOPNOTSUPP);

@@ -59,6 +59,10 @@ TEST_CASE("settings: every value is checked", "[settings]") {
   for (const char* value : {"", "0", "99", "600001", "1s"}) CHECK_FALSE(good("UIW_STARTUP_TIMEOUT", value));
   for (const char* value : {"1", "2"}) CHECK(good("UIW_MPA_REVISION", value));
   for (const char* value : {"", "0", "3", "two"}) CHECK_FALSE(good("UIW_MPA_REVISION", value));
+  for (const char* value : {"", "1024-1024", "20000-20063", "1024-65535"}) CHECK(good("UIW_PORT_RANGE", value));
+  for (const char* value : {"20000", "20001-20000", "1023-2000", "20000-65536", "-", "a-b", "1024-", "1024-2000 "}) {
+    CHECK_FALSE(good("UIW_PORT_RANGE", value));
+  }
   for (const char* value : {"iwarp", "roce"}) CHECK(good("UIW_TRANSPORT", value));
   for (const char* value : {"", "RoCE", "rocev2", "ib", "roce "}) CHECK_FALSE(good("UIW_TRANSPORT", value));
   for (const char* value : {"", "/tmp", "/run/user/1000"}) CHECK(good("UIW_RUNTIME_DIR", value));

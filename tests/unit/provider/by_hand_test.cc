@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: MIT
+// Queue pairs that are connected with ibv_modify_qp: in which order, with whom, and what callers are told.
+#include "provider/by_hand_format.h"
+
+#include "provider/device.h"
+#include "provider/qp_port.h"
+#include "tests/unit/provider/rnic.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using provider::Gid;
+using provider::PairGreeting;
+using provider::PairRefusal;
+using provider::port_of;
+
+namespace {
+
+constexpr int kRtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN |
+                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kRts = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                     IBV_QP_MAX_QP_RD_ATOMIC;
+
+Gid gid(const Context& context, std::size_t index = 0) { return context.device().gids.at(index); }
+
+ibv_qp_attr rtr(const Gid& peer, std::uint32_t number, std::uint8_t index = 0) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.ah_attr.is_global = 1;
+  attributes.ah_attr.port_num = 1;
+  attributes.ah_attr.grh.sgid_index = index;
+  std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.data(), peer.size());
+  attributes.dest_qp_num = number;
+  attributes.path_mtu = IBV_MTU_1024;
+  attributes.max_dest_rd_atomic = 2;
+  attributes.min_rnr_timer = 12;
+  return attributes;
+}
+
+int to_rtr(Side& side, const Gid& peer, std::uint32_t number) {
+  return side.qp->modify(rtr(peer, number), kRtr);
+}
+int to_rtr(Side& side, const Side& peer) { return to_rtr(side, gid(peer.context), peer.qp->number()); }
+
+int to_rts(Side& side) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.timeout = 1;
+  attributes.retry_cnt = 1;
+  attributes.rnr_retry = 7;
+  attributes.max_rd_atomic = 2;
+  return side.qp->modify(attributes, kRts);
+}
+
+// A message each way; both are asked at once, so that no side waits for what the other has not been made to
+// do.
+void exchange(Side& a, Side& b) {
+  Bytes out = pattern(100), in(100), out_b = pattern(100, 2), in_b(100);
+  const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  const auto send_b = b.expose(out_b, 0), receive_b = a.expose(in_b, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post_receive(2, {sge_of(in_b, *receive_b)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 3, {sge_of(out, *send)}) == 0);
+  REQUIRE(b.post(IBV_WR_SEND, 4, {sge_of(out_b, *send_b)}) == 0);
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(in == out);
+  CHECK(in_b == out_b);
+}
+
+Bytes octets_of(const PairGreeting& greeting, PairRefusal refusal = PairRefusal::none) {
+  const auto octets = provider::encode(greeting, refusal);
+  return {octets.begin(), octets.end()};
+}
+
+}  // namespace
+
+TEST_CASE("by hand: the greeting's octets", "[by_hand]") {
+  PairGreeting greeting{0x123456, 0xABCDEF, {}, {}};
+  for (std::size_t i = 0; i < 16; ++i) {
+    greeting.source[i] = static_cast<std::uint8_t>(i);
+    greeting.destination[i] = static_cast<std::uint8_t>(0xF0 + i);
+  }
+  const Bytes octets = octets_of(greeting);
+  CHECK(octets == Wire()
+                      .text("uiw-pair")
+                      .u8(1)
+                      .u8(0)
+                      .u16(0)
+                      .u32(0x123456)
+                      .u32(0xABCDEF)
+                      .u64(0x0001020304050607)
+                      .u64(0x08090A0B0C0D0E0F)
+                      .u64(0xF0F1F2F3F4F5F6F7)
+                      .u64(0xF8F9FAFBFCFDFEFF)
+                      .bytes());
+  CHECK(provider::decode_pair_greeting(octets) == greeting);
+  CHECK(greeting.reversed().reversed() == greeting);
+  CHECK(octets_of(greeting, PairRefusal::wrong_address)[9] == std::byte{3});
+
+  Bytes reserved = octets;
+  reserved[10] = reserved[11] = std::byte{0xFF};
+  CHECK(provider::decode_pair_greeting(reserved) == greeting);
+  for (const std::size_t at : {0U, 7U, 8U, 9U}) {  // key, version, a rejection
+    Bytes other = octets;
+    other[at] ^= std::byte{1};
+    CHECK_FALSE(provider::decode_pair_greeting(other));
+  }
+  for (const std::size_t size : {std::size_t{0}, std::size_t{8}, octets.size() - 1, octets.size() + 1}) {
+    Bytes other = octets;
+    other.resize(size);
+    CHECK_FALSE(provider::decode_pair_greeting(other));
+  }
+}
+
+TEST_CASE("by hand: two queue pairs of a process, in either order", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context);
+  const bool a_first = GENERATE(true, false);
+  Side& first = a_first ? a : b;
+  Side& second = a_first ? b : a;
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(b.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(first, second) == 0);
+  CHECK(first.qp->state() == IBV_QPS_RTR);
+  REQUIRE(to_rts(first) == 0);
+  // Work waits for a peer that is not there yet.
+  Bytes out = pattern(10), in(10);
+  const auto send = first.expose(out, 0), receive = second.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(first.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+  REQUIRE(second.post_receive(2, {sge_of(in, *receive)}) == 0);
+  CHECK(none(*first.send_cq));
+  REQUIRE(to_rtr(second, first) == 0);
+  CHECK(next(*second.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*first.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(in == out);
+  CHECK(second.qp->state() == IBV_QPS_RTR);
+  REQUIRE(to_rts(second) == 0);
+  exchange(a, b);
+  // What the program has said is what it is told.
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr init{};
+  a.qp->query(attributes, init);
+  CHECK(attributes.dest_qp_num == b.qp->number());
+  CHECK(attributes.max_rd_atomic == 2);
+  CHECK(attributes.max_dest_rd_atomic == 2);
+}
+
+TEST_CASE("by hand: a queue pair is its own peer", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, a) == 0);
+  REQUIRE(to_rts(a) == 0);
+  Bytes out = pattern(5000), in(5000);
+  const auto send = a.expose(out, 0);
+  const auto receive = a.expose(in, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  REQUIRE(a.post_receive(1, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(out, *send)}) == 0);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(in == out);
+  in.assign(in.size(), std::byte{0});
+  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 3, {sge_of(out, *send)}, 0, receive->key(), address_of(in)) == 0);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(in == out);  // the remote rule: it is there
+}
+
+TEST_CASE("by hand: what does not name a peer is refused, and changes nothing (manual page of ibv_modify_qp)",
+          "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  const ibv_qp_attr good = rtr(gid(*context), 2000U << 8);
+  const auto refused = [&](ibv_qp_attr attributes, int mask = kRtr) {
+    CHECK(a.qp->modify(attributes, mask) == EINVAL);
+    CHECK(a.qp->state() == IBV_QPS_INIT);
+  };
+  for (const int one :
+       {IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_RQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER}) {
+    refused(good, kRtr & ~one);
+  }
+  ibv_qp_attr other = good;
+  other.ah_attr.is_global = 0;  // a LID alone
+  refused(other);
+  other = good;
+  other.ah_attr.port_num = 2;
+  refused(other);
+  other = good;
+  other.ah_attr.grh.sgid_index = 77;
+  refused(other);
+  for (const std::uint32_t number : {0U, (1024U << 8) - 1, 1U << 24}) {
+    other = good;
+    other.dest_qp_num = number;
+    refused(other);
+  }
+  for (const Gid& peer : {Gid{}, Gid{0xFF, 0x02}, Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 0, 1},
+                          Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 224, 0, 0, 1}}) {
+    refused(rtr(peer, 2000U << 8));
+  }
+  // Another family than that of the GID it is to call from.
+  refused(rtr(provider::is_ipv4(gid(*context))
+                  ? Gid{0x20, 0x01, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}
+                  : Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1},
+              2000U << 8));
+  // From RTR on all that InfiniBand asks for is asked for.
+  REQUIRE(a.qp->modify(good, kRtr) == 0);
+  CHECK(a.to(IBV_QPS_RTS) == EINVAL);
+  CHECK(a.qp->state() == IBV_QPS_RTR);
+  CHECK(to_rts(a) == 0);
+}
+
+TEST_CASE("by hand: SQD holds what is posted later, and there is a way back", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context);
+  for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, b) == 0);
+  REQUIRE(to_rtr(b, a) == 0);
+  for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
+  exchange(a, b);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(a.qp->modify(attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  const auto event = next_event(*context);
+  REQUIRE(event);
+  CHECK(event->event_type == IBV_EVENT_SQ_DRAINED);
+  Bytes out = pattern(10), in(10);
+  const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(b.post_receive(2, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+  // The other way nothing is held: a round trip passes the message that would have come before it.
+  Bytes back(10);
+  const auto receive_back = a.expose(back, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(a.post_receive(3, {sge_of(back, *receive_back)}) == 0);
+  const auto send_back = b.expose(out, 0);
+  REQUIRE(b.post(IBV_WR_SEND, 4, {sge_of(out, *send_back)}) == 0);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(none(*b.receive_cq));
+  CHECK(none(*a.send_cq));
+  REQUIRE(a.to(IBV_QPS_RTS) == 0);
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("by hand: back to RESET, and connected to another", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context), c(*context);
+  for (Side* side : {&a, &b, &c}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, b) == 0);
+  REQUIRE(to_rtr(b, a) == 0);
+  for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
+  exchange(a, b);
+  REQUIRE(a.to(IBV_QPS_RESET) == 0);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, c) == 0);
+  REQUIRE(to_rtr(c, a) == 0);
+  for (Side* side : {&a, &c}) REQUIRE(to_rts(*side) == 0);
+  exchange(a, c);
+}
+
+TEST_CASE("by hand: a queue pair that does not exist is not reached: retry exceeded, and the rest is flushed",
+          "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  std::uint32_t number = 0;
+  {
+    const Side gone(*context);
+    number = gone.qp->number();
+  }
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, gid(*context), number) == 0);
+  REQUIRE(to_rts(a) == 0);
+  Bytes out = pattern(10), in(10);
+  const auto send = a.expose(out, 0), receive = a.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(a.post_receive(1, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(out, *send)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 3, {sge_of(out, *send)}) == 0);
+  CHECK(next(*a.send_cq).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(next(*a.send_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(next(*a.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(a.qp->state() == IBV_QPS_ERR);
+}
+
+namespace {
+
+// A peer by hand, on the address of the loopback device that stands for its first GID.
+struct Caller {
+  explicit Caller(const Side& side) : device(side.context.device()), number(side.qp->number()) {}
+  // 0 or an errno.
+  int dial(const Gid& to) {
+    const sockaddr_storage address = provider::address_of(to, device.ifindex, port_of(number));
+    const bool v4 = address.ss_family == AF_INET;
+    stream = mpa::TcpStream(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const auto size = static_cast<socklen_t>(v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    return ::connect(stream.fd(), reinterpret_cast<const sockaddr*>(&address), size) == 0 ? 0 : errno;
+  }
+  void say(const Bytes& greeting) {
+    // Revision 2, peer-to-peer with RTR by Write (RFC 6581 section 4), CRC off.
+    give(stream, Wire()
+                     .text("MPA ID Req Frame")
+                     .u8(0x10)
+                     .u8(2)
+                     .u16(static_cast<unsigned>(4 + greeting.size()))
+                     .u16(0x8001)
+                     .u16(0x8001)
+                     .add(greeting));
+  }
+  // Nothing if the other side closes.
+  Bytes hear(std::size_t size) {
+    Bytes all;
+    while (all.size() < size) {
+      std::byte buffer[256];
+      pollfd ready{stream.fd(), POLLIN, 0};
+      REQUIRE(::poll(&ready, 1, 30'000) == 1);
+      const ssize_t n = ::recv(stream.fd(), buffer, std::min(sizeof buffer, size - all.size()), 0);
+      if (n <= 0) break;
+      all.insert(all.end(), buffer, buffer + n);
+    }
+    return all;
+  }
+  PairGreeting greeting(std::uint32_t own) const { return {own, number, device.gids[0], device.gids[0]}; }
+
+  const provider::DeviceInfo& device;
+  const std::uint32_t number;
+  mpa::TcpStream stream;
+};
+
+}  // namespace
+
+TEST_CASE("by hand: a port listens once a queue pair of it is connected, on the device's addresses alone",
+          "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  Caller caller(a);
+  // Another test's queue pair of the same port may have made it listen.
+  const bool before = caller.dial(gid(*context)) == 0;
+  INFO("listens already: " << before);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, gid(*context), 2000U << 8) == 0);
+  for (const Gid& one : context->device().gids) CHECK(caller.dial(one) == 0);
+  CHECK(caller.dial({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 99}) == ECONNREFUSED);
+}
+
+TEST_CASE("by hand: who calls is looked at", "[by_hand]") {
+  constexpr std::uint32_t kCaller = 1024U << 8;  // the smaller number calls
+  constexpr std::size_t kReply = 20 + 4 + provider::kPairGreetingSize;
+  const auto context = open_loopback();
+  Side a(*context);
+  Caller caller(a);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  // Listens, but for no peer yet.
+  Side opener(*context);
+  REQUIRE(opener.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(opener, gid(*context), 2000U << 8) == 0);
+  REQUIRE(port_of(opener.qp->number()) == port_of(a.qp->number()));
+  REQUIRE(caller.dial(gid(*context)) == 0);
+  const PairGreeting good = caller.greeting(kCaller);
+
+  const auto rejected = [&](const Bytes& said, PairRefusal why) {
+    caller.say(said);
+    const Bytes reply = caller.hear(kReply);
+    REQUIRE(reply.size() == kReply);
+    CHECK(std::memcmp(reply.data(), "MPA ID Rep Frame", 16) == 0);
+    CHECK((reply[16] & std::byte{0x20}) != std::byte{0});  // R: rejected
+    CHECK(reply[24 + 9] == static_cast<std::byte>(why));
+  };
+  SECTION("no greeting") { rejected(pattern(52), PairRefusal::malformed); }
+  SECTION("a rejection as a greeting") {
+    rejected(octets_of(good, PairRefusal::no_such_qp), PairRefusal::malformed);
+  }
+  SECTION("another address than it says") {
+    PairGreeting other = good;
+    other.source[15] ^= 1;
+    rejected(octets_of(other), PairRefusal::wrong_address);
+  }
+  SECTION("another address than is meant") {
+    PairGreeting other = good;
+    other.destination[15] ^= 1;
+    rejected(octets_of(other), PairRefusal::wrong_address);
+  }
+  SECTION("a queue pair that is not there") {
+    PairGreeting other = good;
+    other.destination_qp = 65535U << 8 | 255;
+    rejected(octets_of(other), PairRefusal::no_such_qp);
+  }
+  SECTION("one that is to be called") {
+    PairGreeting other = good;
+    other.source_qp = 0xFFFFFF;
+    rejected(octets_of(other), PairRefusal::other_peer);
+  }
+  SECTION("a queue pair with another peer") {
+    REQUIRE(to_rtr(a, gid(*context), kCaller + 1) == 0);
+    rejected(octets_of(good), PairRefusal::other_peer);
+  }
+  SECTION("held, and then there is another peer") {
+    caller.say(octets_of(good));
+    REQUIRE(to_rtr(a, gid(*context), kCaller + 1) == 0);
+    const Bytes reply = caller.hear(kReply);
+    REQUIRE(reply.size() == kReply);
+    CHECK(reply[24 + 9] == static_cast<std::byte>(PairRefusal::other_peer));
+  }
+  SECTION("held, and then the queue pair goes") {
+    caller.say(octets_of(good));
+    // Seen by now, more often than not; refused in any case.
+    Caller later(a);
+    REQUIRE(later.dial(gid(*context)) == 0);
+    later.say(pattern(52));
+    REQUIRE(later.hear(kReply).size() == kReply);
+    a.qp.reset();
+    const Bytes reply = caller.hear(kReply);
+    REQUIRE(reply.size() == kReply);
+    CHECK(reply[24 + 9] == static_cast<std::byte>(PairRefusal::no_such_qp));
+  }
+  SECTION("held until the queue pair is in RTR, then answered") {
+    caller.say(octets_of(good));
+    CHECK(a.qp->state() == IBV_QPS_INIT);
+    REQUIRE(to_rtr(a, gid(*context), kCaller) == 0);
+    const Bytes reply = caller.hear(kReply);
+    REQUIRE(reply.size() == kReply);
+    CHECK((reply[16] & std::byte{0x20}) == std::byte{0});
+    CHECK(Bytes(reply.begin() + 24, reply.end()) == octets_of(good.reversed()));
+    // IRD of the reply: what its program offers, and one more, for our confirmations; its own ORD keeps to
+    // our IRD.
+    CHECK((big_endian({reply.data() + 20, 2}) & 0x3FFF) == 3);
+    CHECK((big_endian({reply.data() + 22, 2}) & 0x3FFF) == 1);
+  }
+}
+
+TEST_CASE("by hand: ports are reserved one at a time, and hold 256 numbers", "[by_hand]") {
+  const std::uint16_t one = provider::reserve_port(), two = provider::reserve_port();
+  REQUIRE(one >= provider::kFirstPort);
+  REQUIRE(two >= provider::kFirstPort);
+  CHECK(one != two);
+  // Nobody else gets it.
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_port = htons(one);
+  const mpa::TcpStream socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0);
+  CHECK(errno == EADDRINUSE);
+
+  const auto context = open_loopback();
+  std::vector<std::unique_ptr<Side>> sides;
+  std::vector<std::uint32_t> numbers;
+  for (int i = 0; i < 600; ++i) {
+    sides.push_back(std::make_unique<Side>(*context, 1));
+    numbers.push_back(sides.back()->qp->number());
+  }
+  std::sort(numbers.begin(), numbers.end());
+  CHECK(std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end());
+  CHECK(port_of(numbers.front()) != port_of(numbers.back()));
+}
