@@ -101,9 +101,9 @@ Qp::~Qp() {
   pd_.remove_user();
 }
 
-bool Qp::can_attach(bool by_hand) const {
+bool Qp::can_attach(bool by_hand, std::uint32_t life) const {
   const ibv_qp_state state = this->state();
-  if (stream_ != Stream::none || by_hand != by_hand_) return false;
+  if (stream_ != Stream::none || by_hand != by_hand_ || (by_hand && life != life_)) return false;
   if (by_hand) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   return init_.qp_type == IBV_QPT_RC && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
@@ -113,7 +113,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   const std::lock_guard receive_lock(receive_mutex_);
   const std::lock_guard send_lock(send_mutex_);
   if (stream_ != Stream::none) return EISCONN;
-  if (!can_attach(attachment.by_hand) || (attachment.by_hand && attachment.life != life_)) return EINVAL;
+  if (!can_attach(attachment.by_hand, attachment.life)) return EINVAL;
   const mpa::Agreement& agreement = attachment.agreement;
 
   constexpr std::uint32_t kMost = kMaxReadDepth;

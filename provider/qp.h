@@ -99,7 +99,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     std::shared_ptr<StreamOwner> owner;
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
-  bool can_attach(bool by_hand = false) const;
+  bool can_attach(bool by_hand = false, std::uint32_t life = 0) const;
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
   // the stream is not this owner's or not there; nullptr stands for any.
   int disconnect(const StreamOwner* owner);
@@ -224,7 +224,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<bool> steps_due_{false};  // on RoCE, while the program has yet to go through the states of its stream
   std::atomic<unsigned> events_reported_{0};
   std::atomic<bool> by_hand_{false};  // from RTR on, by ibv_modify_qp; written with both locks held
-  std::uint32_t life_ = 0;            // counts that; likewise
+  std::atomic<std::uint32_t> life_{0};  // counts that; likewise
 
   // The sender.
   alignas(64) std::mutex send_mutex_;

@@ -152,10 +152,15 @@ class Player {
   End peer_to_name(const End& own, const End& peer) {
     if (plan_.kind == Kind::alone) return own;
     End named = peer;
-    if (plan_.kind == Kind::nobody) named.qp_number = one_in(random_, 2) ? 1024 << 8 | 1 : peer.qp_number ^ 0x80;
-    // Each thinks that the other is somebody else: they call the same, who has one peer.
-    if (plan_.kind == Kind::another) named.qp_number = side_ == 0 ? peer.qp_number : peer.qp_number ^ 0x40;
-    return named.qp_number == own.qp_number ? End{1024 << 8, peer.gid} : named;  // or it would be its own peer
+    // A port where nobody listens, or a slot whose queue pair has gone.
+    if (plan_.kind == Kind::nobody) named.qp_number = one_in(random_, 2) ? 1024 << 8 | 1 : gone_number();
+    // One thinks that the other is somebody else: it is called, and is not for the caller.
+    if (plan_.kind == Kind::another && side_ == 1) named.qp_number = gone_number();
+    return named;
+  }
+  std::uint32_t gone_number() const {
+    const apps::Cq cq(rnic_, 1);
+    return apps::HandQp(rnic_, cq, kSmall).end().qp_number;
   }
 
   unsigned sends() const { return plan_.sends[side_]; }
