@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "provider/local_address.h"
 #include "provider/qp.h"
 #include "provider/qp_port.h"
+#include "provider/qp_table.h"
 #include "provider/settings.h"
 
 namespace uiw::provider::by_hand {
@@ -280,7 +282,10 @@ void Pairs::look_after_work() {
 
 int start(const Ends& ends, const DeviceInfo& device) {
   if (const int error = listen_on(port_of(ends.greeting.source_qp), device, pairs()); error != 0) return error;
-  listening.store(true);
+  if (!listening.exchange(true)) {
+    static const int once = std::atexit([] { for_each_qp([](Qp& qp) { qp.leave_at_exit(); }); });
+    static_cast<void>(once);
+  }
   CmLoop::instance().post([ends] { pairs()->start(ends); });
   return 0;
 }

@@ -2,8 +2,8 @@
 // What the two ends of a connection made by hand say of themselves in the private data of their MPA frames: who calls
 // whom. Encode and decode side by side; big-endian; nothing here allocates or throws.
 //
-// An end that speaks this also knows Send with immediate, and the notice of a receive that is not there
-// (rdmap::kNotReadyBit).
+// An end that speaks this also knows Send with immediate, and the notice of what is dealt with
+// (rdmap::kNoticeBit).
 #pragma once
 
 #include <array>

@@ -96,7 +96,7 @@ class ConnectionImpl final : public Connection,
     if (state_ != State::requested) return EINVAL;
     const ReadSection section;
     Qp* qp = find_qp(own.qp_num);
-    if (qp == nullptr || !qp->can_attach(own.by_hand)) return EINVAL;
+    if (qp == nullptr || !qp->can_attach(own.by_hand, own.life)) return EINVAL;
     mpa::Proposal proposal = proposal_of(own);
     mpa::Agreement agreement;
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
@@ -461,7 +461,7 @@ int connect(int socket, const sockaddr_storage& remote, const ConnectionParamete
   {
     const ReadSection section;
     const Qp* qp = find_qp(own.qp_num);
-    if (qp == nullptr || !qp->can_attach(own.by_hand)) return EINVAL;
+    if (qp == nullptr || !qp->can_attach(own.by_hand, own.life)) return EINVAL;
   }
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;
   connection = std::move(made);

@@ -76,9 +76,10 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
 
 void Qp::stop() {
   hide_qp(number_);
-  if (by_hand_.exchange(false)) {
+  if (by_hand_) {
     const std::lock_guard lock(receive_mutex_);
-    answer_last();
+    leave();
+    by_hand_ = false;
   }
   by_hand::stop(number_);
   context_.engine().remove(*this);
@@ -98,9 +99,9 @@ Qp::~Qp() {
   pd_.remove_user();
 }
 
-bool Qp::can_attach(bool by_hand) const {
+bool Qp::can_attach(bool by_hand, std::uint32_t life) const {
   const ibv_qp_state state = this->state();
-  if (stream_ != Stream::none || by_hand != by_hand_) return false;
+  if (stream_ != Stream::none || by_hand != by_hand_ || (by_hand && life != life_)) return false;
   if (by_hand) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   return init_.qp_type == IBV_QPT_RC && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
@@ -110,7 +111,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   const std::lock_guard receive_lock(receive_mutex_);
   const std::lock_guard send_lock(send_mutex_);
   if (stream_ != Stream::none) return EISCONN;
-  if (!can_attach(attachment.by_hand) || (attachment.by_hand && attachment.life != life_)) return EINVAL;
+  if (!can_attach(attachment.by_hand, attachment.life)) return EINVAL;
   const mpa::Agreement& agreement = attachment.agreement;
 
   constexpr std::uint32_t kMost = kMaxReadDepth;
@@ -229,7 +230,7 @@ void Qp::forget_stream() {
 // Back to RESET: queues are emptied without completions.
 void Qp::reset() {
   const std::lock_guard receive_lock(receive_mutex_);
-  if (by_hand_) answer_last();
+  if (by_hand_) leave();
   const std::lock_guard send_lock(send_mutex_);
   if (by_hand_.exchange(false)) by_hand::stop(number_);
   while (!send_queue_.empty()) send_queue_.pop();
@@ -296,6 +297,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
       break;
     case IBV_QPS_ERR: {
       const std::lock_guard lock(receive_mutex_);
+      if (by_hand_) leave();
       if (stream_ == Stream::running || stream_ == Stream::closing) {
         end_stream(std::nullopt, rdmap::Status::flushed, true);
       } else {

@@ -99,7 +99,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     std::shared_ptr<StreamOwner> owner;
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
-  bool can_attach(bool by_hand = false) const;
+  bool can_attach(bool by_hand = false, std::uint32_t life = 0) const;
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
   // the stream is not this owner's or not there; nullptr stands for any.
   int disconnect(const StreamOwner* owner);
@@ -116,6 +116,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // Work posted to a queue pair that its program has connected has its time to get on (ibv_modify_qp: timeout, retry_cnt,
   // rnr_retry); then it fails. False if there is none.
   bool look_after_work();
+
+  // The program ends without having destroyed it.
+  void leave_at_exit();
 
   // Async events about this queue pair that went into the context's pipe.
   unsigned events_reported() const { return events_reported_.load(); }
@@ -136,7 +139,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) override;
   void read_complete() override;
   void read_requested() override { transmit_wanted_ = true; }
-  void peer_not_ready(rdmap::Msn msn) override;
+  void peer_dealt_with(const rdmap::DealtWith& said) override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
 
   // Posting; the sender's lock is held.
@@ -191,6 +194,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void change_attributes(const ibv_qp_attr& attributes, int mask);
   bool answers_due();
   void answer_last();
+  void leave();
   void let_go_of_socket();
   int connect_by_hand(const ibv_qp_attr& attributes);
   void drain();
@@ -227,7 +231,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<bool> steps_due_{false};  // on RoCE, while the program has yet to go through the states of its stream
   std::atomic<unsigned> events_reported_{0};
   std::atomic<bool> by_hand_{false};  // from RTR on, by ibv_modify_qp; written with both locks held
-  std::uint32_t life_ = 0;            // counts that; likewise
+  std::atomic<std::uint32_t> life_{0};  // counts that; likewise
 
   // The sender.
   alignas(64) std::mutex send_mutex_;

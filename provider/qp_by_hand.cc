@@ -155,13 +155,34 @@ void Qp::tell_not_ready(std::uint64_t pauses) {
   if (!paused_ || stream_ != Stream::running) return;
   if (pauses_ != pauses) return tell_not_ready_later();
   const std::lock_guard send_lock(send_mutex_);
-  transmitter_.tell_not_ready(receiver_.next_send_msn());
+  transmitter_.tell_dealt_with(receiver_.dealt_with());
   if (!blocked_) transmit();
 }
 
-void Qp::peer_not_ready(rdmap::Msn msn) {
+// On InfiniBand all that has come is acknowledged by then, but here the peer may not even have asked: it is told, as far as
+// TCP takes it at once. The receiver's lock is held.
+void Qp::leave() {
+  answer_last();
+  if (stream_ != Stream::running || init_.qp_type != IBV_QPT_RC) return;
   const std::lock_guard lock(send_mutex_);
-  transmitter_.peer_not_ready(msn);
+  transmitter_.tell_dealt_with(receiver_.dealt_with());
+  if (!blocked_) transmit();
+}
+
+void Qp::leave_at_exit() {
+  // A program may call exit() wherever it is: what is locked then stays as it is.
+  const std::unique_lock receive_lock(receive_mutex_, std::try_to_lock);
+  if (!receive_lock.owns_lock() || !by_hand_) return;
+  {
+    const std::unique_lock send_lock(send_mutex_, std::try_to_lock);
+    if (!send_lock.owns_lock()) return;
+  }
+  leave();
+}
+
+void Qp::peer_dealt_with(const rdmap::DealtWith& said) {
+  const std::lock_guard lock(send_mutex_);
+  transmitter_.peer_dealt_with(said);
   transmit_wanted_ = true;
 }
 

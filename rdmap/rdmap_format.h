@@ -64,14 +64,30 @@ enum Queue : std::uint32_t {
 constexpr unsigned kRdmapVersion = 1;
 
 // The lower of the control octet's two reserved bits: solicited event, with send_immediate alone, which has no second
-// opcode for it. With every other opcode but a Write (kNotReadyBit) both are zero when sent, and ignored when received (RFC
+// opcode for it. With every other opcode but a Write (kNoticeBit) both are zero when sent, and ignored when received (RFC
 // 5040 section 4.1).
 constexpr unsigned kSolicitedBit = 0x10;
 
-// The same bit of an RDMA Write of no octets, with STag 0, between two ends of a connection made by hand: the peer has
-// no receive for the message of its Send Queue whose MSN is the tagged offset, and has dealt with all before it. It is what
-// an RNR NAK is on InfiniBand. A peer that does not know it ignores the bit, and there is nothing to write.
-constexpr unsigned kNotReadyBit = kSolicitedBit;
+// The same bit of an RDMA Write of no octets, with STag 0, between two ends of a connection made by hand: the tagged
+// offset says how much of what the peer has sent is dealt with. It goes out where there is no receive for the next message,
+// as InfiniBand's RNR NAK does, and before an end leaves. A peer that does not know it ignores the bit, and there is nothing
+// to write.
+constexpr unsigned kNoticeBit = kSolicitedBit;
+
+// Messages of the Send Queue before this MSN, and so many RDMA Writes (modulo 2^32; the notices and a ready-to-receive
+// message are none).
+struct DealtWith {
+  Msn send_msn{1};
+  std::uint32_t writes = 0;
+
+  bool operator==(const DealtWith&) const = default;
+};
+constexpr std::uint64_t encode(const DealtWith& dealt_with) {
+  return std::uint64_t{dealt_with.writes} << 32 | static_cast<std::uint32_t>(dealt_with.send_msn);
+}
+constexpr DealtWith decode_dealt_with(std::uint64_t offset) {
+  return {static_cast<Msn>(static_cast<std::uint32_t>(offset)), static_cast<std::uint32_t>(offset >> 32)};
+}
 
 struct Control {
   unsigned version = kRdmapVersion;

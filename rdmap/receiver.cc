@@ -97,9 +97,12 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
       target_ = Target::write;
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
-    } else if (infiniband_ && header.stag == Stag{0} && (header.ulp_control & kNotReadyBit) != 0) {
+    } else if (infiniband_ && header.stag == Stag{0} && (header.ulp_control & kNoticeBit) != 0) {
+      last_ = false;  // it is no Write
       peer_waits_.store(true, std::memory_order_relaxed);
-      host_.peer_not_ready(static_cast<Msn>(header.offset));
+      host_.peer_dealt_with(decode_dealt_with(header.offset));
+    } else if (!heard_ && rtr_ == mpa::ReadyToReceive::write) {
+      last_ = false;
     }
   } else if (control.opcode == Opcode::read_response) {
     // Only where the oldest outstanding read says, and in order.
@@ -371,7 +374,9 @@ Receiver::Verdict Receiver::end_segment() {
   const Target target = target_;
   target_ = Target::none;
   if (!last_) return Verdict::go_on;
-  if (target == Target::read_response) {
+  if (target == Target::write || target == Target::nothing) {
+    ++writes_;
+  } else if (target == Target::read_response) {
     host_.read_complete();
   } else if (target == Target::send) {
     if (invalidates(send_control_.opcode)) {

@@ -42,8 +42,8 @@ class ReceiveHost {
   virtual void read_complete() = 0;
   // A read or an atomic operation stands in SharedReads::inbound.
   virtual void read_requested() = 0;
-  // The peer has no receive for the message of its Send Queue with this MSN, and has dealt with all before it.
-  virtual void peer_not_ready(Msn msn) { static_cast<void>(msn); }
+  // So much of what was sent the peer has dealt with; for what comes next it has no receive, or it leaves.
+  virtual void peer_dealt_with(const DealtWith& said) { static_cast<void>(said); }
   // Invalidates a local STag for the peer. Empty if that is done, else why not: a code of remote protection errors.
   virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
 
@@ -60,7 +60,7 @@ class Receiver final : public mpa::UlpduSink {
   // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
   // this layer alone; if it is a Read of none, it does not count against the limit. `send_immediate`: the peer may send
   // that opcode. `infiniband`: both ends keep to its rules. An operation for which deny() leaves no right is refused as an
-  // opcode that is not there, not as a lack of access; and a peer without a receive may say so (kNotReadyBit).
+  // opcode that is not there, not as a lack of access; and a peer without a receive may say so (kNoticeBit).
   void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false,
              bool infiniband = false) {
     reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate, infiniband_ = infiniband;
@@ -85,8 +85,8 @@ class Receiver final : public mpa::UlpduSink {
   // Has a part of a message that takes a receive come, and not all of it?
   bool in_message() const { return in_send_; }
 
-  // Of the next message that takes a receive.
-  Msn next_send_msn() const { return send_msn_; }
+  // All that came before the segment in progress.
+  DealtWith dealt_with() const { return {send_msn_, writes_}; }
   // Has the peer said that it has no receive, and answered nothing since? On any thread.
   bool peer_waits() const { return peer_waits_.load(std::memory_order_relaxed); }
 
@@ -143,6 +143,7 @@ class Receiver final : public mpa::UlpduSink {
   std::size_t total_ = 0;                                     // ...and its length
   Stag write_stag_{};                 // write: looked up again for each piece that arrives later
   std::uint64_t write_offset_ = 0;
+  std::uint32_t writes_ = 0;          // that are complete, modulo 2^32
   std::span<const Piece> pieces_;     // read response, send: the whole message
   struct Position {
     std::size_t piece = 0, offset = 0;

@@ -95,7 +95,7 @@ bool Transmitter::choose(Cursor& cursor, const mpa::Batch* batch) const {
   const bool response = cursor.response < reads_->inbound.pushed();
   if (!response && cursor.notices != notices_due_) {
     // Behind the answers to what came before that message: they say so by themselves.
-    cursor.source = Source::not_ready;
+    cursor.source = Source::notice;
     cursor.offset = 0;
     return true;
   }
@@ -126,7 +126,7 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       cursor.unasked = cursor.owed = false;
       cursor.response_next = true;
       break;
-    case Source::not_ready: ++cursor.notices; break;
+    case Source::notice: ++cursor.notices; break;
     case Source::terminate: cursor.terminate_sent = true; break;
     case Source::response:
       if (std::holds_alternative<SharedReads::AtomicInbound>(reads_->inbound.at(cursor.response))) {
@@ -137,6 +137,7 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       break;
     case Source::work: {
       const SendWork& work = queue_.at(cursor.sequence);
+      if (work.kind == WorkKind::write && !cursor.second) ++cursor.writes;
       if (work.kind == WorkKind::write && work.has_immediate && !cursor.second) {
         // The two messages stay together (RFC 7306 section 6): nothing is chosen in between.
         cursor.second = true;
@@ -401,6 +402,23 @@ void Transmitter::placed_before(std::uint64_t sequence) {
     placed_ = std::max(placed_, end);
   }
   complete_in_order();
+}
+
+void Transmitter::peer_dealt_with(const DealtWith& said) {
+  const auto ahead = [](auto a, auto b) {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)) > 0;
+  };
+  Msn msn = cursor_.send_msn;
+  std::uint32_t writes = cursor_.writes;
+  if (ahead(said.send_msn, msn) || ahead(said.writes, writes)) return;  // of what was never sent
+  if (cursor_.second) --writes;  // of the message in progress, which stands behind all that is looked at here
+  for (std::uint64_t sequence = cursor_.sequence; sequence-- > queue_.head();) {
+    const SendWork& work = queue_.at(sequence);
+    const bool send = uses_queue(work, kSendQueue), write = work.kind == WorkKind::write;
+    if (send) msn = static_cast<Msn>(static_cast<std::uint32_t>(msn) - 1);
+    if (send ? ahead(said.send_msn, msn) : write && !ahead(writes, said.writes)) return placed_before(sequence + 1);
+    if (write) --writes;
+  }
 }
 
 void Transmitter::set_deaf(bool deaf) {

@@ -79,7 +79,7 @@ class SendHost {
 
 // Where in its work a sender stands.
 struct Cursor {
-  enum class Source : std::uint8_t { none, work, response, terminate, rtr, probe, not_ready };
+  enum class Source : std::uint8_t { none, work, response, terminate, rtr, probe, notice };
   std::uint64_t sequence = 0;  // the send queue entry in progress, or the next one
   std::uint64_t response = 0;  // the inbound read to answer next, by its number in the ring
   std::uint32_t offset = 0;    // octets of the message in progress that stand before
@@ -88,7 +88,8 @@ struct Cursor {
   Msn terminate_msn{1};
   Msn atomic_msn{1};
   std::uint32_t probes = 0;    // that stand before
-  std::uint32_t notices = 0;   // of a receive that is not there, that stand before
+  std::uint32_t writes = 0;    // RDMA Writes that stand before, all of them
+  std::uint32_t notices = 0;   // of what is dealt with, that stand before
   Source source = Source::none;
   bool second = false;         // of the work in progress the Write is out, and its Immediate Data comes next
   bool response_next = false;  // whose turn it is
@@ -129,16 +130,14 @@ class Transmitter {
   void start(const Parameters& parameters, SharedReads* reads);
   Completion completion() const { return remote_ ? Completion::remote : Completion::local; }
   void release_hold() { hold_ = false; }
-  // Tells the peer that there is no receive for this message of its (kNotReadyBit), unless it is about to be told already.
-  void tell_not_ready(Msn msn) {
+  // Tells the peer what of its work is dealt with (kNoticeBit): once, if it is told again before that is on its way.
+  void tell_dealt_with(const DealtWith& dealt_with) {
     if (cursor_.notices != notices_due_) return;
     ++notices_due_;
-    not_ready_msn_ = msn;
+    dealt_with_ = dealt_with;
   }
   // The peer has told so.
-  void peer_not_ready(Msn msn) {
-    if (const auto sequence = find_send(msn)) placed_before(*sequence);
-  }
+  void peer_dealt_with(const DealtWith& said);
   // While the stream waits for a receive of its consumer's, nothing that the peer says behind that message is heard, and
   // a consumer that waits for a completion before it posts the receive would wait for ever: meanwhile the local rule
   // holds.
@@ -256,7 +255,7 @@ class Transmitter {
   bool send_immediate_ = false;
   bool keep_local_errors_ = false;
   std::uint32_t notices_due_ = 0;
-  Msn not_ready_msn_{};
+  DealtWith dealt_with_;
   bool rtr_pushed_ = false;
   bool source_gone_ = false;
   bool flushed_ = false;

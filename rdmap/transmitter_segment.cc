@@ -91,8 +91,8 @@ bool Transmitter::build(const Cursor& cursor, Segment& segment) {
       encode(ReadRequest{}, segment.header.data() + segment.header_size);
       segment.header_size += kReadRequestSize;
       break;
-    case Source::not_ready:
-      build_tagged(segment, Opcode::write, Stag{0}, static_cast<std::uint32_t>(not_ready_msn_), 0, kNotReadyBit);
+    case Source::notice:
+      build_tagged(segment, Opcode::write, Stag{0}, encode(dealt_with_), 0, kNoticeBit);
       break;
     case Source::terminate: {
       build_untagged(segment, Opcode::terminate, kTerminateQueue, cursor.terminate_msn, 0, 0, 0);

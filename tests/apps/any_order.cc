@@ -152,10 +152,15 @@ class Player {
   Place peer_to_name(const Place& own, const Place& peer) {
     if (plan_.kind == Kind::alone) return own;
     Place named = peer;
-    if (plan_.kind == Kind::nobody) named.qp = one_in(random_, 2) ? 1024 << 8 | 1 : peer.qp ^ 0x80;
-    // Each thinks that the other is somebody else: they call the same, who has one peer.
-    if (plan_.kind == Kind::another) named.qp = side_ == 0 ? peer.qp : peer.qp ^ 0x40;
-    return named.qp == own.qp ? Place{1024 << 8, 0, peer.gid} : named;  // or it would be its own peer
+    // A port where nobody listens, or a slot whose queue pair has gone.
+    if (plan_.kind == Kind::nobody) named.qp = one_in(random_, 2) ? 1024 << 8 | 1 : gone_number();
+    // One thinks that the other is somebody else: it is called, and is not for the caller.
+    if (plan_.kind == Kind::another && side_ == 1) named.qp = gone_number();
+    return named;
+  }
+  std::uint32_t gone_number() const {
+    const apps::Cq cq(rnic_, 1);
+    return apps::HandQp(rnic_, cq, kSmall).place().qp;
   }
 
   unsigned sends() const { return plan_.sends[side_]; }

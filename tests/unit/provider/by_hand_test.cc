@@ -261,6 +261,28 @@ TEST_CASE("by hand: back to RESET, and connected to another", "[by_hand]") {
   exchange(a, c);
 }
 
+TEST_CASE("by hand: what the peer has received completes, be it destroyed right then", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  for (int turn = 0; turn < 100; ++turn) {
+    Side b(*context);
+    for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+    REQUIRE(to_rtr(a, b) == 0);
+    REQUIRE(to_rtr(b, a) == 0);
+    for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
+    Bytes out = pattern(10), in(10);
+    const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+    for (int i = 0; i < 10; ++i) REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
+    for (int i = 0; i < 10; ++i) REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+    for (int i = 0; i < 10; ++i) CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+    b.qp->stop();
+    b.qp.reset();
+    INFO("turn " << turn);
+    for (int i = 0; i < 10; ++i) REQUIRE(next(*a.send_cq).status == IBV_WC_SUCCESS);
+    REQUIRE(a.to(IBV_QPS_RESET) == 0);
+  }
+}
+
 TEST_CASE("by hand: a queue pair that does not exist is not reached: retry exceeded, and the rest is flushed",
           "[by_hand]") {
   const auto context = open_loopback();

@@ -451,15 +451,16 @@ TEST_CASE("completion: a peer without a receive confirms what came before the me
   Requester it;
   for (std::uint64_t id = 1; id <= 4; ++id) it.post(id);
   CHECK(it.all() == "ssssp");
-  it.end.tx.peer_not_ready(rdmap::Msn{3});
+  it.end.tx.peer_dealt_with({rdmap::Msn{3}, 0});
   CHECK(it.good() == Ids{1, 2});
-  it.end.tx.peer_not_ready(rdmap::Msn{2});  // it has said more already
-  it.end.tx.peer_not_ready(rdmap::Msn{9});  // of what was never sent
-  it.end.tx.peer_not_ready(rdmap::Msn{0x80000000});
+  it.end.tx.peer_dealt_with({rdmap::Msn{2}, 0});  // it has said more already
+  it.end.tx.peer_dealt_with({rdmap::Msn{9}, 0});  // of what was never sent
+  it.end.tx.peer_dealt_with({rdmap::Msn{0x80000000}, 0});
+  it.end.tx.peer_dealt_with({rdmap::Msn{5}, 1});
   CHECK(it.good() == Ids{1, 2});
   it.post(5);
   CHECK(it.go(50) == 1);
-  it.end.tx.peer_not_ready(rdmap::Msn{5});  // which is half sent
+  it.end.tx.peer_dealt_with({rdmap::Msn{5}, 0});  // which is half sent
   CHECK(it.good() == Ids{1, 2, 3, 4});
   it.answer();
   CHECK(it.good() == Ids{1, 2, 3, 4});
@@ -468,19 +469,50 @@ TEST_CASE("completion: a peer without a receive confirms what came before the me
   CHECK(it.good() == Ids{1, 2, 3, 4, 5});
 }
 
+// What a requester has sent is confirmed up to the last Send or Write that the peer has dealt with.
+TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their numbers", "[completion]") {
+  Requester it;
+  it.post(1);
+  it.end.write(2, {piece(it.data)}, Stag{1}, 0);
+  it.end.write(3, {piece(it.data)}, Stag{1}, 0);
+  it.post(4);
+  it.end.write(5, {piece(it.data)}, Stag{1}, 0);
+  CHECK(it.all() == "swwswp");
+  SECTION("nothing") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{1}, 0});
+    CHECK(it.good().empty());
+  }
+  SECTION("a Write behind a Send") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{2}, 1});
+    CHECK(it.good() == Ids{1, 2});
+  }
+  SECTION("a Send behind Writes") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{3}, 2});
+    CHECK(it.good() == Ids{1, 2, 3, 4});
+  }
+  SECTION("all") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{3}, 3});
+    CHECK(it.good() == Ids{1, 2, 3, 4, 5});
+  }
+  SECTION("more Writes than there were") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{3}, 4});
+    CHECK(it.good().empty());
+  }
+}
+
 TEST_CASE("completion: that there is no receive is told once, and octet by octet the same", "[completion]") {
   const std::size_t taken = GENERATE(0U, 1U, 10U, 19U);
   Requester it;
-  it.end.tx.tell_not_ready(rdmap::Msn{7});
+  it.end.tx.tell_dealt_with({rdmap::Msn{7}, 3});
   if (taken > 0) it.go(taken);
-  it.end.tx.tell_not_ready(rdmap::Msn{8});  // the first is not out yet
+  it.end.tx.tell_dealt_with({rdmap::Msn{8}, 3});  // the first is not out yet
   while (it.go() > 0) {
   }
   const auto ulpdus = ulpdus_of(it.stream, false);
   REQUIRE(ulpdus.size() == 1);
   // An RDMA Write of no octets to STag 0, with the lower reserved bit.
-  CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x50).u32(0).u64(7).bytes());
-  it.end.tx.tell_not_ready(rdmap::Msn{8});
+  CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x50).u32(0).u32(3).u32(7).bytes());
+  it.end.tx.tell_dealt_with({rdmap::Msn{8}, 3});
   CHECK(it.go() == 1);
 }
 
@@ -495,8 +527,8 @@ TEST_CASE("completion: only a peer that keeps to InfiniBand's rules is heard whe
     CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == mpa::UlpduSink::Verdict::go_on);
   };
   give(Wire().u8(0xC1).u8(0x40).u32(0).u64(7).bytes());  // a Write of nothing
-  CHECK(end.not_ready == 0);
+  CHECK(end.notices == 0);
   give(Wire().u8(0xC1).u8(0x50).u32(0).u64(7).bytes());
-  CHECK(end.not_ready == (infiniband ? 1 : 0));
+  CHECK(end.notices == (infiniband ? 1 : 0));
   CHECK(end.rx.peer_waits() == infiniband);
 }

@@ -200,9 +200,9 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   }
   void read_complete() override { tx.read_complete(); }
   void read_requested() override { ++requests; }
-  void peer_not_ready(rdmap::Msn msn) override {
-    ++not_ready;
-    tx.peer_not_ready(msn);
+  void peer_dealt_with(const rdmap::DealtWith& said) override {
+    ++notices;
+    tx.peer_dealt_with(said);
   }
   std::optional<rdmap::ErrorCode> invalidate(Stag stag) override {
     if (on_invalidate) on_invalidate();
@@ -245,7 +245,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   std::vector<Sent> sent;
   std::vector<std::uint64_t> carried;  // local work, in the order in which it was carried out
   std::vector<Received> received;
-  unsigned requests = 0, not_ready = 0;
+  unsigned requests = 0, notices = 0;
   std::function<void()> on_invalidate;
   rdmap::ErrorCode invalidate_error = rdmap::ErrorCode::cannot_invalidate;
   bool paused = false, stopped = false, bad_crc = false, broken = false, held_off = false;
