@@ -60,9 +60,6 @@ Plan plan_of(std::uint64_t seed, unsigned trial) {
     if (plan.kind != Kind::both && plan.sends[side] == 0) plan.sends[side] = 1;
     plan.leaves[side] = one_in(random, 2);
   }
-  // What is sent behind work that was not confirmed yet needs the peer once more.
-  for (unsigned side = 0; side < 2; ++side)
-    if (plan.sends[1 - side] > 1) plan.leaves[side] = false;
   return plan;
 }
 
