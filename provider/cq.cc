@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <exception>
 #include <new>
+#include <utility>
 
 #include "provider/clock.h"
 #include "provider/cm_loop.h"
@@ -198,12 +199,31 @@ int Cq::request_notify(bool solicited_only) {
 
 // The producer's lock is held from here on. A completion that an event was asked for has come; failures do not wait.
 void Cq::notify_soon(bool at_once) {
+  if (holds_ > 0) {
+    ++quiet_;
+    quiet_failure_ = quiet_failure_ || at_once;
+    return;
+  }
   ++held_back_;
   if (at_once || held_back_ >= moderation_count_) {
     notify();
   } else if (held_back_ == 1) {
     timer_->start(moderation_period_);
   }
+}
+
+void Cq::hold_events() {
+  if (!channel_) return;
+  const std::lock_guard lock(producer_);
+  ++holds_;
+}
+
+void Cq::release_events() {
+  if (!channel_) return;
+  const std::lock_guard lock(producer_);
+  if (--holds_ > 0 || quiet_ == 0) return;
+  held_back_ += std::exchange(quiet_, 0) - 1;
+  notify_soon(std::exchange(quiet_failure_, false));
 }
 
 // False where the pipe is full: the next completion tries again.
@@ -252,7 +272,7 @@ int Cq::prepare_destroy(unsigned& events_to_acknowledge) {
   if (!channel_) return 0;
   const std::lock_guard lock(producer_);
   armed_.store(Armed::no, std::memory_order_relaxed);
-  held_back_ = 0;
+  held_back_ = quiet_ = 0;
   const unsigned unread = channel_->purge(
       sizeof(ib_uverbs_comp_event_desc),
       [](const void* event, void* handle) {

@@ -69,6 +69,12 @@ class UIW_API Cq {
   // One completion. `solicited`: it may wake a waiter who asked for solicited ones only.
   void push(const ibv_wc& completion, bool solicited);
 
+  // Between the two completions are there, but wake nobody. They may be nested, and called by several threads. Whoever
+  // sleeps shall find the answers to the peer ahead of what it sends next: an adapter acknowledges a message before its
+  // program can know of it.
+  void hold_events();
+  void release_events();
+
   // EBUSY while queue pairs use it. Returns 0 and how many events the program has taken and must acknowledge.
   int prepare_destroy(unsigned& events_to_acknowledge);
 
@@ -112,6 +118,9 @@ class UIW_API Cq {
   unsigned events_written_ = 0;
   unsigned moderation_count_ = 0;   // 0 or 1: none
   unsigned moderation_period_ = 0;  // microseconds
+  unsigned holds_ = 0;              // hold_events() without release_events()
+  unsigned quiet_ = 0;              // completions meanwhile that an event was asked for
+  bool quiet_failure_ = false;      // one of them has failed
   unsigned held_back_ = 0;          // completions since the event was asked for
 
   alignas(64) std::mutex consumer_;

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <vector>
 
 #include "mpa/tcp_stream.h"
 #include "provider/local_address.h"
@@ -57,6 +58,7 @@ int hold(std::uint16_t& port) {
 struct Port {
   Descriptor claimed, held;
   std::map<std::pair<unsigned, Gid>, std::shared_ptr<Listener>> listeners;  // by interface and address
+  std::vector<int> listening;                                               // their sockets
 };
 struct Ports {
   std::mutex mutex;
@@ -136,6 +138,7 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const std::shared_pt
       sockaddr_storage address = address_of(gid, device.ifindex, port);
       const int fd = bind_socket(address, true);
       error = fd < 0 ? -fd : listen(fd, kBacklog, observer, listener);
+      if (listener != nullptr) found->second.listening.push_back(fd);
     }
     listening = listening || listener != nullptr;
   }
@@ -153,8 +156,14 @@ void go_on_with_ports() { ports().mutex.unlock(); }
 
 void forget_ports() {
   Ports& all = ports();
-  // Closed, or calls would go on to be taken here once the parent has ended.
-  all.reserved.clear();
+  // Closed, or calls would go on to be taken here once the parent has ended. Listeners are left as they are: a thread that
+  // is not here may have been at work on one.
+  for (const auto& [number, port] : all.reserved) {
+    for (const int fd : port.listening) ::close(fd);
+    ::close(port.claimed.fd());
+    ::close(port.held.fd());
+  }
+  new (&all.reserved) decltype(all.reserved);
   all.mutex.unlock();
 }
 

@@ -123,6 +123,17 @@ void Qp::finish_sending() {
 
 bool Qp::progress(Driver driver) {
   const ReadSection section;
+  struct Quiet {
+    explicit Quiet(Cq* of) : cq(of) {
+      if (cq != nullptr) cq->hold_events();
+    }
+    ~Quiet() {
+      if (cq != nullptr) cq->release_events();
+    }
+    Quiet(const Quiet&) = delete;
+    Quiet& operator=(const Quiet&) = delete;
+    Cq* const cq;
+  } const quiet(driver == Driver::event ? receive_cq_ : nullptr);
   bool work = false;
   {
     std::unique_lock lock(receive_mutex_, std::defer_lock);
