@@ -442,8 +442,6 @@ TEST_CASE("qp: the peer does only what qp_access_flags give (Verbs draft section
   const auto context = open_loopback(), other = open_loopback();
   Side a(*context), b(*other);
   Bytes memory(4096), sink(4096);
-  constexpr unsigned kAll =
-      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   const auto mr = b.expose(memory, kAll);
   const auto sink_mr = a.expose(sink, IBV_ACCESS_LOCAL_WRITE);
   struct Operation {
