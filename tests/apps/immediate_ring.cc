@@ -244,9 +244,7 @@ class Sender {
       next_ += count;
     }
     while (done_ < options_.count) take_completion();
-    while (consumed() < place_.used()) {
-      relax("the last report");
-    }
+    for (std::uint64_t seen; (seen = consumed()) < place_.used();) relax("the last report", seen);
   }
 
  private:
@@ -283,13 +281,14 @@ class Sender {
 
   // Until the ring and the send queue have room for all that was prepared.
   void await(unsigned count) {
-    while (!options_.sends && place_.used() - consumed() > kRing) relax("room in the ring");
+    for (std::uint64_t seen; !options_.sends && place_.used() - (seen = consumed()) > kRing;) relax("room in the ring", seen);
     while (next_ + count - done_ > kSends) take_completion();
   }
-  void relax(const char* what) {
+  // Until more is consumed than was seen, or a completion has come.
+  void relax(const char* what, std::uint64_t seen) {
     const auto end = apps::Clock::now() + kLong;
     ibv_wc wc{};
-    for (const std::uint64_t before = consumed(); consumed() == before;) {
+    while (consumed() == seen) {
       if (ibv_poll_cq(end_.id()->send_cq, 1, &wc) == 1) {
         note(wc);
         return;
