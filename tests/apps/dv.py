@@ -19,7 +19,7 @@ def behaviour(bench):
 def languages(bench):
     for name in ("uiw_uses_uiwdv_c", "uiw_uses_uiwdv_cxx"):
         run = bench.run([bench.helper(name)])
-        check(re.search(r"^uiw_lo: uiw \d+\.\d+\.\d+, interface lo, capabilities 0x7$", run.stdout, re.M),
+        check(re.search(r"^uiw_lo: uiw \d+\.\d+\.\d+, interface lo, capabilities 0xf$", run.stdout, re.M),
               "uiw_lo is not taken")
         # Without uiw there is no device, and the library sits idle.
         run = bench.run([bench.helper(name)], uiw=False, status=None)
