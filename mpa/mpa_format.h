@@ -39,9 +39,9 @@ struct StartupHeader {
   bool operator==(const StartupHeader&) const = default;
 };
 
-// Send with immediate, which iWARP has not, is agreed on by two reserved flags, which are "not checked on reception"
-// (RFC 5044 section 7.1.1) by peers that know nothing of it. The reply has one of its own, since some peers make the
-// reply of the request's flags. The other two reserved flags have been used by siw's experiments.
+// Send with immediate, which iWARP has not, is agreed on by two of the reserved flags. RFC 5044 section 7.1.1 has them
+// sent as zero and not checked by the receiver, so a peer that knows nothing of it takes no notice. The reply has one of
+// its own, since some peers (siw) make their reply of the request's flags. siw's experiments use the other two.
 constexpr std::uint8_t send_with_immediate_flag(FrameKind kind) { return kind == FrameKind::request ? 0x02 : 0x01; }
 
 inline void encode(const StartupHeader& header, std::byte* to) {

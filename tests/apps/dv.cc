@@ -100,7 +100,7 @@ class Pair {
   void make_queue() {
     ibv_cq_init_attr_ex attributes{};
     attributes.cqe = 16;
-    attributes.wc_flags = IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_SRC_QP;
+    attributes.wc_flags = IBV_WC_EX_WITH_BYTE_LEN | IBV_WC_EX_WITH_IMM | IBV_WC_EX_WITH_SRC_QP;
     far_cq_ = ibv_create_cq_ex(far_->id()->verbs, &attributes);
     if (far_cq_ == nullptr) MUST(errno == EOPNOTSUPP);
   }
@@ -293,15 +293,18 @@ void extended_queue(Pair& pair) {
   }
   apps::post_receive(pair.far(), 1, nullptr, 0);
   apps::post_receive(pair.far(), 2, nullptr, 0);
+  apps::post_receive(pair.far(), 3, nullptr, 0);
   const Octets immediate{{1, 2, 3, 4, 5, 6, 7, 8}};
   pair.start(3, 0);
   MUST(uiwdv_wr_imm8(pair.qp(), immediate.octet) == 0);
-  pair.name(4);
+  pair.name(4, 0);
   ibv_wr_send(pair.qp());
+  pair.name(5);
+  ibv_wr_send_imm(pair.qp(), htobe32(0xCAFE0001));
   MUST(ibv_wr_complete(pair.qp()) == 0);
-  pair.done(4, IBV_WC_SEND);
+  pair.done(5, IBV_WC_SEND);
   Octets got{};
-  for (std::uint64_t id = 1; id <= 2; ++id) {
+  for (std::uint64_t id = 1; id <= 3; ++id) {
     ibv_poll_cq_attr attributes{};
     const auto end = apps::Clock::now() + apps::kPatience;
     int error;
@@ -310,6 +313,11 @@ void extended_queue(Pair& pair) {
     MUST(cq->wr_id == id && cq->status == IBV_WC_SUCCESS);
     if (id == 1) MUST(uiwdv_wc_read_imm8(cq, got.octet) == 0 && got == immediate);
     if (id == 2) MUST(uiwdv_wc_read_imm8(cq, got.octet) == EINVAL);
+    if (id == 3) {
+      MUST(ibv_wc_read_opcode(cq) == IBV_WC_RECV && ibv_wc_read_wc_flags(cq) == IBV_WC_WITH_IMM);
+      MUST(ibv_wc_read_imm_data(cq) == htobe32(0xCAFE0001) && ibv_wc_read_byte_len(cq) == 0);
+      MUST(uiwdv_wc_read_imm8(cq, got.octet) == 0 && got == (Octets{{0xCA, 0xFE, 0, 1, 0, 0, 0, 0}}));
+    }
     ibv_end_poll(cq);
   }
 }
