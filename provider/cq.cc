@@ -197,33 +197,33 @@ int Cq::request_notify(bool solicited_only) {
   return 0;
 }
 
-// The producer's lock is held from here on. A completion that an event was asked for has come; failures do not wait.
-void Cq::notify_soon(bool at_once) {
-  if (holds_ > 0) {
-    ++quiet_;
-    quiet_failure_ = quiet_failure_ || at_once;
-    return;
-  }
-  ++held_back_;
-  if (at_once || held_back_ >= moderation_count_) {
-    notify();
-  } else if (held_back_ == 1) {
-    timer_->start(moderation_period_);
-  }
-}
-
 void Cq::hold_events() {
-  if (!channel_) return;
-  const std::lock_guard lock(producer_);
-  ++holds_;
+  if (channel_) holds_.fetch_add(1);
 }
 
 void Cq::release_events() {
-  if (!channel_) return;
+  if (!channel_ || holds_.fetch_sub(1) > 1 || quiet_.load() == 0) return;
   const std::lock_guard lock(producer_);
-  if (--holds_ > 0 || quiet_ == 0) return;
-  held_back_ += std::exchange(quiet_, 0) - 1;
-  notify_soon(std::exchange(quiet_failure_, false));
+  end_quiet();
+}
+
+// The producer's lock is held from here on. A completion that an event was asked for has come; failures do not wait.
+void Cq::notify_soon(bool at_once) {
+  quiet_failure_ = quiet_failure_ || at_once;
+  quiet_.fetch_add(1);
+  // Either this sees that nobody holds events any longer, or who does so last sees this completion.
+  if (holds_.load() == 0) end_quiet();
+}
+
+void Cq::end_quiet() {
+  const unsigned quiet = quiet_.exchange(0);
+  if (quiet == 0) return;
+  held_back_ += quiet;
+  if (std::exchange(quiet_failure_, false) || held_back_ >= moderation_count_) {
+    notify();
+  } else if (held_back_ == quiet) {
+    timer_->start(moderation_period_);
+  }
 }
 
 // False where the pipe is full: the next completion tries again.
@@ -235,7 +235,7 @@ bool Cq::notify() {
     ++events_written_;
   }
   armed_.store(Armed::no, std::memory_order_relaxed);
-  held_back_ = 0;
+  held_back_ = quiet_ = 0;
   return true;
 }
 

@@ -92,6 +92,7 @@ class UIW_API Cq {
   bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }
   int take(int count, ibv_wc* completions, Stamp* stamps);
   void notify_soon(bool at_once);
+  void end_quiet();
   bool notify();
   void overrun(bool first);
 
@@ -118,8 +119,8 @@ class UIW_API Cq {
   unsigned events_written_ = 0;
   unsigned moderation_count_ = 0;   // 0 or 1: none
   unsigned moderation_period_ = 0;  // microseconds
-  unsigned holds_ = 0;              // hold_events() without release_events()
-  unsigned quiet_ = 0;              // completions meanwhile that an event was asked for
+  std::atomic<unsigned> holds_{0};  // hold_events() without release_events(); without the lock
+  std::atomic<unsigned> quiet_{0};  // completions that an event was asked for, not in held_back_ yet; written with it
   bool quiet_failure_ = false;      // one of them has failed
   unsigned held_back_ = 0;          // completions since the event was asked for
 

@@ -78,14 +78,13 @@ bool Transmitter::build(const Cursor& cursor, Segment& segment) {
     case Source::rtr:
       if (rtr_ == mpa::ReadyToReceive::fulpdu) {
         segment.header_size = 0;
-      } else if (rtr_ == mpa::ReadyToReceive::write) {
-        build_tagged(segment, Opcode::write, Stag{0}, 0, 0);
-      } else {
-        build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
-        encode(ReadRequest{}, segment.header.data() + segment.header_size);
-        segment.header_size += kReadRequestSize;
+        break;
       }
-      break;
+      if (rtr_ == mpa::ReadyToReceive::write) {
+        build_tagged(segment, Opcode::write, Stag{0}, 0, 0);
+        break;
+      }
+      [[fallthrough]];  // a Read of no octets too
     case Source::probe:
       build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
       encode(ReadRequest{}, segment.header.data() + segment.header_size);

@@ -15,16 +15,8 @@ import sys
 
 # The words that are counted, by text. A table is docs/conformance/TEXT.md.
 WORDS = {"rfc5040": "MUST|SHALL", "rfc7306": "MUST|SHALL|SHOULD|MAY|OPTIONAL", "verbs": "MUST|SHALL"}
-# The sections whose rows are all there and filled in, with the sections below them; "" stands for the whole text.
-# Elsewhere rows may be missing and cells may be TODO; what is named must exist all the same.
-COMPLETE = {
-    "rfc5040": [""],
-    "rfc7306": [""],
-    "verbs": [""],
-}
 
 HEADER = ["Section", "n", "Requirement", "Carried out by", "Tests"]
-TODO = "TODO"
 REASON = re.compile(r"not applicable: \S")
 SEE = re.compile(r"see ((?:[0-9A-Z]+(?:\.[0-9]+)*(?:, | and )?)+)$")
 Row = collections.namedtuple("Row", "line section count requirement carried tests")
@@ -254,17 +246,9 @@ def read_table(path):
     return rows, faults
 
 
-def is_open(row):
-    return row.carried.startswith(TODO) or row.tests.startswith(TODO)
-
-
-def row_faults(root, row, may_be_open, sections):
+def row_faults(root, row, sections):
     if not row.requirement:
         yield "no requirement; say it in a few words"
-    if is_open(row):
-        if not may_be_open:
-            yield "TODO in a section that is declared complete; fill it in, or take the section out of COMPLETE"
-        # The other cell is looked at all the same.
     see = SEE.match(row.carried)
     if REASON.match(row.carried) or see:
         if row.tests != "-":
@@ -278,13 +262,9 @@ def row_faults(root, row, may_be_open, sections):
              "neither a function nor a reason; name `file: function` or say 'not applicable: why'"),
             (row.tests, test_fault, 'no test; name `tests/file: "title"` of one that fails without it')):
         references = re.findall(r"`([^`]+)`", cell)
-        if not references and not cell.startswith(TODO):
+        if not references:
             yield none
         yield from filter(None, (fault_of(root, reference) for reference in references))
-
-
-def is_complete(text, section):
-    return any(whole in ("", section) or section.startswith(whole + ".") for whole in COMPLETE[text])
 
 
 def table_faults(root, text, sections):
@@ -298,8 +278,7 @@ def table_faults(root, text, sections):
             continue
         covered[row.section] += row.count
         lines[row.section] = row.line
-        faults += [(row.line, fault)
-                   for fault in row_faults(root, row, not is_complete(text, row.section), sections)]
+        faults += [(row.line, fault) for fault in row_faults(root, row, sections)]
     for section, occurrences in sections.items():
         if covered[section] == occurrences:
             continue
@@ -307,18 +286,10 @@ def table_faults(root, text, sections):
         if covered[section] > occurrences:
             faults.append((line, f"section {section} has {occurrences} occurrences, its rows say {covered[section]}; "
                                  "take the surplus away"))
-        elif is_complete(text, section):
+        else:
             faults.append((line, f"section {section} has {occurrences} occurrences, its rows say {covered[section]}; "
                                  "add what is missing"))
-    for whole in COMPLETE[text]:
-        if whole and not any(section == whole or section.startswith(whole + ".") for section in sections):
-            faults.append((1, f"section {whole} of COMPLETE in tests/conformance.py is not in sections.tsv"))
-    total = sum(sections.values())
-    complete = sum(occurrences for section, occurrences in sections.items() if is_complete(text, section))
-    left = sum(map(is_open, rows))
-    summary = f"{text}: {sum(covered.values())} of {total} occurrences in {len(rows)} rows"
-    if complete < total:
-        summary += f", not finished: {complete} in sections declared complete, {left} rows TODO"
+    summary = f"{text}: {sum(covered.values())} of {sum(sections.values())} occurrences in {len(rows)} rows"
     return sorted(faults), summary
 
 

@@ -64,6 +64,18 @@ bool connect_all(int listener, const sockaddr_in& address, std::vector<Socket>& 
   return true;
 }
 
+// Listens at the address, on any port, and says on which. Closed with errno where that fails.
+Socket listen_at(const std::string& address, sockaddr_in& local) {
+  local.sin_family = AF_INET;
+  inet_pton(AF_INET, address.c_str(), &local.sin_addr);
+  socklen_t length = sizeof local;
+  auto* generic = reinterpret_cast<sockaddr*>(&local);
+  Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (listener.fd() < 0 || bind(listener.fd(), generic, length) != 0 || listen(listener.fd(), 1) != 0) return Socket(-1);
+  getsockname(listener.fd(), generic, &length);
+  return listener;
+}
+
 double failed(std::string& error, const char* call) {
   error = std::string(call) + ": " + std::strerror(errno);
   return 0;
@@ -74,17 +86,11 @@ double failed(std::string& error, const char* call) {
 double tcp_sends_per_second(const std::string& address, std::chrono::milliseconds duration,
                             std::string& error) {
   sockaddr_in local{};
-  local.sin_family = AF_INET;
-  inet_pton(AF_INET, address.c_str(), &local.sin_addr);
-  socklen_t length = sizeof local;
-  auto* generic = reinterpret_cast<sockaddr*>(&local);
-  const Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const Socket listener = listen_at(address, local);
+  if (listener.fd() < 0) return failed(error, "listen");
   const Socket sender(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (listener.fd() < 0 || sender.fd() < 0) return failed(error, "socket");
-  if (bind(listener.fd(), generic, sizeof local) != 0 || listen(listener.fd(), 1) != 0)
-    return failed(error, "listen");
-  getsockname(listener.fd(), generic, &length);
-  if (connect(sender.fd(), generic, sizeof local) != 0) return failed(error, "connect");
+  if (sender.fd() < 0) return failed(error, "socket");
+  if (connect(sender.fd(), reinterpret_cast<const sockaddr*>(&local), sizeof local) != 0) return failed(error, "connect");
   const Socket receiver(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   if (receiver.fd() < 0) return failed(error, "accept");
   const int one = 1;
@@ -116,14 +122,8 @@ double tcp_sends_per_second(const std::string& address, std::chrono::millisecond
 
 double tcp_setup_us(const std::string& address, std::chrono::milliseconds duration, std::string& error) {
   sockaddr_in local{};
-  local.sin_family = AF_INET;
-  inet_pton(AF_INET, address.c_str(), &local.sin_addr);
-  socklen_t length = sizeof local;
-  auto* generic = reinterpret_cast<sockaddr*>(&local);
-  const Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (listener.fd() < 0) return failed(error, "socket");
-  if (bind(listener.fd(), generic, sizeof local) != 0 || listen(listener.fd(), 1) != 0) return failed(error, "listen");
-  getsockname(listener.fd(), generic, &length);
+  const Socket listener = listen_at(address, local);
+  if (listener.fd() < 0) return failed(error, "listen");
   std::vector<double> rounds;
   const Clock::time_point end = Clock::now() + duration;
   do {

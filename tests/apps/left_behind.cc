@@ -12,16 +12,8 @@ namespace {
 
 using apps::Clock;
 using apps::die;
-using apps::by_hand::check_dead;
-using apps::by_hand::check_flushed;
-using apps::by_hand::check_no_event;
-using apps::by_hand::check_state;
-using apps::by_hand::End;
-using apps::by_hand::good;
-using apps::by_hand::Line;
 using apps::Place;
-using apps::by_hand::ull;
-using apps::by_hand::Wanted;
+using namespace apps::by_hand;
 
 constexpr std::uint32_t kSize = 1U << 20, kDepth = 64;
 constexpr std::uint64_t kReceives = 3;  // of the survivor; nothing comes for them

@@ -12,13 +12,7 @@
 namespace {
 
 using apps::die;
-using apps::by_hand::check_no_event;
-using apps::by_hand::check_state;
-using apps::by_hand::End;
-using apps::by_hand::good;
-using apps::by_hand::Line;
-using apps::by_hand::ull;
-using apps::by_hand::Wanted;
+using namespace apps::by_hand;
 
 constexpr std::uint64_t kCount = 30'000, kAhead = 10'000;
 constexpr std::uint64_t kOneByOne = 30;

@@ -19,17 +19,8 @@
 namespace {
 
 using apps::die;
-using apps::by_hand::Cases;
-using apps::by_hand::check_dead;
-using apps::by_hand::check_flushed;
-using apps::by_hand::check_no_event;
-using apps::by_hand::check_state;
-using apps::by_hand::End;
-using apps::by_hand::good;
-using apps::by_hand::Line;
 using apps::Place;
-using apps::by_hand::ull;
-using apps::by_hand::Wanted;
+using namespace apps::by_hand;
 
 constexpr std::uint32_t kSize = 1U << 20;  // of the memory at either end
 constexpr std::uint32_t kMessage = 500, kReceive = 600;

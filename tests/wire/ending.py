@@ -228,17 +228,23 @@ def last_words(bench):
     check(not session.sut.asyncs, f"asynchronous events {session.sut.asyncs}")
 
 
+def sending(bench, initiator):
+    """A session of uiw in either role, with Sends 10 to 14 posted."""
+    session = Session(bench, initiator=initiator, before=prepare)
+    if not initiator:
+        session.alive()
+    for number in range(10, 15):
+        session.sut.post(session.conn, number, "send", "m:0:5000")
+    return session
+
+
 # ---- uiw ends --------------------------------------------------------------------------------------------------------
 
 
 @row("rdma_disconnect: FIN behind what was posted, no Terminate")
 def disconnect(bench):
     for initiator in (False, True):
-        session = Session(bench, initiator=initiator, before=prepare)
-        if not initiator:
-            session.alive()
-        for number in range(10, 15):
-            session.sut.post(session.conn, number, "send", "m:0:5000")
+        session = sending(bench, initiator)
         session.sut.command(f"disconnect {session.conn}")
         for number in range(5):
             first, payload = session.peer.message(SEND)
@@ -294,11 +300,7 @@ def disconnect_alone(bench):
 @row("ibv_modify_qp to ERR: what has completed reaches the peer, then FIN")
 def modified(bench):
     for initiator in (False, True):
-        session = Session(bench, initiator=initiator, before=prepare)
-        if not initiator:
-            session.alive()
-        for number in range(10, 15):
-            session.sut.post(session.conn, number, "send", "m:0:5000")
+        session = sending(bench, initiator)
         for number in range(10, 15):
             session.sut.completion(number)
         session.sut.command(f"fail {session.conn}")

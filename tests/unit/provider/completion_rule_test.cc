@@ -13,19 +13,6 @@ namespace {
 constexpr unsigned kAll =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
-int post_atomic(Side& side, std::uint64_t id, ibv_sge result, std::uint32_t rkey, std::uint64_t remote) {
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  request.sg_list = &result;
-  request.num_sge = 1;
-  request.wr.atomic.rkey = rkey;
-  request.wr.atomic.remote_addr = remote;
-  request.wr.atomic.compare_add = 1;
-  ibv_send_wr* bad = nullptr;
-  return side.qp->post_send(&request, &bad);
-}
-
 // A peer of octets: what comes, up to so many; and the answer to a Read of no octets.
 Bytes take(mpa::TcpStream& peer, std::size_t size) {
   Bytes octets(size);
@@ -213,8 +200,8 @@ TEST_CASE("completion rule: an error is that of the work it is about; what stand
       error = near.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, readable->key(), address_of(locked));
       break;
     case Bad::read: error = near.post(IBV_WR_RDMA_READ, 3, {whole}, 0, remote->key() ^ 0x5A5A00, 0); break;
-    case Bad::atomic: error = post_atomic(near, 3, result, readable->key(), address_of(locked)); break;
-    case Bad::misaligned: error = post_atomic(near, 3, result, remote->key(), address_of(target) + 4); break;
+    case Bad::atomic: error = near.post_atomic(3, result, readable->key(), address_of(locked), 1); break;
+    case Bad::misaligned: error = near.post_atomic(3, result, remote->key(), address_of(target) + 4, 1); break;
     case Bad::long_send: error = near.post(IBV_WR_SEND, 3, {whole, whole}); break;
     case Bad::invalidate: error = near.post(IBV_WR_SEND_WITH_INV, 3, {whole}, 0, remote->key()); break;
   }

@@ -111,15 +111,7 @@ struct Connected {
   ibv_wc_status fetch_add(std::uint32_t rkey, std::uint64_t to, std::uint64_t add) {
     ibv_sge sink = sge_of(own, *own_mr);
     sink.length = 8;
-    ibv_send_wr request{};
-    request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-    request.sg_list = &sink;
-    request.num_sge = 1;
-    request.wr.atomic.rkey = rkey;
-    request.wr.atomic.remote_addr = to;
-    request.wr.atomic.compare_add = add;
-    ibv_send_wr* bad = nullptr;
-    return near.qp->post_send(&request, &bad) != 0 ? IBV_WC_GENERAL_ERR : next(*near.send_cq).status;
+    return near.post_atomic(0, sink, rkey, to, add) != 0 ? IBV_WC_GENERAL_ERR : next(*near.send_cq).status;
   }
 };
 

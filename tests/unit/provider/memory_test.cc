@@ -223,15 +223,8 @@ TEST_CASE("memory: the result of an atomic operation may be dropped", "[memory]"
   const auto null = Mr::create_null(it.near.pd);
   const auto exposed = it.far.expose(it.target, kAll);
   ibv_sge sink{8, 8, null->key()};
-  ibv_send_wr request{};
-  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  request.sg_list = &sink;
-  request.num_sge = 1;
-  request.wr.atomic.rkey = exposed->key();
-  request.wr.atomic.remote_addr = (address_of(it.target) + 7) & ~std::uint64_t{7};
-  request.wr.atomic.compare_add = 1;
-  ibv_send_wr* bad = nullptr;
-  REQUIRE(it.near.qp->post_send(&request, &bad) == 0);
+  const std::uint64_t to = (address_of(it.target) + 7) & ~std::uint64_t{7};
+  REQUIRE(it.near.post_atomic(0, sink, exposed->key(), to, 1) == 0);
   CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
 }
 

@@ -235,14 +235,7 @@ TEST_CASE("memory: an access that the window does not allow (Verbs draft 7.10.6.
   }
   SECTION("an atomic operation") {
     sink.length = 8;
-    ibv_send_wr request{};
-    request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-    request.sg_list = &sink;
-    request.num_sge = 1;
-    request.wr.atomic.rkey = rkey;
-    request.wr.atomic.remote_addr = (base + 107) & ~std::uint64_t{7};
-    ibv_send_wr* bad = nullptr;
-    REQUIRE(it.near.qp->post_send(&request, &bad) == 0);
+    REQUIRE(it.near.post_atomic(0, sink, rkey, (base + 107) & ~std::uint64_t{7}, 0) == 0);
   }
   CHECK(next(*it.near.send_cq).status == IBV_WC_REM_ACCESS_ERR);
 }

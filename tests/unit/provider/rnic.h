@@ -128,6 +128,20 @@ struct Side {
     return error;
   }
 
+  // Fetch-and-add.
+  int post_atomic(std::uint64_t id, ibv_sge result, std::uint32_t rkey, std::uint64_t remote, std::uint64_t add) {
+    ibv_send_wr request{};
+    request.wr_id = id;
+    request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    request.sg_list = &result;
+    request.num_sge = 1;
+    request.wr.atomic.rkey = rkey;
+    request.wr.atomic.remote_addr = remote;
+    request.wr.atomic.compare_add = add;
+    ibv_send_wr* bad = nullptr;
+    return qp->post_send(&request, &bad);
+  }
+
   Context& context;
   Pd pd;
   std::unique_ptr<Cq> send_cq, receive_cq;
