@@ -35,7 +35,7 @@ bool Transmitter::may_begin(const Cursor& cursor) const {
   if (is_answered(next.kind) && !pushed) {
     // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
     if (reads_outstanding_ >= ord_ && ord_ > 0) return false;
-    if (probe_outstanding_ && reads_outstanding_ + 2 > agreed()) return false;
+    if (probes_outstanding() > 0 && reads_outstanding_ + probes_outstanding() >= agreed()) return false;
   }
   if (next.fence && !pushed && reads_outstanding_ > 0) return false;
   const bool first = queue_.head() == cursor.sequence;
@@ -52,13 +52,28 @@ bool Transmitter::fails(const SendWork& work) const {
 // and in front of a message that does not fit into the batch, so that no long message holds it up.
 bool Transmitter::probe_due(const Cursor& cursor, const mpa::Batch* batch) const {
   if (!remote_) return false;
-  if (cursor.probes != probes_pushed_) return cursor.sequence == probe_at_;
-  if (deaf_ || probe_outstanding_ || !cursor.unasked || queue_.head() >= cursor.sequence) return false;
-  if (reads_outstanding_ >= agreed()) return false;
+  if (cursor.probes != probes_pushed_) return cursor.sequence == probe(cursor.probes).at;
+  if (deaf_ || !cursor.unasked || queue_.head() >= cursor.sequence || !probe_worthwhile(cursor)) return false;
   if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return cursor.owed;
   const SendWork& next = queue_.at(cursor.sequence);
   if (may_begin(cursor)) return cursor.owed && batch != nullptr && !fits(next, *batch);
   return cursor.owed || fails(next) || is_local(next.kind);
+}
+
+bool Transmitter::probe_worthwhile(const Cursor& cursor) const {
+  const std::uint32_t outstanding = probes_outstanding();
+  if (outstanding == SharedReads::kMostProbes || reads_outstanding_ + outstanding >= agreed()) return false;
+  if (outstanding > 0 && outstanding + ord_ >= agreed()) return false;  // the other slots are for reads
+  if (outstanding == 0 && (patience_ == Patience::none || (patience_ == Patience::waits && !cursor_.owed))) return true;
+  return cursor.weight - cursor.asked >= stride_;
+}
+
+void Transmitter::note_waiting() {
+  stride_ = std::clamp((cursor_.weight - answered_weight_) / SharedReads::kMostProbes, kShortestStride, kLongestStride);
+}
+
+bool Transmitter::wants_probe() const {
+  return remote_ && !deaf_ && cursor_.owed && probes_outstanding() == 0 && queue_.head() < cursor_.sequence;
 }
 
 // With a probe behind it.
@@ -123,6 +138,7 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
     case Source::probe:
       cursor.read_msn = next(cursor.read_msn);
       ++cursor.probes;
+      cursor.asked = cursor.weight;
       cursor.unasked = cursor.owed = false;
       cursor.response_next = true;
       break;
@@ -147,8 +163,10 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       if (uses_queue(work, kSendQueue)) cursor.send_msn = next(cursor.send_msn);
       if (uses_queue(work, kReadRequestQueue)) {
         cursor.read_msn = next(cursor.read_msn);
+        cursor.asked = cursor.weight;
         cursor.unasked = cursor.owed = false;
       } else {
+        cursor.weight += work.length + kWeightOfWork;
         cursor.unasked = true;
         cursor.owed |= work.signaled;
       }
@@ -184,9 +202,8 @@ void Transmitter::push_ready_to_receive() {
 
 void Transmitter::push_probe(const Cursor& cursor) {
   if (cursor.probes != probes_pushed_) return;
-  ++probes_pushed_;
-  probe_outstanding_ = true;
-  probe_at_ = cursor.sequence;
+  probe(probes_pushed_++) = {cursor.sequence, cursor.weight};
+  if (patience_ == Patience::streams) stride_ = std::min(stride_ + stride_ / 4, kLongestStride);
   reads_->outstanding.push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false, false});
 }
 
@@ -382,8 +399,9 @@ void Transmitter::read_complete() {
   reads_->outstanding.pop();
   if (sequence == SharedReads::kReadyToReceive) return;
   if (sequence == SharedReads::kProbe) {
-    probe_outstanding_ = false;
-    placed_before(probe_at_);
+    const Probe& answered = probe(probes_answered_++);
+    answered_weight_ = answered.weight;
+    placed_before(answered.at);
     return;
   }
   queue_.at(sequence).done = true;
