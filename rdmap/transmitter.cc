@@ -64,7 +64,7 @@ bool Transmitter::probe_worthwhile(const Cursor& cursor) const {
   const std::uint32_t outstanding = probes_outstanding();
   if (outstanding == SharedReads::kMostProbes || reads_outstanding_ + outstanding >= agreed()) return false;
   if (outstanding > 0 && outstanding + ord_ >= agreed()) return false;  // the other slots are for reads
-  if (outstanding == 0 && (patience_ == Patience::none || (patience_ == Patience::waits && !cursor_.owed))) return true;
+  if (outstanding == 0 && (patience_ == Patience::none || (patience_ == Patience::waits && !completion_due()))) return true;
   return cursor.weight - cursor.asked >= stride_;
 }
 
@@ -73,7 +73,7 @@ void Transmitter::note_waiting() {
 }
 
 bool Transmitter::wants_probe() const {
-  return remote_ && !deaf_ && cursor_.owed && probes_outstanding() == 0 && queue_.head() < cursor_.sequence;
+  return remote_ && !deaf_ && probes_outstanding() == 0 && completion_due();
 }
 
 // With a probe behind it.

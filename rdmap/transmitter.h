@@ -236,6 +236,8 @@ class Transmitter {
   static constexpr std::uint64_t kShortestStride = 64, kLongestStride = 1024 * 1024;
   static constexpr std::uint64_t kWeightOfWork = 64;  // beside its octets
   std::uint32_t probes_outstanding() const { return probes_pushed_ - probes_answered_; }
+  // Of signaled work with TCP, behind which no request stands.
+  bool completion_due() const { return cursor_.owed && queue_.head() < cursor_.sequence; }
   Probe& probe(std::uint32_t number) { return probes_[number % probes_.size()]; }
   const Probe& probe(std::uint32_t number) const { return probes_[number % probes_.size()]; }
   std::uint32_t agreed() const { return reads_->outstanding.capacity() - 1; }  // reads; see SharedReads

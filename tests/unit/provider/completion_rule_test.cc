@@ -73,8 +73,8 @@ TEST_CASE("completion rule: a Send waits for the peer, or for TCP", "[completion
   for (int i = 0; i < 100; ++i) REQUIRE(none(*it.side.send_cq));
   give(it.peer, answer());
   it.expect(1, IBV_WC_SUCCESS);
+  CHECK(none(*it.side.send_cq));  // only now it waits for the other
   take(it.peer, kProbe);
-  CHECK(none(*it.side.send_cq));
   give(it.peer, answer());
   it.expect(2, IBV_WC_SUCCESS);
 }
@@ -90,6 +90,7 @@ TEST_CASE("completion rule: the connection ends before the peer has confirmed: I
   take(it.peer, 2 * kSend);
   give(it.peer, answer());
   it.expect(1, IBV_WC_SUCCESS);
+  CHECK(none(*it.side.send_cq));
   take(it.peer, kProbe);
   if (reset) {
     it.peer.abort();
