@@ -192,6 +192,7 @@ bool Qp::progress(Driver driver) {
       answer_wanted_ = answer_wanted_ && ride_open_;
     }
     const bool answers_held = answer_wanted_;
+    if (!ride_open_.load(std::memory_order_relaxed)) ride_open_ = true;
     work = receive(driver);
     if (stream_ == Stream::lingering) {
       const std::lock_guard send_lock(send_mutex_);
@@ -199,7 +200,6 @@ bool Qp::progress(Driver driver) {
     }
     if (answer_wanted_ && by_hand_ && !answers_held) {
       ride_offered_ = true;
-      ride_open_ = true;
       if (answers_ride_ && !transmit_wanted_ && !full()) {
         if (driver == Driver::program) return work;
         // A program that spins on memory has seen what came, and posts right now.
@@ -296,7 +296,7 @@ bool Qp::receive(Driver driver) {
     budget -= std::min(size, budget);
     if (budget == 0) return true;
     // The peer waits for its answers, and may have stopped sending for them: they do not wait for all that is there.
-    if (transmit_wanted_ || answer_wanted_) {
+    if ((transmit_wanted_ || answer_wanted_) && kReceiveBudget - budget >= IoScratch::kStaging) {
       transmit_wanted_ = answer_wanted_ = false;
       if (!ask_sender()) {
         const std::lock_guard lock(send_mutex_);
