@@ -189,7 +189,7 @@ bool Qp::progress(Driver driver) {
     }
     if (std::exchange(ride_offered_, false)) {
       answers_ride_ = !ride_open_;
-      answer_wanted_ = answer_wanted_ && ride_open_;
+      answer_wanted_ = answer_wanted_ && reads_->answers_due();
     }
     const bool answers_held = answer_wanted_;
     if (!ride_open_.load(std::memory_order_relaxed)) ride_open_ = true;
@@ -205,7 +205,7 @@ bool Qp::progress(Driver driver) {
         // A program that spins on memory has seen what came, and posts right now.
         if (!context_.engine().event_awaited() && stream_ == Stream::running && !paused_) {
           receive(driver);
-          answer_wanted_ = ride_open_;
+          answer_wanted_ = reads_->answers_due();
         }
       }
     }

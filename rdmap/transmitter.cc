@@ -17,7 +17,7 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   keep_local_errors_ = parameters.keep_local_errors;
   reads_ = reads;
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
-  cursor_.sequence = queue_.head();
+  cursor_.sequence = cursor_.asked_at = queue_.head();
   reads_pushed_ = queue_.head();
   remote_ = parameters.completion == Completion::remote && agreed() > 0;
 }
@@ -65,7 +65,9 @@ bool Transmitter::probe_worthwhile(const Cursor& cursor) const {
   if (outstanding == SharedReads::kMostProbes || reads_outstanding_ + outstanding >= agreed()) return false;
   if (outstanding > 0 && outstanding + ord_ >= agreed()) return false;  // the other slots are for reads
   if (outstanding == 0 && (patience_ == Patience::none || (patience_ == Patience::waits && !completion_due()))) return true;
-  return cursor.weight - cursor.asked >= stride_;
+  // A program that counts on its peer's reply to make room in the queue shall find it.
+  const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
+  return cursor.weight - cursor.asked >= stride_ || cursor.sequence - cursor.asked_at >= share;
 }
 
 void Transmitter::note_waiting() {
@@ -117,13 +119,19 @@ bool Transmitter::choose(Cursor& cursor, const mpa::Batch* batch) const {
   const bool probe = probe_due(cursor, batch);
   const bool work = probe || may_begin(cursor);
   if (!response && !work) return false;
-  if (response && (cursor.response_next || !work)) {
+  // That the peer's work is placed is said first: it may count on that once it has what follows.
+  if (response && (cursor.response_next || !work || asks_only(cursor.response))) {
     cursor.source = Source::response;
   } else {
     cursor.source = probe ? Source::probe : Source::work;
   }
   cursor.offset = 0;
   return true;
+}
+
+bool Transmitter::asks_only(std::uint64_t response) const {
+  const auto* read = std::get_if<ReadRequest>(&reads_->inbound.at(response));
+  return read != nullptr && read->size == 0;
 }
 
 void Transmitter::advance(Cursor& cursor, const Segment& segment) {
@@ -139,6 +147,7 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       cursor.read_msn = next(cursor.read_msn);
       ++cursor.probes;
       cursor.asked = cursor.weight;
+      cursor.asked_at = cursor.sequence;
       cursor.unasked = cursor.owed = false;
       cursor.response_next = true;
       break;
@@ -164,6 +173,7 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       if (uses_queue(work, kReadRequestQueue)) {
         cursor.read_msn = next(cursor.read_msn);
         cursor.asked = cursor.weight;
+        cursor.asked_at = cursor.sequence + 1;
         cursor.unasked = cursor.owed = false;
       } else {
         cursor.weight += work.length + kWeightOfWork;

@@ -59,6 +59,8 @@ struct SharedReads {
     std::uint64_t original = 0;
   };
   using Inbound = std::variant<ReadRequest, AtomicInbound>;
+  // Is there an inbound one that the sender has not taken? For the receiver, or with the receiver kept away.
+  bool answers_due() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
   SpscRing<Outstanding> outstanding;
   SpscRing<Inbound> inbound;
   const std::uint32_t inbound_limit;          // how many may be open at a time (RFC 5040 section 6.1)
@@ -91,7 +93,8 @@ struct Cursor {
   Msn atomic_msn{1};
   std::uint32_t probes = 0;    // that stand before
   std::uint64_t weight = 0;    // of the work that stands before, in octets
-  std::uint64_t asked = 0;     // so much of that a request stands behind
+  std::uint64_t asked = 0;     // so much of that a request stands behind...
+  std::uint64_t asked_at = 0;  // ...which is the work before this entry
   std::uint32_t writes = 0;    // RDMA Writes that stand before, all of them
   std::uint32_t notices = 0;   // of what is dealt with, that stand before
   Source source = Source::none;
@@ -247,6 +250,7 @@ class Transmitter {
   bool fails(const SendWork& work) const;  // here, before anything of it is sent
   bool probe_due(const Cursor& cursor, const mpa::Batch* batch) const;
   bool probe_worthwhile(const Cursor& cursor) const;
+  bool asks_only(std::uint64_t response) const;
   bool fits(const SendWork& work, const mpa::Batch& batch) const;
   bool local_work_next(const Cursor& cursor) const;
   bool build(const Cursor& cursor, Segment& segment);

@@ -162,7 +162,7 @@ TEST_CASE("completion: a program that comes back asks where no other completion 
 TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at a time", "[completion]") {
   using Patience = rdmap::Transmitter::Patience;
   // One read at a time, and room for the probes beside it.
-  Requester it(1, true, 64);
+  Requester it(1, true, 256);
   it.end.reads = std::make_unique<rdmap::SharedReads>(1 + rdmap::SharedReads::kMostProbes, 1);
   rdmap::Transmitter::Parameters parameters;
   parameters.crc = false;
@@ -193,6 +193,36 @@ TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at
   CHECK(it.all() == "r");
   it.answer();
   CHECK(it.end.queue.empty());
+}
+
+TEST_CASE("completion: a short queue is asked about a quarter at a time", "[completion]") {
+  Requester it(4, true, 8);
+  it.end.reads = std::make_unique<rdmap::SharedReads>(4 + rdmap::SharedReads::kMostProbes, 1);
+  rdmap::Transmitter::Parameters parameters;
+  parameters.crc = false;
+  parameters.ord = 4;
+  parameters.completion = Completion::remote;
+  it.end.tx.start(parameters, it.end.reads.get());
+  it.end.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  std::string text;
+  for (std::uint64_t id = 1; id <= 8; ++id) {
+    it.post(id);
+    text += it.all();
+  }
+  CHECK(text == "sspsspsspssp");
+}
+
+TEST_CASE("completion: that the peer's work is placed is said before anything else", "[completion]") {
+  Requester it;
+  it.post(1);
+  CHECK(it.all() == "sp");
+  it.end.reads->inbound.push(rdmap::ReadRequest{});
+  it.post(2);
+  CHECK(it.go() == 2);
+  const auto ulpdus = ulpdus_of(it.stream, false);
+  REQUIRE(ulpdus.size() == 2);
+  CHECK((std::to_integer<unsigned>(ulpdus[0][1]) & 15U) == 2);  // RDMA Read Response
+  CHECK((std::to_integer<unsigned>(ulpdus[1][1]) & 15U) == 3);
 }
 
 TEST_CASE("completion: unsignaled work asks for no probe", "[completion]") {
