@@ -28,6 +28,7 @@ constexpr unsigned kYieldAfter = 64;       // empty rounds in a row: the peer ma
 constexpr unsigned kYieldStride = 8;
 constexpr std::uint64_t kPollingNs = 20'000;  // a sign of it this recent: the program polls
 constexpr std::uint64_t kPostingNs = 50'000;  // so long after one a program that posts looks at what has come
+constexpr unsigned kHeldRounds = 16;       // with work for others, until what is held is sent
 constexpr unsigned kParkAfter = 3;         // wake-ups in a row that found the program polling
 constexpr auto kFirstTick = std::chrono::microseconds(25);
 constexpr auto kLongestTick = std::chrono::microseconds(1000);
@@ -69,7 +70,7 @@ void Engine::after_fork_in_child() {
   if (wake_ >= 0) ::close(wake_);
   epoll_ = wake_ = -1;
   new (&entries_) std::vector<Qp*>;
-  inside_ = holding_ = 0;
+  inside_ = 0;
   started_.store(false);
   parked_.store(false);
 }
@@ -166,12 +167,10 @@ void Engine::look(bool waits) {
         if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
       }
     }
+    // Another queue pair may have news without end, and no completion for who polls.
+    const bool held = waits && holding_.load(std::memory_order_relaxed) > 0;
     waits = waits && !work;
-    if (waits && count <= kDirect && holding_.load(std::memory_order_relaxed) > 0) {
-      for (std::size_t i = 0; i < count; ++i) {
-        if (direct[i]->holds()) direct[i]->let_go();
-      }
-    }
+    if (held && (waits || ++rounds_held_ >= kHeldRounds)) send_held();
     empty_rounds_ = waits ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
   }
@@ -180,6 +179,27 @@ void Engine::look(bool waits) {
   last_look_.store(now, std::memory_order_relaxed);
   inside_.fetch_sub(1, std::memory_order_relaxed);
   if (yield) sched_yield();
+}
+
+// As many as are tried one by one; if there are more, their turn comes. Nobody removes a queue pair from the entries and
+// destroys it before the caller's section has closed.
+void Engine::send_held() {
+  rounds_held_ = 0;
+  std::array<Qp*, kDirect> holding;
+  std::size_t count = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Qp* qp : entries_) {
+      if (count < kDirect && qp->probe_held()) holding[count++] = qp;
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) holding[i]->send_held();
+}
+
+// Either this sees that an event is awaited, or who asks for one sees this.
+void Engine::note_held(bool holds) {
+  holding_.fetch_add(holds ? 1U : ~0U);
+  if (holds && events_awaited_.load() > 0) wake();
 }
 
 bool Engine::program_active(std::uint64_t within_ns) const {
@@ -210,11 +230,13 @@ void Engine::unpark() {
 }
 
 // Everything may have news: events that came while nobody listened are not repeated.
-void Engine::sweep() {
+void Engine::sweep(bool only_held) {
   std::vector<std::uint32_t> numbers;
   {
     const std::lock_guard lock(mutex_);
-    for (const Qp* qp : entries_) numbers.push_back(qp->number());
+    for (const Qp* qp : entries_) {
+      if (!only_held || qp->probe_held()) numbers.push_back(qp->number());
+    }
   }
   for (const std::uint32_t number : numbers) {
     const ReadSection section;
@@ -249,7 +271,7 @@ void Engine::run() {
       if (events[i].data.u64 == kWakeTag) {
         std::uint64_t value;
         [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
-        sweep();
+        sweep(true);
         continue;
       }
       const ReadSection section;

@@ -43,8 +43,8 @@ class Engine {
   void begin_posting() { inside_.fetch_add(1, std::memory_order_relaxed); }
   void end_posting();
   bool drives_many() const { return many_.load(std::memory_order_relaxed); }
-  // A queue pair holds something for the program to come back, or holds it no longer.
-  void note_held(bool holds) { holding_.fetch_add(holds ? 1U : ~0U); }
+  // A queue pair has a question to its peer that waits for the program to come back, or has it no longer.
+  void note_held(bool holds);
 
   // The program has asked a completion queue for an event, and may wait for it; until that event is there.
   void event_asked_for();
@@ -59,7 +59,8 @@ class Engine {
   void look(bool waits);
   void run();
   void park();
-  void sweep();
+  void sweep(bool only_held = false);
+  void send_held();
   void unpark();
   void wake();
   bool program_active(std::uint64_t within_ns) const;
@@ -70,6 +71,7 @@ class Engine {
   std::vector<Qp*> entries_;
   unsigned round_ = 0;
   unsigned empty_rounds_ = 0;  // in a row
+  unsigned rounds_held_ = 0;   // since something held was sent
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};

@@ -91,6 +91,7 @@ Qp::~Qp() {
   stop();
   // What was posted and not complete is gone without a completion; what TCP has taken still goes out.
   if (socket_.is_open()) let_go_of_socket();
+  forget_held();
   release_windows();
   if (owner_) owner_->stream_ended();
   if (number_ != 0) free_qp_number(number_);
@@ -207,6 +208,7 @@ void Qp::abort_beginning(const StreamOwner* owner) {
 // Both locks are held. What was posted stays.
 void Qp::forget_stream() {
   if (socket_.is_open()) let_go_of_socket();
+  forget_held();
   if (owner_) owner_->stream_ended();
   owner_.reset();
   std::destroy_at(&transmitter_);

@@ -126,9 +126,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   enum class Driver : std::uint8_t { program, event };
   // Moves what can be moved now; true if anything was. A program's poll does not wait for a lock.
   bool progress(Driver driver);
-  // Something small waits for the program to post: by the time that it polls in vain, it waits for nothing.
-  bool holds() const { return holds_.load(std::memory_order_relaxed); }
-  void let_go();
+  // The peer is still to be asked whether it has placed some work; done at the latest when the program waits for that.
+  bool probe_held() const { return probe_held_.load(std::memory_order_relaxed); }
+  void send_held();
   unsigned idle_rounds = 0;  // the engine's note: polls in a row without work
 
  private:
@@ -168,6 +168,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool full() const { return sending_.load(std::memory_order_relaxed) == Sending::full; }
   bool stop_sending(Sending to);
   void note_held();
+  void forget_held();
   void finish_sending();
 
   // Receiving; the receiver's lock is held.
@@ -251,7 +252,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   rdmap::SendQueue send_queue_;
   rdmap::Transmitter transmitter_;
   std::atomic<Sending> sending_{Sending::idle};
-  std::atomic<bool> holds_{false};  // written under the lock
+  std::atomic<bool> probe_held_{false};  // written under the lock
   bool send_dead_ = false;    // the socket takes nothing any more
   bool fin_sent_ = false;
   std::atomic<LocalError> local_error_{LocalError::none};  // found while sending; the receiver's side ends the stream

@@ -14,7 +14,7 @@
 namespace uiw::provider {
 
 namespace {
-constexpr std::uint32_t kStream = 4;
+constexpr std::uint32_t kStream = 4;  // entries in the queue: the program is likely to poll soon
 
 ibv_wc_status status_of(rdmap::Status status) {
   switch (status) {

@@ -112,8 +112,8 @@ void Qp::transmit(Patience patience) {
 
 void Qp::note_held() {
   const bool holds = transmitter_.wants_probe();
-  if (holds_.load(std::memory_order_relaxed) == holds) return;
-  holds_.store(holds, std::memory_order_relaxed);
+  if (probe_held_.load(std::memory_order_relaxed) == holds) return;
+  probe_held_.store(holds, std::memory_order_relaxed);
   context_.engine().note_held(holds);
 }
 
@@ -189,27 +189,31 @@ bool Qp::progress(Driver driver) {
     }
     if (std::exchange(ride_offered_, false)) {
       answers_ride_ = !ride_open_;
-      answer_wanted_ = answer_wanted_ && reads_->answers_due();
+      answer_wanted_ = answer_wanted_ && reads_->answers_unsent();
     }
-    const bool answers_held = answer_wanted_;
+    // A pause has spent the edge that would bring somebody here.
+    const bool may_hold = !answer_wanted_ && !paused_;
     if (!ride_open_.load(std::memory_order_relaxed)) ride_open_ = true;
     work = receive(driver);
     if (stream_ == Stream::lingering) {
       const std::lock_guard send_lock(send_mutex_);
       if (fin_sent_ || send_dead_) let_go_of_socket();
     }
-    if (answer_wanted_ && by_hand_ && !answers_held) {
+    if (answer_wanted_ && by_hand_ && may_hold) {
       ride_offered_ = true;
       if (answers_ride_ && !transmit_wanted_ && !full()) {
         if (driver == Driver::program) return work;
         // A program that spins on memory has seen what came, and posts right now.
         if (!context_.engine().event_awaited() && stream_ == Stream::running && !paused_) {
           receive(driver);
-          answer_wanted_ = reads_->answers_due();
+          answer_wanted_ = reads_->answers_unsent();
         }
       }
     }
-    const bool wanted = transmit_wanted_ || answer_wanted_ || full() || (driver == Driver::event && holds());
+    // Whose part it is to end the stream cannot be asked: what this saw of the socket would be lost.
+    const bool ends = stream_ != Stream::running && sending_ != Sending::idle;
+    const bool wanted =
+        transmit_wanted_ || answer_wanted_ || full() || (driver == Driver::event && (probe_held() || ends));
     if (!wanted && driver == Driver::program) return work;
     transmit_wanted_ = answer_wanted_ = false;
     if (ask_sender() || !wanted) return work;
@@ -221,10 +225,14 @@ bool Qp::progress(Driver driver) {
   return work;
 }
 
-void Qp::let_go() {
+void Qp::forget_held() {
+  if (probe_held_.exchange(false)) context_.engine().note_held(false);
+}
+
+void Qp::send_held() {
   const ReadSection section;
-  const std::lock_guard lock(send_mutex_);
-  if (!transmitter_.wants_probe() || full()) return;
+  const std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || !transmitter_.wants_probe() || full()) return;
   transmitter_.note_waiting();
   transmit();
 }
@@ -302,6 +310,7 @@ bool Qp::receive(Driver driver) {
         const std::lock_guard lock(send_mutex_);
         transmit(patience(driver));
       }
+      if (local_error_.load() != LocalError::none) return true;  // nothing is placed for work that has been flushed
     }
   }
 }
@@ -489,6 +498,7 @@ void Qp::peer_closed(bool broken) {
   if (stream_ == Stream::lingering) {
     const std::lock_guard lock(send_mutex_);
     stream_ = Stream::ended;
+    forget_held();
     socket_.close();
     return;
   }
@@ -542,7 +552,7 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
 // Both locks are held. A stream that broke in the middle of an FPDU ends in a reset.
 void Qp::let_go_of_socket() {
   stream_ = Stream::ended;
-  if (holds_.exchange(false)) context_.engine().note_held(false);
+  forget_held();
   context_.engine().release(socket_.fd());
   if (send_dead_) {
     socket_.abort();

@@ -18,7 +18,7 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   reads_ = reads;
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
   cursor_.sequence = cursor_.asked_at = queue_.head();
-  reads_pushed_ = queue_.head();
+  reads_pushed_ = answered_pushed_ = queue_.head();
   remote_ = parameters.completion == Completion::remote && agreed() > 0;
 }
 
@@ -41,7 +41,7 @@ bool Transmitter::may_begin(const Cursor& cursor) const {
   const bool first = queue_.head() == cursor.sequence;
   if (next.fence && is_local(next.kind) && !first) return false;
   // A failure ends the stream: what stands before it completes as it would have done.
-  return !remote_ || first || !fails(next);
+  return !remote_ || first || !fails(next) || cursor.sequence < answered_pushed_;
 }
 
 bool Transmitter::fails(const SendWork& work) const {
@@ -53,18 +53,24 @@ bool Transmitter::fails(const SendWork& work) const {
 bool Transmitter::probe_due(const Cursor& cursor, const mpa::Batch* batch) const {
   if (!remote_) return false;
   if (cursor.probes != probes_pushed_) return cursor.sequence == probe(cursor.probes).at;
-  if (deaf_ || !cursor.unasked || queue_.head() >= cursor.sequence || !probe_worthwhile(cursor)) return false;
-  if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return cursor.owed;
+  // One that is to be sent again will ask, and has its place in SharedReads.
+  if (cursor.sequence < answered_pushed_) return false;
+  if (deaf_ || !cursor.unasked || queue_.head() >= cursor.sequence || !probe_has_room()) return false;
+  const bool asked_for = cursor.owed && probe_worthwhile(cursor);
+  if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return asked_for;
   const SendWork& next = queue_.at(cursor.sequence);
-  if (may_begin(cursor)) return cursor.owed && batch != nullptr && !fits(next, *batch);
-  return cursor.owed || fails(next) || is_local(next.kind);
+  if (may_begin(cursor)) return asked_for && batch != nullptr && !fits(next, *batch);
+  return asked_for || fails(next) || is_local(next.kind);
+}
+
+bool Transmitter::probe_has_room() const {
+  const std::uint32_t outstanding = probes_outstanding();
+  if (outstanding == SharedReads::kMostProbes || reads_outstanding_ + outstanding >= agreed()) return false;
+  return outstanding == 0 || outstanding + ord_ < agreed();  // the other slots are for reads
 }
 
 bool Transmitter::probe_worthwhile(const Cursor& cursor) const {
-  const std::uint32_t outstanding = probes_outstanding();
-  if (outstanding == SharedReads::kMostProbes || reads_outstanding_ + outstanding >= agreed()) return false;
-  if (outstanding > 0 && outstanding + ord_ >= agreed()) return false;  // the other slots are for reads
-  if (outstanding == 0 && (patience_ == Patience::none || (patience_ == Patience::waits && !completion_due()))) return true;
+  if (probes_outstanding() == 0 && (patience_ == Patience::none || (patience_ == Patience::waits && !completion_due()))) return true;
   // A program that counts on its peer's reply to make room in the queue shall find it.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
   return cursor.weight - cursor.asked >= stride_ || cursor.sequence - cursor.asked_at >= share;
@@ -197,6 +203,7 @@ void Transmitter::push_read(const Cursor& cursor) {
   reads_pushed_ = sequence + 1;
   SendWork& work = queue_.at(sequence);
   if (!is_answered(work.kind)) return;
+  answered_pushed_ = sequence + 1;
   work.request_msn = cursor.read_msn;
   const auto pieces = queue_.pieces(sequence);
   reads_->outstanding.push({sequence, work.sink_stag, work.sink_offset, work.length, 0, pieces.data(),
@@ -430,6 +437,7 @@ void Transmitter::placed_before(std::uint64_t sequence) {
     placed_ = std::max(placed_, end);
   }
   complete_in_order();
+  if (queue_.head() >= cursor_.sequence) answered_weight_ = cursor_.weight;
 }
 
 void Transmitter::peer_dealt_with(const DealtWith& said) {

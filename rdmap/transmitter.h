@@ -4,14 +4,14 @@
 //
 // fill() builds a batch of whole FPDUs, the caller gives it to the socket, sent() learns how many octets it took.
 // What was not taken is built again by the next fill(); with CRC on, an FPDU of which a part went out is kept, since
-// its octets may not change. Messages are not interleaved; posted work and read responses take turns. One caller
+// its octets may not change. Messages are not interleaved; posted work and read responses take turns; an answer to a probe goes first. One caller
 // at a time (the sender's lock). No I/O.
 //
 // Under the remote completion rule Sends, Writes and Immediate Data wait for the peer. It handles what it is sent in
 // order, so that its answer to an RDMA Read or atomic operation says that all work before it has been placed (RFC 5040
 // section 5.5). Where none follows signaled work, the transmitter asks for one by itself: a *probe*, an RDMA Read of no
 // octets. Each costs the peer a segment of its own, so a stream of work has few: a stride apart, and the stride follows
-// from how much the program had under way when it last waited.
+// from how much the program had under way when it last waited, or from the length of its queue.
 #pragma once
 
 #include <algorithm>
@@ -60,7 +60,7 @@ struct SharedReads {
   };
   using Inbound = std::variant<ReadRequest, AtomicInbound>;
   // Is there an inbound one that the sender has not taken? For the receiver, or with the receiver kept away.
-  bool answers_due() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
+  bool answers_unsent() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
   SpscRing<Outstanding> outstanding;
   SpscRing<Inbound> inbound;
   const std::uint32_t inbound_limit;          // how many may be open at a time (RFC 5040 section 6.1)
@@ -166,8 +166,8 @@ class Transmitter {
   // wants_probe() says that there is such work.
   enum class Patience : std::uint8_t {
     none,      // it asks
-    waits,     // it comes back before it does anything else: it asks where no other completion is due
-    streams,   // and has not waited for the last one: it asks a stride later
+    waits,     // it comes back before it does anything else: it asks where no other completion is due, or after a stride
+    streams,   // and has not waited for the last one: it asks after a stride
   };
   void set_patience(Patience patience) { patience_ = patience; }
   bool wants_probe() const;
@@ -194,8 +194,6 @@ class Transmitter {
   bool terminating() const { return terminate_.has_value(); }
   bool terminate_sent() const { return cursor_.terminate_sent; }
 
-  // Does the peer owe an answer?
-  bool answers_due() const { return probes_outstanding() > 0 || reads_outstanding_ > 0; }
   // Is there work that is not with TCP as a whole?
   bool unsent() const { return cursor_.sequence < queue_.tail(); }
   // Or that the peer owes its answer to?
@@ -249,6 +247,7 @@ class Transmitter {
   bool may_begin(const Cursor& cursor) const;
   bool fails(const SendWork& work) const;  // here, before anything of it is sent
   bool probe_due(const Cursor& cursor, const mpa::Batch* batch) const;
+  bool probe_has_room() const;
   bool probe_worthwhile(const Cursor& cursor) const;
   bool asks_only(std::uint64_t response) const;
   bool fits(const SendWork& work, const mpa::Batch& batch) const;
@@ -304,7 +303,8 @@ class Transmitter {
   Cursor rest_end_;                   // where it leads
 
   std::uint64_t reads_pushed_ = 0;    // queue entries below this are in SharedReads, if they are reads
-  std::uint32_t reads_outstanding_ = 0;  // without a probe
+  std::uint64_t answered_pushed_ = 0;    // likewise, counted for reads and atomic operations alone
+  std::uint32_t reads_outstanding_ = 0;  // without probes
   bool remote_ = false;               // the completion rule
   bool deaf_ = false;
   std::array<Probe, SharedReads::kMostProbes> probes_;  // by number

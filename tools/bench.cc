@@ -204,12 +204,12 @@ bool choose_device(BenchSetup& setup) {
   std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
   std::stable_partition(devices.begin(), devices.end(), [](const auto& device) { return device.loopback; });
   for (const provider::DeviceInfo& device : devices) {
-    for (const provider::Gid& gid : device.gids) {
-      if (!is_ipv4(gid)) continue;
-      setup.device = device.name;
-      setup.address = address_text(gid);
-      return true;
-    }
+    const auto gid = std::find_if(device.gids.begin(), device.gids.end(), is_ipv4);
+    if (gid == device.gids.end()) continue;
+    setup.device = device.name;
+    setup.address = address_text(*gid);
+    setup.gid_index = static_cast<std::size_t>(gid - device.gids.begin());
+    return true;
   }
   return false;
 }

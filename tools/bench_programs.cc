@@ -145,7 +145,7 @@ std::optional<std::string> run_perftest(const BenchSetup& setup, const std::stri
   Pair pair;
   pair.server = [&](const std::string& port) {
     Arguments arguments{program, "-F", "-d", setup.device, "-p", port};
-    const Arguments connection = way.by_hand != nullptr ? Arguments{"-x", "0"} : Arguments{"-R"};
+    const Arguments connection = way.by_hand != nullptr ? Arguments{"-x", std::to_string(setup.gid_index)} : Arguments{"-R"};
     arguments.insert(arguments.end(), connection.begin(), connection.end());
     arguments.insert(arguments.end(), options.begin(), options.end());
     return arguments;

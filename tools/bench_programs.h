@@ -15,6 +15,7 @@ struct BenchSetup {
   std::string preload;      // full path of libuiw-preload.so
   std::string device;       // "uiw_lo"
   std::string address;      // an IPv4 address of that device
+  std::size_t gid_index = 0;  // of the GID that stands for it
   unsigned seconds = 1;     // each measurement
   unsigned iterations = 0;  // of a ping-pong by perftest
 };

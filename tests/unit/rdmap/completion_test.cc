@@ -212,6 +212,36 @@ TEST_CASE("completion: a short queue is asked about a quarter at a time", "[comp
   CHECK(text == "sspsspsspssp");
 }
 
+TEST_CASE("completion: local work, and work that fails, does not wait for a stride to be over", "[completion]") {
+  Requester it;
+  it.post(1, false);
+  CHECK(it.all() == "s");
+  it.end.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  it.post(2);
+  it.end.queue.at(it.end.queue.tail() - 1).status = rdmap::Status::local_protection;
+  CHECK(it.all() == "p");
+  it.answer();
+  CHECK(it.end.sent.back().id == 1);
+}
+
+TEST_CASE("completion: no probe overtakes a Read that TCP did not take", "[completion]") {
+  Requester it(4, true, 64, 60000);
+  Bytes large(200 * 1024), readable(400 * 1024);
+  it.post(1);
+  it.end.write(2, {piece(large)}, Stag{1}, 0);
+  it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
+  CHECK(it.go(0) > 2);
+  REQUIRE(it.end.reads->outstanding.size() == 1);
+  // The peer's Read takes so much of the next batch that the Write does not fit.
+  it.end.tx.set_patience(rdmap::Transmitter::Patience::none);
+  const Stag exposed = it.end.expose(readable, ddp::kRemoteRead, 0x1000);
+  it.end.reads->inbound.push(rdmap::ReadRequest{Stag{9}, 0, 400 * 1024, exposed, 0x1000});
+  while (it.go() > 0) {
+  }
+  CHECK(it.end.reads->outstanding.size() == 1);
+  CHECK(it.end.reads->outstanding.front().sequence == 2);
+}
+
 TEST_CASE("completion: that the peer's work is placed is said before anything else", "[completion]") {
   Requester it;
   it.post(1);
