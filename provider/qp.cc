@@ -222,7 +222,9 @@ void Qp::forget_stream() {
   reads_.reset();
   if (shared_ != nullptr) shared_->leave();
   stash_ = std::vector<std::byte>();
-  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = answer_wanted_ = giving_up_ = telling_not_ready_ = false;
+  send_dead_ = fin_sent_ = established_ = giving_up_ = telling_not_ready_ = false;
+  transmit_wanted_ = answer_wanted_ = ride_offered_ = false;
+  rides_ = 0;
   paused_ = false;
   sending_ = Sending::idle;
   local_error_ = LocalError::none;

@@ -279,8 +279,10 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::uint64_t pauses_ = 0;
   bool transmit_wanted_ = false;
   bool answer_wanted_ = false;        // by a peer that waits for no more than that its work is placed
-  // Such an answer goes with what the program posts, if it did so last time before it polled again.
-  bool answers_ride_ = true, ride_offered_ = false;
+  // Such an answer goes with what the program posts, if so it did a few times in a row before it polled again.
+  static constexpr unsigned kRides = 4;
+  unsigned rides_ = 0;
+  bool ride_offered_ = false;
   std::atomic<bool> ride_open_{false};  // nothing has been posted since
   bool initiator_ = false;
   Agreed agreed_;

@@ -188,7 +188,7 @@ bool Qp::progress(Driver driver) {
       }
     }
     if (std::exchange(ride_offered_, false)) {
-      answers_ride_ = !ride_open_;
+      rides_ = ride_open_ ? 0 : rides_ + 1;
       answer_wanted_ = answer_wanted_ && reads_->answers_unsent();
     }
     // A pause has spent the edge that would bring somebody here.
@@ -201,7 +201,7 @@ bool Qp::progress(Driver driver) {
     }
     if (answer_wanted_ && by_hand_ && may_hold) {
       ride_offered_ = true;
-      if (answers_ride_ && !transmit_wanted_ && !full()) {
+      if (rides_ >= kRides && !transmit_wanted_ && !full()) {
         if (driver == Driver::program) return work;
         // A program that spins on memory has seen what came, and posts right now.
         if (!context_.engine().event_awaited() && stream_ == Stream::running && !paused_) {
