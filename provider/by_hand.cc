@@ -159,7 +159,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     Qp::Attachment attachment;
     attachment.agreement.crc = false;
     attachment.ord = attachment.ird = ends_.read_depth;
-    attachment.agreement.ord = attachment.agreement.ird = ends_.read_depth + 1;  // one for probes
+    attachment.agreement.ord = attachment.agreement.ird = ends_.read_depth + rdmap::SharedReads::kMostProbes;
     attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
     attachment.by_hand = true;

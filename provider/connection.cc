@@ -171,10 +171,10 @@ class ConnectionImpl final : public Connection,
     mpa::Proposal proposal;
     proposal.crc = wants_crc(local_, remote_);
     proposal.revision = revision_;
-    // One more each way than the program asks for, for the Reads that tell of completions.
-    const unsigned probe = revision_ >= 2 && remote_completion(own.by_hand) ? 1 : 0;
-    proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probe;
-    proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probe;
+    // A few more each way than the program asks for, for the Reads that tell of completions.
+    const unsigned probes = revision_ >= 2 && remote_completion(own.by_hand) ? rdmap::SharedReads::kMostProbes : 0;
+    proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes;
+    proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes;
     proposal.private_data = own.private_data;
     return proposal;
   }

@@ -188,12 +188,13 @@ void Cq::overrun(bool first) {
 int Cq::request_notify(bool solicited_only) {
   {
     const std::lock_guard lock(producer_);
+    const Armed before = armed_.load(std::memory_order_relaxed);
     // A request for any completion stands until it is met, whatever is asked for later.
-    if (armed_.load(std::memory_order_relaxed) != Armed::any) {
+    if (before != Armed::any) {
       armed_.store(solicited_only ? Armed::solicited : Armed::any, std::memory_order_relaxed);
     }
+    if (before == Armed::no) context_.engine().event_asked_for();
   }
-  context_.engine().program_may_sleep();
   return 0;
 }
 
@@ -226,6 +227,11 @@ void Cq::end_quiet() {
   }
 }
 
+void Cq::disarm() {
+  if (armed_.exchange(Armed::no, std::memory_order_relaxed) != Armed::no) context_.engine().event_given();
+  held_back_ = quiet_ = 0;
+}
+
 // False where the pipe is full: the next completion tries again.
 bool Cq::notify() {
   if (channel_) {
@@ -234,8 +240,7 @@ bool Cq::notify() {
     if (!channel_->write(&event, sizeof event)) return false;
     ++events_written_;
   }
-  armed_.store(Armed::no, std::memory_order_relaxed);
-  held_back_ = quiet_ = 0;
+  disarm();
   return true;
 }
 
@@ -269,10 +274,9 @@ int Cq::moderate(unsigned count, unsigned period_us) {
 int Cq::prepare_destroy(unsigned& events_to_acknowledge) {
   if (users_.load(std::memory_order_relaxed) != 0) return EBUSY;
   events_to_acknowledge = 0;
-  if (!channel_) return 0;
   const std::lock_guard lock(producer_);
-  armed_.store(Armed::no, std::memory_order_relaxed);
-  held_back_ = quiet_ = 0;
+  disarm();
+  if (!channel_) return 0;
   const unsigned unread = channel_->purge(
       sizeof(ib_uverbs_comp_event_desc),
       [](const void* event, void* handle) {

@@ -78,6 +78,9 @@ class UIW_API Cq {
   // EBUSY while queue pairs use it. Returns 0 and how many events the program has taken and must acknowledge.
   int prepare_destroy(unsigned& events_to_acknowledge);
 
+  // Nothing to be polled for.
+  bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }
+
   // Async events about this queue that went into the context's pipe.
   unsigned async_events_reported() const { return async_events_.load(); }
 
@@ -89,10 +92,10 @@ class UIW_API Cq {
 
  private:
   Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle, Options options);
-  bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }
   int take(int count, ibv_wc* completions, Stamp* stamps);
   void notify_soon(bool at_once);
   void end_quiet();
+  void disarm();
   bool notify();
   void overrun(bool first);
 

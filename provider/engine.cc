@@ -26,9 +26,11 @@ constexpr unsigned kIdleRounds = 64;       // a socket without work for so many 
 constexpr unsigned kIdleStride = 8;        // ...is tried only in every 8th
 constexpr unsigned kYieldAfter = 64;       // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
-constexpr std::uint64_t kPollingNs = 20'000;  // an empty poll this recent: the program polls
+constexpr std::uint64_t kPollingNs = 20'000;  // a sign of it this recent: the program polls
+constexpr std::uint64_t kPostingNs = 50'000;  // so long after one a program that posts looks at what has come
+constexpr unsigned kHeldRounds = 16;       // with work for others, until what is held is sent
 constexpr unsigned kParkAfter = 3;         // wake-ups in a row that found the program polling
-constexpr auto kFirstTick = std::chrono::microseconds(100);
+constexpr auto kFirstTick = std::chrono::microseconds(25);
 constexpr auto kLongestTick = std::chrono::microseconds(1000);
 
 std::uint64_t now_ns() {
@@ -44,13 +46,17 @@ constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
 Engine::~Engine() {
   if (thread_.joinable()) {
     stop_.store(true);
-    program_may_sleep();
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const auto n = ::write(wake_, &one, sizeof one);
+    unpark();
+    wake();
     thread_.join();
   }
   if (epoll_ >= 0) ::close(epoll_);
   if (wake_ >= 0) ::close(wake_);
+}
+
+void Engine::wake() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::write(wake_, &one, sizeof one);
 }
 
 void Engine::after_fork_in_child() {
@@ -64,6 +70,7 @@ void Engine::after_fork_in_child() {
   if (wake_ >= 0) ::close(wake_);
   epoll_ = wake_ = -1;
   new (&entries_) std::vector<Qp*>;
+  inside_ = 0;
   started_.store(false);
   parked_.store(false);
 }
@@ -97,11 +104,13 @@ int Engine::add(Qp& qp, int fd) {
   if (const int error = prepare(); error != 0) return error;
   std::erase(entries_, &qp);  // connected once before
   entries_.push_back(&qp);
+  many_ = entries_.size() > kDirect;
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = qp.number();
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
     entries_.pop_back();
+    many_ = entries_.size() > kDirect;
     return errno;
   }
   return 0;
@@ -110,6 +119,7 @@ int Engine::add(Qp& qp, int fd) {
 void Engine::remove(Qp& qp) {
   const std::lock_guard lock(mutex_);
   std::erase(entries_, &qp);
+  many_ = entries_.size() > kDirect;
 }
 
 void Engine::release(int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
@@ -121,8 +131,9 @@ void Engine::rearm(Qp& qp, int fd) {
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
 }
 
-void Engine::drive() {
+void Engine::look(bool waits) {
   if (!started_.load(std::memory_order_relaxed)) return;
+  inside_.fetch_add(1, std::memory_order_relaxed);
   bool yield = false;
   if (const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock); drive_lock.owns_lock()) {
     const ReadSection section;  // whoever is removed from the entries now lives until it closes
@@ -156,27 +167,76 @@ void Engine::drive() {
         if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
       }
     }
-    empty_rounds_ = work ? 0 : empty_rounds_ + 1;
+    // Another queue pair may have news without end, and no completion for who polls.
+    const bool held = waits && holding_.load(std::memory_order_relaxed) > 0;
+    waits = waits && !work;
+    if (held && (waits || ++rounds_held_ >= kHeldRounds)) send_held();
+    empty_rounds_ = waits ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
   }
-  last_empty_poll_.store(now_ns(), std::memory_order_relaxed);
+  const std::uint64_t now = now_ns();
+  last_active_.store(now, std::memory_order_relaxed);
+  last_look_.store(now, std::memory_order_relaxed);
+  inside_.fetch_sub(1, std::memory_order_relaxed);
   if (yield) sched_yield();
 }
 
-void Engine::program_may_sleep() {
+// As many as are tried one by one; if there are more, their turn comes. Nobody removes a queue pair from the entries and
+// destroys it before the caller's section has closed.
+void Engine::send_held() {
+  rounds_held_ = 0;
+  std::array<Qp*, kDirect> holding;
+  std::size_t count = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Qp* qp : entries_) {
+      if (count < kDirect && qp->probe_held()) holding[count++] = qp;
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) holding[i]->send_held();
+}
+
+// Either this sees that an event is awaited, or who asks for one sees this.
+void Engine::note_held(bool holds) {
+  holding_.fetch_add(holds ? 1U : ~0U);
+  if (holds && events_awaited_.load() > 0) wake();
+}
+
+bool Engine::program_active(std::uint64_t within_ns) const {
+  if (event_awaited()) return false;
+  return inside_.load(std::memory_order_relaxed) > 0 ||
+         now_ns() - last_active_.load(std::memory_order_relaxed) < within_ns;
+}
+
+void Engine::end_posting() {
+  const std::uint64_t now = now_ns();
+  last_active_.store(now, std::memory_order_relaxed);
+  if (now - last_look_.load(std::memory_order_relaxed) > kPostingNs) look(false);
+  inside_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void Engine::event_asked_for() {
+  events_awaited_.fetch_add(1);
+  unpark();
+  if (holding_.load() > 0) wake();
+}
+
+void Engine::unpark() {
   if (!parked_.load()) return;
   const std::lock_guard lock(park_mutex_);
   unpark_ = true;
-  last_empty_poll_.store(0, std::memory_order_relaxed);
+  last_active_.store(0, std::memory_order_relaxed);
   park_condition_.notify_one();
 }
 
 // Everything may have news: events that came while nobody listened are not repeated.
-void Engine::sweep() {
+void Engine::sweep(bool only_held) {
   std::vector<std::uint32_t> numbers;
   {
     const std::lock_guard lock(mutex_);
-    for (const Qp* qp : entries_) numbers.push_back(qp->number());
+    for (const Qp* qp : entries_) {
+      if (!only_held || qp->probe_held()) numbers.push_back(qp->number());
+    }
   }
   for (const std::uint32_t number : numbers) {
     const ReadSection section;
@@ -189,10 +249,9 @@ void Engine::park() {
   auto tick = kFirstTick;
   {
     std::unique_lock lock(park_mutex_);
-    while (!unpark_ && !stop_.load()) {
+    while (!unpark_ && !stop_.load() && events_awaited_.load() == 0) {
       park_condition_.wait_for(lock, tick, [this] { return unpark_; });
-      const std::uint64_t last = last_empty_poll_.load(std::memory_order_relaxed);
-      if (now_ns() - last > 2 * kPollingNs) break;
+      if (!program_active(2 * kPollingNs)) break;
       tick = std::min(2 * tick, kLongestTick);
     }
     unpark_ = false;
@@ -207,11 +266,12 @@ void Engine::run() {
   while (!stop_.load(std::memory_order_relaxed)) {
     const int count = ::epoll_wait(epoll_, events, 64, -1);
     if (count < 0) continue;
-    const bool polling = now_ns() - last_empty_poll_.load(std::memory_order_relaxed) < kPollingNs;
+    const bool polling = program_active(kPollingNs);
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kWakeTag) {
         std::uint64_t value;
         [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
+        sweep(true);
         continue;
       }
       const ReadSection section;

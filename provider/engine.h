@@ -4,7 +4,7 @@
 //
 // The thread, "uiw-progress", starts with the first queue pair that connects. While the program polls, the thread
 // sleeps on a timer and not on the sockets, so that arrivals do not wake it; it looks after each tick whether the
-// polling has stopped, and takes over then. program_may_sleep() hands over at once. A program that spins on memory
+// polling has stopped, and takes over then; at once where the program asks for an event. A program that spins on memory
 // does not poll, so the thread is awake for it.
 #pragma once
 
@@ -37,18 +37,33 @@ class Engine {
   void rearm(Qp& qp, int fd);
 
   // The program has polled and found nothing.
-  void drive();
-  // The program is about to wait for a completion event.
-  void program_may_sleep();
+  void drive() { look(true); }
+  // The program posts to a queue of work that answers are due to, and has posted: where it has not polled for a while it
+  // looks at what has come. A thread that is woken for each of them would take turns with it.
+  void begin_posting() { inside_.fetch_add(1, std::memory_order_relaxed); }
+  void end_posting();
+  bool drives_many() const { return many_.load(std::memory_order_relaxed); }
+  // A queue pair has a question to its peer that waits for the program to come back, or has it no longer.
+  void note_held(bool holds);
+
+  // The program has asked a completion queue for an event, and may wait for it; until that event is there.
+  void event_asked_for();
+  bool event_awaited() const { return events_awaited_.load(std::memory_order_relaxed) > 0; }
+  void event_given() { events_awaited_.fetch_sub(1, std::memory_order_relaxed); }
 
   // A fork has happened and this is the child: the thread is not there.
   void after_fork_in_child();
 
  private:
   int prepare();
+  void look(bool waits);
   void run();
   void park();
-  void sweep();
+  void sweep(bool only_held = false);
+  void send_held();
+  void unpark();
+  void wake();
+  bool program_active(std::uint64_t within_ns) const;
 
   int epoll_ = -1, wake_ = -1;
   std::mutex drive_mutex_;  // one program thread drives at a time; held before any lock of a queue pair
@@ -56,11 +71,17 @@ class Engine {
   std::vector<Qp*> entries_;
   unsigned round_ = 0;
   unsigned empty_rounds_ = 0;  // in a row
+  unsigned rounds_held_ = 0;   // since something held was sent
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};
 
-  alignas(64) std::atomic<std::uint64_t> last_empty_poll_{0};  // monotonic, ns
+  alignas(64) std::atomic<std::uint64_t> last_active_{0};  // a poll in vain, or a post; monotonic, ns
+  std::atomic<std::uint64_t> last_look_{0};  // at what has come
+  std::atomic<unsigned> events_awaited_{0};  // completion queues that owe one
+  std::atomic<bool> many_{false};            // more queue pairs than are tried one by one
+  std::atomic<unsigned> holding_{0};         // queue pairs
+  std::atomic<unsigned> inside_{0};          // threads of the program that drive or post
   alignas(64) std::atomic<bool> parked_{false};
   std::mutex park_mutex_;
   std::condition_variable park_condition_;

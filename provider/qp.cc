@@ -91,6 +91,7 @@ Qp::~Qp() {
   stop();
   // What was posted and not complete is gone without a completion; what TCP has taken still goes out.
   if (socket_.is_open()) let_go_of_socket();
+  forget_held();
   release_windows();
   if (owner_) owner_->stream_ended();
   if (number_ != 0) free_qp_number(number_);
@@ -115,8 +116,8 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   const mpa::Agreement& agreement = attachment.agreement;
 
   constexpr std::uint32_t kMost = kMaxReadDepth;
-  const std::uint32_t agreed_ord = std::min<std::uint32_t>(agreement.ord, kMost + 1);
-  const std::uint32_t agreed_ird = std::min<std::uint32_t>(agreement.ird, kMost + 1);
+  const std::uint32_t agreed_ord = std::min<std::uint32_t>(agreement.ord, kMost + rdmap::SharedReads::kMostProbes);
+  const std::uint32_t agreed_ird = std::min<std::uint32_t>(agreement.ird, kMost + rdmap::SharedReads::kMostProbes);
   reads_ = std::make_unique<rdmap::SharedReads>(agreed_ord, agreed_ird);
   const std::uint32_t most_ord = std::min({agreed_ord, attachment.ord, kMost});
   const std::uint32_t ord = std::min(most_ord, ord_limit_);
@@ -177,7 +178,7 @@ void Qp::answer_last() {
   receive(Driver::event);
   if (stream_ != Stream::running) return;
   const std::lock_guard lock(send_mutex_);
-  if (!blocked_) transmit();
+  if (!full()) transmit();
 }
 
 int Qp::disconnect(const StreamOwner* owner) {
@@ -207,6 +208,7 @@ void Qp::abort_beginning(const StreamOwner* owner) {
 // Both locks are held. What was posted stays.
 void Qp::forget_stream() {
   if (socket_.is_open()) let_go_of_socket();
+  forget_held();
   if (owner_) owner_->stream_ended();
   owner_.reset();
   std::destroy_at(&transmitter_);
@@ -220,9 +222,11 @@ void Qp::forget_stream() {
   reads_.reset();
   if (shared_ != nullptr) shared_->leave();
   stash_ = std::vector<std::byte>();
-  send_dead_ = fin_sent_ = established_ = transmit_wanted_ = giving_up_ = telling_not_ready_ = false;
+  send_dead_ = fin_sent_ = established_ = giving_up_ = telling_not_ready_ = false;
+  transmit_wanted_ = answer_wanted_ = ride_offered_ = false;
+  rides_ = 0;
   paused_ = false;
-  blocked_ = false;
+  sending_ = Sending::idle;
   local_error_ = LocalError::none;
   stream_ = Stream::none;
 }
@@ -333,7 +337,7 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
       attributes_.max_rd_atomic = attributes.max_rd_atomic;
     } else {
       attributes_.max_rd_atomic = static_cast<std::uint8_t>(transmitter_.limit_ord(ord_limit_));
-      if (!blocked_) transmit();
+      if (!full()) transmit();
     }
   }
 }

@@ -126,6 +126,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   enum class Driver : std::uint8_t { program, event };
   // Moves what can be moved now; true if anything was. A program's poll does not wait for a lock.
   bool progress(Driver driver);
+  // The peer is still to be asked whether it has placed some work; done at the latest when the program waits for that.
+  bool probe_held() const { return probe_held_.load(std::memory_order_relaxed); }
+  void send_held();
   unsigned idle_rounds = 0;  // the engine's note: polls in a row without work
 
  private:
@@ -138,7 +141,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool next_receive(rdmap::Landing& landing) override;
   void receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) override;
   void read_complete() override;
-  void read_requested() override { transmit_wanted_ = true; }
+  void read_requested(bool only_asks) override { (only_asks ? answer_wanted_ : transmit_wanted_) = true; }
   void peer_dealt_with(const rdmap::DealtWith& said) override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
 
@@ -149,16 +152,27 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
                    const ibv_mw_bind_info& info);
   int prepare_invalidate(std::uint64_t id, unsigned flags, std::uint32_t rkey);
   void push_local(rdmap::SendWork& work, std::uint64_t id, unsigned flags, const ddp::Binding* binding);
+  void send_posted();
   int postable();          // 0 or an errno
   bool drained() const { return by_hand_ ? send_queue_.head() >= drain_to_ : send_queue_.empty(); }
   bool too_late() const;   // for anything but a flushed completion
   void release_windows();
 
+  // Whether somebody sends, under the sender's lock, and is to look once more before it ends; or the socket has taken no
+  // more.
+  enum class Sending : std::uint8_t { idle, busy, once_more, full };
   // Sending; the sender's lock is held.
-  void transmit();
+  using Patience = rdmap::Transmitter::Patience;
+  void transmit(Patience patience = Patience::none);
+  Patience patience(Driver driver) const;
+  bool full() const { return sending_.load(std::memory_order_relaxed) == Sending::full; }
+  bool stop_sending(Sending to);
+  void note_held();
+  void forget_held();
   void finish_sending();
 
   // Receiving; the receiver's lock is held.
+  bool ask_sender();
   bool receive(Driver driver);
   bool receive_there() const;
   bool resume();
@@ -237,7 +251,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   alignas(64) std::mutex send_mutex_;
   rdmap::SendQueue send_queue_;
   rdmap::Transmitter transmitter_;
-  std::atomic<bool> blocked_{false};  // the socket took no more; written under the lock
+  std::atomic<Sending> sending_{Sending::idle};
+  std::atomic<bool> probe_held_{false};  // written under the lock
   bool send_dead_ = false;    // the socket takes nothing any more
   bool fin_sent_ = false;
   std::atomic<LocalError> local_error_{LocalError::none};  // found while sending; the receiver's side ends the stream
@@ -263,6 +278,12 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<bool> paused_{false};
   std::uint64_t pauses_ = 0;
   bool transmit_wanted_ = false;
+  bool answer_wanted_ = false;        // by a peer that waits for no more than that its work is placed
+  // Such an answer goes with what the program posts, if so it did a few times in a row before it polled again.
+  static constexpr unsigned kRides = 4;
+  unsigned rides_ = 0;
+  bool ride_offered_ = false;
+  std::atomic<bool> ride_open_{false};  // nothing has been posted since
   bool initiator_ = false;
   Agreed agreed_;
   bool established_ = false;

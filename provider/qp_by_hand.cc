@@ -95,7 +95,7 @@ void Qp::drain() {
   const std::lock_guard lock(send_mutex_);
   drain_to_ = send_queue_.tail();
   transmitter_.hold_from(drain_to_);
-  if (!blocked_) transmit();
+  if (!full()) transmit();
 }
 
 // And back.
@@ -103,7 +103,7 @@ void Qp::go_on() {
   const std::lock_guard lock(send_mutex_);
   tell_when_drained_ = false;
   transmitter_.hold_from(~std::uint64_t{0});
-  if (!blocked_) transmit();
+  if (!full()) transmit();
 }
 
 // The stream has ended without a Terminate. The receiver's lock is held.
@@ -156,7 +156,7 @@ void Qp::tell_not_ready(std::uint64_t pauses) {
   if (pauses_ != pauses) return tell_not_ready_later();
   const std::lock_guard send_lock(send_mutex_);
   transmitter_.tell_dealt_with(receiver_.dealt_with());
-  if (!blocked_) transmit();
+  if (!full()) transmit();
 }
 
 // On InfiniBand all that has come is acknowledged by then, but here the peer may not even have asked: it is told, as far as
@@ -166,7 +166,7 @@ void Qp::leave() {
   if (stream_ != Stream::running || init_.qp_type != IBV_QPT_RC) return;
   const std::lock_guard lock(send_mutex_);
   transmitter_.tell_dealt_with(receiver_.dealt_with());
-  if (!blocked_) transmit();
+  if (!full()) transmit();
 }
 
 void Qp::leave_at_exit() {

@@ -77,7 +77,7 @@ int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   const int error = prepare_bind(bind.wr_id, bind.send_flags, mw, rkey, bind.bind_info);
   if (error != 0) return error;
   mw.rkey = rkey;
-  if (!blocked_) transmit();
+  if (!full()) transmit();
   return 0;
 }
 

@@ -14,6 +14,7 @@
 namespace uiw::provider {
 
 namespace {
+constexpr std::uint32_t kStream = 4;  // entries in the queue: the program is likely to poll soon
 
 ibv_wc_status status_of(rdmap::Status status) {
   switch (status) {
@@ -194,8 +195,8 @@ int Qp::prepare(const ibv_send_wr& request) {
 
 int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   const ReadSection section;
-  const std::lock_guard lock(send_mutex_);
   int error = 0;
+  send_mutex_.lock();
   for (ibv_send_wr* request = requests; request != nullptr; request = request->next) {
     error = prepare(*request);
     if (error != 0) {
@@ -203,8 +204,23 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
       break;
     }
   }
-  if (!blocked_) transmit();
+  send_posted();
   return error;
+}
+
+// Leaves the sender's lock open.
+void Qp::send_posted() {
+  // With a queue of work whose completions come from the peer, it polls soon; with less it may be waiting for memory.
+  const bool streams = transmitter_.completion() == rdmap::Completion::remote && send_queue_.size() >= kStream;
+  if (streams) context_.engine().begin_posting();
+  if (ride_open_.load(std::memory_order_relaxed)) ride_open_.store(false, std::memory_order_relaxed);
+  Patience patience = this->patience(Driver::program);
+  // A program that has completions to poll for does not wait for this one. (What is held is looked for among few.)
+  const bool waits = send_cq_->empty() || context_.engine().drives_many();
+  if (patience == Patience::waits && !waits) patience = Patience::streams;
+  if (!full()) transmit(patience);
+  send_mutex_.unlock();
+  if (streams) context_.engine().end_posting();
 }
 
 void Qp::begin_batch() {
@@ -243,10 +259,10 @@ int Qp::end_batch() {
   const int error = batch_error_;
   if (error != 0) {
     send_queue_.retract(batch_start_);
-  } else if (!blocked_) {
-    transmit();
+    send_mutex_.unlock();
+  } else {
+    send_posted();
   }
-  send_mutex_.unlock();
   return error;
 }
 

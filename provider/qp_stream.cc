@@ -54,23 +54,25 @@ ibv_event_type event_of(const rdmap::Terminate& terminate) {
 
 }  // namespace
 
-void Qp::transmit() {
+void Qp::transmit(Patience patience) {
   const Stream stream = stream_;
   if (by_hand_.load(std::memory_order_relaxed)) by_hand::watch_over_work();
   const bool sends = stream == Stream::running || stream == Stream::closing || stream == Stream::lingering;
   if (!sends || send_dead_ || fin_sent_) return;
-  // Set while the socket is tried, not after: an EPOLLOUT that comes in between must find it set, or nobody would try
-  // again.
-  blocked_ = true;
+  transmitter_.set_patience(stream == Stream::running ? patience : Patience::none);
+  sending_ = Sending::busy;
   rdmap::OutgoingBatch& batch = io_scratch().batch;
   for (;;) {
     const auto fill = transmitter_.fill(batch);
-    if (fill == rdmap::Transmitter::Fill::idle) break;
+    if (fill == rdmap::Transmitter::Fill::idle) {
+      if (stop_sending(Sending::idle)) break;
+      continue;
+    }
     if (fill == rdmap::Transmitter::Fill::broken) {
       // An FPDU cannot be completed as it was begun: nothing sensible can follow it.
       send_dead_ = true;
       local_error_ = LocalError::untold;
-      blocked_ = false;
+      sending_ = Sending::idle;
       context_.engine().rearm(*this, socket_.fd());
       return;
     }
@@ -84,9 +86,12 @@ void Qp::transmit() {
     }
     const ssize_t taken = socket_.send(batch.fpdus.vectors());
     if (taken < 0) {
-      if (taken == -EAGAIN) return;
+      if (taken == -EAGAIN) {
+        if (stop_sending(Sending::full)) return;
+        continue;
+      }
       if (taken == -EFAULT && transmitter_.source_gone()) continue;  // the work fails at the next fill
-      blocked_ = false;
+      sending_ = Sending::idle;
       send_dead_ = true;  // otherwise the receiving side learns why, and ends the stream
       if (taken == -EFAULT) {
         local_error_ = LocalError::untold;
@@ -96,13 +101,37 @@ void Qp::transmit() {
     }
     transmitter_.sent(batch, static_cast<std::size_t>(taken));
   }
-  blocked_ = false;
+  note_held();
   finish_sending();
   if (transmitter_.terminating() && (stream_ == Stream::running || stream_ == Stream::closing)) {
     // Found while sending, be it a response to the peer: the receiving side ends the stream.
     local_error_ = error_told_ ? LocalError::told : LocalError::untold;
     context_.engine().rearm(*this, socket_.fd());
   }
+}
+
+void Qp::note_held() {
+  const bool holds = transmitter_.wants_probe();
+  if (probe_held_.load(std::memory_order_relaxed) == holds) return;
+  probe_held_.store(holds, std::memory_order_relaxed);
+  context_.engine().note_held(holds);
+}
+
+// False if there may be more to do: somebody has asked, by ask_sender().
+bool Qp::stop_sending(Sending to) {
+  Sending now = Sending::busy;
+  if (sending_.compare_exchange_strong(now, to)) return true;
+  sending_ = Sending::busy;
+  transmitter_.set_patience(Patience::none);
+  return false;
+}
+
+// Has somebody else send what is due; false if nobody is sending. So a thread that brings news does not wait for one that
+// is with the socket. What it saw of the socket counts too: that there is room may be news to who is about to find none.
+bool Qp::ask_sender() {
+  if (stream_ != Stream::running) return false;
+  Sending now = Sending::busy;
+  return sending_.compare_exchange_strong(now, Sending::once_more) || now == Sending::once_more;
 }
 
 // The last octet is with TCP: say so to the peer.
@@ -119,6 +148,11 @@ void Qp::finish_sending() {
   socket_.shutdown_send();
   fin_sent_ = true;
   if (closing && std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
+}
+
+// A program that waits for an event does not poll before there is one.
+Qp::Patience Qp::patience(Driver driver) const {
+  return driver == Driver::program && !context_.engine().event_awaited() ? Patience::waits : Patience::none;
 }
 
 bool Qp::progress(Driver driver) {
@@ -153,19 +187,54 @@ bool Qp::progress(Driver driver) {
         end_stream(std::nullopt, rdmap::Status::flushed, true);
       }
     }
+    if (std::exchange(ride_offered_, false)) {
+      rides_ = ride_open_ ? 0 : rides_ + 1;
+      answer_wanted_ = answer_wanted_ && reads_->answers_unsent();
+    }
+    // A pause has spent the edge that would bring somebody here.
+    const bool may_hold = !answer_wanted_ && !paused_;
+    if (!ride_open_.load(std::memory_order_relaxed)) ride_open_ = true;
     work = receive(driver);
     if (stream_ == Stream::lingering) {
       const std::lock_guard send_lock(send_mutex_);
       if (fin_sent_ || send_dead_) let_go_of_socket();
     }
-    if (!transmit_wanted_ && !blocked_) return work;
-    transmit_wanted_ = false;
+    if (answer_wanted_ && by_hand_ && may_hold) {
+      ride_offered_ = true;
+      if (rides_ >= kRides && !transmit_wanted_ && !full()) {
+        if (driver == Driver::program) return work;
+        // A program that spins on memory has seen what came, and posts right now.
+        if (!context_.engine().event_awaited() && stream_ == Stream::running && !paused_) {
+          receive(driver);
+          answer_wanted_ = reads_->answers_unsent();
+        }
+      }
+    }
+    // Whose part it is to end the stream cannot be asked: what this saw of the socket would be lost.
+    const bool ends = stream_ != Stream::running && sending_ != Sending::idle;
+    const bool wanted =
+        transmit_wanted_ || answer_wanted_ || full() || (driver == Driver::event && (probe_held() || ends));
+    if (!wanted && driver == Driver::program) return work;
+    transmit_wanted_ = answer_wanted_ = false;
+    if (ask_sender() || !wanted) return work;
   }
   const std::lock_guard lock(send_mutex_);
-  transmit();
+  transmit(patience(driver));
   // The socket is let go of with the receiver's lock: another turn does it.
   if (stream_ == Stream::lingering && (fin_sent_ || send_dead_)) context_.engine().rearm(*this, socket_.fd());
   return work;
+}
+
+void Qp::forget_held() {
+  if (probe_held_.exchange(false)) context_.engine().note_held(false);
+}
+
+void Qp::send_held() {
+  const ReadSection section;
+  const std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || !transmitter_.wants_probe() || full()) return;
+  transmitter_.note_waiting();
+  transmit();
 }
 
 // What still comes while a Terminate goes out belongs to nobody.
@@ -234,6 +303,15 @@ bool Qp::receive(Driver driver) {
     }
     budget -= std::min(size, budget);
     if (budget == 0) return true;
+    // The peer waits for its answers, and may have stopped sending for them: they do not wait for all that is there.
+    if ((transmit_wanted_ || answer_wanted_) && kReceiveBudget - budget >= IoScratch::kStaging) {
+      transmit_wanted_ = answer_wanted_ = false;
+      if (!ask_sender()) {
+        const std::lock_guard lock(send_mutex_);
+        transmit(patience(driver));
+      }
+      if (local_error_.load() != LocalError::none) return true;  // nothing is placed for work that has been flushed
+    }
   }
 }
 
@@ -332,7 +410,9 @@ bool Qp::take_result(mpa::Deframer::Result result, mpa::Octets rest) {
 void Qp::read_complete() {
   const std::lock_guard lock(send_mutex_);
   transmitter_.read_complete();
-  transmit_wanted_ = true;  // the next read, a fence, the end
+  note_held();  // for who comes next to the receiver's lock
+  // The next read, a fence, the end.
+  if (transmitter_.unsent() || stream_ != Stream::running || state() != IBV_QPS_RTS) transmit_wanted_ = true;
 }
 
 void Qp::stream_error(const rdmap::Terminate& terminate) {
@@ -418,6 +498,7 @@ void Qp::peer_closed(bool broken) {
   if (stream_ == Stream::lingering) {
     const std::lock_guard lock(send_mutex_);
     stream_ = Stream::ended;
+    forget_held();
     socket_.close();
     return;
   }
@@ -471,6 +552,7 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
 // Both locks are held. A stream that broke in the middle of an FPDU ends in a reset.
 void Qp::let_go_of_socket() {
   stream_ = Stream::ended;
+  forget_held();
   context_.engine().release(socket_.fd());
   if (send_dead_) {
     socket_.abort();

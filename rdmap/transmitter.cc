@@ -17,8 +17,8 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   keep_local_errors_ = parameters.keep_local_errors;
   reads_ = reads;
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
-  cursor_.sequence = queue_.head();
-  reads_pushed_ = queue_.head();
+  cursor_.sequence = cursor_.asked_at = queue_.head();
+  reads_pushed_ = answered_pushed_ = queue_.head();
   remote_ = parameters.completion == Completion::remote && agreed() > 0;
 }
 
@@ -35,13 +35,13 @@ bool Transmitter::may_begin(const Cursor& cursor) const {
   if (is_answered(next.kind) && !pushed) {
     // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
     if (reads_outstanding_ >= ord_ && ord_ > 0) return false;
-    if (probe_outstanding_ && reads_outstanding_ + 2 > agreed()) return false;
+    if (probes_outstanding() > 0 && reads_outstanding_ + probes_outstanding() >= agreed()) return false;
   }
   if (next.fence && !pushed && reads_outstanding_ > 0) return false;
   const bool first = queue_.head() == cursor.sequence;
   if (next.fence && is_local(next.kind) && !first) return false;
   // A failure ends the stream: what stands before it completes as it would have done.
-  return !remote_ || first || !fails(next);
+  return !remote_ || first || !fails(next) || cursor.sequence < answered_pushed_;
 }
 
 bool Transmitter::fails(const SendWork& work) const {
@@ -52,13 +52,36 @@ bool Transmitter::fails(const SendWork& work) const {
 // and in front of a message that does not fit into the batch, so that no long message holds it up.
 bool Transmitter::probe_due(const Cursor& cursor, const mpa::Batch* batch) const {
   if (!remote_) return false;
-  if (cursor.probes != probes_pushed_) return cursor.sequence == probe_at_;
-  if (deaf_ || probe_outstanding_ || !cursor.unasked || queue_.head() >= cursor.sequence) return false;
-  if (reads_outstanding_ >= agreed()) return false;
-  if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return cursor.owed;
+  if (cursor.probes != probes_pushed_) return cursor.sequence == probe(cursor.probes).at;
+  // One that is to be sent again will ask, and has its place in SharedReads.
+  if (cursor.sequence < answered_pushed_) return false;
+  if (deaf_ || !cursor.unasked || queue_.head() >= cursor.sequence || !probe_has_room()) return false;
+  const bool asked_for = cursor.owed && probe_worthwhile(cursor);
+  if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return asked_for;
   const SendWork& next = queue_.at(cursor.sequence);
-  if (may_begin(cursor)) return cursor.owed && batch != nullptr && !fits(next, *batch);
-  return cursor.owed || fails(next) || is_local(next.kind);
+  if (may_begin(cursor)) return asked_for && batch != nullptr && !fits(next, *batch);
+  return asked_for || fails(next) || is_local(next.kind);
+}
+
+bool Transmitter::probe_has_room() const {
+  const std::uint32_t outstanding = probes_outstanding();
+  if (outstanding == SharedReads::kMostProbes || reads_outstanding_ + outstanding >= agreed()) return false;
+  return outstanding == 0 || outstanding + ord_ < agreed();  // the other slots are for reads
+}
+
+bool Transmitter::probe_worthwhile(const Cursor& cursor) const {
+  if (probes_outstanding() == 0 && (patience_ == Patience::none || (patience_ == Patience::waits && !completion_due()))) return true;
+  // A program that counts on its peer's reply to make room in the queue shall find it.
+  const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
+  return cursor.weight - cursor.asked >= stride_ || cursor.sequence - cursor.asked_at >= share;
+}
+
+void Transmitter::note_waiting() {
+  stride_ = std::clamp((cursor_.weight - answered_weight_) / SharedReads::kMostProbes, kShortestStride, kLongestStride);
+}
+
+bool Transmitter::wants_probe() const {
+  return remote_ && !deaf_ && probes_outstanding() == 0 && completion_due();
 }
 
 // With a probe behind it.
@@ -102,13 +125,19 @@ bool Transmitter::choose(Cursor& cursor, const mpa::Batch* batch) const {
   const bool probe = probe_due(cursor, batch);
   const bool work = probe || may_begin(cursor);
   if (!response && !work) return false;
-  if (response && (cursor.response_next || !work)) {
+  // That the peer's work is placed is said first: it may count on that once it has what follows.
+  if (response && (cursor.response_next || !work || asks_only(cursor.response))) {
     cursor.source = Source::response;
   } else {
     cursor.source = probe ? Source::probe : Source::work;
   }
   cursor.offset = 0;
   return true;
+}
+
+bool Transmitter::asks_only(std::uint64_t response) const {
+  const auto* read = std::get_if<ReadRequest>(&reads_->inbound.at(response));
+  return read != nullptr && read->size == 0;
 }
 
 void Transmitter::advance(Cursor& cursor, const Segment& segment) {
@@ -123,6 +152,8 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
     case Source::probe:
       cursor.read_msn = next(cursor.read_msn);
       ++cursor.probes;
+      cursor.asked = cursor.weight;
+      cursor.asked_at = cursor.sequence;
       cursor.unasked = cursor.owed = false;
       cursor.response_next = true;
       break;
@@ -147,8 +178,11 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       if (uses_queue(work, kSendQueue)) cursor.send_msn = next(cursor.send_msn);
       if (uses_queue(work, kReadRequestQueue)) {
         cursor.read_msn = next(cursor.read_msn);
+        cursor.asked = cursor.weight;
+        cursor.asked_at = cursor.sequence + 1;
         cursor.unasked = cursor.owed = false;
       } else {
+        cursor.weight += work.length + kWeightOfWork;
         cursor.unasked = true;
         cursor.owed |= work.signaled;
       }
@@ -169,6 +203,7 @@ void Transmitter::push_read(const Cursor& cursor) {
   reads_pushed_ = sequence + 1;
   SendWork& work = queue_.at(sequence);
   if (!is_answered(work.kind)) return;
+  answered_pushed_ = sequence + 1;
   work.request_msn = cursor.read_msn;
   const auto pieces = queue_.pieces(sequence);
   reads_->outstanding.push({sequence, work.sink_stag, work.sink_offset, work.length, 0, pieces.data(),
@@ -184,9 +219,8 @@ void Transmitter::push_ready_to_receive() {
 
 void Transmitter::push_probe(const Cursor& cursor) {
   if (cursor.probes != probes_pushed_) return;
-  ++probes_pushed_;
-  probe_outstanding_ = true;
-  probe_at_ = cursor.sequence;
+  probe(probes_pushed_++) = {cursor.sequence, cursor.weight};
+  if (patience_ == Patience::streams) stride_ = std::min(stride_ + stride_ / 4, kLongestStride);
   reads_->outstanding.push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false, false});
 }
 
@@ -382,8 +416,9 @@ void Transmitter::read_complete() {
   reads_->outstanding.pop();
   if (sequence == SharedReads::kReadyToReceive) return;
   if (sequence == SharedReads::kProbe) {
-    probe_outstanding_ = false;
-    placed_before(probe_at_);
+    const Probe& answered = probe(probes_answered_++);
+    answered_weight_ = answered.weight;
+    placed_before(answered.at);
     return;
   }
   queue_.at(sequence).done = true;
@@ -402,6 +437,7 @@ void Transmitter::placed_before(std::uint64_t sequence) {
     placed_ = std::max(placed_, end);
   }
   complete_in_order();
+  if (queue_.head() >= cursor_.sequence) answered_weight_ = cursor_.weight;
 }
 
 void Transmitter::peer_dealt_with(const DealtWith& said) {

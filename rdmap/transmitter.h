@@ -4,13 +4,14 @@
 //
 // fill() builds a batch of whole FPDUs, the caller gives it to the socket, sent() learns how many octets it took.
 // What was not taken is built again by the next fill(); with CRC on, an FPDU of which a part went out is kept, since
-// its octets may not change. Messages are not interleaved; posted work and read responses take turns. One caller
+// its octets may not change. Messages are not interleaved; posted work and read responses take turns; an answer to a probe goes first. One caller
 // at a time (the sender's lock). No I/O.
 //
 // Under the remote completion rule Sends, Writes and Immediate Data wait for the peer. It handles what it is sent in
 // order, so that its answer to an RDMA Read or atomic operation says that all work before it has been placed (RFC 5040
 // section 5.5). Where none follows signaled work, the transmitter asks for one by itself: a *probe*, an RDMA Read of no
-// octets. One is outstanding at a time, and the next one covers what was sent meanwhile.
+// octets. Each costs the peer a segment of its own, so a stream of work has few: a stride apart, and the stride follows
+// from how much the program had under way when it last waited, or from the length of its queue.
 #pragma once
 
 #include <algorithm>
@@ -35,6 +36,7 @@ struct SharedReads {
   // One more than agreed on: a ready-to-receive message may be a read (RFC 6581 section 9). A request stays in
   // `inbound` until TCP has taken its response, hence the room for a batch of them.
   static constexpr std::uint32_t kMaxResponsesInBatch = 64;
+  static constexpr std::uint32_t kMostProbes = 4;  // outstanding at a time; a power of two
   SharedReads(std::uint32_t ord, std::uint32_t ird)
       : outstanding(ord + 1), inbound(ird + 1 + kMaxResponsesInBatch), inbound_limit(ird) {}
   static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
@@ -57,6 +59,8 @@ struct SharedReads {
     std::uint64_t original = 0;
   };
   using Inbound = std::variant<ReadRequest, AtomicInbound>;
+  // Is there an inbound one that the sender has not taken? For the receiver, or with the receiver kept away.
+  bool answers_unsent() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
   SpscRing<Outstanding> outstanding;
   SpscRing<Inbound> inbound;
   const std::uint32_t inbound_limit;          // how many may be open at a time (RFC 5040 section 6.1)
@@ -88,6 +92,9 @@ struct Cursor {
   Msn terminate_msn{1};
   Msn atomic_msn{1};
   std::uint32_t probes = 0;    // that stand before
+  std::uint64_t weight = 0;    // of the work that stands before, in octets
+  std::uint64_t asked = 0;     // so much of that a request stands behind...
+  std::uint64_t asked_at = 0;  // ...which is the work before this entry
   std::uint32_t writes = 0;    // RDMA Writes that stand before, all of them
   std::uint32_t notices = 0;   // of what is dealt with, that stand before
   Source source = Source::none;
@@ -155,6 +162,18 @@ class Transmitter {
   Fill fill(OutgoingBatch& batch);
   void sent(const OutgoingBatch& batch, std::size_t octets);
 
+  // How eager the caller is to know of signaled work behind which no request stands yet, where none is outstanding either.
+  // wants_probe() says that there is such work.
+  enum class Patience : std::uint8_t {
+    none,      // it asks
+    waits,     // it comes back before it does anything else: it asks where no other completion is due, or after a stride
+    streams,   // and has not waited for the last one: it asks after a stride
+  };
+  void set_patience(Patience patience) { patience_ = patience; }
+  bool wants_probe() const;
+  // The caller has nothing left to do but to wait for what wants_probe().
+  void note_waiting();
+
   // Entries from this one on wait; where not said otherwise, none does.
   void hold_from(std::uint64_t sequence) { hold_from_ = sequence; }
 
@@ -175,8 +194,10 @@ class Transmitter {
   bool terminating() const { return terminate_.has_value(); }
   bool terminate_sent() const { return cursor_.terminate_sent; }
 
-  // Is there work that is not with TCP as a whole, or that the peer owes its answer to?
-  bool unfinished() const { return cursor_.sequence < queue_.tail() || reads_outstanding_ > 0; }
+  // Is there work that is not with TCP as a whole?
+  bool unsent() const { return cursor_.sequence < queue_.tail(); }
+  // Or that the peer owes its answer to?
+  bool unfinished() const { return unsent() || reads_outstanding_ > 0; }
   // Unsignaled work at the head of the queue that waits for nothing but to be confirmed is let go of: a slot in the
   // queue, or the end of the stream, counts for more than to know which work an error was about.
   void release_unsignaled();
@@ -209,12 +230,26 @@ class Transmitter {
     Piece response{};               // read response: its piece
     ddp::Hold source;               // and what it is taken from
   };
+  struct Probe {
+    std::uint64_t at = 0;      // stands before this entry, and nowhere else once it was pushed
+    std::uint64_t weight = 0;  // see Cursor
+  };
+  static constexpr std::uint64_t kShortestStride = 64, kLongestStride = 1024 * 1024;
+  static constexpr std::uint64_t kWeightOfWork = 64;  // beside its octets
+  std::uint32_t probes_outstanding() const { return probes_pushed_ - probes_answered_; }
+  // Of signaled work with TCP, behind which no request stands.
+  bool completion_due() const { return cursor_.owed && queue_.head() < cursor_.sequence; }
+  Probe& probe(std::uint32_t number) { return probes_[number % probes_.size()]; }
+  const Probe& probe(std::uint32_t number) const { return probes_[number % probes_.size()]; }
   std::uint32_t agreed() const { return reads_->outstanding.capacity() - 1; }  // reads; see SharedReads
   // `batch`: what stands before, so that a probe gets its place in it.
   bool choose(Cursor& cursor, const mpa::Batch* batch = nullptr) const;
   bool may_begin(const Cursor& cursor) const;
   bool fails(const SendWork& work) const;  // here, before anything of it is sent
   bool probe_due(const Cursor& cursor, const mpa::Batch* batch) const;
+  bool probe_has_room() const;
+  bool probe_worthwhile(const Cursor& cursor) const;
+  bool asks_only(std::uint64_t response) const;
   bool fits(const SendWork& work, const mpa::Batch& batch) const;
   bool local_work_next(const Cursor& cursor) const;
   bool build(const Cursor& cursor, Segment& segment);
@@ -268,12 +303,16 @@ class Transmitter {
   Cursor rest_end_;                   // where it leads
 
   std::uint64_t reads_pushed_ = 0;    // queue entries below this are in SharedReads, if they are reads
-  std::uint32_t reads_outstanding_ = 0;  // without a probe
+  std::uint64_t answered_pushed_ = 0;    // likewise, counted for reads and atomic operations alone
+  std::uint32_t reads_outstanding_ = 0;  // without probes
   bool remote_ = false;               // the completion rule
   bool deaf_ = false;
-  bool probe_outstanding_ = false;
+  std::array<Probe, SharedReads::kMostProbes> probes_;  // by number
   std::uint32_t probes_pushed_ = 0;   // into SharedReads
-  std::uint64_t probe_at_ = 0;        // the last one stands before this entry, and nowhere else from then on
+  std::uint32_t probes_answered_ = 0;
+  std::uint64_t answered_weight_ = 0;
+  std::uint64_t stride_ = kLongestStride;
+  Patience patience_ = Patience::none;
   std::uint64_t placed_ = 0;          // remote rule: all work before this entry, as the peer has said
   std::optional<Terminate> terminate_;
   std::uint64_t answer_until_ = 0;    // of the inbound requests: below this they are answered before the Terminate

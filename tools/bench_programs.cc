@@ -124,22 +124,29 @@ std::optional<std::string> run_pair(const Pair& pair, seconds duration, std::str
   return client.output();
 }
 
-Environment rdma_environment(const BenchSetup& setup, Crc crc) {
-  const char* value = crc == Crc::on ? "on" : crc == Crc::off ? "off" : "auto";
-  return {{"LD_PRELOAD", preload_value(setup.preload, getenv("LD_PRELOAD"))},
-          {"UIW_CRC", value},
-          {"LC_ALL", "C"}};
+Environment rdma_environment(const BenchSetup& setup, const Way& way = {}) {
+  const char* crc = way.crc == Crc::on ? "on" : way.crc == Crc::off ? "off" : "auto";
+  Environment environment{{"LD_PRELOAD", preload_value(setup.preload, getenv("LD_PRELOAD"))},
+                          {"UIW_CRC", crc},
+                          {"LC_ALL", "C"}};
+  if (way.by_hand != nullptr) {
+    environment.emplace_back("UIW_COMPLETION", way.by_hand);
+    environment.emplace_back("UIW_TRANSPORT", "roce");  // in the other view ib_send_bw needs rdma_cm to end well
+  }
+  return environment;
 }
 
 // Plain TCP has to be without uiw, also where this program runs under it.
 Environment plain_environment() { return {{"LD_PRELOAD", ""}, {"LC_ALL", "C"}}; }
 
 std::optional<std::string> run_perftest(const BenchSetup& setup, const std::string& program,
-                                        const Arguments& options, seconds duration, Crc crc,
+                                        const Arguments& options, seconds duration, const Way& way,
                                         std::string& error) {
   Pair pair;
   pair.server = [&](const std::string& port) {
-    Arguments arguments{program, "-R", "-F", "-d", setup.device, "-p", port};
+    Arguments arguments{program, "-F", "-d", setup.device, "-p", port};
+    const Arguments connection = way.by_hand != nullptr ? Arguments{"-x", std::to_string(setup.gid_index)} : Arguments{"-R"};
+    arguments.insert(arguments.end(), connection.begin(), connection.end());
     arguments.insert(arguments.end(), options.begin(), options.end());
     return arguments;
   };
@@ -148,18 +155,18 @@ std::optional<std::string> run_perftest(const BenchSetup& setup, const std::stri
     arguments.push_back(setup.address);
     return arguments;
   };
-  pair.environment = rdma_environment(setup, crc);
+  pair.environment = rdma_environment(setup, way);
   return run_pair(pair, duration, error);
 }
 
 // Two columns of the same row.
 std::optional<PerftestBandwidth> measure_bandwidth(const BenchSetup& setup, const std::string& program,
-                                                   std::size_t size, Crc crc, std::string& error) {
+                                                   std::size_t size, const Way& way, std::string& error) {
   // Without a margin the whole time counts, as it does for iperf3.
   const Arguments options{"-s", std::to_string(size), "-D", std::to_string(setup.seconds), "-f",
                           "0",  "--report_gbits"};
   const std::optional<std::string> output =
-      run_perftest(setup, program, options, seconds(setup.seconds), crc, error);
+      run_perftest(setup, program, options, seconds(setup.seconds), way, error);
   if (!output) return std::nullopt;
   const std::optional<PerftestBandwidth> result = parse_perftest_bandwidth(*output, size);
   if (!result) error = program + " printed no result";
@@ -169,14 +176,14 @@ std::optional<PerftestBandwidth> measure_bandwidth(const BenchSetup& setup, cons
 }  // namespace
 
 std::optional<double> measure_rdma_gbits(const BenchSetup& setup, const std::string& program,
-                                         std::size_t size, Crc crc, std::string& error) {
-  const auto result = measure_bandwidth(setup, program, size, crc, error);
+                                         std::size_t size, const Way& way, std::string& error) {
+  const auto result = measure_bandwidth(setup, program, size, way, error);
   return result ? std::optional(result->gbits_per_second) : std::nullopt;
 }
 
 std::optional<double> measure_rdma_messages(const BenchSetup& setup, const std::string& program,
-                                            std::size_t size, std::string& error) {
-  const auto result = measure_bandwidth(setup, program, size, Crc::automatic, error);
+                                            std::size_t size, const Way& way, std::string& error) {
+  const auto result = measure_bandwidth(setup, program, size, way, error);
   return result ? std::optional(result->messages_per_second) : std::nullopt;
 }
 
@@ -188,7 +195,7 @@ std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered wh
   const Arguments own = read ? Arguments{"-s", std::to_string(kSize)} : Arguments{"-A", "FETCH_AND_ADD"};
   options.insert(options.end(), own.begin(), own.end());
   const std::optional<std::string> output =
-      run_perftest(setup, program, options, seconds(setup.seconds), Crc::automatic, error);
+      run_perftest(setup, program, options, seconds(setup.seconds), {}, error);
   if (!output) return std::nullopt;
   const std::optional<PerftestBandwidth> result = parse_perftest_bandwidth(*output, kSize);
   if (!result) error = program + " printed no result";
@@ -196,12 +203,12 @@ std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered wh
 }
 
 std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program,
-                                           std::size_t size, std::string& error) {
+                                           std::size_t size, const Way& way, std::string& error) {
   const Arguments options{"-s", std::to_string(size), "-n", std::to_string(setup.iterations)};
   // Should a round trip take as long as 100 us, there is still time enough.
   const seconds duration(1 + setup.iterations / 10000);
   const std::optional<std::string> output =
-      run_perftest(setup, program, options, duration, Crc::automatic, error);
+      run_perftest(setup, program, options, duration, way, error);
   if (!output) return std::nullopt;
   const std::optional<double> result = parse_perftest_latency(*output, size);
   if (!result) error = program + " printed no result";
@@ -214,7 +221,7 @@ std::optional<double> measure_setup(const BenchSetup& setup, std::string& error)
   if (program.empty()) {
     error = "uiw-setup is missing";
   } else if (!child.start({program, setup.address, std::to_string(setup.seconds)},
-                          rdma_environment(setup, Crc::automatic))) {
+                          rdma_environment(setup))) {
     error = "no process can be made";
   } else if (!child.wait(seconds(setup.seconds) + kSlack)) {
     error = interrupted() != 0 ? "interrupted" : "uiw-setup did not end";

@@ -50,7 +50,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
     --posted;
   }
   void read_complete() override { tx.read_complete(); }
-  void read_requested() override {}
+  void read_requested(bool) override {}
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag which) override {
     if (which == stag && stags.retire(which)) return std::nullopt;
     return rdmap::ErrorCode::cannot_invalidate;

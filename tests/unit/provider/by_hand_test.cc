@@ -463,9 +463,9 @@ TEST_CASE("by hand: who calls is looked at", "[by_hand]") {
     REQUIRE(reply.size() == kReply);
     CHECK((reply[16] & std::byte{0x20}) == std::byte{0});
     CHECK(Bytes(reply.begin() + 24, reply.end()) == octets_of(good.reversed()));
-    // IRD of the reply: what its program offers, and one more, for our confirmations; its own ORD keeps to
+    // IRD of the reply: what its program offers, and four more, for our confirmations; its own ORD keeps to
     // our IRD.
-    CHECK((big_endian({reply.data() + 20, 2}) & 0x3FFF) == 3);
+    CHECK((big_endian({reply.data() + 20, 2}) & 0x3FFF) == 6);
     CHECK((big_endian({reply.data() + 22, 2}) & 0x3FFF) == 1);
   }
 }

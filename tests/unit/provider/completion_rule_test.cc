@@ -73,10 +73,29 @@ TEST_CASE("completion rule: a Send waits for the peer, or for TCP", "[completion
   for (int i = 0; i < 100; ++i) REQUIRE(none(*it.side.send_cq));
   give(it.peer, answer());
   it.expect(1, IBV_WC_SUCCESS);
+  CHECK(none(*it.side.send_cq));  // only now it waits for the other
   take(it.peer, kProbe);
-  CHECK(none(*it.side.send_cq));
   give(it.peer, answer());
   it.expect(2, IBV_WC_SUCCESS);
+}
+
+TEST_CASE("completion rule: with completions to poll for, nothing is asked before the program waits", "[completion]") {
+  Raw it;
+  it.send(1);
+  take(it.peer, kSend + kProbe);
+  give(it.peer, answer());
+  REQUIRE(eventually([&] { return !it.side.send_cq->empty(); }));
+  it.send(2);
+  take(it.peer, kSend);
+  std::byte octet;
+  CHECK(it.peer.receive({&octet, 1}) == -EAGAIN);
+  SECTION("in a poll that finds nothing") {
+    it.expect(1, IBV_WC_SUCCESS);
+    CHECK(none(*it.side.send_cq));
+  }
+  SECTION("or for an event") { REQUIRE(it.side.send_cq->request_notify(false) == 0); }
+  SECTION("or for its queue to drain") { REQUIRE(it.side.to(IBV_QPS_SQD) == 0); }
+  take(it.peer, kProbe);
 }
 
 TEST_CASE("completion rule: the connection ends before the peer has confirmed: IBV_WC_RETRY_EXC_ERR, then flushed",
@@ -90,6 +109,7 @@ TEST_CASE("completion rule: the connection ends before the peer has confirmed: I
   take(it.peer, 2 * kSend);
   give(it.peer, answer());
   it.expect(1, IBV_WC_SUCCESS);
+  CHECK(none(*it.side.send_cq));
   take(it.peer, kProbe);
   if (reset) {
     it.peer.abort();

@@ -120,6 +120,141 @@ TEST_CASE("completion: one probe at a time, the next covers what was sent meanwh
   CHECK(it.all().empty());
 }
 
+TEST_CASE("completion: a program that comes back asks where no other completion is due", "[completion]") {
+  using Patience = rdmap::Transmitter::Patience;
+  Requester it;
+  it.end.tx.set_patience(Patience::waits);
+  it.post(1);
+  CHECK(it.all() == "sp");
+  it.post(2);
+  CHECK(it.all() == "s");
+  it.answer();
+  CHECK(it.good() == Ids{1});
+  CHECK(it.end.tx.wants_probe());
+  it.post(3);
+  CHECK(it.all() == "s");  // 2 is due
+  SECTION("until it waits") {
+    it.end.tx.set_patience(Patience::none);
+    CHECK(it.all() == "p");
+    CHECK_FALSE(it.end.tx.wants_probe());
+    it.answer();
+    CHECK(it.end.queue.empty());
+  }
+  SECTION("or until nothing is due any longer") {
+    it.end.read(4, {piece(it.sink)}, Stag{1}, 0);
+    CHECK(it.all() == "r");
+    it.answer();
+    CHECK(it.end.queue.empty());
+    it.post(5);
+    CHECK(it.all() == "sp");
+  }
+  SECTION("nor where it has completions to see before") {
+    it.end.tx.set_patience(Patience::none);
+    CHECK(it.all() == "p");
+    it.answer();
+    it.end.tx.set_patience(Patience::streams);
+    it.post(4);
+    CHECK(it.all() == "s");
+    CHECK(it.end.tx.wants_probe());
+  }
+}
+
+TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at a time", "[completion]") {
+  using Patience = rdmap::Transmitter::Patience;
+  // One read at a time, and room for the probes beside it.
+  Requester it(1, true, 256);
+  it.end.reads = std::make_unique<rdmap::SharedReads>(1 + rdmap::SharedReads::kMostProbes, 1);
+  rdmap::Transmitter::Parameters parameters;
+  parameters.crc = false;
+  parameters.ord = 1;
+  parameters.completion = Completion::remote;
+  it.end.tx.start(parameters, it.end.reads.get());
+  const auto stream = [&](std::uint64_t first, int count) {
+    it.end.tx.set_patience(Patience::streams);
+    std::string text;
+    for (int i = 0; i < count; ++i) {
+      it.post(first + static_cast<unsigned>(i));
+      text += it.all();
+    }
+    return text;
+  };
+  // It begins with a stride that 16 small messages do not make.
+  CHECK(stream(1, 16) == std::string(16, 's'));
+  // So much was under way when the program had to wait: a quarter of it is the stride, and a little more each time.
+  it.end.tx.note_waiting();
+  it.end.tx.set_patience(Patience::none);
+  CHECK(it.all() == "p");
+  CHECK(stream(17, 40) == "sssspssssspssssssspssssssssssssssssssssssss");
+  for (int i = 0; i < 4; ++i) it.answer();
+  CHECK(it.good().size() == 16 + 4 + 5 + 7);
+  CHECK(it.end.tx.wants_probe());
+  // What the reads need stays theirs.
+  it.end.read(100, {piece(it.sink)}, Stag{1}, 0);
+  CHECK(it.all() == "r");
+  it.answer();
+  CHECK(it.end.queue.empty());
+}
+
+TEST_CASE("completion: a short queue is asked about a quarter at a time", "[completion]") {
+  Requester it(4, true, 8);
+  it.end.reads = std::make_unique<rdmap::SharedReads>(4 + rdmap::SharedReads::kMostProbes, 1);
+  rdmap::Transmitter::Parameters parameters;
+  parameters.crc = false;
+  parameters.ord = 4;
+  parameters.completion = Completion::remote;
+  it.end.tx.start(parameters, it.end.reads.get());
+  it.end.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  std::string text;
+  for (std::uint64_t id = 1; id <= 8; ++id) {
+    it.post(id);
+    text += it.all();
+  }
+  CHECK(text == "sspsspsspssp");
+}
+
+TEST_CASE("completion: local work, and work that fails, does not wait for a stride to be over", "[completion]") {
+  Requester it;
+  it.post(1, false);
+  CHECK(it.all() == "s");
+  it.end.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  it.post(2);
+  it.end.queue.at(it.end.queue.tail() - 1).status = rdmap::Status::local_protection;
+  CHECK(it.all() == "p");
+  it.answer();
+  CHECK(it.end.sent.back().id == 1);
+}
+
+TEST_CASE("completion: no probe overtakes a Read that TCP did not take", "[completion]") {
+  Requester it(4, true, 64, 60000);
+  Bytes large(200 * 1024), readable(400 * 1024);
+  it.post(1);
+  it.end.write(2, {piece(large)}, Stag{1}, 0);
+  it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
+  CHECK(it.go(0) > 2);
+  REQUIRE(it.end.reads->outstanding.size() == 1);
+  // The peer's Read takes so much of the next batch that the Write does not fit.
+  it.end.tx.set_patience(rdmap::Transmitter::Patience::none);
+  const Stag exposed = it.end.expose(readable, ddp::kRemoteRead, 0x1000);
+  it.end.reads->inbound.push(rdmap::ReadRequest{Stag{9}, 0, 400 * 1024, exposed, 0x1000});
+  while (it.go() > 0) {
+  }
+  CHECK(it.end.reads->outstanding.size() == 1);
+  CHECK(it.end.reads->outstanding.front().sequence == 2);
+}
+
+TEST_CASE("completion: that the peer's work is placed is said before anything else", "[completion]") {
+  Requester it;
+  it.post(1);
+  CHECK(it.all() == "sp");
+  it.end.reads->inbound.push(rdmap::ReadRequest{});
+  it.post(2);
+  CHECK(it.go() == 2);
+  const auto ulpdus = ulpdus_of(it.stream, false);
+  REQUIRE(ulpdus.size() == 2);
+  CHECK((std::to_integer<unsigned>(ulpdus[0][1]) & 15U) == 2);  // RDMA Read Response
+  CHECK((std::to_integer<unsigned>(ulpdus[1][1]) & 15U) == 3);
+}
+
 TEST_CASE("completion: unsignaled work asks for no probe", "[completion]") {
   Requester it(4, true, 8);
   SECTION("and is confirmed by that of signaled work behind it") {

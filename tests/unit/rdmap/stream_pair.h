@@ -199,7 +199,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
                         message.has_immediate, message.immediate, message.is_send});
   }
   void read_complete() override { tx.read_complete(); }
-  void read_requested() override { ++requests; }
+  void read_requested(bool) override { ++requests; }
   void peer_dealt_with(const rdmap::DealtWith& said) override {
     ++notices;
     tx.peer_dealt_with(said);
