@@ -70,7 +70,8 @@ bool Transmitter::probe_has_room() const {
 }
 
 bool Transmitter::probe_worthwhile(const Cursor& cursor) const {
-  if (probes_outstanding() == 0 && (patience_ == Patience::none || (patience_ == Patience::waits && !completion_due()))) return true;
+  const bool eager = patience_ == Patience::none || (patience_ == Patience::waits && !completion_due());
+  if (probes_outstanding() == 0 && eager) return true;
   // A program that counts on its peer's reply to make room in the queue shall find it.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
   return cursor.weight - cursor.asked >= stride_ || cursor.sequence - cursor.asked_at >= share;

@@ -4,8 +4,8 @@
 //
 // fill() builds a batch of whole FPDUs, the caller gives it to the socket, sent() learns how many octets it took.
 // What was not taken is built again by the next fill(); with CRC on, an FPDU of which a part went out is kept, since
-// its octets may not change. Messages are not interleaved; posted work and read responses take turns; an answer to a probe goes first. One caller
-// at a time (the sender's lock). No I/O.
+// its octets may not change. Messages are not interleaved; posted work and read responses take turns, and the answer to a
+// probe goes first. One caller at a time (the sender's lock). No I/O.
 //
 // Under the remote completion rule Sends, Writes and Immediate Data wait for the peer. It handles what it is sent in
 // order, so that its answer to an RDMA Read or atomic operation says that all work before it has been placed (RFC 5040

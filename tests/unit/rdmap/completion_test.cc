@@ -22,13 +22,14 @@ struct Requester {
   Bytes stream;
   std::unique_ptr<rdmap::OutgoingBatch> batch = std::make_unique<rdmap::OutgoingBatch>();
 
-  explicit Requester(std::uint32_t ord = 4, bool probe_slot = true, std::uint32_t depth = 64, std::size_t mulpdu = 1440)
+  explicit Requester(std::uint32_t ord = 4, std::uint32_t probe_slots = 1, std::uint32_t depth = 64,
+                     std::size_t mulpdu = 1440)
       : end(1, depth) {
     StreamOptions options;
     options.crc = false;
     options.mulpdu = mulpdu;
     options.ord = ord;
-    options.probe_slot = probe_slot;
+    options.probe_slots = probe_slots;
     options.completion = Completion::remote;
     end.start(options);
   }
@@ -162,13 +163,7 @@ TEST_CASE("completion: a program that comes back asks where no other completion 
 TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at a time", "[completion]") {
   using Patience = rdmap::Transmitter::Patience;
   // One read at a time, and room for the probes beside it.
-  Requester it(1, true, 256);
-  it.end.reads = std::make_unique<rdmap::SharedReads>(1 + rdmap::SharedReads::kMostProbes, 1);
-  rdmap::Transmitter::Parameters parameters;
-  parameters.crc = false;
-  parameters.ord = 1;
-  parameters.completion = Completion::remote;
-  it.end.tx.start(parameters, it.end.reads.get());
+  Requester it(1, rdmap::SharedReads::kMostProbes, 256);
   const auto stream = [&](std::uint64_t first, int count) {
     it.end.tx.set_patience(Patience::streams);
     std::string text;
@@ -196,13 +191,7 @@ TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at
 }
 
 TEST_CASE("completion: a short queue is asked about a quarter at a time", "[completion]") {
-  Requester it(4, true, 8);
-  it.end.reads = std::make_unique<rdmap::SharedReads>(4 + rdmap::SharedReads::kMostProbes, 1);
-  rdmap::Transmitter::Parameters parameters;
-  parameters.crc = false;
-  parameters.ord = 4;
-  parameters.completion = Completion::remote;
-  it.end.tx.start(parameters, it.end.reads.get());
+  Requester it(4, rdmap::SharedReads::kMostProbes, 8);
   it.end.tx.set_patience(rdmap::Transmitter::Patience::streams);
   std::string text;
   for (std::uint64_t id = 1; id <= 8; ++id) {
@@ -225,7 +214,7 @@ TEST_CASE("completion: local work, and work that fails, does not wait for a stri
 }
 
 TEST_CASE("completion: no probe overtakes a Read that TCP did not take", "[completion]") {
-  Requester it(4, true, 64, 60000);
+  Requester it(4, 1, 64, 60000);
   Bytes large(200 * 1024), readable(400 * 1024);
   it.post(1);
   it.end.write(2, {piece(large)}, Stag{1}, 0);
@@ -256,7 +245,7 @@ TEST_CASE("completion: that the peer's work is placed is said before anything el
 }
 
 TEST_CASE("completion: unsignaled work asks for no probe", "[completion]") {
-  Requester it(4, true, 8);
+  Requester it(4, 1, 8);
   SECTION("and is confirmed by that of signaled work behind it") {
     for (std::uint64_t id = 0; id < 7; ++id) it.post(id, false);
     CHECK(it.all() == "sssssss");
@@ -315,7 +304,7 @@ TEST_CASE("completion: a read or an atomic operation behind the work is as good 
 
 TEST_CASE("completion: probes and the reads that are outstanding at a time (RFC 5040 section 6.1)", "[completion]") {
   SECTION("a probe has its own slot") {
-    Requester it(1, true);
+    Requester it(1, 1);
     it.end.read(1, {piece(it.sink)}, Stag{1}, 0);
     it.post(2);
     it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
@@ -329,7 +318,7 @@ TEST_CASE("completion: probes and the reads that are outstanding at a time (RFC 
     CHECK(it.end.tx.limit_ord(9) == 1);
   }
   SECTION("or takes its turn") {
-    Requester it(1, false);
+    Requester it(1, 0);
     it.end.read(1, {piece(it.sink)}, Stag{1}, 0);
     it.post(2);
     CHECK(it.all() == "rs");
@@ -343,14 +332,14 @@ TEST_CASE("completion: probes and the reads that are outstanding at a time (RFC 
     CHECK(it.end.tx.limit_ord(9) == 1);
   }
   SECTION("a peer that takes none: the local rule") {
-    Requester it(0, false);
+    Requester it(0, 0);
     CHECK(it.end.tx.completion() == Completion::local);
     it.post(1);
     CHECK(it.all() == "s");
     CHECK(it.good() == Ids{1});
   }
   SECTION("a peer that takes one, and the program none") {
-    Requester it(0, true);
+    Requester it(0, 1);
     it.post(1);
     CHECK(it.all() == "sp");
     it.end.read(2, {piece(it.sink)}, Stag{1}, 0);
@@ -379,7 +368,7 @@ TEST_CASE("completion: a probe that TCP did not take keeps its place", "[complet
 }
 
 TEST_CASE("completion: long messages do not keep a probe from its place", "[completion]") {
-  Requester it(4, true, 64, 65535);
+  Requester it(4, 1, 64, 65535);
   const Bytes large = pattern(700'000);
   for (std::uint64_t id = 0; id < 4; ++id) it.end.write(id, {piece(large)}, Stag{1}, 0);
   it.go();

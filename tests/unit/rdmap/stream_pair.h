@@ -49,7 +49,7 @@ struct StreamOptions {
   bool hold = false;
   bool send_immediate = false;
   rdmap::Completion completion = rdmap::Completion::local;
-  bool probe_slot = false;  // one more than `ord` is agreed on
+  std::uint32_t probe_slots = 0;  // so many more than `ord` are agreed on
   bool infiniband = false;  // both ends keep to its rules
 };
 
@@ -62,7 +62,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
         rx(stags, &domain, *this, this) {}
 
   void start(const StreamOptions& options) {
-    reads = std::make_unique<rdmap::SharedReads>(options.ord + (options.probe_slot ? 1 : 0), options.ird);
+    reads = std::make_unique<rdmap::SharedReads>(options.ord + options.probe_slots, options.ird);
     rdmap::Transmitter::Parameters parameters;
     parameters.crc = options.crc;
     parameters.mulpdu = options.mulpdu;

@@ -28,8 +28,8 @@ TEST_CASE("stream: a random mix of operations, both ways (RFC 5040 section 5)", 
   StreamOptions options = options_of(crc, mulpdu);
   options.ord = static_cast<std::uint32_t>(between(random, 1, 4));
   options.completion = seed % 2 == 0 ? rdmap::Completion::remote : rdmap::Completion::local;
-  options.probe_slot = seed % 4 == 0;
-  options.ird = options.ord + (options.probe_slot ? 1 : 0);
+  options.probe_slots = seed % 4 == 0 ? 1 : 0;
+  options.ird = options.ord + options.probe_slots;
   a.start(options);
   b.start(options);
 
