@@ -79,7 +79,7 @@ TEST_CASE("completion rule: a Send waits for the peer, or for TCP", "[completion
   it.expect(2, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("completion rule: with completions to poll for, nothing is asked before the program waits", "[completion]") {
+TEST_CASE("completion rule: what is not asked at once is asked when the program waits", "[completion]") {
   Raw it;
   it.send(1);
   take(it.peer, kSend + kProbe);
@@ -87,8 +87,7 @@ TEST_CASE("completion rule: with completions to poll for, nothing is asked befor
   REQUIRE(eventually([&] { return !it.side.send_cq->empty(); }));
   it.send(2);
   take(it.peer, kSend);
-  std::byte octet;
-  CHECK(it.peer.receive({&octet, 1}) == -EAGAIN);
+  // The progress thread, if it is still at the answer, may ask by itself.
   SECTION("in a poll that finds nothing") {
     it.expect(1, IBV_WC_SUCCESS);
     CHECK(none(*it.side.send_cq));
