@@ -186,15 +186,16 @@ void Cq::overrun(bool first) {
 // ---- Events ----------------------------------------------------------------------------------------------------
 
 int Cq::request_notify(bool solicited_only) {
+  Armed before;
   {
     const std::lock_guard lock(producer_);
-    const Armed before = armed_.load(std::memory_order_relaxed);
+    before = armed_.load(std::memory_order_relaxed);
     // A request for any completion stands until it is met, whatever is asked for later.
     if (before != Armed::any) {
       armed_.store(solicited_only ? Armed::solicited : Armed::any, std::memory_order_relaxed);
     }
-    if (before == Armed::no) context_.engine().event_asked_for();
   }
+  if (before == Armed::no) context_.engine().event_asked_for();
   return 0;
 }
 

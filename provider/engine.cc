@@ -21,7 +21,6 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr std::size_t kDirect = 8;         // up to so many sockets are tried one by one, more are asked of epoll
 constexpr unsigned kIdleRounds = 64;       // a socket without work for so many rounds...
 constexpr unsigned kIdleStride = 8;        // ...is tried only in every 8th
 constexpr unsigned kYieldAfter = 64;       // empty rounds in a row: the peer may be waiting for this processor
@@ -104,13 +103,13 @@ int Engine::add(Qp& qp, int fd) {
   if (const int error = prepare(); error != 0) return error;
   std::erase(entries_, &qp);  // connected once before
   entries_.push_back(&qp);
-  many_ = entries_.size() > kDirect;
+  note_entries();
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = qp.number();
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
     entries_.pop_back();
-    many_ = entries_.size() > kDirect;
+    note_entries();
     return errno;
   }
   return 0;
@@ -119,7 +118,7 @@ int Engine::add(Qp& qp, int fd) {
 void Engine::remove(Qp& qp) {
   const std::lock_guard lock(mutex_);
   std::erase(entries_, &qp);
-  many_ = entries_.size() > kDirect;
+  note_entries();
 }
 
 void Engine::release(int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }

@@ -20,6 +20,8 @@ namespace uiw::provider {
 class Qp;
 
 class Engine {
+  static constexpr std::size_t kDirect = 8;  // up to so many sockets are tried one by one, more are asked of epoll
+
  public:
   Engine() = default;
   ~Engine();
@@ -46,7 +48,8 @@ class Engine {
   // A queue pair has a question to its peer that waits for the program to come back, or has it no longer.
   void note_held(bool holds);
 
-  // The program has asked a completion queue for an event, and may wait for it; until that event is there.
+  // The program has asked a completion queue for an event, and may wait for it; until that event is there, which may be
+  // told of first.
   void event_asked_for();
   bool event_awaited() const { return events_awaited_.load(std::memory_order_relaxed) > 0; }
   void event_given() { events_awaited_.fetch_sub(1, std::memory_order_relaxed); }
@@ -56,6 +59,7 @@ class Engine {
 
  private:
   int prepare();
+  void note_entries() { many_ = entries_.size() > kDirect; }
   void look(bool waits);
   void run();
   void park();
@@ -78,7 +82,7 @@ class Engine {
 
   alignas(64) std::atomic<std::uint64_t> last_active_{0};  // a poll in vain, or a post; monotonic, ns
   std::atomic<std::uint64_t> last_look_{0};  // at what has come
-  std::atomic<unsigned> events_awaited_{0};  // completion queues that owe one
+  std::atomic<int> events_awaited_{0};       // completion queues that owe one; below 0 where it comes first
   std::atomic<bool> many_{false};            // more queue pairs than are tried one by one
   std::atomic<unsigned> holding_{0};         // queue pairs
   std::atomic<unsigned> inside_{0};          // threads of the program that drive or post

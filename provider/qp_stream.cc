@@ -206,7 +206,7 @@ bool Qp::progress(Driver driver) {
         // A program that spins on memory has seen what came, and posts right now.
         if (!context_.engine().event_awaited() && stream_ == Stream::running && !paused_) {
           receive(driver);
-          answer_wanted_ = reads_->answers_unsent();
+          answer_wanted_ = answer_wanted_ && reads_->answers_unsent();
         }
       }
     }

@@ -234,8 +234,7 @@ bool Receiver::take_request(const SharedReads::Inbound& request, bool ready_to_r
   const std::uint64_t limit = reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
   if (open >= limit || !reads_->inbound.push(request)) return false;
   read_msn_ = next(read_msn_);
-  const auto* read = std::get_if<ReadRequest>(&request);
-  host_.read_requested(read != nullptr && read->size == 0);
+  host_.read_requested(SharedReads::asks_only(request));
   return true;
 }
 

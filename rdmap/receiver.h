@@ -40,8 +40,7 @@ class ReceiveHost {
   virtual void receive_complete(const Landing& landing, Status status, const Message& message) = 0;
   // The last octet of the oldest outstanding read, or the result of the oldest atomic operation, is placed.
   virtual void read_complete() = 0;
-  // A read or an atomic operation stands in SharedReads::inbound; `only_asks` where the peer wants to hear no more than
-  // that its work is placed.
+  // A read or an atomic operation stands in SharedReads::inbound; `only_asks`: see SharedReads::asks_only().
   virtual void read_requested(bool only_asks) = 0;
   // So much of what was sent the peer has dealt with; for what comes next it has no receive, or it leaves.
   virtual void peer_dealt_with(const DealtWith& said) { static_cast<void>(said); }

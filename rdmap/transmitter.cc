@@ -127,18 +127,13 @@ bool Transmitter::choose(Cursor& cursor, const mpa::Batch* batch) const {
   const bool work = probe || may_begin(cursor);
   if (!response && !work) return false;
   // That the peer's work is placed is said first: it may count on that once it has what follows.
-  if (response && (cursor.response_next || !work || asks_only(cursor.response))) {
+  if (response && (cursor.response_next || !work || SharedReads::asks_only(reads_->inbound.at(cursor.response)))) {
     cursor.source = Source::response;
   } else {
     cursor.source = probe ? Source::probe : Source::work;
   }
   cursor.offset = 0;
   return true;
-}
-
-bool Transmitter::asks_only(std::uint64_t response) const {
-  const auto* read = std::get_if<ReadRequest>(&reads_->inbound.at(response));
-  return read != nullptr && read->size == 0;
 }
 
 void Transmitter::advance(Cursor& cursor, const Segment& segment) {

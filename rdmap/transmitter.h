@@ -59,6 +59,11 @@ struct SharedReads {
     std::uint64_t original = 0;
   };
   using Inbound = std::variant<ReadRequest, AtomicInbound>;
+  // Does the peer want to hear no more than that its work is placed?
+  static bool asks_only(const Inbound& request) {
+    const auto* read = std::get_if<ReadRequest>(&request);
+    return read != nullptr && read->size == 0;
+  }
   // Is there an inbound one that the sender has not taken? For the receiver, or with the receiver kept away.
   bool answers_unsent() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
   SpscRing<Outstanding> outstanding;
@@ -249,7 +254,6 @@ class Transmitter {
   bool probe_due(const Cursor& cursor, const mpa::Batch* batch) const;
   bool probe_has_room() const;
   bool probe_worthwhile(const Cursor& cursor) const;
-  bool asks_only(std::uint64_t response) const;
   bool fits(const SendWork& work, const mpa::Batch& batch) const;
   bool local_work_next(const Cursor& cursor) const;
   bool build(const Cursor& cursor, Segment& segment);
