@@ -282,10 +282,7 @@ void Pairs::look_after_work() {
 
 int start(const Ends& ends, const DeviceInfo& device) {
   if (const int error = listen_on(port_of(ends.greeting.source_qp), device, pairs()); error != 0) return error;
-  if (!listening.exchange(true)) {
-    static const int once = std::atexit([] { for_each_qp([](Qp& qp) { qp.leave_at_exit(); }); });
-    static_cast<void>(once);
-  }
+  listening.store(true);
   CmLoop::instance().post([ends] { pairs()->start(ends); });
   return 0;
 }

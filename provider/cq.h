@@ -81,6 +81,9 @@ class UIW_API Cq {
   // Nothing to be polled for.
   bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }
 
+  // Completions that were polled.
+  std::uint64_t taken() const { return head_.load(std::memory_order_relaxed); }
+
   // Async events about this queue that went into the context's pipe.
   unsigned async_events_reported() const { return async_events_.load(); }
 

@@ -29,8 +29,10 @@ constexpr std::uint64_t kPollingNs = 20'000;  // a sign of it this recent: the p
 constexpr std::uint64_t kPostingNs = 50'000;  // so long after one a program that posts looks at what has come
 constexpr unsigned kHeldRounds = 16;       // with work for others, until what is held is sent
 constexpr unsigned kParkAfter = 3;         // wake-ups in a row that found the program polling
-constexpr auto kFirstTick = std::chrono::microseconds(25);
-constexpr auto kLongestTick = std::chrono::microseconds(1000);
+constexpr std::chrono::microseconds kFirstTick(25);
+// Where posts wait for the next ones. Each tick costs the peer some microseconds, where the two share processors.
+constexpr std::chrono::microseconds kHeldTick(200);
+constexpr std::chrono::microseconds kLongestTick(1000);
 
 std::uint64_t now_ns() {
   timespec now;
@@ -55,7 +57,8 @@ Engine::~Engine() {
 
 void Engine::wake() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto n = ::write(wake_, &one, sizeof one);
+  // Not libc's: no cancellation point on the program's thread.
+  ::syscall(SYS_write, wake_, &one, sizeof one);
 }
 
 void Engine::after_fork_in_child() {
@@ -72,6 +75,7 @@ void Engine::after_fork_in_child() {
   inside_ = 0;
   started_.store(false);
   parked_.store(false);
+  watching_.store(false);
 }
 
 // Descriptors and thread, at the first need.
@@ -130,7 +134,8 @@ void Engine::rearm(Qp& qp, int fd) {
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
 }
 
-void Engine::look(bool waits) {
+void Engine::look(bool polls) {
+  bool waits = polls;
   if (!started_.load(std::memory_order_relaxed)) return;
   inside_.fetch_add(1, std::memory_order_relaxed);
   bool yield = false;
@@ -148,6 +153,7 @@ void Engine::look(bool waits) {
       ++round_;
       for (std::size_t i = 0; i < count; ++i) {
         Qp& qp = *direct[i];
+        if (waits && qp.held()) qp.send_posts();
         if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
         if (qp.progress(Qp::Driver::program)) {
           work = true;
@@ -175,7 +181,9 @@ void Engine::look(bool waits) {
   }
   const std::uint64_t now = now_ns();
   last_active_.store(now, std::memory_order_relaxed);
+  active_thread_.store(pthread_self(), std::memory_order_relaxed);
   last_look_.store(now, std::memory_order_relaxed);
+  if (polls) posting_.store(false, std::memory_order_relaxed);
   inside_.fetch_sub(1, std::memory_order_relaxed);
   if (yield) sched_yield();
 }
@@ -189,7 +197,7 @@ void Engine::send_held() {
   {
     const std::lock_guard lock(mutex_);
     for (Qp* qp : entries_) {
-      if (count < kDirect && qp->probe_held()) holding[count++] = qp;
+      if (count < kDirect && qp->held()) holding[count++] = qp;
     }
   }
   for (std::size_t i = 0; i < count; ++i) holding[i]->send_held();
@@ -201,17 +209,40 @@ void Engine::note_held(bool holds) {
   if (holds && events_awaited_.load() > 0) wake();
 }
 
+// Most times it is watching already. Where it is not, and the program goes on as it does, it is from here on.
+void Engine::watch_posts() {
+  watched_.fetch_add(1);
+  if (watching_.load()) return;
+  if (!parked_.load()) return wake();
+  const std::lock_guard lock(park_mutex_);
+  hurry_ = true;
+  park_condition_.notify_one();
+}
+
 bool Engine::program_active(std::uint64_t within_ns) const {
   if (event_awaited()) return false;
   return inside_.load(std::memory_order_relaxed) > 0 ||
          now_ns() - last_active_.load(std::memory_order_relaxed) < within_ns;
 }
 
-void Engine::end_posting() {
-  const std::uint64_t now = now_ns();
+std::uint64_t Engine::last_active_here() const {
+  const bool here = pthread_equal(active_thread_.load(std::memory_order_relaxed), pthread_self()) != 0;
+  return here ? last_active_.load(std::memory_order_relaxed) : 0;
+}
+
+bool Engine::note_post(std::uint64_t now) {
   last_active_.store(now, std::memory_order_relaxed);
-  if (now - last_look_.load(std::memory_order_relaxed) > kPostingNs) look(false);
+  active_thread_.store(pthread_self(), std::memory_order_relaxed);
+  posting_.store(true, std::memory_order_relaxed);
+  if (now < last_look_.load(std::memory_order_relaxed) + kPostingNs) return false;
+  look(false);
+  return true;
+}
+
+bool Engine::end_posting(std::uint64_t now) {
+  const bool looked = note_post(now);
   inside_.fetch_sub(1, std::memory_order_relaxed);
+  return looked;
 }
 
 void Engine::event_asked_for() {
@@ -234,7 +265,7 @@ void Engine::sweep(bool only_held) {
   {
     const std::lock_guard lock(mutex_);
     for (const Qp* qp : entries_) {
-      if (!only_held || qp->probe_held()) numbers.push_back(qp->number());
+      if (!only_held || qp->held()) numbers.push_back(qp->number());
     }
   }
   for (const std::uint32_t number : numbers) {
@@ -243,19 +274,61 @@ void Engine::sweep(bool only_held) {
   }
 }
 
+// True if some are left that are not overdue yet, or somebody is at them.
+bool Engine::send_overdue() {
+  std::vector<std::uint32_t> numbers;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Qp* qp : entries_) {
+      if (qp->posts_wait()) numbers.push_back(qp->number());
+    }
+  }
+  bool left = false;
+  for (const std::uint32_t number : numbers) {
+    const ReadSection section;
+    if (Qp* qp = find_qp(number)) {
+      qp->send_overdue();
+      left = left || qp->posts_wait();
+    }
+  }
+  return left;
+}
+
+// False where the program has stopped. A long tick is for one that polls and has no posts that wait: either this sees that
+// some do, or who lets them wait sees that nobody watches.
+bool Engine::tick(std::chrono::microseconds& next) {
+  if (!program_active(2 * kPollingNs)) return false;
+  const bool new_to_it = !watching_.load();
+  const bool left = holding_.load() > 0 && send_overdue();
+  next = std::min(2 * next, posting_.load(std::memory_order_relaxed) ? kHeldTick : kLongestTick);
+  watching_.store(left || next <= kHeldTick);
+  const unsigned watched = watched_.load();
+  if (left || watched != watched_seen_) {
+    watching_.store(true);
+    next = new_to_it ? kFirstTick : kHeldTick;
+  }
+  watched_seen_ = watched;
+  return true;
+}
+
 void Engine::park() {
   parked_.store(true);
-  auto tick = kFirstTick;
+  watching_.store(true);
+  std::chrono::microseconds next = kFirstTick;
   {
     std::unique_lock lock(park_mutex_);
     while (!unpark_ && !stop_.load() && events_awaited_.load() == 0) {
-      park_condition_.wait_for(lock, tick, [this] { return unpark_; });
-      if (!program_active(2 * kPollingNs)) break;
-      tick = std::min(2 * tick, kLongestTick);
+      park_condition_.wait_for(lock, next, [this] { return unpark_ || hurry_; });
+      hurry_ = false;
+      lock.unlock();
+      const bool stays = tick(next);
+      lock.lock();
+      if (!stays) break;
     }
-    unpark_ = false;
+    unpark_ = hurry_ = false;
   }
   parked_.store(false);
+  watching_.store(false);
   sweep();
 }
 
@@ -270,7 +343,11 @@ void Engine::run() {
       if (events[i].data.u64 == kWakeTag) {
         std::uint64_t value;
         [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
-        sweep(true);
+        if (polling && holding_.load() > 0) {
+          found_polling = kParkAfter;
+        } else {
+          sweep(true);
+        }
         continue;
       }
       const ReadSection section;

@@ -2,13 +2,16 @@
 // What moves bytes: a program's empty poll drives the sockets of its context itself (no thread hop, no wake-up); where
 // the program does not poll, a thread does, on epoll.
 //
-// The thread, "uiw-progress", starts with the first queue pair that connects. While the program polls, the thread
-// sleeps on a timer and not on the sockets, so that arrivals do not wake it; it looks after each tick whether the
-// polling has stopped, and takes over then; at once where the program asks for an event. A program that spins on memory
-// does not poll, so the thread is awake for it.
+// The thread, "uiw-progress", starts with the first queue pair that connects. While the program polls, or posts without a
+// pause, the thread sleeps on a timer and not on the sockets, so that arrivals do not wake it; it looks after each tick
+// whether that has stopped, and takes over then; at once where the program asks for an event. A program that spins on
+// memory does neither, so the thread is awake for it.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -40,13 +43,19 @@ class Engine {
 
   // The program has polled and found nothing.
   void drive() { look(true); }
-  // The program posts to a queue of work that answers are due to, and has posted: where it has not polled for a while it
-  // looks at what has come. A thread that is woken for each of them would take turns with it.
+  // The program posts without a pause, or to a queue of work that answers are due to, and has posted: where it has not
+  // polled for a while it looks at what has come, and true is returned. A thread that is woken for each of them would take
+  // turns with it.
   void begin_posting() { inside_.fetch_add(1, std::memory_order_relaxed); }
-  void end_posting();
+  bool end_posting(std::uint64_t now);
+  bool note_post(std::uint64_t now);
+  // When the calling thread did so last, or polled; 0 where another one was the last.
+  std::uint64_t last_active_here() const;
   bool drives_many() const { return many_.load(std::memory_order_relaxed); }
-  // A queue pair has a question to its peer that waits for the program to come back, or has it no longer.
+  // A queue pair has something to send that waits for the program to come back, or has it no longer.
   void note_held(bool holds);
+  // Posts wait: the thread sends them, should the program not come back.
+  void watch_posts();
 
   // The program has asked a completion queue for an event, and may wait for it; until that event is there, which may be
   // told of first.
@@ -64,6 +73,8 @@ class Engine {
   void run();
   void park();
   void sweep(bool only_held = false);
+  bool send_overdue();
+  bool tick(std::chrono::microseconds& next);
   void send_held();
   void unpark();
   void wake();
@@ -81,15 +92,20 @@ class Engine {
   std::atomic<bool> started_{false}, stop_{false};
 
   alignas(64) std::atomic<std::uint64_t> last_active_{0};  // a poll in vain, or a post; monotonic, ns
+  std::atomic<pthread_t> active_thread_{};   // whose that was
   std::atomic<std::uint64_t> last_look_{0};  // at what has come
   std::atomic<int> events_awaited_{0};       // completion queues that owe one; below 0 where it comes first
   std::atomic<bool> many_{false};            // more queue pairs than are tried one by one
   std::atomic<unsigned> holding_{0};         // queue pairs
   std::atomic<unsigned> inside_{0};          // threads of the program that drive or post
+  std::atomic<unsigned> watched_{0};         // how often posts began to wait; only grows
+  std::atomic<bool> posting_{false};         // and not polling, when it was active last
   alignas(64) std::atomic<bool> parked_{false};
+  std::atomic<bool> watching_{false};  // it ticks often enough for posts that wait
   std::mutex park_mutex_;
   std::condition_variable park_condition_;
-  bool unpark_ = false;
+  bool unpark_ = false, hurry_ = false;
+  unsigned watched_seen_ = 0;  // the thread's own
 };
 
 }  // namespace uiw::provider

@@ -76,6 +76,7 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
 
 void Qp::stop() {
   hide_qp(number_);
+  send_waiting();
   if (by_hand_) {
     const std::lock_guard lock(receive_mutex_);
     leave();
@@ -109,6 +110,8 @@ bool Qp::can_attach(bool by_hand, std::uint32_t life) const {
 
 int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   mpa::install_copy_guard();
+  static const int at_exit = std::atexit([] { for_each_qp([](Qp& qp) { qp.leave_at_exit(); }); });
+  static_cast<void>(at_exit);
   const std::lock_guard receive_lock(receive_mutex_);
   const std::lock_guard send_lock(send_mutex_);
   if (stream_ != Stream::none) return EISCONN;
@@ -227,6 +230,7 @@ void Qp::forget_stream() {
   rides_ = 0;
   paused_ = false;
   sending_ = Sending::idle;
+  coalescing_ = Coalescing();
   local_error_ = LocalError::none;
   stream_ = Stream::none;
 }
@@ -235,6 +239,7 @@ void Qp::forget_stream() {
 void Qp::reset() {
   const std::lock_guard receive_lock(receive_mutex_);
   if (by_hand_) leave();
+  send_waiting();
   const std::lock_guard send_lock(send_mutex_);
   if (by_hand_.exchange(false)) by_hand::stop(number_);
   while (!send_queue_.empty()) send_queue_.pop();
@@ -302,6 +307,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
     case IBV_QPS_ERR: {
       const std::lock_guard lock(receive_mutex_);
       if (by_hand_) leave();
+      send_waiting();
       if (stream_ == Stream::running || stream_ == Stream::closing) {
         end_stream(std::nullopt, rdmap::Status::flushed, true);
       } else {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
@@ -19,6 +20,7 @@
 #include "mpa/deframer.h"
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
+#include "provider/coalescing.h"
 #include "provider/cq.h"
 #include "provider/export.h"
 #include "rdmap/receiver.h"
@@ -126,9 +128,15 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   enum class Driver : std::uint8_t { program, event };
   // Moves what can be moved now; true if anything was. A program's poll does not wait for a lock.
   bool progress(Driver driver);
-  // The peer is still to be asked whether it has placed some work; done at the latest when the program waits for that.
-  bool probe_held() const { return probe_held_.load(std::memory_order_relaxed); }
+  // Something is still to be sent: posts that may go with the next ones, or the question to the peer whether it has
+  // placed some work; sent at the latest when the program waits for a completion.
+  bool held() const { return held_.load(); }
+  bool posts_wait() const { return posts_wait_since_.load() != 0; }
+  // The program polls: what it has posted goes. And, as it has found nothing, the rest.
+  void send_posts();
   void send_held();
+  // The program posts and polls, but has not come back for what it has posted here.
+  void send_overdue();
   unsigned idle_rounds = 0;  // the engine's note: polls in a row without work
 
  private:
@@ -152,7 +160,10 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
                    const ibv_mw_bind_info& info);
   int prepare_invalidate(std::uint64_t id, unsigned flags, std::uint32_t rkey);
   void push_local(rdmap::SendWork& work, std::uint64_t id, unsigned flags, const ddp::Binding* binding);
-  void send_posted();
+  void send_posted(std::uint64_t first);
+  bool coalesces(std::uint64_t first);
+  void resume_posting();
+  void send_waiting();
   int postable();          // 0 or an errno
   bool drained() const { return by_hand_ ? send_queue_.head() >= drain_to_ : send_queue_.empty(); }
   bool too_late() const;   // for anything but a flushed completion
@@ -165,9 +176,11 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   using Patience = rdmap::Transmitter::Patience;
   void transmit(Patience patience = Patience::none);
   Patience patience(Driver driver) const;
+  Patience patience_of_program() const;
   bool full() const { return sending_.load(std::memory_order_relaxed) == Sending::full; }
   bool stop_sending(Sending to);
   void note_held();
+  bool awaited_elsewhere() const;
   void forget_held();
   void finish_sending();
 
@@ -252,7 +265,11 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   rdmap::SendQueue send_queue_;
   rdmap::Transmitter transmitter_;
   std::atomic<Sending> sending_{Sending::idle};
-  std::atomic<bool> probe_held_{false};  // written under the lock
+  std::atomic<bool> held_{false};  // written under the lock
+  Coalescing coalescing_;
+  // Of it, for threads without the lock.
+  std::atomic<std::uint64_t> posts_wait_since_{0};
+  std::atomic<pthread_t> poster_{};  // who has posted them
   bool send_dead_ = false;    // the socket takes nothing any more
   bool fin_sent_ = false;
   std::atomic<LocalError> local_error_{LocalError::none};  // found while sending; the receiver's side ends the stream

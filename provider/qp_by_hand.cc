@@ -171,6 +171,10 @@ void Qp::leave() {
 
 void Qp::leave_at_exit() {
   // A program may call exit() wherever it is: what is locked then stays as it is.
+  {
+    const std::unique_lock send_lock(send_mutex_, std::try_to_lock);
+    if (send_lock.owns_lock() && coalescing_.waiting() && !full()) transmit();
+  }
   const std::unique_lock receive_lock(receive_mutex_, std::try_to_lock);
   if (!receive_lock.owns_lock() || !by_hand_) return;
   {

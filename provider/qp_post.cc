@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "provider/clock.h"
 #include "provider/context.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
@@ -197,34 +198,67 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   const ReadSection section;
   int error = 0;
   send_mutex_.lock();
+  const std::uint64_t first = send_queue_.tail();
   for (ibv_send_wr* request = requests; request != nullptr; request = request->next) {
+    if (send_queue_.full() && coalescing_.waiting()) transmit(patience_of_program());
     error = prepare(*request);
     if (error != 0) {
       if (bad != nullptr) *bad = request;
       break;
     }
   }
-  send_posted();
+  send_posted(first);
   return error;
 }
 
+// May what has been posted from `first` on wait for the posts behind it?
+bool Qp::coalesces(std::uint64_t first) {
+  const std::uint64_t end = send_queue_.tail();
+  std::size_t octets = 0;
+  for (std::uint64_t i = first; i < end && octets < Coalescing::kMostOctets; ++i) octets += send_queue_.at(i).length;
+  if (!coalescing_.posted(static_cast<unsigned>(end - first), octets, send_cq_->taken())) return false;
+  if (stream_ != Stream::running || full() || send_queue_.full()) return false;
+  if (context_.engine().event_awaited() || context_.engine().drives_many()) return false;
+  return coalescing_.may_wait(raw_clock(), context_.engine().last_active_here());
+}
+
 // Leaves the sender's lock open.
-void Qp::send_posted() {
-  // With a queue of work whose completions come from the peer, it polls soon; with less it may be waiting for memory.
-  const bool streams = transmitter_.completion() == rdmap::Completion::remote && send_queue_.size() >= kStream;
-  if (streams) context_.engine().begin_posting();
+void Qp::send_posted(std::uint64_t first) {
   if (ride_open_.load(std::memory_order_relaxed)) ride_open_.store(false, std::memory_order_relaxed);
-  Patience patience = this->patience(Driver::program);
-  // A program that has completions to poll for does not wait for this one. (What is held is looked for among few.)
-  const bool waits = send_cq_->empty() || context_.engine().drives_many();
-  if (patience == Patience::waits && !waits) patience = Patience::streams;
-  if (!full()) transmit(patience);
+  const bool waited = coalescing_.waiting();
+  if (coalesces(first)) {
+    const std::uint64_t now = coalescing_.last_post();
+    poster_.store(pthread_self(), std::memory_order_relaxed);
+    note_held();
+    send_mutex_.unlock();
+    if (!waited) context_.engine().watch_posts();
+    if (context_.engine().note_post(now)) resume_posting();
+    return;
+  }
+  // With a queue of work whose completions come from the peer, it polls soon; with less it may be waiting for memory.
+  const bool streams = coalescing_.without_pause() || (transmitter_.completion() == rdmap::Completion::remote &&
+                                                       send_queue_.size() >= kStream);
+  if (streams) context_.engine().begin_posting();
+  if (!full()) transmit(patience_of_program());
+  std::uint64_t now = 0;
+  if (streams || coalescing_.in_stream()) {
+    now = raw_clock();
+    coalescing_.resume(now);
+  }
   send_mutex_.unlock();
-  if (streams) context_.engine().end_posting();
+  if (streams && context_.engine().end_posting(now)) resume_posting();
+}
+
+// What the engine has done since is not the program's time.
+void Qp::resume_posting() {
+  const std::lock_guard lock(send_mutex_);
+  coalescing_.resume(raw_clock());
 }
 
 void Qp::begin_batch() {
   send_mutex_.lock();
+  // Within the batch nothing can be sent.
+  if (coalescing_.waiting() && 2 * send_queue_.size() > send_queue_.depth()) transmit(patience_of_program());
   batch_error_ = 0;
   batch_start_ = send_queue_.tail();
   extension_ = {};
@@ -261,7 +295,7 @@ int Qp::end_batch() {
     send_queue_.retract(batch_start_);
     send_mutex_.unlock();
   } else {
-    send_posted();
+    send_posted(batch_start_);
   }
   return error;
 }

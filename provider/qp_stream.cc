@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "provider/by_hand.h"
+#include "provider/clock.h"
 #include "provider/cm_loop.h"
 #include "provider/context.h"
 #include "provider/grace_period.h"
@@ -58,7 +59,8 @@ void Qp::transmit(Patience patience) {
   const Stream stream = stream_;
   if (by_hand_.load(std::memory_order_relaxed)) by_hand::watch_over_work();
   const bool sends = stream == Stream::running || stream == Stream::closing || stream == Stream::lingering;
-  if (!sends || send_dead_ || fin_sent_) return;
+  coalescing_.sent();
+  if (!sends || send_dead_ || fin_sent_) return forget_held();
   transmitter_.set_patience(stream == Stream::running ? patience : Patience::none);
   sending_ = Sending::busy;
   rdmap::OutgoingBatch& batch = io_scratch().batch;
@@ -87,8 +89,9 @@ void Qp::transmit(Patience patience) {
     const ssize_t taken = socket_.send(batch.fpdus.vectors());
     if (taken < 0) {
       if (taken == -EAGAIN) {
-        if (stop_sending(Sending::full)) return;
-        continue;
+        if (!stop_sending(Sending::full)) continue;
+        note_held();
+        return;
       }
       if (taken == -EFAULT && transmitter_.source_gone()) continue;  // the work fails at the next fill
       sending_ = Sending::idle;
@@ -111,9 +114,10 @@ void Qp::transmit(Patience patience) {
 }
 
 void Qp::note_held() {
-  const bool holds = transmitter_.wants_probe();
-  if (probe_held_.load(std::memory_order_relaxed) == holds) return;
-  probe_held_.store(holds, std::memory_order_relaxed);
+  posts_wait_since_.store(coalescing_.since());
+  const bool holds = transmitter_.wants_probe() || coalescing_.waiting();
+  if (held_.load(std::memory_order_relaxed) == holds) return;
+  held_.store(holds);
   context_.engine().note_held(holds);
 }
 
@@ -153,6 +157,13 @@ void Qp::finish_sending() {
 // A program that waits for an event does not poll before there is one.
 Qp::Patience Qp::patience(Driver driver) const {
   return driver == Driver::program && !context_.engine().event_awaited() ? Patience::waits : Patience::none;
+}
+
+// One that has completions to poll for does not wait for those of what it posts. (What is held is looked for among few.)
+Qp::Patience Qp::patience_of_program() const {
+  const Patience patience = this->patience(Driver::program);
+  const bool waits = send_cq_->empty() || context_.engine().drives_many();
+  return patience == Patience::waits && !waits ? Patience::streams : patience;
 }
 
 bool Qp::progress(Driver driver) {
@@ -213,12 +224,16 @@ bool Qp::progress(Driver driver) {
     // Whose part it is to end the stream cannot be asked: what this saw of the socket would be lost.
     const bool ends = stream_ != Stream::running && sending_ != Sending::idle;
     const bool wanted =
-        transmit_wanted_ || answer_wanted_ || full() || (driver == Driver::event && (probe_held() || ends));
+        transmit_wanted_ || answer_wanted_ || full() || (driver == Driver::event && (held() || ends));
     if (!wanted && driver == Driver::program) return work;
     transmit_wanted_ = answer_wanted_ = false;
     if (ask_sender() || !wanted) return work;
   }
   const std::lock_guard lock(send_mutex_);
+  if (driver == Driver::event && coalescing_.waiting()) {
+    const std::uint64_t now = raw_clock();
+    if (coalescing_.overdue(now)) coalescing_.overdue_sent(now, false);
+  }
   transmit(patience(driver));
   // The socket is let go of with the receiver's lock: another turn does it.
   if (stream_ == Stream::lingering && (fin_sent_ || send_dead_)) context_.engine().rearm(*this, socket_.fd());
@@ -226,15 +241,50 @@ bool Qp::progress(Driver driver) {
 }
 
 void Qp::forget_held() {
-  if (probe_held_.exchange(false)) context_.engine().note_held(false);
+  posts_wait_since_.store(0);
+  if (held_.exchange(false)) context_.engine().note_held(false);
 }
 
 void Qp::send_held() {
   const ReadSection section;
+  if (awaited_elsewhere()) return;
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || !transmitter_.wants_probe() || full()) return;
-  transmitter_.note_waiting();
+  if (!lock.owns_lock() || !held() || full()) return;
+  const bool asks = transmitter_.wants_probe();
   transmit();
+  if (asks) transmitter_.note_waiting();
+}
+
+// A thread that only polls leaves the sending to the one that posts, as long as that is at it.
+bool Qp::awaited_elsewhere() const {
+  constexpr std::uint64_t kAtIt = 5'000;
+  const std::uint64_t since = posts_wait_since_.load();
+  if (since == 0 || pthread_equal(poster_.load(std::memory_order_relaxed), pthread_self()) != 0) return false;
+  return raw_clock() < since + kAtIt;
+}
+
+void Qp::send_posts() {
+  const ReadSection section;
+  if (awaited_elsewhere()) return;
+  const std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || !coalescing_.waiting() || full()) return;
+  transmit(patience_of_program());
+}
+
+// What comes next is the end, of the queue pair or of its stream.
+void Qp::send_waiting() {
+  if (!posts_wait()) return;
+  const std::lock_guard lock(send_mutex_);
+  if (coalescing_.waiting() && !full()) transmit();
+}
+
+void Qp::send_overdue() {
+  const ReadSection section;
+  const std::unique_lock lock(send_mutex_, std::try_to_lock);
+  const std::uint64_t now = raw_clock();
+  if (!lock.owns_lock() || full() || !coalescing_.overdue(now)) return;
+  coalescing_.overdue_sent(now, true);
+  transmit(patience(Driver::event));
 }
 
 // What still comes while a Terminate goes out belongs to nobody.
@@ -502,6 +552,7 @@ void Qp::peer_closed(bool broken) {
     socket_.close();
     return;
   }
+  if (!broken && stream_ == Stream::running) send_waiting();
   if (by_hand_) return peer_left(broken);
   if (!broken && stream_ == Stream::running && answers_due()) {
     report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (section 6.2.2.2)
@@ -552,6 +603,7 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
 // Both locks are held. A stream that broke in the middle of an FPDU ends in a reset.
 void Qp::let_go_of_socket() {
   stream_ = Stream::ended;
+  coalescing_.sent();
   forget_held();
   context_.engine().release(socket_.fd());
   if (send_dead_) {
