@@ -166,6 +166,8 @@ class ConnectionImpl final : public Connection,
 
  private:
   static constexpr int kReadable = EPOLLIN | EPOLLRDHUP;
+  static constexpr unsigned kCalls = 11;  // where nobody listens; 50 ms in all
+  static constexpr milliseconds kCallAgain{5};
 
   mpa::Proposal proposal_of(const ConnectionParameters& own) const {
     mpa::Proposal proposal;
@@ -221,24 +223,44 @@ class ConnectionImpl final : public Connection,
     int result;
     do {
       result = ::connect(socket_.fd(), generic(remote_), size_of(remote_));
-    } while (result != 0 && errno == EINTR);
+      // Linux ends the call before in this way, once.
+    } while (result != 0 && (errno == EINTR || (errno == ECONNABORTED && refused_ > 0)));
     if (result != 0 && errno != EINPROGRESS) {
       // Told to the observer like any other failure, since the call itself was in order.
       const int error = errno;
       CmLoop::instance().post([self = shared_from_this(), error] {
         std::unique_lock lock(self->mutex_);
-        self->fail(lock, error, nullptr);
+        self->not_reached(lock, error);
       });
       return 0;
     }
     return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
   }
 
+  // Nobody listens, or not yet: programs whose two ends agree on a port by themselves (perftest -R, qperf) call as soon as
+  // the other is about to listen, and count on the time that an adapter takes to find it. Calls by hand have their own time.
+  void not_reached(std::unique_lock<std::mutex>& lock, int error) {
+    if (state_ != State::connecting) return;
+    if (error != ECONNREFUSED || own_.by_hand || ++refused_ >= kCalls) return fail(lock, error, nullptr);
+    CmLoop::instance().after(kCallAgain, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->call_again();
+    });
+  }
+
+  void call_again() {
+    std::unique_lock lock(mutex_);
+    if (state_ != State::connecting) return;
+    if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
+  }
+
   void connected(std::unique_lock<std::mutex>& lock) {
     int error = 0;
     socklen_t size = sizeof error;
     if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
-    if (error != 0) return fail(lock, error, nullptr);
+    if (error != 0) {
+      CmLoop::instance().unwatch(socket_.fd());
+      return not_reached(lock, error);
+    }
     remember_addresses();
     proposal_ = proposal_of(own_);
     if (!send_whole(mpa::request_frame(proposal_))) return fail(lock, ECONNRESET, nullptr);
@@ -257,7 +279,7 @@ class ConnectionImpl final : public Connection,
     mpa::Agreement agreement;
     switch (mpa::read_reply(proposal_, frame_.header(), frame_.private_data(), said_, agreement)) {
       case mpa::StartupError::none: break;
-      case mpa::StartupError::revision: return call_again(lock);
+      case mpa::StartupError::revision: return call_by_revision_1(lock);
       case mpa::StartupError::rejected: {
         const ConnectionParameters said = parameters_of(said_);
         return fail(lock, ECONNREFUSED, &said);
@@ -284,7 +306,7 @@ class ConnectionImpl final : public Connection,
   }
 
   // A peer of RFC 5044 alone has rejected revision 2: once more with revision 1 (RFC 6581 section 7).
-  void call_again(std::unique_lock<std::mutex>& lock) {
+  void call_by_revision_1(std::unique_lock<std::mutex>& lock) {
     CmLoop::instance().unwatch(socket_.fd());
     sockaddr_storage source = local_;
     port_of(source) = 0;
@@ -439,6 +461,7 @@ class ConnectionImpl final : public Connection,
   mpa::Proposal proposal_;
   unsigned revision_ = 2;
   unsigned deadline_serial_ = 0;
+  unsigned refused_ = 0;  // calls
   CmLoop::Timer deadline_;
   int tos_ = -1;
   std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request_;
