@@ -222,7 +222,7 @@ void Engine::watch_posts() {
 bool Engine::program_active(std::uint64_t within_ns) const {
   if (event_awaited()) return false;
   return inside_.load(std::memory_order_relaxed) > 0 ||
-         now_ns() - last_active_.load(std::memory_order_relaxed) < within_ns;
+         now_ns() < last_active_.load(std::memory_order_relaxed) + within_ns;  // another thread may be ahead of this clock
 }
 
 std::uint64_t Engine::last_active_here() const {
