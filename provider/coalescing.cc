@@ -42,12 +42,14 @@ void Coalescing::sent() {
   since_ = 0;
 }
 
-void Coalescing::overdue_sent(std::uint64_t now, bool busy) {
+bool Coalescing::take_overdue(std::uint64_t now, bool busy) {
+  if (!overdue(now)) return false;
   since_ = 0;  // no credit for it
-  if (busy) return;
+  if (busy) return true;
   not_before_ = now + penalty_;
   penalty_ = std::min(2 * penalty_, kMostPenaltyNs);
   good_ = 0;
+  return true;
 }
 
 }  // namespace uiw::provider

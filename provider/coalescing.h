@@ -44,9 +44,9 @@ class Coalescing {
   bool waiting() const { return since_ != 0; }
   std::uint64_t since() const { return since_; }  // the first of them has waited; 0 where none does
   bool overdue(std::uint64_t now) const { return waiting() && now - since_ >= kLongestNs; }
-  // Somebody else comes for what has waited too long. Unless the program is `busy` with other queue pairs it does something
-  // else, or has lost its processor.
-  void overdue_sent(std::uint64_t now, bool busy);
+  // Somebody else comes for what has waited too long; false if nothing has. Unless the program is `busy` with other queue
+  // pairs it does something else, or has lost its processor.
+  bool take_overdue(std::uint64_t now, bool busy);
 
  private:
   std::uint64_t polled_ = 0;

@@ -5,7 +5,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "provider/clock.h"
 #include "provider/grace_period.h"
 #include "provider/qp.h"
 #include "provider/thread.h"
@@ -33,12 +33,6 @@ constexpr std::chrono::microseconds kFirstTick(25);
 // Where posts wait for the next ones. Each tick costs the peer some microseconds, where the two share processors.
 constexpr std::chrono::microseconds kHeldTick(200);
 constexpr std::chrono::microseconds kLongestTick(1000);
-
-std::uint64_t now_ns() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
 
@@ -153,7 +147,7 @@ void Engine::look(bool polls) {
       ++round_;
       for (std::size_t i = 0; i < count; ++i) {
         Qp& qp = *direct[i];
-        if (waits && qp.held()) qp.send_posts();
+        if (waits && qp.posts_wait()) qp.send_posts();
         if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
         if (qp.progress(Qp::Driver::program)) {
           work = true;
@@ -179,7 +173,7 @@ void Engine::look(bool polls) {
     empty_rounds_ = waits ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
   }
-  const std::uint64_t now = now_ns();
+  const std::uint64_t now = raw_clock();
   last_active_.store(now, std::memory_order_relaxed);
   active_thread_.store(pthread_self(), std::memory_order_relaxed);
   last_look_.store(now, std::memory_order_relaxed);
@@ -222,7 +216,7 @@ void Engine::watch_posts() {
 bool Engine::program_active(std::uint64_t within_ns) const {
   if (event_awaited()) return false;
   return inside_.load(std::memory_order_relaxed) > 0 ||
-         now_ns() < last_active_.load(std::memory_order_relaxed) + within_ns;  // another thread may be ahead of this clock
+         raw_clock() < last_active_.load(std::memory_order_relaxed) + within_ns;  // another thread may be ahead of this clock
 }
 
 std::uint64_t Engine::last_active_here() const {
@@ -261,36 +255,33 @@ void Engine::unpark() {
 
 // Everything may have news: events that came while nobody listened are not repeated.
 void Engine::sweep(bool only_held) {
-  std::vector<std::uint32_t> numbers;
+  visit([only_held](const Qp& qp) { return !only_held || qp.held(); },
+        [](Qp& qp) { qp.progress(Qp::Driver::event); });
+}
+
+template <typename Wanted, typename Visitor>
+void Engine::visit(Wanted wanted, Visitor visitor) {
+  visited_.clear();
   {
     const std::lock_guard lock(mutex_);
     for (const Qp* qp : entries_) {
-      if (!only_held || qp->held()) numbers.push_back(qp->number());
+      if (wanted(*qp)) visited_.push_back(qp->number());
     }
   }
-  for (const std::uint32_t number : numbers) {
+  for (const std::uint32_t number : visited_) {
     const ReadSection section;
-    if (Qp* qp = find_qp(number)) qp->progress(Qp::Driver::event);
+    if (Qp* qp = find_qp(number)) visitor(*qp);
   }
 }
 
 // True if some are left that are not overdue yet, or somebody is at them.
 bool Engine::send_overdue() {
-  std::vector<std::uint32_t> numbers;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const Qp* qp : entries_) {
-      if (qp->posts_wait()) numbers.push_back(qp->number());
-    }
-  }
   bool left = false;
-  for (const std::uint32_t number : numbers) {
-    const ReadSection section;
-    if (Qp* qp = find_qp(number)) {
-      qp->send_overdue();
-      left = left || qp->posts_wait();
-    }
-  }
+  visit([](const Qp& qp) { return qp.posts_wait(); },
+        [&left](Qp& qp) {
+          qp.send_overdue();
+          left = left || qp.posts_wait();
+        });
   return left;
 }
 

@@ -69,10 +69,13 @@ class Engine {
  private:
   int prepare();
   void note_entries() { many_ = entries_.size() > kDirect; }
-  void look(bool waits);
+  void look(bool polls);
   void run();
   void park();
   void sweep(bool only_held = false);
+  // For the thread, each of those that are wanted.
+  template <typename Wanted, typename Visitor>
+  void visit(Wanted wanted, Visitor visitor);
   bool send_overdue();
   bool tick(std::chrono::microseconds& next);
   void send_held();
@@ -105,7 +108,9 @@ class Engine {
   std::mutex park_mutex_;
   std::condition_variable park_condition_;
   bool unpark_ = false, hurry_ = false;
-  unsigned watched_seen_ = 0;  // the thread's own
+  // The thread's own.
+  unsigned watched_seen_ = 0;
+  std::vector<std::uint32_t> visited_;
 };
 
 }  // namespace uiw::provider

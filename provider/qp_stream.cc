@@ -59,8 +59,8 @@ void Qp::transmit(Patience patience) {
   const Stream stream = stream_;
   if (by_hand_.load(std::memory_order_relaxed)) by_hand::watch_over_work();
   const bool sends = stream == Stream::running || stream == Stream::closing || stream == Stream::lingering;
-  coalescing_.sent();
   if (!sends || send_dead_ || fin_sent_) return forget_held();
+  coalescing_.sent();
   transmitter_.set_patience(stream == Stream::running ? patience : Patience::none);
   sending_ = Sending::busy;
   rdmap::OutgoingBatch& batch = io_scratch().batch;
@@ -114,7 +114,9 @@ void Qp::transmit(Patience patience) {
 }
 
 void Qp::note_held() {
-  posts_wait_since_.store(coalescing_.since());
+  if (const std::uint64_t since = coalescing_.since(); posts_wait_since_.load(std::memory_order_relaxed) != since) {
+    posts_wait_since_.store(since);
+  }
   const bool holds = transmitter_.wants_probe() || coalescing_.waiting();
   if (held_.load(std::memory_order_relaxed) == holds) return;
   held_.store(holds);
@@ -230,10 +232,7 @@ bool Qp::progress(Driver driver) {
     if (ask_sender() || !wanted) return work;
   }
   const std::lock_guard lock(send_mutex_);
-  if (driver == Driver::event && coalescing_.waiting()) {
-    const std::uint64_t now = raw_clock();
-    if (coalescing_.overdue(now)) coalescing_.overdue_sent(now, false);
-  }
+  if (driver == Driver::event && coalescing_.waiting()) coalescing_.take_overdue(raw_clock(), false);
   transmit(patience(driver));
   // The socket is let go of with the receiver's lock: another turn does it.
   if (stream_ == Stream::lingering && (fin_sent_ || send_dead_)) context_.engine().rearm(*this, socket_.fd());
@@ -241,6 +240,7 @@ bool Qp::progress(Driver driver) {
 }
 
 void Qp::forget_held() {
+  coalescing_.sent();
   posts_wait_since_.store(0);
   if (held_.exchange(false)) context_.engine().note_held(false);
 }
@@ -281,9 +281,7 @@ void Qp::send_waiting() {
 void Qp::send_overdue() {
   const ReadSection section;
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
-  const std::uint64_t now = raw_clock();
-  if (!lock.owns_lock() || full() || !coalescing_.overdue(now)) return;
-  coalescing_.overdue_sent(now, true);
+  if (!lock.owns_lock() || full() || !coalescing_.take_overdue(raw_clock(), true)) return;
   transmit(patience(Driver::event));
 }
 
@@ -603,7 +601,6 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
 // Both locks are held. A stream that broke in the middle of an FPDU ends in a reset.
 void Qp::let_go_of_socket() {
   stream_ = Stream::ended;
-  coalescing_.sent();
   forget_held();
   context_.engine().release(socket_.fd());
   if (send_dead_) {

@@ -89,16 +89,14 @@ TEST_CASE("coalescing: posts with pauses between them never wait", "[coalescing]
 TEST_CASE("coalescing: a program that does not come back is left alone, longer each time", "[coalescing]") {
   Program program;
   program.begin();
-  CHECK_FALSE(program.coalescing.overdue(program.now + Coalescing::kLongestNs - 1));
-  CHECK(program.coalescing.overdue(program.now + Coalescing::kLongestNs));
+  CHECK_FALSE(program.coalescing.take_overdue(program.now + Coalescing::kLongestNs - 1, false));
   // Not one that is busy elsewhere.
-  program.coalescing.overdue_sent(program.now, true);
+  CHECK(program.coalescing.take_overdue(program.now + Coalescing::kLongestNs, true));
   program.coalescing.sent();
   CHECK(program.post());
   const auto left_alone = [&program] {
     const std::uint64_t from = program.now += Coalescing::kLongestNs + 1000;
-    REQUIRE(program.coalescing.overdue(from));
-    program.coalescing.overdue_sent(from, false);
+    REQUIRE(program.coalescing.take_overdue(from, false));
     program.coalescing.sent();
     ++program.polled;
     while (!program.post(0)) REQUIRE(program.now - from < 2 * Coalescing::kMostPenaltyNs);
@@ -196,29 +194,6 @@ TEST_CASE("coalescing: what is posted is sent, whatever the program does next", 
     it.side.qp.reset();
     it.arrived(kPosts);
   }
-}
-
-TEST_CASE("coalescing: what is posted is sent, whatever the program does on another queue pair", "[coalescing]") {
-  Stream it(false);
-  Side other(*it.context, 256, 4, 64, false);
-  mpa::TcpStream peer = attach_raw(other);
-  auto mr = other.expose(it.data, kAll);
-  give(peer, fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0), false));
-  // Now and then, and it never polls; to be sure that the thread has slept for long.
-  std::atomic<bool> stop{false};
-  std::thread busy([&] {
-    Bytes room(65536);
-    while (!stop) {
-      for (int i = 0; i < 10; ++i) other.post(IBV_WR_SEND, 0, {sge_of(it.data, *mr)});
-      peer.receive(room);
-    }
-  });
-  for (int i = 0; i < 20; ++i) {
-    it.post();
-    it.arrived(kPosts);
-  }
-  stop = true;
-  busy.join();
 }
 
 TEST_CASE("coalescing: a peer that closes in a stream closes in order", "[coalescing]") {
