@@ -11,20 +11,20 @@ namespace {
 
 constexpr std::uint32_t kChanges = kRemoteWrite | kRemoteAtomic;
 
-constexpr std::uint32_t number(Stag stag) { return static_cast<std::uint32_t>(stag); }
+constexpr std::uint32_t index_of(Stag stag) { return static_cast<std::uint32_t>(stag) >> 8; }
 
 }  // namespace
 
 // The lock is held. Waits for the accesses under way: each is no longer than the copy of one segment.
 void StagTable::unbind(Slot& window, const void* domain) {
-  if (window.stag.load(std::memory_order_relaxed) == 0) return;
-  window.stag.store(0, std::memory_order_seq_cst);
+  if (window.word.load(std::memory_order_relaxed) == 0) return;
+  window.word.store(0, std::memory_order_seq_cst);
   for (unsigned spins = 0; window.holders.load(std::memory_order_seq_cst) != 0; ++spins) {
     if (spins > 100) sched_yield();
   }
   --slot_at(window.link).link;
-  window.region = {};
-  window.region.domain = domain;
+  window.regions[0] = {};
+  window.regions[0].domain = domain;
 }
 
 // Section 7.10.6.1, row by row.
@@ -34,18 +34,16 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
   const Use use = binding.type == WindowType::type1 ? Use::window1 : Use::window2;
   if (window == nullptr || window->use == Use::none) return WindowError::deallocated;
   if (window->use != use) return WindowError::no_window;
-  if (use == Use::window2 && window->stag.load(std::memory_order_relaxed) != 0) return WindowError::not_invalid;
-  if (window->region.domain != domain) return WindowError::not_associated;
+  if (use == Use::window2 && window->word.load(std::memory_order_relaxed) != 0) return WindowError::not_invalid;
+  if (window->regions[0].domain != domain) return WindowError::not_associated;
   if (use == Use::window1 && binding.length == 0) {  // manual page of ibv_alloc_mw: the end of the binding
     unbind(*window, domain);
     return WindowError::none;
   }
 
   Slot* target = slot(binding.region);
-  if (target == nullptr || target->stag.load(std::memory_order_relaxed) != (kValid | number(binding.region))) {
-    return WindowError::no_region;
-  }
-  const Region& region = target->region;
+  if (!is(target, name_of_region(binding.region))) return WindowError::no_region;
+  const Region& region = target->region();
   if (region.domain != domain) return WindowError::not_associated;
   if ((region.rights & kBindWindows) == 0) return WindowError::not_bindable;
   if ((region.rights & kZeroBased) != 0) return WindowError::zero_based;
@@ -60,14 +58,15 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
 
   unbind(*window, domain);
   const auto address = reinterpret_cast<std::uintptr_t>(region.memory) + (binding.offset - region.base);
-  window->region.memory = reinterpret_cast<std::byte*>(address);
-  window->region.base = binding.zero_based ? 0 : binding.offset;
-  window->region.length = binding.length;
-  window->region.rights = binding.rights & (kRemoteRead | kChanges);
-  window->region.domain = use == Use::window2 ? stream : domain;
-  window->link = gather(number(binding.region) >> 8);
+  Region& bound = window->regions[0];
+  bound.memory = reinterpret_cast<std::byte*>(address);
+  bound.base = binding.zero_based ? 0 : binding.offset;
+  bound.length = binding.length;
+  bound.rights = binding.rights & (kRemoteRead | kChanges);
+  bound.domain = use == Use::window2 ? stream : domain;
+  window->link = gather(index_of(binding.region));
   ++target->link;
-  window->stag.store(kValid | kWindow | number(binding.window), std::memory_order_release);
+  window->word.store(next_registration(*window) | name_of_window(binding.window), std::memory_order_seq_cst);
   return WindowError::none;
 }
 
@@ -77,18 +76,17 @@ WindowError StagTable::invalidate(Stag stag, const void* domain, const void* str
   const std::lock_guard lock(mutex_);
   Slot* found = slot(stag);
   if (found == nullptr || found->use == Use::none) return WindowError::deallocated;
-  const std::uint64_t word = found->stag.load(std::memory_order_relaxed);
   if (found->use == Use::region) {
-    if (word != (kValid | number(stag))) return WindowError::deallocated;
-    if (found->region.domain != domain) return WindowError::not_associated;
+    if (!is(found, name_of_region(stag))) return WindowError::deallocated;
+    if (found->region().domain != domain) return WindowError::not_associated;
     return found->link > 0 ? WindowError::windows_bound : WindowError::no_window;
   }
   if (found->use == Use::window1) return WindowError::no_window;
-  if (word == 0) {  // the key means nothing in the Invalid state
-    return found->region.domain == domain ? WindowError::none : WindowError::not_associated;
+  if (found->word.load(std::memory_order_relaxed) == 0) {  // the key means nothing in the Invalid state
+    return found->regions[0].domain == domain ? WindowError::none : WindowError::not_associated;
   }
-  if (word != (kValid | kWindow | number(stag))) return WindowError::deallocated;
-  if (found->region.domain != stream) return WindowError::not_associated;
+  if (!is(found, name_of_window(stag))) return WindowError::deallocated;
+  if (found->regions[0].domain != stream) return WindowError::not_associated;
   unbind(*found, domain);
   return WindowError::none;
 }
@@ -99,7 +97,7 @@ void StagTable::remove_window(Stag stag) {
   if (found == nullptr || (found->use != Use::window1 && found->use != Use::window2)) return;
   unbind(*found, nullptr);
   found->use = Use::none;
-  free_.push_back(gather(number(stag) >> 8));
+  free_.push_back(gather(index_of(stag)));
 }
 
 void StagTable::forget_holders() {
@@ -112,7 +110,7 @@ void StagTable::release_stream(const void* domain, const void* stream) {
   const std::lock_guard lock(mutex_);
   for (std::uint32_t dense = 0; dense < used_; ++dense) {
     Slot& found = slot_at(dense);
-    if (found.use == Use::window2 && found.region.domain == stream) unbind(found, domain);
+    if (found.use == Use::window2 && found.regions[0].domain == stream) unbind(found, domain);
   }
 }
 

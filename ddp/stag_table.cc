@@ -87,28 +87,31 @@ std::uint32_t StagTable::new_stag(std::uint32_t dense) {
   return scatter(dense) << 8 | slot.key;
 }
 
+// In the place that it has in the word. Zero stands for none.
+std::uint64_t StagTable::next_registration(Slot& slot) {
+  slot.registrations = slot.registrations == kMaxRegistration ? 1 : slot.registrations + 1;
+  return std::uint64_t{slot.registrations} << kRegistrationShift;
+}
+
 std::optional<Stag> StagTable::add(const Region& region) {
   std::uint64_t end;
   if (__builtin_add_overflow(region.base, region.length, &end)) return std::nullopt;
   const std::lock_guard lock(mutex_);
   const auto dense = take_slot(Use::region);
   if (!dense) return std::nullopt;
-  const std::uint32_t stag = new_stag(*dense);
+  const auto stag = static_cast<Stag>(new_stag(*dense));
   Slot& slot = slot_at(*dense);
-  slot.region = region;
-  slot.region.rights |= kLocalRead;
-  slot.stag.store(kValid | stag, std::memory_order_release);
-  return static_cast<Stag>(stag);
+  slot.regions[0] = region;
+  slot.regions[0].rights |= kLocalRead;
+  slot.word.store(next_registration(slot) | name_of_region(stag), std::memory_order_seq_cst);
+  return stag;
 }
 
 bool StagTable::retire(Stag stag) {
   const std::lock_guard lock(mutex_);
   Slot* found = slot(stag);
-  if (found == nullptr || found->link > 0 ||
-      found->stag.load(std::memory_order_relaxed) != (kValid | static_cast<std::uint32_t>(stag))) {
-    return false;
-  }
-  found->stag.store(0, std::memory_order_seq_cst);
+  if (!is(found, name_of_region(stag)) || found->link > 0) return false;
+  found->word.store(0, std::memory_order_seq_cst);
   return true;
 }
 
@@ -118,14 +121,20 @@ void StagTable::recycle(Stag stag) {
   free_.push_back(gather(static_cast<std::uint32_t>(stag) >> 8));
 }
 
-bool StagTable::restore(Stag stag, const Region& region) {
+bool StagTable::replace(Stag stag, const Region& region, bool moves) {
   std::uint64_t end;
   if (__builtin_add_overflow(region.base, region.length, &end)) return false;
   const std::lock_guard lock(mutex_);
-  Slot& found = *slot(stag);
-  found.region = region;
-  found.region.rights |= kLocalRead;
-  found.stag.store(kValid | static_cast<std::uint32_t>(stag), std::memory_order_release);
+  Slot* found = slot(stag);
+  if (!is(found, name_of_region(stag)) || found->link > 0) return false;
+  const std::uint64_t before = found->word.load(std::memory_order_relaxed);
+  const std::uint64_t registration =
+      moves ? next_registration(*found) : std::uint64_t{registration_in(before)} << kRegistrationShift;
+  const std::uint64_t other = (before & kSecond) ^ kSecond;
+  Region& place = found->regions[other != 0 ? 1 : 0];
+  place = region;
+  place.rights |= kLocalRead;
+  found->word.store(registration | other | name_of_region(stag), std::memory_order_seq_cst);
   return true;
 }
 
@@ -150,14 +159,20 @@ Access check(const Region& region, const void* domain, std::uint64_t offset, std
 
 }  // namespace
 
-// The count is raised first and the STag looked at again then: whoever ends the binding clears the STag first and
+// Sequentially consistent, as are the stores of it and both sides of the grace period: a section that was entered after
+// a region had been retired does not find it.
+std::uint64_t StagTable::word_of(const Slot* slot) const {
+  return slot == nullptr ? 0 : slot->word.load(std::memory_order_seq_cst);
+}
+
+// The count is raised first and the word looked at again then: whoever ends the binding clears the word first and
 // looks at the count then. One of the two sees the other.
 Hold StagTable::hold_window(const Slot& window, std::uint64_t word, const void* domain, std::uint64_t offset,
                             std::uint64_t length, std::uint32_t rights, const void* stream) const {
   window.holders.fetch_add(1, std::memory_order_seq_cst);
   Access access{nullptr, AccessError::invalid_stag};
-  if (window.stag.load(std::memory_order_seq_cst) == word) {
-    access = check(window.region, domain, offset, length, rights, stream);
+  if (window.word.load(std::memory_order_seq_cst) == word) {
+    access = check(window.regions[0], domain, offset, length, rights, stream);
   }
   Hold hold(access, &window.holders);
   if (access.error != AccessError::none) return Hold(access);
@@ -166,35 +181,44 @@ Hold StagTable::hold_window(const Slot& window, std::uint64_t word, const void* 
 
 Access StagTable::find(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
                        std::uint32_t rights, const void* stream) const {
-  const Slot* found = slot(stag);
-  const std::uint64_t word = found == nullptr ? 0 : found->stag.load(std::memory_order_acquire);
-  if (word == (kValid | static_cast<std::uint32_t>(stag))) {
-    return check(found->region, domain, offset, length, rights, stream);
-  }
-  if (word != (kValid | kWindow | static_cast<std::uint32_t>(stag))) return {nullptr, AccessError::invalid_stag};
-  const Hold hold = hold_window(*found, word, domain, offset, length, rights, stream);
-  return {hold.memory(), hold.error()};
+  const Hold found = hold(stag, domain, offset, length, rights, stream);
+  return {found.memory(), found.error()};
 }
 
 Hold StagTable::hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
                      const void* stream) const {
   const Slot* found = slot(stag);
-  const std::uint64_t word = found == nullptr ? 0 : found->stag.load(std::memory_order_acquire);
-  if (word == (kValid | static_cast<std::uint32_t>(stag))) {
-    return Hold(check(found->region, domain, offset, length, rights, stream));
+  const std::uint64_t word = word_of(found);
+  if ((word & kName) == name_of_region(stag)) {
+    return Hold(check(found->region(word), domain, offset, length, rights, stream));
   }
-  if (word != (kValid | kWindow | static_cast<std::uint32_t>(stag))) return Hold();
+  if ((word & kName) != name_of_window(stag)) return Hold();
   return hold_window(*found, word, domain, offset, length, rights, stream);
+}
+
+Registration StagTable::registration(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+                                     std::uint32_t rights) const {
+  const Slot* found = slot(stag);
+  const std::uint64_t word = word_of(found);
+  if ((word & kName) != name_of_region(stag)) return Registration::none;
+  const Access access = check(found->region(word), domain, offset, length, rights, nullptr);
+  return access.error == AccessError::none ? Registration{registration_in(word)} : Registration::none;
+}
+
+Access StagTable::find(Stag stag, Registration registration, const void* domain, std::uint64_t offset,
+                       std::uint64_t length, std::uint32_t rights) const {
+  const Slot* found = slot(stag);
+  const std::uint64_t word = word_of(found);
+  const bool same = (word & kName) == name_of_region(stag) && Registration{registration_in(word)} == registration;
+  return same ? check(found->region(word), domain, offset, length, rights, nullptr)
+              : Access{nullptr, AccessError::invalid_stag};
 }
 
 std::optional<Region> StagTable::region(Stag stag) const {
   const std::lock_guard lock(mutex_);
   const Slot* found = slot(stag);
-  if (found == nullptr ||
-      (found->stag.load(std::memory_order_acquire) & ~kWindow) != (kValid | static_cast<std::uint32_t>(stag))) {
-    return std::nullopt;
-  }
-  return found->region;
+  if (!is(found, name_of_region(stag)) && !is(found, name_of_window(stag))) return std::nullopt;
+  return found->region(found->word.load(std::memory_order_relaxed));
 }
 
 Stag StagTable::next_key(Stag window) {
@@ -207,8 +231,8 @@ std::optional<Stag> StagTable::add_window(const void* domain, WindowType type) {
   const std::lock_guard lock(mutex_);
   const auto dense = take_slot(type == WindowType::type1 ? Use::window1 : Use::window2);
   if (!dense) return std::nullopt;
-  slot_at(*dense).region = {};
-  slot_at(*dense).region.domain = domain;
+  slot_at(*dense).regions[0] = {};
+  slot_at(*dense).regions[0].domain = domain;
   return static_cast<Stag>(new_stag(*dense));
 }
 

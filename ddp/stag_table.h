@@ -7,9 +7,14 @@
 // is its program's choice at each bind (Verbs draft section 7.2). find() and hold() take no lock: any number of
 // threads may call them beside all else.
 //
-// Taking memory away: who retires a region must see to it that every find() that may have returned it is over before
-// the slot is recycled or restored. Windows come and go with work requests, where nobody can wait for that: an
-// access through a window is counted while its Hold lives, and the end of a binding waits for the count.
+// Taking memory away: who retires or replaces a region must see to it that every find() that may have returned it is
+// over before the memory is the program's again, and before the slot is recycled or replaced once more. Windows come and
+// go with work requests, where nobody can wait for that: an access through a window is counted while its Hold lives, and
+// the end of a binding waits for the count.
+//
+// Posted work names its memory by STag and tagged offset and is checked again at each use. An STag may stand for other
+// memory by then: so each registration, and each change of what an STag translates to, has a number of its own, which
+// the work keeps. Rights and protection domain may change without a new number; they are looked at again.
 #pragma once
 
 #include <array>
@@ -50,6 +55,10 @@ struct Region {
 };
 
 enum class AccessError : std::uint8_t { none, invalid_stag, bounds, wrap, not_associated, rights };
+
+// Which translation of an STag; none matches no region. 29 bits, which come back after that many registrations of one
+// slot of the table.
+enum class Registration : std::uint32_t { none = 0 };
 
 struct Access {
   std::byte* memory;  // of the first octet asked for; valid until the region is retired. Or discarded.
@@ -133,8 +142,10 @@ class StagTable {
   bool retire(Stag stag);
   // After retire() and a grace period: the slot may be used again.
   void recycle(Stag stag);
-  // Instead of recycle(): the same STag finds this region now. False if base + length wraps.
-  bool restore(Stag stag, const Region& region);
+  // In one step: the same STag finds this region from here on, whose translation is another one where `moves` says so.
+  // A find() that is under way may still return the one before. False, and nothing has changed, if the STag is not
+  // there, windows are bound to it, or base + length wraps.
+  bool replace(Stag stag, const Region& region, bool moves);
 
   // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`; `stream` is what windows
   // of type 2 were bound by. What find() returns for a window tells only whether the access is allowed.
@@ -142,6 +153,13 @@ class StagTable {
               const void* stream = nullptr) const;
   Hold hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
             const void* stream = nullptr) const;
+
+  // For memory that posted work names: what the STag of a region stands for now, or none where the access is not
+  // allowed; and the access itself, which fails once the STag stands for something else.
+  Registration registration(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+                            std::uint32_t rights) const;
+  Access find(Stag stag, Registration registration, const void* domain, std::uint64_t offset, std::uint64_t length,
+              std::uint32_t rights) const;
 
   // A copy of what was registered, or of what a window is bound to; or empty.
   std::optional<Region> region(Stag stag) const;
@@ -162,22 +180,45 @@ class StagTable {
 
  private:
   static constexpr std::uint32_t kChunk = 1024;
+  // The word that says what a slot holds: the STag, these bits, and above them the number of the registration. 0 while the
+  // slot is not valid.
   static constexpr std::uint64_t kValid = std::uint64_t{1} << 32;
   static constexpr std::uint64_t kWindow = std::uint64_t{1} << 33;
+  static constexpr std::uint64_t kSecond = std::uint64_t{1} << 34;  // which of the two regions it is
+  static constexpr unsigned kRegistrationShift = 35;
+  static constexpr std::uint32_t kMaxRegistration = (std::uint32_t{1} << (64 - kRegistrationShift)) - 1;
+  static constexpr std::uint64_t kName = (std::uint64_t{1} << 34) - 1;  // STag, kValid and kWindow
+
   enum class Use : std::uint8_t { none, region, window1, window2 };
   struct Slot {
-    std::atomic<std::uint64_t> stag{0};  // the STag and kValid, and kWindow for a window's; 0 while not valid
+    std::atomic<std::uint64_t> word{0};
     mutable std::atomic<std::uint32_t> holders{0};  // of a window: accesses under way
-    // All else changes under the lock, and `region` only while nothing can find it.
+    // All else changes under the lock, and a region only while the word does not lead to it.
     std::uint32_t link = 0;  // region: windows bound to it; bound window: the dense number of its region
-    Region region;
+    std::array<Region, 2> regions;  // a window has the first alone
+    std::uint32_t registrations = 0;  // the number of the last one
     std::uint8_t key = 0;
     Use use = Use::none;
+
+    const Region& region(std::uint64_t of_word) const { return regions[(of_word & kSecond) != 0 ? 1 : 0]; }
+    Region& region() { return regions[(word.load(std::memory_order_relaxed) & kSecond) != 0 ? 1 : 0]; }
   };
+
+  // The word of a valid region or window with this STag.
+  static constexpr std::uint64_t name_of_region(Stag stag) { return kValid | static_cast<std::uint32_t>(stag); }
+  static constexpr std::uint64_t name_of_window(Stag stag) { return kWindow | name_of_region(stag); }
+  static constexpr std::uint32_t registration_in(std::uint64_t word) {
+    return static_cast<std::uint32_t>(word >> kRegistrationShift);
+  }
+  static std::uint64_t next_registration(Slot& slot);
+  static bool is(const Slot* slot, std::uint64_t name) {
+    return slot != nullptr && (slot->word.load(std::memory_order_relaxed) & kName) == name;
+  }
 
   std::uint32_t scatter(std::uint32_t dense) const;
   std::uint32_t gather(std::uint32_t index) const;
   const Slot* slot(Stag stag) const;
+  std::uint64_t word_of(const Slot* slot) const;
   Slot* slot(Stag stag) { return const_cast<Slot*>(std::as_const(*this).slot(stag)); }
   Slot& slot_at(std::uint32_t dense) const;
   std::optional<std::uint32_t> take_slot(Use use);

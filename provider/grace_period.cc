@@ -25,7 +25,7 @@ ReaderSlot* take_slot() {
   ReaderSlot* first = all_slots.load(std::memory_order_relaxed);
   do {
     slot->next = first;
-  } while (!all_slots.compare_exchange_weak(first, slot, std::memory_order_release, std::memory_order_relaxed));
+  } while (!all_slots.compare_exchange_weak(first, slot, std::memory_order_seq_cst, std::memory_order_relaxed));
   return slot;
 }
 
@@ -57,7 +57,7 @@ ReaderSlot& reader_slot() {
 void wait_for_readers() {
   using namespace detail;
   const std::uint64_t period = current_period.fetch_add(1, std::memory_order_seq_cst) + 1;
-  for (ReaderSlot* slot = all_slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
+  for (ReaderSlot* slot = all_slots.load(std::memory_order_seq_cst); slot != nullptr; slot = slot->next) {
     for (unsigned spins = 0;; ++spins) {
       const std::uint64_t entered = slot->entered.load(std::memory_order_seq_cst);
       if (entered == 0 || entered >= period) break;

@@ -5,10 +5,17 @@
 // impossible to find, then calls wait_for_readers(), which returns once every section that was open has closed;
 // then nobody can have it any more. Entering and leaving costs one store each, to memory of the thread's own.
 // Sections nest and must be short; wait_for_readers() must not be called inside one.
+//
+// The order that this stands on: a reader stores that it has entered, then looks; who takes away stores that there is
+// nothing to find, then looks who has entered. One of the two sees the other, since all four accesses are sequentially
+// consistent: the look-ups (StagTable, find_qp()) too, for on processors that order less than x86 an acquire load may
+// overtake the store in front of it. The period is read with acquire, so that who reads the new one also finds nothing.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+
+#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 
@@ -18,27 +25,54 @@ struct alignas(64) ReaderSlot {
   std::atomic<bool> taken{false};
   ReaderSlot* next = nullptr;
   unsigned depth = 0;
+
+  void enter();
+  void leave();
 };
 ReaderSlot& reader_slot();
 extern std::atomic<std::uint64_t> current_period;
+
+inline void ReaderSlot::enter() {
+  if (depth++ == 0) entered.store(current_period.load(std::memory_order_acquire), std::memory_order_seq_cst);
+}
+inline void ReaderSlot::leave() {
+  if (--depth == 0) entered.store(0, std::memory_order_release);
+}
 }  // namespace detail
 
 class ReadSection {
  public:
-  ReadSection() : slot_(detail::reader_slot()) {
-    if (slot_.depth++ == 0) {
-      // Sequentially consistent: the look-ups that follow must not be seen before this.
-      slot_.entered.store(detail::current_period.load(std::memory_order_relaxed), std::memory_order_seq_cst);
-    }
-  }
-  ~ReadSection() {
-    if (--slot_.depth == 0) slot_.entered.store(0, std::memory_order_release);
-  }
+  ReadSection() : slot_(detail::reader_slot()) { slot_.enter(); }
+  ~ReadSection() { slot_.leave(); }
   ReadSection(const ReadSection&) = delete;
   ReadSection& operator=(const ReadSection&) = delete;
 
  private:
   detail::ReaderSlot& slot_;
+};
+
+// A mutex that is held inside a ReadSection only: it opens one before it is taken. What it guards uses memory of the
+// program, so that nobody can do that outside of a section.
+class SectionMutex {
+ public:
+  void lock() {
+    detail::reader_slot().enter();
+    mutex_.lock();
+  }
+  bool try_lock() {
+    detail::ReaderSlot& slot = detail::reader_slot();
+    slot.enter();
+    if (mutex_.try_lock()) return true;
+    slot.leave();
+    return false;
+  }
+  void unlock() {
+    mutex_.unlock();
+    detail::reader_slot().leave();
+  }
+
+ private:
+  Mutex mutex_;
 };
 
 void wait_for_readers();

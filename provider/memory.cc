@@ -225,25 +225,30 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
     return EINVAL;
   }
   if (retired_) return EINVAL;  // it failed before
-  if (const int error = prepare_destroy(); error != 0) return error;
   const unsigned wanted = rights ? access : access_;
   void* const at = translation ? address : region_.memory;
   const std::size_t size = translation ? length : region_.length;
-  if (const int error = check_memory(at, size, wanted); error != 0) return error;
+  int error = check_memory(at, size, wanted);
 
   Pd& home = domain ? *pd : *pd_;
   // A region that moves counts from its new address, one that stays as it did.
   const std::uint64_t iova =
       translation || (access_ & IBV_ACCESS_ZERO_BASED) != 0 ? reinterpret_cast<std::uintptr_t>(at) : region_.base;
   const ddp::Region region = region_of(home, at, size, iova, wanted);
+  if (error == 0 && region.base + region.length < region.base) error = EINVAL;
+  if (error != 0) {
+    if (const int busy = prepare_destroy(); busy != 0) return busy;
+    wait_for_readers();
+    return error;
+  }
+  // What counts from another offset is another translation too, for work that names it by offsets.
+  if (!stag_table().replace(stag_, region, translation || region.base != region_.base)) return EBUSY;
   wait_for_readers();
-  if (!stag_table().restore(stag_, region)) return EINVAL;
   home.add_user();
   pd_->remove_user();
   pd_ = &home;
   access_ = wanted;
   region_ = region;
-  retired_ = false;
   return 0;
 }
 

@@ -231,7 +231,7 @@ void Qp::forget_stream() {
   paused_ = false;
   sending_ = Sending::idle;
   coalescing_ = Coalescing();
-  local_error_ = LocalError::none;
+  send_error_ = false;
   stream_ = Stream::none;
 }
 

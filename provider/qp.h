@@ -2,7 +2,8 @@
 // Queue pairs (Verbs draft section 6): work queues, states, and the RDMAP stream that serves them once connected.
 //
 // Locks: the receiver's, then the sender's, then those of completion queues. The receive queue has one of its own
-// for its posters. The sender's lock is never held while the receiver's is taken.
+// for its posters. The sender's lock is never held while the receiver's is taken. Work is flushed with both, so that
+// nothing is placed for it any more.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,6 +24,7 @@
 #include "provider/coalescing.h"
 #include "provider/cq.h"
 #include "provider/export.h"
+#include "provider/grace_period.h"
 #include "rdmap/receiver.h"
 #include "rdmap/transmitter.h"
 #include "rdmap/work.h"
@@ -56,7 +58,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
 
   std::uint32_t number() const { return number_; }
   const ibv_qp* handle() const { return handle_; }
-  ibv_qp_state state() const { return state_.load(std::memory_order_acquire); }
+  ibv_qp_state state() const { return state_.load(); }
 
   // As the manual pages of ibv_post_send and ibv_post_recv say: 0 or an errno, with the first bad request.
   int post_send(ibv_send_wr* requests, ibv_send_wr** bad);
@@ -65,7 +67,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // ibv_bind_mw: 0 or an errno. On success the window has its new rkey already.
   int post_bind(ibv_mw& mw, const ibv_mw_bind& bind);
 
-  // ibv_wr_start ... ibv_wr_complete: one thread builds, under the sender's lock.
+  // ibv_wr_start ... ibv_wr_complete: one thread builds, and others that post to this queue pair wait for it. No lock is
+  // held in between: the program may do as it likes. EINVAL from end_batch() where this very thread had begun one already.
   void begin_batch();
   void add(const ibv_send_wr& request);
   // What ibv_send_wr cannot say of the request that is added next (uiwdv.h): the numbers of an atomic operation, or
@@ -153,18 +156,29 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void peer_dealt_with(const rdmap::DealtWith& said) override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
 
-  // Posting; the sender's lock is held.
-  int prepare(const ibv_send_wr& request);
-  int apply_extension(std::uint64_t sequence);
-  int prepare_bind(std::uint64_t id, unsigned flags, const ibv_mw& mw, std::uint32_t rkey,
+  // Posting. What the stream can do, as far as it is known: it may be asked for before there is one.
+  struct Abilities {
+    bool send_immediate = true, reads = true;
+  };
+  // These fill in the entry `sequence`, at or behind the tail of the queue, which has room for it. 0, or the errno of
+  // ibv_post_send.
+  int prepare(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
+  int apply_extension(std::uint64_t sequence, const Extension& extension);
+  int prepare_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, const ibv_mw& mw, std::uint32_t rkey,
                    const ibv_mw_bind_info& info);
-  int prepare_invalidate(std::uint64_t id, unsigned flags, std::uint32_t rkey);
-  void push_local(rdmap::SendWork& work, std::uint64_t id, unsigned flags, const ddp::Binding* binding);
-  void send_posted(std::uint64_t first);
+  int prepare_invalidate(std::uint64_t sequence, std::uint64_t id, unsigned flags, std::uint32_t rkey);
+  rdmap::SendWork& fresh_work(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags);
+  // The sender's lock is held from here on.
+  Abilities abilities() const;
+  bool posts() const;  // does the state allow it?
+  bool make_room(std::uint64_t sequence);
+  void push_prepared(std::uint32_t count);
+  bool await_batch(std::unique_lock<SectionMutex>& lock);
+  void close_batch();
+  void send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock);
   bool coalesces(std::uint64_t first);
   void resume_posting();
   void send_waiting();
-  int postable();          // 0 or an errno
   bool drained() const { return by_hand_ ? send_queue_.head() >= drain_to_ : send_queue_.empty(); }
   bool too_late() const;   // for anything but a flushed completion
   void release_windows();
@@ -201,6 +215,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void stop_lingering(unsigned serial);
   void stop_closing_later();
   void stop_closing(unsigned serial, std::uint64_t head);
+  void note_send_error();
+  void end_for_send_error();
   void reset_stream();
   void report_lost();
   void tell_not_ready_later();
@@ -240,9 +256,6 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     ended,
   };
 
-  // What the sender has met: `told` in a completion, and then no async event tells of it (Verbs draft section 6.2.3).
-  enum class LocalError : std::uint8_t { none, told, untold };
-
   Context& context_;
   Pd& pd_;
   Cq* const send_cq_;
@@ -261,7 +274,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<std::uint32_t> life_{0};  // counts that; likewise
 
   // The sender.
-  alignas(64) std::mutex send_mutex_;
+  alignas(64) SectionMutex send_mutex_;
   rdmap::SendQueue send_queue_;
   rdmap::Transmitter transmitter_;
   std::atomic<Sending> sending_{Sending::idle};
@@ -272,20 +285,24 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<pthread_t> poster_{};  // who has posted them
   bool send_dead_ = false;    // the socket takes nothing any more
   bool fin_sent_ = false;
-  std::atomic<LocalError> local_error_{LocalError::none};  // found while sending; the receiver's side ends the stream
+  std::atomic<bool> send_error_{false};  // found while sending; the receiver's side ends the stream
   bool error_told_ = false;          // by a completion of the send queue
   bool tell_when_drained_ = false;   // IBV_QP_EN_SQD_ASYNC_NOTIFY
   std::uint32_t ord_limit_ = ~0U;    // what the program asked for before it was connected
   bool has_windows_ = false;  // some of type 2 were bound
+  // A batch is open, of one thread: written under the lock. The rest is that thread's own.
+  std::atomic<bool> batch_open_{false};
+  pthread_t batch_thread_{};
   int batch_error_ = 0;
-  std::uint64_t batch_start_ = 0;
+  std::uint32_t batch_size_ = 0;
+  Abilities batch_abilities_;
   Extension extension_;
   std::uint64_t drain_to_ = 0;   // SQD, connected by hand: what stands before this goes on
   std::uint64_t stuck_at_ = ~std::uint64_t{0};                     // the head of the queue when look_after_work() looked last
   std::chrono::steady_clock::time_point stuck_since_; // and since when
 
   // The receiver.
-  alignas(64) std::mutex receive_mutex_;
+  alignas(64) SectionMutex receive_mutex_;
   rdmap::Receiver receiver_;
   mpa::Deframer deframer_;
   std::unique_ptr<rdmap::SharedReads> reads_;
@@ -311,7 +328,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool last_receive_reported_ = false;
   std::shared_ptr<StreamOwner> owner_;
 
-  alignas(64) std::mutex post_receive_mutex_;
+  alignas(64) SectionMutex post_receive_mutex_;
   rdmap::ReceiveQueue receive_queue_;
   std::unique_ptr<SrqUser> shared_;  // in place of it
 };

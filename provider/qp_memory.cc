@@ -4,7 +4,6 @@
 #include <cerrno>
 
 #include "provider/context.h"
-#include "provider/grace_period.h"
 #include "provider/qp.h"
 
 namespace uiw::provider {
@@ -25,57 +24,39 @@ std::uint32_t rights_of(unsigned access) {
 
 }  // namespace
 
-// As prepare(). All that can be wrong with a bind itself shows when it is carried out, for the objects may change
-// until then.
-int Qp::prepare_bind(std::uint64_t id, unsigned flags, const ibv_mw& mw, std::uint32_t rkey,
+// All that can be wrong with a bind itself shows when it is carried out, for the objects may change until then.
+int Qp::prepare_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, const ibv_mw& mw, std::uint32_t rkey,
                      const ibv_mw_bind_info& info) {
-  if (const int error = postable(); error != 0) return error;
   if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
   const bool type1 = mw.type == IBV_MW_TYPE_1;
   if (info.mr == nullptr && (!type1 || info.length != 0)) return EINVAL;
-  rdmap::SendWork work;
-  work.kind = rdmap::WorkKind::bind;
+  rdmap::SendWork& work = fresh_work(sequence, rdmap::WorkKind::bind, id, flags);
   if (((rkey ^ mw.rkey) & ~0xFFU) != 0) work.status = rdmap::Status::window_bind;  // not of this window
-  const ddp::Binding binding{static_cast<ddp::Stag>(rkey),
-                             info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
-                             info.addr,
-                             info.length,
-                             rights_of(info.mw_access_flags),
-                             type1 ? ddp::WindowType::type1 : ddp::WindowType::type2,
-                             (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0};
-  push_local(work, id, flags, &binding);
+  send_queue_.binding(sequence) = {static_cast<ddp::Stag>(rkey),
+                                   info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
+                                   info.addr,
+                                   info.length,
+                                   rights_of(info.mw_access_flags),
+                                   type1 ? ddp::WindowType::type1 : ddp::WindowType::type2,
+                                   (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0};
   return 0;
 }
 
-int Qp::prepare_invalidate(std::uint64_t id, unsigned flags, std::uint32_t rkey) {
-  if (const int error = postable(); error != 0) return error;
-  rdmap::SendWork work;
-  work.kind = rdmap::WorkKind::local_invalidate;
-  work.invalidate = static_cast<ddp::Stag>(rkey);
-  push_local(work, id, flags, nullptr);
+int Qp::prepare_invalidate(std::uint64_t sequence, std::uint64_t id, unsigned flags, std::uint32_t rkey) {
+  fresh_work(sequence, rdmap::WorkKind::local_invalidate, id, flags).invalidate = static_cast<ddp::Stag>(rkey);
   return 0;
-}
-
-void Qp::push_local(rdmap::SendWork& work, std::uint64_t id, unsigned flags, const ddp::Binding* binding) {
-  work.id = id;
-  work.signaled = signal_all_ || (flags & IBV_SEND_SIGNALED) != 0;
-  work.fence = (flags & IBV_SEND_FENCE) != 0;
-  if (too_late()) {
-    send_complete(work, rdmap::Status::flushed);
-    return;
-  }
-  send_queue_.at(send_queue_.tail()) = work;
-  if (binding != nullptr) send_queue_.binding(send_queue_.tail()) = *binding;
-  send_queue_.push();
 }
 
 int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   if (mw.type != IBV_MW_TYPE_1) return EINVAL;
-  const ReadSection section;
-  const std::lock_guard lock(send_mutex_);
+  std::unique_lock lock(send_mutex_);
+  if (!await_batch(lock) || !posts()) return EINVAL;
+  const std::uint64_t sequence = send_queue_.tail();
+  if (!make_room(sequence)) return ENOMEM;
   const auto rkey = static_cast<std::uint32_t>(stag_table().next_key(static_cast<ddp::Stag>(mw.rkey)));
-  const int error = prepare_bind(bind.wr_id, bind.send_flags, mw, rkey, bind.bind_info);
+  const int error = prepare_bind(sequence, bind.wr_id, bind.send_flags, mw, rkey, bind.bind_info);
   if (error != 0) return error;
+  push_prepared(1);
   mw.rkey = rkey;
   if (!full()) transmit();
   return 0;

@@ -8,7 +8,7 @@
 #include "provider/context.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
-#include "provider/post_receive.h"
+#include "provider/posting.h"
 #include "provider/qp.h"
 #include "provider/srq.h"
 
@@ -60,52 +60,72 @@ rdmap::Immediate immediate_of(__be32 value) {
 
 }  // namespace
 
-int Qp::postable() {
+bool Qp::posts() const {
   const ibv_qp_state state = this->state();
   // An RNIC has no RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2), and programs that take
   // the device for one do (ib_send_bw: the credits of its receiver).
   const bool rnic = context_.device().transport == Transport::iwarp;
   const bool sends = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && by_hand_ && rnic);
-  if (!sends && state != IBV_QPS_SQD && state != IBV_QPS_ERR) return EINVAL;
-  if (send_queue_.full() && reads_ != nullptr) transmitter_.release_unsignaled();
-  return send_queue_.full() ? ENOMEM : 0;
+  return sends || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
 }
 
+Qp::Abilities Qp::abilities() const {
+  if (reads_ == nullptr) return {};
+  return {agreed_.agreement.send_with_immediate, attributes_.max_rd_atomic > 0};
+}
+
+// For the entry `sequence`. What waits to be sent with it makes room where that is in the way, and so does unsignaled work
+// that is sent.
+bool Qp::make_room(std::uint64_t sequence) {
+  if (send_queue_.has_room(sequence)) return true;
+  if (reads_ == nullptr) return false;
+  if (coalescing_.waiting() && !full()) transmit(patience_of_program());
+  if (!send_queue_.has_room(sequence)) transmitter_.release_unsignaled();
+  return send_queue_.has_room(sequence);
+}
+
+// Where an error of the sender is yet to end the stream, the queue is flushed then, in order.
 bool Qp::too_late() const {
   const ibv_qp_state state = this->state();
-  return state == IBV_QPS_ERR || fin_sent_ || (state == IBV_QPS_SQD && stream_ != Stream::closing && !by_hand_);
+  return state == IBV_QPS_ERR || (fin_sent_ && stream_ != Stream::running) ||
+         (state == IBV_QPS_SQD && stream_ != Stream::closing && !by_hand_);
 }
 
-// Fills in the queue entry at the tail. 0, or the errno of ibv_post_send, and then nothing was posted. A bad lkey is no
-// errno: the request completes with IBV_WC_LOC_PROT_ERR in its turn.
-int Qp::prepare(const ibv_send_wr& request) {
+rdmap::SendWork& Qp::fresh_work(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags) {
+  rdmap::SendWork& work = send_queue_.at(sequence);
+  work = rdmap::SendWork{};
+  work.id = id;
+  work.kind = kind;
+  work.signaled = signal_all_ || (flags & IBV_SEND_SIGNALED) != 0;
+  work.solicited = (flags & IBV_SEND_SOLICITED) != 0;
+  work.fence = (flags & IBV_SEND_FENCE) != 0;
+  return work;
+}
+
+// A bad lkey is no errno: the request completes with IBV_WC_LOC_PROT_ERR in its turn.
+int Qp::prepare(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities) {
   if (request.opcode == IBV_WR_LOCAL_INV) {
-    return prepare_invalidate(request.wr_id, request.send_flags, request.invalidate_rkey);
+    return prepare_invalidate(sequence, request.wr_id, request.send_flags, request.invalidate_rkey);
   }
   if (request.opcode == IBV_WR_BIND_MW) {
     const ibv_mw* mw = request.bind_mw.mw;
     if (mw == nullptr || mw->type != IBV_MW_TYPE_2) return EINVAL;  // the others by ibv_bind_mw
-    return prepare_bind(request.wr_id, request.send_flags, *mw, request.bind_mw.rkey, request.bind_mw.bind_info);
+    return prepare_bind(sequence, request.wr_id, request.send_flags, *mw, request.bind_mw.rkey,
+                        request.bind_mw.bind_info);
   }
-  if (const int error = postable(); error != 0) return error;
   const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
   if (request.num_sge < 0) return EINVAL;
-  if (static_cast<std::uint32_t>(request.num_sge) > send_queue_.max_pieces() && !inlined) return EINVAL;
+  if (static_cast<std::uint32_t>(request.num_sge) > send_queue_.max_sges() && !inlined) return EINVAL;
 
-  // Too late requests are built apart: an entry of the queue may still describe an FPDU that is half sent.
-  const bool too_late = this->too_late();
-  rdmap::SendWork late;
-  rdmap::SendWork& work = too_late ? late : send_queue_.at(send_queue_.tail());
-  work = rdmap::SendWork{};
+  rdmap::SendWork& work = fresh_work(sequence, rdmap::WorkKind::send, request.wr_id, request.send_flags);
   switch (request.opcode) {
     case IBV_WR_SEND_WITH_INV:
       work.invalidates = true;
       work.invalidate = static_cast<ddp::Stag>(request.invalidate_rkey);
       [[fallthrough]];
-    case IBV_WR_SEND: work.kind = rdmap::WorkKind::send; break;
+    case IBV_WR_SEND: break;
     case IBV_WR_SEND_WITH_IMM:
-      if (reads_ != nullptr && !agreed_.agreement.send_with_immediate) return EOPNOTSUPP;  // the peer has no such thing
-      work.kind = rdmap::WorkKind::send;
+      if (!abilities.send_immediate) return EOPNOTSUPP;  // the peer has no such thing
       work.has_immediate = true;
       work.immediate = immediate_of(request.imm_data);
       break;
@@ -118,26 +138,20 @@ int Qp::prepare(const ibv_send_wr& request) {
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_RDMA_READ:
       if (inlined) return EINVAL;
-      if (reads_ != nullptr && attributes_.max_rd_atomic == 0) return EINVAL;  // the peer holds none
+      if (!abilities.reads) return EINVAL;  // the peer holds none
       work.kind = request.opcode == IBV_WR_RDMA_READ ? rdmap::WorkKind::read : rdmap::WorkKind::atomic;
       break;
     default: return EOPNOTSUPP;
   }
-  work.id = request.wr_id;
-  work.signaled = signal_all_ || (request.send_flags & IBV_SEND_SIGNALED) != 0;
-  work.solicited = (request.send_flags & IBV_SEND_SOLICITED) != 0;
-  work.fence = (request.send_flags & IBV_SEND_FENCE) != 0;
   if (work.kind == rdmap::WorkKind::atomic) {
     const bool add = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     work.atomic = add ? rdmap::AtomicOpcode::fetch_add : rdmap::AtomicOpcode::compare_swap;
     work.remote_stag = static_cast<ddp::Stag>(request.wr.atomic.rkey);
     work.remote_offset = request.wr.atomic.remote_addr;
     // RFC 7306 figure 5: what an operation does not use is zero, and a mask of it all ones.
-    if (!too_late) {
-      send_queue_.operands(send_queue_.tail()) =
-          add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
-              : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits, request.wr.atomic.compare_add, kAllBits};
-    }
+    send_queue_.operands(sequence) =
+        add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
+            : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits, request.wr.atomic.compare_add, kAllBits};
   } else if (work.kind != rdmap::WorkKind::send) {
     work.remote_stag = static_cast<ddp::Stag>(request.wr.rdma.rkey);
     work.remote_offset = request.wr.rdma.remote_addr;
@@ -152,62 +166,59 @@ int Qp::prepare(const ibv_send_wr& request) {
     work.length = rdmap::kAtomicSize;
   }
 
-  if (inlined && length > send_queue_.max_inline()) return EINVAL;
-  if (too_late) {
-    send_complete(work, rdmap::Status::flushed);
-    return 0;
-  }
-
   if (inlined) {
-    std::byte* room = send_queue_.inline_room(send_queue_.tail());
-    std::byte* to = room;
+    if (length > send_queue_.max_inline()) return EINVAL;
+    std::byte* to = send_queue_.inline_room(sequence);
     for (int i = 0; i < request.num_sge; ++i) {
       const ibv_sge& sge = request.sg_list[i];
       if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
       to += sge.length;
     }
-    *send_queue_.piece_room(send_queue_.tail()) = {room, static_cast<std::size_t>(length)};
-    work.pieces = length > 0 ? 1 : 0;
+    work.inlined = true;
   } else {
-    const std::uint32_t right = rdmap::is_answered(work.kind) ? ddp::kLocalWrite : ddp::kLocalRead;
-    rdmap::Piece* piece = send_queue_.piece_room(send_queue_.tail());
+    const ddp::Right right = rdmap::is_answered(work.kind) ? ddp::kLocalWrite : ddp::kLocalRead;
+    rdmap::Sge* sges = send_queue_.sge_room(sequence);
     for (int i = 0; i < request.num_sge; ++i) {
       const ibv_sge& sge = request.sg_list[i];
       if (sge.length == 0) continue;
-      const ddp::Access access = stag_table().find(static_cast<ddp::Stag>(sge.lkey), &pd_, sge.addr, sge.length, right);
-      if (access.error != ddp::AccessError::none) {
+      sges[work.sges] = named(sge, &pd_, right);
+      if (sges[work.sges++].registration == ddp::Registration::none) {
         work.status = rdmap::Status::local_protection;
         break;
       }
-      work.check_sink = work.pieces == 0 && rdmap::is_answered(work.kind);
-      if (work.check_sink) {
-        work.sink_stag = static_cast<ddp::Stag>(sge.lkey);
-        work.sink_offset = sge.addr;
-        // The response names one run of offsets however many pieces there are: it must not wrap.
-        if (work.sink_offset + length < work.sink_offset) work.sink_offset = 0;
-      }
-      piece[work.pieces++] = {access.memory, sge.length};
+    }
+    if (rdmap::is_answered(work.kind) && work.sges > 0) {
+      work.sink_stag = sges[0].stag;
+      // The response names one run of offsets however many elements there are: it must not wrap.
+      work.sink_offset = sges[0].offset + length < sges[0].offset ? 0 : sges[0].offset;
     }
   }
 
-  send_queue_.push();
   return 0;
 }
 
-int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
-  const ReadSection section;
-  int error = 0;
-  send_mutex_.lock();
-  const std::uint64_t first = send_queue_.tail();
-  for (ibv_send_wr* request = requests; request != nullptr; request = request->next) {
-    if (send_queue_.full() && coalescing_.waiting()) transmit(patience_of_program());
-    error = prepare(*request);
-    if (error != 0) {
-      if (bad != nullptr) *bad = request;
-      break;
-    }
+// What has been filled in behind the tail is posted, or completes as flushed where it is too late for anything else.
+void Qp::push_prepared(std::uint32_t count) {
+  if (!too_late()) return send_queue_.push(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    send_complete(send_queue_.at(send_queue_.tail() + i), rdmap::Status::flushed);
   }
-  send_posted(first);
+}
+
+int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
+  std::unique_lock lock(send_mutex_);
+  int error = !await_batch(lock) || !posts() ? EINVAL : 0;
+  const Abilities able = abilities();
+  const std::uint64_t first = send_queue_.tail();
+  ibv_send_wr* request = requests;
+  for (; request != nullptr && error == 0; request = request->next) {
+    const std::uint64_t sequence = send_queue_.tail();
+    error = make_room(sequence) ? prepare(sequence, *request, able) : ENOMEM;
+    if (error != 0) break;
+    push_prepared(1);
+  }
+  if (error != 0 && bad != nullptr) *bad = request;
+  send_posted(first, lock);
   return error;
 }
 
@@ -222,15 +233,15 @@ bool Qp::coalesces(std::uint64_t first) {
   return coalescing_.may_wait(raw_clock(), context_.engine().last_active_here());
 }
 
-// Leaves the sender's lock open.
-void Qp::send_posted(std::uint64_t first) {
+// Leaves the lock open.
+void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
   if (ride_open_.load(std::memory_order_relaxed)) ride_open_.store(false, std::memory_order_relaxed);
   const bool waited = coalescing_.waiting();
   if (coalesces(first)) {
     const std::uint64_t now = coalescing_.last_post();
     poster_.store(pthread_self(), std::memory_order_relaxed);
     note_held();
-    send_mutex_.unlock();
+    lock.unlock();
     if (!waited) context_.engine().watch_posts();
     if (context_.engine().note_post(now)) resume_posting();
     return;
@@ -245,7 +256,7 @@ void Qp::send_posted(std::uint64_t first) {
     now = raw_clock();
     coalescing_.resume(now);
   }
-  send_mutex_.unlock();
+  lock.unlock();
   if (streams && context_.engine().end_posting(now)) resume_posting();
 }
 
@@ -255,31 +266,52 @@ void Qp::resume_posting() {
   coalescing_.resume(raw_clock());
 }
 
+// Until no other thread has a batch open. False where this one has.
+bool Qp::await_batch(std::unique_lock<SectionMutex>& lock) {
+  while (batch_open_.load(std::memory_order_relaxed)) {
+    if (pthread_equal(batch_thread_, pthread_self()) != 0) return false;
+    lock.unlock();
+    batch_open_.wait(true);
+    lock.lock();
+  }
+  return true;
+}
+
 void Qp::begin_batch() {
-  send_mutex_.lock();
-  // Within the batch nothing can be sent.
-  if (coalescing_.waiting() && 2 * send_queue_.size() > send_queue_.depth()) transmit(patience_of_program());
-  batch_error_ = 0;
-  batch_start_ = send_queue_.tail();
+  std::unique_lock lock(send_mutex_);
+  if (!await_batch(lock)) {
+    batch_error_ = EINVAL;
+    return;
+  }
+  batch_open_.store(true, std::memory_order_relaxed);
+  batch_thread_ = pthread_self();
+  batch_error_ = posts() ? 0 : EINVAL;
+  batch_size_ = 0;
+  batch_abilities_ = abilities();
   extension_ = {};
 }
 
 void Qp::add(const ibv_send_wr& request) {
-  const ReadSection section;
-  const std::uint64_t sequence = send_queue_.tail();
-  if (batch_error_ == 0) batch_error_ = prepare(request);
-  if (extension_.index() != 0) {
-    // Nothing stands there where it was too late, and has completed so.
-    if (send_queue_.tail() != sequence) batch_error_ = apply_extension(sequence);
-    extension_ = {};
+  const Extension extension = std::exchange(extension_, {});
+  if (batch_error_ != 0) return;
+  const std::uint64_t sequence = send_queue_.tail() + batch_size_;
+  if (!send_queue_.has_room(sequence)) {
+    const std::lock_guard lock(send_mutex_);
+    if (!make_room(sequence)) batch_error_ = ENOMEM;
   }
+  if (batch_error_ == 0) {
+    const ReadSection section;
+    batch_error_ = prepare(sequence, request, batch_abilities_);
+  }
+  if (batch_error_ == 0 && extension.index() != 0) batch_error_ = apply_extension(sequence, extension);
+  if (batch_error_ == 0) ++batch_size_;
 }
 
-int Qp::apply_extension(std::uint64_t sequence) {
+int Qp::apply_extension(std::uint64_t sequence, const Extension& extension) {
   rdmap::SendWork& work = send_queue_.at(sequence);
-  if (const auto* operands = std::get_if<rdmap::AtomicOperands>(&extension_)) {
+  if (const auto* operands = std::get_if<rdmap::AtomicOperands>(&extension)) {
     send_queue_.operands(sequence) = *operands;
-  } else if (const auto* immediate = std::get_if<rdmap::Immediate>(&extension_)) {
+  } else if (const auto* immediate = std::get_if<rdmap::Immediate>(&extension)) {
     if (work.length != 0) return EINVAL;
     work.kind = rdmap::WorkKind::immediate;
     work.has_immediate = false;
@@ -289,24 +321,26 @@ int Qp::apply_extension(std::uint64_t sequence) {
 }
 
 int Qp::end_batch() {
-  const ReadSection section;
-  const int error = batch_error_;
-  if (error != 0) {
-    send_queue_.retract(batch_start_);
-    send_mutex_.unlock();
-  } else {
-    send_posted(batch_start_);
-  }
+  std::unique_lock lock(send_mutex_);
+  const int error = batch_error_ != 0 || posts() ? batch_error_ : EINVAL;
+  const std::uint64_t first = send_queue_.tail();
+  if (error == 0) push_prepared(batch_size_);
+  close_batch();
+  if (error == 0) send_posted(first, lock);
   return error;
 }
 
 void Qp::abort_batch() {
-  send_queue_.retract(batch_start_);
-  send_mutex_.unlock();
+  const std::lock_guard lock(send_mutex_);
+  close_batch();
+}
+
+void Qp::close_batch() {
+  batch_open_.store(false, std::memory_order_relaxed);
+  batch_open_.notify_all();
 }
 
 int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
-  const ReadSection section;
   if (shared_ != nullptr || state() == IBV_QPS_RESET) {
     if (bad != nullptr) *bad = requests;
     return EINVAL;
@@ -316,12 +350,12 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
     const std::lock_guard lock(post_receive_mutex_);
     error = post_receives(receive_queue_, &pd_, requests, bad);
   }
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Posted first, looked at then; whoever pauses or flushes stores that first and looks at the queue then.
   if (state() == IBV_QPS_ERR) {
     const std::lock_guard lock(receive_mutex_);
     // A stream whose end is still to come flushes them then, after the message in progress.
     if (stream_ != Stream::running && stream_ != Stream::closing) flush_receives();
-  } else if (paused_.load(std::memory_order_seq_cst)) {
+  } else if (paused_) {
     progress(Driver::event);
   }
   return error;
@@ -341,7 +375,8 @@ void Qp::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
 bool Qp::next_receive(rdmap::Landing& landing) {
   if (shared_ != nullptr) return shared_->take(landing);
   if (receive_queue_.empty()) return false;
-  landing = {receive_queue_.front().id, receive_queue_.front().length, receive_queue_.front_pieces()};
+  landing = {receive_queue_.front().id, receive_queue_.front().length, receive_queue_.front_sges(),
+             &pd_};
   return true;
 }
 
@@ -378,7 +413,7 @@ void Qp::flush_receives() {
     return;
   }
   while (!receive_queue_.empty()) {
-    const rdmap::Landing landing{receive_queue_.front().id, 0, {}};
+    const rdmap::Landing landing{receive_queue_.front().id};
     receive_complete(landing, rdmap::Status::flushed, {});
   }
 }

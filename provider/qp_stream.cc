@@ -71,19 +71,12 @@ void Qp::transmit(Patience patience) {
       continue;
     }
     if (fill == rdmap::Transmitter::Fill::broken) {
-      // An FPDU cannot be completed as it was begun: nothing sensible can follow it.
       send_dead_ = true;
-      local_error_ = LocalError::untold;
       sending_ = Sending::idle;
-      context_.engine().rearm(*this, socket_.fd());
-      return;
+      return note_send_error();
     }
     if (fill == rdmap::Transmitter::Fill::local_error) {
-      state_ = IBV_QPS_ERR;
-      transmitter_.flush(transmitter_.failed_sequence(), transmitter_.failed_status());
-      error_told_ = true;
-      local_error_ = LocalError::told;
-      context_.engine().rearm(*this, socket_.fd());
+      note_send_error();
       continue;  // the Terminate
     }
     const ssize_t taken = socket_.send(batch.fpdus.vectors());
@@ -96,10 +89,7 @@ void Qp::transmit(Patience patience) {
       if (taken == -EFAULT && transmitter_.source_gone()) continue;  // the work fails at the next fill
       sending_ = Sending::idle;
       send_dead_ = true;  // otherwise the receiving side learns why, and ends the stream
-      if (taken == -EFAULT) {
-        local_error_ = LocalError::untold;
-        context_.engine().rearm(*this, socket_.fd());
-      }
+      if (taken == -EFAULT) note_send_error();
       return;
     }
     transmitter_.sent(batch, static_cast<std::size_t>(taken));
@@ -107,10 +97,25 @@ void Qp::transmit(Patience patience) {
   note_held();
   finish_sending();
   if (transmitter_.terminating() && (stream_ == Stream::running || stream_ == Stream::closing)) {
-    // Found while sending, be it a response to the peer: the receiving side ends the stream.
-    local_error_ = error_told_ ? LocalError::told : LocalError::untold;
-    context_.engine().rearm(*this, socket_.fd());
+    note_send_error();  // be it of a response to the peer
   }
+}
+
+// Something cannot be sent, and the stream is to end. That flushes the work, and a Read among it may be being placed right
+// now: so whoever has the receiver's lock next does it, and somebody is made to come for it.
+void Qp::note_send_error() {
+  send_error_ = true;
+  context_.engine().rearm(*this, socket_.fd());
+}
+
+// The receiver's lock is held. An error that a completion tells of is told by no async event (Verbs draft section 6.2.3).
+void Qp::end_for_send_error() {
+  {
+    const std::lock_guard lock(send_mutex_);
+    error_told_ = error_told_ || transmitter_.failure().has_value();
+  }
+  if (!error_told_) report(IBV_EVENT_QP_FATAL);
+  end_stream(std::nullopt, rdmap::Status::flushed, true);
 }
 
 void Qp::note_held() {
@@ -193,12 +198,9 @@ bool Qp::progress(Driver driver) {
     if (stream == Stream::none || stream == Stream::ended || stream == Stream::gone) return false;
     // Before anything is placed for work that has been flushed already. Every poll comes here: one that finds nothing
     // does not write. Who sets it has the engine come, so that what this load misses is seen then.
-    if (local_error_.load(std::memory_order_acquire) != LocalError::none) {
-      const LocalError error = local_error_.exchange(LocalError::none);
-      if (stream == Stream::running || stream == Stream::closing) {
-        if (error == LocalError::untold) report(IBV_EVENT_QP_FATAL);
-        end_stream(std::nullopt, rdmap::Status::flushed, true);
-      }
+    if (send_error_.load(std::memory_order_acquire)) {
+      send_error_ = false;
+      if (stream == Stream::running || stream == Stream::closing) end_for_send_error();
     }
     if (std::exchange(ride_offered_, false)) {
       rides_ = ride_open_ ? 0 : rides_ + 1;
@@ -246,7 +248,6 @@ void Qp::forget_held() {
 }
 
 void Qp::send_held() {
-  const ReadSection section;
   if (awaited_elsewhere()) return;
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || !held() || full()) return;
@@ -264,7 +265,6 @@ bool Qp::awaited_elsewhere() const {
 }
 
 void Qp::send_posts() {
-  const ReadSection section;
   if (awaited_elsewhere()) return;
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || !coalescing_.waiting() || full()) return;
@@ -279,7 +279,6 @@ void Qp::send_waiting() {
 }
 
 void Qp::send_overdue() {
-  const ReadSection section;
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
   if (!lock.owns_lock() || full() || !coalescing_.take_overdue(raw_clock(), true)) return;
   transmit(patience(Driver::event));
@@ -358,7 +357,6 @@ bool Qp::receive(Driver driver) {
         const std::lock_guard lock(send_mutex_);
         transmit(patience(driver));
       }
-      if (local_error_.load() != LocalError::none) return true;  // nothing is placed for work that has been flushed
     }
   }
 }
@@ -429,8 +427,8 @@ bool Qp::take_result(mpa::Deframer::Result result, mpa::Octets rest) {
   switch (result) {
     case mpa::Deframer::Result::more: return true;
     case mpa::Deframer::Result::paused:
-      paused_.store(true, std::memory_order_seq_cst);
-      std::atomic_thread_fence(std::memory_order_seq_cst);
+      paused_ = true;
+      // Either this sees a receive that is posted meanwhile, or who posts it sees the pause.
       if (receive_there()) {
         paused_ = false;
         return true;
@@ -574,7 +572,11 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
   {
     const std::lock_guard lock(send_mutex_);
     state_ = IBV_QPS_ERR;
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // Work that could not be sent failed first, whatever else has come up since.
+    if (const auto& failure = transmitter_.failure(); failure && !(culprit && *culprit < failure->sequence)) {
+      culprit = failure->sequence;
+      status = failure->status;
+    }
     transmitter_.flush(culprit, status);
     if (linger && !send_dead_) {
       stream_ = Stream::lingering;

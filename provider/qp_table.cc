@@ -113,7 +113,7 @@ void for_each_qp(const std::function<void(Qp&)>& function) {
     for (const std::atomic<Qp*>& place : slots->qps) {
       if (place.load(std::memory_order_relaxed) == nullptr) continue;
       const ReadSection section;
-      if (Qp* qp = place.load(std::memory_order_acquire)) function(*qp);
+      if (Qp* qp = place.load()) function(*qp);
     }
   }
 }
@@ -128,7 +128,7 @@ void forget_qp_numbers() {
 
 Qp* find_qp(std::uint32_t number) {
   const std::atomic<Qp*>* place = place_of(number);
-  return place == nullptr ? nullptr : place->load(std::memory_order_acquire);
+  return place == nullptr ? nullptr : place->load();  // sequentially consistent: see grace_period.h
 }
 
 }  // namespace uiw::provider

@@ -10,7 +10,7 @@
 #include "provider/context.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
-#include "provider/post_receive.h"
+#include "provider/posting.h"
 #include "provider/qp.h"
 
 namespace uiw::provider {
@@ -46,7 +46,7 @@ Srq::Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* h
     : pd_(pd),
       handle_(handle),
       number_(next_number()),
-      max_pieces_(attributes.max_sge),
+      max_sges_(attributes.max_sge),
       queue_(std::make_unique<rdmap::ReceiveQueue>(attributes.max_wr, attributes.max_sge)),
       limit_(limit) {
   pd_.add_user();
@@ -122,7 +122,7 @@ int Srq::modify(const ibv_srq_attr& attributes, int mask) {
   if ((mask & IBV_SRQ_MAX_WR) != 0) {
     if (!size_allowed(attributes.max_wr)) return EINVAL;
     try {
-      resized = std::make_unique<rdmap::ReceiveQueue>(attributes.max_wr, max_pieces_);
+      resized = std::make_unique<rdmap::ReceiveQueue>(attributes.max_wr, max_sges_);
     } catch (const std::bad_alloc&) {
       return ENOMEM;
     }
@@ -135,8 +135,8 @@ int Srq::modify(const ibv_srq_attr& attributes, int mask) {
     if (resized) {
       if (queue_->size() > resized->depth()) return EINVAL;
       for (; !queue_->empty(); queue_->pop()) {
-        const std::span<const rdmap::Piece> pieces = queue_->front_pieces();
-        std::copy(pieces.begin(), pieces.end(), resized->slot_pieces());
+        const std::span<const rdmap::Sge> sges = queue_->front_sges();
+        std::copy(sges.begin(), sges.end(), resized->slot_sges());
         resized->slot() = queue_->front();
         resized->push();
       }
@@ -158,13 +158,13 @@ std::size_t Srq::waiting() {
 void Srq::query(ibv_srq_attr& attributes) {
   const std::lock_guard lock(mutex_);
   attributes.max_wr = queue_->depth();
-  attributes.max_sge = max_pieces_;
+  attributes.max_sge = max_sges_;
   attributes.srq_limit = limit_;
 }
 
 SrqUser::SrqUser(Srq& srq)
     : srq_(srq),
-      pieces_(std::make_unique_for_overwrite<rdmap::Piece[]>(srq.max_pieces_)),
+      sges_(std::make_unique_for_overwrite<rdmap::Sge[]>(srq.max_sges_)),
       none_(1, this),
       node_(none_.begin()) {
   srq_.users_.fetch_add(1, std::memory_order_relaxed);
@@ -198,9 +198,9 @@ bool SrqUser::take(rdmap::Landing& landing) {
       }
       // Its slot is the poster's again at once, and the receive this queue pair's (section 6.3.5).
       rdmap::ReceiveQueue& queue = *srq_.queue_;
-      const std::span<const rdmap::Piece> pieces = queue.front_pieces();
-      std::copy(pieces.begin(), pieces.end(), pieces_.get());
-      landing = {queue.front().id, queue.front().length, {pieces_.get(), pieces.size()}};
+      const std::span<const rdmap::Sge> sges = queue.front_sges();
+      std::copy(sges.begin(), sges.end(), sges_.get());
+      landing = {queue.front().id, queue.front().length, {sges_.get(), sges.size()}, &srq_.pd_};
       queue.pop();
       taken = true;
     } else if (place_ == Place::none) {

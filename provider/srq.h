@@ -64,7 +64,7 @@ class UIW_API Srq {
   Pd& pd_;
   ibv_srq* const handle_;
   const std::uint32_t number_;
-  const std::uint32_t max_pieces_;
+  const std::uint32_t max_sges_;
   std::atomic<int> users_{0};
   std::atomic<unsigned> events_reported_{0};
 
@@ -89,7 +89,7 @@ class SrqUser {
 
   // The functions below are called under the receiver's lock of the queue pair.
 
-  // Takes a receive off the queue; its pieces stay valid until the next is taken. False where there is none: then the
+  // Takes a receive off the queue; its elements stay valid until the next is taken. False where there is none: then the
   // queue pair stands in line.
   bool take(rdmap::Landing& landing);
   // Is one there for it, that had none?
@@ -106,7 +106,7 @@ class SrqUser {
 
   Srq& srq_;
   std::uint32_t qp_number_ = 0;
-  const std::unique_ptr<rdmap::Piece[]> pieces_;
+  const std::unique_ptr<rdmap::Sge[]> sges_;
   std::atomic<bool> promised_{false};  // written under the queue's lock
   Place place_ = Place::none;
   Srq::Line none_;  // its one node, while it stands in no line

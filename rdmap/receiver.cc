@@ -116,9 +116,9 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
     note_answer();
-    if (!sink_is_there(read, read.received, size)) return Verdict::stop;
     if (read.received == 0) read_at_ = {};
-    pieces_ = {read.pieces, read.piece_count};
+    sges_ = {read.sges, read.sge_count};
+    sge_domain_ = domain_;
     read.received += static_cast<std::uint32_t>(size);
     target_ = Target::read_response;
   } else {
@@ -194,7 +194,8 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
   std::copy_n(ulpdu.begin(), ddp::kUntaggedHeaderSize, header_.begin());
   total_ = total;
   last_ = header.last;
-  pieces_ = landing_.pieces;
+  sges_ = landing_.sges;
+  sge_domain_ = landing_.domain;
   send_received_ += static_cast<std::uint32_t>(size);
   target_ = Target::send;
   return place(ulpdu.subspan(ddp::kUntaggedHeaderSize)) ? Verdict::go_on : Verdict::stop;
@@ -277,10 +278,10 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
   note_answer();
-  if (!sink_is_there(asked, 0, kAtomicSize)) return Verdict::stop;
   atomic_msn_ = next(atomic_msn_);
   // The result is the program's number, in its byte order.
-  pieces_ = {asked.pieces, asked.piece_count};
+  sges_ = {asked.sges, asked.sge_count};
+  sge_domain_ = domain_;
   read_at_ = {};
   target_ = Target::read_response;
   const bool placed = place({reinterpret_cast<const std::byte*>(&response.original), sizeof response.original});
@@ -312,17 +313,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   return Verdict::go_on;
 }
 
-// A sink that was deregistered since its work was posted is the program's again. Of several pieces the first alone has
-// its STag here; those are guarded, and checked no further.
-bool Receiver::sink_is_there(const SharedReads::Outstanding& asked, std::uint32_t from, std::size_t size) {
-  if (!asked.check_sink || size == 0) return true;
-  const ddp::Access access = stags_.find(asked.sink_stag, domain_, asked.sink_offset + from, size, ddp::kLocalWrite);
-  if (access.error == ddp::AccessError::none) return true;
-  target_ = Target::read_response;
-  return fault();
-}
-
-// The consumer's memory is gone from under its registration, or never was as large as was said.
+// The consumer's memory is gone, or registered as something else by now, or never was its own to name.
 bool Receiver::fault() {
   if (target_ == Target::read_response) {
     failed_read_ = reads_->outstanding.front().sequence;
@@ -354,18 +345,17 @@ bool Receiver::place(Octets payload) {
   if (target_ != Target::send && target_ != Target::read_response) return true;
   Position& at = target_ == Target::send ? send_at_ : read_at_;
   while (!payload.empty()) {
-    if (at.piece >= pieces_.size()) return fault();
-    const Piece& piece = pieces_[at.piece];
-    const std::size_t take = std::min(payload.size(), piece.size - at.offset);
+    if (at.sge >= sges_.size()) return fault();
+    const Sge& sge = sges_[at.sge];
+    const auto take = static_cast<std::uint32_t>(std::min<std::size_t>(payload.size(), sge.length - at.offset));
     if (take > 0) {
-      if (piece.data != ddp::discarded) {
-        auto* to = const_cast<std::byte*>(piece.data) + at.offset;
-        if (!mpa::guarded_copy(to, payload.data(), take)) return fault();
-      }
+      const ddp::Access target = rdmap::find(stags_, sge, sge_domain_, at.offset, take, ddp::kLocalWrite);
+      if (target.error != ddp::AccessError::none) return fault();
+      if (target.memory != ddp::discarded && !mpa::guarded_copy(target.memory, payload.data(), take)) return fault();
       payload = payload.subspan(take);
       at.offset += take;
     }
-    if (at.offset == piece.size) at = {at.piece + 1, 0};
+    if (at.offset == sge.length) at = {at.sge + 1, 0};
   }
   return true;
 }

@@ -17,11 +17,12 @@
 
 namespace uiw::rdmap {
 
-// A receive that a message is being placed into. `pieces` stay valid until receive_complete().
+// A receive that a message is being placed into. `sges` stay valid until receive_complete().
 struct Landing {
   std::uint64_t id = 0;
   std::uint32_t length = 0;
-  std::span<const Piece> pieces;
+  std::span<const Sge> sges;
+  const void* domain = nullptr;  // of what `sges` name: that of a shared receive queue may be another than the stream's
 };
 
 class ReceiveHost {
@@ -110,7 +111,6 @@ class Receiver final : public mpa::UlpduSink {
   Verdict atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
   Verdict atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
   bool take_request(const SharedReads::Inbound& request, bool ready_to_receive);
-  bool sink_is_there(const SharedReads::Outstanding& asked, std::uint32_t from, std::size_t size);
   bool place(Octets payload);
   bool place_write(Octets payload);
   bool fault();
@@ -144,9 +144,11 @@ class Receiver final : public mpa::UlpduSink {
   Stag write_stag_{};                 // write: looked up again for each piece that arrives later
   std::uint64_t write_offset_ = 0;
   std::uint32_t writes_ = 0;          // that are complete, modulo 2^32
-  std::span<const Piece> pieces_;     // read response, send: the whole message
+  std::span<const Sge> sges_;         // read response, send: of the whole message
+  const void* sge_domain_ = nullptr;
   struct Position {
-    std::size_t piece = 0, offset = 0;
+    std::size_t sge = 0;
+    std::uint32_t offset = 0;
   };
   Position send_at_, read_at_;        // from segment to segment; a Send may stand between two Read Responses
 

@@ -107,7 +107,7 @@ bool Transmitter::choose(Cursor& cursor, const mpa::Batch* batch) const {
     cursor.offset = 0;
     return true;
   }
-  if (flushed_) return false;
+  if (flushed_ || failure_) return false;
   if (cursor.source != Source::none) return true;
   if (!cursor.rtr_sent) {
     cursor.source = Source::rtr;
@@ -201,23 +201,22 @@ void Transmitter::push_read(const Cursor& cursor) {
   if (!is_answered(work.kind)) return;
   answered_pushed_ = sequence + 1;
   work.request_msn = cursor.read_msn;
-  const auto pieces = queue_.pieces(sequence);
-  reads_->outstanding.push({sequence, work.sink_stag, work.sink_offset, work.length, 0, pieces.data(),
-                            static_cast<std::uint16_t>(pieces.size()), work.kind == WorkKind::atomic, work.check_sink});
+  reads_->outstanding.push({sequence, work.sink_stag, work.sink_offset, work.length, 0, queue_.sges(sequence).data(),
+                            work.sges, work.kind == WorkKind::atomic});
   ++reads_outstanding_;
 }
 
 void Transmitter::push_ready_to_receive() {
   if (rtr_ != mpa::ReadyToReceive::read || rtr_pushed_) return;
   rtr_pushed_ = true;
-  reads_->outstanding.push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0, false, false});
+  reads_->outstanding.push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0, false});
 }
 
 void Transmitter::push_probe(const Cursor& cursor) {
   if (cursor.probes != probes_pushed_) return;
   probe(probes_pushed_++) = {cursor.sequence, cursor.weight};
   if (patience_ == Patience::streams) stride_ = std::min(stride_ + stride_ / 4, kLongestStride);
-  reads_->outstanding.push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false, false});
+  reads_->outstanding.push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false});
 }
 
 // The local work at the cursor, of which everything before is with TCP: so its effect is there before anything behind
@@ -236,7 +235,7 @@ void Transmitter::carry_out(Cursor& cursor) {
 }
 
 // The message at the cursor cannot be built: its memory is gone.
-Transmitter::Fill Transmitter::fail_message(const Cursor& cursor) {
+Transmitter::Fill Transmitter::fail_message(const Cursor& cursor, Status status) {
   Terminate why;
   if (cursor.source == Source::response) {
     answer_until_ = 0;  // neither this one nor any behind it
@@ -256,9 +255,15 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& cursor) {
   }
   why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
   if (!keep_local_errors_) terminate(why);
-  failed_sequence_ = cursor.sequence;
-  if (failed_status_ == Status::success) failed_status_ = Status::local_protection;
+  failure_ = {cursor.sequence, status};
   return Fill::local_error;
+}
+
+// Of an FPDU a part is with TCP, and the rest of its memory is not there any more: nothing sensible can follow it.
+Transmitter::Fill Transmitter::break_off(const Cursor& cursor) {
+  broken_ = true;
+  if (cursor.source == Source::work && !failure_) failure_ = {cursor.sequence, Status::local_protection};
+  return Fill::broken;
 }
 
 // An FPDU of which a part went out must come to its end, but its memory is about to be the program's again.
@@ -306,8 +311,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
       const SendWork& work = queue_.at(cursor.sequence);
       if (fails(work)) {
         if (!batch.fpdus.empty()) break;  // what stands before it goes out first
-        failed_status_ = work.status == Status::success ? Status::local_operation : work.status;
-        return fail_message(cursor);
+        return fail_message(cursor, work.status == Status::success ? Status::local_operation : work.status);
       }
       if (is_local(work.kind)) {
         if (!batch.fpdus.empty()) break;
@@ -325,7 +329,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     const auto result = gone ? mpa::Framer::Result::bad_address : append(cursor, segment, batch.fpdus);
     if (result == mpa::Framer::Result::full) break;
     if (result == mpa::Framer::Result::bad_address) {
-      if (begun) return Fill::broken;
+      if (begun) return break_off(cursor);
       if (cursor.source == Source::work && cursor.offset == 0 && !cursor.second) {
         queue_.at(cursor.sequence).status = Status::local_protection;  // it fails in its turn
         cursor.source = Source::none;
@@ -333,14 +337,14 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
       }
       if (!batch.fpdus.empty()) break;
       const bool response = cursor.source == Source::response;
-      const Fill outcome = fail_message(cursor);
+      const Fill outcome = fail_message(cursor, Status::local_protection);
       if (!response) return outcome;
       cursor = cursor_;
       cursor.source = Source::none;
       continue;
     }
     if (begun) {
-      if (partial_ >= batch.fpdus.fpdu_bytes(index)) return Fill::broken;
+      if (partial_ >= batch.fpdus.fpdu_bytes(index)) return break_off(cursor);
       batch.fpdus.skip(partial_);
       begun = false;
     }

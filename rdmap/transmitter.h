@@ -47,10 +47,9 @@ struct SharedReads {
     std::uint64_t sink_offset;
     std::uint32_t size;
     std::uint32_t received;
-    const Piece* pieces;
-    std::uint16_t piece_count;
+    const Sge* sges;
+    std::uint16_t sge_count;
     bool atomic;
-    bool check_sink;
     std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }  // of an Atomic Request
   };
   struct AtomicInbound {
@@ -161,7 +160,7 @@ class Transmitter {
   enum class Fill {
     ready,          // the batch has something to send
     idle,           // nothing can be sent now
-    local_error,    // failed() says which work could not be sent; a Terminate stands to be sent, unless it is kept here
+    local_error,    // failure() says which work could not be sent; a Terminate stands to be sent, unless it is kept here
     broken,         // an FPDU that was begun cannot be finished: the connection has to be reset
   };
   Fill fill(OutgoingBatch& batch);
@@ -218,9 +217,13 @@ class Transmitter {
   // The entry behind the DDP and RDMAP headers that a Terminate brought back, if it is still in the queue.
   std::optional<std::uint64_t> find_terminated(const Terminate& terminate) const;
 
-  // After local_error: which entry and why.
-  std::uint64_t failed_sequence() const { return failed_sequence_; }
-  Status failed_status() const { return failed_status_; }
+  // The entry that ended all sending, and why; nothing where none did. It is still in the queue: whoever keeps the
+  // receiver from placing anything flushes it.
+  struct Failure {
+    std::uint64_t sequence;
+    Status status;
+  };
+  const std::optional<Failure>& failure() const { return failure_; }
 
  private:
   using Source = Cursor::Source;
@@ -231,7 +234,6 @@ class Transmitter {
     std::size_t header_size = 0;
     std::uint32_t payload = 0;
     bool last = true;
-    std::span<const Piece> pieces;  // of the whole message
     Piece response{};               // read response: its piece
     ddp::Hold source;               // and what it is taken from
   };
@@ -265,7 +267,8 @@ class Transmitter {
                       std::uint32_t offset, std::uint32_t left, bool solicited = false);
   bool is_impossible(const SendWork& work) const;
   std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
-  std::size_t payload(const Cursor& cursor, Segment& segment, Piece* pieces);
+  std::optional<std::size_t> payload(const Cursor& cursor, Segment& segment, Piece* pieces);
+  std::optional<std::size_t> gather(const Cursor& cursor, std::uint32_t& size, Piece* pieces);
   mpa::Framer::Result append(const Cursor& cursor, Segment& segment, mpa::Batch& batch);
   void keep_rest();
   void advance(Cursor& cursor, const Segment& segment);
@@ -273,7 +276,8 @@ class Transmitter {
   void push_ready_to_receive();
   void push_probe(const Cursor& cursor);
   void carry_out(Cursor& cursor);
-  Fill fail_message(const Cursor& cursor);
+  Fill fail_message(const Cursor& cursor, Status status);
+  Fill break_off(const Cursor& cursor);
   void commit(const Cursor& to);
   std::optional<std::uint64_t> find_send(Msn msn) const;
   void complete_in_order();
@@ -320,8 +324,7 @@ class Transmitter {
   std::uint64_t placed_ = 0;          // remote rule: all work before this entry, as the peer has said
   std::optional<Terminate> terminate_;
   std::uint64_t answer_until_ = 0;    // of the inbound requests: below this they are answered before the Terminate
-  std::uint64_t failed_sequence_ = 0;
-  Status failed_status_ = Status::success;
+  std::optional<Failure> failure_;
 };
 
 }  // namespace uiw::rdmap

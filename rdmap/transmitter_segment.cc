@@ -12,25 +12,6 @@ namespace {
 
 constexpr std::size_t kMaxPieces = 64;  // of one FPDU; the message goes on in the next
 
-// The pieces of a message that hold its octets [offset, offset + size); fewer octets if they are many pieces.
-std::size_t slice(std::span<const Piece> all, std::uint64_t offset, std::uint32_t& size, Piece* out) {
-  std::size_t count = 0;
-  std::uint32_t left = size;
-  for (const Piece& piece : all) {
-    if (left == 0 || count == kMaxPieces) break;
-    if (offset >= piece.size) {
-      offset -= piece.size;
-      continue;
-    }
-    const std::size_t take = std::min<std::size_t>(piece.size - offset, left);
-    out[count++] = {piece.data + offset, take};
-    offset = 0;
-    left -= static_cast<std::uint32_t>(take);
-  }
-  size -= left;
-  return count;
-}
-
 Opcode send_opcode(const SendWork& work) {
   if (work.has_immediate) return Opcode::send_immediate;
   if (work.invalidates) return work.solicited ? Opcode::send_solicited_invalidate : Opcode::send_invalidate;
@@ -138,7 +119,6 @@ bool Transmitter::build_response(const Cursor& cursor, Segment& segment) {
 void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
   const SendWork& work = queue_.at(cursor.sequence);
   const std::uint32_t left = work.length - cursor.offset;
-  segment.pieces = queue_.pieces(cursor.sequence);
   if (work.kind == WorkKind::immediate || cursor.second) {
     build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue,
                    cursor.send_msn, 0, 0, 0);
@@ -173,15 +153,41 @@ void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
   }
 }
 
-// The pieces of the segment's payload. Very many small ones end the FPDU early.
-std::size_t Transmitter::payload(const Cursor& cursor, Segment& segment, Piece* pieces) {
+// The pieces of memory that hold the next `size` octets of the work in progress; fewer octets where they are many pieces.
+// Empty if some of it is not registered any more as it was.
+std::optional<std::size_t> Transmitter::gather(const Cursor& cursor, std::uint32_t& size, Piece* pieces) {
+  if (queue_.at(cursor.sequence).inlined) {
+    pieces[0] = {queue_.inline_room(cursor.sequence) + cursor.offset, size};
+    return 1;
+  }
+  std::size_t count = 0;
+  std::uint32_t left = size, offset = cursor.offset;
+  for (const Sge& sge : queue_.sges(cursor.sequence)) {
+    if (left == 0 || count == kMaxPieces) break;
+    if (offset >= sge.length) {
+      offset -= sge.length;
+      continue;
+    }
+    const std::uint32_t take = std::min(sge.length - offset, left);
+    const ddp::Access source = find(stags_, sge, domain_, offset, take, ddp::kLocalRead);
+    if (source.error != ddp::AccessError::none) return std::nullopt;
+    pieces[count++] = {source.memory, take};
+    offset = 0;
+    left -= take;
+  }
+  size -= left;
+  return count;
+}
+
+// Of the segment; empty if it cannot be had. Very many small pieces end the FPDU early.
+std::optional<std::size_t> Transmitter::payload(const Cursor& cursor, Segment& segment, Piece* pieces) {
   if (segment.payload == 0) return 0;
   if (cursor.source == Source::response) {
     pieces[0] = segment.response;
     return 1;
   }
   std::uint32_t size = segment.payload;
-  const std::size_t count = slice(segment.pieces, cursor.offset, size, pieces);
+  const auto count = gather(cursor, size, pieces);
   if (size != segment.payload) {
     segment.payload = size;
     segment.last = false;
@@ -194,8 +200,9 @@ std::size_t Transmitter::payload(const Cursor& cursor, Segment& segment, Piece* 
 mpa::Framer::Result Transmitter::append(const Cursor& cursor, Segment& segment, mpa::Batch& batch) {
   if (!build(cursor, segment)) return mpa::Framer::Result::bad_address;
   Piece pieces[kMaxPieces];
-  const std::size_t count = payload(cursor, segment, pieces);
-  return framer_.add(batch, Octets(segment.header).first(segment.header_size), {pieces, count},
+  const auto count = payload(cursor, segment, pieces);
+  if (!count) return mpa::Framer::Result::bad_address;
+  return framer_.add(batch, Octets(segment.header).first(segment.header_size), {pieces, *count},
                      segment.source.counted());
 }
 

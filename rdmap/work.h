@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Work requests as the stream knows them, and the two queues that hold them.
 //
-// Scatter/gather entries are resolved before they are posted: each is an address and a size, checked against the
-// STag table. A SendQueue belongs to whoever holds the sender's lock. A ReceiveQueue has one poster and one taker
+// Memory stands in them as the program named it: it is looked up in the STag table each time that it is used. A SendQueue
+// belongs to whoever holds the sender's lock. A ReceiveQueue has one poster and one taker
 // at a time, which need no common lock. Neither allocates after construction.
 #pragma once
 
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 
 #include "ddp/stag_table.h"
 #include "mpa/framer.h"
@@ -44,19 +45,35 @@ constexpr bool is_answered(WorkKind kind) { return kind == WorkKind::read || kin
 // 8.2.2.1).
 constexpr bool is_local(WorkKind kind) { return kind == WorkKind::local_invalidate || kind == WorkKind::bind; }
 
+// A scatter/gather element: memory that is used for as long as its STag stands for what it stood for when the work was
+// posted.
+struct Sge {
+  Stag stag;
+  std::uint32_t length;
+  std::uint64_t offset;  // tagged offset of the first octet
+  ddp::Registration registration;  // none: the program may not use it so, and the work fails
+};
+static_assert(std::is_trivially_default_constructible_v<Sge>);  // queues are not written to before they are used
+
+// Where its octets [from, from + size) lie now.
+inline ddp::Access find(const ddp::StagTable& stags, const Sge& sge, const void* domain, std::uint64_t from,
+                        std::uint64_t size, ddp::Right right) {
+  return stags.find(sge.stag, sge.registration, domain, sge.offset + from, size, right);
+}
+
 struct SendWork {
   std::uint64_t id = 0;
   std::uint64_t remote_offset = 0;
   Stag remote_stag{};
   Stag invalidate{};           // send with Invalidate: the peer's STag; local_invalidate: ours
   std::uint32_t length = 0;    // octets of the message
-  std::uint16_t pieces = 0;
+  std::uint16_t sges = 0;
   WorkKind kind = WorkKind::send;
   Status status = Status::success;  // other than success: posted only to complete so, in its turn
   bool signaled = false;
   bool solicited = false;
   bool invalidates = false;
-  bool check_sink = false;     // read, atomic: sink_stag is the one piece's, and is looked up again for the answer
+  bool inlined = false;        // the octets stand in SendQueue::inline_room()
   bool has_immediate = false;  // write: Immediate Data follows it; send: its header has the first four octets
   bool fence = false;          // waits until every earlier read is complete; local work: all earlier work
   bool done = false;           // may complete once everything before it has
@@ -78,39 +95,38 @@ constexpr bool uses_queue(const SendWork& work, Queue queue) {
 struct ReceiveWork {
   std::uint64_t id = 0;
   std::uint32_t length = 0;  // octets it can take
-  std::uint16_t pieces = 0;
+  std::uint16_t sges = 0;
 };
 
-// A ring of send work, addressed by sequence numbers that only grow. Entries [head, tail) are in use.
+// A ring of send work, addressed by sequence numbers that only grow. Entries [head, tail) are in use. Whoever posts may
+// fill in entries behind the tail without a lock, as long as nobody else does: has_room() may be asked on any thread.
 class SendQueue {
  public:
-  SendQueue(std::uint32_t depth, std::uint32_t max_pieces, std::uint32_t max_inline);
+  SendQueue(std::uint32_t depth, std::uint32_t max_sges, std::uint32_t max_inline);
 
   std::uint32_t depth() const { return depth_; }
-  std::uint32_t max_pieces() const { return max_pieces_; }
+  std::uint32_t max_sges() const { return max_sges_; }
   std::uint32_t max_inline() const { return max_inline_; }
-  std::uint64_t head() const { return head_; }
+  std::uint64_t head() const { return head_.load(std::memory_order_relaxed); }
   std::uint64_t tail() const { return tail_; }
-  std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head_); }
+  std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head()); }
   bool full() const { return size() == depth_; }
-  bool empty() const { return head_ == tail_; }
+  bool empty() const { return head() == tail_; }
+  // Is the place of the entry `sequence`, at or behind the tail, free?
+  bool has_room(std::uint64_t sequence) const { return sequence - head_.load(std::memory_order_acquire) < depth_; }
 
   SendWork& at(std::uint64_t sequence) { return work_[sequence & mask_]; }
-  std::span<Piece> pieces(std::uint64_t sequence) {
-    return {pieces_.get() + (sequence & mask_) * piece_slots_, at(sequence).pieces};
-  }
+  std::span<const Sge> sges(std::uint64_t sequence) { return {sge_room(sequence), at(sequence).sges}; }
   // Of an entry whose kind is atomic.
   AtomicOperands& operands(std::uint64_t sequence) { return operands_[sequence & mask_].atomic; }
   // Of an entry whose kind is bind.
   ddp::Binding& binding(std::uint64_t sequence) { return operands_[sequence & mask_].binding; }
-  // Room for max_pieces() entries, and for max_inline() octets, of the entry at tail().
-  Piece* piece_room(std::uint64_t sequence) { return pieces_.get() + (sequence & mask_) * piece_slots_; }
+  // Room for max_sges() elements, and for max_inline() octets.
+  Sge* sge_room(std::uint64_t sequence) { return sges_.get() + (sequence & mask_) * max_sges_; }
   std::byte* inline_room(std::uint64_t sequence) { return inline_.get() + (sequence & mask_) * max_inline_; }
 
-  void push() { ++tail_; }  // the entry at tail() has been filled in
-  void pop() { ++head_; }
-  // Takes back what was pushed from `tail` on and not yet shown to a transmitter.
-  void retract(std::uint64_t tail) { tail_ = tail; }
+  void push(std::uint32_t count = 1) { tail_ += count; }  // the entries from tail() on have been filled in
+  void pop() { head_.store(head() + 1, std::memory_order_release); }
 
  private:
   union Operands {
@@ -119,21 +135,22 @@ class SendQueue {
     ddp::Binding binding;
   };
 
-  std::uint32_t depth_, max_pieces_, max_inline_, piece_slots_;
+  std::uint32_t depth_, max_sges_, max_inline_;
   std::uint64_t mask_;
-  std::uint64_t head_ = 0, tail_ = 0;
+  std::atomic<std::uint64_t> head_{0};
+  std::uint64_t tail_ = 0;
   std::unique_ptr<SendWork[]> work_;
-  std::unique_ptr<Piece[]> pieces_;
+  std::unique_ptr<Sge[]> sges_;
   std::unique_ptr<std::byte[]> inline_;
   std::unique_ptr<Operands[]> operands_;
 };
 
 class ReceiveQueue {
  public:
-  ReceiveQueue(std::uint32_t depth, std::uint32_t max_pieces);
+  ReceiveQueue(std::uint32_t depth, std::uint32_t max_sges);
 
   std::uint32_t depth() const { return depth_; }
-  std::uint32_t max_pieces() const { return max_pieces_; }
+  std::uint32_t max_sges() const { return max_sges_; }
 
   // Posted and not taken; exact while nobody posts or takes.
   std::uint32_t size() const {
@@ -143,22 +160,24 @@ class ReceiveQueue {
   // The poster: false from full() means that slot() may be filled and pushed.
   bool full() const { return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) == depth_; }
   ReceiveWork& slot() { return work_[tail_.load(std::memory_order_relaxed) & mask_]; }
-  Piece* slot_pieces() { return pieces_.get() + (tail_.load(std::memory_order_relaxed) & mask_) * max_pieces_; }
-  void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
+  Sge* slot_sges() { return sges_.get() + (tail_.load(std::memory_order_relaxed) & mask_) * max_sges_; }
+  // Sequentially consistent, and so is empty(): the poster may look then whether the taker has given up finding one, and
+  // the taker whether one has been posted meanwhile.
+  void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
   // The taker.
-  bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }
+  bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst); }
   const ReceiveWork& front() const { return work_[head_.load(std::memory_order_relaxed) & mask_]; }
-  std::span<const Piece> front_pieces() const {
-    return {pieces_.get() + (head_.load(std::memory_order_relaxed) & mask_) * max_pieces_, front().pieces};
+  std::span<const Sge> front_sges() const {
+    return {sges_.get() + (head_.load(std::memory_order_relaxed) & mask_) * max_sges_, front().sges};
   }
   void pop() { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
  private:
-  std::uint32_t depth_, max_pieces_;
+  std::uint32_t depth_, max_sges_;
   std::uint64_t mask_;
   std::unique_ptr<ReceiveWork[]> work_;
-  std::unique_ptr<Piece[]> pieces_;
+  std::unique_ptr<Sge[]> sges_;
   std::atomic<std::uint64_t> head_{0}, tail_{0};
 };
 

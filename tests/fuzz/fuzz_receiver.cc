@@ -42,7 +42,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   void send_complete(const rdmap::SendWork&, rdmap::Status) override { ++completions; }
   bool next_receive(rdmap::Landing& landing) override {
     if (posted == 0) return false;
-    landing = {7, static_cast<std::uint32_t>(inbox.size()), pieces};
+    landing = {7, static_cast<std::uint32_t>(inbox.size()), inbox_sges, this};
     return true;
   }
   void receive_complete(const rdmap::Landing& landing, rdmap::Status, const Message& message) override {
@@ -56,17 +56,24 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
     return rdmap::ErrorCode::cannot_invalidate;
   }
 
+  ddp::Stag expose(std::vector<std::byte>& of) {
+    return *stags.add({of.data(), 0, of.size(), ddp::kLocalWrite, this});
+  }
+  rdmap::Sge named(ddp::Stag which, std::uint64_t offset, std::uint32_t length) {
+    return {which, length, offset, stags.registration(which, this, offset, length, ddp::kLocalWrite)};
+  }
+
   void post_read() {
     if (queue.full()) return;
     rdmap::SendWork& work = queue.at(queue.tail());
     work = {};
     work.kind = rdmap::WorkKind::read;
     work.length = 100;
-    work.pieces = 2;
+    work.sges = 2;
     work.sink_stag = rdmap::Stag{0xAA000001};
     work.sink_offset = 0xAA000000;
-    queue.piece_room(queue.tail())[0] = {sink.data(), 33};
-    queue.piece_room(queue.tail())[1] = {sink.data() + 33, 67};
+    queue.sge_room(queue.tail())[0] = named(sink_stag, 0, 33);
+    queue.sge_room(queue.tail())[1] = named(sink_stag, 33, 67);
     queue.push();
     ++work_posted;
   }
@@ -74,7 +81,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
     for (int i = 0; i < 1000; ++i) {
       const auto fill = tx.fill(*batch);
       if (fill == rdmap::Transmitter::Fill::local_error) {
-        tx.flush(tx.failed_sequence(), tx.failed_status());
+        tx.flush(tx.failure()->sequence, tx.failure()->status);
         continue;
       }
       broken = broken || fill == rdmap::Transmitter::Fill::broken;
@@ -96,7 +103,8 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   ddp::Stag stag;
   std::vector<std::byte> memory;
   std::vector<std::byte> inbox = std::vector<std::byte>(120), sink = std::vector<std::byte>(100);
-  rdmap::Piece pieces[3] = {{inbox.data(), 20}, {inbox.data() + 20, 0}, {inbox.data() + 20, 100}};
+  ddp::Stag inbox_stag = expose(inbox), sink_stag = expose(sink);
+  rdmap::Sge inbox_sges[3] = {named(inbox_stag, 0, 20), named(inbox_stag, 20, 0), named(inbox_stag, 20, 100)};
   unsigned posted = 0;
   unsigned completions = 0, work_posted = 0;
   bool broken = false;  // an FPDU that was begun cannot be finished
@@ -123,6 +131,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if ((what & 2) != 0) host.post_read();
     if ((what & 4) != 0) host.transmit(random() % 300);
     if ((what & 8) != 0 && (what & 0x70) == 0x70) host.stags.retire(host.stag);
+    if ((what & 8) != 0 && (what & 0x70) == 0x60) host.stags.retire(host.inbox_stag);
+    if ((what & 8) != 0 && (what & 0x70) == 0x50) host.stags.retire(host.sink_stag);
 
     std::vector<std::byte> ulpdu(at, at + length);
     at += length;

@@ -299,16 +299,6 @@ TEST_CASE_METHOD(Fixture, "memory_window: 7.10.4.1, nothing is accessed once the
   CHECK(moved == 0);
 }
 
-TEST_CASE_METHOD(Fixture, "stag_table: a region is restored under its STag", "[stag_table]") {
-  REQUIRE(table.retire(region));
-  CHECK_FALSE(table.restore(region, {memory.data(), ~std::uint64_t{0}, 2, 0, &domain}));
-  REQUIRE(table.restore(region, {memory.data() + 10, 0x500, 20, ddp::kLocalWrite, &other_domain}));
-  const auto access = table.find(region, &other_domain, 0x500, 20, ddp::kLocalWrite);
-  CHECK(access.error == AccessError::none);
-  CHECK(access.memory == memory.data() + 10);
-  CHECK(table.find(region, &domain, 0x500, 20, ddp::kLocalWrite).error == AccessError::not_associated);
-}
-
 TEST_CASE_METHOD(Fixture, "stag_table: a null region reads its zeros, and drops what is written", "[stag_table]") {
   const Stag null = table.add({memory.data(), 0, ~std::uint64_t{0}, ddp::kLocalWrite | ddp::kNull, &domain}).value();
   CHECK(table.find(null, &domain, 0x123456789, 1000, ddp::kLocalRead).memory == memory.data());

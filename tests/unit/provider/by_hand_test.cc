@@ -4,52 +4,15 @@
 
 #include "provider/device.h"
 #include "provider/qp_port.h"
-#include "tests/unit/provider/rnic.h"
+#include "tests/unit/provider/by_hand_rig.h"
 
 using namespace uiw;
 using namespace uiw::test;
-using provider::Gid;
 using provider::PairGreeting;
 using provider::PairRefusal;
 using provider::port_of;
 
 namespace {
-
-constexpr int kRtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN |
-                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-constexpr int kRts = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                     IBV_QP_MAX_QP_RD_ATOMIC;
-
-Gid gid(const Context& context, std::size_t index = 0) { return context.device().gids.at(index); }
-
-ibv_qp_attr rtr(const Gid& peer, std::uint32_t number, std::uint8_t index = 0) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTR;
-  attributes.ah_attr.is_global = 1;
-  attributes.ah_attr.port_num = 1;
-  attributes.ah_attr.grh.sgid_index = index;
-  std::memcpy(attributes.ah_attr.grh.dgid.raw, peer.data(), peer.size());
-  attributes.dest_qp_num = number;
-  attributes.path_mtu = IBV_MTU_1024;
-  attributes.max_dest_rd_atomic = 2;
-  attributes.min_rnr_timer = 12;
-  return attributes;
-}
-
-int to_rtr(Side& side, const Gid& peer, std::uint32_t number) {
-  return side.qp->modify(rtr(peer, number), kRtr);
-}
-int to_rtr(Side& side, const Side& peer) { return to_rtr(side, gid(peer.context), peer.qp->number()); }
-
-int to_rts(Side& side) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_RTS;
-  attributes.timeout = 1;
-  attributes.retry_cnt = 1;
-  attributes.rnr_retry = 7;
-  attributes.max_rd_atomic = 2;
-  return side.qp->modify(attributes, kRts);
-}
 
 // A message each way; both are asked at once, so that no side waits for what the other has not been made to
 // do.

@@ -32,6 +32,31 @@ TEST_CASE("grace_period: waits for the sections that were open, nested ones too"
   opener.join();
 }
 
+TEST_CASE("grace_period: a mutex for what uses the program's memory is held inside a section only", "[grace_period]") {
+  SectionMutex mutex;
+  std::atomic<int> stage{0};
+  std::atomic<bool> released{false};
+  const bool tries = GENERATE(false, true);
+  std::thread holder([&] {
+    if (tries) {
+      while (!mutex.try_lock()) std::this_thread::yield();
+    } else {
+      mutex.lock();
+    }
+    stage = 1;
+    while (stage != 2) std::this_thread::yield();
+    released = true;
+    mutex.unlock();
+  });
+  while (stage != 1) std::this_thread::yield();
+  CHECK_FALSE(mutex.try_lock());  // and leaves no section open
+  std::thread opener([&] { stage = 2; });
+  wait_for_readers();
+  CHECK(released);
+  holder.join();
+  opener.join();
+}
+
 TEST_CASE("grace_period: does not wait for sections that open later", "[grace_period]") {
   std::atomic<bool> over{false};
   std::vector<std::thread> readers;

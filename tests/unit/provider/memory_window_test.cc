@@ -393,10 +393,13 @@ TEST_CASE("memory: a window is no lkey", "[memory]") {
   Window window(it.far.pd, IBV_MW_TYPE_1);
   REQUIRE(bind1(it.far, 1, window, it.all()) == 0);
   CHECK(next(*it.far.send_cq).status == IBV_WC_SUCCESS);
-  const ibv_sge sge{address_of(it.target), 10, window.handle.rkey};
-  CHECK(it.far.post_receive(1, {sge}) == EINVAL);
-  REQUIRE(it.far.post(IBV_WR_SEND, 2, {sge}) == 0);
-  CHECK(next(*it.far.send_cq).status == IBV_WC_LOC_PROT_ERR);
+  const ibv_sge sge{address_of(it.target), 1000, window.handle.rkey};
+  REQUIRE(it.far.post_receive(1, {sge}) == 0);
+  REQUIRE(it.near.post(IBV_WR_SEND, 2, {sge_of(it.own, *it.own_mr)}) == 0);
+  CHECK(next(*it.far.receive_cq).status == IBV_WC_LOC_PROT_ERR);
+  Connected again;
+  REQUIRE(again.far.post(IBV_WR_SEND, 2, {sge}) == 0);
+  CHECK(next(*again.far.send_cq).status == IBV_WC_LOC_PROT_ERR);
 }
 
 TEST_CASE("memory: atomic operations through a window", "[memory]") {

@@ -178,21 +178,11 @@ TEST_CASE("qp: errno of ibv_post_recv for each wrong argument", "[qp]") {
   const auto context = open_loopback();
   Side side(*context, 4, 2);
   Bytes memory(4096);
-  const auto mr = side.expose(memory, kAll), fixed = side.expose(memory, 0);
+  const auto mr = side.expose(memory, kAll);
   const ibv_sge sge = sge_of(memory, *mr);
   CHECK(side.post_receive(1, {sge}) == EINVAL);  // RESET
   REQUIRE(side.to(IBV_QPS_INIT) == 0);
   CHECK(side.post_receive(1, {sge, sge, sge}) == EINVAL);
-  CHECK(side.post_receive(1, {sge_of(memory, *fixed)}) == EINVAL);  // no right to write
-  ibv_sge wrong = sge;
-  wrong.lkey ^= 1;
-  CHECK(side.post_receive(1, {wrong}) == EINVAL);
-  wrong = sge;
-  wrong.length += 1;
-  CHECK(side.post_receive(1, {wrong}) == EINVAL);
-  wrong = sge;
-  wrong.addr -= 1;
-  CHECK(side.post_receive(1, {wrong}) == EINVAL);
   ibv_recv_wr request{};
   ibv_recv_wr* bad = nullptr;
   request.num_sge = -1;

@@ -55,16 +55,10 @@ TEST_CASE("srq: errno of ibv_post_srq_recv, and of ibv_post_recv to a queue pair
   const auto context = open_loopback();
   Pool pool(*context, 3);
   Side side(*context, 16, 4, 64, true, pool.srq.get());
-  Bytes other(64);
-  const auto foreign = side.expose(other, IBV_ACCESS_LOCAL_WRITE);  // of the queue pair's domain, not the queue's
-  ibv_sge sges[3] = {sge_of(other, *foreign), {}, {}};
-  CHECK(pool.post(1, sges, 1) == EINVAL);
-  CHECK(pool.post(1, sges, -1) == EINVAL);
-  sges[0] = {address_of(pool.memory), 8, pool.mr->key()};
+  ibv_sge sges[3] = {{address_of(pool.memory), 8, pool.mr->key()}, {}, {}};
   sges[1] = sges[2] = sges[0];
+  CHECK(pool.post(1, sges, -1) == EINVAL);
   CHECK(pool.post(1, sges, 3) == EINVAL);
-  sges[0].length = static_cast<std::uint32_t>(pool.memory.size() + 1);
-  CHECK(pool.post(1, sges, 1) == EINVAL);
   // Of a list, those before the bad one are posted.
   ibv_recv_wr list[5] = {};
   for (int i = 0; i < 5; ++i) list[i].next = i < 4 ? &list[i + 1] : nullptr;
@@ -336,7 +330,7 @@ TEST_CASE("srq: what one was promised that goes away is the next one's", "[srq]"
     CHECK(three.promised());
     REQUIRE(three.take(landing));
     CHECK(landing.id == 1);
-    CHECK(landing.pieces.size() == 1);
+    CHECK(landing.sges.size() == 1);
     CHECK_FALSE(three.promised());
     CHECK_FALSE(three.take(landing));
     REQUIRE(pool.post(2) == 0);

@@ -443,7 +443,7 @@ TEST_CASE("completion: what stands before work that fails here completes first",
   CHECK(it.end.sent.empty());
   it.answer();
   REQUIRE(it.end.tx.fill(*it.batch) == Fill::local_error);
-  it.end.tx.flush(it.end.tx.failed_sequence(), it.end.tx.failed_status());
+  it.end.flush_failed();
   CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
                                          {2, Status::success},
                                          {3, status},

@@ -283,8 +283,8 @@ TEST_CASE("local work: a failure ends the stream, in its turn (Verbs draft figur
   REQUIRE(it.end.tx.fill(*batch) == Fill::ready);
   it.end.tx.sent(*batch, batch->fpdus.bytes());
   REQUIRE(it.end.tx.fill(*batch) == Fill::local_error);
-  CHECK(it.end.tx.failed_sequence() == 1);
-  it.end.tx.flush(it.end.tx.failed_sequence(), it.end.tx.failed_status());
+  CHECK(it.end.tx.failure()->sequence == 1);
+  it.end.flush_failed();
   CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
                                          {2, bind ? Status::window_bind : Status::local_protection},
                                          {3, Status::flushed}});

@@ -158,8 +158,8 @@ TEST_CASE("send_immediate: work posted before the agreement fails in its turn", 
   CHECK(ulpdus_of(gather(batch->fpdus.vectors()), true).size() == 1);
   end.tx.sent(*batch, batch->fpdus.bytes());
   REQUIRE(end.tx.fill(*batch) == rdmap::Transmitter::Fill::local_error);
-  CHECK(end.tx.failed_status() == Status::local_operation);
-  end.tx.flush(end.tx.failed_sequence(), end.tx.failed_status());
+  CHECK(end.tx.failure()->status == Status::local_operation);
+  end.flush_failed();
   CHECK(end.sent == std::vector<Sent>{{1, Status::success}, {2, Status::local_operation}, {3, Status::flushed}});
 }
 

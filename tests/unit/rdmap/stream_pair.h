@@ -55,9 +55,9 @@ struct StreamOptions {
 
 class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
  public:
-  explicit End(std::uint64_t secret, std::uint32_t depth = 64, std::uint32_t max_pieces = 8)
+  explicit End(std::uint64_t secret, std::uint32_t depth = 64, std::uint32_t max_sges = 8)
       : stags(secret),
-        queue(depth, max_pieces, 0),
+        queue(depth, max_sges, 0),
         tx(queue, stags, &domain, *this, this),
         rx(stags, &domain, *this, this) {}
 
@@ -88,6 +88,18 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     return stags.add(region).value();
   }
 
+  // Any memory of the test, by its address.
+  rdmap::Sge named(const Piece& piece) {
+    const auto address = reinterpret_cast<std::uintptr_t>(piece.data);
+    return {all, static_cast<std::uint32_t>(piece.size), address,
+            stags.registration(all, &domain, address, piece.size, ddp::kLocalRead)};
+  }
+  std::vector<rdmap::Sge> named(const std::vector<Piece>& pieces) {
+    std::vector<rdmap::Sge> sges;
+    for (const Piece& piece : pieces) sges.push_back(named(piece));
+    return sges;
+  }
+
   // The entry at the tail, filled in but for the kind's own fields, and not pushed.
   rdmap::SendWork& prepare(std::uint64_t id, WorkKind kind, const std::vector<Piece>& pieces) {
     REQUIRE_FALSE(queue.full());
@@ -96,8 +108,9 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     work.id = id;
     work.kind = kind;
     work.signaled = true;
-    work.pieces = static_cast<std::uint16_t>(pieces.size());
-    std::copy(pieces.begin(), pieces.end(), queue.piece_room(queue.tail()));
+    const std::vector<rdmap::Sge> sges = named(pieces);
+    work.sges = static_cast<std::uint16_t>(sges.size());
+    std::copy(sges.begin(), sges.end(), queue.sge_room(queue.tail()));
     for (const Piece& piece : pieces) work.length += static_cast<std::uint32_t>(piece.size);
     return work;
   }
@@ -172,7 +185,13 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   void post(std::uint64_t id, const std::vector<Piece>& pieces) {
     std::uint32_t length = 0;
     for (const Piece& piece : pieces) length += static_cast<std::uint32_t>(piece.size);
-    posted.push_back({id, length, pieces});
+    posted.push_back({id, length, named(pieces)});
+  }
+
+  // What the transmitter could not send ends everything.
+  void flush_failed() {
+    REQUIRE(tx.failure());
+    tx.flush(tx.failure()->sequence, tx.failure()->status);
   }
 
   // rdmap::SendHost
@@ -188,7 +207,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   // rdmap::ReceiveHost
   bool next_receive(rdmap::Landing& landing) override {
     if (posted.empty()) return false;
-    landing = {posted.front().id, posted.front().length, posted.front().pieces};
+    landing = {posted.front().id, posted.front().length, posted.front().sges, &domain};
     return true;
   }
   void receive_complete(const rdmap::Landing& landing, Status status, const Message& message) override {
@@ -231,11 +250,12 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   struct Posted {
     std::uint64_t id;
     std::uint32_t length;
-    std::vector<Piece> pieces;
+    std::vector<rdmap::Sge> sges;
   };
 
   int domain = 0;
   ddp::StagTable stags;
+  const Stag all = stags.add({nullptr, 0, ~std::uint64_t{0}, ddp::kLocalWrite, &domain}).value();
   rdmap::SendQueue queue;
   rdmap::Transmitter tx;
   rdmap::Receiver rx;
@@ -323,7 +343,7 @@ class Pair {
       case rdmap::Transmitter::Fill::broken: from.broken = true; return true;
       case rdmap::Transmitter::Fill::local_error:
         ++from.local_errors;
-        from.tx.flush(from.tx.failed_sequence(), from.tx.failed_status());
+        from.flush_failed();
         return true;
       case rdmap::Transmitter::Fill::ready: break;
     }

@@ -145,9 +145,9 @@ TEST_CASE("transmitter: work that may only fail does so in its turn", "[transmit
   CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
   auto batch = new_batch();
   REQUIRE(end.tx.fill(*batch) == Fill::local_error);
-  CHECK(end.tx.failed_sequence() == 1);
-  CHECK(end.tx.failed_status() == Status::local_protection);
-  end.tx.flush(end.tx.failed_sequence(), end.tx.failed_status());
+  CHECK(end.tx.failure()->sequence == 1);
+  CHECK(end.tx.failure()->status == Status::local_protection);
+  end.flush_failed();
   CHECK(end.sent ==
         std::vector<Sent>{{1, Status::success}, {2, Status::local_protection}, {3, Status::flushed}});
   // RFC 5040 section 7.1, case 1: a Terminate without headers instead of the message.
@@ -167,8 +167,8 @@ TEST_CASE("transmitter: a read fails where the peer holds none (RFC 5040 section
   end.start(options);
   auto batch = new_batch();
   REQUIRE(end.tx.fill(*batch) == Fill::local_error);
-  CHECK(end.tx.failed_sequence() == 0);
-  CHECK(end.tx.failed_status() == Status::local_operation);
+  CHECK(end.tx.failure()->sequence == 0);
+  CHECK(end.tx.failure()->status == Status::local_operation);
 }
 
 TEST_CASE("transmitter: source memory that is gone fails its work, not the program", "[transmitter]") {
@@ -186,9 +186,9 @@ TEST_CASE("transmitter: source memory that is gone fails its work, not the progr
   end.send(7, {{gone, size}});
   auto batch = new_batch();
   REQUIRE(end.tx.fill(*batch) == Fill::local_error);
-  CHECK(end.tx.failed_sequence() == 0);
-  CHECK(end.tx.failed_status() == Status::local_protection);
-  end.tx.flush(end.tx.failed_sequence(), end.tx.failed_status());
+  CHECK(end.tx.failure()->sequence == 0);
+  CHECK(end.tx.failure()->status == Status::local_protection);
+  end.flush_failed();
   CHECK(end.sent == std::vector<Sent>{{7, Status::local_protection}});
   const auto out = ulpdus_of(take_all(end), crc);
   REQUIRE(out.size() == 1);
@@ -209,7 +209,7 @@ TEST_CASE("transmitter: what the socket could not read fails at the next fill", 
     REQUIRE(end.tx.fill(*batch) == Fill::ready);
     REQUIRE(end.tx.source_gone());
     REQUIRE(end.tx.fill(*batch) == Fill::local_error);
-    CHECK(end.tx.failed_sequence() == 0);
+    CHECK(end.tx.failure()->sequence == 0);
   }
   SECTION("a part of it did") {
     end.send(1, {piece(data)});

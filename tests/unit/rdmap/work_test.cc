@@ -16,8 +16,8 @@ TEST_CASE("work: send queue wraps, holds its depth and no more", "[work]") {
       const std::uint64_t at = queue.tail();
       queue.at(at) = {};
       queue.at(at).id = at;
-      queue.at(at).pieces = 3;
-      for (int i = 0; i < 3; ++i) queue.piece_room(at)[i] = {nullptr, at * 10 + static_cast<unsigned>(i)};
+      queue.at(at).sges = 3;
+      for (unsigned i = 0; i < 3; ++i) queue.sge_room(at)[i] = {{}, 0, at * 10 + i, {}};
       for (int i = 0; i < 5; ++i) queue.inline_room(at)[i] = static_cast<std::byte>(at);
       queue.push();
     }
@@ -25,32 +25,30 @@ TEST_CASE("work: send queue wraps, holds its depth and no more", "[work]") {
     for (std::uint32_t i = 0; i <= depth / 2; ++i) {
       const std::uint64_t at = queue.head();
       CHECK(queue.at(at).id == at);
-      CHECK(queue.pieces(at).size() == 3);
-      CHECK(queue.pieces(at)[2].size == at * 10 + 2);
+      CHECK(queue.sges(at).size() == 3);
+      CHECK(queue.sges(at)[2].offset == at * 10 + 2);
       CHECK(queue.inline_room(at)[4] == static_cast<std::byte>(at));
       queue.pop();
     }
   }
 }
 
-TEST_CASE("work: send queue of no pieces still has room for inline data", "[work]") {
+TEST_CASE("work: send queue without scatter/gather elements still has room for inline data", "[work]") {
   SendQueue queue(2, 0, 16);
-  queue.at(0).pieces = 1;
-  *queue.piece_room(0) = {queue.inline_room(0), 16};
-  queue.at(1).pieces = 1;
-  *queue.piece_room(1) = {queue.inline_room(1), 16};
-  CHECK(queue.pieces(0)[0].data != queue.pieces(1)[0].data);
+  CHECK(queue.sges(0).empty());
+  CHECK(queue.inline_room(1) - queue.inline_room(0) == 16);
 }
 
-TEST_CASE("work: what was retracted was never there", "[work]") {
+TEST_CASE("work: entries behind the tail can be filled in and posted together", "[work]") {
   SendQueue queue(4, 1, 0);
   queue.push();
-  const auto tail = queue.tail();
-  queue.push();
-  queue.push();
-  queue.retract(tail);
-  CHECK(queue.size() == 1);
-  CHECK(queue.tail() == tail);
+  CHECK(queue.has_room(3));
+  CHECK_FALSE(queue.has_room(4));
+  queue.pop();
+  CHECK(queue.has_room(4));
+  queue.push(3);
+  CHECK(queue.size() == 3);
+  CHECK(queue.tail() == 4);
 }
 
 TEST_CASE("work: a queue of depth 0 is always full", "[work]") {
@@ -73,8 +71,8 @@ TEST_CASE("work: one posts receives and another takes them", "[work]") {
         continue;
       }
       queue.slot() = {id, static_cast<std::uint32_t>(id), 2};
-      queue.slot_pieces()[0] = {nullptr, id};
-      queue.slot_pieces()[1] = {nullptr, id + 1};
+      queue.slot_sges()[0] = {{}, 0, id, {}};
+      queue.slot_sges()[1] = {{}, 0, id + 1, {}};
       queue.push();
       ++id;
     }
@@ -85,8 +83,8 @@ TEST_CASE("work: one posts receives and another takes them", "[work]") {
       std::this_thread::yield();
       continue;
     }
-    const auto pieces = queue.front_pieces();
-    good = good && queue.front().id == id && pieces.size() == 2 && pieces[0].size == id && pieces[1].size == id + 1;
+    const auto sges = queue.front_sges();
+    good = good && queue.front().id == id && sges.size() == 2 && sges[0].offset == id && sges[1].offset == id + 1;
     queue.pop();
     ++id;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/post_receive.h"
+#include "provider/posting.h"
 
 #include <cerrno>
 
@@ -12,18 +12,15 @@ namespace {
 
 int post_one(rdmap::ReceiveQueue& queue, const void* domain, const ibv_recv_wr& request) {
   if (queue.full()) return ENOMEM;
-  if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > queue.max_pieces()) return EINVAL;
+  if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > queue.max_sges()) return EINVAL;
   rdmap::ReceiveWork& work = queue.slot();
-  rdmap::Piece* pieces = queue.slot_pieces();
+  rdmap::Sge* sges = queue.slot_sges();
   work = {request.wr_id, 0, 0};
   std::uint64_t length = 0;
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
     if (sge.length == 0) continue;
-    const ddp::Access access =
-        stag_table().find(static_cast<ddp::Stag>(sge.lkey), domain, sge.addr, sge.length, ddp::kLocalWrite);
-    if (access.error != ddp::AccessError::none) return EINVAL;
-    pieces[work.pieces++] = {access.memory, sge.length};
+    sges[work.sges++] = named(sge, domain, ddp::kLocalWrite);
     length += sge.length;
   }
   if (length > kMaxMessage) return EINVAL;
@@ -33,6 +30,11 @@ int post_one(rdmap::ReceiveQueue& queue, const void* domain, const ibv_recv_wr& 
 }
 
 }  // namespace
+
+rdmap::Sge named(const ibv_sge& sge, const void* domain, ddp::Right right) {
+  const auto stag = static_cast<ddp::Stag>(sge.lkey);
+  return {stag, sge.length, sge.addr, stag_table().registration(stag, domain, sge.addr, sge.length, right)};
+}
 
 int post_receives(rdmap::ReceiveQueue& queue, const void* domain, ibv_recv_wr* requests, ibv_recv_wr** bad) {
   for (ibv_recv_wr* request = requests; request != nullptr; request = request->next) {
