@@ -8,11 +8,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <vector>
 
 #include "provider/clock.h"
 #include "provider/fork.h"
 #include "provider/limits.h"
 #include "provider/link_watch.h"
+#include "provider/qp.h"
+#include "provider/qp_table.h"
 
 namespace uiw::provider {
 
@@ -32,7 +35,17 @@ Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_
   register_context(this);
 }
 
-Context::~Context() { unregister_context(this); }
+Context::~Context() { close(); }
+
+void Context::close() {
+  unregister_context(this);
+  std::vector<Qp*> left;
+  for_each_qp([&](Qp& qp) {
+    if (&qp.context() == this) left.push_back(&qp);
+  });
+  for (Qp* qp : left) qp->stop();
+  engine_.stop();
+}
 
 void Context::report_removal() {
   ibv_async_event event{};
@@ -41,12 +54,12 @@ void Context::report_removal() {
   report(event);
 }
 
-std::unique_ptr<Context> Context::open(const std::string& device_name, const ibv_context* handle) {
+std::shared_ptr<Context> Context::open(const std::string& device_name, const ibv_context* handle) {
   for (DeviceInfo& device : enumerate_devices()) {
     if (device.name != device_name) continue;
     auto async = EventPipe::create();
     if (!async) return nullptr;
-    return std::unique_ptr<Context>(new Context(std::move(device), std::move(async), handle));
+    return std::shared_ptr<Context>(new Context(std::move(device), std::move(async), handle));
   }
   errno = ENODEV;
   return nullptr;

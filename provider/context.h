@@ -15,12 +15,16 @@
 
 namespace uiw::provider {
 
-class UIW_API Context {
+// Its objects share it: a program may close a device, or end, and leave some of them behind.
+class UIW_API Context : public std::enable_shared_from_this<Context> {
  public:
   // Null with errno: ENODEV if there is no such device (any more), EMFILE and the like.
   // `handle` is the program's ibv_context.
-  static std::unique_ptr<Context> open(const std::string& device_name, const ibv_context* handle = nullptr);
+  static std::shared_ptr<Context> open(const std::string& device_name, const ibv_context* handle = nullptr);
   ~Context();
+  // ibv_close_device: queue pairs that are left over end, as the kernel ends them, and nothing of the device moves any more.
+  // Not while other threads use its objects.
+  void close();
 
   const DeviceInfo& device() const { return device_; }
   const ibv_context* handle() const { return handle_; }

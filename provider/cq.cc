@@ -28,7 +28,7 @@ unsigned capacity_for(int entries) { return std::bit_ceil(static_cast<unsigned>(
 }  // namespace
 
 Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle, Options options)
-    : context_(context),
+    : context_(context.shared_from_this()),
       options_(options),
       capacity_(capacity),
       ring_(std::make_unique_for_overwrite<ibv_wc[]>(capacity)),
@@ -84,7 +84,7 @@ int Cq::poll(int count, ibv_wc* completions) {
       if (const int taken = take(count, completions, nullptr); taken > 0) return taken;
     }
     if (driven) return 0;
-    context_.engine().drive();
+    context_->engine().drive();
   }
 }
 
@@ -96,7 +96,7 @@ bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) {
       if (!options_.single_threaded) consumer_.unlock();
     }
     if (driven) return false;
-    context_.engine().drive();
+    context_->engine().drive();
   }
 }
 
@@ -168,7 +168,7 @@ void Cq::overrun(bool first) {
     ibv_async_event event{};
     event.event_type = IBV_EVENT_CQ_ERR;
     event.element.cq = handle_;
-    if (context_.report(event)) async_events_.fetch_add(1);
+    if (context_->report(event)) async_events_.fetch_add(1);
   }
   if (failing_->exchange(true)) return;
   try {
@@ -195,7 +195,7 @@ int Cq::request_notify(bool solicited_only) {
       armed_.store(solicited_only ? Armed::solicited : Armed::any, std::memory_order_relaxed);
     }
   }
-  if (before == Armed::no) context_.engine().event_asked_for();
+  if (before == Armed::no) context_->engine().event_asked_for();
   return 0;
 }
 
@@ -229,7 +229,7 @@ void Cq::end_quiet() {
 }
 
 void Cq::disarm() {
-  if (armed_.exchange(Armed::no, std::memory_order_relaxed) != Armed::no) context_.engine().event_given();
+  if (armed_.exchange(Armed::no, std::memory_order_relaxed) != Armed::no) context_->engine().event_given();
   held_back_ = quiet_ = 0;
 }
 

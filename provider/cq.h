@@ -104,7 +104,7 @@ class UIW_API Cq {
 
   enum class Armed : std::uint8_t { no, solicited, any };
 
-  Context& context_;
+  const std::shared_ptr<Context> context_;
   const Options options_;
   // Changed under both locks.
   std::atomic<std::uint64_t> capacity_;

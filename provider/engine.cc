@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <utility>
 
 #include "provider/clock.h"
 #include "provider/grace_period.h"
@@ -38,15 +39,18 @@ constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
 
 }  // namespace
 
-Engine::~Engine() {
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  started_.store(false);
   if (thread_.joinable()) {
     stop_.store(true);
     unpark();
     wake();
     thread_.join();
   }
-  if (epoll_ >= 0) ::close(epoll_);
-  if (wake_ >= 0) ::close(wake_);
+  if (epoll_ >= 0) ::close(std::exchange(epoll_, -1));
+  if (wake_ >= 0) ::close(std::exchange(wake_, -1));
 }
 
 void Engine::wake() {
@@ -75,6 +79,7 @@ void Engine::after_fork_in_child() {
 // Descriptors and thread, at the first need.
 int Engine::prepare() {
   if (started_.load()) return 0;
+  if (stop_.load()) return ENODEV;
   if (epoll_ < 0) {
     const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
     if (epoll < 0) return errno;

@@ -30,6 +30,8 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+  // For good: the thread ends, and nothing is driven any more.
+  void stop();
 
   // From here on the socket of this queue pair is driven. Returns 0 or an errno.
   int add(Qp& qp, int fd);

@@ -10,6 +10,7 @@
 #include <cstdio>
 
 #include "mpa/guarded_copy.h"
+#include "provider/context.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
 
@@ -119,6 +120,8 @@ ddp::StagTable& stag_table() {
   }();
   return *instance;
 }
+
+Pd::Pd(class Context& context) : context_(context.shared_from_this()) {}
 
 // ---- Memory regions --------------------------------------------------------------------------------------------
 

@@ -23,14 +23,14 @@ class Context;
 // A protection domain: what ties memory to queue pairs. EBUSY on destruction while something is in it.
 class UIW_API Pd {
  public:
-  explicit Pd(class Context& context) : context_(context) {}
-  class Context& context() { return context_; }
+  explicit Pd(class Context& context);
+  class Context& context() { return *context_; }
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
   void remove_user() { users_.fetch_sub(1, std::memory_order_relaxed); }
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
 
  private:
-  class Context& context_;
+  const std::shared_ptr<class Context> context_;
   std::atomic<int> users_{0};
 };
 

@@ -53,7 +53,7 @@ std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receiv
 
 Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
        Srq* srq)
-    : context_(context),
+    : context_(context.shared_from_this()),
       pd_(pd),
       send_cq_(send_cq),
       receive_cq_(receive_cq),
@@ -83,18 +83,20 @@ void Qp::stop() {
     by_hand_ = false;
   }
   by_hand::stop(number_);
-  context_.engine().remove(*this);
+  context_->engine().remove(*this);
   wait_for_readers();
-  if (shared_ != nullptr) shared_->leave();  // the rest of destruction may wait for the program
-}
-
-Qp::~Qp() {
-  stop();
-  // What was posted and not complete is gone without a completion; what TCP has taken still goes out.
+  const std::lock_guard receive_lock(receive_mutex_);
+  if (shared_ != nullptr) shared_->leave();
+  const std::lock_guard send_lock(send_mutex_);
   if (socket_.is_open()) let_go_of_socket();
   forget_held();
   release_windows();
   if (owner_) owner_->stream_ended();
+  owner_.reset();
+}
+
+Qp::~Qp() {
+  stop();
   if (number_ != 0) free_qp_number(number_);
   send_cq_->remove_user();
   receive_cq_->remove_user();
@@ -152,10 +154,10 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   socket_ = std::move(socket);
   owner_ = attachment.owner;
   const ibv_qp_state before = state();
-  steps_due_ = !attachment.by_hand && context_.device().transport == Transport::roce && before != IBV_QPS_RTS;
+  steps_due_ = !attachment.by_hand && context_->device().transport == Transport::roce && before != IBV_QPS_RTS;
   stream_ = Stream::running;
   if (!attachment.by_hand) state_ = IBV_QPS_RTS;
-  if (const int error = context_.engine().add(*this, socket_.fd()); error != 0) {
+  if (const int error = context_->engine().add(*this, socket_.fd()); error != 0) {
     stream_ = Stream::none;
     steps_due_ = false;
     state_ = before;
@@ -372,7 +374,7 @@ void Qp::report(ibv_event_type type) {
   ibv_async_event event{};
   event.event_type = type;
   event.element.qp = handle_;
-  if (context_.report(event)) events_reported_.fetch_add(1);
+  if (context_->report(event)) events_reported_.fetch_add(1);
 }
 
 }  // namespace uiw::provider

@@ -53,10 +53,12 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);
   ~Qp();
-  // The first half of destruction: nobody finds or drives it from here on, and no event about it is reported.
+  // The first half of destruction: nobody finds or drives it from here on, no event about it is reported, and its stream has
+  // ended. What was posted and not complete is gone without a completion; what TCP has taken still goes out.
   void stop();
 
   std::uint32_t number() const { return number_; }
+  const Context& context() const { return *context_; }
   const ibv_qp* handle() const { return handle_; }
   ibv_qp_state state() const { return state_.load(); }
 
@@ -256,7 +258,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     ended,
   };
 
-  Context& context_;
+  const std::shared_ptr<Context> context_;
   Pd& pd_;
   Cq* const send_cq_;
   Cq* const receive_cq_;

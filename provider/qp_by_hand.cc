@@ -59,7 +59,7 @@ bool silent(int fd, milliseconds time) {
 
 // INIT to RTR. 0, or an errno, and nothing has changed.
 int Qp::connect_by_hand(const ibv_qp_attr& attributes) {
-  const DeviceInfo& device = context_.device();
+  const DeviceInfo& device = context_->device();
   const ibv_global_route& route = attributes.ah_attr.grh;
   if (route.sgid_index >= device.gids.size()) return EINVAL;
   by_hand::Ends ends;

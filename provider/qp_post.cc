@@ -64,7 +64,7 @@ bool Qp::posts() const {
   const ibv_qp_state state = this->state();
   // An RNIC has no RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2), and programs that take
   // the device for one do (ib_send_bw: the credits of its receiver).
-  const bool rnic = context_.device().transport == Transport::iwarp;
+  const bool rnic = context_->device().transport == Transport::iwarp;
   const bool sends = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && by_hand_ && rnic);
   return sends || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
 }
@@ -229,8 +229,8 @@ bool Qp::coalesces(std::uint64_t first) {
   for (std::uint64_t i = first; i < end && octets < Coalescing::kMostOctets; ++i) octets += send_queue_.at(i).length;
   if (!coalescing_.posted(static_cast<unsigned>(end - first), octets, send_cq_->taken())) return false;
   if (stream_ != Stream::running || full() || send_queue_.full()) return false;
-  if (context_.engine().event_awaited() || context_.engine().drives_many()) return false;
-  return coalescing_.may_wait(raw_clock(), context_.engine().last_active_here());
+  if (context_->engine().event_awaited() || context_->engine().drives_many()) return false;
+  return coalescing_.may_wait(raw_clock(), context_->engine().last_active_here());
 }
 
 // Leaves the lock open.
@@ -242,14 +242,14 @@ void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) 
     poster_.store(pthread_self(), std::memory_order_relaxed);
     note_held();
     lock.unlock();
-    if (!waited) context_.engine().watch_posts();
-    if (context_.engine().note_post(now)) resume_posting();
+    if (!waited) context_->engine().watch_posts();
+    if (context_->engine().note_post(now)) resume_posting();
     return;
   }
   // With a queue of work whose completions come from the peer, it polls soon; with less it may be waiting for memory.
   const bool streams = coalescing_.without_pause() || (transmitter_.completion() == rdmap::Completion::remote &&
                                                        send_queue_.size() >= kStream);
-  if (streams) context_.engine().begin_posting();
+  if (streams) context_->engine().begin_posting();
   if (!full()) transmit(patience_of_program());
   std::uint64_t now = 0;
   if (streams || coalescing_.in_stream()) {
@@ -257,7 +257,7 @@ void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) 
     coalescing_.resume(now);
   }
   lock.unlock();
-  if (streams && context_.engine().end_posting(now)) resume_posting();
+  if (streams && context_->engine().end_posting(now)) resume_posting();
 }
 
 // What the engine has done since is not the program's time.

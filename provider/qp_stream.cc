@@ -105,7 +105,7 @@ void Qp::transmit(Patience patience) {
 // now: so whoever has the receiver's lock next does it, and somebody is made to come for it.
 void Qp::note_send_error() {
   send_error_ = true;
-  context_.engine().rearm(*this, socket_.fd());
+  context_->engine().rearm(*this, socket_.fd());
 }
 
 // The receiver's lock is held. An error that a completion tells of is told by no async event (Verbs draft section 6.2.3).
@@ -125,7 +125,7 @@ void Qp::note_held() {
   const bool holds = transmitter_.wants_probe() || coalescing_.waiting();
   if (held_.load(std::memory_order_relaxed) == holds) return;
   held_.store(holds);
-  context_.engine().note_held(holds);
+  context_->engine().note_held(holds);
 }
 
 // False if there may be more to do: somebody has asked, by ask_sender().
@@ -163,13 +163,13 @@ void Qp::finish_sending() {
 
 // A program that waits for an event does not poll before there is one.
 Qp::Patience Qp::patience(Driver driver) const {
-  return driver == Driver::program && !context_.engine().event_awaited() ? Patience::waits : Patience::none;
+  return driver == Driver::program && !context_->engine().event_awaited() ? Patience::waits : Patience::none;
 }
 
 // One that has completions to poll for does not wait for those of what it posts. (What is held is looked for among few.)
 Qp::Patience Qp::patience_of_program() const {
   const Patience patience = this->patience(Driver::program);
-  const bool waits = send_cq_->empty() || context_.engine().drives_many();
+  const bool waits = send_cq_->empty() || context_->engine().drives_many();
   return patience == Patience::waits && !waits ? Patience::streams : patience;
 }
 
@@ -219,7 +219,7 @@ bool Qp::progress(Driver driver) {
       if (rides_ >= kRides && !transmit_wanted_ && !full()) {
         if (driver == Driver::program) return work;
         // A program that spins on memory has seen what came, and posts right now.
-        if (!context_.engine().event_awaited() && stream_ == Stream::running && !paused_) {
+        if (!context_->engine().event_awaited() && stream_ == Stream::running && !paused_) {
           receive(driver);
           answer_wanted_ = answer_wanted_ && reads_->answers_unsent();
         }
@@ -237,14 +237,14 @@ bool Qp::progress(Driver driver) {
   if (driver == Driver::event && coalescing_.waiting()) coalescing_.take_overdue(raw_clock(), false);
   transmit(patience(driver));
   // The socket is let go of with the receiver's lock: another turn does it.
-  if (stream_ == Stream::lingering && (fin_sent_ || send_dead_)) context_.engine().rearm(*this, socket_.fd());
+  if (stream_ == Stream::lingering && (fin_sent_ || send_dead_)) context_->engine().rearm(*this, socket_.fd());
   return work;
 }
 
 void Qp::forget_held() {
   coalescing_.sent();
   posts_wait_since_.store(0);
-  if (held_.exchange(false)) context_.engine().note_held(false);
+  if (held_.exchange(false)) context_->engine().note_held(false);
 }
 
 void Qp::send_held() {
@@ -345,7 +345,7 @@ bool Qp::receive(Driver driver) {
     // edge, so it is read up to.
     if (driver == Driver::program && size < wanted.size() + IoScratch::kStaging) return true;
     if (driver == Driver::event && size >= budget) {
-      context_.engine().rearm(*this, socket_.fd());
+      context_->engine().rearm(*this, socket_.fd());
       return true;
     }
     budget -= std::min(size, budget);
@@ -604,7 +604,7 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
 void Qp::let_go_of_socket() {
   stream_ = Stream::ended;
   forget_held();
-  context_.engine().release(socket_.fd());
+  context_->engine().release(socket_.fd());
   if (send_dead_) {
     socket_.abort();
   } else {

@@ -26,7 +26,7 @@ struct Device {
 };
 struct Context {
   verbs_context base;
-  rnic::Context* rnic;
+  std::shared_ptr<rnic::Context> rnic;  // made and ended by hand: libibverbs allocates the whole
 };
 struct Td {
   ibv_td base;

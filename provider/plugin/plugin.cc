@@ -35,7 +35,8 @@ verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
   auto* context = static_cast<Context*>(_verbs_init_and_alloc_context(
       device, cmd_fd, sizeof(Context), reinterpret_cast<verbs_context*>(offsetof(Context, base)), 0));
   if (context == nullptr) return nullptr;
-  context->rnic = without_exceptions([&] { return rnic::Context::open(device->name, &context->base.context).release(); });
+  new (&context->rnic) std::shared_ptr<rnic::Context>(
+      without_exceptions([&] { return rnic::Context::open(device->name, &context->base.context); }));
   if (context->rnic == nullptr) {
     const int error = errno;
     verbs_uninit_context(&context->base);
@@ -51,7 +52,8 @@ verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
 
 void free_context(ibv_context* context) {
   Context* self = context_of(context);
-  delete self->rnic;
+  self->rnic->close();
+  std::destroy_at(&self->rnic);  // objects that the program has left behind keep it
   verbs_uninit_context(&self->base);
   std::free(self);
 }

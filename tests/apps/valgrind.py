@@ -90,5 +90,14 @@ def patterns(bench):
     check(run.status() == 0, f"ended with {harness.describe(run.status())}")
 
 
+@row("a device closed with its objects left over, then exit")
+def closed_first(bench):
+    leaks_anyway = [word for word in words(bench, "log") if "leak" not in word]
+    run = bench.run([*leaks_anyway, bench.helper("uiw_harmless"), "127.0.0.1", bench.port(), "device_closed_first"],
+                    timeout=60, status=None)
+    clean(bench, "log")
+    check(run.status() == 0, f"ended with {harness.describe(run.status())}")
+
+
 if __name__ == "__main__":
     sys.exit(harness.main())

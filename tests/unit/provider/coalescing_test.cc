@@ -124,7 +124,7 @@ constexpr unsigned kPosts = 200;
 
 // Posts without a pause to a peer of octets, and never as many as its queue has places.
 struct Stream {
-  std::unique_ptr<Context> context = open_loopback();
+  std::shared_ptr<Context> context = open_loopback();
   Side side;
   mpa::TcpStream peer;
   Bytes data = pattern(10);

@@ -35,7 +35,7 @@ const Bytes& empty_write() {
 constexpr std::size_t kSend = 2 + 18 + 10 + 2 + 4, kProbe = 2 + 18 + 28 + 4;  // FPDUs; a Send has 10 octets
 
 struct Raw {
-  std::unique_ptr<Context> context = open_loopback();
+  std::shared_ptr<Context> context = open_loopback();
   Side side;
   mpa::TcpStream peer;
   Bytes data = pattern(10);

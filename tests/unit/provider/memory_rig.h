@@ -90,7 +90,7 @@ inline int bind1(Side& side, std::uint64_t id, Window& window, const ibv_mw_bind
 
 // Two connected queue pairs; `far` has memory to bind windows to, `near` uses them.
 struct Connected {
-  std::unique_ptr<Context> context = open_loopback();
+  std::shared_ptr<Context> context = open_loopback();
   Side near{*context}, far{*context};
   Bytes own = pattern(1000), target = Bytes(1000);
   std::unique_ptr<Mr> own_mr = near.expose(own, kAll);

@@ -43,7 +43,7 @@ bool eventually(Condition condition) {
   return true;
 }
 
-inline std::unique_ptr<Context> open_loopback() {
+inline std::shared_ptr<Context> open_loopback() {
   auto context = Context::open("uiw_lo");
   REQUIRE(context);
   return context;
