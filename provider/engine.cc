@@ -202,10 +202,11 @@ void Engine::send_held() {
   for (std::size_t i = 0; i < count; ++i) holding[i]->send_held();
 }
 
-// Either this sees that an event is awaited, or who asks for one sees this.
+// Either this sees that an event is awaited, or who asks for one sees this. Likewise with the thread, which looks at what is
+// held once it watches no longer.
 void Engine::note_held(bool holds) {
   holding_.fetch_add(holds ? 1U : ~0U);
-  if (holds && events_awaited_.load() > 0) wake();
+  if (holds && (events_awaited_.load() > 0 || !parked_.load())) wake();
 }
 
 // Most times it is watching already. Where it is not, and the program goes on as it does, it is from here on.

@@ -54,6 +54,9 @@ class Engine {
   // When the calling thread did so last, or polled; 0 where another one was the last.
   std::uint64_t last_active_here() const;
   bool drives_many() const { return many_.load(std::memory_order_relaxed); }
+  // Would the thread find out soon if the program stopped to poll and to post? Only then may something wait for it to come
+  // back.
+  bool watches_program() const { return parked_.load(std::memory_order_relaxed); }
   // A queue pair has something to send that waits for the program to come back, or has it no longer.
   void note_held(bool holds);
   // Posts wait: the thread sends them, should the program not come back.

@@ -161,9 +161,11 @@ void Qp::finish_sending() {
   if (closing && std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
 }
 
-// A program that waits for an event does not poll before there is one.
+// A program that waits for an event does not poll before there is one, and one that nobody watches may not come back.
 Qp::Patience Qp::patience(Driver driver) const {
-  return driver == Driver::program && !context_->engine().event_awaited() ? Patience::waits : Patience::none;
+  const Engine& engine = context_->engine();
+  const bool comes_back = driver == Driver::program && !engine.event_awaited() && engine.watches_program();
+  return comes_back ? Patience::waits : Patience::none;
 }
 
 // One that has completions to poll for does not wait for those of what it posts. (What is held is looked for among few.)

@@ -126,6 +126,18 @@ TEST_CASE("store then look: something is held while the program asks for an even
   }));
 }
 
+// Engine::note_held() and Engine::park(): the program does not come back, and the thread watches it no longer.
+TEST_CASE("store then look: something is held while the progress thread stops to watch the program", "[orders]") {
+  enum { holding, parked };
+  enum { is_parked, holds };
+  const Thread holder = {add(holding, 1), load(parked, is_parked)};
+  const Thread thread = {store(parked, 0), load(holding, holds)};
+  CHECK_FALSE(can_end({holder, thread}, {0, 1}, [](const Registers& r, const Values&) {
+    const bool holder_wakes = r[is_parked] == 0, thread_sends = r[holds] == 1;
+    return !holder_wakes && !thread_sends;
+  }));
+}
+
 // Engine::event_asked_for() and Engine::park().
 TEST_CASE("store then look: the progress thread parks while the program asks for an event", "[orders]") {
   enum { parked, awaited };
