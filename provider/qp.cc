@@ -140,7 +140,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !initiator_;
   parameters.send_immediate = agreement.send_with_immediate;
-  parameters.keep_local_errors = attachment.by_hand;
+  parameters.infiniband = attachment.by_hand;
   if (init_.qp_type == IBV_QPT_RC) parameters.completion = attachment.completion;
   agreed_ = {agreement, initiator_, parameters.mulpdu};
   agreed_.agreement.ord = ord;

@@ -217,6 +217,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void stop_lingering(unsigned serial);
   void stop_closing_later();
   void stop_closing(unsigned serial, std::uint64_t head);
+  void await_sender();
   void note_send_error();
   void end_for_send_error();
   void reset_stream();

@@ -155,7 +155,7 @@ void Qp::tell_not_ready(std::uint64_t pauses) {
   if (!paused_ || stream_ != Stream::running) return;
   if (pauses_ != pauses) return tell_not_ready_later();
   const std::lock_guard send_lock(send_mutex_);
-  transmitter_.tell_dealt_with(receiver_.dealt_with());
+  transmitter_.tell_not_ready(receiver_.dealt_with());
   if (!full()) transmit();
 }
 
@@ -165,7 +165,7 @@ void Qp::leave() {
   answer_last();
   if (stream_ != Stream::running || init_.qp_type != IBV_QPT_RC) return;
   const std::lock_guard lock(send_mutex_);
-  transmitter_.tell_dealt_with(receiver_.dealt_with());
+  transmitter_.tell_not_ready(receiver_.dealt_with());
   if (!full()) transmit();
 }
 
@@ -186,8 +186,9 @@ void Qp::leave_at_exit() {
 
 void Qp::peer_dealt_with(const rdmap::DealtWith& said) {
   const std::lock_guard lock(send_mutex_);
-  transmitter_.peer_dealt_with(said);
-  transmit_wanted_ = true;
+  if (!transmitter_.peer_dealt_with(said)) return;
+  note_held();
+  transmit_wanted_ = transmit_wanted_ || transmitter_.unsent() || stream_ != Stream::running || state() != IBV_QPS_RTS;
 }
 
 bool Qp::look_after_work() {

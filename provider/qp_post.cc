@@ -398,6 +398,7 @@ void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status, c
     completion.invalidated_rkey = static_cast<std::uint32_t>(message.stag);
   }
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) receive_error_told_ = true;
+  if (send_cq_ == receive_cq_) await_sender();
   // Its pieces are the program's again before it can learn of the completion.
   if (shared_ == nullptr) receive_queue_.pop();
   receive_cq_->push(completion, message.solicited);

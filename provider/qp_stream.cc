@@ -145,6 +145,15 @@ bool Qp::ask_sender() {
   return sending_.compare_exchange_strong(now, Sending::once_more) || now == Sending::once_more;
 }
 
+// What has come may be the answer to a Send whose octets TCP took a moment ago, from a thread that has yet to say that the
+// Send is complete: by the local rule, for by the remote one the peer has confirmed it first. The receiver's lock is held.
+void Qp::await_sender() {
+  const Sending sending = sending_;
+  if (sending != Sending::busy && sending != Sending::once_more) return;
+  if (transmitter_.completion() == rdmap::Completion::remote) return;
+  const std::lock_guard lock(send_mutex_);
+}
+
 // The last octet is with TCP: say so to the peer.
 void Qp::finish_sending() {
   // What is signaled is confirmed before the end, what is not need not be.

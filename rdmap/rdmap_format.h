@@ -68,11 +68,12 @@ constexpr unsigned kRdmapVersion = 1;
 // 5040 section 4.1).
 constexpr unsigned kSolicitedBit = 0x10;
 
-// The same bit of an RDMA Write of no octets, with STag 0, between two ends of a connection made by hand: the tagged
-// offset says how much of what the peer has sent is dealt with. It goes out where there is no receive for the next message,
-// as InfiniBand's RNR NAK does, and before an end leaves. A peer that does not know it ignores the bit, and there is nothing
-// to write.
+// The same bit of an RDMA Write of no octets, between two ends of a connection made by hand: the tagged offset says how much
+// of what the peer has sent is dealt with, and the STag on which occasion. A peer that does not know it ignores the bit, and
+// there is nothing to write.
 constexpr unsigned kNoticeBit = kSolicitedBit;
+constexpr Stag kNotReady{0};      // there is no receive for the next message, as an RNR NAK says; or this end leaves
+constexpr Stag kAcknowledged{1};  // a message of this end follows, which may be an answer
 
 // Messages of the Send Queue before this MSN, and so many RDMA Writes (modulo 2^32; the notices and a ready-to-receive
 // message are none).
@@ -82,6 +83,13 @@ struct DealtWith {
 
   bool operator==(const DealtWith&) const = default;
 };
+// Of two that the same end has said, the one that was said later. Both numbers only grow, modulo 2^32.
+constexpr DealtWith later(const DealtWith& a, const DealtWith& b) {
+  const auto behind = [](auto one, auto other) {
+    return static_cast<std::int32_t>(static_cast<std::uint32_t>(other) - static_cast<std::uint32_t>(one)) > 0;
+  };
+  return behind(a.send_msn, b.send_msn) || behind(a.writes, b.writes) ? b : a;
+}
 constexpr std::uint64_t encode(const DealtWith& dealt_with) {
   return std::uint64_t{dealt_with.writes} << 32 | static_cast<std::uint32_t>(dealt_with.send_msn);
 }

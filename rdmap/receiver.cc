@@ -97,9 +97,10 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
       target_ = Target::write;
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
-    } else if (infiniband_ && header.stag == Stag{0} && (header.ulp_control & kNoticeBit) != 0) {
+    } else if (infiniband_ && (header.stag == kNotReady || header.stag == kAcknowledged) &&
+               (header.ulp_control & kNoticeBit) != 0) {
       last_ = false;  // it is no Write
-      peer_waits_.store(true, std::memory_order_relaxed);
+      if (header.stag == kNotReady) peer_waits_.store(true, std::memory_order_relaxed);
       host_.peer_dealt_with(decode_dealt_with(header.offset));
     } else if (!heard_ && rtr_ == mpa::ReadyToReceive::write) {
       last_ = false;
@@ -228,14 +229,16 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
 }
 
 // False if it is more than was agreed on (RFC 5040 section 6.1, RFC 7306 section 5.2).
-bool Receiver::take_request(const SharedReads::Inbound& request, bool ready_to_receive) {
+bool Receiver::take_request(const std::variant<ReadRequest, SharedReads::AtomicInbound>& request,
+                            bool ready_to_receive) {
   if (ready_to_receive) rtr_read_ = true;
   const std::uint64_t answering = reads_->answering.load(std::memory_order_acquire);
   const std::uint64_t open = reads_->inbound.pushed() - answering;
   const std::uint64_t limit = reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
-  if (open >= limit || !reads_->inbound.push(request)) return false;
+  const SharedReads::Inbound inbound{request, dealt_with()};
+  if (open >= limit || !reads_->inbound.push(inbound)) return false;
   read_msn_ = next(read_msn_);
-  host_.read_requested(SharedReads::asks_only(request));
+  host_.read_requested(SharedReads::asks_only(inbound));
   return true;
 }
 
@@ -302,6 +305,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   }
   if (!host_.next_receive(landing_)) return Verdict::pause;
   send_msn_ = next(send_msn_);
+  note_dealt_with();
   ReceiveHost::Message message;
   message.length = write_length_;
   message.solicited = is_solicited(opcode);
@@ -366,6 +370,7 @@ Receiver::Verdict Receiver::end_segment() {
   if (!last_) return Verdict::go_on;
   if (target == Target::write || target == Target::nothing) {
     ++writes_;
+    note_dealt_with();
   } else if (target == Target::read_response) {
     host_.read_complete();
   } else if (target == Target::send) {
@@ -386,6 +391,7 @@ Receiver::Verdict Receiver::end_segment() {
     in_send_ = false;
     send_received_ = 0;
     send_msn_ = next(send_msn_);
+    note_dealt_with();
     host_.receive_complete(landing_, Status::success, message);
   }
   return Verdict::go_on;

@@ -95,6 +95,8 @@ class Receiver final : public mpa::UlpduSink {
   void abandon(Status status);
 
  private:
+  // Before its consumer can know of a message, and answer it.
+  void note_dealt_with() { reads_->dealt_with.store(encode(dealt_with()), std::memory_order_release); }
   void note_answer() {
     if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
   }
@@ -110,7 +112,7 @@ class Receiver final : public mpa::UlpduSink {
   Verdict immediate(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu, std::size_t total);
   Verdict atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
   Verdict atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
-  bool take_request(const SharedReads::Inbound& request, bool ready_to_receive);
+  bool take_request(const std::variant<ReadRequest, SharedReads::AtomicInbound>& request, bool ready_to_receive);
   bool place(Octets payload);
   bool place_write(Octets payload);
   bool fault();

@@ -14,11 +14,11 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   rtr_ = parameters.rtr;
   hold_ = parameters.hold;
   send_immediate_ = parameters.send_immediate;
-  keep_local_errors_ = parameters.keep_local_errors;
+  infiniband_ = parameters.infiniband;
   reads_ = reads;
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
   cursor_.sequence = cursor_.asked_at = queue_.head();
-  reads_pushed_ = answered_pushed_ = queue_.head();
+  reads_pushed_ = answered_pushed_ = dealt_.sequence = queue_.head();
   remote_ = parameters.completion == Completion::remote && agreed() > 0;
 }
 
@@ -117,18 +117,16 @@ bool Transmitter::choose(Cursor& cursor, const mpa::Batch* batch) const {
   if (hold_ && !local_work_next(cursor)) return false;
 
   const bool response = cursor.response < reads_->inbound.pushed();
-  if (!response && cursor.notices != notices_due_) {
-    // Behind the answers to what came before that message: they say so by themselves.
-    cursor.source = Source::notice;
-    cursor.offset = 0;
-    return true;
-  }
+  const bool notice = cursor.notices != notices_due_;
   const bool probe = probe_due(cursor, batch);
   const bool work = probe || may_begin(cursor);
-  if (!response && !work) return false;
+  if (!response && !work && !notice) return false;
   // That the peer's work is placed is said first: it may count on that once it has what follows.
-  if (response && (cursor.response_next || !work || SharedReads::asks_only(reads_->inbound.at(cursor.response)))) {
+  if (response &&
+      (cursor.response_next || !(work || notice) || SharedReads::asks_only(reads_->inbound.at(cursor.response)))) {
     cursor.source = Source::response;
+  } else if (notice) {
+    cursor.source = Source::notice;
   } else {
     cursor.source = probe ? Source::probe : Source::work;
   }
@@ -153,12 +151,13 @@ void Transmitter::advance(Cursor& cursor, const Segment& segment) {
       cursor.unasked = cursor.owed = false;
       cursor.response_next = true;
       break;
-    case Source::notice: ++cursor.notices; break;
+    case Source::notice: cursor.told = notice(cursor.notices++).dealt_with; break;
     case Source::terminate: cursor.terminate_sent = true; break;
     case Source::response:
-      if (std::holds_alternative<SharedReads::AtomicInbound>(reads_->inbound.at(cursor.response))) {
+      if (std::holds_alternative<SharedReads::AtomicInbound>(reads_->inbound.at(cursor.response).request)) {
         cursor.atomic_msn = next(cursor.atomic_msn);
       }
+      cursor.told = later(cursor.told, reads_->inbound.at(cursor.response).dealt_with);
       ++cursor.response;
       cursor.response_next = false;
       break;
@@ -242,7 +241,7 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& cursor, Status status)
     // RFC 5040 section 4.8: the request comes back, moved on to where the answer stopped.
     why.type = static_cast<std::uint8_t>(ErrorType::remote_protection);
     why.code = static_cast<std::uint8_t>(ErrorCode::invalid_stag);
-    if (const auto* read = std::get_if<ReadRequest>(&reads_->inbound.at(cursor.response))) {
+    if (const auto* read = std::get_if<ReadRequest>(&reads_->inbound.at(cursor.response).request)) {
       ReadRequest request = *read;
       request.sink_offset += cursor.offset;
       request.source_offset += cursor.offset;
@@ -254,7 +253,7 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& cursor, Status status)
     return Fill::ready;
   }
   why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
-  if (!keep_local_errors_) terminate(why);
+  if (!infiniband_) terminate(why);
   failure_ = {cursor.sequence, status};
   return Fill::local_error;
 }
@@ -316,6 +315,12 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
       if (is_local(work.kind)) {
         if (!batch.fpdus.empty()) break;
         carry_out(cursor);
+        continue;
+      }
+      if (acknowledgement_due(cursor)) {
+        if (notices_due_ - cursor_.notices == kMostNotices) break;
+        notice(notices_due_++) = {kAcknowledged, dealt_with()};
+        cursor.source = Source::none;
         continue;
       }
       push_read(cursor);
@@ -407,7 +412,7 @@ void Transmitter::commit(const Cursor& to) {
 void Transmitter::complete_in_order() {
   while (!queue_.empty() && queue_.head() < cursor_.sequence && queue_.at(queue_.head()).done) {
     host_.send_complete(queue_.at(queue_.head()), Status::success);
-    queue_.pop();
+    pop();
   }
 }
 
@@ -440,21 +445,39 @@ void Transmitter::placed_before(std::uint64_t sequence) {
   if (queue_.head() >= cursor_.sequence) answered_weight_ = cursor_.weight;
 }
 
-void Transmitter::peer_dealt_with(const DealtWith& said) {
+// What a peer says that has nothing new takes no longer for a deep queue: each entry is passed once.
+bool Transmitter::peer_dealt_with(const DealtWith& said) {
   const auto ahead = [](auto a, auto b) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)) > 0;
   };
-  Msn msn = cursor_.send_msn;
-  std::uint32_t writes = cursor_.writes;
-  if (ahead(said.send_msn, msn) || ahead(said.writes, writes)) return;  // of what was never sent
-  if (cursor_.second) --writes;  // of the message in progress, which stands behind all that is looked at here
-  for (std::uint64_t sequence = cursor_.sequence; sequence-- > queue_.head();) {
-    const SendWork& work = queue_.at(sequence);
+  if (ahead(said.send_msn, cursor_.send_msn) || ahead(said.writes, cursor_.writes)) return false;  // was never sent
+  std::optional<std::uint64_t> reached;
+  while (dealt_.sequence < cursor_.sequence) {
+    const SendWork& work = queue_.at(dealt_.sequence);
     const bool send = uses_queue(work, kSendQueue), write = work.kind == WorkKind::write;
-    if (send) msn = static_cast<Msn>(static_cast<std::uint32_t>(msn) - 1);
-    if (send ? ahead(said.send_msn, msn) : write && !ahead(writes, said.writes)) return placed_before(sequence + 1);
-    if (write) --writes;
+    if (send ? !ahead(said.send_msn, dealt_.send_msn) : write && !ahead(said.writes, dealt_.writes)) break;
+    pass(work);
+    if (send || write) reached = dealt_.sequence;
   }
+  if (reached) placed_before(*reached);
+  return reached.has_value();
+}
+
+void Transmitter::pass(const SendWork& work) {
+  if (uses_queue(work, kSendQueue)) dealt_.send_msn = next(dealt_.send_msn);
+  if (work.kind == WorkKind::write) ++dealt_.writes;
+  ++dealt_.sequence;
+}
+
+void Transmitter::pop() {
+  if (queue_.head() == dealt_.sequence) pass(queue_.at(queue_.head()));
+  queue_.pop();
+}
+
+// Has the peer sent something that is placed, and that nothing in front of the message at the cursor tells it of?
+bool Transmitter::acknowledgement_due(const Cursor& cursor) const {
+  return infiniband_ && uses_queue(queue_.at(cursor.sequence), kSendQueue) && cursor.notices == notices_due_ &&
+         dealt_with() != cursor.told;
 }
 
 void Transmitter::set_deaf(bool deaf) {
@@ -467,7 +490,7 @@ void Transmitter::release_unsignaled() {
     const SendWork& work = queue_.at(queue_.head());
     if (!work.done && (work.signaled || is_answered(work.kind))) break;
     host_.send_complete(work, Status::success);
-    queue_.pop();
+    pop();
   }
 }
 
@@ -500,7 +523,7 @@ void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
     if (culprit && queue_.head() == *culprit) outcome = status;
     in_error = outcome != Status::success;
     host_.send_complete(work, outcome);
-    queue_.pop();
+    pop();
   }
 }
 

@@ -57,10 +57,13 @@ struct SharedReads {
     bool executed = false;  // by the sender, right before the response is built
     std::uint64_t original = 0;
   };
-  using Inbound = std::variant<ReadRequest, AtomicInbound>;
+  struct Inbound {
+    std::variant<ReadRequest, AtomicInbound> request;
+    DealtWith dealt_with;  // when it came, which its answer says too
+  };
   // Does the peer want to hear no more than that its work is placed?
-  static bool asks_only(const Inbound& request) {
-    const auto* read = std::get_if<ReadRequest>(&request);
+  static bool asks_only(const Inbound& inbound) {
+    const auto* read = std::get_if<ReadRequest>(&inbound.request);
     return read != nullptr && read->size == 0;
   }
   // Is there an inbound one that the sender has not taken? For the receiver, or with the receiver kept away.
@@ -69,6 +72,7 @@ struct SharedReads {
   SpscRing<Inbound> inbound;
   const std::uint32_t inbound_limit;          // how many may be open at a time (RFC 5040 section 6.1)
   std::atomic<std::uint64_t> answering{0};    // of the inbound ones, by number: responses below this are on their way
+  std::atomic<std::uint64_t> dealt_with{encode(DealtWith{})};  // encoded; set before the consumer can know of it
 };
 
 class SendHost {
@@ -101,6 +105,7 @@ struct Cursor {
   std::uint64_t asked_at = 0;  // ...which is the work before this entry
   std::uint32_t writes = 0;    // RDMA Writes that stand before, all of them
   std::uint32_t notices = 0;   // of what is dealt with, that stand before
+  DealtWith told;              // so much of it answers and notices before this say
   Source source = Source::none;
   bool second = false;         // of the work in progress the Write is out, and its Immediate Data comes next
   bool response_next = false;  // whose turn it is
@@ -129,7 +134,9 @@ class Transmitter {
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
     bool hold = false;  // the responder: nothing before the first FPDU of the peer
     bool send_immediate = false;  // the peer takes it
-    bool keep_local_errors = false;  // no Terminate tells the peer of work that fails here, as on InfiniBand
+    // Both ends keep to InfiniBand's rules: no Terminate tells the peer of work that fails here, and in front of a message
+    // the peer is told what of its work has been placed, if no answer says so: the message may be the answer to that work.
+    bool infiniband = false;
     Completion completion = Completion::local;  // remote falls back to it where the peer takes no reads
   };
 
@@ -141,14 +148,13 @@ class Transmitter {
   void start(const Parameters& parameters, SharedReads* reads);
   Completion completion() const { return remote_ ? Completion::remote : Completion::local; }
   void release_hold() { hold_ = false; }
-  // Tells the peer what of its work is dealt with (kNoticeBit): once, if it is told again before that is on its way.
-  void tell_dealt_with(const DealtWith& dealt_with) {
-    if (cursor_.notices != notices_due_) return;
-    ++notices_due_;
-    dealt_with_ = dealt_with;
+  // Tells the peer that it has to wait, and what of its work is dealt with (kNotReady): once, if it is told again before
+  // that is on its way.
+  void tell_not_ready(const DealtWith& dealt_with) {
+    if (cursor_.notices == notices_due_) notice(notices_due_++) = {kNotReady, dealt_with};
   }
-  // The peer has told so.
-  void peer_dealt_with(const DealtWith& said);
+  // The peer has told so. False if that is no news.
+  bool peer_dealt_with(const DealtWith& said);
   // While the stream waits for a receive of its consumer's, nothing that the peer says behind that message is heard, and
   // a consumer that waits for a completion before it posts the receive would wait for ever: meanwhile the local rule
   // holds.
@@ -237,6 +243,17 @@ class Transmitter {
     Piece response{};               // read response: its piece
     ddp::Hold source;               // and what it is taken from
   };
+  struct Notice {
+    Stag occasion;
+    DealtWith dealt_with;
+  };
+  static constexpr std::uint32_t kMostNotices = 2;  // that TCP has not taken
+  // How far the peer has dealt with work, as its notices say: work before the entry, and what was sent before that.
+  struct Dealt {
+    std::uint64_t sequence = 0;
+    Msn send_msn{1};
+    std::uint32_t writes = 0;
+  };
   struct Probe {
     std::uint64_t at = 0;      // stands before this entry, and nowhere else once it was pushed
     std::uint64_t weight = 0;  // see Cursor
@@ -248,6 +265,11 @@ class Transmitter {
   bool completion_due() const { return cursor_.owed && queue_.head() < cursor_.sequence; }
   Probe& probe(std::uint32_t number) { return probes_[number % probes_.size()]; }
   const Probe& probe(std::uint32_t number) const { return probes_[number % probes_.size()]; }
+  Notice& notice(std::uint32_t number) { return notices_[number % notices_.size()]; }
+  DealtWith dealt_with() const { return decode_dealt_with(reads_->dealt_with.load(std::memory_order_acquire)); }
+  bool acknowledgement_due(const Cursor& cursor) const;
+  void pass(const SendWork& work);
+  void pop();
   std::uint32_t agreed() const { return reads_->outstanding.capacity() - 1; }  // reads; see SharedReads
   // `batch`: what stands before, so that a probe gets its place in it.
   bool choose(Cursor& cursor, const mpa::Batch* batch = nullptr) const;
@@ -296,9 +318,10 @@ class Transmitter {
   bool hold_ = false;
   std::uint64_t hold_from_ = ~std::uint64_t{0};
   bool send_immediate_ = false;
-  bool keep_local_errors_ = false;
+  bool infiniband_ = false;
   std::uint32_t notices_due_ = 0;
-  DealtWith dealt_with_;
+  std::array<Notice, kMostNotices> notices_;
+  Dealt dealt_;
   bool rtr_pushed_ = false;
   bool source_gone_ = false;
   bool flushed_ = false;

@@ -72,7 +72,8 @@ bool Transmitter::build(const Cursor& cursor, Segment& segment) {
       segment.header_size += kReadRequestSize;
       break;
     case Source::notice:
-      build_tagged(segment, Opcode::write, Stag{0}, encode(dealt_with_), 0, kNoticeBit);
+      build_tagged(segment, Opcode::write, notice(cursor.notices).occasion, encode(notice(cursor.notices).dealt_with),
+                   0, kNoticeBit);
       break;
     case Source::terminate: {
       build_untagged(segment, Opcode::terminate, kTerminateQueue, cursor.terminate_msn, 0, 0, 0);
@@ -87,7 +88,7 @@ bool Transmitter::build(const Cursor& cursor, Segment& segment) {
 
 bool Transmitter::build_response(const Cursor& cursor, Segment& segment) {
   SharedReads::Inbound& inbound = reads_->inbound.at(cursor.response);
-  if (auto* atomic = std::get_if<SharedReads::AtomicInbound>(&inbound)) {
+  if (auto* atomic = std::get_if<SharedReads::AtomicInbound>(&inbound.request)) {
     const AtomicRequest& request = atomic->request;
     if (!atomic->executed) {
       const ddp::Hold target =
@@ -103,7 +104,7 @@ bool Transmitter::build_response(const Cursor& cursor, Segment& segment) {
     segment.header_size += kAtomicResponseSize;
     return true;
   }
-  const ReadRequest& request = std::get<ReadRequest>(inbound);
+  const ReadRequest& request = std::get<ReadRequest>(inbound.request);
   const std::uint32_t left = request.size - cursor.offset;
   build_tagged(segment, Opcode::read_response, request.sink_stag, request.sink_offset + cursor.offset, left);
   if (segment.payload > 0) {

@@ -103,6 +103,21 @@ TEST_CASE("store then look: news for a sender that is about to stop", "[orders]"
   }));
 }
 
+// Qp::await_sender(): the receive of an answer does not overtake the completion of the Send. The octets on their way are
+// as good as a release and an acquire.
+TEST_CASE("store then look: an answer comes before its Send is known to be complete", "[orders]") {
+  enum { sending, wire, completions };
+  constexpr int kBefore = 0, kBusy = 1, kIdle = 2;
+  enum { came, state, complete };
+  const Thread sender = {store(sending, kBusy), store(wire, 1, Order::release), add(completions, 1),
+                         compare_exchange(sending, kBusy, kIdle, kRegisters)};
+  const Thread receiver = {load(wire, came, Order::acquire), load(sending, state), load(completions, complete)};
+  CHECK_FALSE(can_end({sender, receiver}, {kBefore}, [=](const Registers& r, const Values&) {
+    const bool waits = r[state] == kBusy;
+    return r[came] == 1 && !waits && r[complete] == 0;
+  }));
+}
+
 // Cq::notify_soon() and Cq::release_events().
 TEST_CASE("store then look: a completion whose event is held back", "[orders]") {
   enum { holds, quiet };

@@ -224,7 +224,7 @@ TEST_CASE("completion: no probe overtakes a Read that TCP did not take", "[compl
   // The peer's Read takes so much of the next batch that the Write does not fit.
   it.end.tx.set_patience(rdmap::Transmitter::Patience::none);
   const Stag exposed = it.end.expose(readable, ddp::kRemoteRead, 0x1000);
-  it.end.reads->inbound.push(rdmap::ReadRequest{Stag{9}, 0, 400 * 1024, exposed, 0x1000});
+  it.end.reads->inbound.push({rdmap::ReadRequest{Stag{9}, 0, 400 * 1024, exposed, 0x1000}});
   while (it.go() > 0) {
   }
   CHECK(it.end.reads->outstanding.size() == 1);
@@ -235,7 +235,7 @@ TEST_CASE("completion: that the peer's work is placed is said before anything el
   Requester it;
   it.post(1);
   CHECK(it.all() == "sp");
-  it.end.reads->inbound.push(rdmap::ReadRequest{});
+  it.end.reads->inbound.push({rdmap::ReadRequest{}});
   it.post(2);
   CHECK(it.go() == 2);
   const auto ulpdus = ulpdus_of(it.stream, false);
@@ -627,17 +627,108 @@ TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their nu
 TEST_CASE("completion: that there is no receive is told once, and octet by octet the same", "[completion]") {
   const std::size_t taken = GENERATE(0U, 1U, 10U, 19U);
   Requester it;
-  it.end.tx.tell_dealt_with({rdmap::Msn{7}, 3});
+  it.end.tx.tell_not_ready({rdmap::Msn{7}, 3});
   if (taken > 0) it.go(taken);
-  it.end.tx.tell_dealt_with({rdmap::Msn{8}, 3});  // the first is not out yet
+  it.end.tx.tell_not_ready({rdmap::Msn{8}, 3});  // the first is not out yet
   while (it.go() > 0) {
   }
   const auto ulpdus = ulpdus_of(it.stream, false);
   REQUIRE(ulpdus.size() == 1);
   // An RDMA Write of no octets to STag 0, with the lower reserved bit.
   CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x50).u32(0).u32(3).u32(7).bytes());
-  it.end.tx.tell_dealt_with({rdmap::Msn{8}, 3});
+  it.end.tx.tell_not_ready({rdmap::Msn{8}, 3});
   CHECK(it.go() == 1);
+}
+
+TEST_CASE("completion: a message that may be an answer stands behind the word that what it answers is placed",
+          "[completion]") {
+  const bool crc = GENERATE(false, true);
+  End a(1), b(2);
+  StreamOptions options;
+  options.crc = crc;
+  options.infiniband = true;
+  options.completion = Completion::remote;
+  options.probe_slots = 1;
+  a.start(options);
+  b.start(options);
+  Pair pair(a, b, GENERATE(1U, 2U, 3U));
+  a.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  Bytes data = pattern(100), in(100), in_b(100);
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    a.post(id, {piece(in)});
+    b.post(id, {piece(in_b)});
+    a.send(id, {piece(data)});
+  }
+  // What confirms work, and the receive of an answer, in the order in which they come.
+  std::uint64_t answered = 0;
+  for (int i = 0; i < 10'000 && a.received.size() < 3; ++i) {
+    pair.step();
+    for (; answered < b.received.size(); ++answered) b.send(10 + answered, {piece(data)});
+    REQUIRE(a.sent.size() >= a.received.size());
+  }
+  CHECK(a.received.size() == 3);
+  CHECK(a.sent == std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, Status::success}});
+  CHECK_FALSE(a.rx.peer_waits());
+}
+
+TEST_CASE("completion: of what was placed the peer is told once, and only in front of what takes a receive", "[completion]") {
+  Requester it(4, 1, 64, 1440);
+  End& end = it.end;
+  StreamOptions options;
+  options.crc = false;
+  options.infiniband = true;
+  end.start(options);
+  const auto told = [&] {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> found;  // STag, tagged offset
+    while (it.go() > 0) {
+    }
+    for (const Bytes& ulpdu : ulpdus_of(it.stream, false)) {
+      if (ulpdu[1] == std::byte{0x50}) {
+        found.emplace_back(big_endian(Octets(ulpdu).subspan(2, 4)), big_endian(Octets(ulpdu).subspan(6, 8)));
+      }
+    }
+    it.stream.clear();
+    return found;
+  };
+  using Told = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  it.post(1);
+  CHECK(told().empty());
+  end.reads->dealt_with = 3;  // two Sends
+  end.write(2, {piece(it.data)}, Stag{1}, 0);
+  CHECK(told().empty());
+  it.post(3);
+  it.post(4);
+  CHECK(told() == Told{{1, 3}});
+  end.reads->dealt_with = std::uint64_t{5} << 32 | 3;  // and five Writes
+  it.post(5);
+  CHECK(told() == Told{{1, std::uint64_t{5} << 32 | 3}});
+  // An answer says so too.
+  end.reads->dealt_with = std::uint64_t{5} << 32 | 4;
+  end.reads->inbound.push({rdmap::ReadRequest{}, {rdmap::Msn{4}, 5}});
+  it.post(6);
+  CHECK(told().empty());
+  // With what is due anyway, in order.
+  end.reads->dealt_with = std::uint64_t{5} << 32 | 6;
+  end.tx.tell_not_ready({rdmap::Msn{5}, 5});
+  it.post(7);
+  CHECK(told() == Told{{0, std::uint64_t{5} << 32 | 5}, {1, std::uint64_t{5} << 32 | 6}});
+}
+
+TEST_CASE("completion: a peer that says the same again and again is heard in constant time", "[completion]") {
+  // Were each of them to walk over the queue, this would take until the time of the test is over.
+  constexpr std::uint32_t kDepth = 32768, kTimes = 1'000'000;
+  Requester it(4, 1, kDepth);
+  it.end.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  for (std::uint64_t id = 0; id < kDepth; ++id) it.post(id);
+  while (it.go() > 0) {
+  }
+  unsigned news = 0;
+  for (std::uint32_t i = 0; i < kTimes; ++i) news += it.end.tx.peer_dealt_with({rdmap::Msn{2}, 0}) ? 1 : 0;
+  CHECK(news == 1);
+  // One more each time.
+  for (std::uint32_t i = 3; i <= kDepth; ++i) news += it.end.tx.peer_dealt_with({static_cast<rdmap::Msn>(i), 0}) ? 1 : 0;
+  CHECK(news == kDepth - 1);
+  CHECK(it.end.sent.size() == kDepth - 1);
 }
 
 TEST_CASE("completion: only a peer that keeps to InfiniBand's rules is heard when it says that it has no receive",
@@ -655,4 +746,6 @@ TEST_CASE("completion: only a peer that keeps to InfiniBand's rules is heard whe
   give(Wire().u8(0xC1).u8(0x50).u32(0).u64(7).bytes());
   CHECK(end.notices == (infiniband ? 1 : 0));
   CHECK(end.rx.peer_waits() == infiniband);
+  give(Wire().u8(0xC1).u8(0x50).u32(1).u64(8).bytes());  // that something was placed, and no more
+  CHECK(end.notices == (infiniband ? 2 : 0));
 }

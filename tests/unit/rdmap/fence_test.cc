@@ -199,7 +199,7 @@ TEST_CASE("fence: a fence does not hold responses to the peer", "[fence]") {
   it.post(Op::invalidate, 2, true);
   it.go();
   it.taken.clear();
-  it.end.reads->inbound.push(rdmap::ReadRequest{Stag{9}, 0, 10, readable, kBase});
+  it.end.reads->inbound.push({rdmap::ReadRequest{Stag{9}, 0, 10, readable, kBase}});
   it.go();
   CHECK(ulpdus_of(it.taken, true).size() == 1);
   CHECK_FALSE(it.carried(2));

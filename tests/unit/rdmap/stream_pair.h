@@ -71,7 +71,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.hold = options.hold;
     parameters.send_immediate = options.send_immediate;
     parameters.completion = options.completion;
-    parameters.keep_local_errors = options.infiniband;
+    parameters.infiniband = options.infiniband;
     tx.start(parameters, reads.get());
     rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate,
              options.infiniband);
