@@ -3,14 +3,21 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <set>
+#include <compare>
+#include <list>
+#include <map>
+#include <optional>
 
 #include "mpa/tcp_stream.h"
 #include "provider/cm_loop.h"
 #include "provider/connection.h"
+#include "provider/device.h"
 #include "provider/incoming_call.h"
+#include "provider/local_address.h"
+#include "provider/socket_owner.h"
 
 namespace uiw::provider {
 
@@ -25,6 +32,7 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
   }
 
   int start(int backlog) {
+    most_ = static_cast<std::size_t>(std::clamp(backlog, kLeastCalls, kMostCalls));
     if (::listen(fd_, backlog) != 0) return errno;
     return CmLoop::instance().watch(fd_, EPOLLIN, weak_from_this());
   }
@@ -35,7 +43,9 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-        // Out of descriptors: not to spin on it, the queue is looked at again in a while.
+        // Who has not spoken makes room for who may.
+        if (give_way()) continue;
+        // Not to spin on it, the queue is looked at again in a while.
         CmLoop::instance().change(fd_, 0);
         CmLoop::instance().after(std::chrono::milliseconds(100), [weak = weak_from_this()] {
           if (const auto self = weak.lock()) CmLoop::instance().change(self->fd_, EPOLLIN);
@@ -43,29 +53,73 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
         return;
       }
       mpa::TcpStream::set_options(fd);
+      if (calls_.size() >= most_) give_way();
       // Held here until the request is whole; on the loop's thread alone.
-      calls_.insert(take_call(
+      auto call = take_call(
           fd,
-          [weak = weak_from_this()](std::shared_ptr<Connection> call, const ConnectionParameters& peer) {
-            if (const auto self = weak.lock()) self->requested(std::move(call), peer);
+          [weak = weak_from_this()](std::shared_ptr<Connection> waiting, const ConnectionParameters& peer) {
+            if (const auto self = weak.lock()) self->requested(std::move(waiting), peer);
           },
-          [weak = weak_from_this()](const Connection* call) {
-            if (const auto self = weak.lock()) {
-              std::erase_if(self->calls_, [&](const auto& held) { return held.get() == call; });
-            }
-          }));
+          [weak = weak_from_this()](const Connection* waiting) {
+            if (const auto self = weak.lock()) self->forget(waiting);
+          });
+      calls_.push_back({std::move(call), {}});
     }
   }
 
  private:
+  static constexpr int kLeastCalls = 16, kMostCalls = 128;
+
+  // Who calls, so that nobody keeps others out: a user of this host, or another address.
+  struct Source {
+    Gid address{};
+    std::optional<uid_t> user;
+
+    auto operator<=>(const Source&) const = default;
+  };
+  struct Call {
+    std::shared_ptr<Connection> connection;
+    std::optional<Source> source;  // once that was asked for
+  };
+
+  static Source source_of(const Connection& call) {
+    const sockaddr_storage remote = call.remote_address();
+    Source source;
+    if (is_local_address(remote).value_or(true)) {
+      source.user = owner_of_connection(remote, call.local_address());
+    } else {
+      source.address = gid_of(generic(remote));
+    }
+    return source;
+  }
+
+  // The oldest call of the source that has most of them ends, unanswered. False if there is none.
+  bool give_way() {
+    std::map<Source, std::size_t> counts;
+    for (Call& call : calls_) {
+      if (!call.source) call.source = source_of(*call.connection);
+      ++counts[*call.source];
+    }
+    const auto most = std::max_element(counts.begin(), counts.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (most == counts.end()) return false;
+    const auto oldest = std::find_if(calls_.begin(), calls_.end(), [&](const Call& call) { return *call.source == most->first; });
+    calls_.erase(oldest);
+    return true;
+  }
+
   void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) {
-    calls_.erase(call);
+    forget(call.get());
     if (const auto observer = observer_.lock()) observer->requested(std::move(call), peer);
+  }
+  void forget(const Connection* connection) {
+    std::erase_if(calls_, [&](const Call& call) { return call.connection.get() == connection; });
   }
 
   const int fd_;
   const std::weak_ptr<ListenObserver> observer_;
-  std::set<std::shared_ptr<Connection>> calls_;
+  std::size_t most_ = 0;
+  std::list<Call> calls_;  // that have not said what they want, the oldest first
 };
 
 }  // namespace

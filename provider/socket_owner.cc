@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: MIT
+#include "provider/socket_owner.h"
+
+#include <linux/inet_diag.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <netlink/msg.h>
+#include <netlink/netlink.h>
+
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "provider/device.h"
+#include "provider/local_address.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr unsigned kWholeUserSpace = 0xFFFFFFFF;  // user IDs of a namespace that maps all of them
+constexpr uid_t kUsualOverflowUser = 65534;
+
+struct FileCloser {
+  void operator()(std::FILE* file) const { std::fclose(file); }
+};
+using File = std::unique_ptr<std::FILE, FileCloser>;
+
+// An IPv6 address, or an IPv4 one in the first word, in network order.
+struct Address {
+  std::array<std::uint32_t, 4> words{};
+  std::uint16_t port = 0;  // in network order
+  unsigned interface = 0;
+
+  explicit Address(const sockaddr_storage& from) {
+    if (from.ss_family == AF_INET6) {
+      const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from);
+      std::memcpy(words.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
+      port = v6.sin6_port;
+      interface = v6.sin6_scope_id;
+    } else {
+      const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
+      words[0] = v4.sin_addr.s_addr;
+      port = v4.sin_port;
+    }
+  }
+};
+
+// One request, and the message that answers it.
+class Query {
+ public:
+  Query(int protocol, int type) : socket_(nl_socket_alloc()), request_(nlmsg_alloc_simple(type, NLM_F_REQUEST)) {
+    possible_ = socket_ != nullptr && request_ != nullptr && nl_connect(socket_.get(), protocol) == 0 &&
+                nl_socket_set_nonblocking(socket_.get()) == 0;  // the answer is there when the request has been sent
+  }
+  template <typename Body>
+  void append(const Body& body) {
+    possible_ = possible_ && nlmsg_append(request_.get(), const_cast<Body*>(&body), sizeof body, NLMSG_ALIGNTO) == 0;
+  }
+  void attribute(int type, const void* data, int size) {
+    possible_ = possible_ && nla_put(request_.get(), type, size, data) == 0;
+  }
+  bool possible() const { return possible_; }
+  // Null where there is none, or an error. What cannot be asked, for lack of descriptors for example, is not an answer.
+  template <typename Body>
+  const Body* answer() {
+    possible_ = possible_ && nl_send_auto(socket_.get(), request_.get()) >= 0;
+    if (!possible_) return nullptr;
+    sockaddr_nl from{};
+    unsigned char* octets = nullptr;
+    const int length = nl_recv(socket_.get(), &from, &octets, nullptr);
+    possible_ = length > 0;
+    if (!possible_) return nullptr;
+    answer_.reset(octets);
+    const auto* header = reinterpret_cast<const nlmsghdr*>(octets);
+    const bool whole = from.nl_pid == 0 && nlmsg_ok(header, length) != 0 && header->nlmsg_type != NLMSG_ERROR &&
+                       nlmsg_valid_hdr(header, sizeof(Body)) != 0;
+    return whole ? static_cast<const Body*>(nlmsg_data(header)) : nullptr;
+  }
+
+ private:
+  struct Free {
+    void operator()(nl_sock* socket) const { nl_socket_free(socket); }
+    void operator()(nl_msg* message) const { nlmsg_free(message); }
+    void operator()(unsigned char* octets) const { std::free(octets); }
+  };
+  std::unique_ptr<nl_sock, Free> socket_;
+  std::unique_ptr<nl_msg, Free> request_;
+  std::unique_ptr<unsigned char, Free> answer_;
+  bool possible_ = false;
+};
+
+uid_t overflow_user() {
+  unsigned user = kUsualOverflowUser;
+  if (const File file{std::fopen("/proc/sys/kernel/overflowuid", "re")}; file) {
+    if (std::fscanf(file.get(), "%u", &user) != 1) user = kUsualOverflowUser;
+  }
+  return user;
+}
+
+bool knows_all_users() {
+  const File file{std::fopen("/proc/self/uid_map", "re")};
+  if (!file) return false;
+  unsigned inside = 0, outside = 0, count = 0;
+  return std::fscanf(file.get(), "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
+         count == kWholeUserSpace;
+}
+
+std::optional<uid_t> known(uid_t user) {
+  if (user == overflow_user() && !knows_all_users()) return std::nullopt;
+  return user;
+}
+
+struct Found {
+  std::uint8_t state;
+  uid_t user;
+  std::uint64_t inode;
+};
+
+std::optional<Found> ask_kernel(int family, const Address& local, const Address& remote) {
+  inet_diag_req_v2 request{};
+  request.sdiag_family = static_cast<std::uint8_t>(family);
+  request.sdiag_protocol = IPPROTO_TCP;
+  request.idiag_states = ~0U;
+  request.id.idiag_sport = local.port;
+  request.id.idiag_dport = remote.port;
+  std::memcpy(request.id.idiag_src, local.words.data(), sizeof request.id.idiag_src);
+  std::memcpy(request.id.idiag_dst, remote.words.data(), sizeof request.id.idiag_dst);
+  request.id.idiag_if = local.interface;
+  request.id.idiag_cookie[0] = request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  Query query(NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY);
+  query.append(request);
+  const auto* answer = query.answer<inet_diag_msg>();
+  if (answer == nullptr) return std::nullopt;
+  // Where there is no such connection, the kernel answers with the listener of the port, which is no answer.
+  const bool same = answer->id.idiag_sport == local.port && answer->id.idiag_dport == remote.port;
+  return same ? Found{answer->idiag_state, answer->idiag_uid, answer->idiag_inode} : std::optional<Found>{};
+}
+
+// The same from a table for people, whose addresses are words in the order of this host.
+std::optional<Found> read_table(int family, const Address& local, const Address& remote) {
+  const File file(std::fopen(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp", "re"));
+  if (!file) return std::nullopt;
+  const auto written = [family](const Address& address) {
+    std::array<char, 48> text{};
+    const auto& w = address.words;
+    if (family == AF_INET6) {
+      std::snprintf(text.data(), text.size(), "%08X%08X%08X%08X:%04X", w[0], w[1], w[2], w[3], ntohs(address.port));
+    } else {
+      std::snprintf(text.data(), text.size(), "%08X:%04X", w[0], ntohs(address.port));
+    }
+    return std::string(text.data());
+  };
+  const std::string own = written(local), other = written(remote);
+  std::array<char, 512> line;
+  while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
+    std::array<char, 64> from{}, to{};
+    unsigned state = 0, user = 0;
+    unsigned long inode = 0;
+    if (std::sscanf(line.data(), " %*u: %63s %63s %x %*s %*s %*s %u %*s %lu", from.data(), to.data(), &state, &user,
+                    &inode) == 5 &&
+        own == from.data() && other == to.data()) {
+      return Found{static_cast<std::uint8_t>(state), user, inode};
+    }
+  }
+  return std::nullopt;
+}
+
+// A socket that its process has closed belongs to nobody any more: it has no inode, and 0 is told as its user.
+std::optional<uid_t> owner(int family, const Address& local, const Address& remote, bool listens) {
+  static std::atomic<bool> kernel_answers{false};
+  std::optional<Found> found = ask_kernel(family, local, remote);
+  if (found) {
+    kernel_answers.store(true, std::memory_order_relaxed);
+  } else if (!kernel_answers.load(std::memory_order_relaxed)) {
+    found = read_table(family, local, remote);
+  }
+  if (!found || found->inode == 0 || (found->state == TCP_LISTEN) != listens) return std::nullopt;
+  return known(found->user);
+}
+
+}  // namespace
+
+std::optional<bool> is_local_address(const sockaddr_storage& address) {
+  const Address to(address);
+  const int size = address.ss_family == AF_INET6 ? 16 : 4;
+  rtmsg request{};
+  request.rtm_family = static_cast<unsigned char>(address.ss_family);
+  request.rtm_dst_len = static_cast<unsigned char>(8 * size);
+  Query query(NETLINK_ROUTE, RTM_GETROUTE);
+  query.append(request);
+  query.attribute(RTA_DST, to.words.data(), size);
+  if (to.interface != 0) query.attribute(RTA_OIF, &to.interface, sizeof to.interface);
+  const auto* answer = query.answer<rtmsg>();
+  if (answer != nullptr) return answer->rtm_type == RTN_LOCAL;
+  // No route, or a kernel that looks up none.
+  return query.possible() ? !device_of(generic(address)).name.empty() : std::optional<bool>{};
+}
+
+std::optional<uid_t> owner_of_connection(const sockaddr_storage& local, const sockaddr_storage& remote) {
+  return owner(local.ss_family, Address(local), Address(remote), false);
+}
+
+std::optional<uid_t> owner_of_listener(const sockaddr_storage& address) {
+  const sockaddr_storage any{};
+  return owner(address.ss_family, Address(address), Address(any), true);
+}
+
+}  // namespace uiw::provider
