@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "provider/qp_port.h"
 #include "provider/qp_table.h"
 #include "provider/settings.h"
+#include "provider/socket_owner.h"
 
 namespace uiw::provider::by_hand {
 
@@ -45,6 +47,18 @@ std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refus
   return {octets.begin(), octets.end()};
 }
 
+// On one host the kernel knows whose a socket is. The connection from `remote` to `local` has to be one of the user who
+// holds the port that the other end's queue pair number names: numbers are known to everybody. What comes from another
+// host, or another network namespace, is as its network has it.
+bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote, std::uint32_t peer_qp) {
+  const std::optional<bool> here = is_local_address(remote);
+  if (here && !*here) return true;
+  sockaddr_storage held = remote;
+  port_of(held) = htons(port_of(peer_qp));
+  const std::optional<uid_t> owner = owner_of_connection(remote, local), holder = owner_of_listener(held);
+  return owner && holder && *owner == *holder;
+}
+
 class Pair;
 
 class Pairs final : public ListenObserver {
@@ -52,16 +66,18 @@ class Pairs final : public ListenObserver {
   void start(const Ends& ends);
   void stop(std::uint32_t qp_number);
   void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) override;
-  // The newest call that was held for this end by its peer; null where there is none.
-  std::shared_ptr<Connection> take_held(const PairGreeting& own);
-  void look_after_work();
-
- private:
   struct Held {
     PairGreeting greeting;
     std::shared_ptr<Connection> call;
   };
+  // The newest call that was held for this end by its peer.
+  std::optional<Held> take_held(const PairGreeting& own);
+  void look_after_work();
+  void meet_again(std::uint32_t qp_number);
+
+ private:
   void hold(const PairGreeting& greeting, std::shared_ptr<Connection> call);
+  void drop(std::uint32_t qp_number, const Connection* call);
 
   std::unordered_map<std::uint32_t, std::shared_ptr<Pair>> pairs_;  // by the number of our queue pair
   std::unordered_map<std::uint32_t, std::vector<Held>> held_;
@@ -97,9 +113,16 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     over_ = true;
     connection_.reset();
   }
-  void answer(std::shared_ptr<Connection> call) {
+  void answer(std::shared_ptr<Connection> call, const PairGreeting& said) {
     connection_ = std::move(call);
-    if (connection_->accept(parameters(), weak_from_this()) != 0) connection_.reset();
+    ConnectionParameters own = parameters();
+    own.peer_psn = said.psn;
+    if (connection_->accept(own, weak_from_this()) != 0) connection_.reset();
+  }
+  // Its queue pair has no stream, or no longer.
+  void meet_again() {
+    connected_ = false;
+    failed(EPROTO, nullptr);
   }
 
   void established(const ConnectionParameters&) override { connected_ = true; }
@@ -125,7 +148,12 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     own.responder_resources = ends_.read_depth;
     own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asks for at RTS
     own.private_data = octets_of(greeting());
-    own.expected_reply = octets_of(greeting().reversed());
+    own.check_reply = [ours = greeting()](const std::vector<std::byte>& reply, const sockaddr_storage& local,
+                                          const sockaddr_storage& remote) -> std::optional<std::uint32_t> {
+      const auto said = decode_pair_greeting(reply);
+      if (!said || !said->same_ends(ours.reversed()) || !is_of_holder(local, remote, ours.destination_qp)) return std::nullopt;
+      return said->psn;
+    };
     return own;
   }
 
@@ -143,9 +171,9 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
 
   void answer_held() {
     while (waits()) {
-      auto call = pairs()->take_held(greeting());
-      if (call == nullptr) return;
-      answer(std::move(call));
+      auto held = pairs()->take_held(greeting());
+      if (!held) return;
+      answer(std::move(held->call), held->greeting);
     }
   }
 
@@ -164,6 +192,7 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     attachment.initiator = true;
     attachment.by_hand = true;
     attachment.life = ends_.life;
+    attachment.peer_psn = greeting().psn;
     if (remote_completion(true)) attachment.completion = rdmap::Completion::remote;
     const ReadSection section;
     Qp* qp = find_qp(greeting().source_qp);
@@ -184,7 +213,7 @@ void Pairs::start(const Ends& ends) {
   // Calls that were held for another peer are not for this one.
   if (const auto held = held_.find(number); held != held_.end()) {
     held_count_ -= std::erase_if(held->second, [&](const Held& one) {
-      if (one.greeting == ends.greeting.reversed()) return false;
+      if (one.greeting.same_ends(ends.greeting.reversed())) return false;
       one.call->reject(octets_of(one.greeting.reversed(), PairRefusal::other_peer));
       return true;
     });
@@ -226,11 +255,12 @@ void Pairs::requested(std::shared_ptr<Connection> call, const ConnectionParamete
     if (find_qp(greeting->destination_qp) == nullptr) return refuse(*greeting, PairRefusal::no_such_qp);
   }
   if (!calls(*greeting)) return refuse(*greeting, PairRefusal::other_peer);
+  if (!is_of_holder(local, remote, greeting->source_qp)) return refuse(*greeting, PairRefusal::other_user);
   const auto found = pairs_.find(greeting->destination_qp);
   if (found != pairs_.end()) {
     const std::shared_ptr<Pair> pair = found->second;
-    if (pair->greeting() != greeting->reversed()) return refuse(*greeting, PairRefusal::other_peer);
-    if (pair->waits()) return pair->answer(std::move(call));
+    if (!pair->greeting().same_ends(greeting->reversed())) return refuse(*greeting, PairRefusal::other_peer);
+    if (pair->waits()) return pair->answer(std::move(call), *greeting);
   }
   hold(*greeting, std::move(call));
 }
@@ -238,27 +268,43 @@ void Pairs::requested(std::shared_ptr<Connection> call, const ConnectionParamete
 void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Connection> call) {
   std::vector<Held>& held = held_[greeting.destination_qp];
   // A peer that calls again has given up its earlier call.
-  held_count_ -= std::erase_if(held, [&](const Held& one) { return one.greeting == greeting; });
+  held_count_ -= std::erase_if(held, [&](const Held& one) { return one.greeting.same_ends(greeting); });
   if (held.size() == kMaxHeldPerQp) {
     held.erase(held.begin());
     --held_count_;
   }
   if (held_count_ >= kMaxHeld) return;  // dropped: the peer calls again
+  // By then its caller, which has the same time to wait for the answer, has given up and calls again.
+  const milliseconds time(settings().values.startup_timeout_ms);
+  CmLoop::instance().after(time, [number = greeting.destination_qp, late = std::weak_ptr<Connection>(call)] {
+    if (const auto unanswered = late.lock()) pairs()->drop(number, unanswered.get());
+  });
   held.push_back({greeting, std::move(call)});
   ++held_count_;
 }
 
-std::shared_ptr<Connection> Pairs::take_held(const PairGreeting& own) {
+void Pairs::drop(std::uint32_t qp_number, const Connection* call) {
+  const auto held = held_.find(qp_number);
+  if (held == held_.end()) return;
+  held_count_ -= std::erase_if(held->second, [&](const Held& one) { return one.call.get() == call; });
+  if (held->second.empty()) held_.erase(held);
+}
+
+std::optional<Pairs::Held> Pairs::take_held(const PairGreeting& own) {
   const auto held = held_.find(own.source_qp);
-  if (held == held_.end()) return nullptr;
+  if (held == held_.end()) return std::nullopt;
   const auto found = std::find_if(held->second.rbegin(), held->second.rend(),
-                                  [&](const Held& one) { return one.greeting == own.reversed(); });
-  if (found == held->second.rend()) return nullptr;
-  auto call = std::move(found->call);
+                                  [&](const Held& one) { return one.greeting.same_ends(own.reversed()); });
+  if (found == held->second.rend()) return std::nullopt;
+  std::optional<Held> taken(std::move(*found));
   held->second.erase(std::next(found).base());
   --held_count_;
   if (held->second.empty()) held_.erase(held);
-  return call;
+  return taken;
+}
+
+void Pairs::meet_again(std::uint32_t qp_number) {
+  if (const auto pair = pairs_.find(qp_number); pair != pairs_.end()) pair->second->meet_again();
 }
 
 void Pairs::look_after_work() {
@@ -281,7 +327,8 @@ void Pairs::look_after_work() {
 }  // namespace
 
 int start(const Ends& ends, const DeviceInfo& device) {
-  if (const int error = listen_on(port_of(ends.greeting.source_qp), device, pairs()); error != 0) return error;
+  const PairGreeting& own = ends.greeting;
+  if (const int error = listen_on(port_of(own.source_qp), device, own.source, pairs()); error != 0) return error;
   listening.store(true);
   CmLoop::instance().post([ends] { pairs()->start(ends); });
   return 0;
@@ -290,6 +337,10 @@ int start(const Ends& ends, const DeviceInfo& device) {
 void stop(std::uint32_t qp_number) {
   if (!listening.load()) return;
   CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
+}
+
+void meet_again(std::uint32_t qp_number) {
+  CmLoop::instance().post([qp_number] { pairs()->meet_again(qp_number); });
 }
 
 void watch_over_work() {

@@ -3,8 +3,8 @@
 //
 // Each of the two ends may go to RTR at any time. The one whose number (then GID) is smaller calls, as often as it
 // takes; the other listens on the port that its number names. A call for a queue pair that is not in RTR yet is held, one
-// for a queue pair that does not exist, or that belongs to another peer, is refused. A queue pair may be its own peer:
-// then its socket is connected to itself.
+// for a queue pair that does not exist, or that belongs to another peer, is refused, and so is one of another user of this
+// host than its greeting claims. A queue pair may be its own peer: then its socket is connected to itself.
 //
 // Everything happens on the thread of CmLoop; all functions are thread-safe and do not block.
 #pragma once
@@ -25,10 +25,13 @@ struct Ends {
 };
 
 // The queue pair has gone to RTR. 0, or the errno of ibv_modify_qp: EADDRINUSE, EADDRNOTAVAIL where nothing can listen on
-// the device's addresses.
+// the address that this end goes by.
 int start(const Ends& ends, const DeviceInfo& device);
 // It is gone, or back in RESET: who waits for it is told so. Also for queue pairs that were never in RTR.
 void stop(std::uint32_t qp_number);
+
+// The stream of this queue pair was with somebody else than its peer: it is left, and the two look for each other again.
+void meet_again(std::uint32_t qp_number);
 
 // Work has been posted to a queue pair connected by hand: from here on it is looked at now and then whether such work gets
 // on, until there is none. Costs a load where that is so already.

@@ -293,7 +293,11 @@ class ConnectionImpl final : public Connection,
       default: return fail(lock, EPROTO, nullptr);
     }
     peer_parameters_ = parameters_of(said_);
-    if (!own_.expected_reply.empty() && own_.expected_reply != said_.private_data) return fail(lock, EPROTO, nullptr);
+    if (own_.check_reply) {
+      const auto psn = own_.check_reply(said_.private_data, local_, remote_);
+      if (!psn) return fail(lock, EPROTO, nullptr);
+      own_.peer_psn = *psn;
+    }
     const ReadSection section;
     Qp* qp = find_qp(own_.qp_num);
     if (qp == nullptr) return fail(lock, EINVAL, nullptr);
@@ -351,6 +355,7 @@ class ConnectionImpl final : public Connection,
     attachment.initiator = initiator;
     attachment.by_hand = own_.by_hand;
     attachment.life = own_.life;
+    attachment.peer_psn = own_.peer_psn;
     if (remote_completion(own_.by_hand)) attachment.completion = rdmap::Completion::remote;
     attachment.ord = own_.initiator_depth;
     attachment.ird = own_.responder_resources;

@@ -10,15 +10,17 @@ namespace uiw::provider {
 
 namespace {
 
-int bound_socket(sockaddr_storage& local, bool v6only, bool calls_only) {
+enum class Use { any, holds, calls };
+
+int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
   const int fd = mpa::TcpStream::open(local.ss_family);
   if (fd < 0) return fd;
   mpa::TcpStream socket(fd);
   const int on = 1, only = v6only ? 1 : 0;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, use == Use::holds ? SO_REUSEPORT : SO_REUSEADDR, &on, sizeof on);
   if (local.ss_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
-  if (calls_only) ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+  if (use == Use::calls) ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
   if (::bind(fd, generic(local), size_of(local)) != 0) return -errno;
   socklen_t size = sizeof local;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;
@@ -27,9 +29,11 @@ int bound_socket(sockaddr_storage& local, bool v6only, bool calls_only) {
 
 }  // namespace
 
-int bind_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, false); }
+int bind_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, Use::any); }
 
-int calling_socket(sockaddr_storage& local) { return bound_socket(local, false, true); }
+int holding_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, Use::holds); }
+
+int calling_socket(sockaddr_storage& local) { return bound_socket(local, false, Use::calls); }
 
 int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local) {
   const int family = destination->sa_family;

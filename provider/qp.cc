@@ -118,6 +118,8 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   const std::lock_guard send_lock(send_mutex_);
   if (stream_ != Stream::none) return EISCONN;
   if (!can_attach(attachment.by_hand, attachment.life)) return EINVAL;
+  if (attachment.by_hand && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
+  peer_psn_ = attachment.peer_psn;
   const mpa::Agreement& agreement = attachment.agreement;
 
   constexpr std::uint32_t kMost = kMaxReadDepth;
@@ -283,14 +285,18 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
     case IBV_QPS_RESET: reset(); break;
     case IBV_QPS_RTR:
       if (connects(attributes, mask) && from == IBV_QPS_INIT) {
-        if (const int error = connect_by_hand(attributes); error != 0) return error;
+        if (const int error = connect_by_hand(attributes, mask); error != 0) return error;
       } else {
         step(from, to);
       }
       break;
     case IBV_QPS_RTS:
       if (by_hand_ && from == IBV_QPS_RTR && !has_all_for_rts(mask, init_.qp_type)) return EINVAL;
-      if (step(from, to) && by_hand_ && from == IBV_QPS_SQD) go_on();
+      if (by_hand_ && from == IBV_QPS_RTR) {
+        ready_to_send_by_hand(attributes);
+      } else if (step(from, to) && by_hand_) {
+        go_on();
+      }
       break;
     case IBV_QPS_SQD:
       if (from != IBV_QPS_RTS) break;

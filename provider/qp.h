@@ -100,6 +100,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
     bool by_hand = false;    // by its program: its state and attributes are what that says
     std::uint32_t life = 0;  // which connection by hand it is for: one that was begun before RESET is not for the next
+    std::uint32_t peer_psn = 0;  // by hand: the peer's rq_psn, 0 if it has said none
     rdmap::Completion completion = rdmap::Completion::local;
     // What the program knows of the depths agreed on, at most; the rest is for probes (rdmap/transmitter.h).
     std::uint32_t ord = ~0U, ird = ~0U;
@@ -242,7 +243,10 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void answer_last();
   void leave();
   void let_go_of_socket();
-  int connect_by_hand(const ibv_qp_attr& attributes);
+  bool mixed_up(std::uint32_t peer_psn) const;
+  void ready_to_send_by_hand(const ibv_qp_attr& attributes);
+  bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now);
+  int connect_by_hand(const ibv_qp_attr& attributes, int mask);
   void drain();
   void go_on();
   void forget_stream();
@@ -275,6 +279,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::atomic<unsigned> events_reported_{0};
   std::atomic<bool> by_hand_{false};  // from RTR on, by ibv_modify_qp; written with both locks held
   std::atomic<std::uint32_t> life_{0};  // counts that; likewise
+  std::uint32_t peer_psn_ = 0;         // of the stream by hand; with both locks held
 
   // The sender.
   alignas(64) SectionMutex send_mutex_;
@@ -303,6 +308,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::uint64_t drain_to_ = 0;   // SQD, connected by hand: what stands before this goes on
   std::uint64_t stuck_at_ = ~std::uint64_t{0};                     // the head of the queue when look_after_work() looked last
   std::chrono::steady_clock::time_point stuck_since_; // and since when
+  std::uint64_t moved_ = 0;                             // octets of the stream, both ways, when it looked last
+  std::chrono::steady_clock::time_point unmoved_since_;
 
   // The receiver.
   alignas(64) SectionMutex receive_mutex_;

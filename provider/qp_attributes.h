@@ -22,6 +22,8 @@ namespace uiw::provider {
 // pair has it (qp_table.cc). The connection manager connects; the step to RTR connects nothing.
 constexpr std::uint32_t kManagedQpNumber = 1;
 
+constexpr std::uint32_t kPsnMask = 0xFFFFFF;
+
 // A program may have put any number into a field of an enumeration: read as such, until it was checked.
 template <typename Enumeration>
 int number_in(const Enumeration& field) {

@@ -3,8 +3,8 @@
 //
 // Such programs are written for InfiniBand. A peer that has gone is noticed by the work that cannot get to it, and by
 // nothing else: until some is posted the queue pair stays as it is, with its receives.
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -19,6 +19,8 @@
 #include "provider/grace_period.h"
 #include "provider/limits.h"
 #include "provider/qp.h"
+#include "provider/qp_attributes.h"
+#include "provider/settings.h"
 
 namespace uiw::provider {
 
@@ -47,18 +49,17 @@ bool usable(const Gid& gid) {
   return !is_ipv4(gid) || (gid[12] != 0 && gid[12] < 224);
 }
 
-// The peer's host does not answer although it was sent something.
-bool silent(int fd, milliseconds time) {
+std::optional<tcp_info> info_of(int fd) {
   tcp_info info{};
   socklen_t size = sizeof info;
-  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return false;
-  return info.tcpi_retransmits > 0 && milliseconds(info.tcpi_last_ack_recv) > time;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  return info;
 }
 
 }  // namespace
 
 // INIT to RTR. 0, or an errno, and nothing has changed.
-int Qp::connect_by_hand(const ibv_qp_attr& attributes) {
+int Qp::connect_by_hand(const ibv_qp_attr& attributes, int mask) {
   const DeviceInfo& device = context_->device();
   const ibv_global_route& route = attributes.ah_attr.grh;
   if (route.sgid_index >= device.gids.size()) return EINVAL;
@@ -69,6 +70,7 @@ int Qp::connect_by_hand(const ibv_qp_attr& attributes) {
   if (is_ipv4(ends.greeting.source) != is_ipv4(ends.greeting.destination)) return EINVAL;
   ends.greeting.source_qp = number_;
   ends.greeting.destination_qp = attributes.dest_qp_num;
+  if ((mask & IBV_QP_RQ_PSN) != 0) ends.greeting.psn = attributes.rq_psn & kPsnMask;
   ends.ifindex = device.ifindex;
   ends.traffic_class = route.traffic_class;
   ends.read_depth = attributes.max_dest_rd_atomic;
@@ -88,6 +90,23 @@ int Qp::connect_by_hand(const ibv_qp_attr& attributes) {
     step(IBV_QPS_RTR, IBV_QPS_INIT);
   }
   return error;
+}
+
+// The peer expects another PSN than this end starts with: it has another queue pair in mind (one of an earlier life of this
+// number, for example), and an adapter's packets would not get through. A program that sets none says nothing by it.
+bool Qp::mixed_up(std::uint32_t peer_psn) const {
+  return peer_psn != 0 && attributes_.sq_psn != 0 && peer_psn != attributes_.sq_psn;
+}
+
+// RTR to RTS: nothing is sent before.
+void Qp::ready_to_send_by_hand(const ibv_qp_attr& attributes) {
+  const std::lock_guard receive_lock(receive_mutex_);
+  const std::lock_guard send_lock(send_mutex_);
+  attributes_.sq_psn = attributes.sq_psn & kPsnMask;
+  if (!step(IBV_QPS_RTR, IBV_QPS_RTS)) return;
+  if (stream_ != Stream::running || !mixed_up(peer_psn_)) return;
+  forget_stream();
+  by_hand::meet_again(number_);
 }
 
 // RTS to SQD: what is posted from here on waits.
@@ -123,7 +142,7 @@ void Qp::peer_left(bool broken) {
       if (!send_queue_.empty()) {
         by_hand::watch_over_work();
         stuck_at_ = send_queue_.head();
-        stuck_since_ = std::chrono::steady_clock::now();
+        stuck_since_ = unmoved_since_ = std::chrono::steady_clock::now();
       }
       let_go_of_socket();
       stream_ = Stream::gone;
@@ -191,6 +210,20 @@ void Qp::peer_dealt_with(const rdmap::DealtWith& said) {
   transmit_wanted_ = transmit_wanted_ || transmitter_.unsent() || stream_ != Stream::running || state() != IBV_QPS_RTS;
 }
 
+// Does nobody answer at the other end of the running stream? The peer's host, which does not acknowledge what was sent
+// again; or its adapter, which neither takes octets nor sends any although its host does. That one gets the time that it has
+// for the answer to a call at least: it is software. The sender's lock is held.
+bool Qp::unanswered(milliseconds retry, std::chrono::steady_clock::time_point now) {
+  const auto info = info_of(socket_.fd());
+  if (!info) return false;
+  if (info->tcpi_retransmits > 0 && milliseconds(info->tcpi_last_ack_recv) > retry) return true;
+  // Its answers may stand behind a message that our own program has no receive for; or it has said that it waits for its.
+  const bool has_to_answer = !paused_ && !receiver_.peer_waits() && !(state() == IBV_QPS_SQD && drained());
+  const std::uint64_t moved = info->tcpi_bytes_acked + info->tcpi_bytes_received;
+  if (!has_to_answer || moved != std::exchange(moved_, moved)) unmoved_since_ = now;
+  return now - unmoved_since_ > std::max(retry, milliseconds(settings().values.startup_timeout_ms));
+}
+
 bool Qp::look_after_work() {
   const auto now = std::chrono::steady_clock::now();
   const auto judge = [&]() -> std::optional<rdmap::Status> {  // with the sender's lock
@@ -200,7 +233,7 @@ bool Qp::look_after_work() {
     const auto stuck = now - stuck_since_;
     if (stream_ == Stream::gone && stuck > kInVain) return rdmap::Status::retry_exceeded;
     const milliseconds retry = retry_time(attributes_);
-    if (retry.count() > 0 && stuck > retry && (stream_ == Stream::none || silent(socket_.fd(), retry))) {
+    if (retry.count() > 0 && stuck > retry && (stream_ == Stream::none || unanswered(retry, now))) {
       return rdmap::Status::retry_exceeded;
     }
     const auto rnr = std::max(kLeastRnrTime, kLongestRnrTimer * (attributes_.rnr_retry + 1));
@@ -217,7 +250,7 @@ bool Qp::look_after_work() {
     if (!judge()) {
       if (send_queue_.head() != stuck_at_) {
         stuck_at_ = send_queue_.head();
-        stuck_since_ = now;
+        stuck_since_ = unmoved_since_ = now;
       }
       return true;
     }

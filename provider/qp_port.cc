@@ -23,8 +23,9 @@ namespace {
 
 using Descriptor = mpa::TcpStream;  // closes what it holds
 
-// SO_REUSEADDR lets a port serve again right after a process that used it has ended, and lets two processes bind it:
-// this name, which ends with the process, belongs to one of them. Its scope is that of the port, a network namespace.
+// SO_REUSEPORT lets a port serve again right after a process that used it has ended, keeps other users from it, and lets two
+// processes of one user bind it: this name, which ends with the process, belongs to one of them. Its scope is that of the
+// port, a network namespace.
 int claim(std::uint16_t port) {
   Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!socket.is_open()) return -errno;
@@ -42,13 +43,13 @@ int hold(std::uint16_t& port) {
   auto& v6 = reinterpret_cast<sockaddr_in6&>(any);
   v6.sin6_family = AF_INET6;
   v6.sin6_port = htons(port);
-  int fd = bind_socket(any, false);
+  int fd = holding_socket(any, false);
   if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) {  // a host without IPv6
     any = {};
     auto& v4 = reinterpret_cast<sockaddr_in&>(any);
     v4.sin_family = AF_INET;
     v4.sin_port = htons(port);
-    fd = bind_socket(any, false);
+    fd = holding_socket(any, false);
   }
   // Both families have the port at the same place.
   if (fd >= 0) port = ntohs(v6.sin6_port);
@@ -57,6 +58,7 @@ int hold(std::uint16_t& port) {
 
 struct Port {
   Descriptor claimed, held;
+  uid_t user = ::geteuid();  // whose the sockets are
   std::map<std::pair<unsigned, Gid>, std::shared_ptr<Listener>> listeners;  // by interface and address
   std::vector<int> listening;                                               // their sockets
 };
@@ -86,6 +88,19 @@ int reserve(Ports& all, std::uint16_t& port) {
     if (!made.claimed.is_open()) return EADDRINUSE;
   }
   all.reserved.insert_or_assign(port, std::move(made));
+  return 0;
+}
+
+// A process that has changed its user since, as services do, takes its port along: callers find out whose the listener is.
+int change_user(Port& held, std::uint16_t port) {
+  held.listeners.clear();
+  held.listening.clear();
+  held.held.close();
+  std::uint16_t same = port;
+  const int fd = hold(same);
+  if (fd < 0) return -fd;
+  held.held = Descriptor(fd);
+  held.user = ::geteuid();
   return 0;
 }
 
@@ -124,25 +139,29 @@ bool reserve_again(std::uint16_t port) {
   return reserve(all, port) == 0;
 }
 
-int listen_on(std::uint16_t port, const DeviceInfo& device, const std::shared_ptr<ListenObserver>& observer) {
+int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
+              const std::shared_ptr<ListenObserver>& observer) {
   constexpr int kBacklog = 1024;
   Ports& all = ports();
   const std::lock_guard lock(all.mutex);
   const auto found = all.reserved.find(port);
   if (found == all.reserved.end()) return EINVAL;
-  int error = EADDRNOTAVAIL;
-  bool listening = false;
+  if (found->second.user != ::geteuid()) {
+    if (const int error = change_user(found->second, port); error != 0) return error;
+  }
+  int result = EADDRNOTAVAIL;
   for (const Gid& gid : device.gids) {
     std::shared_ptr<Listener>& listener = found->second.listeners[{device.ifindex, gid}];
+    int error = 0;
     if (listener == nullptr) {
       sockaddr_storage address = address_of(gid, device.ifindex, port);
-      const int fd = bind_socket(address, true);
+      const int fd = holding_socket(address, true);
       error = fd < 0 ? -fd : listen(fd, kBacklog, observer, listener);
       if (listener != nullptr) found->second.listening.push_back(fd);
     }
-    listening = listening || listener != nullptr;
+    if (gid == own) result = error;
   }
-  return listening ? 0 : error;
+  return result;
 }
 
 void release_port(std::uint16_t port) {

@@ -29,9 +29,11 @@ bool reserve_again(std::uint16_t port);
 // Nobody listens there from here on.
 void release_port(std::uint16_t port);
 
-// Listens for calls to queue pairs of this port, on every address of the device and on no other. 0 or an errno:
-// EADDRINUSE where somebody else listens there, EADDRNOTAVAIL where none of the addresses is there any more.
-int listen_on(std::uint16_t port, const DeviceInfo& device, const std::shared_ptr<ListenObserver>& observer);
+// Listens for calls to queue pairs of this port, on every address of the device and on no other. 0 or an errno if it cannot
+// listen on `own`, the address that the queue pair goes by: EADDRINUSE where somebody else listens there, EADDRNOTAVAIL
+// where it is not there any more.
+int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
+              const std::shared_ptr<ListenObserver>& observer);
 
 // Around a fork: no port is reserved or let go of meanwhile. In the child they are the parent's.
 void hold_ports();

@@ -6,6 +6,7 @@
 #include <bitset>
 #include <memory>
 #include <mutex>
+#include <random>
 #include <vector>
 
 #include "provider/grace_period.h"
@@ -78,6 +79,7 @@ std::uint32_t take_qp_number(Qp& qp) {
   if (slots == nullptr) {
     slots = new Slots;
     slots->port = port;
+    slots->next = std::random_device()() % kSlotsPerPort;  // the number is not to be known from the port alone
     by_port[port].store(slots, std::memory_order_release);
   }
   t.turn = t.reserved.size();
