@@ -14,18 +14,24 @@
 #include <ctime>
 #include <memory>
 #include <set>
+#include <string_view>
+#include <utility>
 
 namespace uiw::kernel_abi {
 namespace {
 
 constexpr const char* kUnfinished = ".new-";
 constexpr std::time_t kAbandonedAfterSeconds = 60;  // building takes milliseconds
+constexpr int kAttempts = 8;                        // to use a directory that another process may remove
 
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
-  Descriptor& operator=(Descriptor&&) = delete;
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
@@ -40,19 +46,23 @@ Descriptor open_folder(int parent, const char* name) {
   return Descriptor(::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
-std::vector<std::string> list(int folder) {
-  std::vector<std::string> names;
+template <typename Visitor>
+void each_name(int folder, const Visitor& visit) {
   const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR* stream = copy >= 0 ? ::fdopendir(copy) : nullptr;
   if (stream == nullptr) {
     if (copy >= 0) ::close(copy);
-    return names;
+    return;
   }
   while (const dirent* entry = ::readdir(stream)) {
-    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0)
-      names.emplace_back(entry->d_name);
+    if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) visit(entry->d_name);
   }
   ::closedir(stream);
+}
+
+std::vector<std::string> list(int folder) {
+  std::vector<std::string> names;
+  each_name(folder, [&names](const char* name) { names.emplace_back(name); });
   return names;
 }
 
@@ -177,29 +187,78 @@ int build_in_place(int parent, const std::string& parent_path, const std::string
   return error;
 }
 
-// Our directory in a base: made where it is missing, and refused where it could be somebody else's. 0 or an
-// errno.
-int check_own_folder(const std::string& path) {
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return errno;
+struct OwnFolder {
+  Descriptor folder;
+  std::string name;
+  int error = 0;  // an errno where there is no folder
+};
+
+// Opens a directory that is ours alone, and nothing else.
+OwnFolder open_own(int base, const std::string& name) {
+  Descriptor folder = open_folder(base, name.c_str());
   struct stat status = {};
-  if (::lstat(path.c_str(), &status) != 0) return errno;
-  if (!S_ISDIR(status.st_mode)) return ENOTDIR;
-  if (status.st_uid != ::geteuid() || (status.st_mode & 077) != 0) return EPERM;
+  if (!folder.valid() || ::fstat(folder.get(), &status) != 0) return {Descriptor(), name, errno};
+  if (status.st_uid != ::geteuid() || (status.st_mode & 0777) != 0700) return {Descriptor(), name, EPERM};
+  return {std::move(folder), name};
+}
+
+// The first, by name, of our directories uiw-<uid>-XXXXXX, so that all processes choose the same one. Others
+// may fill the base with such names: each costs a comparison, and those that sort before what has been found
+// one open besides.
+OwnFolder find_spare(int base, const std::string& prefix) {
+  OwnFolder found{Descriptor(), "", ENOENT};
+  each_name(base, [&](const char* name) {
+    if (!std::string_view(name).starts_with(prefix)) return;
+    if (found.folder.valid() && found.name <= name) return;
+    if (OwnFolder own = open_own(base, name); own.folder.valid()) found = std::move(own);
+  });
+  return found;
+}
+
+// Our directory under a name that nobody could foresee.
+OwnFolder spare_folder(int base, const std::string& base_path, const std::string& prefix) {
+  OwnFolder found = find_spare(base, prefix);
+  if (found.folder.valid()) return found;
+  std::string path = base_path + "/" + prefix + "XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) return {Descriptor(), prefix, errno};
+  const std::string made = path.substr(base_path.size() + 1);
+  // Other processes may have made theirs at the same time.
+  found = find_spare(base, prefix);
+  if (found.name != made) ::unlinkat(base, made.c_str(), AT_REMOVEDIR);
+  return found;
+}
+
+// Our directory in a base, made where it is missing. Anybody may take its name in a directory that all may
+// write to; then we have another.
+OwnFolder own_folder(int base, const std::string& base_path) {
+  const std::string name = "uiw-" + std::to_string(::geteuid());
+  if (::mkdirat(base, name.c_str(), 0700) != 0 && errno != EEXIST) return {Descriptor(), name, errno};
+  OwnFolder own = open_own(base, name);
+  return own.folder.valid() ? std::move(own) : spare_folder(base, base_path, name + "-");
+}
+
+int place_in_own(const std::string& base_path, const Tree& tree, std::string& root) {
+  const Descriptor base(::open(base_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!base.valid()) return errno;
+  const OwnFolder own = own_folder(base.get(), base_path);
+  if (!own.folder.valid()) return own.error;
+  const std::string folder = base_path + "/" + own.name;
+  const std::string name = tree.hash();
+  if (!is_whole(own.folder.get(), name, tree)) {
+    if (const int error = build_in_place(own.folder.get(), folder, name, tree); error != 0) return error;
+  }
+  root = folder + "/" + name;
   return 0;
 }
 
 int place_in(const std::string& base, const Tree& tree, std::string& root) {
   if (base.empty() || base.front() != '/') return EINVAL;
-  const std::string folder = base + "/uiw-" + std::to_string(::geteuid());
-  if (const int error = check_own_folder(folder); error != 0) return error;
-  const Descriptor parent = open_folder(AT_FDCWD, folder.c_str());
-  if (!parent.valid()) return errno;
-  const std::string name = tree.hash();
-  if (!is_whole(parent.get(), name, tree)) {
-    if (const int error = build_in_place(parent.get(), folder, name, tree); error != 0) return error;
-  }
-  root = folder + "/" + name;
-  return 0;
+  // A process that made a spare directory and found another's removes its own, which we may have seen in
+  // between.
+  int error = ENOENT;
+  for (int attempt = 0; error == ENOENT && attempt < kAttempts; ++attempt)
+    error = place_in_own(base, tree, root);
+  return error;
 }
 
 }  // namespace

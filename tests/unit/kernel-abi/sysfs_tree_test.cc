@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -41,6 +42,14 @@ std::string read(const fs::path& path) {
   std::stringstream text;
   text << stream.rdbuf();
   return text.str();
+}
+
+constexpr uid_t kStranger = 65534;
+
+std::set<std::string> names_in(const std::string& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename());
+  return names;
 }
 
 class Folder {
@@ -144,27 +153,72 @@ TEST_CASE("a damaged tree is replaced, and an unfinished one is in nobody's way"
   CHECK(left == 2);  // the tree, and the young directory of what may be another builder
 }
 
-TEST_CASE("a directory that may be somebody else's is refused") {
+TEST_CASE("a directory that may be somebody else's is left alone, and another serves") {
+  const Folder folder;
+  const Folder elsewhere;
   const Tree tree = make_tree({sample("eth0", 0)}, {});
-  SECTION("a symbolic link") {
-    const Folder folder;
-    const Folder elsewhere;
-    fs::create_directory_symlink(elsewhere.path(), folder.own());
-    CHECK(place_tree(tree, {folder.path()}).root.empty());
-    CHECK(fs::is_empty(elsewhere.path()));
+  const auto plant = [&](const std::string& path) {
+    SECTION("a symbolic link") { fs::create_directory_symlink(elsewhere.path(), path); }
+    SECTION("a file") { std::ofstream{path}; }
+    SECTION("a pipe") { REQUIRE(mkfifo(path.c_str(), 0600) == 0); }
+    SECTION("open to others") {
+      REQUIRE(mkdir(path.c_str(), 0700) == 0);
+      REQUIRE(chmod(path.c_str(), 0755) == 0);
+    }
+    SECTION("of another user") {
+      REQUIRE(mkdir(path.c_str(), 0700) == 0);
+      if (geteuid() == 0) {
+        REQUIRE(chown(path.c_str(), kStranger, kStranger) == 0);
+      } else {
+        REQUIRE(chmod(path.c_str(), 0777) == 0);  // only root can give a directory away
+      }
+    }
+  };
+  SECTION("uiw-<uid> is taken") { plant(folder.own()); }
+  SECTION("so are names of the second choice") {
+    REQUIRE(mkfifo(folder.own().c_str(), 0600) == 0);
+    plant(folder.own() + "-000000");
   }
-  SECTION("open to others") {
-    const Folder folder;
-    REQUIRE(mkdir(folder.own().c_str(), 0700) == 0);
-    REQUIRE(chmod(folder.own().c_str(), 0755) == 0);
-    const PlacedTree placed = place_tree(tree, {folder.path()});
-    CHECK(placed.root.empty());
-    CHECK(placed.error.find(folder.path()) != std::string::npos);
+  const std::set<std::string> planted = names_in(folder.path());
+
+  const PlacedTree first = place_tree(tree, {folder.path()});
+  REQUIRE(first.error.empty());
+  const fs::path chosen = fs::path(first.root).parent_path();
+  CHECK(chosen.string().starts_with(folder.own() + "-"));
+  CHECK(chosen.string().size() == folder.own().size() + 7);
+  CHECK(planted.count(chosen.filename()) == 0);
+  CHECK(read(first.root + "/class/infiniband/uiw_eth0/node_type") == "4: RNIC\n");
+  struct stat status = {};
+  REQUIRE(lstat(chosen.c_str(), &status) == 0);
+  CHECK(S_ISDIR(status.st_mode));
+  CHECK(status.st_uid == geteuid());
+  CHECK((status.st_mode & 0777) == 0700);
+
+  CHECK(place_tree(tree, {folder.path()}).root == first.root);
+  CHECK(names_in(folder.path()).size() == planted.size() + 1);
+  CHECK(fs::is_empty(elsewhere.path()));
+  for (const std::string& name : planted) {
+    std::error_code none;
+    CHECK((!fs::is_directory(folder.path() + "/" + name, none) || fs::is_empty(folder.path() + "/" + name)));
   }
-  SECTION("then the next base serves") {
-    const Folder folder;
-    CHECK(place_tree(tree, {"/nowhere", "relative", folder.path()}).error.empty());
-  }
+}
+
+TEST_CASE("of several directories of the second choice the first by name serves") {
+  const Folder folder;
+  const Tree tree = make_tree({sample("eth0", 0)}, {});
+  std::ofstream{folder.own()};
+  for (const char* end : {"-bbbbbb", "-cccccc", "-dddddd"})
+    REQUIRE(mkdir((folder.own() + end).c_str(), 0700) == 0);
+  CHECK(place_tree(tree, {folder.path()}).root == folder.own() + "-bbbbbb/" + tree.hash());
+}
+
+TEST_CASE("where a base is of no use the next one serves") {
+  const Folder folder;
+  const Tree tree = make_tree({sample("eth0", 0)}, {});
+  const PlacedTree none = place_tree(tree, {"/nowhere"});
+  CHECK(none.root.empty());
+  CHECK(none.error.find("/nowhere") != std::string::npos);
+  CHECK(place_tree(tree, {"/nowhere", "relative", folder.path()}).error.empty());
 }
 
 TEST_CASE("several builders at once agree") {
@@ -179,6 +233,23 @@ TEST_CASE("several builders at once agree") {
   std::size_t left = 0;
   for ([[maybe_unused]] const auto& entry : fs::directory_iterator(folder.own())) ++left;
   CHECK(left == 1);
+}
+
+TEST_CASE("several builders at once that find their name taken come to agree") {
+  const Folder folder;
+  const Tree tree = make_tree({sample("eth0", 0)}, {});
+  std::ofstream{folder.own()};
+  std::vector<std::string> roots(8);
+  std::vector<std::thread> builders;
+  for (std::string& root : roots)
+    builders.emplace_back([&tree, &folder, &root] { root = place_tree(tree, {folder.path()}).root; });
+  for (std::thread& builder : builders) builder.join();
+  for (const std::string& root : roots) CHECK_FALSE(root.empty());
+  const std::string agreed = place_tree(tree, {folder.path()}).root;
+  CHECK(agreed == *std::min_element(roots.begin(), roots.end()));
+  const std::size_t names = names_in(folder.path()).size();
+  CHECK(place_tree(tree, {folder.path()}).root == agreed);
+  CHECK(names_in(folder.path()).size() == names);
 }
 
 TEST_CASE("a runtime directory that was asked for is the only one tried") {
