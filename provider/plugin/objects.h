@@ -24,8 +24,14 @@ namespace rnic = uiw::provider;
 struct Device {
   verbs_device base;
 };
+// A verbs_context, which begins somewhere in `front` and ends with the program's ibv_context; then what is ours.
 struct Context {
-  verbs_context base;
+  alignas(void*) unsigned char front[kMostGrowth * sizeof(void*) + kVerbsContext39 - sizeof(std::size_t) -
+                                     sizeof(ibv_context)];
+  std::size_t verbs_size;  // of the verbs_context, as libibverbs says
+  ibv_context base;
+  void* spare[32];         // for a verbs_context that is longer than known here, until that has been noticed
+  verbs_context* verbs;
   std::shared_ptr<rnic::Context> rnic;  // made and ended by hand: libibverbs allocates the whole
 };
 struct Td {
@@ -61,8 +67,7 @@ struct Qp {
 };
 
 inline Context* context_of(ibv_context* context) {
-  // The program's ibv_context is the last member of verbs_context.
-  return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(verbs_context, context));
+  return reinterpret_cast<Context*>(reinterpret_cast<char*>(context) - offsetof(Context, base));
 }
 inline Pd* of(ibv_pd* pd) { return reinterpret_cast<Pd*>(pd); }
 inline Td* of(ibv_td* td) { return reinterpret_cast<Td*>(td); }

@@ -15,6 +15,7 @@
 #include "provider/plugin/ops_refused.h"
 #include "provider/plugin/ops_srq.h"
 #include "provider/plugin/ops_table.h"
+#include "provider/plugin/release.h"
 
 namespace uiw::plugin {
 
@@ -31,31 +32,41 @@ void uninit_device(verbs_device* device) { std::free(device); }
 extern const NamedOp kOps[];
 extern const std::size_t kOpCount;
 
+// Ends a context that has nothing of ours any more; `error` goes to errno.
+void discard(Context* context, int error) {
+  verbs_uninit_context(context->verbs);
+  std::free(context);
+  errno = error;
+}
+
 verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
+  const std::size_t size = kVerbsContext39 + verbs_context_growth(release()) * sizeof(void*);
+  const std::size_t start = offsetof(Context, base) + sizeof(ibv_context) - size;
   auto* context = static_cast<Context*>(_verbs_init_and_alloc_context(
-      device, cmd_fd, sizeof(Context), reinterpret_cast<verbs_context*>(offsetof(Context, base)), 0));
+      device, cmd_fd, sizeof(Context), reinterpret_cast<verbs_context*>(start), 0));
   if (context == nullptr) return nullptr;
-  new (&context->rnic) std::shared_ptr<rnic::Context>(
-      without_exceptions([&] { return rnic::Context::open(device->name, &context->base.context); }));
-  if (context->rnic == nullptr) {
-    const int error = errno;
-    verbs_uninit_context(&context->base);
-    std::free(context);
-    errno = error;
+  context->verbs = reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) + start);
+  if (context->verbs_size != size) {
+    discard(context, ENOTSUP);  // it has grown within its PABI, and perhaps the table of operations with it
     return nullptr;
   }
-  verbs_set_ops(&context->base, make_ops_table(kOps, kOpCount, nullptr));
-  context->base.context.async_fd = context->rnic->async_fd();
-  context->base.context.num_comp_vectors = 1;
-  return &context->base;
+  new (&context->rnic) std::shared_ptr<rnic::Context>(
+      without_exceptions([&] { return rnic::Context::open(device->name, &context->base); }));
+  if (context->rnic == nullptr) {
+    discard(context, errno);
+    return nullptr;
+  }
+  verbs_set_ops(context->verbs, make_ops_table(kOps, kOpCount, nullptr));
+  context->base.async_fd = context->rnic->async_fd();
+  context->base.num_comp_vectors = 1;
+  return context->verbs;
 }
 
 void free_context(ibv_context* context) {
   Context* self = context_of(context);
   self->rnic->close();
   std::destroy_at(&self->rnic);  // objects that the program has left behind keep it
-  verbs_uninit_context(&self->base);
-  std::free(self);
+  discard(self, errno);
 }
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
@@ -71,8 +82,12 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
-  std::memset(static_cast<void*>(attributes), 0, sizeof *attributes);
-  return context_of(context)->rnic->query_port(port, *attributes);
+  // libibverbs has cleared what it wants filled in, which in releases before 49 ends here.
+  constexpr std::size_t kSize39 = offsetof(ibv_port_attr, port_cap_flags2) + sizeof attributes->port_cap_flags2;
+  ibv_port_attr all = {};
+  const int error = context_of(context)->rnic->query_port(port, all);
+  if (error == 0) std::memcpy(static_cast<void*>(attributes), &all, kSize39);
+  return error;
 }
 
 // ---- ibv_wr_* --------------------------------------------------------------------------------------------------
@@ -236,7 +251,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     pthread_mutex_init(&base.mutex, nullptr);
     pthread_cond_init(&base.cond, nullptr);
     // Programs ask for the extended object without having asked for its operations.
-    qp->base.comp_mask = VERBS_QP_EX;
+    set_comp_mask(qp->base, VERBS_QP_EX);
     if (send_ops != 0) offer_send_ops(qp->base.qp_ex);
     of(pd)->users.fetch_add(1);
     return &qp.release()->base.qp;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The private ABI between libibverbs and its providers, as far as this plugin uses it: rdma-core does not install it.
 //
-// UIW_PABI says which one: 34 (rdma-core 39 to 56), 57 (57, 58), 59 (59 to 63), 64 (64). Between them only the table of
-// operations grows, within 59 too. Layouts are those of the ABI; what this plugin does not touch is declared as room.
+// UIW_PABI says which one: 34 (rdma-core 39 to 56), 57 (57, 58), 59 (59 to 63), 64 (64). Between them the
+// table of operations grows, and so do two structures of the public header that are part of private ones: verbs_context
+// at its beginning, ibv_qp_ex at its end; all this also within a PABI. The header that uiw is built with is that of one
+// release, so the places of what stands before and behind are worked out here. Layouts are those of the ABI; what this
+// plugin does not touch is declared as room.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -56,16 +59,37 @@ struct verbs_device {
   std::uint64_t core_support;
 };
 
-// The object behind an ibv_qp; the program finds its ibv_qp_ex only if the mask says so.
+// The size of verbs_context in release 39, which began with query_port.
+constexpr std::size_t kVerbsContext39 = sizeof(verbs_context) - offsetof(verbs_context, query_port);
+// How many pointers a later release has before that.
+constexpr std::size_t verbs_context_growth(int release) {
+  return release < 59 ? 0 : release < 62 ? 3 : release < 64 ? 4 : 6;
+}
+constexpr std::size_t kMostGrowth = verbs_context_growth(UIW_PABI == 59 ? 62 : UIW_PABI);
+
+// The object behind an ibv_qp; the program finds its ibv_qp_ex only if comp_mask says so. That stands behind ibv_qp_ex,
+// which gained one operation in 44 and another in 45. Nothing tells these releases of PABI 34 apart, so there the mask
+// is put into all three places: nobody reads the operations, which are not offered, and the domain for XRC that belong
+// there otherwise.
 enum { VERBS_QP_EX = 1 << 1 };
+struct uiw_behind_qp_ex {
+  unsigned char qp_ex[offsetof(ibv_qp_ex, wr_abort) + sizeof(void*)];  // as in release 39
+  alignas(void*) std::uint32_t comp_mask_39;
+  alignas(void*) std::uint32_t comp_mask_44;
+  alignas(void*) std::uint32_t comp_mask_45;
+  struct verbs_xrcd* xrcd;
+};
 struct verbs_qp {
   union {
     ibv_qp qp;
     ibv_qp_ex qp_ex;
+    uiw_behind_qp_ex behind;
   };
-  std::uint32_t comp_mask;
-  struct verbs_xrcd* xrcd;
 };
+inline void set_comp_mask(verbs_qp& qp, std::uint32_t mask) {
+  qp.behind.comp_mask_45 = mask;
+  if (UIW_PABI == 34) qp.behind.comp_mask_39 = qp.behind.comp_mask_44 = mask;
+}
 
 enum { UIW_MR_TYPE_MR = 0, UIW_MR_TYPE_NULL_MR = 1, UIW_MR_TYPE_DMABUF_MR = 3 };
 struct verbs_mr {
@@ -74,8 +98,8 @@ struct verbs_mr {
   int access;
 };
 
-// The table that verbs_set_ops() reads is a row of function pointers in the order of their names, and nothing else: so it
-// is built at run time, from the list of all operations and the release that brought each. An empty one answers
+// The table that verbs_set_ops() reads is a row of function pointers in the order of their names, and nothing else: so
+// it is built at run time, from the list of all operations and the release that brought each. An empty one answers
 // EOPNOTSUPP.
 using uiw_op = void (*)();
 

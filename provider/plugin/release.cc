@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#include "provider/plugin/release.h"
+
+#include <dlfcn.h>
+
+#include "provider/plugin/rdmav_abi.h"
+
+namespace uiw::plugin {
+
+int release() {
+  if (UIW_PABI != 59) return UIW_PABI == 34 ? 39 : UIW_PABI;
+  // What PABI 59 gained in 62 came together with a public function.
+  void* libibverbs = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (libibverbs == nullptr) return 59;
+  const bool longer = dlsym(libibverbs, "ibv_query_port_speed") != nullptr;
+  dlclose(libibverbs);
+  return longer ? 62 : 59;
+}
+
+}  // namespace uiw::plugin

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: MIT
+// Sources: provider/plugin (libuiw-rdmav<PABI>.so)
+//
+// Each plugin against the private ABI of the releases of rdma-core that it is for, whatever release uiw is built with.
+// A libibverbs of the test's own takes the place of the release's; the numbers are those of the release's headers.
+#include <dlfcn.h>
+#include <infiniband/verbs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#define UIW_PABI 34  // what is used of the header here is the same for all
+#include "provider/plugin/rdmav_abi.h"
+#include "tests/unit/plugin/libibverbs_double.h"
+
+namespace {
+
+struct Release {
+  int number;
+  int pabi;
+  std::size_t verbs_context;  // octets
+  std::size_t comp_mask;      // its offset in verbs_qp
+  std::size_t port_attr;      // octets of ibv_port_attr
+  std::size_t ops;            // the length of the table of operations, and places in it
+  std::size_t alloc_pd, create_cq, create_qp, dealloc_pd, dereg_mr, destroy_cq, destroy_qp, free_context, query_port,
+      reg_mr, resize_cq;
+};
+
+constexpr Release kReleases[] = {
+    {39, 34, 648, 344, 52, 76, 5, 15, 19, 26, 28, 31, 34, 39, 60, 68, 71},
+    {44, 34, 648, 352, 52, 76, 5, 15, 19, 26, 28, 31, 34, 39, 60, 68, 71},
+    {45, 34, 648, 360, 52, 76, 5, 15, 19, 26, 28, 31, 34, 39, 60, 68, 71},
+    {57, 57, 648, 360, 56, 76, 5, 15, 19, 26, 28, 31, 34, 39, 60, 68, 71},
+    {59, 59, 672, 360, 56, 79, 6, 16, 20, 28, 30, 33, 36, 41, 62, 70, 74},
+    {62, 59, 680, 360, 56, 81, 6, 16, 20, 28, 30, 33, 36, 42, 63, 72, 76},
+    {64, 64, 696, 360, 56, 83, 7, 17, 21, 29, 31, 34, 37, 44, 65, 74, 78},
+};
+
+// What libibverbs_double tells of the plugin.
+struct Calls {
+  std::size_t context_size = 0;  // of the verbs_context that it makes
+  const verbs_device_ops* driver = nullptr;
+  char* context = nullptr;
+  std::size_t uninits = 0;
+  std::vector<uiw_op> table;
+  std::vector<std::string> complaints;
+
+  void check(bool good, const std::string& complaint) {
+    if (!good) complaints.push_back(complaint);
+  }
+  ibv_context* for_programs() const {
+    return reinterpret_cast<ibv_context*>(context + context_size - sizeof(ibv_context));
+  }
+};
+Calls g_calls;
+std::size_t g_table_length;
+
+void register_driver(const void* driver) { g_calls.driver = static_cast<const verbs_device_ops*>(driver); }
+
+void* alloc_context(void* device, int, std::size_t size, std::uintptr_t offset) {
+  if (offset + g_calls.context_size > size) {
+    g_calls.check(false, "the context has " + std::to_string(size) + " octets, and libibverbs wants " +
+                             std::to_string(g_calls.context_size) + " from " + std::to_string(offset) + " on");
+    errno = ENOMEM;
+    return nullptr;
+  }
+  auto* memory = static_cast<char*>(std::calloc(1, size));
+  g_calls.context = memory + offset;
+  ibv_context& base = *g_calls.for_programs();
+  std::memcpy(reinterpret_cast<char*>(&base) - sizeof(std::size_t), &g_calls.context_size, sizeof(std::size_t));
+  base.device = static_cast<ibv_device*>(device);
+  base.async_fd = -1;
+  return memory;
+}
+
+void uninit_context(void* context) {
+  g_calls.check(context == g_calls.context, "another context is ended than was begun");
+  ++g_calls.uninits;
+}
+
+void set_ops(void* context, const void* table) {
+  g_calls.check(context == g_calls.context, "another context gets the operations");
+  const auto* first = static_cast<const uiw_op*>(table);
+  g_calls.table.assign(first, first + g_table_length);
+}
+
+// Loads libibverbs_double and the plugin, and opens the loopback's device.
+verbs_context* open_device(const Release& release) {
+  const std::string number = std::to_string(release.number < 57 ? 34 : release.number);
+  void* libibverbs = dlopen((UIW_DOUBLES "/libibverbs" + number + "/libibverbs.so.1").c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (libibverbs == nullptr) return g_calls.check(false, dlerror()), nullptr;
+  *static_cast<LibibverbsHooks*>(dlsym(libibverbs, "libibverbs_hooks")) = {register_driver, alloc_context,
+                                                                          uninit_context, set_ops};
+  g_table_length = release.ops;
+  const std::string plugin = UIW_PLUGINS "/libuiw-rdmav" + std::to_string(release.pabi) + ".so";
+  if (dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) return g_calls.check(false, dlerror()), nullptr;
+  if (g_calls.driver == nullptr) return g_calls.check(false, "no driver is registered"), nullptr;
+  verbs_device* device = g_calls.driver->alloc_device(nullptr);
+  std::strcpy(device->device.name, "uiw_lo");
+  return g_calls.driver->alloc_context(&device->device, -1, nullptr);
+}
+
+template <typename Function>
+Function* op(std::size_t place) {
+  return reinterpret_cast<Function*>(g_calls.table[place]);
+}
+
+// Makes and uses one object of each kind by the places that the release gives to the operations.
+void use_device(const Release& release) {
+  ibv_context* context = g_calls.for_programs();
+  g_calls.check(context->num_comp_vectors == 1 && context->async_fd >= 0, "the program's ibv_context is elsewhere");
+
+  std::vector<char> port(release.port_attr + 8, '\x5a');
+  std::fill_n(port.begin(), release.port_attr, '\0');
+  const int error = op<int(ibv_context*, std::uint8_t, ibv_port_attr*)>(release.query_port)(
+      context, 1, reinterpret_cast<ibv_port_attr*>(port.data()));
+  g_calls.check(error == 0 && reinterpret_cast<ibv_port_attr*>(port.data())->state == IBV_PORT_ACTIVE, "query_port");
+  g_calls.check(std::all_of(port.end() - 8, port.end(), [](char octet) { return octet == '\x5a'; }),
+                "query_port writes behind an ibv_port_attr");
+
+  ibv_pd* pd = op<ibv_pd*(ibv_context*)>(release.alloc_pd)(context);
+  if (pd == nullptr || pd->context != context) return g_calls.check(false, "alloc_pd");
+  ibv_cq* cq = op<ibv_cq*(ibv_context*, int, ibv_comp_channel*, int)>(release.create_cq)(context, 8, nullptr, 0);
+  if (cq == nullptr || cq->cqe < 8) return g_calls.check(false, "create_cq");
+  cq->context = context;  // as libibverbs does
+  g_calls.check(op<int(ibv_cq*, int)>(release.resize_cq)(cq, 20) == 0 && cq->cqe >= 20, "resize_cq");
+
+  char buffer[64];
+  ibv_mr* mr = op<ibv_mr*(ibv_pd*, void*, std::size_t, std::uint64_t, int)>(release.reg_mr)(
+      pd, buffer, sizeof buffer, reinterpret_cast<std::uintptr_t>(buffer), IBV_ACCESS_LOCAL_WRITE);
+  if (mr == nullptr) return g_calls.check(false, "reg_mr");
+  g_calls.check(op<int(ibv_mr*)>(release.dereg_mr)(mr) == 0, "dereg_mr");
+
+  ibv_qp_init_attr wanted = {};
+  wanted.send_cq = wanted.recv_cq = cq;
+  wanted.cap = {4, 4, 1, 1, 0};
+  wanted.qp_type = IBV_QPT_RC;
+  ibv_qp* qp = op<ibv_qp*(ibv_pd*, ibv_qp_init_attr*)>(release.create_qp)(pd, &wanted);
+  if (qp == nullptr || qp->pd != pd) return g_calls.check(false, "create_qp");
+  std::uint32_t mask = 0;
+  std::memcpy(&mask, reinterpret_cast<char*>(qp) + release.comp_mask, sizeof mask);
+  g_calls.check(mask == VERBS_QP_EX, "libibverbs sees no ibv_qp_ex");
+
+  g_calls.check(op<int(ibv_qp*)>(release.destroy_qp)(qp) == 0, "destroy_qp");
+  g_calls.check(op<int(ibv_cq*)>(release.destroy_cq)(cq) == 0, "destroy_cq");
+  g_calls.check(op<int(ibv_pd*)>(release.dealloc_pd)(pd) == 0, "dealloc_pd");
+  op<void(ibv_context*)>(release.free_context)(context);
+  g_calls.check(g_calls.uninits == 1, "the context is not ended");
+}
+
+// What is wrong, one complaint a line. Each release has a process of its own, since there is one libibverbs in each.
+std::string in_child(const std::function<void()>& examine) {
+  int ends[2];
+  if (pipe(ends) != 0) return "no pipe";
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(30);
+    examine();
+    std::string all;
+    for (const std::string& complaint : g_calls.complaints) all += complaint + "\n";
+    _exit(write(ends[1], all.data(), all.size()) == static_cast<ssize_t>(all.size()) ? 0 : 1);
+  }
+  close(ends[1]);
+  std::string said;
+  char part[256];
+  for (ssize_t length; (length = read(ends[0], part, sizeof part)) > 0;)
+    said.append(part, static_cast<std::size_t>(length));
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) said += "it ends with status " + std::to_string(status) + "\n";
+  return said;
+}
+
+}  // namespace
+
+TEST_CASE("the plugin keeps to the private ABI of each release") {
+  for (const Release& release : kReleases) {
+    const std::string complaints = in_child([&] {
+      g_calls.context_size = release.verbs_context;
+      const verbs_context* context = open_device(release);
+      g_calls.check(context != nullptr, "no context");
+      if (context == nullptr) return;
+      g_calls.check(reinterpret_cast<const char*>(context) == g_calls.context, "another context is returned");
+      use_device(release);
+    });
+    INFO("rdma-core " << release.number);
+    CHECK(complaints == "");
+  }
+}
+
+TEST_CASE("a libibverbs whose context has grown within its ABI is refused") {
+  for (const Release& release : kReleases) {
+    const std::string complaints = in_child([&] {
+      g_calls.context_size = release.verbs_context + 2 * sizeof(void*);
+      g_calls.check(open_device(release) == nullptr && errno == ENOTSUP, "it is not refused");
+      g_calls.check(g_calls.uninits == 1, "the context is not ended");
+      g_calls.check(g_calls.table.empty(), "it gets operations");
+    });
+    INFO("rdma-core " << release.number);
+    CHECK(complaints == "");
+  }
+}
