@@ -18,6 +18,7 @@
 
 #include "kernel-abi/descriptors.h"
 #include "kernel-abi/fd_table.h"
+#include "kernel-abi/plugin_abis.h"
 #include "kernel-abi/real_functions.h"
 
 namespace uiw::kernel_abi {
@@ -30,8 +31,6 @@ std::atomic<const UiwKernelAbi*> g_library{nullptr};
 std::atomic<bool> g_disabled{false};         // nothing is offered, for ever
 std::atomic<void*> g_served_verbs{nullptr};  // the libibverbs that knows our plugin
 
-// The private ABIs of libibverbs that plugins are built for, the current one of most systems first.
-constexpr int kPluginAbis[] = {34, 57, 59, 64};
 constexpr int kHighestGuessedAbi = 255;
 
 __attribute__((format(printf, 1, 2))) void say(const char* format, ...) {

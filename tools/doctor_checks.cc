@@ -8,13 +8,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 
+#include "kernel-abi/plugin_abis.h"
 #include "provider/device.h"
 #include "provider/settings.h"
 #include "tools/address.h"
@@ -24,8 +25,6 @@
 namespace uiw::tools {
 namespace {
 
-// The provider ABIs that uiw has a plugin for.
-constexpr std::array<unsigned, 4> kKnownAbis{34, 57, 59, 64};
 constexpr std::chrono::seconds kSelftestLimit{20};
 
 Finding good(std::string subject, std::string text) {
@@ -49,6 +48,17 @@ std::string release_of(const std::string& path) {
   return path.substr(before + 1);
 }
 
+// "34, 57 and 59": the provider ABIs that uiw has a plugin for.
+std::string known_abis() {
+  std::string text;
+  for (const int& known : kernel_abi::kPluginAbis) {
+    if (&known != std::begin(kernel_abi::kPluginAbis))
+      text += &known == std::end(kernel_abi::kPluginAbis) - 1 ? " and " : ", ";
+    text += std::to_string(known);
+  }
+  return text;
+}
+
 // Leaves the provider ABI in `abi`, 0 where it is unknown.
 Finding check_libibverbs(unsigned& abi) {
   abi = 0;
@@ -56,16 +66,16 @@ Finding check_libibverbs(unsigned& abi) {
   if (library == nullptr)
     return {Verdict::fail, "libibverbs", std::string("cannot be loaded: ") + dlerror(),
             "install it: apt-get install libibverbs1"};
-  for (const unsigned known : kKnownAbis) {
+  for (const int known : kernel_abi::kPluginAbis) {
     const std::string number = std::to_string(known);
     if (dlvsym(library, ("verbs_register_driver_" + number).c_str(), ("IBVERBS_PRIVATE_" + number).c_str()) !=
         nullptr)
-      abi = known;
+      abi = static_cast<unsigned>(known);
   }
   const std::string path = path_of(library);
   const std::string text = path + ", rdma-core " + release_of(path);
   if (abi == 0)
-    return {Verdict::fail, "libibverbs", text + ", provider ABI none of 34, 57, 59 and 64",
+    return {Verdict::fail, "libibverbs", text + ", provider ABI none of " + known_abis(),
             "use rdma-core 39 or later, or a uiw that knows this release"};
   return good("libibverbs", text + ", provider ABI " + std::to_string(abi));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The private ABI between libibverbs and its providers, as far as this plugin uses it: rdma-core does not install it.
 //
-// UIW_PABI says which one: 34 (rdma-core 39 to 56), 57 (57, 58), 59 (59 to 63), 64 (64). Between them the
+// UIW_PABI says which one: 34 (rdma-core 39 to 56), 57 (57, 58), 59 (59 to 63), 64 (64), 65 (65). Between them the
 // table of operations grows, and so do two structures of the public header that are part of private ones: verbs_context
 // at its beginning, ibv_qp_ex at its end; all this also within a PABI. The header that uiw is built with is that of one
 // release, so the places of what stands before and behind are worked out here. Layouts are those of the ABI; what this

@@ -4,7 +4,7 @@
 
 namespace uiw::plugin {
 
-// The rdma-core release that began what this libibverbs has: 39, 57, 59, 62 or 64. PABI 59 stands for two
+// The rdma-core release that began what this libibverbs has: 39, 57, 59, 62, 64 or 65. PABI 59 stands for two
 // of them.
 int release();
 
