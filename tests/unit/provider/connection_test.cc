@@ -135,11 +135,16 @@ struct HandServer {
   mpa::TcpStream listener{provider::bind_socket(address, false)};
 };
 
-int call(Side& side, const sockaddr_storage& remote, const std::shared_ptr<Observer>& observer,
-         std::shared_ptr<Connection>& connection, const Bytes& private_data = {}, unsigned depth = 4) {
+int socket_to_call_with() {
   sockaddr_storage local = loopback();
   const int fd = provider::bind_socket(local, false);
   REQUIRE(fd >= 0);
+  return fd;
+}
+
+int call(Side& side, const sockaddr_storage& remote, const std::shared_ptr<Observer>& observer,
+         std::shared_ptr<Connection>& connection, const Bytes& private_data = {}, unsigned depth = 4) {
+  const int fd = socket_to_call_with();
   return provider::connect(fd, remote, {side.qp->number(), depth, depth, private_data}, -1, observer, connection);
 }
 
@@ -535,11 +540,11 @@ class Limit {
 };
 
 // A client whose connection is answered.
-void real_call(const Server& server, Side& client, Side& side) {
+void real_call(const Server& server, Side& client, Side& side, int fd) {
   for (Side* one : {&client, &side}) REQUIRE(one->to(IBV_QPS_INIT) == 0);
   const auto observer = std::make_shared<Observer>(), accepted = std::make_shared<Observer>();
   std::shared_ptr<Connection> connection;
-  REQUIRE(call(client, server.address, observer, connection) == 0);
+  REQUIRE(provider::connect(fd, server.address, {client.qp->number(), 4, 4, {}}, -1, observer, connection) == 0);
   const auto taken = server.calls->next();
   REQUIRE(taken.first->accept({side.qp->number(), 4, 4, {}}, accepted) == 0);
   REQUIRE(observer->wait_established());
@@ -560,7 +565,7 @@ TEST_CASE("calls that say nothing are bounded, and keep nobody out", "[connectio
   CHECK(open_descriptors() - before <= 300 + 130);
   const auto context = open_loopback();
   Side client(*context), side(*context);
-  real_call(server, client, side);
+  real_call(server, client, side, socket_to_call_with());
 }
 
 TEST_CASE("calls that say nothing give way to the next where no descriptor is free", "[connection]") {
@@ -587,7 +592,8 @@ TEST_CASE("calls that say nothing give way to the next where no descriptor is fr
   REQUIRE(child > 0);
   const auto context = open_loopback();
   Side first_client(*context), first_side(*context), client(*context), side(*context);
-  real_call(server, first_client, first_side);  // what a context needs but once is there
+  real_call(server, first_client, first_side, socket_to_call_with());  // what a context needs but once is there
+  const int fd_of_client = socket_to_call_with();
   rlimit small = before;
   small.rlim_cur = open_descriptors() + 8;
   {
@@ -595,7 +601,7 @@ TEST_CASE("calls that say nothing give way to the next where no descriptor is fr
     char octet = 0;
     CHECK(::write(start[1], &octet, 1) == 1);
     CHECK(::read(done[0], &octet, 1) == 1);
-    real_call(server, client, side);
+    real_call(server, client, side, fd_of_client);
   }
   for (const int fd : {start[0], start[1], done[0], done[1]}) ::close(fd);
   ::kill(child, SIGKILL);
