@@ -14,6 +14,7 @@
 #include "kernel-abi/cm_events.h"
 #include "kernel-abi/cm_id.h"
 #include "kernel-abi/cm_registry.h"
+#include "provider/cm_loop.h"
 #include "provider/device.h"
 
 namespace uiw::kernel_abi {
@@ -121,6 +122,8 @@ int CmId::listen(int backlog) {
 int CmId::connect(const rdma_ucm_conn_param& parameters) {
   if (!has_device() || !uses_tcp()) return EINVAL;
   if (is_roce() && parameters.private_data_len > kReqPrivateData) return EINVAL;
+  // Without the thread nobody would tell how the call ends.
+  if (const int error = provider::CmLoop::instance().start(); error != 0) return error;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (state_ != CmState::route_resolved) return EINVAL;

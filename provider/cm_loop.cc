@@ -10,6 +10,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <exception>
 #include <utility>
 
 #include "provider/linger.h"
@@ -19,9 +20,21 @@
 namespace uiw::provider {
 
 namespace {
+
 std::atomic<CmLoop*> the_loop{nullptr};
 constexpr auto kLingerTime = std::chrono::seconds(5);
 constexpr int kTurns = 16;
+
+// Nothing on this thread may end the program. What runs out of memory here stays undone: a connection that is being set
+// up fails when its time is over, what a descriptor has is there to be read the next time.
+template <typename Function>
+void carry_out(const Function& function) {
+  try {
+    function();
+  } catch (const std::exception&) {
+  }
+}
+
 }  // namespace
 
 // Never destroyed: the thread runs until the process ends.
@@ -34,13 +47,6 @@ CmLoop& CmLoop::instance() {
   return *instance;
 }
 
-CmLoop::CmLoop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = 0;
-  ::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event);
-}
-
 // The child has the descriptors of the parent's loop, but must not take its events: it begins anew. Listeners and calls
 // of the parent stay the parent's.
 void CmLoop::after_fork_in_child() {
@@ -48,14 +54,9 @@ void CmLoop::after_fork_in_child() {
   if (loop == nullptr) return;
   new (&loop->mutex_) std::mutex;  // its owner, if it had one, does not exist here
   new (&loop->thread_) std::thread;  // likewise: neither to be joined nor detached
-  ::close(loop->epoll_);
-  ::close(loop->wake_);
-  if (loop->link_watch_ >= 0) ::close(std::exchange(loop->link_watch_, -1));
-  loop->epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-  loop->wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  epoll_event event{};
-  event.events = EPOLLIN;
-  ::epoll_ctl(loop->epoll_, EPOLL_CTL_ADD, loop->wake_, &event);
+  for (int* fd : {&loop->epoll_, &loop->wake_, &loop->link_watch_}) {
+    if (*fd >= 0) ::close(std::exchange(*fd, -1));
+  }
   // What the parent had under way is the parent's: not to be run, closed or freed here.
   new (&loop->posted_) decltype(loop->posted_);
   new (&loop->timers_) decltype(loop->timers_);
@@ -63,8 +64,31 @@ void CmLoop::after_fork_in_child() {
   loop->started_ = false;
 }
 
-void CmLoop::ensure_thread() {
-  if (!started_) started_ = start_service_thread(thread_, "uiw-cm", [this] { run(); });  // else at the next need
+int CmLoop::start() {
+  const std::lock_guard lock(mutex_);
+  return ensure_thread();
+}
+
+int CmLoop::ensure_thread() {
+  if (started_) return 0;
+  if (epoll_ < 0) {
+    const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+    if (epoll < 0) return errno;
+    const int wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = 0;
+    if (wake < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &event) != 0) {
+      const int error = errno;
+      if (wake >= 0) ::close(wake);
+      ::close(epoll);
+      return error;
+    }
+    epoll_ = epoll;
+    wake_ = wake;
+  }
+  started_ = start_service_thread(thread_, "uiw-cm", [this] { run(); });
+  return started_ ? 0 : EAGAIN;
 }
 
 void CmLoop::wake() {
@@ -72,16 +96,17 @@ void CmLoop::wake() {
   [[maybe_unused]] const auto n = ::write(wake_, &one, sizeof one);
 }
 
-void CmLoop::post(std::function<void()> function) {
+int CmLoop::post(std::function<void()> function) {
   const std::lock_guard lock(mutex_);
-  ensure_thread();
+  if (const int error = ensure_thread(); error != 0) return error;
   posted_.push_back(std::move(function));
   wake();
+  return 0;
 }
 
 CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
   const std::lock_guard lock(mutex_);
-  ensure_thread();
+  ensure_thread();  // where it cannot be had, what made the timer fails by itself: it needs the thread too
   const Timer timer(Clock::now() + delay, next_timer_++);
   const auto made = timers_.emplace(timer, std::move(function)).first;
   // Before one that comes later the thread wakes anyway.
@@ -97,13 +122,18 @@ void CmLoop::cancel(const Timer& timer) {
 
 int CmLoop::watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler) {
   const std::lock_guard lock(mutex_);
-  ensure_thread();
+  if (const int error = ensure_thread(); error != 0) return error;
   const std::uint64_t tag = next_tag_++ << 32 | static_cast<std::uint32_t>(fd);
   epoll_event event{};
   event.events = epoll_events;
   event.data.u64 = tag;
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) return errno;
-  watched_[fd] = {tag, std::move(handler)};
+  const auto [place, added] = watched_.try_emplace(fd);
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    const int error = errno;
+    if (added) watched_.erase(place);
+    return error;
+  }
+  place->second = {tag, std::move(handler)};
   return 0;
 }
 
@@ -119,8 +149,7 @@ void CmLoop::change(int fd, std::uint32_t epoll_events) {
 
 void CmLoop::unwatch(int fd) {
   const std::lock_guard lock(mutex_);
-  watched_.erase(fd);
-  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+  if (watched_.erase(fd) != 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
 int CmLoop::next_timeout_ms() {
@@ -130,38 +159,53 @@ int CmLoop::next_timeout_ms() {
   return static_cast<int>(std::clamp<long long>(left, 0, 60'000));
 }
 
+std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
+  const std::lock_guard lock(mutex_);
+  const auto found = watched_.find(static_cast<int>(tag & 0xFFFFFFFF));
+  return found != watched_.end() && found->second.tag == tag ? found->second.handler.lock() : nullptr;
+}
+
+// What is due, one after the other. Each is taken out before it runs: where there is no memory for it, it is not tried again.
+void CmLoop::run_due() {
+  for (std::size_t count = ~std::size_t{0}; count > 0; --count) {
+    std::function<void()> function;
+    {
+      const std::lock_guard lock(mutex_);
+      // What is posted meanwhile has its turn after the descriptors.
+      if (count == ~std::size_t{0}) count = posted_.size() + timers_.size();
+      if (!posted_.empty()) {
+        function = std::move(posted_.front());
+        posted_.pop_front();
+      } else if (!timers_.empty() && timers_.begin()->first.first <= Clock::now()) {
+        function = std::move(timers_.begin()->second);
+        timers_.erase(timers_.begin());
+      } else {
+        return;
+      }
+    }
+    carry_out(function);
+  }
+}
+
 void CmLoop::run() {
-  const std::shared_ptr<Handler> links = make_link_watch(link_watch_);
-  if (links) watch(link_watch_, EPOLLIN, links);
+  std::shared_ptr<Handler> links;
+  carry_out([&] {
+    links = make_link_watch(link_watch_);
+    if (links) watch(link_watch_, EPOLLIN, links);
+  });
   for (;;) {
     std::array<epoll_event, 64> events;
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
     for (int i = 0; i < count; ++i) {
-      const std::uint64_t tag = events[static_cast<std::size_t>(i)].data.u64;
-      if (tag == 0) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      if (event.data.u64 == 0) {
         std::uint64_t value;
         [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
         continue;
       }
-      std::shared_ptr<Handler> handler;
-      {
-        const std::lock_guard lock(mutex_);
-        const auto found = watched_.find(static_cast<int>(tag & 0xFFFFFFFF));
-        if (found != watched_.end() && found->second.tag == tag) handler = found->second.handler.lock();
-      }
-      if (handler) handler->ready(events[static_cast<std::size_t>(i)].events);
+      if (const auto handler = handler_of(event.data.u64)) carry_out([&] { handler->ready(event.events); });
     }
-    std::vector<std::function<void()>> due;
-    {
-      const std::lock_guard lock(mutex_);
-      due.swap(posted_);
-      const auto now = Clock::now();
-      while (!timers_.empty() && timers_.begin()->first.first <= now) {
-        due.push_back(std::move(timers_.begin()->second));
-        timers_.erase(timers_.begin());
-      }
-    }
-    for (const auto& function : due) function();
+    run_due();
   }
 }
 
@@ -212,9 +256,14 @@ void linger_and_close(int fd) {
     ::close(fd);
     return;
   }
-  auto lingering = std::make_shared<Lingering>(fd);
-  lingering->start_timer();
-  if (CmLoop::instance().watch(fd, EPOLLIN | EPOLLRDHUP, lingering) != 0) lingering->end();
+  std::shared_ptr<Lingering> lingering;
+  try {
+    lingering = std::make_shared<Lingering>(fd);
+    lingering->start_timer();
+    if (CmLoop::instance().watch(fd, EPOLLIN | EPOLLRDHUP, lingering) != 0) lingering->end();
+  } catch (const std::exception&) {  // no memory for it
+    if (!lingering) ::close(fd);
+  }
 }
 
 }  // namespace uiw::provider

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,7 +13,6 @@
 #include <thread>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 namespace uiw::provider {
 
@@ -26,15 +26,20 @@ class CmLoop {
 
   static CmLoop& instance();
 
-  // Runs on the thread, in the order of posting.
-  void post(std::function<void()> function);
+  // The thread is there, or comes: 0 or an errno, EAGAIN where the system allows no more threads. For a call that shall
+  // fail then, rather than begin what would wait for ever.
+  int start();
+
+  // Runs on the thread, in the order of posting. 0 or the errno of start(): then it does not run.
+  int post(std::function<void()> function);
   using Clock = std::chrono::steady_clock;
   using Timer = std::pair<Clock::time_point, std::uint64_t>;  // the number tells two of the same time apart
   Timer after(std::chrono::milliseconds delay, std::function<void()> function);
   // Its function goes, unless it is due already: then it may still run.
   void cancel(const Timer& timer);
 
-  // The handler is held weakly. A descriptor is watched until it is closed or unwatched.
+  // The handler is held weakly. A descriptor is watched until it is closed or unwatched. 0 or an errno, that of start()
+  // too.
   int watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler);
   void change(int fd, std::uint32_t epoll_events);
   void unwatch(int fd);
@@ -42,21 +47,23 @@ class CmLoop {
   static void after_fork_in_child();
 
  private:
-  CmLoop();
-  void ensure_thread();
+  CmLoop() = default;
+  int ensure_thread();
   void wake();
   void run();
+  void run_due();
   int next_timeout_ms();
 
   struct Watched {
     std::uint64_t tag;
     std::weak_ptr<Handler> handler;
   };
+  std::shared_ptr<Handler> handler_of(std::uint64_t tag);
 
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   std::mutex mutex_;
   bool started_ = false;
-  std::vector<std::function<void()>> posted_;
+  std::deque<std::function<void()>> posted_;
   std::map<Timer, std::function<void()>> timers_;
   std::uint64_t next_timer_ = 0;
   std::unordered_map<int, Watched> watched_;

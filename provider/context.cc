@@ -151,9 +151,9 @@ bool Context::report(const ibv_async_event& event) {
   return async_->write(&descriptor, sizeof descriptor);
 }
 
-unsigned Context::purge_events(const void* element) {
-  return async_->purge(
-      sizeof(ib_uverbs_async_event_desc),
+unsigned Context::withdraw_events(const void* element, unsigned reported) {
+  return async_->take_back(
+      reported, sizeof(ib_uverbs_async_event_desc),
       [](const void* event, void* wanted) {
         return static_cast<const ib_uverbs_async_event_desc*>(event)->element ==
                reinterpret_cast<std::uintptr_t>(wanted);

@@ -35,10 +35,10 @@ class UIW_API Context : public std::enable_shared_from_this<Context> {
   // EINVAL for a port other than 1.
   int query_port(unsigned port, ibv_port_attr& attributes) const;
 
-  // An event for ibv_get_async_event. False if the program has not read thousands of them, and this one is lost.
+  // An event for ibv_get_async_event. False if there is no memory for it: then it is lost.
   bool report(const ibv_async_event& event);
-  // Takes out the events about this object that were not read yet.
-  unsigned purge_events(const void* element);
+  // Takes back the events about this object, of `reported` ones, that were not read; returns how many the program has.
+  unsigned withdraw_events(const void* element, unsigned reported);
 
  private:
   Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle);

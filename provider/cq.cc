@@ -39,6 +39,7 @@ Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, 
 
 Cq::~Cq() {
   if (timer_) timer_->forget_queue();
+  if (channel_) channel_->leave(place_);
 }
 
 std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ibv_cq* handle, Options options) {
@@ -49,8 +50,10 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
   std::shared_ptr<EventPipe> channel;
   if (channel_fd >= 0) {
     channel = completion_channel(channel_fd);
-    if (!channel) {
-      errno = EINVAL;
+    // The thread brings the events that find the channel full.
+    const int error = channel ? CmLoop::instance().start() : EINVAL;
+    if (error != 0) {
+      errno = error;
       return nullptr;
     }
   }
@@ -172,14 +175,15 @@ void Cq::overrun(bool first) {
   }
   if (failing_->exchange(true)) return;
   try {
-    CmLoop::instance().post([cq = static_cast<const Cq*>(this), failing = failing_] {
+    const int error = CmLoop::instance().post([cq = static_cast<const Cq*>(this), failing = failing_] {
       failing->store(false);
       for_each_qp([cq](Qp& qp) {
         if (qp.completes_to(cq)) qp.completion_lost();
       });
     });
+    if (error != 0) failing_->store(false);  // no thread; the next lost completion tries again
   } catch (const std::exception&) {
-    failing_->store(false);  // no memory for it; the next lost completion tries again
+    failing_->store(false);  // no memory, likewise
   }
 }
 
@@ -196,6 +200,7 @@ int Cq::request_notify(bool solicited_only) {
     }
   }
   if (before == Armed::no) context_->engine().event_asked_for();
+  if (channel_) channel_->flush();
   return 0;
 }
 
@@ -233,21 +238,19 @@ void Cq::disarm() {
   held_back_ = quiet_ = 0;
 }
 
-// False where the pipe is full: the next completion tries again.
-bool Cq::notify() {
+void Cq::notify() {
   if (channel_) {
     ib_uverbs_comp_event_desc event{};
     event.cq_handle = reinterpret_cast<std::uintptr_t>(handle_);
-    if (!channel_->write(&event, sizeof event)) return false;
+    channel_->write(&event, sizeof event, place_);
     ++events_written_;
   }
   disarm();
-  return true;
 }
 
 void Cq::moderation_over() {
   const std::lock_guard lock(producer_);
-  if (held_back_ > 0 && !notify()) timer_->start(std::max(moderation_period_, 1U));
+  if (held_back_ > 0) notify();
 }
 
 int Cq::moderate(unsigned count, unsigned period_us) {
@@ -278,14 +281,13 @@ int Cq::prepare_destroy(unsigned& events_to_acknowledge) {
   const std::lock_guard lock(producer_);
   disarm();
   if (!channel_) return 0;
-  const unsigned unread = channel_->purge(
-      sizeof(ib_uverbs_comp_event_desc),
+  events_written_ = channel_->take_back(
+      events_written_, sizeof(ib_uverbs_comp_event_desc),
       [](const void* event, void* handle) {
         return static_cast<const ib_uverbs_comp_event_desc*>(event)->cq_handle ==
                reinterpret_cast<std::uintptr_t>(handle);
       },
       handle_);
-  events_written_ -= unread;
   events_to_acknowledge = events_written_;
   return 0;
 }

@@ -38,7 +38,8 @@ class UIW_API Cq {
   };
 
   // `handle` is the program's ibv_cq, which events carry. `channel_fd` is -1 for none.
-  // Null with errno: EINVAL for a size out of range or an unknown channel, ENOMEM.
+  // Null with errno: EINVAL for a size out of range or an unknown channel, ENOMEM, EAGAIN
+  // where a channel needs a thread that cannot be had.
   static std::unique_ptr<Cq> create(Context& context, int entries, int channel_fd, ibv_cq* handle, Options options);
   static std::unique_ptr<Cq> create(Context& context, int entries, int channel_fd, ibv_cq* handle) {
     return create(context, entries, channel_fd, handle, Options());
@@ -99,7 +100,7 @@ class UIW_API Cq {
   void notify_soon(bool at_once);
   void end_quiet();
   void disarm();
-  bool notify();
+  void notify();
   void overrun(bool first);
 
   enum class Armed : std::uint8_t { no, solicited, any };
@@ -112,6 +113,7 @@ class UIW_API Cq {
   std::unique_ptr<Stamp[]> stamps_;  // of the same size, where they are asked for
 
   std::shared_ptr<EventPipe> channel_;
+  EventPipe::Place place_;  // of events that find it full
   ibv_cq* const handle_;
   std::atomic<int> users_{0};
   std::atomic<unsigned> async_events_{0};

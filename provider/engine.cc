@@ -11,6 +11,8 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <exception>
+#include <new>
 #include <utility>
 
 #include "provider/clock.h"
@@ -34,8 +36,23 @@ constexpr std::chrono::microseconds kFirstTick(25);
 // Where posts wait for the next ones. Each tick costs the peer some microseconds, where the two share processors.
 constexpr std::chrono::microseconds kHeldTick(200);
 constexpr std::chrono::microseconds kLongestTick(1000);
+constexpr std::chrono::milliseconds kNoMemoryPause(10);
 
 constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
+
+// Neither a poll of the program nor the thread may end in an exception: a stream for which there is no memory ends.
+template <typename Function>
+bool carry_out(Qp& qp, Function function) {
+  try {
+    return function(qp);
+  } catch (const std::exception&) {
+    qp.no_memory();
+    return true;
+  }
+}
+bool progress(Qp& qp, Qp::Driver driver) {
+  return carry_out(qp, [driver](Qp& one) { return one.progress(driver); });
+}
 
 }  // namespace
 
@@ -101,6 +118,11 @@ int Engine::prepare() {
   return 0;
 }
 
+int Engine::start() {
+  const std::lock_guard lock(mutex_);
+  return prepare();
+}
+
 int Engine::add(Qp& qp, int fd) {
   const std::lock_guard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
@@ -154,7 +176,7 @@ void Engine::look(bool polls) {
         Qp& qp = *direct[i];
         if (waits && qp.posts_wait()) qp.send_posts();
         if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
-        if (qp.progress(Qp::Driver::program)) {
+        if (progress(qp, Qp::Driver::program)) {
           work = true;
           qp.idle_rounds = 0;
         } else {
@@ -168,7 +190,7 @@ void Engine::look(bool polls) {
       work = ready > 0;
       for (int i = 0; i < ready; ++i) {
         if (events[i].data.u64 == kWakeTag) continue;
-        if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
+        if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) progress(*qp, Qp::Driver::event);
       }
     }
     // Another queue pair may have news without end, and no completion for who polls.
@@ -262,16 +284,21 @@ void Engine::unpark() {
 // Everything may have news: events that came while nobody listened are not repeated.
 void Engine::sweep(bool only_held) {
   visit([only_held](const Qp& qp) { return !only_held || qp.held(); },
-        [](Qp& qp) { qp.progress(Qp::Driver::event); });
+        [](Qp& qp) { progress(qp, Qp::Driver::event); });
 }
 
 template <typename Wanted, typename Visitor>
 void Engine::visit(Wanted wanted, Visitor visitor) {
-  visited_.clear();
-  {
-    const std::lock_guard lock(mutex_);
-    for (const Qp* qp : entries_) {
-      if (wanted(*qp)) visited_.push_back(qp->number());
+  for (;; std::this_thread::sleep_for(kNoMemoryPause)) {
+    if (stop_.load()) return;
+    visited_.clear();
+    try {
+      const std::lock_guard lock(mutex_);
+      for (const Qp* qp : entries_) {
+        if (wanted(*qp)) visited_.push_back(qp->number());
+      }
+      break;
+    } catch (const std::bad_alloc&) {  // nobody else may come for them: until there is memory again
     }
   }
   for (const std::uint32_t number : visited_) {
@@ -348,7 +375,7 @@ void Engine::run() {
         continue;
       }
       const ReadSection section;
-      if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
+      if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) progress(*qp, Qp::Driver::event);
     }
     found_polling = polling ? found_polling + 1 : 0;
     if (found_polling >= kParkAfter) {

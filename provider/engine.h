@@ -33,6 +33,8 @@ class Engine {
   // For good: the thread ends, and nothing is driven any more.
   void stop();
 
+  // The thread is there, or comes: 0 or an errno, EAGAIN where the system allows no more threads.
+  int start();
   // From here on the socket of this queue pair is driven. Returns 0 or an errno.
   int add(Qp& qp, int fd);
   // The queue pair goes away: it is driven no more; what is under way ends with the next grace period. (A stream

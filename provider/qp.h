@@ -125,6 +125,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // rnr_retry); then it fails. False if there is none.
   bool look_after_work();
 
+  // Something about its stream needed memory that is not to be had: the stream ends.
+  void no_memory() noexcept;
+
   // The program ends without having destroyed it.
   void leave_at_exit();
 
@@ -214,7 +217,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool drop_received();
   void note_first_message();
   void take_linger_serial();
-  void stop_lingering_later();
+  bool stop_lingering_later();
   void stop_lingering(unsigned serial);
   void stop_closing_later();
   void stop_closing(unsigned serial, std::uint64_t head);

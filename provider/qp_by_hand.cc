@@ -74,6 +74,9 @@ int Qp::connect_by_hand(const ibv_qp_attr& attributes, int mask) {
   ends.ifindex = device.ifindex;
   ends.traffic_class = route.traffic_class;
   ends.read_depth = attributes.max_dest_rd_atomic;
+  // What the connection needs and may not get is missed now, where the program can be told.
+  if (const int error = context_->engine().start(); error != 0) return error;
+  if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
     const std::lock_guard receive_lock(receive_mutex_);
     const std::lock_guard send_lock(send_mutex_);

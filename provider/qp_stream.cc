@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <utility>
 
 #include "provider/by_hand.h"
@@ -22,6 +23,17 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(5);
 
 constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets before other queue pairs get their turn
+
+// False where there is no memory for it.
+template <typename Function>
+bool later(const Function& function) {
+  try {
+    CmLoop::instance().after(kPatience, function);
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
 
 // What a Terminate says of the request it is about (RFC 5040 section 4.8; Verbs draft section 8.3.2).
 rdmap::Status status_of(const rdmap::Terminate& terminate) {
@@ -592,11 +604,7 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
     if (linger && !send_dead_) {
       stream_ = Stream::lingering;
       transmit();
-      if (fin_sent_ || send_dead_) {
-        let_go_of_socket();
-      } else {
-        stop_lingering_later();
-      }
+      if (fin_sent_ || send_dead_ || !stop_lingering_later()) let_go_of_socket();
     } else {
       let_go_of_socket();
     }
@@ -632,15 +640,26 @@ void Qp::reset_stream() {
   end_stream(never_confirmed(), rdmap::Status::retry_exceeded, false);
 }
 
+void Qp::no_memory() noexcept {
+  try {
+    const std::lock_guard lock(receive_mutex_);
+    if (stream_ == Stream::running || stream_ == Stream::closing) {
+      report(IBV_EVENT_QP_FATAL);
+      reset_stream();
+    }
+  } catch (const std::exception&) {
+  }
+}
+
 void Qp::take_linger_serial() {
   static std::atomic<unsigned> serials{0};  // another QP may have this number by then
   linger_serial_ = serials.fetch_add(1) + 1;
 }
 
 // A peer that does not read shall not keep the socket of a stream that is over (Verbs draft section 6.2.3).
-void Qp::stop_lingering_later() {
+bool Qp::stop_lingering_later() {
   take_linger_serial();
-  CmLoop::instance().after(kPatience, [number = number_, serial = linger_serial_] {
+  return later([number = number_, serial = linger_serial_] {
     const ReadSection section;
     if (Qp* qp = find_qp(number)) qp->stop_lingering(serial);
   });
@@ -657,7 +676,7 @@ void Qp::stop_lingering(unsigned serial) {
 // Closing takes a bounded time (Verbs draft section 6.2.5): the peer has so long to close, and longer only as long as
 // work that was posted before still completes.
 void Qp::stop_closing_later() {
-  CmLoop::instance().after(kPatience, [number = number_, serial = linger_serial_, head = send_queue_.head()] {
+  later([number = number_, serial = linger_serial_, head = send_queue_.head()] {
     const ReadSection section;
     if (Qp* qp = find_qp(number)) qp->stop_closing(serial, head);
   });
@@ -677,9 +696,7 @@ void Qp::stop_closing(unsigned serial, std::uint64_t head) {
 // The peer has closed, but messages it sent before wait for receives: the program gets some time to post them.
 void Qp::give_up_later() {
   if (giving_up_) return;
-  giving_up_ = true;
-  CmLoop::instance().after(kPatience, [number = number_, owner = static_cast<const StreamOwner*>(owner_.get()),
-                                       pauses = pauses_] {
+  giving_up_ = later([number = number_, owner = static_cast<const StreamOwner*>(owner_.get()), pauses = pauses_] {
     const ReadSection section;
     if (Qp* qp = find_qp(number)) qp->give_up(owner, pauses);
   });

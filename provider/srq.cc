@@ -112,8 +112,7 @@ void Srq::report_limit() {
 }
 
 unsigned Srq::withdraw_events() {
-  const unsigned reported = events_reported_.load();
-  return reported == 0 ? 0 : reported - pd_.context().purge_events(handle_);
+  return pd_.context().withdraw_events(handle_, events_reported_.load());
 }
 
 int Srq::modify(const ibv_srq_attr& attributes, int mask) {

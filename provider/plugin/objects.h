@@ -76,9 +76,11 @@ inline Cq* of(ibv_cq_ex* cq) { return reinterpret_cast<Cq*>(cq); }
 inline Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
 inline Qp* of(ibv_qp_ex* qp) { return reinterpret_cast<Qp*>(qp); }
 
-// Waits until the program has acknowledged the events it took, as the manual pages say.
+// Waits until the program has acknowledged the events it took, as the manual pages say. Where it took none the object's
+// mutex, which is libibverbs', is left alone: in the child of a fork another thread may hold it that is not there.
 template <typename Object>
 void await_acknowledgements(Object* object, std::uint32_t& completed, unsigned expected) {
+  if (expected == 0) return;
   pthread_mutex_lock(&object->mutex);
   while (completed < expected) pthread_cond_wait(&object->cond, &object->mutex);
   pthread_mutex_unlock(&object->mutex);

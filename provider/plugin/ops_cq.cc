@@ -143,9 +143,10 @@ int destroy_cq(ibv_cq* cq) {
   Cq* self = of(cq);
   unsigned events = 0;
   if (const int error = self->rnic->prepare_destroy(events); error != 0) return error;
-  const unsigned unread = context_of(cq->context)->rnic->purge_events(cq);
+  const unsigned reported = self->rnic->async_events_reported();
   await_acknowledgements(cq, cq->comp_events_completed, events);
-  await_acknowledgements(cq, cq->async_events_completed, self->rnic->async_events_reported() - unread);
+  await_acknowledgements(cq, cq->async_events_completed,
+                         context_of(cq->context)->rnic->withdraw_events(cq, reported));
   if (self->parent != nullptr) self->parent->users.fetch_sub(1);
   delete self;
   return 0;

@@ -287,10 +287,8 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
 int destroy_qp(ibv_qp* qp) {
   Qp* self = of(qp);
   self->rnic->stop();
-  if (const unsigned reported = self->rnic->events_reported(); reported > 0) {
-    const unsigned unread = context_of(qp->context)->rnic->purge_events(qp);
-    await_acknowledgements(qp, qp->events_completed, reported - unread);
-  }
+  const unsigned reported = self->rnic->events_reported();
+  await_acknowledgements(qp, qp->events_completed, context_of(qp->context)->rnic->withdraw_events(qp, reported));
   Pd* pd = of(qp->pd);
   delete self;
   pd->users.fetch_sub(1);

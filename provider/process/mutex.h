@@ -16,6 +16,9 @@ namespace detail {
 inline std::atomic<unsigned> forks{0};  // of which this process is the child
 }
 
+// Tells an object whether the process that made it is this one.
+inline unsigned fork_generation() { return detail::forks.load(std::memory_order_relaxed); }
+
 class Mutex {
  public:
   void lock() {
