@@ -175,7 +175,10 @@ class StagTable {
   WindowError invalidate(Stag stag, const void* domain, const void* stream);
   // The stream is gone: ends all bindings that are its own.
   void release_stream(const void* domain, const void* stream);
-  // In the child of a fork: the threads whose accesses were under way are not there.
+  // Around a fork: nothing changes meanwhile.
+  void lock_for_fork() { mutex_.lock(); }
+  void unlock_after_fork() { mutex_.unlock(); }
+  // In the child, before the lock is released: the threads whose accesses were under way are not there.
   void forget_holders();
 
  private:

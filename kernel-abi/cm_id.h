@@ -19,6 +19,7 @@
 #include "kernel-abi/cm_events.h"
 #include "kernel-abi/cm_roce.h"
 #include "provider/connection.h"
+#include "provider/process/mutex.h"
 
 namespace uiw::kernel_abi {
 
@@ -70,7 +71,7 @@ class CmId final : public provider::ConnectionObserver,
   ~CmId() override;
 
   std::uint32_t number() const { return number_; }
-  std::mutex& command_lock() { return command_mutex_; }
+  provider::Mutex& command_lock() { return command_mutex_; }
 
   // Commands, in the order of a connection's life.
   int bind(const sockaddr_storage& address);
@@ -150,7 +151,7 @@ class CmId final : public provider::ConnectionObserver,
   const std::uint32_t number_;
   const std::uint16_t port_space_;
   const std::uint8_t qp_type_;
-  std::mutex command_mutex_;
+  provider::Mutex command_mutex_;
 
   // Under the command lock; set before the id is known to others, or by its commands alone.
   sockaddr_storage source_ = {};

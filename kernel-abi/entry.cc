@@ -4,8 +4,8 @@
 #include "kernel-abi/entry.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -17,11 +17,12 @@
 #include "kernel-abi/uverbs.h"
 #include "provider/completion_channel.h"
 #include "provider/export.h"
+#include "provider/fork.h"
 
 namespace uiw::kernel_abi {
 namespace {
 
-const UiwHost* g_host = nullptr;
+std::atomic<const UiwHost*> g_host{nullptr};
 
 unsigned kind_of(std::uint64_t object) { return static_cast<unsigned>(object & UIW_OBJECT_KIND_MASK); }
 
@@ -55,9 +56,9 @@ long abi_write(std::uint64_t object, int /*fd*/, const void* data, std::size_t s
   try {
     switch (kind_of(object)) {
       case UIW_OBJECT_CM:
-        return write_cm_command(*g_host, object, data, size);
+        return write_cm_command(*g_host.load(), object, data, size);
       case UIW_OBJECT_UVERBS:
-        return write_uverbs_command(*g_host, data, size);
+        return write_uverbs_command(*g_host.load(), data, size);
       default:
         return -EBADF;
     }
@@ -94,6 +95,16 @@ void after_fork_in_child() {
   unlock_device_tree();
 }
 
+constexpr provider::ForkHooks kForkHooks = {before_fork, after_fork_in_parent, after_fork_in_child};
+
+// When the library is loaded, so that what is locked is made by then (provider/fork.h).
+[[maybe_unused]] const bool g_ready = [] {
+  before_fork();
+  after_fork_in_parent();
+  provider::set_outer_fork_hooks(kForkHooks);
+  return true;
+}();
+
 constexpr UiwKernelAbi kTable = {abi_root, abi_open, abi_write, abi_retain, abi_release};
 
 }  // namespace
@@ -101,9 +112,6 @@ constexpr UiwKernelAbi kTable = {abi_root, abi_open, abi_write, abi_retain, abi_
 
 extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v1(const UiwHost* host) {
   using namespace uiw::kernel_abi;
-  static const bool ready = [host] {
-    g_host = host;
-    return ::pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) == 0;
-  }();
-  return ready ? &kTable : nullptr;
+  g_host.store(host);
+  return &kTable;
 }

@@ -47,12 +47,13 @@ std::atomic<uint64_t>* make_table() {
     return nullptr;
   }
   g_fd_table.owner.store(getpid(), std::memory_order_release);
+  // Before the table can be seen, so that no child has it without this. Two threads may both do so: twice does no harm.
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
   std::atomic<uint64_t>* other = nullptr;
   if (!g_fd_table.slots.compare_exchange_strong(other, slots)) {
     munmap(memory, size);
     return other;
   }
-  pthread_atfork(nullptr, nullptr, after_fork_in_child);
   return slots;
 }
 

@@ -87,10 +87,8 @@ class Pairs final : public ListenObserver {
 std::atomic<bool> looking{false};
 std::atomic<bool> listening{false};  // before that nobody can have called
 
-std::shared_ptr<Pairs>& pairs() {
-  static auto* instance = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
-  return *instance;
-}
+std::shared_ptr<Pairs>* const all_pairs = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
+std::shared_ptr<Pairs>& pairs() { return *all_pairs; }
 
 // One end, from RTR until its queue pair leaves it.
 class Pair final : public ConnectionObserver, public std::enable_shared_from_this<Pair> {

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <exception>
 #include <utility>
@@ -21,7 +20,6 @@ namespace uiw::provider {
 
 namespace {
 
-std::atomic<CmLoop*> the_loop{nullptr};
 constexpr auto kLingerTime = std::chrono::seconds(5);
 constexpr int kTurns = 16;
 
@@ -39,29 +37,23 @@ void carry_out(const Function& function) {
 
 // Never destroyed: the thread runs until the process ends.
 CmLoop& CmLoop::instance() {
-  static CmLoop* const instance = [] {
-    auto* loop = new CmLoop;
-    the_loop.store(loop);
-    return loop;
-  }();
+  static auto* const instance = new CmLoop;
   return *instance;
 }
 
 // The child has the descriptors of the parent's loop, but must not take its events: it begins anew. Listeners and calls
 // of the parent stay the parent's.
 void CmLoop::after_fork_in_child() {
-  CmLoop* loop = the_loop.load();
-  if (loop == nullptr) return;
-  new (&loop->mutex_) std::mutex;  // its owner, if it had one, does not exist here
-  new (&loop->thread_) std::thread;  // likewise: neither to be joined nor detached
-  for (int* fd : {&loop->epoll_, &loop->wake_, &loop->link_watch_}) {
+  new (&thread_) std::thread;  // the handle is of a thread that is not here: neither to be joined nor detached
+  for (int* fd : {&epoll_, &wake_, &link_watch_}) {
     if (*fd >= 0) ::close(std::exchange(*fd, -1));
   }
   // What the parent had under way is the parent's: not to be run, closed or freed here.
-  new (&loop->posted_) decltype(loop->posted_);
-  new (&loop->timers_) decltype(loop->timers_);
-  new (&loop->watched_) decltype(loop->watched_);
-  loop->started_ = false;
+  new (&posted_) decltype(posted_);
+  new (&timers_) decltype(timers_);
+  new (&watched_) decltype(watched_);
+  started_ = false;
+  mutex_.unlock();
 }
 
 int CmLoop::start() {

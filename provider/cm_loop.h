@@ -44,7 +44,10 @@ class CmLoop {
   void change(int fd, std::uint32_t epoll_events);
   void unwatch(int fd);
 
-  static void after_fork_in_child();
+  // Around a fork: nothing is posted or watched meanwhile. In the child it begins anew.
+  void lock_for_fork() { mutex_.lock(); }
+  void unlock_after_fork() { mutex_.unlock(); }
+  void after_fork_in_child();
 
  private:
   CmLoop() = default;

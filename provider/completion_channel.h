@@ -15,4 +15,9 @@ UIW_API int create_completion_channel();
 // The program has closed this descriptor (the descriptor itself is already closed or is about to be).
 UIW_API void forget_completion_channel(int fd);
 
+// Around a fork: none is made or forgotten meanwhile. In the child they are the parent's.
+void lock_completion_channels();
+void unlock_completion_channels();
+void forget_completion_channels();
+
 }  // namespace uiw::provider

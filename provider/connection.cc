@@ -18,6 +18,7 @@
 #include "provider/incoming_call.h"
 #include "provider/limits.h"
 #include "provider/local_address.h"
+#include "provider/process/mutex.h"
 #include "provider/qp.h"
 #include "provider/settings.h"
 #include "provider/startup_frame.h"
@@ -239,7 +240,7 @@ class ConnectionImpl final : public Connection,
 
   // Nobody listens, or not yet: programs whose two ends agree on a port by themselves (perftest -R, qperf) call as soon as
   // the other is about to listen, and count on the time that an adapter takes to find it. Calls by hand have their own time.
-  void not_reached(std::unique_lock<std::mutex>& lock, int error) {
+  void not_reached(std::unique_lock<Mutex>& lock, int error) {
     if (state_ != State::connecting) return;
     if (error != ECONNREFUSED || own_.by_hand || ++refused_ >= kCalls) return fail(lock, error, nullptr);
     CmLoop::instance().after(kCallAgain, [weak = weak_from_this()] {
@@ -253,7 +254,7 @@ class ConnectionImpl final : public Connection,
     if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
   }
 
-  void connected(std::unique_lock<std::mutex>& lock) {
+  void connected(std::unique_lock<Mutex>& lock) {
     int error = 0;
     socklen_t size = sizeof error;
     if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
@@ -269,7 +270,7 @@ class ConnectionImpl final : public Connection,
     CmLoop::instance().change(socket_.fd(), kReadable);
   }
 
-  void read_reply(std::unique_lock<std::mutex>& lock) {
+  void read_reply(std::unique_lock<Mutex>& lock) {
     switch (frame_.read(socket_.fd())) {
       case StartupFrame::Result::more: return;
       case StartupFrame::Result::closed: return fail(lock, ECONNRESET, nullptr);
@@ -310,7 +311,7 @@ class ConnectionImpl final : public Connection,
   }
 
   // A peer of RFC 5044 alone has rejected revision 2: once more with revision 1 (RFC 6581 section 7).
-  void call_by_revision_1(std::unique_lock<std::mutex>& lock) {
+  void call_by_revision_1(std::unique_lock<Mutex>& lock) {
     CmLoop::instance().unwatch(socket_.fd());
     sockaddr_storage source = local_;
     port_of(source) = 0;
@@ -322,7 +323,7 @@ class ConnectionImpl final : public Connection,
     if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
   }
 
-  void read_request(std::unique_lock<std::mutex>& lock) {
+  void read_request(std::unique_lock<Mutex>& lock) {
     switch (frame_.read(socket_.fd())) {
       case StartupFrame::Result::more: return;
       case StartupFrame::Result::frame: break;
@@ -439,7 +440,7 @@ class ConnectionImpl final : public Connection,
     }
   }
 
-  void fail(std::unique_lock<std::mutex>& lock, int error, const ConnectionParameters* peer) {
+  void fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer) {
     if (state_ == State::over) return;
     state_ = State::over;
     if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
@@ -452,7 +453,7 @@ class ConnectionImpl final : public Connection,
     if (observer) observer->failed(error, peer);
   }
 
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_;
   State state_;
   mpa::TcpStream socket_;
   StartupFrame frame_;

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -23,15 +24,14 @@ namespace uiw::provider {
 
 Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle)
     : device_(std::move(device)), handle_(handle), async_(std::move(async)) {
-  static const bool observing = [] {
+  static std::atomic<bool> observing{false};
+  if (!observing.exchange(true)) {
     observe_removed_interfaces([](unsigned ifindex) {
       for_each_context([ifindex](Context& context) {
         if (context.device().ifindex == ifindex) context.report_removal();
       });
     });
-    return true;
-  }();
-  static_cast<void>(observing);
+  }
   register_context(this);
 }
 

@@ -17,6 +17,7 @@
 
 #include "provider/event_pipe.h"
 #include "provider/export.h"
+#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 
@@ -120,7 +121,7 @@ class UIW_API Cq {
   const std::shared_ptr<std::atomic<bool>> failing_;  // queue pairs are about to be told; may outlive this object
   std::shared_ptr<CqTimer> timer_;                    // made by the first moderate()
 
-  alignas(64) std::mutex producer_;
+  alignas(64) Mutex producer_;
   std::atomic<std::uint64_t> tail_{0};
   bool overrun_ = false;
   std::atomic<Armed> armed_{Armed::no};
@@ -132,7 +133,7 @@ class UIW_API Cq {
   bool quiet_failure_ = false;      // one of them has failed
   unsigned held_back_ = 0;          // completions since the event was asked for
 
-  alignas(64) std::mutex consumer_;
+  alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};
 };
 

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "provider/cm_loop.h"
+#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 
@@ -29,7 +30,7 @@ class CqTimer final : public CmLoop::Handler, public std::enable_shared_from_thi
  private:
   CqTimer(Cq& cq, int fd) : fd_(fd), cq_(&cq) {}
   const int fd_;
-  std::mutex mutex_;  // held around the call; taken before the locks of the queue
+  Mutex mutex_;  // held around the call; taken before the locks of the queue
   Cq* cq_;
 };
 

@@ -74,8 +74,14 @@ Gid gid_of_address(int family, const void* octets) {
   return gid;
 }
 
+std::mutex& libnl() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
 std::vector<DeviceInfo> read_devices() {
   std::vector<DeviceInfo> devices;
+  const std::lock_guard lock(libnl());
   const std::unique_ptr<nl_sock, SocketFree> socket(nl_socket_alloc());
   if (!socket || nl_connect(socket.get(), NETLINK_ROUTE) < 0) return devices;
   nl_cache* raw = nullptr;
@@ -123,6 +129,10 @@ std::vector<DeviceInfo> read_devices() {
 }
 
 }  // namespace
+
+std::unique_lock<std::mutex> hold_libnl() { return std::unique_lock(libnl()); }
+void lock_interfaces() { libnl().lock(); }
+void unlock_interfaces() { libnl().unlock(); }
 
 std::vector<DeviceInfo> enumerate_devices() {
   if (!settings().error.empty()) return {};

@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,11 @@ struct DeviceInfo {
 // The devices at this moment, ordered by interface index. Honours UIW_DEVICES. Empty where there is none.
 // Thread-safe. Does not throw but for lack of memory.
 UIW_API std::vector<DeviceInfo> enumerate_devices();
+
+// libnl has locks of its own, about which nothing can be done in the child of a fork: so nobody is inside of it around one.
+std::unique_lock<std::mutex> hold_libnl();
+void lock_interfaces();
+void unlock_interfaces();
 
 // The GID that stands for an IP address; all zero for another family.
 UIW_API Gid gid_of(const sockaddr* address);

@@ -78,9 +78,7 @@ void Engine::wake() {
 
 void Engine::after_fork_in_child() {
   new (&thread_) std::thread;  // the handle was of a thread that is the parent's: neither to be joined nor detached
-  new (&drive_mutex_) std::mutex;  // their owners, if they had one, do not exist here
-  new (&mutex_) std::mutex;
-  new (&park_mutex_) std::mutex;
+  new (&park_mutex_) std::mutex;  // the thread's, of which the condition wants no other kind
   new (&park_condition_) std::condition_variable;
   // The parent's connections stay the parent's, and so does its set of descriptors.
   if (epoll_ >= 0) ::close(epoll_);
@@ -88,6 +86,7 @@ void Engine::after_fork_in_child() {
   epoll_ = wake_ = -1;
   new (&entries_) std::vector<Qp*>;
   inside_ = 0;
+  holding_ = 0;
   started_.store(false);
   parked_.store(false);
   watching_.store(false);

@@ -18,6 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "provider/process/mutex.h"
+
 namespace uiw::provider {
 
 class Qp;
@@ -91,8 +93,8 @@ class Engine {
   bool program_active(std::uint64_t within_ns) const;
 
   int epoll_ = -1, wake_ = -1;
-  std::mutex drive_mutex_;  // one program thread drives at a time; held before any lock of a queue pair
-  std::mutex mutex_;        // entries_; taken inside those
+  Mutex drive_mutex_;  // one program thread drives at a time; held before any lock of a queue pair
+  Mutex mutex_;        // entries_; taken inside those
   std::vector<Qp*> entries_;
   unsigned round_ = 0;
   unsigned empty_rounds_ = 0;  // in a row

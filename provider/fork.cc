@@ -3,13 +3,17 @@
 
 #include <pthread.h>
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
 #include "provider/by_hand.h"
 #include "provider/cm_loop.h"
+#include "provider/completion_channel.h"
 #include "provider/context.h"
+#include "provider/device.h"
 #include "provider/grace_period.h"
+#include "provider/process/mutex.h"
 #include "provider/qp_port.h"
 #include "provider/qp_table.h"
 
@@ -22,33 +26,64 @@ struct Contexts {
   std::vector<Context*> all;
 };
 Contexts& contexts() {
-  static auto* instance = [] {
-    auto* made = new Contexts;
-    pthread_atfork(
-        [] {
-          contexts().mutex.lock();
-          hold_ports();
-        },
-        [] {
-          go_on_with_ports();
-          contexts().mutex.unlock();
-        },
-        [] {
-          forget_other_readers();
-          stag_table().forget_holders();
-          for (Context* context : contexts().all) context->engine().after_fork_in_child();
-          CmLoop::after_fork_in_child();
-          by_hand::after_fork_in_child();
-          forget_ports();
-          forget_qp_numbers();
-          contexts().mutex.unlock();
-        });
-    return made;
-  }();
+  static auto* instance = new Contexts;
   return *instance;
 }
 
+std::atomic<const ForkHooks*> outer_hooks{nullptr};
+const ForkHooks* hooks = nullptr;  // of the fork under way, which there is one of at a time
+
+// Each lock is taken before those that a thread may take while it holds it.
+void before_fork() {
+  hooks = outer_hooks.load();
+  if (hooks != nullptr) hooks->before();
+  contexts().mutex.lock();
+  lock_completion_channels();
+  lock_qp_numbers();
+  hold_ports();
+  CmLoop::instance().lock_for_fork();
+  lock_interfaces();
+  stag_table().lock_for_fork();
+}
+
+void in_parent() {
+  stag_table().unlock_after_fork();
+  unlock_interfaces();
+  CmLoop::instance().unlock_after_fork();
+  go_on_with_ports();
+  unlock_qp_numbers();
+  unlock_completion_channels();
+  contexts().mutex.unlock();
+  if (hooks != nullptr) hooks->in_parent();
+}
+
+void in_child() {
+  detail::forks.fetch_add(1);
+  forget_other_readers();
+  stag_table().forget_holders();
+  stag_table().unlock_after_fork();
+  unlock_interfaces();
+  for (Context* context : contexts().all) context->engine().after_fork_in_child();
+  CmLoop::instance().after_fork_in_child();
+  by_hand::after_fork_in_child();
+  forget_ports();
+  forget_qp_numbers();
+  forget_completion_channels();
+  contexts().mutex.unlock();
+  if (hooks != nullptr) hooks->in_child();
+}
+
+// When the library is loaded: what the locks guard is made here too. A child would wait for ever for a static object of a
+// function that another thread was about to make.
+[[maybe_unused]] const bool prepared = [] {
+  before_fork();
+  in_parent();
+  return ::pthread_atfork(before_fork, in_parent, in_child) == 0;
+}();
+
 }  // namespace
+
+void set_outer_fork_hooks(const ForkHooks& added) { outer_hooks.store(&added); }
 
 void register_context(Context* context) {
   const std::lock_guard lock(contexts().mutex);

@@ -5,22 +5,22 @@
 #include <netlink/netlink.h>
 #include <netlink/route/link.h>
 
+#include <atomic>
 #include <mutex>
 #include <utility>
-#include <vector>
+
+#include "provider/device.h"
 
 namespace uiw::provider {
 
 namespace {
 
-struct Observers {
-  std::mutex mutex;
-  std::vector<std::function<void(unsigned)>> all;
+// They stay for the life of the process, so that none is called under a lock.
+struct Observer {
+  std::function<void(unsigned)> told;
+  Observer* next;
 };
-Observers& observers() {
-  static auto* instance = new Observers;  // outlives every destructor of the program
-  return *instance;
-}
+std::atomic<Observer*> observers{nullptr};
 
 int note(nl_msg* message, void*) {
   const nlmsghdr* header = nlmsg_hdr(message);
@@ -28,8 +28,9 @@ int note(nl_msg* message, void*) {
   const auto* link = static_cast<const ifinfomsg*>(nlmsg_data(header));
   // A bridge says so of its ports under the same message type; such an interface is still there.
   if (link->ifi_family != AF_UNSPEC) return NL_OK;
-  const std::lock_guard lock(observers().mutex);
-  for (const auto& observer : observers().all) observer(static_cast<unsigned>(link->ifi_index));
+  for (const Observer* one = observers.load(); one != nullptr; one = one->next) {
+    one->told(static_cast<unsigned>(link->ifi_index));
+  }
   return NL_OK;
 }
 
@@ -47,11 +48,13 @@ class LinkWatch final : public CmLoop::Handler {
 }  // namespace
 
 void observe_removed_interfaces(std::function<void(unsigned)> observer) {
-  const std::lock_guard lock(observers().mutex);
-  observers().all.push_back(std::move(observer));
+  auto* added = new Observer{std::move(observer), observers.load()};
+  while (!observers.compare_exchange_weak(added->next, added)) {
+  }
 }
 
 std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd) {
+  const std::unique_lock lock = hold_libnl();
   nl_sock* socket = nl_socket_alloc();
   if (socket == nullptr) return nullptr;
   auto watch = std::make_shared<LinkWatch>(socket);

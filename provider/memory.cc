@@ -13,6 +13,7 @@
 #include "provider/context.h"
 #include "provider/grace_period.h"
 #include "provider/limits.h"
+#include "provider/process/mutex.h"
 
 // Linux 5.14; older headers do not have them.
 #ifndef MADV_POPULATE_READ
@@ -46,10 +47,7 @@ std::uint32_t rights_of(unsigned access) {
   return rights;
 }
 
-std::uintptr_t page_size() {
-  static const auto size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
+std::uintptr_t page_size() { return static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)); }
 
 // Is every page of the range mapped, and writable where that is asked for? /proc/self/maps tells without touching one.
 bool accessible(const std::byte* address, std::size_t length, bool writable) {
@@ -102,9 +100,14 @@ ddp::Region region_of(const Pd& pd, void* address, std::size_t length, std::uint
 
 // What null regions read: never written to, so that the kernel backs all of it with its one page of zeros.
 std::byte* zeros() {
-  static void* const mapping =
-      ::mmap(nullptr, kMaxMessage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return mapping == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapping);
+  static std::atomic<void*> known{nullptr};
+  void* mapping = known.load();
+  if (mapping != nullptr) return static_cast<std::byte*>(mapping);
+  void* const mine = ::mmap(nullptr, kMaxMessage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mine == MAP_FAILED) return nullptr;
+  if (known.compare_exchange_strong(mapping, mine)) return static_cast<std::byte*>(mine);
+  ::munmap(mine, kMaxMessage);  // another thread was first
+  return static_cast<std::byte*>(mapping);
 }
 
 std::atomic<std::uint64_t> dm_used{0};
@@ -214,7 +217,8 @@ Mr::~Mr() {
     wait_for_readers();
     stag_table().recycle(stag_);
   }
-  if (mapping_ != nullptr) ::munmap(mapping_, mapping_size_);
+  // In the child of a fork it is not there (MADV_DONTFORK), and other memory may be.
+  if (mapping_ != nullptr && generation_ == fork_generation()) ::munmap(mapping_, mapping_size_);
   if (dm_ != nullptr) dm_->users_.fetch_sub(1, std::memory_order_relaxed);
   pd_->remove_user();
 }

@@ -15,6 +15,7 @@
 
 #include "ddp/stag_table.h"
 #include "provider/export.h"
+#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 
@@ -87,7 +88,7 @@ class UIW_API Mr {
  private:
   enum class Kind : std::uint8_t { memory, null, dmabuf, dm };
   Mr(Pd& pd, Kind kind, unsigned access, const ddp::Region& region, ddp::Stag stag)
-      : pd_(&pd), kind_(kind), access_(access), region_(region), stag_(stag) {}
+      : pd_(&pd), kind_(kind), access_(access), region_(region), stag_(stag), generation_(fork_generation()) {}
   static std::unique_ptr<Mr> add(Pd& pd, Kind kind, unsigned access, const ddp::Region& region);
 
   Pd* pd_;
@@ -99,6 +100,7 @@ class UIW_API Mr {
   Dm* dm_ = nullptr;              // dm
   void* mapping_ = nullptr;       // dmabuf
   std::size_t mapping_size_ = 0;
+  const unsigned generation_;  // process/mutex.h
 };
 
 // A memory window. Its binding is the business of queue pairs (qp_memory.cc).

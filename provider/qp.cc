@@ -54,6 +54,7 @@ std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receiv
 Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
        Srq* srq)
     : context_(context.shared_from_this()),
+      generation_(fork_generation()),
       pd_(pd),
       send_cq_(send_cq),
       receive_cq_(receive_cq),
@@ -103,6 +104,22 @@ Qp::~Qp() {
   pd_.remove_user();
 }
 
+bool Qp::inherited() const { return generation_ != fork_generation(); }
+
+// Nothing but what is whole at any time.
+void Qp::after_fork_in_child() {
+  stream_ = Stream::ended;
+  held_ = false;
+  posts_wait_since_ = 0;
+}
+
+void Qp::leave_to_parent() {
+  if (shared_ != nullptr) shared_->leave_to_parent();
+  send_cq_->remove_user();
+  receive_cq_->remove_user();
+  pd_.remove_user();
+}
+
 bool Qp::can_attach(bool by_hand, std::uint32_t life) const {
   const ibv_qp_state state = this->state();
   if (stream_ != Stream::none || by_hand != by_hand_ || (by_hand && life != life_)) return false;
@@ -112,8 +129,8 @@ bool Qp::can_attach(bool by_hand, std::uint32_t life) const {
 
 int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   mpa::install_copy_guard();
-  static const int at_exit = std::atexit([] { for_each_qp([](Qp& qp) { qp.leave_at_exit(); }); });
-  static_cast<void>(at_exit);
+  static std::atomic<bool> seen_to{false};
+  if (!seen_to.exchange(true)) std::atexit([] { for_each_qp([](Qp& qp) { qp.leave_at_exit(); }); });
   const std::lock_guard receive_lock(receive_mutex_);
   const std::lock_guard send_lock(send_mutex_);
   if (stream_ != Stream::none) return EISCONN;
@@ -261,6 +278,7 @@ void Qp::reset() {
 bool Qp::step(ibv_qp_state from, ibv_qp_state to) { return state_.compare_exchange_strong(from, to) || from == to; }
 
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {
+  if (inherited()) return EIO;
   const ReadSection section;
   if ((mask & IBV_QP_CUR_STATE) != 0 && number_in(attributes.cur_qp_state) != state()) return EINVAL;
   const ibv_qp_state from = state();

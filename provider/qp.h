@@ -125,6 +125,13 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // rnr_retry); then it fails. False if there is none.
   bool look_after_work();
 
+  // It was made by a process of which this one is the child: then it stays that one's. What is done to the copy here
+  // touches neither the stream nor the peer, modify() fails with EIO, and in place of its destruction leave_to_parent()
+  // gives up its domain and queues; its memory may be half changed, and is left as it is.
+  bool inherited() const;
+  void leave_to_parent();
+  void after_fork_in_child();
+
   // Something about its stream needed memory that is not to be had: the stream ends.
   void no_memory() noexcept;
 
@@ -267,6 +274,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   };
 
   const std::shared_ptr<Context> context_;
+  const unsigned generation_;
   Pd& pd_;
   Cq* const send_cq_;
   Cq* const receive_cq_;

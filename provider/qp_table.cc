@@ -120,12 +120,21 @@ void for_each_qp(const std::function<void(Qp&)>& function) {
   }
 }
 
+void lock_qp_numbers() { table().mutex.lock(); }
+void unlock_qp_numbers() { table().mutex.unlock(); }
+
 // What the parent's queue pairs had stays taken: a number of theirs is not given to another here.
 void forget_qp_numbers() {
-  new (&table().mutex) std::mutex;  // its owner, if it had one, does not exist here
-  new (&table().reserved) std::vector<Slots*>;
-  new (&table().released) std::vector<Slots*>;
-  table().turn = 0;
+  Table& t = table();
+  for (Slots* slots : t.reserved) {
+    for (const std::atomic<Qp*>& place : slots->qps) {
+      if (Qp* qp = place.load()) qp->after_fork_in_child();
+    }
+  }
+  t.reserved.clear();
+  t.released.clear();
+  t.turn = 0;
+  t.mutex.unlock();
 }
 
 Qp* find_qp(std::uint32_t number) {

@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <initializer_list>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -174,7 +176,13 @@ std::string check_setting(const std::string& variable, const std::string& value)
 }
 
 const LoadedSettings& settings() {
-  static const auto* const loaded = new LoadedSettings(load());
+  // Of two threads that come first at once one has read them for nothing.
+  static std::atomic<const LoadedSettings*> known{nullptr};
+  const LoadedSettings* loaded = known.load();
+  if (loaded == nullptr) {
+    auto mine = std::make_unique<const LoadedSettings>(load());
+    if (known.compare_exchange_strong(loaded, mine.get())) loaded = mine.release();
+  }
   return *loaded;
 }
 

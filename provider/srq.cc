@@ -44,6 +44,7 @@ std::unique_ptr<Srq> Srq::create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv
 
 Srq::Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle)
     : pd_(pd),
+      generation_(fork_generation()),
       handle_(handle),
       number_(next_number()),
       max_sges_(attributes.max_sge),
@@ -53,6 +54,10 @@ Srq::Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* h
 }
 
 Srq::~Srq() { pd_.remove_user(); }
+
+bool Srq::inherited() const { return generation_ != fork_generation(); }
+
+void Srq::leave_to_parent() { pd_.remove_user(); }
 
 int Srq::post(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   const ReadSection section;

@@ -17,6 +17,7 @@
 #include <mutex>
 
 #include "provider/export.h"
+#include "provider/process/mutex.h"
 #include "rdmap/receiver.h"
 #include "rdmap/work.h"
 
@@ -40,6 +41,10 @@ class UIW_API Srq {
   int modify(const ibv_srq_attr& attributes, int mask);  // ENOMEM where a new size cannot be had
   void query(ibv_srq_attr& attributes);
 
+  // As those of Qp.
+  bool inherited() const;
+  void leave_to_parent();
+
   // Queue pairs are attached: not to be destroyed.
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
   // How many queue pairs stand in line.
@@ -62,13 +67,14 @@ class UIW_API Srq {
   void report_limit();
 
   Pd& pd_;
+  const unsigned generation_;
   ibv_srq* const handle_;
   const std::uint32_t number_;
   const std::uint32_t max_sges_;
   std::atomic<int> users_{0};
   std::atomic<unsigned> events_reported_{0};
 
-  alignas(64) std::mutex mutex_;
+  alignas(64) Mutex mutex_;
   std::unique_ptr<rdmap::ReceiveQueue> queue_;
   std::uint32_t limit_;         // 0: not armed
   std::uint32_t promised_ = 0;  // receives in the queue that somebody has been promised
@@ -83,6 +89,9 @@ class SrqUser {
   ~SrqUser();  // the queue pair can no longer be found
   SrqUser(const SrqUser&) = delete;
   SrqUser& operator=(const SrqUser&) = delete;
+
+  // In the child of a fork (Qp::leave_to_parent()).
+  void leave_to_parent() { srq_.users_.fetch_sub(1, std::memory_order_relaxed); }
 
   // Whose progress() is called once a receive has been promised.
   void set_qp_number(std::uint32_t number) { qp_number_ = number; }

@@ -61,7 +61,11 @@ ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex* attributes) {
 int destroy_srq(ibv_srq* srq) {
   Srq* self = of(srq);
   if (self->rnic->in_use()) return EBUSY;
-  await_acknowledgements(srq, srq->events_completed, self->rnic->withdraw_events());
+  if (self->rnic->inherited()) {
+    self->rnic.release()->leave_to_parent();
+  } else {
+    await_acknowledgements(srq, srq->events_completed, self->rnic->withdraw_events());
+  }
   delete self;
   return 0;
 }

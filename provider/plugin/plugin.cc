@@ -286,9 +286,13 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
 
 int destroy_qp(ibv_qp* qp) {
   Qp* self = of(qp);
-  self->rnic->stop();
-  const unsigned reported = self->rnic->events_reported();
-  await_acknowledgements(qp, qp->events_completed, context_of(qp->context)->rnic->withdraw_events(qp, reported));
+  if (self->rnic->inherited()) {
+    self->rnic.release()->leave_to_parent();
+  } else {
+    self->rnic->stop();
+    const unsigned reported = self->rnic->events_reported();
+    await_acknowledgements(qp, qp->events_completed, context_of(qp->context)->rnic->withdraw_events(qp, reported));
+  }
   Pd* pd = of(qp->pd);
   delete self;
   pd->users.fetch_sub(1);
