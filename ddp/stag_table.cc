@@ -69,7 +69,10 @@ std::optional<std::uint32_t> StagTable::take_slot(Use use) {
     free_.pop_back();
   } else if (used_ < kMaxRegions) {
     std::atomic<Slot*>& chunk = chunks_[used_ / kChunk];
-    if (chunk.load(std::memory_order_relaxed) == nullptr) chunk.store(new Slot[kChunk], std::memory_order_release);
+    if (chunk.load(std::memory_order_relaxed) == nullptr) {
+      free_.reserve(used_ + kChunk);  // so that giving a slot back needs no memory
+      chunk.store(new Slot[kChunk], std::memory_order_release);
+    }
     dense = used_++;
   } else {
     return std::nullopt;

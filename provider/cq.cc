@@ -29,6 +29,7 @@ unsigned capacity_for(int entries) { return std::bit_ceil(static_cast<unsigned>(
 
 Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle, Options options)
     : context_(context.shared_from_this()),
+      generation_(fork_generation()),
       options_(options),
       capacity_(capacity),
       ring_(std::make_unique_for_overwrite<ibv_wc[]>(capacity)),
@@ -36,6 +37,8 @@ Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, 
       channel_(std::move(channel)),
       handle_(handle),
       failing_(std::make_shared<std::atomic<bool>>(false)) {}
+
+bool Cq::inherited() const { return generation_ != fork_generation(); }
 
 Cq::~Cq() {
   if (timer_) timer_->forget_queue();

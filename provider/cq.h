@@ -77,6 +77,9 @@ class UIW_API Cq {
   void hold_events();
   void release_events();
 
+  // As that of Qp: the copy that a child has is not destroyed, but left where it is.
+  bool inherited() const;
+
   // EBUSY while queue pairs use it. Returns 0 and how many events the program has taken and must acknowledge.
   int prepare_destroy(unsigned& events_to_acknowledge);
 
@@ -107,6 +110,7 @@ class UIW_API Cq {
   enum class Armed : std::uint8_t { no, solicited, any };
 
   const std::shared_ptr<Context> context_;
+  const unsigned generation_;
   const Options options_;
   // Changed under both locks.
   std::atomic<std::uint64_t> capacity_;

@@ -65,12 +65,14 @@ EventPipe::EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t cap
       own_read_fd_(own_read_fd),
       capacity_(capacity),
       taken_(std::make_unique_for_overwrite<std::byte[]>(capacity)),
-      generation_(fork_generation()) {}
+      generation_(fork_generation()),
+      line_(std::make_unique<Line>()) {}
 
 EventPipe::~EventPipe() {
   if (watched_ && !inherited()) CmLoop::instance().unwatch(write_fd_);
   ::close(write_fd_);
   ::close(own_read_fd_);
+  if (inherited()) static_cast<void>(line_.release());  // another thread may have been changing it
 }
 
 bool EventPipe::put(const void* event, std::size_t size) {
@@ -84,23 +86,23 @@ bool EventPipe::put(const void* event, std::size_t size) {
 void EventPipe::unlink(Line::iterator event) {
   event->times = 0;
   if (Line* home = event->home) {
-    home->splice(home->end(), line_, event);
+    home->splice(home->end(), *line_, event);
   } else {
-    line_.erase(event);
+    line_->erase(event);
   }
 }
 
 // Of several events of one object the next one goes to the end of the line, as they came in turn with those of others.
 void EventPipe::send_waiting() {
-  while (!line_.empty() && put(line_.front().octets.data(), line_.front().size)) {
-    if (--line_.front().times > 0) {
-      line_.splice(line_.end(), line_, line_.begin());
+  while (!line_->empty() && put(line_->front().octets.data(), line_->front().size)) {
+    if (--line_->front().times > 0) {
+      line_->splice(line_->end(), *line_, line_->begin());
     } else {
-      unlink(line_.begin());
+      unlink(line_->begin());
     }
   }
-  waiting_.store(!line_.empty(), std::memory_order_relaxed);
-  if (watched_ != line_.empty()) return;
+  waiting_.store(!line_->empty(), std::memory_order_relaxed);
+  if (watched_ != line_->empty()) return;
   if (watched_) {
     CmLoop::instance().unwatch(write_fd_);
     watched_ = false;
@@ -115,12 +117,12 @@ void EventPipe::send_waiting() {
 void EventPipe::write(const void* event, std::size_t size, Place& place) noexcept {
   if (inherited()) return;
   const std::lock_guard lock(mutex_);
-  if (line_.empty() && put(event, size)) return;
+  if (line_->empty() && put(event, size)) return;
   Event& own = *place.event_;
   if (own.times++ == 0) {
     std::memcpy(own.octets.data(), event, size);
     own.size = size;
-    line_.splice(line_.end(), place.home_);
+    line_->splice(line_->end(), place.home_);
     waiting_.store(true, std::memory_order_relaxed);
   }
   if (!watched_) send_waiting();
@@ -129,9 +131,9 @@ void EventPipe::write(const void* event, std::size_t size, Place& place) noexcep
 bool EventPipe::write(const void* event, std::size_t size) noexcept {
   if (inherited()) return false;
   const std::lock_guard lock(mutex_);
-  if (line_.empty() && put(event, size)) return true;
+  if (line_->empty() && put(event, size)) return true;
   try {
-    Event& added = line_.emplace_back();
+    Event& added = line_->emplace_back();
     std::memcpy(added.octets.data(), event, size);
     added.size = size;
     added.times = 1;
@@ -162,7 +164,7 @@ unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(c
   // The parent's events are the parent's to read, and whoever took one acknowledges it there.
   if (written == 0 || inherited()) return 0;
   const std::lock_guard lock(mutex_);
-  for (auto event = line_.begin(); event != line_.end();) {
+  for (auto event = line_->begin(); event != line_->end();) {
     const auto next = std::next(event);
     if (mine(event->octets.data(), argument)) {
       written -= event->times;

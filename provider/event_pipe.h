@@ -80,7 +80,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   const unsigned generation_;                 // in a child of this process the pipe is the parent's alone
 
   Mutex mutex_;
-  Line line_;
+  std::unique_ptr<Line> line_;
   std::atomic<bool> waiting_{false};  // something is in line; written under the lock
   bool watched_ = false;              // for room in the pipe
 };

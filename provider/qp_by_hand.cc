@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "provider/by_hand.h"
@@ -87,7 +88,12 @@ int Qp::connect_by_hand(const ibv_qp_attr& attributes, int mask) {
       return EINVAL;
     }
   }
-  const int error = by_hand::start(ends, device);
+  int error;
+  try {
+    error = by_hand::start(ends, device);
+  } catch (const std::exception&) {
+    error = ENOMEM;
+  }
   if (error != 0) {
     by_hand_ = false;
     step(IBV_QPS_RTR, IBV_QPS_INIT);

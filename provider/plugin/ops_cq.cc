@@ -148,6 +148,7 @@ int destroy_cq(ibv_cq* cq) {
   await_acknowledgements(cq, cq->async_events_completed,
                          context_of(cq->context)->rnic->withdraw_events(cq, reported));
   if (self->parent != nullptr) self->parent->users.fetch_sub(1);
+  if (self->rnic->inherited()) static_cast<void>(self->rnic.release());
   delete self;
   return 0;
 }

@@ -42,7 +42,6 @@ struct Couple {
 
 // How the child ended: 0 when all was well. One that hangs ends by SIGALRM.
 int in_child(const std::function<void()>& body) {
-  std::fflush(nullptr);
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
@@ -99,7 +98,7 @@ struct Inherited {
     }
     events = ~0U;
     expect(cq->prepare_destroy(events) == 0 && events == 0, "destruction of a queue with events");
-    cq.reset();
+    expect(cq.release()->inherited(), "a queue of the child's own");
     expect(srq->inherited() && !srq->in_use(), "a shared receive queue in use");
     srq.release()->leave_to_parent();
     expect(mr->prepare_destroy() == 0, "deregistration");
