@@ -68,6 +68,44 @@ struct Teller {
   }
 };
 
+// An id that can listen, and one that can call, with its queue pair.
+struct Ids {
+  rdma_event_channel* events = rdma_create_event_channel();
+  rdma_cm_id *listener = nullptr, *caller = nullptr;
+  ibv_cq* cq = nullptr;
+
+  Ids(const std::string& host, const std::string& port) {
+    rdma_addrinfo* address = apps::resolve(host, port, RAI_PASSIVE);
+    if (events == nullptr || rdma_create_id(events, &listener, nullptr, RDMA_PS_TCP) != 0 ||
+        rdma_create_id(events, &caller, nullptr, RDMA_PS_TCP) != 0 ||
+        rdma_bind_addr(listener, address->ai_src_addr) != 0 ||
+        rdma_resolve_addr(caller, nullptr, address->ai_src_addr, 2000) != 0)
+      die("no ids: %s", std::strerror(errno));
+    expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+    if (rdma_resolve_route(caller, 2000) != 0) die("rdma_resolve_route: %s", std::strerror(errno));
+    expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    rdma_freeaddrinfo(address);
+    cq = ibv_create_cq(caller->verbs, 4, nullptr, nullptr, 0);
+    ibv_qp_init_attr attributes = apps::qp_attributes({});
+    attributes.send_cq = attributes.recv_cq = cq;
+    if (cq == nullptr || rdma_create_qp(caller, nullptr, &attributes) != 0) die("no queue pair: %s", std::strerror(errno));
+  }
+  ~Ids() {
+    rdma_destroy_qp(caller);
+    expect_error("ibv_destroy_cq", ibv_destroy_cq(cq), 0);
+    rdma_destroy_id(caller);
+    rdma_destroy_id(listener);
+    rdma_destroy_event_channel(events);
+  }
+  Ids(const Ids&) = delete;
+  Ids& operator=(const Ids&) = delete;
+  void expect(rdma_cm_event_type wanted) const {
+    rdma_cm_event* event = nullptr;
+    if (rdma_get_cm_event(events, &event) != 0 || event->event != wanted) die("another event than %d", wanted);
+    rdma_ack_cm_event(event);
+  }
+};
+
 void set_limit(int which, rlim_t most) {
   rlimit limit{};
   getrlimit(which, &limit);
@@ -127,7 +165,8 @@ apps::Cases make_cases() {
     if (!hidden) std::puts("/proc cannot be hidden here");
   };
 
-  // A queue that needs a thread, and a queue pair that is to be connected, say so; nothing waits for ever.
+  // A queue that needs a thread, a queue pair that is to be connected, who listens and who calls are told so; nobody waits
+  // for ever.
   cases["no_thread_to_be_had"] = [] {
     alarm(30);
     apps::Rnic rnic(apps::g_host);
@@ -136,6 +175,7 @@ apps::Cases make_cases() {
     ibv_comp_channel* channel = ibv_create_comp_channel(rnic.context());
     if (channel == nullptr) die("ibv_create_comp_channel: %s", std::strerror(errno));
     qp.to_init();
+    const Ids ids(apps::g_host, apps::g_port);
     // Does not bind root.
     set_limit(RLIMIT_NPROC, 0);
     if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) die("setresuid: %s", std::strerror(errno));
@@ -155,6 +195,11 @@ apps::Cases make_cases() {
                                    IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
                  EAGAIN);
     expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
+    if (rdma_listen(ids.listener, 1) == 0) die("listens without a thread");
+    expect_error("rdma_listen", errno, EAGAIN);
+    rdma_conn_param parameters = apps::connection_parameters();
+    if (rdma_connect(ids.caller, &parameters) == 0) die("calls without a thread");
+    expect_error("rdma_connect", errno, EAGAIN);
   };
 
   // Threads are at all kinds of calls while the process forks.
