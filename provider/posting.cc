@@ -11,7 +11,7 @@ namespace uiw::provider {
 namespace {
 
 int post_one(rdmap::ReceiveQueue& queue, const void* domain, const ibv_recv_wr& request) {
-  if (queue.full()) return ENOMEM;
+  if (!queue.has_room()) return ENOMEM;
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > queue.max_sges()) return EINVAL;
   rdmap::ReceiveWork& work = queue.slot();
   rdmap::Sge* sges = queue.slot_sges();

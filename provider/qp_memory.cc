@@ -31,6 +31,7 @@ int Qp::prepare_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, c
   const bool type1 = mw.type == IBV_MW_TYPE_1;
   if (info.mr == nullptr && (!type1 || info.length != 0)) return EINVAL;
   rdmap::SendWork& work = fresh_work(sequence, rdmap::WorkKind::bind, id, flags);
+  if (!send_queue_.has_operand_room(sequence)) return ENOMEM;
   if (((rkey ^ mw.rkey) & ~0xFFU) != 0) work.status = rdmap::Status::window_bind;  // not of this window
   send_queue_.binding(sequence) = {static_cast<ddp::Stag>(rkey),
                                    info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),

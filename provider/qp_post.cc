@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Posting: from ibv_send_wr and ibv_recv_wr to the work of a stream, and from its completions to ibv_wc.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -144,6 +145,7 @@ int Qp::prepare(std::uint64_t sequence, const ibv_send_wr& request, const Abilit
     default: return EOPNOTSUPP;
   }
   if (work.kind == rdmap::WorkKind::atomic) {
+    if (!send_queue_.has_operand_room(sequence)) return ENOMEM;
     const bool add = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     work.atomic = add ? rdmap::AtomicOpcode::fetch_add : rdmap::AtomicOpcode::compare_swap;
     work.remote_stag = static_cast<ddp::Stag>(request.wr.atomic.rkey);
@@ -226,7 +228,9 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
 bool Qp::coalesces(std::uint64_t first) {
   const std::uint64_t end = send_queue_.tail();
   std::size_t octets = 0;
-  for (std::uint64_t i = first; i < end && octets < Coalescing::kMostOctets; ++i) octets += send_queue_.at(i).length;
+  for (std::uint64_t i = std::max(first, send_queue_.head()); i < end && octets < Coalescing::kMostOctets; ++i) {
+    octets += send_queue_.at(i).length;
+  }
   if (!coalescing_.posted(static_cast<unsigned>(end - first), octets, send_cq_->taken())) return false;
   if (stream_ != Stream::running || full() || send_queue_.full()) return false;
   if (context_->engine().event_awaited() || context_->engine().drives_many()) return false;
@@ -310,6 +314,7 @@ void Qp::add(const ibv_send_wr& request) {
 int Qp::apply_extension(std::uint64_t sequence, const Extension& extension) {
   rdmap::SendWork& work = send_queue_.at(sequence);
   if (const auto* operands = std::get_if<rdmap::AtomicOperands>(&extension)) {
+    if (work.kind != rdmap::WorkKind::atomic) return EINVAL;
     send_queue_.operands(sequence) = *operands;
   } else if (const auto* immediate = std::get_if<rdmap::Immediate>(&extension)) {
     if (work.length != 0) return EINVAL;

@@ -138,6 +138,7 @@ int Srq::modify(const ibv_srq_attr& attributes, int mask) {
     if (limit > (resized ? resized : queue_)->depth()) return EINVAL;
     if (resized) {
       if (queue_->size() > resized->depth()) return EINVAL;
+      if (!resized->reserve(queue_->size())) return ENOMEM;
       for (; !queue_->empty(); queue_->pop()) {
         const std::span<const rdmap::Sge> sges = queue_->front_sges();
         std::copy(sges.begin(), sges.end(), resized->slot_sges());

@@ -222,24 +222,25 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
       return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::wrap, true);
     }
   }
-  if (!take_request(request, !heard_ && request.size == 0 && rtr_ == mpa::ReadyToReceive::read)) {
-    return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
-  }
-  return Verdict::go_on;
+  return take_request(ulpdu, total, request, !heard_ && request.size == 0 && rtr_ == mpa::ReadyToReceive::read);
 }
 
-// False if it is more than was agreed on (RFC 5040 section 6.1, RFC 7306 section 5.2).
-bool Receiver::take_request(const std::variant<ReadRequest, SharedReads::AtomicInbound>& request,
-                            bool ready_to_receive) {
+// Unless it is more than was agreed on (RFC 5040 section 6.1, RFC 7306 section 5.2), or there is no memory for it.
+Receiver::Verdict Receiver::take_request(Octets ulpdu, std::size_t total,
+                                         const std::variant<ReadRequest, SharedReads::AtomicInbound>& request,
+                                         bool ready_to_receive) {
   if (ready_to_receive) rtr_read_ = true;
   const std::uint64_t answering = reads_->answering.load(std::memory_order_acquire);
   const std::uint64_t open = reads_->inbound.pushed() - answering;
   const std::uint64_t limit = reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
   const SharedReads::Inbound inbound{request, dealt_with()};
-  if (open >= limit || !reads_->inbound.push(inbound)) return false;
+  if (open >= limit) return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
+  if (!reads_->inbound.push(inbound)) {
+    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
+  }
   read_msn_ = next(read_msn_);
   host_.read_requested(SharedReads::asks_only(inbound));
-  return true;
+  return Verdict::go_on;
 }
 
 Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
@@ -261,10 +262,7 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
   if (reinterpret_cast<std::uintptr_t>(access.memory) % kAtomicSize != 0) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
-  if (!take_request(SharedReads::AtomicInbound{request}, false)) {
-    return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
-  }
-  return Verdict::go_on;
+  return take_request(ulpdu, total, SharedReads::AtomicInbound{request}, false);
 }
 
 Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {

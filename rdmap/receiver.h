@@ -112,7 +112,8 @@ class Receiver final : public mpa::UlpduSink {
   Verdict immediate(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu, std::size_t total);
   Verdict atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
   Verdict atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
-  bool take_request(const std::variant<ReadRequest, SharedReads::AtomicInbound>& request, bool ready_to_receive);
+  Verdict take_request(Octets ulpdu, std::size_t total,
+                       const std::variant<ReadRequest, SharedReads::AtomicInbound>& request, bool ready_to_receive);
   bool place(Octets payload);
   bool place_write(Octets payload);
   bool fault();

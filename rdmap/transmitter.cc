@@ -36,6 +36,8 @@ bool Transmitter::may_begin(const Cursor& cursor) const {
     // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
     if (reads_outstanding_ >= ord_ && ord_ > 0) return false;
     if (probes_outstanding() > 0 && reads_outstanding_ + probes_outstanding() >= agreed()) return false;
+    // For lack of memory. Then others are outstanding, and it goes on with their answers.
+    if (!reads_->outstanding.has_room()) return false;
   }
   if (next.fence && !pushed && reads_outstanding_ > 0) return false;
   const bool first = queue_.head() == cursor.sequence;
@@ -66,7 +68,8 @@ bool Transmitter::probe_due(const Cursor& cursor, const mpa::Batch* batch) const
 bool Transmitter::probe_has_room() const {
   const std::uint32_t outstanding = probes_outstanding();
   if (outstanding == SharedReads::kMostProbes || reads_outstanding_ + outstanding >= agreed()) return false;
-  return outstanding == 0 || outstanding + ord_ < agreed();  // the other slots are for reads
+  if (outstanding > 0 && outstanding + ord_ >= agreed()) return false;  // the other slots are for reads
+  return reads_->outstanding.has_room();
 }
 
 bool Transmitter::probe_worthwhile(const Cursor& cursor) const {
@@ -224,7 +227,7 @@ void Transmitter::push_probe(const Cursor& cursor) {
 void Transmitter::carry_out(Cursor& cursor) {
   SendWork& work = queue_.at(cursor.sequence);
   cursor.source = Source::none;
-  work.status = host_.carry_out(work, queue_.binding(cursor.sequence));
+  work.status = host_.carry_out(work, work.kind == WorkKind::bind ? queue_.binding(cursor.sequence) : ddp::Binding{});
   if (work.status != Status::success) return;
   cursor.owed |= cursor.unasked && work.signaled;
   ++cursor.sequence;
@@ -401,7 +404,8 @@ void Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
 
 // TCP has taken everything up to here.
 void Transmitter::commit(const Cursor& to) {
-  for (std::uint64_t sequence = cursor_.sequence; sequence < to.sequence; ++sequence) {
+  // What was flushed is not in the queue any more.
+  for (std::uint64_t sequence = std::max(cursor_.sequence, queue_.head()); sequence < to.sequence; ++sequence) {
     SendWork& work = queue_.at(sequence);
     if (!is_answered(work.kind) && (!remote_ || deaf_ || is_local(work.kind))) work.done = true;
   }
@@ -426,7 +430,7 @@ void Transmitter::read_complete() {
     placed_before(answered.at);
     return;
   }
-  queue_.at(sequence).done = true;
+  if (sequence >= queue_.head()) queue_.at(sequence).done = true;  // else it was flushed
   --reads_outstanding_;
   placed_before(sequence);
 }
@@ -582,7 +586,7 @@ std::optional<std::uint64_t> Transmitter::find_send(Msn msn) const {
   std::uint32_t seen = 0;
   // The message in progress has the next MSN itself.
   if (ahead == 0) {
-    if (cursor_.sequence >= queue_.tail()) return std::nullopt;
+    if (cursor_.sequence >= queue_.tail() || cursor_.sequence < queue_.head()) return std::nullopt;
     return uses_queue(queue_.at(cursor_.sequence), kSendQueue) ? std::optional(cursor_.sequence) : std::nullopt;
   }
   for (std::uint64_t sequence = cursor_.sequence; sequence-- > queue_.head();) {

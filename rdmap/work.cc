@@ -1,30 +1,34 @@
 // SPDX-License-Identifier: MIT
 #include "rdmap/work.h"
 
-#include <bit>
+#include <algorithm>
 
 namespace uiw::rdmap {
 
 namespace {
-std::uint64_t slots(std::uint32_t depth) { return std::bit_ceil(std::uint64_t{depth == 0 ? 1 : depth}); }
+
+std::size_t room(std::uint32_t max_sges, std::uint32_t max_inline) {
+  constexpr std::size_t kAlign = alignof(Sge);
+  return std::max(max_sges * sizeof(Sge), (max_inline + kAlign - 1) / kAlign * kAlign);
+}
+
 }  // namespace
 
 SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sges, std::uint32_t max_inline)
     : depth_(depth),
       max_sges_(max_sges),
       max_inline_(max_inline),
-      mask_(slots(depth) - 1),
-      work_(std::make_unique<SendWork[]>(mask_ + 1)),
-      // Not written to before they are used: most of a deep queue is never touched.
-      sges_(std::make_unique_for_overwrite<Sge[]>((mask_ + 1) * max_sges)),
-      inline_(std::make_unique_for_overwrite<std::byte[]>((mask_ + 1) * max_inline)),
-      operands_(std::make_unique_for_overwrite<Operands[]>(mask_ + 1)) {}
+      room_(room(max_sges, max_inline)),
+      entries_(depth, sizeof(SendWork) + room_),
+      operands_(depth, sizeof(Operands)) {
+  if (depth > 0) entries_.provide_first();
+}
 
 ReceiveQueue::ReceiveQueue(std::uint32_t depth, std::uint32_t max_sges)
     : depth_(depth),
       max_sges_(max_sges == 0 ? 1 : max_sges),
-      mask_(slots(depth) - 1),
-      work_(std::make_unique<ReceiveWork[]>(mask_ + 1)),
-      sges_(std::make_unique_for_overwrite<Sge[]>((mask_ + 1) * max_sges_)) {}
+      entries_(depth, sizeof(ReceiveWork) + max_sges_ * sizeof(Sge)) {
+  if (depth > 0) entries_.provide_first();
+}
 
 }  // namespace uiw::rdmap

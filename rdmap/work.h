@@ -3,7 +3,8 @@
 //
 // Memory stands in them as the program named it: it is looked up in the STag table each time that it is used. A SendQueue
 // belongs to whoever holds the sender's lock. A ReceiveQueue has one poster and one taker
-// at a time, which need no common lock. Neither allocates after construction.
+// at a time, which need no common lock. Both have memory for what was in them at the same time (segments.h): they
+// allocate until they have once been as long as they get, and no more from then on.
 #pragma once
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include "ddp/stag_table.h"
 #include "mpa/framer.h"
 #include "rdmap/rdmap_format.h"
+#include "rdmap/segments.h"
 
 namespace uiw::rdmap {
 
@@ -99,7 +101,7 @@ struct ReceiveWork {
 };
 
 // A ring of send work, addressed by sequence numbers that only grow. Entries [head, tail) are in use. Whoever posts may
-// fill in entries behind the tail without a lock, as long as nobody else does: has_room() may be asked on any thread.
+// fill in entries behind the tail without a lock, as long as nobody else does, once has_room() has said so of each.
 class SendQueue {
  public:
   SendQueue(std::uint32_t depth, std::uint32_t max_sges, std::uint32_t max_inline);
@@ -112,37 +114,50 @@ class SendQueue {
   std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head()); }
   bool full() const { return size() == depth_; }
   bool empty() const { return head() == tail_; }
-  // Is the place of the entry `sequence`, at or behind the tail, free?
-  bool has_room(std::uint64_t sequence) const { return sequence - head_.load(std::memory_order_acquire) < depth_; }
+  // Is there a place for the entry `sequence`, at or behind the tail? Whoever posts may ask. Where it is for lack of
+  // memory that there is none, there is one for the tail at the latest when the queue is empty.
+  bool has_room(std::uint64_t sequence) {
+    const std::uint64_t head = head_.load(std::memory_order_acquire);
+    return sequence - head < depth_ && entries_.provide(sequence, head);
+  }
+  // And for its operands() or binding(), which few have? False for lack of memory.
+  bool has_operand_room(std::uint64_t sequence) {
+    return operands_.provide(sequence, head_.load(std::memory_order_acquire));
+  }
 
-  SendWork& at(std::uint64_t sequence) { return work_[sequence & mask_]; }
+  // Entries that there is room for, and that are not popped.
+  SendWork& at(std::uint64_t sequence) {
+    return reinterpret_cast<SendWork*>(entries_.of(sequence))[entries_.index(sequence)];
+  }
   std::span<const Sge> sges(std::uint64_t sequence) { return {sge_room(sequence), at(sequence).sges}; }
   // Of an entry whose kind is atomic.
-  AtomicOperands& operands(std::uint64_t sequence) { return operands_[sequence & mask_].atomic; }
+  AtomicOperands& operands(std::uint64_t sequence) { return operand_room(sequence).atomic; }
   // Of an entry whose kind is bind.
-  ddp::Binding& binding(std::uint64_t sequence) { return operands_[sequence & mask_].binding; }
-  // Room for max_sges() elements, and for max_inline() octets.
-  Sge* sge_room(std::uint64_t sequence) { return sges_.get() + (sequence & mask_) * max_sges_; }
-  std::byte* inline_room(std::uint64_t sequence) { return inline_.get() + (sequence & mask_) * max_inline_; }
+  ddp::Binding& binding(std::uint64_t sequence) { return operand_room(sequence).binding; }
+  // Room for max_sges() elements, or else for max_inline() octets.
+  Sge* sge_room(std::uint64_t sequence) { return reinterpret_cast<Sge*>(inline_room(sequence)); }
+  std::byte* inline_room(std::uint64_t sequence) {
+    return entries_.of(sequence) + entries_.entries() * sizeof(SendWork) + entries_.index(sequence) * room_;
+  }
 
   void push(std::uint32_t count = 1) { tail_ += count; }  // the entries from tail() on have been filled in
   void pop() { head_.store(head() + 1, std::memory_order_release); }
 
  private:
   union Operands {
-    Operands() {}  // not written to
     AtomicOperands atomic;
     ddp::Binding binding;
   };
+  Operands& operand_room(std::uint64_t sequence) {
+    return reinterpret_cast<Operands*>(operands_.of(sequence))[operands_.index(sequence)];
+  }
 
   std::uint32_t depth_, max_sges_, max_inline_;
-  std::uint64_t mask_;
+  std::size_t room_;  // octets of an entry's elements, or of its inline data
   std::atomic<std::uint64_t> head_{0};
   std::uint64_t tail_ = 0;
-  std::unique_ptr<SendWork[]> work_;
-  std::unique_ptr<Sge[]> sges_;
-  std::unique_ptr<std::byte[]> inline_;
-  std::unique_ptr<Operands[]> operands_;
+  Segments entries_;   // each has first all its work, then all their rooms
+  Segments operands_;
 };
 
 class ReceiveQueue {
@@ -157,42 +172,63 @@ class ReceiveQueue {
     return static_cast<std::uint32_t>(tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire));
   }
 
-  // The poster: false from full() means that slot() may be filled and pushed.
-  bool full() const { return tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire) == depth_; }
-  ReceiveWork& slot() { return work_[tail_.load(std::memory_order_relaxed) & mask_]; }
-  Sge* slot_sges() { return sges_.get() + (tail_.load(std::memory_order_relaxed) & mask_) * max_sges_; }
+  // The poster: has_room() says that slot() may be filled and pushed, and reserve() that so many may, one after the
+  // other. For lack of memory there is no room at times in a queue that is neither full nor empty.
+  bool has_room() { return reserve(1); }
+  bool reserve(std::uint32_t count) {
+    const std::uint64_t head = head_.load(std::memory_order_acquire), tail = tail_.load(std::memory_order_relaxed);
+    if (tail - head + count > depth_) return false;
+    for (std::uint64_t i = tail; i < tail + count; ++i) {
+      if (!entries_.provide(i, head)) return false;
+    }
+    return true;
+  }
+  ReceiveWork& slot() { return work(tail_.load(std::memory_order_relaxed)); }
+  Sge* slot_sges() { return sge_room(tail_.load(std::memory_order_relaxed)); }
   // Sequentially consistent, and so is empty(): the poster may look then whether the taker has given up finding one, and
   // the taker whether one has been posted meanwhile.
   void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
   // The taker.
   bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst); }
-  const ReceiveWork& front() const { return work_[head_.load(std::memory_order_relaxed) & mask_]; }
-  std::span<const Sge> front_sges() const {
-    return {sges_.get() + (head_.load(std::memory_order_relaxed) & mask_) * max_sges_, front().sges};
-  }
+  const ReceiveWork& front() const { return work(head_.load(std::memory_order_relaxed)); }
+  std::span<const Sge> front_sges() const { return {sge_room(head_.load(std::memory_order_relaxed)), front().sges}; }
   void pop() { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
  private:
+  ReceiveWork& work(std::uint64_t number) const {
+    return reinterpret_cast<ReceiveWork*>(entries_.of(number))[entries_.index(number)];
+  }
+  Sge* sge_room(std::uint64_t number) const {
+    std::byte* room = entries_.of(number) + entries_.entries() * sizeof(ReceiveWork);
+    return reinterpret_cast<Sge*>(room) + entries_.index(number) * max_sges_;
+  }
+
   std::uint32_t depth_, max_sges_;
-  std::uint64_t mask_;
-  std::unique_ptr<ReceiveWork[]> work_;
-  std::unique_ptr<Sge[]> sges_;
+  Segments entries_;  // each has first all its work, then all their elements
   std::atomic<std::uint64_t> head_{0}, tail_{0};
 };
 
 // A ring between one pusher and one taker.
 template <typename T>
 class SpscRing {
+  static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
+
  public:
-  explicit SpscRing(std::uint32_t capacity)
-      : capacity_(capacity), items_(std::make_unique<T[]>(capacity == 0 ? 1 : capacity)) {}
+  explicit SpscRing(std::uint32_t capacity) : capacity_(capacity), items_(capacity, sizeof(T)) {
+    if (capacity > 0) items_.provide_first();
+  }
 
   std::uint32_t capacity() const { return capacity_; }
+  // The pusher. For lack of memory there is no room at times in a ring that is neither full nor empty.
+  bool has_room() {
+    const std::uint64_t tail = tail_.load(std::memory_order_relaxed), head = head_.load(std::memory_order_acquire);
+    return tail - head < capacity_ && items_.provide(tail, head);
+  }
   bool push(const T& item) {
+    if (!has_room()) return false;
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
-    if (tail - head_.load(std::memory_order_acquire) == capacity_) return false;
-    items_[tail % capacity_] = item;
+    std::construct_at(&at(tail), item);
     tail_.store(tail + 1, std::memory_order_release);
     return true;
   }
@@ -204,13 +240,13 @@ class SpscRing {
   std::uint64_t pushed() const { return tail_.load(std::memory_order_acquire); }
   std::uint64_t popped() const { return head_.load(std::memory_order_relaxed); }
   // By number, in [popped(), pushed()).
-  T& at(std::uint64_t number) { return items_[number % capacity_]; }
+  T& at(std::uint64_t number) { return reinterpret_cast<T*>(items_.of(number))[items_.index(number)]; }
   T& front() { return at(popped()); }
   void pop() { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
  private:
   std::uint32_t capacity_;
-  std::unique_ptr<T[]> items_;
+  Segments items_;
   std::atomic<std::uint64_t> head_{0}, tail_{0};
 };
 

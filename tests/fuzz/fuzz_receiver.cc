@@ -64,7 +64,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   }
 
   void post_read() {
-    if (queue.full()) return;
+    if (!queue.has_room(queue.tail())) return;
     rdmap::SendWork& work = queue.at(queue.tail());
     work = {};
     work.kind = rdmap::WorkKind::read;

@@ -102,7 +102,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
 
   // The entry at the tail, filled in but for the kind's own fields, and not pushed.
   rdmap::SendWork& prepare(std::uint64_t id, WorkKind kind, const std::vector<Piece>& pieces) {
-    REQUIRE_FALSE(queue.full());
+    REQUIRE(queue.has_room(queue.tail()));
     rdmap::SendWork& work = queue.at(queue.tail());
     work = {};
     work.id = id;
@@ -151,6 +151,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     work.remote_stag = stag;
     work.remote_offset = offset;
     work.fence = fence;
+    REQUIRE(queue.has_operand_room(queue.tail()));
     queue.operands(queue.tail()) = operands;
     queue.push();
   }
@@ -179,6 +180,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   }
   void bind(std::uint64_t id, const ddp::Binding& binding, bool fence = false) {
     prepare(id, WorkKind::bind, {}).fence = fence;
+    REQUIRE(queue.has_operand_room(queue.tail()));
     queue.binding(queue.tail()) = binding;
     queue.push();
   }
