@@ -164,7 +164,8 @@ int CmId::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
     if (const int error = check_call_state(); error != 0) return error;
     stream_ = StreamState::accepting;
     former_uid = std::exchange(uid_, uid);  // before the call: its event needs it
-    accepted_ = parameters;
+    accepted_resources_ = parameters.responder_resources;
+    accepted_depth_ = parameters.initiator_depth;
     if (agreement_) {
       agreement_->responder_resources = parameters.responder_resources;
       agreement_->initiator_depth = parameters.initiator_depth;
@@ -255,8 +256,8 @@ void CmId::established(const provider::ConnectionParameters& peer) {
         agreement_->retry_count = retry_count_;
       }
     } else if (!is_roce()) {
-      parameters.responder_resources = accepted_.responder_resources;
-      parameters.initiator_depth = accepted_.initiator_depth;
+      parameters.responder_resources = accepted_resources_;
+      parameters.initiator_depth = accepted_depth_;
     }
     stream_ = StreamState::established;
     post(called && is_roce() ? CmEventType::connect_response : CmEventType::established, 0, parameters);

@@ -176,7 +176,7 @@ class CmId final : public provider::ConnectionObserver,
   bool disconnect_wanted_ = false;  // DISCONNECT came while the stream was still being set up
   int backlog_ = 0;                 // CONNECT_REQUEST events that may still be queued
   std::uint32_t events_reported_ = 0;
-  rdma_ucm_conn_param accepted_ = {};  // what ACCEPT said
+  std::uint8_t accepted_resources_ = 0, accepted_depth_ = 0;  // what ACCEPT said of Reads
   std::optional<CmBinding> binding_;
   std::shared_ptr<provider::Listener> listener_;
   std::shared_ptr<provider::Connection> connection_;

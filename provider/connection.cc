@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <functional>
+#include <utility>
 
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
@@ -305,7 +306,7 @@ class ConnectionImpl final : public Connection,
     if (const int error = hand_over(*qp, agreement, true); error != 0) return fail(lock, error, nullptr);
     state_ = State::established;
     const auto observer = observer_.lock();
-    const ConnectionParameters peer = peer_parameters_;
+    const ConnectionParameters peer = end_startup();
     lock.unlock();
     if (observer) observer->established(peer);
   }
@@ -420,9 +421,23 @@ class ConnectionImpl final : public Connection,
     if (state_ != State::attached) return;
     state_ = State::established;
     const auto observer = observer_.lock();
-    const ConnectionParameters peer = peer_parameters_;
+    const ConnectionParameters peer = end_startup();
     lock.unlock();
     if (observer) observer->established(peer);
+  }
+
+  // The stream stands: what only its start-up needed goes. Returns what the peer has said.
+  ConnectionParameters end_startup() {
+    ++deadline_serial_;
+    CmLoop::instance().cancel(deadline_);
+    frame_ = StartupFrame();
+    for (std::vector<std::byte>* octets :
+         {&own_.private_data, &own_.expected_reply, &said_.private_data, &proposal_.private_data, &reply_}) {
+      *octets = std::vector<std::byte>();
+    }
+    on_request_ = nullptr;
+    on_failure_ = nullptr;
+    return std::exchange(peer_parameters_, {});
   }
 
   void on_ended() {

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <optional>
 
 #include "mpa/startup.h"
@@ -20,14 +21,16 @@ class StartupFrame {
   // after `closed` and `invalid` nothing may.
   Result read(int fd);
   const mpa::StartupHeader& header() const { return *header_; }
-  mpa::Octets private_data() const { return {octets_.data() + mpa::kStartupHeaderSize, header_->pd_length}; }
+  mpa::Octets private_data() const { return {private_data_.get(), header_->pd_length}; }
 
  private:
   bool plausible() const;
+  Result take(int fd, mpa::MutableOctets to);
 
-  std::array<std::byte, mpa::kMaxStartupFrame> octets_;
-  std::size_t size_ = 0;
+  std::array<std::byte, mpa::kStartupHeaderSize> key_;  // and what follows it: the octets of the header
+  std::size_t size_ = 0;                                // that have come, of the header or of what is behind it
   std::optional<mpa::StartupHeader> header_;
+  std::unique_ptr<std::byte[]> private_data_;
 };
 
 }  // namespace uiw::provider
