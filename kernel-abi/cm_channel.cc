@@ -15,6 +15,7 @@
 
 #include "kernel-abi/cancellation.h"
 #include "kernel-abi/cm_registry.h"
+#include "mpa/descriptor.h"
 
 namespace uiw::kernel_abi {
 
@@ -22,11 +23,11 @@ int CmChannel::create(int flags, std::shared_ptr<CmChannel>& channel, int& fd) {
   const int wanted = EFD_SEMAPHORE | ((flags & O_CLOEXEC) != 0 ? EFD_CLOEXEC : 0) |
                      ((flags & O_NONBLOCK) != 0 ? EFD_NONBLOCK : 0);
   const int program = ::eventfd(0, wanted);
-  if (program < 0) return errno;
-  const int own = ::fcntl(program, F_DUPFD_CLOEXEC, 3);
+  const int own = mpa::take_descriptor(program < 0 ? -1 : ::fcntl(program, F_DUPFD_CLOEXEC, 3),
+                                       "a channel of rdma_cm events");
   if (own < 0) {
     const int error = errno;
-    ::close(program);
+    if (program >= 0) ::close(program);
     return error;
   }
   channel.reset(new CmChannel(own));
@@ -35,7 +36,7 @@ int CmChannel::create(int flags, std::shared_ptr<CmChannel>& channel, int& fd) {
 }
 
 CmChannel::~CmChannel() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ >= 0) mpa::close_descriptor(fd_);
 }
 
 void CmChannel::add_token() {
@@ -88,7 +89,7 @@ std::vector<CmEvent> CmChannel::take_matching(const std::function<bool(const CmE
 void CmChannel::close() {
   was_non_blocking_ = non_blocking();
   closed_ = true;
-  ::close(std::exchange(fd_, -1));
+  mpa::close_descriptor(std::exchange(fd_, -1));
 }
 
 CmChannel::Waiter::Waiter(CmChannel& channel) : channel_(channel) {
@@ -114,7 +115,7 @@ bool CmChannel::non_blocking() const {
 }
 
 void CmChannel::abandon() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  if (fd_ >= 0) mpa::close_descriptor(std::exchange(fd_, -1));
 }
 
 }  // namespace uiw::kernel_abi

@@ -13,6 +13,7 @@
 
 #include "kernel-abi/cm_address.h"
 #include "kernel-abi/cm_registry.h"
+#include "mpa/descriptor.h"
 #include "provider/device.h"
 #include "provider/local_address.h"
 
@@ -128,7 +129,7 @@ int CmId::bind_ip(sockaddr_storage& address) {
       set_port(probe, 0);
       const int fd = provider::bind_socket(probe, false);
       if (fd < 0) return -fd;  // the address is not this host's
-      ::close(fd);
+      mpa::close_descriptor(fd);
     }
     if (error != 0) return error;
   }
@@ -246,7 +247,7 @@ int CmId::set_address_family_only(bool value) {
   family_only_ = value;
   if (socket_ < 0 || source_.ss_family != AF_INET6 || before == value) return 0;
   // TCP takes the option only before a bind.
-  ::close(std::exchange(socket_, -1));
+  mpa::close_descriptor(std::exchange(socket_, -1));
   return make_socket(source_);
 }
 
@@ -299,7 +300,7 @@ void CmId::bury(CmRemains remains) {
     if (remains.stream == StreamState::established) remains.connection->disconnect();
     remains.connection.reset();
   }
-  if (remains.socket >= 0) ::close(remains.socket);
+  if (remains.socket >= 0) mpa::close_descriptor(remains.socket);
 }
 
 // As ucma.c and cma.c do it: the event, then the end of all that the id stood for.
@@ -318,7 +319,7 @@ void CmId::interface_removed(unsigned ifindex) {
 }
 
 void CmId::abandon() {
-  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+  if (socket_ >= 0) mpa::close_descriptor(std::exchange(socket_, -1));
 }
 
 }  // namespace uiw::kernel_abi

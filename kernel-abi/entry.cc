@@ -15,6 +15,7 @@
 #include "kernel-abi/cm_registry.h"
 #include "kernel-abi/device_tree.h"
 #include "kernel-abi/uverbs.h"
+#include "mpa/descriptor.h"
 #include "provider/completion_channel.h"
 #include "provider/export.h"
 #include "provider/fork.h"
@@ -43,7 +44,10 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
     // libibverbs wants a character device with the number of the sysfs `dev` file; every container has this
     // one.
     const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));
-    if (fd < 0) return -errno;
+    if (fd < 0) {
+      mpa::take_descriptor(fd, "a device");  // which says why
+      return -errno;
+    }
     *object = UIW_OBJECT_UVERBS;
     return fd;
   } catch (const std::bad_alloc&) {
@@ -110,8 +114,15 @@ constexpr UiwKernelAbi kTable = {abi_root, abi_open, abi_write, abi_retain, abi_
 }  // namespace
 }  // namespace uiw::kernel_abi
 
-extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v1(const UiwHost* host) {
+extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host) {
   using namespace uiw::kernel_abi;
+  static const bool guarded = [host] {
+    static uiw::mpa::DescriptorGuard guard;
+    guard = {host->protect, host->unprotect};
+    uiw::mpa::set_descriptor_guard(&guard);
+    return true;
+  }();
+  static_cast<void>(guarded);
   g_host.store(host);
   return &kTable;
 }

@@ -15,15 +15,19 @@ enum UiwObjectKind {
   UIW_OBJECT_UVERBS = 1,              // /dev/infiniband/uverbsN: a descriptor on /dev/null
   UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token an event
   UIW_OBJECT_COMPLETION_CHANNEL = 3,  // only its close matters
+  UIW_OBJECT_INTERNAL = 4,            // the library's own, which the program does not know (mpa/descriptor.h)
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
 
-// Offered by the interposer. Both are thread-safe.
+// Offered by the interposer. All are thread-safe.
 struct UiwHost {
   // The object of a live descriptor of this process, or 0.
   uint64_t (*lookup)(int fd);
   // From here on `fd` stands for `object`. 0 or an errno (EMFILE: the number is beyond the table).
   int (*attach)(int fd, uint64_t object);
+  // From here on, and no longer, the program is kept off this descriptor: to it there is none under the number.
+  void (*protect)(int fd);
+  void (*unprotect)(int fd);
 };
 
 // Offered by the library. Every function is thread-safe; none throws.
@@ -44,5 +48,5 @@ struct UiwKernelAbi {
 
 // NULL where the library cannot serve.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
-#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v1"
+#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v2"
 }

@@ -24,7 +24,8 @@ void after_fork_in_child() {
   const int highest = g_fd_table.highest.load(std::memory_order_relaxed);
   for (int fd = 0; fd <= highest; ++fd) {
     const uint64_t bits = slots[fd].load(std::memory_order_relaxed);
-    if (bits != 0) slots[fd].store(bits | FdEntry::kDead, std::memory_order_relaxed);
+    if (bits == 0) continue;
+    slots[fd].store(FdEntry(bits).internal() ? 0 : bits | FdEntry::kDead, std::memory_order_relaxed);
   }
 }
 
@@ -77,6 +78,12 @@ int fd_attach(int fd, FdEntry entry) {
 FdEntry fd_take(int fd) {
   if (!fd_lookup(fd).present()) return FdEntry();
   return FdEntry(g_fd_table.slots.load(std::memory_order_relaxed)[fd].exchange(0, std::memory_order_acq_rel));
+}
+
+void fd_unprotect(int fd) {
+  if (!fd_lookup(fd).internal()) return;
+  uint64_t internal = kInternalObject;
+  g_fd_table.slots.load(std::memory_order_relaxed)[fd].compare_exchange_strong(internal, 0);
 }
 
 }  // namespace uiw::kernel_abi

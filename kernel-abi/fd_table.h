@@ -12,6 +12,8 @@
 
 #include <atomic>
 
+#include "kernel-abi/entry.h"
+
 namespace uiw::kernel_abi {
 
 // One entry: 0, or the object of entry.h, with a mark where it was inherited over fork.
@@ -22,6 +24,7 @@ class FdEntry {
   bool dead() const { return (bits_ & kDead) != 0; }
   uint64_t object() const { return bits_ & ~kDead; }
   unsigned kind() const { return static_cast<unsigned>(bits_ & 7); }
+  bool internal() const { return kind() == UIW_OBJECT_INTERNAL; }
   uint64_t bits() const { return bits_; }
 
   static constexpr uint64_t kDead = uint64_t{1} << 63;
@@ -29,6 +32,10 @@ class FdEntry {
  private:
   uint64_t bits_;
 };
+
+// A descriptor that is the library's own: to the program there is none under its number. Not in the child of a fork, which
+// may close all that it has.
+constexpr uint64_t kInternalObject = UIW_OBJECT_INTERNAL | (UIW_OBJECT_KIND_MASK + 1);
 
 struct FdTable {
   std::atomic<std::atomic<uint64_t>*> slots{nullptr};
@@ -54,5 +61,8 @@ int fd_attach(int fd, FdEntry entry);
 
 // Clears an entry and returns what it was; of two concurrent callers one gets it.
 FdEntry fd_take(int fd);
+
+// Clears the entry of an internal descriptor, and no other.
+void fd_unprotect(int fd);
 
 }  // namespace uiw::kernel_abi

@@ -83,7 +83,10 @@ uint64_t host_lookup(int fd) {
 
 int host_attach(int fd, uint64_t object) { return fd_attach(forget_stale(fd), FdEntry(object)); }
 
-constexpr UiwHost kHost = {host_lookup, host_attach};
+// Where the table has no place for it, it is only less well kept.
+void host_protect(int fd) { fd_attach(fd, FdEntry(kInternalObject)); }
+
+constexpr UiwHost kHost = {host_lookup, host_attach, host_protect, fd_unprotect};
 
 const UiwKernelAbi* load_library() {
   static const char* const kNames[] = {"libuiw.so.1", "../provider/libuiw.so.1", nullptr};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which libc functions must know that a descriptor is ours? write() carries the commands; close and dup in
-// all their forms begin and end what a descriptor stands for; socket() refuses NETLINK_RDMA, so that
-// libibverbs and librdmacm ask sysfs, where we can answer.
+// all their forms begin and end what a descriptor stands for, and keep off the library's own; socket() refuses
+// NETLINK_RDMA, so that libibverbs and librdmacm ask sysfs, where we can answer.
 #include "kernel-abi/descriptors.h"
 
 #include <errno.h>
@@ -26,7 +26,7 @@ namespace uiw::kernel_abi {
 
 void drop_descriptor(int fd) {
   const FdEntry entry = fd_take(fd);
-  if (!entry.present() || entry.dead()) return;
+  if (!entry.present() || entry.dead() || entry.internal()) return;
   const int saved_errno = errno;
   Passthrough guard;
   loaded_library()->release(entry.object(), fd);
@@ -63,7 +63,7 @@ bool is_still_ours(int fd, FdEntry entry) {
 }
 
 __attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const void* data, size_t size) {
-  if (entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL) return call_write(fd, data, size);
+  if (entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return call_write(fd, data, size);
   const bool borrowed = fd_table_is_borrowed();
   // Where the entry has gone too, another thread has closed the descriptor since this call began: the call goes on.
   if (!is_still_ours(fd, entry) && fd_lookup(fd).bits() == entry.bits()) {
@@ -84,11 +84,29 @@ __attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const voi
   return result < 0 ? -1 : result;
 }
 
+// Is this one of the library's own, which the program is kept off? A child that shares our memory after vfork has
+// descriptors of its own, and may close them. Where a bare system call has closed ours, the number is the program's: ours
+// are close-on-exec, all of them.
+bool is_kept(int fd) {
+  if (!fd_lookup(fd).internal() || fd_table_is_borrowed()) return false;
+  const int saved_errno = errno;
+  const long flags = syscall(SYS_fcntl, fd, F_GETFD);
+  errno = saved_errno;
+  if (flags >= 0 && (flags & FD_CLOEXEC) != 0) return true;
+  fd_unprotect(fd);
+  return false;
+}
+
+int refuse(int error) {
+  errno = error;
+  return -1;
+}
+
 // `copy` now stands for what `entry` stands for. A completion channel ends with its first descriptor.
 int attach_copy(int copy, FdEntry entry) {
   if (copy < 0 || fd_table_is_borrowed()) return copy;
   drop_descriptor(copy);
-  if (!entry.present() || entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL) return copy;
+  if (!entry.present() || entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return copy;
   const int saved_errno = errno;
   if (!entry.dead()) {
     Passthrough guard;
@@ -116,10 +134,28 @@ void make_way(int from, int to) {
   if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_descriptor(to);
 }
 
-void drop_range(unsigned first, unsigned last) {
-  if (nothing_is_ours() || fd_table_is_borrowed()) return;
+// Before this range is closed: ends the entries in it, calls `close_part` for what lies before each kept descriptor, and
+// returns where the rest of the range begins. Beyond `last` where there is none.
+template <typename ClosePart>
+uint64_t close_up_to_rest(unsigned first, unsigned last, ClosePart close_part) {
+  if (nothing_is_ours() || fd_table_is_borrowed()) return first;
   const unsigned highest = static_cast<unsigned>(g_fd_table.highest.load(std::memory_order_acquire));
-  for (unsigned fd = first; fd <= last && fd <= highest; ++fd) drop_descriptor(static_cast<int>(fd));
+  uint64_t rest = first;
+  for (uint64_t fd = first; fd <= last && fd <= highest; ++fd) {
+    const int number = static_cast<int>(fd);
+    if (is_kept(number)) {
+      if (rest < fd) close_part(static_cast<unsigned>(rest), number - 1U);
+      rest = fd + 1;
+    } else {
+      drop_descriptor(number);
+    }
+  }
+  return rest;
+}
+
+int call_close_range(unsigned first, unsigned last, int flags) {
+  if (auto* function = real_close_range.get()) return function(first, last, flags);
+  return static_cast<int>(syscall(SYS_close_range, first, last, flags));
 }
 
 int call_fcntl(RealFunction<int(int, int, ...)>& real, int fd, int command, void* argument) {
@@ -142,21 +178,32 @@ UIW_HOOK ssize_t write(int fd, const void* data, size_t size) {
 }
 
 UIW_HOOK int close(int fd) {
-  if (__builtin_expect(fd_lookup(fd).present(), 0) && !fd_table_is_borrowed()) drop_descriptor(fd);
+  if (__builtin_expect(fd_lookup(fd).present(), 0)) {
+    if (is_kept(fd)) return refuse(EBADF);
+    if (!fd_table_is_borrowed()) drop_descriptor(fd);
+  }
   return call_close(fd);
 }
 
 UIW_HOOK int close_range(unsigned first, unsigned last, int flags) noexcept {
-  if ((static_cast<unsigned>(flags) & CLOSE_RANGE_CLOEXEC) == 0 && first <= last) drop_range(first, last);
-  if (auto* function = real_close_range.get()) return function(first, last, flags);
-  return static_cast<int>(syscall(SYS_close_range, first, last, flags));
+  constexpr unsigned kClosing = CLOSE_RANGE_UNSHARE;  // the other flag marks only, as the library's own are marked
+  if ((static_cast<unsigned>(flags) & ~kClosing) != 0 || first > last) return call_close_range(first, last, flags);
+  int result = 0;
+  const uint64_t rest = close_up_to_rest(first, last, [&](unsigned from, unsigned to) {
+    if (result == 0) result = call_close_range(from, to, flags);
+  });
+  if (result != 0 || rest > last) return result;
+  return call_close_range(static_cast<unsigned>(rest), last, flags);
 }
 
 UIW_HOOK void closefrom(int first) noexcept {
   const unsigned from = first < 0 ? 0 : static_cast<unsigned>(first);
-  drop_range(from, UINT_MAX);
-  if (auto* function = real_closefrom.get()) return function(first);
-  syscall(SYS_close_range, from, UINT_MAX, 0);
+  const uint64_t rest = close_up_to_rest(from, UINT_MAX, [](unsigned begin, unsigned end) {
+    if (call_close_range(begin, end, 0) == 0) return;
+    for (unsigned fd = begin; fd <= end; ++fd) call_close(static_cast<int>(fd));  // a kernel without close_range
+  });
+  if (auto* function = real_closefrom.get()) return function(static_cast<int>(rest));
+  syscall(SYS_close_range, static_cast<unsigned>(rest), UINT_MAX, 0);
 }
 
 UIW_HOOK int dup(int fd) noexcept {
@@ -166,6 +213,7 @@ UIW_HOOK int dup(int fd) noexcept {
 }
 
 UIW_HOOK int dup2(int from, int to) noexcept {
+  if (__builtin_expect(is_kept(to), 0)) return refuse(from == to || syscall(SYS_fcntl, from, F_GETFD) < 0 ? EBADF : EBUSY);
   if (!nothing_is_ours()) make_way(from, to);
   auto* function = real_dup2.get();
   int copy;
@@ -180,6 +228,8 @@ UIW_HOOK int dup2(int from, int to) noexcept {
 }
 
 UIW_HOOK int dup3(int from, int to, int flags) noexcept {
+  if (__builtin_expect(is_kept(to), 0) && from != to && (flags & ~O_CLOEXEC) == 0)
+    return refuse(syscall(SYS_fcntl, from, F_GETFD) < 0 ? EBADF : EBUSY);
   if (!nothing_is_ours() && (flags & ~O_CLOEXEC) == 0) make_way(from, to);
   auto* function = real_dup3.get();
   const int copy =

@@ -8,6 +8,8 @@
 
 #include <cerrno>
 
+#include "mpa/descriptor.h"
+
 namespace uiw::mpa {
 
 TcpStream::~TcpStream() { close(); }
@@ -22,7 +24,7 @@ TcpStream& TcpStream::operator=(TcpStream&& other) noexcept {
 }
 
 int TcpStream::open(int family) {
-  const int fd = ::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP);
+  const int fd = take_descriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP), "a socket");
   if (fd < 0) return -errno;
   set_options(fd);
   return fd;
@@ -91,7 +93,7 @@ void TcpStream::abort() {
 }
 
 void TcpStream::close() {
-  if (fd_ >= 0) ::close(fd_);
+  if (fd_ >= 0) close_descriptor(fd_);
   fd_ = -1;
 }
 

@@ -23,7 +23,8 @@ class TcpStream {
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
 
-  // A new socket, close-on-exec and non-blocking, with the options below; negative errno on failure.
+  // A new socket, close-on-exec and non-blocking, with the options below, taken as descriptor.h says; negative errno on
+  // failure.
   static int open(int family);
   // TCP_NODELAY and keepalive; done by open(), and to be done to a socket from accept().
   static void set_options(int fd);

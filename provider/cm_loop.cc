@@ -12,6 +12,7 @@
 #include <exception>
 #include <utility>
 
+#include "mpa/descriptor.h"
 #include "provider/linger.h"
 #include "provider/link_watch.h"
 #include "provider/thread.h"
@@ -46,7 +47,7 @@ CmLoop& CmLoop::instance() {
 void CmLoop::after_fork_in_child() {
   new (&thread_) std::thread;  // the handle is of a thread that is not here: neither to be joined nor detached
   for (int* fd : {&epoll_, &wake_, &link_watch_}) {
-    if (*fd >= 0) ::close(std::exchange(*fd, -1));
+    if (*fd >= 0) mpa::close_descriptor(std::exchange(*fd, -1));
   }
   // What the parent had under way is the parent's: not to be run, closed or freed here.
   new (&posted_) decltype(posted_);
@@ -61,24 +62,25 @@ int CmLoop::start() {
   return ensure_thread();
 }
 
+// Descriptors, at the first need; where they are not to be had, at the next one. 0 or an errno.
+int CmLoop::prepare() {
+  if (epoll_ >= 0) return 0;
+  epoll_ = mpa::take_descriptor(::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
+  if (epoll_ < 0) return errno;
+  wake_ = mpa::take_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the making of connections");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 0;
+  if (wake_ >= 0 && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) == 0) return 0;
+  const int error = errno;
+  if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
+  mpa::close_descriptor(std::exchange(epoll_, -1));
+  return error;
+}
+
 int CmLoop::ensure_thread() {
   if (started_) return 0;
-  if (epoll_ < 0) {
-    const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
-    if (epoll < 0) return errno;
-    const int wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = 0;
-    if (wake < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &event) != 0) {
-      const int error = errno;
-      if (wake >= 0) ::close(wake);
-      ::close(epoll);
-      return error;
-    }
-    epoll_ = epoll;
-    wake_ = wake;
-  }
+  if (const int error = prepare(); error != 0) return error;
   started_ = start_service_thread(thread_, "uiw-cm", [this] { run(); });
   return started_ ? 0 : EAGAIN;
 }
@@ -188,6 +190,10 @@ void CmLoop::run() {
   for (;;) {
     std::array<epoll_event, 64> events;
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
+    if (count < 0 && errno != EINTR) {
+      [[maybe_unused]] static auto* const kept = new std::shared_ptr<Handler>(links);  // it would close a number that is gone
+      return begin_anew();
+    }
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
       if (event.data.u64 == 0) {
@@ -199,6 +205,16 @@ void CmLoop::run() {
     }
     run_due();
   }
+}
+
+// The program has closed our descriptors, by means that the guard does not see. What is watched has gone with them; timers
+// and posted functions go on in another thread, at the next need.
+void CmLoop::begin_anew() {
+  const std::lock_guard lock(mutex_);
+  epoll_ = wake_ = link_watch_ = -1;
+  watched_.clear();
+  thread_.detach();
+  started_ = false;
 }
 
 // ---- Lingering sockets -----------------------------------------------------------------------------------------
@@ -228,7 +244,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   void end() {
     if (fd_ < 0) return;
     CmLoop::instance().unwatch(fd_);
-    ::close(fd_);
+    mpa::close_descriptor(fd_);
     fd_ = -1;
     CmLoop::instance().cancel(timer_);
   }
@@ -245,7 +261,7 @@ void linger_and_close(int fd) {
   // Closed by the peer already, and nothing left to read: the usual case needs no waiting.
   char octet;
   if (::recv(fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK) == 0) {
-    ::close(fd);
+    mpa::close_descriptor(fd);
     return;
   }
   std::shared_ptr<Lingering> lingering;
@@ -254,7 +270,7 @@ void linger_and_close(int fd) {
     lingering->start_timer();
     if (CmLoop::instance().watch(fd, EPOLLIN | EPOLLRDHUP, lingering) != 0) lingering->end();
   } catch (const std::exception&) {  // no memory for it
-    if (!lingering) ::close(fd);
+    if (!lingering) mpa::close_descriptor(fd);
   }
 }
 

@@ -51,7 +51,9 @@ class CmLoop {
 
  private:
   CmLoop() = default;
+  int prepare();
   int ensure_thread();
+  void begin_anew();
   void wake();
   void run();
   void run_due();

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "mpa/descriptor.h"
 #include "provider/event_pipe.h"
 
 namespace uiw::provider {

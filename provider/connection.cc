@@ -11,6 +11,7 @@
 #include <functional>
 #include <utility>
 
+#include "mpa/descriptor.h"
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
 #include "provider/cm_loop.h"
@@ -403,7 +404,7 @@ class ConnectionImpl final : public Connection,
   void close_later() {
     // The peer reads the rejection before it sees the end.
     socket_.shutdown_send();
-    CmLoop::instance().after(kCloseTime, [fd = socket_.release()] { ::close(fd); });
+    CmLoop::instance().after(kCloseTime, [fd = socket_.release()] { mpa::close_descriptor(fd); });
   }
 
   void abort_stream() {

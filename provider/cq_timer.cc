@@ -8,12 +8,14 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "mpa/descriptor.h"
 #include "provider/cq.h"
 
 namespace uiw::provider {
 
 std::shared_ptr<CqTimer> CqTimer::create(Cq& cq) {
-  const int fd = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  const int fd =
+      mpa::take_descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "the moderation of a CQ");
   if (fd < 0) return nullptr;
   std::shared_ptr<CqTimer> timer(new CqTimer(cq, fd));
   if (const int error = CmLoop::instance().watch(fd, EPOLLIN, timer); error != 0) {
@@ -25,7 +27,7 @@ std::shared_ptr<CqTimer> CqTimer::create(Cq& cq) {
 
 CqTimer::~CqTimer() {
   CmLoop::instance().unwatch(fd_);
-  ::close(fd_);
+  mpa::close_descriptor(fd_);
 }
 
 void CqTimer::start(unsigned microseconds) {

@@ -2,6 +2,7 @@
 #include "provider/device.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <netlink/netlink.h>
 #include <netlink/route/addr.h>
@@ -14,6 +15,8 @@
 #include <map>
 #include <memory>
 
+#include "mpa/descriptor.h"
+#include "provider/route_socket.h"
 #include "provider/settings.h"
 
 namespace uiw::provider {
@@ -21,7 +24,10 @@ namespace uiw::provider {
 namespace {
 
 struct SocketFree {
-  void operator()(nl_sock* socket) const { nl_socket_free(socket); }
+  void operator()(nl_sock* socket) const {
+    if (const int fd = nl_socket_get_fd(socket); fd >= 0) mpa::leave_descriptor(fd);
+    nl_socket_free(socket);
+  }
 };
 struct CacheFree {
   void operator()(nl_cache* cache) const { nl_cache_free(cache); }
@@ -55,10 +61,16 @@ std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
 // The speed is not in netlink; /sys/class/net says it for links that have one.
 unsigned speed_of(const std::string& name) {
   const std::string path = "/sys/class/net/" + name + "/speed";
-  std::FILE* file = std::fopen(path.c_str(), "re");
-  if (file == nullptr) return 0;
+  const int fd = mpa::guard_descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd < 0) return 0;
+  std::FILE* file = ::fdopen(fd, "r");
+  if (file == nullptr) {
+    mpa::close_descriptor(fd);
+    return 0;
+  }
   int speed = 0;
   if (std::fscanf(file, "%d", &speed) != 1 || speed < 0) speed = 0;
+  mpa::leave_descriptor(fd);
   std::fclose(file);
   return static_cast<unsigned>(speed);
 }
@@ -83,7 +95,7 @@ std::vector<DeviceInfo> read_devices() {
   std::vector<DeviceInfo> devices;
   const std::lock_guard lock(libnl());
   const std::unique_ptr<nl_sock, SocketFree> socket(nl_socket_alloc());
-  if (!socket || nl_connect(socket.get(), NETLINK_ROUTE) < 0) return devices;
+  if (!socket || !use_route_socket(socket.get(), mpa::guard_descriptor(make_route_socket()))) return devices;
   nl_cache* raw = nullptr;
   if (rtnl_link_alloc_cache(socket.get(), AF_UNSPEC, &raw) < 0) return devices;
   const Cache links(raw);

@@ -15,6 +15,7 @@
 #include <new>
 #include <utility>
 
+#include "mpa/descriptor.h"
 #include "provider/clock.h"
 #include "provider/grace_period.h"
 #include "provider/qp.h"
@@ -59,21 +60,50 @@ bool progress(Qp& qp, Qp::Driver driver) {
 Engine::~Engine() { stop(); }
 
 void Engine::stop() {
-  started_.store(false);
-  if (thread_.joinable()) {
+  {
+    const std::lock_guard lock(mutex_);
+    started_.store(false);
     stop_.store(true);
-    unpark();
-    wake();
-    thread_.join();
   }
-  if (epoll_ >= 0) ::close(std::exchange(epoll_, -1));
-  if (wake_ >= 0) ::close(std::exchange(wake_, -1));
+  if (thread_.joinable()) {
+    unpark();
+    if (wake()) {
+      thread_.join();
+    } else {
+      join_or_leave();
+    }
+  }
+  if (epoll_ >= 0) mpa::close_descriptor(std::exchange(epoll_, -1));
+  if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
 }
 
-void Engine::wake() {
+bool Engine::wake() {
   const std::uint64_t one = 1;
   // Not libc's: no cancellation point on the program's thread.
-  ::syscall(SYS_write, wake_, &one, sizeof one);
+  return ::syscall(SYS_write, wake_, &one, sizeof one) == sizeof one || errno == EAGAIN;
+}
+
+// The program has closed our descriptors, by means that the guard does not see, and the sockets with them: each queue pair
+// finds its own gone. What connects from here on gets others.
+void Engine::begin_anew() {
+  sweep();
+  const std::lock_guard lock(mutex_);
+  if (stop_.load()) return;
+  epoll_ = wake_ = -1;
+  started_.store(false);
+  thread_.detach();
+}
+
+// Nothing wakes the thread if it sleeps on an epoll descriptor that the program has closed.
+void Engine::join_or_leave() {
+  timespec end{};
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  ++end.tv_sec;
+  if (pthread_clockjoin_np(thread_.native_handle(), nullptr, CLOCK_MONOTONIC, &end) == 0) {
+    new (&thread_) std::thread;  // joined, which it does not know
+  } else {
+    thread_.detach();
+  }
 }
 
 void Engine::after_fork_in_child() {
@@ -81,8 +111,8 @@ void Engine::after_fork_in_child() {
   new (&park_mutex_) std::mutex;  // the thread's, of which the condition wants no other kind
   new (&park_condition_) std::condition_variable;
   // The parent's connections stay the parent's, and so does its set of descriptors.
-  if (epoll_ >= 0) ::close(epoll_);
-  if (wake_ >= 0) ::close(wake_);
+  if (epoll_ >= 0) mpa::close_descriptor(epoll_);
+  if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
   new (&entries_) std::vector<Qp*>;
   inside_ = 0;
@@ -97,16 +127,16 @@ int Engine::prepare() {
   if (started_.load()) return 0;
   if (stop_.load()) return ENODEV;
   if (epoll_ < 0) {
-    const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+    const int epoll = mpa::take_descriptor(::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
     if (epoll < 0) return errno;
-    const int wake = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    const int wake = mpa::take_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = kWakeTag;
     if (wake < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &event) != 0) {
       const int error = errno;
-      if (wake >= 0) ::close(wake);
-      ::close(epoll);
+      if (wake >= 0) mpa::close_descriptor(wake);
+      mpa::close_descriptor(epoll);
       return error;
     }
     epoll_ = epoll;
@@ -234,7 +264,10 @@ void Engine::note_held(bool holds) {
 void Engine::watch_posts() {
   watched_.fetch_add(1);
   if (watching_.load()) return;
-  if (!parked_.load()) return wake();
+  if (!parked_.load()) {
+    wake();
+    return;
+  }
   const std::lock_guard lock(park_mutex_);
   hurry_ = true;
   park_condition_.notify_one();
@@ -360,7 +393,10 @@ void Engine::run() {
   unsigned found_polling = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     const int count = ::epoll_wait(epoll_, events, 64, -1);
-    if (count < 0) continue;
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      return begin_anew();
+    }
     const bool polling = program_active(kPollingNs);
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kWakeTag) {

@@ -89,7 +89,9 @@ class Engine {
   bool tick(std::chrono::microseconds& next);
   void send_held();
   void unpark();
-  void wake();
+  bool wake();
+  void begin_anew();
+  void join_or_leave();
   bool program_active(std::uint64_t within_ns) const;
 
   int epoll_ = -1, wake_ = -1;

@@ -13,10 +13,13 @@
 #include <mutex>
 #include <utility>
 
+#include "mpa/descriptor.h"
+
 namespace uiw::provider {
 
 namespace {
 
+constexpr const char* kPurpose = "a channel of events";
 constexpr int kWantedSize = 4096;  // one page, or the least that the kernel has
 
 // Reads what is there and does not wait, although the file description, which is the program's too, may be a blocking one.
@@ -37,8 +40,10 @@ EventPipe::Place::Place() : home_(1), event_(home_.begin()) { event_->home = &ho
 
 std::shared_ptr<EventPipe> EventPipe::create() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return nullptr;
-  const int own = ::fcntl(ends[0], F_DUPFD_CLOEXEC, 3);
+  if (::pipe2(ends, O_CLOEXEC) != 0) ends[0] = ends[1] = -1;
+  ends[1] = mpa::take_descriptor(ends[1], kPurpose);
+  int own = -1;
+  if (ends[1] >= 0) own = mpa::take_descriptor(::fcntl(ends[0], F_DUPFD_CLOEXEC, 3), kPurpose);
   int capacity = -1;
   if (own >= 0 && ::fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0) {
     ::fcntl(ends[1], F_SETPIPE_SZ, kWantedSize);
@@ -52,8 +57,9 @@ std::shared_ptr<EventPipe> EventPipe::create() {
       error = ENOMEM;
     }
   }
-  for (const int fd : {ends[0], ends[1], own}) {
-    if (fd >= 0) ::close(fd);
+  if (ends[0] >= 0) ::close(ends[0]);
+  for (const int fd : {ends[1], own}) {
+    if (fd >= 0) mpa::close_descriptor(fd);
   }
   errno = error;
   return nullptr;
@@ -70,8 +76,8 @@ EventPipe::EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t cap
 
 EventPipe::~EventPipe() {
   if (watched_ && !inherited()) CmLoop::instance().unwatch(write_fd_);
-  ::close(write_fd_);
-  ::close(own_read_fd_);
+  mpa::close_descriptor(write_fd_);
+  mpa::close_descriptor(own_read_fd_);
   if (inherited()) static_cast<void>(line_.release());  // another thread may have been changing it
 }
 

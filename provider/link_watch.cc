@@ -11,6 +11,9 @@
 
 #include "provider/device.h"
 
+#include "mpa/descriptor.h"
+#include "provider/route_socket.h"
+
 namespace uiw::provider {
 
 namespace {
@@ -37,12 +40,23 @@ int note(nl_msg* message, void*) {
 class LinkWatch final : public CmLoop::Handler {
  public:
   explicit LinkWatch(nl_sock* socket) : socket_(socket) {}
-  ~LinkWatch() override { nl_socket_free(socket_); }
+  ~LinkWatch() override {
+    if (fd_ >= 0) mpa::leave_descriptor(fd_);  // libnl closes it
+    nl_socket_free(socket_);
+  }
+  bool open() {
+    const int fd = mpa::take_descriptor(make_route_socket(), "news of network interfaces");
+    if (!use_route_socket(socket_, fd)) return false;
+    fd_ = fd;
+    return nl_socket_set_nonblocking(socket_) == 0;
+  }
+  int fd() const { return fd_; }
   // Messages that were lost for lack of room are made up for by nothing: the event is a courtesy.
   void ready(std::uint32_t) override { nl_recvmsgs_default(socket_); }
 
  private:
   nl_sock* const socket_;
+  int fd_ = -1;
 };
 
 }  // namespace
@@ -60,11 +74,10 @@ std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd) {
   auto watch = std::make_shared<LinkWatch>(socket);
   nl_socket_disable_seq_check(socket);
   if (nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, note, nullptr) < 0 ||
-      nl_connect(socket, NETLINK_ROUTE) < 0 || nl_socket_add_memberships(socket, RTNLGRP_LINK, 0) < 0 ||
-      nl_socket_set_nonblocking(socket) < 0) {
+      !watch->open() || nl_socket_add_memberships(socket, RTNLGRP_LINK, 0) < 0) {
     return nullptr;
   }
-  fd = nl_socket_get_fd(socket);
+  fd = watch->fd();
   return watch;
 }
 

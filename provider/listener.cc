@@ -11,6 +11,7 @@
 #include <map>
 #include <optional>
 
+#include "mpa/descriptor.h"
 #include "mpa/tcp_stream.h"
 #include "provider/cm_loop.h"
 #include "provider/connection.h"
@@ -23,12 +24,14 @@ namespace uiw::provider {
 
 namespace {
 
+constexpr char kPurpose[] = "a connection that a peer asks for";
+
 class ListenerImpl final : public Listener, public CmLoop::Handler, public std::enable_shared_from_this<ListenerImpl> {
  public:
   ListenerImpl(int fd, std::weak_ptr<ListenObserver> observer) : fd_(fd), observer_(std::move(observer)) {}
   ~ListenerImpl() override {
     CmLoop::instance().unwatch(fd_);
-    ::close(fd_);
+    mpa::close_descriptor(fd_);
   }
 
   int start(int backlog) {
@@ -39,7 +42,9 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
 
   void ready(std::uint32_t) override {
     for (;;) {
-      const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      int fd = -1;
+      if (mpa::may_take_descriptor(kPurpose)) fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd >= 0 || errno == EMFILE || errno == ENFILE) fd = mpa::take_descriptor(fd, kPurpose);
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;

@@ -13,6 +13,7 @@
 #include <random>
 #include <vector>
 
+#include "mpa/descriptor.h"
 #include "mpa/tcp_stream.h"
 #include "provider/local_address.h"
 #include "provider/settings.h"
@@ -27,7 +28,7 @@ using Descriptor = mpa::TcpStream;  // closes what it holds
 // processes of one user bind it: this name, which ends with the process, belongs to one of them. Its scope is that of the
 // port, a network namespace.
 int claim(std::uint16_t port) {
-  Descriptor socket(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  Descriptor socket(mpa::take_descriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
   if (!socket.is_open()) return -errno;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -76,16 +77,18 @@ int reserve(Ports& all, std::uint16_t& port) {
   Port made;
   const std::uint16_t wanted = port;
   if (wanted != 0) {
-    made.claimed = Descriptor(claim(wanted));
-    if (!made.claimed.is_open()) return EADDRINUSE;
+    const int claimed = claim(wanted);
+    if (claimed < 0) return -claimed;
+    made.claimed = Descriptor(claimed);
   }
   const int held = hold(port);
   if (held < 0) return -held;
   made.held = Descriptor(held);
   if (port < kFirstPort) return EADDRINUSE;
   if (wanted == 0) {
-    made.claimed = Descriptor(claim(port));
-    if (!made.claimed.is_open()) return EADDRINUSE;
+    const int claimed = claim(port);
+    if (claimed < 0) return -claimed;
+    made.claimed = Descriptor(claimed);
   }
   all.reserved.insert_or_assign(port, std::move(made));
   return 0;
@@ -178,9 +181,9 @@ void forget_ports() {
   // Closed, or calls would go on to be taken here once the parent has ended. Listeners are left as they are: a thread that
   // is not here may have been at work on one.
   for (const auto& [number, port] : all.reserved) {
-    for (const int fd : port.listening) ::close(fd);
-    ::close(port.claimed.fd());
-    ::close(port.held.fd());
+    for (const int fd : port.listening) mpa::close_descriptor(fd);
+    mpa::close_descriptor(port.claimed.fd());
+    mpa::close_descriptor(port.held.fd());
   }
   new (&all.reserved) decltype(all.reserved);
   all.mutex.unlock();

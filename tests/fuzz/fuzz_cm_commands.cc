@@ -16,7 +16,7 @@
 
 #include "kernel-abi/entry.h"
 
-extern "C" const UiwKernelAbi* uiw_kernel_abi_v1(const UiwHost* host);
+extern "C" const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host);
 
 namespace {
 
@@ -37,8 +37,8 @@ int attach(int fd, std::uint64_t object) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const UiwHost host = {lookup, attach};
-  static const UiwKernelAbi* const abi = uiw_kernel_abi_v1(&host);
+  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}};
+  static const UiwKernelAbi* const abi = uiw_kernel_abi_v2(&host);
   static const bool ready = abi != nullptr && abi->root(0) != nullptr;
   if (!ready) std::abort();
   std::uint64_t object = 0;

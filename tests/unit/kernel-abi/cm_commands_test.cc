@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Needs libuiw.so.1 (uiw_kernel_abi_v1) and an interface `lo` that is up; no other sources.
+// Needs libuiw.so.1 (uiw_kernel_abi_v2) and an interface `lo` that is up; no other sources.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <infiniband/ib.h>
@@ -27,7 +27,7 @@
 
 #include "kernel-abi/entry.h"
 
-extern "C" const UiwKernelAbi* uiw_kernel_abi_v1(const UiwHost* host);
+extern "C" const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host);
 
 namespace {
 
@@ -48,8 +48,8 @@ int attach(int fd, uint64_t object) {
 }
 
 const UiwKernelAbi* table() {
-  static const UiwHost host = {lookup, attach};
-  static const UiwKernelAbi* const made = uiw_kernel_abi_v1(&host);
+  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}};
+  static const UiwKernelAbi* const made = uiw_kernel_abi_v2(&host);
   return made;
 }
 

@@ -23,6 +23,31 @@ TEST_CASE("descriptors are ours from attach to take") {
   CHECK(fd_attach(-1, FdEntry(0x12a)) == EMFILE);
 }
 
+TEST_CASE("internal descriptors go by themselves, and only they") {
+  REQUIRE(fd_attach(80, FdEntry(kInternalObject)) == 0);
+  REQUIRE(fd_attach(81, FdEntry(0x12a)) == 0);
+  CHECK(fd_lookup(80).internal());
+  CHECK_FALSE(fd_lookup(81).internal());
+  CHECK_FALSE(FdEntry().internal());
+  fd_unprotect(80);
+  fd_unprotect(81);
+  fd_unprotect(82);
+  fd_unprotect(-1);
+  CHECK_FALSE(fd_lookup(80).present());
+  CHECK(fd_take(81).object() == 0x12a);
+}
+
+TEST_CASE("a forked child may close what the library had in its parent") {
+  REQUIRE(fd_attach(83, FdEntry(kInternalObject)) == 0);
+  const pid_t child = fork();
+  if (child == 0) _exit(fd_lookup(83).present() ? 1 : 0);
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  CHECK(fd_lookup(83).internal());
+  fd_unprotect(83);
+}
+
 TEST_CASE("a forked child inherits dead entries and makes live ones") {
   REQUIRE(fd_attach(78, FdEntry(0x12a)) == 0);
   const pid_t child = fork();

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+#include "mpa/descriptor.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+namespace uiw::mpa {
+
+namespace {
+
+// Numbers that select() cannot take are of the least use to the program. Higher ones would make the table of the process,
+// which each fork copies, larger.
+constexpr unsigned long kHighNumbers = 1024;
+
+std::atomic<const DescriptorGuard*> the_guard{nullptr};
+std::atomic<DescriptorsExhausted> exhausted{nullptr};
+
+// How many more may be taken before they are counted again, for this limit, and which number was the lowest free one then.
+// Half of what was free: it takes few counts to use up all, and what the program opens meanwhile, which gets the lowest
+// free numbers, is seen in time. Threads that meet here count once more than needed, or once less.
+std::atomic<unsigned long> counted_limit{0};
+std::atomic<long> takings_left{0};
+std::atomic<int> lowest_then{0};
+
+unsigned long soft_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return kHighNumbers;
+  return std::min<rlim_t>(limit.rlim_cur, 1UL << 30);
+}
+
+// The libc functions are cancellation points, or the interposer's, which is for the program.
+void close_number(int fd) {
+  const int saved_errno = errno;
+  ::syscall(SYS_close, fd);
+  errno = saved_errno;
+}
+
+// Where no high number is free, it stays where it is. -1 with EBADF where another thread has closed it meanwhile.
+int move_up(int fd, unsigned long limit) {
+  const int least = static_cast<int>(std::min(limit / 2, kHighNumbers));
+  if (fd >= least) return fd;
+  const auto moved = static_cast<int>(::syscall(SYS_fcntl, fd, F_DUPFD_CLOEXEC, least));
+  if (moved < 0) return errno == EBADF ? -1 : fd;
+  close_number(fd);
+  return moved;
+}
+
+int keep(int fd, unsigned long limit) {
+  fd = move_up(fd, limit);
+  const DescriptorGuard* guard = the_guard.load(std::memory_order_acquire);
+  if (fd >= 0 && guard != nullptr) guard->protect(fd);
+  return fd;
+}
+
+// Open descriptors below the limit by /proc; -1 where it is not there.
+long count_listed(unsigned long limit) {
+  const int folder = guard_descriptor(
+      static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
+  if (folder < 0) return -1;
+  struct Entry {  // of getdents64
+    std::uint64_t inode;
+    std::int64_t offset;
+    unsigned short size;
+    unsigned char type;
+    char name[1];
+  };
+  alignas(Entry) char octets[8192];
+  long count = 0;
+  long size;
+  while ((size = ::syscall(SYS_getdents64, folder, octets, sizeof octets)) > 0) {
+    for (long at = 0; at < size;) {
+      const auto* entry = reinterpret_cast<const Entry*>(octets + at);
+      at += entry->size;
+      const int number = entry->name[0] == '.' ? -1 : std::atoi(entry->name);
+      if (number >= 0 && number != folder && static_cast<unsigned long>(number) < limit) ++count;
+    }
+  }
+  close_descriptor(folder);
+  return size < 0 ? -1 : count;
+}
+
+long count_open(unsigned long limit) {
+  if (const long listed = count_listed(limit); listed >= 0) return listed;
+  if (errno == EMFILE || errno == ENFILE) return static_cast<long>(limit);
+  // Without /proc the lower ones are asked for; few programs have others.
+  constexpr unsigned long kMostAsked = 4096;
+  long count = 0;
+  for (unsigned long number = 0; number < std::min(limit, kMostAsked); ++number)
+    count += ::syscall(SYS_fcntl, static_cast<int>(number), F_GETFD) >= 0;
+  return count;
+}
+
+// Are so many descriptors free below the limit? `lowest_free` was so just now; -1 where that is not known.
+bool are_free(long wanted, unsigned long limit, int lowest_free) {
+  const long grown = std::max(0, lowest_free - lowest_then.load(std::memory_order_relaxed));
+  if (counted_limit.load(std::memory_order_relaxed) == limit &&
+      takings_left.fetch_sub(1, std::memory_order_relaxed) > grown)
+    return true;
+  const long free = static_cast<long>(limit) - count_open(limit);
+  counted_limit.store(limit, std::memory_order_relaxed);
+  if (lowest_free >= 0) lowest_then.store(lowest_free, std::memory_order_relaxed);
+  takings_left.store((free - wanted) / 2, std::memory_order_relaxed);
+  return free >= wanted;
+}
+
+bool refuse(const char* purpose, unsigned long limit, int error) {
+  if (error == EMFILE || error == ENFILE) {
+    if (const DescriptorsExhausted tell = exhausted.load()) tell(purpose, limit, error == EMFILE);
+  }
+  errno = error;
+  return false;
+}
+
+}  // namespace
+
+int take_descriptor(int fd, const char* purpose) {
+  if (fd < 0) {
+    refuse(purpose, soft_limit(), errno);
+    return -1;
+  }
+  const unsigned long limit = soft_limit();
+  if (!are_free(kDescriptorsLeft, limit, fd)) {
+    close_number(fd);
+    refuse(purpose, limit, EMFILE);
+    return -1;
+  }
+  return keep(fd, limit);
+}
+
+int guard_descriptor(int fd) { return fd < 0 ? fd : keep(fd, soft_limit()); }
+
+bool may_take_descriptor(const char* purpose) {
+  const unsigned long limit = soft_limit();
+  return are_free(kDescriptorsLeft + 1, limit, -1) || refuse(purpose, limit, EMFILE);
+}
+
+void leave_descriptor(int fd) {
+  if (const DescriptorGuard* guard = the_guard.load(std::memory_order_acquire)) guard->unprotect(fd);
+}
+
+void close_descriptor(int fd) {
+  leave_descriptor(fd);
+  close_number(fd);
+}
+
+void set_descriptor_guard(const DescriptorGuard* guard) { the_guard.store(guard, std::memory_order_release); }
+
+void set_descriptors_exhausted(DescriptorsExhausted function) { exhausted.store(function); }
+
+}  // namespace uiw::mpa
