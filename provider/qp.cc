@@ -45,8 +45,9 @@ std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receiv
   }
   std::unique_ptr<Qp> qp(new Qp(context, pd, send_cq, receive_cq, attributes, handle, srq));
   if (qp->number_ == 0) {
-    errno = ENOMEM;
-    return nullptr;
+    const int error = errno == EMFILE || errno == ENFILE ? errno : ENOMEM;
+    qp.reset();
+    errno = error;
   }
   return qp;
 }

@@ -48,7 +48,7 @@ class StreamOwner {
 class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
  public:
   // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP for
-  // a type other than RC and UC, ENOMEM. `handle` is the program's ibv_qp, which events carry. With a shared receive queue it
+  // a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry. With a shared receive queue it
   // has none of its own.
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);

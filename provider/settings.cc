@@ -97,6 +97,10 @@ bool apply_runtime_dir(const std::string& value, Settings& settings) {
   return true;
 }
 
+bool apply_messages(const std::string& value, Settings& settings) {
+  return choose(value, {{"", false}, {"off", false}, {"on", true}}, settings.messages);
+}
+
 constexpr std::array kSettings = {
     Setting{{"UIW_CRC", "--crc", "auto|on|off", "auto",
              "MPA CRC32c: auto is off where both ends are this host, on elsewhere"},
@@ -124,6 +128,9 @@ constexpr std::array kSettings = {
     Setting{{"UIW_RUNTIME_DIR", "--runtime-dir", "an absolute path", "",
              "where the small sysfs tree is put; empty takes XDG_RUNTIME_DIR, /dev/shm or /tmp"},
             apply_runtime_dir},
+    Setting{{kMessages, "--messages", "on|off", "",
+             "a line on standard error, once, where something could not be had; on under uiw run, else off"},
+            apply_messages},
 };
 
 const auto& infos() {

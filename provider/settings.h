@@ -31,7 +31,11 @@ struct Settings {
   } port_range;                          // UIW_PORT_RANGE: where connections made by hand are listened for
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;               // UIW_RUNTIME_DIR: where the sysfs tree is put; empty chooses
+  bool messages = false;                 // UIW_MESSAGES: say what could not be had (process/notice.h)
 };
+
+// What `uiw run` turns on, where nobody has set it.
+inline constexpr char kMessages[] = "UIW_MESSAGES";
 
 // One row a setting: what `uiw run --help` and the README print.
 struct SettingInfo {

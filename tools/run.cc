@@ -62,6 +62,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
     return kOwnFailure;
   }
   for (const auto& [variable, value] : options.settings) setenv(variable.c_str(), value.c_str(), 1);
+  setenv(provider::kMessages, "on", 0);
   // Covers variables set from outside as well; the program would otherwise just see no device.
   if (const std::string& error = provider::settings().error; !error.empty()) {
     std::fprintf(stderr, "uiw run: %s\n", error.c_str());

@@ -154,6 +154,8 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
   ~Listener() { rdma_destroy_ep(id_); }
 
+  rdma_cm_id* id() const { return id_; }
+
   // The QP exists when request() returns; receives may be posted before accept().
   Endpoint request() {
     rdma_cm_id* id = nullptr;

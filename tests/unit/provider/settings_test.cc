@@ -39,9 +39,10 @@ TEST_CASE("settings: (child)", "[.settings-child]") {
   const Settings& s = loaded.values;
   std::string devices;
   for (const auto& device : s.devices) devices += device + ";";
-  std::printf("settings: %s|%d|%d|%s|%u|%u|%u|%s|%d|%u-%u\n", loaded.error.c_str(), static_cast<int>(s.crc),
+  std::printf("settings: %s|%d|%d|%s|%u|%u|%u|%s|%d|%u-%u|%d\n", loaded.error.c_str(), static_cast<int>(s.crc),
               static_cast<int>(s.completion), devices.c_str(), s.mulpdu, s.startup_timeout_ms, s.mpa_revision,
-              s.runtime_dir.c_str(), static_cast<int>(s.transport), s.port_range.first, s.port_range.last);
+              s.runtime_dir.c_str(), static_cast<int>(s.transport), s.port_range.first, s.port_range.last,
+              static_cast<int>(s.messages));
 }
 
 TEST_CASE("settings: every value is checked", "[settings]") {
@@ -67,6 +68,8 @@ TEST_CASE("settings: every value is checked", "[settings]") {
   for (const char* value : {"", "RoCE", "rocev2", "ib", "roce "}) CHECK_FALSE(good("UIW_TRANSPORT", value));
   for (const char* value : {"", "/tmp", "/run/user/1000"}) CHECK(good("UIW_RUNTIME_DIR", value));
   for (const char* value : {"tmp", "./x"}) CHECK_FALSE(good("UIW_RUNTIME_DIR", value));
+  for (const char* value : {"", "on", "off"}) CHECK(good("UIW_MESSAGES", value));
+  for (const char* value : {"1", "On", "yes"}) CHECK_FALSE(good("UIW_MESSAGES", value));
   CHECK_FALSE(good("UIW_NONE", "1"));
 }
 
@@ -92,10 +95,10 @@ TEST_CASE("settings: the table holds each variable once, and its initial value i
 }
 
 TEST_CASE("settings: read from the environment", "[settings]") {
-  CHECK(in_child("") == "|0|0||0|10000|2||0|0-0");
+  CHECK(in_child("") == "|0|0||0|10000|2||0|0-0|0");
   CHECK(in_child("UIW_CRC=on UIW_COMPLETION=remote UIW_DEVICES=lo,eth0 UIW_MULPDU=1500 UIW_STARTUP_TIMEOUT=500 "
-                 "UIW_MPA_REVISION=1 UIW_RUNTIME_DIR=/tmp/x UIW_TRANSPORT=roce UIW_PORT_RANGE=20000-20063 UIWX=1") ==
-        "|1|2|lo;eth0;|1500|500|1|/tmp/x|1|20000-20063");
+                 "UIW_MPA_REVISION=1 UIW_RUNTIME_DIR=/tmp/x UIW_TRANSPORT=roce UIW_PORT_RANGE=20000-20063 "
+                 "UIW_MESSAGES=on UIWX=1") == "|1|2|lo;eth0;|1500|500|1|/tmp/x|1|20000-20063|1");
   CHECK(in_child("UIW_CRC=off UIW_COMPLETION=local").substr(0, 5) == "|2|1|");
   CHECK(in_child("UIW_CRC=never").find("UIW_CRC is 'never'") == 0);
   CHECK(in_child("UIW_TYPO=1").find("UIW_TYPO is not a setting") == 0);
