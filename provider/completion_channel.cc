@@ -6,7 +6,6 @@
 #include <mutex>
 #include <utility>
 
-#include "mpa/descriptor.h"
 #include "provider/event_pipe.h"
 
 namespace uiw::provider {

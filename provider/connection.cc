@@ -433,9 +433,10 @@ class ConnectionImpl final : public Connection,
     CmLoop::instance().cancel(deadline_);
     frame_ = StartupFrame();
     for (std::vector<std::byte>* octets :
-         {&own_.private_data, &own_.expected_reply, &said_.private_data, &proposal_.private_data, &reply_}) {
+         {&own_.private_data, &said_.private_data, &proposal_.private_data, &reply_}) {
       *octets = std::vector<std::byte>();
     }
+    own_.check_reply = nullptr;
     on_request_ = nullptr;
     on_failure_ = nullptr;
     return std::exchange(peer_parameters_, {});

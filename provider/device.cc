@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "mpa/descriptor.h"
-#include "provider/route_socket.h"
+#include "provider/netlink_socket.h"
 #include "provider/settings.h"
 
 namespace uiw::provider {
@@ -95,7 +95,7 @@ std::vector<DeviceInfo> read_devices() {
   std::vector<DeviceInfo> devices;
   const std::lock_guard lock(libnl());
   const std::unique_ptr<nl_sock, SocketFree> socket(nl_socket_alloc());
-  if (!socket || !use_route_socket(socket.get(), mpa::guard_descriptor(make_route_socket()))) return devices;
+  if (!socket || !use_netlink_socket(socket.get(), mpa::guard_descriptor(make_netlink_socket()))) return devices;
   nl_cache* raw = nullptr;
   if (rtnl_link_alloc_cache(socket.get(), AF_UNSPEC, &raw) < 0) return devices;
   const Cache links(raw);

@@ -12,7 +12,7 @@
 #include "provider/device.h"
 
 #include "mpa/descriptor.h"
-#include "provider/route_socket.h"
+#include "provider/netlink_socket.h"
 
 namespace uiw::provider {
 
@@ -45,8 +45,8 @@ class LinkWatch final : public CmLoop::Handler {
     nl_socket_free(socket_);
   }
   bool open() {
-    const int fd = mpa::take_descriptor(make_route_socket(), "news of network interfaces");
-    if (!use_route_socket(socket_, fd)) return false;
+    const int fd = mpa::take_descriptor(make_netlink_socket(), "news of network interfaces");
+    if (!use_netlink_socket(socket_, fd)) return false;
     fd_ = fd;
     return nl_socket_set_nonblocking(socket_) == 0;
   }

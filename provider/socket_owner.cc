@@ -17,8 +17,10 @@
 #include <memory>
 #include <string>
 
+#include "mpa/descriptor.h"
 #include "provider/device.h"
 #include "provider/local_address.h"
+#include "provider/netlink_socket.h"
 
 namespace uiw::provider {
 
@@ -56,9 +58,19 @@ struct Address {
 class Query {
  public:
   Query(int protocol, int type) : socket_(nl_socket_alloc()), request_(nlmsg_alloc_simple(type, NLM_F_REQUEST)) {
-    possible_ = socket_ != nullptr && request_ != nullptr && nl_connect(socket_.get(), protocol) == 0 &&
-                nl_socket_set_nonblocking(socket_.get()) == 0;  // the answer is there when the request has been sent
+    if (socket_ == nullptr || request_ == nullptr) return;
+    const int fd = make_netlink_socket(protocol);
+    if (fd < 0) return;
+    guarded_ = mpa::guard_descriptor(fd);
+    possible_ = use_netlink_socket(socket_.get(), guarded_, protocol);
+    if (!possible_) guarded_ = -1;
+    possible_ = possible_ && nl_socket_set_nonblocking(socket_.get()) == 0;  // the answer is there once the request is sent
   }
+  ~Query() {
+    if (guarded_ >= 0) mpa::leave_descriptor(guarded_);
+  }
+  Query(const Query&) = delete;
+  Query& operator=(const Query&) = delete;
   template <typename Body>
   void append(const Body& body) {
     possible_ = possible_ && nlmsg_append(request_.get(), const_cast<Body*>(&body), sizeof body, NLMSG_ALIGNTO) == 0;
@@ -93,6 +105,7 @@ class Query {
   std::unique_ptr<nl_sock, Free> socket_;
   std::unique_ptr<nl_msg, Free> request_;
   std::unique_ptr<unsigned char, Free> answer_;
+  int guarded_ = -1;
   bool possible_ = false;
 };
 
