@@ -3,6 +3,7 @@
 
 #include <setjmp.h>
 #include <signal.h>
+#include <ucontext.h>
 
 #include <atomic>
 #include <cstdint>
@@ -11,6 +12,8 @@
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
+
+#include "mpa/fault_signals.h"
 
 namespace uiw::mpa {
 
@@ -79,75 +82,113 @@ UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const s
   if (size >= 1) step<std::uint8_t>(to, from, size);
 }
 
-// The jump target of the copy in progress on this thread. Initial-exec, so that the signal handler reads it
-// without a call into the loader.
-__attribute__((tls_model("initial-exec"))) thread_local sigjmp_buf* guard_target = nullptr;
+// The guarded access in progress on this thread: what it accesses, and where it goes on after a fault. A handler of the
+// program may interrupt it, and fault for reasons of its own, or begin another one.
+class Guard {
+ public:
+  Guard(const void* a, std::size_t a_size, const void* b, std::size_t b_size);
+  ~Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
 
-struct sigaction previous_segv, previous_bus;
+  // From here on, a fault leads to `resume`.
+  void begin();
+  bool covers(const siginfo_t& info) const { return a_.covers(info) || b_.covers(info); }
 
-void pass_on(const struct sigaction& previous, int signal, siginfo_t* info, void* context) {
-  if ((previous.sa_flags & SA_SIGINFO) != 0 && previous.sa_sigaction != nullptr) {
-    previous.sa_sigaction(signal, info, context);
-  } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
-    previous.sa_handler(signal);
-  } else {
-    // Back to the default; the faulting instruction runs again and ends the program as it would have without us.
-    struct sigaction original = previous;
-    sigaction(signal, &original, nullptr);
-    if (info->si_code <= 0) raise(signal);  // sent by kill(2): no instruction will fault again
-  }
+  sigjmp_buf resume;
+
+ private:
+  struct Range {
+    std::uintptr_t start;
+    std::size_t size;
+
+    bool covers(const siginfo_t& info) const {
+      // Without the tag of processors that have one, and as coarse as those that tell the page only.
+      constexpr std::uintptr_t kAddress = (std::uintptr_t{1} << 56) - 1;
+      constexpr std::uintptr_t kInPage = 4095;
+      // x86 does not tell an address that no pointer can have. What is registered without bounds may hold some.
+      constexpr std::uintptr_t kHighest = (std::uintptr_t{1} << 47) - 1;
+      if (info.si_code == SI_KERNEL) return start > kHighest || size > kHighest - start;
+      const auto fault = reinterpret_cast<std::uintptr_t>(info.si_addr);
+      return size != 0 && ((fault - (start & ~kInPage)) & kAddress) < (start & kInPage) + size;
+    }
+  };
+
+  const Range a_, b_;
+  Guard* const outer_;
+};
+
+// Initial-exec, so that the signal handler reads it without a call into the loader.
+__attribute__((tls_model("initial-exec"))) thread_local Guard* innermost = nullptr;
+
+inline Guard::Guard(const void* a, std::size_t a_size, const void* b, std::size_t b_size)
+    : a_{reinterpret_cast<std::uintptr_t>(a), a_size},
+      b_{reinterpret_cast<std::uintptr_t>(b), b_size},
+      outer_(innermost) {}
+inline void Guard::begin() {
+  keep_faults_open();
+  innermost = this;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+inline Guard::~Guard() {
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  innermost = outer_;
 }
 
-void on_fault(int signal, siginfo_t* info, void* context) {
-  if (sigjmp_buf* target = guard_target; target != nullptr && info->si_code > 0) {
-    guard_target = nullptr;
-    // The jump does not restore the mask; whoever called this handler may have blocked more than we asked for.
-    sigset_t faults;
-    sigemptyset(&faults);
-    sigaddset(&faults, SIGSEGV);
-    sigaddset(&faults, SIGBUS);
-    pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
-    siglongjmp(*target, 1);
-  }
-  pass_on(signal == SIGSEGV ? previous_segv : previous_bus, signal, info, context);
-}
+// On x86 it aligns the stack itself, since it is begun where the access has faulted.
+#if defined(__x86_64__)
+#define UIW_ALIGNS_STACK __attribute__((force_align_arg_pointer))
+#else
+#define UIW_ALIGNS_STACK
+#endif
+[[noreturn]] UIW_ALIGNS_STACK void give_up(Guard* guard) { siglongjmp(guard->resume, 1); }
 
-std::atomic<bool> guard_installed{false};
+// The handler of a fault: true where the access was ours, and is given up. Where the handler's return can lead to
+// give_up() it does, since then the kernel puts back all that it changed for the handler: mask and alternate stack.
+bool end_access(siginfo_t* info, void* context) {
+  Guard* const guard = innermost;
+  if (guard == nullptr || is_sent(*info) || !guard->covers(*info)) return false;
+  auto* const interrupted = static_cast<ucontext_t*>(context);
+#if defined(__x86_64__)
+  interrupted->uc_mcontext.gregs[REG_RDI] = reinterpret_cast<greg_t>(guard);
+  interrupted->uc_mcontext.gregs[REG_RIP] = reinterpret_cast<greg_t>(give_up);
+  return true;
+#elif defined(__aarch64__)
+  interrupted->uc_mcontext.regs[0] = reinterpret_cast<std::uint64_t>(guard);
+  interrupted->uc_mcontext.pc = reinterpret_cast<std::uint64_t>(give_up);
+  return true;
+#else
+  // The kernel's part of the mask, which is all that it has written.
+  sigset_t mask;
+  sigemptyset(&mask);
+  std::memcpy(&mask, &interrupted->uc_sigmask, (NSIG - 1) / 8);
+  set_kernel_mask(mask);
+  give_up(guard);
+#endif
+}
 
 }  // namespace
 
 void install_copy_guard() {
-  if (guard_installed.exchange(true)) return;
-  struct sigaction action {};
-  action.sa_sigaction = on_fault;
-  // SA_NODEFER: the jump out of the handler leaves the signal unblocked.
-  action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK;
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGSEGV, nullptr, &previous_segv);
-  sigaction(SIGBUS, nullptr, &previous_bus);
-  sigaction(SIGSEGV, &action, nullptr);
-  sigaction(SIGBUS, &action, nullptr);
+  static std::atomic<bool> installed{false};
+  if (installed.load(std::memory_order_acquire)) return;
+  install_fault_handler(end_access);
+  installed.store(true, std::memory_order_release);
 }
 
-bool guarded_call(void (*function)(void*), void* argument) {
-  sigjmp_buf target;
-  if (sigsetjmp(target, 0) != 0) return false;
-  guard_target = &target;
-  std::atomic_signal_fence(std::memory_order_seq_cst);
+bool guarded_call(void (*function)(void*), void* argument, const void* memory, std::size_t size) {
+  Guard guard(memory, size, nullptr, 0);
+  if (sigsetjmp(guard.resume, 0) != 0) return false;
+  guard.begin();
   function(argument);
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  guard_target = nullptr;
   return true;
 }
 
 bool guarded_copy(void* to, const void* from, std::size_t size) {
-  sigjmp_buf target;
-  if (sigsetjmp(target, 0) != 0) return false;
-  guard_target = &target;
-  std::atomic_signal_fence(std::memory_order_seq_cst);
+  Guard guard(to, size, from, size);
+  if (sigsetjmp(guard.resume, 0) != 0) return false;
+  guard.begin();
   ordered_copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size);
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-  guard_target = nullptr;
   return true;
 }
 

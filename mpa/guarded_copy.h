@@ -17,13 +17,13 @@ namespace uiw::mpa {
 // Without install_copy_guard() a bad range raises the signal as any copy does. Thread-safe.
 bool guarded_copy(void* to, const void* from, std::size_t size);
 
-// Runs the function; false if it touched memory that could not be accessed, and was ended there. It must not own
-// anything that a jump out of it would lose.
-bool guarded_call(void (*function)(void*), void* argument);
+// Runs the function, which accesses the `size` octets at `memory`; false if one of them could not be accessed, and it
+// was ended there. It must not own anything that a jump out of it would lose.
+bool guarded_call(void (*function)(void*), void* argument, const void* memory, std::size_t size);
 
-// Puts our handler of SIGSEGV and SIGBUS in front of the program's: a fault outside guarded_copy goes on to what
-// was installed before. Once a process; later calls do nothing. A program that installs its own handler
-// afterwards replaces ours, and with it this protection.
+// Puts our handler of SIGSEGV and SIGBUS in front of the program's, for the faults of guarded accesses; fault_signals.h
+// says what becomes of all others. Once a process; later calls do nothing. Without the interposer a program that installs
+// its own handler afterwards replaces ours, and with it this protection.
 void install_copy_guard();
 
 }  // namespace uiw::mpa

@@ -50,7 +50,7 @@ bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* mem
         it.original = it.opcode == AtomicOpcode::fetch_add ? fetch_add(it.target, it.operands)
                                                            : compare_swap(it.target, it.operands);
       },
-      &call);
+      &call, memory, sizeof(std::uint64_t));
   original = call.original;
   return there;
 }
