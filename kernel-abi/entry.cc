@@ -16,6 +16,7 @@
 #include "kernel-abi/device_tree.h"
 #include "kernel-abi/uverbs.h"
 #include "mpa/descriptor.h"
+#include "mpa/fault_signals.h"
 #include "provider/completion_channel.h"
 #include "provider/export.h"
 #include "provider/fork.h"
@@ -109,20 +110,31 @@ constexpr provider::ForkHooks kForkHooks = {before_fork, after_fork_in_parent, a
   return true;
 }();
 
-constexpr UiwKernelAbi kTable = {abi_root, abi_open, abi_write, abi_retain, abi_release};
+constexpr UiwKernelAbi kTable = {abi_root,
+                                 abi_open,
+                                 abi_write,
+                                 abi_retain,
+                                 abi_release,
+                                 mpa::program_action,
+                                 mpa::program_mask,
+                                 mpa::add_pending_faults,
+                                 mpa::close_faults,
+                                 mpa::reopen_faults};
 
 }  // namespace
 }  // namespace uiw::kernel_abi
 
 extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host) {
   using namespace uiw::kernel_abi;
-  static const bool guarded = [host] {
+  static const bool told = [host] {
     static uiw::mpa::DescriptorGuard guard;
     guard = {host->protect, host->unprotect};
     uiw::mpa::set_descriptor_guard(&guard);
+    if (host->signal_action != nullptr)
+      uiw::mpa::use_interposed_signals({host->signal_action, host->signal_mask, host->borrowed});
     return true;
   }();
-  static_cast<void>(guarded);
+  static_cast<void>(told);
   g_host.store(host);
   return &kTable;
 }

@@ -6,6 +6,7 @@
 // them; 0 is none. The interposer keeps the object of each descriptor and never looks inside.
 #pragma once
 
+#include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,7 +20,7 @@ enum UiwObjectKind {
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
 
-// Offered by the interposer. All are thread-safe.
+// Offered by the interposer. All are thread-safe; those of signals may be called in signal handlers.
 struct UiwHost {
   // The object of a live descriptor of this process, or 0.
   uint64_t (*lookup)(int fd);
@@ -28,6 +29,11 @@ struct UiwHost {
   // From here on, and no longer, the program is kept off this descriptor: to it there is none under the number.
   void (*protect)(int fd);
   void (*unprotect)(int fd);
+  // sigaction() and pthread_sigmask() of libc. NULL where the program's calls of them are not hooked.
+  int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
+  int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
+  // True in the child of a vfork, which shares its parent's memory.
+  bool (*borrowed)(void);
 };
 
 // Offered by the library. Every function is thread-safe; none throws.
@@ -44,6 +50,14 @@ struct UiwKernelAbi {
   void (*retain)(uint64_t object);
   // `fd` no longer stands for the object; called before the descriptor is really closed.
   void (*release)(uint64_t object, int fd);
+
+  // The program's calls that have to do with SIGSEGV and SIGBUS. sigaction() of one of the two; pthread_sigmask(); what
+  // sigpending() gave is completed; and around the making of a thread, what the first returns goes to the second.
+  int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
+  int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
+  void (*add_pending)(sigset_t* pending);
+  unsigned (*close_faults)(void);
+  void (*reopen_faults)(unsigned closed);
 };
 
 // NULL where the library cannot serve.

@@ -20,6 +20,7 @@
 #include "kernel-abi/fd_table.h"
 #include "kernel-abi/plugin_abis.h"
 #include "kernel-abi/real_functions.h"
+#include "kernel-abi/signals.h"
 
 namespace uiw::kernel_abi {
 
@@ -86,7 +87,8 @@ int host_attach(int fd, uint64_t object) { return fd_attach(forget_stale(fd), Fd
 // Where the table has no place for it, it is only less well kept.
 void host_protect(int fd) { fd_attach(fd, FdEntry(kInternalObject)); }
 
-constexpr UiwHost kHost = {host_lookup, host_attach, host_protect, fd_unprotect};
+constexpr UiwHost kHost = {host_lookup,    host_attach,  host_protect,        fd_unprotect,
+                           call_sigaction, call_sigmask, fd_table_is_borrowed};
 
 const UiwKernelAbi* load_library() {
   static const char* const kNames[] = {"libuiw.so.1", "../provider/libuiw.so.1", nullptr};

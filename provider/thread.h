@@ -11,16 +11,22 @@
 
 namespace uiw::provider {
 
-// The name has at most 15 characters. Faults of the thread itself stay unblocked: the copy guard needs them.
+// The name has at most 15 characters. Faults of the thread itself are not blocked: the copy guard needs them.
 // False where the system allows no more threads.
 inline bool start_service_thread(std::thread& thread, const char* name, std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&all, fault);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   bool started = true;
   try {
-    thread = std::thread(std::move(body));
+    // The new thread opens its own mask: the caller may have one of these blocked and pending.
+    thread = std::thread([body = std::move(body)] {
+      sigset_t faults;
+      sigemptyset(&faults);
+      for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigaddset(&faults, fault);
+      pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
+      body();
+    });
   } catch (const std::system_error&) {
     started = false;
   }

@@ -37,7 +37,7 @@ int attach(int fd, std::uint64_t object) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}};
+  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}, nullptr, nullptr, nullptr};
   static const UiwKernelAbi* const abi = uiw_kernel_abi_v2(&host);
   static const bool ready = abi != nullptr && abi->root(0) != nullptr;
   if (!ready) std::abort();

@@ -48,7 +48,7 @@ int attach(int fd, uint64_t object) {
 }
 
 const UiwKernelAbi* table() {
-  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}};
+  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}, nullptr, nullptr, nullptr};
   static const UiwKernelAbi* const made = uiw_kernel_abi_v2(&host);
   return made;
 }
