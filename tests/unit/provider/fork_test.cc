@@ -20,9 +20,11 @@ using namespace uiw::test;
 namespace {
 
 #if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadsInChildren = false;  // the sanitizer does not allow them
+constexpr bool kSanitized = true, kThreadsInChildren = false;  // which ThreadSanitizer does not allow
+#elif defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true, kThreadsInChildren = true;
 #else
-constexpr bool kThreadsInChildren = true;
+constexpr bool kSanitized = false, kThreadsInChildren = true;
 #endif
 
 // In a child, where no test framework reports.
@@ -211,6 +213,10 @@ TEST_CASE("fork: nothing that a child does reaches the parent's connection or it
 }
 
 TEST_CASE("fork: children of a parent whose threads are busy with everything", "[fork]") {
+  if (kSanitized) {
+    WARN("locks of a sanitizer's allocator are not released in a child: left out");
+    return;
+  }
   const auto context = open_loopback();
   Inherited shared(*context);
   Pd pd(*context);
