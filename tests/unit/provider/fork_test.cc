@@ -184,15 +184,22 @@ TEST_CASE("fork: a child polls a queue that a thread of the parent was polling",
   cq->push(completion_of(2), false);
   ibv_wc completion{};
   Cq::Stamp stamp{};
-  std::thread poller([&] { REQUIRE(cq->begin_poll(completion, stamp)); });
-  poller.join();
+  std::atomic<bool> polls{false}, forked{false};
+  std::thread poller([&] {
+    polls = cq->begin_poll(completion, stamp);
+    while (!forked) std::this_thread::yield();
+    cq->end_poll();
+  });
+  const bool locked = eventually([&] { return polls.load(); });
   CHECK(in_child([&] {
           ibv_wc second{};
           unsigned events;
           expect(cq->poll(1, &second) == 1 && second.wr_id == 2, "a poll");
           expect(cq->resize(8) == 0 && cq->prepare_destroy(events) == 0, "its end");
         }) == 0);
-  cq->end_poll();
+  forked = true;
+  poller.join();
+  CHECK(locked);
 }
 
 TEST_CASE("fork: nothing that a child does reaches the parent's connection or its events", "[fork]") {
