@@ -380,8 +380,8 @@ void Qp::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
 bool Qp::next_receive(rdmap::Landing& landing) {
   if (shared_ != nullptr) return shared_->take(landing);
   if (receive_queue_.empty()) return false;
-  landing = {receive_queue_.front().id, receive_queue_.front().length, receive_queue_.front_sges(),
-             &pd_};
+  const rdmap::ReceiveWork& work = receive_queue_.front();
+  landing = {work.id, work.length, receive_queue_.front_sges(), &pd_};
   return true;
 }
 

@@ -10,24 +10,15 @@ namespace uiw::rdmap {
 
 namespace {
 
-// Entries of a segment, as a power of two: a few, and more in a very deep queue, whose table stays short by that.
-unsigned shift_of(std::uint32_t depth) {
-  constexpr int kFew = 3, kManySegments = 5;
-  const int width = std::bit_width(depth - (depth > 0 ? 1 : 0));
-  return static_cast<unsigned>(std::max(std::min(kFew, width), width - kManySegments));
-}
-
 // One more segment than `depth` fills, as it may begin in the middle of one.
-std::uint64_t table_size(std::uint32_t depth, unsigned shift) {
-  return std::bit_ceil(((std::uint64_t{depth} + (std::uint64_t{1} << shift) - 1) >> shift) + 1);
+std::uint64_t table_size(std::uint32_t depth) {
+  return std::bit_ceil((depth + Segments::kEntries - 1) / Segments::kEntries + 1);
 }
 
 }  // namespace
 
 Segments::Segments(std::uint32_t depth, std::size_t entry_size)
-    : shift_(shift_of(depth)),
-      mask_(table_size(depth, shift_) - 1),
-      size_(std::max(entry_size << shift_, sizeof(std::byte*))) {}
+    : mask_(table_size(depth) - 1), size_(std::max(entry_size * kEntries, sizeof(std::byte*))) {}
 
 Segments::~Segments() {
   while (std::byte* segment = pop_free()) ::operator delete(segment);

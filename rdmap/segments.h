@@ -16,6 +16,8 @@ namespace uiw::rdmap {
 
 class Segments {
  public:
+  static constexpr std::uint64_t kEntries = 8;  // of a segment
+
   // At most `depth` entries of so many octets are in use at a time. Nothing is there yet.
   Segments(std::uint32_t depth, std::size_t entry_size);
   ~Segments();
@@ -24,15 +26,14 @@ class Segments {
 
   // Is there memory for the entry `number`, where those before `popped` are not in use any more? The pusher.
   bool provide(std::uint64_t number, std::uint64_t popped) {
-    return number >> shift_ == newest_ || provide_segment(number >> shift_, popped >> shift_);
+    return number / kEntries == newest_ || provide_segment(number / kEntries, popped / kEntries);
   }
   // std::bad_alloc if not.
   void provide_first();
 
-  std::size_t entries() const { return std::size_t{1} << shift_; }  // of a segment
   // The segment in which the entry is, and the how manieth it is there. Memory was provided, and it is not popped.
-  std::byte* of(std::uint64_t number) const { return table_[(number >> shift_) & mask_]; }
-  std::size_t index(std::uint64_t number) const { return number & (entries() - 1); }
+  std::byte* of(std::uint64_t number) const { return table_[(number / kEntries) & mask_]; }
+  static std::size_t index(std::uint64_t number) { return number % kEntries; }
 
  private:
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -41,10 +42,9 @@ class Segments {
   void push_free(std::byte* segment);
   std::byte* pop_free();
 
-  const unsigned shift_;
+  std::unique_ptr<std::byte*[]> table_;
   const std::uint64_t mask_;
   const std::size_t size_;  // of a segment, in octets
-  std::unique_ptr<std::byte*[]> table_;
   // The pusher's own.
   std::uint64_t oldest_ = 0;       // segments before this one are not in the table
   std::uint64_t newest_ = kNone;   // nor is any behind this one

@@ -32,18 +32,20 @@ bool Transmitter::may_begin(const Cursor& cursor) const {
   if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return false;
   const SendWork& next = queue_.at(cursor.sequence);
   const bool pushed = cursor.sequence < reads_pushed_;
-  if (is_answered(next.kind) && !pushed) {
-    // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
-    if (reads_outstanding_ >= ord_ && ord_ > 0) return false;
-    if (probes_outstanding() > 0 && reads_outstanding_ + probes_outstanding() >= agreed()) return false;
-    // For lack of memory. Then others are outstanding, and it goes on with their answers.
-    if (!reads_->outstanding.has_room()) return false;
-  }
   if (next.fence && !pushed && reads_outstanding_ > 0) return false;
   const bool first = queue_.head() == cursor.sequence;
   if (next.fence && is_local(next.kind) && !first) return false;
   // A failure ends the stream: what stands before it completes as it would have done.
-  return !remote_ || first || !fails(next) || cursor.sequence < answered_pushed_;
+  if (remote_ && !first && fails(next) && cursor.sequence >= answered_pushed_) return false;
+  return !is_answered(next.kind) || pushed || read_has_room();
+}
+
+bool Transmitter::read_has_room() const {
+  // With none at all, a read posted before the agreement would wait for ever: fill() fails it.
+  if (reads_outstanding_ >= ord_ && ord_ > 0) return false;
+  if (probes_outstanding() > 0 && reads_outstanding_ + probes_outstanding() >= agreed()) return false;
+  // Where it is for lack of memory that there is none, others are outstanding, and it goes on with their answers.
+  return reads_->outstanding.has_room();
 }
 
 bool Transmitter::fails(const SendWork& work) const {
@@ -200,7 +202,11 @@ void Transmitter::push_read(const Cursor& cursor) {
   if (sequence < reads_pushed_) return;
   reads_pushed_ = sequence + 1;
   SendWork& work = queue_.at(sequence);
-  if (!is_answered(work.kind)) return;
+  if (is_answered(work.kind)) push_answered(work, cursor);
+}
+
+void Transmitter::push_answered(SendWork& work, const Cursor& cursor) {
+  const std::uint64_t sequence = cursor.sequence;
   answered_pushed_ = sequence + 1;
   work.request_msn = cursor.read_msn;
   reads_->outstanding.push({sequence, work.sink_stag, work.sink_offset, work.length, 0, queue_.sges(sequence).data(),
@@ -414,9 +420,11 @@ void Transmitter::commit(const Cursor& to) {
 }
 
 void Transmitter::complete_in_order() {
-  while (!queue_.empty() && queue_.head() < cursor_.sequence && queue_.at(queue_.head()).done) {
-    host_.send_complete(queue_.at(queue_.head()), Status::success);
-    pop();
+  while (!queue_.empty() && queue_.head() < cursor_.sequence) {
+    const SendWork& work = queue_.at(queue_.head());
+    if (!work.done) break;
+    host_.send_complete(work, Status::success);
+    pop(work);
   }
 }
 
@@ -473,8 +481,9 @@ void Transmitter::pass(const SendWork& work) {
   ++dealt_.sequence;
 }
 
-void Transmitter::pop() {
-  if (queue_.head() == dealt_.sequence) pass(queue_.at(queue_.head()));
+// The oldest work.
+void Transmitter::pop(const SendWork& work) {
+  if (queue_.head() == dealt_.sequence) pass(work);
   queue_.pop();
 }
 
@@ -494,7 +503,7 @@ void Transmitter::release_unsignaled() {
     const SendWork& work = queue_.at(queue_.head());
     if (!work.done && (work.signaled || is_answered(work.kind))) break;
     host_.send_complete(work, Status::success);
-    pop();
+    pop(work);
   }
 }
 
@@ -527,7 +536,7 @@ void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
     if (culprit && queue_.head() == *culprit) outcome = status;
     in_error = outcome != Status::success;
     host_.send_complete(work, outcome);
-    pop();
+    pop(work);
   }
 }
 

@@ -269,13 +269,14 @@ class Transmitter {
   DealtWith dealt_with() const { return decode_dealt_with(reads_->dealt_with.load(std::memory_order_acquire)); }
   bool acknowledgement_due(const Cursor& cursor) const;
   void pass(const SendWork& work);
-  void pop();
+  void pop(const SendWork& work);
   std::uint32_t agreed() const { return reads_->outstanding.capacity() - 1; }  // reads; see SharedReads
   // `batch`: what stands before, so that a probe gets its place in it.
   bool choose(Cursor& cursor, const mpa::Batch* batch = nullptr) const;
   bool may_begin(const Cursor& cursor) const;
   bool fails(const SendWork& work) const;  // here, before anything of it is sent
   bool probe_due(const Cursor& cursor, const mpa::Batch* batch) const;
+  [[gnu::noinline]] bool read_has_room() const;  // most work is no Read
   bool probe_has_room() const;
   bool probe_worthwhile(const Cursor& cursor) const;
   bool fits(const SendWork& work, const mpa::Batch& batch) const;
@@ -295,6 +296,7 @@ class Transmitter {
   void keep_rest();
   void advance(Cursor& cursor, const Segment& segment);
   void push_read(const Cursor& cursor);
+  [[gnu::noinline]] void push_answered(SendWork& work, const Cursor& cursor);
   void push_ready_to_receive();
   void push_probe(const Cursor& cursor);
   void carry_out(Cursor& cursor);

@@ -127,7 +127,7 @@ class SendQueue {
 
   // Entries that there is room for, and that are not popped.
   SendWork& at(std::uint64_t sequence) {
-    return reinterpret_cast<SendWork*>(entries_.of(sequence))[entries_.index(sequence)];
+    return reinterpret_cast<SendWork*>(entries_.of(sequence))[Segments::index(sequence)];
   }
   std::span<const Sge> sges(std::uint64_t sequence) { return {sge_room(sequence), at(sequence).sges}; }
   // Of an entry whose kind is atomic.
@@ -137,7 +137,7 @@ class SendQueue {
   // Room for max_sges() elements, or else for max_inline() octets.
   Sge* sge_room(std::uint64_t sequence) { return reinterpret_cast<Sge*>(inline_room(sequence)); }
   std::byte* inline_room(std::uint64_t sequence) {
-    return entries_.of(sequence) + entries_.entries() * sizeof(SendWork) + entries_.index(sequence) * room_;
+    return entries_.of(sequence) + Segments::kEntries * sizeof(SendWork) + Segments::index(sequence) * room_;
   }
 
   void push(std::uint32_t count = 1) { tail_ += count; }  // the entries from tail() on have been filled in
@@ -149,7 +149,7 @@ class SendQueue {
     ddp::Binding binding;
   };
   Operands& operand_room(std::uint64_t sequence) {
-    return reinterpret_cast<Operands*>(operands_.of(sequence))[operands_.index(sequence)];
+    return reinterpret_cast<Operands*>(operands_.of(sequence))[Segments::index(sequence)];
   }
 
   std::uint32_t depth_, max_sges_, max_inline_;
@@ -197,11 +197,11 @@ class ReceiveQueue {
 
  private:
   ReceiveWork& work(std::uint64_t number) const {
-    return reinterpret_cast<ReceiveWork*>(entries_.of(number))[entries_.index(number)];
+    return reinterpret_cast<ReceiveWork*>(entries_.of(number))[Segments::index(number)];
   }
   Sge* sge_room(std::uint64_t number) const {
-    std::byte* room = entries_.of(number) + entries_.entries() * sizeof(ReceiveWork);
-    return reinterpret_cast<Sge*>(room) + entries_.index(number) * max_sges_;
+    std::byte* room = entries_.of(number) + Segments::kEntries * sizeof(ReceiveWork);
+    return reinterpret_cast<Sge*>(room) + Segments::index(number) * max_sges_;
   }
 
   std::uint32_t depth_, max_sges_;
@@ -240,7 +240,7 @@ class SpscRing {
   std::uint64_t pushed() const { return tail_.load(std::memory_order_acquire); }
   std::uint64_t popped() const { return head_.load(std::memory_order_relaxed); }
   // By number, in [popped(), pushed()).
-  T& at(std::uint64_t number) { return reinterpret_cast<T*>(items_.of(number))[items_.index(number)]; }
+  T& at(std::uint64_t number) { return reinterpret_cast<T*>(items_.of(number))[Segments::index(number)]; }
   T& front() { return at(popped()); }
   void pop() { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
