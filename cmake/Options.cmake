@@ -28,6 +28,17 @@ elseif(NOT UIW_SANITIZE STREQUAL "")
   message(FATAL_ERROR "UIW_SANITIZE is '${UIW_SANITIZE}'; it may be empty, 'address' or 'thread'")
 endif()
 
+# The layers of the library are optimised as one: the data path goes through all of them for each message.
+if(UIW_SANITIZE STREQUAL "" AND NOT UIW_FUZZERS)
+  include(CheckIPOSupported)
+  check_ipo_supported(RESULT UIW_OPTIMISE_AS_ONE OUTPUT ignored LANGUAGES CXX)
+endif()
+function(uiw_optimise_as_one target)
+  if(UIW_OPTIMISE_AS_ONE)
+    set_target_properties(${target} PROPERTIES INTERPROCEDURAL_OPTIMIZATION ON)
+  endif()
+endfunction()
+
 if(UIW_FUZZERS AND NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   message(FATAL_ERROR "UIW_FUZZERS needs clang (-DCMAKE_CXX_COMPILER=clang++) with libclang-rt")
 endif()

@@ -5,6 +5,7 @@
 // exactly what the queue holds. Tokens move only under the registry's lock, together with the events.
 #pragma once
 
+#include <netinet/in.h>  // before the kernel's header, which then leaves its own copy of the same types out
 #include <rdma/rdma_user_cm.h>
 #include <semaphore.h>
 

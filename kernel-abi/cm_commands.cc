@@ -3,6 +3,7 @@
 #include "kernel-abi/cm_commands.h"
 
 #include <infiniband/verbs.h>
+#include <netinet/in.h>
 #include <rdma/rdma_user_cm.h>
 
 #include <algorithm>

@@ -6,6 +6,7 @@
 // thread.
 #pragma once
 
+#include <netinet/in.h>  // before the kernel's header, which then leaves its own copy of the same types out
 #include <rdma/rdma_user_cm.h>
 #include <sys/socket.h>
 

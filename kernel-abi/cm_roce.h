@@ -4,6 +4,7 @@
 // ucma.c; InfiniBand Architecture Specification volume 1, chapter 12). Pure: values in, structures out.
 #pragma once
 
+#include <netinet/in.h>  // before the kernel's header, which then leaves its own copy of the same types out
 #include <rdma/ib_user_sa.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_cm.h>

@@ -3,6 +3,7 @@
 // one port (drivers/infiniband/core: sysfs.c, uverbs_main.c, ucma.c).
 #include "kernel-abi/tree_content.h"
 
+#include <netinet/in.h>
 #include <rdma/rdma_user_cm.h>
 
 #include <algorithm>
