@@ -15,7 +15,7 @@ namespace uiw::provider {
 
 class Coalescing {
  public:
-  static constexpr unsigned kMost = 32;                  // requests to send at a time
+  static constexpr unsigned kMost = 48;                  // requests to send at a time
   static constexpr std::size_t kMostOctets = 16 * 1024;  // and what they come to
   static constexpr unsigned kRun = 8;                    // requests posted without a poll make a stream, and as many
                                                          // posts of it without a pause one that may wait
