@@ -52,7 +52,10 @@ std::uint32_t StagTable::gather(std::uint32_t index) const {
 }
 
 const StagTable::Slot* StagTable::slot(Stag stag) const {
-  const std::uint32_t dense = gather(static_cast<std::uint32_t>(stag) >> 8);
+  return slot_in(gather(static_cast<std::uint32_t>(stag) >> 8));
+}
+
+const StagTable::Slot* StagTable::slot_in(std::uint32_t dense) const {
   if (dense >= kMaxRegions) return nullptr;
   const Slot* chunk = chunks_[dense / kChunk].load(std::memory_order_acquire);
   return chunk == nullptr ? nullptr : &chunk[dense % kChunk];
@@ -199,21 +202,24 @@ Hold StagTable::hold(Stag stag, const void* domain, std::uint64_t offset, std::u
   return hold_window(*found, word, domain, offset, length, rights, stream);
 }
 
-Registration StagTable::registration(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
-                                     std::uint32_t rights) const {
-  const Slot* found = slot(stag);
+Registered StagTable::registered(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+                                 std::uint32_t rights) const {
+  const std::uint32_t place = gather(static_cast<std::uint32_t>(stag) >> 8);
+  const Slot* found = slot_in(place);
   const std::uint64_t word = word_of(found);
-  if ((word & kName) != name_of_region(stag)) return Registration::none;
+  if ((word & kName) != name_of_region(stag)) return {0, Registration::none};
   const Access access = check(found->region(word), domain, offset, length, rights, nullptr);
-  return access.error == AccessError::none ? Registration{registration_in(word)} : Registration::none;
+  return {place, access.error == AccessError::none ? Registration{registration_in(word)} : Registration::none};
 }
 
-Access StagTable::find(Stag stag, Registration registration, const void* domain, std::uint64_t offset,
-                       std::uint64_t length, std::uint32_t rights) const {
-  const Slot* found = slot(stag);
-  const std::uint64_t word = word_of(found);
-  const bool same = (word & kName) == name_of_region(stag) && Registration{registration_in(word)} == registration;
-  return same ? check(found->region(word), domain, offset, length, rights, nullptr)
+// Each registration of a place has its own number, which stands for the STag too.
+Access StagTable::find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
+                       std::uint32_t rights) const {
+  if (registered.registration == Registration::none) return {nullptr, AccessError::invalid_stag};
+  const Slot& found = slot_at(registered.place);
+  const std::uint64_t word = word_of(&found);
+  const bool same = (word & (kValid | kWindow)) == kValid && Registration{registration_in(word)} == registered.registration;
+  return same ? check(found.region(word), domain, offset, length, rights, nullptr)
               : Access{nullptr, AccessError::invalid_stag};
 }
 

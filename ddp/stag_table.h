@@ -60,6 +60,12 @@ enum class AccessError : std::uint8_t { none, invalid_stag, bounds, wrap, not_as
 // slot of the table.
 enum class Registration : std::uint32_t { none = 0 };
 
+// What an STag stood for when it was looked up: the place of its entry in the table, and the registration there.
+struct Registered {
+  std::uint32_t place;
+  Registration registration;
+};
+
 struct Access {
   std::byte* memory;  // of the first octet asked for; valid until the region is retired. Or discarded.
   AccessError error;
@@ -154,11 +160,11 @@ class StagTable {
   Hold hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
             const void* stream = nullptr) const;
 
-  // For memory that posted work names: what the STag of a region stands for now, or none where the access is not
-  // allowed; and the access itself, which fails once the STag stands for something else.
-  Registration registration(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
-                            std::uint32_t rights) const;
-  Access find(Stag stag, Registration registration, const void* domain, std::uint64_t offset, std::uint64_t length,
+  // For memory that posted work names: what the STag of a region stands for now, or Registration::none where the access is
+  // not allowed; and the access itself, which fails once the STag stands for something else.
+  Registered registered(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+                        std::uint32_t rights) const;
+  Access find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
               std::uint32_t rights) const;
 
   // A copy of what was registered, or of what a window is bound to; or empty.
@@ -221,6 +227,7 @@ class StagTable {
   std::uint32_t scatter(std::uint32_t dense) const;
   std::uint32_t gather(std::uint32_t index) const;
   const Slot* slot(Stag stag) const;
+  const Slot* slot_in(std::uint32_t dense) const;
   std::uint64_t word_of(const Slot* slot) const;
   Slot* slot(Stag stag) { return const_cast<Slot*>(std::as_const(*this).slot(stag)); }
   Slot& slot_at(std::uint32_t dense) const;

@@ -33,7 +33,7 @@ int post_one(rdmap::ReceiveQueue& queue, const void* domain, const ibv_recv_wr& 
 
 rdmap::Sge named(const ibv_sge& sge, const void* domain, ddp::Right right) {
   const auto stag = static_cast<ddp::Stag>(sge.lkey);
-  return {stag, sge.length, sge.addr, stag_table().registration(stag, domain, sge.addr, sge.length, right)};
+  return {stag, sge.length, sge.addr, stag_table().registered(stag, domain, sge.addr, sge.length, right)};
 }
 
 int post_receives(rdmap::ReceiveQueue& queue, const void* domain, ibv_recv_wr* requests, ibv_recv_wr** bad) {

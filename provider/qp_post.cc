@@ -184,7 +184,7 @@ int Qp::prepare(std::uint64_t sequence, const ibv_send_wr& request, const Abilit
       const ibv_sge& sge = request.sg_list[i];
       if (sge.length == 0) continue;
       sges[work.sges] = named(sge, &pd_, right);
-      if (sges[work.sges++].registration == ddp::Registration::none) {
+      if (sges[work.sges++].registered.registration == ddp::Registration::none) {
         work.status = rdmap::Status::local_protection;
         break;
       }
@@ -209,15 +209,20 @@ void Qp::push_prepared(std::uint32_t count) {
 
 int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   std::unique_lock lock(send_mutex_);
-  int error = !await_batch(lock) || !posts() ? EINVAL : 0;
+  const bool waits = batch_open_.load(std::memory_order_relaxed);
+  int error = (waits && !await_batch(lock)) || !posts() ? EINVAL : 0;
   const Abilities able = abilities();
   const std::uint64_t first = send_queue_.tail();
   ibv_send_wr* request = requests;
   for (; request != nullptr && error == 0; request = request->next) {
     const std::uint64_t sequence = send_queue_.tail();
-    error = make_room(sequence) ? prepare(sequence, *request, able) : ENOMEM;
+    error = send_queue_.has_room(sequence) || make_room(sequence) ? prepare(sequence, *request, able) : ENOMEM;
     if (error != 0) break;
-    push_prepared(1);
+    if (too_late()) {
+      push_prepared(1);
+    } else {
+      send_queue_.push();
+    }
   }
   if (error != 0 && bad != nullptr) *bad = request;
   send_posted(first, lock);

@@ -481,9 +481,9 @@ void Transmitter::pass(const SendWork& work) {
   ++dealt_.sequence;
 }
 
-// The oldest work.
+// The oldest work. Only ends that keep to InfiniBand's rules send notices.
 void Transmitter::pop(const SendWork& work) {
-  if (queue_.head() == dealt_.sequence) pass(work);
+  if (infiniband_ && queue_.head() == dealt_.sequence) pass(work);
   queue_.pop();
 }
 

@@ -157,8 +157,16 @@ void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
 // The pieces of memory that hold the next `size` octets of the work in progress; fewer octets where they are many pieces.
 // Empty if some of it is not registered any more as it was.
 std::optional<std::size_t> Transmitter::gather(const Cursor& cursor, std::uint32_t& size, Piece* pieces) {
-  if (queue_.at(cursor.sequence).inlined) {
+  const SendWork& work = queue_.at(cursor.sequence);
+  if (work.inlined) {
     pieces[0] = {queue_.inline_room(cursor.sequence) + cursor.offset, size};
+    return 1;
+  }
+  if (work.sges == 1) {
+    const ddp::Access source =
+        find(stags_, *queue_.sge_room(cursor.sequence), domain_, cursor.offset, size, ddp::kLocalRead);
+    if (source.error != ddp::AccessError::none) return std::nullopt;
+    pieces[0] = {source.memory, size};
     return 1;
   }
   std::size_t count = 0;

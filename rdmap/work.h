@@ -53,14 +53,14 @@ struct Sge {
   Stag stag;
   std::uint32_t length;
   std::uint64_t offset;  // tagged offset of the first octet
-  ddp::Registration registration;  // none: the program may not use it so, and the work fails
+  ddp::Registered registered;  // none: the program may not use it so, and the work fails
 };
 static_assert(std::is_trivially_default_constructible_v<Sge>);  // queues are not written to before they are used
 
 // Where its octets [from, from + size) lie now.
 inline ddp::Access find(const ddp::StagTable& stags, const Sge& sge, const void* domain, std::uint64_t from,
                         std::uint64_t size, ddp::Right right) {
-  return stags.find(sge.stag, sge.registration, domain, sge.offset + from, size, right);
+  return stags.find(sge.registered, domain, sge.offset + from, size, right);
 }
 
 struct SendWork {

@@ -60,7 +60,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
     return *stags.add({of.data(), 0, of.size(), ddp::kLocalWrite, this});
   }
   rdmap::Sge named(ddp::Stag which, std::uint64_t offset, std::uint32_t length) {
-    return {which, length, offset, stags.registration(which, this, offset, length, ddp::kLocalWrite)};
+    return {which, length, offset, stags.registered(which, this, offset, length, ddp::kLocalWrite)};
   }
 
   void post_read() {

@@ -92,7 +92,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   rdmap::Sge named(const Piece& piece) {
     const auto address = reinterpret_cast<std::uintptr_t>(piece.data);
     return {all, static_cast<std::uint32_t>(piece.size), address,
-            stags.registration(all, &domain, address, piece.size, ddp::kLocalRead)};
+            stags.registered(all, &domain, address, piece.size, ddp::kLocalRead)};
   }
   std::vector<rdmap::Sge> named(const std::vector<Piece>& pieces) {
     std::vector<rdmap::Sge> sges;
