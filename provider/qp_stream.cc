@@ -144,7 +144,8 @@ void Qp::note_held() {
 bool Qp::stop_sending(Sending to) {
   Sending now = Sending::busy;
   if (sending_.compare_exchange_strong(now, to)) return true;
-  sending_ = Sending::busy;
+  // An exchange, not a store: what it looks at from here on may not be older than what those have left who have asked.
+  sending_.exchange(Sending::busy);
   transmitter_.set_patience(Patience::none);
   return false;
 }
@@ -154,11 +155,16 @@ bool Qp::stop_sending(Sending to) {
 bool Qp::ask_sender() {
   if (stream_ != Stream::running) return false;
   Sending now = Sending::busy;
-  return sending_.compare_exchange_strong(now, Sending::once_more) || now == Sending::once_more;
+  // Written where it stands already, too: the sender may be about to take an earlier one for all that there is.
+  while (!sending_.compare_exchange_strong(now, Sending::once_more)) {
+    if (now != Sending::busy && now != Sending::once_more) return false;
+  }
+  return true;
 }
 
 // What has come may be the answer to a Send whose octets TCP took a moment ago, from a thread that has yet to say that the
-// Send is complete: by the local rule, for by the remote one the peer has confirmed it first. The receiver's lock is held.
+// Send is complete: by the local rule, for by the remote one a peer that keeps to InfiniBand's rules has confirmed it first.
+// The receiver's lock is held.
 void Qp::await_sender() {
   const Sending sending = sending_;
   if (sending != Sending::busy && sending != Sending::once_more) return;
