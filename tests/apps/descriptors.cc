@@ -16,8 +16,7 @@
 #include <functional>
 #include <set>
 
-#include "by_hand.h"
-#include "cases.h"
+#include "couple.h"
 
 namespace {
 
@@ -46,30 +45,17 @@ void expect_success(const apps::Endpoint& end, bool sends) {
 // Connections of both kinds, within this process. Completions are slept for, so that threads have to be woken.
 struct Connections {
   apps::Pair pair;
-  apps::Rnic rnic{apps::g_host};
-  apps::Cq cq{rnic, 64, true};
-  apps::HandQp a{rnic, cq, {}}, b{rnic, cq, {}};
+  apps::Couple couple{true};
+  apps::Rnic& rnic = couple.rnic;
+  apps::Cq& cq = couple.cq;
 
-  Connections() {
-    a.connect(b.place());
-    b.connect(a.place());
-    talk();
-  }
+  Connections() { talk(); }
 
   // A message on each connection, and all completions.
   void talk() {
+    couple.talk();
     char octets[32] = {};
-    ibv_mr* mr = apps::reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-    b.receive(octets, sizeof octets, mr, 1);
-    expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
-    for (int i = 0; i < 2; ++i) {
-      ibv_wc wc{};
-      if (!cq.next(wc)) die("no completion in time");
-      if (wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
-    }
-    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
-
-    mr = apps::reg(pair.far.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+    ibv_mr* mr = apps::reg(pair.far.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
     expect_error("ibv_post_recv", apps::post_recv(pair.far, {{apps::number(octets), sizeof octets, mr->lkey}}), 0);
     ibv_sge piece{apps::number("hi"), 3, 0};
     ibv_send_wr request{};

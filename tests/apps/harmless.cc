@@ -14,37 +14,13 @@
 #include <thread>
 #include <vector>
 
-#include "by_hand.h"
-#include "cases.h"
+#include "couple.h"
 
 namespace {
 
+using apps::Couple;
 using apps::die;
 using apps::expect_error;
-
-// Two queue pairs of this process, connected with each other.
-struct Couple {
-  apps::Rnic rnic{apps::g_host};
-  apps::Cq cq{rnic, 64};
-  apps::HandQp a{rnic, cq, {}}, b{rnic, cq, {}};
-  Couple() {
-    a.connect(b.place());
-    b.connect(a.place());
-  }
-  // A message from a to b, and both completions.
-  void talk() {
-    char octets[32] = "hello";
-    ibv_mr* mr = apps::reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-    b.receive(octets, sizeof octets, mr, 1);
-    expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
-    for (int i = 0; i < 2; ++i) {
-      ibv_wc wc{};
-      if (!cq.next(wc)) die("no completion in time");
-      if (wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
-    }
-    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
-  }
-};
 
 // A completion queue that says so on a channel, and a queue pair whose receives fail.
 struct Teller {
