@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <new>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -112,9 +113,9 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     connection_.reset();
   }
   void answer(std::shared_ptr<Connection> call, const PairGreeting& said) {
-    connection_ = std::move(call);
     ConnectionParameters own = parameters();
     own.peer_psn = said.psn;
+    connection_ = std::move(call);
     if (connection_->accept(own, weak_from_this()) != 0) connection_.reset();
   }
   // Its queue pair has no stream, or no longer.
@@ -334,7 +335,10 @@ int start(const Ends& ends, const DeviceInfo& device) {
 
 void stop(std::uint32_t qp_number) {
   if (!listening.load()) return;
-  CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
+  try {
+    CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
+  } catch (const std::bad_alloc&) {  // then its pair stays, of a life that no queue pair has any more
+  }
 }
 
 void meet_again(std::uint32_t qp_number) {
@@ -343,7 +347,11 @@ void meet_again(std::uint32_t qp_number) {
 
 void watch_over_work() {
   if (looking.load(std::memory_order_relaxed) || looking.exchange(true)) return;
-  CmLoop::instance().after(kLookPeriod, [] { pairs()->look_after_work(); });
+  try {
+    CmLoop::instance().after(kLookPeriod, [] { pairs()->look_after_work(); });
+  } catch (const std::bad_alloc&) {  // the next post tries again
+    looking.store(false);
+  }
 }
 
 void after_fork_in_child() {

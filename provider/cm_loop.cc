@@ -4,10 +4,12 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <exception>
 #include <utility>
@@ -87,7 +89,7 @@ int CmLoop::ensure_thread() {
 
 void CmLoop::wake() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto n = ::write(wake_, &one, sizeof one);
+  [[maybe_unused]] const auto n = ::syscall(SYS_write, wake_, &one, sizeof one);  // no cancellation point
 }
 
 int CmLoop::post(std::function<void()> function) {
@@ -221,14 +223,20 @@ void CmLoop::begin_anew() {
 
 namespace {
 
+constexpr unsigned kMostRejected = 256;
+std::atomic<unsigned> lingering_now{0};
+
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
  public:
-  explicit Lingering(int fd) : fd_(fd) {}
+  explicit Lingering(int fd) : fd_(fd) { lingering_now.fetch_add(1, std::memory_order_relaxed); }
   // The timer keeps it alive, until then at most. Before it is watched.
   void start_timer() {
     timer_ = CmLoop::instance().after(kLingerTime, [self = shared_from_this()] { self->end(); });
   }
-  ~Lingering() override { end(); }
+  ~Lingering() override {
+    end();
+    lingering_now.fetch_sub(1, std::memory_order_relaxed);
+  }
 
   void ready(std::uint32_t) override {
     std::array<char, 65536> dropped;
@@ -260,7 +268,7 @@ void linger_and_close(int fd) {
   ::shutdown(fd, SHUT_WR);
   // Closed by the peer already, and nothing left to read: the usual case needs no waiting.
   char octet;
-  if (::recv(fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK) == 0) {
+  if (::syscall(SYS_recvfrom, fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK, nullptr, nullptr) == 0) {
     mpa::close_descriptor(fd);
     return;
   }
@@ -272,6 +280,11 @@ void linger_and_close(int fd) {
   } catch (const std::exception&) {  // no memory for it
     if (!lingering) mpa::close_descriptor(fd);
   }
+}
+
+void linger_and_close_rejected(int fd) {
+  if (lingering_now.load(std::memory_order_relaxed) < kMostRejected) return linger_and_close(fd);
+  mpa::close_descriptor(fd);
 }
 
 }  // namespace uiw::provider

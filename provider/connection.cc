@@ -19,6 +19,7 @@
 #include "provider/grace_period.h"
 #include "provider/incoming_call.h"
 #include "provider/limits.h"
+#include "provider/linger.h"
 #include "provider/local_address.h"
 #include "provider/process/mutex.h"
 #include "provider/qp.h"
@@ -30,8 +31,6 @@ namespace uiw::provider {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr milliseconds kCloseTime{5000};  // for the peer to read a rejection
 
 bool is_this_host(const sockaddr_storage& remote) { return !device_of(generic(remote)).name.empty(); }
 
@@ -100,6 +99,7 @@ class ConnectionImpl final : public Connection,
     const ReadSection section;
     Qp* qp = find_qp(own.qp_num);
     if (qp == nullptr || !qp->can_attach(own.by_hand, own.life)) return EINVAL;
+    if (own.by_hand && !qp->is_for(own.peer_psn)) return EPERM;  // before the peer takes a reply for a connection
     mpa::Proposal proposal = proposal_of(own);
     mpa::Agreement agreement;
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
@@ -403,8 +403,7 @@ class ConnectionImpl final : public Connection,
 
   void close_later() {
     // The peer reads the rejection before it sees the end.
-    socket_.shutdown_send();
-    CmLoop::instance().after(kCloseTime, [fd = socket_.release()] { mpa::close_descriptor(fd); });
+    linger_and_close_rejected(socket_.release());
   }
 
   void abort_stream() {

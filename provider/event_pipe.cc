@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -52,7 +53,9 @@ std::shared_ptr<EventPipe> EventPipe::create() {
   int error = errno;
   if (capacity > 0) {
     try {
-      return std::shared_ptr<EventPipe>(new EventPipe(ends[0], ends[1], own, static_cast<std::size_t>(capacity)));
+      std::unique_ptr<EventPipe> made(new EventPipe(ends[0], ends[1], own, static_cast<std::size_t>(capacity)));
+      ends[1] = own = -1;  // which are its own from here on
+      return std::shared_ptr<EventPipe>(std::move(made));
     } catch (const std::exception&) {
       error = ENOMEM;
     }
@@ -84,7 +87,7 @@ EventPipe::~EventPipe() {
 bool EventPipe::put(const void* event, std::size_t size) {
   ssize_t n;
   do {
-    n = ::write(write_fd_, event, size);
+    n = ::syscall(SYS_write, write_fd_, event, size);  // no cancellation point, as write() is
   } while (n < 0 && errno == EINTR);
   return n == static_cast<ssize_t>(size);
 }

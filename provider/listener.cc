@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Who calls: a listening socket, and the calls on it whose requests are not whole yet.
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -48,7 +49,9 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-        // Who has not spoken makes room for who may.
+        // Who has not spoken makes room for who may, where somebody waits.
+        pollfd waiting{fd_, POLLIN, 0};
+        if (::poll(&waiting, 1, 0) != 1) return;
         if (give_way()) continue;
         // Not to spin on it, the queue is looked at again in a while.
         CmLoop::instance().change(fd_, 0);
@@ -94,21 +97,22 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
       source.user = owner_of_connection(remote, call.local_address());
     } else {
       source.address = gid_of(generic(remote));
+      if (!is_ipv4(source.address)) std::fill(source.address.begin() + 8, source.address.end(), std::uint8_t{0});  // its link
     }
     return source;
   }
 
-  // The oldest call of the source that has most of them ends, unanswered. False if there is none.
+  // The oldest call of the source that has most of them, or of several such sources, ends unanswered. False if there is none.
   bool give_way() {
     std::map<Source, std::size_t> counts;
     for (Call& call : calls_) {
       if (!call.source) call.source = source_of(*call.connection);
       ++counts[*call.source];
     }
-    const auto most = std::max_element(counts.begin(), counts.end(),
-                                       [](const auto& a, const auto& b) { return a.second < b.second; });
-    if (most == counts.end()) return false;
-    const auto oldest = std::find_if(calls_.begin(), calls_.end(), [&](const Call& call) { return *call.source == most->first; });
+    const auto oldest = std::max_element(calls_.begin(), calls_.end(), [&](const Call& a, const Call& b) {
+      return counts[*a.source] < counts[*b.source];  // of equals the first
+    });
+    if (oldest == calls_.end()) return false;
     calls_.erase(oldest);
     return true;
   }

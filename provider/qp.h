@@ -108,6 +108,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
   bool can_attach(bool by_hand = false, std::uint32_t life = 0) const;
+  // By hand: does the peer that says this PSN (Attachment) mean this queue pair, as far as is known?
+  bool is_for(std::uint32_t peer_psn);
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
   // the stream is not this owner's or not there; nullptr stands for any.
   int disconnect(const StreamOwner* owner);

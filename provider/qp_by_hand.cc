@@ -107,6 +107,11 @@ bool Qp::mixed_up(std::uint32_t peer_psn) const {
   return peer_psn != 0 && attributes_.sq_psn != 0 && peer_psn != attributes_.sq_psn;
 }
 
+bool Qp::is_for(std::uint32_t peer_psn) {
+  const std::lock_guard lock(send_mutex_);
+  return state() == IBV_QPS_RTR || !mixed_up(peer_psn);
+}
+
 // RTR to RTS: nothing is sent before.
 void Qp::ready_to_send_by_hand(const ibv_qp_attr& attributes) {
   const std::lock_guard receive_lock(receive_mutex_);
@@ -140,6 +145,14 @@ void Qp::peer_left(bool broken) {
     // It called, and gave up before it got the answer: it calls again.
     const std::lock_guard lock(send_mutex_);
     return forget_stream();
+  }
+  if (initiator_ && state() == IBV_QPS_RTR && receiver_.dealt_with() == rdmap::DealtWith{}) {
+    // Nothing has come and nothing has gone: it may have found out that this is not its peer.
+    const std::lock_guard lock(send_mutex_);
+    if (send_queue_.empty()) {
+      forget_stream();
+      return by_hand::meet_again(number_);
+    }
   }
   std::optional<std::uint64_t> culprit;
   {

@@ -26,13 +26,14 @@ using Descriptor = mpa::TcpStream;  // closes what it holds
 
 // SO_REUSEPORT lets a port serve again right after a process that used it has ended, keeps other users from it, and lets two
 // processes of one user bind it: this name, which ends with the process, belongs to one of them. Its scope is that of the
-// port, a network namespace.
+// port, a network namespace. It has the user in it, so that nobody runs out of names by others.
 int claim(std::uint16_t port) {
   Descriptor socket(mpa::take_descriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
   if (!socket.is_open()) return -errno;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
-  const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "uiw-port-%u", unsigned{port});
+  const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "uiw-port-%u-%u", unsigned{::geteuid()},
+                                   unsigned{port});
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<unsigned>(length));
   if (::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return -errno;
   return socket.release();
@@ -99,6 +100,9 @@ int change_user(Port& held, std::uint16_t port) {
   held.listeners.clear();
   held.listening.clear();
   held.held.close();
+  const int claimed = claim(port);
+  if (claimed < 0) return -claimed;
+  held.claimed = Descriptor(claimed);
   std::uint16_t same = port;
   const int fd = hold(same);
   if (fd < 0) return -fd;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "provider/socket_owner.h"
 
+#include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
@@ -11,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -30,9 +32,19 @@ constexpr unsigned kWholeUserSpace = 0xFFFFFFFF;  // user IDs of a namespace tha
 constexpr uid_t kUsualOverflowUser = 65534;
 
 struct FileCloser {
-  void operator()(std::FILE* file) const { std::fclose(file); }
+  void operator()(std::FILE* file) const {
+    mpa::leave_descriptor(::fileno(file));
+    std::fclose(file);
+  }
 };
 using File = std::unique_ptr<std::FILE, FileCloser>;
+
+File open_text(const char* path) {
+  const int fd = mpa::guard_descriptor(::open(path, O_RDONLY | O_CLOEXEC));
+  std::FILE* file = fd >= 0 ? ::fdopen(fd, "r") : nullptr;
+  if (file == nullptr && fd >= 0) mpa::close_descriptor(fd);
+  return File(file);
+}
 
 // An IPv6 address, or an IPv4 one in the first word, in network order.
 struct Address {
@@ -57,7 +69,10 @@ struct Address {
 // One request, and the message that answers it.
 class Query {
  public:
-  Query(int protocol, int type) : socket_(nl_socket_alloc()), request_(nlmsg_alloc_simple(type, NLM_F_REQUEST)) {
+  Query(int protocol, int type) {
+    const auto libnl = hold_libnl();
+    socket_.reset(nl_socket_alloc());
+    request_.reset(nlmsg_alloc_simple(type, NLM_F_REQUEST));
     if (socket_ == nullptr || request_ == nullptr) return;
     const int fd = make_netlink_socket(protocol);
     if (fd < 0) return;
@@ -68,6 +83,8 @@ class Query {
   }
   ~Query() {
     if (guarded_ >= 0) mpa::leave_descriptor(guarded_);
+    const auto libnl = hold_libnl();
+    socket_.reset();
   }
   Query(const Query&) = delete;
   Query& operator=(const Query&) = delete;
@@ -78,7 +95,8 @@ class Query {
   void attribute(int type, const void* data, int size) {
     possible_ = possible_ && nla_put(request_.get(), type, size, data) == 0;
   }
-  bool possible() const { return possible_; }
+  // What the kernel has refused with; 0 if it has not.
+  int error() const { return error_; }
   // Null where there is none, or an error. What cannot be asked, for lack of descriptors for example, is not an answer.
   template <typename Body>
   const Body* answer() {
@@ -91,8 +109,11 @@ class Query {
     if (!possible_) return nullptr;
     answer_.reset(octets);
     const auto* header = reinterpret_cast<const nlmsghdr*>(octets);
-    const bool whole = from.nl_pid == 0 && nlmsg_ok(header, length) != 0 && header->nlmsg_type != NLMSG_ERROR &&
-                       nlmsg_valid_hdr(header, sizeof(Body)) != 0;
+    if (from.nl_pid != 0 || nlmsg_ok(header, length) == 0) return nullptr;
+    if (header->nlmsg_type == NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(nlmsgerr)) != 0) {
+      error_ = -static_cast<const nlmsgerr*>(nlmsg_data(header))->error;
+    }
+    const bool whole = header->nlmsg_type != NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(Body)) != 0;
     return whole ? static_cast<const Body*>(nlmsg_data(header)) : nullptr;
   }
 
@@ -106,19 +127,20 @@ class Query {
   std::unique_ptr<nl_msg, Free> request_;
   std::unique_ptr<unsigned char, Free> answer_;
   int guarded_ = -1;
+  int error_ = 0;
   bool possible_ = false;
 };
 
 uid_t overflow_user() {
   unsigned user = kUsualOverflowUser;
-  if (const File file{std::fopen("/proc/sys/kernel/overflowuid", "re")}; file) {
+  if (const File file = open_text("/proc/sys/kernel/overflowuid"); file) {
     if (std::fscanf(file.get(), "%u", &user) != 1) user = kUsualOverflowUser;
   }
   return user;
 }
 
 bool knows_all_users() {
-  const File file{std::fopen("/proc/self/uid_map", "re")};
+  const File file = open_text("/proc/self/uid_map");
   if (!file) return false;
   unsigned inside = 0, outside = 0, count = 0;
   return std::fscanf(file.get(), "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
@@ -158,7 +180,7 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
 
 // The same from a table for people, whose addresses are words in the order of this host.
 std::optional<Found> read_table(int family, const Address& local, const Address& remote) {
-  const File file(std::fopen(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp", "re"));
+  const File file = open_text(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
   if (!file) return std::nullopt;
   const auto written = [family](const Address& address) {
     std::array<char, 48> text{};
@@ -212,8 +234,12 @@ std::optional<bool> is_local_address(const sockaddr_storage& address) {
   if (to.interface != 0) query.attribute(RTA_OIF, &to.interface, sizeof to.interface);
   const auto* answer = query.answer<rtmsg>();
   if (answer != nullptr) return answer->rtm_type == RTN_LOCAL;
-  // No route, or a kernel that looks up none.
-  return query.possible() ? !device_of(generic(address)).name.empty() : std::optional<bool>{};
+  switch (query.error()) {
+    case ENETUNREACH:
+    case EHOSTUNREACH: return false;
+    case EOPNOTSUPP: return !device_of(generic(address)).name.empty();  // a kernel that looks up no routes
+    default: return std::nullopt;
+  }
 }
 
 std::optional<uid_t> owner_of_connection(const sockaddr_storage& local, const sockaddr_storage& remote) {

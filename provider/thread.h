@@ -5,8 +5,8 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <exception>
 #include <functional>
-#include <system_error>
 #include <thread>
 
 namespace uiw::provider {
@@ -27,7 +27,7 @@ inline bool start_service_thread(std::thread& thread, const char* name, std::fun
       pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
       body();
     });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {
     started = false;
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -311,3 +311,27 @@ TEST_CASE("by hand: a peer whose host is there but that never answers: retry exc
   REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *source)}) == 0);
   CHECK(next(*a.send_cq).status == IBV_WC_RETRY_EXC_ERR);
 }
+
+TEST_CASE("strangers: a rejected call is closed once its caller has closed", "[strangers]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(a, gid(*context), 2000U << 8) == 0);
+  Caller caller(a);
+  const auto ends = [&](const sockaddr_storage& own, const sockaddr_storage& other) {
+    return eventually([&] { return provider::owner_of_connection(other, own) == std::nullopt; });
+  };
+  REQUIRE(caller.dial(gid(*context)) == 0);
+  caller.say(pattern(52));
+  REQUIRE(refusal(caller) == PairRefusal::malformed);
+  sockaddr_storage own{}, other{};
+  socklen_t size = sizeof own;
+  REQUIRE(::getsockname(caller.stream.fd(), reinterpret_cast<sockaddr*>(&own), &size) == 0);
+  size = sizeof other;
+  REQUIRE(::getpeername(caller.stream.fd(), reinterpret_cast<sockaddr*>(&other), &size) == 0);
+  CHECK(provider::owner_of_connection(other, own) == ::geteuid());
+  const auto start = std::chrono::steady_clock::now();
+  caller.stream.close();
+  CHECK(ends(own, other));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(4));  // and not after the time for one that stays
+}
