@@ -43,6 +43,7 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
 
   void ready(std::uint32_t) override {
     for (;;) {
+      if (calls_.size() >= most_ && !give_way()) return pause();
       int fd = -1;
       if (mpa::may_take_descriptor(kPurpose)) fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd >= 0 || errno == EMFILE || errno == ENFILE) fd = mpa::take_descriptor(fd, kPurpose);
@@ -53,15 +54,9 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
         pollfd waiting{fd_, POLLIN, 0};
         if (::poll(&waiting, 1, 0) != 1) return;
         if (give_way()) continue;
-        // Not to spin on it, the queue is looked at again in a while.
-        CmLoop::instance().change(fd_, 0);
-        CmLoop::instance().after(std::chrono::milliseconds(100), [weak = weak_from_this()] {
-          if (const auto self = weak.lock()) CmLoop::instance().change(self->fd_, EPOLLIN);
-        });
-        return;
+        return pause();
       }
       mpa::TcpStream::set_options(fd);
-      if (calls_.size() >= most_) give_way();
       // Held here until the request is whole; on the loop's thread alone.
       auto call = take_call(
           fd,
@@ -71,12 +66,14 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
           [weak = weak_from_this()](const Connection* waiting) {
             if (const auto self = weak.lock()) self->forget(waiting);
           });
-      calls_.push_back({std::move(call), {}});
+      calls_.push_back({std::move(call), CmLoop::Clock::now(), {}});
     }
   }
 
  private:
-  static constexpr int kLeastCalls = 16, kMostCalls = 128;
+  static constexpr int kLeastCalls = 16, kMostCalls = 1024;
+  // Many may call at a time, and none gives way before it has had the chance to speak.
+  static constexpr std::chrono::milliseconds kTimeToSpeak{100}, kPause{20};
 
   // Who calls, so that nobody keeps others out: a user of this host, or another address.
   struct Source {
@@ -87,6 +84,7 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
   };
   struct Call {
     std::shared_ptr<Connection> connection;
+    CmLoop::Clock::time_point since;
     std::optional<Source> source;  // once that was asked for
   };
 
@@ -102,8 +100,18 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
     return source;
   }
 
-  // The oldest call of the source that has most of them, or of several such sources, ends unanswered. False if there is none.
+  // Not to spin on a queue that nothing can be taken from, it is looked at again in a while.
+  void pause() {
+    CmLoop::instance().change(fd_, 0);
+    CmLoop::instance().after(kPause, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) CmLoop::instance().change(self->fd_, EPOLLIN);
+    });
+  }
+
+  // The oldest call of the source that has most of them, or of several such sources, ends unanswered. False if none has been
+  // there for long enough.
   bool give_way() {
+    if (calls_.empty() || CmLoop::Clock::now() - calls_.front().since < kTimeToSpeak) return false;
     std::map<Source, std::size_t> counts;
     for (Call& call : calls_) {
       if (!call.source) call.source = source_of(*call.connection);
@@ -112,7 +120,7 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
     const auto oldest = std::max_element(calls_.begin(), calls_.end(), [&](const Call& a, const Call& b) {
       return counts[*a.source] < counts[*b.source];  // of equals the first
     });
-    if (oldest == calls_.end()) return false;
+    if (CmLoop::Clock::now() - oldest->since < kTimeToSpeak) return false;
     calls_.erase(oldest);
     return true;
   }
