@@ -52,8 +52,11 @@ std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refus
 // holds the port that the other end's queue pair number names: numbers are known to everybody. What comes from another
 // host, or another network namespace, is as its network has it.
 bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote, std::uint32_t peer_qp) {
-  const std::optional<bool> here = is_local_address(remote);
-  if (here && !*here) return true;
+  // Between two ends of one address that need not be asked.
+  if (gid_of(generic(local)) != gid_of(generic(remote))) {
+    const std::optional<bool> here = is_local_address(remote);
+    if (here && !*here) return true;
+  }
   sockaddr_storage held = remote;
   port_of(held) = htons(port_of(peer_qp));
   const std::optional<uid_t> owner = owner_of_connection(remote, local), holder = owner_of_listener(held);

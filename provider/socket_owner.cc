@@ -131,11 +131,15 @@ class Query {
   bool possible_ = false;
 };
 
+// Read once: nobody changes it while programs run.
 uid_t overflow_user() {
+  static std::atomic<std::int64_t> found{-1};
+  if (const std::int64_t before = found.load(std::memory_order_relaxed); before >= 0) return static_cast<uid_t>(before);
   unsigned user = kUsualOverflowUser;
   if (const File file = open_text("/proc/sys/kernel/overflowuid"); file) {
     if (std::fscanf(file.get(), "%u", &user) != 1) user = kUsualOverflowUser;
   }
+  found.store(user, std::memory_order_relaxed);
   return user;
 }
 
