@@ -67,8 +67,8 @@ class Established final : public provider::ConnectionObserver {
 class Answering final : public provider::ListenObserver {
  public:
   void requested(std::shared_ptr<Connection> call, const ConnectionParameters&) override {
-    CHECK(call->accept({number.load(), depth, depth, pattern(40)}, observer.load()) == 0);
-    answered.store(std::move(call));
+    // On a thread of the library, where nothing is asserted: a connection that is not accepted is missed.
+    if (call->accept({number.load(), depth, depth, pattern(40)}, observer.load()) == 0) answered.store(std::move(call));
   }
   std::atomic<std::uint32_t> number{0};
   std::atomic<std::shared_ptr<Established>> observer;
