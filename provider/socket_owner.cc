@@ -3,18 +3,16 @@
 
 #include <fcntl.h>
 #include <linux/inet_diag.h>
+#include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <netlink/msg.h>
-#include <netlink/netlink.h>
 
 #include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -22,7 +20,7 @@
 #include "mpa/descriptor.h"
 #include "provider/device.h"
 #include "provider/local_address.h"
-#include "provider/netlink_socket.h"
+#include "provider/netlink_query.h"
 
 namespace uiw::provider {
 
@@ -66,70 +64,9 @@ struct Address {
   }
 };
 
-// One request, and the message that answers it.
-class Query {
- public:
-  Query(int protocol, int type) {
-    const auto libnl = hold_libnl();
-    socket_.reset(nl_socket_alloc());
-    request_.reset(nlmsg_alloc_simple(type, NLM_F_REQUEST));
-    if (socket_ == nullptr || request_ == nullptr) return;
-    const int fd = make_netlink_socket(protocol);
-    if (fd < 0) return;
-    guarded_ = mpa::guard_descriptor(fd);
-    possible_ = use_netlink_socket(socket_.get(), guarded_, protocol);
-    if (!possible_) guarded_ = -1;
-    possible_ = possible_ && nl_socket_set_nonblocking(socket_.get()) == 0;  // the answer is there once the request is sent
-  }
-  ~Query() {
-    if (guarded_ >= 0) mpa::leave_descriptor(guarded_);
-    const auto libnl = hold_libnl();
-    socket_.reset();
-  }
-  Query(const Query&) = delete;
-  Query& operator=(const Query&) = delete;
-  template <typename Body>
-  void append(const Body& body) {
-    possible_ = possible_ && nlmsg_append(request_.get(), const_cast<Body*>(&body), sizeof body, NLMSG_ALIGNTO) == 0;
-  }
-  void attribute(int type, const void* data, int size) {
-    possible_ = possible_ && nla_put(request_.get(), type, size, data) == 0;
-  }
-  // What the kernel has refused with; 0 if it has not.
-  int error() const { return error_; }
-  // Null where there is none, or an error. What cannot be asked, for lack of descriptors for example, is not an answer.
-  template <typename Body>
-  const Body* answer() {
-    possible_ = possible_ && nl_send_auto(socket_.get(), request_.get()) >= 0;
-    if (!possible_) return nullptr;
-    sockaddr_nl from{};
-    unsigned char* octets = nullptr;
-    const int length = nl_recv(socket_.get(), &from, &octets, nullptr);
-    possible_ = length > 0;
-    if (!possible_) return nullptr;
-    answer_.reset(octets);
-    const auto* header = reinterpret_cast<const nlmsghdr*>(octets);
-    if (from.nl_pid != 0 || nlmsg_ok(header, length) == 0) return nullptr;
-    if (header->nlmsg_type == NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(nlmsgerr)) != 0) {
-      error_ = -static_cast<const nlmsgerr*>(nlmsg_data(header))->error;
-    }
-    const bool whole = header->nlmsg_type != NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(Body)) != 0;
-    return whole ? static_cast<const Body*>(nlmsg_data(header)) : nullptr;
-  }
-
- private:
-  struct Free {
-    void operator()(nl_sock* socket) const { nl_socket_free(socket); }
-    void operator()(nl_msg* message) const { nlmsg_free(message); }
-    void operator()(unsigned char* octets) const { std::free(octets); }
-  };
-  std::unique_ptr<nl_sock, Free> socket_;
-  std::unique_ptr<nl_msg, Free> request_;
-  std::unique_ptr<unsigned char, Free> answer_;
-  int guarded_ = -1;
-  int error_ = 0;
-  bool possible_ = false;
-};
+// For the life of the process, and made when the library is loaded: see fork.h.
+NetlinkAsker& sockets = *new NetlinkAsker(NETLINK_SOCK_DIAG);
+NetlinkAsker& routes = *new NetlinkAsker(NETLINK_ROUTE);
 
 // Read once: nobody changes it while programs run.
 uid_t overflow_user() {
@@ -173,9 +110,9 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
   std::memcpy(request.id.idiag_dst, remote.words.data(), sizeof request.id.idiag_dst);
   request.id.idiag_if = local.interface;
   request.id.idiag_cookie[0] = request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
-  Query query(NETLINK_SOCK_DIAG, SOCK_DIAG_BY_FAMILY);
+  NetlinkQuery query(SOCK_DIAG_BY_FAMILY);
   query.append(request);
-  const auto* answer = query.answer<inet_diag_msg>();
+  const auto* answer = query.answer<inet_diag_msg>(sockets);
   if (answer == nullptr) return std::nullopt;
   // Where there is no such connection, the kernel answers with the listener of the port, which is no answer.
   const bool same = answer->id.idiag_sport == local.port && answer->id.idiag_dport == remote.port;
@@ -232,11 +169,11 @@ std::optional<bool> is_local_address(const sockaddr_storage& address) {
   rtmsg request{};
   request.rtm_family = static_cast<unsigned char>(address.ss_family);
   request.rtm_dst_len = static_cast<unsigned char>(8 * size);
-  Query query(NETLINK_ROUTE, RTM_GETROUTE);
+  NetlinkQuery query(RTM_GETROUTE);
   query.append(request);
   query.attribute(RTA_DST, to.words.data(), size);
   if (to.interface != 0) query.attribute(RTA_OIF, &to.interface, sizeof to.interface);
-  const auto* answer = query.answer<rtmsg>();
+  const auto* answer = query.answer<rtmsg>(routes);
   if (answer != nullptr) return answer->rtm_type == RTN_LOCAL;
   switch (query.error()) {
     case ENETUNREACH:

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// Questions to the kernel by netlink(7) that it answers at once, with one message.
+#pragma once
+
+#include <netlink/msg.h>
+#include <netlink/netlink.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+struct FreeNetlink {
+  void operator()(nl_sock* socket) const { nl_socket_free(socket); }
+  void operator()(nl_msg* message) const { nlmsg_free(message); }
+  void operator()(unsigned char* octets) const { std::free(octets); }
+};
+using NetlinkAnswer = std::unique_ptr<unsigned char, FreeNetlink>;
+
+// A socket of one netlink protocol, made at the first question and kept: to make one takes longer than to ask. Thread-safe;
+// the child of a fork may use it.
+class NetlinkAsker {
+ public:
+  explicit NetlinkAsker(int protocol) : protocol_(protocol) {}
+
+  // Sends the request, and takes the message that answers it: one whose header is whole; or null.
+  NetlinkAnswer ask(nl_msg* request);
+
+ private:
+  bool is_there() const;
+  bool is_usable() const { return is_there() && forks_ == fork_generation(); }
+  bool open();
+  void close();
+
+  const int protocol_;
+  Mutex mutex_;
+  std::unique_ptr<nl_sock, FreeNetlink> socket_;
+  int fd_ = -1;
+  std::uint64_t cookie_ = 0;  // of the socket
+  unsigned forks_ = 0;
+};
+
+// One request, and what the kernel says.
+class NetlinkQuery {
+ public:
+  explicit NetlinkQuery(int type)
+      : request_(nlmsg_alloc_simple(type, NLM_F_REQUEST)), possible_(request_ != nullptr) {}
+  template <typename Body>
+  void append(const Body& body) {
+    possible_ = possible_ && nlmsg_append(request_.get(), const_cast<Body*>(&body), sizeof body, NLMSG_ALIGNTO) == 0;
+  }
+  void attribute(int type, const void* data, int size) {
+    possible_ = possible_ && nla_put(request_.get(), type, size, data) == 0;
+  }
+
+  // Null where there is none, or an error. What cannot be asked, for lack of descriptors for example, is not an answer.
+  template <typename Body>
+  const Body* answer(NetlinkAsker& asker) {
+    if (possible_) answer_ = asker.ask(request_.get());
+    if (answer_ == nullptr) return nullptr;
+    const auto* header = reinterpret_cast<const nlmsghdr*>(answer_.get());
+    if (header->nlmsg_type == NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(nlmsgerr)) != 0) {
+      error_ = -static_cast<const nlmsgerr*>(nlmsg_data(header))->error;
+    }
+    const bool whole = header->nlmsg_type != NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(Body)) != 0;
+    return whole ? static_cast<const Body*>(nlmsg_data(header)) : nullptr;
+  }
+  // What the kernel has refused with; 0 if it has not.
+  int error() const { return error_; }
+
+ private:
+  std::unique_ptr<nl_msg, FreeNetlink> request_;
+  NetlinkAnswer answer_;
+  int error_ = 0;
+  bool possible_;
+};
+
+}  // namespace uiw::provider
