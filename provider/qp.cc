@@ -161,6 +161,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.hold = !initiator_;
   parameters.send_immediate = agreement.send_with_immediate;
   parameters.infiniband = attachment.by_hand;
+  parameters.notices = agreement.send_with_immediate;  // an end that knows one knows the other
   if (init_.qp_type == IBV_QPT_RC) parameters.completion = attachment.completion;
   agreed_ = {agreement, initiator_, parameters.mulpdu};
   agreed_.agreement.ord = ord;
@@ -168,7 +169,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   transmitter_.start(parameters, reads_.get());
   transmitter_.limit_ord(ord);
   receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr, agreement.send_with_immediate,
-                  attachment.by_hand);
+                  attachment.by_hand, parameters.notices);
   deframer_.start(agreement.crc);
 
   socket_ = std::move(socket);

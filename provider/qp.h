@@ -169,6 +169,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void read_complete() override;
   void read_requested(bool only_asks) override { (only_asks ? answer_wanted_ : transmit_wanted_) = true; }
   void peer_dealt_with(const rdmap::DealtWith& said) override;
+  void peer_wants_acknowledgements() override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
 
   // Posting. What the stream can do, as far as it is known: it may be asked for before there is one.

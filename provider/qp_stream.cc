@@ -490,6 +490,11 @@ void Qp::read_complete() {
   if (transmitter_.unsent() || stream_ != Stream::running || state() != IBV_QPS_RTS) transmit_wanted_ = true;
 }
 
+void Qp::peer_wants_acknowledgements() {
+  const std::lock_guard lock(send_mutex_);
+  transmitter_.acknowledge();
+}
+
 void Qp::stream_error(const rdmap::Terminate& terminate) {
   if (by_hand_ && receiver_.failed_read()) {
     // On InfiniBand the completion says that its memory is not there, and the peer learns nothing.

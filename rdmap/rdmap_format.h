@@ -68,12 +68,13 @@ constexpr unsigned kRdmapVersion = 1;
 // 5040 section 4.1).
 constexpr unsigned kSolicitedBit = 0x10;
 
-// The same bit of an RDMA Write of no octets, between two ends of a connection made by hand: the tagged offset says how much
-// of what the peer has sent is dealt with, and the STag on which occasion. A peer that does not know it ignores the bit, and
-// there is nothing to write.
+// The same bit of an RDMA Write of no octets, between two ends that know it: the tagged offset says how much of what the
+// peer has sent is dealt with, and the STag on which occasion. A peer that does not know it ignores the bit, and there is
+// nothing to write.
 constexpr unsigned kNoticeBit = kSolicitedBit;
 constexpr Stag kNotReady{0};      // there is no receive for the next message, as an RNR NAK says; or this end leaves
 constexpr Stag kAcknowledged{1};  // a message of this end follows, which may be an answer
+constexpr Stag kAcknowledge{2};   // this end wants to hear that in front of each message: its work completes when it is placed
 
 // Messages of the Send Queue before this MSN, and so many RDMA Writes (modulo 2^32; the notices and a ready-to-receive
 // message are none).

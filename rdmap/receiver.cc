@@ -69,6 +69,20 @@ Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   return verdict;
 }
 
+// False if it is none that this end knows.
+bool Receiver::take_notice(const ddp::TaggedHeader& header) {
+  if (header.stag == kNotReady && infiniband_) {
+    peer_waits_.store(true, std::memory_order_relaxed);
+  } else if (header.stag == kAcknowledge && notices_) {
+    host_.peer_wants_acknowledgements();
+    return true;
+  } else if (header.stag != kAcknowledged || !notices_) {
+    return false;
+  }
+  host_.peer_dealt_with(decode_dealt_with(header.offset));
+  return true;
+}
+
 Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
   if (ddp::decode_control(ulpdu[0]).version != ddp::kDdpVersion) {
     return fail_tagged(ulpdu, total, ddp::TaggedError::version);
@@ -97,11 +111,8 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
       target_ = Target::write;
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
-    } else if (infiniband_ && (header.stag == kNotReady || header.stag == kAcknowledged) &&
-               (header.ulp_control & kNoticeBit) != 0) {
+    } else if ((header.ulp_control & kNoticeBit) != 0 && take_notice(header)) {
       last_ = false;  // it is no Write
-      if (header.stag == kNotReady) peer_waits_.store(true, std::memory_order_relaxed);
-      host_.peer_dealt_with(decode_dealt_with(header.offset));
     } else if (!heard_ && rtr_ == mpa::ReadyToReceive::write) {
       last_ = false;
     }

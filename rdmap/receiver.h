@@ -45,6 +45,8 @@ class ReceiveHost {
   virtual void read_requested(bool only_asks) = 0;
   // So much of what was sent the peer has dealt with; for what comes next it has no receive, or it leaves.
   virtual void peer_dealt_with(const DealtWith& said) { static_cast<void>(said); }
+  // The peer wants to hear so (Transmitter::acknowledge()).
+  virtual void peer_wants_acknowledgements() {}
   // Invalidates a local STag for the peer. Empty if that is done, else why not: a code of remote protection errors.
   virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
 
@@ -61,10 +63,12 @@ class Receiver final : public mpa::UlpduSink {
   // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
   // this layer alone; if it is a Read of none, it does not count against the limit. `send_immediate`: the peer may send
   // that opcode. `infiniband`: both ends keep to its rules. An operation for which deny() leaves no right is refused as an
-  // opcode that is not there, not as a lack of access; and a peer without a receive may say so (kNoticeBit).
+  // opcode that is not there, not as a lack of access; and a peer without a receive may say so. `notices`: the peer knows
+  // those of kNoticeBit, as it does in that case.
   void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false,
-             bool infiniband = false) {
+             bool infiniband = false, bool notices = false) {
     reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate, infiniband_ = infiniband;
+    notices_ = notices || infiniband;
   }
 
   // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
@@ -106,6 +110,7 @@ class Receiver final : public mpa::UlpduSink {
   ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const;
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
+  bool take_notice(const ddp::TaggedHeader& header);
   Verdict begin_untagged(Octets ulpdu, std::size_t total);
   Verdict begin_send(const ddp::UntaggedHeader& header, Control control, Octets ulpdu, std::size_t total);
   Verdict read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
@@ -137,6 +142,7 @@ class Receiver final : public mpa::UlpduSink {
   bool rtr_read_ = false;  // the first message was one
   bool send_immediate_ = false;
   bool infiniband_ = false;
+  bool notices_ = false;
   std::atomic<bool> peer_waits_{false};
 
   // The segment being placed.

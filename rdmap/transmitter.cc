@@ -14,12 +14,13 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   rtr_ = parameters.rtr;
   hold_ = parameters.hold;
   send_immediate_ = parameters.send_immediate;
-  infiniband_ = parameters.infiniband;
+  infiniband_ = acknowledges_ = parameters.infiniband;
   reads_ = reads;
   cursor_.rtr_sent = rtr_ == mpa::ReadyToReceive::none;
   cursor_.sequence = cursor_.asked_at = queue_.head();
   reads_pushed_ = answered_pushed_ = dealt_.sequence = queue_.head();
   remote_ = parameters.completion == Completion::remote && agreed() > 0;
+  if (remote_ && parameters.notices && !infiniband_) notice(notices_due_++) = {kAcknowledge, {}};
 }
 
 // What sends nothing need not wait for the peer's first FPDU.
@@ -481,15 +482,15 @@ void Transmitter::pass(const SendWork& work) {
   ++dealt_.sequence;
 }
 
-// The oldest work. Only ends that keep to InfiniBand's rules send notices.
+// The oldest work. Only a peer that is asked for notices sends some.
 void Transmitter::pop(const SendWork& work) {
-  if (infiniband_ && queue_.head() == dealt_.sequence) pass(work);
+  if ((remote_ || infiniband_) && queue_.head() == dealt_.sequence) pass(work);
   queue_.pop();
 }
 
 // Has the peer sent something that is placed, and that nothing in front of the message at the cursor tells it of?
 bool Transmitter::acknowledgement_due(const Cursor& cursor) const {
-  return infiniband_ && uses_queue(queue_.at(cursor.sequence), kSendQueue) && cursor.notices == notices_due_ &&
+  return acknowledges_ && uses_queue(queue_.at(cursor.sequence), kSendQueue) && cursor.notices == notices_due_ &&
          dealt_with() != cursor.told;
 }
 

@@ -134,9 +134,10 @@ class Transmitter {
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
     bool hold = false;  // the responder: nothing before the first FPDU of the peer
     bool send_immediate = false;  // the peer takes it
-    // Both ends keep to InfiniBand's rules: no Terminate tells the peer of work that fails here, and in front of a message
-    // the peer is told what of its work has been placed, if no answer says so: the message may be the answer to that work.
+    // Both ends keep to InfiniBand's rules: no Terminate tells the peer of work that fails here, and the peer is
+    // acknowledged without being asked; see acknowledge().
     bool infiniband = false;
+    bool notices = false;  // the peer knows notices (kNoticeBit), and gives those that it is asked for
     Completion completion = Completion::local;  // remote falls back to it where the peer takes no reads
   };
 
@@ -153,6 +154,9 @@ class Transmitter {
   void tell_not_ready(const DealtWith& dealt_with) {
     if (cursor_.notices == notices_due_) notice(notices_due_++) = {kNotReady, dealt_with};
   }
+  // From here on the peer is told in front of a message what of its work has been placed, if no answer says so: the message
+  // may be the answer to that work.
+  void acknowledge() { acknowledges_ = true; }
   // The peer has told so. False if that is no news.
   bool peer_dealt_with(const DealtWith& said);
   // While the stream waits for a receive of its consumer's, nothing that the peer says behind that message is heard, and
@@ -321,6 +325,7 @@ class Transmitter {
   std::uint64_t hold_from_ = ~std::uint64_t{0};
   bool send_immediate_ = false;
   bool infiniband_ = false;
+  bool acknowledges_ = false;
   std::uint32_t notices_due_ = 0;
   std::array<Notice, kMostNotices> notices_;
   Dealt dealt_;

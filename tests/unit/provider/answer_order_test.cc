@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A Send and the receive of its answer complete to one queue: the Send is found first, as with adapters. (RFC 5040 section
-// 5.5: it is complete once TCP has it, hence before the peer can answer. By hand the peer says what it has placed in front
-// of its answer.)
+// 5.5: it is complete once TCP has it, hence before the peer can answer. Where it is complete once it is placed, the peer says
+// so in front of its answer.)
 #include <atomic>
 #include <thread>
 
@@ -47,16 +47,17 @@ bool take(Cq& cq, const Channel& channel, Waits how, ibv_wc& completion) {
 
 TEST_CASE("answer order: the completion of a Send is found before the receive of its answer", "[completion]") {
   const Waits how = GENERATE(Waits::asleep, Waits::polling);
-  const bool remote = GENERATE(false, true);
+  enum class Rule { local, remote, remote_by_hand };
+  const Rule rule = GENERATE(Rule::local, Rule::remote, Rule::remote_by_hand);
   const unsigned window = GENERATE(1U, 5U);  // Sends at a time
   constexpr std::uint64_t kRounds = 4000, kReceive = 1'000'000;
   const auto one = open_loopback(), two = open_loopback();
   const Channel channel, channel_b;
   OneQueue a(*one, channel), b(*two, channel_b);
-  if (remote) {
+  if (rule == Rule::remote_by_hand) {
     connect_by_hand(a, b);
   } else {
-    attach(a, b);
+    attach(a, b, false, 8, 0, true, rule == Rule::remote);
   }
   Bytes memory(64), memory_b(64);
   const auto mr = a.expose(memory, IBV_ACCESS_LOCAL_WRITE), mr_b = b.expose(memory_b, IBV_ACCESS_LOCAL_WRITE);
@@ -95,6 +96,6 @@ TEST_CASE("answer order: the completion of a Send is found before the receive of
   }
   answerer.join();
   CHECK_FALSE(bad);
-  INFO("window " << window << (remote ? ", remote" : ", local") << (how == Waits::asleep ? ", asleep" : ", polling"));
+  INFO("window " << window << (rule == Rule::local ? ", local" : ", remote") << (rule == Rule::remote_by_hand ? " by hand" : "") << (how == Waits::asleep ? ", asleep" : ", polling"));
   CHECK(overtaken == 0);
 }

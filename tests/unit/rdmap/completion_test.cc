@@ -643,13 +643,15 @@ TEST_CASE("completion: that there is no receive is told once, and octet by octet
 TEST_CASE("completion: a message that may be an answer stands behind the word that what it answers is placed",
           "[completion]") {
   const bool crc = GENERATE(false, true);
+  const bool infiniband = GENERATE(false, true);
   End a(1), b(2);
   StreamOptions options;
   options.crc = crc;
-  options.infiniband = true;
+  (infiniband ? options.infiniband : options.notices) = true;
   options.completion = Completion::remote;
   options.probe_slots = 1;
   a.start(options);
+  if (!infiniband) options.completion = Completion::local;  // of its own work
   b.start(options);
   Pair pair(a, b, GENERATE(1U, 2U, 3U));
   a.tx.set_patience(rdmap::Transmitter::Patience::streams);
@@ -729,6 +731,42 @@ TEST_CASE("completion: a peer that says the same again and again is heard in con
   for (std::uint32_t i = 3; i <= kDepth; ++i) news += it.end.tx.peer_dealt_with({static_cast<rdmap::Msn>(i), 0}) ? 1 : 0;
   CHECK(news == kDepth - 1);
   CHECK(it.end.sent.size() == kDepth - 1);
+}
+
+TEST_CASE("completion: an end whose work completes once it is placed asks a peer that knows it to acknowledge", "[completion]") {
+  const bool remote = GENERATE(true, false), notices = GENERATE(true, false);
+  Requester it(4, 1, 64, 1440);
+  End& end = it.end;
+  StreamOptions options;
+  options.crc = false;
+  options.notices = notices;
+  options.completion = remote ? Completion::remote : Completion::local;
+  end.start(options);
+  it.post(1);
+  while (it.go() > 0) {
+  }
+  const std::vector<Bytes> sent = ulpdus_of(it.stream, false);
+  REQUIRE(sent.size() >= 1);
+  // In front of its first message; an RDMA Write of no octets to STag 2.
+  const bool asked = sent[0] == Wire().u8(0xC1).u8(0x50).u32(2).u64(std::uint64_t{1}).bytes();
+  CHECK(asked == (remote && notices));
+
+  // It acknowledges itself only once it is asked.
+  it.stream.clear();
+  end.reads->dealt_with = 3;
+  const auto acknowledged = [&](std::uint64_t id) {
+    it.post(id);
+    while (it.go() > 0) {
+    }
+    bool found = false;
+    for (const Bytes& ulpdu : ulpdus_of(it.stream, false)) found |= ulpdu == Wire().u8(0xC1).u8(0x50).u32(1).u64(3).bytes();
+    it.stream.clear();
+    return found;
+  };
+  CHECK_FALSE(acknowledged(2));
+  const Bytes asking = Wire().u8(0xC1).u8(0x50).u32(2).u64(1).bytes();
+  CHECK(end.rx.ulpdu(asking, 0, asking.size()) == mpa::UlpduSink::Verdict::go_on);
+  CHECK(acknowledged(3) == notices);
 }
 
 TEST_CASE("completion: only a peer that keeps to InfiniBand's rules is heard when it says that it has no receive",

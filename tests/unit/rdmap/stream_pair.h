@@ -51,6 +51,7 @@ struct StreamOptions {
   rdmap::Completion completion = rdmap::Completion::local;
   std::uint32_t probe_slots = 0;  // so many more than `ord` are agreed on
   bool infiniband = false;  // both ends keep to its rules
+  bool notices = false;     // both know them
 };
 
 class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
@@ -72,9 +73,10 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.send_immediate = options.send_immediate;
     parameters.completion = options.completion;
     parameters.infiniband = options.infiniband;
+    parameters.notices = options.notices;
     tx.start(parameters, reads.get());
     rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate,
-             options.infiniband);
+             options.infiniband, options.notices);
     deframer.start(options.crc);
   }
 
@@ -225,6 +227,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     ++notices;
     tx.peer_dealt_with(said);
   }
+  void peer_wants_acknowledgements() override { tx.acknowledge(); }
   std::optional<rdmap::ErrorCode> invalidate(Stag stag) override {
     if (on_invalidate) on_invalidate();
     if (stags.invalidate(stag, &domain, this) == ddp::WindowError::none || stags.retire(stag)) return std::nullopt;
