@@ -139,6 +139,23 @@ int Cq::resize(int entries) {
   return 0;
 }
 
+void Cq::forget(std::uint32_t qp_number) {
+  const std::lock_guard consumer(consumer_);
+  const std::lock_guard producer(producer_);
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  const std::uint64_t mask = capacity_.load(std::memory_order_relaxed) - 1;
+  // What stays moves up to the tail, the newest first.
+  std::uint64_t kept = tail_.load(std::memory_order_relaxed);
+  for (std::uint64_t at = kept; at-- != head;) {
+    const std::uint64_t from = at & mask;
+    if (ring_[from].qp_num == qp_number) continue;
+    const std::uint64_t to = --kept & mask;
+    ring_[to] = ring_[from];
+    if (stamps_) stamps_[to] = stamps_[from];
+  }
+  head_.store(kept, std::memory_order_release);
+}
+
 // ---- Adding completions ----------------------------------------------------------------------------------------
 
 void Cq::push(const ibv_wc& completion, bool solicited) {

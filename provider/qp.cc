@@ -99,10 +99,16 @@ void Qp::stop() {
 
 Qp::~Qp() {
   stop();
+  forget_completions();
   if (number_ != 0) free_qp_number(number_);
   send_cq_->remove_user();
   receive_cq_->remove_user();
   pd_.remove_user();
+}
+
+void Qp::forget_completions() {
+  send_cq_->forget(number_);
+  if (receive_cq_ != send_cq_) receive_cq_->forget(number_);
 }
 
 bool Qp::inherited() const { return generation_ != fork_generation(); }
@@ -258,7 +264,7 @@ void Qp::forget_stream() {
   stream_ = Stream::none;
 }
 
-// Back to RESET: queues are emptied without completions.
+// Back to RESET: queues are emptied, and completions that were not polled go with them, as on adapters.
 void Qp::reset() {
   const std::lock_guard receive_lock(receive_mutex_);
   if (by_hand_) leave();
@@ -273,6 +279,7 @@ void Qp::reset() {
   last_receive_reported_ = error_told_ = receive_error_told_ = tell_when_drained_ = false;
   ord_limit_ = ~0U;
   attributes_ = {};
+  forget_completions();
   state_ = IBV_QPS_RESET;
 }
 

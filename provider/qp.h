@@ -262,6 +262,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   int connect_by_hand(const ibv_qp_attr& attributes, int mask);
   void drain();
   void go_on();
+  void forget_completions();
   void forget_stream();
   void peer_left(bool broken);
   void reset();

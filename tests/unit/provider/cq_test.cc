@@ -45,6 +45,30 @@ TEST_CASE("cq: completions come in order, and as many as there is room for", "[c
   }
 }
 
+TEST_CASE("cq: completions of a queue pair that is gone go, and the others stay in order", "[cq]") {
+  const auto context = open_loopback();
+  const auto cq = Cq::create(*context, 8, -1, nullptr);
+  const auto capacity = static_cast<std::uint64_t>(cq->entries());
+  std::uint64_t id = 0;
+  // From each place in the ring, each number of them, and each pattern of whose they are.
+  for (std::uint64_t count = 0; count <= capacity; ++count) {
+    for (unsigned whose = 0; whose < 1U << count; whose += count > 5 ? 7 : 1) {
+      std::vector<std::uint64_t> others;
+      for (std::uint64_t i = 0; i < count; ++i) {
+        ibv_wc completion = completion_of(id);
+        completion.qp_num = (whose >> i & 1) != 0 ? 17 : 5;
+        if (completion.qp_num == 5) others.push_back(id);
+        cq->push(completion, false);
+        ++id;
+      }
+      cq->forget(17);
+      std::vector<std::uint64_t> found;
+      for (ibv_wc completion; cq->poll(1, &completion) == 1;) found.push_back(completion.wr_id);
+      REQUIRE(found == others);
+    }
+  }
+}
+
 TEST_CASE("cq: overrun is told once, and what is in it stays (Verbs draft section 8)", "[cq]") {
   const auto context = open_loopback();
   int object = 0;

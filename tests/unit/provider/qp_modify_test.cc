@@ -179,6 +179,25 @@ TEST_CASE("qp: each attribute is taken or refused, and then nothing changes (man
   CHECK(query(side).port_num == 0);
 }
 
+TEST_CASE("qp: completions that nobody has polled go with a reset, and with the queue pair", "[qp]") {
+  const bool destroyed = GENERATE(false, true);
+  const auto one = open_loopback(), two = open_loopback();
+  Side a(*one), b(*two);
+  attach(a, b);
+  Bytes memory(64);
+  const auto mr = a.expose(memory, IBV_ACCESS_LOCAL_WRITE);
+  for (std::uint64_t id = 0; id < 3; ++id) REQUIRE(a.post_receive(id, {sge_of(memory, *mr)}) == 0);
+  REQUIRE(a.to(IBV_QPS_ERR) == 0);
+  CHECK(next(*a.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
+  REQUIRE_FALSE(a.receive_cq->empty());
+  if (destroyed) {
+    a.qp.reset();
+  } else {
+    REQUIRE(a.to(IBV_QPS_RESET) == 0);
+  }
+  CHECK(a.receive_cq->empty());
+}
+
 TEST_CASE("qp: rdma_cm's number for the peer connects nothing, before the stream comes and after", "[qp]") {
   const auto context = open_loopback();
   Side a(*context), b(*context);
