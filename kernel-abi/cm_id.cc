@@ -54,7 +54,8 @@ bool CmId::is_roce() const { return device_ && device_->transport == provider::T
 RocePath CmId::make_path(const provider::DeviceInfo& device) const {
   const sockaddr_storage source = unmapped(source_), destination = unmapped(destination_);
   const auto traffic_class = static_cast<std::uint8_t>(type_of_service_ < 0 ? 0 : type_of_service_);
-  return kernel_abi::make_path(device, generic(source), generic(destination), traffic_class, ack_timeout_);
+  return kernel_abi::make_path(device, generic(source), generic(destination), traffic_class,
+                               ack_timeout_.value_or(0));
 }
 
 int CmId::acquire_device(const sockaddr_storage& local) {
@@ -253,7 +254,7 @@ int CmId::set_address_family_only(bool value) {
 
 int CmId::set_ack_timeout(std::uint8_t value) {
   if (!is_reliable()) return EINVAL;
-  ack_timeout_ = value;
+  ack_timeout_ = value & 31U;  // a field of five bits
   return 0;
 }
 

@@ -159,7 +159,7 @@ class CmId final : public provider::ConnectionObserver,
   sockaddr_storage destination_ = {};
   std::optional<CmDevice> device_;
   std::optional<RocePath> path_;              // on RoCE, once the route is known
-  std::uint8_t ack_timeout_ = 0;              // RDMA_OPTION_ID_ACK_TIMEOUT; 0 is what the path has
+  std::optional<std::uint8_t> ack_timeout_;   // RDMA_OPTION_ID_ACK_TIMEOUT
   int socket_ = -1;                           // bound, and not yet given to the provider
   int type_of_service_ = -1;
   bool reuse_address_ = false;

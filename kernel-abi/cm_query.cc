@@ -115,7 +115,7 @@ int CmId::init_qp_attr(std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) co
     if (rtr) {
       fill_rtr(*path_, *agreement, attributes);
     } else {
-      fill_rts(*path_, *agreement, attributes);
+      fill_rts(*path_, *agreement, ack_timeout_, attributes);
     }
     return 0;
   }

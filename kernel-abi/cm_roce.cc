@@ -35,7 +35,8 @@ std::uint8_t depth(std::uint8_t asked) {
 
 }  // namespace
 
-// The time a local acknowledgement may take is twice the path's lifetime; RDMA_OPTION_ID_ACK_TIMEOUT settles it.
+// The time a local acknowledgement may take is twice the path's lifetime; RDMA_OPTION_ID_ACK_TIMEOUT settles it, where it
+// is set before the path is asked for.
 RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, const sockaddr* destination,
                    std::uint8_t traffic_class, std::uint8_t ack_timeout) {
   RocePath path;
@@ -98,13 +99,14 @@ void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp
   attributes.max_dest_rd_atomic = depth(agreement.responder_resources);
 }
 
-void fill_rts(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes) {
+void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optional<std::uint8_t> ack_timeout,
+              ib_uverbs_qp_attr& attributes) {
   attributes.qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                             IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT;
   attributes.retry_cnt = std::min(agreement.retry_count, kMostRetries);
   attributes.rnr_retry = std::min(agreement.rnr_retry_count, kMostRetries);
   attributes.max_rd_atomic = depth(agreement.initiator_depth);
-  attributes.timeout = static_cast<std::uint8_t>(std::min(path.lifetime + 1U, kMax5Bits));
+  attributes.timeout = ack_timeout.value_or(static_cast<std::uint8_t>(std::min(path.lifetime + 1U, kMax5Bits)));
 }
 
 // MPA says nothing of retries, nor of the peer's queue pair: TCP retries, and the number is the one of fill_rtr().

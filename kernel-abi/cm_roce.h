@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "provider/device.h"
 
@@ -51,7 +52,9 @@ struct RoceAgreement {
 };
 // Attributes that take a queue pair to RTR and to RTS (section 12.10.2), with their masks.
 void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes);
-void fill_rts(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes);
+// `ack_timeout`: RDMA_OPTION_ID_ACK_TIMEOUT, which may be set after the path was asked for, and on the passive side too.
+void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optional<std::uint8_t> ack_timeout,
+              ib_uverbs_qp_attr& attributes);
 
 // An event that tells of a REQ or REP with this much room.
 void fill_message(std::size_t room, rdma_ucm_conn_param& event);

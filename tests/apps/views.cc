@@ -413,12 +413,20 @@ void ack_timeout() {
   {
     Queues far(request.id);
     far.managed();
+    // It holds from the next step on, whatever the path said; so the passive side can set it too.
+    for (const auto& [id, value] : {std::pair(client.id, std::uint8_t{14}), std::pair(request.id, std::uint8_t{0})}) {
+      timeout = value;
+      expect(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout) == 0,
+             "RDMA_OPTION_ID_ACK_TIMEOUT behind the path");
+    }
     expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
     client.next(RDMA_CM_EVENT_ESTABLISHED);
     ibv_qp_attr now{};
     ibv_qp_init_attr initial{};
     expect_error("ibv_query_qp", ibv_query_qp(client.id->qp, &now, IBV_QP_TIMEOUT, &initial), 0);
-    expect(now.timeout == 12, "the queue pair's timeout");
+    expect(now.timeout == 14, "the queue pair's timeout");
+    expect_error("ibv_query_qp", ibv_query_qp(request.id->qp, &now, IBV_QP_TIMEOUT, &initial), 0);
+    expect(now.timeout == 0, "the timeout of the passive side");
   }
   rdma_destroy_id(request.id);
 }
