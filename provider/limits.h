@@ -25,7 +25,7 @@ constexpr int kMaxAh = 65536;  // an adapter for RoCE has address handles, an RN
 constexpr int kMaxReadDepth = 128;  // IRD and ORD of a QP; librdmacm carries them in 8 bits
 constexpr std::uint64_t kMaxMrSize = ~std::uint64_t{0} >> 1;
 constexpr std::uint32_t kMaxMessage = 1U << 31;  // RDMAP could carry 2^32 - 1; adapters report 2^30 or 2^31
-constexpr std::uint32_t kVendorId = 0;
+constexpr std::uint32_t kVendorId = 0x756977;  // "uiw": as an OUI that of a group, which nobody is given
 constexpr std::uint32_t kVendorPart = 0x7569;  // "ui"
 
 }  // namespace uiw::provider

@@ -307,8 +307,11 @@ void queue_pair(World& w) {
   extended.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   extended.pd = w.pd;
   extended.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE;
-  if (ibv_qp* qp = made("create_qp_ex", ibv_create_qp_ex(w.context, &extended))) {
-    works("destroy_qp", ibv_destroy_qp(qp));
+  for (const bool names_flags : {false, true}) {
+    if (names_flags) extended.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;  // none of them
+    if (ibv_qp* qp = made("create_qp_ex", ibv_create_qp_ex(w.context, &extended))) {
+      works("destroy_qp", ibv_destroy_qp(qp));
+    }
   }
   for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD, IBV_QPT_RAW_PACKET, IBV_QPT_XRC_SEND}) {
     ibv_qp_init_attr other = apps::qp_attributes({});
