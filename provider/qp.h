@@ -233,7 +233,8 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void stop_closing(unsigned serial, std::uint64_t head);
   void await_sender();
   void note_send_error();
-  void end_for_send_error();
+  void end_for_send_error(bool linger);
+  bool work_failed_here();
   void reset_stream();
   void report_lost();
   void tell_not_ready_later();

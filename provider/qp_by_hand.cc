@@ -141,6 +141,8 @@ void Qp::go_on() {
 
 // The stream has ended without a Terminate. The receiver's lock is held.
 void Qp::peer_left(bool broken) {
+  // Work that could not be sent failed before, and completes with its own error, even if nobody has come for that yet.
+  if (work_failed_here()) return end_for_send_error(!broken);
   if (!initiator_ && !established_) {
     // It called, and gave up before it got the answer: it calls again.
     const std::lock_guard lock(send_mutex_);

@@ -121,13 +121,18 @@ void Qp::note_send_error() {
 }
 
 // The receiver's lock is held. An error that a completion tells of is told by no async event (Verbs draft section 6.2.3).
-void Qp::end_for_send_error() {
+void Qp::end_for_send_error(bool linger) {
   {
     const std::lock_guard lock(send_mutex_);
     error_told_ = error_told_ || transmitter_.failure().has_value();
   }
   if (!error_told_) report(IBV_EVENT_QP_FATAL);
-  end_stream(std::nullopt, rdmap::Status::flushed, true);
+  end_stream(std::nullopt, rdmap::Status::flushed, linger);
+}
+
+bool Qp::work_failed_here() {
+  const std::lock_guard lock(send_mutex_);
+  return transmitter_.failure().has_value();
 }
 
 void Qp::note_held() {
@@ -229,7 +234,7 @@ bool Qp::progress(Driver driver) {
     // does not write. Who sets it has the engine come, so that what this load misses is seen then.
     if (send_error_.load(std::memory_order_acquire)) {
       send_error_ = false;
-      if (stream == Stream::running || stream == Stream::closing) end_for_send_error();
+      if (stream == Stream::running || stream == Stream::closing) end_for_send_error(true);
     }
     if (std::exchange(ride_offered_, false)) {
       rides_ = ride_open_ ? 0 : rides_ + 1;
@@ -584,6 +589,7 @@ void Qp::peer_closed(bool broken) {
   }
   if (!broken && stream_ == Stream::running) send_waiting();
   if (by_hand_) return peer_left(broken);
+  if (work_failed_here()) return end_for_send_error(!broken);  // which was first
   if (!broken && stream_ == Stream::running && answers_due()) {
     report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (section 6.2.2.2)
     // A responder sends nothing before the first message of its peer, a Terminate neither.

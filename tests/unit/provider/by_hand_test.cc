@@ -322,6 +322,35 @@ TEST_CASE("by hand: work for a peer that has left fails no sooner than an adapte
   CHECK(std::chrono::steady_clock::now() - left >= std::chrono::milliseconds(400));
 }
 
+TEST_CASE("by hand: work that could not be sent completes with its own error, be the peer gone at that moment", "[by_hand]") {
+  const auto context = open_loopback();
+  for (int turn = 0; turn < 20; ++turn) {
+    INFO("turn " << turn);
+    Side a(*context);
+    REQUIRE(a.to(IBV_QPS_INIT) == 0);
+    // Nobody calls: its number is the greater one, and the stream is given to it here.
+    REQUIRE(to_rtr(a, gid(*context), provider::kFirstPort << 8) == 0);
+    auto [peer, own] = tcp_pair();
+    Qp::Attachment attachment;
+    attachment.agreement.crc = false;
+    attachment.agreement.ird = attachment.agreement.ord = 1;
+    attachment.initiator = true;
+    attachment.by_hand = true;
+    attachment.life = 1;
+    REQUIRE(a.qp->attach(own, attachment) == 0);
+    REQUIRE(to_rts(a) == 0);
+    Bytes gone = pattern(10);
+    auto mr = a.expose(gone, 0);
+    const ibv_sge sge = sge_of(gone, *mr);
+    mr.reset();
+    // Mostly before the thread of the context has seen the error.
+    REQUIRE(a.post(IBV_WR_SEND, 1, {sge}) == 0);
+    a.qp->abort_beginning(nullptr);
+    CHECK(next(*a.send_cq).status == IBV_WC_LOC_PROT_ERR);
+    CHECK(a.qp->state() == IBV_QPS_ERR);
+  }
+}
+
 TEST_CASE("by hand: a port listens once a queue pair of it is connected, on the device's addresses alone",
           "[by_hand]") {
   const auto context = open_loopback();
