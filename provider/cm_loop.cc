@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cerrno>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "mpa/descriptor.h"
@@ -25,6 +26,7 @@ namespace {
 
 constexpr auto kLingerTime = std::chrono::seconds(5);
 constexpr int kTurns = 16;
+constexpr auto kNoDescriptorsPause = std::chrono::milliseconds(10);
 
 // Nothing on this thread may end the program. What runs out of memory here stays undone: a connection that is being set
 // up fails when its time is over, what a descriptor has is there to be read the next time.
@@ -36,7 +38,24 @@ void carry_out(const Function& function) {
   }
 }
 
+class FunctionTask final : public CmLoop::Task {
+ public:
+  explicit FunctionTask(std::function<void()> function) : function_(std::move(function)) {}
+  void run() override { function_(); }
+
+ private:
+  const std::function<void()> function_;
+};
+
 }  // namespace
+
+CmLoop::TimedTask::TimedTask() {
+  Timers made;
+  made.try_emplace(Timer());
+  node_ = made.extract(made.begin());
+}
+
+CmLoop::TimedTask::~TimedTask() { CmLoop::instance().cancel(*this); }
 
 // Never destroyed: the thread runs until the process ends.
 CmLoop& CmLoop::instance() {
@@ -52,7 +71,9 @@ void CmLoop::after_fork_in_child() {
     if (*fd >= 0) mpa::close_descriptor(std::exchange(*fd, -1));
   }
   // What the parent had under way is the parent's: not to be run, closed or freed here.
-  new (&posted_) decltype(posted_);
+  new (&first_posted_) decltype(first_posted_);
+  last_posted_ = nullptr;
+  posted_ = 0;
   new (&timers_) decltype(timers_);
   new (&watched_) decltype(watched_);
   started_ = false;
@@ -81,8 +102,8 @@ int CmLoop::prepare() {
 }
 
 int CmLoop::ensure_thread() {
-  if (started_) return 0;
   if (const int error = prepare(); error != 0) return error;
+  if (started_) return 0;
   started_ = start_service_thread(thread_, "uiw-cm", [this] { run(); });
   return started_ ? 0 : EAGAIN;
 }
@@ -92,28 +113,61 @@ void CmLoop::wake() {
   [[maybe_unused]] const auto n = ::syscall(SYS_write, wake_, &one, sizeof one);  // no cancellation point
 }
 
+void CmLoop::append(std::shared_ptr<Task> task) {
+  if (std::exchange(task->in_line_, true)) return;
+  Task* const last = task.get();
+  (last_posted_ != nullptr ? last_posted_->next_ : first_posted_) = std::move(task);
+  last_posted_ = last;
+  ++posted_;
+  wake();
+}
+
 int CmLoop::post(std::function<void()> function) {
+  auto task = std::make_shared<FunctionTask>(std::move(function));
   const std::lock_guard lock(mutex_);
   if (const int error = ensure_thread(); error != 0) return error;
-  posted_.push_back(std::move(function));
-  wake();
+  append(std::move(task));
   return 0;
+}
+
+void CmLoop::post(std::shared_ptr<Task> task) noexcept {
+  const std::lock_guard lock(mutex_);
+  ensure_thread();
+  append(std::move(task));
 }
 
 CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
   const std::lock_guard lock(mutex_);
   ensure_thread();  // where it cannot be had, what made the timer fails by itself: it needs the thread too
   const Timer timer(Clock::now() + delay, next_timer_++);
-  const auto made = timers_.emplace(timer, std::move(function)).first;
+  const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
   // Before one that comes later the thread wakes anyway.
   if (made == timers_.begin()) wake();
   return timer;
 }
 
+void CmLoop::after(std::chrono::milliseconds delay, const std::shared_ptr<TimedTask>& task) noexcept {
+  const std::lock_guard lock(mutex_);
+  ensure_thread();
+  Timers::node_type node = task->node_.empty() ? timers_.extract(task->timer_) : std::move(task->node_);
+  if (node.empty()) return;  // the parent's, and this is the child of a fork
+  task->timer_ = Timer(Clock::now() + delay, next_timer_++);
+  node.key() = task->timer_;
+  node.mapped().task = task;
+  if (timers_.insert(std::move(node)).position == timers_.begin()) wake();
+}
+
 void CmLoop::cancel(const Timer& timer) {
-  decltype(timers_)::node_type cancelled;  // what its function holds goes without the lock
+  Timers::node_type cancelled;  // what its function holds goes without the lock
   const std::lock_guard lock(mutex_);
   cancelled = timers_.extract(timer);
+}
+
+void CmLoop::cancel(TimedTask& task) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!task.node_.empty()) return;
+  task.node_ = timers_.extract(task.timer_);
+  if (!task.node_.empty()) task.node_.mapped().task.reset();
 }
 
 int CmLoop::watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler) {
@@ -165,21 +219,30 @@ std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
 void CmLoop::run_due() {
   for (std::size_t count = ~std::size_t{0}; count > 0; --count) {
     std::function<void()> function;
+    std::shared_ptr<Task> task;
     {
       const std::lock_guard lock(mutex_);
       // What is posted meanwhile has its turn after the descriptors.
-      if (count == ~std::size_t{0}) count = posted_.size() + timers_.size();
-      if (!posted_.empty()) {
-        function = std::move(posted_.front());
-        posted_.pop_front();
+      if (count == ~std::size_t{0}) count = posted_ + timers_.size();
+      if (first_posted_ != nullptr) {
+        task = std::move(first_posted_);
+        first_posted_ = std::move(task->next_);
+        if (first_posted_ == nullptr) last_posted_ = nullptr;
+        task->in_line_ = false;
+        --posted_;
       } else if (!timers_.empty() && timers_.begin()->first.first <= Clock::now()) {
-        function = std::move(timers_.begin()->second);
-        timers_.erase(timers_.begin());
+        Timers::node_type node = timers_.extract(timers_.begin());
+        function = std::move(node.mapped().function);
+        if (auto timed = std::exchange(node.mapped().task, {}).lock()) {
+          timed->node_ = std::move(node);
+          task = std::move(timed);
+        }
       } else {
         return;
       }
     }
-    carry_out(function);
+    if (task != nullptr) carry_out([&] { task->run(); });
+    if (function) carry_out(function);
   }
 }
 
@@ -193,8 +256,11 @@ void CmLoop::run() {
     std::array<epoll_event, 64> events;
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
     if (count < 0 && errno != EINTR) {
-      [[maybe_unused]] static auto* const kept = new std::shared_ptr<Handler>(links);  // it would close a number that is gone
-      return begin_anew();
+      // Never freed: it would close a number that is gone.
+      alignas(std::shared_ptr<Handler>) static std::array<std::byte, sizeof links> kept;
+      new (kept.data()) std::shared_ptr<Handler>(std::move(links));
+      if (!begin_anew()) return;
+      continue;
     }
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
@@ -209,14 +275,23 @@ void CmLoop::run() {
   }
 }
 
-// The program has closed our descriptors, by means that the guard does not see. What is watched has gone with them; timers
-// and posted functions go on in another thread, at the next need.
-void CmLoop::begin_anew() {
-  const std::lock_guard lock(mutex_);
+// The program has closed our descriptors, by means that the guard does not see. What is watched has gone with them. Somebody
+// may rely on a timer or a posted task, which need no descriptor: they go on, whether others can be had or not. False where
+// there is nothing to do; the next need makes another thread.
+bool CmLoop::begin_anew() {
+  std::unique_lock lock(mutex_);
   epoll_ = wake_ = link_watch_ = -1;
   watched_.clear();
+  while (first_posted_ != nullptr || !timers_.empty()) {
+    if (prepare() == 0) return true;
+    lock.unlock();
+    std::this_thread::sleep_for(kNoDescriptorsPause);
+    run_due();
+    lock.lock();
+  }
   thread_.detach();
   started_ = false;
+  return false;
 }
 
 // ---- Lingering sockets -----------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -24,6 +24,45 @@ class CmLoop {
     virtual void ready(std::uint32_t epoll_events) = 0;  // on the thread
   };
 
+  using Clock = std::chrono::steady_clock;
+  using Timer = std::pair<Clock::time_point, std::uint64_t>;  // the number tells two of the same time apart
+  class TimedTask;
+
+ private:
+  struct Due {
+    std::function<void()> function;
+    std::weak_ptr<TimedTask> task;  // in place of it
+  };
+  using Timers = std::map<Timer, Due>;
+
+ public:
+  // Work that can be asked for without memory: the object itself stands in line, and lives until it has had its turn. Asked
+  // for again before that, it has one turn.
+  class Task {
+   public:
+    Task() = default;
+    virtual ~Task() = default;
+    Task(const Task&) = delete;
+    Task& operator=(const Task&) = delete;
+    virtual void run() = 0;  // on the thread
+
+   private:
+    friend class CmLoop;
+    std::shared_ptr<Task> next_;  // in line
+    bool in_line_ = false;
+  };
+  // One that has a timer, too, whose memory is there beforehand. The timer holds it weakly.
+  class TimedTask : public Task {
+   public:
+    TimedTask();
+    ~TimedTask() override;
+
+   private:
+    friend class CmLoop;
+    Timers::node_type node_;  // while the timer is not set
+    Timer timer_;             // while it is
+  };
+
   static CmLoop& instance();
 
   // The thread is there, or comes: 0 or an errno, EAGAIN where the system allows no more threads. For a call that shall
@@ -32,9 +71,13 @@ class CmLoop {
 
   // Runs on the thread, in the order of posting. 0 or the errno of start(): then it does not run.
   int post(std::function<void()> function);
-  using Clock = std::chrono::steady_clock;
-  using Timer = std::pair<Clock::time_point, std::uint64_t>;  // the number tells two of the same time apart
+  // In the same line. Where there is no thread it runs as soon as one can be had.
+  void post(std::shared_ptr<Task> task) noexcept;
+
   Timer after(std::chrono::milliseconds delay, std::function<void()> function);
+  // In place of the time that was set for it before, if any.
+  void after(std::chrono::milliseconds delay, const std::shared_ptr<TimedTask>& task) noexcept;
+  void cancel(TimedTask& task) noexcept;
   // Its function goes, unless it is due already: then it may still run.
   void cancel(const Timer& timer);
 
@@ -53,7 +96,8 @@ class CmLoop {
   CmLoop() = default;
   int prepare();
   int ensure_thread();
-  void begin_anew();
+  bool begin_anew();
+  void append(std::shared_ptr<Task> task);
   void wake();
   void run();
   void run_due();
@@ -68,8 +112,10 @@ class CmLoop {
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   std::mutex mutex_;
   bool started_ = false;
-  std::deque<std::function<void()>> posted_;
-  std::map<Timer, std::function<void()>> timers_;
+  std::shared_ptr<Task> first_posted_;
+  Task* last_posted_ = nullptr;
+  std::size_t posted_ = 0;  // in that line
+  Timers timers_;
   std::uint64_t next_timer_ = 0;
   std::unordered_map<int, Watched> watched_;
   std::uint64_t next_tag_ = 1;
