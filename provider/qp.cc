@@ -88,8 +88,9 @@ void Qp::stop() {
   context_->engine().remove(*this);
   wait_for_readers();
   const std::lock_guard receive_lock(receive_mutex_);
-  if (shared_ != nullptr) shared_->leave();
   const std::lock_guard send_lock(send_mutex_);
+  forget_message();
+  if (shared_ != nullptr) shared_->leave();
   if (socket_.is_open()) let_go_of_socket();
   forget_held();
   release_windows();
@@ -237,8 +238,17 @@ void Qp::abort_beginning(const StreamOwner* owner) {
   reset_stream();
 }
 
+// A receive that a message had begun to use is there for the next one, as if that had never come. One of a shared queue is
+// given back to it, or others would have one less for ever. Both locks are held.
+void Qp::forget_message() {
+  const auto landing = receiver_.forget_message();
+  if (!landing || shared_ == nullptr || shared_->give_back(*landing)) return;
+  if (by_hand_) receive_complete(*landing, rdmap::Status::flushed, {});  // else it ends with its queue pair, or in RESET
+}
+
 // Both locks are held. What was posted stays.
 void Qp::forget_stream() {
+  forget_message();
   if (socket_.is_open()) let_go_of_socket();
   forget_held();
   if (owner_) owner_->stream_ended();

@@ -265,6 +265,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void go_on();
   void forget_completions();
   void forget_stream();
+  void forget_message();
   void peer_left(bool broken);
   void reset();
   void report(ibv_event_type type);

@@ -148,7 +148,7 @@ void Qp::peer_left(bool broken) {
     const std::lock_guard lock(send_mutex_);
     return forget_stream();
   }
-  if (initiator_ && state() == IBV_QPS_RTR && receiver_.dealt_with() == rdmap::DealtWith{}) {
+  if (initiator_ && state() == IBV_QPS_RTR && receiver_.dealt_with() == rdmap::DealtWith{} && !receiver_.in_message()) {
     // Nothing has come and nothing has gone: it may have found out that this is not its peer.
     const std::lock_guard lock(send_mutex_);
     if (send_queue_.empty()) {

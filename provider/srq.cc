@@ -32,6 +32,30 @@ void go_on(std::uint32_t qp_number) {
 
 }  // namespace
 
+// On a thread without locks: that of the next queue pair must not be taken under another's. Nothing of it needs memory when
+// it is asked for, or a promise would be lost.
+class Srq::Waker final : public CmLoop::Task {
+ public:
+  explicit Waker(Srq& srq) : srq_(&srq) {}
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    srq_ = nullptr;
+  }
+  void run() override {
+    for (std::uint32_t number;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (srq_ == nullptr || !srq_->next_to_wake(number)) return;
+      }
+      go_on(number);
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  Srq* srq_;
+};
+
 std::unique_ptr<Srq> Srq::create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle) {
   const std::uint32_t limit = arm ? attributes.srq_limit : 0;
   if (!size_allowed(attributes.max_wr) || attributes.max_sge > kMaxSge || limit > attributes.max_wr) {
@@ -49,11 +73,15 @@ Srq::Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* h
       number_(next_number()),
       max_sges_(attributes.max_sge),
       queue_(std::make_unique<rdmap::ReceiveQueue>(attributes.max_wr, attributes.max_sge)),
-      limit_(limit) {
+      limit_(limit),
+      waker_(std::make_shared<Waker>(*this)) {
   pd_.add_user();
 }
 
-Srq::~Srq() { pd_.remove_user(); }
+Srq::~Srq() {
+  waker_->forget();
+  pd_.remove_user();
+}
 
 bool Srq::inherited() const { return generation_ != fork_generation(); }
 
@@ -100,6 +128,14 @@ void Srq::wake(std::size_t count) {
     for (std::size_t i = 0; i < found; ++i) go_on(numbers[i]);
     count -= found;
   }
+}
+
+bool Srq::next_to_wake(std::uint32_t& qp_number) {
+  const std::lock_guard lock(mutex_);
+  if (to_wake_.empty()) return false;
+  qp_number = to_wake_.front()->qp_number_;
+  to_wake_.front()->move_to(SrqUser::Place::none);
+  return true;
 }
 
 // Verbs draft section 6.3.8: once, when fewer are left than the limit. Somebody who finds none counts too.
@@ -218,7 +254,6 @@ bool SrqUser::take(rdmap::Landing& landing) {
 }
 
 void SrqUser::leave() {
-  std::uint32_t next = 0;
   {
     const std::lock_guard lock(srq_.mutex_);
     if (place_ != Place::none) move_to(Place::none);
@@ -226,12 +261,22 @@ void SrqUser::leave() {
     promised_.store(false, std::memory_order_relaxed);
     --srq_.promised_;
     if (srq_.promise() == 0) return;
-    SrqUser& user = *srq_.to_wake_.back();
-    next = user.qp_number_;
-    user.move_to(Place::none);
   }
-  // On a thread without locks: the next queue pair's must not be taken under this one's.
-  CmLoop::instance().post([next] { go_on(next); });
+  CmLoop::instance().post(srq_.waker_);
+}
+
+bool SrqUser::give_back(const rdmap::Landing& landing) {
+  {
+    const std::lock_guard lock(srq_.mutex_);
+    rdmap::ReceiveQueue& queue = *srq_.queue_;
+    if (!queue.has_room()) return false;
+    std::copy(landing.sges.begin(), landing.sges.end(), queue.slot_sges());
+    queue.slot() = {landing.id, landing.length, static_cast<std::uint16_t>(landing.sges.size())};
+    queue.push();
+    if (srq_.promise() == 0) return true;
+  }
+  CmLoop::instance().post(srq_.waker_);
+  return true;
 }
 
 }  // namespace uiw::provider

@@ -55,6 +55,7 @@ class UIW_API Srq {
  private:
   friend class SrqUser;
   using Line = std::list<SrqUser*>;
+  class Waker;
 
   Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle);
 
@@ -64,6 +65,7 @@ class UIW_API Srq {
   bool limit_passed();
 
   void wake(std::size_t count);
+  bool next_to_wake(std::uint32_t& qp_number);
   void report_limit();
 
   Pd& pd_;
@@ -80,6 +82,8 @@ class UIW_API Srq {
   std::uint32_t promised_ = 0;  // receives in the queue that somebody has been promised
   Line waiting_;                // they have no receive
   Line to_wake_;                // they have been promised one and do not know it yet
+
+  const std::shared_ptr<Waker> waker_;  // tells them where locks of queue pairs are held
 };
 
 // What a queue pair has of a shared receive queue: its place in line, and the receive it took last.
@@ -105,6 +109,9 @@ class SrqUser {
   bool promised() const { return promised_.load(std::memory_order_acquire); }
   // Needs none any more. What it was promised goes to the next in line.
   void leave();
+  // The receive it took last is free again: for whoever is next, behind those that are there. False where the queue has
+  // been filled up meanwhile.
+  bool give_back(const rdmap::Landing& landing);
 
  private:
   friend class Srq;

@@ -2,6 +2,7 @@
 #include "rdmap/receiver.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "mpa/guarded_copy.h"
 
@@ -410,6 +411,11 @@ void Receiver::abandon(Status status) {
   if (!in_send_) return;
   in_send_ = false;
   host_.receive_complete(landing_, status, {});
+}
+
+std::optional<Landing> Receiver::forget_message() {
+  if (!std::exchange(in_send_, false)) return std::nullopt;
+  return landing_;
 }
 
 Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, Layer layer, std::uint8_t type, std::uint8_t code,

@@ -97,6 +97,8 @@ class Receiver final : public mpa::UlpduSink {
 
   // The stream is over: the receive in progress, if any, completes with `status`.
   void abandon(Status status);
+  // The same where the message counts as never begun: the receive in progress, if any, does not complete.
+  std::optional<Landing> forget_message();
 
  private:
   // Before its consumer can know of a message, and answer it.

@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "provider/limits.h"
+#include "tests/unit/provider/by_hand_caller.h"
 #include "tests/unit/provider/srq_pool.h"
 
 using namespace uiw;
@@ -129,6 +130,57 @@ TEST_CASE("srq: the memory of receives left in it is not written afterwards (Ver
   CHECK(none(*all[0]->b.receive_cq));  // nothing is left of the receives
   REQUIRE(pool.post(9) == 0);
   CHECK(next(*all[0]->b.receive_cq).wr_id == 9);
+}
+
+TEST_CASE("srq: the receive of a message whose stream is forgotten is there again", "[srq][by_hand]") {
+  const auto context = open_loopback();
+  Pool pool(*context, 4);
+  auto b = std::make_unique<Side>(*context, 16, 4, 64, true, pool.srq.get());
+  for (std::uint64_t id = 0; id < 4; ++id) REQUIRE(pool.post(id) == 0);
+  REQUIRE(pool.modify(IBV_SRQ_LIMIT, 0, 4) == 0);  // which tells when one is taken
+  enum class End { psn, reset, destroyed };
+  const End end = GENERATE(End::psn, End::reset, End::destroyed);
+  const bool filled_up = GENERATE(false, true);
+  INFO("end " << static_cast<int>(end) << ", filled up " << filled_up);
+  Caller caller(*b);
+  REQUIRE(b->to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(*b, gid(*context), caller.own) == 0);
+  auto greeting = caller.greeting();
+  greeting.psn = 6;
+  REQUIRE(caller.dial(gid(*context)) == 0);
+  caller.say(octets_of(greeting));
+  REQUIRE(caller.hear(20 + 4 + provider::kPairGreetingSize).size() == 20 + 4 + provider::kPairGreetingSize);
+  give(caller.stream, send_segment(1, 0, 40, false));  // more is to come
+  REQUIRE(event_is(next_event(*context), IBV_EVENT_SRQ_LIMIT_REACHED, pool.handle()));
+  if (filled_up) REQUIRE(pool.post(4) == 0);
+  if (end == End::psn) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_RTS;
+    attributes.timeout = attributes.retry_cnt = 1;
+    attributes.rnr_retry = 7;
+    attributes.max_rd_atomic = 2;
+    attributes.sq_psn = 5;  // not what this peer expects
+    REQUIRE(b->qp->modify(attributes, kRts) == 0);
+    CHECK(b->qp->state() == IBV_QPS_RTS);
+  } else if (end == End::reset) {
+    REQUIRE(b->to(IBV_QPS_RESET) == 0);
+  } else {
+    b->qp.reset();
+  }
+  CHECK(pool.post(5) == ENOMEM);
+  if (end == End::psn && filled_up) {
+    const ibv_wc completion = next(*b->receive_cq);
+    CHECK(completion.wr_id == 0);
+    CHECK(completion.status == IBV_WC_WR_FLUSH_ERR);
+  } else {
+    CHECK(none(*b->receive_cq));
+  }
+  // Others get it, in its turn.
+  auto all = couples(pool, 1);
+  for (const std::uint64_t id : {1U, 2U, 3U, filled_up ? 4U : 0U}) {
+    REQUIRE(all[0]->send(1, 64) == 0);
+    CHECK(next(*all[0]->b.receive_cq).wr_id == id);
+  }
 }
 
 TEST_CASE("srq: a receive leaves its place when a message takes it (Verbs draft section 6.3.7)", "[srq]") {
