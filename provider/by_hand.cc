@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
+#include <exception>
+#include <map>
 #include <memory>
 #include <new>
 #include <optional>
@@ -48,6 +50,14 @@ std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refus
   return {octets.begin(), octets.end()};
 }
 
+// A caller that cannot be told why, for lack of memory, sees that it is left.
+void refuse(Connection& call, const PairGreeting& said, PairRefusal why) noexcept {
+  try {
+    call.reject(octets_of(said.reversed(), why));
+  } catch (const std::exception&) {
+  }
+}
+
 // On one host the kernel knows whose a socket is. The connection from `remote` to `local` has to be one of the user who
 // holds the port that the other end's queue pair number names: numbers are known to everybody. What comes from another
 // host, or another network namespace, is as its network has it.
@@ -67,7 +77,8 @@ class Pair;
 
 class Pairs final : public ListenObserver {
  public:
-  void start(const Ends& ends);
+  using Known = std::map<std::uint32_t, std::shared_ptr<Pair>>;
+  void start(Known::node_type pair);
   void stop(std::uint32_t qp_number);
   void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) override;
   struct Held {
@@ -76,14 +87,13 @@ class Pairs final : public ListenObserver {
   };
   // The newest call that was held for this end by its peer.
   std::optional<Held> take_held(const PairGreeting& own);
-  void look_after_work();
-  void meet_again(std::uint32_t qp_number);
+  bool look_after_work();
 
  private:
   void hold(const PairGreeting& greeting, std::shared_ptr<Connection> call);
   void drop(std::uint32_t qp_number, const Connection* call);
 
-  std::unordered_map<std::uint32_t, std::shared_ptr<Pair>> pairs_;  // by the number of our queue pair
+  Known pairs_;  // by the number of our queue pair
   std::unordered_map<std::uint32_t, std::vector<Held>> held_;
   std::size_t held_count_ = 0;
 };
@@ -94,51 +104,69 @@ std::atomic<bool> listening{false};  // before that nobody can have called
 std::shared_ptr<Pairs>* const all_pairs = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
 std::shared_ptr<Pairs>& pairs() { return *all_pairs; }
 
-// One end, from RTR until its queue pair leaves it.
-class Pair final : public ConnectionObserver, public std::enable_shared_from_this<Pair> {
+// One end, from RTR until its queue pair leaves it. Whatever fails is tried again after a pause, which needs no memory.
+class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public std::enable_shared_from_this<Pair> {
  public:
+  // It is known to its Pairs from its first turn on.
+  static std::shared_ptr<Pair> make(const Ends& ends) {
+    auto made = std::make_shared<Pair>(ends);
+    Pairs::Known known;
+    known.emplace(ends.greeting.source_qp, nullptr);
+    made->unknown_ = known.extract(known.begin());
+    return made;
+  }
   explicit Pair(const Ends& ends) : ends_(ends) {}
 
   const PairGreeting& greeting() const { return ends_.greeting; }
   bool waits() const { return !connection_ && !connected_ && !over_; }
 
-  void begin() {
-    if (to_itself(greeting())) {
-      connect_to_itself();
-    } else if (calls(greeting())) {
-      call();
-    } else {
-      answer_held();
+  void run() override {
+    if (unknown_.empty()) return look_for_peer();
+    unknown_.mapped() = shared_from_this();
+    pairs()->start(std::move(unknown_));
+  }
+  void look_for_peer() {
+    if (!waits()) return;
+    try {
+      if (to_itself(greeting())) {
+        connect_to_itself();
+      } else if (calls(greeting())) {
+        call();
+      } else {
+        answer_held();
+      }
+    } catch (const std::exception&) {
+      connection_.reset();
+      look_again();
     }
   }
   void end() {
     over_ = true;
     connection_.reset();
+    CmLoop::instance().cancel(*this);
   }
   void answer(std::shared_ptr<Connection> call, const PairGreeting& said) {
     ConnectionParameters own = parameters();
     own.peer_psn = said.psn;
-    connection_ = std::move(call);
-    if (connection_->accept(own, weak_from_this()) != 0) connection_.reset();
-  }
-  // Its queue pair has no stream, or no longer.
-  void meet_again() {
-    connected_ = false;
-    failed(EPROTO, nullptr);
+    if (call->accept(own, weak_from_this()) == 0) connection_ = std::move(call);
   }
 
   void established(const ConnectionParameters&) override { connected_ = true; }
-  // The queue pair itself knows what the end of its stream means.
-  void disconnected() override { connection_.reset(); }
+  // The queue pair itself knows what the end of its stream means; if it goes on without one, its peer is somebody else.
+  void disconnected() override {
+    connection_.reset();
+    const ReadSection section;
+    const Qp* qp = find_qp(greeting().source_qp);
+    if (qp == nullptr || !qp->can_attach(true, ends_.life)) return;
+    connected_ = false;
+    failed(EPROTO, nullptr);
+  }
+  // If it is the caller, the peer does not listen yet, or has not held the call for long enough.
   void failed(int, const ConnectionParameters*) override {
     connection_.reset();
     if (over_) return;
-    if (!calls(greeting())) return answer_held();
-    // The peer does not listen yet, or has not held the call for long enough.
-    CmLoop::instance().after(pause_, [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) self->call();
-    });
-    pause_ = std::min(2 * pause_, kLongestPause);
+    if (calls(greeting())) return look_again();
+    look_for_peer();
   }
 
  private:
@@ -159,16 +187,21 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     return own;
   }
 
+  void look_again() {
+    CmLoop::instance().after(pause_, shared_from_this());
+    pause_ = std::min(2 * pause_, kLongestPause);
+  }
+
   void call() {
-    if (over_) return;
+    const ConnectionParameters own = parameters();
     sockaddr_storage local = address_of(greeting().source, ends_.ifindex, 0);
     const sockaddr_storage remote =
         address_of(greeting().destination, ends_.ifindex, port_of(greeting().destination_qp));
     const int fd = calling_socket(local);
-    if (fd < 0) return failed(-fd, nullptr);
-    const int error = connect(fd, remote, parameters(), ends_.traffic_class, weak_from_this(), connection_);
+    if (fd < 0) return look_again();
+    const int error = connect(fd, remote, own, ends_.traffic_class, weak_from_this(), connection_);
     if (error == EINVAL) return;  // the queue pair has left RTR and RTS: stop() follows, or the program resets it
-    if (error != 0) failed(error, nullptr);
+    if (error != 0) look_again();
   }
 
   void answer_held() {
@@ -183,9 +216,9 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
   void connect_to_itself() {
     sockaddr_storage own = address_of(greeting().source, ends_.ifindex, 0);
     const int fd = bind_socket(own, false);
-    if (fd < 0) return;
+    if (fd < 0) return look_again();
     mpa::TcpStream socket(fd);
-    if (::connect(fd, generic(own), size_of(own)) != 0 && errno != EINPROGRESS) return;
+    if (::connect(fd, generic(own), size_of(own)) != 0 && errno != EINPROGRESS) return look_again();
     Qp::Attachment attachment;
     attachment.agreement.crc = false;
     attachment.ord = attachment.ird = ends_.read_depth;
@@ -198,30 +231,36 @@ class Pair final : public ConnectionObserver, public std::enable_shared_from_thi
     if (remote_completion(true)) attachment.completion = rdmap::Completion::remote;
     const ReadSection section;
     Qp* qp = find_qp(greeting().source_qp);
-    connected_ = qp != nullptr && qp->attach(socket, attachment) == 0;
+    const int error = qp != nullptr ? qp->attach(socket, attachment) : EINVAL;
+    connected_ = error == 0;
+    if (error != 0 && error != EINVAL && error != EISCONN && error != EPERM) look_again();
   }
 
   const Ends ends_;
+  Pairs::Known::node_type unknown_;
   std::shared_ptr<Connection> connection_;
   bool connected_ = false, over_ = false;
   milliseconds pause_ = kFirstPause;
 };
 
-void Pairs::start(const Ends& ends) {
-  const std::uint32_t number = ends.greeting.source_qp;
-  if (const auto before = pairs_.find(number); before != pairs_.end()) before->second->end();
-  const auto pair = std::make_shared<Pair>(ends);
-  pairs_[number] = pair;
+void Pairs::start(Known::node_type node) {
+  const std::shared_ptr<Pair> pair = node.mapped();
+  const PairGreeting& own = pair->greeting();
+  if (const auto before = pairs_.find(own.source_qp); before != pairs_.end()) {
+    before->second->end();
+    pairs_.erase(before);
+  }
+  pairs_.insert(std::move(node));
   // Calls that were held for another peer are not for this one.
-  if (const auto held = held_.find(number); held != held_.end()) {
+  if (const auto held = held_.find(own.source_qp); held != held_.end()) {
     held_count_ -= std::erase_if(held->second, [&](const Held& one) {
-      if (one.greeting.same_ends(ends.greeting.reversed())) return false;
-      one.call->reject(octets_of(one.greeting.reversed(), PairRefusal::other_peer));
+      if (one.greeting.same_ends(own.reversed())) return false;
+      refuse(*one.call, one.greeting, PairRefusal::other_peer);
       return true;
     });
     if (held->second.empty()) held_.erase(held);
   }
-  pair->begin();
+  pair->look_for_peer();
 }
 
 void Pairs::stop(std::uint32_t qp_number) {
@@ -235,17 +274,13 @@ void Pairs::stop(std::uint32_t qp_number) {
     const ReadSection section;
     if (find_qp(qp_number) != nullptr) return;  // it may come to RTR again
   }
-  for (const Held& one : held->second) {
-    one.call->reject(octets_of(one.greeting.reversed(), PairRefusal::no_such_qp));
-  }
+  for (const Held& one : held->second) refuse(*one.call, one.greeting, PairRefusal::no_such_qp);
   held_count_ -= held->second.size();
   held_.erase(held);
 }
 
 void Pairs::requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) {
-  const auto refuse = [&](const PairGreeting& said, PairRefusal why) {
-    call->reject(octets_of(said.reversed(), why));
-  };
+  const auto refuse = [&](const PairGreeting& said, PairRefusal why) { by_hand::refuse(*call, said, why); };
   const auto greeting = decode_pair_greeting(peer.private_data);
   if (!greeting) return refuse({}, PairRefusal::malformed);
   const sockaddr_storage remote = call->remote_address(), local = call->local_address();
@@ -305,25 +340,36 @@ std::optional<Pairs::Held> Pairs::take_held(const PairGreeting& own) {
   return taken;
 }
 
-void Pairs::meet_again(std::uint32_t qp_number) {
-  if (const auto pair = pairs_.find(qp_number); pair != pairs_.end()) pair->second->meet_again();
+// Is there any?
+bool Pairs::look_after_work() {
+  bool any = false;
+  for (const auto& [number, pair] : pairs_) {
+    const ReadSection section;
+    Qp* qp = find_qp(number);
+    if (qp == nullptr) continue;
+    try {
+      any = qp->look_after_work() || any;
+    } catch (const std::exception&) {  // no memory: once more, then
+      any = true;
+    }
+  }
+  return any;
 }
 
-void Pairs::look_after_work() {
-  bool any = false;
-  const auto look = [&] {
-    for (const auto& [number, pair] : pairs_) {
-      const ReadSection section;
-      if (Qp* qp = find_qp(number)) any = qp->look_after_work() || any;
-    }
-  };
-  look();
-  if (!any) {
+class Looker final : public CmLoop::TimedTask {
+ public:
+  void run() override;
+};
+
+std::shared_ptr<Looker>* const the_looker = new std::shared_ptr<Looker>(std::make_shared<Looker>());
+
+void Looker::run() {
+  if (!pairs()->look_after_work()) {
     looking.store(false);
-    look();  // what was posted before that was seen
-    if (!any || looking.exchange(true)) return;
+    // What was posted before that was seen.
+    if (!pairs()->look_after_work() || looking.exchange(true)) return;
   }
-  CmLoop::instance().after(kLookPeriod, [] { pairs()->look_after_work(); });
+  CmLoop::instance().after(kLookPeriod, *the_looker);
 }
 
 }  // namespace
@@ -332,7 +378,7 @@ int start(const Ends& ends, const DeviceInfo& device) {
   const PairGreeting& own = ends.greeting;
   if (const int error = listen_on(port_of(own.source_qp), device, own.source, pairs()); error != 0) return error;
   listening.store(true);
-  CmLoop::instance().post([ends] { pairs()->start(ends); });
+  CmLoop::instance().post(Pair::make(ends));
   return 0;
 }
 
@@ -344,22 +390,15 @@ void stop(std::uint32_t qp_number) {
   }
 }
 
-void meet_again(std::uint32_t qp_number) {
-  CmLoop::instance().post([qp_number] { pairs()->meet_again(qp_number); });
-}
-
-void watch_over_work() {
+void watch_over_work() noexcept {
   if (looking.load(std::memory_order_relaxed) || looking.exchange(true)) return;
-  try {
-    CmLoop::instance().after(kLookPeriod, [] { pairs()->look_after_work(); });
-  } catch (const std::bad_alloc&) {  // the next post tries again
-    looking.store(false);
-  }
+  CmLoop::instance().after(kLookPeriod, *the_looker);
 }
 
 void after_fork_in_child() {
   // What they hold is the parent's, and not to be closed in its name.
   new (&pairs()) std::shared_ptr<Pairs>(std::make_shared<Pairs>());
+  new (the_looker) std::shared_ptr<Looker>(std::make_shared<Looker>());
   looking.store(false);
   listening.store(false);
 }

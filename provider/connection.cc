@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <exception>
 #include <functional>
 #include <utility>
 
@@ -59,14 +61,14 @@ ConnectionParameters parameters_of(const mpa::PeerSaid& said) {
 class ConnectionImpl final : public Connection,
                              public StreamOwner,
                              public CmLoop::Handler,
+                             public CmLoop::TimedTask,
                              public std::enable_shared_from_this<ConnectionImpl> {
  public:
   enum class State { connecting, awaiting_reply, awaiting_request, requested, replying, attached, established, over };
 
-  ConnectionImpl(int fd, State state) : state_(state), socket_(fd) {}
+  ConnectionImpl(mpa::TcpStream&& socket, State state) : state_(state), socket_(std::move(socket)) {}
   ~ConnectionImpl() override {
     if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
-    CmLoop::instance().cancel(deadline_);
   }
 
   // ---- Active side ----
@@ -83,14 +85,14 @@ class ConnectionImpl final : public Connection,
   }
 
   // ---- Passive side ----
-  void answer(std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request,
-              std::function<void(const Connection*)> on_failure) {
+  int answer(std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request,
+             std::function<void(const Connection*)> on_failure) {
     const std::lock_guard lock(mutex_);
     on_request_ = std::move(on_request);
     on_failure_ = std::move(on_failure);
     remember_addresses();
     start_deadline();
-    CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
+    return CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
   }
 
   int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) override {
@@ -104,21 +106,24 @@ class ConnectionImpl final : public Connection,
     mpa::Agreement agreement;
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
     own_ = own;
+    peer_parameters_ = parameters_of(said_);
     observer_ = std::move(observer);
-    // The reply is small and the first thing sent: it fits the socket.
+    // From here on nothing fails for lack of memory. The reply is small and the first thing sent: it fits the socket.
     if (!send_whole(reply_)) {
       state_ = State::over;
       socket_.abort();
       return ECONNRESET;
     }
-    peer_parameters_ = parameters_of(said_);
     return hand_over(*qp, agreement, false);
   }
 
   int reject(const std::vector<std::byte>& private_data) override {
     const std::lock_guard lock(mutex_);
     if (state_ != State::requested) return EINVAL;
-    send_whole(mpa::reject_frame(request_, private_data));
+    try {
+      send_whole(mpa::reject_frame(request_, private_data));
+    } catch (const std::exception&) {  // no memory: the peer sees the end, and not why
+    }
     state_ = State::over;
     CmLoop::instance().unwatch(socket_.fd());
     close_later();
@@ -144,33 +149,58 @@ class ConnectionImpl final : public Connection,
   }
 
   // ---- StreamOwner: the queue pair calls with its locks held ----
-  void stream_established() override {
-    CmLoop::instance().post([self = shared_from_this()] { self->on_established(); });
+  void stream_established() noexcept override {
+    stream_stands_.store(true);
+    CmLoop::instance().post(weak_from_this().lock());
   }
-  void stream_ended() override {
-    CmLoop::instance().post([self = shared_from_this()] { self->on_ended(); });
+  void stream_ended() noexcept override {
+    stream_over_.store(true);
+    CmLoop::instance().post(weak_from_this().lock());
   }
 
   // ---- The loop ----
   void ready(std::uint32_t) override {
-    std::unique_lock lock(mutex_);
-    switch (state_) {
-      case State::connecting: return connected(lock);
-      case State::awaiting_reply: return read_reply(lock);
-      case State::awaiting_request: return read_request(lock);
-      case State::requested: {
-        // The consumer thinks about it; a caller that hangs up meanwhile is found out when it is answered.
-        CmLoop::instance().unwatch(socket_.fd());
-        return;
+    without_exceptions([this](std::unique_lock<Mutex>& lock) {
+      switch (state_) {
+        case State::connecting: return connected(lock);
+        case State::awaiting_reply: return read_reply(lock);
+        case State::awaiting_request: return read_request(lock);
+        case State::requested: {
+          // The consumer thinks about it; a caller that hangs up meanwhile is found out when it is answered.
+          CmLoop::instance().unwatch(socket_.fd());
+          return;
+        }
+        default: return;
       }
-      default: return;
+    });
+  }
+  void run() override {
+    without_exceptions([this](std::unique_lock<Mutex>& lock) {
+      if (const int error = std::exchange(call_error_, 0); error != 0) not_reached(lock, error);
+    });
+    if (stream_stands_.exchange(false)) {
+      without_exceptions([this](std::unique_lock<Mutex>& lock) { on_established(lock); });
     }
+    if (stream_over_.exchange(false)) without_exceptions([this](std::unique_lock<Mutex>& lock) { on_ended(lock); });
+    without_exceptions([this](std::unique_lock<Mutex>& lock) { deadline(lock); });
   }
 
  private:
   static constexpr int kReadable = EPOLLIN | EPOLLRDHUP;
   static constexpr unsigned kCalls = 11;  // where nobody listens; 50 ms in all
   static constexpr milliseconds kCallAgain{5};
+
+  // A connection that is being set up fails where there is no memory for the next step.
+  template <typename Step>
+  void without_exceptions(Step step) {
+    std::unique_lock lock(mutex_);
+    try {
+      step(lock);
+    } catch (const std::exception&) {
+      if (!lock.owns_lock()) lock.lock();
+      if (state_ != State::attached && state_ != State::established) fail(lock, ENOMEM, nullptr);
+    }
+  }
 
   mpa::Proposal proposal_of(const ConnectionParameters& own) const {
     mpa::Proposal proposal;
@@ -193,17 +223,14 @@ class ConnectionImpl final : public Connection,
 
   // Replaces the one before. The consumer's time to think about a request has none.
   void start_deadline() {
-    const unsigned serial = ++deadline_serial_;
-    CmLoop::instance().cancel(deadline_);
     const milliseconds time(settings().values.startup_timeout_ms);
-    deadline_ = CmLoop::instance().after(time, [weak = weak_from_this(), serial] {
-      if (const auto self = weak.lock()) self->deadline(serial);
-    });
+    deadline_ = CmLoop::Clock::now() + time;
+    CmLoop::instance().after(time, shared_from_this());
   }
 
-  void deadline(unsigned serial) {
-    std::unique_lock lock(mutex_);
-    if (serial != deadline_serial_) return;
+  void deadline(std::unique_lock<Mutex>& lock) {
+    if (!deadline_ || CmLoop::Clock::now() < *deadline_) return;
+    deadline_.reset();
     switch (state_) {
       case State::connecting:
       case State::awaiting_reply:
@@ -230,11 +257,8 @@ class ConnectionImpl final : public Connection,
     } while (result != 0 && (errno == EINTR || (errno == ECONNABORTED && refused_ > 0)));
     if (result != 0 && errno != EINPROGRESS) {
       // Told to the observer like any other failure, since the call itself was in order.
-      const int error = errno;
-      CmLoop::instance().post([self = shared_from_this(), error] {
-        std::unique_lock lock(self->mutex_);
-        self->not_reached(lock, error);
-      });
+      call_error_ = errno;
+      CmLoop::instance().post(shared_from_this());
       return 0;
     }
     return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
@@ -251,9 +275,10 @@ class ConnectionImpl final : public Connection,
   }
 
   void call_again() {
-    std::unique_lock lock(mutex_);
-    if (state_ != State::connecting) return;
-    if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
+    without_exceptions([this](std::unique_lock<Mutex>& lock) {
+      if (state_ != State::connecting) return;
+      if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
+    });
   }
 
   void connected(std::unique_lock<Mutex>& lock) {
@@ -338,11 +363,11 @@ class ConnectionImpl final : public Connection,
       return fail(lock, EPROTO, nullptr);
     }
     if (error != mpa::StartupError::none) return fail(lock, EPROTO, nullptr);
+    const ConnectionParameters peer = parameters_of(said_);
     state_ = State::requested;
     CmLoop::instance().unwatch(socket_.fd());
     auto on_request = std::move(on_request_);
     auto self = shared_from_this();
-    const ConnectionParameters peer = parameters_of(said_);
     lock.unlock();
     on_request(std::move(self), peer);
   }
@@ -366,7 +391,12 @@ class ConnectionImpl final : public Connection,
     if (!said_.read_depths_known) attachment.agreement.ord = std::min(agreement.ord, attachment.ord);
     attachment.mulpdu = settings().values.mulpdu;
     attachment.owner = shared_from_this();
-    const int error = qp.attach(socket_, attachment);
+    int error;
+    try {
+      error = qp.attach(socket_, attachment);
+    } catch (const std::exception&) {
+      error = ENOMEM;
+    }
     if (error != 0) {
       state_ = before == State::requested ? State::over : before;
       socket_.abort();
@@ -416,8 +446,7 @@ class ConnectionImpl final : public Connection,
     if (Qp* qp = find_qp(number)) qp->abort_beginning(this);
   }
 
-  void on_established() {
-    std::unique_lock lock(mutex_);
+  void on_established(std::unique_lock<Mutex>& lock) {
     if (state_ != State::attached) return;
     state_ = State::established;
     const auto observer = observer_.lock();
@@ -428,8 +457,8 @@ class ConnectionImpl final : public Connection,
 
   // The stream stands: what only its start-up needed goes. Returns what the peer has said.
   ConnectionParameters end_startup() {
-    ++deadline_serial_;
-    CmLoop::instance().cancel(deadline_);
+    deadline_.reset();
+    CmLoop::instance().cancel(*this);
     frame_ = StartupFrame();
     for (std::vector<std::byte>* octets :
          {&own_.private_data, &said_.private_data, &proposal_.private_data, &reply_}) {
@@ -441,8 +470,7 @@ class ConnectionImpl final : public Connection,
     return std::exchange(peer_parameters_, {});
   }
 
-  void on_ended() {
-    std::unique_lock lock(mutex_);
+  void on_ended(std::unique_lock<Mutex>& lock) {
     const State before = state_;
     if (before == State::over) return;
     state_ = State::over;
@@ -482,9 +510,10 @@ class ConnectionImpl final : public Connection,
   std::vector<std::byte> reply_;
   mpa::Proposal proposal_;
   unsigned revision_ = 2;
-  unsigned deadline_serial_ = 0;
+  std::optional<CmLoop::Clock::time_point> deadline_;
   unsigned refused_ = 0;  // calls
-  CmLoop::Timer deadline_;
+  int call_error_ = 0;    // of a call that failed at once
+  std::atomic<bool> stream_stands_{false}, stream_over_{false};  // news of the queue pair
   int tos_ = -1;
   std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request_;
   std::function<void(const Connection*)> on_failure_;
@@ -493,21 +522,23 @@ class ConnectionImpl final : public Connection,
 }  // namespace
 
 std::shared_ptr<Connection> take_call(
-    int fd, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
+    mpa::TcpStream&& socket, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
     std::function<void(const Connection*)> failed) {
-  auto made = std::make_shared<ConnectionImpl>(fd, ConnectionImpl::State::awaiting_request);
-  made->answer(std::move(requested), std::move(failed));
-  return made;
+  auto made = std::make_shared<ConnectionImpl>(std::move(socket), ConnectionImpl::State::awaiting_request);
+  return made->answer(std::move(requested), std::move(failed)) == 0 ? made : nullptr;
 }
 
 int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
             std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection) {
-  auto made = std::make_shared<ConnectionImpl>(socket, ConnectionImpl::State::connecting);
+  mpa::TcpStream owned(socket);
+  // Without the thread nobody would tell how the call ends.
+  if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
     const ReadSection section;
     const Qp* qp = find_qp(own.qp_num);
     if (qp == nullptr || !qp->can_attach(own.by_hand, own.life)) return EINVAL;
   }
+  auto made = std::make_shared<ConnectionImpl>(std::move(owned), ConnectionImpl::State::connecting);
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;
   connection = std::move(made);
   return 0;

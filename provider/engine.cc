@@ -156,7 +156,12 @@ int Engine::add(Qp& qp, int fd) {
   const std::lock_guard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
   std::erase(entries_, &qp);  // connected once before
-  entries_.push_back(&qp);
+  try {
+    entries_.push_back(&qp);
+  } catch (const std::bad_alloc&) {
+    note_entries();
+    return ENOMEM;
+  }
   note_entries();
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <compare>
+#include <exception>
 #include <list>
 #include <map>
 #include <optional>
@@ -27,48 +28,30 @@ namespace {
 
 constexpr char kPurpose[] = "a connection that a peer asks for";
 
-class ListenerImpl final : public Listener, public CmLoop::Handler, public std::enable_shared_from_this<ListenerImpl> {
+class ListenerImpl final : public Listener,
+                           public CmLoop::Handler,
+                           public CmLoop::TimedTask,
+                           public std::enable_shared_from_this<ListenerImpl> {
  public:
-  ListenerImpl(int fd, std::weak_ptr<ListenObserver> observer) : fd_(fd), observer_(std::move(observer)) {}
-  ~ListenerImpl() override {
-    CmLoop::instance().unwatch(fd_);
-    mpa::close_descriptor(fd_);
-  }
+  ListenerImpl(mpa::TcpStream&& socket, std::weak_ptr<ListenObserver> observer)
+      : socket_(std::move(socket)), observer_(std::move(observer)) {}
+  ~ListenerImpl() override { CmLoop::instance().unwatch(socket_.fd()); }
 
   int start(int backlog) {
     most_ = static_cast<std::size_t>(std::clamp(backlog, kLeastCalls, kMostCalls));
-    if (::listen(fd_, backlog) != 0) return errno;
-    return CmLoop::instance().watch(fd_, EPOLLIN, weak_from_this());
+    if (::listen(socket_.fd(), backlog) != 0) return errno;
+    return CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this());
   }
 
   void ready(std::uint32_t) override {
-    for (;;) {
-      if (calls_.size() >= most_ && !give_way()) return pause();
-      int fd = -1;
-      if (mpa::may_take_descriptor(kPurpose)) fd = ::accept4(fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (fd >= 0 || errno == EMFILE || errno == ENFILE) fd = mpa::take_descriptor(fd, kPurpose);
-      if (fd < 0) {
-        if (errno == EINTR || errno == ECONNABORTED) continue;
-        if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-        // Who has not spoken makes room for who may, where somebody waits.
-        pollfd waiting{fd_, POLLIN, 0};
-        if (::poll(&waiting, 1, 0) != 1) return;
-        if (give_way()) continue;
-        return pause();
-      }
-      mpa::TcpStream::set_options(fd);
-      // Held here until the request is whole; on the loop's thread alone.
-      auto call = take_call(
-          fd,
-          [weak = weak_from_this()](std::shared_ptr<Connection> waiting, const ConnectionParameters& peer) {
-            if (const auto self = weak.lock()) self->requested(std::move(waiting), peer);
-          },
-          [weak = weak_from_this()](const Connection* waiting) {
-            if (const auto self = weak.lock()) self->forget(waiting);
-          });
-      calls_.push_back({std::move(call), CmLoop::Clock::now(), {}});
+    try {
+      take_calls();
+    } catch (const std::exception&) {  // no memory
+      pause();
     }
   }
+  // The pause is over.
+  void run() override { CmLoop::instance().change(socket_.fd(), EPOLLIN); }
 
  private:
   static constexpr int kLeastCalls = 16, kMostCalls = 1024;
@@ -88,6 +71,36 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
     std::optional<Source> source;  // once that was asked for
   };
 
+  void take_calls() {
+    for (;;) {
+      if (calls_.size() >= most_ && !give_way()) return pause();
+      int fd = -1;
+      if (mpa::may_take_descriptor(kPurpose)) fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (fd >= 0 || errno == EMFILE || errno == ENFILE) fd = mpa::take_descriptor(fd, kPurpose);
+      if (fd < 0) {
+        if (errno == EINTR || errno == ECONNABORTED) continue;
+        if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+        // Who has not spoken makes room for who may, where somebody waits.
+        pollfd waiting{socket_.fd(), POLLIN, 0};
+        if (::poll(&waiting, 1, 0) != 1) return;
+        if (give_way()) continue;
+        return pause();
+      }
+      mpa::TcpStream taken(fd);
+      mpa::TcpStream::set_options(fd);
+      // Held here until the request is whole; on the loop's thread alone.
+      auto call = take_call(
+          std::move(taken),
+          [weak = weak_from_this()](std::shared_ptr<Connection> waiting, const ConnectionParameters& peer) {
+            if (const auto self = weak.lock()) self->requested(std::move(waiting), peer);
+          },
+          [weak = weak_from_this()](const Connection* waiting) {
+            if (const auto self = weak.lock()) self->forget(waiting);
+          });
+      if (call != nullptr) calls_.push_back({std::move(call), CmLoop::Clock::now(), {}});
+    }
+  }
+
   static Source source_of(const Connection& call) {
     const sockaddr_storage remote = call.remote_address();
     Source source;
@@ -102,10 +115,8 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
 
   // Not to spin on a queue that nothing can be taken from, it is looked at again in a while.
   void pause() {
-    CmLoop::instance().change(fd_, 0);
-    CmLoop::instance().after(kPause, [weak = weak_from_this()] {
-      if (const auto self = weak.lock()) CmLoop::instance().change(self->fd_, EPOLLIN);
-    });
+    CmLoop::instance().change(socket_.fd(), 0);
+    CmLoop::instance().after(kPause, shared_from_this());
   }
 
   // The oldest call of the source that has most of them, or of several such sources, ends unanswered. False if none has been
@@ -133,7 +144,7 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
     std::erase_if(calls_, [&](const Call& call) { return call.connection.get() == connection; });
   }
 
-  const int fd_;
+  const mpa::TcpStream socket_;
   const std::weak_ptr<ListenObserver> observer_;
   std::size_t most_ = 0;
   std::list<Call> calls_;  // that have not said what they want, the oldest first
@@ -142,7 +153,8 @@ class ListenerImpl final : public Listener, public CmLoop::Handler, public std::
 }  // namespace
 
 int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener) {
-  auto made = std::make_shared<ListenerImpl>(socket, std::move(observer));
+  mpa::TcpStream owned(socket);
+  auto made = std::make_shared<ListenerImpl>(std::move(owned), std::move(observer));
   if (const int error = made->start(backlog); error != 0) return error;
   listener = std::move(made);
   return 0;

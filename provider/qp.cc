@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 
 #include "mpa/guarded_copy.h"
 #include "provider/by_hand.h"
@@ -193,7 +194,12 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
     owner_.reset();
     return error;
   }
-  transmit();
+  try {
+    transmit();
+  } catch (const std::exception&) {  // it has its stream, which ends for lack of memory
+    send_dead_ = true;
+    note_send_error();
+  }
   return 0;
 }
 
@@ -221,12 +227,17 @@ int Qp::disconnect(const StreamOwner* owner) {
   const Stream before = stream_;
   answer_last();
   if (before == Stream::running && stream_ != Stream::running) return 0;  // which ended it
-  const std::lock_guard lock(send_mutex_);
-  if (stream_ != Stream::running) return stream_ == Stream::closing ? 0 : ENOTCONN;
-  stream_ = Stream::closing;
-  take_linger_serial();
-  stop_closing_later();
-  transmit();
+  {
+    const std::lock_guard lock(send_mutex_);
+    if (stream_ != Stream::running) return stream_ == Stream::closing ? 0 : ENOTCONN;
+    stream_ = Stream::closing;
+    take_linger_serial();
+    const bool bounded = stop_closing_later();
+    transmit();
+    if (bounded) return 0;
+  }
+  // Without a timer it might go on for ever.
+  if (stream_ == Stream::closing) reset_stream();
   return 0;
 }
 
@@ -251,8 +262,6 @@ void Qp::forget_stream() {
   forget_message();
   if (socket_.is_open()) let_go_of_socket();
   forget_held();
-  if (owner_) owner_->stream_ended();
-  owner_.reset();
   std::destroy_at(&transmitter_);
   std::construct_at(&transmitter_, send_queue_, stag_table(), static_cast<const void*>(&pd_),
                     static_cast<rdmap::SendHost&>(*this), static_cast<const void*>(this));
@@ -272,6 +281,9 @@ void Qp::forget_stream() {
   coalescing_ = Coalescing();
   send_error_ = false;
   stream_ = Stream::none;
+  // Last: who hears of it may want to attach another.
+  if (owner_) owner_->stream_ended();
+  owner_.reset();
 }
 
 // Back to RESET: queues are emptied, and completions that were not polled go with them, as on adapters.

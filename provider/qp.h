@@ -41,8 +41,8 @@ class SrqUser;
 class StreamOwner {
  public:
   virtual ~StreamOwner() = default;
-  virtual void stream_established() = 0;
-  virtual void stream_ended() = 0;
+  virtual void stream_established() noexcept = 0;
+  virtual void stream_ended() noexcept = 0;
 };
 
 class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
@@ -229,7 +229,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void take_linger_serial();
   bool stop_lingering_later();
   void stop_lingering(unsigned serial);
-  void stop_closing_later();
+  bool stop_closing_later();
   void stop_closing(unsigned serial, std::uint64_t head);
   void await_sender();
   void note_send_error();
@@ -239,6 +239,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void report_lost();
   void tell_not_ready_later();
   void tell_not_ready(std::uint64_t pauses);
+  void tell_not_ready();
   void give_up_later();
   void give_up(const StreamOwner* owner, std::uint64_t pauses);
   // `broken`: not by a FIN.

@@ -118,9 +118,7 @@ void Qp::ready_to_send_by_hand(const ibv_qp_attr& attributes) {
   const std::lock_guard send_lock(send_mutex_);
   attributes_.sq_psn = attributes.sq_psn & kPsnMask;
   if (!step(IBV_QPS_RTR, IBV_QPS_RTS)) return;
-  if (stream_ != Stream::running || !mixed_up(peer_psn_)) return;
-  forget_stream();
-  by_hand::meet_again(number_);
+  if (stream_ == Stream::running && mixed_up(peer_psn_)) forget_stream();
 }
 
 // RTS to SQD: what is posted from here on waits.
@@ -151,10 +149,7 @@ void Qp::peer_left(bool broken) {
   if (initiator_ && state() == IBV_QPS_RTR && receiver_.dealt_with() == rdmap::DealtWith{} && !receiver_.in_message()) {
     // Nothing has come and nothing has gone: it may have found out that this is not its peer.
     const std::lock_guard lock(send_mutex_);
-    if (send_queue_.empty()) {
-      forget_stream();
-      return by_hand::meet_again(number_);
-    }
+    if (send_queue_.empty()) return forget_stream();
   }
   std::optional<std::uint64_t> culprit;
   {
@@ -186,10 +181,15 @@ void Qp::peer_left(bool broken) {
 // it, as by an RNR NAK. Most pauses end sooner.
 void Qp::tell_not_ready_later() {
   if (std::exchange(telling_not_ready_, true)) return;
-  CmLoop::instance().after(kNotReadyPause, [number = number_, pauses = pauses_] {
-    const ReadSection section;
-    if (Qp* qp = find_qp(number)) qp->tell_not_ready(pauses);
-  });
+  try {
+    CmLoop::instance().after(kNotReadyPause, [number = number_, pauses = pauses_] {
+      const ReadSection section;
+      if (Qp* qp = find_qp(number)) qp->tell_not_ready(pauses);
+    });
+  } catch (const std::exception&) {  // no memory: it hears of it at once
+    telling_not_ready_ = false;
+    tell_not_ready();
+  }
 }
 
 void Qp::tell_not_ready(std::uint64_t pauses) {
@@ -197,7 +197,12 @@ void Qp::tell_not_ready(std::uint64_t pauses) {
   telling_not_ready_ = false;
   if (!paused_ || stream_ != Stream::running) return;
   if (pauses_ != pauses) return tell_not_ready_later();
-  const std::lock_guard send_lock(send_mutex_);
+  tell_not_ready();
+}
+
+// The receiver's lock is held.
+void Qp::tell_not_ready() {
+  const std::lock_guard lock(send_mutex_);
   transmitter_.tell_not_ready(receiver_.dealt_with());
   if (!full()) transmit();
 }
@@ -206,10 +211,7 @@ void Qp::tell_not_ready(std::uint64_t pauses) {
 // TCP takes it at once. The receiver's lock is held.
 void Qp::leave() {
   answer_last();
-  if (stream_ != Stream::running || init_.qp_type != IBV_QPT_RC) return;
-  const std::lock_guard lock(send_mutex_);
-  transmitter_.tell_not_ready(receiver_.dealt_with());
-  if (!full()) transmit();
+  if (stream_ == Stream::running && init_.qp_type == IBV_QPT_RC) tell_not_ready();
 }
 
 void Qp::leave_at_exit() {

@@ -161,6 +161,7 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
     std::shared_ptr<Listener>& listener = found->second.listeners[{device.ifindex, gid}];
     int error = 0;
     if (listener == nullptr) {
+      found->second.listening.reserve(found->second.listening.size() + 1);  // nothing is to fail once it listens
       sockaddr_storage address = address_of(gid, device.ifindex, port);
       const int fd = holding_socket(address, true);
       error = fd < 0 ? -fd : listen(fd, kBacklog, observer, listener);

@@ -692,8 +692,8 @@ void Qp::stop_lingering(unsigned serial) {
 
 // Closing takes a bounded time (Verbs draft section 6.2.5): the peer has so long to close, and longer only as long as
 // work that was posted before still completes.
-void Qp::stop_closing_later() {
-  later([number = number_, serial = linger_serial_, head = send_queue_.head()] {
+bool Qp::stop_closing_later() {
+  return later([number = number_, serial = linger_serial_, head = send_queue_.head()] {
     const ReadSection section;
     if (Qp* qp = find_qp(number)) qp->stop_closing(serial, head);
   });
@@ -704,7 +704,7 @@ void Qp::stop_closing(unsigned serial, std::uint64_t head) {
   if (stream_ != Stream::closing || serial != linger_serial_) return;
   {
     const std::lock_guard send_lock(send_mutex_);
-    if (send_queue_.head() != head) return stop_closing_later();
+    if (send_queue_.head() != head && stop_closing_later()) return;
   }
   reset_stream();
   report_lost();
@@ -717,6 +717,7 @@ void Qp::give_up_later() {
     const ReadSection section;
     if (Qp* qp = find_qp(number)) qp->give_up(owner, pauses);
   });
+  if (!giving_up_) peer_closed(false);  // nobody would come back for it
 }
 
 void Qp::give_up(const StreamOwner* owner, std::uint64_t pauses) {
