@@ -10,7 +10,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <iterator>
 #include <mutex>
+#include <new>
 #include <utility>
 
 #include "kernel-abi/cancellation.h"
@@ -30,7 +32,18 @@ int CmChannel::create(int flags, std::shared_ptr<CmChannel>& channel, int& fd) {
     if (program >= 0) ::close(program);
     return error;
   }
-  channel.reset(new CmChannel(own));
+  std::unique_ptr<CmChannel> made(new (std::nothrow) CmChannel(own));
+  if (made == nullptr) {
+    mpa::close_descriptor(own);
+    ::close(program);
+    return ENOMEM;
+  }
+  try {
+    channel = std::move(made);
+  } catch (const std::bad_alloc&) {
+    ::close(program);
+    return ENOMEM;
+  }
   fd = program;
   return 0;
 }
@@ -57,9 +70,9 @@ void CmChannel::wake() {
   for (Waiter* waiter : waiters_) ::sem_post(&waiter->woken_);
 }
 
-void CmChannel::post(CmEvent event) {
-  if (closed_) return;
-  events_.push_back(std::move(event));
+void CmChannel::post(CmEvents& from) noexcept {
+  if (closed_) return from.pop_front();
+  events_.splice(events_.end(), from, from.begin());
   add_token();
   wake();
 }
@@ -71,18 +84,16 @@ CmEvent CmChannel::take_front() {
   return event;
 }
 
-std::vector<CmEvent> CmChannel::take_matching(const std::function<bool(const CmEvent&)>& matches) {
-  std::vector<CmEvent> taken;
-  std::deque<CmEvent> kept;
-  for (CmEvent& event : events_) {
-    if (matches(event)) {
-      taken.push_back(std::move(event));
+CmEvents CmChannel::take_matching(const std::function<bool(const CmEvent&)>& matches) {
+  CmEvents taken;
+  for (auto event = events_.begin(); event != events_.end();) {
+    const auto next = std::next(event);
+    if (matches(*event)) {
+      taken.splice(taken.end(), events_, event);
       remove_token();
-    } else {
-      kept.push_back(std::move(event));
     }
+    event = next;
   }
-  events_ = std::move(kept);
   return taken;
 }
 

@@ -10,11 +10,10 @@
 #include <semaphore.h>
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <set>
-#include <vector>
 
 namespace uiw::kernel_abi {
 
@@ -25,6 +24,7 @@ struct CmEvent {
   std::shared_ptr<CmId> child;  // the new id of a CONNECT_REQUEST
   rdma_ucm_event_resp response = {};
 };
+using CmEvents = std::list<CmEvent>;
 
 // Every member needs the registry's lock, but for what says otherwise.
 class CmChannel {
@@ -36,12 +36,13 @@ class CmChannel {
   CmChannel(const CmChannel&) = delete;
   CmChannel& operator=(const CmChannel&) = delete;
 
-  void post(CmEvent event);
+  // Takes over the first of `from`: nothing is lost for lack of memory.
+  void post(CmEvents& from) noexcept;
   bool empty() const { return events_.empty(); }
   CmEvent& front() { return events_.front(); }
   CmEvent take_front();
   // Takes out the events that match, in their order.
-  std::vector<CmEvent> take_matching(const std::function<bool(const CmEvent&)>& matches);
+  CmEvents take_matching(const std::function<bool(const CmEvent&)>& matches);
 
   // The descriptors that stand for this channel.
   void retain() { ++descriptors_; }
@@ -84,7 +85,7 @@ class CmChannel {
   unsigned descriptors_ = 1;
   bool closed_ = false;
   bool was_non_blocking_ = false;  // when it was closed
-  std::deque<CmEvent> events_;
+  CmEvents events_;
   std::set<std::uint32_t> ids_;  // the numbers of the ids whose events come here
   std::set<Waiter*> waiters_;
 };

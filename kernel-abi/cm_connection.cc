@@ -63,10 +63,22 @@ CmEventType failure_event(int error) {
 
 }  // namespace
 
+// A program waits for events, so those of a command have their memory before it is carried out: of CONNECT and ACCEPT two,
+// how it ends, and the end of the connection.
+void CmId::provide_events(std::size_t count) {
+  while (spare_events_.size() < count) spare_events_.emplace_back();
+}
+
 void CmId::post(rdma_ucm_event_resp response) {
   response.uid = uid_;
   response.id = number_;
-  channel_->post({shared_from_this(), nullptr, response});
+  try {
+    provide_events(1);
+  } catch (const std::bad_alloc&) {  // for an event that nobody has asked for
+    return;
+  }
+  spare_events_.front() = {shared_from_this(), nullptr, response};
+  channel_->post(spare_events_);
 }
 
 // The program does not know a new connection by name before it accepts it, and is told nothing of it till
@@ -93,6 +105,7 @@ int CmId::write_event(std::uint32_t event, std::uint32_t status, std::uint64_t a
   response.status = status;
   std::memcpy(&response.param, &argument, sizeof argument);
   const std::lock_guard lock(CmRegistry::instance().mutex());
+  provide_events(1);
   post(response);
   return 0;
 }
@@ -110,7 +123,11 @@ int CmId::listen(int backlog) {
 
   int error = socket_ < 0 ? make_socket(source_) : 0;
   std::shared_ptr<provider::Listener> listener;
-  if (error == 0) error = provider::listen(std::exchange(socket_, -1), backlog, weak_from_this(), listener);
+  try {
+    if (error == 0) error = provider::listen(std::exchange(socket_, -1), backlog, weak_from_this(), listener);
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
   const std::lock_guard lock(CmRegistry::instance().mutex());
   if (error == 0)
     listener_ = std::move(listener);
@@ -124,9 +141,11 @@ int CmId::connect(const rdma_ucm_conn_param& parameters) {
   if (is_roce() && parameters.private_data_len > kReqPrivateData) return EINVAL;
   // Without the thread nobody would tell how the call ends.
   if (const int error = provider::CmLoop::instance().start(); error != 0) return error;
+  const provider::ConnectionParameters own = own_parameters(parameters);
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (state_ != CmState::route_resolved) return EINVAL;
+    provide_events(2);
     state_ = CmState::connect;
     stream_ = StreamState::calling;
     retry_count_ = parameters.retry_count;
@@ -134,9 +153,14 @@ int CmId::connect(const rdma_ucm_conn_param& parameters) {
   if (is_wildcard(destination_)) destination_ = loopback_of(destination_.ss_family, port_of(destination_));
   int error = socket_ < 0 ? make_socket(source_) : 0;
   std::shared_ptr<provider::Connection> connection;
-  if (error == 0)
-    error = provider::connect(std::exchange(socket_, -1), destination_, own_parameters(parameters),
-                              type_of_service_, weak_from_this(), connection);
+  try {
+    if (error == 0) {
+      error = provider::connect(std::exchange(socket_, -1), destination_, own, type_of_service_, weak_from_this(),
+                                connection);
+    }
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
   const std::lock_guard lock(CmRegistry::instance().mutex());
   if (error == 0) {
     connection_ = std::move(connection);
@@ -157,11 +181,13 @@ int CmId::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
     reject(nullptr, 0, kRejectConsumerDefined);
     return EINVAL;
   }
+  const provider::ConnectionParameters own = own_parameters(parameters);
   std::shared_ptr<provider::Connection> call;
   std::uint64_t former_uid;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (const int error = check_call_state(); error != 0) return error;
+    provide_events(2);
     stream_ = StreamState::accepting;
     former_uid = std::exchange(uid_, uid);  // before the call: its event needs it
     accepted_resources_ = parameters.responder_resources;
@@ -172,7 +198,12 @@ int CmId::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
     }
     call = connection_;
   }
-  const int error = call->accept(own_parameters(parameters), weak_from_this());
+  int error;
+  try {
+    error = call->accept(own, weak_from_this());
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
   if (error == 0) return 0;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
@@ -198,6 +229,8 @@ int CmId::reject(const std::uint8_t* private_data, std::size_t size, unsigned re
   if (reason != 0 && reason != kRejectConsumerDefined && reason != kRejectVendorOption) return EINVAL;
   if (!has_device()) return EINVAL;
   if (is_roce() && size > kRejPrivateData) return EINVAL;
+  const auto* data = reinterpret_cast<const std::byte*>(private_data);
+  const std::vector<std::byte> said(data, data + size);
   std::shared_ptr<provider::Connection> call;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
@@ -205,8 +238,7 @@ int CmId::reject(const std::uint8_t* private_data, std::size_t size, unsigned re
     stream_ = StreamState::ended;
     call = connection_;
   }
-  const auto* data = reinterpret_cast<const std::byte*>(private_data);
-  return call->reject(std::vector<std::byte>(data, data + size));
+  return call->reject(said);
 }
 
 // 0 also for a connection that has ended already, or never stood: the peer may have been faster.
@@ -296,12 +328,18 @@ void CmId::requested(std::shared_ptr<provider::Connection> call, const provider:
     const sockaddr_storage local = unmapped(call->local_address());
     const provider::DeviceInfo device = provider::device_of(generic(local));
     if (!device.name.empty()) {
+      CmEvents event(1);
       CmRegistry& registry = CmRegistry::instance();
+      std::shared_ptr<CmId> child;  // without the lock where it goes again
       const std::lock_guard lock(registry.mutex());
       if (state_ == CmState::listen && !removed_ && backlog_ > 0) {
-        adopt(registry.create_id_locked(channel_, {0, port_space_, qp_type_}), call, local,
-              device, peer);
-        adopted = true;
+        child = registry.create_id_locked(channel_, {0, port_space_, qp_type_});
+        try {
+          adopt(child, call, local, device, peer, event);
+          adopted = true;
+        } catch (const std::bad_alloc&) {
+          registry.remove_id_locked(*child);
+        }
       }
     }
   } catch (const std::bad_alloc&) {  // the caller is told to come again
@@ -311,7 +349,7 @@ void CmId::requested(std::shared_ptr<provider::Connection> call, const provider:
 
 void CmId::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
                  const sockaddr_storage& local, const provider::DeviceInfo& device,
-                 const provider::ConnectionParameters& peer) {
+                 const provider::ConnectionParameters& peer, CmEvents& event) {
   child->source_ = local;
   child->destination_ = unmapped(call->remote_address());
   child->device_ = {device.guid, device.ifindex, device.transport};
@@ -320,7 +358,6 @@ void CmId::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provi
   child->state_ = CmState::connect;
   child->stream_ = StreamState::requested;
   child->connection_ = call;
-  --backlog_;
   rdma_ucm_event_resp response = {};
   response.uid = uid_;
   response.id = child->number();
@@ -331,7 +368,9 @@ void CmId::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provi
     child->path_ = child->make_path(device);
     child->agreement_ = agreement_of(response.param.conn);
   }
-  channel_->post({shared_from_this(), child, response});
+  event.front() = {shared_from_this(), child, response};
+  --backlog_;
+  channel_->post(event);
 }
 
 }  // namespace uiw::kernel_abi

@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "kernel-abi/cm_address.h"
@@ -156,7 +157,12 @@ int CmId::bind_locally(sockaddr_storage address) {
 int CmId::bind(const sockaddr_storage& address) {
   if (address_size(address.ss_family) == 0) return EAFNOSUPPORT;
   if (!exchange_state(CmState::idle, CmState::addr_bound)) return EINVAL;
-  const int error = bind_locally(address);
+  int error;
+  try {
+    error = bind_locally(address);
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
   if (error != 0) {
     source_ = {};
     device_.reset();
@@ -172,6 +178,7 @@ int CmId::resolve_addr(const sockaddr_storage& source, const sockaddr_storage& d
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     state = state_;
+    provide_events(1);
   }
   if (state == CmState::idle) {
     const sockaddr_storage local = source.ss_family != 0 ? source : wildcard_of(destination.ss_family);
@@ -217,6 +224,7 @@ int CmId::resolve_route() {
   }
   const std::lock_guard lock(CmRegistry::instance().mutex());
   if (state_ != CmState::addr_resolved) return EINVAL;
+  provide_events(1);
   path_ = path;
   state_ = CmState::route_resolved;
   post(CmEventType::route_resolved, 0);

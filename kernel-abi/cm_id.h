@@ -143,11 +143,12 @@ class CmId final : public provider::ConnectionObserver,
   int acquire_device(const sockaddr_storage& local);
   int check_call_state();
   CmRemains let_go();
+  void provide_events(std::size_t count);
   void post(rdma_ucm_event_resp response);
   void post(CmEventType event, int status, const rdma_ucm_conn_param& parameters = {});
   void adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
              const sockaddr_storage& local, const provider::DeviceInfo& device,
-             const provider::ConnectionParameters& peer);
+             const provider::ConnectionParameters& peer, CmEvents& event);
 
   const std::uint32_t number_;
   const std::uint16_t port_space_;
@@ -167,6 +168,7 @@ class CmId final : public provider::ConnectionObserver,
 
   // Under the registry's lock.
   std::shared_ptr<CmChannel> channel_;
+  CmEvents spare_events_;  // whose memory is there before they can come
   std::uint64_t uid_;
   CmState state_ = CmState::idle;
   bool removed_ = false;  // its device is no more

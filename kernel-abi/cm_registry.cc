@@ -2,7 +2,10 @@
 // Which channels and ids are there, and how do they end?
 #include "kernel-abi/cm_registry.h"
 
+#include <unistd.h>
+
 #include <cerrno>
+#include <new>
 #include <utility>
 
 #include "kernel-abi/cm_address.h"
@@ -34,7 +37,12 @@ int CmRegistry::open_channel(int flags, std::uint64_t* object) {
   if (const int error = CmChannel::create(flags, channel, fd); error != 0) return -error;
   const std::lock_guard lock(mutex_);
   *object = next_serial_++ << 3 | UIW_OBJECT_CM;
-  channels_.emplace(*object, std::move(channel));
+  try {
+    channels_.emplace(*object, std::move(channel));
+  } catch (const std::bad_alloc&) {
+    ::close(fd);
+    return -ENOMEM;
+  }
   return fd;
 }
 
@@ -55,7 +63,6 @@ void CmRegistry::retain_channel(std::uint64_t object) {
 
 void CmRegistry::release_channel(std::uint64_t object) {
   std::shared_ptr<CmChannel> channel;
-  std::vector<std::shared_ptr<CmId>> ids;
   {
     const std::lock_guard lock(mutex_);
     const auto found = channels_.find(object);
@@ -64,12 +71,17 @@ void CmRegistry::release_channel(std::uint64_t object) {
     channels_.erase(found);
     channel->close();
     closed_[next_closed_++ % closed_.size()] = {object, channel};
-    for (const std::uint32_t number : channel->ids()) ids.push_back(ids_[number]);
   }
-  for (const std::shared_ptr<CmId>& id : ids) {
+  for (;;) {
+    std::shared_ptr<CmId> id;
+    {
+      const std::lock_guard lock(mutex_);
+      if (channel->ids().empty()) return;
+      id = ids_[*channel->ids().begin()];
+    }
     const std::lock_guard command(id->command_lock());
     std::uint32_t events_reported;
-    tear_down(id, events_reported);
+    tear_down(id, events_reported);  // by which it leaves the channel, whoever does it
   }
 }
 
@@ -78,8 +90,13 @@ std::shared_ptr<CmId> CmRegistry::create_id_locked(const std::shared_ptr<CmChann
   const bool reused = !free_numbers_.empty();
   const auto number = reused ? *free_numbers_.begin() : static_cast<std::uint32_t>(ids_.size());
   auto id = std::make_shared<CmId>(number, channel, parameters);
-  if (!reused) ids_.emplace_back();
-  channel->ids().insert(number);
+  const auto place = channel->ids().insert(number).first;
+  try {
+    if (!reused) ids_.emplace_back();
+  } catch (const std::bad_alloc&) {
+    channel->ids().erase(place);
+    throw;
+  }
   if (reused) free_numbers_.erase(number);
   ids_[number] = id;
   return id;
@@ -116,18 +133,21 @@ void CmRegistry::interface_removed(unsigned ifindex) {
     if (id != nullptr) id->interface_removed(ifindex);
 }
 
-void CmRegistry::remove_id_locked(CmId& id) {
+void CmRegistry::remove_id_locked(CmId& id) noexcept {
   if (id.number() >= ids_.size() || ids_[id.number()].get() != &id) return;
-  ids_[id.number()].reset();
-  free_numbers_.insert(id.number());
   id.channel()->ids().erase(id.number());
+  ids_[id.number()].reset();
+  try {
+    free_numbers_.insert(id.number());
+  } catch (const std::bad_alloc&) {  // then this number is not used again
+  }
 }
 
 // The caller holds the id's command lock. Children whose CONNECT_REQUEST the program has not fetched go with
 // it; nobody else knows them, and parents come before children in the order of command locks.
 bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported) {
   CmRemains remains;
-  std::vector<CmEvent> dropped;
+  CmEvents dropped;
   {
     const std::lock_guard lock(mutex_);
     if (id->is_destroyed()) return false;
@@ -163,16 +183,16 @@ int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::sh
   if (id->channel() != from || to->closed()) return EINVAL;
   events_reported = id->events_reported();
   if (from == to) return 0;
-  std::vector<CmEvent> events = from->take_matching([&](const CmEvent& event) { return event.owner == id; });
+  CmEvents events = from->take_matching([&](const CmEvent& event) { return event.owner == id; });
   const auto move = [&](CmId& moving) {
-    from->ids().erase(moving.number());
-    to->ids().insert(moving.number());
+    to->ids().insert(from->ids().extract(moving.number()));
     moving.set_channel(to);
   };
   move(*id);
-  for (CmEvent& event : events) {
+  while (!events.empty()) {
+    const CmEvent& event = events.front();
     if (event.child != nullptr && !event.child->is_destroyed()) move(*event.child);
-    to->post(std::move(event));
+    to->post(events);
   }
   return 0;
 }

@@ -42,6 +42,8 @@ class CmRegistry {
                                   const CmIdParameters& parameters);
   std::shared_ptr<CmId> create_id_locked(const std::shared_ptr<CmChannel>& channel,
                                          const CmIdParameters& parameters);
+  // Nobody finds it by its number from here on. The lock is held.
+  void remove_id_locked(CmId& id) noexcept;
   // ENOENT where there is no such id, EINVAL where it belongs to another channel.
   int find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id);
   // Ends an id: 0 with the number of its events that the program has seen, or as find_id().
@@ -68,7 +70,6 @@ class CmRegistry {
  private:
   // False where the id is at its end already.
   bool tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported);
-  void remove_id_locked(CmId& id);
 
   std::mutex mutex_;
   std::uint64_t next_serial_ = 1;
