@@ -98,7 +98,7 @@ void Qp::transmit(Patience patience) {
         note_held();
         return;
       }
-      if (taken == -EFAULT && transmitter_.source_gone()) continue;  // the work fails at the next fill
+      if (taken == -EFAULT && transmitter_.source_gone(batch)) continue;  // the work that it is fails at the next fill
       sending_ = Sending::idle;
       send_dead_ = true;  // otherwise the receiving side learns why, and ends the stream
       if (taken == -EFAULT) note_send_error();

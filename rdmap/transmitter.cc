@@ -313,7 +313,8 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     batch.end[0] = cursor = rest_end_;
   }
   bool begun = partial_ > 0;  // the next FPDU has to come out as it did before
-  while (batch.fpdus.fpdus() < mpa::Batch::kMaxFpdus) {
+  const std::size_t most = std::exchange(one_at_a_time_, false) ? 1 : mpa::Batch::kMaxFpdus;
+  while (batch.fpdus.fpdus() < most) {
     if (cursor.response - cursor_.response >= SharedReads::kMaxResponsesInBatch) break;
     if (!begun && !choose(cursor, &batch.fpdus)) break;
     if (cursor.source == Source::work && cursor.offset == 0 && !begun) {
@@ -508,7 +509,9 @@ void Transmitter::release_unsignaled() {
   }
 }
 
-bool Transmitter::source_gone() {
+bool Transmitter::source_gone(const OutgoingBatch& batch) {
+  one_at_a_time_ = batch.fpdus.fpdus() > 1;
+  if (one_at_a_time_) return true;
   source_gone_ = true;
   return partial_ == 0 && rest_size_ == rest_at_;
 }

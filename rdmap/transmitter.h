@@ -191,9 +191,10 @@ class Transmitter {
   // Entries from this one on wait; where not said otherwise, none does.
   void hold_from(std::uint64_t sequence) { hold_from_ = sequence; }
 
-  // The socket found that the memory of the next FPDU is not there. True if the work it belongs to can fail by itself,
-  // in the next fill(); false if a part of the FPDU went out already.
-  bool source_gone();
+  // The socket found that some memory of the batch is not there, and took nothing. Whose it is shows when FPDUs are sent one
+  // by one: the next fill() is of one. Where the batch was of one already, its work fails in the next fill(). False if a
+  // part of that FPDU went out before.
+  bool source_gone(const OutgoingBatch& batch);
 
   // Anything left to send, were the socket able to take it?
   bool pending() const;
@@ -330,7 +331,8 @@ class Transmitter {
   std::array<Notice, kMostNotices> notices_;
   Dealt dealt_;
   bool rtr_pushed_ = false;
-  bool source_gone_ = false;
+  bool source_gone_ = false;          // that of the next FPDU
+  bool one_at_a_time_ = false;        // for the next fill()
   bool flushed_ = false;
   bool broken_ = false;               // the FPDU that was begun can never be finished
 

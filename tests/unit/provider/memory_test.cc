@@ -320,3 +320,39 @@ TEST_CASE("memory: device memory has its limits", "[memory]") {
   }
   CHECK(refused(1, 0) == 0);
 }
+
+// ---- Registered memory that is not there ---------------------------------------------------------------------------
+
+// By the local rule nothing but the first one's own octets decides about it.
+TEST_CASE("memory: of writes that are sent together the one whose memory is gone fails", "[memory]") {
+  const auto context = open_loopback();
+  Side near(*context), far(*context);
+  Bytes own = pattern(3000), target(3000);
+  const auto own_mr = near.expose(own, kLocal), target_mr = far.expose(target, kAll);
+  Pages pages(1);
+  const auto gone = Mr::create(near.pd, pages.memory, pages.size, pages.address(), kLocal);
+  REQUIRE(gone);
+  attach(near, far);
+  REQUIRE(::munmap(pages.memory, pages.size) == 0);
+  ibv_sge sges[] = {sge_of(own, *own_mr), {pages.address(), 3000, gone->key()}};
+  ibv_send_wr writes[2]{};
+  for (const std::size_t i : {0, 1}) {
+    writes[i].wr_id = i;
+    writes[i].opcode = IBV_WR_RDMA_WRITE;
+    writes[i].sg_list = &sges[i];
+    writes[i].num_sge = 1;
+    writes[i].wr.rdma.rkey = target_mr->key();
+    writes[i].wr.rdma.remote_addr = address_of(target);
+  }
+  writes[0].next = &writes[1];
+  ibv_send_wr* bad = nullptr;
+  REQUIRE(near.qp->post_send(writes, &bad) == 0);
+  const ibv_wc first = next(*near.send_cq), second = next(*near.send_cq);
+  CHECK(first.wr_id == 0);
+  CHECK(first.status == IBV_WC_SUCCESS);
+  CHECK(second.wr_id == 1);
+  CHECK(second.status == IBV_WC_LOC_PROT_ERR);
+  REQUIRE(eventually([&] { return none(*far.receive_cq) && far.qp->state() == IBV_QPS_ERR; }));
+  const bool placed = target == own;
+  CHECK(placed);
+}

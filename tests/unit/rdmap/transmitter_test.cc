@@ -207,14 +207,37 @@ TEST_CASE("transmitter: what the socket could not read fails at the next fill", 
     end.send(1, {piece(data)});
     auto batch = new_batch();
     REQUIRE(end.tx.fill(*batch) == Fill::ready);
-    REQUIRE(end.tx.source_gone());
+    REQUIRE(end.tx.source_gone(*batch));
     REQUIRE(end.tx.fill(*batch) == Fill::local_error);
     CHECK(end.tx.failure()->sequence == 0);
   }
   SECTION("a part of it did") {
     end.send(1, {piece(data)});
     take(end, 100);
-    CHECK_FALSE(end.tx.source_gone());
+    auto batch = new_batch();
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    CHECK_FALSE(end.tx.source_gone(*batch));
+  }
+  SECTION("it is behind another one in the batch") {
+    end.send(1, {piece(data)});
+    end.send(2, {piece(data)});
+    end.send(3, {piece(data)});
+    auto batch = new_batch();
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    REQUIRE(batch->fpdus.fpdus() == 3);
+    REQUIRE(end.tx.source_gone(*batch));
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    REQUIRE(batch->fpdus.fpdus() == 1);
+    end.tx.sent(*batch, batch->fpdus.bytes());
+    CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    REQUIRE(batch->fpdus.fpdus() == 2);
+    REQUIRE(end.tx.source_gone(*batch));
+    REQUIRE(end.tx.fill(*batch) == Fill::ready);
+    REQUIRE(batch->fpdus.fpdus() == 1);
+    REQUIRE(end.tx.source_gone(*batch));
+    REQUIRE(end.tx.fill(*batch) == Fill::local_error);
+    CHECK(end.tx.failure()->sequence == 1);
   }
 }
 
