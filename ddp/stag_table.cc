@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "ddp/stag_table.h"
 
+#include <new>
+
 namespace uiw::ddp {
 
 namespace {
@@ -73,8 +75,12 @@ std::optional<std::uint32_t> StagTable::take_slot(Use use) {
   } else if (used_ < kMaxRegions) {
     std::atomic<Slot*>& chunk = chunks_[used_ / kChunk];
     if (chunk.load(std::memory_order_relaxed) == nullptr) {
-      free_.reserve(used_ + kChunk);  // so that giving a slot back needs no memory
-      chunk.store(new Slot[kChunk], std::memory_order_release);
+      try {
+        free_.reserve(used_ + kChunk);  // so that giving a slot back needs no memory
+        chunk.store(new Slot[kChunk], std::memory_order_release);
+      } catch (const std::bad_alloc&) {
+        return std::nullopt;
+      }
     }
     dense = used_++;
   } else {

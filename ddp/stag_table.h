@@ -141,7 +141,7 @@ class StagTable {
   StagTable(const StagTable&) = delete;
   StagTable& operator=(const StagTable&) = delete;
 
-  // Empty if the table is full or base + length wraps.
+  // Empty if the table is full, base + length wraps, or there is no memory for it.
   std::optional<Stag> add(const Region& region);
 
   // The STag finds nothing from here on. False if it was not there, or windows are bound to it.
@@ -170,7 +170,7 @@ class StagTable {
   // A copy of what was registered, or of what a window is bound to; or empty.
   std::optional<Region> region(Stag stag) const;
 
-  // A window that is not bound. Empty if the table is full.
+  // A window that is not bound. Empty if the table is full, or there is no memory for it.
   std::optional<Stag> add_window(const void* domain, WindowType type);
   // Bound or not; the key does not matter.
   void remove_window(Stag stag);

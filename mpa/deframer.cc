@@ -2,6 +2,7 @@
 #include "mpa/deframer.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "mpa/crc32c.h"
@@ -11,22 +12,17 @@ namespace uiw::mpa {
 namespace {
 constexpr std::size_t kMaxFpdu = fpdu_size(kMaxUlpdu);
 
-// One FPDU buffer a thread is kept for the next stream that stops in the middle of an FPDU: no allocation then.
-// Reachable in the thread's last moments too: the pointer has no destructor, and is null once the buffer is gone.
-thread_local std::byte* spare = nullptr;
-struct SpareOwner {
-  ~SpareOwner() { delete[] std::exchange(spare, nullptr); }
-};
+constinit thread_local bool keeps_spare = false;
+constinit thread_local std::byte* spare = nullptr;
 
+// Null where there is no memory for it.
 std::unique_ptr<std::byte[]> take_buffer() {
   if (spare != nullptr) return std::unique_ptr<std::byte[]>(std::exchange(spare, nullptr));
-  return std::make_unique_for_overwrite<std::byte[]>(kMaxFpdu);
+  return std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[kMaxFpdu]);
 }
 
 void give_back(std::unique_ptr<std::byte[]> buffer) {
-  thread_local SpareOwner owner;
-  static_cast<void>(owner);
-  if (spare == nullptr) spare = buffer.release();
+  if (keeps_spare && spare == nullptr) spare = buffer.release();
 }
 
 bool crc_matches(const std::byte* fpdu, std::size_t size) {
@@ -35,6 +31,11 @@ bool crc_matches(const std::byte* fpdu, std::size_t size) {
   return crc.value() == load_crc(fpdu + size - kCrcSize);
 }
 }  // namespace
+
+void Deframer::keep_spare(bool on) {
+  keeps_spare = on;
+  if (!on) delete[] std::exchange(spare, nullptr);
+}
 
 Deframer::Outcome Deframer::receive(Octets bytes, UlpduSink& sink) {
   return crc_ ? receive_checked(bytes, sink) : receive_unchecked(bytes, sink);
@@ -88,6 +89,7 @@ Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
     const std::size_t size = length_known ? fpdu_size(ulpdu) : 0;
     if (!length_known || rest.size() < size) {
       kept_ = take_buffer();
+      if (!kept_) return {Result::no_memory, done};
       std::memcpy(kept_.get(), rest.data(), rest.size());
       kept_size_ = rest.size();
       kept_total_ = size;

@@ -4,7 +4,8 @@
 // The caller hands over what TCP delivered, in any segmentation. With CRC on, a ULPDU reaches the sink whole and
 // only after its CRC was right. With CRC off, it reaches the sink in pieces as it arrives, so that nothing needs
 // to be kept: the first piece carries at least min(ULPDU, kHeadSize) octets, hence always the DDP and RDMAP headers.
-// Not thread-safe; no I/O. Memory: a small head buffer, and with CRC on one FPDU while a part of it is missing.
+// Not thread-safe; no I/O. Memory: a small head buffer, and with CRC on one FPDU while a part of it is missing; where
+// that cannot be had the stream is lost, and nothing is thrown.
 #pragma once
 
 #include <array>
@@ -39,11 +40,16 @@ class Deframer {
     paused,     // the sink paused; the octets from `consumed` on must be given again
     stopped,    // the sink stopped
     bad_crc,    // the stream is lost (RFC 5044 section 4.4)
+    no_memory,  // likewise: there is no place for an FPDU of which a part has come
   };
   struct Outcome {
     Result result;
     std::size_t consumed;
   };
+
+  // Whether the calling thread keeps one buffer for the next stream that stops in the middle of an FPDU, so that none is
+  // allocated then. A thread that does says before it ends that it does so no longer.
+  static void keep_spare(bool on);
 
   void start(bool crc) { crc_ = crc; }
 

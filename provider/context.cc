@@ -5,11 +5,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <vector>
+#include <new>
 
 #include "provider/clock.h"
 #include "provider/fork.h"
@@ -26,11 +29,16 @@ Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_
     : device_(std::move(device)), handle_(handle), async_(std::move(async)) {
   static std::atomic<bool> observing{false};
   if (!observing.exchange(true)) {
-    observe_removed_interfaces([](unsigned ifindex) {
-      for_each_context([ifindex](Context& context) {
-        if (context.device().ifindex == ifindex) context.report_removal();
+    try {
+      observe_removed_interfaces([](unsigned ifindex) {
+        for_each_context([ifindex](Context& context) {
+          if (context.device().ifindex == ifindex) context.report_removal();
+        });
       });
-    });
+    } catch (const std::bad_alloc&) {
+      observing.store(false);
+      throw;
+    }
   }
   register_context(this);
 }
@@ -39,11 +47,21 @@ Context::~Context() { close(); }
 
 void Context::close() {
   unregister_context(this);
-  std::vector<Qp*> left;
-  for_each_qp([&](Qp& qp) {
-    if (&qp.context() == this) left.push_back(&qp);
-  });
-  for (Qp* qp : left) qp->stop();
+  // A part at a time, since there may be no memory for a list of them. Those that have stopped are not found any more.
+  struct {
+    const Context* context;
+    std::array<Qp*, 64> qps;
+    std::size_t count;
+  } left{this, {}, 0};
+  do {
+    left.count = 0;
+    for_each_qp([&left](Qp& qp) {
+      if (&qp.context() != left.context || left.count == left.qps.size()) return;
+      const auto end = left.qps.begin() + static_cast<std::ptrdiff_t>(left.count);
+      if (std::find(left.qps.begin(), end, &qp) == end) left.qps[left.count++] = &qp;
+    });
+    for (std::size_t i = 0; i < left.count; ++i) left.qps[i]->stop();
+  } while (left.count > 0);
   engine_.stop();
 }
 

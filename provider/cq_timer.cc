@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <new>
 
 #include "mpa/descriptor.h"
 #include "provider/cq.h"
@@ -17,7 +18,13 @@ std::shared_ptr<CqTimer> CqTimer::create(Cq& cq) {
   const int fd =
       mpa::take_descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "the moderation of a CQ");
   if (fd < 0) return nullptr;
-  std::shared_ptr<CqTimer> timer(new CqTimer(cq, fd));
+  auto* const made = new (std::nothrow) CqTimer(cq, fd);
+  if (made == nullptr) {
+    mpa::close_descriptor(fd);
+    errno = ENOMEM;
+    return nullptr;
+  }
+  std::shared_ptr<CqTimer> timer(made);
   if (const int error = CmLoop::instance().watch(fd, EPOLLIN, timer); error != 0) {
     errno = error;
     return nullptr;

@@ -18,6 +18,7 @@
 #include "mpa/descriptor.h"
 #include "provider/clock.h"
 #include "provider/grace_period.h"
+#include "provider/io_scratch.h"
 #include "provider/qp.h"
 #include "provider/thread.h"
 
@@ -43,16 +44,12 @@ constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
 
 // Neither a poll of the program nor the thread may end in an exception: a stream for which there is no memory ends.
 template <typename Function>
-bool carry_out(Qp& qp, Function function) {
+void carry_out(Qp& qp, Function function) {
   try {
-    return function(qp);
+    function(qp);
   } catch (const std::exception&) {
     qp.no_memory();
-    return true;
   }
-}
-bool progress(Qp& qp, Qp::Driver driver) {
-  return carry_out(qp, [driver](Qp& one) { return one.progress(driver); });
 }
 
 }  // namespace
@@ -142,7 +139,15 @@ int Engine::prepare() {
     epoll_ = epoll;
     wake_ = wake;
   }
-  if (!start_service_thread(thread_, "uiw-progress", [this] { run(); })) return EAGAIN;
+  // The thread is there for others, too, that have no memory for buffers of their own.
+  std::unique_ptr<IoScratch> scratch = make_io_scratch();
+  if (!scratch) return ENOMEM;
+  const bool made = start_service_thread(thread_, "uiw-progress", [this, own = scratch.get()] {
+    use_io_scratch(std::unique_ptr<IoScratch>(own));
+    run();
+  });
+  if (!made) return EAGAIN;
+  static_cast<void>(scratch.release());
   started_.store(true);
   return 0;
 }
@@ -189,6 +194,13 @@ void Engine::rearm(Qp& qp, int fd) {
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
 }
 
+// Either the thread waits for events, and this is one; or it sleeps while the program polls or posts, and looks at all queue
+// pairs when it is woken.
+void Engine::take_over(Qp& qp, int fd) {
+  rearm(qp, fd);
+  unpark();
+}
+
 void Engine::look(bool polls) {
   bool waits = polls;
   if (!started_.load(std::memory_order_relaxed)) return;
@@ -208,9 +220,9 @@ void Engine::look(bool polls) {
       ++round_;
       for (std::size_t i = 0; i < count; ++i) {
         Qp& qp = *direct[i];
-        if (waits && qp.posts_wait()) qp.send_posts();
+        if (waits && qp.posts_wait()) carry_out(qp, [](Qp& one) { one.send_posts(); });
         if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
-        if (progress(qp, Qp::Driver::program)) {
+        if (qp.progress(Qp::Driver::program)) {
           work = true;
           qp.idle_rounds = 0;
         } else {
@@ -224,7 +236,7 @@ void Engine::look(bool polls) {
       work = ready > 0;
       for (int i = 0; i < ready; ++i) {
         if (events[i].data.u64 == kWakeTag) continue;
-        if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) progress(*qp, Qp::Driver::event);
+        if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
       }
     }
     // Another queue pair may have news without end, and no completion for who polls.
@@ -255,7 +267,7 @@ void Engine::send_held() {
       if (count < kDirect && qp->held()) holding[count++] = qp;
     }
   }
-  for (std::size_t i = 0; i < count; ++i) holding[i]->send_held();
+  for (std::size_t i = 0; i < count; ++i) carry_out(*holding[i], [](Qp& qp) { qp.send_held(); });
 }
 
 // Either this sees that an event is awaited, or who asks for one sees this. Likewise with the thread, which looks at what is
@@ -321,7 +333,7 @@ void Engine::unpark() {
 // Everything may have news: events that came while nobody listened are not repeated.
 void Engine::sweep(bool only_held) {
   visit([only_held](const Qp& qp) { return !only_held || qp.held(); },
-        [](Qp& qp) { progress(qp, Qp::Driver::event); });
+        [](Qp& qp) { qp.progress(Qp::Driver::event); });
 }
 
 template <typename Wanted, typename Visitor>
@@ -349,7 +361,7 @@ bool Engine::send_overdue() {
   bool left = false;
   visit([](const Qp& qp) { return qp.posts_wait(); },
         [&left](Qp& qp) {
-          qp.send_overdue();
+          carry_out(qp, [](Qp& one) { one.send_overdue(); });
           left = left || qp.posts_wait();
         });
   return left;
@@ -415,7 +427,7 @@ void Engine::run() {
         continue;
       }
       const ReadSection section;
-      if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) progress(*qp, Qp::Driver::event);
+      if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
     }
     found_polling = polling ? found_polling + 1 : 0;
     if (found_polling >= kParkAfter) {

@@ -46,6 +46,8 @@ class Engine {
   void release(int fd);
   // The socket may have more to read although the kernel has said so before.
   void rearm(Qp& qp, int fd);
+  // The calling thread has no buffers, for lack of memory: the thread of the context sends and receives in its place.
+  void take_over(Qp& qp, int fd);
 
   // The program has polled and found nothing.
   void drive() { look(true); }

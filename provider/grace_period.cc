@@ -3,7 +3,11 @@
 
 #include <sched.h>
 
-#include <utility>
+#include <array>
+#include <cstddef>
+#include <new>
+
+#include "provider/process/thread_exit.h"
 
 namespace uiw::provider {
 
@@ -15,12 +19,30 @@ namespace {
 
 std::atomic<ReaderSlot*> all_slots{nullptr};
 
+// For threads that come while there is no memory: none may look something up without a slot, and no call that destroys
+// something may fail for it.
+std::array<ReaderSlot, 256> reserve;
+std::atomic<std::size_t> reserve_used{0};
+
+ReaderSlot* new_slot() {
+  if (auto* slot = new (std::nothrow) ReaderSlot) return slot;
+  std::size_t used = reserve_used.load(std::memory_order_relaxed);
+  while (used < reserve.size()) {
+    if (reserve_used.compare_exchange_weak(used, used + 1, std::memory_order_relaxed)) return &reserve[used];
+  }
+  return nullptr;
+}
+
 // Slots are never freed, only handed from a thread that has ended to the next one.
 ReaderSlot* take_slot() {
-  for (ReaderSlot* slot = all_slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
-    if (!slot->taken.exchange(true, std::memory_order_acq_rel)) return slot;
+  ReaderSlot* slot = nullptr;
+  for (;; sched_yield()) {  // until there is memory, or a thread ends
+    for (slot = all_slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
+      if (!slot->taken.exchange(true, std::memory_order_acq_rel)) return slot;
+    }
+    slot = new_slot();
+    if (slot != nullptr) break;
   }
-  auto* slot = new ReaderSlot;
   slot->taken.store(true, std::memory_order_relaxed);
   ReaderSlot* first = all_slots.load(std::memory_order_relaxed);
   do {
@@ -29,25 +51,21 @@ ReaderSlot* take_slot() {
   return slot;
 }
 
-// Without a destructor, so that it can be asked in the thread's last moments too.
-thread_local ReaderSlot* own_slot = nullptr;
+constinit thread_local ReaderSlot* own_slot = nullptr;
 
-struct SlotOwner {
-  ~SlotOwner() {
-    ReaderSlot* slot = std::exchange(own_slot, nullptr);
-    if (slot == nullptr) return;
-    slot->entered.store(0, std::memory_order_release);
-    slot->taken.store(false, std::memory_order_release);
-  }
-};
+const ThreadExit at_exit([](void* own) {
+  own_slot = nullptr;
+  auto* slot = static_cast<ReaderSlot*>(own);
+  slot->entered.store(0, std::memory_order_release);
+  slot->taken.store(false, std::memory_order_release);
+});
 
 }  // namespace
 
-ReaderSlot& reader_slot() {
+ReaderSlot& reader_slot() noexcept {
   if (own_slot == nullptr) {
-    thread_local SlotOwner owner;
-    static_cast<void>(owner);
     own_slot = take_slot();
+    at_exit.note(own_slot);  // where that cannot be, the slot stays taken
   }
   return *own_slot;
 }

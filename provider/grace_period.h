@@ -29,7 +29,7 @@ struct alignas(64) ReaderSlot {
   void enter();
   void leave();
 };
-ReaderSlot& reader_slot();
+ReaderSlot& reader_slot() noexcept;
 extern std::atomic<std::uint64_t> current_period;
 
 inline void ReaderSlot::enter() {

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <new>
 
 #include "mpa/guarded_copy.h"
 #include "provider/context.h"
@@ -134,8 +135,16 @@ std::unique_ptr<Mr> Mr::add(Pd& pd, Kind kind, unsigned access, const ddp::Regio
     errno = region.base + region.length < region.base ? EINVAL : ENOMEM;
     return nullptr;
   }
+  std::unique_ptr<Mr> mr(new (std::nothrow) Mr(pd, kind, access, region, *stag));
+  if (!mr) {
+    stag_table().retire(*stag);
+    wait_for_readers();
+    stag_table().recycle(*stag);
+    errno = ENOMEM;
+    return nullptr;
+  }
   pd.add_user();
-  return std::unique_ptr<Mr>(new Mr(pd, kind, access, region, *stag));
+  return mr;
 }
 
 std::unique_ptr<Mr> Mr::create(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
@@ -272,8 +281,14 @@ std::unique_ptr<Mw> Mw::create(Pd& pd, ibv_mw_type type) {
     errno = ENOMEM;
     return nullptr;
   }
+  std::unique_ptr<Mw> mw(new (std::nothrow) Mw(pd, *stag));
+  if (!mw) {
+    stag_table().remove_window(*stag);
+    errno = ENOMEM;
+    return nullptr;
+  }
   pd.add_user();
-  return std::unique_ptr<Mw>(new Mw(pd, *stag));
+  return mw;
 }
 
 Mw::~Mw() {
@@ -307,7 +322,13 @@ std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment) 
     return refuse();
   }
   const std::uintptr_t start = (reinterpret_cast<std::uintptr_t>(mapping) + alignment - 1) & ~(alignment - 1);
-  return std::unique_ptr<Dm>(new Dm(reinterpret_cast<std::byte*>(start), length, mapping, size));
+  std::unique_ptr<Dm> dm(new (std::nothrow) Dm(reinterpret_cast<std::byte*>(start), length, mapping, size));
+  if (!dm) {
+    ::munmap(mapping, size);
+    dm_used.fetch_sub(length);
+    return refuse();
+  }
+  return dm;
 }
 
 Dm::~Dm() {

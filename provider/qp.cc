@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <new>
 
 #include "mpa/guarded_copy.h"
 #include "provider/by_hand.h"
@@ -73,7 +74,11 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
   pd_.add_user();
   send_cq_->add_user();
   receive_cq_->add_user();
-  number_ = take_qp_number(*this);  // last: from here on it can be found
+  try {
+    number_ = take_qp_number(*this);  // last: from here on it can be found
+  } catch (const std::exception&) {
+    errno = ENOMEM;
+  }
   if (shared_ != nullptr) shared_->set_qp_number(number_);
 }
 
@@ -145,13 +150,17 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   if (stream_ != Stream::none) return EISCONN;
   if (!can_attach(attachment.by_hand, attachment.life)) return EINVAL;
   if (attachment.by_hand && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
-  peer_psn_ = attachment.peer_psn;
   const mpa::Agreement& agreement = attachment.agreement;
 
   constexpr std::uint32_t kMost = kMaxReadDepth;
   const std::uint32_t agreed_ord = std::min<std::uint32_t>(agreement.ord, kMost + rdmap::SharedReads::kMostProbes);
   const std::uint32_t agreed_ird = std::min<std::uint32_t>(agreement.ird, kMost + rdmap::SharedReads::kMostProbes);
-  reads_ = std::make_unique<rdmap::SharedReads>(agreed_ord, agreed_ird);
+  try {
+    reads_ = std::make_unique<rdmap::SharedReads>(agreed_ord, agreed_ird);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+  peer_psn_ = attachment.peer_psn;
   const std::uint32_t most_ord = std::min({agreed_ord, attachment.ord, kMost});
   const std::uint32_t ord = std::min(most_ord, ord_limit_);
   const std::uint32_t ird = std::min({agreed_ird, attachment.ird, kMost});
@@ -272,7 +281,7 @@ void Qp::forget_stream() {
   deframer_ = mpa::Deframer();
   reads_.reset();
   if (shared_ != nullptr) shared_->leave();
-  stash_ = std::vector<std::byte>();
+  drop_stash();
   send_dead_ = fin_sent_ = established_ = giving_up_ = telling_not_ready_ = false;
   transmit_wanted_ = answer_wanted_ = ride_offered_ = false;
   rides_ = 0;

@@ -16,7 +16,6 @@
 #include <mutex>
 #include <optional>
 #include <variant>
-#include <vector>
 
 #include "mpa/deframer.h"
 #include "mpa/startup.h"
@@ -134,7 +133,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void leave_to_parent();
   void after_fork_in_child();
 
-  // Something about its stream needed memory that is not to be had: the stream ends.
+  // Something about its stream needed memory that is not to be had: the stream ends, by a reset.
   void no_memory() noexcept;
 
   // The program ends without having destroyed it.
@@ -144,8 +143,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   unsigned events_reported() const { return events_reported_.load(); }
 
   enum class Driver : std::uint8_t { program, event };
-  // Moves what can be moved now; true if anything was. A program's poll does not wait for a lock.
-  bool progress(Driver driver);
+  // Moves what can be moved now; true if anything was. A program's poll does not wait for a lock. A stream for which
+  // there is no memory ends.
+  bool progress(Driver driver) noexcept;
   // Something is still to be sent: posts that may go with the next ones, or the question to the peer whether it has
   // placed some work; sent at the latest when the program waits for a completion.
   bool held() const { return held_.load(); }
@@ -192,6 +192,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool await_batch(std::unique_lock<SectionMutex>& lock);
   void close_batch();
   void send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock);
+  void send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) noexcept;
   bool coalesces(std::uint64_t first);
   void resume_posting();
   void send_waiting();
@@ -214,12 +215,16 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void forget_held();
   void finish_sending();
 
+  bool make_progress(Driver driver);
+
   // Receiving; the receiver's lock is held.
   bool ask_sender();
   bool receive(Driver driver);
   bool receive_there() const;
   bool resume();
-  void pause(mpa::Octets rest);
+  bool pause(mpa::Octets rest);
+  bool keep_stash(mpa::Octets rest);
+  void drop_stash() { stash_.reset(), stash_size_ = stash_taken_ = 0; }
   void set_deaf(bool deaf);
   void watch_for_end();
   bool take_octets(mpa::Octets octets);
@@ -236,6 +241,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   void end_for_send_error(bool linger);
   bool work_failed_here();
   void reset_stream();
+  void end_without_memory();
   void report_lost();
   void tell_not_ready_later();
   void tell_not_ready(std::uint64_t pauses);
@@ -335,8 +341,9 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   mpa::Deframer deframer_;
   std::unique_ptr<rdmap::SharedReads> reads_;
   mpa::TcpStream socket_;
-  std::vector<std::byte> stash_;  // read while no receive is posted; at most what one recv takes
-  std::size_t stash_taken_ = 0;   // so much of it is done with
+  std::unique_ptr<std::byte[]> stash_;  // read while no receive is posted; at most what one recv takes
+  std::size_t stash_size_ = 0;
+  std::size_t stash_taken_ = 0;  // so much of it is done with
   std::atomic<bool> paused_{false};
   std::uint64_t pauses_ = 0;
   bool transmit_wanted_ = false;

@@ -166,7 +166,7 @@ void Qp::peer_left(bool broken) {
       let_go_of_socket();
       stream_ = Stream::gone;
       paused_ = false;
-      stash_ = std::vector<std::byte>();
+      drop_stash();
       if (owner_) owner_->stream_ended();
       owner_.reset();
       return;

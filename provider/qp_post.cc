@@ -225,7 +225,7 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
     }
   }
   if (error != 0 && bad != nullptr) *bad = request;
-  send_posted(first, lock);
+  send_what_is_posted(first, lock);
   return error;
 }
 
@@ -267,6 +267,16 @@ void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) 
   }
   lock.unlock();
   if (streams && context_->engine().end_posting(now)) resume_posting();
+}
+
+// Work that is posted already is not taken back: where it cannot be sent for lack of memory, its stream ends.
+void Qp::send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) noexcept {
+  try {
+    send_posted(first, lock);
+  } catch (const std::exception&) {
+    if (lock.owns_lock()) lock.unlock();
+    no_memory();
+  }
 }
 
 // What the engine has done since is not the program's time.
@@ -336,7 +346,7 @@ int Qp::end_batch() {
   const std::uint64_t first = send_queue_.tail();
   if (error == 0) push_prepared(batch_size_);
   close_batch();
-  if (error == 0) send_posted(first, lock);
+  if (error == 0) send_what_is_posted(first, lock);
   return error;
 }
 

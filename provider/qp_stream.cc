@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "provider/by_hand.h"
@@ -74,8 +75,15 @@ void Qp::transmit(Patience patience) {
   if (!sends || send_dead_ || fin_sent_) return forget_held();
   coalescing_.sent();
   transmitter_.set_patience(stream == Stream::running ? patience : Patience::none);
+  IoScratch* const io = io_scratch();
+  if (io == nullptr) {
+    // The thread of the context has its own, and takes it for a socket that was full.
+    sending_ = Sending::full;
+    note_held();
+    return context_->engine().take_over(*this, socket_.fd());
+  }
   sending_ = Sending::busy;
-  rdmap::OutgoingBatch& batch = io_scratch().batch;
+  rdmap::OutgoingBatch& batch = io->batch;
   for (;;) {
     const auto fill = transmitter_.fill(batch);
     if (fill == rdmap::Transmitter::Fill::idle) {
@@ -207,7 +215,16 @@ Qp::Patience Qp::patience_of_program() const {
   return patience == Patience::waits && !waits ? Patience::streams : patience;
 }
 
-bool Qp::progress(Driver driver) {
+bool Qp::progress(Driver driver) noexcept {
+  try {
+    return make_progress(driver);
+  } catch (const std::exception&) {
+    no_memory();
+    return true;
+  }
+}
+
+bool Qp::make_progress(Driver driver) {
   const ReadSection section;
   struct Quiet {
     explicit Quiet(Cq* of) : cq(of) {
@@ -320,10 +337,14 @@ void Qp::send_overdue() {
 
 // What still comes while a Terminate goes out belongs to nobody.
 bool Qp::drop_received() {
-  IoScratch& io = io_scratch();
+  IoScratch* const io = io_scratch();
+  if (io == nullptr) {
+    context_->engine().take_over(*this, socket_.fd());
+    return false;
+  }
   ssize_t n;
   do {
-    n = socket_.receive({io.staging.get(), IoScratch::kStaging});
+    n = socket_.receive({io->staging.get(), IoScratch::kStaging});
   } while (n > 0);
   if (n != -EAGAIN) peer_closed(n < 0);
   return true;
@@ -333,17 +354,22 @@ bool Qp::receive(Driver driver) {
   if (!socket_.is_open()) return false;
   if (stream_ == Stream::lingering) return drop_received();
   bool any = false;
+  if (paused_ && !receive_there()) {
+    watch_for_end();
+    return false;
+  }
+  IoScratch* const scratch = io_scratch();
+  if (scratch == nullptr) {
+    context_->engine().take_over(*this, socket_.fd());
+    return false;
+  }
+  IoScratch& io = *scratch;
   if (paused_) {
-    if (!receive_there()) {
-      watch_for_end();
-      return false;
-    }
     if (!resume()) return true;
     // Nobody may come back for what has arrived since the pause: its edge is spent.
     driver = Driver::event;
     any = true;
   }
-  IoScratch& io = io_scratch();
   for (std::size_t budget = kReceiveBudget;;) {
     const mpa::MutableOctets wanted = deframer_.wanted();
     ssize_t n;
@@ -399,21 +425,37 @@ bool Qp::receive(Driver driver) {
 bool Qp::resume() {
   paused_ = false;
   set_deaf(false);
-  if (!take_octets(mpa::Octets(stash_).subspan(stash_taken_)) || paused_) return false;
-  stash_ = std::vector<std::byte>();
-  stash_taken_ = 0;
+  if (!take_octets({stash_.get() + stash_taken_, stash_size_ - stash_taken_}) || paused_) return false;
+  drop_stash();
   return true;
 }
 
-// Reads no more until a receive is posted: TCP holds the peer back (Verbs draft section 13.2).
-void Qp::pause(mpa::Octets rest) {
+// Reads no more until a receive is posted: TCP holds the peer back (Verbs draft section 13.2). False once the stream is
+// over.
+bool Qp::pause(mpa::Octets rest) {
   ++pauses_;
-  // A small message a turn must not mean a copy of the whole stash a turn: what is left of it is its end.
-  if (stash_.empty()) stash_.assign(rest.begin(), rest.end());
-  stash_taken_ = stash_.size() - rest.size();
+  if (!keep_stash(rest)) {
+    paused_ = false;
+    end_without_memory();
+    return false;
+  }
   set_deaf(true);
   if (by_hand_ && init_.qp_type == IBV_QPT_RC) tell_not_ready_later();
   watch_for_end();
+  return paused_;
+}
+
+// False where there is no memory for what TCP has delivered already.
+bool Qp::keep_stash(mpa::Octets rest) {
+  if (stash_size_ == 0 && !rest.empty()) {
+    stash_.reset(new (std::nothrow) std::byte[rest.size()]);
+    if (!stash_) return false;
+    std::copy(rest.begin(), rest.end(), stash_.get());
+    stash_size_ = rest.size();
+  }
+  // A small message a turn must not mean a copy of the whole stash a turn: what is left of it is its end.
+  stash_taken_ = stash_size_ - rest.size();
+  return true;
 }
 
 void Qp::set_deaf(bool deaf) {
@@ -467,8 +509,7 @@ bool Qp::take_result(mpa::Deframer::Result result, mpa::Octets rest) {
         paused_ = false;
         return true;
       }
-      pause(rest);
-      return paused_;
+      return pause(rest);
     case mpa::Deframer::Result::bad_crc: {
       rdmap::Terminate terminate;
       terminate.layer = rdmap::Layer::llp;
@@ -476,6 +517,7 @@ bool Qp::take_result(mpa::Deframer::Result result, mpa::Octets rest) {
       stream_error(terminate);
       return false;
     }
+    case mpa::Deframer::Result::no_memory: end_without_memory(); return false;
     case mpa::Deframer::Result::stopped:
       if (receiver_.peer_terminate()) {
         peer_terminated(*receiver_.peer_terminate());
@@ -627,7 +669,7 @@ void Qp::end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, 
     }
   }
   paused_ = false;
-  stash_ = std::vector<std::byte>();
+  drop_stash();
   receiver_.abandon(rdmap::Status::flushed);
   flush_receives();
   if (owner_) {
@@ -657,13 +699,17 @@ void Qp::reset_stream() {
   end_stream(never_confirmed(), rdmap::Status::retry_exceeded, false);
 }
 
+// What was to be done cannot be done later: octets of the stream are lost. The receiver's lock is held.
+void Qp::end_without_memory() {
+  if (stream_ != Stream::running && stream_ != Stream::closing) return;
+  report(IBV_EVENT_QP_FATAL);
+  reset_stream();
+}
+
 void Qp::no_memory() noexcept {
   try {
     const std::lock_guard lock(receive_mutex_);
-    if (stream_ == Stream::running || stream_ == Stream::closing) {
-      report(IBV_EVENT_QP_FATAL);
-      reset_stream();
-    }
+    end_without_memory();
   } catch (const std::exception&) {
   }
 }

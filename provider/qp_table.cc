@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "provider/qp_table.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bitset>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -70,6 +72,11 @@ std::uint32_t take_qp_number(Qp& qp) {
   }
   // One that was had before is no worse than another, and its slots go on in their turn.
   std::uint16_t port = 0;
+  // What this and the end of the queue pair need is there before anything is taken.
+  t.reserved.reserve(t.reserved.size() + 1);
+  t.released.reserve(t.released.size() + t.reserved.size() + 1);
+  const std::uint32_t first = std::random_device()() % kSlotsPerPort;  // the port alone shall not tell the number
+  auto made = std::make_unique<Slots>();
   for (; port == 0 && !t.released.empty(); t.released.pop_back()) {
     if (reserve_again(t.released.back()->port)) port = t.released.back()->port;
   }
@@ -77,9 +84,9 @@ std::uint32_t take_qp_number(Qp& qp) {
   if (port == 0) return 0;
   Slots* slots = by_port[port].load();
   if (slots == nullptr) {
-    slots = new Slots;
+    slots = made.release();
     slots->port = port;
-    slots->next = std::random_device()() % kSlotsPerPort;  // the number is not to be known from the port alone
+    slots->next = first;
     by_port[port].store(slots, std::memory_order_release);
   }
   t.turn = t.reserved.size();
@@ -106,12 +113,16 @@ void free_qp_number(std::uint32_t number) {
 }
 
 void for_each_qp(const std::function<void(Qp&)>& function) {
-  std::vector<Slots*> all;
-  {
-    const std::lock_guard lock(table().mutex);
-    all = table().reserved;
-  }
-  for (Slots* slots : all) {
+  // From the last to the first, without a copy, for which there may be no memory: where one is removed meanwhile, those
+  // behind it move to the front, and some are visited twice.
+  for (std::size_t left = SIZE_MAX; left > 0; --left) {
+    const Slots* slots = nullptr;
+    {
+      const std::lock_guard lock(table().mutex);
+      left = std::min(left, table().reserved.size());
+      if (left == 0) return;
+      slots = table().reserved[left - 1];
+    }
     for (const std::atomic<Qp*>& place : slots->qps) {
       if (place.load(std::memory_order_relaxed) == nullptr) continue;
       const ReadSection section;

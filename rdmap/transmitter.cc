@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <utility>
 
 namespace uiw::rdmap {
@@ -275,22 +276,34 @@ Transmitter::Fill Transmitter::break_off(const Cursor& cursor) {
   return Fill::broken;
 }
 
+// Has room for the rest of an FPDU, or for more of them later; false where there is no memory for it.
+bool Transmitter::make_rest_room(std::size_t size, std::size_t wanted) {
+  if (rest_capacity_ >= size) return true;
+  const std::size_t capacity = std::max(size, wanted);
+  std::unique_ptr<std::byte[]> room(new (std::nothrow) std::byte[capacity]);
+  if (!room) return false;
+  rest_ = std::move(room);
+  rest_capacity_ = capacity;
+  return true;
+}
+
 // An FPDU of which a part went out must come to its end, but its memory is about to be the program's again.
 void Transmitter::keep_rest() {
   if (partial_ == 0) return;
   Cursor cursor = cursor_;
   Segment segment;
   broken_ = true;  // unless all of it can be had
-  const auto batch = std::make_unique<mpa::Batch>();
-  if (append(cursor, segment, *batch) != mpa::Framer::Result::added || batch->bytes() <= partial_) return;
-  rest_size_ = batch->bytes() - partial_;
-  rest_at_ = 0;
-  rest_capacity_ = std::max(rest_capacity_, rest_size_);
-  rest_ = std::make_unique_for_overwrite<std::byte[]>(rest_capacity_);
-  if (!batch->copy_out(partial_, batch->bytes(), rest_.get())) {
-    rest_size_ = 0;
+  std::unique_ptr<mpa::Batch> batch;
+  try {
+    batch = std::make_unique<mpa::Batch>();
+  } catch (const std::bad_alloc&) {
     return;
   }
+  if (append(cursor, segment, *batch) != mpa::Framer::Result::added || batch->bytes() <= partial_) return;
+  const std::size_t rest = batch->bytes() - partial_;
+  if (!make_rest_room(rest, rest) || !batch->copy_out(partial_, batch->bytes(), rest_.get())) return;
+  rest_size_ = rest;
+  rest_at_ = 0;
   broken_ = false;
   advance(cursor, segment);
   rest_end_ = cursor;
@@ -392,15 +405,15 @@ void Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
     if (remainder) {
       rest_at_ += taken;
     } else if (framer_.crc()) {
-      rest_size_ = size - taken;
-      rest_at_ = 0;
-      if (rest_capacity_ < rest_size_) {
-        rest_capacity_ = mpa::fpdu_size(mulpdu_ + kMaxTerminate);
-        rest_ = std::make_unique_for_overwrite<std::byte[]>(rest_capacity_);
-      }
-      batch.fpdus.copy_out(octets, at + size, rest_.get());
       cursor_ = batch.start[i];
-      rest_end_ = batch.end[i];
+      if (make_rest_room(size - taken, mpa::fpdu_size(mulpdu_ + kMaxTerminate))) {
+        rest_size_ = size - taken;
+        rest_at_ = 0;
+        batch.fpdus.copy_out(octets, at + size, rest_.get());
+        rest_end_ = batch.end[i];
+      } else {
+        broken_ = true;  // these octets cannot be sent again as they were
+      }
     } else {
       cursor_ = batch.start[i];
       partial_ += taken;

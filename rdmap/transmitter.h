@@ -174,6 +174,7 @@ class Transmitter {
     broken,         // an FPDU that was begun cannot be finished: the connection has to be reset
   };
   Fill fill(OutgoingBatch& batch);
+  // Where there is no memory to keep the rest of an FPDU, the stream is broken.
   void sent(const OutgoingBatch& batch, std::size_t octets);
 
   // How eager the caller is to know of signaled work behind which no request stands yet, where none is outstanding either.
@@ -298,6 +299,7 @@ class Transmitter {
   std::optional<std::size_t> payload(const Cursor& cursor, Segment& segment, Piece* pieces);
   std::optional<std::size_t> gather(const Cursor& cursor, std::uint32_t& size, Piece* pieces);
   mpa::Framer::Result append(const Cursor& cursor, Segment& segment, mpa::Batch& batch);
+  bool make_rest_room(std::size_t size, std::size_t wanted);
   void keep_rest();
   void advance(Cursor& cursor, const Segment& segment);
   void push_read(const Cursor& cursor);

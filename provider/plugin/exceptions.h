@@ -8,7 +8,7 @@
 
 namespace uiw::plugin {
 
-// What the function returns, or null or 0 with errno.
+// What makes an object: what the function returns, or null with errno.
 template <typename Function>
 auto without_exceptions(Function function) -> decltype(function()) {
   try {
@@ -19,6 +19,18 @@ auto without_exceptions(Function function) -> decltype(function()) {
   } catch (const std::exception&) {
     errno = EAGAIN;
     return {};
+  }
+}
+
+// What returns 0 or an errno.
+template <typename Function>
+int errno_of(Function function) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  } catch (const std::exception&) {
+    return EAGAIN;
   }
 }
 

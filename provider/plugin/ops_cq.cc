@@ -124,7 +124,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
 }
 
 int resize_cq(ibv_cq* cq, int entries) {
-  const int error = of(cq)->rnic->resize(entries);
+  const int error = errno_of([&] { return of(cq)->rnic->resize(entries); });
   if (error == 0) cq->cqe = of(cq)->rnic->entries();
   return error;
 }
@@ -132,11 +132,8 @@ int resize_cq(ibv_cq* cq, int entries) {
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes) {
   if (attributes->attr_mask == 0) return EINVAL;
   if ((attributes->attr_mask & ~static_cast<std::uint32_t>(IBV_CQ_ATTR_MODERATE)) != 0) return EOPNOTSUPP;
-  try {
-    return of(cq)->rnic->moderate(attributes->moderate.cq_count, attributes->moderate.cq_period);
-  } catch (const std::exception&) {
-    return ENOMEM;
-  }
+  const auto& moderate = attributes->moderate;
+  return errno_of([&] { return of(cq)->rnic->moderate(moderate.cq_count, moderate.cq_period); });
 }
 
 int destroy_cq(ibv_cq* cq) {

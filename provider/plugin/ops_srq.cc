@@ -70,7 +70,9 @@ int destroy_srq(ibv_srq* srq) {
   return 0;
 }
 
-int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) { return of(srq)->rnic->modify(*attributes, mask); }
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attributes, int mask) {
+  return errno_of([&] { return of(srq)->rnic->modify(*attributes, mask); });
+}
 
 int query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
   of(srq)->rnic->query(*attributes);

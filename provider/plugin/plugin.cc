@@ -301,7 +301,9 @@ int destroy_qp(ibv_qp* qp) {
   return 0;
 }
 
-int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) { return of(qp)->rnic->modify(*attributes, mask); }
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attributes, int mask) {
+  return errno_of([&] { return of(qp)->rnic->modify(*attributes, mask); });
+}
 
 int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) {
   of(qp)->rnic->query(*attributes, *init);
