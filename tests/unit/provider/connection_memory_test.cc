@@ -3,11 +3,9 @@
 // descriptor along. One allocation after the other fails, of one thread alone.
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <mutex>
-#include <new>
 
 #include "provider/cm_loop.h"
 #include "provider/connection.h"
@@ -15,6 +13,7 @@
 #include "provider/io_scratch.h"
 #include "provider/local_address.h"
 #include "tests/unit/provider/by_hand_rig.h"
+#include "tests/unit/provider/refusing_new.h"
 #include "tests/unit/provider/srq_pool.h"
 
 using namespace uiw;
@@ -34,7 +33,9 @@ struct Plan {
 thread_local Plan plan;
 std::atomic<bool> failed_once{false};
 
-bool fails_now() {
+}  // namespace
+
+bool uiw::test::refuses_allocation() {
   if (plan.fail == 0) return false;
   if (plan.succeed > 0) {
     --plan.succeed;
@@ -44,17 +45,6 @@ bool fails_now() {
   failed_once.store(true);
   return true;
 }
-
-}  // namespace
-
-// Not inlined: the compiler would see a free() of what a new has made.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  void* const memory = fails_now() ? nullptr : std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 

@@ -6,15 +6,14 @@
 #include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "provider/srq.h"
 #include "tests/unit/provider/memory_rig.h"
+#include "tests/unit/provider/refusing_new.h"
 #include "tests/unit/provider/rnic.h"
 
 using namespace uiw;
@@ -44,51 +43,12 @@ bool refuses(long left, bool for_good) {
   return true;
 }
 
-bool refuses() {
+}  // namespace
+
+bool uiw::test::refuses_allocation() {
   if (is_program) return counts && refuses(count_left--, count_for_good);
   return services_count.load() && refuses(services_left.fetch_sub(1), services_for_good.load());
 }
-
-void* allocate(std::size_t size, std::size_t alignment) noexcept {
-  if (refuses()) return nullptr;
-  if (alignment <= alignof(std::max_align_t)) return std::malloc(size == 0 ? 1 : size);
-  return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-}
-void* allocate_or_throw(std::size_t size, std::size_t alignment) {
-  void* const memory = allocate(size, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-constexpr std::size_t kAlign = alignof(std::max_align_t);
-
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate_or_throw(size, kAlign); }
-void* operator new[](std::size_t size) { return allocate_or_throw(size, kAlign); }
-void* operator new(std::size_t size, std::align_val_t to) {
-  return allocate_or_throw(size, static_cast<std::size_t>(to));
-}
-void* operator new[](std::size_t size, std::align_val_t to) {
-  return allocate_or_throw(size, static_cast<std::size_t>(to));
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, kAlign); }
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, kAlign); }
-void* operator new(std::size_t size, std::align_val_t to, const std::nothrow_t&) noexcept {
-  return allocate(size, static_cast<std::size_t>(to));
-}
-void* operator new[](std::size_t size, std::align_val_t to, const std::nothrow_t&) noexcept {
-  return allocate(size, static_cast<std::size_t>(to));
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 
 namespace {
 
