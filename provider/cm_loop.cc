@@ -154,7 +154,8 @@ void CmLoop::after(std::chrono::milliseconds delay, const std::shared_ptr<TimedT
   task->timer_ = Timer(Clock::now() + delay, next_timer_++);
   node.key() = task->timer_;
   node.mapped().task = task;
-  if (timers_.insert(std::move(node)).position == timers_.begin()) wake();
+  const auto made = timers_.insert(std::move(node)).position;
+  if (made == timers_.begin()) wake();
 }
 
 void CmLoop::cancel(const Timer& timer) {
