@@ -98,7 +98,10 @@ bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) {
   for (bool driven = false;; driven = true) {
     if (!empty()) {
       if (!options_.single_threaded) consumer_.lock();
-      if (take(1, &completion, &stamp) == 1) return true;
+      if (take(1, &completion, &stamp) == 1) {
+        begun_by_.store(pthread_self(), std::memory_order_relaxed);
+        return true;
+      }
       if (!options_.single_threaded) consumer_.unlock();
     }
     if (driven) return false;
@@ -109,7 +112,15 @@ bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) {
 bool Cq::next_poll(ibv_wc& completion, Stamp& stamp) { return !empty() && take(1, &completion, &stamp) == 1; }
 
 void Cq::end_poll() {
+  begun_by_.store(pthread_t{}, std::memory_order_relaxed);
   if (!options_.single_threaded) consumer_.unlock();
+}
+
+// A thread may destroy or reset a queue pair, or change the size, before it ends what begin_poll() has begun.
+std::unique_lock<Mutex> Cq::lock_consumer() {
+  std::unique_lock lock(consumer_, std::defer_lock);
+  if (pthread_equal(begun_by_.load(std::memory_order_relaxed), pthread_self()) == 0) lock.lock();
+  return lock;
 }
 
 int Cq::resize(int entries) {
@@ -123,7 +134,7 @@ int Cq::resize(int entries) {
     stamps.reset(new (std::nothrow) Stamp[capacity]);
     if (!stamps) return ENOMEM;
   }
-  const std::lock_guard consumer(consumer_);
+  const std::unique_lock consumer = lock_consumer();
   const std::lock_guard producer(producer_);
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -140,7 +151,7 @@ int Cq::resize(int entries) {
 }
 
 void Cq::forget(std::uint32_t qp_number) {
-  const std::lock_guard consumer(consumer_);
+  const std::unique_lock consumer = lock_consumer();
   const std::lock_guard producer(producer_);
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::uint64_t mask = capacity_.load(std::memory_order_relaxed) - 1;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
@@ -106,6 +107,7 @@ class UIW_API Cq {
  private:
   Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle, Options options);
   int take(int count, ibv_wc* completions, Stamp* stamps);
+  std::unique_lock<Mutex> lock_consumer();
   void notify_soon(bool at_once);
   void end_quiet();
   void disarm();
@@ -144,6 +146,7 @@ class UIW_API Cq {
 
   alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};
+  std::atomic<pthread_t> begun_by_{};  // whose begin_poll() holds the lock
 };
 
 }  // namespace uiw::provider

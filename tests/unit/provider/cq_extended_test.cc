@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Extended polling, timestamps, resizing, moderation and overrun of completion queues.
 #include <cerrno>
+#include <thread>
 
 #include "provider/clock.h"
 #include "provider/cq.h"
@@ -56,6 +57,30 @@ TEST_CASE("cq: an extended poll goes through what is there (manual page of ibv_c
   }
   CHECK(stamp.raw == 0);
   CHECK(stamp.wall_ns == 0);
+}
+
+TEST_CASE("cq: in the middle of an extended poll its thread may destroy a queue pair and change the size", "[cq]") {
+  const auto context = open_loopback();
+  const auto cq = Cq::create(*context, 8, -1, nullptr);
+  for (std::uint64_t id = 0; id < 6; ++id) {
+    ibv_wc completion = completion_of(id);
+    completion.qp_num = id % 2 == 0 ? 5 : 17;
+    cq->push(completion, false);
+  }
+  ibv_wc completion{};
+  Cq::Stamp stamp;
+  REQUIRE(cq->begin_poll(completion, stamp));
+  CHECK(completion.wr_id == 0);
+  cq->forget(17);
+  CHECK(cq->resize(100) == 0);
+  REQUIRE(cq->next_poll(completion, stamp));
+  CHECK(completion.wr_id == 2);
+  cq->end_poll();
+  // And the lock is free for others.
+  std::thread other([&] { cq->forget(17); });
+  other.join();
+  CHECK(next(*cq).wr_id == 4);
+  CHECK(none(*cq));
 }
 
 TEST_CASE("cq: threads take turns with extended polls", "[cq]") {
