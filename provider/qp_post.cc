@@ -88,8 +88,10 @@ bool Qp::make_room(std::uint64_t sequence) {
 // Where an error of the sender is yet to end the stream, the queue is flushed then, in order.
 bool Qp::too_late() const {
   const ibv_qp_state state = this->state();
-  return state == IBV_QPS_ERR || (fin_sent_ && stream_ != Stream::running) ||
-         (state == IBV_QPS_SQD && stream_ != Stream::closing && !by_hand_);
+  const Stream stream = stream_;
+  // Running still in SQD: another thread is at that step. What is posted now stands behind earlier work, and goes out with it.
+  return state == IBV_QPS_ERR || (fin_sent_ && stream != Stream::running) ||
+         (state == IBV_QPS_SQD && stream != Stream::closing && stream != Stream::running && !by_hand_);
 }
 
 rdmap::SendWork& Qp::fresh_work(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags) {
