@@ -262,7 +262,7 @@ int CmId::set_address_family_only(bool value) {
 
 int CmId::set_ack_timeout(std::uint8_t value) {
   if (!is_reliable()) return EINVAL;
-  ack_timeout_ = value & 31U;  // a field of five bits
+  ack_timeout_ = value;
   return 0;
 }
 

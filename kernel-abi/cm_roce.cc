@@ -106,7 +106,8 @@ void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optiona
   attributes.retry_cnt = std::min(agreement.retry_count, kMostRetries);
   attributes.rnr_retry = std::min(agreement.rnr_retry_count, kMostRetries);
   attributes.max_rd_atomic = depth(agreement.initiator_depth);
-  attributes.timeout = ack_timeout.value_or(static_cast<std::uint8_t>(std::min(path.lifetime + 1U, kMax5Bits)));
+  const unsigned timeout = ack_timeout.value_or(path.lifetime + 1);
+  attributes.timeout = static_cast<std::uint8_t>(std::min(timeout, kMax5Bits));
 }
 
 // MPA says nothing of retries, nor of the peer's queue pair: TCP retries, and the number is the one of fill_rtr().

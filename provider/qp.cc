@@ -178,7 +178,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.hold = !initiator_;
   parameters.send_immediate = agreement.send_with_immediate;
   parameters.infiniband = attachment.by_hand;
-  parameters.notices = agreement.send_with_immediate;  // an end that knows one knows the other
+  parameters.notices = agreement.send_with_immediate;  // older releases ignore them
   if (init_.qp_type == IBV_QPT_RC) parameters.completion = attachment.completion;
   agreed_ = {agreement, initiator_, parameters.mulpdu};
   agreed_.agreement.ord = ord;
