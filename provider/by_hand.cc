@@ -67,10 +67,15 @@ bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote,
     const std::optional<bool> here = is_local_address(remote);
     if (here && !*here) return true;
   }
-  sockaddr_storage held = remote;
-  port_of(held) = htons(port_of(peer_qp));
-  const std::optional<uid_t> owner = owner_of_connection(remote, local), holder = owner_of_listener(held);
-  return owner && holder && *owner == *holder;
+  const std::optional<uid_t> owner = owner_of_connection(remote, local);
+  if (!owner) return false;
+  std::optional<uid_t> holder = holder_of(port_of(peer_qp));
+  if (!holder) {
+    sockaddr_storage held = remote;
+    port_of(held) = htons(port_of(peer_qp));
+    holder = owner_of_listener(held);
+  }
+  return owner == holder;
 }
 
 class Pair;

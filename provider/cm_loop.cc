@@ -74,6 +74,7 @@ void CmLoop::after_fork_in_child() {
   new (&first_posted_) decltype(first_posted_);
   last_posted_ = nullptr;
   posted_ = 0;
+  asleep_ = false;
   new (&timers_) decltype(timers_);
   new (&watched_) decltype(watched_);
   started_ = false;
@@ -108,7 +109,9 @@ int CmLoop::ensure_thread() {
   return started_ ? 0 : EAGAIN;
 }
 
+// Once for each sleep: who finds the thread awake leaves it to see what is there before it sleeps again.
 void CmLoop::wake() {
+  if (!asleep_.exchange(false)) return;
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto n = ::syscall(SYS_write, wake_, &one, sizeof one);  // no cancellation point
 }
@@ -203,8 +206,11 @@ void CmLoop::unwatch(int fd) {
   if (watched_.erase(fd) != 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
+// The thread sleeps for so long, or until it is woken.
 int CmLoop::next_timeout_ms() {
   const std::lock_guard lock(mutex_);
+  if (first_posted_ != nullptr) return 0;
+  asleep_ = true;
   if (timers_.empty()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - Clock::now()).count();
   return static_cast<int>(std::clamp<long long>(left, 0, 60'000));
@@ -256,6 +262,7 @@ void CmLoop::run() {
   for (;;) {
     std::array<epoll_event, 64> events;
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
+    asleep_.store(false);
     if (count < 0 && errno != EINTR) {
       // Never freed: it would close a number that is gone.
       alignas(std::shared_ptr<Handler>) static std::array<std::byte, sizeof links> kept;

@@ -3,6 +3,7 @@
 // with the first of them. All functions are thread-safe.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -112,6 +113,7 @@ class CmLoop {
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   std::mutex mutex_;
   bool started_ = false;
+  std::atomic<bool> asleep_{false};  // or about to be, and nobody has woken it; set with the lock
   std::shared_ptr<Task> first_posted_;
   Task* last_posted_ = nullptr;
   std::size_t posted_ = 0;  // in that line

@@ -245,23 +245,37 @@ class ConnectionImpl final : public Connection,
   }
 
   int connect_now() {
-    if (tos_ >= 0) {
+    if (tos_ > 0) {
       ::setsockopt(socket_.fd(), IPPROTO_IP, IP_TOS, &tos_, sizeof tos_);
       if (remote_.ss_family == AF_INET6) ::setsockopt(socket_.fd(), IPPROTO_IPV6, IPV6_TCLASS, &tos_, sizeof tos_);
     }
     state_ = State::connecting;
-    int result;
-    do {
-      result = ::connect(socket_.fd(), generic(remote_), size_of(remote_));
-      // Linux ends the call before in this way, once.
-    } while (result != 0 && (errno == EINTR || (errno == ECONNABORTED && refused_ > 0)));
-    if (result != 0 && errno != EINPROGRESS) {
-      // Told to the observer like any other failure, since the call itself was in order.
-      call_error_ = errno;
-      CmLoop::instance().post(shared_from_this());
-      return 0;
+    int error = dial();
+    // Within a host TCP has connected by then, and says so when it is asked again.
+    if (error == EINPROGRESS) error = dial();
+    if (error == EALREADY) return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
+    if (error == 0 && send_request()) return CmLoop::instance().watch(socket_.fd(), kReadable, weak_from_this());
+    // Told to the observer like any other failure, since the call itself was in order.
+    call_error_ = error != 0 ? error : ECONNRESET;
+    CmLoop::instance().post(shared_from_this());
+    return 0;
+  }
+
+  int dial() {
+    for (;;) {
+      if (::connect(socket_.fd(), generic(remote_), size_of(remote_)) == 0) return 0;
+      // Linux ends the call before in the second way, once.
+      if (errno != EINTR && !(errno == ECONNABORTED && refused_ > 0)) return errno;
     }
-    return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
+  }
+
+  bool send_request() {
+    remember_addresses();
+    proposal_ = proposal_of(own_);
+    if (!send_whole(mpa::request_frame(proposal_))) return false;
+    state_ = State::awaiting_reply;
+    frame_ = StartupFrame();
+    return true;
   }
 
   // Nobody listens, or not yet: programs whose two ends agree on a port by themselves (perftest -R, qperf) call as soon as
@@ -289,11 +303,7 @@ class ConnectionImpl final : public Connection,
       CmLoop::instance().unwatch(socket_.fd());
       return not_reached(lock, error);
     }
-    remember_addresses();
-    proposal_ = proposal_of(own_);
-    if (!send_whole(mpa::request_frame(proposal_))) return fail(lock, ECONNRESET, nullptr);
-    state_ = State::awaiting_reply;
-    frame_ = StartupFrame();
+    if (!send_request()) return fail(lock, ECONNRESET, nullptr);
     CmLoop::instance().change(socket_.fd(), kReadable);
   }
 

@@ -210,8 +210,8 @@ void Engine::look(bool polls) {
     const ReadSection section;  // whoever is removed from the entries now lives until it closes
     bool work = false;
     std::array<Qp*, kDirect> direct;
-    std::size_t count;
-    {
+    std::size_t count = kDirect + 1;
+    if (!drives_many()) {
       const std::lock_guard lock(mutex_);
       count = entries_.size();
       if (count <= kDirect) std::copy(entries_.begin(), entries_.end(), direct.begin());

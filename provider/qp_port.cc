@@ -172,6 +172,13 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
   return result;
 }
 
+std::optional<uid_t> holder_of(std::uint16_t port) {
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.reserved.find(port);
+  return found != all.reserved.end() ? std::optional(found->second.user) : std::nullopt;
+}
+
 void release_port(std::uint16_t port) {
   Ports& all = ports();
   const std::lock_guard lock(all.mutex);

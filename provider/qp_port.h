@@ -6,8 +6,11 @@
 // by hand, and is let go of with its last queue pair. All functions are thread-safe.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "provider/connection.h"
 #include "provider/device.h"
@@ -25,6 +28,9 @@ constexpr std::uint16_t port_of(std::uint32_t qp_number) { return static_cast<st
 std::uint16_t reserve_port();
 // This one, which was reserved before; false where somebody else has it.
 bool reserve_again(std::uint16_t port);
+
+// The user whose this port is, of which no other user has a socket; empty where the calling process has not reserved it.
+std::optional<uid_t> holder_of(std::uint16_t port);
 
 // Nobody listens there from here on.
 void release_port(std::uint16_t port);

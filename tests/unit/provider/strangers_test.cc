@@ -169,6 +169,31 @@ TEST_CASE("strangers: who calls in the name of another user's queue pair is refu
   CHECK(refusal(caller) == std::nullopt);
 }
 
+TEST_CASE("strangers: another user calls in the name of a queue pair of this process", "[strangers]") {
+  if (!have_root()) return;
+  const auto context = open_loopback();
+  Side smaller(*context), a(*context);
+  if (smaller.qp->number() > a.qp->number()) std::swap(smaller.qp, a.qp);
+  for (Side* side : {&smaller, &a}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(a, gid(*context), smaller.qp->number()) == 0);
+  Caller caller(a);
+  caller.own = smaller.qp->number();
+  {
+    const AsStranger stranger;
+    REQUIRE(caller.dial(gid(*context)) == 0);
+  }
+  caller.say(octets_of(caller.greeting()));
+  CHECK(refusal(caller) == PairRefusal::other_user);
+  // The right one gets through.
+  REQUIRE(uiw::test::to_rtr(smaller, gid(*context), a.qp->number()) == 0);
+  for (Side* side : {&smaller, &a}) REQUIRE(uiw::test::to_rts(*side) == 0);
+  Bytes out(10), in(10);
+  const auto source = smaller.expose(out, 0), target = a.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(a.post_receive(1, {sge_of(in, *target)}) == 0);
+  REQUIRE(smaller.post(IBV_WR_SEND, 2, {sge_of(out, *source)}) == 0);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("strangers: two users who connect to each other on purpose", "[strangers]") {
   if (!have_root()) return;
   const auto context = open_loopback();
