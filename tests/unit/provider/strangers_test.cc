@@ -172,8 +172,9 @@ TEST_CASE("strangers: who calls in the name of another user's queue pair is refu
 TEST_CASE("strangers: another user calls in the name of a queue pair of this process", "[strangers]") {
   if (!have_root()) return;
   const auto context = open_loopback();
-  Side smaller(*context), a(*context);
-  if (smaller.qp->number() > a.qp->number()) std::swap(smaller.qp, a.qp);
+  Side one(*context), other(*context);
+  const bool in_order = one.qp->number() < other.qp->number();
+  Side &smaller = in_order ? one : other, &a = in_order ? other : one;
   for (Side* side : {&smaller, &a}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
   REQUIRE(uiw::test::to_rtr(a, gid(*context), smaller.qp->number()) == 0);
   Caller caller(a);
