@@ -53,13 +53,13 @@ std::uint32_t StagTable::gather(std::uint32_t index) const {
   return left << 12 | right;
 }
 
-const StagTable::Slot* StagTable::slot(Stag stag) const {
+StagTable::Slot* StagTable::slot(Stag stag) const {
   return slot_in(gather(static_cast<std::uint32_t>(stag) >> 8));
 }
 
-const StagTable::Slot* StagTable::slot_in(std::uint32_t dense) const {
+StagTable::Slot* StagTable::slot_in(std::uint32_t dense) const {
   if (dense >= kMaxRegions) return nullptr;
-  const Slot* chunk = chunks_[dense / kChunk].load(std::memory_order_acquire);
+  Slot* chunk = chunks_[dense / kChunk].load(std::memory_order_acquire);
   return chunk == nullptr ? nullptr : &chunk[dense % kChunk];
 }
 

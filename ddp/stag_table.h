@@ -226,10 +226,9 @@ class StagTable {
 
   std::uint32_t scatter(std::uint32_t dense) const;
   std::uint32_t gather(std::uint32_t index) const;
-  const Slot* slot(Stag stag) const;
-  const Slot* slot_in(std::uint32_t dense) const;
+  Slot* slot(Stag stag) const;
+  Slot* slot_in(std::uint32_t dense) const;
   std::uint64_t word_of(const Slot* slot) const;
-  Slot* slot(Stag stag) { return const_cast<Slot*>(std::as_const(*this).slot(stag)); }
   Slot& slot_at(std::uint32_t dense) const;
   std::optional<std::uint32_t> take_slot(Use use);
   std::uint32_t new_stag(std::uint32_t dense);

@@ -120,7 +120,6 @@ inline std::optional<EnhancedHeader> decode_enhanced_header(Octets from) {
 constexpr std::size_t kFpduLengthSize = 2;
 constexpr std::size_t kCrcSize = 4;
 constexpr std::size_t kMaxUlpdu = 0xFFFF;
-constexpr std::size_t kMarkerSize = 4;
 constexpr std::size_t kMarkerSpacing = 512;
 
 // Zero octets between ULPDU and CRC, so that length field, ULPDU and PAD fill words of four octets.

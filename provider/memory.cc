@@ -15,6 +15,7 @@
 #include "provider/grace_period.h"
 #include "provider/limits.h"
 #include "provider/process/mutex.h"
+#include "provider/rights.h"
 
 // Linux 5.14; older headers do not have them.
 #ifndef MADV_POPULATE_READ
@@ -37,11 +38,8 @@ bool possible(unsigned access, unsigned known) {
 }
 
 std::uint32_t rights_of(unsigned access) {
-  std::uint32_t rights = ddp::kLocalRead;
+  std::uint32_t rights = ddp::kLocalRead | remote_rights(access);
   if ((access & IBV_ACCESS_LOCAL_WRITE) != 0) rights |= ddp::kLocalWrite;
-  if ((access & IBV_ACCESS_REMOTE_READ) != 0) rights |= ddp::kRemoteRead;
-  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) rights |= ddp::kRemoteWrite;
-  if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) rights |= ddp::kRemoteAtomic;
   if ((access & IBV_ACCESS_MW_BIND) != 0) rights |= ddp::kBindWindows;
   if ((access & IBV_ACCESS_ZERO_BASED) != 0) rights |= ddp::kZeroBased;
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) rights |= ddp::kOnDemand;

@@ -6,6 +6,7 @@
 #include "ddp/stag_table.h"
 #include "provider/limits.h"
 #include "provider/qp_port.h"
+#include "provider/rights.h"
 
 namespace uiw::provider {
 
@@ -87,13 +88,7 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_typ
   return 0;
 }
 
-std::uint32_t denied_rights(unsigned access) {
-  std::uint32_t denied = 0;
-  if ((access & IBV_ACCESS_REMOTE_WRITE) == 0) denied |= ddp::kRemoteWrite;
-  if ((access & IBV_ACCESS_REMOTE_READ) == 0) denied |= ddp::kRemoteRead;
-  if ((access & IBV_ACCESS_REMOTE_ATOMIC) == 0) denied |= ddp::kRemoteAtomic;
-  return denied;
-}
+std::uint32_t denied_rights(unsigned access) { return kRemoteRights & ~remote_rights(access); }
 
 void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) to.qp_access_flags = from.qp_access_flags;

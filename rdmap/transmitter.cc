@@ -533,7 +533,7 @@ bool Transmitter::pending() const {
   if (reads_ == nullptr) return false;
   if (partial_ > 0 || rest_size_ > rest_at_) return true;
   Cursor probe = cursor_;
-  return const_cast<Transmitter*>(this)->choose(probe);
+  return choose(probe);
 }
 
 void Transmitter::terminate(const Terminate& terminate, bool answer_first) {

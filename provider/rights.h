@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// Access flags of ibv_reg_mr, ibv_bind_mw and ibv_modify_qp as rights of ddp/stag_table.h.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include "ddp/stag_table.h"
+
+namespace uiw::provider {
+
+constexpr std::uint32_t kRemoteRights = ddp::kRemoteRead | ddp::kRemoteWrite | ddp::kRemoteAtomic;
+
+// What a peer may do.
+constexpr std::uint32_t remote_rights(unsigned access) {
+  std::uint32_t rights = 0;
+  if ((access & IBV_ACCESS_REMOTE_READ) != 0) rights |= ddp::kRemoteRead;
+  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) rights |= ddp::kRemoteWrite;
+  if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) rights |= ddp::kRemoteAtomic;
+  return rights;
+}
+
+}  // namespace uiw::provider
