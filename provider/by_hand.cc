@@ -92,7 +92,7 @@ class Pairs final : public ListenObserver {
   };
   // The newest call that was held for this end by its peer.
   std::optional<Held> take_held(const PairGreeting& own);
-  bool look_after_work();
+  bool check_retry_timers();
 
  private:
   void hold(const PairGreeting& greeting, std::shared_ptr<Connection> call);
@@ -161,7 +161,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
   void disconnected() override {
     connection_.reset();
     const ReadSection section;
-    const Qp* qp = find_qp(greeting().source_qp);
+    Qp* qp = find_qp(greeting().source_qp);
     if (qp == nullptr || !qp->can_attach(true, ends_.life)) return;
     connected_ = false;
     failed(EPROTO, nullptr);
@@ -346,14 +346,14 @@ std::optional<Pairs::Held> Pairs::take_held(const PairGreeting& own) {
 }
 
 // Is there any?
-bool Pairs::look_after_work() {
+bool Pairs::check_retry_timers() {
   bool any = false;
   for (const auto& [number, pair] : pairs_) {
     const ReadSection section;
     Qp* qp = find_qp(number);
     if (qp == nullptr) continue;
     try {
-      any = qp->look_after_work() || any;
+      any = qp->check_retry_timer() || any;
     } catch (const std::exception&) {  // no memory: once more, then
       any = true;
     }
@@ -369,10 +369,10 @@ class Looker final : public CmLoop::TimedTask {
 std::shared_ptr<Looker>* const the_looker = new std::shared_ptr<Looker>(std::make_shared<Looker>());
 
 void Looker::run() {
-  if (!pairs()->look_after_work()) {
+  if (!pairs()->check_retry_timers()) {
     looking.store(false);
     // What was posted before that was seen.
-    if (!pairs()->look_after_work() || looking.exchange(true)) return;
+    if (!pairs()->check_retry_timers() || looking.exchange(true)) return;
   }
   CmLoop::instance().after(kLookPeriod, *the_looker);
 }
@@ -395,7 +395,7 @@ void stop(std::uint32_t qp_number) {
   }
 }
 
-void watch_over_work() noexcept {
+void start_retry_timers() noexcept {
   if (looking.load(std::memory_order_relaxed) || looking.exchange(true)) return;
   CmLoop::instance().after(kLookPeriod, *the_looker);
 }

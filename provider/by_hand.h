@@ -6,7 +6,7 @@
 // for a queue pair that does not exist, or that belongs to another peer, is refused, and so is one of another user of this
 // host than its greeting claims. A queue pair may be its own peer: then its socket is connected to itself.
 //
-// Where the stream of a queue pair turns out to be with somebody else than its peer, it is forgotten (Qp::forget_stream()),
+// Where the stream of a queue pair turns out to be with somebody else than its peer, it is dropped (Qp::drop_stream()),
 // and the two look for each other again. What fails for lack of memory or descriptors is tried again likewise.
 //
 // Everything happens on the thread of CmLoop; all functions are thread-safe and do not block.
@@ -35,7 +35,7 @@ void stop(std::uint32_t qp_number);
 
 // Work has been posted to a queue pair connected by hand: from here on it is looked at now and then whether such work gets
 // on, until there is none. Costs a load where that is so already.
-void watch_over_work() noexcept;
+void start_retry_timers() noexcept;
 
 // In the child of a fork: the pairs are the parent's.
 void after_fork_in_child();

@@ -27,6 +27,7 @@
 #include "provider/qp.h"
 #include "provider/settings.h"
 #include "provider/startup_frame.h"
+#include "provider/stream/terminate_meaning.h"
 
 namespace uiw::provider {
 
@@ -419,9 +420,7 @@ class ConnectionImpl final : public Connection,
 
   // The peer is told why there will be no stream (RFC 6581 section 10). The CRC is always right to send.
   void send_terminate(mpa::MpaError error) {
-    rdmap::Terminate terminate;
-    terminate.layer = rdmap::Layer::llp;
-    terminate.code = static_cast<std::uint8_t>(error);
+    const rdmap::Terminate terminate = llp_terminate(error);
     std::array<std::byte, ddp::kUntaggedHeaderSize + rdmap::kMaxTerminate> header;
     encode(ddp::UntaggedHeader{true, rdmap::control_of(rdmap::Opcode::terminate), 0, rdmap::kTerminateQueue,
                                ddp::Msn{1}, 0},
@@ -545,7 +544,7 @@ int connect(int socket, const sockaddr_storage& remote, const ConnectionParamete
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
     const ReadSection section;
-    const Qp* qp = find_qp(own.qp_num);
+    Qp* qp = find_qp(own.qp_num);
     if (qp == nullptr || !qp->can_attach(own.by_hand, own.life)) return EINVAL;
   }
   auto made = std::make_shared<ConnectionImpl>(std::move(owned), ConnectionImpl::State::connecting);

@@ -20,6 +20,7 @@
 #include "provider/grace_period.h"
 #include "provider/io_scratch.h"
 #include "provider/qp.h"
+#include "provider/qp_table.h"
 #include "provider/thread.h"
 
 namespace uiw::provider {
@@ -187,17 +188,17 @@ void Engine::remove(Qp& qp) {
 
 void Engine::release(int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
 
-void Engine::rearm(Qp& qp, int fd) {
+void Engine::rearm(std::uint32_t qp_number, int fd) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.u64 = qp.number();
+  event.data.u64 = qp_number;
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
 }
 
 // Either the thread waits for events, and this is one; or it sleeps while the program polls or posts, and looks at all queue
 // pairs when it is woken.
-void Engine::take_over(Qp& qp, int fd) {
-  rearm(qp, fd);
+void Engine::take_over(std::uint32_t qp_number, int fd) {
+  rearm(qp_number, fd);
   unpark();
 }
 

@@ -45,9 +45,9 @@ class Engine {
   // The socket is somebody else's from here on.
   void release(int fd);
   // The socket may have more to read although the kernel has said so before.
-  void rearm(Qp& qp, int fd);
+  void rearm(std::uint32_t qp_number, int fd);
   // The calling thread has no buffers, for lack of memory: the thread of the context sends and receives in its place.
-  void take_over(Qp& qp, int fd);
+  void take_over(std::uint32_t qp_number, int fd);
 
   // The program has polled and found nothing.
   void drive() { look(true); }

@@ -65,8 +65,6 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
       signal_all_(attributes.sq_sig_all != 0),
       init_(attributes),
       send_queue_(attributes.cap.max_send_wr, attributes.cap.max_send_sge, attributes.cap.max_inline_data),
-      transmitter_(send_queue_, stag_table(), &pd, *this, this),
-      receiver_(stag_table(), &pd, *this, this),
       receive_queue_(attributes.cap.max_recv_wr, attributes.cap.max_recv_sge),
       shared_(srq != nullptr ? std::make_unique<SrqUser>(*srq) : nullptr) {
   // Until the program says otherwise.
@@ -86,22 +84,18 @@ void Qp::stop() {
   hide_qp(number_);
   send_waiting();
   if (by_hand_) {
-    const std::lock_guard lock(receive_mutex_);
-    leave();
+    const std::lock_guard lock(locks_.receive);
+    if (stream_ != nullptr) stream_->leave();
     by_hand_ = false;
   }
   by_hand::stop(number_);
   context_->engine().remove(*this);
   wait_for_readers();
-  const std::lock_guard receive_lock(receive_mutex_);
-  const std::lock_guard send_lock(send_mutex_);
-  forget_message();
+  const std::lock_guard receive_lock(locks_.receive);
+  const std::lock_guard send_lock(locks_.send);
+  if (stream_ != nullptr) stream_->abandon(false);
   if (shared_ != nullptr) shared_->leave();
-  if (socket_.is_open()) let_go_of_socket();
-  forget_held();
   release_windows();
-  if (owner_) owner_->stream_ended();
-  owner_.reset();
 }
 
 Qp::~Qp() {
@@ -122,9 +116,9 @@ bool Qp::inherited() const { return generation_ != fork_generation(); }
 
 // Nothing but what is whole at any time.
 void Qp::after_fork_in_child() {
-  stream_ = Stream::ended;
-  held_ = false;
-  posts_wait_since_ = 0;
+  if (stream_ != nullptr) stream_->after_fork_in_child();
+  signals_.held = false;
+  signals_.posts_wait_since = 0;
 }
 
 void Qp::leave_to_parent() {
@@ -134,180 +128,134 @@ void Qp::leave_to_parent() {
   pd_.remove_user();
 }
 
-bool Qp::can_attach(bool by_hand, std::uint32_t life) const {
+// The sender's lock is held.
+bool Qp::may_attach(bool by_hand, std::uint32_t life) const {
   const ibv_qp_state state = this->state();
-  if (stream_ != Stream::none || by_hand != by_hand_ || (by_hand && life != life_)) return false;
+  if (stream_ != nullptr || by_hand != by_hand_ || (by_hand && life != life_)) return false;
   if (by_hand) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   return init_.qp_type == IBV_QPT_RC && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
+}
+
+bool Qp::can_attach(bool by_hand, std::uint32_t life) {
+  const std::lock_guard lock(locks_.send);
+  return may_attach(by_hand, life);
 }
 
 int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   mpa::install_copy_guard();
   static std::atomic<bool> seen_to{false};
   if (!seen_to.exchange(true)) std::atexit([] { for_each_qp([](Qp& qp) { qp.leave_at_exit(); }); });
-  const std::lock_guard receive_lock(receive_mutex_);
-  const std::lock_guard send_lock(send_mutex_);
-  if (stream_ != Stream::none) return EISCONN;
-  if (!can_attach(attachment.by_hand, attachment.life)) return EINVAL;
+  const std::lock_guard receive_lock(locks_.receive);
+  const std::lock_guard send_lock(locks_.send);
+  if (stream_ != nullptr) return EISCONN;
+  if (!may_attach(attachment.by_hand, attachment.life)) return EINVAL;
   if (attachment.by_hand && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
-  const mpa::Agreement& agreement = attachment.agreement;
 
+  const mpa::Agreement& agreement = attachment.agreement;
   constexpr std::uint32_t kMost = kMaxReadDepth;
-  const std::uint32_t agreed_ord = std::min<std::uint32_t>(agreement.ord, kMost + rdmap::SharedReads::kMostProbes);
-  const std::uint32_t agreed_ird = std::min<std::uint32_t>(agreement.ird, kMost + rdmap::SharedReads::kMostProbes);
+  constexpr std::uint32_t kMostSlots = kMost + rdmap::SharedReads::kMostProbes;
+  Stream::Parameters parameters;
+  parameters.policy = {attachment.by_hand, init_.qp_type == IBV_QPT_RC, send_cq_ == receive_cq_};
+  parameters.read_slots_out = std::min<std::uint32_t>(agreement.ord, kMostSlots);
+  parameters.read_slots_in = std::min<std::uint32_t>(agreement.ird, kMostSlots);
+  parameters.most_ord = std::min({parameters.read_slots_out, attachment.ord, kMost});
+  parameters.agreed.agreement = agreement;
+  parameters.agreed.agreement.ord = std::min(parameters.most_ord, ord_limit_);
+  parameters.agreed.agreement.ird = std::min({parameters.read_slots_in, attachment.ird, kMost});
+  parameters.agreed.initiator = attachment.initiator;
+  parameters.agreed.mulpdu = attachment.mulpdu != 0 ? attachment.mulpdu : mpa::mulpdu(socket.segment_size());
+  parameters.completion = attachment.completion;
+  if (attachment.by_hand && state() == IBV_QPS_SQD) parameters.hold_from = drain_to_;
+  parameters.denied_rights = denied_rights_;
+  parameters.peer_psn = attachment.peer_psn;
+  parameters.owner = attachment.owner;
+  std::shared_ptr<Stream> made;
   try {
-    reads_ = std::make_unique<rdmap::SharedReads>(agreed_ord, agreed_ird);
+    made = std::make_shared<Stream>(static_cast<StreamHost&>(*this), context_->engine(), locks_, signals_, send_queue_,
+                                    number_, &pd_, this, parameters);
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  peer_psn_ = attachment.peer_psn;
-  const std::uint32_t most_ord = std::min({agreed_ord, attachment.ord, kMost});
-  const std::uint32_t ord = std::min(most_ord, ord_limit_);
-  const std::uint32_t ird = std::min({agreed_ird, attachment.ird, kMost});
-  if (!attachment.by_hand) {
-    attributes_.max_rd_atomic = static_cast<std::uint8_t>(ord);
-    attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(ird);
-  }
-  initiator_ = attachment.initiator;
-
-  rdmap::Transmitter::Parameters parameters;
-  parameters.crc = agreement.crc;
-  parameters.mulpdu = attachment.mulpdu != 0 ? attachment.mulpdu : mpa::mulpdu(socket.segment_size());
-  parameters.ord = most_ord;
-  parameters.rtr = initiator_ ? agreement.rtr : mpa::ReadyToReceive::none;
-  parameters.hold = !initiator_;
-  parameters.send_immediate = agreement.send_with_immediate;
-  parameters.infiniband = attachment.by_hand;
-  parameters.notices = agreement.send_with_immediate;  // older releases ignore them
-  if (init_.qp_type == IBV_QPT_RC) parameters.completion = attachment.completion;
-  agreed_ = {agreement, initiator_, parameters.mulpdu};
-  agreed_.agreement.ord = ord;
-  agreed_.agreement.ird = ird;
-  transmitter_.start(parameters, reads_.get());
-  transmitter_.limit_ord(ord);
-  receiver_.start(reads_.get(), initiator_ ? mpa::ReadyToReceive::none : agreement.rtr, agreement.send_with_immediate,
-                  attachment.by_hand, parameters.notices);
-  deframer_.start(agreement.crc);
-
-  socket_ = std::move(socket);
-  owner_ = attachment.owner;
-  const ibv_qp_state before = state();
-  steps_due_ = !attachment.by_hand && context_->device().transport == Transport::roce && before != IBV_QPS_RTS;
-  stream_ = Stream::running;
-  if (!attachment.by_hand) state_ = IBV_QPS_RTS;
-  if (const int error = context_->engine().add(*this, socket_.fd()); error != 0) {
-    stream_ = Stream::none;
-    steps_due_ = false;
-    state_ = before;
-    socket = std::move(socket_);
-    owner_.reset();
+  made->start(std::move(socket));
+  if (const int error = context_->engine().add(*this, made->fd()); error != 0) {
+    socket = made->release_socket();
     return error;
   }
+  if (!attachment.by_hand) {
+    attributes_.max_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ord);
+    attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ird);
+    steps_due_ = context_->device().transport == Transport::roce && state() != IBV_QPS_RTS;
+    state_ = IBV_QPS_RTS;
+  }
+  stream_ = std::move(made);
   try {
     transmit();
   } catch (const std::exception&) {  // it has its stream, which ends for lack of memory
-    send_dead_ = true;
-    note_send_error();
+    stream_->break_off();
   }
   return 0;
 }
 
 bool Qp::query_agreed(Agreed& agreed) {
-  const std::lock_guard lock(receive_mutex_);
-  if (stream_ == Stream::none) return false;
-  agreed = agreed_;
+  const std::lock_guard lock(locks_.receive);
+  if (stream_ == nullptr) return false;
+  agreed = stream_->agreed();
   return true;
-}
-
-// The peer may have asked whether its last message has come; behind our FIN nothing can be answered. The receiver's lock
-// is held.
-void Qp::answer_last() {
-  if (stream_ != Stream::running || paused_) return;
-  receive(Driver::event);
-  if (stream_ != Stream::running) return;
-  const std::lock_guard lock(send_mutex_);
-  if (!full()) transmit();
 }
 
 int Qp::disconnect(const StreamOwner* owner) {
   const ReadSection section;
-  const std::lock_guard receive_lock(receive_mutex_);
-  if (owner != nullptr && owner_.get() != owner) return ENOTCONN;
-  const Stream before = stream_;
-  answer_last();
-  if (before == Stream::running && stream_ != Stream::running) return 0;  // which ended it
-  {
-    const std::lock_guard lock(send_mutex_);
-    if (stream_ != Stream::running) return stream_ == Stream::closing ? 0 : ENOTCONN;
-    stream_ = Stream::closing;
-    take_linger_serial();
-    const bool bounded = stop_closing_later();
-    transmit();
-    if (bounded) return 0;
-  }
-  // Without a timer it might go on for ever.
-  if (stream_ == Stream::closing) reset_stream();
-  return 0;
+  const std::lock_guard lock(locks_.receive);
+  if (stream_ == nullptr || (owner != nullptr && !stream_->is_of(owner))) return ENOTCONN;
+  return stream_->disconnect();
 }
 
 void Qp::abort_beginning(const StreamOwner* owner) {
-  const std::lock_guard lock(receive_mutex_);
-  if (owner_.get() != owner) return;
-  if (stream_ != Stream::running && stream_ != Stream::closing) return;
-  if (by_hand_) return peer_left(true);
-  reset_stream();
+  const std::lock_guard lock(locks_.receive);
+  if (stream_ != nullptr && stream_->is_of(owner)) stream_->abort_beginning();
 }
 
-// A receive that a message had begun to use is there for the next one, as if that had never come. One of a shared queue is
-// given back to it, or others would have one less for ever. Both locks are held.
-void Qp::forget_message() {
-  const auto landing = receiver_.forget_message();
-  if (!landing || shared_ == nullptr || shared_->give_back(*landing)) return;
-  if (by_hand_) receive_complete(*landing, rdmap::Status::flushed, {});  // else it ends with its queue pair, or in RESET
+void Qp::completion_lost() {
+  const std::lock_guard lock(locks_.receive);
+  if (stream_ != nullptr) stream_->completion_lost();
 }
 
-// Both locks are held. What was posted stays.
-void Qp::forget_stream() {
-  forget_message();
-  if (socket_.is_open()) let_go_of_socket();
-  forget_held();
-  std::destroy_at(&transmitter_);
-  std::construct_at(&transmitter_, send_queue_, stag_table(), static_cast<const void*>(&pd_),
-                    static_cast<rdmap::SendHost&>(*this), static_cast<const void*>(this));
-  std::destroy_at(&receiver_);
-  std::construct_at(&receiver_, stag_table(), static_cast<const void*>(&pd_), static_cast<rdmap::ReceiveHost&>(*this),
-                    static_cast<const void*>(this));
-  receiver_.deny(denied_rights(attributes_.qp_access_flags));
-  deframer_ = mpa::Deframer();
-  reads_.reset();
+void Qp::no_memory() noexcept {
+  try {
+    const std::lock_guard lock(locks_.receive);
+    if (stream_ != nullptr) stream_->end_without_memory();
+  } catch (const std::exception&) {
+  }
+}
+
+// With both locks held, by whoever has ended it. The one before is free now: who dropped that held both locks, too.
+void Qp::drop_stream() {
   if (shared_ != nullptr) shared_->leave();
-  drop_stash();
-  send_dead_ = fin_sent_ = established_ = giving_up_ = telling_not_ready_ = false;
-  transmit_wanted_ = answer_wanted_ = ride_offered_ = false;
-  rides_ = 0;
-  paused_ = false;
-  sending_ = Sending::idle;
-  coalescing_ = Coalescing();
-  send_error_ = false;
-  stream_ = Stream::none;
-  // Last: who hears of it may want to attach another.
-  if (owner_) owner_->stream_ended();
-  owner_.reset();
+  stream_before_ = std::exchange(stream_, nullptr);
+}
+
+// A receive of a shared queue is given back to it, or others would have one less for ever; one of its own was not taken.
+void Qp::give_back(const rdmap::Landing& landing, bool completes) {
+  if (shared_ == nullptr || shared_->give_back(landing)) return;
+  if (completes) receive_complete(landing, rdmap::Status::flushed, {});  // else it ends with its queue pair, or in RESET
 }
 
 // Back to RESET: queues are emptied, and completions that were not polled go with them, as on adapters.
 void Qp::reset() {
-  const std::lock_guard receive_lock(receive_mutex_);
-  if (by_hand_) leave();
-  send_waiting();
-  const std::lock_guard send_lock(send_mutex_);
+  const std::lock_guard receive_lock(locks_.receive);
+  if (by_hand_ && stream_ != nullptr) stream_->leave();
+  const std::lock_guard send_lock(locks_.send);
+  if (stream_ != nullptr) stream_->send_waiting();
   if (by_hand_.exchange(false)) by_hand::stop(number_);
   while (!send_queue_.empty()) send_queue_.pop();
   while (!receive_queue_.empty()) receive_queue_.pop();
   release_windows();
-  forget_stream();
-  receiver_.deny(0);
-  last_receive_reported_ = error_told_ = receive_error_told_ = tell_when_drained_ = false;
+  if (stream_ != nullptr) {
+    stream_->abandon(false);
+    drop_stream();
+  }
+  last_receive_reported_ = tell_when_drained_ = false;
+  denied_rights_ = 0;
   ord_limit_ = ~0U;
   attributes_ = {};
   forget_completions();
@@ -325,7 +273,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const int wanted = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
   // The connection manager brings a queue pair to RTS by itself; a program that goes through the states of InfiniBand
   // afterwards finds nothing left to do. The stream may even have ended by then: that is told in other ways.
-  const bool connected_by_manager = from == IBV_QPS_RTS && stream_ != Stream::none && !by_hand_;
+  const bool connected_by_manager = from == IBV_QPS_RTS && !by_hand_ && is_connected();
   const bool over_already = from == IBV_QPS_ERR && steps_due_;
   const bool nothing_to_do = (connected_by_manager && (wanted == IBV_QPS_INIT || wanted == IBV_QPS_RTR)) ||
                              (over_already && wanted >= IBV_QPS_INIT && wanted <= IBV_QPS_RTS);
@@ -359,7 +307,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
     case IBV_QPS_SQD:
       if (from != IBV_QPS_RTS) break;
       if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0) {
-        const std::lock_guard lock(send_mutex_);
+        const std::lock_guard lock(locks_.send);
         tell_when_drained_ = attributes.en_sqd_async_notify != 0;
       }
       if (!step(from, to)) break;
@@ -371,16 +319,16 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
       }
       break;
     case IBV_QPS_ERR: {
-      const std::lock_guard lock(receive_mutex_);
-      if (by_hand_) leave();
+      const std::lock_guard lock(locks_.receive);
+      if (by_hand_ && stream_ != nullptr) stream_->leave();
       send_waiting();
-      if (stream_ == Stream::running || stream_ == Stream::closing) {
-        end_stream(std::nullopt, rdmap::Status::flushed, true);
+      if (stream_ != nullptr && stream_->runs_or_closes()) {
+        stream_->flush_work();
       } else {
         {
-          const std::lock_guard send_lock(send_mutex_);
+          const std::lock_guard send_lock(locks_.send);
           state_ = IBV_QPS_ERR;
-          transmitter_.flush(std::nullopt, rdmap::Status::flushed);
+          flush_sends(std::nullopt, rdmap::Status::flushed);
         }
         flush_receives();
       }
@@ -394,10 +342,13 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
 
 // They were checked.
 void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
-  const std::lock_guard lock(send_mutex_);
+  const std::lock_guard lock(locks_.send);
   copy_attributes(attributes_, attributes, mask);
-  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) receiver_.deny(denied_rights(attributes.qp_access_flags));
-  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (reads_ == nullptr || by_hand_)) {
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+    denied_rights_ = denied_rights(attributes.qp_access_flags);
+    if (stream_ != nullptr) stream_->receiver().deny(denied_rights_);
+  }
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (stream_ == nullptr || by_hand_)) {
     // What the peer is told is the connection manager's to say; afterwards it is fixed. A connection by hand may stand
     // before the step to RTR that makes it has returned.
     attributes_.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
@@ -405,17 +356,17 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) {
     // ORD (Verbs draft section 6.5): never more than the peer has agreed to.
     ord_limit_ = attributes.max_rd_atomic;
-    if (reads_ == nullptr) {
+    if (stream_ == nullptr) {
       attributes_.max_rd_atomic = attributes.max_rd_atomic;
     } else {
-      attributes_.max_rd_atomic = static_cast<std::uint8_t>(transmitter_.limit_ord(ord_limit_));
-      if (!full()) transmit();
+      attributes_.max_rd_atomic = static_cast<std::uint8_t>(stream_->transmitter().limit_ord(ord_limit_));
+      transmit();
     }
   }
 }
 
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
-  const std::lock_guard lock(send_mutex_);
+  const std::lock_guard lock(locks_.send);
   attributes = attributes_;
   attributes.qp_state = attributes.cur_qp_state = state();
   attributes.sq_draining = attributes.qp_state == IBV_QPS_SQD && !drained() ? 1 : 0;
@@ -425,13 +376,18 @@ void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 }
 
 std::uint32_t Qp::sends_outstanding() {
-  const std::lock_guard lock(send_mutex_);
+  const std::lock_guard lock(locks_.send);
   return send_queue_.size();
 }
 
 std::uint32_t Qp::receives_outstanding() {
-  const std::lock_guard lock(receive_mutex_);
+  const std::lock_guard lock(locks_.receive);
   return receive_queue_.size();
+}
+
+bool Qp::is_connected() {
+  const std::lock_guard lock(locks_.send);
+  return stream_ != nullptr;
 }
 
 void Qp::report(ibv_event_type type) {

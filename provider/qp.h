@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs (Verbs draft section 6): work queues, states, and the RDMAP stream that serves them once connected.
+// Queue pairs (Verbs draft section 6): what a program sees of them. Work queues, states and attributes; the connection that
+// carries out the work is a Stream, which is made when one is there and dropped in RESET.
 //
-// Locks: the receiver's, then the sender's, then those of completion queues. The receive queue has one of its own
-// for its posters. The sender's lock is never held while the receiver's is taken. Work is flushed with both, so that
-// nothing is placed for it any more.
+// Locks: those of StreamLocks; the receive queue has one of its own for its posters. The sender's lock is never held while
+// the receiver's is taken. Work is flushed with both, so that nothing is placed for it any more.
 #pragma once
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <variant>
 
-#include "mpa/deframer.h"
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
-#include "provider/coalescing.h"
 #include "provider/cq.h"
 #include "provider/export.h"
 #include "provider/grace_period.h"
-#include "rdmap/receiver.h"
-#include "rdmap/transmitter.h"
+#include "provider/qp_table.h"
+#include "provider/stream/retry_timer.h"
+#include "provider/stream/stream.h"
 #include "rdmap/work.h"
 
 namespace uiw::provider {
@@ -35,16 +33,7 @@ class Pd;
 class Srq;
 class SrqUser;
 
-// Who set the stream up and wants to know of its fate. Called on any thread, with locks of the queue pair held: it
-// may note the news, and do nothing else. The queue pair keeps it alive until the stream has ended.
-class StreamOwner {
- public:
-  virtual ~StreamOwner() = default;
-  virtual void stream_established() noexcept = 0;
-  virtual void stream_ended() noexcept = 0;
-};
-
-class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
+class UIW_API Qp final : StreamHost {
  public:
   // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP for
   // a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry. With a shared receive queue it
@@ -59,7 +48,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   std::uint32_t number() const { return number_; }
   const Context& context() const { return *context_; }
   const ibv_qp* handle() const { return handle_; }
-  ibv_qp_state state() const { return state_.load(); }
+  ibv_qp_state state() const override { return state_.load(); }
 
   // As the manual pages of ibv_post_send and ibv_post_recv say: 0 or an errno, with the first bad request.
   int post_send(ibv_send_wr* requests, ibv_send_wr** bad);
@@ -75,7 +64,7 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // What ibv_send_wr cannot say of the request that is added next (uiwdv.h): the numbers of an atomic operation, or
   // that Immediate Data stands alone.
   using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
-  void extend(const Extension& extension) { extension_ = extension; }
+  void extend(const Extension& extension) { batch_.extension = extension; }
   int end_batch();  // 0 or an errno: then none of the batch was posted
   void abort_batch();
 
@@ -106,25 +95,21 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
     std::shared_ptr<StreamOwner> owner;
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
-  bool can_attach(bool by_hand = false, std::uint32_t life = 0) const;
+  bool can_attach(bool by_hand = false, std::uint32_t life = 0);
   // By hand: does the peer that says this PSN (Attachment) mean this queue pair, as far as is known?
   bool is_for(std::uint32_t peer_psn);
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
   // the stream is not this owner's or not there; nullptr stands for any.
   int disconnect(const StreamOwner* owner);
   // False if it has no stream.
-  struct Agreed {
-    mpa::Agreement agreement;
-    bool initiator = false;
-    std::size_t mulpdu = 0;
-  };
+  using Agreed = Stream::Agreed;
   bool query_agreed(Agreed& agreed);
   // The peer has had its time to begin.
   void abort_beginning(const StreamOwner* owner);
 
-  // Work posted to a queue pair that its program has connected has its time to get on (ibv_modify_qp: timeout, retry_cnt,
-  // rnr_retry); then it fails. False if there is none.
-  bool look_after_work();
+  // Work posted to a queue pair that its program has connected fails once it has waited for too long (RetryTimer). False if
+  // there is none.
+  bool check_retry_timer();
 
   // It was made by a process of which this one is the child: then it stays that one's. What is done to the copy here
   // touches neither the stream nor the peer, modify() fails with EIO, and in place of its destruction leave_to_parent()
@@ -142,14 +127,14 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   // Async events about this queue pair that went into the context's pipe.
   unsigned events_reported() const { return events_reported_.load(); }
 
-  enum class Driver : std::uint8_t { program, event };
+  using Driver = uiw::provider::Driver;
   // Moves what can be moved now; true if anything was. A program's poll does not wait for a lock. A stream for which
   // there is no memory ends.
   bool progress(Driver driver) noexcept;
   // Something is still to be sent: posts that may go with the next ones, or the question to the peer whether it has
   // placed some work; sent at the latest when the program waits for a completion.
-  bool held() const { return held_.load(); }
-  bool posts_wait() const { return posts_wait_since_.load() != 0; }
+  bool held() const { return signals_.held.load(); }
+  bool posts_wait() const { return signals_.posts_wait_since.load() != 0; }
   // The program polls: what it has posted goes. And, as it has found nothing, the rest.
   void send_posts();
   void send_held();
@@ -161,16 +146,22 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
      Srq* srq);
 
-  // rdmap::SendHost and rdmap::ReceiveHost
+  // StreamHost
   void send_complete(const rdmap::SendWork& work, rdmap::Status status) override;
   rdmap::Status carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) override;
   bool next_receive(rdmap::Landing& landing) override;
-  void receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) override;
-  void read_complete() override;
-  void read_requested(bool only_asks) override { (only_asks ? answer_wanted_ : transmit_wanted_) = true; }
-  void peer_dealt_with(const rdmap::DealtWith& said) override;
-  void peer_wants_acknowledgements() override;
+  void receive_complete(const rdmap::Landing& landing, rdmap::Status status,
+                        const rdmap::ReceiveHost::Message& message) override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
+  bool receive_there() const override;
+  void give_back(const rdmap::Landing& landing, bool completes) override;
+  void flush_receives() override;
+  void report(ibv_event_type type) override;
+  void enter_error() override { state_ = IBV_QPS_ERR; }
+  void peer_gone() override;
+  void drop_stream() override;
+  void sent_all() override;
+  void sent_last() override;
 
   // Posting. What the stream can do, as far as it is known: it may be asked for before there is one.
   struct Abilities {
@@ -196,95 +187,32 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   bool coalesces(std::uint64_t first);
   void resume_posting();
   void send_waiting();
+  void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
   bool drained() const { return by_hand_ ? send_queue_.head() >= drain_to_ : send_queue_.empty(); }
   bool too_late() const;   // for anything but a flushed completion
   void release_windows();
 
-  // Whether somebody sends, under the sender's lock, and is to look once more before it ends; or the socket has taken no
-  // more.
-  enum class Sending : std::uint8_t { idle, busy, once_more, full };
-  // Sending; the sender's lock is held.
-  using Patience = rdmap::Transmitter::Patience;
-  void transmit(Patience patience = Patience::none);
-  Patience patience(Driver driver) const;
-  Patience patience_of_program() const;
-  bool full() const { return sending_.load(std::memory_order_relaxed) == Sending::full; }
-  bool stop_sending(Sending to);
-  void note_held();
+  rdmap::Transmitter::Patience patience_of_program() const;
+  // With the sender's lock: what can be sent is.
+  void transmit();
   bool awaited_elsewhere() const;
-  void forget_held();
-  void finish_sending();
 
   bool make_progress(Driver driver);
 
-  // Receiving; the receiver's lock is held.
-  bool ask_sender();
-  bool receive(Driver driver);
-  bool receive_there() const;
-  bool resume();
-  bool pause(mpa::Octets rest);
-  bool keep_stash(mpa::Octets rest);
-  void drop_stash() { stash_.reset(), stash_size_ = stash_taken_ = 0; }
-  void set_deaf(bool deaf);
-  void watch_for_end();
-  bool take_octets(mpa::Octets octets);
-  bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
-  bool drop_received();
-  void note_first_message();
-  void take_linger_serial();
-  bool stop_lingering_later();
-  void stop_lingering(unsigned serial);
-  bool stop_closing_later();
-  void stop_closing(unsigned serial, std::uint64_t head);
-  void await_sender();
-  void note_send_error();
-  void end_for_send_error(bool linger);
-  bool work_failed_here();
-  void reset_stream();
-  void end_without_memory();
-  void report_lost();
-  void tell_not_ready_later();
-  void tell_not_ready(std::uint64_t pauses);
-  void tell_not_ready();
-  void give_up_later();
-  void give_up(const StreamOwner* owner, std::uint64_t pauses);
-  // `broken`: not by a FIN.
-  void peer_closed(bool broken);
-  void stream_error(const rdmap::Terminate& terminate);
-  void end_with(const rdmap::Terminate& terminate, bool peer_gone = false);
-  std::optional<std::uint64_t> never_confirmed();
-  void peer_terminated(const rdmap::Terminate& terminate);
-  // The stream is over; both queues are flushed and the state is ERR. `linger` keeps the socket until the FPDU in
-  // progress and a Terminate, if one is due, have gone out and the peer has closed.
-  void end_stream(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger);
-  void flush_receives();
   bool step(ibv_qp_state from, ibv_qp_state to);
   void change_attributes(const ibv_qp_attr& attributes, int mask);
-  bool answers_due();
-  void answer_last();
-  void leave();
-  void let_go_of_socket();
+  bool is_connected();
+  bool may_attach(bool by_hand, std::uint32_t life) const;
+  bool runs(Stream::Phase phase) const { return stream_ != nullptr && stream_->phase() == phase; }
   bool mixed_up(std::uint32_t peer_psn) const;
   void ready_to_send_by_hand(const ibv_qp_attr& attributes);
-  bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now);
+  void start_retry_timer(RetryTimer::Clock::time_point now);
+  std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now);
   int connect_by_hand(const ibv_qp_attr& attributes, int mask);
   void drain();
   void go_on();
   void forget_completions();
-  void forget_stream();
-  void forget_message();
-  void peer_left(bool broken);
   void reset();
-  void report(ibv_event_type type);
-
-  enum class Stream : std::uint8_t {
-    none,
-    running,
-    closing,    // our side has sent, or will send, its last octet
-    lingering,  // in error: the FPDU in progress and a Terminate go out, what comes in is dropped
-    gone,       // connected by hand, and the peer has left; nobody has noticed yet
-    ended,
-  };
 
   const std::shared_ptr<Context> context_;
   const unsigned generation_;
@@ -298,77 +226,42 @@ class UIW_API Qp final : rdmap::SendHost, rdmap::ReceiveHost {
   ibv_qp_attr attributes_{};
 
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
-  std::atomic<Stream> stream_{Stream::none};
   std::atomic<bool> steps_due_{false};  // on RoCE, while the program has yet to go through the states of its stream
   std::atomic<unsigned> events_reported_{0};
   std::atomic<bool> by_hand_{false};  // from RTR on, by ibv_modify_qp; written with both locks held
   std::atomic<std::uint32_t> life_{0};  // counts that; likewise
-  std::uint32_t peer_psn_ = 0;         // of the stream by hand; with both locks held
+
+  StreamLocks locks_;
+  StreamSignals signals_;
+  // None before it is connected, and after RESET. It changes with both locks held. The one before is kept until then, for
+  // who has dropped it may be at work in it.
+  std::shared_ptr<Stream> stream_, stream_before_;
 
   // The sender.
-  alignas(64) SectionMutex send_mutex_;
   rdmap::SendQueue send_queue_;
-  rdmap::Transmitter transmitter_;
-  std::atomic<Sending> sending_{Sending::idle};
-  std::atomic<bool> held_{false};  // written under the lock
-  Coalescing coalescing_;
-  // Of it, for threads without the lock.
-  std::atomic<std::uint64_t> posts_wait_since_{0};
-  std::atomic<pthread_t> poster_{};  // who has posted them
-  bool send_dead_ = false;    // the socket takes nothing any more
-  bool fin_sent_ = false;
-  std::atomic<bool> send_error_{false};  // found while sending; the receiver's side ends the stream
-  bool error_told_ = false;          // by a completion of the send queue
   bool tell_when_drained_ = false;   // IBV_QP_EN_SQD_ASYNC_NOTIFY
   std::uint32_t ord_limit_ = ~0U;    // what the program asked for before it was connected
   bool has_windows_ = false;  // some of type 2 were bound
-  // A batch is open, of one thread: written under the lock. The rest is that thread's own.
-  std::atomic<bool> batch_open_{false};
-  pthread_t batch_thread_{};
-  int batch_error_ = 0;
-  std::uint32_t batch_size_ = 0;
-  Abilities batch_abilities_;
-  Extension extension_;
+  struct Batch {
+    std::atomic<bool> open{false};  // written under the lock
+    // Of the thread that builds it.
+    pthread_t thread{};
+    int error = 0;
+    std::uint32_t size = 0;
+    Abilities abilities;
+    Extension extension;
+  };
+  Batch batch_;
   std::uint64_t drain_to_ = 0;   // SQD, connected by hand: what stands before this goes on
-  std::uint64_t stuck_at_ = ~std::uint64_t{0};                     // the head of the queue when look_after_work() looked last
-  std::chrono::steady_clock::time_point stuck_since_; // and since when
-  std::uint64_t moved_ = 0;                             // octets of the stream, both ways, when it looked last
-  std::chrono::steady_clock::time_point unmoved_since_;
+  RetryTimer retry_timer_;
 
   // The receiver.
-  alignas(64) SectionMutex receive_mutex_;
-  rdmap::Receiver receiver_;
-  mpa::Deframer deframer_;
-  std::unique_ptr<rdmap::SharedReads> reads_;
-  mpa::TcpStream socket_;
-  std::unique_ptr<std::byte[]> stash_;  // read while no receive is posted; at most what one recv takes
-  std::size_t stash_size_ = 0;
-  std::size_t stash_taken_ = 0;  // so much of it is done with
-  std::atomic<bool> paused_{false};
-  std::uint64_t pauses_ = 0;
-  bool transmit_wanted_ = false;
-  bool answer_wanted_ = false;        // by a peer that waits for no more than that its work is placed
-  // Such an answer goes with what the program posts, if so it did a few times in a row before it polled again.
-  static constexpr unsigned kRides = 4;
-  unsigned rides_ = 0;
-  bool ride_offered_ = false;
-  std::atomic<bool> ride_open_{false};  // nothing has been posted since
-  bool initiator_ = false;
-  Agreed agreed_;
-  bool established_ = false;
-  bool giving_up_ = false;
-  bool telling_not_ready_ = false;
-  unsigned linger_serial_ = 0;
-  bool receive_error_told_ = false;  // by a completion of the receive queue
+  std::uint32_t denied_rights_ = 0;
   bool last_receive_reported_ = false;
-  std::shared_ptr<StreamOwner> owner_;
 
   alignas(64) SectionMutex post_receive_mutex_;
   rdmap::ReceiveQueue receive_queue_;
   std::unique_ptr<SrqUser> shared_;  // in place of it
 };
-
-// The queue pair with this number, or null. Inside a ReadSection.
-Qp* find_qp(std::uint32_t number);
 
 }  // namespace uiw::provider

@@ -3,8 +3,10 @@
 // ibv_post_send and ibv_wr_post): how they are posted, and what they do in their turn.
 #include <cerrno>
 
+#include "provider/by_hand.h"
 #include "provider/context.h"
 #include "provider/qp.h"
+#include "provider/rights.h"
 
 namespace uiw::provider {
 
@@ -13,14 +15,6 @@ namespace {
 // Local write says nothing about a window; programs pass it on from the flags of the region.
 constexpr unsigned kWindowAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
-
-std::uint32_t rights_of(unsigned access) {
-  std::uint32_t rights = 0;
-  if ((access & IBV_ACCESS_REMOTE_READ) != 0) rights |= ddp::kRemoteRead;
-  if ((access & IBV_ACCESS_REMOTE_WRITE) != 0) rights |= ddp::kRemoteWrite;
-  if ((access & IBV_ACCESS_REMOTE_ATOMIC) != 0) rights |= ddp::kRemoteAtomic;
-  return rights;
-}
 
 }  // namespace
 
@@ -37,7 +31,7 @@ int Qp::prepare_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, c
                                    info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
                                    info.addr,
                                    info.length,
-                                   rights_of(info.mw_access_flags),
+                                   remote_rights(info.mw_access_flags),
                                    type1 ? ddp::WindowType::type1 : ddp::WindowType::type2,
                                    (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0};
   return 0;
@@ -50,7 +44,7 @@ int Qp::prepare_invalidate(std::uint64_t sequence, std::uint64_t id, unsigned fl
 
 int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   if (mw.type != IBV_MW_TYPE_1) return EINVAL;
-  std::unique_lock lock(send_mutex_);
+  std::unique_lock lock(locks_.send);
   if (!await_batch(lock) || !posts()) return EINVAL;
   const std::uint64_t sequence = send_queue_.tail();
   if (!make_room(sequence)) return ENOMEM;
@@ -59,7 +53,8 @@ int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   if (error != 0) return error;
   push_prepared(1);
   mw.rkey = rkey;
-  if (!full()) transmit();
+  if (by_hand_) by_hand::start_retry_timers();
+  transmit();
   return 0;
 }
 

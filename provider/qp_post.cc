@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "provider/by_hand.h"
 #include "provider/clock.h"
 #include "provider/context.h"
 #include "provider/grace_period.h"
@@ -71,27 +72,28 @@ bool Qp::posts() const {
 }
 
 Qp::Abilities Qp::abilities() const {
-  if (reads_ == nullptr) return {};
-  return {agreed_.agreement.send_with_immediate, attributes_.max_rd_atomic > 0};
+  if (stream_ == nullptr) return {};
+  return {stream_->agreed().agreement.send_with_immediate, attributes_.max_rd_atomic > 0};
 }
 
 // For the entry `sequence`. What waits to be sent with it makes room where that is in the way, and so does unsignaled work
 // that is sent.
 bool Qp::make_room(std::uint64_t sequence) {
   if (send_queue_.has_room(sequence)) return true;
-  if (reads_ == nullptr) return false;
-  if (coalescing_.waiting() && !full()) transmit(patience_of_program());
-  if (!send_queue_.has_room(sequence)) transmitter_.release_unsignaled();
+  if (stream_ == nullptr) return false;
+  if (stream_->coalescing().waiting()) stream_->send(patience_of_program());
+  if (!send_queue_.has_room(sequence)) stream_->transmitter().release_unsignaled();
   return send_queue_.has_room(sequence);
 }
 
 // Where an error of the sender is yet to end the stream, the queue is flushed then, in order.
 bool Qp::too_late() const {
   const ibv_qp_state state = this->state();
-  const Stream stream = stream_;
+  if (state == IBV_QPS_ERR) return true;
+  const bool running = runs(Stream::Phase::running);
+  if (stream_ != nullptr && stream_->fin_sent() && !running) return true;
   // Running still in SQD: another thread is at that step. What is posted now stands behind earlier work, and goes out with it.
-  return state == IBV_QPS_ERR || (fin_sent_ && stream != Stream::running) ||
-         (state == IBV_QPS_SQD && stream != Stream::closing && stream != Stream::running && !by_hand_);
+  return state == IBV_QPS_SQD && !running && !runs(Stream::Phase::closing) && !by_hand_;
 }
 
 rdmap::SendWork& Qp::fresh_work(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags) {
@@ -210,8 +212,8 @@ void Qp::push_prepared(std::uint32_t count) {
 }
 
 int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
-  std::unique_lock lock(send_mutex_);
-  const bool waits = batch_open_.load(std::memory_order_relaxed);
+  std::unique_lock lock(locks_.send);
+  const bool waits = batch_.open.load(std::memory_order_relaxed);
   int error = (waits && !await_batch(lock)) || !posts() ? EINVAL : 0;
   const Abilities able = abilities();
   const std::uint64_t first = send_queue_.tail();
@@ -231,41 +233,45 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   return error;
 }
 
-// May what has been posted from `first` on wait for the posts behind it?
+// May what has been posted from `first` on wait for the posts behind it? There is a stream.
 bool Qp::coalesces(std::uint64_t first) {
   const std::uint64_t end = send_queue_.tail();
   std::size_t octets = 0;
   for (std::uint64_t i = std::max(first, send_queue_.head()); i < end && octets < Coalescing::kMostOctets; ++i) {
     octets += send_queue_.at(i).length;
   }
-  if (!coalescing_.posted(static_cast<unsigned>(end - first), octets, send_cq_->taken())) return false;
-  if (stream_ != Stream::running || full() || send_queue_.full()) return false;
+  Coalescing& coalescing = stream_->coalescing();
+  if (!coalescing.posted(static_cast<unsigned>(end - first), octets, send_cq_->taken())) return false;
+  if (!stream_->runs() || stream_->full() || send_queue_.full()) return false;
   if (context_->engine().event_awaited() || context_->engine().drives_many()) return false;
-  return coalescing_.may_wait(raw_clock(), context_->engine().last_active_here());
+  return coalescing.may_wait(raw_clock(), context_->engine().last_active_here());
 }
 
 // Leaves the lock open.
 void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
-  if (ride_open_.load(std::memory_order_relaxed)) ride_open_.store(false, std::memory_order_relaxed);
-  const bool waited = coalescing_.waiting();
+  if (by_hand_.load(std::memory_order_relaxed)) by_hand::start_retry_timers();
+  if (stream_ == nullptr) return lock.unlock();
+  stream_->note_post();
+  Coalescing& coalescing = stream_->coalescing();
+  const bool waited = coalescing.waiting();
   if (coalesces(first)) {
-    const std::uint64_t now = coalescing_.last_post();
-    poster_.store(pthread_self(), std::memory_order_relaxed);
-    note_held();
+    const std::uint64_t now = coalescing.last_post();
+    signals_.poster.store(pthread_self(), std::memory_order_relaxed);
+    stream_->note_held();
     lock.unlock();
     if (!waited) context_->engine().watch_posts();
     if (context_->engine().note_post(now)) resume_posting();
     return;
   }
   // With a queue of work whose completions come from the peer, it polls soon; with less it may be waiting for memory.
-  const bool streams = coalescing_.without_pause() || (transmitter_.completion() == rdmap::Completion::remote &&
-                                                       send_queue_.size() >= kStream);
+  const bool remote = stream_->transmitter().completion() == rdmap::Completion::remote;
+  const bool streams = coalescing.without_pause() || (remote && send_queue_.size() >= kStream);
   if (streams) context_->engine().begin_posting();
-  if (!full()) transmit(patience_of_program());
+  stream_->send(patience_of_program());
   std::uint64_t now = 0;
-  if (streams || coalescing_.in_stream()) {
+  if (streams || coalescing.in_stream()) {
     now = raw_clock();
-    coalescing_.resume(now);
+    coalescing.resume(now);
   }
   lock.unlock();
   if (streams && context_->engine().end_posting(now)) resume_posting();
@@ -283,49 +289,49 @@ void Qp::send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>
 
 // What the engine has done since is not the program's time.
 void Qp::resume_posting() {
-  const std::lock_guard lock(send_mutex_);
-  coalescing_.resume(raw_clock());
+  const std::lock_guard lock(locks_.send);
+  if (stream_ != nullptr) stream_->coalescing().resume(raw_clock());
 }
 
 // Until no other thread has a batch open. False where this one has.
 bool Qp::await_batch(std::unique_lock<SectionMutex>& lock) {
-  while (batch_open_.load(std::memory_order_relaxed)) {
-    if (pthread_equal(batch_thread_, pthread_self()) != 0) return false;
+  while (batch_.open.load(std::memory_order_relaxed)) {
+    if (pthread_equal(batch_.thread, pthread_self()) != 0) return false;
     lock.unlock();
-    batch_open_.wait(true);
+    batch_.open.wait(true);
     lock.lock();
   }
   return true;
 }
 
 void Qp::begin_batch() {
-  std::unique_lock lock(send_mutex_);
+  std::unique_lock lock(locks_.send);
   if (!await_batch(lock)) {
-    batch_error_ = EINVAL;
+    batch_.error = EINVAL;
     return;
   }
-  batch_open_.store(true, std::memory_order_relaxed);
-  batch_thread_ = pthread_self();
-  batch_error_ = posts() ? 0 : EINVAL;
-  batch_size_ = 0;
-  batch_abilities_ = abilities();
-  extension_ = {};
+  batch_.open.store(true, std::memory_order_relaxed);
+  batch_.thread = pthread_self();
+  batch_.error = posts() ? 0 : EINVAL;
+  batch_.size = 0;
+  batch_.abilities = abilities();
+  batch_.extension = {};
 }
 
 void Qp::add(const ibv_send_wr& request) {
-  const Extension extension = std::exchange(extension_, {});
-  if (batch_error_ != 0) return;
-  const std::uint64_t sequence = send_queue_.tail() + batch_size_;
+  const Extension extension = std::exchange(batch_.extension, {});
+  if (batch_.error != 0) return;
+  const std::uint64_t sequence = send_queue_.tail() + batch_.size;
   if (!send_queue_.has_room(sequence)) {
-    const std::lock_guard lock(send_mutex_);
-    if (!make_room(sequence)) batch_error_ = ENOMEM;
+    const std::lock_guard lock(locks_.send);
+    if (!make_room(sequence)) batch_.error = ENOMEM;
   }
-  if (batch_error_ == 0) {
+  if (batch_.error == 0) {
     const ReadSection section;
-    batch_error_ = prepare(sequence, request, batch_abilities_);
+    batch_.error = prepare(sequence, request, batch_.abilities);
   }
-  if (batch_error_ == 0 && extension.index() != 0) batch_error_ = apply_extension(sequence, extension);
-  if (batch_error_ == 0) ++batch_size_;
+  if (batch_.error == 0 && extension.index() != 0) batch_.error = apply_extension(sequence, extension);
+  if (batch_.error == 0) ++batch_.size;
 }
 
 int Qp::apply_extension(std::uint64_t sequence, const Extension& extension) {
@@ -343,23 +349,23 @@ int Qp::apply_extension(std::uint64_t sequence, const Extension& extension) {
 }
 
 int Qp::end_batch() {
-  std::unique_lock lock(send_mutex_);
-  const int error = batch_error_ != 0 || posts() ? batch_error_ : EINVAL;
+  std::unique_lock lock(locks_.send);
+  const int error = batch_.error != 0 || posts() ? batch_.error : EINVAL;
   const std::uint64_t first = send_queue_.tail();
-  if (error == 0) push_prepared(batch_size_);
+  if (error == 0) push_prepared(batch_.size);
   close_batch();
   if (error == 0) send_what_is_posted(first, lock);
   return error;
 }
 
 void Qp::abort_batch() {
-  const std::lock_guard lock(send_mutex_);
+  const std::lock_guard lock(locks_.send);
   close_batch();
 }
 
 void Qp::close_batch() {
-  batch_open_.store(false, std::memory_order_relaxed);
-  batch_open_.notify_all();
+  batch_.open.store(false, std::memory_order_relaxed);
+  batch_.open.notify_all();
 }
 
 int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
@@ -374,10 +380,10 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   }
   // Posted first, looked at then; whoever pauses or flushes stores that first and looks at the queue then.
   if (state() == IBV_QPS_ERR) {
-    const std::lock_guard lock(receive_mutex_);
+    const std::lock_guard lock(locks_.receive);
     // A stream whose end is still to come flushes them then, after the message in progress.
-    if (stream_ != Stream::running && stream_ != Stream::closing) flush_receives();
-  } else if (paused_) {
+    if (stream_ == nullptr || !stream_->runs_or_closes()) flush_receives();
+  } else if (signals_.receive_stalled) {
     progress(Driver::event);
   }
   return error;
@@ -402,7 +408,8 @@ bool Qp::next_receive(rdmap::Landing& landing) {
   return true;
 }
 
-void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) {
+void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status,
+                          const rdmap::ReceiveHost::Message& message) {
   ibv_wc completion{};
   completion.wr_id = landing.id;
   completion.status = status_of(status);
@@ -419,11 +426,18 @@ void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status, c
     completion.wc_flags = IBV_WC_WITH_INV;
     completion.invalidated_rkey = static_cast<std::uint32_t>(message.stag);
   }
-  if (status != rdmap::Status::success && status != rdmap::Status::flushed) receive_error_told_ = true;
-  if (send_cq_ == receive_cq_) await_sender();
   // Its pieces are the program's again before it can learn of the completion.
   if (shared_ == nullptr) receive_queue_.pop();
   receive_cq_->push(completion, message.solicited);
+}
+
+// Without a connection all that is posted waits. The sender's lock is held.
+void Qp::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) {
+  if (stream_ != nullptr) return stream_->transmitter().flush(culprit, status);
+  for (; !send_queue_.empty(); send_queue_.pop()) {
+    const std::uint64_t head = send_queue_.head();
+    send_complete(send_queue_.at(head), culprit == head ? status : rdmap::Status::flushed);
+  }
 }
 
 bool Qp::receive_there() const { return shared_ != nullptr ? shared_->promised() : !receive_queue_.empty(); }

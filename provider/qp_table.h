@@ -12,6 +12,8 @@ class Qp;
 
 // 0 if none is free.
 std::uint32_t take_qp_number(Qp& qp);
+// The queue pair with this number, or null. Inside a ReadSection.
+Qp* find_qp(std::uint32_t number);
 // Nobody finds it from here on; those who have must be waited for.
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);

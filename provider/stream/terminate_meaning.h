@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+// What a Terminate message means to the program, on either side (RFC 5040 section 4.8; Verbs draft sections 6.2 and 8.3),
+// and those that a stream sends by itself.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "mpa/mpa_format.h"
+#include "rdmap/rdmap_format.h"
+#include "rdmap/work.h"
+
+namespace uiw::provider {
+
+// How the request that the peer's Terminate is about completes (RFC 5040 section 4.8; Verbs draft section 8.3.2).
+rdmap::Status completion_status_of(const rdmap::Terminate& terminate);
+
+// The async event of the side that found the error (Verbs draft figures 24 and 25).
+ibv_event_type event_of(const rdmap::Terminate& terminate);
+
+// An error of MPA (RFC 5044 section 8).
+rdmap::Terminate llp_terminate(mpa::MpaError error);
+
+// The stream cannot go on for a reason that is no message's: Bad LLP Close, an error of a completion queue (Verbs draft
+// figure 24).
+rdmap::Terminate catastrophic_terminate();
+
+}  // namespace uiw::provider

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include "provider/stream/retry_timer.h"
+
+#include <catch2/catch.hpp>
+
+using uiw::provider::RetryTimer;
+using uiw::rdmap::Status;
+using namespace std::chrono_literals;
+using Peer = RetryTimer::Peer;
+
+namespace {
+
+ibv_qp_attr attributes(unsigned timeout, unsigned retry_cnt, unsigned rnr_retry) {
+  ibv_qp_attr made{};
+  made.timeout = static_cast<std::uint8_t>(timeout);
+  made.retry_cnt = static_cast<std::uint8_t>(retry_cnt);
+  made.rnr_retry = static_cast<std::uint8_t>(rnr_retry);
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("retry timer: limits by the attributes of ibv_modify_qp", "[retry]") {
+  CHECK(RetryTimer::limits_of(attributes(0, 7, 7), true).retry == 0ms);  // for ever
+  // No less than a connection takes on a busy host.
+  CHECK(RetryTimer::limits_of(attributes(1, 0, 0), true).retry == 4000ms);
+  // 4.096 us * 2^20 = 4.295 s for each of 8 tries.
+  CHECK(RetryTimer::limits_of(attributes(20, 7, 7), true).retry == 34359ms);
+  CHECK(RetryTimer::limits_of(attributes(31, 0, 7), true).retry == 8796093ms);
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 7), true).rnr == 0ms);
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 0), true).rnr == 1000ms);
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 6), true).rnr == 4585ms);
+  // An unreliable connection knows no receiver that is not ready.
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 0), false).rnr == 0ms);
+}
+
+TEST_CASE("retry timer: work fails by what its peer does, and after how long", "[retry]") {
+  RetryTimer timer;
+  const RetryTimer::Clock::time_point start{};
+  timer.work_at(7, start);
+  const RetryTimer::Limits limits{4000ms, 1000ms}, for_ever{0ms, 0ms};
+  const auto [peer, waited, expected] = GENERATE(table<Peer, std::chrono::milliseconds, std::optional<Status>>({
+      {Peer::none, 4000ms, std::nullopt},
+      {Peer::none, 4001ms, Status::retry_exceeded},
+      {Peer::silent, 4000ms, std::nullopt},
+      {Peer::silent, 4001ms, Status::retry_exceeded},
+      {Peer::answers, 1h, std::nullopt},
+      {Peer::has_no_receive, 1000ms, std::nullopt},
+      {Peer::has_no_receive, 1001ms, Status::rnr_exceeded},
+      {Peer::gone, 500ms, std::nullopt},
+      {Peer::gone, 501ms, Status::retry_exceeded},
+  }));
+  INFO("peer " << static_cast<int>(peer) << " after " << waited.count() << " ms");
+  CHECK(timer.verdict(limits, peer, start + waited) == expected);
+  // Work for a peer that has left is not waited for, whatever the program allows.
+  const auto unlimited = peer == Peer::gone ? expected : std::nullopt;
+  CHECK(timer.verdict(for_ever, peer, start + waited) == unlimited);
+}
+
+TEST_CASE("retry timer: it starts again with the work behind", "[retry]") {
+  RetryTimer timer;
+  const RetryTimer::Clock::time_point start{};
+  CHECK(timer.has_moved(0));
+  timer.work_at(0, start);
+  CHECK_FALSE(timer.has_moved(0));
+  CHECK(timer.has_moved(1));
+  timer.work_at(1, start + 4s);
+  CHECK(timer.verdict({4000ms, 0ms}, Peer::silent, start + 5s) == std::nullopt);
+  CHECK(timer.asks_for_answers({4000ms, 0ms}, start + 9s));
+  CHECK_FALSE(timer.asks_for_answers({0ms, 0ms}, start + 9s));
+}
