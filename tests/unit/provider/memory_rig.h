@@ -30,6 +30,12 @@ struct Pages {
     memory = static_cast<std::byte*>(mapped);
   }
   ~Pages() { ::munmap(memory, size); }
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  // Not by munmap(): another thread's next mapping could come to lie there, and ~Pages() would take that away.
+  void make_inaccessible(std::size_t offset, std::size_t length) const {
+    REQUIRE(::mmap(memory + offset, length, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
+  }
   std::uint64_t address() const { return reinterpret_cast<std::uintptr_t>(memory); }
 };
 

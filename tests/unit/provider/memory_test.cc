@@ -110,7 +110,7 @@ TEST_CASE("memory: on-demand regions are not looked at before they are used", "[
   const auto context = open_loopback();
   Pd pd(*context);
   Pages pages(4);
-  REQUIRE(::munmap(pages.memory + kPage, kPage) == 0);
+  pages.make_inaccessible(kPage, kPage);
   const auto mr = Mr::create(pd, pages.memory, pages.size, pages.address(), kLocal | IBV_ACCESS_ON_DEMAND);
   REQUIRE(mr);
   CHECK(region_of(*mr).length == pages.size);
@@ -178,7 +178,7 @@ TEST_CASE("memory: advise_mr", "[memory]") {
   CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, with(constant->key())) == EPERM);
   CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, with(constant->key())) == 0);
   CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, with(plain->key())) == EINVAL);
-  REQUIRE(::munmap(pages.memory + kPage, kPage) == 0);
+  pages.make_inaccessible(kPage, kPage);
   CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, all) == EFAULT);
   CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, {all.addr, 100, all.lkey}) == 0);
 }
@@ -333,7 +333,7 @@ TEST_CASE("memory: of writes that are sent together the one whose memory is gone
   const auto gone = Mr::create(near.pd, pages.memory, pages.size, pages.address(), kLocal);
   REQUIRE(gone);
   attach(near, far);
-  REQUIRE(::munmap(pages.memory, pages.size) == 0);
+  pages.make_inaccessible(0, pages.size);
   ibv_sge sges[] = {sge_of(own, *own_mr), {pages.address(), 3000, gone->key()}};
   ibv_send_wr writes[2]{};
   for (const std::size_t i : {0, 1}) {

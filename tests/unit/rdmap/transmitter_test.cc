@@ -318,13 +318,14 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU whose memory is gone br
   end.start(options);
   end.send(7, {{memory, kSize}});
   take(end, 100);
-  REQUIRE(::munmap(memory, kSize) == 0);
+  REQUIRE(::mprotect(memory, kSize, PROT_NONE) == 0);
   end.tx.terminate(some_terminate());
   end.tx.flush(std::nullopt, Status::flushed);
   CHECK(end.sent == std::vector<Sent>{{7, Status::flushed}});
   auto batch = new_batch();
   CHECK(end.tx.fill(*batch) == Fill::broken);
   CHECK(end.tx.fill(*batch) == Fill::broken);
+  ::munmap(memory, kSize);
 }
 
 TEST_CASE("transmitter: which work a Terminate is about (RFC 5040 section 4.8)", "[transmitter]") {
