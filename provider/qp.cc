@@ -171,8 +171,8 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.owner = attachment.owner;
   std::shared_ptr<Stream> made;
   try {
-    made = std::make_shared<Stream>(static_cast<StreamHost&>(*this), context_->engine(), locks_, signals_, send_queue_,
-                                    number_, &pd_, this, parameters);
+    // Not by make_shared(): timers, which hold it weakly for some seconds, would keep its memory.
+    made.reset(new Stream(*this, context_->engine(), locks_, signals_, send_queue_, number_, &pd_, this, parameters));
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
