@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "provider/device.h"
+#include "provider/process/device.h"
 
 namespace uiw::tools {
 

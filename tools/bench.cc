@@ -9,8 +9,8 @@
 #include <functional>
 #include <memory>
 
-#include "provider/device.h"
-#include "provider/settings.h"
+#include "provider/process/device.h"
+#include "provider/process/settings.h"
 #include "tools/address.h"
 #include "tools/bench_programs.h"
 #include "tools/bench_report.h"

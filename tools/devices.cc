@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "provider/device.h"
-#include "provider/settings.h"
+#include "provider/process/device.h"
+#include "provider/process/settings.h"
 #include "tools/address.h"
 #include "tools/commands.h"
 #include "tools/json.h"

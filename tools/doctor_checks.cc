@@ -15,9 +15,9 @@
 #include <filesystem>
 #include <iterator>
 
-#include "kernel-abi/plugin_abis.h"
-#include "provider/device.h"
-#include "provider/settings.h"
+#include "kernel-abi/interposer/plugin_abis.h"
+#include "provider/process/device.h"
+#include "provider/process/settings.h"
 #include "tools/address.h"
 #include "tools/child.h"
 #include "tools/files.h"

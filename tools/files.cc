@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <sstream>
 
-#include "provider/settings.h"
+#include "provider/process/settings.h"
 
 namespace uiw::tools {
 namespace {

@@ -10,7 +10,7 @@
 #include <map>
 #include <memory>
 
-#include "provider/settings.h"
+#include "provider/process/settings.h"
 #include "tools/commands.h"
 #include "tools/files.h"
 #include "tools/program.h"

@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <memory>
 
-#include "provider/context.h"
-#include "provider/cq.h"
 #include "provider/plugin/exceptions.h"
 #include "provider/plugin/rdmav_abi.h"
-#include "provider/qp.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/cq.h"
+#include "provider/verbs/qp/qp.h"
 
 namespace uiw::plugin {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "provider/plugin/ops_cq.h"
 
-#include "provider/limits.h"
 #include "provider/plugin/objects.h"
+#include "provider/verbs/limits.h"
 
 namespace uiw::plugin {
 

@@ -2,9 +2,9 @@
 // The operations of libibverbs about memory: regions of every kind, windows, device memory.
 #pragma once
 
-#include "provider/memory.h"
+#include "provider/memory/memory.h"
 #include "provider/plugin/rdmav_abi.h"
-#include "provider/qp.h"
+#include "provider/verbs/qp/qp.h"
 
 namespace uiw::plugin {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "provider/plugin/ops_query.h"
 
-#include "provider/clock.h"
+#include "provider/progress/clock.h"
 
 namespace uiw::plugin {
 

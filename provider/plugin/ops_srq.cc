@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "provider/srq.h"
+#include "provider/verbs/srq.h"
 
 namespace uiw::plugin {
 

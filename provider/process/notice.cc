@@ -13,7 +13,7 @@
 #include <cstring>
 
 #include "mpa/descriptor.h"
-#include "provider/settings.h"
+#include "provider/process/settings.h"
 
 namespace uiw::provider {
 

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <utility>
 
-#include "provider/engine.h"
-#include "provider/io_scratch.h"
+#include "provider/progress/engine.h"
+#include "provider/progress/io_scratch.h"
 #include "provider/stream/stream.h"
 #include "provider/stream/terminate_meaning.h"
 

@@ -8,10 +8,10 @@
 #include <mutex>
 #include <utility>
 
-#include "provider/clock.h"
-#include "provider/engine.h"
-#include "provider/io_scratch.h"
-#include "provider/settings.h"
+#include "provider/process/settings.h"
+#include "provider/progress/clock.h"
+#include "provider/progress/engine.h"
+#include "provider/progress/io_scratch.h"
 #include "provider/stream/stream.h"
 
 namespace uiw::provider {

@@ -7,11 +7,11 @@
 #include <mutex>
 #include <utility>
 
-#include "provider/clock.h"
-#include "provider/cm_loop.h"
-#include "provider/engine.h"
-#include "provider/memory.h"
-#include "provider/qp_table.h"
+#include "provider/connect/cm_loop.h"
+#include "provider/memory/memory.h"
+#include "provider/progress/clock.h"
+#include "provider/progress/engine.h"
+#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 

@@ -18,7 +18,7 @@
 #include "mpa/deframer.h"
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
-#include "provider/coalescing.h"
+#include "provider/progress/coalescing.h"
 #include "provider/stream/piggybacking.h"
 #include "provider/stream/read_ahead.h"
 #include "provider/stream/stream_host.h"

@@ -14,7 +14,7 @@
 #include <mutex>
 #include <vector>
 
-#include "kernel-abi/entry.h"
+#include "kernel-abi/interposer/entry.h"
 
 extern "C" const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host);
 

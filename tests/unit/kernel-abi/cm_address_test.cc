@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sources: kernel-abi/cm_address.cc (hidden in libuiw.so.1)
-#include "kernel-abi/cm_address.h"
+// Sources: kernel-abi/rdma_cm/cm_address.cc (hidden in libuiw.so.1)
+#include "kernel-abi/rdma_cm/cm_address.h"
 
 #include <arpa/inet.h>
 

@@ -25,7 +25,7 @@
 #include <thread>
 #include <vector>
 
-#include "kernel-abi/entry.h"
+#include "kernel-abi/interposer/entry.h"
 
 extern "C" const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host);
 

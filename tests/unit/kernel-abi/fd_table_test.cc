@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sources: kernel-abi/fd_table.cc (part of the interposer, not of libuiw.so.1)
-#include "kernel-abi/fd_table.h"
+// Sources: kernel-abi/interposer/fd_table.cc (part of the interposer, not of libuiw.so.1)
+#include "kernel-abi/interposer/fd_table.h"
 
 #include <sys/wait.h>
 #include <unistd.h>

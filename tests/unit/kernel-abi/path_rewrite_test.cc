@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sources: kernel-abi/path_rewrite.cc (part of the interposer, not of libuiw.so.1)
-#include "kernel-abi/path_rewrite.h"
+// Sources: kernel-abi/interposer/path_rewrite.cc (part of the interposer, not of libuiw.so.1)
+#include "kernel-abi/interposer/path_rewrite.h"
 
 #include <catch2/catch.hpp>
 #include <string>

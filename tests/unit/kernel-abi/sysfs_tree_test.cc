@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sources: kernel-abi/tree_content.cc, kernel-abi/sysfs_tree.cc (hidden in libuiw.so.1)
-#include "kernel-abi/sysfs_tree.h"
+// Sources: kernel-abi/sysfs/tree_content.cc, kernel-abi/sysfs/sysfs_tree.cc (hidden in libuiw.so.1)
+#include "kernel-abi/sysfs/sysfs_tree.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,7 +14,7 @@
 #include <sstream>
 #include <thread>
 
-#include "kernel-abi/tree_content.h"
+#include "kernel-abi/sysfs/tree_content.h"
 
 using namespace uiw::kernel_abi;
 namespace fs = std::filesystem;

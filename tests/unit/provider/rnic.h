@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "mpa/tcp_stream.h"
-#include "provider/context.h"
-#include "provider/cq.h"
-#include "provider/qp.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/cq.h"
+#include "provider/verbs/qp/qp.h"
 #include "tests/unit/octets.h"
 
 namespace uiw::test {

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// Where does the interposer's table lead? Each entry catches what C++ may throw for lack of memory, and lets
+// the unwinding of a cancelled thread pass.
+#include "kernel-abi/interposer/entry.h"
+
+#include <fcntl.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "kernel-abi/interposer/cancellation.h"
+#include "kernel-abi/rdma_cm/cm_commands.h"
+#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/sysfs/device_tree.h"
+#include "kernel-abi/uverbs/uverbs.h"
+#include "mpa/descriptor.h"
+#include "mpa/fault_signals.h"
+#include "provider/export.h"
+#include "provider/process/fork.h"
+#include "provider/verbs/completion_channel.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+std::atomic<const UiwHost*> g_host{nullptr};
+
+unsigned kind_of(std::uint64_t object) { return static_cast<unsigned>(object & UIW_OBJECT_KIND_MASK); }
+
+const char* abi_root(int rescan) {
+  const CancellationOff cancellation;
+  try {
+    return device_tree_root(rescan != 0);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+int abi_open(const char* node, int flags, std::uint64_t* object) {
+  const CancellationOff cancellation;
+  try {
+    if (std::strcmp(node, "rdma_cm") == 0) return CmRegistry::instance().open_channel(flags, object);
+    if (!is_own_verbs_node(node)) return -ENXIO;
+    // libibverbs wants a character device with the number of the sysfs `dev` file; every container has this
+    // one.
+    const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));
+    if (fd < 0) {
+      mpa::take_descriptor(fd, "a device");  // which says why
+      return -errno;
+    }
+    *object = UIW_OBJECT_UVERBS;
+    return fd;
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  }
+}
+
+long abi_write(std::uint64_t object, int /*fd*/, const void* data, std::size_t size) {
+  const CancellationOff cancellation;
+  try {
+    switch (kind_of(object)) {
+      case UIW_OBJECT_CM:
+        return write_cm_command(*g_host.load(), object, data, size);
+      case UIW_OBJECT_UVERBS:
+        return write_uverbs_command(*g_host.load(), data, size);
+      default:
+        return -EBADF;
+    }
+  } catch (const std::bad_alloc&) {
+    return -ENOMEM;
+  }
+}
+
+void abi_retain(std::uint64_t object) {
+  if (kind_of(object) == UIW_OBJECT_CM) CmRegistry::instance().retain_channel(object);
+}
+
+void abi_release(std::uint64_t object, int fd) {
+  const CancellationOff cancellation;
+  try {
+    if (kind_of(object) == UIW_OBJECT_CM) CmRegistry::instance().release_channel(object);
+    if (kind_of(object) == UIW_OBJECT_COMPLETION_CHANNEL) provider::forget_completion_channel(fd);
+  } catch (const std::bad_alloc&) {  // what could not be told of stays until the process ends
+  }
+}
+
+void before_fork() {
+  lock_device_tree();
+  CmRegistry::lock_for_fork();
+}
+
+void after_fork_in_parent() {
+  CmRegistry::unlock_in_parent();
+  unlock_device_tree();
+}
+
+void after_fork_in_child() {
+  CmRegistry::renew_in_child();
+  unlock_device_tree();
+}
+
+constexpr provider::ForkHooks kForkHooks = {before_fork, after_fork_in_parent, after_fork_in_child};
+
+// When the library is loaded, so that what is locked is made by then (provider/process/fork.h).
+[[maybe_unused]] const bool g_ready = [] {
+  before_fork();
+  after_fork_in_parent();
+  provider::set_outer_fork_hooks(kForkHooks);
+  return true;
+}();
+
+constexpr UiwKernelAbi kTable = {abi_root,
+                                 abi_open,
+                                 abi_write,
+                                 abi_retain,
+                                 abi_release,
+                                 mpa::program_action,
+                                 mpa::program_mask,
+                                 mpa::add_pending_faults,
+                                 mpa::close_faults,
+                                 mpa::reopen_faults};
+
+}  // namespace
+}  // namespace uiw::kernel_abi
+
+extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host) {
+  using namespace uiw::kernel_abi;
+  static const bool told = [host] {
+    static uiw::mpa::DescriptorGuard guard;
+    guard = {host->protect, host->unprotect};
+    uiw::mpa::set_descriptor_guard(&guard);
+    if (host->signal_action != nullptr)
+      uiw::mpa::use_interposed_signals({host->signal_action, host->signal_mask, host->borrowed});
+    return true;
+  }();
+  static_cast<void>(told);
+  g_host.store(host);
+  return &kTable;
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+// Which descriptors are ours? The table's memory, and what fork does to it.
+#include "kernel-abi/interposer/fd_table.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace uiw::kernel_abi {
+
+FdTable g_fd_table;
+
+namespace {
+
+constexpr unsigned kLeastCapacity = 1024;
+constexpr unsigned kMostCapacity = 1U << 20;
+
+void after_fork_in_child() {
+  std::atomic<uint64_t>* slots = g_fd_table.slots.load(std::memory_order_relaxed);
+  g_fd_table.owner.store(getpid(), std::memory_order_relaxed);
+  if (slots == nullptr) return;
+  const int highest = g_fd_table.highest.load(std::memory_order_relaxed);
+  for (int fd = 0; fd <= highest; ++fd) {
+    const uint64_t bits = slots[fd].load(std::memory_order_relaxed);
+    if (bits == 0) continue;
+    slots[fd].store(FdEntry(bits).internal() ? 0 : bits | FdEntry::kDead, std::memory_order_relaxed);
+  }
+}
+
+std::atomic<uint64_t>* make_table() {
+  rlimit limit = {};
+  unsigned capacity = kMostCapacity;
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < kMostCapacity)
+    capacity = limit.rlim_max < kLeastCapacity ? kLeastCapacity : static_cast<unsigned>(limit.rlim_max);
+  const size_t size = capacity * sizeof(std::atomic<uint64_t>);
+  void* memory =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return nullptr;
+
+  auto* slots = static_cast<std::atomic<uint64_t>*>(memory);
+  // The capacity first: who sees the slots must see it. Every thread computes the same one, but for a limit
+  // that changes meanwhile; the smaller is safe for both mappings.
+  unsigned known = 0;
+  if (!g_fd_table.capacity.compare_exchange_strong(known, capacity) && known > capacity) {
+    munmap(memory, size);
+    return nullptr;
+  }
+  g_fd_table.owner.store(getpid(), std::memory_order_release);
+  // Before the table can be seen, so that no child has it without this. Two threads may both do so: twice does no harm.
+  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  std::atomic<uint64_t>* other = nullptr;
+  if (!g_fd_table.slots.compare_exchange_strong(other, slots)) {
+    munmap(memory, size);
+    return other;
+  }
+  return slots;
+}
+
+}  // namespace
+
+bool fd_table_is_borrowed() { return g_fd_table.owner.load(std::memory_order_relaxed) != getpid(); }
+
+int fd_attach(int fd, FdEntry entry) {
+  std::atomic<uint64_t>* slots = g_fd_table.slots.load(std::memory_order_acquire);
+  if (slots == nullptr) slots = make_table();
+  if (slots == nullptr) return ENOMEM;
+  if (fd < 0 || static_cast<unsigned>(fd) >= g_fd_table.capacity.load(std::memory_order_relaxed))
+    return EMFILE;
+  int highest = g_fd_table.highest.load(std::memory_order_relaxed);
+  while (highest < fd && !g_fd_table.highest.compare_exchange_weak(highest, fd)) {
+  }
+  slots[fd].store(entry.bits(), std::memory_order_release);
+  return 0;
+}
+
+FdEntry fd_take(int fd) {
+  if (!fd_lookup(fd).present()) return FdEntry();
+  return FdEntry(g_fd_table.slots.load(std::memory_order_relaxed)[fd].exchange(0, std::memory_order_acq_rel));
+}
+
+void fd_unprotect(int fd) {
+  if (!fd_lookup(fd).internal()) return;
+  uint64_t internal = kInternalObject;
+  g_fd_table.slots.load(std::memory_order_relaxed)[fd].compare_exchange_strong(internal, 0);
+}
+
+}  // namespace uiw::kernel_abi

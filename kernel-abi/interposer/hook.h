@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// What does every hook on a path need? Part of the interposer.
+#pragma once
+
+#include <limits.h>
+
+#include "kernel-abi/interposer/loader.h"
+#include "kernel-abi/interposer/path_rewrite.h"
+
+// The only symbols that the interposer exports.
+#define UIW_HOOK extern "C" __attribute__((visibility("default")))
+
+namespace uiw::kernel_abi {
+
+// The path that the real function gets: `path` itself, or one written to `buffer` (of PATH_MAX).
+inline const char* rewrite_path(const RdmaPath& rdma, const char* path, char* buffer) {
+  const char* root = tree_root(rdma.area, false);
+  return root != nullptr && join_rdma_path(root, rdma, buffer, PATH_MAX) ? buffer : path;
+}
+
+template <typename Call>
+__attribute__((noinline)) auto with_rewritten_path(const RdmaPath& rdma, const char* path, Call call) {
+  char buffer[PATH_MAX];
+  return call(rewrite_path(rdma, path, buffer));
+}
+
+// Calls with the path that the real function gets. The buffer is kept out of the way of other paths: a signal
+// handler on a small stack may open files too.
+template <typename Call>
+inline auto with_path(const char* path, Call call) {
+  const RdmaPath rdma = parse_rdma_path(path);
+  if (__builtin_expect(rdma.area == RdmaArea::none, 1)) return call(path);
+  return with_rewritten_path(rdma, path, call);
+}
+
+}  // namespace uiw::kernel_abi

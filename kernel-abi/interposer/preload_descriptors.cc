@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+// Which libc functions must know that a descriptor is ours? write() carries the commands; close and dup in
+// all their forms begin and end what a descriptor stands for, and keep off the library's own; socket() refuses
+// NETLINK_RDMA, so that libibverbs and librdmacm ask sysfs, where we can answer.
+#include "kernel-abi/interposer/descriptors.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/close_range.h>
+#include <linux/netlink.h>
+#include <stdarg.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "kernel-abi/interposer/entry.h"
+#include "kernel-abi/interposer/fd_table.h"
+#include "kernel-abi/interposer/hook.h"
+#include "kernel-abi/interposer/loader.h"
+#include "kernel-abi/interposer/real_functions.h"
+
+namespace uiw::kernel_abi {
+
+void drop_descriptor(int fd) {
+  const FdEntry entry = fd_take(fd);
+  if (!entry.present() || entry.dead() || entry.internal()) return;
+  const int saved_errno = errno;
+  Passthrough guard;
+  loaded_library()->release(entry.object(), fd);
+  errno = saved_errno;
+}
+
+namespace {
+
+constinit RealFunction<ssize_t(int, const void*, size_t)> real_write("write");
+constinit RealFunction<int(int)> real_close("close"), real_dup("dup");
+constinit RealFunction<int(unsigned, unsigned, int)> real_close_range("close_range");
+constinit RealFunction<void(int)> real_closefrom("closefrom");
+constinit RealFunction<int(int, int)> real_dup2("dup2");
+constinit RealFunction<int(int, int, int)> real_dup3("dup3");
+constinit RealFunction<int(int, int, ...)> real_fcntl("fcntl"), real_fcntl64("fcntl64");
+constinit RealFunction<int(int, int, int)> real_socket("socket");
+
+inline ssize_t call_write(int fd, const void* data, size_t size) {
+  if (auto* function = real_write.get()) return function(fd, data, size);
+  return syscall(SYS_write, fd, data, size);
+}
+
+inline int call_close(int fd) {
+  if (auto* function = real_close.get()) return function(fd);
+  return static_cast<int>(syscall(SYS_close, fd));
+}
+
+// The number may have been closed by a bare system call and made anew by a function that is not hooked.
+bool is_still_ours(int fd, FdEntry entry) {
+  struct stat status;
+  if (syscall(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH) != 0) return false;
+  if (entry.kind() == UIW_OBJECT_CM) return (status.st_mode & S_IFMT) == 0;
+  return S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
+}
+
+__attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const void* data, size_t size) {
+  if (entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return call_write(fd, data, size);
+  const bool borrowed = fd_table_is_borrowed();
+  // Where the entry has gone too, another thread has closed the descriptor since this call began: the call goes on.
+  if (!is_still_ours(fd, entry) && fd_lookup(fd).bits() == entry.bits()) {
+    if (!borrowed) drop_descriptor(fd);
+    return call_write(fd, data, size);
+  }
+  if (borrowed || entry.dead()) {
+    errno = EIO;
+    return -1;
+  }
+  const int saved_errno = errno;
+  long result;
+  {
+    Passthrough guard;
+    result = loaded_library()->write(entry.object(), fd, data, size);
+  }
+  errno = result < 0 ? static_cast<int>(-result) : saved_errno;
+  return result < 0 ? -1 : result;
+}
+
+// Is this one of the library's own, which the program is kept off? A child that shares our memory after vfork has
+// descriptors of its own, and may close them. Where a bare system call has closed ours, the number is the program's: ours
+// are close-on-exec, all of them.
+bool is_kept(int fd) {
+  if (!fd_lookup(fd).internal() || fd_table_is_borrowed()) return false;
+  const int saved_errno = errno;
+  const long flags = syscall(SYS_fcntl, fd, F_GETFD);
+  errno = saved_errno;
+  if (flags >= 0 && (flags & FD_CLOEXEC) != 0) return true;
+  fd_unprotect(fd);
+  return false;
+}
+
+int refuse(int error) {
+  errno = error;
+  return -1;
+}
+
+// `copy` now stands for what `entry` stands for. A completion channel ends with its first descriptor.
+int attach_copy(int copy, FdEntry entry) {
+  if (copy < 0 || fd_table_is_borrowed()) return copy;
+  drop_descriptor(copy);
+  if (!entry.present() || entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return copy;
+  const int saved_errno = errno;
+  if (!entry.dead()) {
+    Passthrough guard;
+    loaded_library()->retain(entry.object());
+  }
+  const int error = fd_attach(copy, entry);
+  if (error != 0) {
+    if (!entry.dead()) {
+      Passthrough guard;
+      loaded_library()->release(entry.object(), copy);
+    }
+    call_close(copy);
+    errno = error;
+    return -1;
+  }
+  errno = saved_errno;
+  return copy;
+}
+
+inline bool nothing_is_ours() { return g_fd_table.highest.load(std::memory_order_acquire) < 0; }
+
+// Before libc puts something else under a number of ours.
+void make_way(int from, int to) {
+  if (from == to || !fd_lookup(to).present() || fd_table_is_borrowed()) return;
+  if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_descriptor(to);
+}
+
+// Before this range is closed: ends the entries in it, calls `close_part` for what lies before each kept descriptor, and
+// returns where the rest of the range begins. Beyond `last` where there is none.
+template <typename ClosePart>
+uint64_t close_up_to_rest(unsigned first, unsigned last, ClosePart close_part) {
+  if (nothing_is_ours() || fd_table_is_borrowed()) return first;
+  const unsigned highest = static_cast<unsigned>(g_fd_table.highest.load(std::memory_order_acquire));
+  uint64_t rest = first;
+  for (uint64_t fd = first; fd <= last && fd <= highest; ++fd) {
+    const int number = static_cast<int>(fd);
+    if (is_kept(number)) {
+      if (rest < fd) close_part(static_cast<unsigned>(rest), number - 1U);
+      rest = fd + 1;
+    } else {
+      drop_descriptor(number);
+    }
+  }
+  return rest;
+}
+
+int call_close_range(unsigned first, unsigned last, int flags) {
+  if (auto* function = real_close_range.get()) return function(first, last, flags);
+  return static_cast<int>(syscall(SYS_close_range, first, last, flags));
+}
+
+int call_fcntl(RealFunction<int(int, int, ...)>& real, int fd, int command, void* argument) {
+  auto* function = real.get();
+  const int result = function != nullptr ? function(fd, command, argument)
+                                         : static_cast<int>(syscall(SYS_fcntl, fd, command, argument));
+  if ((command != F_DUPFD && command != F_DUPFD_CLOEXEC) || nothing_is_ours()) return result;
+  return attach_copy(result, fd_lookup(fd));
+}
+
+}  // namespace
+}  // namespace uiw::kernel_abi
+
+using namespace uiw::kernel_abi;  // NOLINT: the hooks below have to be global
+
+UIW_HOOK ssize_t write(int fd, const void* data, size_t size) {
+  const FdEntry entry = fd_lookup(fd);
+  if (__builtin_expect(entry.present(), 0)) return write_command(entry, fd, data, size);
+  return call_write(fd, data, size);
+}
+
+UIW_HOOK int close(int fd) {
+  if (__builtin_expect(fd_lookup(fd).present(), 0)) {
+    if (is_kept(fd)) return refuse(EBADF);
+    if (!fd_table_is_borrowed()) drop_descriptor(fd);
+  }
+  return call_close(fd);
+}
+
+UIW_HOOK int close_range(unsigned first, unsigned last, int flags) noexcept {
+  constexpr unsigned kClosing = CLOSE_RANGE_UNSHARE;  // the other flag marks only, as the library's own are marked
+  if ((static_cast<unsigned>(flags) & ~kClosing) != 0 || first > last) return call_close_range(first, last, flags);
+  int result = 0;
+  const uint64_t rest = close_up_to_rest(first, last, [&](unsigned from, unsigned to) {
+    if (result == 0) result = call_close_range(from, to, flags);
+  });
+  if (result != 0 || rest > last) return result;
+  return call_close_range(static_cast<unsigned>(rest), last, flags);
+}
+
+UIW_HOOK void closefrom(int first) noexcept {
+  const unsigned from = first < 0 ? 0 : static_cast<unsigned>(first);
+  const uint64_t rest = close_up_to_rest(from, UINT_MAX, [](unsigned begin, unsigned end) {
+    if (call_close_range(begin, end, 0) == 0) return;
+    for (unsigned fd = begin; fd <= end; ++fd) call_close(static_cast<int>(fd));  // a kernel without close_range
+  });
+  if (auto* function = real_closefrom.get()) return function(static_cast<int>(rest));
+  syscall(SYS_close_range, static_cast<unsigned>(rest), UINT_MAX, 0);
+}
+
+UIW_HOOK int dup(int fd) noexcept {
+  auto* function = real_dup.get();
+  const int copy = function != nullptr ? function(fd) : static_cast<int>(syscall(SYS_dup, fd));
+  return nothing_is_ours() ? copy : attach_copy(copy, fd_lookup(fd));
+}
+
+UIW_HOOK int dup2(int from, int to) noexcept {
+  if (__builtin_expect(is_kept(to), 0)) return refuse(from == to || syscall(SYS_fcntl, from, F_GETFD) < 0 ? EBADF : EBUSY);
+  if (!nothing_is_ours()) make_way(from, to);
+  auto* function = real_dup2.get();
+  int copy;
+  if (function != nullptr) {
+    copy = function(from, to);
+  } else if (from == to) {
+    copy = syscall(SYS_fcntl, from, F_GETFD) < 0 ? -1 : to;
+  } else {
+    copy = static_cast<int>(syscall(SYS_dup3, from, to, 0));
+  }
+  return from == to || nothing_is_ours() ? copy : attach_copy(copy, fd_lookup(from));
+}
+
+UIW_HOOK int dup3(int from, int to, int flags) noexcept {
+  if (__builtin_expect(is_kept(to), 0) && from != to && (flags & ~O_CLOEXEC) == 0)
+    return refuse(syscall(SYS_fcntl, from, F_GETFD) < 0 ? EBADF : EBUSY);
+  if (!nothing_is_ours() && (flags & ~O_CLOEXEC) == 0) make_way(from, to);
+  auto* function = real_dup3.get();
+  const int copy =
+      function != nullptr ? function(from, to, flags) : static_cast<int>(syscall(SYS_dup3, from, to, flags));
+  return nothing_is_ours() ? copy : attach_copy(copy, fd_lookup(from));
+}
+
+UIW_HOOK int fcntl(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void* argument = va_arg(arguments, void*);
+  va_end(arguments);
+  return call_fcntl(real_fcntl, fd, command, argument);
+}
+
+UIW_HOOK int fcntl64(int fd, int command, ...) {
+  va_list arguments;
+  va_start(arguments, command);
+  void* argument = va_arg(arguments, void*);
+  va_end(arguments);
+  return call_fcntl(real_fcntl64, fd, command, argument);
+}
+
+UIW_HOOK int socket(int domain, int type, int protocol) noexcept {
+  if (__builtin_expect(domain == AF_NETLINK && protocol == NETLINK_RDMA, 0) &&
+      tree_root(RdmaArea::verbs_class, true) != nullptr) {
+    errno = EPROTONOSUPPORT;
+    return -1;
+  }
+  if (auto* function = real_socket.get()) return forget_stale(function(domain, type, protocol));
+  return static_cast<int>(syscall(SYS_socket, domain, type, protocol));
+}

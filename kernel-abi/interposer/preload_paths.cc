@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT
+// Which libc functions see other paths than the program gave? Those that take a path and that libibverbs,
+// librdmacm and the tools around them use on sysfs and device nodes. Each is the real function on a rewritten
+// path; only an open of a device node is more.
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "kernel-abi/interposer/descriptors.h"
+#include "kernel-abi/interposer/fd_table.h"
+#include "kernel-abi/interposer/hook.h"
+#include "kernel-abi/interposer/loader.h"
+#include "kernel-abi/interposer/real_functions.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+// A device node of ours is opened by the library. -1 with ENXIO: it is not ours, open what the tree holds.
+int open_device_node(const char* node, int flags) {
+  Passthrough guard;
+  uint64_t object = 0;
+  const int fd = loaded_library()->open(node, flags, &object);
+  if (fd < 0) {
+    errno = -fd;
+    return -1;
+  }
+  const int error = fd_attach(forget_stale(fd), FdEntry(object));
+  if (error == 0) return fd;
+  loaded_library()->release(object, fd);
+  syscall(SYS_close, fd);
+  errno = error;
+  return -1;
+}
+
+// `open_real` opens the path it is given; it is not called for a device node of ours.
+template <typename OpenReal>
+__attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* path, int flags,
+                                             OpenReal open_real) {
+  char buffer[PATH_MAX];
+  char node[NAME_MAX + 1];
+  const char* target = rewrite_path(rdma, path, buffer);
+  const bool whole_node = target != path && device_node_name(rdma, node, sizeof node);
+  if (whole_node && (flags & (O_PATH | O_DIRECTORY)) == 0) {
+    const int saved_errno = errno;
+    const int fd = open_device_node(node, flags);
+    if (fd >= 0 || errno != ENXIO) return fd;
+    errno = saved_errno;
+  }
+  return forget_stale(open_real(target));
+}
+
+template <typename OpenReal>
+inline int open_path(const char* path, int flags, OpenReal open_real) {
+  const RdmaPath rdma = parse_rdma_path(path);
+  if (__builtin_expect(rdma.area == RdmaArea::none, 1)) return forget_stale(open_real(path));
+  return open_rdma_path(rdma, path, flags, open_real);
+}
+
+bool takes_mode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE; }
+
+using OpenFunction = int(const char*, int, ...);
+using OpenatFunction = int(int, const char*, int, ...);
+using Open2Function = int(const char*, int);
+using Openat2Function = int(int, const char*, int);
+using FopenFunction = FILE*(const char*, const char*);
+using OpendirFunction = DIR*(const char*);
+
+inline int call_open(RealFunction<OpenFunction>& real, const char* path, int flags, mode_t mode) {
+  return open_path(path, flags, [&](const char* target) {
+    if (OpenFunction* function = real.get()) return function(target, flags, mode);
+    return static_cast<int>(syscall(SYS_openat, AT_FDCWD, target, flags, mode));
+  });
+}
+
+inline int call_openat(RealFunction<OpenatFunction>& real, int folder, const char* path, int flags,
+                       mode_t mode) {
+  return open_path(path, flags, [&](const char* target) {
+    if (OpenatFunction* function = real.get()) return function(folder, target, flags, mode);
+    return static_cast<int>(syscall(SYS_openat, folder, target, flags, mode));
+  });
+}
+
+template <typename Result, typename... Parameters, typename... Arguments>
+inline Result* call_or_null(RealFunction<Result*(Parameters...)>& real, Arguments... arguments) {
+  if (auto* function = real.get()) return function(arguments...);
+  errno = ENOSYS;
+  return nullptr;
+}
+
+constinit RealFunction<OpenFunction> real_open("open"), real_open64("open64");
+constinit RealFunction<OpenatFunction> real_openat("openat"), real_openat64("openat64");
+constinit RealFunction<Open2Function> real_open_2("__open_2"), real_open64_2("__open64_2");
+constinit RealFunction<Openat2Function> real_openat_2("__openat_2"), real_openat64_2("__openat64_2");
+constinit RealFunction<FopenFunction> real_fopen("fopen"), real_fopen64("fopen64");
+constinit RealFunction<OpendirFunction> real_opendir("opendir");
+constinit RealFunction<int(const char*, dirent***, int (*)(const dirent*),
+                           int (*)(const dirent**, const dirent**))>
+    real_scandir("scandir");
+constinit RealFunction<int(const char*, dirent64***, int (*)(const dirent64*),
+                           int (*)(const dirent64**, const dirent64**))>
+    real_scandir64("scandir64");
+constinit RealFunction<char*(const char*, char*)> real_realpath("realpath");
+constinit RealFunction<char*(const char*, char*, size_t)> real_realpath_chk("__realpath_chk");
+constinit RealFunction<char*(const char*)> real_canonicalize("canonicalize_file_name");
+constinit RealFunction<ssize_t(const char*, char*, size_t)> real_readlink("readlink");
+constinit RealFunction<ssize_t(int, const char*, char*, size_t)> real_readlinkat("readlinkat");
+constinit RealFunction<ssize_t(const char*, char*, size_t, size_t)> real_readlink_chk("__readlink_chk");
+constinit RealFunction<ssize_t(const char*, const char*, void*, size_t)> real_getxattr("getxattr"),
+    real_lgetxattr("lgetxattr");
+constinit RealFunction<int(const char*, int)> real_access("access"), real_euidaccess("euidaccess"),
+    real_eaccess("eaccess");
+constinit RealFunction<int(int, const char*, int, int)> real_faccessat("faccessat");
+
+int access_by_faccessat(const char* path, int mode, int flags) {
+  if (auto* function = real_faccessat.get()) return function(AT_FDCWD, path, mode, flags);
+  return static_cast<int>(syscall(SYS_faccessat, AT_FDCWD, path, mode));
+}
+
+}  // namespace
+}  // namespace uiw::kernel_abi
+
+using namespace uiw::kernel_abi;  // NOLINT: the hooks below have to be global
+
+#define UIW_READ_MODE(flags, mode)    \
+  mode_t mode = 0;                    \
+  if (takes_mode(flags)) {            \
+    va_list arguments;                \
+    va_start(arguments, flags);       \
+    mode = va_arg(arguments, mode_t); \
+    va_end(arguments);                \
+  }
+
+UIW_HOOK int open(const char* path, int flags, ...) {
+  UIW_READ_MODE(flags, mode)
+  return call_open(real_open, path, flags, mode);
+}
+
+UIW_HOOK int open64(const char* path, int flags, ...) {
+  UIW_READ_MODE(flags, mode)
+  return call_open(real_open64, path, flags, mode);
+}
+
+UIW_HOOK int openat(int folder, const char* path, int flags, ...) {
+  UIW_READ_MODE(flags, mode)
+  return call_openat(real_openat, folder, path, flags, mode);
+}
+
+UIW_HOOK int openat64(int folder, const char* path, int flags, ...) {
+  UIW_READ_MODE(flags, mode)
+  return call_openat(real_openat64, folder, path, flags, mode);
+}
+
+// The checked forms end the program where a mode is needed and missing: the real ones do that.
+UIW_HOOK int __open_2(const char* path, int flags) {
+  return open_path(path, flags, [&](const char* target) {
+    Open2Function* function = real_open_2.get();
+    return function != nullptr ? function(target, flags) : call_open(real_open, target, flags, 0);
+  });
+}
+
+UIW_HOOK int __open64_2(const char* path, int flags) {
+  return open_path(path, flags, [&](const char* target) {
+    Open2Function* function = real_open64_2.get();
+    return function != nullptr ? function(target, flags) : call_open(real_open64, target, flags, 0);
+  });
+}
+
+UIW_HOOK int __openat_2(int folder, const char* path, int flags) {
+  return open_path(path, flags, [&](const char* target) {
+    Openat2Function* function = real_openat_2.get();
+    return function != nullptr ? function(folder, target, flags)
+                               : call_openat(real_openat, folder, target, flags, 0);
+  });
+}
+
+UIW_HOOK int __openat64_2(int folder, const char* path, int flags) {
+  return open_path(path, flags, [&](const char* target) {
+    Openat2Function* function = real_openat64_2.get();
+    return function != nullptr ? function(folder, target, flags)
+                               : call_openat(real_openat64, folder, target, flags, 0);
+  });
+}
+
+UIW_HOOK FILE* fopen(const char* path, const char* mode) {
+  return with_path(path, [&](const char* target) { return call_or_null(real_fopen, target, mode); });
+}
+
+UIW_HOOK FILE* fopen64(const char* path, const char* mode) {
+  return with_path(path, [&](const char* target) { return call_or_null(real_fopen64, target, mode); });
+}
+
+UIW_HOOK DIR* opendir(const char* path) {
+  return with_path(path, [&](const char* target) { return call_or_null(real_opendir, target); });
+}
+
+UIW_HOOK int scandir(const char* path, dirent*** names, int (*select)(const dirent*),
+                     int (*compare)(const dirent**, const dirent**)) {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_scandir.get()) return function(target, names, select, compare);
+    errno = ENOSYS;
+    return -1;
+  });
+}
+
+UIW_HOOK int scandir64(const char* path, dirent64*** names, int (*select)(const dirent64*),
+                       int (*compare)(const dirent64**, const dirent64**)) {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_scandir64.get()) return function(target, names, select, compare);
+    errno = ENOSYS;
+    return -1;
+  });
+}
+
+UIW_HOOK int access(const char* path, int mode) noexcept {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_access.get()) return function(target, mode);
+    return access_by_faccessat(target, mode, 0);
+  });
+}
+
+UIW_HOOK int euidaccess(const char* path, int mode) noexcept {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_euidaccess.get()) return function(target, mode);
+    return access_by_faccessat(target, mode, AT_EACCESS);
+  });
+}
+
+UIW_HOOK int eaccess(const char* path, int mode) noexcept {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_eaccess.get()) return function(target, mode);
+    return access_by_faccessat(target, mode, AT_EACCESS);
+  });
+}
+
+UIW_HOOK int faccessat(int folder, const char* path, int mode, int flags) noexcept {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_faccessat.get()) return function(folder, target, mode, flags);
+    return static_cast<int>(syscall(SYS_faccessat, folder, target, mode));
+  });
+}
+
+UIW_HOOK ssize_t readlink(const char* path, char* buffer, size_t size) noexcept {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_readlink.get()) return function(target, buffer, size);
+    return syscall(SYS_readlinkat, AT_FDCWD, target, buffer, size);
+  });
+}
+
+UIW_HOOK ssize_t readlinkat(int folder, const char* path, char* buffer, size_t size) noexcept {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_readlinkat.get()) return function(folder, target, buffer, size);
+    return syscall(SYS_readlinkat, folder, target, buffer, size);
+  });
+}
+
+UIW_HOOK ssize_t __readlink_chk(const char* path, char* buffer, size_t size, size_t available) {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_readlink_chk.get()) return function(target, buffer, size, available);
+    return syscall(SYS_readlinkat, AT_FDCWD, target, buffer, size < available ? size : available);
+  });
+}
+
+UIW_HOOK char* realpath(const char* path, char* resolved) noexcept {
+  return with_path(path, [&](const char* target) { return call_or_null(real_realpath, target, resolved); });
+}
+
+UIW_HOOK char* __realpath_chk(const char* path, char* resolved, size_t size) {
+  return with_path(
+      path, [&](const char* target) { return call_or_null(real_realpath_chk, target, resolved, size); });
+}
+
+UIW_HOOK char* canonicalize_file_name(const char* path) noexcept {
+  return with_path(path, [&](const char* target) { return call_or_null(real_canonicalize, target); });
+}
+
+// `ls -l` asks for these of everything it lists.
+UIW_HOOK ssize_t getxattr(const char* path, const char* name, void* value, size_t size) noexcept {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_getxattr.get()) return function(target, name, value, size);
+    return syscall(SYS_getxattr, target, name, value, size);
+  });
+}
+
+UIW_HOOK ssize_t lgetxattr(const char* path, const char* name, void* value, size_t size) noexcept {
+  return with_path(path, [&](const char* target) {
+    if (auto* function = real_lgetxattr.get()) return function(target, name, value, size);
+    return syscall(SYS_lgetxattr, target, name, value, size);
+  });
+}

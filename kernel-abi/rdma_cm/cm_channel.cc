@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// How do events reach a program that polls, and one that blocks? Pollers see the eventfd. A blocked GET_EVENT
+// waits on a semaphore of its own, because a read of the eventfd would take a token that a DESTROY_ID may
+// want back.
+#include "kernel-abi/rdma_cm/cm_channel.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <iterator>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "kernel-abi/interposer/cancellation.h"
+#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "mpa/descriptor.h"
+
+namespace uiw::kernel_abi {
+
+int CmChannel::create(int flags, std::shared_ptr<CmChannel>& channel, int& fd) {
+  const int wanted = EFD_SEMAPHORE | ((flags & O_CLOEXEC) != 0 ? EFD_CLOEXEC : 0) |
+                     ((flags & O_NONBLOCK) != 0 ? EFD_NONBLOCK : 0);
+  const int program = ::eventfd(0, wanted);
+  const int own = mpa::take_descriptor(program < 0 ? -1 : ::fcntl(program, F_DUPFD_CLOEXEC, 3),
+                                       "a channel of rdma_cm events");
+  if (own < 0) {
+    const int error = errno;
+    if (program >= 0) ::close(program);
+    return error;
+  }
+  std::unique_ptr<CmChannel> made(new (std::nothrow) CmChannel(own));
+  if (made == nullptr) {
+    mpa::close_descriptor(own);
+    ::close(program);
+    return ENOMEM;
+  }
+  try {
+    channel = std::move(made);
+  } catch (const std::bad_alloc&) {
+    ::close(program);
+    return ENOMEM;
+  }
+  fd = program;
+  return 0;
+}
+
+CmChannel::~CmChannel() {
+  if (fd_ >= 0) mpa::close_descriptor(fd_);
+}
+
+void CmChannel::add_token() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof one);
+}
+
+// Whoever removes a token holds the lock and has just removed an event, so the token is there. The program's
+// descriptor may be blocking, and the program may have read it, against all custom: hence the look first.
+void CmChannel::remove_token() {
+  pollfd ready = {fd_, POLLIN, 0};
+  if (::poll(&ready, 1, 0) != 1) return;
+  std::uint64_t token;
+  [[maybe_unused]] const ssize_t taken = ::read(fd_, &token, sizeof token);
+}
+
+void CmChannel::wake() {
+  for (Waiter* waiter : waiters_) ::sem_post(&waiter->woken_);
+}
+
+void CmChannel::post(CmEvents& from) noexcept {
+  if (closed_) return from.pop_front();
+  events_.splice(events_.end(), from, from.begin());
+  add_token();
+  wake();
+}
+
+CmEvent CmChannel::take_front() {
+  CmEvent event = std::move(events_.front());
+  events_.pop_front();
+  remove_token();
+  return event;
+}
+
+CmEvents CmChannel::take_matching(const std::function<bool(const CmEvent&)>& matches) {
+  CmEvents taken;
+  for (auto event = events_.begin(); event != events_.end();) {
+    const auto next = std::next(event);
+    if (matches(*event)) {
+      taken.splice(taken.end(), events_, event);
+      remove_token();
+    }
+    event = next;
+  }
+  return taken;
+}
+
+void CmChannel::close() {
+  was_non_blocking_ = non_blocking();
+  closed_ = true;
+  mpa::close_descriptor(std::exchange(fd_, -1));
+}
+
+CmChannel::Waiter::Waiter(CmChannel& channel) : channel_(channel) {
+  ::sem_init(&woken_, 0, 0);
+  channel_.waiters_.insert(this);
+}
+
+CmChannel::Waiter::~Waiter() {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  channel_.waiters_.erase(this);
+  ::sem_destroy(&woken_);
+}
+
+int CmChannel::Waiter::wait() {
+  const CancellationAsBefore cancellation;
+  return ::sem_wait(&woken_) == 0 ? 0 : errno;
+}
+
+bool CmChannel::non_blocking() const {
+  if (closed_) return was_non_blocking_;
+  const int flags = ::fcntl(fd_, F_GETFL);
+  return flags >= 0 && (flags & O_NONBLOCK) != 0;
+}
+
+void CmChannel::abandon() {
+  if (fd_ >= 0) mpa::close_descriptor(std::exchange(fd_, -1));
+}
+
+}  // namespace uiw::kernel_abi

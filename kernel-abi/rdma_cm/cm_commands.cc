@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: MIT
+// How are rdma_cm commands decoded and answered? (drivers/infiniband/core/ucma.c for checks and their order.)
+#include "kernel-abi/rdma_cm/cm_commands.h"
+
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+#include <rdma/rdma_user_cm.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "kernel-abi/rdma_cm/cm_address.h"
+#include "kernel-abi/rdma_cm/cm_id.h"
+#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/user_memory.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+constexpr int kMaxBacklog = 1024;  // the kernel's net.rdma_ucm.max_backlog
+constexpr std::uint32_t kMaxOptionSize = 1U << 16;
+
+// Of rdma-core 59 and later; the headers here may be older.
+constexpr std::uint32_t kResolveIbService = 23;
+constexpr std::uint32_t kWriteCmEvent = 24;
+constexpr std::uint32_t kQueryIbService = 3;
+struct ResolveIbService {
+  __u32 id;
+  __u32 reserved;
+  __u64 service_id;
+  __u8 service_name[64];
+  __u32 flags;
+  __u32 reserved2;
+};
+struct WriteCmEvent {
+  __u32 id;
+  __u32 reserved;
+  __u32 event;
+  __u32 status;
+  __u64 argument;  // the rest of the kernel's union is never read
+};
+constexpr std::size_t kWriteCmEventParameters = sizeof(rdma_ucm_ud_param);
+static_assert(offsetof(WriteCmEvent, argument) == 16);
+
+struct Request {
+  const UiwHost& host;
+  std::shared_ptr<CmChannel> channel;
+  const std::uint8_t* payload;
+  std::size_t in;
+  std::size_t out;
+};
+
+// All of these return 0 or an errno.
+
+template <typename Command>
+int read_command(const Request& request, Command& command, std::size_t least = sizeof(Command)) {
+  std::memset(&command, 0, sizeof command);
+  if (request.in < least) return EINVAL;
+  return copy_from_user(&command, request.payload, std::min(request.in, sizeof command));
+}
+
+template <typename Response>
+int write_response(const Request& request, std::uint64_t address, const Response& response) {
+  return copy_to_user(address, &response, std::min(request.out, sizeof response));
+}
+
+// Finds the id and runs `action` on it, alone among the id's commands.
+template <typename Action>
+int with_id(const Request& request, std::uint32_t number, Action action) {
+  CmRegistry& registry = CmRegistry::instance();
+  std::shared_ptr<CmId> id;
+  if (const int error = registry.find_id(request.channel, number, id); error != 0) return error;
+  const std::lock_guard command(id->command_lock());
+  const int error = registry.check_alive(*id);
+  return error != 0 ? error : action(*id);
+}
+
+int create_id(const Request& request) {
+  if (request.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
+  rdma_ucm_create_id command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  CmIdParameters parameters = {command.uid, command.ps, command.qp_type};
+  switch (command.ps) {
+    case RDMA_PS_TCP:
+      parameters.qp_type = IBV_QPT_RC;
+      break;
+    case RDMA_PS_UDP:
+    case RDMA_PS_IPOIB:
+      parameters.qp_type = IBV_QPT_UD;
+      break;
+    case RDMA_PS_IB:
+      break;
+    default:
+      return EINVAL;
+  }
+  CmRegistry& registry = CmRegistry::instance();
+  const std::shared_ptr<CmId> id = registry.create_id(request.channel, parameters);
+  if (id == nullptr) return EBADF;
+  const rdma_ucm_create_id_resp response = {id->number()};
+  const int error = write_response(request, command.response, response);
+  std::uint32_t unseen;
+  if (error != 0) registry.destroy_id(request.channel, id->number(), unseen);
+  return error;
+}
+
+int destroy_id(const Request& request) {
+  if (request.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
+  rdma_ucm_destroy_id command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  rdma_ucm_destroy_id_resp response = {};
+  const int error = CmRegistry::instance().destroy_id(request.channel, command.id, response.events_reported);
+  return error != 0 ? error : write_response(request, command.response, response);
+}
+
+// The older commands carry a sockaddr_in6, which also holds a sockaddr_in.
+sockaddr_storage old_address(const sockaddr_in6& octets) {
+  const sockaddr_storage address = address_from(&octets, sizeof octets);
+  return address.ss_family == AF_IB ? sockaddr_storage{} : address;
+}
+
+// The newer ones carry its size, which must be the family's own.
+bool is_sized(const sockaddr_storage& address, std::size_t size) {
+  return size != 0 && size == address_size(address.ss_family);
+}
+
+int bind_ip(const Request& request) {
+  rdma_ucm_bind_ip command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  const sockaddr_storage address = old_address(command.addr);
+  if (address.ss_family == 0) return EINVAL;
+  return with_id(request, command.id, [&](CmId& id) { return id.bind(address); });
+}
+
+int bind(const Request& request) {
+  rdma_ucm_bind command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  const sockaddr_storage address = address_from(&command.addr, sizeof command.addr);
+  if (command.reserved != 0 || !is_sized(address, command.addr_size)) return EINVAL;
+  return with_id(request, command.id, [&](CmId& id) { return id.bind(address); });
+}
+
+int resolve_ip(const Request& request) {
+  rdma_ucm_resolve_ip command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  const sockaddr_storage source = old_address(command.src_addr);
+  const sockaddr_storage destination = old_address(command.dst_addr);
+  if (destination.ss_family == 0 || (command.src_addr.sin6_family != 0 && source.ss_family == 0))
+    return EINVAL;
+  return with_id(request, command.id, [&](CmId& id) { return id.resolve_addr(source, destination); });
+}
+
+int resolve_addr(const Request& request) {
+  rdma_ucm_resolve_addr command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  const sockaddr_storage source =
+      address_from(&command.src_addr, command.src_size == 0 ? 0 : sizeof command.src_addr);
+  const sockaddr_storage destination = address_from(&command.dst_addr, sizeof command.dst_addr);
+  if (command.reserved != 0 || !is_sized(destination, command.dst_size)) return EINVAL;
+  if (command.src_size != 0 && !is_sized(source, command.src_size)) return EINVAL;
+  return with_id(request, command.id, [&](CmId& id) { return id.resolve_addr(source, destination); });
+}
+
+int resolve_route(const Request& request) {
+  rdma_ucm_resolve_route command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  return with_id(request, command.id, [](CmId& id) { return id.resolve_route(); });
+}
+
+int query_route(const Request& request) {
+  rdma_ucm_query command;
+  if (request.out < offsetof(rdma_ucm_query_route_resp, ibdev_index)) return ENOSPC;
+  if (const int error = read_command(request, command); error != 0) return error;
+  return with_id(request, command.id,
+                 [&](const CmId& id) { return write_response(request, command.response, id.query_route()); });
+}
+
+// A count, of nothing on iWARP, and what was counted as far as there is room for it.
+int query_path(const Request& request, std::uint64_t response_address, const std::optional<RocePath>& path) {
+  rdma_ucm_query_path_resp count = {};
+  if (request.out < sizeof count) return ENOSPC;
+  count.num_paths = path ? 1 : 0;
+  const int error = write_response(request, response_address, count);
+  if (error != 0 || !path || request.out <= sizeof count + sizeof(ib_path_rec_data)) return error;
+  return write_response(request, response_address + sizeof count, path_record(*path));
+}
+
+int query(const Request& request) {
+  rdma_ucm_query command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  const bool fits = request.out >= offsetof(rdma_ucm_query_addr_resp, ibdev_index);
+  return with_id(request, command.id, [&](const CmId& id) -> int {
+    switch (command.option) {
+      case RDMA_USER_CM_QUERY_ADDR:
+        return fits ? write_response(request, command.response, id.query_addr()) : ENOSPC;
+      case RDMA_USER_CM_QUERY_GID:
+        return fits ? write_response(request, command.response, id.query_gid()) : ENOSPC;
+      case RDMA_USER_CM_QUERY_PATH:
+        return query_path(request, command.response, id.path());
+      case kQueryIbService:  // service records are a subnet administrator's
+        return query_path(request, command.response, std::nullopt);
+      default:
+        return ENOSYS;
+    }
+  });
+}
+
+int listen(const Request& request) {
+  rdma_ucm_listen command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  const bool usable = command.backlog > 0 && command.backlog <= kMaxBacklog;
+  const int backlog = usable ? static_cast<int>(command.backlog) : kMaxBacklog;
+  return with_id(request, command.id, [&](CmId& id) { return id.listen(backlog); });
+}
+
+int connect(const Request& request) {
+  rdma_ucm_connect command;
+  // Libraries before rdma-core 30 end their command before `ece`.
+  if (const int error = read_command(request, command, offsetof(rdma_ucm_connect, ece)); error != 0)
+    return error;
+  if (command.conn_param.valid == 0) return EINVAL;
+  return with_id(request, command.id, [&](CmId& id) { return id.connect(command.conn_param); });
+}
+
+int accept(const Request& request) {
+  rdma_ucm_accept command;
+  if (const int error = read_command(request, command, offsetof(rdma_ucm_accept, ece)); error != 0)
+    return error;
+  return with_id(request, command.id, [&](CmId& id) {
+    return command.conn_param.valid != 0 ? id.accept(command.conn_param, command.uid) : id.accept_response();
+  });
+}
+
+int reject(const Request& request) {
+  rdma_ucm_reject command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  return with_id(request, command.id, [&](CmId& id) {
+    return id.reject(command.private_data, command.private_data_len, command.reason);
+  });
+}
+
+int disconnect(const Request& request) {
+  rdma_ucm_disconnect command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  return with_id(request, command.id, [](CmId& id) { return id.disconnect(); });
+}
+
+int init_qp_attr(const Request& request) {
+  if (request.out < sizeof(ib_uverbs_qp_attr)) return ENOSPC;
+  rdma_ucm_init_qp_attr command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  return with_id(request, command.id, [&](const CmId& id) {
+    ib_uverbs_qp_attr response;
+    const int error = id.init_qp_attr(command.qp_state, response);
+    return error != 0 ? error : write_response(request, command.response, response);
+  });
+}
+
+int get_event(const Request& request) {
+  rdma_ucm_get_event command;
+  // Libraries before rdma-core 30 leave no room for `ece`, and 32-bit ones none for the padding before it.
+  if (request.out < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
+  if (const int error = read_command(request, command); error != 0) return error;
+  CmChannel& channel = *request.channel;
+  std::mutex& registry = CmRegistry::instance().mutex();
+  for (;;) {
+    std::optional<CmChannel::Waiter> waiter;
+    {
+      CmEvent event;  // released after the lock: it may hold the last reference to an id
+      const std::lock_guard lock(registry);
+      // Closed by another thread while this one was on its way: it waits for what will not come, as one that came
+      // just before does.
+      if (!channel.empty() && !channel.closed()) {
+        const int error = write_response(request, command.response, channel.front().response);
+        if (error != 0) return error;
+        event = channel.take_front();
+        event.owner->count_reported(event);
+        return 0;
+      }
+      if (channel.non_blocking()) return EAGAIN;
+      waiter.emplace(channel);
+    }
+    if (const int error = waiter->wait(); error != 0) return error;
+  }
+}
+
+template <typename Value>
+bool is_exactly(const std::vector<std::uint8_t>& octets, Value& value) {
+  if (octets.size() != sizeof value) return false;
+  std::memcpy(&value, octets.data(), sizeof value);
+  return true;
+}
+
+int set_id_option(CmId& id, std::uint32_t name, const std::vector<std::uint8_t>& octets) {
+  std::uint8_t small = 0;
+  int number = 0;
+  switch (name) {
+    case RDMA_OPTION_ID_TOS:
+      return is_exactly(octets, small) ? id.set_type_of_service(small) : EINVAL;
+    case RDMA_OPTION_ID_REUSEADDR:
+      return is_exactly(octets, number) ? id.set_reuse_address(number != 0) : EINVAL;
+    case RDMA_OPTION_ID_AFONLY:
+      return is_exactly(octets, number) ? id.set_address_family_only(number != 0) : EINVAL;
+    case RDMA_OPTION_ID_ACK_TIMEOUT:
+      return is_exactly(octets, small) ? id.set_ack_timeout(small) : EINVAL;
+    default:
+      return ENOSYS;
+  }
+}
+
+int set_option(const Request& request) {
+  rdma_ucm_set_option command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  if (command.optlen > kMaxOptionSize) return EINVAL;
+  std::vector<std::uint8_t> octets(command.optlen);
+  return with_id(request, command.id, [&](CmId& id) -> int {
+    const auto* address = reinterpret_cast<const void*>(static_cast<std::uintptr_t>(command.optval));
+    if (const int error = copy_from_user(octets.data(), address, octets.size()); error != 0) return error;
+    if (command.level == RDMA_OPTION_ID) return set_id_option(id, command.optname, octets);
+    if (command.level != RDMA_OPTION_IB || command.optname != RDMA_OPTION_IB_PATH) return ENOSYS;
+    return id.set_ib_path(octets);
+  });
+}
+
+int notify(const Request& request) {
+  rdma_ucm_notify command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  return with_id(request, command.id, [](CmId& id) { return id.notify(); });
+}
+
+int join(const Request& request, std::uint32_t number, const sockaddr_storage& address, std::size_t size,
+         unsigned flags) {
+  if (!is_sized(address, size) || flags >= RDMA_MC_JOIN_FLAG_RESERVED) return EINVAL;
+  return with_id(request, number, [](CmId& id) { return id.join_multicast(); });
+}
+
+int join_ip_multicast(const Request& request) {
+  if (request.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
+  rdma_ucm_join_ip_mcast command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  const sockaddr_storage address = old_address(command.addr);
+  return join(request, command.id, address, address_size(address.ss_family), RDMA_MC_JOIN_FLAG_FULLMEMBER);
+}
+
+int join_multicast(const Request& request) {
+  if (request.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
+  rdma_ucm_join_mcast command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  const sockaddr_storage address = address_from(&command.addr, sizeof command.addr);
+  return join(request, command.id, address, command.addr_size, command.join_flags);
+}
+
+int leave_multicast(const Request& request) {
+  if (request.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
+  rdma_ucm_destroy_id command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  return ENOENT;  // no group was ever joined
+}
+
+int migrate_id(const Request& request) {
+  if (request.out < sizeof(rdma_ucm_migrate_resp)) return ENOSPC;
+  rdma_ucm_migrate_id command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  const std::uint64_t object = request.host.lookup(static_cast<int>(command.fd));
+  CmRegistry& registry = CmRegistry::instance();
+  const std::shared_ptr<CmChannel> from = object != 0 ? registry.find_channel(object) : nullptr;
+  if (from == nullptr) return object != 0 ? EINVAL : ENOENT;
+  rdma_ucm_migrate_resp response = {};
+  const int error = registry.migrate_id(from, request.channel, command.id, response.events_reported);
+  return error != 0 ? error : write_response(request, command.response, response);
+}
+
+int resolve_ib_service(const Request& request) {
+  ResolveIbService command;
+  if (const int error = read_command(request, command); error != 0) return error;
+  return with_id(request, command.id, [](CmId& id) { return id.resolve_ib_service(); });
+}
+
+int write_cm_event(const Request& request) {
+  WriteCmEvent command;
+  if (const int error =
+          read_command(request, command, offsetof(WriteCmEvent, argument) + kWriteCmEventParameters);
+      error != 0)
+    return error;
+  return with_id(request, command.id,
+                 [&](CmId& id) { return id.write_event(command.event, command.status, command.argument); });
+}
+
+using Handler = int (*)(const Request& request);
+
+// By number; a null entry is a command without a function, in the kernel as here.
+constexpr Handler kHandlers[] = {
+    create_id,      destroy_id, bind_ip,    resolve_ip,   resolve_route,     query_route,
+    connect,        listen,     accept,     reject,       disconnect,        init_qp_attr,
+    get_event,      nullptr,    set_option, notify,       join_ip_multicast, leave_multicast,
+    migrate_id,     query,      bind,       resolve_addr, join_multicast,    resolve_ib_service,
+    write_cm_event,
+};
+static_assert(kHandlers[RDMA_USER_CM_CMD_GET_OPTION] == nullptr);
+static_assert(kHandlers[RDMA_USER_CM_CMD_MIGRATE_ID] == migrate_id);
+static_assert(kHandlers[RDMA_USER_CM_CMD_JOIN_MCAST] == join_multicast);
+static_assert(kHandlers[kResolveIbService] == resolve_ib_service &&
+              kHandlers[kWriteCmEvent] == write_cm_event);
+
+}  // namespace
+
+long write_cm_command(const UiwHost& host, std::uint64_t object, const void* data, std::size_t size) {
+  rdma_ucm_cmd_hdr header = {};
+  if (size < sizeof header) return -EINVAL;
+  if (copy_from_user(&header, data, sizeof header) != 0) return -EFAULT;
+  if (header.cmd >= std::size(kHandlers) || header.in + sizeof header > size) return -EINVAL;
+  const Handler handler = kHandlers[header.cmd];
+  if (handler == nullptr) return -ENOSYS;
+  const Request request = {host, CmRegistry::instance().find_channel(object),
+                           static_cast<const std::uint8_t*>(data) + sizeof header, header.in, header.out};
+  if (request.channel == nullptr) return -EBADF;
+  const int error = handler(request);
+  return error != 0 ? -error : static_cast<long>(size);
+}
+
+}  // namespace uiw::kernel_abi

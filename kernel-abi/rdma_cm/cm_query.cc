@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+// What does an id tell of itself? (ucma.c: the queries; iwcm.c: the attributes of a queue pair.)
+#include <endian.h>
+#include <infiniband/verbs.h>
+#include <netinet/in.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "kernel-abi/rdma_cm/cm_address.h"
+#include "kernel-abi/rdma_cm/cm_id.h"
+#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "provider/process/device.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+constexpr std::uint8_t kPort = 1;
+constexpr std::uint16_t kDefaultPkey = 0xffff;       // the one entry of the table in sysfs
+constexpr std::uint32_t kUnknownIndex = 0xffffffff;  // librdmacm then goes by the GUID
+
+static_assert(sizeof(__kernel_sockaddr_storage) == sizeof(sockaddr_storage));
+
+template <typename Response>
+void fill_device(std::uint64_t guid, Response& response) {
+  response.node_guid = htobe64(guid);
+  response.port_num = kPort;
+}
+
+sockaddr_ib as_ib(const sockaddr_storage& address, std::uint16_t port_space, bool has_device) {
+  sockaddr_ib ib = {};
+  if (address.ss_family == AF_IB) {
+    std::memcpy(&ib, &address, sizeof ib);
+    return ib;
+  }
+  ib.sib_family = AF_IB;
+  ib.sib_pkey = has_device ? htobe16(kDefaultPkey) : 0;
+  if (has_device && !is_wildcard(address)) {
+    const sockaddr_storage plain = unmapped(address);
+    const provider::Gid gid = provider::gid_of(generic(plain));
+    std::memcpy(&ib.sib_addr, gid.data(), gid.size());
+  }
+  ib.sib_sid = htobe64(std::uint64_t{port_space} << 16 | port_of(address));
+  return ib;
+}
+
+}  // namespace
+
+rdma_ucm_query_route_resp CmId::query_route() const {
+  rdma_ucm_query_route_resp response = {};
+  response.ibdev_index = kUnknownIndex;
+  std::memcpy(&response.src_addr, &source_, sizeof response.src_addr);
+  std::memcpy(&response.dst_addr, &destination_, sizeof response.dst_addr);
+  if (!device_) return response;
+  fill_device(device_->guid, response);
+  const sockaddr_ib source = as_ib(source_, port_space_, true);
+  const sockaddr_ib destination = as_ib(destination_, port_space_, true);
+  std::memcpy(response.ib_route[0].sgid, &source.sib_addr, sizeof response.ib_route[0].sgid);
+  std::memcpy(response.ib_route[0].dgid, &destination.sib_addr, sizeof response.ib_route[0].dgid);
+  response.ib_route[0].pkey = htobe16(kDefaultPkey);
+  if (path_) show_route(*path_, response);
+  return response;
+}
+
+rdma_ucm_query_addr_resp CmId::query_addr() const {
+  rdma_ucm_query_addr_resp response = {};
+  response.ibdev_index = kUnknownIndex;
+  response.src_size = static_cast<__u16>(address_size(source_.ss_family));
+  response.dst_size = static_cast<__u16>(address_size(destination_.ss_family));
+  std::memcpy(&response.src_addr, &source_, sizeof source_);
+  std::memcpy(&response.dst_addr, &destination_, sizeof destination_);
+  if (device_) {
+    fill_device(device_->guid, response);
+    response.pkey = htobe16(kDefaultPkey);
+  }
+  return response;
+}
+
+rdma_ucm_query_addr_resp CmId::query_gid() const {
+  rdma_ucm_query_addr_resp response = {};
+  response.ibdev_index = kUnknownIndex;
+  const sockaddr_ib source = as_ib(source_, port_space_, has_device());
+  const sockaddr_ib destination = as_ib(destination_, port_space_, has_device());
+  response.src_size = response.dst_size = sizeof(sockaddr_ib);
+  std::memcpy(&response.src_addr, &source, sizeof source);
+  std::memcpy(&response.dst_addr, &destination, sizeof destination);
+  if (device_) {
+    fill_device(device_->guid, response);
+    response.pkey = htobe16(kDefaultPkey);
+  }
+  return response;
+}
+
+// Of the attributes for INIT the kernel gives access rights late and not all; ours are looked at from the first
+// octet on, so all that iWARP has are given. An iWARP queue pair reaches RTS by the connection itself, so RTS asks
+// for nothing. On RoCE the program steps through the states: from the peer's message on, also when the stream has
+// ended by then.
+int CmId::init_qp_attr(std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) const {
+  if (qp_state > IBV_QPS_ERR || !has_device()) return EINVAL;
+  bool has_stream;
+  std::optional<RoceAgreement> agreement;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (state_ == CmState::listen) return EINVAL;
+    has_stream = stream_ != StreamState::none;
+    agreement = agreement_;
+  }
+  attributes = {};
+  attributes.qp_state = qp_state;
+  attributes.port_num = kPort;
+  attributes.qp_attr_mask = IBV_QP_PORT;
+  const bool rtr = qp_state == IBV_QPS_RTR;
+  if (is_roce() && has_stream && qp_state != IBV_QPS_INIT) {
+    if ((!rtr && qp_state != IBV_QPS_RTS) || !agreement || !path_) return EINVAL;
+    if (rtr) {
+      fill_rtr(*path_, *agreement, attributes);
+    } else {
+      fill_rts(*path_, *agreement, ack_timeout_, attributes);
+    }
+    return 0;
+  }
+  const bool starting = qp_state == IBV_QPS_INIT || rtr;
+  if (has_stream && !starting) return qp_state == IBV_QPS_RTS ? 0 : EINVAL;
+  attributes.qp_attr_mask |= IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
+  if (is_roce()) attributes.qp_attr_mask |= IBV_QP_PKEY_INDEX;
+  attributes.qp_access_flags =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  return 0;
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+// Which channels and ids are there, and how do they end?
+#include "kernel-abi/rdma_cm/cm_registry.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+#include <utility>
+
+#include "kernel-abi/interposer/entry.h"
+#include "kernel-abi/rdma_cm/cm_address.h"
+#include "provider/process/link_watch.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+// Never destroyed: threads of the program may still be at work while the process exits. Left behind, not
+// freed, in the child of a fork.
+CmRegistry* g_registry = nullptr;
+
+}  // namespace
+
+CmRegistry& CmRegistry::instance() {
+  static const bool made = [] {
+    g_registry = new CmRegistry;
+    provider::observe_removed_interfaces([](unsigned ifindex) { instance().interface_removed(ifindex); });
+    return true;
+  }();
+  static_cast<void>(made);
+  return *g_registry;
+}
+
+int CmRegistry::open_channel(int flags, std::uint64_t* object) {
+  std::shared_ptr<CmChannel> channel;
+  int fd = -1;
+  if (const int error = CmChannel::create(flags, channel, fd); error != 0) return -error;
+  const std::lock_guard lock(mutex_);
+  *object = next_serial_++ << 3 | UIW_OBJECT_CM;
+  try {
+    channels_.emplace(*object, std::move(channel));
+  } catch (const std::bad_alloc&) {
+    ::close(fd);
+    return -ENOMEM;
+  }
+  return fd;
+}
+
+std::shared_ptr<CmChannel> CmRegistry::find_channel(std::uint64_t object) {
+  const std::lock_guard lock(mutex_);
+  const auto found = channels_.find(object);
+  if (found != channels_.end()) return found->second;
+  for (const Closed& closed : closed_)
+    if (closed.object == object) return closed.channel;
+  return nullptr;
+}
+
+void CmRegistry::retain_channel(std::uint64_t object) {
+  const std::lock_guard lock(mutex_);
+  const auto found = channels_.find(object);
+  if (found != channels_.end()) found->second->retain();
+}
+
+void CmRegistry::release_channel(std::uint64_t object) {
+  std::shared_ptr<CmChannel> channel;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = channels_.find(object);
+    if (found == channels_.end() || !found->second->release()) return;
+    channel = std::move(found->second);
+    channels_.erase(found);
+    channel->close();
+    closed_[next_closed_++ % closed_.size()] = {object, channel};
+  }
+  for (;;) {
+    std::shared_ptr<CmId> id;
+    {
+      const std::lock_guard lock(mutex_);
+      if (channel->ids().empty()) return;
+      id = ids_[*channel->ids().begin()];
+    }
+    const std::lock_guard command(id->command_lock());
+    std::uint32_t events_reported;
+    tear_down(id, events_reported);  // by which it leaves the channel, whoever does it
+  }
+}
+
+std::shared_ptr<CmId> CmRegistry::create_id_locked(const std::shared_ptr<CmChannel>& channel,
+                                                   const CmIdParameters& parameters) {
+  const bool reused = !free_numbers_.empty();
+  const auto number = reused ? *free_numbers_.begin() : static_cast<std::uint32_t>(ids_.size());
+  auto id = std::make_shared<CmId>(number, channel, parameters);
+  const auto place = channel->ids().insert(number).first;
+  try {
+    if (!reused) ids_.emplace_back();
+  } catch (const std::bad_alloc&) {
+    channel->ids().erase(place);
+    throw;
+  }
+  if (reused) free_numbers_.erase(number);
+  ids_[number] = id;
+  return id;
+}
+
+std::shared_ptr<CmId> CmRegistry::create_id(const std::shared_ptr<CmChannel>& channel,
+                                            const CmIdParameters& parameters) {
+  const std::lock_guard lock(mutex_);
+  return channel->closed() ? nullptr : create_id_locked(channel, parameters);
+}
+
+int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number,
+                        std::shared_ptr<CmId>& id) {
+  const std::lock_guard lock(mutex_);
+  if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
+  if (ids_[number]->channel() != channel) return EINVAL;
+  id = ids_[number];
+  return 0;
+}
+
+int CmRegistry::check_alive(const CmId& id) {
+  const std::lock_guard lock(mutex_);
+  if (id.is_destroyed()) return ENOENT;
+  return id.is_removed() ? EIO : 0;
+}
+
+void CmRegistry::interface_removed(unsigned ifindex) {
+  std::vector<std::shared_ptr<CmId>> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    ids = ids_;
+  }
+  for (const std::shared_ptr<CmId>& id : ids)
+    if (id != nullptr) id->interface_removed(ifindex);
+}
+
+void CmRegistry::remove_id_locked(CmId& id) noexcept {
+  if (id.number() >= ids_.size() || ids_[id.number()].get() != &id) return;
+  id.channel()->ids().erase(id.number());
+  ids_[id.number()].reset();
+  try {
+    free_numbers_.insert(id.number());
+  } catch (const std::bad_alloc&) {  // then this number is not used again
+  }
+}
+
+// The caller holds the id's command lock. Children whose CONNECT_REQUEST the program has not fetched go with
+// it; nobody else knows them, and parents come before children in the order of command locks.
+bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported) {
+  CmRemains remains;
+  CmEvents dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    if (id->is_destroyed()) return false;
+    remove_id_locked(*id);
+    remains = id->destroy();
+    dropped = id->channel()->take_matching(
+        [&](const CmEvent& event) { return event.owner == id || event.child == id; });
+  }
+  events_reported = remains.events_reported;
+  CmId::bury(std::move(remains));
+  for (const CmEvent& event : dropped) {
+    if (event.child == nullptr || event.child == id) continue;
+    const std::lock_guard command(event.child->command_lock());
+    std::uint32_t unseen;
+    tear_down(event.child, unseen);
+  }
+  return true;
+}
+
+int CmRegistry::destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number,
+                           std::uint32_t& events_reported) {
+  std::shared_ptr<CmId> id;
+  if (const int error = find_id(channel, number, id); error != 0) return error;
+  const std::lock_guard command(id->command_lock());
+  return tear_down(id, events_reported) ? 0 : ENOENT;  // another thread may have been first
+}
+
+int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to,
+                           std::uint32_t number, std::uint32_t& events_reported) {
+  const std::lock_guard lock(mutex_);
+  if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
+  const std::shared_ptr<CmId> id = ids_[number];
+  if (id->channel() != from || to->closed()) return EINVAL;
+  events_reported = id->events_reported();
+  if (from == to) return 0;
+  CmEvents events = from->take_matching([&](const CmEvent& event) { return event.owner == id; });
+  const auto move = [&](CmId& moving) {
+    to->ids().insert(from->ids().extract(moving.number()));
+    moving.set_channel(to);
+  };
+  move(*id);
+  while (!events.empty()) {
+    const CmEvent& event = events.front();
+    if (event.child != nullptr && !event.child->is_destroyed()) move(*event.child);
+    to->post(events);
+  }
+  return 0;
+}
+
+bool CmRegistry::port_is_taken(const CmId& asking, const CmBinding& binding) const {
+  const std::uint16_t port = port_of(binding.address);
+  for (const std::shared_ptr<CmId>& id : ids_) {
+    if (id == nullptr || id.get() == &asking || id->port_space() != asking.port_space() || !id->binding())
+      continue;
+    const CmBinding& other = *id->binding();
+    if (port_of(other.address) != port) continue;
+    const bool one_family = other.address.ss_family == binding.address.ss_family;
+    if (!one_family && (other.v6only || binding.v6only)) continue;
+    if (hosts_overlap(other.address, binding.address) && !(other.reuse && binding.reuse)) return true;
+  }
+  return false;
+}
+
+void CmRegistry::lock_for_fork() { instance().mutex_.lock(); }
+void CmRegistry::unlock_in_parent() { instance().mutex_.unlock(); }
+
+void CmRegistry::renew_in_child() {
+  for (const auto& [object, channel] : g_registry->channels_) channel->abandon();
+  for (const std::shared_ptr<CmId>& id : g_registry->ids_)
+    if (id != nullptr) id->abandon();
+  auto* renewed = new CmRegistry;
+  renewed->inherited_ = g_registry;  // kept, not used: what the parent's threads did with it is over
+  g_registry = renewed;
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// Which tree does this process see now? The devices are those of provider/process/device.h; a number once given to a
+// device stays its own as long as the process lives.
+#include "kernel-abi/sysfs/device_tree.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "kernel-abi/sysfs/sysfs_tree.h"
+#include "kernel-abi/sysfs/tree_content.h"
+#include "provider/process/device.h"
+#include "provider/process/settings.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+struct State {
+  std::mutex mutex;
+  bool scanned = false;
+  uid_t scanned_as = 0;
+  const char* root = nullptr;
+  std::set<std::string> roots;  // every root ever returned: its strings must stay
+  std::map<std::string, unsigned> numbers;
+  std::set<std::string> complaints;
+};
+
+// Never destroyed: threads of the program may still be at work while the process exits.
+State& state() {
+  static State* const instance = new State;
+  return *instance;
+}
+
+std::vector<std::string> list_folder(const char* path, const char* prefix) {
+  std::vector<std::string> names;
+  if (DIR* stream = ::opendir(path)) {
+    while (const dirent* entry = ::readdir(stream)) {
+      const std::string name = entry->d_name;
+      if (name.front() != '.' && name.starts_with(prefix)) names.push_back(name);
+    }
+    ::closedir(stream);
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// The interposer takes paths as they are while it is inside this library, so these are the host's own.
+HostDevices look_at_host() {
+  return {list_folder("/sys/class/infiniband", ""), list_folder("/sys/class/infiniband_verbs", "uverbs"),
+          list_folder("/dev/infiniband", "")};
+}
+
+std::string node_name(unsigned number) { return "uverbs" + std::to_string(number); }
+
+std::vector<NumberedDevice> number_devices(const std::vector<provider::DeviceInfo>& devices,
+                                           const HostDevices& host,
+                                           std::map<std::string, unsigned>& numbers) {
+  std::set<std::string> taken(host.verbs.begin(), host.verbs.end());
+  taken.insert(host.nodes.begin(), host.nodes.end());
+  for (const auto& [name, number] : numbers) taken.insert(node_name(number));
+  std::vector<NumberedDevice> result;
+  for (const provider::DeviceInfo& device : devices) {
+    auto known = numbers.find(device.name);
+    if (known == numbers.end()) {
+      unsigned number = 0;
+      while (taken.contains(node_name(number))) ++number;
+      taken.insert(node_name(number));
+      known = numbers.emplace(device.name, number).first;
+    }
+    result.push_back({device, known->second});
+  }
+  return result;
+}
+
+void complain(State& s, const std::string& message) {
+  if (!s.complaints.insert(message).second) return;
+  const std::string line = "uiw: " + message + "\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace
+
+const char* device_tree_root(bool rescan) {
+  State& s = state();
+  const uid_t user = ::geteuid();
+  if (!rescan) {
+    const std::lock_guard lock(s.mutex);
+    if (s.scanned && s.scanned_as == user) return s.root;
+  }
+
+  // The provider is asked without our lock: its own lock order around fork is its own affair.
+  const provider::LoadedSettings& settings = provider::settings();
+  std::vector<provider::DeviceInfo> devices;
+  if (settings.error.empty()) devices = provider::enumerate_devices();
+  const HostDevices host = devices.empty() ? HostDevices() : look_at_host();
+
+  const std::lock_guard lock(s.mutex);
+  s.scanned = true;
+  s.scanned_as = user;
+  s.root = nullptr;
+  if (!settings.error.empty()) complain(s, settings.error);
+  if (devices.empty()) return nullptr;
+  const Tree tree = make_tree(number_devices(devices, host, s.numbers), host);
+  const PlacedTree placed = place_tree(tree, tree_bases(settings.values.runtime_dir));
+  if (placed.root.empty())
+    complain(s, placed.error);
+  else
+    s.root = s.roots.insert(placed.root).first->c_str();
+  return s.root;
+}
+
+bool is_own_verbs_node(const char* name) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return std::any_of(s.numbers.begin(), s.numbers.end(),
+                     [&](const auto& entry) { return node_name(entry.second) == name; });
+}
+
+void lock_device_tree() { state().mutex.lock(); }
+void unlock_device_tree() { state().mutex.unlock(); }
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+// What do sysfs and /dev show of RDMA devices? The kernel's files, formats and values for an adapter with
+// one port (drivers/infiniband/core: sysfs.c, uverbs_main.c, ucma.c).
+#include "kernel-abi/sysfs/tree_content.h"
+
+#include <netinet/in.h>
+#include <rdma/rdma_user_cm.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <set>
+
+namespace uiw::kernel_abi {
+namespace {
+
+constexpr int kVerbsClassAbi = 6;  // what rdma-core has accepted since 2005, and the kernel shows
+constexpr int kDeviceAbi = 1;      // of uverbsN: what our plugin registers for
+constexpr const char* kNullDevice = "1:3\n";
+constexpr const char* kNullNode = "/dev/null";
+
+__attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ...) {
+  char text[512];
+  std::va_list arguments;
+  va_start(arguments, pattern);
+  const int length = std::vsnprintf(text, sizeof text, pattern, arguments);
+  va_end(arguments);
+  return std::string(text,
+                     static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof text) - 1)));
+}
+
+// 64-bit FNV-1a; names, not security: the tree lies where only its owner can write, and is compared when
+// reused.
+class Hash {
+ public:
+  void add(const std::string& text) {
+    for (const char octet : text) add_octet(static_cast<unsigned char>(octet));
+    add_octet(0);
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  void add_octet(unsigned char octet) { value_ = (value_ ^ octet) * 0x100000001b3U; }
+  std::uint64_t value_ = 0xcbf29ce484222325U;
+};
+
+std::string guid_line(std::uint64_t guid) {
+  return format("%04x:%04x:%04x:%04x\n", static_cast<unsigned>(guid >> 48 & 0xffff),
+                static_cast<unsigned>(guid >> 32 & 0xffff), static_cast<unsigned>(guid >> 16 & 0xffff),
+                static_cast<unsigned>(guid & 0xffff));
+}
+
+std::string gid_line(const provider::Gid& gid) {
+  std::string line;
+  for (std::size_t i = 0; i < gid.size(); i += 2)
+    line += format("%s%02x%02x", i == 0 ? "" : ":", gid[i], gid[i + 1]);
+  return line + "\n";
+}
+
+bool is_roce(const provider::DeviceInfo& info) { return info.transport == provider::Transport::roce; }
+
+class Builder {
+ public:
+  void file(const std::string& path, const std::string& content) {
+    tree_.entries.push_back({TreeEntry::Kind::file, path, content});
+  }
+  void link(const std::string& path, const std::string& target) {
+    tree_.entries.push_back({TreeEntry::Kind::link, path, target});
+  }
+
+  void port(const std::string& folder, const provider::DeviceInfo& info) {
+    file(folder + "/state", "4: ACTIVE\n");
+    file(folder + "/phys_state", "5: LinkUp\n");
+    file(folder + "/link_layer", "Ethernet\n");
+    file(folder + "/lid", "0x0\n");
+    file(folder + "/lid_mask_count", "0\n");
+    file(folder + "/sm_lid", "0x0\n");
+    file(folder + "/sm_sl", "0\n");
+    // CM; and device management, or GIDs that are IP addresses: IBV_PORT_* of verbs.h.
+    file(folder + "/cap_mask", is_roce(info) ? "0x04010000\n" : "0x00090000\n");
+    file(folder + "/rate", rate_line(info.speed_mbps));
+    file(folder + "/pkeys/0", "0xffff\n");
+    for (std::size_t i = 0; i < info.gids.size(); ++i) {
+      const std::string index = std::to_string(i);
+      file(folder + "/gids/" + index, gid_line(info.gids[i]));
+      // The kernel has no type of its own for iWARP; its GIDs carry the one numbered 0.
+      file(folder + "/gid_attrs/types/" + index, is_roce(info) ? "RoCE v2\n" : "IB/RoCE v1\n");
+      file(folder + "/gid_attrs/ndevs/" + index, info.interface + "\n");
+    }
+  }
+
+  void device(const NumberedDevice& device) {
+    const provider::DeviceInfo& info = device.info;
+    const std::size_t first = tree_.entries.size();
+    const std::string folder = "class/infiniband/" + info.name;
+    file(folder + "/node_type", is_roce(info) ? "1: CA\n" : "4: RNIC\n");
+    file(folder + "/node_guid", guid_line(info.guid));
+    file(folder + "/sys_image_guid", guid_line(info.guid));
+    file(folder + "/node_desc", "uiw on " + info.interface + "\n");
+    file(folder + "/fw_ver", "0.1.0\n");
+    file(folder + "/hw_rev", "0\n");
+    file(folder + "/board_id", "uiw\n");
+    file(folder + "/hca_type", "uiw\n");
+    port(folder + "/ports/1", info);
+
+    const std::string verbs = "uverbs" + std::to_string(device.number);
+    file("class/infiniband_verbs/" + verbs + "/ibdev", info.name + "\n");
+    file("class/infiniband_verbs/" + verbs + "/dev", kNullDevice);
+    file("class/infiniband_verbs/" + verbs + "/abi_version", format("%d\n", kDeviceAbi));
+    link("dev/infiniband/" + verbs, kNullNode);
+
+    Hash hash;
+    for (std::size_t i = first; i < tree_.entries.size(); ++i) {
+      hash.add(tree_.entries[i].path);
+      hash.add(tree_.entries[i].content);
+    }
+    // Any time in the past will do; 2001 to 2035 leaves room for the hash.
+    tree_.times.push_back({folder, 1'000'000'000 + static_cast<std::int64_t>(hash.value() & 0x3fffffff)});
+  }
+
+  Tree take() { return std::move(tree_); }
+
+ private:
+  Tree tree_;
+};
+
+}  // namespace
+
+std::string rate_line(unsigned speed_mbps) {
+  struct Rate {
+    unsigned up_to_mbps;
+    const char* line;
+  };
+  static constexpr Rate kRates[] = {
+      {2500, "2.5 Gb/sec (1X)\n"},       {5000, "5 Gb/sec (1X DDR)\n"},     {10000, "10 Gb/sec (4X)\n"},
+      {25000, "25 Gb/sec (1X EDR)\n"},   {40000, "40 Gb/sec (4X QDR)\n"},   {50000, "50 Gb/sec (1X HDR)\n"},
+      {100000, "100 Gb/sec (4X EDR)\n"}, {200000, "200 Gb/sec (4X HDR)\n"},
+  };
+  if (speed_mbps == 0) return "10 Gb/sec (4X)\n";
+  for (const Rate& rate : kRates)
+    if (speed_mbps <= rate.up_to_mbps) return rate.line;
+  return "400 Gb/sec (4X NDR)\n";
+}
+
+std::string Tree::hash() const {
+  Hash hash;
+  for (const TreeEntry& entry : entries) {
+    hash.add(entry.kind == TreeEntry::Kind::file ? "f" : "l");
+    hash.add(entry.path);
+    hash.add(entry.content);
+  }
+  return format("%016llx", static_cast<unsigned long long>(hash.value()));
+}
+
+Tree make_tree(const std::vector<NumberedDevice>& devices, const HostDevices& host) {
+  Builder builder;
+  builder.file("class/infiniband_verbs/abi_version", format("%d\n", kVerbsClassAbi));
+  builder.file("class/misc/rdma_cm/abi_version", format("%d\n", RDMA_USER_CM_ABI_VERSION));
+  builder.file("class/misc/rdma_cm/dev", kNullDevice);
+  builder.link("dev/infiniband/rdma_cm", kNullNode);
+
+  std::set<std::string> names;
+  std::set<std::string> nodes{"rdma_cm"};
+  for (const NumberedDevice& device : devices) {
+    builder.device(device);
+    names.insert(device.info.name);
+    nodes.insert("uverbs" + std::to_string(device.number));
+  }
+  for (const std::string& name : host.devices)
+    if (!names.contains(name)) builder.link("class/infiniband/" + name, "/sys/class/infiniband/" + name);
+  for (const std::string& name : host.verbs)
+    if (!nodes.contains(name))
+      builder.link("class/infiniband_verbs/" + name, "/sys/class/infiniband_verbs/" + name);
+  for (const std::string& name : host.nodes)
+    if (!nodes.contains(name)) builder.link("dev/infiniband/" + name, "/dev/infiniband/" + name);
+  return builder.take();
+}
+
+}  // namespace uiw::kernel_abi

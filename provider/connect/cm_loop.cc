@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/cm_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "mpa/descriptor.h"
+#include "provider/process/link_watch.h"
+#include "provider/process/thread.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr auto kNoDescriptorsPause = std::chrono::milliseconds(10);
+
+// Nothing on this thread may end the program. What runs out of memory here stays undone: a connection that is being set
+// up fails when its time is over, what a descriptor has is there to be read the next time.
+template <typename Function>
+void carry_out(const Function& function) {
+  try {
+    function();
+  } catch (const std::exception&) {
+  }
+}
+
+class FunctionTask final : public CmLoop::Task {
+ public:
+  explicit FunctionTask(std::function<void()> function) : function_(std::move(function)) {}
+  void run() override { function_(); }
+
+ private:
+  const std::function<void()> function_;
+};
+
+}  // namespace
+
+CmLoop::TimedTask::TimedTask() {
+  Timers made;
+  made.try_emplace(Timer());
+  node_ = made.extract(made.begin());
+}
+
+CmLoop::TimedTask::~TimedTask() { CmLoop::instance().cancel(*this); }
+
+// Never destroyed: the thread runs until the process ends.
+CmLoop& CmLoop::instance() {
+  static auto* const instance = new CmLoop;
+  return *instance;
+}
+
+// The child has the descriptors of the parent's loop, but must not take its events: it begins anew. Listeners and calls
+// of the parent stay the parent's.
+void CmLoop::after_fork_in_child() {
+  new (&thread_) std::thread;  // the handle is of a thread that is not here: neither to be joined nor detached
+  for (int* fd : {&epoll_, &wake_, &link_watch_}) {
+    if (*fd >= 0) mpa::close_descriptor(std::exchange(*fd, -1));
+  }
+  // What the parent had under way is the parent's: not to be run, closed or freed here.
+  new (&first_posted_) decltype(first_posted_);
+  last_posted_ = nullptr;
+  posted_ = 0;
+  asleep_ = false;
+  new (&timers_) decltype(timers_);
+  new (&watched_) decltype(watched_);
+  started_ = false;
+  mutex_.unlock();
+}
+
+int CmLoop::start() {
+  const std::lock_guard lock(mutex_);
+  return ensure_thread();
+}
+
+// Descriptors, at the first need; where they are not to be had, at the next one. 0 or an errno.
+int CmLoop::prepare() {
+  if (epoll_ >= 0) return 0;
+  epoll_ = mpa::take_descriptor(::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
+  if (epoll_ < 0) return errno;
+  wake_ = mpa::take_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the making of connections");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = 0;
+  if (wake_ >= 0 && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) == 0) return 0;
+  const int error = errno;
+  if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
+  mpa::close_descriptor(std::exchange(epoll_, -1));
+  return error;
+}
+
+int CmLoop::ensure_thread() {
+  if (const int error = prepare(); error != 0) return error;
+  if (started_) return 0;
+  started_ = start_service_thread(thread_, "uiw-cm", [this] { run(); });
+  return started_ ? 0 : EAGAIN;
+}
+
+// Once for each sleep: who finds the thread awake leaves it to see what is there before it sleeps again.
+void CmLoop::wake() {
+  if (!asleep_.exchange(false)) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto n = ::syscall(SYS_write, wake_, &one, sizeof one);  // no cancellation point
+}
+
+void CmLoop::append(std::shared_ptr<Task> task) {
+  if (std::exchange(task->in_line_, true)) return;
+  Task* const last = task.get();
+  (last_posted_ != nullptr ? last_posted_->next_ : first_posted_) = std::move(task);
+  last_posted_ = last;
+  ++posted_;
+  wake();
+}
+
+int CmLoop::post(std::function<void()> function) {
+  auto task = std::make_shared<FunctionTask>(std::move(function));
+  const std::lock_guard lock(mutex_);
+  if (const int error = ensure_thread(); error != 0) return error;
+  append(std::move(task));
+  return 0;
+}
+
+void CmLoop::post(std::shared_ptr<Task> task) noexcept {
+  const std::lock_guard lock(mutex_);
+  ensure_thread();
+  append(std::move(task));
+}
+
+CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
+  const std::lock_guard lock(mutex_);
+  ensure_thread();  // where it cannot be had, what made the timer fails by itself: it needs the thread too
+  const Timer timer(Clock::now() + delay, next_timer_++);
+  const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
+  // Before one that comes later the thread wakes anyway.
+  if (made == timers_.begin()) wake();
+  return timer;
+}
+
+void CmLoop::after(std::chrono::milliseconds delay, const std::shared_ptr<TimedTask>& task) noexcept {
+  const std::lock_guard lock(mutex_);
+  ensure_thread();
+  Timers::node_type node = task->node_.empty() ? timers_.extract(task->timer_) : std::move(task->node_);
+  if (node.empty()) return;  // the parent's, and this is the child of a fork
+  task->timer_ = Timer(Clock::now() + delay, next_timer_++);
+  node.key() = task->timer_;
+  node.mapped().task = task;
+  const auto made = timers_.insert(std::move(node)).position;
+  if (made == timers_.begin()) wake();
+}
+
+void CmLoop::cancel(const Timer& timer) {
+  Timers::node_type cancelled;  // what its function holds goes without the lock
+  const std::lock_guard lock(mutex_);
+  cancelled = timers_.extract(timer);
+}
+
+void CmLoop::cancel(TimedTask& task) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!task.node_.empty()) return;
+  task.node_ = timers_.extract(task.timer_);
+  if (!task.node_.empty()) task.node_.mapped().task.reset();
+}
+
+int CmLoop::watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler) {
+  const std::lock_guard lock(mutex_);
+  if (const int error = ensure_thread(); error != 0) return error;
+  const std::uint64_t tag = next_tag_++ << 32 | static_cast<std::uint32_t>(fd);
+  epoll_event event{};
+  event.events = epoll_events;
+  event.data.u64 = tag;
+  const auto [place, added] = watched_.try_emplace(fd);
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    const int error = errno;
+    if (added) watched_.erase(place);
+    return error;
+  }
+  place->second = {tag, std::move(handler)};
+  return 0;
+}
+
+void CmLoop::change(int fd, std::uint32_t epoll_events) {
+  const std::lock_guard lock(mutex_);
+  const auto found = watched_.find(fd);
+  if (found == watched_.end()) return;
+  epoll_event event{};
+  event.events = epoll_events;
+  event.data.u64 = found->second.tag;
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
+}
+
+void CmLoop::unwatch(int fd) {
+  const std::lock_guard lock(mutex_);
+  if (watched_.erase(fd) != 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+// The thread sleeps for so long, or until it is woken.
+int CmLoop::next_timeout_ms() {
+  const std::lock_guard lock(mutex_);
+  if (first_posted_ != nullptr) return 0;
+  asleep_ = true;
+  if (timers_.empty()) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - Clock::now()).count();
+  return static_cast<int>(std::clamp<long long>(left, 0, 60'000));
+}
+
+std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
+  const std::lock_guard lock(mutex_);
+  const auto found = watched_.find(static_cast<int>(tag & 0xFFFFFFFF));
+  return found != watched_.end() && found->second.tag == tag ? found->second.handler.lock() : nullptr;
+}
+
+// What is due, one after the other. Each is taken out before it runs: where there is no memory for it, it is not tried again.
+void CmLoop::run_due() {
+  for (std::size_t count = ~std::size_t{0}; count > 0; --count) {
+    std::function<void()> function;
+    std::shared_ptr<Task> task;
+    {
+      const std::lock_guard lock(mutex_);
+      // What is posted meanwhile has its turn after the descriptors.
+      if (count == ~std::size_t{0}) count = posted_ + timers_.size();
+      if (first_posted_ != nullptr) {
+        task = std::move(first_posted_);
+        first_posted_ = std::move(task->next_);
+        if (first_posted_ == nullptr) last_posted_ = nullptr;
+        task->in_line_ = false;
+        --posted_;
+      } else if (!timers_.empty() && timers_.begin()->first.first <= Clock::now()) {
+        Timers::node_type node = timers_.extract(timers_.begin());
+        function = std::move(node.mapped().function);
+        if (auto timed = std::exchange(node.mapped().task, {}).lock()) {
+          timed->node_ = std::move(node);
+          task = std::move(timed);
+        }
+      } else {
+        return;
+      }
+    }
+    if (task != nullptr) carry_out([&] { task->run(); });
+    if (function) carry_out(function);
+  }
+}
+
+void CmLoop::run() {
+  std::shared_ptr<Handler> links;
+  carry_out([&] {
+    links = make_link_watch(link_watch_);
+    if (links) watch(link_watch_, EPOLLIN, links);
+  });
+  for (;;) {
+    std::array<epoll_event, 64> events;
+    const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
+    asleep_.store(false);
+    if (count < 0 && errno != EINTR) {
+      // Never freed: it would close a number that is gone.
+      alignas(std::shared_ptr<Handler>) static std::array<std::byte, sizeof links> kept;
+      new (kept.data()) std::shared_ptr<Handler>(std::move(links));
+      if (!begin_anew()) return;
+      continue;
+    }
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<std::size_t>(i)];
+      if (event.data.u64 == 0) {
+        std::uint64_t value;
+        [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
+        continue;
+      }
+      if (const auto handler = handler_of(event.data.u64)) carry_out([&] { handler->ready(event.events); });
+    }
+    run_due();
+  }
+}
+
+// The program has closed our descriptors, by means that the guard does not see. What is watched has gone with them. Somebody
+// may rely on a timer or a posted task, which need no descriptor: they go on, whether others can be had or not. False where
+// there is nothing to do; the next need makes another thread.
+bool CmLoop::begin_anew() {
+  std::unique_lock lock(mutex_);
+  epoll_ = wake_ = link_watch_ = -1;
+  watched_.clear();
+  while (first_posted_ != nullptr || !timers_.empty()) {
+    if (prepare() == 0) return true;
+    lock.unlock();
+    std::this_thread::sleep_for(kNoDescriptorsPause);
+    run_due();
+    lock.lock();
+  }
+  thread_.detach();
+  started_ = false;
+  return false;
+}
+
+}  // namespace uiw::provider

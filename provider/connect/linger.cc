@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/linger.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <exception>
+#include <memory>
+
+#include "mpa/descriptor.h"
+#include "provider/connect/cm_loop.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr auto kLingerTime = std::chrono::seconds(5);
+constexpr int kTurns = 16;
+constexpr unsigned kMostRejected = 256;
+std::atomic<unsigned> lingering_now{0};
+
+class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
+ public:
+  explicit Lingering(int fd) : fd_(fd) { lingering_now.fetch_add(1, std::memory_order_relaxed); }
+  // The timer keeps it alive, until then at most. Before it is watched.
+  void start_timer() {
+    timer_ = CmLoop::instance().after(kLingerTime, [self = shared_from_this()] { self->end(); });
+  }
+  ~Lingering() override {
+    end();
+    lingering_now.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  void ready(std::uint32_t) override {
+    std::array<char, 65536> dropped;
+    for (int turns = 0;; ++turns) {
+      if (turns == kTurns) return;  // others wait for this thread; the loop comes back
+      const ssize_t n = ::recv(fd_, dropped.data(), dropped.size(), MSG_DONTWAIT);
+      if (n > 0 || (n < 0 && errno == EINTR)) continue;
+      if (n < 0 && errno == EAGAIN) return;
+      end();
+      return;
+    }
+  }
+  void end() {
+    if (fd_ < 0) return;
+    CmLoop::instance().unwatch(fd_);
+    mpa::close_descriptor(fd_);
+    fd_ = -1;
+    CmLoop::instance().cancel(timer_);
+  }
+
+ private:
+  int fd_;  // used on the thread alone once it is watched
+  CmLoop::Timer timer_;
+};
+
+}  // namespace
+
+void linger_and_close(int fd) {
+  ::shutdown(fd, SHUT_WR);
+  // Closed by the peer already, and nothing left to read: the usual case needs no waiting.
+  char octet;
+  if (::syscall(SYS_recvfrom, fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK, nullptr, nullptr) == 0) {
+    mpa::close_descriptor(fd);
+    return;
+  }
+  std::shared_ptr<Lingering> lingering;
+  try {
+    lingering = std::make_shared<Lingering>(fd);
+    lingering->start_timer();
+    if (CmLoop::instance().watch(fd, EPOLLIN | EPOLLRDHUP, lingering) != 0) lingering->end();
+  } catch (const std::exception&) {  // no memory for it
+    if (!lingering) mpa::close_descriptor(fd);
+  }
+}
+
+void linger_and_close_rejected(int fd) {
+  if (lingering_now.load(std::memory_order_relaxed) < kMostRejected) return linger_and_close(fd);
+  mpa::close_descriptor(fd);
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/local_address.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "mpa/tcp_stream.h"
+
+namespace uiw::provider {
+
+namespace {
+
+enum class Use { any, holds, calls };
+
+int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
+  if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
+  const int fd = mpa::TcpStream::open(local.ss_family);
+  if (fd < 0) return fd;
+  mpa::TcpStream socket(fd);
+  const int on = 1, only = v6only ? 1 : 0;
+  ::setsockopt(fd, SOL_SOCKET, use == Use::holds ? SO_REUSEPORT : SO_REUSEADDR, &on, sizeof on);
+  if (local.ss_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
+  if (use == Use::calls) ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+  if (::bind(fd, generic(local), size_of(local)) != 0) return -errno;
+  socklen_t size = sizeof local;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;
+  return socket.release();
+}
+
+}  // namespace
+
+int bind_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, Use::any); }
+
+int holding_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, Use::holds); }
+
+int calling_socket(sockaddr_storage& local) { return bound_socket(local, false, Use::calls); }
+
+int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local) {
+  const int family = destination->sa_family;
+  if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;
+  if (source != nullptr && source->sa_family != family) return EAFNOSUPPORT;
+  const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno;
+  mpa::TcpStream closer(fd);
+  if (source != nullptr) {
+    sockaddr_storage bound{};
+    std::memcpy(&bound, source, size);
+    port_of(bound) = 0;
+    if (::bind(fd, generic(bound), size) != 0) return errno;
+  }
+  // A connected UDP socket sends nothing; the kernel picks route and source as it would for TCP.
+  sockaddr_storage remote{};
+  std::memcpy(&remote, destination, size);
+  if (port_of(remote) == 0) port_of(remote) = htons(1);
+  if (::connect(fd, generic(remote), size) != 0) return errno;
+  socklen_t length = sizeof local;
+  local = {};
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &length) != 0) return errno;
+  port_of(local) = 0;
+  return 0;
+}
+
+}  // namespace uiw::provider

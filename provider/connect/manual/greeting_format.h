@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// What the two ends of a connection made by hand say of themselves in the private data of their MPA frames: who calls
+// whom. Encode and decode side by side; big-endian; nothing here allocates or throws.
+//
+// Releases understand each other: the fixed part stays as it is, and what is added comes as an option, which an end that
+// does not know it ignores. An option has an effect only where both ends have said it, or where it is harmless alone.
+//
+// An end that speaks this also knows Send with immediate, and the notices of what is dealt with (rdmap::kNoticeBit).
+#pragma once
+
+#include <array>
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "mpa/bytes.h"
+#include "provider/process/device.h"
+
+namespace uiw::provider {
+
+struct PairGreeting {
+  std::uint32_t source_qp = 0, destination_qp = 0;  // of who says it, and of whom it is said to
+  Gid source{}, destination{};
+  std::uint32_t psn = 0;  // what the program of the source has set as rq_psn; 0 says nothing
+
+  bool operator==(const PairGreeting&) const = default;
+  // Of the two ends, not of what else is said.
+  bool same_ends(const PairGreeting& other) const {
+    return source_qp == other.source_qp && destination_qp == other.destination_qp && source == other.source &&
+           destination == other.destination;
+  }
+  PairGreeting reversed() const { return {destination_qp, source_qp, destination, source, 0}; }
+};
+
+enum class PairRefusal : std::uint8_t {
+  none = 0,
+  no_such_qp = 1,
+  other_peer = 2,  // it is connected to somebody else, or is itself the one to call
+  wrong_address = 3,
+  malformed = 4,
+  other_user = 5,  // the caller is not the user who holds the port of the queue pair that it claims to be
+};
+
+//   octet  0..7   "uiw-pair"
+//          8      version, 2
+//          9      in a rejection why, else 0
+//         10..11  size of the options, in octets
+//         12..19  QP numbers: source, destination
+//         20..51  GIDs: source, destination
+//         52..    options: type (16 bits), size of the value in octets (16 bits), value
+constexpr std::string_view kPairKey = "uiw-pair";
+constexpr std::uint8_t kPairVersion = 2;
+constexpr std::size_t kPairFixedSize = 52, kPairOptionHeader = 4;
+constexpr std::uint16_t kPairPsn = 1;  // 4 octets: PairGreeting::psn
+constexpr std::size_t kPairGreetingSize = kPairFixedSize + kPairOptionHeader + 4;
+
+using PairOctets = std::array<std::byte, kPairGreetingSize>;
+
+inline PairOctets encode(const PairGreeting& greeting, PairRefusal refusal = PairRefusal::none) {
+  PairOctets octets{};
+  std::memcpy(octets.data(), kPairKey.data(), kPairKey.size());
+  octets[8] = std::byte{kPairVersion};
+  octets[9] = static_cast<std::byte>(refusal);
+  mpa::store_be<std::uint16_t>(octets.data() + 10, kPairGreetingSize - kPairFixedSize);
+  mpa::store_be<std::uint32_t>(octets.data() + 12, greeting.source_qp);
+  mpa::store_be<std::uint32_t>(octets.data() + 16, greeting.destination_qp);
+  std::memcpy(octets.data() + 20, greeting.source.data(), greeting.source.size());
+  std::memcpy(octets.data() + 36, greeting.destination.data(), greeting.destination.size());
+  std::byte* option = octets.data() + kPairFixedSize;
+  mpa::store_be<std::uint16_t>(option, kPairPsn);
+  mpa::store_be<std::uint16_t>(option + 2, 4);
+  mpa::store_be<std::uint32_t>(option + kPairOptionHeader, greeting.psn);
+  return octets;
+}
+
+// Empty for another key or version, a rejection, or sizes that do not fit. Octets behind the options are ignored.
+inline std::optional<PairGreeting> decode_pair_greeting(mpa::Octets from) {
+  if (from.size() < kPairFixedSize || std::memcmp(from.data(), kPairKey.data(), kPairKey.size()) != 0 ||
+      from[8] != std::byte{kPairVersion} || from[9] != std::byte{0}) {
+    return std::nullopt;
+  }
+  PairGreeting greeting;
+  greeting.source_qp = mpa::load_be<std::uint32_t>(from.data() + 12);
+  greeting.destination_qp = mpa::load_be<std::uint32_t>(from.data() + 16);
+  std::memcpy(greeting.source.data(), from.data() + 20, greeting.source.size());
+  std::memcpy(greeting.destination.data(), from.data() + 36, greeting.destination.size());
+  const std::size_t size = mpa::load_be<std::uint16_t>(from.data() + 10);
+  if (size > from.size() - kPairFixedSize) return std::nullopt;
+  for (mpa::Octets options = from.subspan(kPairFixedSize, size); !options.empty();) {
+    if (options.size() < kPairOptionHeader) return std::nullopt;
+    const auto type = mpa::load_be<std::uint16_t>(options.data());
+    const std::size_t length = mpa::load_be<std::uint16_t>(options.data() + 2);
+    options = options.subspan(kPairOptionHeader);
+    if (length > options.size()) return std::nullopt;
+    if (type == kPairPsn && length == 4) greeting.psn = mpa::load_be<std::uint32_t>(options.data());
+    options = options.subspan(length);
+  }
+  return greeting;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,411 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/manual/pairs.h"
+
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <memory>
+#include <new>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "mpa/tcp_stream.h"
+#include "provider/connect/cm_loop.h"
+#include "provider/connect/connection.h"
+#include "provider/connect/local_address.h"
+#include "provider/connect/manual/qp_port.h"
+#include "provider/connect/socket_owner.h"
+#include "provider/memory/grace_period.h"
+#include "provider/process/settings.h"
+#include "provider/verbs/limits.h"
+#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
+
+namespace uiw::provider::by_hand {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls
+constexpr milliseconds kLookPeriod{250};
+constexpr std::size_t kMaxHeldPerQp = 4, kMaxHeld = 4096;
+
+bool calls(const PairGreeting& own) {
+  return std::pair(own.source_qp, own.source) < std::pair(own.destination_qp, own.destination);
+}
+bool to_itself(const PairGreeting& own) {
+  return own.source_qp == own.destination_qp && own.source == own.destination;
+}
+
+std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refusal = PairRefusal::none) {
+  const PairOctets octets = encode(greeting, refusal);
+  return {octets.begin(), octets.end()};
+}
+
+// A caller that cannot be told why, for lack of memory, sees that it is left.
+void refuse(Connection& call, const PairGreeting& said, PairRefusal why) noexcept {
+  try {
+    call.reject(octets_of(said.reversed(), why));
+  } catch (const std::exception&) {
+  }
+}
+
+// On one host the kernel knows whose a socket is. The connection from `remote` to `local` has to be one of the user who
+// holds the port that the other end's queue pair number names: numbers are known to everybody. What comes from another
+// host, or another network namespace, is as its network has it.
+bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote, std::uint32_t peer_qp) {
+  // Between two ends of one address that need not be asked.
+  if (gid_of(generic(local)) != gid_of(generic(remote))) {
+    const std::optional<bool> here = is_local_address(remote);
+    if (here && !*here) return true;
+  }
+  const std::optional<uid_t> owner = owner_of_connection(remote, local);
+  if (!owner) return false;
+  std::optional<uid_t> holder = holder_of(port_of(peer_qp));
+  if (!holder) {
+    sockaddr_storage held = remote;
+    port_of(held) = htons(port_of(peer_qp));
+    holder = owner_of_listener(held);
+  }
+  return owner == holder;
+}
+
+class Pair;
+
+class Pairs final : public ListenObserver {
+ public:
+  using Known = std::map<std::uint32_t, std::shared_ptr<Pair>>;
+  void start(Known::node_type pair);
+  void stop(std::uint32_t qp_number);
+  void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) override;
+  struct Held {
+    PairGreeting greeting;
+    std::shared_ptr<Connection> call;
+  };
+  // The newest call that was held for this end by its peer.
+  std::optional<Held> take_held(const PairGreeting& own);
+  bool check_retry_timers();
+
+ private:
+  void hold(const PairGreeting& greeting, std::shared_ptr<Connection> call);
+  void drop(std::uint32_t qp_number, const Connection* call);
+
+  Known pairs_;  // by the number of our queue pair
+  std::unordered_map<std::uint32_t, std::vector<Held>> held_;
+  std::size_t held_count_ = 0;
+};
+
+std::atomic<bool> looking{false};
+std::atomic<bool> listening{false};  // before that nobody can have called
+
+std::shared_ptr<Pairs>* const all_pairs = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
+std::shared_ptr<Pairs>& pairs() { return *all_pairs; }
+
+// One end, from RTR until its queue pair leaves it. Whatever fails is tried again after a pause, which needs no memory.
+class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public std::enable_shared_from_this<Pair> {
+ public:
+  // It is known to its Pairs from its first turn on.
+  static std::shared_ptr<Pair> make(const Ends& ends) {
+    auto made = std::make_shared<Pair>(ends);
+    Pairs::Known known;
+    known.emplace(ends.greeting.source_qp, nullptr);
+    made->unknown_ = known.extract(known.begin());
+    return made;
+  }
+  explicit Pair(const Ends& ends) : ends_(ends) {}
+
+  const PairGreeting& greeting() const { return ends_.greeting; }
+  bool waits() const { return !connection_ && !connected_ && !over_; }
+
+  void run() override {
+    if (unknown_.empty()) return look_for_peer();
+    unknown_.mapped() = shared_from_this();
+    pairs()->start(std::move(unknown_));
+  }
+  void look_for_peer() {
+    if (!waits()) return;
+    try {
+      if (to_itself(greeting())) {
+        connect_to_itself();
+      } else if (calls(greeting())) {
+        call();
+      } else {
+        answer_held();
+      }
+    } catch (const std::exception&) {
+      connection_.reset();
+      look_again();
+    }
+  }
+  void end() {
+    over_ = true;
+    connection_.reset();
+    CmLoop::instance().cancel(*this);
+  }
+  void answer(std::shared_ptr<Connection> call, const PairGreeting& said) {
+    ConnectionParameters own = parameters();
+    own.peer_psn = said.psn;
+    if (call->accept(own, weak_from_this()) == 0) connection_ = std::move(call);
+  }
+
+  void established(const ConnectionParameters&) override { connected_ = true; }
+  // The queue pair itself knows what the end of its stream means; if it goes on without one, its peer is somebody else.
+  void disconnected() override {
+    connection_.reset();
+    const ReadSection section;
+    Qp* qp = find_qp(greeting().source_qp);
+    if (qp == nullptr || !qp->can_attach(true, ends_.life)) return;
+    connected_ = false;
+    failed(EPROTO, nullptr);
+  }
+  // If it is the caller, the peer does not listen yet, or has not held the call for long enough.
+  void failed(int, const ConnectionParameters*) override {
+    connection_.reset();
+    if (over_) return;
+    if (calls(greeting())) return look_again();
+    look_for_peer();
+  }
+
+ private:
+  ConnectionParameters parameters() const {
+    ConnectionParameters own;
+    own.qp_num = greeting().source_qp;
+    own.by_hand = true;
+    own.life = ends_.life;
+    own.responder_resources = ends_.read_depth;
+    own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asks for at RTS
+    own.private_data = octets_of(greeting());
+    own.check_reply = [ours = greeting()](const std::vector<std::byte>& reply, const sockaddr_storage& local,
+                                          const sockaddr_storage& remote) -> std::optional<std::uint32_t> {
+      const auto said = decode_pair_greeting(reply);
+      if (!said || !said->same_ends(ours.reversed()) || !is_of_holder(local, remote, ours.destination_qp)) return std::nullopt;
+      return said->psn;
+    };
+    return own;
+  }
+
+  void look_again() {
+    CmLoop::instance().after(pause_, shared_from_this());
+    pause_ = std::min(2 * pause_, kLongestPause);
+  }
+
+  void call() {
+    const ConnectionParameters own = parameters();
+    sockaddr_storage local = address_of(greeting().source, ends_.ifindex, 0);
+    const sockaddr_storage remote =
+        address_of(greeting().destination, ends_.ifindex, port_of(greeting().destination_qp));
+    const int fd = calling_socket(local);
+    if (fd < 0) return look_again();
+    const int error = connect(fd, remote, own, ends_.traffic_class, weak_from_this(), connection_);
+    if (error == EINVAL) return;  // the queue pair has left RTR and RTS: stop() follows, or the program resets it
+    if (error != 0) look_again();
+  }
+
+  void answer_held() {
+    while (waits()) {
+      auto held = pairs()->take_held(greeting());
+      if (!held) return;
+      answer(std::move(held->call), held->greeting);
+    }
+  }
+
+  // TCP lets a socket connect to its own address: what it sends is what it receives.
+  void connect_to_itself() {
+    sockaddr_storage own = address_of(greeting().source, ends_.ifindex, 0);
+    const int fd = bind_socket(own, false);
+    if (fd < 0) return look_again();
+    mpa::TcpStream socket(fd);
+    if (::connect(fd, generic(own), size_of(own)) != 0 && errno != EINPROGRESS) return look_again();
+    Qp::Attachment attachment;
+    attachment.agreement.crc = false;
+    attachment.ord = attachment.ird = ends_.read_depth;
+    attachment.agreement.ord = attachment.agreement.ird = ends_.read_depth + rdmap::SharedReads::kMostProbes;
+    attachment.agreement.send_with_immediate = true;
+    attachment.initiator = true;
+    attachment.by_hand = true;
+    attachment.life = ends_.life;
+    attachment.peer_psn = greeting().psn;
+    if (remote_completion(true)) attachment.completion = rdmap::Completion::remote;
+    const ReadSection section;
+    Qp* qp = find_qp(greeting().source_qp);
+    const int error = qp != nullptr ? qp->attach(socket, attachment) : EINVAL;
+    connected_ = error == 0;
+    if (error != 0 && error != EINVAL && error != EISCONN && error != EPERM) look_again();
+  }
+
+  const Ends ends_;
+  Pairs::Known::node_type unknown_;
+  std::shared_ptr<Connection> connection_;
+  bool connected_ = false, over_ = false;
+  milliseconds pause_ = kFirstPause;
+};
+
+void Pairs::start(Known::node_type node) {
+  const std::shared_ptr<Pair> pair = node.mapped();
+  const PairGreeting& own = pair->greeting();
+  if (const auto before = pairs_.find(own.source_qp); before != pairs_.end()) {
+    before->second->end();
+    pairs_.erase(before);
+  }
+  pairs_.insert(std::move(node));
+  // Calls that were held for another peer are not for this one.
+  if (const auto held = held_.find(own.source_qp); held != held_.end()) {
+    held_count_ -= std::erase_if(held->second, [&](const Held& one) {
+      if (one.greeting.same_ends(own.reversed())) return false;
+      refuse(*one.call, one.greeting, PairRefusal::other_peer);
+      return true;
+    });
+    if (held->second.empty()) held_.erase(held);
+  }
+  pair->look_for_peer();
+}
+
+void Pairs::stop(std::uint32_t qp_number) {
+  if (const auto pair = pairs_.find(qp_number); pair != pairs_.end()) {
+    pair->second->end();
+    pairs_.erase(pair);
+  }
+  const auto held = held_.find(qp_number);
+  if (held == held_.end()) return;
+  {
+    const ReadSection section;
+    if (find_qp(qp_number) != nullptr) return;  // it may come to RTR again
+  }
+  for (const Held& one : held->second) refuse(*one.call, one.greeting, PairRefusal::no_such_qp);
+  held_count_ -= held->second.size();
+  held_.erase(held);
+}
+
+void Pairs::requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) {
+  const auto refuse = [&](const PairGreeting& said, PairRefusal why) { by_hand::refuse(*call, said, why); };
+  const auto greeting = decode_pair_greeting(peer.private_data);
+  if (!greeting) return refuse({}, PairRefusal::malformed);
+  const sockaddr_storage remote = call->remote_address(), local = call->local_address();
+  if (gid_of(generic(remote)) != greeting->source || gid_of(generic(local)) != greeting->destination) {
+    return refuse(*greeting, PairRefusal::wrong_address);
+  }
+  {
+    const ReadSection section;
+    if (find_qp(greeting->destination_qp) == nullptr) return refuse(*greeting, PairRefusal::no_such_qp);
+  }
+  if (!calls(*greeting)) return refuse(*greeting, PairRefusal::other_peer);
+  if (!is_of_holder(local, remote, greeting->source_qp)) return refuse(*greeting, PairRefusal::other_user);
+  const auto found = pairs_.find(greeting->destination_qp);
+  if (found != pairs_.end()) {
+    const std::shared_ptr<Pair> pair = found->second;
+    if (!pair->greeting().same_ends(greeting->reversed())) return refuse(*greeting, PairRefusal::other_peer);
+    if (pair->waits()) return pair->answer(std::move(call), *greeting);
+  }
+  hold(*greeting, std::move(call));
+}
+
+void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Connection> call) {
+  std::vector<Held>& held = held_[greeting.destination_qp];
+  // A peer that calls again has given up its earlier call.
+  held_count_ -= std::erase_if(held, [&](const Held& one) { return one.greeting.same_ends(greeting); });
+  if (held.size() == kMaxHeldPerQp) {
+    held.erase(held.begin());
+    --held_count_;
+  }
+  if (held_count_ >= kMaxHeld) return;  // dropped: the peer calls again
+  // By then its caller, which has the same time to wait for the answer, has given up and calls again.
+  const milliseconds time(settings().values.startup_timeout_ms);
+  CmLoop::instance().after(time, [number = greeting.destination_qp, late = std::weak_ptr<Connection>(call)] {
+    if (const auto unanswered = late.lock()) pairs()->drop(number, unanswered.get());
+  });
+  held.push_back({greeting, std::move(call)});
+  ++held_count_;
+}
+
+void Pairs::drop(std::uint32_t qp_number, const Connection* call) {
+  const auto held = held_.find(qp_number);
+  if (held == held_.end()) return;
+  held_count_ -= std::erase_if(held->second, [&](const Held& one) { return one.call.get() == call; });
+  if (held->second.empty()) held_.erase(held);
+}
+
+std::optional<Pairs::Held> Pairs::take_held(const PairGreeting& own) {
+  const auto held = held_.find(own.source_qp);
+  if (held == held_.end()) return std::nullopt;
+  const auto found = std::find_if(held->second.rbegin(), held->second.rend(),
+                                  [&](const Held& one) { return one.greeting.same_ends(own.reversed()); });
+  if (found == held->second.rend()) return std::nullopt;
+  std::optional<Held> taken(std::move(*found));
+  held->second.erase(std::next(found).base());
+  --held_count_;
+  if (held->second.empty()) held_.erase(held);
+  return taken;
+}
+
+// Is there any?
+bool Pairs::check_retry_timers() {
+  bool any = false;
+  for (const auto& [number, pair] : pairs_) {
+    const ReadSection section;
+    Qp* qp = find_qp(number);
+    if (qp == nullptr) continue;
+    try {
+      any = qp->check_retry_timer() || any;
+    } catch (const std::exception&) {  // no memory: once more, then
+      any = true;
+    }
+  }
+  return any;
+}
+
+class Looker final : public CmLoop::TimedTask {
+ public:
+  void run() override;
+};
+
+std::shared_ptr<Looker>* const the_looker = new std::shared_ptr<Looker>(std::make_shared<Looker>());
+
+void Looker::run() {
+  if (!pairs()->check_retry_timers()) {
+    looking.store(false);
+    // What was posted before that was seen.
+    if (!pairs()->check_retry_timers() || looking.exchange(true)) return;
+  }
+  CmLoop::instance().after(kLookPeriod, *the_looker);
+}
+
+}  // namespace
+
+int start(const Ends& ends, const DeviceInfo& device) {
+  const PairGreeting& own = ends.greeting;
+  if (const int error = listen_on(port_of(own.source_qp), device, own.source, pairs()); error != 0) return error;
+  listening.store(true);
+  CmLoop::instance().post(Pair::make(ends));
+  return 0;
+}
+
+void stop(std::uint32_t qp_number) {
+  if (!listening.load()) return;
+  try {
+    CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
+  } catch (const std::bad_alloc&) {  // then its pair stays, of a life that no queue pair has any more
+  }
+}
+
+void start_retry_timers() noexcept {
+  if (looking.load(std::memory_order_relaxed) || looking.exchange(true)) return;
+  CmLoop::instance().after(kLookPeriod, *the_looker);
+}
+
+void after_fork_in_child() {
+  // What they hold is the parent's, and not to be closed in its name.
+  new (&pairs()) std::shared_ptr<Pairs>(std::make_shared<Pairs>());
+  new (the_looker) std::shared_ptr<Looker>(std::make_shared<Looker>());
+  looking.store(false);
+  listening.store(false);
+}
+
+}  // namespace uiw::provider::by_hand

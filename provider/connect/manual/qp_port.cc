@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/manual/qp_port.h"
+
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "mpa/descriptor.h"
+#include "mpa/tcp_stream.h"
+#include "provider/connect/local_address.h"
+#include "provider/process/settings.h"
+
+namespace uiw::provider {
+
+namespace {
+
+using Descriptor = mpa::TcpStream;  // closes what it holds
+
+// SO_REUSEPORT lets a port serve again right after a process that used it has ended, keeps other users from it, and lets two
+// processes of one user bind it: this name, which ends with the process, belongs to one of them. Its scope is that of the
+// port, a network namespace. It has the user in it, so that nobody runs out of names by others.
+int claim(std::uint16_t port) {
+  Descriptor socket(mpa::take_descriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
+  if (!socket.is_open()) return -errno;
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "uiw-port-%u-%u", unsigned{::geteuid()},
+                                   unsigned{port});
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<unsigned>(length));
+  if (::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&name), size) != 0) return -errno;
+  return socket.release();
+}
+
+// A socket that holds the port (0: any) on all addresses, without listening.
+int hold(std::uint16_t& port) {
+  sockaddr_storage any{};
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(any);
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(port);
+  int fd = holding_socket(any, false);
+  if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) {  // a host without IPv6
+    any = {};
+    auto& v4 = reinterpret_cast<sockaddr_in&>(any);
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    fd = holding_socket(any, false);
+  }
+  // Both families have the port at the same place.
+  if (fd >= 0) port = ntohs(v6.sin6_port);
+  return fd;
+}
+
+struct Port {
+  Descriptor claimed, held;
+  uid_t user = ::geteuid();  // whose the sockets are
+  std::map<std::pair<unsigned, Gid>, std::shared_ptr<Listener>> listeners;  // by interface and address
+  std::vector<int> listening;                                               // their sockets
+};
+struct Ports {
+  std::mutex mutex;
+  std::map<std::uint16_t, Port> reserved;
+};
+Ports& ports() {
+  static auto* instance = new Ports;
+  return *instance;
+}
+
+// 0, or an errno.
+int reserve(Ports& all, std::uint16_t& port) {
+  Port made;
+  const std::uint16_t wanted = port;
+  if (wanted != 0) {
+    const int claimed = claim(wanted);
+    if (claimed < 0) return -claimed;
+    made.claimed = Descriptor(claimed);
+  }
+  const int held = hold(port);
+  if (held < 0) return -held;
+  made.held = Descriptor(held);
+  if (port < kFirstPort) return EADDRINUSE;
+  if (wanted == 0) {
+    const int claimed = claim(port);
+    if (claimed < 0) return -claimed;
+    made.claimed = Descriptor(claimed);
+  }
+  all.reserved.insert_or_assign(port, std::move(made));
+  return 0;
+}
+
+// A process that has changed its user since, as services do, takes its port along: callers find out whose the listener is.
+int change_user(Port& held, std::uint16_t port) {
+  held.listeners.clear();
+  held.listening.clear();
+  held.held.close();
+  const int claimed = claim(port);
+  if (claimed < 0) return -claimed;
+  held.claimed = Descriptor(claimed);
+  std::uint16_t same = port;
+  const int fd = hold(same);
+  if (fd < 0) return -fd;
+  held.held = Descriptor(fd);
+  held.user = ::geteuid();
+  return 0;
+}
+
+}  // namespace
+
+std::uint16_t reserve_port() {
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  const auto [first, last] = settings().values.port_range;
+  int error = EADDRINUSE;
+  if (first == 0) {
+    for (int tries = 0; tries < 64 && error == EADDRINUSE; ++tries) {
+      std::uint16_t port = 0;
+      error = reserve(all, port);
+      if (error == 0) return port;
+    }
+  } else {
+    // Many processes that start at once do not all try the same ones.
+    const unsigned count = static_cast<unsigned>(last - first) + 1;
+    const unsigned start = std::random_device()() % count;
+    for (unsigned tries = 0; tries < count; ++tries) {
+      auto port = static_cast<std::uint16_t>(first + (start + tries) % count);
+      if (all.reserved.contains(port)) continue;
+      error = reserve(all, port);
+      if (error == 0) return port;
+      if (error == EMFILE || error == ENFILE) break;
+    }
+  }
+  errno = error;
+  return 0;
+}
+
+bool reserve_again(std::uint16_t port) {
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  return reserve(all, port) == 0;
+}
+
+int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
+              const std::shared_ptr<ListenObserver>& observer) {
+  constexpr int kBacklog = 1024;
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.reserved.find(port);
+  if (found == all.reserved.end()) return EINVAL;
+  if (found->second.user != ::geteuid()) {
+    if (const int error = change_user(found->second, port); error != 0) return error;
+  }
+  int result = EADDRNOTAVAIL;
+  for (const Gid& gid : device.gids) {
+    std::shared_ptr<Listener>& listener = found->second.listeners[{device.ifindex, gid}];
+    int error = 0;
+    if (listener == nullptr) {
+      found->second.listening.reserve(found->second.listening.size() + 1);  // nothing is to fail once it listens
+      sockaddr_storage address = address_of(gid, device.ifindex, port);
+      const int fd = holding_socket(address, true);
+      error = fd < 0 ? -fd : listen(fd, kBacklog, observer, listener);
+      if (listener != nullptr) found->second.listening.push_back(fd);
+    }
+    if (gid == own) result = error;
+  }
+  return result;
+}
+
+std::optional<uid_t> holder_of(std::uint16_t port) {
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.reserved.find(port);
+  return found != all.reserved.end() ? std::optional(found->second.user) : std::nullopt;
+}
+
+void release_port(std::uint16_t port) {
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  all.reserved.erase(port);
+}
+
+void hold_ports() { ports().mutex.lock(); }
+void go_on_with_ports() { ports().mutex.unlock(); }
+
+void forget_ports() {
+  Ports& all = ports();
+  // Closed, or calls would go on to be taken here once the parent has ended. Listeners are left as they are: a thread that
+  // is not here may have been at work on one.
+  for (const auto& [number, port] : all.reserved) {
+    for (const int fd : port.listening) mpa::close_descriptor(fd);
+    mpa::close_descriptor(port.claimed.fd());
+    mpa::close_descriptor(port.held.fd());
+  }
+  new (&all.reserved) decltype(all.reserved);
+  all.mutex.unlock();
+}
+
+}  // namespace uiw::provider

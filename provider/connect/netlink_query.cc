@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/netlink_query.h"
+
+#include <sys/socket.h>
+
+#include <mutex>
+#include <utility>
+
+#include "mpa/descriptor.h"
+#include "provider/connect/netlink_socket.h"
+#include "provider/process/device.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// What no other socket has had since the system was started. 0 if it is none.
+std::uint64_t cookie_of(int fd) {
+  std::uint64_t cookie = 0;
+  socklen_t size = sizeof cookie;
+  return ::getsockopt(fd, SOL_SOCKET, SO_COOKIE, &cookie, &size) == 0 ? cookie : 0;
+}
+
+}  // namespace
+
+NetlinkAnswer NetlinkAsker::ask(nl_msg* request) {
+  const std::lock_guard lock(mutex_);
+  // The socket that the child of a fork has from its parent is the parent's: each would take the other's answers.
+  if (!is_usable() && !open()) return nullptr;
+  sockaddr_nl from{};
+  unsigned char* octets = nullptr;
+  const int length = nl_send_auto(socket_.get(), request) >= 0 ? nl_recv(socket_.get(), &from, &octets, nullptr) : -1;
+  NetlinkAnswer answer(octets);
+  const auto* header = reinterpret_cast<const nlmsghdr*>(octets);
+  if (length > 0 && from.nl_pid == 0 && nlmsg_ok(header, length) != 0 &&
+      header->nlmsg_seq == nlmsg_hdr(request)->nlmsg_seq) {
+    return answer;
+  }
+  close();  // the answer may still come, and would be taken for that to another question
+  return nullptr;
+}
+
+// A program may have closed it by means that the guard does not see, and the number may stand for something else.
+bool NetlinkAsker::is_there() const { return socket_ != nullptr && cookie_of(fd_) == cookie_; }
+
+bool NetlinkAsker::open() {
+  close();
+  const auto libnl = hold_libnl();
+  std::unique_ptr<nl_sock, FreeNetlink> made(nl_socket_alloc());
+  if (made == nullptr) return false;
+  const int fd = mpa::take_descriptor(make_netlink_socket(protocol_), "finding out whose a connection is");
+  if (!use_netlink_socket(made.get(), fd, protocol_)) return false;
+  nl_socket_disable_auto_ack(made.get());
+  nl_socket_disable_msg_peek(made.get());
+  nl_socket_set_nonblocking(made.get());  // the answer is there once the request is sent
+  socket_ = std::move(made);
+  fd_ = fd;
+  cookie_ = cookie_of(fd);
+  forks_ = fork_generation();
+  return true;
+}
+
+void NetlinkAsker::close() {
+  if (socket_ == nullptr) return;
+  if (is_there()) {
+    mpa::leave_descriptor(fd_);
+    const auto libnl = hold_libnl();
+    socket_.reset();
+  } else {
+    static_cast<void>(socket_.release());  // libnl would close a number that is not its own any more
+  }
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/socket_owner.h"
+
+#include <fcntl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "mpa/descriptor.h"
+#include "provider/connect/local_address.h"
+#include "provider/connect/netlink_query.h"
+#include "provider/process/device.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr unsigned kWholeUserSpace = 0xFFFFFFFF;  // user IDs of a namespace that maps all of them
+constexpr uid_t kUsualOverflowUser = 65534;
+
+struct FileCloser {
+  void operator()(std::FILE* file) const {
+    mpa::leave_descriptor(::fileno(file));
+    std::fclose(file);
+  }
+};
+using File = std::unique_ptr<std::FILE, FileCloser>;
+
+File open_text(const char* path) {
+  const int fd = mpa::guard_descriptor(::open(path, O_RDONLY | O_CLOEXEC));
+  std::FILE* file = fd >= 0 ? ::fdopen(fd, "r") : nullptr;
+  if (file == nullptr && fd >= 0) mpa::close_descriptor(fd);
+  return File(file);
+}
+
+// An IPv6 address, or an IPv4 one in the first word, in network order.
+struct Address {
+  std::array<std::uint32_t, 4> words{};
+  std::uint16_t port = 0;  // in network order
+  unsigned interface = 0;
+
+  explicit Address(const sockaddr_storage& from) {
+    if (from.ss_family == AF_INET6) {
+      const auto& v6 = reinterpret_cast<const sockaddr_in6&>(from);
+      std::memcpy(words.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
+      port = v6.sin6_port;
+      interface = v6.sin6_scope_id;
+    } else {
+      const auto& v4 = reinterpret_cast<const sockaddr_in&>(from);
+      words[0] = v4.sin_addr.s_addr;
+      port = v4.sin_port;
+    }
+  }
+};
+
+// For the life of the process, and made when the library is loaded: see fork.h.
+NetlinkAsker& sockets = *new NetlinkAsker(NETLINK_SOCK_DIAG);
+NetlinkAsker& routes = *new NetlinkAsker(NETLINK_ROUTE);
+
+// Read once: nobody changes it while programs run.
+uid_t overflow_user() {
+  static std::atomic<std::int64_t> found{-1};
+  if (const std::int64_t before = found.load(std::memory_order_relaxed); before >= 0) return static_cast<uid_t>(before);
+  unsigned user = kUsualOverflowUser;
+  if (const File file = open_text("/proc/sys/kernel/overflowuid"); file) {
+    if (std::fscanf(file.get(), "%u", &user) != 1) user = kUsualOverflowUser;
+  }
+  found.store(user, std::memory_order_relaxed);
+  return user;
+}
+
+bool knows_all_users() {
+  const File file = open_text("/proc/self/uid_map");
+  if (!file) return false;
+  unsigned inside = 0, outside = 0, count = 0;
+  return std::fscanf(file.get(), "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
+         count == kWholeUserSpace;
+}
+
+std::optional<uid_t> known(uid_t user) {
+  if (user == overflow_user() && !knows_all_users()) return std::nullopt;
+  return user;
+}
+
+struct Found {
+  std::uint8_t state;
+  uid_t user;
+  std::uint64_t inode;
+};
+
+std::optional<Found> ask_kernel(int family, const Address& local, const Address& remote) {
+  inet_diag_req_v2 request{};
+  request.sdiag_family = static_cast<std::uint8_t>(family);
+  request.sdiag_protocol = IPPROTO_TCP;
+  request.idiag_states = ~0U;
+  request.id.idiag_sport = local.port;
+  request.id.idiag_dport = remote.port;
+  std::memcpy(request.id.idiag_src, local.words.data(), sizeof request.id.idiag_src);
+  std::memcpy(request.id.idiag_dst, remote.words.data(), sizeof request.id.idiag_dst);
+  request.id.idiag_if = local.interface;
+  request.id.idiag_cookie[0] = request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+  NetlinkQuery query(SOCK_DIAG_BY_FAMILY);
+  query.append(request);
+  const auto* answer = query.answer<inet_diag_msg>(sockets);
+  if (answer == nullptr) return std::nullopt;
+  // Where there is no such connection, the kernel answers with the listener of the port, which is no answer.
+  const bool same = answer->id.idiag_sport == local.port && answer->id.idiag_dport == remote.port;
+  return same ? Found{answer->idiag_state, answer->idiag_uid, answer->idiag_inode} : std::optional<Found>{};
+}
+
+// The same from a table for people, whose addresses are words in the order of this host.
+std::optional<Found> read_table(int family, const Address& local, const Address& remote) {
+  const File file = open_text(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
+  if (!file) return std::nullopt;
+  const auto written = [family](const Address& address) {
+    std::array<char, 48> text{};
+    const auto& w = address.words;
+    if (family == AF_INET6) {
+      std::snprintf(text.data(), text.size(), "%08X%08X%08X%08X:%04X", w[0], w[1], w[2], w[3], ntohs(address.port));
+    } else {
+      std::snprintf(text.data(), text.size(), "%08X:%04X", w[0], ntohs(address.port));
+    }
+    return std::string(text.data());
+  };
+  const std::string own = written(local), other = written(remote);
+  std::array<char, 512> line;
+  while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
+    std::array<char, 64> from{}, to{};
+    unsigned state = 0, user = 0;
+    unsigned long inode = 0;
+    if (std::sscanf(line.data(), " %*u: %63s %63s %x %*s %*s %*s %u %*s %lu", from.data(), to.data(), &state, &user,
+                    &inode) == 5 &&
+        own == from.data() && other == to.data()) {
+      return Found{static_cast<std::uint8_t>(state), user, inode};
+    }
+  }
+  return std::nullopt;
+}
+
+// A socket that its process has closed belongs to nobody any more: it has no inode, and 0 is told as its user.
+std::optional<uid_t> owner(int family, const Address& local, const Address& remote, bool listens) {
+  static std::atomic<bool> kernel_answers{false};
+  std::optional<Found> found = ask_kernel(family, local, remote);
+  if (found) {
+    kernel_answers.store(true, std::memory_order_relaxed);
+  } else if (!kernel_answers.load(std::memory_order_relaxed)) {
+    found = read_table(family, local, remote);
+  }
+  if (!found || found->inode == 0 || (found->state == TCP_LISTEN) != listens) return std::nullopt;
+  return known(found->user);
+}
+
+}  // namespace
+
+std::optional<bool> is_local_address(const sockaddr_storage& address) {
+  const Address to(address);
+  const int size = address.ss_family == AF_INET6 ? 16 : 4;
+  rtmsg request{};
+  request.rtm_family = static_cast<unsigned char>(address.ss_family);
+  request.rtm_dst_len = static_cast<unsigned char>(8 * size);
+  NetlinkQuery query(RTM_GETROUTE);
+  query.append(request);
+  query.attribute(RTA_DST, to.words.data(), size);
+  if (to.interface != 0) query.attribute(RTA_OIF, &to.interface, sizeof to.interface);
+  const auto* answer = query.answer<rtmsg>(routes);
+  if (answer != nullptr) return answer->rtm_type == RTN_LOCAL;
+  switch (query.error()) {
+    case ENETUNREACH:
+    case EHOSTUNREACH: return false;
+    case EOPNOTSUPP: return !device_of(generic(address)).name.empty();  // a kernel that looks up no routes
+    default: return std::nullopt;
+  }
+}
+
+std::optional<uid_t> owner_of_connection(const sockaddr_storage& local, const sockaddr_storage& remote) {
+  return owner(local.ss_family, Address(local), Address(remote), false);
+}
+
+std::optional<uid_t> owner_of_listener(const sockaddr_storage& address) {
+  const sockaddr_storage any{};
+  return owner(address.ss_family, Address(address), Address(any), true);
+}
+
+}  // namespace uiw::provider

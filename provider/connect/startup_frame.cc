@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/startup_frame.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <string_view>
+
+namespace uiw::provider {
+
+StartupFrame::Result StartupFrame::read(int fd) {
+  if (!header_) {
+    if (const Result result = take(fd, key_); result != Result::frame) return result;
+    const auto header = mpa::decode_startup_header(key_);
+    if (!header) return Result::invalid;
+    private_data_.reset(new (std::nothrow) std::byte[header->pd_length]);
+    if (private_data_ == nullptr) return Result::closed;
+    header_ = header;
+    size_ = 0;
+  }
+  return take(fd, {private_data_.get(), header_->pd_length});
+}
+
+// Until all of it is there.
+StartupFrame::Result StartupFrame::take(int fd, mpa::MutableOctets to) {
+  while (size_ < to.size()) {
+    const ssize_t n = ::recv(fd, to.data() + size_, to.size() - size_, MSG_DONTWAIT);
+    if (n > 0) {
+      size_ += static_cast<std::size_t>(n);
+      if (!header_ && !plausible()) return Result::invalid;
+      continue;
+    }
+    if (n < 0 && errno == EINTR) continue;
+    return n < 0 && errno == EAGAIN ? Result::more : Result::closed;
+  }
+  return Result::frame;
+}
+
+// A caller of another protocol is turned away at its first octets.
+bool StartupFrame::plausible() const {
+  const auto matches = [&](std::string_view key) {
+    return std::memcmp(key_.data(), key.data(), std::min(size_, key.size())) == 0;
+  };
+  return matches(mpa::kRequestKey) || matches(mpa::kReplyKey);
+}
+
+}  // namespace uiw::provider

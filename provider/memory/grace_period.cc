@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#include "provider/memory/grace_period.h"
+
+#include <sched.h>
+
+#include <array>
+#include <cstddef>
+#include <new>
+
+#include "provider/process/thread_exit.h"
+
+namespace uiw::provider {
+
+namespace detail {
+
+std::atomic<std::uint64_t> current_period{1};
+
+namespace {
+
+std::atomic<ReaderSlot*> all_slots{nullptr};
+
+// For threads that come while there is no memory: none may look something up without a slot, and no call that destroys
+// something may fail for it.
+std::array<ReaderSlot, 256> reserve;
+std::atomic<std::size_t> reserve_used{0};
+
+ReaderSlot* new_slot() {
+  if (auto* slot = new (std::nothrow) ReaderSlot) return slot;
+  std::size_t used = reserve_used.load(std::memory_order_relaxed);
+  while (used < reserve.size()) {
+    if (reserve_used.compare_exchange_weak(used, used + 1, std::memory_order_relaxed)) return &reserve[used];
+  }
+  return nullptr;
+}
+
+// Slots are never freed, only handed from a thread that has ended to the next one.
+ReaderSlot* take_slot() {
+  ReaderSlot* slot = nullptr;
+  for (;; sched_yield()) {  // until there is memory, or a thread ends
+    for (slot = all_slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
+      if (!slot->taken.exchange(true, std::memory_order_acq_rel)) return slot;
+    }
+    slot = new_slot();
+    if (slot != nullptr) break;
+  }
+  slot->taken.store(true, std::memory_order_relaxed);
+  ReaderSlot* first = all_slots.load(std::memory_order_relaxed);
+  do {
+    slot->next = first;
+  } while (!all_slots.compare_exchange_weak(first, slot, std::memory_order_seq_cst, std::memory_order_relaxed));
+  return slot;
+}
+
+constinit thread_local ReaderSlot* own_slot = nullptr;
+
+const ThreadExit at_exit([](void* own) {
+  own_slot = nullptr;
+  auto* slot = static_cast<ReaderSlot*>(own);
+  slot->entered.store(0, std::memory_order_release);
+  slot->taken.store(false, std::memory_order_release);
+});
+
+}  // namespace
+
+ReaderSlot& reader_slot() noexcept {
+  if (own_slot == nullptr) {
+    own_slot = take_slot();
+    at_exit.note(own_slot);  // where that cannot be, the slot stays taken
+  }
+  return *own_slot;
+}
+
+}  // namespace detail
+
+void wait_for_readers() {
+  using namespace detail;
+  const std::uint64_t period = current_period.fetch_add(1, std::memory_order_seq_cst) + 1;
+  for (ReaderSlot* slot = all_slots.load(std::memory_order_seq_cst); slot != nullptr; slot = slot->next) {
+    for (unsigned spins = 0;; ++spins) {
+      const std::uint64_t entered = slot->entered.load(std::memory_order_seq_cst);
+      if (entered == 0 || entered >= period) break;
+      if (spins > 100) sched_yield();
+    }
+  }
+}
+
+void forget_other_readers() {
+  using namespace detail;
+  const ReaderSlot* own = &reader_slot();
+  for (ReaderSlot* slot = all_slots.load(); slot != nullptr; slot = slot->next) {
+    if (slot != own) slot->entered.store(0);
+  }
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: MIT
+#include "provider/process/device.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netlink/netlink.h>
+#include <netlink/route/addr.h>
+#include <netlink/route/link.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+
+#include "mpa/descriptor.h"
+#include "provider/connect/netlink_socket.h"
+#include "provider/process/settings.h"
+
+namespace uiw::provider {
+
+namespace {
+
+struct SocketFree {
+  void operator()(nl_sock* socket) const {
+    if (const int fd = nl_socket_get_fd(socket); fd >= 0) mpa::leave_descriptor(fd);
+    nl_socket_free(socket);
+  }
+};
+struct CacheFree {
+  void operator()(nl_cache* cache) const { nl_cache_free(cache); }
+};
+using Cache = std::unique_ptr<nl_cache, CacheFree>;
+
+// RFC 4291, appendix A, without its flipped bit: as RDMA drivers form a GUID from a MAC address.
+std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
+  const auto* octets = mac == nullptr ? nullptr : static_cast<const std::uint8_t*>(nl_addr_get_binary_addr(mac));
+  const bool usable = octets != nullptr && nl_addr_get_len(mac) == 6 &&
+                      std::any_of(octets, octets + 6, [](std::uint8_t octet) { return octet != 0; });
+  std::uint8_t eui[8];
+  if (usable) {
+    const std::uint8_t from_mac[8] = {static_cast<std::uint8_t>(octets[0] ^ 2), octets[1], octets[2], 0xFF, 0xFE,
+                                      octets[3], octets[4], octets[5]};
+    std::memcpy(eui, from_mac, sizeof eui);
+  } else {
+    // No MAC address: FNV-1a of the name, marked locally administered.
+    std::uint64_t hash = 0xCBF29CE484222325ULL;
+    for (const char letter : name) hash = (hash ^ static_cast<std::uint8_t>(letter)) * 0x100000001B3ULL;
+    std::memcpy(eui, &hash, sizeof eui);
+    eui[0] = static_cast<std::uint8_t>((eui[0] & 0xFC) | 0x02);
+    eui[3] = 0xFF;
+    eui[4] = 0xFE;
+  }
+  std::uint64_t guid = 0;
+  for (const std::uint8_t octet : eui) guid = guid << 8 | octet;
+  return guid;
+}
+
+// The speed is not in netlink; /sys/class/net says it for links that have one.
+unsigned speed_of(const std::string& name) {
+  const std::string path = "/sys/class/net/" + name + "/speed";
+  const int fd = mpa::guard_descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (fd < 0) return 0;
+  std::FILE* file = ::fdopen(fd, "r");
+  if (file == nullptr) {
+    mpa::close_descriptor(fd);
+    return 0;
+  }
+  int speed = 0;
+  if (std::fscanf(file, "%d", &speed) != 1 || speed < 0) speed = 0;
+  mpa::leave_descriptor(fd);
+  std::fclose(file);
+  return static_cast<unsigned>(speed);
+}
+
+Gid gid_of_address(int family, const void* octets) {
+  Gid gid{};
+  if (family == AF_INET6) {
+    std::memcpy(gid.data(), octets, 16);
+  } else {
+    gid[10] = gid[11] = 0xFF;
+    std::memcpy(gid.data() + 12, octets, 4);
+  }
+  return gid;
+}
+
+std::mutex& libnl() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
+std::vector<DeviceInfo> read_devices() {
+  std::vector<DeviceInfo> devices;
+  const std::lock_guard lock(libnl());
+  const std::unique_ptr<nl_sock, SocketFree> socket(nl_socket_alloc());
+  if (!socket || !use_netlink_socket(socket.get(), mpa::guard_descriptor(make_netlink_socket()))) return devices;
+  nl_cache* raw = nullptr;
+  if (rtnl_link_alloc_cache(socket.get(), AF_UNSPEC, &raw) < 0) return devices;
+  const Cache links(raw);
+  raw = nullptr;
+  if (rtnl_addr_alloc_cache(socket.get(), &raw) < 0) return devices;
+  const Cache addresses(raw);
+
+  std::map<int, std::vector<Gid>> gids;
+  for (nl_object* object = nl_cache_get_first(addresses.get()); object != nullptr; object = nl_cache_get_next(object)) {
+    auto* address = reinterpret_cast<rtnl_addr*>(object);
+    const nl_addr* local = rtnl_addr_get_local(address);
+    if (local == nullptr) continue;
+    const int family = nl_addr_get_family(local);
+    if (family != AF_INET && family != AF_INET6) continue;
+    if ((rtnl_addr_get_flags(address) & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) != 0) continue;
+    gids[rtnl_addr_get_ifindex(address)].push_back(gid_of_address(family, nl_addr_get_binary_addr(local)));
+  }
+
+  const auto& offered = settings().values.devices;
+  for (nl_object* object = nl_cache_get_first(links.get()); object != nullptr; object = nl_cache_get_next(object)) {
+    auto* link = reinterpret_cast<rtnl_link*>(object);
+    const auto found = gids.find(rtnl_link_get_ifindex(link));
+    if ((rtnl_link_get_flags(link) & IFF_UP) == 0 || found == gids.end()) continue;
+    DeviceInfo device;
+    device.interface = rtnl_link_get_name(link);
+    if (!offered.empty() && std::find(offered.begin(), offered.end(), device.interface) == offered.end()) continue;
+    device.name = "uiw_" + device.interface;
+    device.ifindex = static_cast<unsigned>(rtnl_link_get_ifindex(link));
+    device.guid = guid_of(rtnl_link_get_addr(link), device.interface);
+    device.mtu = rtnl_link_get_mtu(link);
+    device.speed_mbps = speed_of(device.interface);
+    device.transport = settings().values.transport;
+    device.loopback = (rtnl_link_get_flags(link) & IFF_LOOPBACK) != 0;
+    device.gids = found->second;
+    // As on RoCE adapters: link-local IPv6 first, since index 0 is what programs take when told nothing.
+    std::stable_partition(device.gids.begin(), device.gids.end(),
+                          is_link_local);
+    devices.push_back(std::move(device));
+  }
+  std::sort(devices.begin(), devices.end(),
+            [](const DeviceInfo& a, const DeviceInfo& b) { return a.ifindex < b.ifindex; });
+  return devices;
+}
+
+}  // namespace
+
+std::unique_lock<std::mutex> hold_libnl() { return std::unique_lock(libnl()); }
+void lock_interfaces() { libnl().lock(); }
+void unlock_interfaces() { libnl().unlock(); }
+
+std::vector<DeviceInfo> enumerate_devices() {
+  if (!settings().error.empty()) return {};
+  return read_devices();
+}
+
+Gid gid_of(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    return gid_of_address(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr);
+  }
+  if (address->sa_family == AF_INET6) {
+    return gid_of_address(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr);
+  }
+  return {};
+}
+
+sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port) {
+  sockaddr_storage storage{};
+  if (is_ipv4(gid)) {
+    auto& address = reinterpret_cast<sockaddr_in&>(storage);
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    std::memcpy(&address.sin_addr, gid.data() + 12, sizeof address.sin_addr);
+  } else {
+    auto& address = reinterpret_cast<sockaddr_in6&>(storage);
+    address.sin6_family = AF_INET6;
+    address.sin6_port = htons(port);
+    std::memcpy(&address.sin6_addr, gid.data(), sizeof address.sin6_addr);
+    if (is_link_local(gid)) address.sin6_scope_id = ifindex;
+  }
+  return storage;
+}
+
+std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local) {
+  const Gid gid = gid_of(local);
+  const auto same_family = [&](const Gid& one) {
+    return IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(one.data())) == (local->sa_family == AF_INET);
+  };
+  auto found = std::find(device.gids.begin(), device.gids.end(), gid);
+  if (found == device.gids.end()) found = std::find_if(device.gids.begin(), device.gids.end(), same_family);
+  return found == device.gids.end() ? 0 : static_cast<std::uint8_t>(found - device.gids.begin());
+}
+
+ibv_mtu path_mtu_of(const DeviceInfo& device) {
+  if (device.mtu >= 4096) return IBV_MTU_4096;
+  if (device.mtu >= 2048) return IBV_MTU_2048;
+  if (device.mtu >= 1024) return IBV_MTU_1024;
+  return device.mtu >= 512 ? IBV_MTU_512 : IBV_MTU_256;
+}
+
+DeviceInfo device_of(const sockaddr* local) {
+  const Gid gid = gid_of(local);
+  unsigned scope = 0;
+  bool any = gid == Gid{};
+  if (local->sa_family == AF_INET) {
+    const auto* address = reinterpret_cast<const sockaddr_in*>(local);
+    any = address->sin_addr.s_addr == htonl(INADDR_ANY);
+  } else if (local->sa_family == AF_INET6) {
+    const auto* address = reinterpret_cast<const sockaddr_in6*>(local);
+    if (IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr)) scope = address->sin6_scope_id;
+  }
+  if (any) return {};
+  const bool loopback_net = is_ipv4(gid) && gid[12] == 127;
+  for (DeviceInfo& device : enumerate_devices()) {
+    if (scope != 0 && device.ifindex != scope) continue;
+    // All of 127/8 is the loopback's although it lists one address.
+    const bool listed = std::find(device.gids.begin(), device.gids.end(), gid) != device.gids.end();
+    if (listed || (loopback_net && device.loopback)) return std::move(device);
+  }
+  return {};
+}
+
+}  // namespace uiw::provider

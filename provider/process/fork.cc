@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: MIT
+#include "provider/process/fork.h"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "provider/connect/cm_loop.h"
+#include "provider/connect/manual/pairs.h"
+#include "provider/connect/manual/qp_port.h"
+#include "provider/memory/grace_period.h"
+#include "provider/process/device.h"
+#include "provider/process/mutex.h"
+#include "provider/verbs/completion_channel.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/qp/qp_table.h"
+
+namespace uiw::provider {
+
+namespace {
+
+struct Contexts {
+  std::mutex mutex;
+  std::vector<Context*> all;
+};
+Contexts& contexts() {
+  static auto* instance = new Contexts;
+  return *instance;
+}
+
+std::atomic<const ForkHooks*> outer_hooks{nullptr};
+const ForkHooks* hooks = nullptr;  // of the fork under way, which there is one of at a time
+
+// Each lock is taken before those that a thread may take while it holds it.
+void before_fork() {
+  hooks = outer_hooks.load();
+  if (hooks != nullptr) hooks->before();
+  contexts().mutex.lock();
+  lock_completion_channels();
+  lock_qp_numbers();
+  hold_ports();
+  CmLoop::instance().lock_for_fork();
+  lock_interfaces();
+  stag_table().lock_for_fork();
+}
+
+void in_parent() {
+  stag_table().unlock_after_fork();
+  unlock_interfaces();
+  CmLoop::instance().unlock_after_fork();
+  go_on_with_ports();
+  unlock_qp_numbers();
+  unlock_completion_channels();
+  contexts().mutex.unlock();
+  if (hooks != nullptr) hooks->in_parent();
+}
+
+void in_child() {
+  detail::forks.fetch_add(1);
+  forget_other_readers();
+  stag_table().forget_holders();
+  stag_table().unlock_after_fork();
+  unlock_interfaces();
+  for (Context* context : contexts().all) context->engine().after_fork_in_child();
+  CmLoop::instance().after_fork_in_child();
+  by_hand::after_fork_in_child();
+  forget_ports();
+  forget_qp_numbers();
+  forget_completion_channels();
+  contexts().mutex.unlock();
+  if (hooks != nullptr) hooks->in_child();
+}
+
+// When the library is loaded: what the locks guard is made here too. A child would wait for ever for a static object of a
+// function that another thread was about to make.
+[[maybe_unused]] const bool prepared = [] {
+  before_fork();
+  in_parent();
+  return ::pthread_atfork(before_fork, in_parent, in_child) == 0;
+}();
+
+}  // namespace
+
+void set_outer_fork_hooks(const ForkHooks& added) { outer_hooks.store(&added); }
+
+void register_context(Context* context) {
+  const std::lock_guard lock(contexts().mutex);
+  contexts().all.push_back(context);
+}
+
+void unregister_context(Context* context) {
+  const std::lock_guard lock(contexts().mutex);
+  std::erase(contexts().all, context);
+}
+
+void for_each_context(const std::function<void(Context&)>& function) {
+  const std::lock_guard lock(contexts().mutex);
+  for (Context* context : contexts().all) function(*context);
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include "provider/process/link_watch.h"
+
+#include <linux/rtnetlink.h>
+#include <netlink/netlink.h>
+#include <netlink/route/link.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "provider/process/device.h"
+
+#include "mpa/descriptor.h"
+#include "provider/connect/netlink_socket.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// They stay for the life of the process, so that none is called under a lock.
+struct Observer {
+  std::function<void(unsigned)> told;
+  Observer* next;
+};
+std::atomic<Observer*> observers{nullptr};
+
+int note(nl_msg* message, void*) {
+  const nlmsghdr* header = nlmsg_hdr(message);
+  if (header->nlmsg_type != RTM_DELLINK || !nlmsg_valid_hdr(header, sizeof(ifinfomsg))) return NL_OK;
+  const auto* link = static_cast<const ifinfomsg*>(nlmsg_data(header));
+  // A bridge says so of its ports under the same message type; such an interface is still there.
+  if (link->ifi_family != AF_UNSPEC) return NL_OK;
+  for (const Observer* one = observers.load(); one != nullptr; one = one->next) {
+    one->told(static_cast<unsigned>(link->ifi_index));
+  }
+  return NL_OK;
+}
+
+class LinkWatch final : public CmLoop::Handler {
+ public:
+  explicit LinkWatch(nl_sock* socket) : socket_(socket) {}
+  ~LinkWatch() override {
+    if (fd_ >= 0) mpa::leave_descriptor(fd_);  // libnl closes it
+    nl_socket_free(socket_);
+  }
+  bool open() {
+    const int fd = mpa::take_descriptor(make_netlink_socket(), "news of network interfaces");
+    if (!use_netlink_socket(socket_, fd)) return false;
+    fd_ = fd;
+    return nl_socket_set_nonblocking(socket_) == 0;
+  }
+  int fd() const { return fd_; }
+  // Messages that were lost for lack of room are made up for by nothing: the event is a courtesy.
+  void ready(std::uint32_t) override { nl_recvmsgs_default(socket_); }
+
+ private:
+  nl_sock* const socket_;
+  int fd_ = -1;
+};
+
+}  // namespace
+
+void observe_removed_interfaces(std::function<void(unsigned)> observer) {
+  auto* added = new Observer{std::move(observer), observers.load()};
+  while (!observers.compare_exchange_weak(added->next, added)) {
+  }
+}
+
+std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd) {
+  const std::unique_lock lock = hold_libnl();
+  nl_sock* socket = nl_socket_alloc();
+  if (socket == nullptr) return nullptr;
+  auto watch = std::make_shared<LinkWatch>(socket);
+  nl_socket_disable_seq_check(socket);
+  if (nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, note, nullptr) < 0 ||
+      !watch->open() || nl_socket_add_memberships(socket, RTNLGRP_LINK, 0) < 0) {
+    return nullptr;
+  }
+  fd = watch->fd();
+  return watch;
+}
+
+}  // namespace uiw::provider

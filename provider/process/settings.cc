@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+#include "provider/process/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+#include <string_view>
+#include <utility>
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr unsigned kSmallestMulpdu = 128;
+constexpr unsigned kLargestMulpdu = 65535;
+
+struct Setting {
+  SettingInfo info;
+  bool (*apply)(const std::string& value, Settings& settings);  // false: not a value of this setting
+};
+
+bool number(const std::string& text, unsigned least, unsigned most, unsigned& value) {
+  unsigned parsed = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
+  if (error != std::errc{} || end != text.data() + text.size() || parsed < least || parsed > most) return false;
+  value = parsed;
+  return true;
+}
+
+template <typename Choice>
+bool choose(const std::string& value, std::initializer_list<std::pair<std::string_view, Choice>> from, Choice& into) {
+  const auto found = std::find_if(from.begin(), from.end(), [&](const auto& one) { return one.first == value; });
+  if (found == from.end()) return false;
+  into = found->second;
+  return true;
+}
+
+bool apply_crc(const std::string& value, Settings& settings) {
+  return choose(value, {{"auto", CrcMode::automatic}, {"on", CrcMode::on}, {"off", CrcMode::off}}, settings.crc);
+}
+
+bool apply_completion(const std::string& value, Settings& settings) {
+  using enum CompletionMode;
+  return choose(value, {{"auto", automatic}, {"local", local}, {"remote", remote}}, settings.completion);
+}
+
+bool apply_devices(const std::string& value, Settings& settings) {
+  settings.devices.clear();
+  std::size_t start = 0;
+  while (start <= value.size() && !value.empty()) {
+    const std::size_t comma = std::min(value.find(',', start), value.size());
+    if (comma == start) return false;
+    settings.devices.push_back(value.substr(start, comma - start));
+    start = comma + 1;
+  }
+  return true;
+}
+
+bool apply_mulpdu(const std::string& value, Settings& settings) {
+  return value == "0" ? (settings.mulpdu = 0, true) : number(value, kSmallestMulpdu, kLargestMulpdu, settings.mulpdu);
+}
+
+bool apply_timeout(const std::string& value, Settings& settings) {
+  return number(value, 100, 600'000, settings.startup_timeout_ms);
+}
+
+bool apply_revision(const std::string& value, Settings& settings) {
+  return number(value, 1, 2, settings.mpa_revision);
+}
+
+bool apply_port_range(const std::string& value, Settings& settings) {
+  if (value.empty()) return settings.port_range = {}, true;
+  const std::size_t dash = value.find('-');
+  unsigned first = 0, last = 0;
+  if (dash == std::string::npos || !number(value.substr(0, dash), 1024, 65535, first) ||
+      !number(value.substr(dash + 1), first, 65535, last)) {
+    return false;
+  }
+  settings.port_range = {static_cast<std::uint16_t>(first), static_cast<std::uint16_t>(last)};
+  return true;
+}
+
+bool apply_transport(const std::string& value, Settings& settings) {
+  return choose(value, {{"iwarp", Transport::iwarp}, {"roce", Transport::roce}}, settings.transport);
+}
+
+bool apply_runtime_dir(const std::string& value, Settings& settings) {
+  if (!value.empty() && value.front() != '/') return false;
+  settings.runtime_dir = value;
+  return true;
+}
+
+bool apply_messages(const std::string& value, Settings& settings) {
+  return choose(value, {{"", false}, {"off", false}, {"on", true}}, settings.messages);
+}
+
+constexpr std::array kSettings = {
+    Setting{{"UIW_CRC", "--crc", "auto|on|off", "auto",
+             "MPA CRC32c: auto is off where both ends are this host, on elsewhere"},
+            apply_crc},
+    Setting{{"UIW_COMPLETION", "--completion", "auto|local|remote", "auto",
+             "Sends and Writes complete once TCP has them (local) or the peer has placed them (remote); auto is local "
+             "for rdma_cm, remote for connections made by hand"},
+            apply_completion},
+    Setting{{"UIW_DEVICES", "--devices", "IFACE[,IFACE...]", "",
+             "network interfaces to offer as devices; empty offers all that are up"},
+            apply_devices},
+    Setting{{"UIW_MULPDU", "--mulpdu", "0|128..65535", "0",
+             "largest ULPDU sent, in octets; 0 follows the TCP segment size"},
+            apply_mulpdu},
+    Setting{{"UIW_STARTUP_TIMEOUT", "--startup-timeout", "100..600000", "10000",
+             "deadline of a connection set-up, in milliseconds"},
+            apply_timeout},
+    Setting{{"UIW_MPA_REVISION", "--mpa-revision", "1|2", "2", "revision of the first MPA request"}, apply_revision},
+    Setting{{"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535", "",
+             "TCP ports for connections made by hand, one for each 256 QPs of a process; empty takes any free one"},
+            apply_port_range},
+    Setting{{"UIW_TRANSPORT", "--transport", "iwarp|roce", "iwarp",
+             "the kind of adapter that programs see: an RNIC, or one for RoCE v2; the wire is iWARP's in both"},
+            apply_transport},
+    Setting{{"UIW_RUNTIME_DIR", "--runtime-dir", "an absolute path", "",
+             "where the small sysfs tree is put; empty takes XDG_RUNTIME_DIR, /dev/shm or /tmp"},
+            apply_runtime_dir},
+    Setting{{kMessages, "--messages", "on|off", "",
+             "a line on standard error, once, where something could not be had; on under uiw run, else off"},
+            apply_messages},
+};
+
+const auto& infos() {
+  static const auto table = [] {
+    std::array<SettingInfo, kSettings.size()> rows{};
+    for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = kSettings[i].info;
+    return rows;
+  }();
+  return table;
+}
+
+std::string complain(const SettingInfo& info, const std::string& value) {
+  return std::string(info.variable) + " is '" + value + "'; it may be " + info.values;
+}
+
+LoadedSettings load() {
+  LoadedSettings loaded;
+  constexpr std::string_view kPrefix = "UIW_";
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    if (text.substr(0, kPrefix.size()) != kPrefix) continue;
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) continue;
+    const std::string variable(text.substr(0, equals)), value(text.substr(equals + 1));
+    const Setting* found = nullptr;
+    for (const Setting& setting : kSettings) {
+      if (variable == setting.info.variable) found = &setting;
+    }
+    if (found == nullptr) {
+      loaded.error = variable + " is not a setting of uiw ('uiw run --help' lists them)";
+    } else if (!found->apply(value, loaded.values)) {
+      loaded.error = complain(found->info, value);
+    }
+    if (!loaded.error.empty()) break;
+  }
+  return loaded;
+}
+
+}  // namespace
+
+std::span<const SettingInfo> setting_table() { return infos(); }
+
+std::string check_setting(const std::string& variable, const std::string& value) {
+  Settings scratch;
+  for (const Setting& setting : kSettings) {
+    if (variable != setting.info.variable) continue;
+    return setting.apply(value, scratch) ? std::string() : complain(setting.info, value);
+  }
+  return variable + " is not a setting of uiw";
+}
+
+const LoadedSettings& settings() {
+  // Of two threads that come first at once one has read them for nothing.
+  static std::atomic<const LoadedSettings*> known{nullptr};
+  const LoadedSettings* loaded = known.load();
+  if (loaded == nullptr) {
+    auto mine = std::make_unique<const LoadedSettings>(load());
+    if (known.compare_exchange_strong(loaded, mine.get())) loaded = mine.release();
+  }
+  return *loaded;
+}
+
+bool remote_completion(bool by_hand) {
+  const CompletionMode mode = settings().values.completion;
+  return mode == CompletionMode::remote || (mode == CompletionMode::automatic && by_hand);
+}
+
+}  // namespace uiw::provider

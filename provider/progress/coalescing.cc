@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#include "provider/progress/coalescing.h"
+
+#include <algorithm>
+
+namespace uiw::provider {
+
+namespace {
+constexpr unsigned kLongestRun = 1U << 20;
+}  // namespace
+
+bool Coalescing::posted(unsigned requests, std::size_t octets, std::uint64_t polled) {
+  polled_since_ = polled != polled_;
+  if (polled_since_) {
+    polled_ = polled;
+    run_before_ = run_;
+    run_ = 0;
+  }
+  run_ = std::min(run_ + requests, kLongestRun);
+  requests_ += requests;
+  octets_ += octets;
+  return in_stream();
+}
+
+bool Coalescing::may_wait(std::uint64_t now, std::uint64_t active) {
+  const bool paused = now > std::max(last_post_, active) + (polled_since_ ? kPollNs : kPauseNs);
+  last_post_ = now;
+  quick_ = paused ? 0 : std::min(quick_ + 1, kRun);
+  if (quick_ < kRun || now < not_before_) return false;
+  if (requests_ >= kMost || octets_ >= kMostOctets || overdue(now)) return false;
+  if (!waiting()) since_ = now;
+  return true;
+}
+
+void Coalescing::sent() {
+  if (waiting() && ++good_ >= kForgiven) {
+    good_ = 0;
+    penalty_ = std::max(penalty_ / 2, kPenaltyNs);
+  }
+  requests_ = 0;
+  octets_ = 0;
+  since_ = 0;
+}
+
+bool Coalescing::take_overdue(std::uint64_t now, bool busy) {
+  if (!overdue(now)) return false;
+  since_ = 0;  // no credit for it
+  if (busy) return true;
+  not_before_ = now + penalty_;
+  penalty_ = std::min(2 * penalty_, kMostPenaltyNs);
+  good_ = 0;
+  return true;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: MIT
+#include "provider/progress/engine.h"
+
+#include <sched.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "mpa/descriptor.h"
+#include "provider/memory/grace_period.h"
+#include "provider/process/thread.h"
+#include "provider/progress/clock.h"
+#include "provider/progress/io_scratch.h"
+#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr unsigned kIdleRounds = 64;       // a socket without work for so many rounds...
+constexpr unsigned kIdleStride = 8;        // ...is tried only in every 8th
+constexpr unsigned kYieldAfter = 64;       // empty rounds in a row: the peer may be waiting for this processor
+constexpr unsigned kYieldStride = 8;
+constexpr std::uint64_t kPollingNs = 20'000;  // a sign of it this recent: the program polls
+constexpr std::uint64_t kPostingNs = 50'000;  // so long after one a program that posts looks at what has come
+constexpr unsigned kHeldRounds = 16;       // with work for others, until what is held is sent
+constexpr unsigned kParkAfter = 3;         // wake-ups in a row that found the program polling
+constexpr std::chrono::microseconds kFirstTick(25);
+// Where posts wait for the next ones. Each tick costs the peer some microseconds, where the two share processors.
+constexpr std::chrono::microseconds kHeldTick(200);
+constexpr std::chrono::microseconds kLongestTick(1000);
+constexpr std::chrono::milliseconds kNoMemoryPause(10);
+
+constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
+
+// Neither a poll of the program nor the thread may end in an exception: a stream for which there is no memory ends.
+template <typename Function>
+void carry_out(Qp& qp, Function function) {
+  try {
+    function(qp);
+  } catch (const std::exception&) {
+    qp.no_memory();
+  }
+}
+
+}  // namespace
+
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    started_.store(false);
+    stop_.store(true);
+  }
+  if (thread_.joinable()) {
+    unpark();
+    if (wake()) {
+      thread_.join();
+    } else {
+      join_or_leave();
+    }
+  }
+  if (epoll_ >= 0) mpa::close_descriptor(std::exchange(epoll_, -1));
+  if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
+}
+
+bool Engine::wake() {
+  const std::uint64_t one = 1;
+  // Not libc's: no cancellation point on the program's thread.
+  return ::syscall(SYS_write, wake_, &one, sizeof one) == sizeof one || errno == EAGAIN;
+}
+
+// The program has closed our descriptors, by means that the guard does not see, and the sockets with them: each queue pair
+// finds its own gone. What connects from here on gets others.
+void Engine::begin_anew() {
+  sweep();
+  const std::lock_guard lock(mutex_);
+  if (stop_.load()) return;
+  epoll_ = wake_ = -1;
+  started_.store(false);
+  thread_.detach();
+}
+
+// Nothing wakes the thread if it sleeps on an epoll descriptor that the program has closed.
+void Engine::join_or_leave() {
+  timespec end{};
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  ++end.tv_sec;
+  if (pthread_clockjoin_np(thread_.native_handle(), nullptr, CLOCK_MONOTONIC, &end) == 0) {
+    new (&thread_) std::thread;  // joined, which it does not know
+  } else {
+    thread_.detach();
+  }
+}
+
+void Engine::after_fork_in_child() {
+  new (&thread_) std::thread;  // the handle was of a thread that is the parent's: neither to be joined nor detached
+  new (&park_mutex_) std::mutex;  // the thread's, of which the condition wants no other kind
+  new (&park_condition_) std::condition_variable;
+  // The parent's connections stay the parent's, and so does its set of descriptors.
+  if (epoll_ >= 0) mpa::close_descriptor(epoll_);
+  if (wake_ >= 0) mpa::close_descriptor(wake_);
+  epoll_ = wake_ = -1;
+  new (&entries_) std::vector<Qp*>;
+  inside_ = 0;
+  holding_ = 0;
+  started_.store(false);
+  parked_.store(false);
+  watching_.store(false);
+}
+
+// Descriptors and thread, at the first need.
+int Engine::prepare() {
+  if (started_.load()) return 0;
+  if (stop_.load()) return ENODEV;
+  if (epoll_ < 0) {
+    const int epoll = mpa::take_descriptor(::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
+    if (epoll < 0) return errno;
+    const int wake = mpa::take_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = kWakeTag;
+    if (wake < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &event) != 0) {
+      const int error = errno;
+      if (wake >= 0) mpa::close_descriptor(wake);
+      mpa::close_descriptor(epoll);
+      return error;
+    }
+    epoll_ = epoll;
+    wake_ = wake;
+  }
+  // The thread is there for others, too, that have no memory for buffers of their own.
+  std::unique_ptr<IoScratch> scratch = make_io_scratch();
+  if (!scratch) return ENOMEM;
+  const bool made = start_service_thread(thread_, "uiw-progress", [this, own = scratch.get()] {
+    use_io_scratch(std::unique_ptr<IoScratch>(own));
+    run();
+  });
+  if (!made) return EAGAIN;
+  static_cast<void>(scratch.release());
+  started_.store(true);
+  return 0;
+}
+
+int Engine::start() {
+  const std::lock_guard lock(mutex_);
+  return prepare();
+}
+
+int Engine::add(Qp& qp, int fd) {
+  const std::lock_guard lock(mutex_);
+  if (const int error = prepare(); error != 0) return error;
+  std::erase(entries_, &qp);  // connected once before
+  try {
+    entries_.push_back(&qp);
+  } catch (const std::bad_alloc&) {
+    note_entries();
+    return ENOMEM;
+  }
+  note_entries();
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.u64 = qp.number();
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    entries_.pop_back();
+    note_entries();
+    return errno;
+  }
+  return 0;
+}
+
+void Engine::remove(Qp& qp) {
+  const std::lock_guard lock(mutex_);
+  std::erase(entries_, &qp);
+  note_entries();
+}
+
+void Engine::release(int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
+
+void Engine::rearm(std::uint32_t qp_number, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+  event.data.u64 = qp_number;
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
+}
+
+// Either the thread waits for events, and this is one; or it sleeps while the program polls or posts, and looks at all queue
+// pairs when it is woken.
+void Engine::take_over(std::uint32_t qp_number, int fd) {
+  rearm(qp_number, fd);
+  unpark();
+}
+
+void Engine::look(bool polls) {
+  bool waits = polls;
+  if (!started_.load(std::memory_order_relaxed)) return;
+  inside_.fetch_add(1, std::memory_order_relaxed);
+  bool yield = false;
+  if (const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock); drive_lock.owns_lock()) {
+    const ReadSection section;  // whoever is removed from the entries now lives until it closes
+    bool work = false;
+    std::array<Qp*, kDirect> direct;
+    std::size_t count = kDirect + 1;
+    if (!drives_many()) {
+      const std::lock_guard lock(mutex_);
+      count = entries_.size();
+      if (count <= kDirect) std::copy(entries_.begin(), entries_.end(), direct.begin());
+    }
+    if (count <= kDirect) {
+      ++round_;
+      for (std::size_t i = 0; i < count; ++i) {
+        Qp& qp = *direct[i];
+        if (waits && qp.posts_wait()) carry_out(qp, [](Qp& one) { one.send_posts(); });
+        if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
+        if (qp.progress(Qp::Driver::program)) {
+          work = true;
+          qp.idle_rounds = 0;
+        } else {
+          ++qp.idle_rounds;
+        }
+      }
+    } else {
+      epoll_event events[32];
+      // Not libc's: no cancellation point on the program's thread.
+      const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll_, events, 32, 0, nullptr, 0));
+      work = ready > 0;
+      for (int i = 0; i < ready; ++i) {
+        if (events[i].data.u64 == kWakeTag) continue;
+        if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
+      }
+    }
+    // Another queue pair may have news without end, and no completion for who polls.
+    const bool held = waits && holding_.load(std::memory_order_relaxed) > 0;
+    waits = waits && !work;
+    if (held && (waits || ++rounds_held_ >= kHeldRounds)) send_held();
+    empty_rounds_ = waits ? empty_rounds_ + 1 : 0;
+    yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
+  }
+  const std::uint64_t now = raw_clock();
+  last_active_.store(now, std::memory_order_relaxed);
+  active_thread_.store(pthread_self(), std::memory_order_relaxed);
+  last_look_.store(now, std::memory_order_relaxed);
+  if (polls) posting_.store(false, std::memory_order_relaxed);
+  inside_.fetch_sub(1, std::memory_order_relaxed);
+  if (yield) sched_yield();
+}
+
+// As many as are tried one by one; if there are more, their turn comes. Nobody removes a queue pair from the entries and
+// destroys it before the caller's section has closed.
+void Engine::send_held() {
+  rounds_held_ = 0;
+  std::array<Qp*, kDirect> holding;
+  std::size_t count = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    for (Qp* qp : entries_) {
+      if (count < kDirect && qp->held()) holding[count++] = qp;
+    }
+  }
+  for (std::size_t i = 0; i < count; ++i) carry_out(*holding[i], [](Qp& qp) { qp.send_held(); });
+}
+
+// Either this sees that an event is awaited, or who asks for one sees this. Likewise with the thread, which looks at what is
+// held once it watches no longer.
+void Engine::note_held(bool holds) {
+  holding_.fetch_add(holds ? 1U : ~0U);
+  if (holds && (events_awaited_.load() > 0 || !parked_.load())) wake();
+}
+
+// Most times it is watching already. Where it is not, and the program goes on as it does, it is from here on.
+void Engine::watch_posts() {
+  watched_.fetch_add(1);
+  if (watching_.load()) return;
+  if (!parked_.load()) {
+    wake();
+    return;
+  }
+  const std::lock_guard lock(park_mutex_);
+  hurry_ = true;
+  park_condition_.notify_one();
+}
+
+bool Engine::program_active(std::uint64_t within_ns) const {
+  if (event_awaited()) return false;
+  return inside_.load(std::memory_order_relaxed) > 0 ||
+         raw_clock() < last_active_.load(std::memory_order_relaxed) + within_ns;  // another thread may be ahead of this clock
+}
+
+std::uint64_t Engine::last_active_here() const {
+  const bool here = pthread_equal(active_thread_.load(std::memory_order_relaxed), pthread_self()) != 0;
+  return here ? last_active_.load(std::memory_order_relaxed) : 0;
+}
+
+bool Engine::note_post(std::uint64_t now) {
+  last_active_.store(now, std::memory_order_relaxed);
+  active_thread_.store(pthread_self(), std::memory_order_relaxed);
+  posting_.store(true, std::memory_order_relaxed);
+  if (now < last_look_.load(std::memory_order_relaxed) + kPostingNs) return false;
+  look(false);
+  return true;
+}
+
+bool Engine::end_posting(std::uint64_t now) {
+  const bool looked = note_post(now);
+  inside_.fetch_sub(1, std::memory_order_relaxed);
+  return looked;
+}
+
+void Engine::event_asked_for() {
+  events_awaited_.fetch_add(1);
+  unpark();
+  if (holding_.load() > 0) wake();
+}
+
+void Engine::unpark() {
+  if (!parked_.load()) return;
+  const std::lock_guard lock(park_mutex_);
+  unpark_ = true;
+  last_active_.store(0, std::memory_order_relaxed);
+  park_condition_.notify_one();
+}
+
+// Everything may have news: events that came while nobody listened are not repeated.
+void Engine::sweep(bool only_held) {
+  visit([only_held](const Qp& qp) { return !only_held || qp.held(); },
+        [](Qp& qp) { qp.progress(Qp::Driver::event); });
+}
+
+template <typename Wanted, typename Visitor>
+void Engine::visit(Wanted wanted, Visitor visitor) {
+  for (;; std::this_thread::sleep_for(kNoMemoryPause)) {
+    if (stop_.load()) return;
+    visited_.clear();
+    try {
+      const std::lock_guard lock(mutex_);
+      for (const Qp* qp : entries_) {
+        if (wanted(*qp)) visited_.push_back(qp->number());
+      }
+      break;
+    } catch (const std::bad_alloc&) {  // nobody else may come for them: until there is memory again
+    }
+  }
+  for (const std::uint32_t number : visited_) {
+    const ReadSection section;
+    if (Qp* qp = find_qp(number)) visitor(*qp);
+  }
+}
+
+// True if some are left that are not overdue yet, or somebody is at them.
+bool Engine::send_overdue() {
+  bool left = false;
+  visit([](const Qp& qp) { return qp.posts_wait(); },
+        [&left](Qp& qp) {
+          carry_out(qp, [](Qp& one) { one.send_overdue(); });
+          left = left || qp.posts_wait();
+        });
+  return left;
+}
+
+// False where the program has stopped. A long tick is for one that polls and has no posts that wait: either this sees that
+// some do, or who lets them wait sees that nobody watches.
+bool Engine::tick(std::chrono::microseconds& next) {
+  if (!program_active(2 * kPollingNs)) return false;
+  const bool new_to_it = !watching_.load();
+  const bool left = holding_.load() > 0 && send_overdue();
+  next = std::min(2 * next, posting_.load(std::memory_order_relaxed) ? kHeldTick : kLongestTick);
+  watching_.store(left || next <= kHeldTick);
+  const unsigned watched = watched_.load();
+  if (left || watched != watched_seen_) {
+    watching_.store(true);
+    next = new_to_it ? kFirstTick : kHeldTick;
+  }
+  watched_seen_ = watched;
+  return true;
+}
+
+void Engine::park() {
+  parked_.store(true);
+  watching_.store(true);
+  std::chrono::microseconds next = kFirstTick;
+  {
+    std::unique_lock lock(park_mutex_);
+    while (!unpark_ && !stop_.load() && events_awaited_.load() == 0) {
+      park_condition_.wait_for(lock, next, [this] { return unpark_ || hurry_; });
+      hurry_ = false;
+      lock.unlock();
+      const bool stays = tick(next);
+      lock.lock();
+      if (!stays) break;
+    }
+    unpark_ = hurry_ = false;
+  }
+  parked_.store(false);
+  watching_.store(false);
+  sweep();
+}
+
+void Engine::run() {
+  epoll_event events[64];
+  unsigned found_polling = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    const int count = ::epoll_wait(epoll_, events, 64, -1);
+    if (count < 0) {
+      if (errno == EINTR) continue;
+      return begin_anew();
+    }
+    const bool polling = program_active(kPollingNs);
+    for (int i = 0; i < count; ++i) {
+      if (events[i].data.u64 == kWakeTag) {
+        std::uint64_t value;
+        [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
+        if (polling && holding_.load() > 0) {
+          found_polling = kParkAfter;
+        } else {
+          sweep(true);
+        }
+        continue;
+      }
+      const ReadSection section;
+      if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
+    }
+    found_polling = polling ? found_polling + 1 : 0;
+    if (found_polling >= kParkAfter) {
+      found_polling = 0;
+      park();
+    }
+  }
+}
+
+}  // namespace uiw::provider

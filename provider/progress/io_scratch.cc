@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#include "provider/progress/io_scratch.h"
+
+#include <new>
+#include <utility>
+
+#include "mpa/deframer.h"
+#include "provider/process/thread_exit.h"
+
+namespace uiw::provider {
+
+namespace {
+
+const ThreadExit at_exit([](void* scratch) {
+  detail::own_scratch = nullptr;
+  mpa::Deframer::keep_spare(false);
+  delete static_cast<IoScratch*>(scratch);
+});
+
+}  // namespace
+
+std::unique_ptr<IoScratch> make_io_scratch() noexcept {
+  try {
+    return std::unique_ptr<IoScratch>(new IoScratch);  // not make_unique(), which would clear it
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void use_io_scratch(std::unique_ptr<IoScratch> scratch) noexcept {
+  if (at_exit.note(scratch.get())) mpa::Deframer::keep_spare(true);  // where that cannot be, it outlives the thread
+  detail::own_scratch = scratch.release();
+}
+
+IoScratch* detail::make_own_scratch() noexcept {
+  if (std::unique_ptr<IoScratch> made = make_io_scratch()) use_io_scratch(std::move(made));
+  return own_scratch;
+}
+
+}  // namespace uiw::provider

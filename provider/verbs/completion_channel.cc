@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/completion_channel.h"
+
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "provider/verbs/event_pipe.h"
+
+namespace uiw::provider {
+
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::map<int, std::shared_ptr<EventPipe>> channels;
+};
+Registry& registry() {
+  static auto* instance = new Registry;  // outlives every destructor of the program
+  return *instance;
+}
+
+}  // namespace
+
+int create_completion_channel() {
+  auto pipe = EventPipe::create();
+  if (!pipe) return -errno;
+  const int fd = pipe->read_fd();
+  const std::lock_guard lock(registry().mutex);
+  registry().channels[fd].swap(pipe);
+  return fd;
+}
+
+void forget_completion_channel(int fd) {
+  std::shared_ptr<EventPipe> forgotten;  // goes without the lock
+  const std::lock_guard lock(registry().mutex);
+  const auto found = registry().channels.find(fd);
+  if (found == registry().channels.end()) return;
+  forgotten = std::move(found->second);
+  registry().channels.erase(found);
+}
+
+void lock_completion_channels() { registry().mutex.lock(); }
+void unlock_completion_channels() { registry().mutex.unlock(); }
+
+void forget_completion_channels() {
+  registry().channels.clear();
+  registry().mutex.unlock();
+}
+
+std::shared_ptr<EventPipe> completion_channel(int fd) {
+  const std::lock_guard lock(registry().mutex);
+  const auto found = registry().channels.find(fd);
+  return found == registry().channels.end() ? nullptr : found->second;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/context.h"
+
+#include <rdma/ib_user_verbs.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "provider/process/fork.h"
+#include "provider/process/link_watch.h"
+#include "provider/progress/clock.h"
+#include "provider/verbs/limits.h"
+#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
+
+namespace uiw::provider {
+
+// ---- The device ------------------------------------------------------------------------------------------------
+
+Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle)
+    : device_(std::move(device)), handle_(handle), async_(std::move(async)) {
+  static std::atomic<bool> observing{false};
+  if (!observing.exchange(true)) {
+    try {
+      observe_removed_interfaces([](unsigned ifindex) {
+        for_each_context([ifindex](Context& context) {
+          if (context.device().ifindex == ifindex) context.report_removal();
+        });
+      });
+    } catch (const std::bad_alloc&) {
+      observing.store(false);
+      throw;
+    }
+  }
+  register_context(this);
+}
+
+Context::~Context() { close(); }
+
+void Context::close() {
+  unregister_context(this);
+  // A part at a time, since there may be no memory for a list of them. Those that have stopped are not found any more.
+  struct {
+    const Context* context;
+    std::array<Qp*, 64> qps;
+    std::size_t count;
+  } left{this, {}, 0};
+  do {
+    left.count = 0;
+    for_each_qp([&left](Qp& qp) {
+      if (&qp.context() != left.context || left.count == left.qps.size()) return;
+      const auto end = left.qps.begin() + static_cast<std::ptrdiff_t>(left.count);
+      if (std::find(left.qps.begin(), end, &qp) == end) left.qps[left.count++] = &qp;
+    });
+    for (std::size_t i = 0; i < left.count; ++i) left.qps[i]->stop();
+  } while (left.count > 0);
+  engine_.stop();
+}
+
+void Context::report_removal() {
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_DEVICE_FATAL;
+  event.element.port_num = 1;
+  report(event);
+}
+
+std::shared_ptr<Context> Context::open(const std::string& device_name, const ibv_context* handle) {
+  for (DeviceInfo& device : enumerate_devices()) {
+    if (device.name != device_name) continue;
+    auto async = EventPipe::create();
+    if (!async) return nullptr;
+    return std::shared_ptr<Context>(new Context(std::move(device), std::move(async), handle));
+  }
+  errno = ENODEV;
+  return nullptr;
+}
+
+void Context::query_device(ibv_device_attr_ex& attributes) const {
+  ibv_device_attr& a = attributes.orig_attr;
+  std::snprintf(a.fw_ver, sizeof a.fw_ver, "%s", "0.1.0");
+  a.node_guid = htobe64(device_.guid);
+  a.sys_image_guid = htobe64(device_.guid);
+  a.max_mr_size = kMaxMrSize;
+  a.page_size_cap = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  a.vendor_id = kVendorId;
+  a.vendor_part_id = kVendorPart;
+  a.max_qp = kMaxQp;
+  a.max_qp_wr = kMaxQpWr;
+  a.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
+                       IBV_DEVICE_SRQ_RESIZE;
+  // Extensions: of those that programs can use, local invalidation and Send with Invalidate.
+  a.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  a.max_sge = kMaxSge;
+  a.max_sge_rd = kMaxSge;
+  a.max_srq = kMaxSrq;
+  a.max_srq_wr = kMaxSrqWr;
+  a.max_srq_sge = kMaxSge;
+  a.max_cq = kMaxCq;
+  a.max_cqe = kMaxCqe;
+  a.max_mr = kMaxMr;
+  a.max_mw = kMaxMw;
+  a.max_pd = kMaxPd;
+  a.max_qp_rd_atom = kMaxReadDepth;
+  a.max_res_rd_atom = kMaxReadDepth * 1024;
+  a.max_qp_init_rd_atom = kMaxReadDepth;
+  a.atomic_cap = IBV_ATOMIC_GLOB;
+  a.max_pkeys = 1;
+  if (device_.transport == Transport::roce) a.max_ah = kMaxAh;
+  a.phys_port_cnt = 1;
+  attributes.phys_port_cnt_ex = 1;
+  attributes.hca_core_clock = kRawClockKhz;
+  attributes.completion_timestamp_mask = kRawClockMask;
+  attributes.cq_mod_caps.max_cq_count = kMaxModerationCount;
+  attributes.cq_mod_caps.max_cq_period = kMaxModerationPeriod;
+  attributes.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  attributes.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+                                                       IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                                                       IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+  attributes.max_dm_size = kMaxDmSize;
+}
+
+int Context::query_port(unsigned port, ibv_port_attr& attributes) const {
+  if (port != 1) return EINVAL;
+  attributes.state = IBV_PORT_ACTIVE;
+  attributes.max_mtu = IBV_MTU_4096;
+  attributes.active_mtu = path_mtu_of(device_);
+  attributes.gid_tbl_len = static_cast<int>(device_.gids.size());
+  attributes.max_msg_sz = kMaxMessage;
+  attributes.pkey_tbl_len = 1;
+  attributes.max_vl_num = 1;
+  attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
+  attributes.phys_state = 5;  // LinkUp
+  if (device_.transport == Transport::roce) {
+    attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
+    attributes.flags = IBV_QPF_GRH_REQUIRED;
+  }
+  // The nearest lane width and rate; loopback and virtual links say nothing of theirs and count as 10 Gb/s.
+  const unsigned speed = device_.speed_mbps == 0 ? 10000 : device_.speed_mbps;
+  struct Rate {
+    unsigned mbps;
+    std::uint8_t width, speed;
+  };
+  constexpr Rate kRates[] = {{2500, 1, 1},   {5000, 1, 2},    {10000, 1, 4},    {25000, 1, 32},
+                             {40000, 2, 4},  {50000, 1, 64},  {100000, 2, 32},  {200000, 2, 64},
+                             {400000, 4, 64}};
+  attributes.active_width = kRates[0].width;
+  attributes.active_speed = kRates[0].speed;
+  for (const Rate& rate : kRates) {
+    if (speed >= rate.mbps) attributes.active_width = rate.width, attributes.active_speed = rate.speed;
+  }
+  return 0;
+}
+
+bool Context::report(const ibv_async_event& event) {
+  ib_uverbs_async_event_desc descriptor{};
+  descriptor.event_type = event.event_type;
+  // Each event names one object; all members of the union are as wide as a pointer but the port number.
+  const bool port = event.event_type >= IBV_EVENT_DEVICE_FATAL && event.event_type <= IBV_EVENT_SM_CHANGE;
+  descriptor.element = port ? static_cast<std::uint64_t>(event.element.port_num)
+                            : reinterpret_cast<std::uintptr_t>(event.element.qp);
+  return async_->write(&descriptor, sizeof descriptor);
+}
+
+unsigned Context::withdraw_events(const void* element, unsigned reported) {
+  return async_->take_back(
+      reported, sizeof(ib_uverbs_async_event_desc),
+      [](const void* event, void* wanted) {
+        return static_cast<const ib_uverbs_async_event_desc*>(event)->element ==
+               reinterpret_cast<std::uintptr_t>(wanted);
+      },
+      const_cast<void*>(element));
+}
+
+}  // namespace uiw::provider

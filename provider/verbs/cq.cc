@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/cq.h"
+
+#include <rdma/ib_user_verbs.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "provider/connect/cm_loop.h"
+#include "provider/progress/clock.h"
+#include "provider/progress/engine.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/cq_timer.h"
+#include "provider/verbs/limits.h"
+#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
+
+namespace uiw::provider {
+
+namespace {
+// Two at least: a program with one request at a time may post the next one before it polls for the last (ib_send_lat -e
+// does), and both may be complete then.
+unsigned capacity_for(int entries) { return std::bit_ceil(static_cast<unsigned>(std::max(entries, 2))); }
+}  // namespace
+
+Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle, Options options)
+    : context_(context.shared_from_this()),
+      generation_(fork_generation()),
+      options_(options),
+      capacity_(capacity),
+      ring_(std::make_unique_for_overwrite<ibv_wc[]>(capacity)),
+      stamps_(options.raw_time || options.wall_time ? std::make_unique<Stamp[]>(capacity) : nullptr),
+      channel_(std::move(channel)),
+      handle_(handle),
+      failing_(std::make_shared<std::atomic<bool>>(false)) {}
+
+bool Cq::inherited() const { return generation_ != fork_generation(); }
+
+Cq::~Cq() {
+  if (timer_) timer_->forget_queue();
+  if (channel_) channel_->leave(place_);
+}
+
+std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ibv_cq* handle, Options options) {
+  if (entries < 1 || entries > kMaxCqe) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  std::shared_ptr<EventPipe> channel;
+  if (channel_fd >= 0) {
+    channel = completion_channel(channel_fd);
+    // The thread brings the events that find the channel full.
+    const int error = channel ? CmLoop::instance().start() : EINVAL;
+    if (error != 0) {
+      errno = error;
+      return nullptr;
+    }
+  }
+  return std::unique_ptr<Cq>(
+      new Cq(context, capacity_for(entries), std::move(channel), handle, options));
+}
+
+// ---- Taking completions ----------------------------------------------------------------------------------------
+
+// The consumer's lock is held, where one is needed.
+int Cq::take(int count, ibv_wc* completions, Stamp* stamps) {
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  const std::uint64_t ready = tail_.load(std::memory_order_acquire) - head;
+  const int taken = static_cast<int>(std::min<std::uint64_t>(ready, static_cast<std::uint64_t>(count)));
+  const std::uint64_t mask = capacity_.load(std::memory_order_relaxed) - 1;
+  for (int i = 0; i < taken; ++i) {
+    const std::uint64_t slot = (head + static_cast<unsigned>(i)) & mask;
+    completions[i] = ring_[slot];
+    if (stamps != nullptr && stamps_) stamps[i] = stamps_[slot];
+  }
+  head_.store(head + static_cast<unsigned>(taken), std::memory_order_release);
+  return taken;
+}
+
+int Cq::poll(int count, ibv_wc* completions) {
+  if (count <= 0) return 0;
+  for (bool driven = false;; driven = true) {
+    if (!empty()) {
+      std::unique_lock lock(consumer_, std::defer_lock);
+      if (!options_.single_threaded) lock.lock();
+      if (const int taken = take(count, completions, nullptr); taken > 0) return taken;
+    }
+    if (driven) return 0;
+    context_->engine().drive();
+  }
+}
+
+bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) {
+  for (bool driven = false;; driven = true) {
+    if (!empty()) {
+      if (!options_.single_threaded) consumer_.lock();
+      if (take(1, &completion, &stamp) == 1) {
+        begun_by_.store(pthread_self(), std::memory_order_relaxed);
+        return true;
+      }
+      if (!options_.single_threaded) consumer_.unlock();
+    }
+    if (driven) return false;
+    context_->engine().drive();
+  }
+}
+
+bool Cq::next_poll(ibv_wc& completion, Stamp& stamp) { return !empty() && take(1, &completion, &stamp) == 1; }
+
+void Cq::end_poll() {
+  begun_by_.store(pthread_t{}, std::memory_order_relaxed);
+  if (!options_.single_threaded) consumer_.unlock();
+}
+
+// A thread may destroy or reset a queue pair, or change the size, before it ends what begin_poll() has begun.
+std::unique_lock<Mutex> Cq::lock_consumer() {
+  std::unique_lock lock(consumer_, std::defer_lock);
+  if (pthread_equal(begun_by_.load(std::memory_order_relaxed), pthread_self()) == 0) lock.lock();
+  return lock;
+}
+
+int Cq::resize(int entries) {
+  if (entries < 1 || entries > kMaxCqe) return EINVAL;
+  const std::uint64_t capacity = capacity_for(entries);
+  // Made before the locks are taken: producers wait only for the copy.
+  std::unique_ptr<ibv_wc[]> ring(new (std::nothrow) ibv_wc[capacity]);
+  if (!ring) return ENOMEM;
+  std::unique_ptr<Stamp[]> stamps;
+  if (options_.raw_time || options_.wall_time) {
+    stamps.reset(new (std::nothrow) Stamp[capacity]);
+    if (!stamps) return ENOMEM;
+  }
+  const std::unique_lock consumer = lock_consumer();
+  const std::lock_guard producer(producer_);
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+  const std::uint64_t before = capacity_.load(std::memory_order_relaxed);
+  if (tail - head > static_cast<std::uint64_t>(entries)) return EINVAL;
+  for (std::uint64_t at = head; at != tail; ++at) {
+    ring[at & (capacity - 1)] = ring_[at & (before - 1)];
+    if (stamps) stamps[at & (capacity - 1)] = stamps_[at & (before - 1)];
+  }
+  ring_.swap(ring);
+  stamps_.swap(stamps);
+  capacity_.store(capacity, std::memory_order_relaxed);
+  return 0;
+}
+
+void Cq::forget(std::uint32_t qp_number) {
+  const std::unique_lock consumer = lock_consumer();
+  const std::lock_guard producer(producer_);
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  const std::uint64_t mask = capacity_.load(std::memory_order_relaxed) - 1;
+  // What stays moves up to the tail, the newest first.
+  std::uint64_t kept = tail_.load(std::memory_order_relaxed);
+  for (std::uint64_t at = kept; at-- != head;) {
+    const std::uint64_t from = at & mask;
+    if (ring_[from].qp_num == qp_number) continue;
+    const std::uint64_t to = --kept & mask;
+    ring_[to] = ring_[from];
+    if (stamps_) stamps_[to] = stamps_[from];
+  }
+  head_.store(kept, std::memory_order_release);
+}
+
+// ---- Adding completions ----------------------------------------------------------------------------------------
+
+void Cq::push(const ibv_wc& completion, bool solicited) {
+  bool lost = false, first = false;
+  {
+    const std::lock_guard lock(producer_);
+    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    const std::uint64_t capacity = capacity_.load(std::memory_order_relaxed);
+    if (tail - head_.load(std::memory_order_acquire) == capacity) {
+      lost = !options_.ignore_overrun;
+      first = lost && !overrun_;
+      overrun_ = overrun_ || lost;
+    } else {
+      const std::uint64_t slot = tail & (capacity - 1);
+      ring_[slot] = completion;
+      if (stamps_) {
+        stamps_[slot] = {options_.raw_time ? raw_clock() : 0, options_.wall_time ? wall_clock_ns() : 0};
+      }
+      tail_.store(tail + 1, std::memory_order_release);
+      const Armed armed = armed_.load(std::memory_order_relaxed);
+      // Failures count as solicited.
+      const bool failed = completion.status != IBV_WC_SUCCESS;
+      if (armed == Armed::any || (armed == Armed::solicited && (solicited || failed))) notify_soon(failed);
+    }
+  }
+  if (lost) overrun(first);
+}
+
+// The queue pairs that complete here go into error (Verbs draft section 8.3.3, figure 24), and those of other queues do
+// not (section 5.3.1). Their locks are held by whoever pushes, so another thread does it.
+void Cq::overrun(bool first) {
+  if (first) {
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_CQ_ERR;
+    event.element.cq = handle_;
+    if (context_->report(event)) async_events_.fetch_add(1);
+  }
+  if (failing_->exchange(true)) return;
+  try {
+    const int error = CmLoop::instance().post([cq = static_cast<const Cq*>(this), failing = failing_] {
+      failing->store(false);
+      for_each_qp([cq](Qp& qp) {
+        if (qp.completes_to(cq)) qp.completion_lost();
+      });
+    });
+    if (error != 0) failing_->store(false);  // no thread; the next lost completion tries again
+  } catch (const std::exception&) {
+    failing_->store(false);  // no memory, likewise
+  }
+}
+
+// ---- Events ----------------------------------------------------------------------------------------------------
+
+int Cq::request_notify(bool solicited_only) {
+  Armed before;
+  {
+    const std::lock_guard lock(producer_);
+    before = armed_.load(std::memory_order_relaxed);
+    // A request for any completion stands until it is met, whatever is asked for later.
+    if (before != Armed::any) {
+      armed_.store(solicited_only ? Armed::solicited : Armed::any, std::memory_order_relaxed);
+    }
+  }
+  if (before == Armed::no) context_->engine().event_asked_for();
+  if (channel_) channel_->flush();
+  return 0;
+}
+
+void Cq::hold_events() {
+  if (channel_) holds_.fetch_add(1);
+}
+
+void Cq::release_events() {
+  if (!channel_ || holds_.fetch_sub(1) > 1 || quiet_.load() == 0) return;
+  const std::lock_guard lock(producer_);
+  end_quiet();
+}
+
+// The producer's lock is held from here on. A completion that an event was asked for has come; failures do not wait.
+void Cq::notify_soon(bool at_once) {
+  quiet_failure_ = quiet_failure_ || at_once;
+  quiet_.fetch_add(1);
+  // Either this sees that nobody holds events any longer, or who does so last sees this completion.
+  if (holds_.load() == 0) end_quiet();
+}
+
+void Cq::end_quiet() {
+  const unsigned quiet = quiet_.exchange(0);
+  if (quiet == 0) return;
+  held_back_ += quiet;
+  if (std::exchange(quiet_failure_, false) || held_back_ >= moderation_count_) {
+    notify();
+  } else if (held_back_ == quiet) {
+    timer_->start(moderation_period_);
+  }
+}
+
+void Cq::disarm() {
+  if (armed_.exchange(Armed::no, std::memory_order_relaxed) != Armed::no) context_->engine().event_given();
+  held_back_ = quiet_ = 0;
+}
+
+void Cq::notify() {
+  if (channel_) {
+    ib_uverbs_comp_event_desc event{};
+    event.cq_handle = reinterpret_cast<std::uintptr_t>(handle_);
+    channel_->write(&event, sizeof event, place_);
+    ++events_written_;
+  }
+  disarm();
+}
+
+void Cq::moderation_over() {
+  const std::lock_guard lock(producer_);
+  if (held_back_ > 0) notify();
+}
+
+int Cq::moderate(unsigned count, unsigned period_us) {
+  const bool on = count > 1 && period_us > 0;
+  const std::lock_guard consumer(consumer_);  // one at a time
+  if (on && !timer_) {
+    auto timer = CqTimer::create(*this);
+    if (!timer) return errno;
+    const std::lock_guard producer(producer_);
+    timer_ = std::move(timer);
+  }
+  const std::lock_guard producer(producer_);
+  moderation_count_ = on ? count : 0;
+  moderation_period_ = on ? period_us : 0;
+  if (held_back_ > 0) {
+    if (held_back_ >= moderation_count_) {
+      notify();
+    } else {
+      timer_->start(moderation_period_);
+    }
+  }
+  return 0;
+}
+
+int Cq::prepare_destroy(unsigned& events_to_acknowledge) {
+  if (users_.load(std::memory_order_relaxed) != 0) return EBUSY;
+  events_to_acknowledge = 0;
+  const std::lock_guard lock(producer_);
+  disarm();
+  if (!channel_) return 0;
+  events_written_ = channel_->take_back(
+      events_written_, sizeof(ib_uverbs_comp_event_desc),
+      [](const void* event, void* handle) {
+        return static_cast<const ib_uverbs_comp_event_desc*>(event)->cq_handle ==
+               reinterpret_cast<std::uintptr_t>(handle);
+      },
+      handle_);
+  events_to_acknowledge = events_written_;
+  return 0;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/event_pipe.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "mpa/descriptor.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr const char* kPurpose = "a channel of events";
+constexpr int kWantedSize = 4096;  // one page, or the least that the kernel has
+
+// Reads what is there and does not wait, although the file description, which is the program's too, may be a blocking one.
+ssize_t read_without_waiting(int fd, void* to, std::size_t size) {
+  iovec vector{to, size};
+  ssize_t n;
+  do {
+    n = ::vmsplice(fd, &vector, 1, SPLICE_F_NONBLOCK);  // which copies, out of a pipe
+  } while (n < 0 && errno == EINTR);
+  // Where a sandbox does not know that call: Linux 6.4 has this one for pipes.
+  if (n < 0 && errno != EAGAIN) n = ::preadv2(fd, &vector, 1, -1, RWF_NOWAIT);
+  return n;
+}
+
+}  // namespace
+
+EventPipe::Place::Place() : home_(1), event_(home_.begin()) { event_->home = &home_; }
+
+std::shared_ptr<EventPipe> EventPipe::create() {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) ends[0] = ends[1] = -1;
+  ends[1] = mpa::take_descriptor(ends[1], kPurpose);
+  int own = -1;
+  if (ends[1] >= 0) own = mpa::take_descriptor(::fcntl(ends[0], F_DUPFD_CLOEXEC, 3), kPurpose);
+  int capacity = -1;
+  if (own >= 0 && ::fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0) {
+    ::fcntl(ends[1], F_SETPIPE_SZ, kWantedSize);
+    capacity = ::fcntl(ends[1], F_GETPIPE_SZ);
+  }
+  int error = errno;
+  if (capacity > 0) {
+    try {
+      std::unique_ptr<EventPipe> made(new EventPipe(ends[0], ends[1], own, static_cast<std::size_t>(capacity)));
+      ends[1] = own = -1;  // which are its own from here on
+      return std::shared_ptr<EventPipe>(std::move(made));
+    } catch (const std::exception&) {
+      error = ENOMEM;
+    }
+  }
+  if (ends[0] >= 0) ::close(ends[0]);
+  for (const int fd : {ends[1], own}) {
+    if (fd >= 0) mpa::close_descriptor(fd);
+  }
+  errno = error;
+  return nullptr;
+}
+
+EventPipe::EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t capacity)
+    : read_fd_(read_fd),
+      write_fd_(write_fd),
+      own_read_fd_(own_read_fd),
+      capacity_(capacity),
+      taken_(std::make_unique_for_overwrite<std::byte[]>(capacity)),
+      generation_(fork_generation()),
+      line_(std::make_unique<Line>()) {}
+
+EventPipe::~EventPipe() {
+  if (watched_ && !inherited()) CmLoop::instance().unwatch(write_fd_);
+  mpa::close_descriptor(write_fd_);
+  mpa::close_descriptor(own_read_fd_);
+  if (inherited()) static_cast<void>(line_.release());  // another thread may have been changing it
+}
+
+bool EventPipe::put(const void* event, std::size_t size) {
+  ssize_t n;
+  do {
+    n = ::syscall(SYS_write, write_fd_, event, size);  // no cancellation point, as write() is
+  } while (n < 0 && errno == EINTR);
+  return n == static_cast<ssize_t>(size);
+}
+
+void EventPipe::unlink(Line::iterator event) {
+  event->times = 0;
+  if (Line* home = event->home) {
+    home->splice(home->end(), *line_, event);
+  } else {
+    line_->erase(event);
+  }
+}
+
+// Of several events of one object the next one goes to the end of the line, as they came in turn with those of others.
+void EventPipe::send_waiting() {
+  while (!line_->empty() && put(line_->front().octets.data(), line_->front().size)) {
+    if (--line_->front().times > 0) {
+      line_->splice(line_->end(), *line_, line_->begin());
+    } else {
+      unlink(line_->begin());
+    }
+  }
+  waiting_.store(!line_->empty(), std::memory_order_relaxed);
+  if (watched_ != line_->empty()) return;
+  if (watched_) {
+    CmLoop::instance().unwatch(write_fd_);
+    watched_ = false;
+    return;
+  }
+  try {
+    watched_ = CmLoop::instance().watch(write_fd_, EPOLLOUT, weak_from_this()) == 0;
+  } catch (const std::exception&) {  // no memory for it: who writes or asks for an event next tries again
+  }
+}
+
+void EventPipe::write(const void* event, std::size_t size, Place& place) noexcept {
+  if (inherited()) return;
+  const std::lock_guard lock(mutex_);
+  if (line_->empty() && put(event, size)) return;
+  Event& own = *place.event_;
+  if (own.times++ == 0) {
+    std::memcpy(own.octets.data(), event, size);
+    own.size = size;
+    line_->splice(line_->end(), place.home_);
+    waiting_.store(true, std::memory_order_relaxed);
+  }
+  if (!watched_) send_waiting();
+}
+
+bool EventPipe::write(const void* event, std::size_t size) noexcept {
+  if (inherited()) return false;
+  const std::lock_guard lock(mutex_);
+  if (line_->empty() && put(event, size)) return true;
+  try {
+    Event& added = line_->emplace_back();
+    std::memcpy(added.octets.data(), event, size);
+    added.size = size;
+    added.times = 1;
+  } catch (const std::exception&) {
+    return false;
+  }
+  if (!watched_) send_waiting();
+  return true;
+}
+
+void EventPipe::leave(Place& place) noexcept {
+  if (inherited()) return;
+  const std::lock_guard lock(mutex_);
+  if (place.event_->times > 0) unlink(place.event_);
+  send_waiting();
+}
+
+void EventPipe::flush() noexcept {
+  if (!waiting_.load(std::memory_order_relaxed) || inherited()) return;
+  const std::lock_guard lock(mutex_);
+  send_waiting();
+}
+
+void EventPipe::ready(std::uint32_t) { flush(); }
+
+unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
+                              void* argument) {
+  // The parent's events are the parent's to read, and whoever took one acknowledges it there.
+  if (written == 0 || inherited()) return 0;
+  const std::lock_guard lock(mutex_);
+  for (auto event = line_->begin(); event != line_->end();) {
+    const auto next = std::next(event);
+    if (mine(event->octets.data(), argument)) {
+      written -= event->times;
+      unlink(event);
+    }
+    event = next;
+  }
+  // All at once and, but for what is taken back, in again, so that the order stays: nobody else writes.
+  const ssize_t n = read_without_waiting(own_read_fd_, taken_.get(), capacity_);
+  std::byte* kept = taken_.get();
+  for (ssize_t at = 0; at + static_cast<ssize_t>(size) <= n; at += static_cast<ssize_t>(size)) {
+    std::byte* event = taken_.get() + at;
+    if (mine(event, argument)) {
+      --written;
+    } else {
+      kept = std::copy(event, event + size, kept);
+    }
+  }
+  if (kept != taken_.get()) put(taken_.get(), static_cast<std::size_t>(kept - taken_.get()));
+  send_waiting();
+  return written;
+}
+
+}  // namespace uiw::provider

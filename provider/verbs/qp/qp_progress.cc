@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// A queue pair's turns: who drives its stream, and when what waits is sent.
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "provider/memory/grace_period.h"
+#include "provider/progress/clock.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/qp/qp.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// While an event is dealt with, a completion queue tells its program of nothing: it shall find the answers to the peer ahead
+// of what it sends next.
+class HeldEvents {
+ public:
+  explicit HeldEvents(Cq* cq) : cq_(cq) {
+    if (cq_ != nullptr) cq_->hold_events();
+  }
+  ~HeldEvents() {
+    if (cq_ != nullptr) cq_->release_events();
+  }
+  HeldEvents(const HeldEvents&) = delete;
+  HeldEvents& operator=(const HeldEvents&) = delete;
+
+ private:
+  Cq* const cq_;
+};
+
+}  // namespace
+
+bool Qp::progress(Driver driver) noexcept {
+  try {
+    return make_progress(driver);
+  } catch (const std::exception&) {
+    no_memory();
+    return true;
+  }
+}
+
+bool Qp::make_progress(Driver driver) {
+  const ReadSection section;
+  const HeldEvents held(driver == Driver::event ? receive_cq_ : nullptr);
+  bool work = false;
+  {
+    std::unique_lock lock(locks_.receive, std::defer_lock);
+    if (driver == Driver::program) {
+      if (!lock.try_lock()) return true;  // somebody is at it
+    } else {
+      lock.lock();
+    }
+    if (stream_ == nullptr || !stream_->receive_turn(driver, work)) return work;
+  }
+  const std::lock_guard lock(locks_.send);
+  if (stream_ != nullptr) stream_->send_turn(driver);
+  return work;
+}
+
+void Qp::transmit() {
+  if (stream_ != nullptr) stream_->send();
+}
+
+// One that has completions to poll for does not wait for those of what it posts. (What is held is looked for among few.)
+rdmap::Transmitter::Patience Qp::patience_of_program() const {
+  using Patience = rdmap::Transmitter::Patience;
+  const Patience patience = stream_->patience(Driver::program);
+  const bool waits = send_cq_->empty() || context_->engine().drives_many();
+  return patience == Patience::waits && !waits ? Patience::streams : patience;
+}
+
+// A thread that only polls leaves the sending to the one that posts, as long as that is at it.
+bool Qp::awaited_elsewhere() const {
+  constexpr std::uint64_t kAtIt = 5'000;
+  const std::uint64_t since = signals_.posts_wait_since.load();
+  if (since == 0 || pthread_equal(signals_.poster.load(std::memory_order_relaxed), pthread_self()) != 0) return false;
+  return raw_clock() < since + kAtIt;
+}
+
+void Qp::send_held() {
+  if (awaited_elsewhere()) return;
+  const std::unique_lock lock(locks_.send, std::try_to_lock);
+  if (lock.owns_lock() && stream_ != nullptr) stream_->send_held();
+}
+
+void Qp::send_posts() {
+  if (awaited_elsewhere()) return;
+  const std::unique_lock lock(locks_.send, std::try_to_lock);
+  if (!lock.owns_lock() || stream_ == nullptr || !stream_->coalescing().waiting()) return;
+  stream_->send(patience_of_program());
+}
+
+// What comes next is the end, of the queue pair or of its stream.
+void Qp::send_waiting() {
+  if (!posts_wait()) return;
+  const std::lock_guard lock(locks_.send);
+  if (stream_ != nullptr) stream_->send_waiting();
+}
+
+void Qp::send_overdue() {
+  const std::unique_lock lock(locks_.send, std::try_to_lock);
+  if (lock.owns_lock() && stream_ != nullptr) stream_->send_overdue();
+}
+
+void Qp::sent_all() {
+  if (by_hand_ && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
+    report(IBV_EVENT_SQ_DRAINED);
+  }
+}
+
+void Qp::sent_last() {
+  if (std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
+}
+
+}  // namespace uiw::provider

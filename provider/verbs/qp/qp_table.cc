@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/qp/qp_table.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "provider/connect/manual/qp_port.h"
+#include "provider/memory/grace_period.h"
+#include "provider/verbs/limits.h"
+#include "provider/verbs/qp/qp.h"
+
+namespace uiw::provider {
+
+namespace {
+
+struct Slots {
+  std::array<std::atomic<Qp*>, kSlotsPerPort> qps{};
+  std::bitset<kSlotsPerPort> taken;
+  std::uint32_t next = 0;
+  std::uint16_t port = 0;
+};
+
+// What they point at is never freed: readers hold no lock. Zeroed pages that nobody touches are not there.
+std::array<std::atomic<Slots*>, 65536> by_port;
+
+struct Table {
+  std::mutex mutex;
+  std::vector<Slots*> reserved, released;
+  std::size_t turn = 0;
+  std::uint32_t count = 0;
+};
+Table& table() {
+  static auto* instance = new Table;
+  return *instance;
+}
+
+// Slots are taken in turn, so that a number does not come back as long as that can be helped.
+std::uint32_t take(Table& t, Slots& slots, Qp& qp) {
+  if (slots.taken.all()) return 0;
+  while (slots.taken[slots.next]) slots.next = (slots.next + 1) % kSlotsPerPort;
+  const std::uint32_t slot = slots.next;
+  slots.next = (slot + 1) % kSlotsPerPort;
+  slots.taken[slot] = true;
+  ++t.count;
+  slots.qps[slot].store(&qp, std::memory_order_release);
+  return static_cast<std::uint32_t>(slots.port) << 8 | slot;
+}
+
+std::atomic<Qp*>* place_of(std::uint32_t number) {
+  if (number < kFirstQpNumber || number >> 24 != 0) return nullptr;
+  Slots* slots = by_port[port_of(number)].load(std::memory_order_acquire);
+  return slots == nullptr ? nullptr : &slots->qps[number % kSlotsPerPort];
+}
+
+}  // namespace
+
+std::uint32_t take_qp_number(Qp& qp) {
+  Table& t = table();
+  const std::lock_guard lock(t.mutex);
+  if (t.count == kMaxQp) return 0;
+  for (std::size_t tries = 0; tries < t.reserved.size(); ++tries) {
+    Slots& slots = *t.reserved[t.turn];
+    if (const std::uint32_t number = take(t, slots, qp); number != 0) return number;
+    t.turn = (t.turn + 1) % t.reserved.size();
+  }
+  // One that was had before is no worse than another, and its slots go on in their turn.
+  std::uint16_t port = 0;
+  // What this and the end of the queue pair need is there before anything is taken.
+  t.reserved.reserve(t.reserved.size() + 1);
+  t.released.reserve(t.released.size() + t.reserved.size() + 1);
+  const std::uint32_t first = std::random_device()() % kSlotsPerPort;  // the port alone shall not tell the number
+  auto made = std::make_unique<Slots>();
+  for (; port == 0 && !t.released.empty(); t.released.pop_back()) {
+    if (reserve_again(t.released.back()->port)) port = t.released.back()->port;
+  }
+  if (port == 0) port = reserve_port();
+  if (port == 0) return 0;
+  Slots* slots = by_port[port].load();
+  if (slots == nullptr) {
+    slots = made.release();
+    slots->port = port;
+    slots->next = first;
+    by_port[port].store(slots, std::memory_order_release);
+  }
+  t.turn = t.reserved.size();
+  t.reserved.push_back(slots);
+  return take(t, *slots, qp);
+}
+
+void hide_qp(std::uint32_t number) {
+  if (std::atomic<Qp*>* place = place_of(number)) place->store(nullptr);
+}
+
+void free_qp_number(std::uint32_t number) {
+  Table& t = table();
+  const std::lock_guard lock(t.mutex);
+  if (place_of(number) == nullptr) return;
+  Slots* slots = by_port[port_of(number)].load();
+  slots->taken[number % kSlotsPerPort] = false;
+  --t.count;
+  // What a parent had reserved is not among ours.
+  if (slots->taken.any() || std::erase(t.reserved, slots) == 0) return;
+  t.turn = 0;
+  t.released.push_back(slots);
+  release_port(slots->port);
+}
+
+void for_each_qp(const std::function<void(Qp&)>& function) {
+  // From the last to the first, without a copy, for which there may be no memory: where one is removed meanwhile, those
+  // behind it move to the front, and some are visited twice.
+  for (std::size_t left = SIZE_MAX; left > 0; --left) {
+    const Slots* slots = nullptr;
+    {
+      const std::lock_guard lock(table().mutex);
+      left = std::min(left, table().reserved.size());
+      if (left == 0) return;
+      slots = table().reserved[left - 1];
+    }
+    for (const std::atomic<Qp*>& place : slots->qps) {
+      if (place.load(std::memory_order_relaxed) == nullptr) continue;
+      const ReadSection section;
+      if (Qp* qp = place.load()) function(*qp);
+    }
+  }
+}
+
+void lock_qp_numbers() { table().mutex.lock(); }
+void unlock_qp_numbers() { table().mutex.unlock(); }
+
+// What the parent's queue pairs had stays taken: a number of theirs is not given to another here.
+void forget_qp_numbers() {
+  Table& t = table();
+  for (Slots* slots : t.reserved) {
+    for (const std::atomic<Qp*>& place : slots->qps) {
+      if (Qp* qp = place.load()) qp->after_fork_in_child();
+    }
+  }
+  t.reserved.clear();
+  t.released.clear();
+  t.turn = 0;
+  t.mutex.unlock();
+}
+
+Qp* find_qp(std::uint32_t number) {
+  const std::atomic<Qp*>* place = place_of(number);
+  return place == nullptr ? nullptr : place->load();  // sequentially consistent: see grace_period.h
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/srq.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <new>
+
+#include "provider/connect/cm_loop.h"
+#include "provider/memory/grace_period.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/limits.h"
+#include "provider/verbs/qp/posting.h"
+#include "provider/verbs/qp/qp.h"
+
+namespace uiw::provider {
+
+namespace {
+
+bool size_allowed(std::uint32_t depth) { return depth > 0 && depth <= kMaxSrqWr; }
+
+std::uint32_t next_number() {
+  static std::atomic<std::uint32_t> last{0};
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// A queue pair has been promised a receive.
+void go_on(std::uint32_t qp_number) {
+  const ReadSection section;
+  if (Qp* qp = find_qp(qp_number)) qp->progress(Qp::Driver::event);
+}
+
+}  // namespace
+
+// On a thread without locks: that of the next queue pair must not be taken under another's. Nothing of it needs memory when
+// it is asked for, or a promise would be lost.
+class Srq::Waker final : public CmLoop::Task {
+ public:
+  explicit Waker(Srq& srq) : srq_(&srq) {}
+  void forget() {
+    const std::lock_guard lock(mutex_);
+    srq_ = nullptr;
+  }
+  void run() override {
+    for (std::uint32_t number;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (srq_ == nullptr || !srq_->next_to_wake(number)) return;
+      }
+      go_on(number);
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  Srq* srq_;
+};
+
+std::unique_ptr<Srq> Srq::create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle) {
+  const std::uint32_t limit = arm ? attributes.srq_limit : 0;
+  if (!size_allowed(attributes.max_wr) || attributes.max_sge > kMaxSge || limit > attributes.max_wr) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  attributes.max_sge = std::max<std::uint32_t>(attributes.max_sge, 1);
+  return std::unique_ptr<Srq>(new Srq(pd, attributes, limit, handle));
+}
+
+Srq::Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle)
+    : pd_(pd),
+      generation_(fork_generation()),
+      handle_(handle),
+      number_(next_number()),
+      max_sges_(attributes.max_sge),
+      queue_(std::make_unique<rdmap::ReceiveQueue>(attributes.max_wr, attributes.max_sge)),
+      limit_(limit),
+      waker_(std::make_shared<Waker>(*this)) {
+  pd_.add_user();
+}
+
+Srq::~Srq() {
+  waker_->forget();
+  pd_.remove_user();
+}
+
+bool Srq::inherited() const { return generation_ != fork_generation(); }
+
+void Srq::leave_to_parent() { pd_.remove_user(); }
+
+int Srq::post(ibv_recv_wr* requests, ibv_recv_wr** bad) {
+  const ReadSection section;
+  int error;
+  std::size_t promises;
+  {
+    const std::lock_guard lock(mutex_);
+    error = post_receives(*queue_, &pd_, requests, bad);
+    promises = promise();
+  }
+  if (promises > 0) wake(promises);
+  return error;
+}
+
+// Gives receives that are free to those in line. Returns how many, who are to be woken.
+std::size_t Srq::promise() {
+  std::size_t count = 0;
+  for (; !waiting_.empty() && available() > 0; ++count) {
+    SrqUser& user = *waiting_.front();
+    ++promised_;
+    user.promised_.store(true, std::memory_order_release);
+    user.move_to(SrqUser::Place::to_wake);
+  }
+  return count;
+}
+
+// In the order of their turns, outside of the lock: each takes its receive, and goes on for as long as it finds more.
+void Srq::wake(std::size_t count) {
+  std::array<std::uint32_t, 16> numbers;
+  while (count > 0) {
+    std::size_t found = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      for (; found < std::min(count, numbers.size()) && !to_wake_.empty(); ++found) {
+        numbers[found] = to_wake_.front()->qp_number_;
+        to_wake_.front()->move_to(SrqUser::Place::none);
+      }
+    }
+    if (found == 0) return;  // they have noticed by themselves
+    for (std::size_t i = 0; i < found; ++i) go_on(numbers[i]);
+    count -= found;
+  }
+}
+
+bool Srq::next_to_wake(std::uint32_t& qp_number) {
+  const std::lock_guard lock(mutex_);
+  if (to_wake_.empty()) return false;
+  qp_number = to_wake_.front()->qp_number_;
+  to_wake_.front()->move_to(SrqUser::Place::none);
+  return true;
+}
+
+// Verbs draft section 6.3.8: once, when fewer are left than the limit. Somebody who finds none counts too.
+bool Srq::limit_passed() {
+  if (limit_ == 0 || available() >= limit_) return false;
+  limit_ = 0;
+  return true;
+}
+
+void Srq::report_limit() {
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+  event.element.srq = handle_;
+  if (pd_.context().report(event)) events_reported_.fetch_add(1);
+}
+
+unsigned Srq::withdraw_events() {
+  return pd_.context().withdraw_events(handle_, events_reported_.load());
+}
+
+int Srq::modify(const ibv_srq_attr& attributes, int mask) {
+  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  std::unique_ptr<rdmap::ReceiveQueue> resized;
+  if ((mask & IBV_SRQ_MAX_WR) != 0) {
+    if (!size_allowed(attributes.max_wr)) return EINVAL;
+    try {
+      resized = std::make_unique<rdmap::ReceiveQueue>(attributes.max_wr, max_sges_);
+    } catch (const std::bad_alloc&) {
+      return ENOMEM;
+    }
+  }
+  bool passed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::uint32_t limit = (mask & IBV_SRQ_LIMIT) != 0 ? attributes.srq_limit : limit_;
+    if (limit > (resized ? resized : queue_)->depth()) return EINVAL;
+    if (resized) {
+      if (queue_->size() > resized->depth()) return EINVAL;
+      if (!resized->reserve(queue_->size())) return ENOMEM;
+      for (; !queue_->empty(); queue_->pop()) {
+        const std::span<const rdmap::Sge> sges = queue_->front_sges();
+        std::copy(sges.begin(), sges.end(), resized->slot_sges());
+        resized->slot() = queue_->front();
+        resized->push();
+      }
+      queue_.swap(resized);
+    }
+    limit_ = limit;
+    // Whoever waits has found none already: a program that posts only when it is told to must be told.
+    passed = !waiting_.empty() && limit_passed();
+  }
+  if (passed) report_limit();
+  return 0;
+}
+
+std::size_t Srq::waiting() {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size();
+}
+
+void Srq::query(ibv_srq_attr& attributes) {
+  const std::lock_guard lock(mutex_);
+  attributes.max_wr = queue_->depth();
+  attributes.max_sge = max_sges_;
+  attributes.srq_limit = limit_;
+}
+
+SrqUser::SrqUser(Srq& srq)
+    : srq_(srq),
+      sges_(std::make_unique_for_overwrite<rdmap::Sge[]>(srq.max_sges_)),
+      none_(1, this),
+      node_(none_.begin()) {
+  srq_.users_.fetch_add(1, std::memory_order_relaxed);
+}
+
+SrqUser::~SrqUser() {
+  leave();
+  srq_.users_.fetch_sub(1, std::memory_order_relaxed);
+}
+
+void SrqUser::move_to(Place place) {
+  const auto line = [this](Place which) -> Srq::Line& {
+    if (which == Place::none) return none_;
+    return which == Place::waiting ? srq_.waiting_ : srq_.to_wake_;
+  };
+  line(place).splice(line(place).end(), line(place_), node_);
+  place_ = place;
+}
+
+bool SrqUser::take(rdmap::Landing& landing) {
+  bool passed;
+  bool taken = false;
+  {
+    const std::lock_guard lock(srq_.mutex_);
+    const bool own = promised_.load(std::memory_order_relaxed);
+    if (own || srq_.available() > 0) {
+      if (own) {
+        promised_.store(false, std::memory_order_relaxed);
+        --srq_.promised_;
+        if (place_ != Place::none) move_to(Place::none);
+      }
+      // Its slot is the poster's again at once, and the receive this queue pair's (section 6.3.5).
+      rdmap::ReceiveQueue& queue = *srq_.queue_;
+      const std::span<const rdmap::Sge> sges = queue.front_sges();
+      std::copy(sges.begin(), sges.end(), sges_.get());
+      landing = {queue.front().id, queue.front().length, {sges_.get(), sges.size()}, &srq_.pd_};
+      queue.pop();
+      taken = true;
+    } else if (place_ == Place::none) {
+      move_to(Place::waiting);
+    }
+    passed = srq_.limit_passed();
+  }
+  if (passed) srq_.report_limit();
+  return taken;
+}
+
+void SrqUser::leave() {
+  {
+    const std::lock_guard lock(srq_.mutex_);
+    if (place_ != Place::none) move_to(Place::none);
+    if (!promised_.load(std::memory_order_relaxed)) return;
+    promised_.store(false, std::memory_order_relaxed);
+    --srq_.promised_;
+    if (srq_.promise() == 0) return;
+  }
+  CmLoop::instance().post(srq_.waker_);
+}
+
+bool SrqUser::give_back(const rdmap::Landing& landing) {
+  {
+    const std::lock_guard lock(srq_.mutex_);
+    rdmap::ReceiveQueue& queue = *srq_.queue_;
+    if (!queue.has_room()) return false;
+    std::copy(landing.sges.begin(), landing.sges.end(), queue.slot_sges());
+    queue.slot() = {landing.id, landing.length, static_cast<std::uint16_t>(landing.sges.size())};
+    queue.push();
+    if (srq_.promise() == 0) return true;
+  }
+  CmLoop::instance().post(srq_.waker_);
+  return true;
+}
+
+}  // namespace uiw::provider

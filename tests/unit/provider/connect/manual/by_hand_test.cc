@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: MIT
+// Queue pairs that are connected with ibv_modify_qp: in which order, with whom, and what callers are told.
+#include "provider/connect/manual/greeting_format.h"
+
+#include "provider/connect/local_address.h"
+#include "provider/connect/manual/qp_port.h"
+#include "provider/process/device.h"
+#include "tests/unit/provider/connect/manual/by_hand_caller.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using provider::PairGreeting;
+using provider::PairRefusal;
+using provider::port_of;
+
+namespace {
+
+// A message each way; both are asked at once, so that no side waits for what the other has not been made to
+// do.
+void exchange(Side& a, Side& b) {
+  Bytes out = pattern(100), in(100), out_b = pattern(100, 2), in_b(100);
+  const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  const auto send_b = b.expose(out_b, 0), receive_b = a.expose(in_b, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post_receive(2, {sge_of(in_b, *receive_b)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 3, {sge_of(out, *send)}) == 0);
+  REQUIRE(b.post(IBV_WR_SEND, 4, {sge_of(out_b, *send_b)}) == 0);
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(in == out);
+  CHECK(in_b == out_b);
+}
+
+}  // namespace
+
+TEST_CASE("by hand: the greeting's octets", "[by_hand]") {
+  PairGreeting greeting{0x123456, 0xABCDEF, {}, {}, 0x345678};
+  for (std::size_t i = 0; i < 16; ++i) {
+    greeting.source[i] = static_cast<std::uint8_t>(i);
+    greeting.destination[i] = static_cast<std::uint8_t>(0xF0 + i);
+  }
+  const Bytes octets = octets_of(greeting);
+  CHECK(octets == Wire()
+                      .text("uiw-pair")
+                      .u8(2)
+                      .u8(0)
+                      .u16(8)
+                      .u32(0x123456)
+                      .u32(0xABCDEF)
+                      .u64(0x0001020304050607)
+                      .u64(0x08090A0B0C0D0E0F)
+                      .u64(0xF0F1F2F3F4F5F6F7)
+                      .u64(0xF8F9FAFBFCFDFEFF)
+                      .u16(1)
+                      .u16(4)
+                      .u32(0x345678)
+                      .bytes());
+  CHECK(provider::decode_pair_greeting(octets) == greeting);
+  CHECK(greeting.reversed().reversed().same_ends(greeting));
+  CHECK_FALSE(greeting.reversed().same_ends(greeting));
+  CHECK(octets_of(greeting, PairRefusal::wrong_address)[9] == std::byte{3});
+
+  for (const std::size_t at : {0U, 7U, 8U, 9U}) {  // key, version, a rejection
+    Bytes other = octets;
+    other[at] ^= std::byte{1};
+    CHECK_FALSE(provider::decode_pair_greeting(other));
+  }
+  for (std::size_t size = 0; size < octets.size(); ++size) {
+    Bytes other = octets;
+    other.resize(size);
+    CHECK_FALSE(provider::decode_pair_greeting(other));
+  }
+}
+
+// Written down once and for all: no release may stop to understand one of these.
+TEST_CASE("by hand: the greetings of other releases", "[by_hand]") {
+  const auto greeting_with = [](const Bytes& options, unsigned size) {
+    return Wire()
+        .text("uiw-pair")
+        .u8(2)
+        .u8(0)
+        .u16(size)
+        .u32(0x00123456)
+        .u32(0x00ABCDEF)
+        .u64(0)
+        .u64(0x0000FFFF7F000001)
+        .u64(0)
+        .u64(0x0000FFFF7F000002)
+        .add(options)
+        .bytes();
+  };
+  const auto exact = [&](const Bytes& options) { return greeting_with(options, static_cast<unsigned>(options.size())); };
+  const Bytes psn = Wire().u16(1).u16(4).u32(0x00345678).bytes();
+  const Bytes unknown = Wire().u16(0x1234).u16(3).u8(1).u8(2).u8(3).bytes(), empty = Wire().u16(0xFFFF).u16(0).bytes();
+  PairGreeting expected{0x123456, 0xABCDEF, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1},
+                        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 2}, 0x345678};
+  CHECK(provider::decode_pair_greeting(exact(psn)) == expected);
+  CHECK(provider::decode_pair_greeting(exact(Wire().add(unknown).add(psn).add(empty).bytes())) == expected);
+  CHECK(provider::decode_pair_greeting(exact(Wire().add(psn).add(unknown).bytes())) == expected);
+  // What stands behind the options is of a release that has more to say.
+  CHECK(provider::decode_pair_greeting(greeting_with(Wire().add(psn).u64(77).bytes(), 8)) == expected);
+  expected.psn = 0;
+  CHECK(provider::decode_pair_greeting(exact({})) == expected);
+  CHECK(provider::decode_pair_greeting(exact(unknown)) == expected);
+  CHECK(provider::decode_pair_greeting(exact(Wire().u16(1).u16(8).u64(5).bytes())) == expected);  // as long as no PSN is
+  // Options that do not fit.
+  CHECK_FALSE(provider::decode_pair_greeting(greeting_with(psn, 9)));
+  CHECK_FALSE(provider::decode_pair_greeting(exact(Wire().u16(1).u16(5).u32(1).bytes())));
+  CHECK_FALSE(provider::decode_pair_greeting(exact(Wire().add(psn).u8(0).bytes())));
+}
+
+TEST_CASE("by hand: two queue pairs of a process, in either order", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context);
+  const bool a_first = GENERATE(true, false);
+  Side& first = a_first ? a : b;
+  Side& second = a_first ? b : a;
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(b.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(first, second) == 0);
+  CHECK(first.qp->state() == IBV_QPS_RTR);
+  REQUIRE(to_rts(first) == 0);
+  // Work waits for a peer that is not there yet.
+  Bytes out = pattern(10), in(10);
+  const auto send = first.expose(out, 0), receive = second.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(first.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+  REQUIRE(second.post_receive(2, {sge_of(in, *receive)}) == 0);
+  CHECK(none(*first.send_cq));
+  REQUIRE(to_rtr(second, first) == 0);
+  CHECK(next(*second.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*first.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(in == out);
+  CHECK(second.qp->state() == IBV_QPS_RTR);
+  REQUIRE(to_rts(second) == 0);
+  exchange(a, b);
+  // What the program has said is what it is told.
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr init{};
+  a.qp->query(attributes, init);
+  CHECK(attributes.dest_qp_num == b.qp->number());
+  CHECK(attributes.max_rd_atomic == 2);
+  CHECK(attributes.max_dest_rd_atomic == 2);
+}
+
+TEST_CASE("by hand: a queue pair is its own peer", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, a) == 0);
+  REQUIRE(to_rts(a) == 0);
+  Bytes out = pattern(5000), in(5000);
+  const auto send = a.expose(out, 0);
+  const auto receive = a.expose(in, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  REQUIRE(a.post_receive(1, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(out, *send)}) == 0);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(in == out);
+  in.assign(in.size(), std::byte{0});
+  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 3, {sge_of(out, *send)}, 0, receive->key(), address_of(in)) == 0);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(in == out);  // the remote rule: it is there
+}
+
+TEST_CASE("by hand: what does not name a peer is refused, and changes nothing (manual page of ibv_modify_qp)",
+          "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  const ibv_qp_attr good = rtr(gid(*context), 2000U << 8);
+  const auto refused = [&](ibv_qp_attr attributes, int mask = kRtr) {
+    CHECK(a.qp->modify(attributes, mask) == EINVAL);
+    CHECK(a.qp->state() == IBV_QPS_INIT);
+  };
+  for (const int one :
+       {IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_RQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER}) {
+    refused(good, kRtr & ~one);
+  }
+  ibv_qp_attr other = good;
+  other.ah_attr.is_global = 0;  // a LID alone
+  refused(other);
+  other = good;
+  other.ah_attr.port_num = 2;
+  refused(other);
+  other = good;
+  other.ah_attr.grh.sgid_index = 77;
+  refused(other);
+  for (const std::uint32_t number : {0U, (1024U << 8) - 1, 1U << 24}) {
+    other = good;
+    other.dest_qp_num = number;
+    refused(other);
+  }
+  for (const Gid& peer : {Gid{}, Gid{0xFF, 0x02}, Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0, 0, 1},
+                          Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 224, 0, 0, 1}}) {
+    refused(rtr(peer, 2000U << 8));
+  }
+  // Another family than that of the GID it is to call from.
+  refused(rtr(provider::is_ipv4(gid(*context))
+                  ? Gid{0x20, 0x01, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}
+                  : Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1},
+              2000U << 8));
+  // From RTR on all that InfiniBand asks for is asked for.
+  REQUIRE(a.qp->modify(good, kRtr) == 0);
+  CHECK(a.to(IBV_QPS_RTS) == EINVAL);
+  CHECK(a.qp->state() == IBV_QPS_RTR);
+  CHECK(to_rts(a) == 0);
+}
+
+TEST_CASE("by hand: SQD holds what is posted later, and there is a way back", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context);
+  for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, b) == 0);
+  REQUIRE(to_rtr(b, a) == 0);
+  for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
+  exchange(a, b);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(a.qp->modify(attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  const auto event = next_event(*context);
+  REQUIRE(event);
+  CHECK(event->event_type == IBV_EVENT_SQ_DRAINED);
+  Bytes out = pattern(10), in(10);
+  const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(b.post_receive(2, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+  // The other way nothing is held: a round trip passes the message that would have come before it.
+  Bytes back(10);
+  const auto receive_back = a.expose(back, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(a.post_receive(3, {sge_of(back, *receive_back)}) == 0);
+  const auto send_back = b.expose(out, 0);
+  REQUIRE(b.post(IBV_WR_SEND, 4, {sge_of(out, *send_back)}) == 0);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(none(*b.receive_cq));
+  CHECK(none(*a.send_cq));
+  REQUIRE(a.to(IBV_QPS_RTS) == 0);
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("by hand: back to RESET, and connected to another", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context), c(*context);
+  for (Side* side : {&a, &b, &c}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, b) == 0);
+  REQUIRE(to_rtr(b, a) == 0);
+  for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
+  exchange(a, b);
+  REQUIRE(a.to(IBV_QPS_RESET) == 0);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, c) == 0);
+  REQUIRE(to_rtr(c, a) == 0);
+  for (Side* side : {&a, &c}) REQUIRE(to_rts(*side) == 0);
+  exchange(a, c);
+}
+
+TEST_CASE("by hand: what the peer has received completes, be it destroyed right then", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  for (int turn = 0; turn < 100; ++turn) {
+    Side b(*context);
+    for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+    REQUIRE(to_rtr(a, b) == 0);
+    REQUIRE(to_rtr(b, a) == 0);
+    for (Side* side : {&a, &b}) REQUIRE(to_rts(*side) == 0);
+    Bytes out = pattern(10), in(10);
+    const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+    for (int i = 0; i < 10; ++i) REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
+    for (int i = 0; i < 10; ++i) REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+    for (int i = 0; i < 10; ++i) CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+    b.qp->stop();
+    b.qp.reset();
+    INFO("turn " << turn);
+    for (int i = 0; i < 10; ++i) REQUIRE(next(*a.send_cq).status == IBV_WC_SUCCESS);
+    REQUIRE(a.to(IBV_QPS_RESET) == 0);
+  }
+}
+
+TEST_CASE("by hand: a queue pair that does not exist is not reached: retry exceeded, and the rest is flushed",
+          "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  std::uint32_t number = 0;
+  {
+    const Side gone(*context);
+    number = gone.qp->number();
+  }
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, gid(*context), number) == 0);
+  REQUIRE(to_rts(a) == 0);
+  Bytes out = pattern(10), in(10);
+  const auto send = a.expose(out, 0), receive = a.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(a.post_receive(1, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(out, *send)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 3, {sge_of(out, *send)}) == 0);
+  CHECK(next(*a.send_cq).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(next(*a.send_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(next(*a.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
+  CHECK(a.qp->state() == IBV_QPS_ERR);
+}
+
+TEST_CASE("by hand: work for a peer that has left fails no sooner than an adapter gives up", "[by_hand]") {
+  // Other work may complete meanwhile, and programs end on that: ibv_srq_pingpong does.
+  const auto context = open_loopback();
+  Side a(*context);
+  std::optional<Side> b(*context);
+  for (Side* side : {&a, &*b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, *b) == 0);
+  REQUIRE(to_rtr(*b, a) == 0);
+  for (Side* side : {&a, &*b}) REQUIRE(to_rts(*side) == 0);
+  exchange(a, *b);
+  Bytes out = pattern(10);
+  const auto send = a.expose(out, 0);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+  const auto left = std::chrono::steady_clock::now();
+  b.reset();
+  CHECK(next(*a.send_cq).status == IBV_WC_RETRY_EXC_ERR);
+  CHECK(std::chrono::steady_clock::now() - left >= std::chrono::milliseconds(400));
+}
+
+TEST_CASE("by hand: work that could not be sent completes with its own error, be the peer gone at that moment", "[by_hand]") {
+  const auto context = open_loopback();
+  for (int turn = 0; turn < 20; ++turn) {
+    INFO("turn " << turn);
+    Side a(*context);
+    REQUIRE(a.to(IBV_QPS_INIT) == 0);
+    // Nobody calls: its number is the greater one, and the stream is given to it here.
+    REQUIRE(to_rtr(a, gid(*context), provider::kFirstPort << 8) == 0);
+    auto [peer, own] = tcp_pair();
+    Qp::Attachment attachment;
+    attachment.agreement.crc = false;
+    attachment.agreement.ird = attachment.agreement.ord = 1;
+    attachment.initiator = true;
+    attachment.by_hand = true;
+    attachment.life = 1;
+    REQUIRE(a.qp->attach(own, attachment) == 0);
+    REQUIRE(to_rts(a) == 0);
+    Bytes gone = pattern(10);
+    auto mr = a.expose(gone, 0);
+    const ibv_sge sge = sge_of(gone, *mr);
+    mr.reset();
+    // Mostly before the thread of the context has seen the error.
+    REQUIRE(a.post(IBV_WR_SEND, 1, {sge}) == 0);
+    a.qp->abort_beginning(nullptr);
+    CHECK(next(*a.send_cq).status == IBV_WC_LOC_PROT_ERR);
+    CHECK(a.qp->state() == IBV_QPS_ERR);
+  }
+}
+
+TEST_CASE("by hand: a port listens once a queue pair of it is connected, on the device's addresses alone",
+          "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  Caller caller(a);
+  // Another test's queue pair of the same port may have made it listen.
+  const bool before = caller.dial(gid(*context)) == 0;
+  INFO("listens already: " << before);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, gid(*context), 2000U << 8) == 0);
+  for (const Gid& one : context->device().gids) CHECK(caller.dial(one) == 0);
+  CHECK(caller.dial({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 99}) == ECONNREFUSED);
+}
+
+TEST_CASE("by hand: who calls is looked at", "[by_hand]") {
+  constexpr std::size_t kReply = 20 + 4 + provider::kPairGreetingSize;
+  const auto context = open_loopback();
+  Side a(*context);
+  Caller caller(a);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  // Listens, but for no peer yet.
+  Side opener(*context);
+  REQUIRE(opener.to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(opener, gid(*context), 2000U << 8) == 0);
+  REQUIRE(port_of(opener.qp->number()) == port_of(a.qp->number()));
+  REQUIRE(caller.dial(gid(*context)) == 0);
+  const PairGreeting good = caller.greeting();
+
+  const auto rejected = [&](const Bytes& said, PairRefusal why) {
+    caller.say(said);
+    const Bytes reply = caller.hear(kReply);
+    REQUIRE(reply.size() == kReply);
+    CHECK(std::memcmp(reply.data(), "MPA ID Rep Frame", 16) == 0);
+    CHECK((reply[16] & std::byte{0x20}) != std::byte{0});  // R: rejected
+    CHECK(reply[24 + 9] == static_cast<std::byte>(why));
+  };
+  SECTION("no greeting") { rejected(pattern(52), PairRefusal::malformed); }
+  SECTION("a rejection as a greeting") {
+    rejected(octets_of(good, PairRefusal::no_such_qp), PairRefusal::malformed);
+  }
+  SECTION("another address than it says") {
+    PairGreeting other = good;
+    other.source[15] ^= 1;
+    rejected(octets_of(other), PairRefusal::wrong_address);
+  }
+  SECTION("another address than is meant") {
+    PairGreeting other = good;
+    other.destination[15] ^= 1;
+    rejected(octets_of(other), PairRefusal::wrong_address);
+  }
+  SECTION("a queue pair that is not there") {
+    PairGreeting other = good;
+    other.destination_qp = 65535U << 8 | 255;
+    rejected(octets_of(other), PairRefusal::no_such_qp);
+  }
+  SECTION("one that is to be called") {
+    PairGreeting other = good;
+    other.source_qp = 0xFFFFFF;
+    rejected(octets_of(other), PairRefusal::other_peer);
+  }
+  SECTION("a queue pair with another peer") {
+    REQUIRE(to_rtr(a, gid(*context), caller.own + 1) == 0);
+    rejected(octets_of(good), PairRefusal::other_peer);
+  }
+  SECTION("held, and then there is another peer") {
+    caller.say(octets_of(good));
+    REQUIRE(to_rtr(a, gid(*context), caller.own + 1) == 0);
+    const Bytes reply = caller.hear(kReply);
+    REQUIRE(reply.size() == kReply);
+    CHECK(reply[24 + 9] == static_cast<std::byte>(PairRefusal::other_peer));
+  }
+  SECTION("held, and then the queue pair goes") {
+    caller.say(octets_of(good));
+    // Seen by now, more often than not; refused in any case.
+    Caller later(a);
+    REQUIRE(later.dial(gid(*context)) == 0);
+    later.say(pattern(52));
+    REQUIRE(later.hear(kReply).size() == kReply);
+    a.qp.reset();
+    const Bytes reply = caller.hear(kReply);
+    REQUIRE(reply.size() == kReply);
+    CHECK(reply[24 + 9] == static_cast<std::byte>(PairRefusal::no_such_qp));
+  }
+  SECTION("held until the queue pair is in RTR, then answered") {
+    caller.say(octets_of(good));
+    CHECK(a.qp->state() == IBV_QPS_INIT);
+    REQUIRE(to_rtr(a, gid(*context), caller.own) == 0);
+    const Bytes reply = caller.hear(kReply);
+    REQUIRE(reply.size() == kReply);
+    CHECK((reply[16] & std::byte{0x20}) == std::byte{0});
+    CHECK(Bytes(reply.begin() + 24, reply.end()) == octets_of(good.reversed()));
+    // IRD of the reply: what its program offers, and four more, for our confirmations; its own ORD keeps to
+    // our IRD.
+    CHECK((big_endian({reply.data() + 20, 2}) & 0x3FFF) == 6);
+    CHECK((big_endian({reply.data() + 22, 2}) & 0x3FFF) == 1);
+  }
+}
+
+TEST_CASE("by hand: ports are reserved one at a time, and hold 256 numbers", "[by_hand]") {
+  const std::uint16_t one = provider::reserve_port(), two = provider::reserve_port();
+  REQUIRE(one >= provider::kFirstPort);
+  REQUIRE(two >= provider::kFirstPort);
+  CHECK(one != two);
+  // Nobody else gets it.
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_port = htons(one);
+  const mpa::TcpStream socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  CHECK(::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0);
+  CHECK(errno == EADDRINUSE);
+
+  const auto context = open_loopback();
+  std::vector<std::unique_ptr<Side>> sides;
+  std::vector<std::uint32_t> numbers;
+  for (int i = 0; i < 600; ++i) {
+    sides.push_back(std::make_unique<Side>(*context, 1));
+    numbers.push_back(sides.back()->qp->number());
+  }
+  std::sort(numbers.begin(), numbers.end());
+  CHECK(std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end());
+  CHECK(port_of(numbers.front()) != port_of(numbers.back()));
+}

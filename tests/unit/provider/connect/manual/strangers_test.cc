@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: MIT
+// Queue pairs connected by hand, and who else is on this host: numbers are known to everybody, and the kernel knows whose a
+// socket is. Sockets of another user are made here by setfsuid(2), which takes root.
+#include <sys/fsuid.h>
+#include <unistd.h>
+
+#include "provider/connect/socket_owner.h"
+#include "tests/unit/provider/connect/manual/by_hand_caller.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using provider::PairGreeting;
+using provider::PairRefusal;
+using provider::port_of;
+
+namespace {
+
+constexpr uid_t kStranger = 4711;
+
+// The calling thread makes and accepts sockets as another user.
+class AsStranger {
+ public:
+  AsStranger() { ::setfsuid(kStranger); }
+  ~AsStranger() { ::setfsuid(::geteuid()); }
+};
+
+bool have_root() {
+  if (::geteuid() == 0) return true;
+  WARN("needs root: not tested");
+  return false;
+}
+
+constexpr std::size_t kReply = 20 + 4 + provider::kPairGreetingSize;
+
+// What the callee answers: nothing for an acceptance.
+std::optional<PairRefusal> refusal(Caller& caller) {
+  const Bytes reply = caller.hear(kReply);
+  REQUIRE(reply.size() == kReply);
+  if ((reply[16] & std::byte{0x20}) == std::byte{0}) return std::nullopt;
+  return static_cast<PairRefusal>(reply[24 + 9]);
+}
+
+// Somebody to be called: he holds a port whose queue pair numbers are greater than ours can be.
+struct Callee {
+  explicit Callee(const Side& side) : device(side.context.device()), peer(side.qp->number()) {
+    for (std::uint16_t port = 65535; own == 0; --port) {
+      sockaddr_storage address = provider::address_of(device.gids[0], device.ifindex, port);
+      const int fd = provider::bind_socket(address, false);
+      if (fd < 0) continue;
+      listener = mpa::TcpStream(fd);
+      REQUIRE(::listen(fd, 16) == 0);
+      own = std::uint32_t{port} << 8;
+    }
+  }
+  // Takes a call, and answers it as the peer would.
+  mpa::TcpStream answer(std::uint32_t psn = 0) const {
+    pollfd ready{listener.fd(), POLLIN, 0};
+    REQUIRE(::poll(&ready, 1, 30'000) == 1);
+    mpa::TcpStream stream(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    Bytes request(kReply);
+    REQUIRE(::recv(stream.fd(), request.data(), request.size(), MSG_WAITALL) == static_cast<ssize_t>(kReply));
+    const Bytes greeting = octets_of({own, peer, device.gids[0], device.gids[0], psn});
+    give(stream, Wire()
+                     .text("MPA ID Rep Frame")
+                     .u8(0x10)
+                     .u8(2)
+                     .u16(static_cast<unsigned>(4 + greeting.size()))
+                     .u16(0x8006)
+                     .u16(0x8006)
+                     .add(greeting));
+    return stream;
+  }
+  const provider::DeviceInfo& device;
+  const std::uint32_t peer;
+  std::uint32_t own = 0;
+  mpa::TcpStream listener;
+};
+
+// Octets, or the end within the time that tests wait.
+bool speaks(const mpa::TcpStream& stream) {
+  std::byte octet;
+  pollfd ready{stream.fd(), POLLIN, 0};
+  REQUIRE(::poll(&ready, 1, 30'000) == 1);
+  return ::recv(stream.fd(), &octet, 1, 0) == 1;
+}
+
+int to_rts(Side& side, std::uint32_t psn) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.timeout = attributes.retry_cnt = 1;
+  attributes.rnr_retry = 7;
+  attributes.max_rd_atomic = 2;
+  attributes.sq_psn = psn;
+  return side.qp->modify(attributes, kRts);
+}
+
+int to_rtr(Side& side, const Side& peer, std::uint32_t psn) {
+  ibv_qp_attr attributes = rtr(gid(peer.context), peer.qp->number());
+  attributes.rq_psn = psn;
+  return side.qp->modify(attributes, kRtr);
+}
+
+}  // namespace
+
+TEST_CASE("strangers: the kernel is asked whose a socket is", "[strangers]") {
+  sockaddr_storage address = provider::address_of({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1}, 0, 0);
+  const mpa::TcpStream listener(provider::bind_socket(address, false));
+  REQUIRE(::listen(listener.fd(), 1) == 0);
+  CHECK(provider::owner_of_listener(address) == ::geteuid());
+  sockaddr_storage local = address;
+  provider::port_of(local) = 0;
+  mpa::TcpStream caller(provider::calling_socket(local));
+  CHECK((::connect(caller.fd(), provider::generic(address), provider::size_of(address)) == 0 || errno == EINPROGRESS));
+  socklen_t size = sizeof local;
+  REQUIRE(::getsockname(caller.fd(), reinterpret_cast<sockaddr*>(&local), &size) == 0);
+  REQUIRE(eventually([&] { return provider::owner_of_connection(local, address) == ::geteuid(); }));
+  // Nobody has accepted the other end yet; afterwards it is who did.
+  CHECK(provider::owner_of_connection(address, local) == std::nullopt);
+  {
+    const mpa::TcpStream accepted(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    CHECK(provider::owner_of_connection(address, local) == ::geteuid());
+    // A closed socket is nobody's, and not root's.
+    caller.close();
+    CHECK(provider::owner_of_connection(local, address) == std::nullopt);
+  }
+  CHECK(provider::is_local_address(address) == true);
+  CHECK(provider::is_local_address(provider::address_of(
+            {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 99, 0, 1}, 0, 0)) == true);
+  CHECK(provider::is_local_address(provider::address_of(
+            {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 198, 51, 100, 1}, 0, 0)) == false);
+}
+
+TEST_CASE("strangers: who calls in the name of another user's queue pair is refused, and the right one gets through",
+          "[strangers]") {
+  if (!have_root()) return;
+  const auto context = open_loopback();
+  Side a(*context);
+  Caller caller(a);
+  const Bytes greeting = octets_of(caller.greeting());
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  const auto to_ready = [&] { REQUIRE(uiw::test::to_rtr(a, gid(*context), caller.own) == 0); };
+  const auto call_as_stranger = [&] {
+    {
+      const AsStranger stranger;
+      REQUIRE(caller.dial(gid(*context)) == 0);
+    }
+    caller.say(greeting);
+  };
+  SECTION("in RTR") {
+    to_ready();
+    call_as_stranger();
+    CHECK(refusal(caller) == PairRefusal::other_user);
+  }
+  SECTION("before") {
+    Side opener(*context);  // for whom the port listens
+    REQUIRE(opener.to(IBV_QPS_INIT) == 0);
+    REQUIRE(uiw::test::to_rtr(opener, gid(*context), 2000U << 8) == 0);
+    call_as_stranger();
+    CHECK(refusal(caller) == PairRefusal::other_user);
+    to_ready();
+  }
+  SECTION("and leaves at once") {
+    to_ready();
+    call_as_stranger();
+    caller.stream.close();
+  }
+  REQUIRE(caller.dial(gid(*context)) == 0);
+  caller.say(greeting);
+  CHECK(refusal(caller) == std::nullopt);
+}
+
+TEST_CASE("strangers: another user calls in the name of a queue pair of this process", "[strangers]") {
+  if (!have_root()) return;
+  const auto context = open_loopback();
+  Side one(*context), other(*context);
+  const bool in_order = one.qp->number() < other.qp->number();
+  Side &smaller = in_order ? one : other, &a = in_order ? other : one;
+  for (Side* side : {&smaller, &a}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(a, gid(*context), smaller.qp->number()) == 0);
+  Caller caller(a);
+  caller.own = smaller.qp->number();
+  {
+    const AsStranger stranger;
+    REQUIRE(caller.dial(gid(*context)) == 0);
+  }
+  caller.say(octets_of(caller.greeting()));
+  CHECK(refusal(caller) == PairRefusal::other_user);
+  // The right one gets through.
+  REQUIRE(uiw::test::to_rtr(smaller, gid(*context), a.qp->number()) == 0);
+  for (Side* side : {&smaller, &a}) REQUIRE(uiw::test::to_rts(*side) == 0);
+  Bytes out(10), in(10);
+  const auto source = smaller.expose(out, 0), target = a.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(a.post_receive(1, {sge_of(in, *target)}) == 0);
+  REQUIRE(smaller.post(IBV_WR_SEND, 2, {sge_of(out, *source)}) == 0);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("strangers: two users who connect to each other on purpose", "[strangers]") {
+  if (!have_root()) return;
+  const auto context = open_loopback();
+  Side a(*context);
+  std::optional<Caller> caller;
+  {
+    const AsStranger stranger;
+    caller.emplace(a);
+  }
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(a, gid(*context), caller->own) == 0);
+  {
+    const AsStranger stranger;
+    REQUIRE(caller->dial(gid(*context)) == 0);
+  }
+  caller->say(octets_of(caller->greeting()));
+  CHECK(refusal(*caller) == std::nullopt);
+}
+
+TEST_CASE("strangers: who answers for another user is left, and the right one gets the next call", "[strangers]") {
+  if (!have_root()) return;
+  const auto context = open_loopback();
+  Side a(*context);
+  Callee callee(a);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(a, gid(*context), callee.own) == 0);
+  {
+    const AsStranger stranger;
+    const mpa::TcpStream taken = callee.answer();
+    CHECK_FALSE(speaks(taken));
+  }
+  const mpa::TcpStream taken = callee.answer();
+  CHECK(speaks(taken));  // the ready-to-receive message
+}
+
+TEST_CASE("strangers: nobody else can bind a port that is held", "[strangers]") {
+  if (!have_root()) return;
+  const std::uint16_t port = provider::reserve_port();
+  REQUIRE(port != 0);
+  const AsStranger stranger;
+  for (const int family : {AF_INET, AF_INET6}) {
+    for (const bool any : {true, false}) {
+      for (const int options : {0, 1, 2, 3}) {
+        sockaddr_storage address{};
+        address.ss_family = static_cast<sa_family_t>(family);
+        if (family == AF_INET && !any) reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (family == AF_INET6 && !any) reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_loopback;
+        provider::port_of(address) = htons(port);
+        const mpa::TcpStream socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const int on = 1;
+        if ((options & 1) != 0) ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+        if ((options & 2) != 0) ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
+        INFO("family " << family << ", any " << any << ", options " << options);
+        CHECK(::bind(socket.fd(), provider::generic(address), provider::size_of(address)) != 0);
+        CHECK(errno == EADDRINUSE);
+      }
+    }
+  }
+  provider::release_port(port);
+}
+
+TEST_CASE("strangers: the number of a queue pair does not follow from its port", "[strangers]") {
+  const auto context = open_loopback();
+  std::vector<std::unique_ptr<Side>> sides;
+  std::vector<std::uint32_t> first;  // slot of each port
+  std::uint16_t port = 0;
+  for (int i = 0; i < 12 * 256; ++i) {
+    sides.push_back(std::make_unique<Side>(*context, 1));
+    const std::uint32_t number = sides.back()->qp->number();
+    if (port_of(number) != std::exchange(port, port_of(number))) first.push_back(number % provider::kSlotsPerPort);
+  }
+  REQUIRE(first.size() >= 12);
+  CHECK(std::count(first.begin(), first.end(), 0U) < 6);
+}
+
+TEST_CASE("strangers: RTR fails where the address that it goes by cannot be listened on", "[strangers]") {
+  const auto context = open_loopback();
+  const Side a(*context);
+  const std::uint16_t port = port_of(a.qp->number());
+  const Gid absent{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 198, 51, 100, 1};
+  CHECK(provider::listen_on(port, context->device(), absent, nullptr) == EADDRNOTAVAIL);
+  CHECK(provider::listen_on(port, context->device(), gid(*context), nullptr) == 0);
+}
+
+TEST_CASE("mix-ups: PSNs that do not fit are of another connection", "[strangers]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context);
+  const bool a_calls = a.qp->number() < b.qp->number();
+  for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  Bytes out(10), in(10);
+  const auto source = a.expose(out, 0), target = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(b.post_receive(1, {sge_of(in, *target)}) == 0);
+  const bool late = GENERATE(false, true);  // does the connection stand before RTS?
+  const std::uint32_t expected = GENERATE(0U, 5U), sent = GENERATE(0U, 5U, 6U);
+  const bool fits = expected == 0 || sent == 0 || expected == sent;
+  INFO("late " << late << ", expected " << expected << ", sent " << sent << ", caller first " << a_calls);
+  REQUIRE(to_rtr(b, a, expected) == 0);
+  REQUIRE(to_rts(b, 9) == 0);
+  REQUIRE(to_rtr(a, b, 9) == 0);
+  if (late) {
+    REQUIRE(eventually([&] {
+      Qp::Agreed agreed;
+      return a.qp->query_agreed(agreed);
+    }));
+  }
+  REQUIRE(to_rts(a, sent) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(out, *source)}) == 0);
+  CHECK(next(*a.send_cq).status == (fits ? IBV_WC_SUCCESS : IBV_WC_RETRY_EXC_ERR));
+  if (fits) {
+    CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  } else {
+    CHECK(none(*b.receive_cq));
+  }
+}
+
+TEST_CASE("by hand: a call for a queue pair that does not come to RTR is not held for ever", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context), opener(*context);
+  Caller caller(a);
+  for (Side* side : {&a, &opener}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(opener, gid(*context), 2000U << 8) == 0);
+  REQUIRE(caller.dial(gid(*context)) == 0);
+  caller.say(octets_of(caller.greeting()));
+  CHECK(caller.hear(1).empty());
+}
+
+TEST_CASE("by hand: a peer whose host is there but that never answers: retry exceeded", "[by_hand]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  Caller caller(a);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(a, gid(*context), caller.own) == 0);
+  REQUIRE(uiw::test::to_rts(a) == 0);
+  REQUIRE(caller.dial(gid(*context)) == 0);
+  caller.say(octets_of(caller.greeting()));
+  REQUIRE(refusal(caller) == std::nullopt);
+  give(caller.stream, fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0).bytes(), false));  // ready to receive: a Write of nothing
+  Bytes out(10);
+  const auto source = a.expose(out, 0);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *source)}) == 0);
+  CHECK(next(*a.send_cq).status == IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_CASE("strangers: a rejected call is closed once its caller has closed", "[strangers]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(a, gid(*context), 2000U << 8) == 0);
+  Caller caller(a);
+  const auto ends = [&](const sockaddr_storage& own, const sockaddr_storage& other) {
+    return eventually([&] { return provider::owner_of_connection(other, own) == std::nullopt; });
+  };
+  REQUIRE(caller.dial(gid(*context)) == 0);
+  caller.say(pattern(52));
+  REQUIRE(refusal(caller) == PairRefusal::malformed);
+  sockaddr_storage own{}, other{};
+  socklen_t size = sizeof own;
+  REQUIRE(::getsockname(caller.stream.fd(), reinterpret_cast<sockaddr*>(&own), &size) == 0);
+  size = sizeof other;
+  REQUIRE(::getpeername(caller.stream.fd(), reinterpret_cast<sockaddr*>(&other), &size) == 0);
+  CHECK(provider::owner_of_connection(other, own) == ::geteuid());
+  const auto start = std::chrono::steady_clock::now();
+  caller.stream.close();
+  CHECK(ends(own, other));
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(4));  // and not after the time for one that stays
+}

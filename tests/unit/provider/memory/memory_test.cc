@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: MIT
+// Memory regions of every kind, advice, device memory: what works, and each errno of the manual pages.
+#include "provider/memory/memory.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "provider/verbs/limits.h"
+#include "tests/unit/provider/memory/memory_rig.h"
+
+using namespace uiw;
+using namespace uiw::test;
+
+TEST_CASE("memory: what the device says", "[memory]") {
+  const auto context = open_loopback();
+  ibv_device_attr_ex device{};
+  context->query_device(device);
+  CHECK(device.orig_attr.max_mw == provider::kMaxMw);
+  CHECK((device.orig_attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW) != 0);
+  CHECK((device.orig_attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2B) != 0);
+  CHECK((device.orig_attr.device_cap_flags & IBV_DEVICE_MEM_WINDOW_TYPE_2A) == 0);
+  CHECK(device.odp_caps.general_caps == (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
+  CHECK((device.odp_caps.per_transport_caps.rc_odp_caps & IBV_ODP_SUPPORT_ATOMIC) != 0);
+  CHECK(device.odp_caps.per_transport_caps.ud_odp_caps == 0);
+  CHECK(device.max_dm_size == provider::kMaxDmSize);
+}
+
+// ---- Re-registration -----------------------------------------------------------------------------------------------
+
+TEST_CASE("memory: rereg_mr, each combination of flags", "[memory]") {
+  const auto context = open_loopback();
+  for (int flags = 0; flags <= IBV_REREG_MR_FLAGS_SUPPORTED; ++flags) {
+    Pd pd(*context), other(*context);
+    Bytes memory(100), second(300);
+    auto mr = Mr::create(pd, memory.data(), 100, address_of(memory), kLocal);
+    REQUIRE(mr);
+    const std::uint32_t key = mr->key();
+    const bool translation = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+    const bool domain = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
+    const bool access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+    CHECK(mr->reregister(flags, &other, second.data(), second.size(), kAll) == (flags == 0 ? EINVAL : 0));
+    CHECK(mr->key() == key);
+    const ddp::Region now = region_of(*mr);
+    CHECK(now.memory == (translation ? second.data() : memory.data()));
+    CHECK(now.base == (translation ? address_of(second) : address_of(memory)));
+    CHECK(now.length == (translation ? 300 : 100));
+    CHECK(now.domain == (domain ? &other : &pd));
+    CHECK(now.rights == (access ? 31 : ddp::kLocalRead | ddp::kLocalWrite));
+    CHECK(pd.in_use() != domain);
+    CHECK(other.in_use() == domain);
+    mr.reset();
+    CHECK_FALSE(pd.in_use());
+    CHECK_FALSE(other.in_use());
+  }
+}
+
+TEST_CASE("memory: rereg_mr and zero-based addressing, and a chosen iova", "[memory]") {
+  const auto context = open_loopback();
+  Pd pd(*context);
+  Bytes memory(100);
+  const auto mr = Mr::create(pd, memory.data(), 100, 0x500, 0);
+  REQUIRE(mr);
+  CHECK(mr->reregister(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal) == 0);
+  CHECK(region_of(*mr).base == 0x500);
+  CHECK(mr->reregister(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal | IBV_ACCESS_ZERO_BASED) == 0);
+  CHECK(region_of(*mr).base == 0);
+  CHECK(mr->reregister(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kLocal) == 0);
+  CHECK(region_of(*mr).base == address_of(memory));
+}
+
+TEST_CASE("memory: rereg_mr, errors", "[memory]") {
+  const auto context = open_loopback();
+  const auto elsewhere = open_loopback();
+  Pd pd(*context), other(*elsewhere);
+  Bytes memory(100);
+  Pages constant(1, PROT_READ);
+  auto mr = Mr::create(pd, memory.data(), 100, address_of(memory), kBindable);
+  REQUIRE(mr);
+  // Nothing happens to the region.
+  CHECK(mr->reregister(8, nullptr, nullptr, 0, 0) == EINVAL);
+  CHECK(mr->reregister(IBV_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0) == EINVAL);
+  CHECK(mr->reregister(IBV_REREG_MR_CHANGE_PD, &other, nullptr, 0, 0) == EINVAL);
+  CHECK(found(mr->key()));
+  Window window(pd, IBV_MW_TYPE_2);
+  int stream = 0;
+  REQUIRE(provider::stag_table().bind({static_cast<ddp::Stag>(window.handle.rkey), static_cast<ddp::Stag>(mr->key()),
+                                       address_of(memory), 10, ddp::kRemoteRead, ddp::WindowType::type2, false},
+                                      &pd, &stream) == ddp::WindowError::none);
+  CHECK(mr->reregister(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0) == EBUSY);
+  CHECK(found(mr->key()));
+  window.mw.reset();
+  // The region is over (Verbs draft section 7.3.2.3) and can be destroyed only.
+  SECTION("memory that is not there") {
+    CHECK(mr->reregister(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, constant.memory, kPage, 0) == EFAULT);
+  }
+  SECTION("rights that cannot be") {
+    CHECK(mr->reregister(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE) == EINVAL);
+  }
+  CHECK_FALSE(found(mr->key()));
+  CHECK(mr->reregister(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0) == EINVAL);
+  mr.reset();
+  CHECK_FALSE(pd.in_use());
+}
+
+// ---- On-demand paging, advice --------------------------------------------------------------------------------------
+
+TEST_CASE("memory: on-demand regions are not looked at before they are used", "[memory]") {
+  const auto context = open_loopback();
+  Pd pd(*context);
+  Pages pages(4);
+  pages.make_inaccessible(kPage, kPage);
+  const auto mr = Mr::create(pd, pages.memory, pages.size, pages.address(), kLocal | IBV_ACCESS_ON_DEMAND);
+  REQUIRE(mr);
+  CHECK(region_of(*mr).length == pages.size);
+  const auto all = Mr::create(pd, nullptr, SIZE_MAX, 0, kAll | IBV_ACCESS_ON_DEMAND);
+  REQUIRE(all);
+  CHECK(region_of(*all).length == SIZE_MAX);
+  CHECK(Mr::create(pd, nullptr, SIZE_MAX, 0, kLocal) == nullptr);
+  CHECK(Mr::create(pd, nullptr, SIZE_MAX, 0, kLocal | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB) == nullptr);
+  CHECK(errno == EINVAL);
+}
+
+TEST_CASE("memory: an implicit on-demand region serves any memory, at both ends", "[memory]") {
+  Connected it;
+  const auto near = Mr::create(it.near.pd, nullptr, SIZE_MAX, 0, kAll | IBV_ACCESS_ON_DEMAND);
+  const auto far = Mr::create(it.far.pd, nullptr, SIZE_MAX, 0, kAll | IBV_ACCESS_ON_DEMAND);
+  REQUIRE((near && far));
+  Pages later(2);  // registered by the regions before it was there
+  std::memset(later.memory, 5, 1000);
+  const ibv_sge source{later.address(), 1000, near->key()};
+  REQUIRE(it.near.post(IBV_WR_RDMA_WRITE, 1, {source}, 0, far->key(), later.address() + kPage) == 0);
+  REQUIRE(it.near.post(IBV_WR_RDMA_READ, 2, {}, 0, 0, 0) == 0);
+  CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(later.memory[kPage + 999] == std::byte{5});
+  SECTION("what is not there at the peer ends the stream") {
+    REQUIRE(it.near.post(IBV_WR_RDMA_READ, 3, {source}, 0, far->key(), 16) == 0);
+    CHECK(next(*it.near.send_cq).status != IBV_WC_SUCCESS);
+  }
+  SECTION("what is not there here ends the work") {
+    const ibv_sge nothing{16, 8, near->key()};
+    REQUIRE(it.near.post(IBV_WR_SEND, 3, {nothing}) == 0);
+    CHECK(next(*it.near.send_cq).status == IBV_WC_LOC_PROT_ERR);
+  }
+}
+
+TEST_CASE("memory: advise_mr", "[memory]") {
+  const auto context = open_loopback();
+  Pd pd(*context), other(*context);
+  Pages pages(4);
+  const auto mr = Mr::create(pd, pages.memory, pages.size, pages.address(), kLocal | IBV_ACCESS_ON_DEMAND);
+  const auto constant = Mr::create(pd, pages.memory, pages.size, pages.address(), IBV_ACCESS_ON_DEMAND);
+  const auto plain = Mr::create(pd, pages.memory, pages.size, pages.address(), kLocal);
+  REQUIRE((mr && constant && plain));
+  const auto advise = [&](Pd& by, ibv_advise_mr_advice advice, const ibv_sge& sge, std::uint32_t flags = 0) {
+    return provider::advise_mr(by, advice, flags, &sge, 1);
+  };
+  const ibv_sge all{pages.address(), static_cast<std::uint32_t>(pages.size), mr->key()};
+  const auto with = [&](std::uint32_t lkey) { return ibv_sge{all.addr, all.length, lkey}; };
+  const auto resident = [&] {
+    unsigned char pages_in[4];
+    REQUIRE(::mincore(pages.memory, pages.size, pages_in) == 0);
+    return std::count_if(pages_in, pages_in + 4, [](unsigned char page) { return (page & 1) != 0; });
+  };
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, all) == 0);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, all) == 0);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, all, IBV_ADVISE_MR_FLAG_FLUSH) == 0);
+  CHECK(resident() == 4);
+  // Manual page of ibv_advise_mr, RETURN VALUE.
+  CHECK(advise(pd, static_cast<ibv_advise_mr_advice>(3), all) == ENOTSUP);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, all, 2) == EINVAL);
+  CHECK(provider::advise_mr(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &all, 0) == EINVAL);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, with(mr->key() ^ 0x5A5A5A00)) == EFAULT);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, {all.addr + 1, all.length, all.lkey}) == EFAULT);
+  CHECK(advise(other, IBV_ADVISE_MR_ADVICE_PREFETCH, all) == EPERM);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE, with(constant->key())) == EPERM);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, with(constant->key())) == 0);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, with(plain->key())) == EINVAL);
+  pages.make_inaccessible(kPage, kPage);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, all) == EFAULT);
+  CHECK(advise(pd, IBV_ADVISE_MR_ADVICE_PREFETCH, {all.addr, 100, all.lkey}) == 0);
+}
+
+// ---- Null regions, dma-buf, device memory --------------------------------------------------------------------------
+
+TEST_CASE("memory: a null region reads zeros and drops what is written", "[memory]") {
+  Connected it;
+  const auto null = Mr::create_null(it.near.pd);
+  const auto far_null = Mr::create_null(it.far.pd);
+  REQUIRE((null && far_null));
+  const auto exposed = it.far.expose(it.target, kAll);
+  std::fill(it.target.begin(), it.target.end(), std::byte{7});
+  const ibv_sge anywhere{0x123456789, 1000, null->key()};
+  // Into it: a Read's data go nowhere, and the ones after it to their place.
+  ibv_sge half = anywhere, rest = sge_of(it.own, *it.own_mr);
+  half.length = 500;
+  rest.length = 500;
+  const Bytes before = it.own;
+  REQUIRE(it.near.post(IBV_WR_RDMA_READ, 1, {half, rest}, 0, exposed->key(), address_of(it.target)) == 0);
+  CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(it.own[0] == std::byte{7});
+  CHECK(it.own[500] == before[500]);
+  // Out of it: zeros.
+  REQUIRE(it.near.post(IBV_WR_RDMA_WRITE, 2, {anywhere}, 0, exposed->key(), address_of(it.target)) == 0);
+  REQUIRE(it.near.post(IBV_WR_RDMA_READ, 3, {}, 0, 0, 0) == 0);
+  next(*it.near.send_cq), next(*it.near.send_cq);
+  CHECK(it.target == Bytes(1000));
+  // A receive: dropped, and counted.
+  REQUIRE(it.far.post_receive(4, {{0, 1000, far_null->key()}}) == 0);
+  REQUIRE(it.near.post(IBV_WR_SEND, 5, {sge_of(it.own, *it.own_mr)}) == 0);
+  const ibv_wc received = next(*it.far.receive_cq);
+  CHECK(received.status == IBV_WC_SUCCESS);
+  CHECK(received.byte_len == 1000);
+  next(*it.near.send_cq);
+  // Nobody reaches it from afar, and no window is bound to it.
+  CHECK(it.write(far_null->key(), 0, 10) != IBV_WC_SUCCESS);
+}
+
+TEST_CASE("memory: the result of an atomic operation may be dropped", "[memory]") {
+  Connected it;
+  const auto null = Mr::create_null(it.near.pd);
+  const auto exposed = it.far.expose(it.target, kAll);
+  ibv_sge sink{8, 8, null->key()};
+  const std::uint64_t to = (address_of(it.target) + 7) & ~std::uint64_t{7};
+  REQUIRE(it.near.post_atomic(0, sink, exposed->key(), to, 1) == 0);
+  CHECK(next(*it.near.send_cq).status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("memory: regions of a descriptor that can be mapped", "[memory]") {
+  Connected it;
+  // What an exporter of system memory gives; any descriptor that maps will do.
+  const int fd = ::memfd_create("buffer", MFD_CLOEXEC);
+  REQUIRE(fd >= 0);
+  REQUIRE(::ftruncate(fd, 3 * kPage) == 0);
+  const auto mr = Mr::create_dmabuf(it.far.pd, kPage + 100, kPage, 0x70000 + 100, fd, kAll);
+  REQUIRE(mr);
+  CHECK(it.write(mr->key(), 0x70000 + 100) == IBV_WC_SUCCESS);
+  Bytes out(1000);
+  CHECK(::pread(fd, out.data(), out.size(), kPage + 100) == 1000);
+  CHECK(out == it.own);
+  const auto error = [&](std::uint64_t offset, std::size_t length, std::uint64_t iova, int from, unsigned access) {
+    errno = 0;
+    return Mr::create_dmabuf(it.far.pd, offset, length, iova, from, access) ? 0 : errno;
+  };
+  CHECK(error(0, kPage, 0, fd, IBV_ACCESS_RELAXED_ORDERING) == 0);
+  CHECK(error(0, kPage, 1, fd, kAll) == EINVAL);  // another page offset
+  CHECK(error(0, 0, 0, fd, kAll) == EINVAL);
+  CHECK(error(0, 3 * kPage + 1, 0, fd, kAll) == EINVAL);
+  CHECK(error(3 * kPage, 1, 0, fd, kAll) == EINVAL);
+  CHECK(error(~std::uint64_t{0} - kPage + 1, kPage, 0, fd, kAll) == EINVAL);
+  CHECK(error(0, kPage, 0, fd, IBV_ACCESS_REMOTE_WRITE) == EINVAL);
+  CHECK(error(0, kPage, 0, fd, kLocal | IBV_ACCESS_MW_BIND) == EINVAL);
+  CHECK(error(0, kPage, 0, fd, kLocal | IBV_ACCESS_ON_DEMAND) == EINVAL);
+  CHECK(error(0, kPage, 0, fd, kLocal | IBV_ACCESS_ZERO_BASED) == EINVAL);
+  CHECK(error(0, kPage, 0, -1, kAll) == EBADF);
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  CHECK(error(0, kPage, 0, ends[0], 0) == EINVAL);  // nothing behind it
+  ::close(ends[0]);
+  ::close(ends[1]);
+  CHECK(mr->reregister(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 0) == EINVAL);
+  ::close(fd);
+}
+
+TEST_CASE("memory: device memory", "[memory]") {
+  Connected it;
+  const auto dm = Dm::create(1000, 6);
+  REQUIRE(dm);
+  Bytes out(1000, std::byte{9});
+  CHECK(dm->copy_out(out.data(), 0, 1000) == 0);
+  CHECK(out == Bytes(1000));
+  const Bytes in = pattern(100);
+  CHECK(dm->copy_in(900, in.data(), 100) == 0);
+  CHECK(dm->copy_in(901, in.data(), 100) == EFAULT);
+  CHECK(dm->copy_in(~std::uint64_t{0}, in.data(), 2) == EFAULT);
+  CHECK(dm->copy_out(out.data(), 1001, 0) == EFAULT);
+  CHECK(dm->copy_out(out.data(), 0, 1001) == EFAULT);
+  const auto error = [&](std::uint64_t offset, std::size_t length, unsigned access) {
+    errno = 0;
+    return Mr::create_dm(it.far.pd, *dm, offset, length, access) ? 0 : errno;
+  };
+  CHECK(error(0, 1000, kAll) == EINVAL);  // not zero-based
+  CHECK(error(0, 1001, kAll | IBV_ACCESS_ZERO_BASED) == EINVAL);
+  CHECK(error(1000, 1, kAll | IBV_ACCESS_ZERO_BASED) == EINVAL);
+  CHECK(error(~std::uint64_t{0}, 2, kAll | IBV_ACCESS_ZERO_BASED) == EINVAL);
+  CHECK(error(0, 1000, kAll | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_MW_BIND) == EINVAL);
+  CHECK(error(0, 1000, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED) == EINVAL);
+  {
+    const auto mr = Mr::create_dm(it.far.pd, *dm, 64, 936, kAll | IBV_ACCESS_ZERO_BASED);
+    REQUIRE(mr);
+    CHECK(dm->in_use());
+    CHECK(it.write(mr->key(), 100, 500) == IBV_WC_SUCCESS);
+    CHECK(dm->copy_out(out.data(), 164, 500) == 0);
+    CHECK(std::equal(out.begin(), out.begin() + 500, it.own.begin()));
+    // Atomic operations, on memory that is aligned as was asked.
+    CHECK(it.fetch_add(mr->key(), 8, 77) == IBV_WC_SUCCESS);
+    std::uint64_t value = 0;
+    CHECK(dm->copy_out(&value, 72, 8) == 0);
+    CHECK(value == 77);
+  }
+  CHECK_FALSE(dm->in_use());
+}
+
+TEST_CASE("memory: device memory has its limits", "[memory]") {
+  const auto refused = [](std::size_t length, std::uint32_t alignment) {
+    errno = 0;
+    return Dm::create(length, alignment) ? 0 : errno;
+  };
+  CHECK(refused(0, 0) == EINVAL);
+  CHECK(refused(100, 22) == EINVAL);
+  CHECK(refused(100, 21) == 0);
+  CHECK(refused(provider::kMaxDmSize + 1, 0) == ENOMEM);
+  CHECK(refused(~std::size_t{0}, 0) == ENOMEM);
+  {
+    const auto all = Dm::create(provider::kMaxDmSize, 0);
+    REQUIRE(all);
+    CHECK(refused(1, 0) == ENOMEM);
+  }
+  CHECK(refused(1, 0) == 0);
+}
+
+// ---- Registered memory that is not there ---------------------------------------------------------------------------
+
+// By the local rule nothing but the first one's own octets decides about it.
+TEST_CASE("memory: of writes that are sent together the one whose memory is gone fails", "[memory]") {
+  const auto context = open_loopback();
+  Side near(*context), far(*context);
+  Bytes own = pattern(3000), target(3000);
+  const auto own_mr = near.expose(own, kLocal), target_mr = far.expose(target, kAll);
+  Pages pages(1);
+  const auto gone = Mr::create(near.pd, pages.memory, pages.size, pages.address(), kLocal);
+  REQUIRE(gone);
+  attach(near, far);
+  pages.make_inaccessible(0, pages.size);
+  ibv_sge sges[] = {sge_of(own, *own_mr), {pages.address(), 3000, gone->key()}};
+  ibv_send_wr writes[2]{};
+  for (const std::size_t i : {0, 1}) {
+    writes[i].wr_id = i;
+    writes[i].opcode = IBV_WR_RDMA_WRITE;
+    writes[i].sg_list = &sges[i];
+    writes[i].num_sge = 1;
+    writes[i].wr.rdma.rkey = target_mr->key();
+    writes[i].wr.rdma.remote_addr = address_of(target);
+  }
+  writes[0].next = &writes[1];
+  ibv_send_wr* bad = nullptr;
+  REQUIRE(near.qp->post_send(writes, &bad) == 0);
+  const ibv_wc first = next(*near.send_cq), second = next(*near.send_cq);
+  CHECK(first.wr_id == 0);
+  CHECK(first.status == IBV_WC_SUCCESS);
+  CHECK(second.wr_id == 1);
+  CHECK(second.status == IBV_WC_LOC_PROT_ERR);
+  REQUIRE(eventually([&] { return none(*far.receive_cq) && far.qp->state() == IBV_QPS_ERR; }));
+  const bool placed = target == own;
+  CHECK(placed);
+}

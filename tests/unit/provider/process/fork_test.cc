@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+// The child of a fork, whatever other threads of the parent were at: nothing it does hangs, and nothing it does reaches
+// what is the parent's.
+#include "provider/process/fork.h"
+
+#include <sys/wait.h>
+
+#include <atomic>
+#include <cstdio>
+#include <functional>
+
+#include "provider/connect/connection.h"
+#include "provider/connect/local_address.h"
+#include "provider/verbs/srq.h"
+#include "tests/unit/provider/verbs/channel.h"
+
+using namespace uiw;
+using namespace uiw::test;
+
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true, kThreadsInChildren = false;  // which ThreadSanitizer does not allow
+#elif defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitized = true, kThreadsInChildren = true;
+#else
+constexpr bool kSanitized = false, kThreadsInChildren = true;
+#endif
+
+// In a child, where no test framework reports.
+void expect(bool well, const char* what) {
+  if (well) return;
+  std::fprintf(stderr, "in the child: %s\n", what);
+  ::_exit(1);
+}
+
+// A message from one to the other, and both completions.
+bool talk(Side& a, Side& b) {
+  Bytes out(8, std::byte{1}), in(8);
+  const auto from = a.expose(out, 0), to = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  if (b.post_receive(1, {sge_of(in, *to)}) != 0) return false;
+  if (a.post(IBV_WR_SEND, 2, {sge_of(out, *from)}, IBV_SEND_SIGNALED) != 0) return false;
+  return next(*b.receive_cq).status == IBV_WC_SUCCESS && next(*a.send_cq).status == IBV_WC_SUCCESS && in == out;
+}
+
+struct Couple {
+  explicit Couple(Context& context) : a(context), b(context) { attach(a, b); }
+  Side a, b;
+};
+
+// How the child ended: 0 when all was well. One that hangs ends by SIGALRM.
+int in_child(const std::function<void()>& body) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ::alarm(20);
+    try {
+      body();
+    } catch (...) {
+      expect(false, "an exception, or a failed assertion");
+    }
+    ::_exit(0);
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return status;
+}
+
+// Everything anew, with a connection and events.
+void begin_anew() {
+  if (!kThreadsInChildren) return;
+  const auto context = Context::open("uiw_lo");
+  expect(context != nullptr, "no device");
+  const Channel channel;
+  Couple couple(*context);
+  const auto number = std::uint64_t{17};
+  const auto cq = Cq::create(*context, 4, channel.fd(), reinterpret_cast<ibv_cq*>(number));
+  expect(cq && cq->request_notify(false) == 0, "no completion queue");
+  cq->push(completion_of(1), false);
+  expect(channel.next(kPatience) == number, "no event");
+  expect(talk(couple.a, couple.b), "no traffic");
+}
+
+// What a child finds of its parent's, and may do with its copy of it.
+struct Inherited {
+  explicit Inherited(Context& in) : context(in), couple(in), pd(in) {
+    cq = Cq::create(in, 16, channel.fd(), reinterpret_cast<ibv_cq*>(std::uint64_t{1}));
+    ibv_srq_attr attributes{16, 1, 0};
+    srq = provider::Srq::create(pd, attributes, false, nullptr);
+    mr = Mr::create(pd, memory.data(), memory.size(), address_of(memory), IBV_ACCESS_LOCAL_WRITE);
+    REQUIRE((cq && srq && mr));
+  }
+  void use_and_destroy() {
+    ibv_wc completion{};
+    cq->poll(1, &completion);
+    expect(cq->request_notify(false) == 0, "request_notify");
+    expect(couple.a.to(IBV_QPS_ERR) == EIO, "modify");
+    couple.a.send_cq->poll(1, &completion);
+    couple.a.post_receive(7, {sge_of(memory, *mr)});
+    couple.a.post(IBV_WR_SEND, 8, {sge_of(memory, *mr)});
+    unsigned events = ~0U;
+    for (Side* side : {&couple.a, &couple.b}) {
+      side->qp.release()->leave_to_parent();
+      expect(side->send_cq->prepare_destroy(events) == 0, "destruction of a send queue");
+      expect(side->receive_cq->prepare_destroy(events) == 0, "destruction of a receive queue");
+      expect(!side->pd.in_use(), "a domain in use");
+    }
+    events = ~0U;
+    expect(cq->prepare_destroy(events) == 0 && events == 0, "destruction of a queue with events");
+    expect(cq.release()->inherited(), "a queue of the child's own");
+    expect(srq->inherited() && !srq->in_use(), "a shared receive queue in use");
+    srq.release()->leave_to_parent();
+    expect(mr->prepare_destroy() == 0, "deregistration");
+    mr.reset();
+    expect(!pd.in_use(), "the domain in use");
+    mr = Mr::create(pd, memory.data(), memory.size(), address_of(memory), IBV_ACCESS_LOCAL_WRITE);
+    expect(mr != nullptr, "registration");
+    expect(Cq::create(context, 16, -1, nullptr) != nullptr, "creation of a queue");
+  }
+  Context& context;
+  Couple couple;
+  Pd pd;
+  Channel channel;
+  Bytes memory = Bytes(64);
+  std::unique_ptr<Cq> cq;
+  std::unique_ptr<provider::Srq> srq;
+  std::unique_ptr<Mr> mr;
+};
+
+// Threads that do something over and over.
+class Hammers {
+ public:
+  ~Hammers() {
+    stop_ = true;
+    for (std::thread& thread : threads_) thread.join();
+  }
+  void add(std::function<void()> blow) {
+    threads_.emplace_back([this, blow = std::move(blow)] {
+      while (!stop_) blow();
+    });
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+// These run on threads, where no assertion may be made.
+void connect_and_end(Context& context) {
+  Pd pd(context);
+  const auto cq = Cq::create(context, 16, -1, nullptr);
+  ibv_qp_init_attr attributes{};
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.cap = {4, 4, 1, 1, 0};
+  const auto qp = Qp::create(context, pd, cq.get(), cq.get(), attributes, nullptr);
+  ibv_qp_attr wanted{};
+  wanted.qp_state = IBV_QPS_INIT;
+  int ends[2];
+  if (!qp || qp->modify(wanted, IBV_QP_STATE) != 0) return;
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return;
+  mpa::TcpStream socket(ends[0]);
+  Qp::Attachment attachment;
+  attachment.initiator = true;
+  attachment.mulpdu = 1024;
+  qp->attach(socket, attachment);
+  ::close(ends[1]);
+}
+
+int listen_and_stop() {
+  sockaddr_storage any{};
+  auto& address = reinterpret_cast<sockaddr_in&>(any);
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::shared_ptr<provider::Listener> listener;
+  return provider::listen(provider::bind_socket(any, false), 1, {}, listener);
+}
+
+}  // namespace
+
+TEST_CASE("fork: a child polls a queue that a thread of the parent was polling", "[fork]") {
+  const auto context = open_loopback();
+  const auto cq = Cq::create(*context, 4, -1, nullptr);
+  cq->push(completion_of(1), false);
+  cq->push(completion_of(2), false);
+  ibv_wc completion{};
+  Cq::Stamp stamp{};
+  std::atomic<bool> polls{false}, forked{false};
+  std::thread poller([&] {
+    polls = cq->begin_poll(completion, stamp);
+    while (!forked) std::this_thread::yield();
+    cq->end_poll();
+  });
+  const bool locked = eventually([&] { return polls.load(); });
+  CHECK(in_child([&] {
+          ibv_wc second{};
+          unsigned events;
+          expect(cq->poll(1, &second) == 1 && second.wr_id == 2, "a poll");
+          expect(cq->resize(8) == 0 && cq->prepare_destroy(events) == 0, "its end");
+        }) == 0);
+  forked = true;
+  poller.join();
+  CHECK(locked);
+}
+
+TEST_CASE("fork: nothing that a child does reaches the parent's connection or its events", "[fork]") {
+  const auto context = open_loopback();
+  Inherited mine(*context);
+  CHECK(talk(mine.couple.a, mine.couple.b));
+  REQUIRE(mine.cq->request_notify(false) == 0);
+  mine.cq->push(completion_of(1), false);
+  CHECK(in_child([&] { mine.use_and_destroy(); }) == 0);
+  CHECK(in_child(begin_anew) == 0);
+  CHECK(mine.channel.next() == 1);
+  CHECK(mine.channel.next() == 0);
+  CHECK(talk(mine.couple.a, mine.couple.b));
+  CHECK(talk(mine.couple.b, mine.couple.a));
+  unsigned events = 0;
+  CHECK(mine.cq->prepare_destroy(events) == 0);
+  CHECK(events == 1);
+}
+
+TEST_CASE("fork: children of a parent whose threads are busy with everything", "[fork]") {
+  if (kSanitized) {
+    WARN("locks of a sanitizer's allocator are not released in a child: left out");
+    return;
+  }
+  const auto context = open_loopback();
+  Inherited shared(*context);
+  Pd pd(*context);
+  {
+    Hammers hammers;
+    hammers.add([&] {
+      Bytes memory(64);
+      Mr::create(pd, memory.data(), 64, address_of(memory), IBV_ACCESS_LOCAL_WRITE);
+    });
+    hammers.add([&] { provider::Mw::create(pd, IBV_MW_TYPE_1); });
+    hammers.add([&] {
+      const int fd = provider::create_completion_channel();
+      {
+        const auto cq = Cq::create(*context, 4, fd, nullptr);
+        cq->request_notify(false);
+        cq->push(completion_of(1), false);
+      }
+      provider::forget_completion_channel(fd);
+      ::close(fd);
+    });
+    hammers.add([&] {
+      ibv_wc completion{};
+      shared.cq->request_notify(false);
+      shared.cq->push(completion_of(1), false);
+      shared.cq->poll(1, &completion);
+      shared.cq->resize(32);
+    });
+    hammers.add([&] {
+      ibv_srq_attr attributes{16, 1, 0};
+      const auto srq = provider::Srq::create(pd, attributes, false, nullptr);
+      shared.srq->query(attributes);
+    });
+    hammers.add([&] { connect_and_end(*context); });
+    hammers.add([&] { Context::open("uiw_lo"); });
+    hammers.add([&] { listen_and_stop(); });
+    hammers.add([&] { provider::enumerate_devices(); });
+    for (int i = 0; i < 60; ++i) {
+      INFO("child " << i);
+      REQUIRE(in_child([&] {
+                shared.use_and_destroy();
+                begin_anew();
+              }) == 0);
+    }
+  }
+  CHECK(talk(shared.couple.a, shared.couple.b));
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// Small posts that wait for the next ones: when they do, and that each is sent all the same, whatever the program does next.
+#include "provider/progress/coalescing.h"
+
+#include <catch2/catch.hpp>
+
+#include "tests/unit/provider/rnic.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using provider::Coalescing;
+
+namespace {
+
+// A program with a clock of its own.
+struct Program {
+  Coalescing coalescing;
+  std::uint64_t now = 1'000'000'000, polled = 0;
+
+  // True if what was posted waits.
+  bool post(std::uint64_t after_ns = 100, unsigned requests = 1, std::size_t octets = 8) {
+    now += after_ns;
+    const bool waits = coalescing.posted(requests, octets, polled) && coalescing.may_wait(now);
+    if (!waits) {
+      coalescing.sent();
+      now += 5'000;
+      if (coalescing.in_stream()) coalescing.resume(now);
+    }
+    return waits;
+  }
+  // Posts until something waits. Some posts go out before that.
+  unsigned begin() {
+    unsigned direct = 0;
+    while (!post()) REQUIRE(++direct < 100);
+    return direct;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("coalescing: a stream of small posts goes out so many at a time", "[coalescing]") {
+  Program program;
+  CHECK(program.begin() == 2 * Coalescing::kRun - 1);
+  CHECK(program.coalescing.waiting());
+  unsigned waiting = 1;
+  while (program.post()) ++waiting;
+  CHECK(waiting == Coalescing::kMost - 1);
+  CHECK_FALSE(program.coalescing.waiting());
+  CHECK(program.post());
+  // By octets too; and by age, however busy the program is.
+  CHECK_FALSE(program.post(100, 1, Coalescing::kMostOctets));
+  CHECK(program.post());
+  const std::uint64_t since = program.now;
+  while (program.post(Coalescing::kPauseNs)) REQUIRE(program.now - since < Coalescing::kLongestNs);
+}
+
+TEST_CASE("coalescing: what ends a stream", "[coalescing]") {
+  Program program;
+  program.begin();
+  SECTION("a pause") {
+    CHECK_FALSE(program.post(Coalescing::kPauseNs + 1));
+    CHECK(program.begin() == Coalescing::kRun - 1);
+  }
+  SECTION("not the time that polling took, within reason") {
+    program.coalescing.sent();  // at the latest by the first poll that found nothing
+    ++program.polled;
+    CHECK(program.post(Coalescing::kPollNs));
+    program.coalescing.sent();
+    ++program.polled;
+    CHECK_FALSE(program.post(Coalescing::kPollNs + 1));
+  }
+  SECTION("one post a poll, twice") {
+    ++program.polled;
+    program.post();
+    ++program.polled;
+    for (int i = 0; i < 100; ++i, ++program.polled) CHECK_FALSE(program.post());
+  }
+}
+
+TEST_CASE("coalescing: posts with pauses between them never wait", "[coalescing]") {
+  Program program;
+  for (int burst = 0; burst < 1000; ++burst) {
+    bool waits = program.post(10'000);
+    for (unsigned i = 1; i < Coalescing::kRun; ++i) waits = program.post() || waits;
+    REQUIRE_FALSE(waits);
+  }
+}
+
+TEST_CASE("coalescing: a program that does not come back is left alone, longer each time", "[coalescing]") {
+  Program program;
+  program.begin();
+  CHECK_FALSE(program.coalescing.take_overdue(program.now + Coalescing::kLongestNs - 1, false));
+  // Not one that is busy elsewhere.
+  CHECK(program.coalescing.take_overdue(program.now + Coalescing::kLongestNs, true));
+  program.coalescing.sent();
+  CHECK(program.post());
+  const auto left_alone = [&program] {
+    const std::uint64_t from = program.now += Coalescing::kLongestNs + 1000;
+    REQUIRE(program.coalescing.take_overdue(from, false));
+    program.coalescing.sent();
+    ++program.polled;
+    while (!program.post(0)) REQUIRE(program.now - from < 2 * Coalescing::kMostPenaltyNs);
+    return program.now - from;
+  };
+  const std::uint64_t first = left_alone(), second = left_alone();
+  CHECK(first >= Coalescing::kPenaltyNs);
+  CHECK(second >= 2 * Coalescing::kPenaltyNs);
+  for (int i = 0; i < 30; ++i) left_alone();
+  CHECK(left_alone() < Coalescing::kMostPenaltyNs + 10'000);
+  // And forgiven.
+  for (unsigned i = 0; i < 30 * Coalescing::kForgiven * Coalescing::kMost; ++i) program.post();
+  REQUIRE(program.post());
+  CHECK(left_alone() < 2 * Coalescing::kPenaltyNs);
+}
+
+// ---- Queue pairs -----------------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr unsigned kAll =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr std::size_t kFpdu = 2 + 18 + 10 + 2 + 4;  // of a Send of 10 octets
+constexpr unsigned kPosts = 200;
+
+// Posts without a pause to a peer of octets, and never as many as its queue has places.
+struct Stream {
+  std::shared_ptr<Context> context = open_loopback();
+  Side side;
+  mpa::TcpStream peer;
+  Bytes data = pattern(10);
+  std::unique_ptr<Mr> mr;
+
+  explicit Stream(bool remote) : side(*context, 256, 4, 64, false) {
+    peer = attach_raw(side, remote);
+    mr = side.expose(data, kAll);
+    give(peer, fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0), false));
+    // Until this is taken in, nothing may be sent.
+    REQUIRE(side.post(IBV_WR_SEND, 0, {sge_of(data, *mr)}) == 0);
+    arrived(1);
+  }
+  void post(unsigned last_flags = 0) {
+    for (unsigned i = 1; i <= kPosts; ++i) {
+      REQUIRE(side.post(IBV_WR_SEND, i, {sge_of(data, *mr)}, i == kPosts ? last_flags : 0) == 0);
+    }
+  }
+  // The program does nothing but wait. What asks whether it was placed may come as well.
+  void arrived(unsigned posts) {
+    std::size_t octets = 0;
+    Bytes room(65536);
+    REQUIRE(eventually([&] {
+      const ssize_t n = peer.receive(room);
+      if (n > 0) octets += static_cast<std::size_t>(n);
+      return octets >= posts * kFpdu;
+    }));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("coalescing: what is posted is sent, whatever the program does next", "[coalescing]") {
+  const bool remote = GENERATE(true, false);
+  Stream it(remote);
+  SECTION("nothing") {
+    it.post();
+    it.arrived(kPosts);
+  }
+  SECTION("it polls another queue") {
+    it.post();
+    for (int i = 0; i < 3; ++i) CHECK(none(*it.side.receive_cq));
+    it.arrived(kPosts);
+  }
+  SECTION("it waits for an event") {
+    it.post(IBV_SEND_SIGNALED);
+    it.side.send_cq->request_notify(false);
+    it.arrived(kPosts);
+  }
+  SECTION("it ends the connection") {
+    it.post();
+    REQUIRE(it.side.qp->disconnect(nullptr) == 0);
+    it.arrived(kPosts);
+  }
+  SECTION("it puts the queue pair into error") {
+    it.post();
+    REQUIRE(it.side.to(IBV_QPS_ERR) == 0);
+    it.arrived(kPosts);
+  }
+  SECTION("another thread puts the queue pair into error") {
+    std::thread([&it] { it.post(); }).join();
+    REQUIRE(it.side.to(IBV_QPS_ERR) == 0);
+    it.arrived(kPosts);
+  }
+  SECTION("it destroys the queue pair") {
+    it.post();
+    it.side.qp.reset();
+    it.arrived(kPosts);
+  }
+}
+
+TEST_CASE("coalescing: a peer that closes in a stream closes in order", "[coalescing]") {
+  Stream it(false);
+  it.post();
+  REQUIRE(::shutdown(it.peer.fd(), SHUT_WR) == 0);
+  REQUIRE(eventually([&] { return it.side.qp->state() == IBV_QPS_ERR; }));
+  it.arrived(kPosts);
+  CHECK_FALSE(next_event(*it.context, 0));
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: MIT
+// A stream by itself, with a queue pair that only notes what it is told: how it ends, by whom, what the peer sees of it.
+#include "provider/stream/stream.h"
+
+#include <mutex>
+#include <string>
+
+#include "provider/progress/engine.h"
+#include "tests/unit/provider/rnic.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using provider::Driver;
+using provider::Stream;
+using Phase = provider::Stream::Phase;
+
+namespace {
+
+struct Owner final : provider::StreamOwner {
+  void stream_established() noexcept override { established = true; }
+  void stream_ended() noexcept override { ended = true; }
+  bool established = false, ended = false;
+};
+
+// A queue pair in RTS without receives.
+struct Rig final : provider::StreamHost {
+  struct Options {
+    bool manual = false;
+    bool initiator = true;
+    rdmap::Completion completion = rdmap::Completion::local;
+  };
+  explicit Rig(const Options& options) : queue(8, 1, 0) {
+    auto [own, other] = tcp_pair();
+    peer = std::move(other);
+    Stream::Parameters parameters;
+    parameters.policy.manual = options.manual;
+    parameters.agreed.agreement.crc = false;
+    parameters.agreed.agreement.ord = parameters.agreed.agreement.ird = 1;
+    parameters.agreed.initiator = options.initiator;
+    parameters.agreed.mulpdu = 1024;
+    parameters.most_ord = 1;
+    parameters.read_slots_out = parameters.read_slots_in = 1;
+    parameters.completion = options.completion;
+    parameters.owner = owner;
+    stream = std::make_shared<Stream>(static_cast<provider::StreamHost&>(*this), engine, locks, signals, queue, 0,
+                                      &domain, this, parameters);
+    stream->start(std::move(own));
+  }
+  ~Rig() {
+    const std::scoped_lock lock(locks.receive, locks.send);
+    stream->abandon(false);
+  }
+
+  ibv_qp_state state() const override { return IBV_QPS_RTS; }
+  bool next_receive(rdmap::Landing&) override { return false; }
+  void receive_complete(const rdmap::Landing&, rdmap::Status, const rdmap::ReceiveHost::Message&) override {}
+  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag) override { return std::nullopt; }
+  bool receive_there() const override { return false; }
+  void give_back(const rdmap::Landing&, bool) override {}
+  void flush_receives() override { flushed = true; }
+  void report(ibv_event_type type) override { events.push_back(type); }
+  void enter_error() override { error = true; }
+  void peer_gone() override { gone = true; }
+  void drop_stream() override { dropped = true; }
+  void sent_all() override {}
+  void sent_last() override {}
+  void send_complete(const rdmap::SendWork& work, rdmap::Status status) override {
+    completions.emplace_back(work.id, status);
+  }
+
+  // A Send of no octets, signaled.
+  void post(std::uint64_t id) {
+    const std::lock_guard lock(locks.send);
+    rdmap::SendWork& work = queue.at(queue.tail());
+    work = rdmap::SendWork{};
+    work.id = id;
+    work.signaled = true;
+    queue.push();
+    stream->send();
+  }
+  // Turns, until the condition holds.
+  template <typename Condition>
+  bool drive(Condition condition) {
+    return eventually([&] {
+      bool work = false, sends = false;
+      {
+        const std::lock_guard lock(locks.receive);
+        sends = stream->receive_turn(Driver::event, work);
+      }
+      if (sends) {
+        const std::lock_guard lock(locks.send);
+        stream->send_turn(Driver::event);
+      }
+      return condition();
+    });
+  }
+  bool comes_to(Phase phase) {
+    return drive([&] { return stream->phase() == phase; });
+  }
+
+  // All that the peer gets, up to the end of the stream; "reset" where that is a reset.
+  std::pair<Bytes, std::string> heard() {
+    Bytes all;
+    std::string end;
+    REQUIRE(drive([&] {
+      std::byte octets[512];
+      const ssize_t n = ::recv(peer.fd(), octets, sizeof octets, MSG_DONTWAIT);
+      if (n > 0) all.insert(all.end(), octets, octets + n);
+      if (n == 0) end = "FIN";
+      if (n < 0 && errno == ECONNRESET) end = "reset";
+      return !end.empty();
+    }));
+    return {all, end};
+  }
+  void peer_resets() {
+    const linger now{1, 0};
+    ::setsockopt(peer.fd(), SOL_SOCKET, SO_LINGER, &now, sizeof now);
+    peer.close();
+  }
+
+  provider::Engine engine;
+  provider::StreamLocks locks;
+  provider::StreamSignals signals;
+  rdmap::SendQueue queue;
+  const int domain = 0;
+  const std::shared_ptr<Owner> owner = std::make_shared<Owner>();
+  mpa::TcpStream peer;
+  std::shared_ptr<Stream> stream;
+
+  bool error = false, flushed = false, gone = false, dropped = false;
+  std::vector<ibv_event_type> events;
+  std::vector<std::pair<std::uint64_t, rdmap::Status>> completions;
+};
+
+using Events = std::vector<ibv_event_type>;
+
+// Where an FPDU carries the Terminate Control Field (RFC 5040 section 4.8): behind length and the untagged header.
+constexpr std::size_t kTerminateControl = 2 + 18;
+
+}  // namespace
+
+TEST_CASE("stream: the peer closes an idle connection of rdma_cm", "[stream]") {
+  Rig rig({});
+  rig.peer.shutdown_send();
+  CHECK(rig.comes_to(Phase::ended));
+  CHECK((rig.error && rig.flushed && rig.owner->ended));
+  CHECK(rig.events.empty());
+  CHECK(rig.heard() == std::pair<Bytes, std::string>({}, "FIN"));
+}
+
+TEST_CASE("stream: the peer resets a connection of rdma_cm", "[stream]") {
+  Rig rig({});
+  rig.peer_resets();
+  CHECK(rig.comes_to(Phase::ended));
+  CHECK((rig.error && rig.flushed && rig.owner->ended));
+  CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
+}
+
+TEST_CASE("stream: the peer of a manual connection leaves, and only the next work will notice", "[stream]") {
+  Rig rig({.manual = true});
+  SECTION("by a FIN") { rig.peer.shutdown_send(); }
+  SECTION("by a reset") { rig.peer_resets(); }
+  CHECK(rig.comes_to(Phase::gone));
+  CHECK((rig.gone && rig.owner->ended));
+  CHECK_FALSE((rig.error || rig.flushed || rig.dropped));
+  CHECK(rig.events.empty());
+}
+
+TEST_CASE("stream: a caller of a manual connection that gives up before it has said anything is forgotten", "[stream]") {
+  Rig rig({.manual = true, .initiator = false});
+  rig.peer.shutdown_send();
+  CHECK(rig.comes_to(Phase::ended));
+  CHECK((rig.dropped && rig.owner->ended));
+  CHECK_FALSE((rig.error || rig.gone || rig.flushed));
+}
+
+TEST_CASE("stream: the program flushes its work", "[stream]") {
+  Rig rig({});
+  {
+    const std::lock_guard lock(rig.locks.receive);
+    rig.stream->flush_work();
+  }
+  CHECK((rig.error && rig.flushed && rig.owner->ended));
+  CHECK(rig.heard().second == "FIN");
+  CHECK(rig.events.empty());
+}
+
+TEST_CASE("stream: what is posted is sent before an orderly end", "[stream]") {
+  Rig rig({});
+  rig.post(1);
+  {
+    const std::lock_guard lock(rig.locks.receive);
+    CHECK(rig.stream->disconnect() == 0);
+    CHECK(rig.stream->disconnect() == 0);
+  }
+  CHECK(rig.stream->phase() == Phase::closing);
+  CHECK(rig.completions == std::vector<std::pair<std::uint64_t, rdmap::Status>>{{1, rdmap::Status::success}});
+  const auto [octets, end] = rig.heard();
+  CHECK(octets.size() == 2 + 18 + 4);  // length, untagged header, CRC
+  CHECK(end == "FIN");
+  rig.peer.shutdown_send();
+  CHECK(rig.comes_to(Phase::ended));
+  const std::lock_guard lock(rig.locks.receive);
+  CHECK(rig.stream->disconnect() == ENOTCONN);
+}
+
+TEST_CASE("stream: a completion queue without room ends it by a Terminate", "[stream]") {
+  Rig rig({});
+  {
+    const std::lock_guard lock(rig.locks.receive);
+    rig.stream->completion_lost();
+  }
+  const auto [octets, end] = rig.heard();
+  REQUIRE(octets.size() > kTerminateControl + 1);
+  CHECK(octets[3] == std::byte{0x47});                      // RDMAP version 1, opcode 7: Terminate
+  CHECK(octets[kTerminateControl] == std::byte{0x02});      // RDMAP, remote operation error
+  CHECK(octets[kTerminateControl + 1] == std::byte{0x07});  // catastrophic, localized to the stream
+  CHECK(end == "FIN");
+  CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
+}
+
+TEST_CASE("stream: without memory it ends by a reset", "[stream]") {
+  Rig rig({});
+  {
+    const std::lock_guard lock(rig.locks.receive);
+    rig.stream->end_without_memory();
+  }
+  CHECK(rig.stream->phase() == Phase::ended);
+  CHECK((rig.error && rig.flushed && rig.owner->ended));
+  CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
+  CHECK(rig.heard().second == "reset");
+}
+
+TEST_CASE("stream: work fails for lack of an answer: the rest is flushed, and nothing more is sent", "[stream]") {
+  Rig rig({.manual = true, .completion = rdmap::Completion::remote});
+  rig.post(1);
+  rig.post(2);
+  REQUIRE(rig.completions.empty());
+  {
+    const std::lock_guard lock(rig.locks.receive);
+    {
+      const std::lock_guard send_lock(rig.locks.send);
+      rig.stream->stop_sending_for_good();
+    }
+    rig.stream->fail_work(0, rdmap::Status::retry_exceeded);
+  }
+  CHECK(rig.completions == std::vector<std::pair<std::uint64_t, rdmap::Status>>{{1, rdmap::Status::retry_exceeded},
+                                                                              {2, rdmap::Status::flushed}});
+  CHECK(rig.heard().second == "reset");
+  CHECK(rig.events.empty());
+}
+
+TEST_CASE("stream: once abandoned it does nothing more", "[stream]") {
+  Rig rig({});
+  {
+    const std::scoped_lock lock(rig.locks.receive, rig.locks.send);
+    rig.stream->abandon(true);
+  }
+  CHECK(rig.stream->phase() == Phase::ended);
+  CHECK(rig.owner->ended);
+  CHECK_FALSE((rig.error || rig.flushed));
+  rig.post(1);
+  CHECK(rig.completions.empty());
+  bool work = false;
+  const std::lock_guard lock(rig.locks.receive);
+  CHECK_FALSE(rig.stream->receive_turn(Driver::event, work));
+  rig.stream->completion_lost();
+  rig.stream->end_without_memory();
+  CHECK(rig.events.empty());
+}

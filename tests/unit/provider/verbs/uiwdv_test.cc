@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/uiwdv.h"
+
+#include <endian.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "tests/unit/provider/rnic.h"
+
+using namespace uiw;
+using namespace uiw::test;
+
+namespace {
+
+constexpr unsigned kAtomic = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
+using Imm8 = std::array<std::uint8_t, UIWDV_IMM_SIZE>;
+
+rdmap::Immediate immediate(const Imm8& octets) {
+  rdmap::Immediate made;
+  std::memcpy(made.data(), octets.data(), made.size());
+  return made;
+}
+
+ibv_send_wr request(std::uint64_t id, ibv_wr_opcode opcode, ibv_sge* sge = nullptr) {
+  ibv_send_wr made{};
+  made.wr_id = id;
+  made.opcode = opcode;
+  made.sg_list = sge;
+  made.num_sge = sge != nullptr ? 1 : 0;
+  return made;
+}
+
+// What the plugin does for uiwdv_wr_*.
+void add(Side& side, const ibv_send_wr& made, const Qp::Extension& extension) {
+  side.qp->extend(extension);
+  side.qp->add(made);
+}
+
+}  // namespace
+
+TEST_CASE("uiwdv: a request is what it was extended to be", "[uiwdv]") {
+  const auto context = open_loopback();
+  Side near(*context), far(*context);
+  attach(near, far);
+  Bytes words(64), results(8);
+  const auto target = far.expose(words, kAtomic);
+  const auto result = near.expose(results, IBV_ACCESS_LOCAL_WRITE);
+  ibv_sge sge = sge_of(results, *result);
+  auto* word = reinterpret_cast<std::uint64_t*>(words.data());
+  std::atomic_ref(*word).store(0x00000001'FFFFFFFF);
+  REQUIRE(far.post_receive(70, {}) == 0);
+  REQUIRE(far.post_receive(71, {}) == 0);
+
+  near.qp->begin_batch();
+  ibv_send_wr atomic = request(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge);
+  atomic.wr.atomic.rkey = target->key();
+  atomic.wr.atomic.remote_addr = address_of(words);
+  add(near, atomic, rdmap::AtomicOperands{1, std::uint64_t{1} << 31, 0, kAllBits});
+  atomic.wr_id = 2;
+  atomic.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+  add(near, atomic, rdmap::AtomicOperands{0xAB, 0xFF, 0x00000001'00000000, 0xFFFFFFFF'00000000});
+  const Imm8 octets{1, 2, 3, 4, 5, 6, 7, 8};
+  add(near, request(3, IBV_WR_RDMA_WRITE_WITH_IMM), immediate(octets));
+  // The next one is an ordinary one again.
+  ibv_send_wr plain = request(4, IBV_WR_RDMA_WRITE_WITH_IMM);
+  plain.imm_data = htobe32(77);
+  near.qp->add(plain);
+  REQUIRE(near.qp->end_batch() == 0);
+
+  const ibv_wc_opcode opcodes[] = {IBV_WC_FETCH_ADD, IBV_WC_COMP_SWAP, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE};
+  for (std::uint64_t id = 1; id <= 4; ++id) {
+    const ibv_wc done = next(*near.send_cq);
+    CHECK(done.wr_id == id);
+    CHECK(done.status == IBV_WC_SUCCESS);
+    CHECK(done.opcode == opcodes[id - 1]);
+  }
+  // 0x1FFFFFFFF plus 1, without the carry out of the low half; then its low octet is swapped.
+  CHECK(std::atomic_ref(*word).load() == 0x00000001'000000AB);
+
+  ibv_wc came = next(*far.receive_cq);
+  CHECK(came.wr_id == 70);
+  CHECK(came.opcode == IBV_WC_RECV_RDMA_WITH_IMM);
+  CHECK(came.byte_len == 0);
+  CHECK(std::memcmp(&came.imm_data, octets.data(), 4) == 0);
+  CHECK(std::memcmp(&came.src_qp, octets.data() + 4, 4) == 0);
+  came = next(*far.receive_cq);
+  CHECK(came.wr_id == 71);
+  CHECK(came.imm_data == htobe32(77));
+  CHECK(came.src_qp == 0);
+}
+
+TEST_CASE("uiwdv: Immediate Data with data fails its batch; an aborted one leaves nothing", "[uiwdv]") {
+  const auto context = open_loopback();
+  Side near(*context), far(*context);
+  attach(near, far);
+  Bytes data(8);
+  const auto mr = near.expose(data, IBV_ACCESS_LOCAL_WRITE);
+  ibv_sge sge = sge_of(data, *mr);
+  REQUIRE(far.post_receive(1, {}) == 0);
+  near.qp->begin_batch();
+  near.qp->add(request(1, IBV_WR_SEND));
+  add(near, request(2, IBV_WR_RDMA_WRITE_WITH_IMM, &sge), immediate({}));
+  near.qp->add(request(3, IBV_WR_SEND));
+  CHECK(near.qp->end_batch() == EINVAL);
+  near.qp->begin_batch();
+  near.qp->extend(immediate({1}));
+  near.qp->abort_batch();
+  near.qp->begin_batch();
+  near.qp->add(request(4, IBV_WR_SEND));
+  REQUIRE(near.qp->end_batch() == 0);
+  CHECK(next(*near.send_cq).wr_id == 4);
+  const ibv_wc came = next(*far.receive_cq);
+  CHECK(came.opcode == IBV_WC_RECV);
+  CHECK(none(*near.send_cq));
+}
+
+TEST_CASE("uiwdv: an extended request that is too late is flushed", "[uiwdv]") {
+  const auto context = open_loopback();
+  Side side(*context);
+  REQUIRE(side.to(IBV_QPS_ERR) == 0);
+  side.qp->begin_batch();
+  add(side, request(1, IBV_WR_RDMA_WRITE_WITH_IMM), immediate({1}));
+  side.qp->add(request(2, IBV_WR_SEND));
+  CHECK(side.qp->end_batch() == 0);
+  for (std::uint64_t id = 1; id <= 2; ++id) {
+    const ibv_wc done = next(*side.send_cq);
+    CHECK(done.wr_id == id);
+    CHECK(done.status == IBV_WC_WR_FLUSH_ERR);
+  }
+}
+
+TEST_CASE("uiwdv: what was agreed on", "[uiwdv]") {
+  const auto context = open_loopback();
+  Side near(*context), far(*context);
+  Qp::Agreed agreed;
+  CHECK_FALSE(near.qp->query_agreed(agreed));
+  attach(near, far, true, 5, 700);
+  REQUIRE(near.qp->query_agreed(agreed));
+  CHECK(agreed.initiator);
+  CHECK(agreed.agreement.crc);
+  CHECK(agreed.agreement.ord == 5);
+  CHECK(agreed.agreement.ird == 5);
+  CHECK(agreed.mulpdu == 700);
+  REQUIRE(far.qp->query_agreed(agreed));
+  CHECK_FALSE(agreed.initiator);
+}
+
+TEST_CASE("uiwdv: an object is taken by its address, not by what it says", "[uiwdv]") {
+  static ibv_context handle, other;
+  const auto context = Context::open("uiw_lo", &handle);
+  REQUIRE(context);
+  uiwdv_device_attr attributes;
+  CHECK(uiwdv_query_device(&handle, &attributes, sizeof attributes) == 0);
+  CHECK(std::string(attributes.netdev) == "lo");
+  CHECK(uiwdv_query_device(&other, &attributes, sizeof attributes) == EOPNOTSUPP);
+  CHECK(uiwdv_query_device(&handle, &attributes, 0) == EINVAL);
+  {
+    const auto unnamed = open_loopback();  // has no handle
+    CHECK(uiwdv_query_device(nullptr, &attributes, sizeof attributes) == EOPNOTSUPP);
+  }
+
+  Pd pd(*context);
+  const auto cq = Cq::create(*context, 16, -1, nullptr);
+  ibv_qp_ex own{}, alike{};
+  ibv_qp_init_attr init{};
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {4, 4, 1, 1, 0};
+  const auto qp = Qp::create(*context, pd, cq.get(), cq.get(), init, &own.qp_base);
+  REQUIRE(qp);
+  own.qp_base.qp_num = alike.qp_base.qp_num = qp->number();
+  uiwdv_qp_attr agreed;
+  CHECK(uiwdv_query_qp(&own.qp_base, &agreed, sizeof agreed) == ENOTCONN);
+  CHECK(uiwdv_query_qp(&alike.qp_base, &agreed, sizeof agreed) == EOPNOTSUPP);
+  const Imm8 octets{};
+  CHECK(uiwdv_wr_imm8(&own, octets.data()) == EINVAL);  // no send operations
+  CHECK(uiwdv_wr_imm8(&alike, octets.data()) == EOPNOTSUPP);
+}
+
+TEST_CASE("uiwdv: the octets of a completion, polled either way", "[uiwdv]") {
+  static ibv_context handle, other;
+  const auto context = Context::open("uiw_lo", &handle);
+  REQUIRE(context);
+  const Imm8 octets{8, 7, 6, 5, 4, 3, 2, 1};
+  ibv_wc wc{};
+  std::memcpy(&wc.imm_data, octets.data(), 4);
+  std::memcpy(&wc.src_qp, octets.data() + 4, 4);
+  ibv_cq cq{};
+  cq.context = &handle;
+  Imm8 got{};
+  CHECK(uiwdv_wc_imm8(&cq, &wc, got.data()) == EINVAL);
+  wc.wc_flags = IBV_WC_WITH_IMM;
+  CHECK(uiwdv_wc_imm8(&cq, &wc, got.data()) == 0);
+  CHECK(got == octets);
+  wc.status = IBV_WC_WR_FLUSH_ERR;
+  CHECK(uiwdv_wc_imm8(&cq, &wc, got.data()) == EINVAL);
+  wc.status = IBV_WC_SUCCESS;
+  cq.context = &other;
+  CHECK(uiwdv_wc_imm8(&cq, &wc, got.data()) == EOPNOTSUPP);
+
+  static ibv_wc at;
+  at = wc;
+  ibv_cq_ex extended{};
+  extended.context = &handle;
+  got = {};
+  CHECK(uiwdv_wc_read_imm8(&extended, got.data()) == EINVAL);  // created without the fields
+  extended.read_wc_flags = [](ibv_cq_ex*) -> unsigned { return at.wc_flags; };
+  extended.read_imm_data = [](ibv_cq_ex*) { return at.imm_data; };
+  extended.read_src_qp = [](ibv_cq_ex*) { return at.src_qp; };
+  CHECK(uiwdv_wc_read_imm8(&extended, got.data()) == 0);
+  CHECK(got == octets);
+  at.wc_flags = 0;
+  CHECK(uiwdv_wc_read_imm8(&extended, got.data()) == EINVAL);
+  extended.context = &other;
+  CHECK(uiwdv_wc_read_imm8(&extended, got.data()) == EOPNOTSUPP);
+}
