@@ -134,9 +134,9 @@ Plan make_plan(const BenchSetup& setup, unsigned processors) {
         return time > 0 ? std::optional(time) : std::nullopt;
       });
   const std::size_t queue_pairs =
-      plan.add("queue pair connected by hand, set-up", Unit::microseconds,
+      plan.add("queue pair connected without rdma_cm, set-up", Unit::microseconds,
                [&setup](std::string& error) { return measure_setup(setup, error); });
-  plan.compare("setup_by_hand", queue_pairs, connections, std::nullopt);
+  plan.compare("setup_manual", queue_pairs, connections, std::nullopt);
 
   // Plain TCP has nothing to set beside an atomic operation; an RDMA Read takes the same way.
   auto answered = [&](const char* name, Answered what) {
@@ -152,14 +152,14 @@ Plan make_plan(const BenchSetup& setup, unsigned processors) {
     const std::size_t reference = measured(name + ", completed by TCP", local);
     plan.compare(id, measured(name + ", by the peer", remote), reference, target, false);
   };
-  rules("write_bw_64k_remote", "by hand: ib_write_bw 64 KiB", 0.95,
+  rules("write_bw_64k_remote", "without rdma_cm: ib_write_bw 64 KiB", 0.95,
         [&](const std::string& name, const Way& way) { return gbits(name, "ib_write_bw", k64KiB, way); });
-  rules("send_bw_64k_remote", "by hand: ib_send_bw 64 KiB", 0.95,
+  rules("send_bw_64k_remote", "without rdma_cm: ib_send_bw 64 KiB", 0.95,
         [&](const std::string& name, const Way& way) { return gbits(name, "ib_send_bw", k64KiB, way); });
-  rules("writes_8_remote", "by hand: 8-byte writes", 0.95, messages);
-  rules("send_lat_8_remote", "by hand: ib_send_lat 8 B", 1.1,
+  rules("writes_8_remote", "without rdma_cm: 8-byte writes", 0.95, messages);
+  rules("send_lat_8_remote", "without rdma_cm: ib_send_lat 8 B", 1.1,
         [&](const std::string& name, const Way& way) { return latency(name, "ib_send_lat", way); });
-  rules("write_lat_8_remote", "by hand: ib_write_lat 8 B", 1.1,
+  rules("write_lat_8_remote", "without rdma_cm: ib_write_lat 8 B", 1.1,
         [&](const std::string& name, const Way& way) { return latency(name, "ib_write_lat", way); });
   return plan;
 }

@@ -129,8 +129,8 @@ Environment rdma_environment(const BenchSetup& setup, const Way& way = {}) {
   Environment environment{{"LD_PRELOAD", preload_value(setup.preload, getenv("LD_PRELOAD"))},
                           {"UIW_CRC", crc},
                           {"LC_ALL", "C"}};
-  if (way.by_hand != nullptr) {
-    environment.emplace_back("UIW_COMPLETION", way.by_hand);
+  if (way.manual != nullptr) {
+    environment.emplace_back("UIW_COMPLETION", way.manual);
     environment.emplace_back("UIW_TRANSPORT", "roce");  // in the other view ib_send_bw needs rdma_cm to end well
   }
   return environment;
@@ -145,7 +145,7 @@ std::optional<std::string> run_perftest(const BenchSetup& setup, const std::stri
   Pair pair;
   pair.server = [&](const std::string& port) {
     Arguments arguments{program, "-F", "-d", setup.device, "-p", port};
-    const Arguments connection = way.by_hand != nullptr ? Arguments{"-x", std::to_string(setup.gid_index)} : Arguments{"-R"};
+    const Arguments connection = way.manual != nullptr ? Arguments{"-x", std::to_string(setup.gid_index)} : Arguments{"-R"};
     arguments.insert(arguments.end(), connection.begin(), connection.end());
     arguments.insert(arguments.end(), options.begin(), options.end());
     return arguments;

@@ -25,7 +25,7 @@ enum class Crc { automatic, on, off };
 // How perftest's two ends are connected.
 struct Way {
   Crc crc = Crc::automatic;
-  const char* by_hand = nullptr;  // without rdma_cm, under this completion rule: local or remote
+  const char* manual = nullptr;  // without rdma_cm, under this completion rule: local or remote
 };
 
 // The results; nullopt on failure, with `error` saying in one line what went wrong.
@@ -38,7 +38,7 @@ enum class Answered { read, fetch_add };
 std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered what, std::string& error);
 std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program,
                                            std::size_t size, const Way& way, std::string& error);
-// Microseconds until a queue pair that is connected by hand has sent and received a message.
+// Microseconds until a queue pair that is connected without rdma_cm has sent and received a message.
 std::optional<double> measure_setup(const BenchSetup& setup, std::string& error);
 std::optional<double> measure_iperf3(const BenchSetup& setup, std::string& error);
 std::optional<double> measure_sockperf(const BenchSetup& setup, std::string& error);

@@ -80,7 +80,7 @@ class ConnectionImpl final : public Connection,
     own_ = own;
     tos_ = tos;
     observer_ = std::move(observer);
-    revision_ = own.by_hand ? 2 : settings().values.mpa_revision;  // either side may send first
+    revision_ = own.manual ? 2 : settings().values.mpa_revision;  // either side may send first
     start_deadline();
     return connect_now();
   }
@@ -101,8 +101,8 @@ class ConnectionImpl final : public Connection,
     if (state_ != State::requested) return EINVAL;
     const ReadSection section;
     Qp* qp = find_qp(own.qp_num);
-    if (qp == nullptr || !qp->can_attach(own.by_hand, own.life)) return EINVAL;
-    if (own.by_hand && !qp->is_for(own.peer_psn)) return EPERM;  // before the peer takes a reply for a connection
+    if (qp == nullptr || !qp->can_attach(own.manual, own.life)) return EINVAL;
+    if (own.manual && !qp->is_for(own.peer_psn)) return EPERM;  // before the peer takes a reply for a connection
     mpa::Proposal proposal = proposal_of(own);
     mpa::Agreement agreement;
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
@@ -208,7 +208,7 @@ class ConnectionImpl final : public Connection,
     proposal.crc = wants_crc(local_, remote_);
     proposal.revision = revision_;
     // A few more each way than the program asks for, for the Reads that tell of completions.
-    const unsigned probes = revision_ >= 2 && remote_completion(own.by_hand) ? rdmap::SharedReads::kMostProbes : 0;
+    const unsigned probes = revision_ >= 2 && remote_completion(own.manual) ? rdmap::SharedReads::kMostProbes : 0;
     proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes;
     proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes;
     proposal.private_data = own.private_data;
@@ -280,10 +280,10 @@ class ConnectionImpl final : public Connection,
   }
 
   // Nobody listens, or not yet: programs whose two ends agree on a port by themselves (perftest -R, qperf) call as soon as
-  // the other is about to listen, and count on the time that an adapter takes to find it. Calls by hand have their own time.
+  // the other is about to listen, and count on the time that an adapter takes to find it. Manual connections have their own time.
   void not_reached(std::unique_lock<Mutex>& lock, int error) {
     if (state_ != State::connecting) return;
-    if (error != ECONNREFUSED || own_.by_hand || ++refused_ >= kCalls) return fail(lock, error, nullptr);
+    if (error != ECONNREFUSED || own_.manual || ++refused_ >= kCalls) return fail(lock, error, nullptr);
     CmLoop::instance().after(kCallAgain, [weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->call_again();
     });
@@ -392,10 +392,10 @@ class ConnectionImpl final : public Connection,
     Qp::Attachment attachment;
     attachment.agreement = agreement;
     attachment.initiator = initiator;
-    attachment.by_hand = own_.by_hand;
+    attachment.manual = own_.manual;
     attachment.life = own_.life;
     attachment.peer_psn = own_.peer_psn;
-    if (remote_completion(own_.by_hand)) attachment.completion = rdmap::Completion::remote;
+    if (remote_completion(own_.manual)) attachment.completion = rdmap::Completion::remote;
     attachment.ord = own_.initiator_depth;
     attachment.ird = own_.responder_resources;
     // A peer that has said nothing of its depths holds what its program was told of.
@@ -545,7 +545,7 @@ int connect(int socket, const sockaddr_storage& remote, const ConnectionParamete
   {
     const ReadSection section;
     Qp* qp = find_qp(own.qp_num);
-    if (qp == nullptr || !qp->can_attach(own.by_hand, own.life)) return EINVAL;
+    if (qp == nullptr || !qp->can_attach(own.manual, own.life)) return EINVAL;
   }
   auto made = std::make_shared<ConnectionImpl>(std::move(owned), ConnectionImpl::State::connecting);
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;

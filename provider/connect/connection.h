@@ -31,8 +31,8 @@ struct ConnectionParameters {
   unsigned responder_resources = 0;       // IRD: incoming RDMA Reads this side holds at a time
   unsigned initiator_depth = 0;           // ORD: outgoing RDMA Reads this side wants to have outstanding
   std::vector<std::byte> private_data;    // of the consumer, at most kMaxPrivateData octets
-  // The program of the QP sets it up itself (by_hand.h); its state is left alone.
-  bool by_hand = false;
+  // The program of the QP sets it up itself (manual.h); its state is left alone.
+  bool manual = false;
   std::uint32_t life = 0;      // of such a QP (Qp::Attachment)
   std::uint32_t peer_psn = 0;  // likewise
   // Of a reply to such a QP's call, by its private data and both addresses of the connection: has the wanted peer given it?

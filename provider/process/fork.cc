@@ -65,7 +65,7 @@ void in_child() {
   unlock_interfaces();
   for (Context* context : contexts().all) context->engine().after_fork_in_child();
   CmLoop::instance().after_fork_in_child();
-  by_hand::after_fork_in_child();
+  manual::after_fork_in_child();
   forget_ports();
   forget_qp_numbers();
   forget_completion_channels();

@@ -107,7 +107,7 @@ constexpr std::array kSettings = {
             apply_crc},
     Setting{{"UIW_COMPLETION", "--completion", "auto|local|remote", "auto",
              "Sends and Writes complete once TCP has them (local) or the peer has placed them (remote); auto is local "
-             "for rdma_cm, remote for connections made by hand"},
+             "for rdma_cm, remote for connections without it"},
             apply_completion},
     Setting{{"UIW_DEVICES", "--devices", "IFACE[,IFACE...]", "",
              "network interfaces to offer as devices; empty offers all that are up"},
@@ -120,7 +120,7 @@ constexpr std::array kSettings = {
             apply_timeout},
     Setting{{"UIW_MPA_REVISION", "--mpa-revision", "1|2", "2", "revision of the first MPA request"}, apply_revision},
     Setting{{"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535", "",
-             "TCP ports for connections made by hand, one for each 256 QPs of a process; empty takes any free one"},
+             "TCP ports for connections made without rdma_cm, one for each 256 QPs of a process; empty takes any free one"},
             apply_port_range},
     Setting{{"UIW_TRANSPORT", "--transport", "iwarp|roce", "iwarp",
              "the kind of adapter that programs see: an RNIC, or one for RoCE v2; the wire is iWARP's in both"},
@@ -193,9 +193,9 @@ const LoadedSettings& settings() {
   return *loaded;
 }
 
-bool remote_completion(bool by_hand) {
+bool remote_completion(bool manual) {
   const CompletionMode mode = settings().values.completion;
-  return mode == CompletionMode::remote || (mode == CompletionMode::automatic && by_hand);
+  return mode == CompletionMode::remote || (mode == CompletionMode::automatic && manual);
 }
 
 }  // namespace uiw::provider

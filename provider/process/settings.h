@@ -20,7 +20,7 @@ enum class Transport { iwarp, roce };
 
 struct Settings {
   CrcMode crc = CrcMode::automatic;      // UIW_CRC: MPA CRC32c; automatic is off where both ends are this host
-  // UIW_COMPLETION: when Sends and Writes complete; automatic is local for rdma_cm, remote for connections by hand
+  // UIW_COMPLETION: when Sends and Writes complete; automatic is local for rdma_cm, remote for manual connections
   CompletionMode completion = CompletionMode::automatic;
   std::vector<std::string> devices;      // UIW_DEVICES: interfaces to offer, comma separated; empty is all
   unsigned mulpdu = 0;                   // UIW_MULPDU: largest ULPDU sent, octets; 0 follows the TCP segment size
@@ -28,7 +28,7 @@ struct Settings {
   unsigned mpa_revision = 2;             // UIW_MPA_REVISION: revision of the first MPA request
   struct PortRange {
     std::uint16_t first = 0, last = 0;  // 0: any
-  } port_range;                          // UIW_PORT_RANGE: where connections made by hand are listened for
+  } port_range;                          // UIW_PORT_RANGE: where manual connections are listened for
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;               // UIW_RUNTIME_DIR: where the sysfs tree is put; empty chooses
   bool messages = false;                 // UIW_MESSAGES: say what could not be had (process/notice.h)
@@ -59,7 +59,7 @@ struct LoadedSettings {
 };
 UIW_API const LoadedSettings& settings();
 
-// Do Sends and Writes of a connection complete by the remote rule? `by_hand`: it is none of rdma_cm's.
-bool remote_completion(bool by_hand);
+// Do Sends and Writes of a connection complete by the remote rule? `manual`: it is none of rdma_cm's.
+bool remote_completion(bool manual);
 
 }  // namespace uiw::provider

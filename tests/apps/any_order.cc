@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs connected by hand, in any order: RTR, RTS and the first work of both sides, one side slow, gone or never
+// Queue pairs connected without rdma_cm, in any order: RTR, RTS and the first work of both sides, one side slow, gone or never
 // there. Whatever happens, work completes or fails with a completion, in time.
 //
 //   uiw_any_order HOST here|apart TRIALS SEED     both sides in one process, or in two
@@ -11,7 +11,7 @@
 #include <optional>
 #include <random>
 
-#include "by_hand.h"
+#include "manual.h"
 
 namespace {
 

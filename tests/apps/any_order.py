@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Connections by hand in any order of RTR, RTS and first work: they stand, or work fails with a completion."""
+"""Manual connections in any order of RTR, RTS and first work: they stand, or work fails with a completion."""
 
 import random
 import sys

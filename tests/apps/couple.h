@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Two queue pairs of this process, connected with each other by hand.
+// Two queue pairs of this process, connected with each other without rdma_cm.
 #pragma once
 
-#include "by_hand.h"
+#include "manual.h"
 #include "cases.h"
 
 namespace apps {

@@ -16,9 +16,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "by_hand.h"
+#include "manual.h"
 
-namespace apps::by_hand {
+namespace apps::manual {
 
 // Octets between the two programs, beside RDMA.
 class Line {
@@ -243,4 +243,4 @@ inline void check_dead(End& end, ibv_sge sge) {
   check_flushed(end.received(), 91);
 }
 
-}  // namespace apps::by_hand
+}  // namespace apps::manual

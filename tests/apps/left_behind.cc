@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One end of a connection made by hand is killed; what the other one sees of it: its work fails within its
+// One end of a manual connection is killed; what the other one sees of it: its work fails within its
 // retry time, first with IBV_WC_RETRY_EXC_ERR, the rest flushes, and all its objects can be destroyed.
 //
 // The survivor listens on the line, the victim calls (two_programs.h). The victim kills itself, at a moment
@@ -13,7 +13,7 @@ namespace {
 using apps::Clock;
 using apps::die;
 using apps::Place;
-using namespace apps::by_hand;
+using namespace apps::manual;
 
 constexpr std::uint32_t kSize = 1U << 20, kDepth = 64;
 constexpr std::uint64_t kReceives = 3;  // of the survivor; nothing comes for them
@@ -144,7 +144,7 @@ void take_messages(Rig& rig, unsigned count) {
 // ---- The cases --------------------------------------------------------------------------------------------
 
 // Work goes on until the peer is gone; every fourth request is a Send, which the victim counts.
-apps::by_hand::Case working(ibv_wr_opcode opcode, std::uint32_t size) {
+apps::manual::Case working(ibv_wr_opcode opcode, std::uint32_t size) {
   return {[](const std::string& host, Line& line) {
             Rig rig(host);
             for (std::uint32_t i = 0; i < kDepth; ++i) rig.end.post_receive(i, rig.sge(kSize));
@@ -160,7 +160,7 @@ apps::by_hand::Case working(ibv_wr_opcode opcode, std::uint32_t size) {
           }};
 }
 
-apps::by_hand::Case idle(ibv_wr_opcode opcode) {
+apps::manual::Case idle(ibv_wr_opcode opcode) {
   return {[](const std::string& host, Line& line) {
             Rig rig(host);
             for (std::uint32_t i = 0; i < kDepth; ++i) rig.end.post_receive(i, rig.sge(kSize));
@@ -183,7 +183,7 @@ apps::by_hand::Case idle(ibv_wr_opcode opcode) {
           }};
 }
 
-const apps::by_hand::Cases kCases = {
+const apps::manual::Cases kCases = {
     {"writing", working(IBV_WR_RDMA_WRITE, 30'000)},
     {"writing_small", working(IBV_WR_RDMA_WRITE, 64)},
     {"writing_long", working(IBV_WR_RDMA_WRITE, kSize)},
@@ -269,4 +269,4 @@ const apps::by_hand::Cases kCases = {
 
 }  // namespace
 
-int main(int argc, char** argv) { return apps::by_hand::run_case(argc, argv, kCases); }
+int main(int argc, char** argv) { return apps::manual::run_case(argc, argv, kCases); }

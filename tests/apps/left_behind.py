@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""kill -9 of either end of a connection made by hand: a row for each case of uiw_left_behind, by each completion rule,
+"""kill -9 of either end of a manual connection: a row for each case of uiw_left_behind, by each completion rule,
 with the survivor as the end that calls, and as the one that is called."""
 
 import sys

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A full mesh of queue pairs connected by hand, between processes, or within one again and again.
+// A full mesh of queue pairs connected without rdma_cm, between processes, or within one again and again.
 //
 //   uiw_mesh HOST mesh PROCESSES LAPS    each process starts a token; each hop of a lap takes it over another of its
 //                                        queue pairs, so that a lap uses every pair in both directions once
@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <set>
 
-#include "by_hand.h"
+#include "manual.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Full meshes of queue pairs connected by hand: tokens go around, and nothing stays behind."""
+"""Full meshes of queue pairs connected without rdma_cm: tokens go around, and nothing stays behind."""
 
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""ibv_rc_pingpong, ibv_srq_pingpong and ibv_uc_pingpong: queue pairs connected by hand, LID, number and GID exchanged
+"""ibv_rc_pingpong, ibv_srq_pingpong and ibv_uc_pingpong: queue pairs connected without rdma_cm, LID, number and GID exchanged
 over a TCP connection of the programs' own."""
 
 import importlib

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The TCP ports behind queue pair numbers, and queue pairs connected by hand around a fork.
+// The TCP ports behind queue pair numbers, and queue pairs connected without rdma_cm around a fork.
 #include <atomic>
 #include <set>
 
-#include "by_hand.h"
+#include "manual.h"
 
 namespace {
 

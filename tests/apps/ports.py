@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""UIW_PORT_RANGE confines the ports of connections made by hand; queue pairs connected by hand and fork."""
+"""UIW_PORT_RANGE confines the ports of manual connections; queue pairs connected without rdma_cm and fork."""
 
 import re
 import subprocess

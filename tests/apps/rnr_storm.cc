@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A sender that is 10,000 messages ahead of a receiver that posts one receive at a time, on a connection made
-// by hand: nothing is lost, nothing comes out of order, nothing ends, and neither end grows. The sender calls
+// A sender that is 10,000 messages ahead of a receiver that posts one receive at a time, on a manual connection:
+// nothing is lost, nothing comes out of order, nothing ends, and neither end grows. The sender calls
 // (two_programs.h).
 #include <endian.h>
 
@@ -12,7 +12,7 @@
 namespace {
 
 using apps::die;
-using namespace apps::by_hand;
+using namespace apps::manual;
 
 constexpr std::uint64_t kCount = 30'000, kAhead = 10'000;
 constexpr std::uint64_t kOneByOne = 30;
@@ -174,7 +174,7 @@ void send_one_by_one(const std::string& host, Line& line) {
   check_no_event(end);
 }
 
-const apps::by_hand::Cases kCases = {
+const apps::manual::Cases kCases = {
     {"one_by_one", {send_one_by_one, receive_one_by_one}},
     {"storm", {send, [](const std::string& host, Line& line) { receive(host, line, false); }}},
     {"storm_shared", {send, [](const std::string& host, Line& line) { receive(host, line, true); }}},
@@ -182,4 +182,4 @@ const apps::by_hand::Cases kCases = {
 
 }  // namespace
 
-int main(int argc, char** argv) { return apps::by_hand::run_case(argc, argv, kCases); }
+int main(int argc, char** argv) { return apps::manual::run_case(argc, argv, kCases); }

@@ -16,7 +16,7 @@
 #include <csetjmp>
 #include <csignal>
 
-#include "by_hand.h"
+#include "manual.h"
 #include "cases.h"
 
 extern "C" sighandler_t bsd_signal(int, sighandler_t);  // declared under other standards only

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Every way in which work fails on a connection made by hand, as programs written for InfiniBand look for it:
+// Every way in which work fails on a manual connection, as programs written for InfiniBand look for it:
 // the one request completes with its status, those before it succeed, those behind it flush, the queue pair
 // is in ERR; the responder has its async event, or a completion of its own.
 //
@@ -20,7 +20,7 @@ namespace {
 
 using apps::die;
 using apps::Place;
-using namespace apps::by_hand;
+using namespace apps::manual;
 
 constexpr std::uint32_t kSize = 1U << 20;  // of the memory at either end
 constexpr std::uint32_t kMessage = 500, kReceive = 600;
@@ -558,5 +558,5 @@ int main(int argc, char** argv) {
   add_local_cases(cases);
   add_absent_cases(cases);
   add_rnr_cases(cases);
-  return apps::by_hand::run_case(argc, argv, cases);
+  return apps::manual::run_case(argc, argv, cases);
 }

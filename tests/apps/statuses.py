@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Work that fails on connections made by hand: a row for each case of uiw_statuses, by each completion rule."""
+"""Work that fails on manual connections: a row for each case of uiw_statuses, by each completion rule."""
 
 import sys
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Cases that two programs carry out, one at either end of a connection made by hand:
+// Cases that two programs carry out, one at either end of a manual connection:
 //
 //   PROGRAM listen|call HOST PORT CASE     says "as documented" where all is well; --list names the cases
 #pragma once
@@ -9,7 +9,7 @@
 
 #include "hand_pair.h"
 
-namespace apps::by_hand {
+namespace apps::manual {
 
 using Role = std::function<void(const std::string& host, Line& line)>;
 struct Case {
@@ -32,4 +32,4 @@ inline int run_case(int argc, char** argv, const Cases& cases) {
   return 0;
 }
 
-}  // namespace apps::by_hand
+}  // namespace apps::manual

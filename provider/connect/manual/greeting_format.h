@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the two ends of a connection made by hand say of themselves in the private data of their MPA frames: who calls
+// What the two ends of a manual connection say of themselves in the private data of their MPA frames: who calls
 // whom. Encode and decode side by side; big-endian; nothing here allocates or throws.
 //
 // Releases understand each other: the fixed part stays as it is, and what is added comes as an option, which an end that

@@ -28,7 +28,7 @@
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
 
-namespace uiw::provider::by_hand {
+namespace uiw::provider::manual {
 
 namespace {
 
@@ -178,7 +178,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
   ConnectionParameters parameters() const {
     ConnectionParameters own;
     own.qp_num = greeting().source_qp;
-    own.by_hand = true;
+    own.manual = true;
     own.life = ends_.life;
     own.responder_resources = ends_.read_depth;
     own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asks for at RTS
@@ -230,7 +230,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     attachment.agreement.ord = attachment.agreement.ird = ends_.read_depth + rdmap::SharedReads::kMostProbes;
     attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
-    attachment.by_hand = true;
+    attachment.manual = true;
     attachment.life = ends_.life;
     attachment.peer_psn = greeting().psn;
     if (remote_completion(true)) attachment.completion = rdmap::Completion::remote;
@@ -285,7 +285,7 @@ void Pairs::stop(std::uint32_t qp_number) {
 }
 
 void Pairs::requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) {
-  const auto refuse = [&](const PairGreeting& said, PairRefusal why) { by_hand::refuse(*call, said, why); };
+  const auto refuse = [&](const PairGreeting& said, PairRefusal why) { manual::refuse(*call, said, why); };
   const auto greeting = decode_pair_greeting(peer.private_data);
   if (!greeting) return refuse({}, PairRefusal::malformed);
   const sockaddr_storage remote = call->remote_address(), local = call->local_address();
@@ -408,4 +408,4 @@ void after_fork_in_child() {
   listening.store(false);
 }
 
-}  // namespace uiw::provider::by_hand
+}  // namespace uiw::provider::manual

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Connections made by hand: programs that exchange queue pair number and GID by themselves and call ibv_modify_qp.
+// Manual connections: programs that exchange queue pair number and GID by themselves and call ibv_modify_qp.
 //
 // Each of the two ends may go to RTR at any time. The one whose number (then GID) is smaller calls, as often as it
 // takes; the other listens on the port that its number names. A call for a queue pair that is not in RTR yet is held, one
@@ -17,7 +17,7 @@
 #include "provider/connect/manual/greeting_format.h"
 #include "provider/process/device.h"
 
-namespace uiw::provider::by_hand {
+namespace uiw::provider::manual {
 
 struct Ends {
   PairGreeting greeting;       // as this end says it
@@ -33,11 +33,11 @@ int start(const Ends& ends, const DeviceInfo& device);
 // It is gone, or back in RESET: who waits for it is told so. Also for queue pairs that were never in RTR.
 void stop(std::uint32_t qp_number);
 
-// Work has been posted to a queue pair connected by hand: from here on it is looked at now and then whether such work gets
+// Work has been posted to a queue pair connected without rdma_cm: from here on it is looked at now and then whether such work gets
 // on, until there is none. Costs a load where that is so already.
 void start_retry_timers() noexcept;
 
 // In the child of a fork: the pairs are the parent's.
 void after_fork_in_child();
 
-}  // namespace uiw::provider::by_hand
+}  // namespace uiw::provider::manual

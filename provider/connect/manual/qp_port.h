@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // TCP ports that queue pair numbers name. The number of a queue pair is the port on which its process would listen for
-// it, times 256, plus a slot: a peer that was told number and GID by hand knows where to call.
+// it, times 256, plus a slot: a peer that was told number and GID knows where to call.
 //
 // A port is reserved when its first queue pair is made, listens on no address until one of its queue pairs is connected
-// by hand, and is let go of with its last queue pair. All functions are thread-safe.
+// without rdma_cm, and is let go of with its last queue pair. All functions are thread-safe.
 #pragma once
 
 #include <sys/types.h>

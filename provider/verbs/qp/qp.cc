@@ -83,12 +83,12 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
 void Qp::stop() {
   hide_qp(number_);
   send_waiting();
-  if (by_hand_) {
+  if (manual_) {
     const std::lock_guard lock(locks_.receive);
     if (stream_ != nullptr) stream_->leave();
-    by_hand_ = false;
+    manual_ = false;
   }
-  by_hand::stop(number_);
+  manual::stop(number_);
   context_->engine().remove(*this);
   wait_for_readers();
   const std::lock_guard receive_lock(locks_.receive);
@@ -129,16 +129,16 @@ void Qp::leave_to_parent() {
 }
 
 // The sender's lock is held.
-bool Qp::may_attach(bool by_hand, std::uint32_t life) const {
+bool Qp::may_attach(bool manual, std::uint32_t life) const {
   const ibv_qp_state state = this->state();
-  if (stream_ != nullptr || by_hand != by_hand_ || (by_hand && life != life_)) return false;
-  if (by_hand) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+  if (stream_ != nullptr || manual != manual_ || (manual && life != life_)) return false;
+  if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   return init_.qp_type == IBV_QPT_RC && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
 
-bool Qp::can_attach(bool by_hand, std::uint32_t life) {
+bool Qp::can_attach(bool manual, std::uint32_t life) {
   const std::lock_guard lock(locks_.send);
-  return may_attach(by_hand, life);
+  return may_attach(manual, life);
 }
 
 int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
@@ -148,14 +148,14 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   const std::lock_guard receive_lock(locks_.receive);
   const std::lock_guard send_lock(locks_.send);
   if (stream_ != nullptr) return EISCONN;
-  if (!may_attach(attachment.by_hand, attachment.life)) return EINVAL;
-  if (attachment.by_hand && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
+  if (!may_attach(attachment.manual, attachment.life)) return EINVAL;
+  if (attachment.manual && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
 
   const mpa::Agreement& agreement = attachment.agreement;
   constexpr std::uint32_t kMost = kMaxReadDepth;
   constexpr std::uint32_t kMostSlots = kMost + rdmap::SharedReads::kMostProbes;
   Stream::Parameters parameters;
-  parameters.policy = {attachment.by_hand, init_.qp_type == IBV_QPT_RC, send_cq_ == receive_cq_};
+  parameters.policy = {attachment.manual, init_.qp_type == IBV_QPT_RC, send_cq_ == receive_cq_};
   parameters.read_slots_out = std::min<std::uint32_t>(agreement.ord, kMostSlots);
   parameters.read_slots_in = std::min<std::uint32_t>(agreement.ird, kMostSlots);
   parameters.most_ord = std::min({parameters.read_slots_out, attachment.ord, kMost});
@@ -165,7 +165,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.agreed.initiator = attachment.initiator;
   parameters.agreed.mulpdu = attachment.mulpdu != 0 ? attachment.mulpdu : mpa::mulpdu(socket.segment_size());
   parameters.completion = attachment.completion;
-  if (attachment.by_hand && state() == IBV_QPS_SQD) parameters.hold_from = drain_to_;
+  if (attachment.manual && state() == IBV_QPS_SQD) parameters.hold_from = drain_to_;
   parameters.denied_rights = denied_rights_;
   parameters.peer_psn = attachment.peer_psn;
   parameters.owner = attachment.owner;
@@ -181,7 +181,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
     socket = made->release_socket();
     return error;
   }
-  if (!attachment.by_hand) {
+  if (!attachment.manual) {
     attributes_.max_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ord);
     attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ird);
     steps_due_ = context_->device().transport == Transport::roce && state() != IBV_QPS_RTS;
@@ -243,10 +243,10 @@ void Qp::give_back(const rdmap::Landing& landing, bool completes) {
 // Back to RESET: queues are emptied, and completions that were not polled go with them, as on adapters.
 void Qp::reset() {
   const std::lock_guard receive_lock(locks_.receive);
-  if (by_hand_ && stream_ != nullptr) stream_->leave();
+  if (manual_ && stream_ != nullptr) stream_->leave();
   const std::lock_guard send_lock(locks_.send);
   if (stream_ != nullptr) stream_->send_waiting();
-  if (by_hand_.exchange(false)) by_hand::stop(number_);
+  if (manual_.exchange(false)) manual::stop(number_);
   while (!send_queue_.empty()) send_queue_.pop();
   while (!receive_queue_.empty()) receive_queue_.pop();
   release_windows();
@@ -273,11 +273,11 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const int wanted = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
   // The connection manager brings a queue pair to RTS by itself; a program that goes through the states of InfiniBand
   // afterwards finds nothing left to do. The stream may even have ended by then: that is told in other ways.
-  const bool connected_by_manager = from == IBV_QPS_RTS && !by_hand_ && is_connected();
+  const bool connected_by_manager = from == IBV_QPS_RTS && !manual_ && is_connected();
   const bool over_already = from == IBV_QPS_ERR && steps_due_;
   const bool nothing_to_do = (connected_by_manager && (wanted == IBV_QPS_INIT || wanted == IBV_QPS_RTR)) ||
                              (over_already && wanted >= IBV_QPS_INIT && wanted <= IBV_QPS_RTS);
-  if (!nothing_to_do && !may_step(from, wanted, by_hand_)) return EINVAL;
+  if (!nothing_to_do && !may_step(from, wanted, manual_)) return EINVAL;
   const auto to = static_cast<ibv_qp_state>(wanted);
   if (const int error = check_attributes(attributes, mask, to, init_.qp_type); error != 0) return error;
 
@@ -291,16 +291,16 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
     case IBV_QPS_RESET: reset(); break;
     case IBV_QPS_RTR:
       if (connects(attributes, mask) && from == IBV_QPS_INIT) {
-        if (const int error = connect_by_hand(attributes, mask); error != 0) return error;
+        if (const int error = connect_manually(attributes, mask); error != 0) return error;
       } else {
         step(from, to);
       }
       break;
     case IBV_QPS_RTS:
-      if (by_hand_ && from == IBV_QPS_RTR && !has_all_for_rts(mask, init_.qp_type)) return EINVAL;
-      if (by_hand_ && from == IBV_QPS_RTR) {
-        ready_to_send_by_hand(attributes);
-      } else if (step(from, to) && by_hand_) {
+      if (manual_ && from == IBV_QPS_RTR && !has_all_for_rts(mask, init_.qp_type)) return EINVAL;
+      if (manual_ && from == IBV_QPS_RTR) {
+        ready_to_send_manually(attributes);
+      } else if (step(from, to) && manual_) {
         go_on();
       }
       break;
@@ -311,7 +311,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
         tell_when_drained_ = attributes.en_sqd_async_notify != 0;
       }
       if (!step(from, to)) break;
-      if (by_hand_) {
+      if (manual_) {
         drain();
       } else {
         // On iWARP this is the Verbs draft's Closing state (section 6.2.5): orderly end of the stream.
@@ -320,7 +320,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
       break;
     case IBV_QPS_ERR: {
       const std::lock_guard lock(locks_.receive);
-      if (by_hand_ && stream_ != nullptr) stream_->leave();
+      if (manual_ && stream_ != nullptr) stream_->leave();
       send_waiting();
       if (stream_ != nullptr && stream_->runs_or_closes()) {
         stream_->flush_work();
@@ -348,8 +348,8 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
     denied_rights_ = denied_rights(attributes.qp_access_flags);
     if (stream_ != nullptr) stream_->receiver().deny(denied_rights_);
   }
-  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (stream_ == nullptr || by_hand_)) {
-    // What the peer is told is the connection manager's to say; afterwards it is fixed. A connection by hand may stand
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (stream_ == nullptr || manual_)) {
+    // What the peer is told is the connection manager's to say; afterwards it is fixed. A manual connection may stand
     // before the step to RTR that makes it has returned.
     attributes_.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
   }

@@ -86,17 +86,17 @@ class UIW_API Qp final : StreamHost {
     mpa::Agreement agreement;
     bool initiator = false;
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
-    bool by_hand = false;    // by its program: its state and attributes are what that says
-    std::uint32_t life = 0;  // which connection by hand it is for: one that was begun before RESET is not for the next
-    std::uint32_t peer_psn = 0;  // by hand: the peer's rq_psn, 0 if it has said none
+    bool manual = false;    // by its program: its state and attributes are what that says
+    std::uint32_t life = 0;  // which manual connection it is for: one that was begun before RESET is not for the next
+    std::uint32_t peer_psn = 0;  // manual: the peer's rq_psn, 0 if it has said none
     rdmap::Completion completion = rdmap::Completion::local;
     // What the program knows of the depths agreed on, at most; the rest is for probes (rdmap/transmitter.h).
     std::uint32_t ord = ~0U, ird = ~0U;
     std::shared_ptr<StreamOwner> owner;
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
-  bool can_attach(bool by_hand = false, std::uint32_t life = 0);
-  // By hand: does the peer that says this PSN (Attachment) mean this queue pair, as far as is known?
+  bool can_attach(bool manual = false, std::uint32_t life = 0);
+  // Does the peer that says this PSN (Attachment) mean this queue pair, as far as is known?
   bool is_for(std::uint32_t peer_psn);
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
   // the stream is not this owner's or not there; nullptr stands for any.
@@ -188,7 +188,7 @@ class UIW_API Qp final : StreamHost {
   void resume_posting();
   void send_waiting();
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
-  bool drained() const { return by_hand_ ? send_queue_.head() >= drain_to_ : send_queue_.empty(); }
+  bool drained() const { return manual_ ? send_queue_.head() >= drain_to_ : send_queue_.empty(); }
   bool too_late() const;   // for anything but a flushed completion
   void release_windows();
 
@@ -202,13 +202,13 @@ class UIW_API Qp final : StreamHost {
   bool step(ibv_qp_state from, ibv_qp_state to);
   void change_attributes(const ibv_qp_attr& attributes, int mask);
   bool is_connected();
-  bool may_attach(bool by_hand, std::uint32_t life) const;
+  bool may_attach(bool manual, std::uint32_t life) const;
   bool runs(Stream::Phase phase) const { return stream_ != nullptr && stream_->phase() == phase; }
   bool mixed_up(std::uint32_t peer_psn) const;
-  void ready_to_send_by_hand(const ibv_qp_attr& attributes);
+  void ready_to_send_manually(const ibv_qp_attr& attributes);
   void start_retry_timer(RetryTimer::Clock::time_point now);
   std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now);
-  int connect_by_hand(const ibv_qp_attr& attributes, int mask);
+  int connect_manually(const ibv_qp_attr& attributes, int mask);
   void drain();
   void go_on();
   void forget_completions();
@@ -228,7 +228,7 @@ class UIW_API Qp final : StreamHost {
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   std::atomic<bool> steps_due_{false};  // on RoCE, while the program has yet to go through the states of its stream
   std::atomic<unsigned> events_reported_{0};
-  std::atomic<bool> by_hand_{false};  // from RTR on, by ibv_modify_qp; written with both locks held
+  std::atomic<bool> manual_{false};  // from RTR on, by ibv_modify_qp; written with both locks held
   std::atomic<std::uint32_t> life_{0};  // counts that; likewise
 
   StreamLocks locks_;
@@ -252,7 +252,7 @@ class UIW_API Qp final : StreamHost {
     Extension extension;
   };
   Batch batch_;
-  std::uint64_t drain_to_ = 0;   // SQD, connected by hand: what stands before this goes on
+  std::uint64_t drain_to_ = 0;   // SQD, connected without rdma_cm: what stands before this goes on
   RetryTimer retry_timer_;
 
   // The receiver.

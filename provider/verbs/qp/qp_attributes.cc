@@ -22,7 +22,7 @@ constexpr unsigned bit(ibv_qp_state state) { return 1U << state; }
 
 }  // namespace
 
-bool may_step(ibv_qp_state from, int to, bool by_hand) {
+bool may_step(ibv_qp_state from, int to, bool manual) {
   if (to < 0 || to > IBV_QPS_ERR) return false;  // a program may ask for anything
   constexpr unsigned kAlways = bit(IBV_QPS_RESET) | bit(IBV_QPS_ERR);
   switch (from) {
@@ -35,7 +35,7 @@ bool may_step(ibv_qp_state from, int to, bool by_hand) {
     case IBV_QPS_RTS:
       return ((kAlways | bit(IBV_QPS_RTS) | bit(IBV_QPS_SQD)) >> to & 1) != 0;
     case IBV_QPS_SQD:
-      return ((kAlways | bit(IBV_QPS_SQD) | (by_hand ? bit(IBV_QPS_RTS) : 0)) >> to & 1) != 0;
+      return ((kAlways | bit(IBV_QPS_SQD) | (manual ? bit(IBV_QPS_RTS) : 0)) >> to & 1) != 0;
     // A stream may end by itself right before a program closes it: SQD is taken, and does nothing.
     case IBV_QPS_ERR:
       return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;

@@ -34,7 +34,7 @@ int number_in(const Enumeration& field) {
 }
 
 // Can a program take a queue pair from one state to the other? A state may always be kept.
-bool may_step(ibv_qp_state from, int to, bool by_hand);
+bool may_step(ibv_qp_state from, int to, bool manual);
 
 // Do these attributes, of a step to RTR, name the peer?
 bool connects(const ibv_qp_attr& attributes, int mask);

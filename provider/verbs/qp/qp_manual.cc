@@ -30,11 +30,11 @@ bool usable(const Gid& gid) {
 }  // namespace
 
 // INIT to RTR. 0, or an errno, and nothing has changed.
-int Qp::connect_by_hand(const ibv_qp_attr& attributes, int mask) {
+int Qp::connect_manually(const ibv_qp_attr& attributes, int mask) {
   const DeviceInfo& device = context_->device();
   const ibv_global_route& route = attributes.ah_attr.grh;
   if (route.sgid_index >= device.gids.size()) return EINVAL;
-  by_hand::Ends ends;
+  manual::Ends ends;
   ends.greeting.source = device.gids[route.sgid_index];
   std::memcpy(ends.greeting.destination.data(), route.dgid.raw, sizeof route.dgid.raw);
   if (!usable(ends.greeting.destination)) return EINVAL;
@@ -51,21 +51,21 @@ int Qp::connect_by_hand(const ibv_qp_attr& attributes, int mask) {
   {
     const std::lock_guard receive_lock(locks_.receive);
     const std::lock_guard send_lock(locks_.send);
-    by_hand_ = true;
+    manual_ = true;
     ends.life = ++life_;
     if (!step(IBV_QPS_INIT, IBV_QPS_RTR)) {
-      by_hand_ = false;
+      manual_ = false;
       return EINVAL;
     }
   }
   int error;
   try {
-    error = by_hand::start(ends, device);
+    error = manual::start(ends, device);
   } catch (const std::exception&) {
     error = ENOMEM;
   }
   if (error != 0) {
-    by_hand_ = false;
+    manual_ = false;
     step(IBV_QPS_RTR, IBV_QPS_INIT);
   }
   return error;
@@ -83,7 +83,7 @@ bool Qp::is_for(std::uint32_t peer_psn) {
 }
 
 // RTR to RTS: nothing is sent before.
-void Qp::ready_to_send_by_hand(const ibv_qp_attr& attributes) {
+void Qp::ready_to_send_manually(const ibv_qp_attr& attributes) {
   const std::lock_guard receive_lock(locks_.receive);
   const std::lock_guard send_lock(locks_.send);
   attributes_.sq_psn = attributes.sq_psn & kPsnMask;
@@ -118,7 +118,7 @@ void Qp::start_retry_timer(RetryTimer::Clock::time_point now) {
 // An adapter tries for a while. Meanwhile a program may see work of other queue pairs complete, and end on that.
 void Qp::peer_gone() {
   if (send_queue_.empty()) return;
-  by_hand::start_retry_timers();
+  manual::start_retry_timers();
   start_retry_timer(RetryTimer::Clock::now());
 }
 
@@ -129,7 +129,7 @@ void Qp::leave_at_exit() {
     if (send_lock.owns_lock() && stream_ != nullptr) stream_->send_waiting();
   }
   const std::unique_lock receive_lock(locks_.receive, std::try_to_lock);
-  if (!receive_lock.owns_lock() || !by_hand_ || stream_ == nullptr) return;
+  if (!receive_lock.owns_lock() || !manual_ || stream_ == nullptr) return;
   {
     const std::unique_lock send_lock(locks_.send, std::try_to_lock);
     if (!send_lock.owns_lock()) return;
@@ -140,7 +140,7 @@ void Qp::leave_at_exit() {
 // Why the oldest work fails now; empty where it has time left. The sender's lock is held.
 std::optional<rdmap::Status> Qp::check_oldest_work(RetryTimer::Clock::time_point now) {
   using Peer = RetryTimer::Peer;
-  if (send_queue_.empty() || state() == IBV_QPS_ERR || !by_hand_) return std::nullopt;
+  if (send_queue_.empty() || state() == IBV_QPS_ERR || !manual_) return std::nullopt;
   if (retry_timer_.has_moved(send_queue_.head())) return std::nullopt;
   const RetryTimer::Limits limits = RetryTimer::limits_of(attributes_, init_.qp_type == IBV_QPT_RC);
   Peer peer = Peer::answers;

@@ -67,7 +67,7 @@ bool Qp::posts() const {
   // An RNIC has no RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2), and programs that take
   // the device for one do (ib_send_bw: the credits of its receiver).
   const bool rnic = context_->device().transport == Transport::iwarp;
-  const bool sends = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && by_hand_ && rnic);
+  const bool sends = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && manual_ && rnic);
   return sends || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
 }
 
@@ -93,7 +93,7 @@ bool Qp::too_late() const {
   const bool running = runs(Stream::Phase::running);
   if (stream_ != nullptr && stream_->fin_sent() && !running) return true;
   // Running still in SQD: another thread is at that step. What is posted now stands behind earlier work, and goes out with it.
-  return state == IBV_QPS_SQD && !running && !runs(Stream::Phase::closing) && !by_hand_;
+  return state == IBV_QPS_SQD && !running && !runs(Stream::Phase::closing) && !manual_;
 }
 
 rdmap::SendWork& Qp::fresh_work(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags) {
@@ -249,7 +249,7 @@ bool Qp::coalesces(std::uint64_t first) {
 
 // Leaves the lock open.
 void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
-  if (by_hand_.load(std::memory_order_relaxed)) by_hand::start_retry_timers();
+  if (manual_.load(std::memory_order_relaxed)) manual::start_retry_timers();
   if (stream_ == nullptr) return lock.unlock();
   stream_->note_post();
   Coalescing& coalescing = stream_->coalescing();

@@ -105,7 +105,7 @@ void Qp::send_overdue() {
 }
 
 void Qp::sent_all() {
-  if (by_hand_ && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
+  if (manual_ && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
     report(IBV_EVENT_SQ_DRAINED);
   }
 }

@@ -53,7 +53,7 @@ int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   if (error != 0) return error;
   push_prepared(1);
   mw.rkey = rkey;
-  if (by_hand_) by_hand::start_retry_timers();
+  if (manual_) manual::start_retry_timers();
   transmit();
   return 0;
 }

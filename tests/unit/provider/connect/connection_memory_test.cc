@@ -12,7 +12,7 @@
 #include "provider/connect/incoming_call.h"
 #include "provider/connect/local_address.h"
 #include "provider/progress/io_scratch.h"
-#include "tests/unit/provider/connect/manual/by_hand_rig.h"
+#include "tests/unit/provider/connect/manual/manual_rig.h"
 #include "tests/unit/provider/process/refusing_new.h"
 #include "tests/unit/provider/verbs/srq_pool.h"
 
@@ -328,7 +328,7 @@ TEST_CASE("no memory: both sides hear of the end of a stream", "[memory]") {
   });
 }
 
-TEST_CASE("no memory: queue pairs that are connected by hand find each other all the same", "[memory]") {
+TEST_CASE("no memory: queue pairs that are connected without rdma_cm find each other all the same", "[memory]") {
   start_loop();
   const auto context = open_loopback();
   const unsigned fails = GENERATE(1U, 6U);

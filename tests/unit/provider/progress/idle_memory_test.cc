@@ -10,7 +10,7 @@
 #include "provider/connect/connection.h"
 #include "provider/connect/local_address.h"
 #include "provider/verbs/limits.h"
-#include "tests/unit/provider/connect/manual/by_hand_rig.h"
+#include "tests/unit/provider/connect/manual/manual_rig.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -119,7 +119,7 @@ class Manager {
   std::shared_ptr<provider::Listener> listener_;
 };
 
-void connect_by_hand(const Adapter& adapter, Ends& ends) {
+void connect_manually(const Adapter& adapter, Ends& ends) {
   for (const unsigned i : {0U, 1U}) {
     REQUIRE(ends[i].qp->modify(rtr(gid(*adapter.context), ends[1 - i].qp->number()), kRtr) == 0);
   }
@@ -188,9 +188,9 @@ void check_memory(std::uint32_t depth, std::size_t most, Connect connect) {
 
 }  // namespace
 
-TEST_CASE("idle memory: a queue pair connected by hand", "[idle_memory]") {
-  check_memory(16, 8 * kKiB, [](const Adapter& adapter, Ends& ends) { connect_by_hand(adapter, ends); });
-  check_memory(128, 16 * kKiB, [](const Adapter& adapter, Ends& ends) { connect_by_hand(adapter, ends); });
+TEST_CASE("idle memory: a queue pair connected without rdma_cm", "[idle_memory]") {
+  check_memory(16, 8 * kKiB, [](const Adapter& adapter, Ends& ends) { connect_manually(adapter, ends); });
+  check_memory(128, 16 * kKiB, [](const Adapter& adapter, Ends& ends) { connect_manually(adapter, ends); });
 }
 
 TEST_CASE("idle memory: a queue pair connected by the manager", "[idle_memory]") {

@@ -3,7 +3,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/unit/provider/connect/manual/by_hand_rig.h"
+#include "tests/unit/provider/connect/manual/manual_rig.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -21,7 +21,7 @@ TEST_CASE("idle program: Sends that were received complete while their program s
   constexpr unsigned kSends = 96;
   const auto context = open_loopback(), elsewhere = open_loopback();
   Side a(*context, 128), b(*elsewhere, 128);
-  connect_by_hand(a, b);
+  connect_manually(a, b);
   Bytes out(10), in(10);
   const auto source = a.expose(out, 0), target = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
   for (int turn = 0; turn < 3; ++turn) {

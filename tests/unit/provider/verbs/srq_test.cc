@@ -4,7 +4,7 @@
 #include <cerrno>
 
 #include "provider/verbs/limits.h"
-#include "tests/unit/provider/connect/manual/by_hand_caller.h"
+#include "tests/unit/provider/connect/manual/manual_caller.h"
 #include "tests/unit/provider/verbs/srq_pool.h"
 
 using namespace uiw;
@@ -132,7 +132,7 @@ TEST_CASE("srq: the memory of receives left in it is not written afterwards (Ver
   CHECK(next(*all[0]->b.receive_cq).wr_id == 9);
 }
 
-TEST_CASE("srq: the receive of a message whose stream is forgotten is there again", "[srq][by_hand]") {
+TEST_CASE("srq: the receive of a message whose stream is forgotten is there again", "[srq][manual]") {
   const auto context = open_loopback();
   Pool pool(*context, 4);
   auto b = std::make_unique<Side>(*context, 16, 4, 64, true, pool.srq.get());

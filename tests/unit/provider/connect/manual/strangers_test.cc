@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs connected by hand, and who else is on this host: numbers are known to everybody, and the kernel knows whose a
-// socket is. Sockets of another user are made here by setfsuid(2), which takes root.
+// Queue pairs connected without rdma_cm, and who else is on this host: numbers are known to everybody, and
+// the kernel knows whose a socket is. Sockets of another user are made here by setfsuid(2), which takes root.
 #include <sys/fsuid.h>
 #include <unistd.h>
 
 #include "provider/connect/socket_owner.h"
-#include "tests/unit/provider/connect/manual/by_hand_caller.h"
+#include "tests/unit/provider/connect/manual/manual_caller.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -310,7 +310,7 @@ TEST_CASE("mix-ups: PSNs that do not fit are of another connection", "[strangers
   }
 }
 
-TEST_CASE("by hand: a call for a queue pair that does not come to RTR is not held for ever", "[by_hand]") {
+TEST_CASE("manual: a call for a queue pair that does not come to RTR is not held for ever", "[manual]") {
   const auto context = open_loopback();
   Side a(*context), opener(*context);
   Caller caller(a);
@@ -321,7 +321,7 @@ TEST_CASE("by hand: a call for a queue pair that does not come to RTR is not hel
   CHECK(caller.hear(1).empty());
 }
 
-TEST_CASE("by hand: a peer whose host is there but that never answers: retry exceeded", "[by_hand]") {
+TEST_CASE("manual: a peer whose host is there but that never answers: retry exceeded", "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
   Caller caller(a);

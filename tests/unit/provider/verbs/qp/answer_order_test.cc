@@ -5,7 +5,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/unit/provider/connect/manual/by_hand_rig.h"
+#include "tests/unit/provider/connect/manual/manual_rig.h"
 #include "tests/unit/provider/verbs/channel.h"
 
 using namespace uiw;
@@ -47,15 +47,15 @@ bool take(Cq& cq, const Channel& channel, Waits how, ibv_wc& completion) {
 
 TEST_CASE("answer order: the completion of a Send is found before the receive of its answer", "[completion]") {
   const Waits how = GENERATE(Waits::asleep, Waits::polling);
-  enum class Rule { local, remote, remote_by_hand };
-  const Rule rule = GENERATE(Rule::local, Rule::remote, Rule::remote_by_hand);
+  enum class Rule { local, remote, remote_manual };
+  const Rule rule = GENERATE(Rule::local, Rule::remote, Rule::remote_manual);
   const unsigned window = GENERATE(1U, 5U);  // Sends at a time
   constexpr std::uint64_t kRounds = 4000, kReceive = 1'000'000;
   const auto one = open_loopback(), two = open_loopback();
   const Channel channel, channel_b;
   OneQueue a(*one, channel), b(*two, channel_b);
-  if (rule == Rule::remote_by_hand) {
-    connect_by_hand(a, b);
+  if (rule == Rule::remote_manual) {
+    connect_manually(a, b);
   } else {
     attach(a, b, false, 8, 0, true, rule == Rule::remote);
   }
@@ -96,6 +96,6 @@ TEST_CASE("answer order: the completion of a Send is found before the receive of
   }
   answerer.join();
   CHECK_FALSE(bad);
-  INFO("window " << window << (rule == Rule::local ? ", local" : ", remote") << (rule == Rule::remote_by_hand ? " by hand" : "") << (how == Waits::asleep ? ", asleep" : ", polling"));
+  INFO("window " << window << (rule == Rule::local ? ", local" : ", remote") << (rule == Rule::remote_manual ? " manual" : "") << (how == Waits::asleep ? ", asleep" : ", polling"));
   CHECK(overtaken == 0);
 }

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "tests/unit/provider/connect/manual/by_hand_rig.h"
+#include "tests/unit/provider/connect/manual/manual_rig.h"
 #include "tests/unit/provider/memory/memory_rig.h"
 
 using namespace uiw;
@@ -69,7 +69,7 @@ TEST_CASE("flush: a region that is deregistered while its queue pair is destroye
   unsigned late = 0;
   for (int turn = 0; turn < 300; ++turn) {
     Side near(*context, 64, 4, 64, false), far(*context);
-    connect_by_hand(near, far);
+    connect_manually(near, far);
     const auto source_mr = near.expose(source, 0);
     auto target_mr = far.expose(target, kAll);
     const ibv_sge sge = sge_of(source, *source_mr);

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Queue pairs connected by hand between two hosts: network namespaces joined by veth with an MTU of 1500.
-hosts_by_hand_loss.py runs the same rows over a line that delays by 1 ms and loses 0.1 %."""
+"""Queue pairs connected without rdma_cm between two hosts: network namespaces joined by veth with an MTU of 1500.
+hosts_manual_loss.py runs the same rows over a line that delays by 1 ms and loses 0.1 %."""
 
 import importlib
 import sys
 
 import harness
-import perftest_by_hand
+import perftest_manual
 from harness import check
 
 pingpong = harness.borrow(lambda: importlib.import_module("pingpong"))
@@ -15,7 +15,7 @@ FIRST = "10.77.0.1"
 
 def gids(bench, side):
     shown = bench.run(["ibv_devinfo", "-v", "-d", "uiw_v0"], namespace=side).stdout
-    return perftest_by_hand.devices.parse_devinfo(shown)["uiw_v0"]["gids"]
+    return perftest_manual.devices.parse_devinfo(shown)["uiw_v0"]["gids"]
 
 
 def rows(line, title, scale):
@@ -37,12 +37,12 @@ def rows(line, title, scale):
                 if "pingpong" in program:
                     pingpong.talk(bench, program, "-c", device="uiw_v0", gid=index, iterations=500 // scale, **where)
                 else:
-                    perftest_by_hand.talk(bench, program, "-n", 500 // scale, view="iwarp", device="uiw_v0", gid=index,
+                    perftest_manual.talk(bench, program, "-n", 500 // scale, view="iwarp", device="uiw_v0", gid=index,
                                           **where)
 
     add("pingpongs with each GID", lambda *a: each_gid(*a, (pingpong.RC, pingpong.SRQ, pingpong.UC)))
     for kind in ("bw", "lat"):
-        programs = [name for name in perftest_by_hand.PROGRAMS if name.endswith(kind)]
+        programs = [name for name in perftest_manual.PROGRAMS if name.endswith(kind)]
         add(f"ib_*_{kind} with each GID", lambda *a, programs=programs: each_gid(*a, programs))
 
     def ping(bench, where, program, *options, iterations=1000 // scale, **more):
@@ -54,7 +54,7 @@ def rows(line, title, scale):
     add("ibv_uc_pingpong -s 1048576 -c", lambda *a: ping(*a, pingpong.UC, "-s", 1048576, "-c", iterations=100 // scale))
 
     def perf(bench, where, view, program, *options):
-        perftest_by_hand.talk(bench, program, *options, view=view, device="uiw_v0", gid=1,
+        perftest_manual.talk(bench, program, *options, view=view, device="uiw_v0", gid=1,
                               env={"UIW_TRANSPORT": view}, **where)
 
     for view in ("iwarp", "roce"):

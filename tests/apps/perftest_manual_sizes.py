@@ -5,13 +5,13 @@ import sys
 
 import harness
 import perftest
-import perftest_by_hand
+import perftest_manual
 
 for _view in ("iwarp", "roce"):
-    for _program in perftest_by_hand.PROGRAMS:
+    for _program in perftest_manual.PROGRAMS:
         if "atomic" not in _program:  # which has one size
             harness.add_row(f"{_program} -a, --transport {_view}",
-                            lambda bench, program=_program, view=_view: perftest_by_hand.talk(
+                            lambda bench, program=_program, view=_view: perftest_manual.talk(
                                 bench, program, "-n", 5, view=view, run=perftest.every_size, timeout=60,
                                 env={"UIW_TRANSPORT": view}))
 

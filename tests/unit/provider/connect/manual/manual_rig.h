@@ -45,7 +45,7 @@ inline int to_rts(Side& side) {
   return side.qp->modify(attributes, kRts);
 }
 
-inline void connect_by_hand(Side& a, Side& b) {
+inline void connect_manually(Side& a, Side& b) {
   for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
   REQUIRE(to_rtr(a, b) == 0);
   REQUIRE(to_rtr(b, a) == 0);

@@ -4,9 +4,9 @@
 import sys
 
 import harness
-import perftest_by_hand
+import perftest_manual
 
-perftest_by_hand.rows("roce")
+perftest_manual.rows("roce")
 
 if __name__ == "__main__":
     harness.Bench.settings = {"UIW_TRANSPORT": "roce"}

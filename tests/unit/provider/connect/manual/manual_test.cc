@@ -5,7 +5,7 @@
 #include "provider/connect/local_address.h"
 #include "provider/connect/manual/qp_port.h"
 #include "provider/process/device.h"
-#include "tests/unit/provider/connect/manual/by_hand_caller.h"
+#include "tests/unit/provider/connect/manual/manual_caller.h"
 
 using namespace uiw;
 using namespace uiw::test;
@@ -35,7 +35,7 @@ void exchange(Side& a, Side& b) {
 
 }  // namespace
 
-TEST_CASE("by hand: the greeting's octets", "[by_hand]") {
+TEST_CASE("manual: the greeting's octets", "[manual]") {
   PairGreeting greeting{0x123456, 0xABCDEF, {}, {}, 0x345678};
   for (std::size_t i = 0; i < 16; ++i) {
     greeting.source[i] = static_cast<std::uint8_t>(i);
@@ -75,7 +75,7 @@ TEST_CASE("by hand: the greeting's octets", "[by_hand]") {
 }
 
 // Written down once and for all: no release may stop to understand one of these.
-TEST_CASE("by hand: the greetings of other releases", "[by_hand]") {
+TEST_CASE("manual: the greetings of other releases", "[manual]") {
   const auto greeting_with = [](const Bytes& options, unsigned size) {
     return Wire()
         .text("uiw-pair")
@@ -111,7 +111,7 @@ TEST_CASE("by hand: the greetings of other releases", "[by_hand]") {
   CHECK_FALSE(provider::decode_pair_greeting(exact(Wire().add(psn).u8(0).bytes())));
 }
 
-TEST_CASE("by hand: two queue pairs of a process, in either order", "[by_hand]") {
+TEST_CASE("manual: two queue pairs of a process, in either order", "[manual]") {
   const auto context = open_loopback();
   Side a(*context), b(*context);
   const bool a_first = GENERATE(true, false);
@@ -144,7 +144,7 @@ TEST_CASE("by hand: two queue pairs of a process, in either order", "[by_hand]")
   CHECK(attributes.max_dest_rd_atomic == 2);
 }
 
-TEST_CASE("by hand: a queue pair is its own peer", "[by_hand]") {
+TEST_CASE("manual: a queue pair is its own peer", "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
@@ -164,8 +164,8 @@ TEST_CASE("by hand: a queue pair is its own peer", "[by_hand]") {
   CHECK(in == out);  // the remote rule: it is there
 }
 
-TEST_CASE("by hand: what does not name a peer is refused, and changes nothing (manual page of ibv_modify_qp)",
-          "[by_hand]") {
+TEST_CASE("manual: what does not name a peer is refused, and changes nothing (manual page of ibv_modify_qp)",
+          "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
@@ -208,7 +208,7 @@ TEST_CASE("by hand: what does not name a peer is refused, and changes nothing (m
   CHECK(to_rts(a) == 0);
 }
 
-TEST_CASE("by hand: SQD holds what is posted later, and there is a way back", "[by_hand]") {
+TEST_CASE("manual: SQD holds what is posted later, and there is a way back", "[manual]") {
   const auto context = open_loopback();
   Side a(*context), b(*context);
   for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
@@ -242,7 +242,7 @@ TEST_CASE("by hand: SQD holds what is posted later, and there is a way back", "[
   CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("by hand: back to RESET, and connected to another", "[by_hand]") {
+TEST_CASE("manual: back to RESET, and connected to another", "[manual]") {
   const auto context = open_loopback();
   Side a(*context), b(*context), c(*context);
   for (Side* side : {&a, &b, &c}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
@@ -258,7 +258,7 @@ TEST_CASE("by hand: back to RESET, and connected to another", "[by_hand]") {
   exchange(a, c);
 }
 
-TEST_CASE("by hand: what the peer has received completes, be it destroyed right then", "[by_hand]") {
+TEST_CASE("manual: what the peer has received completes, be it destroyed right then", "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
   for (int turn = 0; turn < 100; ++turn) {
@@ -280,8 +280,8 @@ TEST_CASE("by hand: what the peer has received completes, be it destroyed right 
   }
 }
 
-TEST_CASE("by hand: a queue pair that does not exist is not reached: retry exceeded, and the rest is flushed",
-          "[by_hand]") {
+TEST_CASE("manual: a queue pair that does not exist is not reached: retry exceeded, and the rest is flushed",
+          "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
   std::uint32_t number = 0;
@@ -303,7 +303,7 @@ TEST_CASE("by hand: a queue pair that does not exist is not reached: retry excee
   CHECK(a.qp->state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("by hand: work for a peer that has left fails no sooner than an adapter gives up", "[by_hand]") {
+TEST_CASE("manual: work for a peer that has left fails no sooner than an adapter gives up", "[manual]") {
   // Other work may complete meanwhile, and programs end on that: ibv_srq_pingpong does.
   const auto context = open_loopback();
   Side a(*context);
@@ -322,7 +322,7 @@ TEST_CASE("by hand: work for a peer that has left fails no sooner than an adapte
   CHECK(std::chrono::steady_clock::now() - left >= std::chrono::milliseconds(400));
 }
 
-TEST_CASE("by hand: work that could not be sent completes with its own error, be the peer gone at that moment", "[by_hand]") {
+TEST_CASE("manual: work that could not be sent completes with its own error, be the peer gone at that moment", "[manual]") {
   const auto context = open_loopback();
   for (int turn = 0; turn < 20; ++turn) {
     INFO("turn " << turn);
@@ -335,7 +335,7 @@ TEST_CASE("by hand: work that could not be sent completes with its own error, be
     attachment.agreement.crc = false;
     attachment.agreement.ird = attachment.agreement.ord = 1;
     attachment.initiator = true;
-    attachment.by_hand = true;
+    attachment.manual = true;
     attachment.life = 1;
     REQUIRE(a.qp->attach(own, attachment) == 0);
     REQUIRE(to_rts(a) == 0);
@@ -351,8 +351,8 @@ TEST_CASE("by hand: work that could not be sent completes with its own error, be
   }
 }
 
-TEST_CASE("by hand: a port listens once a queue pair of it is connected, on the device's addresses alone",
-          "[by_hand]") {
+TEST_CASE("manual: a port listens once a queue pair of it is connected, on the device's addresses alone",
+          "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
   Caller caller(a);
@@ -365,7 +365,7 @@ TEST_CASE("by hand: a port listens once a queue pair of it is connected, on the 
   CHECK(caller.dial({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 99}) == ECONNREFUSED);
 }
 
-TEST_CASE("by hand: who calls is looked at", "[by_hand]") {
+TEST_CASE("manual: who calls is looked at", "[manual]") {
   constexpr std::size_t kReply = 20 + 4 + provider::kPairGreetingSize;
   const auto context = open_loopback();
   Side a(*context);
@@ -449,7 +449,7 @@ TEST_CASE("by hand: who calls is looked at", "[by_hand]") {
   }
 }
 
-TEST_CASE("by hand: ports are reserved one at a time, and hold 256 numbers", "[by_hand]") {
+TEST_CASE("manual: ports are reserved one at a time, and hold 256 numbers", "[manual]") {
   const std::uint16_t one = provider::reserve_port(), two = provider::reserve_port();
   REQUIRE(one >= provider::kFirstPort);
   REQUIRE(two >= provider::kFirstPort);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A peer that calls a queue pair connected by hand, and speaks by itself.
+// A peer that calls a queue pair connected without rdma_cm, and speaks by itself.
 #pragma once
 
 #include <poll.h>
@@ -8,7 +8,7 @@
 #include "provider/connect/local_address.h"
 #include "provider/connect/manual/greeting_format.h"
 #include "provider/connect/manual/qp_port.h"
-#include "tests/unit/provider/connect/manual/by_hand_rig.h"
+#include "tests/unit/provider/connect/manual/manual_rig.h"
 
 namespace uiw::test {
 
@@ -18,8 +18,8 @@ inline Bytes octets_of(const provider::PairGreeting& greeting,
   return {octets.begin(), octets.end()};
 }
 
-// A peer by hand, on the address of the loopback device that stands for its first GID. It holds a port that gives it a smaller
-// number than any queue pair here has, so it is the one to call.
+// A peer of a manual connection, on the address of the loopback device that stands for its first GID. It holds a port that
+// gives it a smaller number than any queue pair here has, so it is the one to call.
 struct Caller {
   explicit Caller(const Side& side) : device(side.context.device()), number(side.qp->number()) {
     for (std::uint16_t port = provider::kFirstPort; own == 0; ++port) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """perftest without -R: its programs tell each other queue pair numbers and GIDs, and go to RTR by themselves.
 
-perftest_by_hand_roce.py has the same rows in the RoCE view, perftest_by_hand_sizes.py those with -a in both.
+perftest_manual_roce.py has the same rows in the RoCE view, perftest_manual_sizes.py those with -a in both.
 """
 
 import importlib
