@@ -63,9 +63,9 @@ bool Batch::copy_out(std::size_t from, std::size_t to, std::byte* out) const {
   return true;
 }
 
-Framer::Result Framer::add(Batch& batch, Octets header, std::span<const Piece> payload, bool copy) {
+Framer::Result Framer::add(Batch& batch, Octets header, std::span<const MemorySegment> payload, bool copy) {
   std::size_t payload_size = 0;
-  for (const Piece& piece : payload) payload_size += piece.size;
+  for (const MemorySegment& piece : payload) payload_size += piece.size;
   const std::size_t ulpdu = header.size() + payload_size;
   const std::size_t size = fpdu_size(ulpdu);
   if (batch.fpdus_ == Batch::kMaxFpdus || (batch.bytes_ > 0 && batch.bytes_ + size > Batch::kMaxBytes) ||
@@ -83,7 +83,7 @@ Framer::Result Framer::add(Batch& batch, Octets header, std::span<const Piece> p
 
   if (crc_ || copy || payload_size < kCopyBelow) {
     std::byte* to = head + head_size;
-    for (const Piece& piece : payload) {
+    for (const MemorySegment& piece : payload) {
       if (!guarded_copy(to, piece.data, piece.size)) return Result::bad_address;
       to += piece.size;
     }
@@ -96,7 +96,7 @@ Framer::Result Framer::add(Batch& batch, Octets header, std::span<const Piece> p
     batch.add_own(size);
   } else {
     batch.add_own(head_size);
-    for (const Piece& piece : payload) {
+    for (const MemorySegment& piece : payload) {
       if (piece.size > 0) batch.add_external(piece.data, piece.size);
     }
     std::memset(batch.end(), 0, pad + kCrcSize);

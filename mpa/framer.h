@@ -20,7 +20,7 @@
 namespace uiw::mpa {
 
 // A piece of payload in the program's memory.
-struct Piece {
+struct MemorySegment {
   const std::byte* data;
   std::size_t size;
 };
@@ -89,7 +89,7 @@ class Framer {
 
   // Adds one FPDU whose ULPDU is `header` (copied) followed by `payload`. The caller keeps their sum within 65535.
   // `copy`: nothing refers to the payload's memory after this.
-  Result add(Batch& batch, Octets header, std::span<const Piece> payload, bool copy = false);
+  Result add(Batch& batch, Octets header, std::span<const MemorySegment> payload, bool copy = false);
 
  private:
   bool crc_ = true;

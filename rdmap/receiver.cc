@@ -193,22 +193,22 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
     return Verdict::go_on;
   }
   if (!in_send_) {
-    if (!host_.next_receive(landing_)) return Verdict::pause;
+    if (!host_.next_receive(buffer_)) return Verdict::pause;
     in_send_ = true;
     send_at_ = {};
   }
   write_length_ = 0;
   send_control_ = control;
   send_word_ = header.ulp_word;
-  if (size > landing_.length - send_received_) {
+  if (size > buffer_.length - send_received_) {
     abandon(Status::local_length);
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
   std::copy_n(ulpdu.begin(), ddp::kUntaggedHeaderSize, header_.begin());
   total_ = total;
   last_ = header.last;
-  sges_ = landing_.sges;
-  sge_domain_ = landing_.domain;
+  sges_ = buffer_.sges;
+  sge_domain_ = buffer_.domain;
   send_received_ += static_cast<std::uint32_t>(size);
   target_ = Target::send;
   return place(ulpdu.subspan(ddp::kUntaggedHeaderSize)) ? Verdict::go_on : Verdict::stop;
@@ -313,7 +313,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   if (total != ddp::kUntaggedHeaderSize + kImmediateSize || !header.last) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unspecified);
   }
-  if (!host_.next_receive(landing_)) return Verdict::pause;
+  if (!host_.next_receive(buffer_)) return Verdict::pause;
   send_msn_ = next(send_msn_);
   note_dealt_with();
   ReceiveHost::Message message;
@@ -323,7 +323,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   message.is_send = false;
   std::copy_n(ulpdu.begin() + ddp::kUntaggedHeaderSize, kImmediateSize, message.immediate.begin());
   write_length_ = 0;
-  host_.receive_complete(landing_, Status::success, message);
+  host_.receive_complete(buffer_, Status::success, message);
   return Verdict::go_on;
 }
 
@@ -402,7 +402,7 @@ Receiver::Verdict Receiver::end_segment() {
     send_received_ = 0;
     send_msn_ = next(send_msn_);
     note_dealt_with();
-    host_.receive_complete(landing_, Status::success, message);
+    host_.receive_complete(buffer_, Status::success, message);
   }
   return Verdict::go_on;
 }
@@ -410,12 +410,12 @@ Receiver::Verdict Receiver::end_segment() {
 void Receiver::abandon(Status status) {
   if (!in_send_) return;
   in_send_ = false;
-  host_.receive_complete(landing_, status, {});
+  host_.receive_complete(buffer_, status, {});
 }
 
-std::optional<Landing> Receiver::forget_message() {
+std::optional<ReceiveBuffer> Receiver::forget_message() {
   if (!std::exchange(in_send_, false)) return std::nullopt;
-  return landing_;
+  return buffer_;
 }
 
 Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, Layer layer, std::uint8_t type, std::uint8_t code,

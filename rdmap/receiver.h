@@ -18,7 +18,7 @@
 namespace uiw::rdmap {
 
 // A receive that a message is being placed into. `sges` stay valid until receive_complete().
-struct Landing {
+struct ReceiveBuffer {
   std::uint64_t id = 0;
   std::uint32_t length = 0;
   std::span<const Sge> sges;
@@ -28,7 +28,7 @@ struct Landing {
 class ReceiveHost {
  public:
   // The receive for the next message, taken off its queue; false if none is posted.
-  virtual bool next_receive(Landing& landing) = 0;
+  virtual bool next_receive(ReceiveBuffer& buffer) = 0;
   struct Message {
     std::uint32_t length = 0;
     bool solicited = false;
@@ -38,7 +38,7 @@ class ReceiveHost {
     bool is_send = true;  // else Immediate Data; `length` is that of the RDMA Write right before it, if any
     Immediate immediate{};
   };
-  virtual void receive_complete(const Landing& landing, Status status, const Message& message) = 0;
+  virtual void receive_complete(const ReceiveBuffer& buffer, Status status, const Message& message) = 0;
   // The last octet of the oldest outstanding read, or the result of the oldest atomic operation, is placed.
   virtual void read_complete() = 0;
   // A read or an atomic operation stands in SharedReads::inbound; `only_asks`: see SharedReads::asks_only().
@@ -98,7 +98,7 @@ class Receiver final : public mpa::UlpduSink {
   // The stream is over: the receive in progress, if any, completes with `status`.
   void abandon(Status status);
   // The same where the message counts as never begun: the receive in progress, if any, does not complete.
-  std::optional<Landing> forget_message();
+  std::optional<ReceiveBuffer> forget_message();
 
  private:
   // Before its consumer can know of a message, and answer it.
@@ -168,7 +168,7 @@ class Receiver final : public mpa::UlpduSink {
   Control send_control_;
   std::uint32_t send_word_ = 0;  // the STag to invalidate, or the immediate data
   std::uint32_t send_received_ = 0;
-  Landing landing_;
+  ReceiveBuffer buffer_;
   Msn send_msn_{1};
   Msn read_msn_{1};
   Msn atomic_msn_{1};

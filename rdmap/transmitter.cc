@@ -61,7 +61,7 @@ bool Transmitter::probe_due(const Cursor& cursor, const mpa::Batch* batch) const
   if (cursor.probes != probes_pushed_) return cursor.sequence == probe(cursor.probes).at;
   // One that is to be sent again will ask, and has its place in SharedReads.
   if (cursor.sequence < answered_pushed_) return false;
-  if (deaf_ || !cursor.unasked || queue_.head() >= cursor.sequence || !probe_has_room()) return false;
+  if (receive_stalled_ || !cursor.unasked || queue_.head() >= cursor.sequence || !probe_has_room()) return false;
   const bool asked_for = cursor.owed && probe_worthwhile(cursor);
   if (cursor.sequence >= std::min(queue_.tail(), hold_from_)) return asked_for;
   const SendWork& next = queue_.at(cursor.sequence);
@@ -77,7 +77,7 @@ bool Transmitter::probe_has_room() const {
 }
 
 bool Transmitter::probe_worthwhile(const Cursor& cursor) const {
-  const bool eager = patience_ == Patience::none || (patience_ == Patience::waits && !completion_due());
+  const bool eager = probe_policy_ == ProbePolicy::at_once || (probe_policy_ == ProbePolicy::if_none_due && !completion_due());
   if (probes_outstanding() == 0 && eager) return true;
   // A program that counts on its peer's reply to make room in the queue shall find it.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
@@ -89,7 +89,7 @@ void Transmitter::note_waiting() {
 }
 
 bool Transmitter::wants_probe() const {
-  return remote_ && !deaf_ && probes_outstanding() == 0 && completion_due();
+  return remote_ && !receive_stalled_ && probes_outstanding() == 0 && completion_due();
 }
 
 // With a probe behind it.
@@ -225,7 +225,7 @@ void Transmitter::push_ready_to_receive() {
 void Transmitter::push_probe(const Cursor& cursor) {
   if (cursor.probes != probes_pushed_) return;
   probe(probes_pushed_++) = {cursor.sequence, cursor.weight};
-  if (patience_ == Patience::streams) stride_ = std::min(stride_ + stride_ / 4, kLongestStride);
+  if (probe_policy_ == ProbePolicy::by_stride) stride_ = std::min(stride_ + stride_ / 4, kLongestStride);
   reads_->outstanding.push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false});
 }
 
@@ -428,7 +428,7 @@ void Transmitter::commit(const Cursor& to) {
   // What was flushed is not in the queue any more.
   for (std::uint64_t sequence = std::max(cursor_.sequence, queue_.head()); sequence < to.sequence; ++sequence) {
     SendWork& work = queue_.at(sequence);
-    if (!is_answered(work.kind) && (!remote_ || deaf_ || is_local(work.kind))) work.done = true;
+    if (!is_answered(work.kind) && (!remote_ || receive_stalled_ || is_local(work.kind))) work.done = true;
   }
   cursor_ = to;
   while (reads_->inbound.popped() < to.response) reads_->inbound.pop();
@@ -508,9 +508,9 @@ bool Transmitter::acknowledgement_due(const Cursor& cursor) const {
          dealt_with() != cursor.told;
 }
 
-void Transmitter::set_deaf(bool deaf) {
-  deaf_ = deaf;
-  if (deaf) placed_before(cursor_.sequence);
+void Transmitter::set_receive_stalled(bool stalled) {
+  receive_stalled_ = stalled;
+  if (stalled) placed_before(cursor_.sequence);
 }
 
 void Transmitter::release_unsignaled() {

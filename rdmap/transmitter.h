@@ -162,7 +162,7 @@ class Transmitter {
   // While the stream waits for a receive of its consumer's, nothing that the peer says behind that message is heard, and
   // a consumer that waits for a completion before it posts the receive would wait for ever: meanwhile the local rule
   // holds.
-  void set_deaf(bool deaf);
+  void set_receive_stalled(bool stalled);
   // Reads and atomic operations outstanding at a time, at most what was agreed on. Returns what holds from here on; those
   // that are under way are answered as before (Verbs draft section 6.5).
   std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, most_ord_); }
@@ -177,14 +177,14 @@ class Transmitter {
   // Where there is no memory to keep the rest of an FPDU, the stream is broken.
   void sent(const OutgoingBatch& batch, std::size_t octets);
 
-  // How eager the caller is to know of signaled work behind which no request stands yet, where none is outstanding either.
-  // wants_probe() says that there is such work.
-  enum class Patience : std::uint8_t {
-    none,      // it asks
-    waits,     // it comes back before it does anything else: it asks where no other completion is due, or after a stride
-    streams,   // and has not waited for the last one: it asks after a stride
+  // When the peer is asked whether it has placed signaled work behind which no request stands yet, where no other probe is
+  // outstanding. wants_probe() says that there is such work.
+  enum class ProbePolicy : std::uint8_t {
+    at_once,
+    if_none_due,  // the caller comes back before it does anything else: where no other completion is due, or after a stride
+    by_stride,    // and it did not wait for the last one: after a stride
   };
-  void set_patience(Patience patience) { patience_ = patience; }
+  void set_probe_policy(ProbePolicy policy) { probe_policy_ = policy; }
   bool wants_probe() const;
   // The caller has nothing left to do but to wait for what wants_probe().
   void note_waiting();
@@ -246,7 +246,7 @@ class Transmitter {
     std::size_t header_size = 0;
     std::uint32_t payload = 0;
     bool last = true;
-    Piece response{};               // read response: its piece
+    MemorySegment response{};               // read response: its piece
     ddp::Hold source;               // and what it is taken from
   };
   struct Notice {
@@ -296,8 +296,8 @@ class Transmitter {
                       std::uint32_t offset, std::uint32_t left, bool solicited = false);
   bool is_impossible(const SendWork& work) const;
   std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
-  std::optional<std::size_t> payload(const Cursor& cursor, Segment& segment, Piece* pieces);
-  std::optional<std::size_t> gather(const Cursor& cursor, std::uint32_t& size, Piece* pieces);
+  std::optional<std::size_t> payload(const Cursor& cursor, Segment& segment, MemorySegment* pieces);
+  std::optional<std::size_t> gather(const Cursor& cursor, std::uint32_t& size, MemorySegment* pieces);
   mpa::Framer::Result append(const Cursor& cursor, Segment& segment, mpa::Batch& batch);
   bool make_rest_room(std::size_t size, std::size_t wanted);
   void keep_rest();
@@ -348,13 +348,13 @@ class Transmitter {
   std::uint64_t answered_pushed_ = 0;    // likewise, counted for reads and atomic operations alone
   std::uint32_t reads_outstanding_ = 0;  // without probes
   bool remote_ = false;               // the completion rule
-  bool deaf_ = false;
+  bool receive_stalled_ = false;
   std::array<Probe, SharedReads::kMostProbes> probes_;  // by number
   std::uint32_t probes_pushed_ = 0;   // into SharedReads
   std::uint32_t probes_answered_ = 0;
   std::uint64_t answered_weight_ = 0;
   std::uint64_t stride_ = kLongestStride;
-  Patience patience_ = Patience::none;
+  ProbePolicy probe_policy_ = ProbePolicy::at_once;
   std::uint64_t placed_ = 0;          // remote rule: all work before this entry, as the peer has said
   std::optional<Terminate> terminate_;
   std::uint64_t answer_until_ = 0;    // of the inbound requests: below this they are answered before the Terminate

@@ -156,7 +156,7 @@ void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
 
 // The pieces of memory that hold the next `size` octets of the work in progress; fewer octets where they are many pieces.
 // Empty if some of it is not registered any more as it was.
-std::optional<std::size_t> Transmitter::gather(const Cursor& cursor, std::uint32_t& size, Piece* pieces) {
+std::optional<std::size_t> Transmitter::gather(const Cursor& cursor, std::uint32_t& size, MemorySegment* pieces) {
   const SendWork& work = queue_.at(cursor.sequence);
   if (work.inlined) {
     pieces[0] = {queue_.inline_room(cursor.sequence) + cursor.offset, size};
@@ -189,7 +189,7 @@ std::optional<std::size_t> Transmitter::gather(const Cursor& cursor, std::uint32
 }
 
 // Of the segment; empty if it cannot be had. Very many small pieces end the FPDU early.
-std::optional<std::size_t> Transmitter::payload(const Cursor& cursor, Segment& segment, Piece* pieces) {
+std::optional<std::size_t> Transmitter::payload(const Cursor& cursor, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
   if (cursor.source == Source::response) {
     pieces[0] = segment.response;
@@ -208,7 +208,7 @@ std::optional<std::size_t> Transmitter::payload(const Cursor& cursor, Segment& s
 // Puts the next segment of the message at the cursor into the batch; bad_address where its memory is gone.
 mpa::Framer::Result Transmitter::append(const Cursor& cursor, Segment& segment, mpa::Batch& batch) {
   if (!build(cursor, segment)) return mpa::Framer::Result::bad_address;
-  Piece pieces[kMaxPieces];
+  MemorySegment pieces[kMaxPieces];
   const auto count = payload(cursor, segment, pieces);
   if (!count) return mpa::Framer::Result::bad_address;
   return framer_.add(batch, Octets(segment.header).first(segment.header_size), {pieces, *count},

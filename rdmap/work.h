@@ -21,7 +21,7 @@
 
 namespace uiw::rdmap {
 
-using mpa::Piece;
+using mpa::MemorySegment;
 
 enum class Status : std::uint8_t {
   success,

@@ -268,7 +268,7 @@ void Stream::forget() {
 }
 
 void Stream::abandon(bool completes) {
-  if (const auto landing = receiver_.forget_message()) host_.give_back(*landing, completes);
+  if (const auto buffer = receiver_.forget_message()) host_.give_back(*buffer, completes);
   if (socket_.is_open()) let_go_of_socket();
   phase_ = Phase::ended;
   forget_held();

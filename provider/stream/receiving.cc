@@ -129,7 +129,7 @@ bool Stream::receive(Driver driver) {
       transmit_wanted_ = answer_wanted_ = false;
       if (!ask_sender()) {
         const std::lock_guard lock(locks_.send);
-        transmit(patience(driver));
+        transmit(probe_policy(driver));
       }
     }
   }
@@ -138,7 +138,7 @@ bool Stream::receive(Driver driver) {
 // A receive has been posted: goes on with what was read already. False if the stream is over, or paused again.
 bool Stream::resume() {
   signals_.receive_stalled = false;
-  set_deaf(false);
+  set_receive_stalled(false);
   if (!take_octets(read_ahead_.rest()) || signals_.receive_stalled) return false;
   read_ahead_.drop();
   return true;
@@ -153,16 +153,16 @@ bool Stream::pause(mpa::Octets rest) {
     end_without_memory();
     return false;
   }
-  set_deaf(true);
+  set_receive_stalled(true);
   if (policy_.manual && policy_.reliable) tell_not_ready_later();
   watch_for_end();
   return signals_.receive_stalled;
 }
 
-void Stream::set_deaf(bool deaf) {
+void Stream::set_receive_stalled(bool stalled) {
   if (transmitter_.completion() == rdmap::Completion::local) return;
   const std::lock_guard lock(locks_.send);
-  transmitter_.set_deaf(deaf);
+  transmitter_.set_receive_stalled(stalled);
   transmit_wanted_ = true;  // what waited for completions: a fence, the end; or a probe
 }
 

@@ -27,12 +27,12 @@ std::optional<tcp_info> info_of(int fd) {
 
 }  // namespace
 
-void Stream::transmit(Patience patience) {
+void Stream::transmit(ProbePolicy policy) {
   const Phase phase = phase_;
   const bool sends = phase == Phase::running || phase == Phase::closing || phase == Phase::lingering;
   if (!sends || send_dead_ || fin_sent_) return forget_held();
   coalescing_.sent();
-  transmitter_.set_patience(phase == Phase::running ? patience : Patience::none);
+  transmitter_.set_probe_policy(phase == Phase::running ? policy : ProbePolicy::at_once);
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
     // The thread of the context has its own, and takes it for a socket that was full.
@@ -112,7 +112,7 @@ bool Stream::stop_sending(Sending to) {
   if (sending_.compare_exchange_strong(now, to)) return true;
   // An exchange, not a store: what it looks at from here on may not be older than what those have left who have asked.
   sending_.exchange(Sending::busy);
-  transmitter_.set_patience(Patience::none);
+  transmitter_.set_probe_policy(ProbePolicy::at_once);
   return false;
 }
 
@@ -131,9 +131,9 @@ void Stream::finish_sending() {
 }
 
 // A program that waits for an event does not poll before there is one, and one that nobody watches may not come back.
-Stream::Patience Stream::patience(Driver driver) const {
+Stream::ProbePolicy Stream::probe_policy(Driver driver) const {
   const bool comes_back = driver == Driver::program && !engine_.event_awaited() && engine_.watches_program();
-  return comes_back ? Patience::waits : Patience::none;
+  return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
 }
 
 void Stream::send_waiting() {
@@ -149,7 +149,7 @@ void Stream::send_held() {
 
 void Stream::send_overdue() {
   if (full() || !coalescing_.take_overdue(raw_clock(), true)) return;
-  transmit(patience(Driver::event));
+  transmit(probe_policy(Driver::event));
 }
 
 // Does nobody answer at the other end of the running stream? The peer's host, which does not acknowledge what was sent

@@ -109,17 +109,17 @@ bool Stream::receive_turn(Driver driver, bool& work) {
 
 void Stream::send_turn(Driver driver) {
   if (driver == Driver::event && coalescing_.waiting()) coalescing_.take_overdue(raw_clock(), false);
-  transmit(patience(driver));
+  transmit(probe_policy(driver));
   // The socket is let go of with the receiver's lock: another turn does it.
   if (phase_ == Phase::lingering && (fin_sent_ || send_dead_)) engine_.rearm(qp_number_, socket_.fd());
 }
 
 // ---- What the receiver tells ----
 
-void Stream::receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) {
+void Stream::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) receive_error_told_ = true;
   if (policy_.one_cq) await_sender();
-  host_.receive_complete(landing, status, message);
+  host_.receive_complete(buffer, status, message);
 }
 
 void Stream::read_complete() {

@@ -112,8 +112,8 @@ class Stream final : rdmap::ReceiveHost, public std::enable_shared_from_this<Str
   // ---- With the sender's lock ----
   void send_turn(Driver driver);
   // Work has been posted, or may be sent that could not before.
-  void send(rdmap::Transmitter::Patience patience = rdmap::Transmitter::Patience::none) {
-    if (!full()) transmit(patience);
+  void send(rdmap::Transmitter::ProbePolicy policy = rdmap::Transmitter::ProbePolicy::at_once) {
+    if (!full()) transmit(policy);
   }
   // What waits is sent.
   void send_waiting();
@@ -136,17 +136,17 @@ class Stream final : rdmap::ReceiveHost, public std::enable_shared_from_this<Str
 
   // ---- On any thread ----
   rdmap::Receiver& receiver() { return receiver_; }
-  rdmap::Transmitter::Patience patience(Driver driver) const;
+  rdmap::Transmitter::ProbePolicy probe_policy(Driver driver) const;
 
  private:
-  using Patience = rdmap::Transmitter::Patience;
+  using ProbePolicy = rdmap::Transmitter::ProbePolicy;
   // Whether somebody sends, under the sender's lock, and is to look once more before it ends; or the socket has taken no
   // more.
   enum class Sending : std::uint8_t { idle, busy, once_more, full };
 
   // rdmap::ReceiveHost
-  bool next_receive(rdmap::Landing& landing) override { return host_.next_receive(landing); }
-  void receive_complete(const rdmap::Landing& landing, rdmap::Status status, const Message& message) override;
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override { return host_.next_receive(buffer); }
+  void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override;
   void read_complete() override;
   void read_requested(bool only_asks) override { (only_asks ? answer_wanted_ : transmit_wanted_) = true; }
   void peer_dealt_with(const rdmap::DealtWith& said) override;
@@ -154,7 +154,7 @@ class Stream final : rdmap::ReceiveHost, public std::enable_shared_from_this<Str
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return host_.invalidate(stag); }
 
   // Sending; the sender's lock is held.
-  void transmit(Patience patience = Patience::none);
+  void transmit(ProbePolicy policy = ProbePolicy::at_once);
   bool stop_sending(Sending to);
   void note_send_error();
   void forget_held();
@@ -168,7 +168,7 @@ class Stream final : rdmap::ReceiveHost, public std::enable_shared_from_this<Str
   bool drop_received();
   bool resume();
   bool pause(mpa::Octets rest);
-  void set_deaf(bool deaf);
+  void set_receive_stalled(bool stalled);
   void watch_for_end();
   bool take_octets(mpa::Octets octets);
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);

@@ -38,14 +38,14 @@ class StreamHost : public rdmap::SendHost {
   virtual ibv_qp_state state() const = 0;
 
   // With the receiver's lock; the first three as rdmap::ReceiveHost says.
-  virtual bool next_receive(rdmap::Landing& landing) = 0;
-  virtual void receive_complete(const rdmap::Landing& landing, rdmap::Status status,
+  virtual bool next_receive(rdmap::ReceiveBuffer& buffer) = 0;
+  virtual void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                 const rdmap::ReceiveHost::Message& message) = 0;
   virtual std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) = 0;
   virtual bool receive_there() const = 0;
   // A receive that a message had begun to use is free again; one of a shared queue that cannot be given back to it
   // completes as flushed if `completes`.
-  virtual void give_back(const rdmap::Landing& landing, bool completes) = 0;
+  virtual void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) = 0;
   // Every receive that is posted completes as flushed.
   virtual void flush_receives() = 0;
   virtual void report(ibv_event_type type) = 0;

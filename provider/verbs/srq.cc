@@ -225,7 +225,7 @@ void SrqUser::move_to(Place place) {
   place_ = place;
 }
 
-bool SrqUser::take(rdmap::Landing& landing) {
+bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
   bool passed;
   bool taken = false;
   {
@@ -241,7 +241,7 @@ bool SrqUser::take(rdmap::Landing& landing) {
       rdmap::ReceiveQueue& queue = *srq_.queue_;
       const std::span<const rdmap::Sge> sges = queue.front_sges();
       std::copy(sges.begin(), sges.end(), sges_.get());
-      landing = {queue.front().id, queue.front().length, {sges_.get(), sges.size()}, &srq_.pd_};
+      buffer = {queue.front().id, queue.front().length, {sges_.get(), sges.size()}, &srq_.pd_};
       queue.pop();
       taken = true;
     } else if (place_ == Place::none) {
@@ -265,13 +265,13 @@ void SrqUser::leave() {
   CmLoop::instance().post(srq_.waker_);
 }
 
-bool SrqUser::give_back(const rdmap::Landing& landing) {
+bool SrqUser::give_back(const rdmap::ReceiveBuffer& buffer) {
   {
     const std::lock_guard lock(srq_.mutex_);
     rdmap::ReceiveQueue& queue = *srq_.queue_;
     if (!queue.has_room()) return false;
-    std::copy(landing.sges.begin(), landing.sges.end(), queue.slot_sges());
-    queue.slot() = {landing.id, landing.length, static_cast<std::uint16_t>(landing.sges.size())};
+    std::copy(buffer.sges.begin(), buffer.sges.end(), queue.slot_sges());
+    queue.slot() = {buffer.id, buffer.length, static_cast<std::uint16_t>(buffer.sges.size())};
     queue.push();
     if (srq_.promise() == 0) return true;
   }

@@ -104,14 +104,14 @@ class SrqUser {
 
   // Takes a receive off the queue; its elements stay valid until the next is taken. False where there is none: then the
   // queue pair stands in line.
-  bool take(rdmap::Landing& landing);
+  bool take(rdmap::ReceiveBuffer& buffer);
   // Is one there for it, that had none?
   bool promised() const { return promised_.load(std::memory_order_acquire); }
   // Needs none any more. What it was promised goes to the next in line.
   void leave();
   // The receive it took last is free again: for whoever is next, behind those that are there. False where the queue has
   // been filled up meanwhile.
-  bool give_back(const rdmap::Landing& landing);
+  bool give_back(const rdmap::ReceiveBuffer& buffer);
 
  private:
   friend class Srq;

@@ -40,13 +40,13 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
                        ddp::kLocalWrite | ddp::kRemoteRead | ddp::kRemoteWrite, this});
   }
   void send_complete(const rdmap::SendWork&, rdmap::Status) override { ++completions; }
-  bool next_receive(rdmap::Landing& landing) override {
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override {
     if (posted == 0) return false;
-    landing = {7, static_cast<std::uint32_t>(inbox.size()), inbox_sges, this};
+    buffer = {7, static_cast<std::uint32_t>(inbox.size()), inbox_sges, this};
     return true;
   }
-  void receive_complete(const rdmap::Landing& landing, rdmap::Status, const Message& message) override {
-    check(posted > 0 && landing.id == 7 && message.length <= landing.length);
+  void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status, const Message& message) override {
+    check(posted > 0 && buffer.id == 7 && message.length <= buffer.length);
     --posted;
   }
   void read_complete() override { tx.read_complete(); }

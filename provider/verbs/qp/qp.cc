@@ -235,9 +235,9 @@ void Qp::drop_stream() {
 }
 
 // A receive of a shared queue is given back to it, or others would have one less for ever; one of its own was not taken.
-void Qp::give_back(const rdmap::Landing& landing, bool completes) {
-  if (shared_ == nullptr || shared_->give_back(landing)) return;
-  if (completes) receive_complete(landing, rdmap::Status::flushed, {});  // else it ends with its queue pair, or in RESET
+void Qp::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
+  if (shared_ == nullptr || shared_->give_back(buffer)) return;
+  if (completes) receive_complete(buffer, rdmap::Status::flushed, {});  // else it ends with its queue pair, or in RESET
 }
 
 // Back to RESET: queues are emptied, and completions that were not polled go with them, as on adapters.

@@ -149,12 +149,12 @@ class UIW_API Qp final : StreamHost {
   // StreamHost
   void send_complete(const rdmap::SendWork& work, rdmap::Status status) override;
   rdmap::Status carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) override;
-  bool next_receive(rdmap::Landing& landing) override;
-  void receive_complete(const rdmap::Landing& landing, rdmap::Status status,
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override;
+  void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                         const rdmap::ReceiveHost::Message& message) override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
   bool receive_there() const override;
-  void give_back(const rdmap::Landing& landing, bool completes) override;
+  void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override;
   void flush_receives() override;
   void report(ibv_event_type type) override;
   void enter_error() override { state_ = IBV_QPS_ERR; }
@@ -192,7 +192,7 @@ class UIW_API Qp final : StreamHost {
   bool too_late() const;   // for anything but a flushed completion
   void release_windows();
 
-  rdmap::Transmitter::Patience patience_of_program() const;
+  rdmap::Transmitter::ProbePolicy probe_policy_of_program() const;
   // With the sender's lock: what can be sent is.
   void transmit();
   bool awaited_elsewhere() const;

@@ -81,7 +81,7 @@ Qp::Abilities Qp::abilities() const {
 bool Qp::make_room(std::uint64_t sequence) {
   if (send_queue_.has_room(sequence)) return true;
   if (stream_ == nullptr) return false;
-  if (stream_->coalescing().waiting()) stream_->send(patience_of_program());
+  if (stream_->coalescing().waiting()) stream_->send(probe_policy_of_program());
   if (!send_queue_.has_room(sequence)) stream_->transmitter().release_unsignaled();
   return send_queue_.has_room(sequence);
 }
@@ -267,7 +267,7 @@ void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) 
   const bool remote = stream_->transmitter().completion() == rdmap::Completion::remote;
   const bool streams = coalescing.without_pause() || (remote && send_queue_.size() >= kStream);
   if (streams) context_->engine().begin_posting();
-  stream_->send(patience_of_program());
+  stream_->send(probe_policy_of_program());
   std::uint64_t now = 0;
   if (streams || coalescing.in_stream()) {
     now = raw_clock();
@@ -400,18 +400,18 @@ void Qp::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
   send_cq_->push(completion, false);
 }
 
-bool Qp::next_receive(rdmap::Landing& landing) {
-  if (shared_ != nullptr) return shared_->take(landing);
+bool Qp::next_receive(rdmap::ReceiveBuffer& buffer) {
+  if (shared_ != nullptr) return shared_->take(buffer);
   if (receive_queue_.empty()) return false;
   const rdmap::ReceiveWork& work = receive_queue_.front();
-  landing = {work.id, work.length, receive_queue_.front_sges(), &pd_};
+  buffer = {work.id, work.length, receive_queue_.front_sges(), &pd_};
   return true;
 }
 
-void Qp::receive_complete(const rdmap::Landing& landing, rdmap::Status status,
+void Qp::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                           const rdmap::ReceiveHost::Message& message) {
   ibv_wc completion{};
-  completion.wr_id = landing.id;
+  completion.wr_id = buffer.id;
   completion.status = status_of(status);
   completion.opcode = message.is_send ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
   completion.byte_len = message.length;
@@ -450,8 +450,8 @@ void Qp::flush_receives() {
     return;
   }
   while (!receive_queue_.empty()) {
-    const rdmap::Landing landing{receive_queue_.front().id};
-    receive_complete(landing, rdmap::Status::flushed, {});
+    const rdmap::ReceiveBuffer buffer{receive_queue_.front().id};
+    receive_complete(buffer, rdmap::Status::flushed, {});
   }
 }
 

@@ -64,11 +64,11 @@ void Qp::transmit() {
 }
 
 // One that has completions to poll for does not wait for those of what it posts. (What is held is looked for among few.)
-rdmap::Transmitter::Patience Qp::patience_of_program() const {
-  using Patience = rdmap::Transmitter::Patience;
-  const Patience patience = stream_->patience(Driver::program);
+rdmap::Transmitter::ProbePolicy Qp::probe_policy_of_program() const {
+  using ProbePolicy = rdmap::Transmitter::ProbePolicy;
+  const ProbePolicy policy = stream_->probe_policy(Driver::program);
   const bool waits = send_cq_->empty() || context_->engine().drives_many();
-  return patience == Patience::waits && !waits ? Patience::streams : patience;
+  return policy == ProbePolicy::if_none_due && !waits ? ProbePolicy::by_stride : policy;
 }
 
 // A thread that only polls leaves the sending to the one that posts, as long as that is at it.
@@ -89,7 +89,7 @@ void Qp::send_posts() {
   if (awaited_elsewhere()) return;
   const std::unique_lock lock(locks_.send, std::try_to_lock);
   if (!lock.owns_lock() || stream_ == nullptr || !stream_->coalescing().waiting()) return;
-  stream_->send(patience_of_program());
+  stream_->send(probe_policy_of_program());
 }
 
 // What comes next is the end, of the queue pair or of its stream.

@@ -12,7 +12,7 @@ using namespace uiw;
 using namespace uiw::test;
 using mpa::Batch;
 using mpa::Framer;
-using mpa::Piece;
+using mpa::MemorySegment;
 
 namespace {
 
@@ -26,9 +26,9 @@ Bytes gather(Batch& batch) {
   return out;
 }
 
-Bytes ulpdu_of(const Bytes& header, const std::vector<Piece>& payload) {
+Bytes ulpdu_of(const Bytes& header, const std::vector<MemorySegment>& payload) {
   Bytes out = header;
-  for (const Piece& piece : payload) out.insert(out.end(), piece.data, piece.data + piece.size);
+  for (const MemorySegment& piece : payload) out.insert(out.end(), piece.data, piece.data + piece.size);
   return out;
 }
 
@@ -40,7 +40,7 @@ TEST_CASE("framer: a copy, where nothing may refer to the payload afterwards", "
   Framer framer;
   framer.start(false, false);
   Batch batch;
-  const Piece piece{data.data(), data.size()};
+  const MemorySegment piece{data.data(), data.size()};
   REQUIRE(framer.add(batch, {}, {&piece, 1}, true) == Framer::Result::added);
   std::fill(data.begin(), data.end(), std::byte{0});
   CHECK(gather(batch) == fpdu(expected, false));
@@ -59,7 +59,7 @@ TEST_CASE("framer: FPDUs octet by octet (RFC 5044 section 4.1)", "[framer]") {
     for (const std::size_t size : {0, 1, 2, 3, 4, 5, 100, 1023, 1024, 1025, 1026, 1440, 65'535 - 46}) {
       batch.clear();
       CHECK(batch.empty());
-      const std::vector<Piece> payload = {{data.data() + 1, size / 2}, {nullptr, 0}, {data.data() + 7, size - size / 2}};
+      const std::vector<MemorySegment> payload = {{data.data() + 1, size / 2}, {nullptr, 0}, {data.data() + 7, size - size / 2}};
       REQUIRE(framer.add(batch, head, payload) == Framer::Result::added);
       const Bytes expected = fpdu(ulpdu_of(head, payload), crc);
       REQUIRE((gather(batch) == expected));
@@ -79,7 +79,7 @@ TEST_CASE("framer: many small FPDUs share a vector", "[framer]") {
   Bytes expected;
   for (std::size_t i = 0; i < Batch::kMaxFpdus; ++i) {
     const Bytes header = pattern(14, static_cast<unsigned>(i));
-    const std::vector<Piece> payload = {{data.data(), i}};
+    const std::vector<MemorySegment> payload = {{data.data(), i}};
     REQUIRE(framer.add(batch, header, payload) == Framer::Result::added);
     const Bytes one = fpdu(ulpdu_of(header, payload), crc);
     expected.insert(expected.end(), one.begin(), one.end());
@@ -93,7 +93,7 @@ TEST_CASE("framer: many small FPDUs share a vector", "[framer]") {
 TEST_CASE("framer: with CRC off large payload is sent from where it lies, with CRC on a copy is", "[framer]") {
   Bytes data = pattern(5000);
   const Bytes before = data;
-  const std::vector<Piece> payload = {{data.data(), data.size()}};
+  const std::vector<MemorySegment> payload = {{data.data(), data.size()}};
   Framer framer;
   Batch batch;
   SECTION("off") {
@@ -116,7 +116,7 @@ TEST_CASE("framer: a full batch takes nothing and loses nothing", "[framer]") {
   const std::size_t size = GENERATE(2000, 60'000);
   const std::size_t pieces = GENERATE(1, 60);
   const Bytes data = pattern(size);
-  std::vector<Piece> payload;
+  std::vector<MemorySegment> payload;
   for (std::size_t i = 0; i < pieces; ++i) {
     payload.push_back({data.data() + i * (size / pieces), size / pieces});
   }
@@ -142,7 +142,7 @@ TEST_CASE("framer: a full batch takes nothing and loses nothing", "[framer]") {
 TEST_CASE("batch: skip() drops what went out before", "[framer]") {
   const bool crc = GENERATE(false, true);
   const Bytes data = pattern(3000);
-  const std::vector<Piece> payload = {{data.data(), 1000}, {data.data() + 1000, 2000}};
+  const std::vector<MemorySegment> payload = {{data.data(), 1000}, {data.data() + 1000, 2000}};
   Framer framer;
   framer.start(crc, false);
   Batch whole;
@@ -165,7 +165,7 @@ TEST_CASE("batch: skip() drops what went out before", "[framer]") {
 TEST_CASE("batch: copy_out() at any place", "[framer]") {
   const bool crc = GENERATE(false, true);
   const Bytes data = pattern(3000);
-  const std::vector<Piece> payload = {{data.data(), 1000}, {data.data() + 1000, 2000}};
+  const std::vector<MemorySegment> payload = {{data.data(), 1000}, {data.data() + 1000, 2000}};
   Framer framer;
   framer.start(crc, false);
   Batch batch;
@@ -209,7 +209,7 @@ TEST_CASE("framer: payload that is not there changes nothing", "[framer]") {
   Batch batch;
   REQUIRE(framer.add(batch, pattern(14), {}) == Framer::Result::added);
   const Bytes before = gather(batch);
-  const std::vector<Piece> payload = {{data.data(), 100}, {gone, 8}};
+  const std::vector<MemorySegment> payload = {{data.data(), 100}, {gone, 8}};
   CHECK(framer.add(batch, pattern(14), payload) == Framer::Result::bad_address);
   CHECK(gather(batch) == before);
   CHECK(batch.fpdus() == 1);

@@ -122,9 +122,9 @@ TEST_CASE("completion: one probe at a time, the next covers what was sent meanwh
 }
 
 TEST_CASE("completion: a program that comes back asks where no other completion is due", "[completion]") {
-  using Patience = rdmap::Transmitter::Patience;
+  using ProbePolicy = rdmap::Transmitter::ProbePolicy;
   Requester it;
-  it.end.tx.set_patience(Patience::waits);
+  it.end.tx.set_probe_policy(ProbePolicy::if_none_due);
   it.post(1);
   CHECK(it.all() == "sp");
   it.post(2);
@@ -135,7 +135,7 @@ TEST_CASE("completion: a program that comes back asks where no other completion 
   it.post(3);
   CHECK(it.all() == "s");  // 2 is due
   SECTION("until it waits") {
-    it.end.tx.set_patience(Patience::none);
+    it.end.tx.set_probe_policy(ProbePolicy::at_once);
     CHECK(it.all() == "p");
     CHECK_FALSE(it.end.tx.wants_probe());
     it.answer();
@@ -150,10 +150,10 @@ TEST_CASE("completion: a program that comes back asks where no other completion 
     CHECK(it.all() == "sp");
   }
   SECTION("nor where it has completions to see before") {
-    it.end.tx.set_patience(Patience::none);
+    it.end.tx.set_probe_policy(ProbePolicy::at_once);
     CHECK(it.all() == "p");
     it.answer();
-    it.end.tx.set_patience(Patience::streams);
+    it.end.tx.set_probe_policy(ProbePolicy::by_stride);
     it.post(4);
     CHECK(it.all() == "s");
     CHECK(it.end.tx.wants_probe());
@@ -161,11 +161,11 @@ TEST_CASE("completion: a program that comes back asks where no other completion 
 }
 
 TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at a time", "[completion]") {
-  using Patience = rdmap::Transmitter::Patience;
+  using ProbePolicy = rdmap::Transmitter::ProbePolicy;
   // One read at a time, and room for the probes beside it.
   Requester it(1, rdmap::SharedReads::kMostProbes, 256);
   const auto stream = [&](std::uint64_t first, int count) {
-    it.end.tx.set_patience(Patience::streams);
+    it.end.tx.set_probe_policy(ProbePolicy::by_stride);
     std::string text;
     for (int i = 0; i < count; ++i) {
       it.post(first + static_cast<unsigned>(i));
@@ -177,7 +177,7 @@ TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at
   CHECK(stream(1, 16) == std::string(16, 's'));
   // So much was under way when the program had to wait: a quarter of it is the stride, and a little more each time.
   it.end.tx.note_waiting();
-  it.end.tx.set_patience(Patience::none);
+  it.end.tx.set_probe_policy(ProbePolicy::at_once);
   CHECK(it.all() == "p");
   CHECK(stream(17, 40) == "sssspssssspssssssspssssssssssssssssssssssss");
   for (int i = 0; i < 4; ++i) it.answer();
@@ -192,7 +192,7 @@ TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at
 
 TEST_CASE("completion: a short queue is asked about a quarter at a time", "[completion]") {
   Requester it(4, rdmap::SharedReads::kMostProbes, 8);
-  it.end.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  it.end.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
   std::string text;
   for (std::uint64_t id = 1; id <= 8; ++id) {
     it.post(id);
@@ -205,7 +205,7 @@ TEST_CASE("completion: local work, and work that fails, does not wait for a stri
   Requester it;
   it.post(1, false);
   CHECK(it.all() == "s");
-  it.end.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  it.end.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
   it.post(2);
   it.end.queue.at(it.end.queue.tail() - 1).status = rdmap::Status::local_protection;
   CHECK(it.all() == "p");
@@ -222,7 +222,7 @@ TEST_CASE("completion: no probe overtakes a Read that TCP did not take", "[compl
   CHECK(it.go(0) > 2);
   REQUIRE(it.end.reads->outstanding.size() == 1);
   // The peer's Read takes so much of the next batch that the Write does not fit.
-  it.end.tx.set_patience(rdmap::Transmitter::Patience::none);
+  it.end.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::at_once);
   const Stag exposed = it.end.expose(readable, ddp::kRemoteRead, 0x1000);
   it.end.reads->inbound.push({rdmap::ReadRequest{Stag{9}, 0, 400 * 1024, exposed, 0x1000}});
   while (it.go() > 0) {
@@ -546,13 +546,13 @@ TEST_CASE("completion: where no answer can be heard the local rule holds meanwhi
   it.all();
   it.post(2);
   it.go(50);
-  it.end.tx.set_deaf(true);
+  it.end.tx.set_receive_stalled(true);
   CHECK(it.good() == Ids{1});
   it.post(3);
   CHECK(it.all() == "ss");
   CHECK(it.good() == Ids{1, 2, 3});
   it.post(4);
-  it.end.tx.set_deaf(false);
+  it.end.tx.set_receive_stalled(false);
   CHECK(it.all() == "s");
   it.answer();
   CHECK(it.good() == Ids{1, 2, 3});
@@ -654,7 +654,7 @@ TEST_CASE("completion: a message that may be an answer stands behind the word th
   if (!infiniband) options.completion = Completion::local;  // of its own work
   b.start(options);
   Pair pair(a, b, GENERATE(1U, 2U, 3U));
-  a.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  a.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
   Bytes data = pattern(100), in(100), in_b(100);
   for (std::uint64_t id = 1; id <= 3; ++id) {
     a.post(id, {piece(in)});
@@ -720,7 +720,7 @@ TEST_CASE("completion: a peer that says the same again and again is heard in con
   // Were each of them to walk over the queue, this would take until the time of the test is over.
   constexpr std::uint32_t kDepth = 32768, kTimes = 1'000'000;
   Requester it(4, 1, kDepth);
-  it.end.tx.set_patience(rdmap::Transmitter::Patience::streams);
+  it.end.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
   for (std::uint64_t id = 0; id < kDepth; ++id) it.post(id);
   while (it.go() > 0) {
   }

@@ -60,7 +60,7 @@ TEST_CASE("send_immediate: from end to end, whatever the octets are cut to", "[s
   for (std::uint32_t i = 0; i < 40; ++i) {
     sizes.push_back(between(random, 0, 3) == 0 ? 0 : between(random, 1, source.size()));
     const std::size_t first = sizes[i] / 3;
-    const std::vector<Piece> pieces = {{source.data(), first}, {source.data() + first, sizes[i] - first}};
+    const std::vector<MemorySegment> pieces = {{source.data(), first}, {source.data() + first, sizes[i] - first}};
     if (i % 4 == 3) {
       a.send(i, pieces, i % 8 == 3);
     } else {

@@ -19,7 +19,7 @@
 namespace uiw::test {
 
 using ddp::Stag;
-using rdmap::Piece;
+using rdmap::MemorySegment;
 using rdmap::Status;
 using rdmap::WorkKind;
 
@@ -91,19 +91,19 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   }
 
   // Any memory of the test, by its address.
-  rdmap::Sge named(const Piece& piece) {
+  rdmap::Sge named(const MemorySegment& piece) {
     const auto address = reinterpret_cast<std::uintptr_t>(piece.data);
     return {all, static_cast<std::uint32_t>(piece.size), address,
             stags.registered(all, &domain, address, piece.size, ddp::kLocalRead)};
   }
-  std::vector<rdmap::Sge> named(const std::vector<Piece>& pieces) {
+  std::vector<rdmap::Sge> named(const std::vector<MemorySegment>& pieces) {
     std::vector<rdmap::Sge> sges;
-    for (const Piece& piece : pieces) sges.push_back(named(piece));
+    for (const MemorySegment& piece : pieces) sges.push_back(named(piece));
     return sges;
   }
 
   // The entry at the tail, filled in but for the kind's own fields, and not pushed.
-  rdmap::SendWork& prepare(std::uint64_t id, WorkKind kind, const std::vector<Piece>& pieces) {
+  rdmap::SendWork& prepare(std::uint64_t id, WorkKind kind, const std::vector<MemorySegment>& pieces) {
     REQUIRE(queue.has_room(queue.tail()));
     rdmap::SendWork& work = queue.at(queue.tail());
     work = {};
@@ -113,10 +113,10 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     const std::vector<rdmap::Sge> sges = named(pieces);
     work.sges = static_cast<std::uint16_t>(sges.size());
     std::copy(sges.begin(), sges.end(), queue.sge_room(queue.tail()));
-    for (const Piece& piece : pieces) work.length += static_cast<std::uint32_t>(piece.size);
+    for (const MemorySegment& piece : pieces) work.length += static_cast<std::uint32_t>(piece.size);
     return work;
   }
-  void send(std::uint64_t id, const std::vector<Piece>& pieces, bool solicited = false,
+  void send(std::uint64_t id, const std::vector<MemorySegment>& pieces, bool solicited = false,
             std::optional<Stag> invalidate = {}) {
     auto& work = prepare(id, WorkKind::send, pieces);
     work.solicited = solicited;
@@ -124,21 +124,21 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     work.invalidate = invalidate.value_or(Stag{});
     queue.push();
   }
-  void send_immediate(std::uint64_t id, const std::vector<Piece>& pieces, std::uint32_t word, bool solicited = false) {
+  void send_immediate(std::uint64_t id, const std::vector<MemorySegment>& pieces, std::uint32_t word, bool solicited = false) {
     auto& work = prepare(id, WorkKind::send, pieces);
     work.has_immediate = true;
     work.immediate = rdmap::immediate_of_word(word);
     work.solicited = solicited;
     queue.push();
   }
-  void write(std::uint64_t id, const std::vector<Piece>& pieces, Stag stag, std::uint64_t offset, bool fence = false) {
+  void write(std::uint64_t id, const std::vector<MemorySegment>& pieces, Stag stag, std::uint64_t offset, bool fence = false) {
     auto& work = prepare(id, WorkKind::write, pieces);
     work.remote_stag = stag;
     work.remote_offset = offset;
     work.fence = fence;
     queue.push();
   }
-  void read(std::uint64_t id, const std::vector<Piece>& pieces, Stag stag, std::uint64_t offset) {
+  void read(std::uint64_t id, const std::vector<MemorySegment>& pieces, Stag stag, std::uint64_t offset) {
     auto& work = prepare(id, WorkKind::read, pieces);
     work.remote_stag = stag;
     work.remote_offset = offset;
@@ -158,7 +158,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     queue.push();
   }
   // An RDMA Write with Immediate Data behind it.
-  void write_immediate(std::uint64_t id, const std::vector<Piece>& pieces, Stag stag, std::uint64_t offset,
+  void write_immediate(std::uint64_t id, const std::vector<MemorySegment>& pieces, Stag stag, std::uint64_t offset,
                        const rdmap::Immediate& immediate, bool solicited = false) {
     auto& work = prepare(id, WorkKind::write, pieces);
     work.remote_stag = stag;
@@ -186,9 +186,9 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     queue.binding(queue.tail()) = binding;
     queue.push();
   }
-  void post(std::uint64_t id, const std::vector<Piece>& pieces) {
+  void post(std::uint64_t id, const std::vector<MemorySegment>& pieces) {
     std::uint32_t length = 0;
-    for (const Piece& piece : pieces) length += static_cast<std::uint32_t>(piece.size);
+    for (const MemorySegment& piece : pieces) length += static_cast<std::uint32_t>(piece.size);
     posted.push_back({id, length, named(pieces)});
   }
 
@@ -209,16 +209,16 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
                                                                                       : Status::local_protection;
   }
   // rdmap::ReceiveHost
-  bool next_receive(rdmap::Landing& landing) override {
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override {
     if (posted.empty()) return false;
-    landing = {posted.front().id, posted.front().length, posted.front().sges, &domain};
+    buffer = {posted.front().id, posted.front().length, posted.front().sges, &domain};
     return true;
   }
-  void receive_complete(const rdmap::Landing& landing, Status status, const Message& message) override {
+  void receive_complete(const rdmap::ReceiveBuffer& buffer, Status status, const Message& message) override {
     REQUIRE_FALSE(posted.empty());
-    REQUIRE(posted.front().id == landing.id);
+    REQUIRE(posted.front().id == buffer.id);
     posted.pop_front();
-    received.push_back({landing.id, status, message.length, message.solicited, message.invalidated, message.stag,
+    received.push_back({buffer.id, status, message.length, message.solicited, message.invalidated, message.stag,
                         message.has_immediate, message.immediate, message.is_send});
   }
   void read_complete() override { tx.read_complete(); }
@@ -425,14 +425,14 @@ inline rdmap::Terminate about_untagged(std::uint32_t queue, std::uint32_t msn) {
   return terminate;
 }
 
-inline Piece piece(const Bytes& memory) { return {memory.data(), memory.size()}; }
+inline MemorySegment piece(const Bytes& memory) { return {memory.data(), memory.size()}; }
 
 // Cuts memory into pieces of random sizes, some of them empty.
-inline std::vector<Piece> cut(const Bytes& memory, std::size_t count, Random& random) {
+inline std::vector<MemorySegment> cut(const Bytes& memory, std::size_t count, Random& random) {
   std::vector<std::size_t> at = {0, memory.size()};
   for (std::size_t i = 1; i < count; ++i) at.push_back(between(random, 0, memory.size()));
   std::sort(at.begin(), at.end());
-  std::vector<Piece> pieces;
+  std::vector<MemorySegment> pieces;
   for (std::size_t i = 0; i + 1 < at.size(); ++i) pieces.push_back({memory.data() + at[i], at[i + 1] - at[i]});
   return pieces;
 }

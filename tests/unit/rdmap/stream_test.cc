@@ -63,7 +63,7 @@ TEST_CASE("stream: a random mix of operations, both ways (RFC 5040 section 5)", 
       const Bytes data(side.source.begin() + static_cast<std::ptrdiff_t>(at),
                        side.source.begin() + static_cast<std::ptrdiff_t>(at + length));
       // Pieces of the source itself: it must stay until the work completes.
-      std::vector<Piece> pieces;
+      std::vector<MemorySegment> pieces;
       for (std::size_t done = 0, count = between(random, 1, 70); done < length || pieces.empty();) {
         const std::size_t take = pieces.size() + 1 == count ? length - done : between(random, 0, length - done);
         pieces.push_back({side.source.data() + at + done, take});
@@ -96,7 +96,7 @@ TEST_CASE("stream: a random mix of operations, both ways (RFC 5040 section 5)", 
           side.expected_sent.push_back({round, Status::success});
           break;
         default: {
-          std::vector<Piece> sinks;
+          std::vector<MemorySegment> sinks;
           for (std::size_t done = 0; done < length && sinks.size() < 5;) {
             const std::size_t take = sinks.size() == 4 ? length - done : between(random, 1, length - done);
             sinks.push_back({side.sink.data() + to + done, take});

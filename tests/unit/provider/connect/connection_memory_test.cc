@@ -353,8 +353,8 @@ TEST_CASE("no memory: who is next in line for a shared receive is woken when ano
   const auto context = open_loopback();
   Pool pool(*context);
   SrqUser first(*pool.srq);  // of no queue pair: nobody comes for what it is promised
-  rdmap::Landing landing;
-  REQUIRE_FALSE(first.take(landing));
+  rdmap::ReceiveBuffer buffer;
+  REQUIRE_FALSE(first.take(buffer));
   auto all = couples(pool, 1);
   constexpr std::uint32_t kNumber = 4711;
   REQUIRE(all[0]->send(kNumber, 64) == 0);

@@ -52,11 +52,11 @@ struct Rig final : provider::StreamHost {
   }
 
   ibv_qp_state state() const override { return IBV_QPS_RTS; }
-  bool next_receive(rdmap::Landing&) override { return false; }
-  void receive_complete(const rdmap::Landing&, rdmap::Status, const rdmap::ReceiveHost::Message&) override {}
+  bool next_receive(rdmap::ReceiveBuffer&) override { return false; }
+  void receive_complete(const rdmap::ReceiveBuffer&, rdmap::Status, const rdmap::ReceiveHost::Message&) override {}
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag) override { return std::nullopt; }
   bool receive_there() const override { return false; }
-  void give_back(const rdmap::Landing&, bool) override {}
+  void give_back(const rdmap::ReceiveBuffer&, bool) override {}
   void flush_receives() override { flushed = true; }
   void report(ibv_event_type type) override { events.push_back(type); }
   void enter_error() override { error = true; }

@@ -361,30 +361,30 @@ TEST_CASE("srq: the last-WQE event comes once for each time that a queue pair go
 TEST_CASE("srq: what one was promised that goes away is the next one's", "[srq]") {
   const auto context = open_loopback();
   Pool pool(*context);
-  rdmap::Landing landing;
+  rdmap::ReceiveBuffer buffer;
   SrqUser late(*pool.srq);
   {
     SrqUser one(*pool.srq), two(*pool.srq), three(*pool.srq);  // of no queue pair: nobody makes them go on
-    CHECK_FALSE(one.take(landing));
-    CHECK_FALSE(two.take(landing));
-    CHECK_FALSE(one.take(landing));  // keeps its place
-    CHECK_FALSE(three.take(landing));
+    CHECK_FALSE(one.take(buffer));
+    CHECK_FALSE(two.take(buffer));
+    CHECK_FALSE(one.take(buffer));  // keeps its place
+    CHECK_FALSE(three.take(buffer));
     CHECK(pool.srq->waiting() == 3);
     REQUIRE(pool.post(1) == 0);
     CHECK(one.promised());
     CHECK_FALSE(two.promised());
-    CHECK_FALSE(late.take(landing));  // it is there, and not for everybody
+    CHECK_FALSE(late.take(buffer));  // it is there, and not for everybody
     CHECK(pool.srq->waiting() == 3);
     one.leave();
     CHECK_FALSE(one.promised());
     CHECK(two.promised());
     two.leave();
     CHECK(three.promised());
-    REQUIRE(three.take(landing));
-    CHECK(landing.id == 1);
-    CHECK(landing.sges.size() == 1);
+    REQUIRE(three.take(buffer));
+    CHECK(buffer.id == 1);
+    CHECK(buffer.sges.size() == 1);
     CHECK_FALSE(three.promised());
-    CHECK_FALSE(three.take(landing));
+    CHECK_FALSE(three.take(buffer));
     REQUIRE(pool.post(2) == 0);
     CHECK(late.promised());
     REQUIRE(pool.post(3) == 0);
@@ -392,17 +392,17 @@ TEST_CASE("srq: what one was promised that goes away is the next one's", "[srq]"
     REQUIRE(pool.post(4) == 0);
     CHECK(pool.srq->waiting() == 0);
     // One more than those in line: for anybody.
-    REQUIRE(one.take(landing));
-    CHECK(landing.id == 2);
-    CHECK_FALSE(one.take(landing));
-    REQUIRE(late.take(landing));
-    CHECK(landing.id == 3);
+    REQUIRE(one.take(buffer));
+    CHECK(buffer.id == 2);
+    CHECK_FALSE(one.take(buffer));
+    REQUIRE(late.take(buffer));
+    CHECK(buffer.id == 3);
   }
   // Those that went have left one behind.
   CHECK(pool.srq->waiting() == 0);
-  REQUIRE(late.take(landing));
-  CHECK(landing.id == 4);
-  CHECK_FALSE(late.take(landing));
+  REQUIRE(late.take(buffer));
+  CHECK(buffer.id == 4);
+  CHECK_FALSE(late.take(buffer));
 }
 
 TEST_CASE("srq: a queue pair in line that goes away wakes the next", "[srq]") {
