@@ -33,11 +33,11 @@ constexpr unsigned kYieldAfter = 64;       // empty rounds in a row: the peer ma
 constexpr unsigned kYieldStride = 8;
 constexpr std::uint64_t kPollingNs = 20'000;  // a sign of it this recent: the program polls
 constexpr std::uint64_t kPostingNs = 50'000;  // so long after one a program that posts looks at what has come
-constexpr unsigned kHeldRounds = 16;       // with work for others, until what is held is sent
+constexpr unsigned kDeferredRounds = 16;       // with work for others, until deferred sends go out
 constexpr unsigned kParkAfter = 3;         // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
 // Where posts wait for the next ones. Each tick costs the peer some microseconds, where the two share processors.
-constexpr std::chrono::microseconds kHeldTick(200);
+constexpr std::chrono::microseconds kDeferredTick(200);
 constexpr std::chrono::microseconds kLongestTick(1000);
 constexpr std::chrono::milliseconds kNoMemoryPause(10);
 
@@ -114,7 +114,7 @@ void Engine::after_fork_in_child() {
   epoll_ = wake_ = -1;
   new (&entries_) std::vector<Qp*>;
   inside_ = 0;
-  holding_ = 0;
+  deferring_ = 0;
   started_.store(false);
   parked_.store(false);
   watching_.store(false);
@@ -221,7 +221,7 @@ void Engine::look(bool polls) {
       ++round_;
       for (std::size_t i = 0; i < count; ++i) {
         Qp& qp = *direct[i];
-        if (waits && qp.posts_wait()) carry_out(qp, [](Qp& one) { one.send_posts(); });
+        if (waits && qp.posts_deferred()) carry_out(qp, [](Qp& one) { one.send_posts(); });
         if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
         if (qp.progress(Qp::Driver::program)) {
           work = true;
@@ -241,9 +241,9 @@ void Engine::look(bool polls) {
       }
     }
     // Another queue pair may have news without end, and no completion for who polls.
-    const bool held = waits && holding_.load(std::memory_order_relaxed) > 0;
+    const bool deferred = waits && deferring_.load(std::memory_order_relaxed) > 0;
     waits = waits && !work;
-    if (held && (waits || ++rounds_held_ >= kHeldRounds)) send_held();
+    if (deferred && (waits || ++rounds_deferred_ >= kDeferredRounds)) send_deferred();
     empty_rounds_ = waits ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
   }
@@ -258,23 +258,23 @@ void Engine::look(bool polls) {
 
 // As many as are tried one by one; if there are more, their turn comes. Nobody removes a queue pair from the entries and
 // destroys it before the caller's section has closed.
-void Engine::send_held() {
-  rounds_held_ = 0;
-  std::array<Qp*, kDirect> holding;
+void Engine::send_deferred() {
+  rounds_deferred_ = 0;
+  std::array<Qp*, kDirect> deferring;
   std::size_t count = 0;
   {
     const std::lock_guard lock(mutex_);
     for (Qp* qp : entries_) {
-      if (count < kDirect && qp->held()) holding[count++] = qp;
+      if (count < kDirect && qp->has_deferred()) deferring[count++] = qp;
     }
   }
-  for (std::size_t i = 0; i < count; ++i) carry_out(*holding[i], [](Qp& qp) { qp.send_held(); });
+  for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Qp& qp) { qp.send_deferred(); });
 }
 
-// Either this sees that an event is awaited, or who asks for one sees this. Likewise with the thread, which looks at what is
-// held once it watches no longer.
-void Engine::note_held(bool holds) {
-  holding_.fetch_add(holds ? 1U : ~0U);
+// Either this sees that an event is awaited, or who asks for one sees this. Likewise with the thread, which looks for
+// deferred sends once it watches no longer.
+void Engine::note_deferred(bool holds) {
+  deferring_.fetch_add(holds ? 1U : ~0U);
   if (holds && (events_awaited_.load() > 0 || !parked_.load())) wake();
 }
 
@@ -320,7 +320,7 @@ bool Engine::end_posting(std::uint64_t now) {
 void Engine::event_asked_for() {
   events_awaited_.fetch_add(1);
   unpark();
-  if (holding_.load() > 0) wake();
+  if (deferring_.load() > 0) wake();
 }
 
 void Engine::unpark() {
@@ -332,8 +332,8 @@ void Engine::unpark() {
 }
 
 // Everything may have news: events that came while nobody listened are not repeated.
-void Engine::sweep(bool only_held) {
-  visit([only_held](const Qp& qp) { return !only_held || qp.held(); },
+void Engine::sweep(bool only_deferred) {
+  visit([only_deferred](const Qp& qp) { return !only_deferred || qp.has_deferred(); },
         [](Qp& qp) { qp.progress(Qp::Driver::event); });
 }
 
@@ -360,10 +360,10 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
 // True if some are left that are not overdue yet, or somebody is at them.
 bool Engine::send_overdue() {
   bool left = false;
-  visit([](const Qp& qp) { return qp.posts_wait(); },
+  visit([](const Qp& qp) { return qp.posts_deferred(); },
         [&left](Qp& qp) {
           carry_out(qp, [](Qp& one) { one.send_overdue(); });
-          left = left || qp.posts_wait();
+          left = left || qp.posts_deferred();
         });
   return left;
 }
@@ -373,13 +373,13 @@ bool Engine::send_overdue() {
 bool Engine::tick(std::chrono::microseconds& next) {
   if (!program_active(2 * kPollingNs)) return false;
   const bool new_to_it = !watching_.load();
-  const bool left = holding_.load() > 0 && send_overdue();
-  next = std::min(2 * next, posting_.load(std::memory_order_relaxed) ? kHeldTick : kLongestTick);
-  watching_.store(left || next <= kHeldTick);
+  const bool left = deferring_.load() > 0 && send_overdue();
+  next = std::min(2 * next, posting_.load(std::memory_order_relaxed) ? kDeferredTick : kLongestTick);
+  watching_.store(left || next <= kDeferredTick);
   const unsigned watched = watched_.load();
   if (left || watched != watched_seen_) {
     watching_.store(true);
-    next = new_to_it ? kFirstTick : kHeldTick;
+    next = new_to_it ? kFirstTick : kDeferredTick;
   }
   watched_seen_ = watched;
   return true;
@@ -420,7 +420,7 @@ void Engine::run() {
       if (events[i].data.u64 == kWakeTag) {
         std::uint64_t value;
         [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
-        if (polling && holding_.load() > 0) {
+        if (polling && deferring_.load() > 0) {
           found_polling = kParkAfter;
         } else {
           sweep(true);

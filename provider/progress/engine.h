@@ -64,7 +64,7 @@ class Engine {
   // back.
   bool watches_program() const { return parked_.load(std::memory_order_relaxed); }
   // A queue pair has something to send that waits for the program to come back, or has it no longer.
-  void note_held(bool holds);
+  void note_deferred(bool holds);
   // Posts wait: the thread sends them, should the program not come back.
   void watch_posts();
 
@@ -83,13 +83,13 @@ class Engine {
   void look(bool polls);
   void run();
   void park();
-  void sweep(bool only_held = false);
+  void sweep(bool only_deferred = false);
   // For the thread, each of those that are wanted.
   template <typename Wanted, typename Visitor>
   void visit(Wanted wanted, Visitor visitor);
   bool send_overdue();
   bool tick(std::chrono::microseconds& next);
-  void send_held();
+  void send_deferred();
   void unpark();
   bool wake();
   void begin_anew();
@@ -102,7 +102,7 @@ class Engine {
   std::vector<Qp*> entries_;
   unsigned round_ = 0;
   unsigned empty_rounds_ = 0;  // in a row
-  unsigned rounds_held_ = 0;   // since something held was sent
+  unsigned rounds_deferred_ = 0;   // since a deferred send went out
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};
@@ -112,7 +112,7 @@ class Engine {
   std::atomic<std::uint64_t> last_look_{0};  // at what has come
   std::atomic<int> events_awaited_{0};       // completion queues that owe one; below 0 where it comes first
   std::atomic<bool> many_{false};            // more queue pairs than are tried one by one
-  std::atomic<unsigned> holding_{0};         // queue pairs
+  std::atomic<unsigned> deferring_{0};         // queue pairs
   std::atomic<unsigned> inside_{0};          // threads of the program that drive or post
   std::atomic<unsigned> watched_{0};         // how often posts began to wait; only grows
   std::atomic<bool> posting_{false};         // and not polling, when it was active last

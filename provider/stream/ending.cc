@@ -137,7 +137,7 @@ void Stream::peer_closed(bool broken) {
   if (phase_ == Phase::lingering) {
     const std::lock_guard lock(locks_.send);
     phase_ = Phase::ended;
-    forget_held();
+    forget_deferred();
     socket_.close();
     return;
   }
@@ -252,7 +252,7 @@ void Stream::end_by_reset() {
 // Both locks are held. A stream that broke in the middle of an FPDU ends in a reset.
 void Stream::let_go_of_socket() {
   phase_ = Phase::ended;
-  forget_held();
+  forget_deferred();
   engine_.release(socket_.fd());
   if (send_dead_) {
     socket_.abort();
@@ -271,7 +271,7 @@ void Stream::abandon(bool completes) {
   if (const auto buffer = receiver_.forget_message()) host_.give_back(*buffer, completes);
   if (socket_.is_open()) let_go_of_socket();
   phase_ = Phase::ended;
-  forget_held();
+  forget_deferred();
   signals_.receive_stalled = false;
   if (owner_) owner_->stream_ended();
   owner_.reset();

@@ -30,14 +30,14 @@ std::optional<tcp_info> info_of(int fd) {
 void Stream::transmit(ProbePolicy policy) {
   const Phase phase = phase_;
   const bool sends = phase == Phase::running || phase == Phase::closing || phase == Phase::lingering;
-  if (!sends || send_dead_ || fin_sent_) return forget_held();
+  if (!sends || send_dead_ || fin_sent_) return forget_deferred();
   coalescing_.sent();
   transmitter_.set_probe_policy(phase == Phase::running ? policy : ProbePolicy::at_once);
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
     // The thread of the context has its own, and takes it for a socket that was full.
     sending_ = Sending::full;
-    note_held();
+    note_deferred();
     return engine_.take_over(qp_number_, socket_.fd());
   }
   sending_ = Sending::busy;
@@ -61,7 +61,7 @@ void Stream::transmit(ProbePolicy policy) {
     if (taken < 0) {
       if (taken == -EAGAIN) {
         if (!stop_sending(Sending::full)) continue;
-        note_held();
+        note_deferred();
         return;
       }
       if (taken == -EFAULT && transmitter_.source_gone(batch)) continue;  // the work that it is fails at the next fill
@@ -72,7 +72,7 @@ void Stream::transmit(ProbePolicy policy) {
     }
     transmitter_.sent(batch, static_cast<std::size_t>(taken));
   }
-  note_held();
+  note_deferred();
   finish_sending();
   if (transmitter_.terminating() && runs_or_closes()) note_send_error();  // be it of a response to the peer
 }
@@ -89,21 +89,21 @@ void Stream::break_off() {
   note_send_error();
 }
 
-void Stream::note_held() {
+void Stream::note_deferred() {
   if (const std::uint64_t since = coalescing_.since();
-      signals_.posts_wait_since.load(std::memory_order_relaxed) != since) {
-    signals_.posts_wait_since.store(since);
+      signals_.posts_deferred_since.load(std::memory_order_relaxed) != since) {
+    signals_.posts_deferred_since.store(since);
   }
   const bool holds = transmitter_.wants_probe() || coalescing_.waiting();
-  if (signals_.held.load(std::memory_order_relaxed) == holds) return;
-  signals_.held.store(holds);
-  engine_.note_held(holds);
+  if (signals_.deferred.load(std::memory_order_relaxed) == holds) return;
+  signals_.deferred.store(holds);
+  engine_.note_deferred(holds);
 }
 
-void Stream::forget_held() {
+void Stream::forget_deferred() {
   coalescing_.sent();
-  signals_.posts_wait_since.store(0);
-  if (signals_.held.exchange(false)) engine_.note_held(false);
+  signals_.posts_deferred_since.store(0);
+  if (signals_.deferred.exchange(false)) engine_.note_deferred(false);
 }
 
 // False if there may be more to do: somebody has asked, by ask_sender().
@@ -140,8 +140,8 @@ void Stream::send_waiting() {
   if (coalescing_.waiting()) send();
 }
 
-void Stream::send_held() {
-  if (!signals_.held || full()) return;
+void Stream::send_deferred() {
+  if (!signals_.deferred || full()) return;
   const bool asks = transmitter_.wants_probe();
   transmit();
   if (asks) transmitter_.note_waiting();

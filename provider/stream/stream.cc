@@ -101,7 +101,7 @@ bool Stream::receive_turn(Driver driver, bool& work) {
   // Whose part it is to end the stream cannot be asked: what this saw of the socket would be lost.
   const bool ends = phase_ != Phase::running && sending_ != Sending::idle;
   const bool wanted =
-      transmit_wanted_ || answer_wanted_ || full() || (driver == Driver::event && (signals_.held || ends));
+      transmit_wanted_ || answer_wanted_ || full() || (driver == Driver::event && (signals_.deferred || ends));
   if (!wanted && driver == Driver::program) return false;
   transmit_wanted_ = answer_wanted_ = false;
   return !ask_sender() && wanted;
@@ -125,7 +125,7 @@ void Stream::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status 
 void Stream::read_complete() {
   const std::lock_guard lock(locks_.send);
   transmitter_.read_complete();
-  note_held();  // for who comes next to the receiver's lock
+  note_deferred();  // for who comes next to the receiver's lock
   // The next read, a fence, the end.
   if (transmitter_.unsent() || phase_ != Phase::running || host_.state() != IBV_QPS_RTS) transmit_wanted_ = true;
 }
@@ -133,7 +133,7 @@ void Stream::read_complete() {
 void Stream::peer_dealt_with(const rdmap::DealtWith& said) {
   const std::lock_guard lock(locks_.send);
   if (!transmitter_.peer_dealt_with(said)) return;
-  note_held();
+  note_deferred();
   transmit_wanted_ =
       transmit_wanted_ || transmitter_.unsent() || phase_ != Phase::running || host_.state() != IBV_QPS_RTS;
 }

@@ -117,13 +117,13 @@ class Stream final : rdmap::ReceiveHost, public std::enable_shared_from_this<Str
   }
   // What waits is sent.
   void send_waiting();
-  void send_held();
+  void send_deferred();
   void send_overdue();
   // The socket takes no more for now.
   bool full() const { return sending_.load(std::memory_order_relaxed) == Sending::full; }
   bool fin_sent() const { return fin_sent_; }
   Coalescing& coalescing() { return coalescing_; }
-  void note_held();
+  void note_deferred();
   // Something has been posted, and is about to be sent.
   void note_post() { piggybacking_.posted(); }
   rdmap::Transmitter& transmitter() { return transmitter_; }
@@ -157,7 +157,7 @@ class Stream final : rdmap::ReceiveHost, public std::enable_shared_from_this<Str
   void transmit(ProbePolicy policy = ProbePolicy::at_once);
   bool stop_sending(Sending to);
   void note_send_error();
-  void forget_held();
+  void forget_deferred();
   void finish_sending();
 
   // Receiving; the receiver's lock is held.

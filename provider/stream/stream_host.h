@@ -27,8 +27,8 @@ struct StreamSignals {
   alignas(64) std::atomic<bool> receive_stalled{false};  // nothing is read until a receive is posted
   // Something is still to be sent: posts that may go with the next ones, or the question to the peer whether it has
   // placed some work.
-  alignas(64) std::atomic<bool> held{false};
-  std::atomic<std::uint64_t> posts_wait_since{0};  // monotonic, ns; 0 where no posts wait
+  alignas(64) std::atomic<bool> deferred{false};
+  std::atomic<std::uint64_t> posts_deferred_since{0};  // monotonic, ns; 0 where no posts wait
   std::atomic<pthread_t> poster{};                 // who has posted them
 };
 

@@ -235,11 +235,11 @@ int Cq::request_notify(bool solicited_only) {
   return 0;
 }
 
-void Cq::hold_events() {
+void Cq::suppress_notifications() {
   if (channel_) holds_.fetch_add(1);
 }
 
-void Cq::release_events() {
+void Cq::release_notifications() {
   if (!channel_ || holds_.fetch_sub(1) > 1 || quiet_.load() == 0) return;
   const std::lock_guard lock(producer_);
   end_quiet();

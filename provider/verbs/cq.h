@@ -80,8 +80,8 @@ class UIW_API Cq {
   // Between the two completions are there, but wake nobody. They may be nested, and called by several threads. Whoever
   // sleeps shall find the answers to the peer ahead of what it sends next: an adapter acknowledges a message before its
   // program can know of it.
-  void hold_events();
-  void release_events();
+  void suppress_notifications();
+  void release_notifications();
 
   // As that of Qp: the copy that a child has is not destroyed, but left where it is.
   bool inherited() const;
@@ -139,7 +139,7 @@ class UIW_API Cq {
   unsigned events_written_ = 0;
   unsigned moderation_count_ = 0;   // 0 or 1: none
   unsigned moderation_period_ = 0;  // microseconds
-  std::atomic<unsigned> holds_{0};  // hold_events() without release_events(); without the lock
+  std::atomic<unsigned> holds_{0};  // suppress_notifications() without release_notifications(); without the lock
   std::atomic<unsigned> quiet_{0};  // completions that an event was asked for, not in held_back_ yet; written with it
   bool quiet_failure_ = false;      // one of them has failed
   unsigned held_back_ = 0;          // completions since the event was asked for

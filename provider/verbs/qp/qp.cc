@@ -117,8 +117,8 @@ bool Qp::inherited() const { return generation_ != fork_generation(); }
 // Nothing but what is whole at any time.
 void Qp::after_fork_in_child() {
   if (stream_ != nullptr) stream_->after_fork_in_child();
-  signals_.held = false;
-  signals_.posts_wait_since = 0;
+  signals_.deferred = false;
+  signals_.posts_deferred_since = 0;
 }
 
 void Qp::leave_to_parent() {

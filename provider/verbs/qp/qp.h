@@ -133,11 +133,11 @@ class UIW_API Qp final : StreamHost {
   bool progress(Driver driver) noexcept;
   // Something is still to be sent: posts that may go with the next ones, or the question to the peer whether it has
   // placed some work; sent at the latest when the program waits for a completion.
-  bool held() const { return signals_.held.load(); }
-  bool posts_wait() const { return signals_.posts_wait_since.load() != 0; }
+  bool has_deferred() const { return signals_.deferred.load(); }
+  bool posts_deferred() const { return signals_.posts_deferred_since.load() != 0; }
   // The program polls: what it has posted goes. And, as it has found nothing, the rest.
   void send_posts();
-  void send_held();
+  void send_deferred();
   // The program posts and polls, but has not come back for what it has posted here.
   void send_overdue();
   unsigned idle_rounds = 0;  // the engine's note: polls in a row without work

@@ -257,7 +257,7 @@ void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) 
   if (coalesces(first)) {
     const std::uint64_t now = coalescing.last_post();
     signals_.poster.store(pthread_self(), std::memory_order_relaxed);
-    stream_->note_held();
+    stream_->note_deferred();
     lock.unlock();
     if (!waited) context_->engine().watch_posts();
     if (context_->engine().note_post(now)) resume_posting();

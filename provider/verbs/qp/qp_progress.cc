@@ -15,16 +15,16 @@ namespace {
 
 // While an event is dealt with, a completion queue tells its program of nothing: it shall find the answers to the peer ahead
 // of what it sends next.
-class HeldEvents {
+class SuppressedNotifications {
  public:
-  explicit HeldEvents(Cq* cq) : cq_(cq) {
-    if (cq_ != nullptr) cq_->hold_events();
+  explicit SuppressedNotifications(Cq* cq) : cq_(cq) {
+    if (cq_ != nullptr) cq_->suppress_notifications();
   }
-  ~HeldEvents() {
-    if (cq_ != nullptr) cq_->release_events();
+  ~SuppressedNotifications() {
+    if (cq_ != nullptr) cq_->release_notifications();
   }
-  HeldEvents(const HeldEvents&) = delete;
-  HeldEvents& operator=(const HeldEvents&) = delete;
+  SuppressedNotifications(const SuppressedNotifications&) = delete;
+  SuppressedNotifications& operator=(const SuppressedNotifications&) = delete;
 
  private:
   Cq* const cq_;
@@ -43,7 +43,7 @@ bool Qp::progress(Driver driver) noexcept {
 
 bool Qp::make_progress(Driver driver) {
   const ReadSection section;
-  const HeldEvents held(driver == Driver::event ? receive_cq_ : nullptr);
+  const SuppressedNotifications suppressed(driver == Driver::event ? receive_cq_ : nullptr);
   bool work = false;
   {
     std::unique_lock lock(locks_.receive, std::defer_lock);
@@ -63,7 +63,7 @@ void Qp::transmit() {
   if (stream_ != nullptr) stream_->send();
 }
 
-// One that has completions to poll for does not wait for those of what it posts. (What is held is looked for among few.)
+// One that has completions to poll for does not wait for those of what it posts. (Deferred sends are looked for among few.)
 rdmap::Transmitter::ProbePolicy Qp::probe_policy_of_program() const {
   using ProbePolicy = rdmap::Transmitter::ProbePolicy;
   const ProbePolicy policy = stream_->probe_policy(Driver::program);
@@ -74,15 +74,15 @@ rdmap::Transmitter::ProbePolicy Qp::probe_policy_of_program() const {
 // A thread that only polls leaves the sending to the one that posts, as long as that is at it.
 bool Qp::awaited_elsewhere() const {
   constexpr std::uint64_t kAtIt = 5'000;
-  const std::uint64_t since = signals_.posts_wait_since.load();
+  const std::uint64_t since = signals_.posts_deferred_since.load();
   if (since == 0 || pthread_equal(signals_.poster.load(std::memory_order_relaxed), pthread_self()) != 0) return false;
   return raw_clock() < since + kAtIt;
 }
 
-void Qp::send_held() {
+void Qp::send_deferred() {
   if (awaited_elsewhere()) return;
   const std::unique_lock lock(locks_.send, std::try_to_lock);
-  if (lock.owns_lock() && stream_ != nullptr) stream_->send_held();
+  if (lock.owns_lock() && stream_ != nullptr) stream_->send_deferred();
 }
 
 void Qp::send_posts() {
@@ -94,7 +94,7 @@ void Qp::send_posts() {
 
 // What comes next is the end, of the queue pair or of its stream.
 void Qp::send_waiting() {
-  if (!posts_wait()) return;
+  if (!posts_deferred()) return;
   const std::lock_guard lock(locks_.send);
   if (stream_ != nullptr) stream_->send_waiting();
 }

@@ -145,7 +145,7 @@ TEST_CASE("store then look: an answer comes before its Send is known to be compl
   }));
 }
 
-// Cq::notify_soon() and Cq::release_events().
+// Cq::notify_soon() and Cq::release_notifications().
 TEST_CASE("store then look: a completion whose event is held back", "[orders]") {
   enum { holds, quiet };
   enum { held, is_quiet };
@@ -157,7 +157,7 @@ TEST_CASE("store then look: a completion whose event is held back", "[orders]") 
   }));
 }
 
-// Engine::note_held() and Engine::event_asked_for(): the progress thread is woken for what waits to be sent.
+// Engine::note_deferred() and Engine::event_asked_for(): the progress thread is woken for what waits to be sent.
 TEST_CASE("store then look: something is held while the program asks for an event", "[orders]") {
   enum { holding, awaited };
   enum { is_awaited, holds };
@@ -168,7 +168,7 @@ TEST_CASE("store then look: something is held while the program asks for an even
   }));
 }
 
-// Engine::note_held() and Engine::park(): the program does not come back, and the thread watches it no longer.
+// Engine::note_deferred() and Engine::park(): the program does not come back, and the thread watches it no longer.
 TEST_CASE("store then look: something is held while the progress thread stops to watch the program", "[orders]") {
   enum { holding, parked };
   enum { is_parked, holds };

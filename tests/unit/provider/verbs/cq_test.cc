@@ -131,18 +131,18 @@ TEST_CASE("cq: one event for each request (Verbs draft section 8.2)", "[cq]") {
   }
   SECTION("while events are held nobody is woken, and once afterwards") {
     cq->request_notify(false);
-    cq->hold_events();
-    cq->hold_events();
+    cq->suppress_notifications();
+    cq->suppress_notifications();
     cq->push(completion_of(1), false);
     cq->push(completion_of(2), false);
-    cq->release_events();
+    cq->release_notifications();
     CHECK(channel.next() == 0);
-    cq->release_events();
+    cq->release_notifications();
     CHECK(channel.next() == number);
     CHECK(channel.next() == 0);
-    cq->hold_events();
+    cq->suppress_notifications();
     cq->push(completion_of(3), false);
-    cq->release_events();
+    cq->release_notifications();
     CHECK(channel.next() == 0);  // not asked for
   }
   SECTION("asked twice, told once") {
