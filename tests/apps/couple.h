@@ -2,8 +2,8 @@
 // Two queue pairs of this process, connected with each other without rdma_cm.
 #pragma once
 
-#include "manual.h"
 #include "cases.h"
+#include "manual.h"
 
 namespace apps {
 

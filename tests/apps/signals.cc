@@ -16,8 +16,8 @@
 #include <csetjmp>
 #include <csignal>
 
-#include "manual.h"
 #include "cases.h"
+#include "manual.h"
 
 extern "C" sighandler_t bsd_signal(int, sighandler_t);  // declared under other standards only
 

@@ -158,14 +158,14 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   parameters.policy = {attachment.manual, init_.qp_type == IBV_QPT_RC, send_cq_ == receive_cq_};
   parameters.read_slots_out = std::min<std::uint32_t>(agreement.ord, kMostSlots);
   parameters.read_slots_in = std::min<std::uint32_t>(agreement.ird, kMostSlots);
-  parameters.most_ord = std::min({parameters.read_slots_out, attachment.ord, kMost});
+  parameters.sender.most_ord = std::min({parameters.read_slots_out, attachment.ord, kMost});
   parameters.agreed.agreement = agreement;
-  parameters.agreed.agreement.ord = std::min(parameters.most_ord, ord_limit_);
+  parameters.agreed.agreement.ord = std::min(parameters.sender.most_ord, ord_limit_);
   parameters.agreed.agreement.ird = std::min({parameters.read_slots_in, attachment.ird, kMost});
   parameters.agreed.initiator = attachment.initiator;
   parameters.agreed.mulpdu = attachment.mulpdu != 0 ? attachment.mulpdu : mpa::mulpdu(socket.segment_size());
-  parameters.completion = attachment.completion;
-  if (attachment.manual && state() == IBV_QPS_SQD) parameters.hold_from = drain_to_;
+  parameters.sender.completion = attachment.completion;
+  if (attachment.manual && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;
   parameters.denied_rights = denied_rights_;
   parameters.peer_psn = attachment.peer_psn;
   parameters.owner = attachment.owner;
@@ -191,7 +191,7 @@ int Qp::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   try {
     transmit();
   } catch (const std::exception&) {  // it has its stream, which ends for lack of memory
-    stream_->break_off();
+    stream_->sender().break_off();
   }
   return 0;
 }
@@ -245,7 +245,7 @@ void Qp::reset() {
   const std::lock_guard receive_lock(locks_.receive);
   if (manual_ && stream_ != nullptr) stream_->leave();
   const std::lock_guard send_lock(locks_.send);
-  if (stream_ != nullptr) stream_->send_waiting();
+  if (stream_ != nullptr) stream_->sender().send_waiting();
   if (manual_.exchange(false)) manual::stop(number_);
   while (!send_queue_.empty()) send_queue_.pop();
   while (!receive_queue_.empty()) receive_queue_.pop();
@@ -346,7 +346,7 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   copy_attributes(attributes_, attributes, mask);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
     denied_rights_ = denied_rights(attributes.qp_access_flags);
-    if (stream_ != nullptr) stream_->receiver().deny(denied_rights_);
+    if (stream_ != nullptr) stream_->receiver().rdmap().deny(denied_rights_);
   }
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (stream_ == nullptr || manual_)) {
     // What the peer is told is the connection manager's to say; afterwards it is fixed. A manual connection may stand

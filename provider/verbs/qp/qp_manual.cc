@@ -112,7 +112,7 @@ void Qp::go_on() {
 
 void Qp::start_retry_timer(RetryTimer::Clock::time_point now) {
   retry_timer_.work_at(send_queue_.head(), now);
-  if (stream_ != nullptr) stream_->note_progress(now);
+  if (stream_ != nullptr) stream_->sender().note_progress(now);
 }
 
 // An adapter tries for a while. Meanwhile a program may see work of other queue pairs complete, and end on that.
@@ -126,7 +126,7 @@ void Qp::leave_at_exit() {
   // A program may call exit() wherever it is: what is locked then stays as it is.
   {
     const std::unique_lock send_lock(locks_.send, std::try_to_lock);
-    if (send_lock.owns_lock() && stream_ != nullptr) stream_->send_waiting();
+    if (send_lock.owns_lock() && stream_ != nullptr) stream_->sender().send_waiting();
   }
   const std::unique_lock receive_lock(locks_.receive, std::try_to_lock);
   if (!receive_lock.owns_lock() || !manual_ || stream_ == nullptr) return;
@@ -151,12 +151,12 @@ std::optional<rdmap::Status> Qp::check_oldest_work(RetryTimer::Clock::time_point
   } else if (!runs(Stream::Phase::running)) {
     return std::nullopt;
   } else {
-    const bool no_receive = stream_->receiver().peer_waits();
+    const bool no_receive = stream_->receiver().rdmap().peer_waits();
     // Its answers may stand behind a message that our own program has no receive for; or it has said that it waits for its.
     const bool has_to_answer =
         !signals_.receive_stalled && !no_receive && !(state() == IBV_QPS_SQD && drained());
     const bool asks = retry_timer_.asks_for_answers(limits, now);
-    if (asks && stream_->unanswered(limits.retry, now, has_to_answer)) {
+    if (asks && stream_->sender().unanswered(limits.retry, now, has_to_answer)) {
       peer = Peer::silent;
     } else if (no_receive) {
       peer = Peer::has_no_receive;
@@ -191,7 +191,7 @@ bool Qp::check_retry_timer() {
       state_ = IBV_QPS_ERR;
       flush_sends(culprit, *verdict);
     } else if (*verdict == rdmap::Status::retry_exceeded) {
-      stream_->stop_sending_for_good();
+      stream_->sender().stop_for_good();
     }
   }
   if (runs(Stream::Phase::running)) {

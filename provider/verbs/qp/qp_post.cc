@@ -81,7 +81,7 @@ Qp::Abilities Qp::abilities() const {
 bool Qp::make_room(std::uint64_t sequence) {
   if (send_queue_.has_room(sequence)) return true;
   if (stream_ == nullptr) return false;
-  if (stream_->coalescing().waiting()) stream_->send(probe_policy_of_program());
+  if (stream_->sender().coalescing().waiting()) stream_->sender().send(probe_policy_of_program());
   if (!send_queue_.has_room(sequence)) stream_->transmitter().release_unsignaled();
   return send_queue_.has_room(sequence);
 }
@@ -91,7 +91,7 @@ bool Qp::too_late() const {
   const ibv_qp_state state = this->state();
   if (state == IBV_QPS_ERR) return true;
   const bool running = runs(Stream::Phase::running);
-  if (stream_ != nullptr && stream_->fin_sent() && !running) return true;
+  if (stream_ != nullptr && stream_->sender().fin_sent() && !running) return true;
   // Running still in SQD: another thread is at that step. What is posted now stands behind earlier work, and goes out with it.
   return state == IBV_QPS_SQD && !running && !runs(Stream::Phase::closing) && !manual_;
 }
@@ -240,9 +240,9 @@ bool Qp::coalesces(std::uint64_t first) {
   for (std::uint64_t i = std::max(first, send_queue_.head()); i < end && octets < Coalescing::kMostOctets; ++i) {
     octets += send_queue_.at(i).length;
   }
-  Coalescing& coalescing = stream_->coalescing();
+  Coalescing& coalescing = stream_->sender().coalescing();
   if (!coalescing.posted(static_cast<unsigned>(end - first), octets, send_cq_->taken())) return false;
-  if (!stream_->runs() || stream_->full() || send_queue_.full()) return false;
+  if (!stream_->runs() || stream_->sender().full() || send_queue_.full()) return false;
   if (context_->engine().event_awaited() || context_->engine().drives_many()) return false;
   return coalescing.may_wait(raw_clock(), context_->engine().last_active_here());
 }
@@ -251,13 +251,13 @@ bool Qp::coalesces(std::uint64_t first) {
 void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
   if (manual_.load(std::memory_order_relaxed)) manual::start_retry_timers();
   if (stream_ == nullptr) return lock.unlock();
-  stream_->note_post();
-  Coalescing& coalescing = stream_->coalescing();
+  stream_->receiver().note_post();
+  Coalescing& coalescing = stream_->sender().coalescing();
   const bool waited = coalescing.waiting();
   if (coalesces(first)) {
     const std::uint64_t now = coalescing.last_post();
     signals_.poster.store(pthread_self(), std::memory_order_relaxed);
-    stream_->note_deferred();
+    stream_->sender().note_deferred();
     lock.unlock();
     if (!waited) context_->engine().watch_posts();
     if (context_->engine().note_post(now)) resume_posting();
@@ -267,7 +267,7 @@ void Qp::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) 
   const bool remote = stream_->transmitter().completion() == rdmap::Completion::remote;
   const bool streams = coalescing.without_pause() || (remote && send_queue_.size() >= kStream);
   if (streams) context_->engine().begin_posting();
-  stream_->send(probe_policy_of_program());
+  stream_->sender().send(probe_policy_of_program());
   std::uint64_t now = 0;
   if (streams || coalescing.in_stream()) {
     now = raw_clock();
@@ -290,7 +290,7 @@ void Qp::send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>
 // What the engine has done since is not the program's time.
 void Qp::resume_posting() {
   const std::lock_guard lock(locks_.send);
-  if (stream_ != nullptr) stream_->coalescing().resume(raw_clock());
+  if (stream_ != nullptr) stream_->sender().coalescing().resume(raw_clock());
 }
 
 // Until no other thread has a batch open. False where this one has.

@@ -55,18 +55,18 @@ bool Qp::make_progress(Driver driver) {
     if (stream_ == nullptr || !stream_->receive_turn(driver, work)) return work;
   }
   const std::lock_guard lock(locks_.send);
-  if (stream_ != nullptr) stream_->send_turn(driver);
+  if (stream_ != nullptr) stream_->sender().turn(driver);
   return work;
 }
 
 void Qp::transmit() {
-  if (stream_ != nullptr) stream_->send();
+  if (stream_ != nullptr) stream_->sender().send();
 }
 
 // One that has completions to poll for does not wait for those of what it posts. (Deferred sends are looked for among few.)
 rdmap::Transmitter::ProbePolicy Qp::probe_policy_of_program() const {
   using ProbePolicy = rdmap::Transmitter::ProbePolicy;
-  const ProbePolicy policy = stream_->probe_policy(Driver::program);
+  const ProbePolicy policy = stream_->sender().probe_policy(Driver::program);
   const bool waits = send_cq_->empty() || context_->engine().drives_many();
   return policy == ProbePolicy::if_none_due && !waits ? ProbePolicy::by_stride : policy;
 }
@@ -82,26 +82,26 @@ bool Qp::awaited_elsewhere() const {
 void Qp::send_deferred() {
   if (awaited_elsewhere()) return;
   const std::unique_lock lock(locks_.send, std::try_to_lock);
-  if (lock.owns_lock() && stream_ != nullptr) stream_->send_deferred();
+  if (lock.owns_lock() && stream_ != nullptr) stream_->sender().send_deferred();
 }
 
 void Qp::send_posts() {
   if (awaited_elsewhere()) return;
   const std::unique_lock lock(locks_.send, std::try_to_lock);
-  if (!lock.owns_lock() || stream_ == nullptr || !stream_->coalescing().waiting()) return;
-  stream_->send(probe_policy_of_program());
+  if (!lock.owns_lock() || stream_ == nullptr || !stream_->sender().coalescing().waiting()) return;
+  stream_->sender().send(probe_policy_of_program());
 }
 
 // What comes next is the end, of the queue pair or of its stream.
 void Qp::send_waiting() {
   if (!posts_deferred()) return;
   const std::lock_guard lock(locks_.send);
-  if (stream_ != nullptr) stream_->send_waiting();
+  if (stream_ != nullptr) stream_->sender().send_waiting();
 }
 
 void Qp::send_overdue() {
   const std::unique_lock lock(locks_.send, std::try_to_lock);
-  if (lock.owns_lock() && stream_ != nullptr) stream_->send_overdue();
+  if (lock.owns_lock() && stream_ != nullptr) stream_->sender().send_overdue();
 }
 
 void Qp::sent_all() {

@@ -38,9 +38,9 @@ struct Rig final : provider::StreamHost {
     parameters.agreed.agreement.ord = parameters.agreed.agreement.ird = 1;
     parameters.agreed.initiator = options.initiator;
     parameters.agreed.mulpdu = 1024;
-    parameters.most_ord = 1;
+    parameters.sender.most_ord = 1;
     parameters.read_slots_out = parameters.read_slots_in = 1;
-    parameters.completion = options.completion;
+    parameters.sender.completion = options.completion;
     parameters.owner = owner;
     stream = std::make_shared<Stream>(static_cast<provider::StreamHost&>(*this), engine, locks, signals, queue, 0,
                                       &domain, this, parameters);
@@ -76,7 +76,7 @@ struct Rig final : provider::StreamHost {
     work.id = id;
     work.signaled = true;
     queue.push();
-    stream->send();
+    stream->sender().send();
   }
   // Turns, until the condition holds.
   template <typename Condition>
@@ -89,7 +89,7 @@ struct Rig final : provider::StreamHost {
       }
       if (sends) {
         const std::lock_guard lock(locks.send);
-        stream->send_turn(Driver::event);
+        stream->sender().turn(Driver::event);
       }
       return condition();
     });
@@ -240,7 +240,7 @@ TEST_CASE("stream: work fails for lack of an answer: the rest is flushed, and no
     const std::lock_guard lock(rig.locks.receive);
     {
       const std::lock_guard send_lock(rig.locks.send);
-      rig.stream->stop_sending_for_good();
+      rig.stream->sender().stop_for_good();
     }
     rig.stream->fail_work(0, rdmap::Status::retry_exceeded);
   }

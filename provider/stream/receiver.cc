@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: MIT
+#include "provider/stream/receiver.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "provider/memory/memory.h"
+#include "provider/progress/engine.h"
+#include "provider/progress/io_scratch.h"
+#include "provider/stream/stream.h"
+#include "provider/stream/terminate_meaning.h"
+
+namespace uiw::provider {
+
+namespace {
+constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets before other queue pairs get their turn
+}  // namespace
+
+StreamReceiver::StreamReceiver(Stream& stream, StreamState& state, StreamSender& sender, const void* domain,
+                               const void* identity, std::uint32_t denied_rights)
+    : stream_(stream), state_(state), sender_(sender), receiver_(stag_table(), domain, *this, identity) {
+  const mpa::Agreement& agreement = state.agreed.agreement;
+  receiver_.start(&state.reads, state.agreed.initiator ? mpa::ReadyToReceive::none : agreement.rtr,
+                  agreement.send_with_immediate, state.policy.manual, agreement.send_with_immediate);
+  receiver_.deny(denied_rights);
+  deframer_.start(agreement.crc);
+}
+
+bool StreamReceiver::turn(Driver driver, bool& work) {
+  if (piggybacking_.begin_turn()) answer_wanted_ = answer_wanted_ && state_.reads.answers_unsent();
+  // A pause has spent the edge that would bring somebody here.
+  const bool may_wait = !answer_wanted_ && !state_.signals.receive_stalled;
+  work = receive(driver);
+  if (state_.phase == StreamPhase::lingering) stream_.end_lingering();
+  if (answer_wanted_ && state_.policy.manual && may_wait && piggybacking_.offer() && !transmit_wanted_ && !sender_.full()) {
+    if (driver == Driver::program) return false;
+    // A program that spins on memory has seen what came, and posts right now.
+    if (!state_.engine.event_awaited() && state_.runs() && !state_.signals.receive_stalled) {
+      receive(driver);
+      answer_wanted_ = answer_wanted_ && state_.reads.answers_unsent();
+    }
+  }
+  // Whose part it is to end the stream cannot be asked: what this saw of the socket would be lost.
+  const bool ends = !state_.runs() && !sender_.is_idle();
+  const bool wanted =
+      transmit_wanted_ || answer_wanted_ || sender_.full() || (driver == Driver::event && (state_.signals.deferred || ends));
+  if (!wanted && driver == Driver::program) return false;
+  transmit_wanted_ = answer_wanted_ = false;
+  return !sender_.ask() && wanted;
+}
+
+// The peer may have asked whether its last message has come; behind our FIN nothing can be answered.
+void StreamReceiver::answer_last() {
+  if (!state_.runs() || state_.signals.receive_stalled) return;
+  receive(Driver::event);
+  if (!state_.runs()) return;
+  const std::lock_guard lock(state_.locks.send);
+  sender_.send();
+}
+
+// What still comes while a Terminate goes out belongs to nobody.
+bool StreamReceiver::drop_received() {
+  IoScratch* const io = io_scratch();
+  if (io == nullptr) {
+    state_.engine.take_over(state_.qp_number, state_.socket.fd());
+    return false;
+  }
+  ssize_t n;
+  do {
+    n = state_.socket.receive({io->staging.get(), IoScratch::kStaging});
+  } while (n > 0);
+  if (n != -EAGAIN) stream_.peer_closed(n < 0);
+  return true;
+}
+
+bool StreamReceiver::receive(Driver driver) {
+  if (!state_.socket.is_open()) return false;
+  if (state_.phase == StreamPhase::lingering) return drop_received();
+  bool any = false;
+  if (state_.signals.receive_stalled && !state_.host.receive_there()) {
+    watch_for_end();
+    return false;
+  }
+  IoScratch* const scratch = io_scratch();
+  if (scratch == nullptr) {
+    state_.engine.take_over(state_.qp_number, state_.socket.fd());
+    return false;
+  }
+  IoScratch& io = *scratch;
+  if (state_.signals.receive_stalled) {
+    if (!resume()) return true;
+    // Nobody may come back for what has arrived since the pause: its edge is spent.
+    driver = Driver::event;
+    any = true;
+  }
+  for (std::size_t budget = kReceiveBudget;;) {
+    const mpa::MutableOctets wanted = deframer_.wanted();
+    ssize_t n;
+    if (wanted.empty()) {
+      n = state_.socket.receive({io.staging.get(), IoScratch::kStaging});
+    } else {
+      // Straight to where the rest of an open FPDU belongs, and what follows it into the staging buffer.
+      std::array<iovec, 2> to = {{{wanted.data(), wanted.size()}, {io.staging.get(), IoScratch::kStaging}}};
+      n = state_.socket.receive(to);
+    }
+    if (n == -EAGAIN) return any;
+    if (n <= 0) {
+      stream_.peer_closed(n < 0);
+      return true;
+    }
+    any = true;
+    const auto size = static_cast<std::size_t>(n);
+    std::size_t staged = size;
+    bool live = true;
+    if (!wanted.empty()) {
+      const std::size_t filled = std::min(size, wanted.size());
+      staged = size - filled;
+      const mpa::Deframer::Result result = deframer_.filled(filled, receiver_);
+      note_first_message();
+      live = take_result(result, {io.staging.get(), staged});
+      if (state_.signals.receive_stalled) return true;
+      // It was paused, and a receive came in the meantime.
+      if (live && result == mpa::Deframer::Result::paused) live = take_octets({io.staging.get(), staged}), staged = 0;
+    }
+    if (live && staged > 0) live = take_octets({io.staging.get(), staged});
+    if (!live || state_.signals.receive_stalled) return true;
+    // A poll comes back by itself. An event does not: the end of the stream may have come with these octets, in one
+    // edge, so it is read up to.
+    if (driver == Driver::program && size < wanted.size() + IoScratch::kStaging) return true;
+    if (driver == Driver::event && size >= budget) {
+      state_.engine.rearm(state_.qp_number, state_.socket.fd());
+      return true;
+    }
+    budget -= std::min(size, budget);
+    if (budget == 0) return true;
+    // The peer waits for its answers, and may have stopped sending for them: they do not wait for all that is there.
+    if ((transmit_wanted_ || answer_wanted_) && kReceiveBudget - budget >= IoScratch::kStaging) {
+      transmit_wanted_ = answer_wanted_ = false;
+      if (!sender_.ask()) {
+        const std::lock_guard lock(state_.locks.send);
+        sender_.transmit(sender_.probe_policy(driver));
+      }
+    }
+  }
+}
+
+// A receive has been posted: goes on with what was read already. False if the stream is over, or paused again.
+bool StreamReceiver::resume() {
+  state_.signals.receive_stalled = false;
+  set_receive_stalled(false);
+  if (!take_octets(read_ahead_.rest()) || state_.signals.receive_stalled) return false;
+  read_ahead_.drop();
+  return true;
+}
+
+// Reads no more until a receive is posted: TCP holds the peer back (Verbs draft section 13.2). False once the stream is
+// over.
+bool StreamReceiver::pause(mpa::Octets rest) {
+  ++pauses_;
+  if (!read_ahead_.keep(rest)) {
+    state_.signals.receive_stalled = false;
+    stream_.end_without_memory();
+    return false;
+  }
+  set_receive_stalled(true);
+  if (state_.policy.manual && state_.policy.reliable) tell_not_ready_later();
+  watch_for_end();
+  return state_.signals.receive_stalled;
+}
+
+void StreamReceiver::set_receive_stalled(bool stalled) {
+  if (sender_.transmitter().completion() == rdmap::Completion::local) return;
+  const std::lock_guard lock(state_.locks.send);
+  sender_.transmitter().set_receive_stalled(stalled);
+  transmit_wanted_ = true;  // what waited for completions: a fence, the end; or a probe
+}
+
+// While nothing is read, the end of the connection shows only here.
+void StreamReceiver::watch_for_end() {
+  pollfd end{state_.socket.fd(), POLLRDHUP, 0};
+  if (::poll(&end, 1, 0) <= 0) return;
+  if ((end.revents & (POLLERR | POLLHUP)) != 0) {
+    stream_.peer_closed((end.revents & POLLERR) != 0);
+  } else if ((end.revents & POLLRDHUP) != 0 && !state_.policy.manual) {
+    stream_.give_up_later();
+  }
+}
+
+void StreamReceiver::note_first_message() {
+  if (established_ || !receiver_.heard()) return;
+  established_ = true;
+  if (state_.agreed.initiator) return;
+  const std::lock_guard lock(state_.locks.send);
+  sender_.transmitter().release_hold();
+  transmit_wanted_ = true;
+  stream_.note_established();
+}
+
+// False once the stream is over.
+bool StreamReceiver::take_octets(mpa::Octets octets) {
+  for (;;) {
+    const auto [result, consumed] = deframer_.receive(octets, receiver_);
+    note_first_message();
+    octets = octets.subspan(consumed);
+    if (!take_result(result, octets)) return false;
+    if (result != mpa::Deframer::Result::paused || state_.signals.receive_stalled) return true;
+    // Paused, and a receive came in the meantime.
+  }
+}
+
+// Acts on what the deframer met; `rest` is what it has not taken. False once the stream is over.
+bool StreamReceiver::take_result(mpa::Deframer::Result result, mpa::Octets rest) {
+  switch (result) {
+    case mpa::Deframer::Result::more: return true;
+    case mpa::Deframer::Result::paused:
+      state_.signals.receive_stalled = true;
+      // Either this sees a receive that is posted meanwhile, or who posts it sees the pause.
+      if (state_.host.receive_there()) {
+        state_.signals.receive_stalled = false;
+        return true;
+      }
+      return pause(rest);
+    case mpa::Deframer::Result::bad_crc: stream_.stream_error(llp_terminate(mpa::MpaError::crc)); return false;
+    case mpa::Deframer::Result::no_memory: stream_.end_without_memory(); return false;
+    case mpa::Deframer::Result::stopped:
+      if (receiver_.peer_terminate()) {
+        stream_.peer_terminated(*receiver_.peer_terminate());
+      } else {
+        stream_.stream_error(*receiver_.error());
+      }
+      return false;
+  }
+  return true;
+}
+
+// The receive that a message waits for has not come at once: the peer, whose work before that message is done, hears of
+// it, as by an RNR NAK. Most pauses end sooner.
+void StreamReceiver::tell_not_ready_later() {
+  constexpr std::chrono::milliseconds kNotReadyPause{10};
+  if (std::exchange(telling_not_ready_, true)) return;
+  if (stream_.later(kNotReadyPause, &Stream::tell_not_ready, pauses_)) return;
+  telling_not_ready_ = false;  // no memory: it hears of it at once
+  tell_not_ready();
+}
+
+void StreamReceiver::tell_not_ready(std::uint64_t pauses) {
+  telling_not_ready_ = false;
+  if (!state_.signals.receive_stalled || !state_.runs()) return;
+  if (pauses_ != pauses) return tell_not_ready_later();
+  tell_not_ready();
+}
+
+void StreamReceiver::tell_not_ready() {
+  const std::lock_guard lock(state_.locks.send);
+  sender_.transmitter().tell_not_ready(receiver_.dealt_with());
+  sender_.send();
+}
+
+// ---- What the receiver tells ----
+
+void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
+  if (status != rdmap::Status::success && status != rdmap::Status::flushed) error_told_ = true;
+  if (state_.policy.one_cq) sender_.await();
+  state_.host.receive_complete(buffer, status, message);
+}
+
+void StreamReceiver::read_complete() {
+  const std::lock_guard lock(state_.locks.send);
+  sender_.transmitter().read_complete();
+  sender_.note_deferred();  // for who comes next to the receiver's lock
+  // The next read, a fence, the end.
+  if (sender_.transmitter().unsent() || !state_.runs() || state_.host.state() != IBV_QPS_RTS) transmit_wanted_ = true;
+}
+
+void StreamReceiver::peer_dealt_with(const rdmap::DealtWith& said) {
+  const std::lock_guard lock(state_.locks.send);
+  if (!sender_.transmitter().peer_dealt_with(said)) return;
+  sender_.note_deferred();
+  transmit_wanted_ =
+      transmit_wanted_ || sender_.transmitter().unsent() || !state_.runs() || state_.host.state() != IBV_QPS_RTS;
+}
+
+void StreamReceiver::peer_wants_acknowledgements() {
+  const std::lock_guard lock(state_.locks.send);
+  sender_.transmitter().acknowledge();
+}
+
+void StreamReceiver::stop() {
+  state_.signals.receive_stalled = false;
+  read_ahead_.drop();
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// A stream's receiver: from the socket to the memory of the program, and the pause where no receive is posted. With the
+// receiver's lock.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "mpa/deframer.h"
+#include "provider/stream/piggybacking.h"
+#include "provider/stream/read_ahead.h"
+#include "provider/stream/sender.h"
+#include "provider/stream/stream_state.h"
+#include "rdmap/receiver.h"
+
+namespace uiw::provider {
+
+class Stream;
+
+class StreamReceiver final : rdmap::ReceiveHost {
+ public:
+  StreamReceiver(Stream& stream, StreamState& state, StreamSender& sender, const void* domain, const void* identity,
+                 std::uint32_t denied_rights);
+
+  // A turn of who drives. True if one of the sender is to follow, without this lock; `work` tells whether anything was moved.
+  bool turn(Driver driver, bool& work);
+  void answer_last();
+  void watch_for_end();
+  void tell_not_ready();
+  // By the timer: the pause of that number has lasted for a while.
+  void tell_not_ready(std::uint64_t pauses);
+  // What was read and not taken is dropped.
+  void stop();
+
+  std::uint64_t pauses() const { return pauses_; }
+  bool is_established() const { return established_; }
+  bool error_told() const { return error_told_; }
+
+  // On any thread: something has been posted, and is about to be sent.
+  void note_post() { piggybacking_.posted(); }
+  rdmap::Receiver& rdmap() { return receiver_; }
+
+ private:
+  // rdmap::ReceiveHost
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override { return state_.host.next_receive(buffer); }
+  void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override;
+  void read_complete() override;
+  void read_requested(bool only_asks) override { (only_asks ? answer_wanted_ : transmit_wanted_) = true; }
+  void peer_dealt_with(const rdmap::DealtWith& said) override;
+  void peer_wants_acknowledgements() override;
+  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return state_.host.invalidate(stag); }
+
+  bool receive(Driver driver);
+  bool drop_received();
+  bool resume();
+  bool pause(mpa::Octets rest);
+  void set_receive_stalled(bool stalled);
+  bool take_octets(mpa::Octets octets);
+  bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
+  void note_first_message();
+  void tell_not_ready_later();
+
+  Stream& stream_;
+  StreamState& state_;
+  StreamSender& sender_;
+  rdmap::Receiver receiver_;
+  mpa::Deframer deframer_;
+  ReadAhead read_ahead_;
+  std::uint64_t pauses_ = 0;
+  bool transmit_wanted_ = false;
+  bool answer_wanted_ = false;  // by a peer that waits for no more than that its work is placed
+  Piggybacking piggybacking_;
+  bool established_ = false;
+  bool telling_not_ready_ = false;
+  bool error_told_ = false;  // by a completion of the receive queue
+};
+
+}  // namespace uiw::provider

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT
+#include "provider/stream/sender.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "provider/memory/memory.h"
+#include "provider/process/settings.h"
+#include "provider/progress/clock.h"
+#include "provider/progress/engine.h"
+#include "provider/progress/io_scratch.h"
+
+namespace uiw::provider {
+
+namespace {
+
+rdmap::Transmitter::Parameters parameters_of(const StreamState& of, const StreamSender::Parameters& more) {
+  rdmap::Transmitter::Parameters parameters;
+  const mpa::Agreement& agreement = of.agreed.agreement;
+  parameters.crc = agreement.crc;
+  parameters.mulpdu = of.agreed.mulpdu;
+  parameters.ord = more.most_ord;
+  parameters.rtr = of.agreed.initiator ? agreement.rtr : mpa::ReadyToReceive::none;
+  parameters.hold = !of.agreed.initiator;
+  parameters.send_immediate = agreement.send_with_immediate;
+  parameters.infiniband = of.policy.manual;
+  parameters.notices = agreement.send_with_immediate;  // older releases ignore them
+  if (of.policy.reliable) parameters.completion = more.completion;
+  return parameters;
+}
+
+std::optional<tcp_info> info_of(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  return info;
+}
+
+}  // namespace
+
+StreamSender::StreamSender(StreamState& state, const void* domain, const void* identity, const Parameters& parameters)
+    : state_(state), transmitter_(state.sends, stag_table(), domain, state.host, identity) {
+  transmitter_.start(parameters_of(state, parameters), &state.reads);
+  transmitter_.limit_ord(state.agreed.agreement.ord);
+  transmitter_.hold_from(parameters.hold_from);
+}
+
+void StreamSender::turn(Driver driver) {
+  if (driver == Driver::event && coalescing_.waiting()) coalescing_.take_overdue(raw_clock(), false);
+  transmit(probe_policy(driver));
+  // The socket is let go of with the receiver's lock: another turn does it.
+  if (state_.phase == StreamPhase::lingering && is_done()) state_.engine.rearm(state_.qp_number, state_.socket.fd());
+}
+
+void StreamSender::transmit(ProbePolicy policy) {
+  const StreamPhase phase = state_.phase;
+  const bool sends = phase == StreamPhase::running || phase == StreamPhase::closing || phase == StreamPhase::lingering;
+  if (!sends || dead_ || fin_sent_) return forget_deferred();
+  coalescing_.sent();
+  transmitter_.set_probe_policy(phase == StreamPhase::running ? policy : ProbePolicy::at_once);
+  IoScratch* const io = io_scratch();
+  if (io == nullptr) {
+    // The thread of the context has its own, and takes it for a socket that was full.
+    sending_ = Sending::full;
+    note_deferred();
+    return state_.engine.take_over(state_.qp_number, state_.socket.fd());
+  }
+  sending_ = Sending::busy;
+  rdmap::OutgoingBatch& batch = io->batch;
+  for (;;) {
+    const auto fill = transmitter_.fill(batch);
+    if (fill == rdmap::Transmitter::Fill::idle) {
+      if (stop(Sending::idle)) break;
+      continue;
+    }
+    if (fill == rdmap::Transmitter::Fill::broken) {
+      dead_ = true;
+      sending_ = Sending::idle;
+      return note_error();
+    }
+    if (fill == rdmap::Transmitter::Fill::local_error) {
+      note_error();
+      continue;  // the Terminate
+    }
+    const ssize_t taken = state_.socket.send(batch.fpdus.vectors());
+    if (taken < 0) {
+      if (taken == -EAGAIN) {
+        if (!stop(Sending::full)) continue;
+        note_deferred();
+        return;
+      }
+      if (taken == -EFAULT && transmitter_.source_gone(batch)) continue;  // the work that it is fails at the next fill
+      sending_ = Sending::idle;
+      dead_ = true;  // otherwise the receiving side learns why, and ends the stream
+      if (taken == -EFAULT) note_error();
+      return;
+    }
+    transmitter_.sent(batch, static_cast<std::size_t>(taken));
+  }
+  note_deferred();
+  finish_sending();
+  if (transmitter_.terminating() && state_.runs_or_closes()) note_error();  // be it of a response to the peer
+}
+
+// Something cannot be sent, and the stream is to end. That flushes the work, and a Read among it may be being placed right
+// now: so whoever has the receiver's lock next does it, and somebody is made to come for it.
+void StreamSender::note_error() {
+  error_ = true;
+  state_.engine.rearm(state_.qp_number, state_.socket.fd());
+}
+
+void StreamSender::break_off() {
+  dead_ = true;
+  note_error();
+}
+
+void StreamSender::note_deferred() {
+  if (const std::uint64_t since = coalescing_.since();
+      state_.signals.posts_deferred_since.load(std::memory_order_relaxed) != since) {
+    state_.signals.posts_deferred_since.store(since);
+  }
+  const bool holds = transmitter_.wants_probe() || coalescing_.waiting();
+  if (state_.signals.deferred.load(std::memory_order_relaxed) == holds) return;
+  state_.signals.deferred.store(holds);
+  state_.engine.note_deferred(holds);
+}
+
+void StreamSender::forget_deferred() {
+  coalescing_.sent();
+  state_.signals.posts_deferred_since.store(0);
+  if (state_.signals.deferred.exchange(false)) state_.engine.note_deferred(false);
+}
+
+// False if there may be more to do: somebody has asked, by ask_sender().
+bool StreamSender::stop(Sending to) {
+  Sending now = Sending::busy;
+  if (sending_.compare_exchange_strong(now, to)) return true;
+  // An exchange, not a store: what it looks at from here on may not be older than what those have left who have asked.
+  sending_.exchange(Sending::busy);
+  transmitter_.set_probe_policy(ProbePolicy::at_once);
+  return false;
+}
+
+// Has somebody else send what is due; false if nobody is sending. So a thread that brings news does not wait for one that
+// is with the socket. What it saw of the socket counts too: that there is room may be news to who is about to find none.
+bool StreamSender::ask() {
+  if (state_.phase != StreamPhase::running) return false;
+  Sending now = Sending::busy;
+  // Written where it stands already, too: the sender may be about to take an earlier one for all that there is.
+  while (!sending_.compare_exchange_strong(now, Sending::once_more)) {
+    if (now != Sending::busy && now != Sending::once_more) return false;
+  }
+  return true;
+}
+
+// What has come may be the answer to a Send whose octets TCP took a moment ago, from a thread that has yet to say that the
+// Send is complete: by the local rule, for by the remote one a peer that keeps to InfiniBand's rules has confirmed it first.
+void StreamSender::await() {
+  const Sending sending = sending_;
+  if (sending != Sending::busy && sending != Sending::once_more) return;
+  if (transmitter_.completion() == rdmap::Completion::remote) return;
+  const std::lock_guard lock(state_.locks.send);
+}
+
+// The last octet is with TCP: say so to the peer.
+void StreamSender::finish_sending() {
+  // What is signaled is confirmed before the end, what is not need not be.
+  if (state_.phase == StreamPhase::closing) transmitter_.release_unsignaled();
+  const bool closing = state_.phase == StreamPhase::closing && state_.sends.empty() && !transmitter_.pending();
+  const bool terminated = transmitter_.terminating() && transmitter_.terminate_sent();
+  state_.host.sent_all();
+  const bool cut_off = state_.phase == StreamPhase::lingering && !transmitter_.terminating() && !transmitter_.pending();
+  if (fin_sent_ || (!closing && !terminated && !cut_off)) return;
+  state_.socket.shutdown_send();
+  fin_sent_ = true;
+  if (closing) state_.host.sent_last();
+}
+
+// A program that waits for an event does not poll before there is one, and one that nobody watches may not come back.
+StreamSender::ProbePolicy StreamSender::probe_policy(Driver driver) const {
+  const bool comes_back = driver == Driver::program && !state_.engine.event_awaited() && state_.engine.watches_program();
+  return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
+}
+
+void StreamSender::send_waiting() {
+  if (coalescing_.waiting()) send();
+}
+
+void StreamSender::send_deferred() {
+  if (!state_.signals.deferred || full()) return;
+  const bool asks = transmitter_.wants_probe();
+  transmit();
+  if (asks) transmitter_.note_waiting();
+}
+
+void StreamSender::send_overdue() {
+  if (full() || !coalescing_.take_overdue(raw_clock(), true)) return;
+  transmit(probe_policy(Driver::event));
+}
+
+// Does nobody answer at the other end of the running stream? The peer's host, which does not acknowledge what was sent
+// again; or its adapter, which neither takes octets nor sends any although its host does. That one gets the time that it has
+// for the answer to a call at least: it is software.
+bool StreamSender::unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now,
+                        bool has_to_answer) {
+  const auto info = info_of(state_.socket.fd());
+  if (!info) return false;
+  if (info->tcpi_retransmits > 0 && std::chrono::milliseconds(info->tcpi_last_ack_recv) > retry) return true;
+  const std::uint64_t moved = info->tcpi_bytes_acked + info->tcpi_bytes_received;
+  if (!has_to_answer || moved != std::exchange(moved_, moved)) unmoved_since_ = now;
+  return now - unmoved_since_ > std::max(retry, std::chrono::milliseconds(settings().values.startup_timeout_ms));
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT
+// A stream's sender: from the send queue to the socket. With the sender's lock, where not said otherwise.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "provider/progress/coalescing.h"
+#include "provider/stream/stream_state.h"
+#include "rdmap/transmitter.h"
+
+namespace uiw::provider {
+
+class StreamSender {
+ public:
+  using ProbePolicy = rdmap::Transmitter::ProbePolicy;
+  struct Parameters {
+    std::uint32_t most_ord = 0;  // of Reads to send, however the program limits them
+    rdmap::Completion completion = rdmap::Completion::local;
+    std::uint64_t hold_from = ~std::uint64_t{0};  // SQD: entries from this one on wait
+  };
+  // `domain` is what the work names memory of; `identity` is what memory windows are bound to.
+  StreamSender(StreamState& state, const void* domain, const void* identity, const Parameters& parameters);
+
+  // A turn of who drives.
+  void turn(Driver driver);
+  // Work has been posted, or may be sent that could not before.
+  void send(ProbePolicy policy = ProbePolicy::at_once) {
+    if (!full()) transmit(policy);
+  }
+  // The same, be the socket full or not.
+  void transmit(ProbePolicy policy = ProbePolicy::at_once);
+  // What waits is sent.
+  void send_waiting();
+  void send_deferred();
+  void send_overdue();
+  void note_deferred();
+  void forget_deferred();
+
+  // Nothing more is sent: the stream is to end by a reset. break_off() has somebody come for that.
+  void stop_for_good() { dead_ = true; }
+  void break_off();
+  bool is_dead() const { return dead_; }
+  bool fin_sent() const { return fin_sent_; }
+  bool is_done() const { return fin_sent_ || dead_; }
+
+  // Does nobody answer at the other end?
+  bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer);
+  void note_progress(std::chrono::steady_clock::time_point now) { unmoved_since_ = now; }
+
+  Coalescing& coalescing() { return coalescing_; }
+  rdmap::Transmitter& transmitter() { return transmitter_; }
+
+  // ---- With the receiver's lock, or none ----
+  // The socket takes no more for now.
+  bool full() const { return sending_.load(std::memory_order_relaxed) == Sending::full; }
+  bool is_idle() const { return sending_ == Sending::idle; }
+  bool ask();
+  void await();
+  // Has an error been found while sending that the receiver's side is to end the stream for? Every poll comes here: one that
+  // finds nothing does not write. Who sets it has the engine come, so that what this load misses is seen then.
+  bool take_error() {
+    if (!error_.load(std::memory_order_acquire)) return false;
+    error_ = false;
+    return true;
+  }
+  ProbePolicy probe_policy(Driver driver) const;
+
+ private:
+  // Whether somebody sends, under the sender's lock, and is to look once more before it ends; or the socket has taken no
+  // more.
+  enum class Sending : std::uint8_t { idle, busy, once_more, full };
+
+  bool stop(Sending to);
+  void note_error();
+  void finish_sending();
+
+  StreamState& state_;
+  rdmap::Transmitter transmitter_;
+  std::atomic<Sending> sending_{Sending::idle};
+  Coalescing coalescing_;
+  bool dead_ = false;  // the socket takes nothing any more
+  bool fin_sent_ = false;
+  std::atomic<bool> error_{false};
+  std::uint64_t moved_ = 0;  // octets of the stream, both ways, when unanswered() looked last
+  std::chrono::steady_clock::time_point unmoved_since_;
+};
+
+}  // namespace uiw::provider
