@@ -62,9 +62,9 @@ Qp::Qp(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, const ibv_qp_init_
       send_cq_(send_cq),
       receive_cq_(receive_cq),
       handle_(handle),
-      signal_all_(attributes.sq_sig_all != 0),
       init_(attributes),
       send_queue_(attributes.cap.max_send_wr, attributes.cap.max_send_sge, attributes.cap.max_inline_data),
+      builder_(send_queue_, &pd, attributes.sq_sig_all != 0),
       receive_queue_(attributes.cap.max_recv_wr, attributes.cap.max_recv_sge),
       shared_(srq != nullptr ? std::make_unique<SrqUser>(*srq) : nullptr) {
   // Until the program says otherwise.

@@ -24,6 +24,7 @@
 #include "provider/stream/stream.h"
 #include "provider/verbs/cq.h"
 #include "provider/verbs/qp/qp_table.h"
+#include "provider/verbs/qp/work_builder.h"
 #include "rdmap/work.h"
 
 namespace uiw::provider {
@@ -61,9 +62,8 @@ class UIW_API Qp final : StreamHost {
   // held in between: the program may do as it likes. EINVAL from end_batch() where this very thread had begun one already.
   void begin_batch();
   void add(const ibv_send_wr& request);
-  // What ibv_send_wr cannot say of the request that is added next (uiwdv.h): the numbers of an atomic operation, or
-  // that Immediate Data stands alone.
-  using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
+  // Of the request that is added next.
+  using Extension = WorkBuilder::Extension;
   void extend(const Extension& extension) { batch_.extension = extension; }
   int end_batch();  // 0 or an errno: then none of the batch was posted
   void abort_batch();
@@ -163,20 +163,8 @@ class UIW_API Qp final : StreamHost {
   void sent_all() override;
   void sent_last() override;
 
-  // Posting. What the stream can do, as far as it is known: it may be asked for before there is one.
-  struct Abilities {
-    bool send_immediate = true, reads = true;
-  };
-  // These fill in the entry `sequence`, at or behind the tail of the queue, which has room for it. 0, or the errno of
-  // ibv_post_send.
-  int prepare(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
-  int apply_extension(std::uint64_t sequence, const Extension& extension);
-  int prepare_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, const ibv_mw& mw, std::uint32_t rkey,
-                   const ibv_mw_bind_info& info);
-  int prepare_invalidate(std::uint64_t sequence, std::uint64_t id, unsigned flags, std::uint32_t rkey);
-  rdmap::SendWork& fresh_work(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags);
   // The sender's lock is held from here on.
-  Abilities abilities() const;
+  WorkBuilder::Abilities abilities() const;
   bool posts() const;  // does the state allow it?
   bool make_room(std::uint64_t sequence);
   void push_prepared(std::uint32_t count);
@@ -221,7 +209,6 @@ class UIW_API Qp final : StreamHost {
   Cq* const receive_cq_;
   ibv_qp* const handle_;
   std::uint32_t number_ = 0;  // 0 where all are taken
-  const bool signal_all_;
   ibv_qp_init_attr init_;
   ibv_qp_attr attributes_{};
 
@@ -239,6 +226,7 @@ class UIW_API Qp final : StreamHost {
 
   // The sender.
   rdmap::SendQueue send_queue_;
+  WorkBuilder builder_;
   bool tell_when_drained_ = false;   // IBV_QP_EN_SQD_ASYNC_NOTIFY
   std::uint32_t ord_limit_ = ~0U;    // what the program asked for before it was connected
   bool has_windows_ = false;  // some of type 2 were bound
@@ -248,7 +236,7 @@ class UIW_API Qp final : StreamHost {
     pthread_t thread{};
     int error = 0;
     std::uint32_t size = 0;
-    Abilities abilities;
+    WorkBuilder::Abilities abilities;
     Extension extension;
   };
   Batch batch_;

@@ -51,15 +51,6 @@ ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
   return IBV_WC_SEND;
 }
 
-constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
-
-// The verbs value, which the program stores in network order, stands first; the rest is zero (as other adapters do).
-rdmap::Immediate immediate_of(__be32 value) {
-  rdmap::Immediate immediate{};
-  std::memcpy(immediate.data(), &value, sizeof value);
-  return immediate;
-}
-
 }  // namespace
 
 bool Qp::posts() const {
@@ -71,7 +62,7 @@ bool Qp::posts() const {
   return sends || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
 }
 
-Qp::Abilities Qp::abilities() const {
+WorkBuilder::Abilities Qp::abilities() const {
   if (stream_ == nullptr) return {};
   return {stream_->agreed().agreement.send_with_immediate, attributes_.max_rd_atomic > 0};
 }
@@ -96,113 +87,6 @@ bool Qp::too_late() const {
   return state == IBV_QPS_SQD && !running && !runs(Stream::Phase::closing) && !manual_;
 }
 
-rdmap::SendWork& Qp::fresh_work(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags) {
-  rdmap::SendWork& work = send_queue_.at(sequence);
-  work = rdmap::SendWork{};
-  work.id = id;
-  work.kind = kind;
-  work.signaled = signal_all_ || (flags & IBV_SEND_SIGNALED) != 0;
-  work.solicited = (flags & IBV_SEND_SOLICITED) != 0;
-  work.fence = (flags & IBV_SEND_FENCE) != 0;
-  return work;
-}
-
-// A bad lkey is no errno: the request completes with IBV_WC_LOC_PROT_ERR in its turn.
-int Qp::prepare(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities) {
-  if (request.opcode == IBV_WR_LOCAL_INV) {
-    return prepare_invalidate(sequence, request.wr_id, request.send_flags, request.invalidate_rkey);
-  }
-  if (request.opcode == IBV_WR_BIND_MW) {
-    const ibv_mw* mw = request.bind_mw.mw;
-    if (mw == nullptr || mw->type != IBV_MW_TYPE_2) return EINVAL;  // the others by ibv_bind_mw
-    return prepare_bind(sequence, request.wr_id, request.send_flags, *mw, request.bind_mw.rkey,
-                        request.bind_mw.bind_info);
-  }
-  const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
-  if (request.num_sge < 0) return EINVAL;
-  if (static_cast<std::uint32_t>(request.num_sge) > send_queue_.max_sges() && !inlined) return EINVAL;
-
-  rdmap::SendWork& work = fresh_work(sequence, rdmap::WorkKind::send, request.wr_id, request.send_flags);
-  switch (request.opcode) {
-    case IBV_WR_SEND_WITH_INV:
-      work.invalidates = true;
-      work.invalidate = static_cast<ddp::Stag>(request.invalidate_rkey);
-      [[fallthrough]];
-    case IBV_WR_SEND: break;
-    case IBV_WR_SEND_WITH_IMM:
-      if (!abilities.send_immediate) return EOPNOTSUPP;  // the peer has no such thing
-      work.has_immediate = true;
-      work.immediate = immediate_of(request.imm_data);
-      break;
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-      work.has_immediate = true;
-      work.immediate = immediate_of(request.imm_data);
-      [[fallthrough]];
-    case IBV_WR_RDMA_WRITE: work.kind = rdmap::WorkKind::write; break;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_RDMA_READ:
-      if (inlined) return EINVAL;
-      if (!abilities.reads) return EINVAL;  // the peer holds none
-      work.kind = request.opcode == IBV_WR_RDMA_READ ? rdmap::WorkKind::read : rdmap::WorkKind::atomic;
-      break;
-    default: return EOPNOTSUPP;
-  }
-  if (work.kind == rdmap::WorkKind::atomic) {
-    if (!send_queue_.has_operand_room(sequence)) return ENOMEM;
-    const bool add = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-    work.atomic = add ? rdmap::AtomicOpcode::fetch_add : rdmap::AtomicOpcode::compare_swap;
-    work.remote_stag = static_cast<ddp::Stag>(request.wr.atomic.rkey);
-    work.remote_offset = request.wr.atomic.remote_addr;
-    // RFC 7306 figure 5: what an operation does not use is zero, and a mask of it all ones.
-    send_queue_.operands(sequence) =
-        add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
-            : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits, request.wr.atomic.compare_add, kAllBits};
-  } else if (work.kind != rdmap::WorkKind::send) {
-    work.remote_stag = static_cast<ddp::Stag>(request.wr.rdma.rkey);
-    work.remote_offset = request.wr.rdma.remote_addr;
-  }
-
-  std::uint64_t length = 0;
-  for (int i = 0; i < request.num_sge; ++i) length += request.sg_list[i].length;
-  if (length > kMaxMessage) return EINVAL;
-  work.length = static_cast<std::uint32_t>(length);
-  if (work.kind == rdmap::WorkKind::atomic) {
-    if (length < rdmap::kAtomicSize) work.status = rdmap::Status::local_length;
-    work.length = rdmap::kAtomicSize;
-  }
-
-  if (inlined) {
-    if (length > send_queue_.max_inline()) return EINVAL;
-    std::byte* to = send_queue_.inline_room(sequence);
-    for (int i = 0; i < request.num_sge; ++i) {
-      const ibv_sge& sge = request.sg_list[i];
-      if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
-      to += sge.length;
-    }
-    work.inlined = true;
-  } else {
-    const ddp::Right right = rdmap::is_answered(work.kind) ? ddp::kLocalWrite : ddp::kLocalRead;
-    rdmap::Sge* sges = send_queue_.sge_room(sequence);
-    for (int i = 0; i < request.num_sge; ++i) {
-      const ibv_sge& sge = request.sg_list[i];
-      if (sge.length == 0) continue;
-      sges[work.sges] = named(sge, &pd_, right);
-      if (sges[work.sges++].registered.registration == ddp::Registration::none) {
-        work.status = rdmap::Status::local_protection;
-        break;
-      }
-    }
-    if (rdmap::is_answered(work.kind) && work.sges > 0) {
-      work.sink_stag = sges[0].stag;
-      // The response names one run of offsets however many elements there are: it must not wrap.
-      work.sink_offset = sges[0].offset + length < sges[0].offset ? 0 : sges[0].offset;
-    }
-  }
-
-  return 0;
-}
-
 // What has been filled in behind the tail is posted, or completes as flushed where it is too late for anything else.
 void Qp::push_prepared(std::uint32_t count) {
   if (!too_late()) return send_queue_.push(count);
@@ -215,12 +99,12 @@ int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   std::unique_lock lock(locks_.send);
   const bool waits = batch_.open.load(std::memory_order_relaxed);
   int error = (waits && !await_batch(lock)) || !posts() ? EINVAL : 0;
-  const Abilities able = abilities();
+  const WorkBuilder::Abilities able = abilities();
   const std::uint64_t first = send_queue_.tail();
   ibv_send_wr* request = requests;
   for (; request != nullptr && error == 0; request = request->next) {
     const std::uint64_t sequence = send_queue_.tail();
-    error = send_queue_.has_room(sequence) || make_room(sequence) ? prepare(sequence, *request, able) : ENOMEM;
+    error = send_queue_.has_room(sequence) || make_room(sequence) ? builder_.build(sequence, *request, able) : ENOMEM;
     if (error != 0) break;
     if (too_late()) {
       push_prepared(1);
@@ -328,24 +212,10 @@ void Qp::add(const ibv_send_wr& request) {
   }
   if (batch_.error == 0) {
     const ReadSection section;
-    batch_.error = prepare(sequence, request, batch_.abilities);
+    batch_.error = builder_.build(sequence, request, batch_.abilities);
   }
-  if (batch_.error == 0 && extension.index() != 0) batch_.error = apply_extension(sequence, extension);
+  if (batch_.error == 0 && extension.index() != 0) batch_.error = builder_.extend(sequence, extension);
   if (batch_.error == 0) ++batch_.size;
-}
-
-int Qp::apply_extension(std::uint64_t sequence, const Extension& extension) {
-  rdmap::SendWork& work = send_queue_.at(sequence);
-  if (const auto* operands = std::get_if<rdmap::AtomicOperands>(&extension)) {
-    if (work.kind != rdmap::WorkKind::atomic) return EINVAL;
-    send_queue_.operands(sequence) = *operands;
-  } else if (const auto* immediate = std::get_if<rdmap::Immediate>(&extension)) {
-    if (work.length != 0) return EINVAL;
-    work.kind = rdmap::WorkKind::immediate;
-    work.has_immediate = false;
-    work.immediate = *immediate;
-  }
-  return 0;
 }
 
 int Qp::end_batch() {

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/qp/work_builder.h"
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "provider/memory/rights.h"
+#include "provider/verbs/limits.h"
+#include "provider/verbs/qp/posting.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
+
+// Local write says nothing about a window; programs pass it on from the flags of the region.
+constexpr unsigned kWindowAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+
+// The verbs value, which the program stores in network order, stands first; the rest is zero (as other adapters do).
+rdmap::Immediate immediate_of(__be32 value) {
+  rdmap::Immediate immediate{};
+  std::memcpy(immediate.data(), &value, sizeof value);
+  return immediate;
+}
+
+std::optional<rdmap::WorkKind> kind_of(ibv_wr_opcode opcode) {
+  switch (opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_SEND_WITH_INV: return rdmap::WorkKind::send;
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return rdmap::WorkKind::write;
+    case IBV_WR_RDMA_READ: return rdmap::WorkKind::read;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_ATOMIC_CMP_AND_SWP: return rdmap::WorkKind::atomic;
+    default: return std::nullopt;
+  }
+}
+
+std::uint64_t length_of(const ibv_send_wr& request) {
+  std::uint64_t length = 0;
+  for (int i = 0; i < request.num_sge; ++i) length += request.sg_list[i].length;
+  return length;
+}
+
+}  // namespace
+
+rdmap::SendWork& WorkBuilder::fresh(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags) {
+  rdmap::SendWork& work = queue_.at(sequence);
+  work = rdmap::SendWork{};
+  work.id = id;
+  work.kind = kind;
+  work.signaled = signal_all_ || (flags & IBV_SEND_SIGNALED) != 0;
+  work.solicited = (flags & IBV_SEND_SOLICITED) != 0;
+  work.fence = (flags & IBV_SEND_FENCE) != 0;
+  return work;
+}
+
+// A bad lkey is no errno: the request completes with IBV_WC_LOC_PROT_ERR in its turn.
+int WorkBuilder::build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities) {
+  if (request.opcode == IBV_WR_LOCAL_INV || request.opcode == IBV_WR_BIND_MW) return build_local(sequence, request);
+  const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
+  if (request.num_sge < 0) return EINVAL;
+  if (static_cast<std::uint32_t>(request.num_sge) > queue_.max_sges() && !inlined) return EINVAL;
+  const auto kind = kind_of(request.opcode);
+  if (!kind) return EOPNOTSUPP;
+  if (rdmap::is_answered(*kind) && (inlined || !abilities.reads)) return EINVAL;  // without `reads` the peer holds none
+  const bool has_immediate =
+      request.opcode == IBV_WR_SEND_WITH_IMM || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  if (*kind == rdmap::WorkKind::send && has_immediate && !abilities.send_immediate) return EOPNOTSUPP;
+
+  rdmap::SendWork& work = fresh(sequence, *kind, request.wr_id, request.send_flags);
+  if (has_immediate) {
+    work.has_immediate = true;
+    work.immediate = immediate_of(request.imm_data);
+  }
+  if (request.opcode == IBV_WR_SEND_WITH_INV) {
+    work.invalidates = true;
+    work.invalidate = static_cast<ddp::Stag>(request.invalidate_rkey);
+  }
+  const std::uint64_t length = length_of(request);
+  if (length > kMaxMessage) return EINVAL;
+  work.length = static_cast<std::uint32_t>(length);
+  if (*kind == rdmap::WorkKind::atomic) {
+    if (const int error = build_atomic(sequence, request); error != 0) return error;
+  } else if (*kind != rdmap::WorkKind::send) {
+    work.remote_stag = static_cast<ddp::Stag>(request.wr.rdma.rkey);
+    work.remote_offset = request.wr.rdma.remote_addr;
+  }
+  if (inlined) return take_octets(sequence, request);
+  name_memory(sequence, request);
+  return 0;
+}
+
+int WorkBuilder::build_atomic(std::uint64_t sequence, const ibv_send_wr& request) {
+  if (!queue_.has_operand_room(sequence)) return ENOMEM;
+  rdmap::SendWork& work = queue_.at(sequence);
+  const bool add = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  work.atomic = add ? rdmap::AtomicOpcode::fetch_add : rdmap::AtomicOpcode::compare_swap;
+  work.remote_stag = static_cast<ddp::Stag>(request.wr.atomic.rkey);
+  work.remote_offset = request.wr.atomic.remote_addr;
+  // RFC 7306 figure 5: what an operation does not use is zero, and a mask of it all ones.
+  queue_.operands(sequence) = add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
+                                  : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits,
+                                                          request.wr.atomic.compare_add, kAllBits};
+  if (work.length < rdmap::kAtomicSize) work.status = rdmap::Status::local_length;
+  work.length = rdmap::kAtomicSize;
+  return 0;
+}
+
+// IBV_SEND_INLINE: the memory is the program's again at once.
+int WorkBuilder::take_octets(std::uint64_t sequence, const ibv_send_wr& request) {
+  rdmap::SendWork& work = queue_.at(sequence);
+  if (work.length > queue_.max_inline()) return EINVAL;
+  std::byte* to = queue_.inline_room(sequence);
+  for (int i = 0; i < request.num_sge; ++i) {
+    const ibv_sge& sge = request.sg_list[i];
+    if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
+    to += sge.length;
+  }
+  work.inlined = true;
+  return 0;
+}
+
+void WorkBuilder::name_memory(std::uint64_t sequence, const ibv_send_wr& request) {
+  rdmap::SendWork& work = queue_.at(sequence);
+  const ddp::Right right = rdmap::is_answered(work.kind) ? ddp::kLocalWrite : ddp::kLocalRead;
+  rdmap::Sge* sges = queue_.sge_room(sequence);
+  std::uint64_t length = 0;
+  for (int i = 0; i < request.num_sge; ++i) {
+    const ibv_sge& sge = request.sg_list[i];
+    if (sge.length == 0) continue;
+    length += sge.length;
+    sges[work.sges] = named(sge, domain_, right);
+    if (sges[work.sges++].registered.registration == ddp::Registration::none) {
+      work.status = rdmap::Status::local_protection;
+      break;
+    }
+  }
+  if (!rdmap::is_answered(work.kind) || work.sges == 0) return;
+  work.sink_stag = sges[0].stag;
+  // The response names one run of offsets however many elements there are: it must not wrap.
+  work.sink_offset = sges[0].offset + length < sges[0].offset ? 0 : sges[0].offset;
+}
+
+int WorkBuilder::build_local(std::uint64_t sequence, const ibv_send_wr& request) {
+  if (request.opcode == IBV_WR_LOCAL_INV) {
+    fresh(sequence, rdmap::WorkKind::local_invalidate, request.wr_id, request.send_flags).invalidate =
+        static_cast<ddp::Stag>(request.invalidate_rkey);
+    return 0;
+  }
+  const ibv_mw* mw = request.bind_mw.mw;
+  if (mw == nullptr || mw->type != IBV_MW_TYPE_2) return EINVAL;  // the others by ibv_bind_mw
+  return build_bind(sequence, request.wr_id, request.send_flags, *mw, request.bind_mw.rkey, request.bind_mw.bind_info);
+}
+
+// All that can be wrong with a bind itself shows when it is carried out, for the objects may change until then.
+int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, const ibv_mw& mw,
+                            std::uint32_t rkey, const ibv_mw_bind_info& info) {
+  if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
+  const bool type1 = mw.type == IBV_MW_TYPE_1;
+  if (info.mr == nullptr && (!type1 || info.length != 0)) return EINVAL;
+  rdmap::SendWork& work = fresh(sequence, rdmap::WorkKind::bind, id, flags);
+  if (!queue_.has_operand_room(sequence)) return ENOMEM;
+  if (((rkey ^ mw.rkey) & ~0xFFU) != 0) work.status = rdmap::Status::window_bind;  // not of this window
+  queue_.binding(sequence) = {static_cast<ddp::Stag>(rkey),
+                              info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
+                              info.addr,
+                              info.length,
+                              remote_rights(info.mw_access_flags),
+                              type1 ? ddp::WindowType::type1 : ddp::WindowType::type2,
+                              (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) != 0};
+  return 0;
+}
+
+int WorkBuilder::extend(std::uint64_t sequence, const Extension& extension) {
+  rdmap::SendWork& work = queue_.at(sequence);
+  if (const auto* operands = std::get_if<rdmap::AtomicOperands>(&extension)) {
+    if (work.kind != rdmap::WorkKind::atomic) return EINVAL;
+    queue_.operands(sequence) = *operands;
+  } else if (const auto* immediate = std::get_if<rdmap::Immediate>(&extension)) {
+    if (work.length != 0) return EINVAL;
+    work.kind = rdmap::WorkKind::immediate;
+    work.has_immediate = false;
+    work.immediate = *immediate;
+  }
+  return 0;
+}
+
+}  // namespace uiw::provider
