@@ -28,6 +28,7 @@
 #include "provider/stream/terminate_meaning.h"
 #include "provider/verbs/limits.h"
 #include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 

@@ -109,7 +109,7 @@ int dealloc_mw(ibv_mw* mw) {
   return 0;
 }
 
-int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) { return qp_of(qp).post_bind(*mw, *bind); }
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) { return qp_of(qp).posting().post_bind(*mw, *bind); }
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
   if (attributes->comp_mask != 0) {

@@ -95,7 +95,7 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attribute
 void flush_pending(Qp* qp) {
   if (!qp->has_pending) return;
   qp->has_pending = false;
-  qp->rnic->add(qp->pending);
+  qp->rnic->posting().add(qp->pending);
 }
 
 ibv_send_wr& begin_request(ibv_qp_ex* handle, ibv_wr_opcode opcode) {
@@ -116,20 +116,20 @@ void give_data(ibv_qp_ex* handle, const ibv_sge* list, std::size_t count, unsign
   qp->pending.sg_list = const_cast<ibv_sge*>(list);
   qp->pending.num_sge = static_cast<int>(count);
   qp->pending.send_flags |= flags;
-  qp->rnic->add(qp->pending);
+  qp->rnic->posting().add(qp->pending);
 }
 
 void wr_start(ibv_qp_ex* qp) {
-  of(qp)->rnic->begin_batch();
+  of(qp)->rnic->posting().begin_batch();
   of(qp)->has_pending = false;
 }
 int wr_complete(ibv_qp_ex* qp) {
   flush_pending(of(qp));
-  return of(qp)->rnic->end_batch();
+  return of(qp)->rnic->posting().end_batch();
 }
 void wr_abort(ibv_qp_ex* qp) {
   of(qp)->has_pending = false;
-  of(qp)->rnic->abort_batch();
+  of(qp)->rnic->posting().abort_batch();
 }
 
 void wr_send(ibv_qp_ex* qp) { begin_request(qp, IBV_WR_SEND); }

@@ -221,7 +221,7 @@ void Engine::look(bool polls) {
       ++round_;
       for (std::size_t i = 0; i < count; ++i) {
         Qp& qp = *direct[i];
-        if (waits && qp.posts_deferred()) carry_out(qp, [](Qp& one) { one.send_posts(); });
+        if (waits && qp.posting().posts_deferred()) carry_out(qp, [](Qp& one) { one.posting().send_posts(); });
         if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
         if (qp.progress(Qp::Driver::program)) {
           work = true;
@@ -265,10 +265,10 @@ void Engine::send_deferred() {
   {
     const std::lock_guard lock(mutex_);
     for (Qp* qp : entries_) {
-      if (count < kDirect && qp->has_deferred()) deferring[count++] = qp;
+      if (count < kDirect && qp->posting().has_deferred()) deferring[count++] = qp;
     }
   }
-  for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Qp& qp) { qp.send_deferred(); });
+  for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Qp& qp) { qp.posting().send_deferred(); });
 }
 
 // Either this sees that an event is awaited, or who asks for one sees this. Likewise with the thread, which looks for
@@ -333,7 +333,7 @@ void Engine::unpark() {
 
 // Everything may have news: events that came while nobody listened are not repeated.
 void Engine::sweep(bool only_deferred) {
-  visit([only_deferred](const Qp& qp) { return !only_deferred || qp.has_deferred(); },
+  visit([only_deferred](const Qp& qp) { return !only_deferred || qp.posting().has_deferred(); },
         [](Qp& qp) { qp.progress(Qp::Driver::event); });
 }
 
@@ -360,10 +360,10 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
 // True if some are left that are not overdue yet, or somebody is at them.
 bool Engine::send_overdue() {
   bool left = false;
-  visit([](const Qp& qp) { return qp.posts_deferred(); },
+  visit([](const Qp& qp) { return qp.posting().posts_deferred(); },
         [&left](Qp& qp) {
-          carry_out(qp, [](Qp& one) { one.send_overdue(); });
-          left = left || qp.posts_deferred();
+          carry_out(qp, [](Qp& one) { one.posting().send_overdue(); });
+          left = left || qp.posting().posts_deferred();
         });
   return left;
 }

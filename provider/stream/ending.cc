@@ -79,11 +79,6 @@ void Stream::end_for_send_error(bool linger) {
   end(std::nullopt, rdmap::Status::flushed, linger);
 }
 
-bool Stream::work_failed_here() {
-  const std::lock_guard lock(state_.locks.send);
-  return sender_.transmitter().failure().has_value();
-}
-
 void Stream::stream_error(const rdmap::Terminate& terminate) {
   if (state_.policy.manual && receiver_.rdmap().failed_read()) {
     // On InfiniBand the completion says that its memory is not there, and the peer learns nothing.
@@ -106,7 +101,7 @@ void Stream::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
     // Where the octets themselves cannot be trusted there is nothing to wait for.
     sender_.transmitter().terminate(terminate, terminate.layer != rdmap::Layer::llp);
   }
-  if (peer_gone) return end(never_confirmed(), rdmap::Status::retry_exceeded, true);
+  if (peer_gone) return end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, true);
   end(receiver_.rdmap().failed_read(), rdmap::Status::local_protection, true);
 }
 
@@ -146,20 +141,20 @@ void Stream::peer_closed(bool broken) {
     sender_.send_waiting();
   }
   if (state_.policy.manual) return peer_left(broken);
-  if (work_failed_here()) return end_for_send_error(!broken);  // which was first
-  if (!broken && state_.phase == StreamPhase::running && answers_due()) {
+  if (sender_.has_failed()) return end_for_send_error(!broken);  // which was first
+  if (!broken && state_.phase == StreamPhase::running && sender_.awaits_peer()) {
     state_.host.report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (section 6.2.2.2)
     // A responder sends nothing before the first message of its peer, a Terminate neither.
     if (state_.agreed.initiator || receiver_.is_established()) return end_with(catastrophic_terminate(), true);
   }
-  end(never_confirmed(), rdmap::Status::retry_exceeded, false);
+  end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, false);
   if (broken) report_lost();
 }
 
 // A manual connection has ended without a Terminate.
 void Stream::peer_left(bool broken) {
   // Work that could not be sent failed before, and completes with its own error, even if nobody has come for that yet.
-  if (work_failed_here()) return end_for_send_error(!broken);
+  if (sender_.has_failed()) return end_for_send_error(!broken);
   std::optional<std::uint64_t> culprit;
   {
     const std::lock_guard lock(state_.locks.send);
@@ -183,20 +178,6 @@ void Stream::peer_left(bool broken) {
     if (broken) sender_.stop_for_good();
   }
   end(culprit, rdmap::Status::retry_exceeded, false);
-}
-
-// Is there work that a peer which closes leaves unfinished?
-bool Stream::answers_due() {
-  const std::lock_guard lock(state_.locks.send);
-  return sender_.transmitter().unfinished() || !state_.reads.inbound.empty();
-}
-
-// Remote rule: the work which, where the connection is gone, is the first that the peer has said nothing about.
-std::optional<std::uint64_t> Stream::never_confirmed() {
-  const std::lock_guard lock(state_.locks.send);
-  if (sender_.transmitter().completion() == rdmap::Completion::local) return std::nullopt;
-  sender_.transmitter().release_unsignaled();
-  return sender_.transmitter().oldest_sent();
 }
 
 // LLP Connection Lost or Reset (Verbs draft figure 24); the state is ERR by then (section 6.2.5).
@@ -231,7 +212,7 @@ void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, boo
   }
   receiver_.stop();
   receiver_.rdmap().abandon(rdmap::Status::flushed);
-  state_.host.flush_receives();
+  state_.work.flush_receives();
   if (owner_) {
     owner_->stream_ended();
     owner_.reset();
@@ -244,7 +225,7 @@ void Stream::end_by_reset() {
     const std::lock_guard lock(state_.locks.send);
     sender_.stop_for_good();
   }
-  end(never_confirmed(), rdmap::Status::retry_exceeded, false);
+  end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, false);
 }
 
 // Both locks are held. A stream that broke in the middle of an FPDU ends in a reset.
@@ -266,7 +247,7 @@ void Stream::forget() {
 }
 
 void Stream::abandon(bool completes) {
-  if (const auto buffer = receiver_.rdmap().forget_message()) state_.host.give_back(*buffer, completes);
+  if (const auto buffer = receiver_.rdmap().forget_message()) state_.work.give_back(*buffer, completes);
   if (state_.socket.is_open()) let_go_of_socket();
   state_.phase = StreamPhase::ended;
   sender_.forget_deferred();

@@ -81,33 +81,28 @@ bool StreamReceiver::drop_received() {
 bool StreamReceiver::receive(Driver driver) {
   if (!state_.socket.is_open()) return false;
   if (state_.phase == StreamPhase::lingering) return drop_received();
-  bool any = false;
-  if (state_.signals.receive_stalled && !state_.host.receive_there()) {
+  const bool was_stalled = state_.signals.receive_stalled;
+  if (was_stalled && !state_.work.receive_there()) {
     watch_for_end();
     return false;
   }
-  IoScratch* const scratch = io_scratch();
-  if (scratch == nullptr) {
+  IoScratch* const io = io_scratch();
+  if (io == nullptr) {
     state_.engine.take_over(state_.qp_number, state_.socket.fd());
     return false;
   }
-  IoScratch& io = *scratch;
-  if (state_.signals.receive_stalled) {
-    if (!resume()) return true;
-    // Nobody may come back for what has arrived since the pause: its edge is spent.
-    driver = Driver::event;
-    any = true;
-  }
+  if (!was_stalled) return receive_available(driver, *io);
+  // Nobody may come back for what has arrived since the pause: its edge is spent.
+  if (resume()) receive_available(Driver::event, *io);
+  return true;
+}
+
+// True if anything came.
+bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
+  bool any = false;
   for (std::size_t budget = kReceiveBudget;;) {
     const mpa::MutableOctets wanted = deframer_.wanted();
-    ssize_t n;
-    if (wanted.empty()) {
-      n = state_.socket.receive({io.staging.get(), IoScratch::kStaging});
-    } else {
-      // Straight to where the rest of an open FPDU belongs, and what follows it into the staging buffer.
-      std::array<iovec, 2> to = {{{wanted.data(), wanted.size()}, {io.staging.get(), IoScratch::kStaging}}};
-      n = state_.socket.receive(to);
-    }
+    const ssize_t n = read(wanted, io);
     if (n == -EAGAIN) return any;
     if (n <= 0) {
       stream_.peer_closed(n < 0);
@@ -115,20 +110,7 @@ bool StreamReceiver::receive(Driver driver) {
     }
     any = true;
     const auto size = static_cast<std::size_t>(n);
-    std::size_t staged = size;
-    bool live = true;
-    if (!wanted.empty()) {
-      const std::size_t filled = std::min(size, wanted.size());
-      staged = size - filled;
-      const mpa::Deframer::Result result = deframer_.filled(filled, receiver_);
-      note_first_message();
-      live = take_result(result, {io.staging.get(), staged});
-      if (state_.signals.receive_stalled) return true;
-      // It was paused, and a receive came in the meantime.
-      if (live && result == mpa::Deframer::Result::paused) live = take_octets({io.staging.get(), staged}), staged = 0;
-    }
-    if (live && staged > 0) live = take_octets({io.staging.get(), staged});
-    if (!live || state_.signals.receive_stalled) return true;
+    if (!take(wanted.size(), size, io) || state_.signals.receive_stalled) return true;
     // A poll comes back by itself. An event does not: the end of the stream may have come with these octets, in one
     // edge, so it is read up to.
     if (driver == Driver::program && size < wanted.size() + IoScratch::kStaging) return true;
@@ -147,6 +129,26 @@ bool StreamReceiver::receive(Driver driver) {
       }
     }
   }
+}
+
+// Straight to where the rest of an open FPDU belongs, which may be nowhere, and what follows it into the staging buffer.
+ssize_t StreamReceiver::read(mpa::MutableOctets wanted, IoScratch& io) {
+  if (wanted.empty()) return state_.socket.receive({io.staging.get(), IoScratch::kStaging});
+  std::array<iovec, 2> to = {{{wanted.data(), wanted.size()}, {io.staging.get(), IoScratch::kStaging}}};
+  return state_.socket.receive(to);
+}
+
+// Of `size` octets read the first belong to an open FPDU, which needs `wanted` of them. False once the stream is over.
+bool StreamReceiver::take(std::size_t wanted, std::size_t size, IoScratch& io) {
+  const std::size_t filled = std::min(size, wanted);
+  const mpa::Octets staged{io.staging.get(), size - filled};
+  if (wanted == 0) return take_octets(staged);
+  const mpa::Deframer::Result result = deframer_.filled(filled, receiver_);
+  note_first_message();
+  if (!take_result(result, staged)) return false;
+  if (state_.signals.receive_stalled) return true;
+  // Where it was paused, a receive has come in the meantime.
+  return (staged.empty() && result != mpa::Deframer::Result::paused) || take_octets(staged);
 }
 
 // A receive has been posted: goes on with what was read already. False if the stream is over, or paused again.
@@ -220,7 +222,7 @@ bool StreamReceiver::take_result(mpa::Deframer::Result result, mpa::Octets rest)
     case mpa::Deframer::Result::paused:
       state_.signals.receive_stalled = true;
       // Either this sees a receive that is posted meanwhile, or who posts it sees the pause.
-      if (state_.host.receive_there()) {
+      if (state_.work.receive_there()) {
         state_.signals.receive_stalled = false;
         return true;
       }
@@ -266,7 +268,7 @@ void StreamReceiver::tell_not_ready() {
 void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) error_told_ = true;
   if (state_.policy.one_cq) sender_.await();
-  state_.host.receive_complete(buffer, status, message);
+  state_.work.receive_complete(buffer, status, message);
 }
 
 void StreamReceiver::read_complete() {

@@ -3,6 +3,8 @@
 // receiver's lock.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 
@@ -16,6 +18,7 @@
 namespace uiw::provider {
 
 class Stream;
+struct IoScratch;
 
 class StreamReceiver final : rdmap::ReceiveHost {
  public:
@@ -42,15 +45,18 @@ class StreamReceiver final : rdmap::ReceiveHost {
 
  private:
   // rdmap::ReceiveHost
-  bool next_receive(rdmap::ReceiveBuffer& buffer) override { return state_.host.next_receive(buffer); }
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override { return state_.work.next_receive(buffer); }
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override;
   void read_complete() override;
   void read_requested(bool only_asks) override { (only_asks ? answer_wanted_ : transmit_wanted_) = true; }
   void peer_dealt_with(const rdmap::DealtWith& said) override;
   void peer_wants_acknowledgements() override;
-  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return state_.host.invalidate(stag); }
+  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return state_.work.invalidate(stag); }
 
   bool receive(Driver driver);
+  bool receive_available(Driver driver, IoScratch& io);
+  ssize_t read(mpa::MutableOctets wanted, IoScratch& io);
+  bool take(std::size_t wanted, std::size_t size, IoScratch& io);
   bool drop_received();
   bool resume();
   bool pause(mpa::Octets rest);

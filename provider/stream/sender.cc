@@ -44,7 +44,7 @@ std::optional<tcp_info> info_of(int fd) {
 }  // namespace
 
 StreamSender::StreamSender(StreamState& state, const void* domain, const void* identity, const Parameters& parameters)
-    : state_(state), transmitter_(state.sends, stag_table(), domain, state.host, identity) {
+    : state_(state), transmitter_(state.sends, stag_table(), domain, state.work, identity) {
   transmitter_.start(parameters_of(state, parameters), &state.reads);
   transmitter_.limit_ord(state.agreed.agreement.ord);
   transmitter_.hold_from(parameters.hold_from);
@@ -214,6 +214,23 @@ bool StreamSender::unanswered(std::chrono::milliseconds retry, std::chrono::stea
   const std::uint64_t moved = info->tcpi_bytes_acked + info->tcpi_bytes_received;
   if (!has_to_answer || moved != std::exchange(moved_, moved)) unmoved_since_ = now;
   return now - unmoved_since_ > std::max(retry, std::chrono::milliseconds(settings().values.startup_timeout_ms));
+}
+
+bool StreamSender::has_failed() {
+  const std::lock_guard lock(state_.locks.send);
+  return transmitter_.failure().has_value();
+}
+
+bool StreamSender::awaits_peer() {
+  const std::lock_guard lock(state_.locks.send);
+  return transmitter_.unfinished() || !state_.reads.inbound.empty();
+}
+
+std::optional<std::uint64_t> StreamSender::first_unconfirmed() {
+  const std::lock_guard lock(state_.locks.send);
+  if (transmitter_.completion() == rdmap::Completion::local) return std::nullopt;
+  transmitter_.release_unsignaled();
+  return transmitter_.oldest_sent();
 }
 
 }  // namespace uiw::provider

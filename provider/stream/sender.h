@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "provider/progress/coalescing.h"
 #include "provider/stream/stream_state.h"
@@ -66,6 +67,14 @@ class StreamSender {
     return true;
   }
   ProbePolicy probe_policy(Driver driver) const;
+
+  // ---- These take the sender's lock by themselves ----
+  // Is there work that could not be sent?
+  bool has_failed();
+  // Is there work that a peer which closes leaves unfinished?
+  bool awaits_peer();
+  // Remote rule: the work which, where the connection is gone, is the first that the peer has said nothing about.
+  std::optional<std::uint64_t> first_unconfirmed();
 
  private:
   // Whether somebody sends, under the sender's lock, and is to look once more before it ends; or the socket has taken no

@@ -15,9 +15,9 @@
 
 namespace uiw::provider {
 
-Stream::Stream(StreamHost& host, Engine& engine, StreamLocks& locks, StreamSignals& signals, rdmap::SendQueue& sends,
-               std::uint32_t qp_number, const void* domain, const void* identity, const Parameters& parameters)
-    : state_{host, engine, locks, signals, sends, qp_number, parameters.policy, parameters.agreed, mpa::TcpStream(),
+Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& locks, StreamSignals& signals,
+               rdmap::SendQueue& sends, std::uint32_t qp_number, const void* domain, const void* identity, const Parameters& parameters)
+    : state_{work, host, engine, locks, signals, sends, qp_number, parameters.policy, parameters.agreed, mpa::TcpStream(),
              StreamPhase::running, rdmap::SharedReads(parameters.read_slots_out, parameters.read_slots_in)},
       owner_(parameters.owner),
       peer_psn_(parameters.peer_psn),

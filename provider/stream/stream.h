@@ -36,8 +36,8 @@ class Stream final : public std::enable_shared_from_this<Stream> {
 
   // References must remain live as long as the stream. `domain` is what `sends` name memory of; `identity` is what memory
   // windows are bound to. Throws std::bad_alloc.
-  Stream(StreamHost& host, Engine& engine, StreamLocks& locks, StreamSignals& signals, rdmap::SendQueue& sends,
-         std::uint32_t qp_number, const void* domain, const void* identity, const Parameters& parameters);
+  Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& locks, StreamSignals& signals,
+         rdmap::SendQueue& sends, std::uint32_t qp_number, const void* domain, const void* identity, const Parameters& parameters);
 
   Phase phase() const { return state_.phase.load(); }
   bool runs() const { return state_.runs(); }
@@ -47,15 +47,12 @@ class Stream final : public std::enable_shared_from_this<Stream> {
 
   // With the sender's lock, where they do not say otherwise.
   StreamSender& sender() { return sender_; }
-  rdmap::Transmitter& transmitter() { return sender_.transmitter(); }
   // What its functions say.
   StreamReceiver& receiver() { return receiver_; }
 
   // ---- With both locks ----
-  // It has its socket from here on; release_socket() takes it back.
-  void start(mpa::TcpStream&& socket) { state_.socket = std::move(socket); }
-  mpa::TcpStream release_socket() { return std::move(state_.socket); }
-  int fd() const { return state_.socket.fd(); }
+  // None before it has been given one.
+  mpa::TcpStream& socket() { return state_.socket; }
   // Nobody waits for anything any more; the receive that a message had begun to use is given back, or `completes`.
   void abandon(bool completes);
   // In the child of a fork it is the parent's.
@@ -105,9 +102,6 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   // Terminate, if one is due, have gone out and the peer has closed.
   void end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger);
   void end_by_reset();
-  bool work_failed_here();
-  bool answers_due();
-  std::optional<std::uint64_t> never_confirmed();
   void report_lost();
   void let_go_of_socket();
   void forget();

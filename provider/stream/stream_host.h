@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a stream knows of the queue pair whose work it carries out: the queues, the state, and whom to report to.
+// What a stream knows of the queue pair whose work it carries out: the work, the state, and whom to report to.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -32,12 +32,10 @@ struct StreamSignals {
   std::atomic<pthread_t> poster{};                 // who has posted them
 };
 
-// The functions of rdmap::SendHost are called with the sender's lock.
-class StreamHost : public rdmap::SendHost {
+// The work. The functions of rdmap::SendHost are called with the sender's lock, the others with the receiver's; the first
+// three of those as rdmap::ReceiveHost says.
+class StreamWork : public rdmap::SendHost {
  public:
-  virtual ibv_qp_state state() const = 0;
-
-  // With the receiver's lock; the first three as rdmap::ReceiveHost says.
   virtual bool next_receive(rdmap::ReceiveBuffer& buffer) = 0;
   virtual void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                 const rdmap::ReceiveHost::Message& message) = 0;
@@ -48,6 +46,15 @@ class StreamHost : public rdmap::SendHost {
   virtual void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) = 0;
   // Every receive that is posted completes as flushed.
   virtual void flush_receives() = 0;
+
+ protected:
+  ~StreamWork() = default;
+};
+
+class StreamHost {
+ public:
+  virtual ibv_qp_state state() const = 0;
+  // With the receiver's lock.
   virtual void report(ibv_event_type type) = 0;
 
   // With both locks. The stream ends, and with it the work: the state is ERR from here on.

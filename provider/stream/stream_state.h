@@ -43,6 +43,7 @@ struct StreamAgreement {
 
 // References must remain live as long as the stream.
 struct StreamState {
+  StreamWork& work;
   StreamHost& host;
   Engine& engine;
   StreamLocks& locks;

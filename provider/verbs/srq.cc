@@ -12,6 +12,7 @@
 #include "provider/verbs/limits.h"
 #include "provider/verbs/qp/posting.h"
 #include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 

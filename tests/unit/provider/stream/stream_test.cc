@@ -23,7 +23,7 @@ struct Owner final : provider::StreamOwner {
 };
 
 // A queue pair in RTS without receives.
-struct Rig final : provider::StreamHost {
+struct Rig final : provider::StreamWork, provider::StreamHost {
   struct Options {
     bool manual = false;
     bool initiator = true;
@@ -42,9 +42,9 @@ struct Rig final : provider::StreamHost {
     parameters.read_slots_out = parameters.read_slots_in = 1;
     parameters.sender.completion = options.completion;
     parameters.owner = owner;
-    stream = std::make_shared<Stream>(static_cast<provider::StreamHost&>(*this), engine, locks, signals, queue, 0,
-                                      &domain, this, parameters);
-    stream->start(std::move(own));
+    stream = std::make_shared<Stream>(static_cast<provider::StreamWork&>(*this), static_cast<provider::StreamHost&>(*this), engine,
+                                      locks, signals, queue, 0, &domain, this, parameters);
+    stream->socket() = std::move(own);
   }
   ~Rig() {
     const std::scoped_lock lock(locks.receive, locks.send);

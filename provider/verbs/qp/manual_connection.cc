@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/qp/manual_connection.h"
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <mutex>
+
+#include "provider/connect/cm_loop.h"
+#include "provider/connect/manual/pairs.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/limits.h"
+#include "provider/verbs/qp/qp_attributes.h"
+
+namespace uiw::provider {
+
+namespace {
+
+bool usable(const Gid& gid) {
+  if (gid == Gid{} || gid[0] == 0xFF) return false;  // unspecified, multicast
+  return !is_ipv4(gid) || (gid[12] != 0 && gid[12] < 224);
+}
+
+}  // namespace
+
+int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) {
+  const DeviceInfo& device = qp_.context->device();
+  const ibv_global_route& route = attributes.ah_attr.grh;
+  if (route.sgid_index >= device.gids.size()) return EINVAL;
+  manual::Ends ends;
+  ends.greeting.source = device.gids[route.sgid_index];
+  std::memcpy(ends.greeting.destination.data(), route.dgid.raw, sizeof route.dgid.raw);
+  if (!usable(ends.greeting.destination)) return EINVAL;
+  if (is_ipv4(ends.greeting.source) != is_ipv4(ends.greeting.destination)) return EINVAL;
+  ends.greeting.source_qp = qp_.number;
+  ends.greeting.destination_qp = attributes.dest_qp_num;
+  if ((mask & IBV_QP_RQ_PSN) != 0) ends.greeting.psn = attributes.rq_psn & kPsnMask;
+  ends.ifindex = device.ifindex;
+  ends.traffic_class = route.traffic_class;
+  ends.read_depth = attributes.max_dest_rd_atomic;
+  // What the connection needs and may not get is missed now, where the program can be told.
+  if (const int error = qp_.context->engine().start(); error != 0) return error;
+  if (const int error = CmLoop::instance().start(); error != 0) return error;
+  {
+    const std::lock_guard receive_lock(qp_.locks.receive);
+    const std::lock_guard send_lock(qp_.locks.send);
+    ends.life = connection_.begin_manual();
+    if (!qp_.step(IBV_QPS_INIT, IBV_QPS_RTR)) {
+      qp_.manual = false;
+      return EINVAL;
+    }
+  }
+  int error;
+  try {
+    error = manual::start(ends, device);
+  } catch (const std::exception&) {
+    error = ENOMEM;
+  }
+  if (error != 0) {
+    qp_.manual = false;
+    qp_.step(IBV_QPS_RTR, IBV_QPS_INIT);
+  }
+  return error;
+}
+
+void ManualConnection::ready_to_send(const ibv_qp_attr& attributes) {
+  const std::lock_guard receive_lock(qp_.locks.receive);
+  const std::lock_guard send_lock(qp_.locks.send);
+  qp_.attributes.sq_psn = attributes.sq_psn & kPsnMask;
+  if (!qp_.step(IBV_QPS_RTR, IBV_QPS_RTS)) return;
+  if (qp_.runs(Stream::Phase::running) && connection_.mixed_up(qp_.stream->peer_psn())) {
+    qp_.stream->abandon(true);
+    connection_.drop_stream();
+  }
+}
+
+// Why the oldest work fails now; empty where it has time left. The sender's lock is held.
+std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clock::time_point now) {
+  using Peer = RetryTimer::Peer;
+  if (queues_.sends().empty() || qp_.state.load() == IBV_QPS_ERR || !qp_.manual) return std::nullopt;
+  if (qp_.retry_timer.has_moved(queues_.sends().head())) return std::nullopt;
+  const RetryTimer::Limits limits = RetryTimer::limits_of(qp_.attributes, qp_.is_reliable());
+  Peer peer = Peer::answers;
+  if (qp_.stream == nullptr) {
+    peer = Peer::none;
+  } else if (qp_.runs(Stream::Phase::gone)) {
+    peer = Peer::gone;
+  } else if (!qp_.runs(Stream::Phase::running)) {
+    return std::nullopt;
+  } else {
+    const bool no_receive = qp_.stream->receiver().rdmap().peer_waits();
+    // Its answers may stand behind a message that our own program has no receive for; or it has said that it waits for its.
+    const bool has_to_answer =
+        !qp_.signals.receive_stalled && !no_receive && !(qp_.state.load() == IBV_QPS_SQD && connection_.drained());
+    const bool asks = qp_.retry_timer.asks_for_answers(limits, now);
+    if (asks && qp_.stream->sender().unanswered(limits.retry, now, has_to_answer)) {
+      peer = Peer::silent;
+    } else if (no_receive) {
+      peer = Peer::has_no_receive;
+    }
+  }
+  return qp_.retry_timer.verdict(limits, peer, now);
+}
+
+bool ManualConnection::check_retry_timer() {
+  const auto now = RetryTimer::Clock::now();
+  {
+    const std::lock_guard lock(qp_.locks.send);
+    if (queues_.sends().empty() || qp_.state.load() == IBV_QPS_ERR) return false;
+    if (!check_oldest_work(now)) {
+      if (qp_.retry_timer.has_moved(queues_.sends().head())) qp_.start_retry_timer(queues_.sends().head(), now);
+      return true;
+    }
+  }
+  const std::lock_guard receive_lock(qp_.locks.receive);
+  std::optional<rdmap::Status> verdict;
+  std::optional<std::uint64_t> culprit;
+  {
+    const std::lock_guard lock(qp_.locks.send);
+    verdict = check_oldest_work(now);
+    if (!verdict) return !queues_.sends().empty();
+    culprit = queues_.sends().head();
+    // What the peer does not take may have completed already: then it is others that wait behind it.
+    const bool by_queue = rdmap::uses_queue(queues_.sends().at(*culprit), rdmap::kSendQueue);
+    const bool remote = qp_.stream != nullptr && qp_.stream->sender().transmitter().completion() == rdmap::Completion::remote;
+    if (*verdict == rdmap::Status::rnr_exceeded && !(by_queue && remote)) culprit.reset();
+    if (!qp_.runs(Stream::Phase::running)) {
+      qp_.state = IBV_QPS_ERR;
+      queues_.flush_sends(culprit, *verdict);
+    } else if (*verdict == rdmap::Status::retry_exceeded) {
+      qp_.stream->sender().stop_for_good();
+    }
+  }
+  if (qp_.runs(Stream::Phase::running)) {
+    qp_.stream->fail_work(culprit, *verdict);
+  } else {
+    queues_.flush_receives();
+  }
+  return false;
+}
+
+}  // namespace uiw::provider

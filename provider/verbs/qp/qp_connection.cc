@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/qp/qp_connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "mpa/guarded_copy.h"
+#include "provider/connect/manual/pairs.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/limits.h"
+#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// While an event is dealt with, a completion queue tells its program of nothing: it shall find the answers to the peer ahead
+// of what it sends next.
+class SuppressedNotifications {
+ public:
+  explicit SuppressedNotifications(Cq* cq) : cq_(cq) {
+    if (cq_ != nullptr) cq_->suppress_notifications();
+  }
+  ~SuppressedNotifications() {
+    if (cq_ != nullptr) cq_->release_notifications();
+  }
+  SuppressedNotifications(const SuppressedNotifications&) = delete;
+  SuppressedNotifications& operator=(const SuppressedNotifications&) = delete;
+
+ private:
+  Cq* const cq_;
+};
+
+}  // namespace
+
+// The sender's lock is held.
+bool QpConnection::may_attach(bool manual, std::uint32_t life) const {
+  const ibv_qp_state state = this->state();
+  if (qp_.stream != nullptr || manual != qp_.manual || (manual && life != life_)) return false;
+  if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
+  return qp_.is_reliable() && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
+}
+
+bool QpConnection::can_attach(bool manual, std::uint32_t life) {
+  const std::lock_guard lock(qp_.locks.send);
+  return may_attach(manual, life);
+}
+
+// What the two ends have agreed on, within what the device and the program allow. With both locks.
+Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, const mpa::TcpStream& socket) const {
+  const mpa::Agreement& agreement = attachment.agreement;
+  constexpr std::uint32_t kMost = kMaxReadDepth;
+  constexpr std::uint32_t kMostSlots = kMost + rdmap::SharedReads::kMostProbes;
+  Stream::Parameters parameters;
+  parameters.policy = {attachment.manual, qp_.is_reliable(), &qp_.send_cq == &qp_.receive_cq};
+  parameters.read_slots_out = std::min<std::uint32_t>(agreement.ord, kMostSlots);
+  parameters.read_slots_in = std::min<std::uint32_t>(agreement.ird, kMostSlots);
+  parameters.sender.most_ord = std::min({parameters.read_slots_out, attachment.ord, kMost});
+  parameters.agreed.agreement = agreement;
+  parameters.agreed.agreement.ord = std::min(parameters.sender.most_ord, ord_limit_);
+  parameters.agreed.agreement.ird = std::min({parameters.read_slots_in, attachment.ird, kMost});
+  parameters.agreed.initiator = attachment.initiator;
+  parameters.agreed.mulpdu = attachment.mulpdu != 0 ? attachment.mulpdu : mpa::mulpdu(socket.segment_size());
+  parameters.sender.completion = attachment.completion;
+  if (attachment.manual && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;
+  parameters.denied_rights = denied_rights_;
+  parameters.peer_psn = attachment.peer_psn;
+  parameters.owner = attachment.owner;
+  return parameters;
+}
+
+int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
+  mpa::install_copy_guard();
+  static std::atomic<bool> seen_to{false};
+  if (!seen_to.exchange(true)) std::atexit([] { for_each_qp([](Qp& qp) { qp.leave_at_exit(); }); });
+  const std::lock_guard receive_lock(qp_.locks.receive);
+  const std::lock_guard send_lock(qp_.locks.send);
+  if (qp_.stream != nullptr) return EISCONN;
+  if (!may_attach(attachment.manual, attachment.life)) return EINVAL;
+  if (attachment.manual && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
+
+  const Stream::Parameters parameters = parameters_of(attachment, socket);
+  std::shared_ptr<Stream> made;
+  try {
+    // Not by make_shared(): timers, which hold it weakly for some seconds, would keep its memory.
+    made.reset(new Stream(queues_, *this, qp_.context->engine(), qp_.locks, qp_.signals, queues_.sends(), qp_.number, &qp_.pd,
+                          queues_.identity(), parameters));
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+  made->socket() = std::move(socket);
+  if (const int error = qp_.context->engine().add(qp_.whole, made->socket().fd()); error != 0) {
+    socket = std::move(made->socket());
+    return error;
+  }
+  if (!attachment.manual) {
+    qp_.attributes.max_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ord);
+    qp_.attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ird);
+    qp_.steps_due = qp_.context->device().transport == Transport::roce && state() != IBV_QPS_RTS;
+    qp_.state = IBV_QPS_RTS;
+  }
+  qp_.stream = std::move(made);
+  try {
+    qp_.transmit();
+  } catch (const std::exception&) {  // it has its stream, which ends for lack of memory
+    qp_.stream->sender().break_off();
+  }
+  return 0;
+}
+
+bool QpConnection::query_agreed(Stream::Agreed& agreed) {
+  const std::lock_guard lock(qp_.locks.receive);
+  if (qp_.stream == nullptr) return false;
+  agreed = qp_.stream->agreed();
+  return true;
+}
+
+int QpConnection::disconnect(const StreamOwner* owner) {
+  const ReadSection section;
+  const std::lock_guard lock(qp_.locks.receive);
+  if (qp_.stream == nullptr || (owner != nullptr && !qp_.stream->is_of(owner))) return ENOTCONN;
+  return qp_.stream->disconnect();
+}
+
+void QpConnection::abort_beginning(const StreamOwner* owner) {
+  const std::lock_guard lock(qp_.locks.receive);
+  if (qp_.stream != nullptr && qp_.stream->is_of(owner)) qp_.stream->abort_beginning();
+}
+
+void QpConnection::completion_lost() {
+  const std::lock_guard lock(qp_.locks.receive);
+  if (qp_.stream != nullptr) qp_.stream->completion_lost();
+}
+
+// The peer expects another PSN than this end starts with: it has another queue pair in mind (one of an earlier life of this
+// number, for example), and an adapter's packets would not get through. A program that sets none says nothing by it.
+bool QpConnection::mixed_up(std::uint32_t peer_psn) const {
+  return peer_psn != 0 && qp_.attributes.sq_psn != 0 && peer_psn != qp_.attributes.sq_psn;
+}
+
+bool QpConnection::is_for(std::uint32_t peer_psn) {
+  const std::lock_guard lock(qp_.locks.send);
+  return state() == IBV_QPS_RTR || !mixed_up(peer_psn);
+}
+
+bool QpConnection::is_connected() {
+  const std::lock_guard lock(qp_.locks.send);
+  return qp_.stream != nullptr;
+}
+
+// With both locks held, by whoever has ended it. The one before is free now: who dropped that held both locks, too.
+void QpConnection::drop_stream() {
+  queues_.leave_shared();
+  stream_before_ = std::exchange(qp_.stream, nullptr);
+}
+
+bool QpConnection::progress(Driver driver) noexcept {
+  try {
+    return make_progress(driver);
+  } catch (const std::exception&) {
+    qp_.no_memory();
+    return true;
+  }
+}
+
+bool QpConnection::make_progress(Driver driver) {
+  const ReadSection section;
+  const SuppressedNotifications suppressed(driver == Driver::event ? &qp_.receive_cq : nullptr);
+  bool work = false;
+  {
+    std::unique_lock lock(qp_.locks.receive, std::defer_lock);
+    if (driver == Driver::program) {
+      if (!lock.try_lock()) return true;  // somebody is at it
+    } else {
+      lock.lock();
+    }
+    if (qp_.stream == nullptr || !qp_.stream->receive_turn(driver, work)) return work;
+  }
+  const std::lock_guard lock(qp_.locks.send);
+  if (qp_.stream != nullptr) qp_.stream->sender().turn(driver);
+  return work;
+}
+
+// RTS to SQD: what is posted from here on waits.
+void QpConnection::drain() {
+  const std::lock_guard lock(qp_.locks.send);
+  drain_to_ = queues_.sends().tail();
+  if (qp_.stream != nullptr) qp_.stream->sender().transmitter().hold_from(drain_to_);
+  qp_.transmit();
+}
+
+// And back.
+void QpConnection::stop_draining() {
+  const std::lock_guard lock(qp_.locks.send);
+  tell_when_drained_ = false;
+  if (qp_.stream != nullptr) qp_.stream->sender().transmitter().hold_from(~std::uint64_t{0});
+  qp_.transmit();
+}
+
+void QpConnection::notify_when_drained(bool notify) {
+  const std::lock_guard lock(qp_.locks.send);
+  tell_when_drained_ = notify;
+}
+
+bool QpConnection::drained() const {
+  return qp_.manual ? queues_.sends().head() >= drain_to_ : queues_.sends().empty();
+}
+
+void QpConnection::deny_rights(std::uint32_t denied) {
+  denied_rights_ = denied;
+  if (qp_.stream != nullptr) qp_.stream->receiver().rdmap().deny(denied_rights_);
+}
+
+// ORD (Verbs draft section 6.5): never more than the peer has agreed to.
+void QpConnection::limit_ord(std::uint32_t ord) {
+  ord_limit_ = ord;
+  std::uint32_t granted = ord;
+  if (qp_.stream != nullptr) granted = qp_.stream->sender().transmitter().limit_ord(ord);
+  qp_.attributes.max_rd_atomic = static_cast<std::uint8_t>(granted);
+  qp_.transmit();
+}
+
+void QpConnection::reset() {
+  if (qp_.stream != nullptr) {
+    qp_.stream->abandon(false);
+    drop_stream();
+  }
+  tell_when_drained_ = false;
+  denied_rights_ = 0;
+  ord_limit_ = ~0U;
+}
+
+void QpConnection::sent_all() {
+  if (qp_.manual && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
+    report(IBV_EVENT_SQ_DRAINED);
+  }
+}
+
+void QpConnection::sent_last() {
+  if (std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
+}
+
+// An adapter tries for a while. Meanwhile a program may see work of other queue pairs complete, and end on that.
+void QpConnection::peer_gone() {
+  if (queues_.sends().empty()) return;
+  manual::start_retry_timers();
+  qp_.start_retry_timer(queues_.sends().head(), RetryTimer::Clock::now());
+}
+
+void QpConnection::leave_at_exit() {
+  // A program may call exit() wherever it is: what is locked then stays as it is.
+  {
+    const std::unique_lock send_lock(qp_.locks.send, std::try_to_lock);
+    if (send_lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_waiting();
+  }
+  const std::unique_lock receive_lock(qp_.locks.receive, std::try_to_lock);
+  if (!receive_lock.owns_lock() || !qp_.manual || qp_.stream == nullptr) return;
+  {
+    const std::unique_lock send_lock(qp_.locks.send, std::try_to_lock);
+    if (!send_lock.owns_lock()) return;
+  }
+  qp_.stream->leave();
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// The connection of a queue pair, as far as verbs see it: which stream it has, since when, how the program ends it, and what
+// the stream says of its fate.
+//
+// Thread-safe: all of it takes the locks by itself, but for the functions of StreamHost, which say what is held.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "mpa/startup.h"
+#include "mpa/tcp_stream.h"
+#include "provider/verbs/qp/qp_common.h"
+#include "provider/verbs/qp/work_queues.h"
+
+namespace uiw::provider {
+
+class QpConnection final : public StreamHost {
+ public:
+  // Both must remain live as long as this.
+  QpConnection(QpCommon& qp, WorkQueues& queues) : qp_(qp), queues_(queues) {}
+
+  // Gives the queue pair its stream. EINVAL where its state does not allow it, EISCONN where it has one; the socket is then
+  // untouched.
+  struct Attachment {
+    mpa::Agreement agreement;
+    bool initiator = false;
+    std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
+    bool manual = false;    // by its program: its state and attributes are what that says
+    std::uint32_t life = 0;  // which manual connection it is for: one that was begun before RESET is not for the next
+    std::uint32_t peer_psn = 0;  // manual: the peer's rq_psn, 0 if it has said none
+    rdmap::Completion completion = rdmap::Completion::local;
+    // What the program knows of the depths agreed on, at most; the rest is for probes (rdmap/transmitter.h).
+    std::uint32_t ord = ~0U, ird = ~0U;
+    std::shared_ptr<StreamOwner> owner;
+  };
+  int attach(mpa::TcpStream& socket, const Attachment& attachment);
+  bool can_attach(bool manual, std::uint32_t life);
+  // A manual connection begins; those that were begun before are not for this queue pair any more. With both locks.
+  std::uint32_t begin_manual() {
+    qp_.manual = true;
+    return ++life_;
+  }
+  // Does the peer that says this PSN (Attachment) mean this queue pair, as far as is known?
+  bool is_for(std::uint32_t peer_psn);
+  // With the sender's lock.
+  bool mixed_up(std::uint32_t peer_psn) const;
+
+  bool is_connected();
+  // False if it has no stream.
+  bool query_agreed(Stream::Agreed& agreed);
+  // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
+  // the stream is not this owner's or not there; nullptr stands for any.
+  int disconnect(const StreamOwner* owner);
+  // The peer has had its time to begin.
+  void abort_beginning(const StreamOwner* owner);
+  // A completion queue had no room for a completion of this or another queue pair: the stream ends with a Terminate.
+  void completion_lost();
+  // The program ends without having destroyed it.
+  void leave_at_exit();
+
+  // Moves what can be moved now; true if anything was. A program's poll does not wait for a lock. A stream for which
+  // there is no memory ends.
+  bool progress(Driver driver) noexcept;
+
+  // RTS to SQD: what is posted from here on waits, if the program has connected it; and back.
+  void drain();
+  void stop_draining();
+  // IBV_QP_EN_SQD_ASYNC_NOTIFY
+  void notify_when_drained(bool notify);
+
+  // ---- With the sender's lock ----
+  bool drained() const;
+  void limit_ord(std::uint32_t ord);
+  void deny_rights(std::uint32_t denied);
+
+  // ---- With both ----
+  // RESET.
+  void reset();
+
+  // ---- StreamHost ----
+  ibv_qp_state state() const override { return qp_.state.load(); }
+  void report(ibv_event_type type) override { qp_.report(type); }
+  void enter_error() override { qp_.state = IBV_QPS_ERR; }
+  void peer_gone() override;
+  void drop_stream() override;
+  void sent_all() override;
+  void sent_last() override;
+
+ private:
+  bool may_attach(bool manual, std::uint32_t life) const;
+  Stream::Parameters parameters_of(const Attachment& attachment, const mpa::TcpStream& socket) const;
+  bool make_progress(Driver driver);
+
+  QpCommon& qp_;
+  WorkQueues& queues_;
+  // The one before is kept until there is another, for who has dropped it may be at work in it.
+  std::shared_ptr<Stream> stream_before_;
+  std::atomic<std::uint32_t> life_{0};  // counts manual connections; written with both locks held
+
+  // With the sender's lock.
+  bool tell_when_drained_ = false;
+  std::uint64_t drain_to_ = 0;     // SQD, connected without rdma_cm: what stands before this goes on
+  std::uint32_t ord_limit_ = ~0U;  // what the program asked for before it was connected
+  std::uint32_t denied_rights_ = 0;
+};
+
+}  // namespace uiw::provider

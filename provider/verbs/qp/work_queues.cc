@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/qp/work_queues.h"
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+#include "provider/memory/memory.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/qp/posting.h"
+#include "provider/verbs/qp/qp_common.h"
+#include "provider/verbs/srq.h"
+
+namespace uiw::provider {
+
+namespace {
+
+ibv_wc_status status_of(rdmap::Status status) {
+  switch (status) {
+    case rdmap::Status::success: return IBV_WC_SUCCESS;
+    case rdmap::Status::local_length: return IBV_WC_LOC_LEN_ERR;
+    case rdmap::Status::local_protection: return IBV_WC_LOC_PROT_ERR;
+    case rdmap::Status::local_operation: return IBV_WC_LOC_QP_OP_ERR;
+    case rdmap::Status::flushed: return IBV_WC_WR_FLUSH_ERR;
+    case rdmap::Status::remote_access: return IBV_WC_REM_ACCESS_ERR;
+    case rdmap::Status::remote_invalid_request: return IBV_WC_REM_INV_REQ_ERR;
+    case rdmap::Status::remote_operation: return IBV_WC_REM_OP_ERR;
+    case rdmap::Status::fatal: return IBV_WC_FATAL_ERR;
+    case rdmap::Status::retry_exceeded: return IBV_WC_RETRY_EXC_ERR;
+    case rdmap::Status::rnr_exceeded: return IBV_WC_RNR_RETRY_EXC_ERR;
+    case rdmap::Status::window_bind: return IBV_WC_MW_BIND_ERR;
+  }
+  return IBV_WC_GENERAL_ERR;
+}
+
+ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
+  switch (work.kind) {
+    case rdmap::WorkKind::send: return IBV_WC_SEND;
+    case rdmap::WorkKind::write:
+    case rdmap::WorkKind::immediate: return IBV_WC_RDMA_WRITE;
+    case rdmap::WorkKind::read: return IBV_WC_RDMA_READ;
+    case rdmap::WorkKind::atomic:
+      return work.atomic == rdmap::AtomicOpcode::fetch_add ? IBV_WC_FETCH_ADD : IBV_WC_COMP_SWAP;
+    case rdmap::WorkKind::local_invalidate: return IBV_WC_LOCAL_INV;
+    case rdmap::WorkKind::bind: return IBV_WC_BIND_MW;
+  }
+  return IBV_WC_SEND;
+}
+
+}  // namespace
+
+WorkQueues::WorkQueues(QpCommon& qp, const ibv_qp_cap& granted, Srq* srq)
+    : qp_(qp),
+      sends_(granted.max_send_wr, granted.max_send_sge, granted.max_inline_data),
+      receives_(granted.max_recv_wr, granted.max_recv_sge),
+      shared_(srq != nullptr ? std::make_unique<SrqUser>(*srq) : nullptr) {}
+
+WorkQueues::~WorkQueues() = default;
+
+void WorkQueues::number_is_known() {
+  if (shared_ != nullptr) shared_->set_qp_number(qp_.number);
+}
+
+void WorkQueues::leave_shared() {
+  if (shared_ != nullptr) shared_->leave();
+}
+
+void WorkQueues::leave_to_parent() {
+  if (shared_ != nullptr) shared_->leave_to_parent();
+}
+
+void WorkQueues::forget_completions() {
+  qp_.send_cq.forget(qp_.number);
+  if (&qp_.receive_cq != &qp_.send_cq) qp_.receive_cq.forget(qp_.number);
+}
+
+void WorkQueues::empty() {
+  while (!sends_.empty()) sends_.pop();
+  while (!receives_.empty()) receives_.pop();
+  release_windows();
+  last_receive_reported_ = false;
+}
+
+int WorkQueues::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
+  const std::lock_guard lock(post_receive_mutex_);
+  return post_receives(receives_, &qp_.pd, requests, bad);
+}
+
+void WorkQueues::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
+  if (status == rdmap::Status::success && !work.signaled) return;
+  ibv_wc completion{};
+  completion.wr_id = work.id;
+  completion.status = status_of(status);
+  completion.opcode = opcode_of(work);
+  completion.byte_len = work.length;
+  completion.qp_num = qp_.number;
+  qp_.send_cq.push(completion, false);
+}
+
+bool WorkQueues::next_receive(rdmap::ReceiveBuffer& buffer) {
+  if (shared_ != nullptr) return shared_->take(buffer);
+  if (receives_.empty()) return false;
+  const rdmap::ReceiveWork& work = receives_.front();
+  buffer = {work.id, work.length, receives_.front_sges(), &qp_.pd};
+  return true;
+}
+
+void WorkQueues::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
+                          const rdmap::ReceiveHost::Message& message) {
+  ibv_wc completion{};
+  completion.wr_id = buffer.id;
+  completion.status = status_of(status);
+  completion.opcode = message.is_send ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM;
+  completion.byte_len = message.length;
+  if (message.has_immediate) {
+    completion.wc_flags = IBV_WC_WITH_IMM;
+    std::memcpy(&completion.imm_data, message.immediate.data(), sizeof completion.imm_data);
+    // The other octets, which verbs do not know, stand where a reliable connection has nothing to say (uiwdv.h).
+    std::memcpy(&completion.src_qp, message.immediate.data() + sizeof completion.imm_data, sizeof completion.src_qp);
+  }
+  completion.qp_num = qp_.number;
+  if (message.invalidated) {
+    completion.wc_flags = IBV_WC_WITH_INV;
+    completion.invalidated_rkey = static_cast<std::uint32_t>(message.stag);
+  }
+  // Its pieces are the program's again before it can learn of the completion.
+  if (shared_ == nullptr) receives_.pop();
+  qp_.receive_cq.push(completion, message.solicited);
+}
+
+void WorkQueues::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) {
+  if (qp_.stream != nullptr) return qp_.stream->sender().transmitter().flush(culprit, status);
+  for (; !sends_.empty(); sends_.pop()) {
+    const std::uint64_t head = sends_.head();
+    send_complete(sends_.at(head), culprit == head ? status : rdmap::Status::flushed);
+  }
+}
+
+bool WorkQueues::receive_there() const { return shared_ != nullptr ? shared_->promised() : !receives_.empty(); }
+
+void WorkQueues::flush_receives() {
+  if (shared_ != nullptr) {
+    // What no message has used is still there for others (Verbs draft section 6.3.6); what one has, is complete.
+    shared_->leave();
+    if (!std::exchange(last_receive_reported_, true)) qp_.report(IBV_EVENT_QP_LAST_WQE_REACHED);
+    return;
+  }
+  while (!receives_.empty()) {
+    const rdmap::ReceiveBuffer buffer{receives_.front().id};
+    receive_complete(buffer, rdmap::Status::flushed, {});
+  }
+}
+
+// A receive of a shared queue is given back to it, or others would have one less for ever; one of its own was not taken.
+void WorkQueues::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
+  if (shared_ == nullptr || shared_->give_back(buffer)) return;
+  if (completes) receive_complete(buffer, rdmap::Status::flushed, {});  // else it ends with its queue pair, or in RESET
+}
+
+// ---- Memory windows (Verbs draft sections 7.8, 7.10 and 8.1.2.3) ----
+
+// Verbs draft figure 23: the errors of either are completion errors.
+rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) {
+  if (work.kind == rdmap::WorkKind::bind) {
+    if (stag_table().bind(binding, &qp_.pd, this) != ddp::WindowError::none) return rdmap::Status::window_bind;
+    if (binding.type == ddp::WindowType::type2) has_windows_ = true;
+    return rdmap::Status::success;
+  }
+  switch (stag_table().invalidate(work.invalidate, &qp_.pd, this)) {
+    case ddp::WindowError::none: return rdmap::Status::success;
+    case ddp::WindowError::deallocated: return rdmap::Status::local_operation;  // section 7.8
+    default: return rdmap::Status::local_protection;
+  }
+}
+
+// Memory regions are invalidated by their owner alone, windows of type 1 too; those of type 2 by the peer of their
+// stream as well.
+std::optional<rdmap::ErrorCode> WorkQueues::invalidate(rdmap::Stag stag) {
+  switch (stag_table().invalidate(stag, &qp_.pd, this)) {
+    case ddp::WindowError::none: return std::nullopt;
+    case ddp::WindowError::deallocated: return rdmap::ErrorCode::invalid_stag;
+    case ddp::WindowError::not_associated: return rdmap::ErrorCode::not_associated;
+    default: return rdmap::ErrorCode::cannot_invalidate;
+  }
+}
+
+void WorkQueues::release_windows() {
+  if (!has_windows_) return;
+  stag_table().release_stream(&qp_.pd, this);
+  has_windows_ = false;
+}
+
+}  // namespace uiw::provider
