@@ -32,7 +32,6 @@ constexpr unsigned kIdleStride = 8;        // ...is tried only in every 8th
 constexpr unsigned kYieldAfter = 64;       // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
 constexpr std::uint64_t kPollingNs = 20'000;  // a sign of it this recent: the program polls
-constexpr std::uint64_t kPostingNs = 50'000;  // so long after one a program that posts looks at what has come
 constexpr unsigned kDeferredRounds = 16;       // with work for others, until deferred sends go out
 constexpr unsigned kParkAfter = 3;         // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
@@ -113,7 +112,7 @@ void Engine::after_fork_in_child() {
   if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
   new (&entries_) std::vector<Qp*>;
-  inside_ = 0;
+  activity_.after_fork_in_child();
   deferring_ = 0;
   started_.store(false);
   parked_.store(false);
@@ -205,7 +204,7 @@ void Engine::take_over(std::uint32_t qp_number, int fd) {
 void Engine::look(bool polls) {
   bool waits = polls;
   if (!started_.load(std::memory_order_relaxed)) return;
-  inside_.fetch_add(1, std::memory_order_relaxed);
+  activity_.enter();
   bool yield = false;
   if (const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock); drive_lock.owns_lock()) {
     const ReadSection section;  // whoever is removed from the entries now lives until it closes
@@ -247,12 +246,8 @@ void Engine::look(bool polls) {
     empty_rounds_ = waits ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
   }
-  const std::uint64_t now = raw_clock();
-  last_active_.store(now, std::memory_order_relaxed);
-  active_thread_.store(pthread_self(), std::memory_order_relaxed);
-  last_look_.store(now, std::memory_order_relaxed);
-  if (polls) posting_.store(false, std::memory_order_relaxed);
-  inside_.fetch_sub(1, std::memory_order_relaxed);
+  activity_.note_look(raw_clock(), polls);
+  activity_.leave();
   if (yield) sched_yield();
 }
 
@@ -275,7 +270,7 @@ void Engine::send_deferred() {
 // deferred sends once it watches no longer.
 void Engine::note_deferred(bool holds) {
   deferring_.fetch_add(holds ? 1U : ~0U);
-  if (holds && (events_awaited_.load() > 0 || !parked_.load())) wake();
+  if (holds && (activity_.event_awaited_in_order() || !parked_.load())) wake();
 }
 
 // Most times it is watching already. Where it is not, and the program goes on as it does, it is from here on.
@@ -291,34 +286,20 @@ void Engine::watch_posts() {
   park_condition_.notify_one();
 }
 
-bool Engine::program_active(std::uint64_t within_ns) const {
-  if (event_awaited()) return false;
-  return inside_.load(std::memory_order_relaxed) > 0 ||
-         raw_clock() < last_active_.load(std::memory_order_relaxed) + within_ns;  // another thread may be ahead of this clock
-}
-
-std::uint64_t Engine::last_active_here() const {
-  const bool here = pthread_equal(active_thread_.load(std::memory_order_relaxed), pthread_self()) != 0;
-  return here ? last_active_.load(std::memory_order_relaxed) : 0;
-}
-
 bool Engine::note_post(std::uint64_t now) {
-  last_active_.store(now, std::memory_order_relaxed);
-  active_thread_.store(pthread_self(), std::memory_order_relaxed);
-  posting_.store(true, std::memory_order_relaxed);
-  if (now < last_look_.load(std::memory_order_relaxed) + kPostingNs) return false;
+  if (!activity_.note_post(now)) return false;
   look(false);
   return true;
 }
 
 bool Engine::end_posting(std::uint64_t now) {
   const bool looked = note_post(now);
-  inside_.fetch_sub(1, std::memory_order_relaxed);
+  activity_.leave();
   return looked;
 }
 
 void Engine::event_asked_for() {
-  events_awaited_.fetch_add(1);
+  activity_.event_asked_for();
   unpark();
   if (deferring_.load() > 0) wake();
 }
@@ -327,7 +308,7 @@ void Engine::unpark() {
   if (!parked_.load()) return;
   const std::lock_guard lock(park_mutex_);
   unpark_ = true;
-  last_active_.store(0, std::memory_order_relaxed);
+  activity_.forget();
   park_condition_.notify_one();
 }
 
@@ -371,10 +352,10 @@ bool Engine::send_overdue() {
 // False where the program has stopped. A long tick is for one that polls and has no posts that wait: either this sees that
 // some do, or who lets them wait sees that nobody watches.
 bool Engine::tick(std::chrono::microseconds& next) {
-  if (!program_active(2 * kPollingNs)) return false;
+  if (!activity_.is_active(raw_clock(), 2 * kPollingNs)) return false;
   const bool new_to_it = !watching_.load();
   const bool left = deferring_.load() > 0 && send_overdue();
-  next = std::min(2 * next, posting_.load(std::memory_order_relaxed) ? kDeferredTick : kLongestTick);
+  next = std::min(2 * next, activity_.posts() ? kDeferredTick : kLongestTick);
   watching_.store(left || next <= kDeferredTick);
   const unsigned watched = watched_.load();
   if (left || watched != watched_seen_) {
@@ -391,7 +372,7 @@ void Engine::park() {
   std::chrono::microseconds next = kFirstTick;
   {
     std::unique_lock lock(park_mutex_);
-    while (!unpark_ && !stop_.load() && events_awaited_.load() == 0) {
+    while (!unpark_ && !stop_.load() && !activity_.event_awaited_in_order()) {
       park_condition_.wait_for(lock, next, [this] { return unpark_ || hurry_; });
       hurry_ = false;
       lock.unlock();
@@ -415,7 +396,7 @@ void Engine::run() {
       if (errno == EINTR) continue;
       return begin_anew();
     }
-    const bool polling = program_active(kPollingNs);
+    const bool polling = activity_.is_active(raw_clock(), kPollingNs);
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kWakeTag) {
         std::uint64_t value;

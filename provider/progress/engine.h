@@ -8,8 +8,6 @@
 // memory does neither, so the thread is awake for it.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -19,6 +17,7 @@
 #include <vector>
 
 #include "provider/process/mutex.h"
+#include "provider/progress/activity.h"
 
 namespace uiw::provider {
 
@@ -54,11 +53,10 @@ class Engine {
   // The program posts without a pause, or to a queue of work that answers are due to, and has posted: where it has not
   // polled for a while it looks at what has come, and true is returned. A thread that is woken for each of them would take
   // turns with it.
-  void begin_posting() { inside_.fetch_add(1, std::memory_order_relaxed); }
+  void begin_posting() { activity_.enter(); }
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
-  // When the calling thread did so last, or polled; 0 where another one was the last.
-  std::uint64_t last_active_here() const;
+  const Activity& activity() const { return activity_; }
   bool drives_many() const { return many_.load(std::memory_order_relaxed); }
   // Would the thread find out soon if the program stopped to poll and to post? Only then may something wait for it to come
   // back.
@@ -71,8 +69,7 @@ class Engine {
   // The program has asked a completion queue for an event, and may wait for it; until that event is there, which may be
   // told of first.
   void event_asked_for();
-  bool event_awaited() const { return events_awaited_.load(std::memory_order_relaxed) > 0; }
-  void event_given() { events_awaited_.fetch_sub(1, std::memory_order_relaxed); }
+  void event_given() { activity_.event_given(); }
 
   // A fork has happened and this is the child: the thread is not there.
   void after_fork_in_child();
@@ -94,7 +91,6 @@ class Engine {
   bool wake();
   void begin_anew();
   void join_or_leave();
-  bool program_active(std::uint64_t within_ns) const;
 
   int epoll_ = -1, wake_ = -1;
   Mutex drive_mutex_;  // one program thread drives at a time; held before any lock of a queue pair
@@ -107,15 +103,10 @@ class Engine {
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};
 
-  alignas(64) std::atomic<std::uint64_t> last_active_{0};  // a poll in vain, or a post; monotonic, ns
-  std::atomic<pthread_t> active_thread_{};   // whose that was
-  std::atomic<std::uint64_t> last_look_{0};  // at what has come
-  std::atomic<int> events_awaited_{0};       // completion queues that owe one; below 0 where it comes first
-  std::atomic<bool> many_{false};            // more queue pairs than are tried one by one
-  std::atomic<unsigned> deferring_{0};         // queue pairs
-  std::atomic<unsigned> inside_{0};          // threads of the program that drive or post
-  std::atomic<unsigned> watched_{0};         // how often posts began to wait; only grows
-  std::atomic<bool> posting_{false};         // and not polling, when it was active last
+  Activity activity_;
+  std::atomic<bool> many_{false};      // more queue pairs than are tried one by one
+  std::atomic<unsigned> deferring_{0};  // queue pairs
+  std::atomic<unsigned> watched_{0};   // how often posts began to wait; only grows
   alignas(64) std::atomic<bool> parked_{false};
   std::atomic<bool> watching_{false};  // it ticks often enough for posts that wait
   std::mutex park_mutex_;

@@ -40,7 +40,7 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
   if (answer_wanted_ && state_.policy.manual && may_wait && piggybacking_.offer() && !transmit_wanted_ && !sender_.full()) {
     if (driver == Driver::program) return false;
     // A program that spins on memory has seen what came, and posts right now.
-    if (!state_.engine.event_awaited() && state_.runs() && !state_.signals.receive_stalled) {
+    if (!state_.engine.activity().event_awaited() && state_.runs() && !state_.signals.receive_stalled) {
       receive(driver);
       answer_wanted_ = answer_wanted_ && state_.reads.answers_unsent();
     }

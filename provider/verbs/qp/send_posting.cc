@@ -91,8 +91,8 @@ bool SendPosting::coalesces(std::uint64_t first) {
   Coalescing& coalescing = qp_.stream->sender().coalescing();
   if (!coalescing.posted(static_cast<unsigned>(end - first), octets, qp_.send_cq.taken())) return false;
   if (!qp_.stream->runs() || qp_.stream->sender().full() || sends_.full()) return false;
-  if (qp_.context->engine().event_awaited() || qp_.context->engine().drives_many()) return false;
-  return coalescing.may_wait(raw_clock(), qp_.context->engine().last_active_here());
+  if (qp_.context->engine().activity().event_awaited() || qp_.context->engine().drives_many()) return false;
+  return coalescing.may_wait(raw_clock(), qp_.context->engine().activity().last_here());
 }
 
 // Leaves the lock open.
