@@ -15,6 +15,7 @@
 #include "kernel-abi/rdma_cm/cm_id.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "provider/connect/cm_loop.h"
+#include "provider/connect/outgoing_call.h"
 #include "provider/process/device.h"
 
 namespace uiw::kernel_abi {

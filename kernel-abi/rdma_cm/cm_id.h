@@ -20,6 +20,7 @@
 #include "kernel-abi/rdma_cm/cm_events.h"
 #include "kernel-abi/rdma_cm/cm_roce.h"
 #include "provider/connect/connection.h"
+#include "provider/connect/listener.h"
 #include "provider/process/mutex.h"
 
 namespace uiw::kernel_abi {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Connections: TCP connect or accept, MPA start-up (RFC 5044 section 7.1, RFC 6581), hand-over of the stream to
-// its queue pair, and the news of its end.
+// A connection as its consumer sees it, from the call to the news of its end. Who calls uses connect() of outgoing_call.h,
+// who is called listen() of listener.h.
 //
-// All work happens on one thread of the process, "uiw-cm", which starts with the first listen or connect. Every
-// observer callback runs on that thread, or on a thread that drives the stream (disconnected), with no lock of
-// this module held; a callback may call any function here except to destroy the object that is calling it.
-// All functions are thread-safe and do not block. Observers are held weakly: once the last shared_ptr is gone, no
-// further callback starts. Functions return 0 or an errno.
+// Ownership: the consumer owns the connection, until it is established: from then on its queue pair does, and the consumer's
+// reference is for disconnect() alone. Observers are held weakly: once the last shared_ptr is gone, no further callback
+// starts.
+//
+// Threads and locks: all functions are thread-safe and do not block. Start-up happens on one thread of the process,
+// "uiw-cm" (cm_loop.h), which starts with the first listen or connect. Every observer callback runs on that thread, with no
+// lock of this folder held; it may call any function here except to destroy the object that is calling it.
+//
+// Errors: functions return 0 or an errno.
 #pragma once
 
 #include <netinet/in.h>
@@ -31,7 +35,7 @@ struct ConnectionParameters {
   unsigned responder_resources = 0;       // IRD: incoming RDMA Reads this side holds at a time
   unsigned initiator_depth = 0;           // ORD: outgoing RDMA Reads this side wants to have outstanding
   std::vector<std::byte> private_data;    // of the consumer, at most kMaxPrivateData octets
-  // The program of the QP sets it up itself (manual.h); its state is left alone.
+  // The program of the QP sets it up itself (connect/manual/); its state is left alone.
   bool manual = false;
   std::uint32_t life = 0;      // of such a QP (Qp::Attachment)
   std::uint32_t peer_psn = 0;  // likewise
@@ -55,7 +59,7 @@ class ConnectionObserver {
   virtual void disconnected() = 0;
 };
 
-// One connection, active or passive. Destroying the last reference to a call that is not established closes its
+// One connection, of the caller or of who is called. Destroying the last reference to a call that is not established closes its
 // socket without a callback; an established one goes on, owned by its QP.
 class UIW_API Connection {
  public:
@@ -72,28 +76,5 @@ class UIW_API Connection {
   virtual sockaddr_storage local_address() const = 0;
   virtual sockaddr_storage remote_address() const = 0;
 };
-
-class ListenObserver {
- public:
-  virtual ~ListenObserver() = default;
-  // A peer calls. Dropping `call` without an answer closes it.
-  virtual void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) = 0;
-};
-
-// A listening socket. Destroying it stops listening; calls already handed out live on.
-class UIW_API Listener {
- public:
-  virtual ~Listener() = default;
-};
-
-// Listens on a socket from bind_socket() (local_address.h), which from here on belongs to the listener, also on
-// failure. EADDRINUSE where another process listens there.
-UIW_API int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer,
-                   std::shared_ptr<Listener>& listener);
-
-// Calls `remote` from a socket of bind_socket(), which from here on belongs to the connection, also on failure.
-// `tos` goes to IP_TOS / IPV6_TCLASS where it is not negative.
-UIW_API int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
-                    std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection);
 
 }  // namespace uiw::provider

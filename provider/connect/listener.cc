@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Who calls: a listening socket, and the calls on it whose requests are not whole yet.
+#include "provider/connect/listener.h"
+
 #include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -16,7 +17,6 @@
 #include "mpa/descriptor.h"
 #include "mpa/tcp_stream.h"
 #include "provider/connect/cm_loop.h"
-#include "provider/connect/connection.h"
 #include "provider/connect/incoming_call.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"

@@ -21,6 +21,7 @@
 #include "provider/connect/connection.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/manual/qp_port.h"
+#include "provider/connect/outgoing_call.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/settings.h"

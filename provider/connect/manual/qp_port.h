@@ -12,7 +12,7 @@
 #include <memory>
 #include <optional>
 
-#include "provider/connect/connection.h"
+#include "provider/connect/listener.h"
 #include "provider/process/device.h"
 
 namespace uiw::provider {

@@ -10,8 +10,10 @@
 #include "provider/connect/cm_loop.h"
 #include "provider/connect/connection.h"
 #include "provider/connect/incoming_call.h"
-#include "provider/connect/local_address.h"
+#include "provider/connect/listener.h"
+#include "provider/connect/outgoing_call.h"
 #include "provider/progress/io_scratch.h"
+#include "tests/unit/provider/connect/loopback.h"
 #include "tests/unit/provider/connect/manual/manual_rig.h"
 #include "tests/unit/provider/process/refusing_new.h"
 #include "tests/unit/provider/verbs/srq_pool.h"
@@ -132,21 +134,6 @@ class Observer final : public provider::ConnectionObserver {
   bool established_ = false, failed_ = false, disconnected_ = false;
 };
 
-sockaddr_storage loopback() {
-  sockaddr_storage storage{};
-  auto& address = reinterpret_cast<sockaddr_in&>(storage);
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  return storage;
-}
-
-int bound_socket(sockaddr_storage& address) {
-  address = loopback();
-  const int fd = provider::bind_socket(address, false);
-  REQUIRE(fd >= 0);
-  return fd;
-}
-
 // Accepts each call for one side.
 class Server final : public provider::ListenObserver {
  public:
@@ -170,6 +157,50 @@ class Server final : public provider::ListenObserver {
   std::shared_ptr<Connection> call_;
 };
 
+void listen_in_short_memory(unsigned at) {
+  const std::size_t before = open_descriptors();
+  std::shared_ptr<Listener> listener;
+  const int fd = bound_socket();
+  try {
+    const Short memory(at);
+    provider::listen(fd, 16, {}, listener);
+  } catch (const std::bad_alloc&) {
+  }
+  listener.reset();
+  CHECK(open_descriptors() == before);
+}
+
+void connect_in_short_memory(unsigned at, const sockaddr_storage& remote, const ConnectionParameters& own) {
+  const auto observer = std::make_shared<Observer>();
+  const std::size_t before = open_descriptors();
+  std::shared_ptr<Connection> connection;
+  const int fd = bound_socket();
+  try {
+    const Short memory(at);
+    provider::connect(fd, remote, own, -1, observer, connection);
+  } catch (const std::bad_alloc&) {
+  }
+  connection.reset();
+  plan_for_loop({});  // the thread may have been at it
+  CHECK(open_descriptors() == before);
+}
+
+void take_call_in_short_memory(unsigned at) {
+  const std::size_t before = open_descriptors();
+  const int fd = bound_socket();
+  std::promise<void> done;
+  REQUIRE(CmLoop::instance().post([&] {
+    try {
+      const Short memory(at);
+      provider::take_call(mpa::TcpStream(fd), [](const auto&, const auto&) {}, [](const Connection*) {});
+    } catch (const std::bad_alloc&) {
+    }
+    done.set_value();
+  }) == 0);
+  done.get_future().wait();
+  CHECK(open_descriptors() == before);
+}
+
 }  // namespace
 
 TEST_CASE("no memory: listening and calling lose no descriptor", "[memory]") {
@@ -177,65 +208,15 @@ TEST_CASE("no memory: listening and calling lose no descriptor", "[memory]") {
   const auto context = open_loopback();
   Side side(*context);
   REQUIRE(side.to(IBV_QPS_INIT) == 0);
-  const mpa::TcpStream peer([] {
-    sockaddr_storage address{};
-    return bound_socket(address);
-  }());
-  REQUIRE(::listen(peer.fd(), 128) == 0);
   sockaddr_storage remote{};
-  socklen_t size = sizeof remote;
-  REQUIRE(::getsockname(peer.fd(), reinterpret_cast<sockaddr*>(&remote), &size) == 0);
-  SECTION("listen") {
-    try_each([&](unsigned at) {
-      const std::size_t before = open_descriptors();
-      std::shared_ptr<Listener> listener;
-      sockaddr_storage address{};
-      const int fd = bound_socket(address);
-      try {
-        const Short memory(at);
-        provider::listen(fd, 16, {}, listener);
-      } catch (const std::bad_alloc&) {
-      }
-      listener.reset();
-      CHECK(open_descriptors() == before);
-    });
-  }
+  const mpa::TcpStream peer(bound_socket(remote));
+  REQUIRE(::listen(peer.fd(), 128) == 0);
+  SECTION("listen") { try_each(listen_in_short_memory); }
   SECTION("connect") {
     const ConnectionParameters own{side.qp->number(), 4, 4, pattern(100)};
-    const auto observer = std::make_shared<Observer>();
-    try_each([&](unsigned at) {
-      const std::size_t before = open_descriptors();
-      std::shared_ptr<Connection> connection;
-      sockaddr_storage address{};
-      const int fd = bound_socket(address);
-      try {
-        const Short memory(at);
-        provider::connect(fd, remote, own, -1, observer, connection);
-      } catch (const std::bad_alloc&) {
-      }
-      connection.reset();
-      plan_for_loop({});  // the thread may have been at it
-      CHECK(open_descriptors() == before);
-    });
+    try_each([&](unsigned at) { connect_in_short_memory(at, remote, own); });
   }
-  SECTION("a call that is taken") {
-    try_each([&](unsigned at) {
-      const std::size_t before = open_descriptors();
-      sockaddr_storage address{};
-      const int fd = bound_socket(address);
-      std::promise<void> done;
-      REQUIRE(CmLoop::instance().post([&] {
-        try {
-          const Short memory(at);
-          provider::take_call(mpa::TcpStream(fd), [](const auto&, const auto&) {}, [](const Connection*) {});
-        } catch (const std::bad_alloc&) {
-        }
-        done.set_value();
-      }) == 0);
-      done.get_future().wait();
-      CHECK(open_descriptors() == before);
-    });
-  }
+  SECTION("a call that is taken") { try_each(take_call_in_short_memory); }
 }
 
 TEST_CASE("no memory: the making of a connection ends one way or the other, and the listener goes on", "[memory]") {
@@ -243,8 +224,7 @@ TEST_CASE("no memory: the making of a connection ends one way or the other, and 
   const auto context = open_loopback();
   const auto call = [&](Side& side, Server& server, const std::shared_ptr<Observer>& observer) {
     std::shared_ptr<Connection> connection;
-    sockaddr_storage address{};
-    const int fd = bound_socket(address);
+    const int fd = bound_socket();
     REQUIRE(provider::connect(fd, server.address, {side.qp->number(), 4, 4, {}}, -1, observer, connection) == 0);
     return connection;
   };
@@ -292,8 +272,7 @@ TEST_CASE("no memory: a listener that is full looks again", "[memory]") {
     silent.push_back(dial());
     REQUIRE(eventually([] { return failed_once.load(); }));
   }
-  sockaddr_storage address{};
-  const int fd = bound_socket(address);
+  const int fd = bound_socket();
   REQUIRE(provider::connect(fd, server->address, {a.qp->number(), 4, 4, {}}, -1, observer, connection) == 0);
   REQUIRE(observer->wait_outcome());
   CHECK(observer->stands());
@@ -308,8 +287,7 @@ TEST_CASE("no memory: both sides hear of the end of a stream", "[memory]") {
     const auto server = Server::make(b);
     const auto observer = std::make_shared<Observer>();
     std::shared_ptr<Connection> connection;
-    sockaddr_storage address{};
-    const int fd = bound_socket(address);
+    const int fd = bound_socket();
     REQUIRE(provider::connect(fd, server->address, {a.qp->number(), 4, 4, {}}, -1, observer, connection) == 0);
     REQUIRE(observer->wait_outcome());
     REQUIRE(server->observer->wait_outcome());

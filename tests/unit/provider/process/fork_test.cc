@@ -9,7 +9,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "provider/connect/connection.h"
+#include "provider/connect/listener.h"
 #include "provider/connect/local_address.h"
 #include "provider/verbs/srq.h"
 #include "tests/unit/provider/verbs/channel.h"

@@ -8,7 +8,9 @@
 #include <atomic>
 
 #include "provider/connect/connection.h"
+#include "provider/connect/listener.h"
 #include "provider/connect/local_address.h"
+#include "provider/connect/outgoing_call.h"
 #include "provider/verbs/limits.h"
 #include "tests/unit/provider/connect/manual/manual_rig.h"
 

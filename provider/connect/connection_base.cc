@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/connection_base.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "mpa/startup.h"
+#include "provider/connect/linger.h"
+#include "provider/connect/local_address.h"
+#include "provider/memory/grace_period.h"
+#include "provider/process/device.h"
+#include "provider/process/settings.h"
+#include "provider/verbs/limits.h"
+#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
+
+namespace uiw::provider {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+bool is_this_host(const sockaddr_storage& remote) { return !device_of(generic(remote)).name.empty(); }
+
+// Should this side ask for CRCs on a connection from `local` to `remote`?
+bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
+  switch (settings().values.crc) {
+    case CrcMode::on: return true;
+    case CrcMode::off: return false;
+    case CrcMode::automatic: break;
+  }
+  // The first comparison spares most connections within a host the list of its addresses.
+  return gid_of(generic(local)) != gid_of(generic(remote)) && !is_this_host(remote);
+}
+
+}  // namespace
+
+ConnectionBase::ConnectionBase(mpa::TcpStream&& socket, State state) : state_(state), socket_(std::move(socket)) {}
+
+ConnectionBase::~ConnectionBase() {
+  if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
+}
+
+int ConnectionBase::accept(const ConnectionParameters&, std::weak_ptr<ConnectionObserver>) { return EINVAL; }
+int ConnectionBase::reject(const std::vector<std::byte>&) { return EINVAL; }
+
+int ConnectionBase::disconnect() {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::attached && state_ != State::established) return ENOTCONN;
+  const ReadSection section;
+  Qp* qp = find_qp(own_.qp_num);
+  if (qp == nullptr) return ENOTCONN;
+  return qp->disconnect(this);
+}
+
+sockaddr_storage ConnectionBase::local_address() const {
+  const std::lock_guard lock(mutex_);
+  return local_;
+}
+
+sockaddr_storage ConnectionBase::remote_address() const {
+  const std::lock_guard lock(mutex_);
+  return remote_;
+}
+
+void ConnectionBase::stream_established() noexcept {
+  stream_stands_.store(true);
+  CmLoop::instance().post(weak_from_this().lock());
+}
+
+void ConnectionBase::stream_ended() noexcept {
+  stream_over_.store(true);
+  CmLoop::instance().post(weak_from_this().lock());
+}
+
+void ConnectionBase::ready(std::uint32_t) {
+  without_exceptions([this](std::unique_lock<Mutex>& lock) { socket_ready(lock); });
+}
+
+void ConnectionBase::run() {
+  if (stream_stands_.exchange(false)) {
+    without_exceptions([this](std::unique_lock<Mutex>& lock) { on_established(lock); });
+  }
+  if (stream_over_.exchange(false)) without_exceptions([this](std::unique_lock<Mutex>& lock) { on_ended(lock); });
+  without_exceptions([this](std::unique_lock<Mutex>& lock) { deadline(lock); });
+}
+
+mpa::Proposal ConnectionBase::proposal_of(const ConnectionParameters& own) const {
+  mpa::Proposal proposal;
+  proposal.crc = wants_crc(local_, remote_);
+  proposal.revision = revision_;
+  // A few more each way than the program asks for, for the Reads that tell of completions.
+  const unsigned probes = revision_ >= 2 && remote_completion(own.manual) ? rdmap::SharedReads::kMostProbes : 0;
+  proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes;
+  proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes;
+  proposal.private_data = own.private_data;
+  return proposal;
+}
+
+ConnectionParameters ConnectionBase::parameters_of_peer() const {
+  ConnectionParameters parameters;
+  const auto depth = [&](unsigned value) {
+    return !said_.read_depths_known || value > static_cast<unsigned>(kMaxReadDepth) ? kMaxReadDepth : value;
+  };
+  parameters.responder_resources = depth(said_.ird);
+  parameters.initiator_depth = depth(said_.ord);
+  parameters.private_data = said_.private_data;
+  return parameters;
+}
+
+void ConnectionBase::remember_addresses() {
+  socklen_t size = sizeof local_;
+  ::getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&local_), &size);
+  size = sizeof remote_;
+  ::getpeername(socket_.fd(), reinterpret_cast<sockaddr*>(&remote_), &size);
+}
+
+void ConnectionBase::start_deadline() {
+  const milliseconds time(settings().values.startup_timeout_ms);
+  deadline_ = CmLoop::Clock::now() + time;
+  CmLoop::instance().after(time, shared_from_this());
+}
+
+void ConnectionBase::deadline(std::unique_lock<Mutex>& lock) {
+  if (!deadline_ || CmLoop::Clock::now() < *deadline_) return;
+  deadline_.reset();
+  switch (state_) {
+    case State::connecting:
+    case State::awaiting_reply:
+    case State::awaiting_request: fail(lock, ETIMEDOUT, nullptr); break;
+    case State::attached: {  // the ready-to-receive message has not come
+      lock.unlock();
+      abort_stream();
+      break;
+    }
+    default: break;
+  }
+}
+
+int ConnectionBase::hand_over(Qp& qp, const mpa::Agreement& agreement, bool initiator) {
+  CmLoop::instance().unwatch(socket_.fd());
+  const State before = state_;
+  state_ = State::attached;
+  start_deadline();
+  Qp::Attachment attachment;
+  attachment.agreement = agreement;
+  attachment.initiator = initiator;
+  attachment.manual = own_.manual;
+  attachment.life = own_.life;
+  attachment.peer_psn = own_.peer_psn;
+  if (remote_completion(own_.manual)) attachment.completion = rdmap::Completion::remote;
+  attachment.ord = own_.initiator_depth;
+  attachment.ird = own_.responder_resources;
+  // A peer that has said nothing of its depths holds what its program was told of.
+  if (!said_.read_depths_known) attachment.agreement.ord = std::min(agreement.ord, attachment.ord);
+  attachment.mulpdu = settings().values.mulpdu;
+  attachment.owner = shared_from_this();
+  int error;
+  try {
+    error = qp.attach(socket_, attachment);
+  } catch (const std::exception&) {
+    error = ENOMEM;
+  }
+  if (error != 0) {
+    state_ = before == State::requested ? State::over : before;
+    socket_.abort();
+    return error;
+  }
+  // Without a ready-to-receive message to wait for, the passive side stands with its reply.
+  if (!initiator && agreement.rtr == mpa::ReadyToReceive::none) stream_established();
+  return 0;
+}
+
+bool ConnectionBase::send_whole(const std::vector<std::byte>& octets) {
+  iovec vector{const_cast<std::byte*>(octets.data()), octets.size()};
+  return socket_.send({&vector, 1}) == static_cast<ssize_t>(octets.size());
+}
+
+void ConnectionBase::abort_stream() {
+  std::uint32_t number;
+  {
+    const std::lock_guard lock(mutex_);
+    number = own_.qp_num;
+  }
+  const ReadSection section;
+  if (Qp* qp = find_qp(number)) qp->abort_beginning(this);
+}
+
+void ConnectionBase::on_established(std::unique_lock<Mutex>& lock) {
+  if (state_ != State::attached) return;
+  state_ = State::established;
+  const auto observer = observer_.lock();
+  const ConnectionParameters peer = end_startup();
+  lock.unlock();
+  if (observer) observer->established(peer);
+}
+
+ConnectionParameters ConnectionBase::end_startup() {
+  deadline_.reset();
+  CmLoop::instance().cancel(*this);
+  frame_ = StartupFrame();
+  own_.private_data = std::vector<std::byte>();  // whose memory goes, too
+  said_.private_data = std::vector<std::byte>();
+  drop_startup();
+  return std::exchange(peer_parameters_, {});
+}
+
+void ConnectionBase::on_ended(std::unique_lock<Mutex>& lock) {
+  const State before = state_;
+  if (before == State::over) return;
+  state_ = State::over;
+  const auto observer = observer_.lock();
+  lock.unlock();
+  if (!observer) return;
+  if (before == State::established) {
+    observer->disconnected();
+  } else {
+    observer->failed(ECONNRESET, nullptr);
+  }
+}
+
+void ConnectionBase::fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer) {
+  if (state_ == State::over) return;
+  state_ = State::over;
+  if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
+  socket_.close();
+  const auto observer = observer_.lock();
+  const auto self = shared_from_this();
+  lock.unlock();
+  report_failure();
+  if (observer) observer->failed(error, peer);
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/incoming_call.h"
+
+#include <sys/epoll.h>
+
+#include <cerrno>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "mpa/startup.h"
+#include "provider/connect/cm_loop.h"
+#include "provider/connect/connection_base.h"
+#include "provider/connect/linger.h"
+#include "provider/memory/grace_period.h"
+#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// The responder of RFC 5044 section 7.1. Its states are awaiting_request and requested.
+class IncomingCall final : public ConnectionBase {
+ public:
+  explicit IncomingCall(mpa::TcpStream&& socket) : ConnectionBase(std::move(socket), State::awaiting_request) {}
+
+  int answer(std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request,
+             std::function<void(const Connection*)> on_failure) {
+    const std::lock_guard lock(mutex_);
+    on_request_ = std::move(on_request);
+    on_failure_ = std::move(on_failure);
+    remember_addresses();
+    start_deadline();
+    return CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
+  }
+
+  int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) override {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::requested) return EINVAL;
+    const ReadSection section;
+    Qp* qp = find_qp(own.qp_num);
+    if (qp == nullptr || !qp->can_attach(own.manual, own.life)) return EINVAL;
+    if (own.manual && !qp->is_for(own.peer_psn)) return EPERM;  // before the peer takes a reply for a connection
+    mpa::Proposal proposal = proposal_of(own);
+    mpa::Agreement agreement;
+    reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
+    own_ = own;
+    peer_parameters_ = parameters_of_peer();
+    observer_ = std::move(observer);
+    // From here on nothing fails for lack of memory. The reply is small and the first thing sent: it fits the socket.
+    if (!send_whole(reply_)) {
+      state_ = State::over;
+      socket_.abort();
+      return ECONNRESET;
+    }
+    return hand_over(*qp, agreement, false);
+  }
+
+  int reject(const std::vector<std::byte>& private_data) override {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::requested) return EINVAL;
+    try {
+      send_whole(mpa::reject_frame(request_, private_data));
+    } catch (const std::exception&) {  // no memory: the peer sees the end, and not why
+    }
+    state_ = State::over;
+    CmLoop::instance().unwatch(socket_.fd());
+    // The peer reads the rejection before it sees the end.
+    linger_and_close_rejected(socket_.release());
+    return 0;
+  }
+
+ private:
+  void socket_ready(std::unique_lock<Mutex>& lock) override {
+    if (state_ == State::awaiting_request) return read_request(lock);
+    // The consumer thinks about it; a caller that hangs up meanwhile is found out when it is answered.
+    if (state_ == State::requested) CmLoop::instance().unwatch(socket_.fd());
+  }
+
+  void read_request(std::unique_lock<Mutex>& lock) {
+    switch (frame_.read(socket_.fd())) {
+      case StartupFrame::Result::more: return;
+      case StartupFrame::Result::frame: break;
+      default: return fail(lock, EPROTO, nullptr);
+    }
+    request_ = frame_.header();
+    const auto error = mpa::read_request(request_, frame_.private_data(), said_, enhanced_);
+    if (error == mpa::StartupError::markers_wanted) {
+      send_whole(mpa::reject_frame(request_, {}));
+      return fail(lock, EPROTO, nullptr);
+    }
+    if (error != mpa::StartupError::none) return fail(lock, EPROTO, nullptr);
+    const ConnectionParameters peer = parameters_of_peer();
+    state_ = State::requested;
+    CmLoop::instance().unwatch(socket_.fd());
+    auto on_request = std::move(on_request_);
+    auto self = shared_from_this();
+    lock.unlock();
+    on_request(std::move(self), peer);
+  }
+
+  void drop_startup() override {
+    reply_ = std::vector<std::byte>();
+    on_request_ = nullptr;
+    on_failure_ = nullptr;
+  }
+
+  void report_failure() override {
+    const auto on_failure = std::move(on_failure_);
+    if (on_failure) on_failure(this);
+  }
+
+  mpa::StartupHeader request_;
+  mpa::EnhancedHeader enhanced_;
+  std::vector<std::byte> reply_;
+  std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request_;
+  std::function<void(const Connection*)> on_failure_;
+};
+
+}  // namespace
+
+std::shared_ptr<Connection> take_call(
+    mpa::TcpStream&& socket, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
+    std::function<void(const Connection*)> failed) {
+  auto made = std::make_shared<IncomingCall>(std::move(socket));
+  return made->answer(std::move(requested), std::move(failed)) == 0 ? made : nullptr;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/outgoing_call.h"
+
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "mpa/startup.h"
+#include "mpa/tcp_stream.h"
+#include "provider/connect/cm_loop.h"
+#include "provider/connect/connection_base.h"
+#include "provider/connect/local_address.h"
+#include "provider/memory/grace_period.h"
+#include "provider/process/settings.h"
+#include "provider/stream/terminate_meaning.h"
+#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/qp_table.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// The initiator of RFC 5044 section 7.1. Its states are connecting and awaiting_reply.
+class OutgoingCall final : public ConnectionBase {
+ public:
+  explicit OutgoingCall(mpa::TcpStream&& socket) : ConnectionBase(std::move(socket), State::connecting) {}
+
+  int call(const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
+           std::weak_ptr<ConnectionObserver> observer) {
+    const std::lock_guard lock(mutex_);
+    remote_ = remote;
+    own_ = own;
+    tos_ = tos;
+    observer_ = std::move(observer);
+    revision_ = own.manual ? 2 : settings().values.mpa_revision;  // either side may send first
+    start_deadline();
+    return connect_now();
+  }
+
+  void run() override {
+    without_exceptions([this](std::unique_lock<Mutex>& lock) {
+      if (const int error = std::exchange(call_error_, 0); error != 0) not_reached(lock, error);
+    });
+    ConnectionBase::run();
+  }
+
+ private:
+  static constexpr int kReadable = EPOLLIN | EPOLLRDHUP;
+  static constexpr unsigned kCalls = 11;  // where nobody listens; 50 ms in all
+  static constexpr std::chrono::milliseconds kCallAgain{5};
+
+  void socket_ready(std::unique_lock<Mutex>& lock) override {
+    if (state_ == State::connecting) return connected(lock);
+    if (state_ == State::awaiting_reply) return read_reply(lock);
+  }
+
+  int connect_now() {
+    if (tos_ > 0) {
+      ::setsockopt(socket_.fd(), IPPROTO_IP, IP_TOS, &tos_, sizeof tos_);
+      if (remote_.ss_family == AF_INET6) ::setsockopt(socket_.fd(), IPPROTO_IPV6, IPV6_TCLASS, &tos_, sizeof tos_);
+    }
+    state_ = State::connecting;
+    int error = dial();
+    // Within a host TCP has connected by then, and says so when it is asked again.
+    if (error == EINPROGRESS) error = dial();
+    if (error == EALREADY) return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
+    if (error == 0 && send_request()) return CmLoop::instance().watch(socket_.fd(), kReadable, weak_from_this());
+    // Told to the observer like any other failure, since the call itself was in order.
+    call_error_ = error != 0 ? error : ECONNRESET;
+    CmLoop::instance().post(shared_from_this());
+    return 0;
+  }
+
+  int dial() {
+    for (;;) {
+      if (::connect(socket_.fd(), generic(remote_), size_of(remote_)) == 0) return 0;
+      // Linux ends the call before in the second way, once.
+      if (errno != EINTR && !(errno == ECONNABORTED && refused_ > 0)) return errno;
+    }
+  }
+
+  bool send_request() {
+    remember_addresses();
+    proposal_ = proposal_of(own_);
+    if (!send_whole(mpa::request_frame(proposal_))) return false;
+    state_ = State::awaiting_reply;
+    frame_ = StartupFrame();
+    return true;
+  }
+
+  // Nobody listens, or not yet: programs whose two ends agree on a port by themselves (perftest -R, qperf) call as soon as
+  // the other is about to listen, and count on the time that an adapter takes to find it. Manual connections have their own time.
+  void not_reached(std::unique_lock<Mutex>& lock, int error) {
+    if (state_ != State::connecting) return;
+    if (error != ECONNREFUSED || own_.manual || ++refused_ >= kCalls) return fail(lock, error, nullptr);
+    CmLoop::instance().after(kCallAgain, [this, weak = weak_from_this()] {
+      if (const auto self = weak.lock()) call_again();
+    });
+  }
+
+  void call_again() {
+    without_exceptions([this](std::unique_lock<Mutex>& lock) {
+      if (state_ != State::connecting) return;
+      if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
+    });
+  }
+
+  void connected(std::unique_lock<Mutex>& lock) {
+    int error = 0;
+    socklen_t size = sizeof error;
+    if (::getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
+    if (error != 0) {
+      CmLoop::instance().unwatch(socket_.fd());
+      return not_reached(lock, error);
+    }
+    if (!send_request()) return fail(lock, ECONNRESET, nullptr);
+    CmLoop::instance().change(socket_.fd(), kReadable);
+  }
+
+  void read_reply(std::unique_lock<Mutex>& lock) {
+    switch (frame_.read(socket_.fd())) {
+      case StartupFrame::Result::more: return;
+      case StartupFrame::Result::closed: return fail(lock, ECONNRESET, nullptr);
+      case StartupFrame::Result::invalid: return fail(lock, EPROTO, nullptr);
+      case StartupFrame::Result::frame: break;
+    }
+    mpa::Agreement agreement;
+    switch (mpa::read_reply(proposal_, frame_.header(), frame_.private_data(), said_, agreement)) {
+      case mpa::StartupError::none: break;
+      case mpa::StartupError::revision: return call_by_revision_1(lock);
+      case mpa::StartupError::rejected: {
+        const ConnectionParameters said = parameters_of_peer();
+        return fail(lock, ECONNREFUSED, &said);
+      }
+      case mpa::StartupError::too_many_reads:
+        send_terminate(mpa::MpaError::insufficient_ird);
+        return fail(lock, EPROTO, nullptr);
+      case mpa::StartupError::no_rtr:
+        send_terminate(mpa::MpaError::no_matching_rtr);
+        return fail(lock, EPROTO, nullptr);
+      default: return fail(lock, EPROTO, nullptr);
+    }
+    peer_parameters_ = parameters_of_peer();
+    if (own_.check_reply) {
+      const auto psn = own_.check_reply(said_.private_data, local_, remote_);
+      if (!psn) return fail(lock, EPROTO, nullptr);
+      own_.peer_psn = *psn;
+    }
+    const ReadSection section;
+    Qp* qp = find_qp(own_.qp_num);
+    if (qp == nullptr) return fail(lock, EINVAL, nullptr);
+    if (const int error = hand_over(*qp, agreement, true); error != 0) return fail(lock, error, nullptr);
+    state_ = State::established;
+    const auto observer = observer_.lock();
+    const ConnectionParameters peer = end_startup();
+    lock.unlock();
+    if (observer) observer->established(peer);
+  }
+
+  // A peer of RFC 5044 alone has rejected revision 2: once more with revision 1 (RFC 6581 section 7).
+  void call_by_revision_1(std::unique_lock<Mutex>& lock) {
+    CmLoop::instance().unwatch(socket_.fd());
+    sockaddr_storage source = local_;
+    port_of(source) = 0;
+    const int fd = bind_socket(source, false);
+    if (fd < 0) return fail(lock, -fd, nullptr);
+    socket_ = mpa::TcpStream(fd);
+    revision_ = 1;
+    said_ = {};
+    if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
+  }
+
+  // The peer is told why there will be no stream (RFC 6581 section 10). The CRC is always right to send.
+  void send_terminate(mpa::MpaError error) {
+    const rdmap::Terminate terminate = llp_terminate(error);
+    std::array<std::byte, ddp::kUntaggedHeaderSize + rdmap::kMaxTerminate> header;
+    encode(ddp::UntaggedHeader{true, rdmap::control_of(rdmap::Opcode::terminate), 0, rdmap::kTerminateQueue,
+                               ddp::Msn{1}, 0},
+           header.data());
+    const std::size_t size =
+        ddp::kUntaggedHeaderSize + rdmap::encode(terminate, header.data() + ddp::kUntaggedHeaderSize);
+    mpa::Batch batch;
+    mpa::Framer framer;
+    framer.start(true, false);
+    if (framer.add(batch, mpa::Octets(header).first(size), {}) == mpa::Framer::Result::added) {
+      socket_.send(batch.vectors());
+    }
+  }
+
+  void drop_startup() override {
+    proposal_.private_data = std::vector<std::byte>();
+    own_.check_reply = nullptr;
+  }
+
+  mpa::Proposal proposal_;
+  unsigned refused_ = 0;  // calls
+  int call_error_ = 0;    // of a call that failed at once
+  int tos_ = -1;
+};
+
+}  // namespace
+
+int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
+            std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection) {
+  mpa::TcpStream owned(socket);
+  // Without the thread nobody would tell how the call ends.
+  if (const int error = CmLoop::instance().start(); error != 0) return error;
+  {
+    const ReadSection section;
+    Qp* qp = find_qp(own.qp_num);
+    if (qp == nullptr || !qp->can_attach(own.manual, own.life)) return EINVAL;
+  }
+  auto made = std::make_shared<OutgoingCall>(std::move(owned));
+  if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;
+  connection = std::move(made);
+  return 0;
+}
+
+}  // namespace uiw::provider

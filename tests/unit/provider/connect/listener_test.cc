@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// Calls that say nothing keep nobody out.
+#include "provider/connect/listener.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "mpa/descriptor.h"
+#include "tests/unit/provider/connect/connection_rig.h"
+
+using namespace uiw;
+using namespace uiw::test;
+
+namespace {
+
+std::size_t open_descriptors() {
+  std::size_t count = 0;
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  for (int fd = 0; fd < static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 4096)); ++fd) count += ::fcntl(fd, F_GETFD) >= 0;
+  return count;
+}
+
+class Limit {
+ public:
+  explicit Limit(const rlimit& limit) { REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0); }
+  ~Limit() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  const rlimit before_ = [] {
+    rlimit before{};
+    ::getrlimit(RLIMIT_NOFILE, &before);
+    return before;
+  }();
+};
+
+// A client whose connection is answered.
+void real_call(const Server& server, Side& client, Side& side, int fd) {
+  for (Side* one : {&client, &side}) REQUIRE(one->to(IBV_QPS_INIT) == 0);
+  const auto observer = std::make_shared<Observer>(), accepted = std::make_shared<Observer>();
+  std::shared_ptr<Connection> connection;
+  REQUIRE(provider::connect(fd, server.address, {client.qp->number(), 4, 4, {}}, -1, observer, connection) == 0);
+  const auto taken = server.calls->next();
+  REQUIRE(taken.first->accept({side.qp->number(), 4, 4, {}}, accepted) == 0);
+  REQUIRE(observer->wait_established());
+}
+
+}  // namespace
+
+TEST_CASE("calls that say nothing are bounded, and keep nobody out", "[connection]") {
+  const Server server;
+  const std::size_t before = open_descriptors();
+  std::vector<mpa::TcpStream> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(server.dial());
+  // The oldest have given way.
+  std::byte octet;
+  pollfd ended{silent.front().fd(), POLLIN, 0};
+  REQUIRE(::poll(&ended, 1, 30'000) == 1);
+  CHECK(::recv(silent.front().fd(), &octet, 1, 0) <= 0);
+  CHECK(open_descriptors() - before <= 300 + 130);
+  const auto context = open_loopback();
+  Side client(*context), side(*context);
+  real_call(server, client, side, bound_socket());
+}
+
+TEST_CASE("calls that say nothing give way to the next where no descriptor is free", "[connection]") {
+  const Server server;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  // In another process, so that they take none of the descriptors here.
+  int start[2], done[2];
+  REQUIRE(::pipe(start) == 0);
+  REQUIRE(::pipe(done) == 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    char octet = 0;
+    bool all = ::read(start[0], &octet, 1) == 1;
+    for (int i = 0; i < 100; ++i) {
+      const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
+      all = ::connect(fd, reinterpret_cast<const sockaddr*>(&server.address), sizeof(sockaddr_in)) == 0 && all;
+    }
+    if (!all || ::write(done[1], &octet, 1) != 1) ::_exit(1);
+    ::pause();
+    ::_exit(0);
+  }
+  REQUIRE(child > 0);
+  const auto context = open_loopback();
+  Side first_client(*context), first_side(*context), client(*context), side(*context);
+  real_call(server, first_client, first_side, bound_socket());  // what a context needs but once is there
+  const int fd_of_client = bound_socket();
+  rlimit small = before;
+  small.rlim_cur = open_descriptors() + 8 + mpa::kDescriptorsLeft;
+  {
+    const Limit few(small);
+    char octet = 0;
+    CHECK(::write(start[1], &octet, 1) == 1);
+    CHECK(::read(done[0], &octet, 1) == 1);
+    real_call(server, client, side, fd_of_client);
+  }
+  for (const int fd : {start[0], start[1], done[0], done[1]}) ::close(fd);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// IPv4's loopback address, and sockets that are bound to it.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <catch2/catch.hpp>
+#include <cstdint>
+
+#include "provider/connect/local_address.h"
+
+namespace uiw::test {
+
+// `port` in host byte order; 0 has bound_socket() take a free one.
+inline sockaddr_storage loopback(std::uint16_t port = 0) {
+  sockaddr_storage storage{};
+  auto& address = reinterpret_cast<sockaddr_in&>(storage);
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  return storage;
+}
+
+// The caller owns the descriptor; the address that it is bound to goes to `address`.
+inline int bound_socket(sockaddr_storage& address) {
+  address = loopback();
+  const int fd = provider::bind_socket(address, false);
+  REQUIRE(fd >= 0);
+  return fd;
+}
+inline int bound_socket() {
+  sockaddr_storage address{};
+  return bound_socket(address);
+}
+
+}  // namespace uiw::test
