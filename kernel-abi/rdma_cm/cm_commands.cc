@@ -15,8 +15,9 @@
 #include <vector>
 
 #include "kernel-abi/rdma_cm/cm_address.h"
-#include "kernel-abi/rdma_cm/cm_id.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "kernel-abi/rdma_cm/id/cm_query.h"
 #include "kernel-abi/user_memory.h"
 
 namespace uiw::kernel_abi {
@@ -176,7 +177,7 @@ int query_route(const Request& request) {
   if (request.out < offsetof(rdma_ucm_query_route_resp, ibdev_index)) return ENOSPC;
   if (const int error = read_command(request, command); error != 0) return error;
   return with_id(request, command.id,
-                 [&](const CmId& id) { return write_response(request, command.response, id.query_route()); });
+                 [&](const CmId& id) { return write_response(request, command.response, kernel_abi::query_route(id.route())); });
 }
 
 // A count, of nothing on iWARP, and what was counted as far as there is room for it.
@@ -196,11 +197,11 @@ int query(const Request& request) {
   return with_id(request, command.id, [&](const CmId& id) -> int {
     switch (command.option) {
       case RDMA_USER_CM_QUERY_ADDR:
-        return fits ? write_response(request, command.response, id.query_addr()) : ENOSPC;
+        return fits ? write_response(request, command.response, kernel_abi::query_addr(id.route())) : ENOSPC;
       case RDMA_USER_CM_QUERY_GID:
-        return fits ? write_response(request, command.response, id.query_gid()) : ENOSPC;
+        return fits ? write_response(request, command.response, kernel_abi::query_gid(id.route())) : ENOSPC;
       case RDMA_USER_CM_QUERY_PATH:
-        return query_path(request, command.response, id.path());
+        return query_path(request, command.response, id.route().path());
       case kQueryIbService:  // service records are a subnet administrator's
         return query_path(request, command.response, std::nullopt);
       default:
@@ -214,7 +215,7 @@ int listen(const Request& request) {
   if (const int error = read_command(request, command); error != 0) return error;
   const bool usable = command.backlog > 0 && command.backlog <= kMaxBacklog;
   const int backlog = usable ? static_cast<int>(command.backlog) : kMaxBacklog;
-  return with_id(request, command.id, [&](CmId& id) { return id.listen(backlog); });
+  return with_id(request, command.id, [&](CmId& id) { return id.listener().listen(backlog); });
 }
 
 int connect(const Request& request) {
@@ -223,7 +224,7 @@ int connect(const Request& request) {
   if (const int error = read_command(request, command, offsetof(rdma_ucm_connect, ece)); error != 0)
     return error;
   if (command.conn_param.valid == 0) return EINVAL;
-  return with_id(request, command.id, [&](CmId& id) { return id.connect(command.conn_param); });
+  return with_id(request, command.id, [&](CmId& id) { return id.connection().connect(command.conn_param); });
 }
 
 int accept(const Request& request) {
@@ -231,7 +232,7 @@ int accept(const Request& request) {
   if (const int error = read_command(request, command, offsetof(rdma_ucm_accept, ece)); error != 0)
     return error;
   return with_id(request, command.id, [&](CmId& id) {
-    return command.conn_param.valid != 0 ? id.accept(command.conn_param, command.uid) : id.accept_response();
+    return command.conn_param.valid != 0 ? id.connection().accept(command.conn_param, command.uid) : id.connection().accept_response();
   });
 }
 
@@ -239,14 +240,14 @@ int reject(const Request& request) {
   rdma_ucm_reject command;
   if (const int error = read_command(request, command); error != 0) return error;
   return with_id(request, command.id, [&](CmId& id) {
-    return id.reject(command.private_data, command.private_data_len, command.reason);
+    return id.connection().reject(command.private_data, command.private_data_len, command.reason);
   });
 }
 
 int disconnect(const Request& request) {
   rdma_ucm_disconnect command;
   if (const int error = read_command(request, command); error != 0) return error;
-  return with_id(request, command.id, [](CmId& id) { return id.disconnect(); });
+  return with_id(request, command.id, [](CmId& id) { return id.connection().disconnect(); });
 }
 
 int init_qp_attr(const Request& request) {
@@ -255,7 +256,7 @@ int init_qp_attr(const Request& request) {
   if (const int error = read_command(request, command); error != 0) return error;
   return with_id(request, command.id, [&](const CmId& id) {
     ib_uverbs_qp_attr response;
-    const int error = id.init_qp_attr(command.qp_state, response);
+    const int error = kernel_abi::init_qp_attr(id, command.qp_state, response);
     return error != 0 ? error : write_response(request, command.response, response);
   });
 }
@@ -300,13 +301,15 @@ int set_id_option(CmId& id, std::uint32_t name, const std::vector<std::uint8_t>&
   int number = 0;
   switch (name) {
     case RDMA_OPTION_ID_TOS:
-      return is_exactly(octets, small) ? id.set_type_of_service(small) : EINVAL;
+      if (!is_exactly(octets, small)) return EINVAL;
+      id.route().set_type_of_service(small);
+      return 0;
     case RDMA_OPTION_ID_REUSEADDR:
       return is_exactly(octets, number) ? id.set_reuse_address(number != 0) : EINVAL;
     case RDMA_OPTION_ID_AFONLY:
       return is_exactly(octets, number) ? id.set_address_family_only(number != 0) : EINVAL;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
-      return is_exactly(octets, small) ? id.set_ack_timeout(small) : EINVAL;
+      return is_exactly(octets, small) ? id.route().set_ack_timeout(small) : EINVAL;
     default:
       return ENOSYS;
   }

@@ -112,7 +112,7 @@ int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t
                         std::shared_ptr<CmId>& id) {
   const std::lock_guard lock(mutex_);
   if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
-  if (ids_[number]->channel() != channel) return EINVAL;
+  if (ids_[number]->events().channel() != channel) return EINVAL;
   id = ids_[number];
   return 0;
 }
@@ -135,7 +135,7 @@ void CmRegistry::interface_removed(unsigned ifindex) {
 
 void CmRegistry::remove_id_locked(CmId& id) noexcept {
   if (id.number() >= ids_.size() || ids_[id.number()].get() != &id) return;
-  id.channel()->ids().erase(id.number());
+  id.events().channel()->ids().erase(id.number());
   ids_[id.number()].reset();
   try {
     free_numbers_.insert(id.number());
@@ -146,18 +146,18 @@ void CmRegistry::remove_id_locked(CmId& id) noexcept {
 // The caller holds the id's command lock. Children whose CONNECT_REQUEST the program has not fetched go with
 // it; nobody else knows them, and parents come before children in the order of command locks.
 bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported) {
-  CmRemains remains;
+  CmId::Detached detached;
   CmEvents dropped;
   {
     const std::lock_guard lock(mutex_);
     if (id->is_destroyed()) return false;
     remove_id_locked(*id);
-    remains = id->destroy();
-    dropped = id->channel()->take_matching(
+    detached = id->destroy();
+    dropped = id->events().channel()->take_matching(
         [&](const CmEvent& event) { return event.owner == id || event.child == id; });
   }
-  events_reported = remains.events_reported;
-  CmId::bury(std::move(remains));
+  events_reported = detached.events_reported;
+  CmId::tear_down(std::move(detached));
   for (const CmEvent& event : dropped) {
     if (event.child == nullptr || event.child == id) continue;
     const std::lock_guard command(event.child->command_lock());
@@ -180,13 +180,13 @@ int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::sh
   const std::lock_guard lock(mutex_);
   if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
   const std::shared_ptr<CmId> id = ids_[number];
-  if (id->channel() != from || to->closed()) return EINVAL;
-  events_reported = id->events_reported();
+  if (id->events().channel() != from || to->closed()) return EINVAL;
+  events_reported = id->events().events_reported();
   if (from == to) return 0;
   CmEvents events = from->take_matching([&](const CmEvent& event) { return event.owner == id; });
   const auto move = [&](CmId& moving) {
     to->ids().insert(from->ids().extract(moving.number()));
-    moving.set_channel(to);
+    moving.events().set_channel(to);
   };
   move(*id);
   while (!events.empty()) {
@@ -197,12 +197,13 @@ int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::sh
   return 0;
 }
 
-bool CmRegistry::port_is_taken(const CmId& asking, const CmBinding& binding) const {
+bool CmRegistry::port_is_taken(const CmRoute& asking, const CmBinding& binding) const {
   const std::uint16_t port = port_of(binding.address);
   for (const std::shared_ptr<CmId>& id : ids_) {
-    if (id == nullptr || id.get() == &asking || id->port_space() != asking.port_space() || !id->binding())
+    if (id == nullptr || &id->route() == &asking || id->route().port_space() != asking.port_space() ||
+        !id->route().binding())
       continue;
-    const CmBinding& other = *id->binding();
+    const CmBinding& other = *id->route().binding();
     if (port_of(other.address) != port) continue;
     const bool one_family = other.address.ss_family == binding.address.ss_family;
     if (!one_family && (other.v6only || binding.v6only)) continue;

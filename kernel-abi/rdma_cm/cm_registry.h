@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "kernel-abi/rdma_cm/cm_channel.h"
-#include "kernel-abi/rdma_cm/cm_id.h"
+#include "kernel-abi/rdma_cm/id/cm_id.h"
 
 namespace uiw::kernel_abi {
 
@@ -60,7 +60,7 @@ class CmRegistry {
   void interface_removed(unsigned ifindex);
 
   // Needs the lock: does another id hold this port at an overlapping address?
-  bool port_is_taken(const CmId& asking, const CmBinding& binding) const;
+  bool port_is_taken(const CmRoute& asking, const CmBinding& binding) const;
 
   // For fork.
   static void lock_for_fork();

@@ -14,7 +14,7 @@
 
 #include "provider/connect/connection.h"
 #include "provider/connect/listener.h"
-#include "provider/connect/outgoing_call.h"
+#include "provider/connect/startup/outgoing_call.h"
 #include "tests/unit/provider/connect/loopback.h"
 #include "tests/unit/provider/rnic.h"
 

@@ -10,7 +10,7 @@
 #include "provider/connect/connection.h"
 #include "provider/connect/listener.h"
 #include "provider/connect/local_address.h"
-#include "provider/connect/outgoing_call.h"
+#include "provider/connect/startup/outgoing_call.h"
 #include "provider/verbs/limits.h"
 #include "tests/unit/provider/connect/manual/manual_rig.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/outgoing_call.h"
+#include "provider/connect/startup/outgoing_call.h"
 
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
@@ -12,8 +12,8 @@
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
 #include "provider/connect/cm_loop.h"
-#include "provider/connect/connection_base.h"
 #include "provider/connect/local_address.h"
+#include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/settings.h"
 #include "provider/stream/terminate_meaning.h"

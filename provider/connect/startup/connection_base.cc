@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/connection_base.h"
+#include "provider/connect/startup/connection_base.h"
 
 #include <sys/epoll.h>
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
-// What does an id tell of itself? (ucma.c: the queries; iwcm.c: the attributes of a queue pair.)
+#include "kernel-abi/rdma_cm/id/cm_query.h"
+
 #include <endian.h>
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <optional>
 
 #include "kernel-abi/rdma_cm/cm_address.h"
-#include "kernel-abi/rdma_cm/cm_id.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "provider/process/device.h"
 
@@ -46,46 +48,46 @@ sockaddr_ib as_ib(const sockaddr_storage& address, std::uint16_t port_space, boo
 
 }  // namespace
 
-rdma_ucm_query_route_resp CmId::query_route() const {
+rdma_ucm_query_route_resp query_route(const CmRoute& route) {
   rdma_ucm_query_route_resp response = {};
   response.ibdev_index = kUnknownIndex;
-  std::memcpy(&response.src_addr, &source_, sizeof response.src_addr);
-  std::memcpy(&response.dst_addr, &destination_, sizeof response.dst_addr);
-  if (!device_) return response;
-  fill_device(device_->guid, response);
-  const sockaddr_ib source = as_ib(source_, port_space_, true);
-  const sockaddr_ib destination = as_ib(destination_, port_space_, true);
+  std::memcpy(&response.src_addr, &route.source(), sizeof response.src_addr);
+  std::memcpy(&response.dst_addr, &route.destination(), sizeof response.dst_addr);
+  if (!route.device()) return response;
+  fill_device(route.device()->guid, response);
+  const sockaddr_ib source = as_ib(route.source(), route.port_space(), true);
+  const sockaddr_ib destination = as_ib(route.destination(), route.port_space(), true);
   std::memcpy(response.ib_route[0].sgid, &source.sib_addr, sizeof response.ib_route[0].sgid);
   std::memcpy(response.ib_route[0].dgid, &destination.sib_addr, sizeof response.ib_route[0].dgid);
   response.ib_route[0].pkey = htobe16(kDefaultPkey);
-  if (path_) show_route(*path_, response);
+  if (route.path()) show_route(*route.path(), response);
   return response;
 }
 
-rdma_ucm_query_addr_resp CmId::query_addr() const {
+rdma_ucm_query_addr_resp query_addr(const CmRoute& route) {
   rdma_ucm_query_addr_resp response = {};
   response.ibdev_index = kUnknownIndex;
-  response.src_size = static_cast<__u16>(address_size(source_.ss_family));
-  response.dst_size = static_cast<__u16>(address_size(destination_.ss_family));
-  std::memcpy(&response.src_addr, &source_, sizeof source_);
-  std::memcpy(&response.dst_addr, &destination_, sizeof destination_);
-  if (device_) {
-    fill_device(device_->guid, response);
+  response.src_size = static_cast<__u16>(address_size(route.source().ss_family));
+  response.dst_size = static_cast<__u16>(address_size(route.destination().ss_family));
+  std::memcpy(&response.src_addr, &route.source(), sizeof route.source());
+  std::memcpy(&response.dst_addr, &route.destination(), sizeof route.destination());
+  if (route.device()) {
+    fill_device(route.device()->guid, response);
     response.pkey = htobe16(kDefaultPkey);
   }
   return response;
 }
 
-rdma_ucm_query_addr_resp CmId::query_gid() const {
+rdma_ucm_query_addr_resp query_gid(const CmRoute& route) {
   rdma_ucm_query_addr_resp response = {};
   response.ibdev_index = kUnknownIndex;
-  const sockaddr_ib source = as_ib(source_, port_space_, has_device());
-  const sockaddr_ib destination = as_ib(destination_, port_space_, has_device());
+  const sockaddr_ib source = as_ib(route.source(), route.port_space(), route.has_device());
+  const sockaddr_ib destination = as_ib(route.destination(), route.port_space(), route.has_device());
   response.src_size = response.dst_size = sizeof(sockaddr_ib);
   std::memcpy(&response.src_addr, &source, sizeof source);
   std::memcpy(&response.dst_addr, &destination, sizeof destination);
-  if (device_) {
-    fill_device(device_->guid, response);
+  if (route.device()) {
+    fill_device(route.device()->guid, response);
     response.pkey = htobe16(kDefaultPkey);
   }
   return response;
@@ -95,34 +97,35 @@ rdma_ucm_query_addr_resp CmId::query_gid() const {
 // octet on, so all that iWARP has are given. An iWARP queue pair reaches RTS by the connection itself, so RTS asks
 // for nothing. On RoCE the program steps through the states: from the peer's message on, also when the stream has
 // ended by then.
-int CmId::init_qp_attr(std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) const {
-  if (qp_state > IBV_QPS_ERR || !has_device()) return EINVAL;
+int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) {
+  const CmRoute& route = id.route();
+  if (qp_state > IBV_QPS_ERR || !route.has_device()) return EINVAL;
   bool has_stream;
   std::optional<RoceAgreement> agreement;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
-    if (state_ == CmState::listen) return EINVAL;
-    has_stream = stream_ != StreamState::none;
-    agreement = agreement_;
+    if (id.state() == CmState::listen) return EINVAL;
+    has_stream = id.connection().has_stream();
+    agreement = id.connection().agreement();
   }
   attributes = {};
   attributes.qp_state = qp_state;
   attributes.port_num = kPort;
   attributes.qp_attr_mask = IBV_QP_PORT;
   const bool rtr = qp_state == IBV_QPS_RTR;
-  if (is_roce() && has_stream && qp_state != IBV_QPS_INIT) {
-    if ((!rtr && qp_state != IBV_QPS_RTS) || !agreement || !path_) return EINVAL;
+  if (route.is_roce() && has_stream && qp_state != IBV_QPS_INIT) {
+    if ((!rtr && qp_state != IBV_QPS_RTS) || !agreement || !route.path()) return EINVAL;
     if (rtr) {
-      fill_rtr(*path_, *agreement, attributes);
+      fill_rtr(*route.path(), *agreement, attributes);
     } else {
-      fill_rts(*path_, *agreement, ack_timeout_, attributes);
+      fill_rts(*route.path(), *agreement, route.ack_timeout(), attributes);
     }
     return 0;
   }
   const bool starting = qp_state == IBV_QPS_INIT || rtr;
   if (has_stream && !starting) return qp_state == IBV_QPS_RTS ? 0 : EINVAL;
   attributes.qp_attr_mask |= IBV_QP_STATE | IBV_QP_ACCESS_FLAGS;
-  if (is_roce()) attributes.qp_attr_mask |= IBV_QP_PKEY_INDEX;
+  if (route.is_roce()) attributes.qp_attr_mask |= IBV_QP_PKEY_INDEX;
   attributes.qp_access_flags =
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   return 0;

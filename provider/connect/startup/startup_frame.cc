@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/startup_frame.h"
+#include "provider/connect/startup/startup_frame.h"
 
 #include <sys/socket.h>
 

@@ -29,7 +29,7 @@
 #include "mpa/tcp_stream.h"
 #include "provider/connect/cm_loop.h"
 #include "provider/connect/connection.h"
-#include "provider/connect/startup_frame.h"
+#include "provider/connect/startup/startup_frame.h"
 #include "provider/process/mutex.h"
 #include "provider/stream/stream_owner.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/incoming_call.h"
+#include "provider/connect/startup/incoming_call.h"
 
 #include <sys/epoll.h>
 
@@ -10,8 +10,8 @@
 
 #include "mpa/startup.h"
 #include "provider/connect/cm_loop.h"
-#include "provider/connect/connection_base.h"
 #include "provider/connect/linger.h"
+#include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: MIT
+#include "kernel-abi/rdma_cm/id/cm_connection.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "kernel-abi/rdma_cm/cm_events.h"
+#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "provider/connect/cm_loop.h"
+#include "provider/connect/startup/outgoing_call.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+constexpr std::size_t kOctetMax = 255;
+constexpr unsigned kRejectConsumerDefined = 28;
+constexpr unsigned kRejectVendorOption = 35;
+
+provider::ConnectionParameters own_parameters(const rdma_ucm_conn_param& said) {
+  provider::ConnectionParameters own;
+  own.qp_num = said.qp_num;
+  own.responder_resources = said.responder_resources;
+  own.initiator_depth = said.initiator_depth;
+  const auto* data = reinterpret_cast<const std::byte*>(said.private_data);
+  own.private_data.assign(data, data + said.private_data_len);
+  return own;
+}
+
+RoceAgreement agreement_of(const rdma_ucm_conn_param& event) {
+  return {event.responder_resources, event.initiator_depth, event.retry_count, event.rnr_retry_count};
+}
+
+CmEventType failure_event(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+      return CmEventType::rejected;
+    case ETIMEDOUT:
+      return CmEventType::unreachable;
+    default:
+      return CmEventType::connect_error;
+  }
+}
+
+}  // namespace
+
+rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer) {
+  rdma_ucm_conn_param event = {};
+  event.responder_resources = static_cast<__u8>(std::min<std::size_t>(peer.initiator_depth, kOctetMax));
+  event.initiator_depth = static_cast<__u8>(std::min<std::size_t>(peer.responder_resources, kOctetMax));
+  event.private_data_len = static_cast<__u8>(std::min(peer.private_data.size(), kOctetMax));
+  if (event.private_data_len != 0)
+    std::memcpy(event.private_data, peer.private_data.data(), event.private_data_len);
+  return event;
+}
+
+std::weak_ptr<provider::ConnectionObserver> CmConnection::observer() {
+  return std::shared_ptr<provider::ConnectionObserver>(id_.shared_from_this(), this);
+}
+
+int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
+  if (!id_.route().has_device() || !id_.route().uses_tcp()) return EINVAL;
+  if (id_.route().is_roce() && parameters.private_data_len > kReqPrivateData) return EINVAL;
+  // Without the thread nobody would tell how the call ends.
+  if (const int error = provider::CmLoop::instance().start(); error != 0) return error;
+  const provider::ConnectionParameters own = own_parameters(parameters);
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (id_.state() != CmState::route_resolved) return EINVAL;
+    id_.events().reserve(2);
+    id_.set_state(CmState::connect);
+    stream_ = StreamState::calling;
+    retry_count_ = parameters.retry_count;
+  }
+  CmRoute& route = id_.route();
+  route.settle_destination();
+  const int socket = route.take_socket();
+  int error = socket < 0 ? -socket : 0;
+  std::shared_ptr<provider::Connection> connection;
+  try {
+    if (error == 0) {
+      error = provider::connect(socket, route.destination(), own, route.type_of_service(), observer(), connection);
+    }
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (error == 0) {
+    connection_ = std::move(connection);
+  } else {
+    id_.set_state(CmState::route_resolved);
+    stream_ = StreamState::none;
+  }
+  return error;
+}
+
+int CmConnection::check_call_state() const {
+  return id_.state() == CmState::connect && stream_ == StreamState::requested ? 0 : EINVAL;
+}
+
+int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
+  if (!id_.route().has_device()) return EINVAL;
+  if (id_.route().is_roce() && parameters.private_data_len > kRepPrivateData) {
+    reject(nullptr, 0, kRejectConsumerDefined);
+    return EINVAL;
+  }
+  const provider::ConnectionParameters own = own_parameters(parameters);
+  std::shared_ptr<provider::Connection> call;
+  std::uint64_t former_uid;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (const int error = check_call_state(); error != 0) return error;
+    id_.events().reserve(2);
+    stream_ = StreamState::accepting;
+    former_uid = id_.events().uid();
+    id_.events().set_uid(uid);  // before the call: its event needs it
+    accepted_resources_ = parameters.responder_resources;
+    accepted_depth_ = parameters.initiator_depth;
+    if (agreement_) {
+      agreement_->responder_resources = parameters.responder_resources;
+      agreement_->initiator_depth = parameters.initiator_depth;
+    }
+    call = connection_;
+  }
+  int error;
+  try {
+    error = call->accept(own, observer());
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  if (error == 0) return 0;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    stream_ = StreamState::ended;
+    id_.events().set_uid(former_uid);
+  }
+  call->reject({});
+  return error;
+}
+
+// The active side's connection stands by itself, so there is nothing left to do; that it may have ended by now
+// is told by an event. On the passive side it is never right, and ends the call.
+int CmConnection::accept_response() {
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (responded_) return 0;
+  }
+  reject(nullptr, 0, kRejectConsumerDefined);
+  return EINVAL;
+}
+
+int CmConnection::reject(const std::uint8_t* private_data, std::size_t size, unsigned reason) {
+  if (reason != 0 && reason != kRejectConsumerDefined && reason != kRejectVendorOption) return EINVAL;
+  if (!id_.route().has_device()) return EINVAL;
+  if (id_.route().is_roce() && size > kRejPrivateData) return EINVAL;
+  const auto* data = reinterpret_cast<const std::byte*>(private_data);
+  const std::vector<std::byte> said(data, data + size);
+  std::shared_ptr<provider::Connection> call;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (const int error = check_call_state(); error != 0) return error;
+    stream_ = StreamState::ended;
+    call = connection_;
+  }
+  return call->reject(said);
+}
+
+int CmConnection::disconnect() {
+  if (!id_.route().has_device()) return EINVAL;
+  std::shared_ptr<provider::Connection> connection;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    switch (stream_) {
+      case StreamState::none:
+        return EINVAL;
+      case StreamState::calling:
+      case StreamState::accepting:
+        disconnect_wanted_ = true;
+        return 0;
+      case StreamState::requested:
+      case StreamState::ended:
+        return 0;
+      case StreamState::established:
+        connection = connection_;
+        break;
+    }
+  }
+  if (connection != nullptr) connection->disconnect();
+  return 0;
+}
+
+void CmConnection::established(const provider::ConnectionParameters& peer) {
+  std::shared_ptr<provider::Connection> unwanted;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (id_.is_destroyed() || id_.is_removed()) return;
+    const bool called = stream_ == StreamState::calling;
+    rdma_ucm_conn_param parameters = {};
+    if (called) {
+      parameters = event_parameters(peer);
+      responded_ = true;
+      if (id_.route().is_roce()) {
+        fill_message(kRepPrivateData, parameters);
+        agreement_ = agreement_of(parameters);
+        agreement_->retry_count = retry_count_;
+      }
+    } else if (!id_.route().is_roce()) {
+      parameters.responder_resources = accepted_resources_;
+      parameters.initiator_depth = accepted_depth_;
+    }
+    stream_ = StreamState::established;
+    id_.report(called && id_.route().is_roce() ? CmEventType::connect_response : CmEventType::established, 0, parameters);
+    if (disconnect_wanted_) unwanted = connection_;
+  }
+  if (unwanted != nullptr) unwanted->disconnect();
+}
+
+void CmConnection::failed(int error, const provider::ConnectionParameters* peer) {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  const bool called = stream_ == StreamState::calling;
+  stream_ = StreamState::ended;
+  const CmEventType event = called ? failure_event(error) : CmEventType::connect_error;
+  rdma_ucm_conn_param parameters = {};
+  if (peer != nullptr) parameters = event_parameters(*peer);
+  parameters.responder_resources = parameters.initiator_depth = 0;
+  int status = -error;
+  if (event == CmEventType::rejected && id_.route().is_roce()) {
+    // A REJ has a reason, and room for private data; nobody who listens is one too.
+    status = peer == nullptr && error == ECONNREFUSED ? kRejInvalidServiceId : static_cast<int>(kRejectConsumerDefined);
+    parameters.private_data_len = std::max(parameters.private_data_len, static_cast<__u8>(kRejPrivateData));
+  }
+  id_.report(event, status, parameters);
+}
+
+void CmConnection::disconnected() {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (stream_ != StreamState::established) return;
+  stream_ = StreamState::ended;
+  id_.report(CmEventType::disconnected, 0);
+}
+
+void CmConnection::begin_requested(const std::shared_ptr<provider::Connection>& call,
+                                   const rdma_ucm_conn_param& request) {
+  stream_ = StreamState::requested;
+  connection_ = call;
+  if (id_.route().is_roce()) agreement_ = agreement_of(request);
+}
+
+CmConnection::Detached CmConnection::detach() {
+  return {std::move(connection_), std::exchange(stream_, StreamState::ended)};
+}
+
+void CmConnection::tear_down(Detached detached) {
+  if (detached.connection == nullptr) return;
+  if (detached.stream == StreamState::requested) detached.connection->reject({});
+  if (detached.stream == StreamState::established) detached.connection->disconnect();
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+#include "kernel-abi/rdma_cm/id/cm_event_source.h"
+
+#include <new>
+
+namespace uiw::kernel_abi {
+
+void CmEventSource::reserve(std::size_t count) {
+  while (spare_events_.size() < count) spare_events_.emplace_back();
+}
+
+void CmEventSource::post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response) {
+  response.uid = uid_;
+  response.id = number_;
+  try {
+    reserve(1);
+  } catch (const std::bad_alloc&) {  // for an event that nobody has asked for
+    return;
+  }
+  spare_events_.front() = {owner, nullptr, response};
+  channel_->post(spare_events_);
+}
+
+void CmEventSource::post(const std::shared_ptr<CmId>& owner, CmEventType event, int status,
+                         const rdma_ucm_conn_param& parameters) {
+  if (uid_ == 0) return;
+  rdma_ucm_event_resp response = {};
+  response.event = static_cast<__u32>(event);
+  response.status = static_cast<__u32>(status);
+  response.param.conn = parameters;
+  post(owner, response);
+}
+
+void CmEventSource::post_request(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmId>& child,
+                                 std::uint32_t child_number, const rdma_ucm_conn_param& parameters, CmEvents& event) {
+  rdma_ucm_event_resp response = {};
+  response.uid = uid_;
+  response.id = child_number;
+  response.event = static_cast<__u32>(CmEventType::connect_request);
+  response.param.conn = parameters;
+  event.front() = {owner, child, response};
+  channel_->post(event);
+}
+
+}  // namespace uiw::kernel_abi

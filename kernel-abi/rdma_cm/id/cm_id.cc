@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+// Through which states does an id go, and how does it end? (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route,
+// the options.)
+#include "kernel-abi/rdma_cm/id/cm_id.h"
+
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "kernel-abi/rdma_cm/cm_address.h"
+#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "mpa/descriptor.h"
+
+namespace uiw::kernel_abi {
+
+CmId::CmId(std::uint32_t number, std::shared_ptr<CmChannel> channel, const CmIdParameters& parameters)
+    : number_(number),
+      route_(parameters.port_space, parameters.qp_type),
+      events_(number, std::move(channel), parameters.uid),
+      connection_(*this),
+      listener_(*this) {}
+
+CmId::~CmId() = default;
+
+bool CmId::exchange_state(CmState from, CmState to) {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (state_ != from) return false;
+  state_ = to;
+  return true;
+}
+
+void CmId::report(CmEventType event, int status, const rdma_ucm_conn_param& parameters) {
+  if (state_ == CmState::destroyed || removed_) return;
+  events_.post(shared_from_this(), event, status, parameters);
+}
+
+int CmId::bind(const sockaddr_storage& address) {
+  if (address_size(address.ss_family) == 0) return EAFNOSUPPORT;
+  if (!exchange_state(CmState::idle, CmState::addr_bound)) return EINVAL;
+  const int error = route_.bind(address);
+  if (error != 0) {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    route_.release_binding();
+    state_ = CmState::idle;
+  }
+  return error;
+}
+
+int CmId::resolve_addr(const sockaddr_storage& source, const sockaddr_storage& destination) {
+  CmState state;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    state = state_;
+    events_.reserve(1);
+  }
+  if (state == CmState::idle) {
+    const sockaddr_storage local = source.ss_family != 0 ? source : wildcard_of(destination.ss_family);
+    if (const int error = bind(local); error != 0) return error;
+  } else if (state != CmState::addr_bound) {
+    return EINVAL;
+  }
+  int reported;
+  if (const int error = route_.resolve(destination, reported); error != 0) return error;
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (reported == 0) state_ = CmState::addr_resolved;
+  report(reported == 0 ? CmEventType::addr_resolved : CmEventType::addr_error, -reported);
+  return 0;
+}
+
+int CmId::resolve_route() {
+  if (!route_.has_device()) return EINVAL;
+  std::optional<RocePath> path;
+  if (const int error = route_.find_path(path); error != 0) return error;
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (state_ != CmState::addr_resolved) return EINVAL;
+  events_.reserve(1);
+  route_.set_path(path);
+  state_ = CmState::route_resolved;
+  report(CmEventType::route_resolved, 0);
+  return 0;
+}
+
+int CmId::set_reuse_address(bool value) {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (state_ != CmState::idle && (!value || state_ == CmState::listen)) return EINVAL;
+  route_.set_reuse_address(value);
+  return 0;
+}
+
+int CmId::set_address_family_only(bool value) {
+  CmState state;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    state = state_;
+    route_.set_binding_v6only(value);
+  }
+  if (state != CmState::idle && state != CmState::addr_bound) return EINVAL;
+  return route_.set_family_only(value);
+}
+
+// A program may bring the path itself. On Ethernet there is only one, the host's, so that one it is.
+int CmId::set_ib_path(const std::vector<std::uint8_t>& records) {
+  if (!route_.is_roce() || records.size() % sizeof(ib_path_rec_data) != 0) return EINVAL;
+  for (std::size_t at = 0; at < records.size(); at += sizeof(ib_path_rec_data)) {
+    ib_path_rec_data record;
+    std::memcpy(&record, records.data() + at, sizeof record);
+    if (record.flags == (IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL)) return resolve_route();
+  }
+  return EINVAL;
+}
+
+int CmId::notify() {
+  if (!route_.has_device()) return EINVAL;
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  return connection_.has_stream() || state_ == CmState::listen ? 0 : EINVAL;
+}
+
+int CmId::join_multicast() {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (!route_.has_device() || (state_ != CmState::addr_bound && state_ != CmState::addr_resolved)) return EINVAL;
+  if (route_.qp_type() != IBV_QPT_UD) return EINVAL;
+  return ENOSYS;  // iWARP has no multicast
+}
+
+int CmId::resolve_ib_service() {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (!route_.has_device() || state_ != CmState::addr_bound) return EINVAL;
+  return EOPNOTSUPP;  // iWARP has no subnet administrator
+}
+
+int CmId::write_event(std::uint32_t event, std::uint32_t status, std::uint64_t argument) {
+  const auto type = static_cast<CmEventType>(event);
+  if (type != CmEventType::user && type != CmEventType::internal) return EINVAL;
+  rdma_ucm_event_resp response = {};
+  response.event = event;
+  response.status = status;
+  std::memcpy(&response.param, &argument, sizeof argument);
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  events_.reserve(1);
+  events_.post(shared_from_this(), response);
+  return 0;
+}
+
+void CmId::count_reported(const CmEvent& event) {
+  events_.count_reported();
+  if (event.child != nullptr) listener_.count_reported();
+}
+
+CmId::Detached CmId::destroy() {
+  state_ = CmState::destroyed;
+  return detach();
+}
+
+CmId::Detached CmId::detach() {
+  return {listener_.detach(), connection_.detach(), route_.detach(), events_.events_reported()};
+}
+
+void CmId::tear_down(Detached detached) {
+  detached.listener.reset();
+  CmConnection::tear_down(std::move(detached.connection));
+  if (detached.socket >= 0) mpa::close_descriptor(detached.socket);
+}
+
+// As ucma.c and cma.c do it: the event, then the end of all that the id stood for.
+void CmId::interface_removed(unsigned ifindex) {
+  const std::lock_guard command(command_mutex_);
+  if (!route_.device() || route_.device()->ifindex != ifindex) return;
+  Detached detached;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (is_destroyed() || removed_) return;
+    report(CmEventType::device_removal, 0);
+    removed_ = true;
+    detached = detach();
+  }
+  tear_down(std::move(detached));
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "kernel-abi/rdma_cm/id/cm_listener.h"
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+#include "kernel-abi/rdma_cm/cm_address.h"
+#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/rdma_cm/id/cm_connection.h"
+#include "kernel-abi/rdma_cm/id/cm_id.h"
+
+namespace uiw::kernel_abi {
+
+int CmListener::listen(int backlog) {
+  if (!id_.exchange_state(CmState::addr_bound, CmState::listen)) {
+    if (const int error = id_.bind(wildcard_of(AF_INET)); error != 0) return error;
+    if (!id_.exchange_state(CmState::addr_bound, CmState::listen)) return EINVAL;
+  }
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    backlog_ = backlog;
+  }
+  CmRoute& route = id_.route();
+  if (!route.uses_tcp() || route.source().ss_family == AF_IB) return 0;  // nobody can call there
+
+  const int socket = route.take_socket();
+  int error = socket < 0 ? -socket : 0;
+  std::shared_ptr<provider::Listener> listener;
+  try {
+    const std::shared_ptr<provider::ListenObserver> observer(id_.shared_from_this(), this);
+    if (error == 0) error = provider::listen(socket, backlog, observer, listener);
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (error == 0)
+    listener_ = std::move(listener);
+  else
+    id_.set_state(CmState::addr_bound);
+  return error;
+}
+
+void CmListener::requested(std::shared_ptr<provider::Connection> call, const provider::ConnectionParameters& peer) {
+  bool adopted = false;
+  try {
+    const sockaddr_storage local = unmapped(call->local_address());
+    const provider::DeviceInfo device = provider::device_of(generic(local));
+    if (!device.name.empty()) {
+      CmEvents event(1);
+      CmRegistry& registry = CmRegistry::instance();
+      std::shared_ptr<CmId> child;  // without the lock where it goes again
+      const std::lock_guard lock(registry.mutex());
+      if (id_.state() == CmState::listen && !id_.is_removed() && backlog_ > 0) {
+        child = registry.create_id_locked(id_.events().channel(), {0, id_.route().port_space(), id_.route().qp_type()});
+        try {
+          adopt(child, call, local, device, peer, event);
+          adopted = true;
+        } catch (const std::bad_alloc&) {
+          registry.remove_id_locked(*child);
+        }
+      }
+    }
+  } catch (const std::bad_alloc&) {  // the caller is told to come again
+  }
+  if (!adopted) call->reject({});
+}
+
+void CmListener::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
+                       const sockaddr_storage& local, const provider::DeviceInfo& device,
+                       const provider::ConnectionParameters& peer, CmEvents& event) {
+  child->route().adopt(id_.route(), local, unmapped(call->remote_address()), device);
+  child->set_state(CmState::connect);
+  rdma_ucm_conn_param request = event_parameters(peer);
+  if (child->route().is_roce()) fill_message(kReqPrivateData, request);
+  child->connection().begin_requested(call, request);
+  id_.events().post_request(id_.shared_from_this(), child, child->number(), request, event);
+  --backlog_;
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+#include "kernel-abi/rdma_cm/id/cm_route.h"
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "kernel-abi/rdma_cm/cm_address.h"
+#include "kernel-abi/rdma_cm/cm_registry.h"
+#include "mpa/descriptor.h"
+#include "provider/connect/local_address.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+// The ports that the kernel gives to who asks for any.
+constexpr std::uint16_t kFirstAnyPort = 32768;
+constexpr std::uint16_t kLastAnyPort = 60999;
+
+}  // namespace
+
+bool CmRoute::is_reliable() const { return qp_type_ == IBV_QPT_RC; }
+
+bool CmRoute::uses_tcp() const {
+  return port_space_ == RDMA_PS_TCP || (port_space_ == RDMA_PS_IB && is_reliable());
+}
+
+bool CmRoute::is_roce() const { return device_ && device_->transport == provider::Transport::roce; }
+
+RocePath CmRoute::make_path(const provider::DeviceInfo& device) const {
+  const sockaddr_storage source = unmapped(source_), destination = unmapped(destination_);
+  const auto traffic_class = static_cast<std::uint8_t>(type_of_service_ < 0 ? 0 : type_of_service_);
+  return kernel_abi::make_path(device, generic(source), generic(destination), traffic_class,
+                               ack_timeout_.value_or(0));
+}
+
+int CmRoute::acquire_device(const sockaddr_storage& local) {
+  const sockaddr_storage plain = unmapped(local);
+  const provider::DeviceInfo device = provider::device_of(generic(plain));
+  if (device.name.empty()) return ENODEV;
+  if (port_space_ == RDMA_PS_IPOIB) return EINVAL;  // needs an InfiniBand interface
+  device_ = {device.guid, device.ifindex, device.transport};
+  return 0;
+}
+
+int CmRoute::make_socket(const sockaddr_storage& address) {
+  sockaddr_storage bound = address;
+  const int fd = provider::bind_socket(bound, family_only_.value_or(false));
+  if (fd < 0) return -fd;
+  socket_ = fd;
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  if (binding_) binding_->address = bound;
+  set_port(source_, port_of(bound));
+  return 0;
+}
+
+// Two ids of one process do not share a port, although their sockets, which all have SO_REUSEADDR, could.
+int CmRoute::claim(const CmBinding& binding) {
+  CmRegistry& registry = CmRegistry::instance();
+  const std::lock_guard lock(registry.mutex());
+  if (port_of(binding.address) != 0 && registry.port_is_taken(*this, binding)) return EADDRINUSE;
+  binding_ = binding;
+  return 0;
+}
+
+int CmRoute::claim_pseudo_port(sockaddr_storage& address) {
+  const bool any = port_of(address) == 0;
+  std::uint16_t port = any ? kFirstAnyPort : port_of(address);
+  for (;; ++port) {
+    set_port(address, port);
+    const int error = claim({address, reuse_address_, family_only_.value_or(false)});
+    if (error == 0 || !any) return error;
+    if (port == kLastAnyPort) return EADDRNOTAVAIL;
+  }
+}
+
+// AF_IB: the wildcard is good for any host, which is how librdmacm finds out that the kernel knows the
+// family. A concrete GID would need an InfiniBand port.
+int CmRoute::bind_ib(sockaddr_storage& address) {
+  constexpr std::uint64_t kSpaceMask = 0xffff'ffff'ffff'0000U;
+  if (!is_wildcard(address)) return ENODEV;
+  sockaddr_ib ib;
+  std::memcpy(&ib, &address, sizeof ib);
+  const std::uint64_t mask = be64toh(ib.sib_sid_mask) & kSpaceMask;
+  const std::uint64_t asked = be64toh(ib.sib_sid) & mask;
+  std::uint64_t space = 0;
+  for (const std::uint64_t candidate : {RDMA_PS_IB, RDMA_PS_TCP, RDMA_PS_UDP}) {
+    if (port_space_ != RDMA_PS_IB && port_space_ != candidate) continue;
+    if (asked != (candidate << 16 & mask)) continue;
+    space = candidate << 16;
+    break;
+  }
+  if (space == 0) return EPROTONOSUPPORT;
+  const std::uint16_t port = port_of(address);
+  ib.sib_sid = htobe64(space | port);
+  ib.sib_sid_mask = htobe64(kSpaceMask | be64toh(ib.sib_sid_mask));
+  std::memcpy(&address, &ib, sizeof ib);
+  return claim_pseudo_port(address);
+}
+
+int CmRoute::bind_ip(sockaddr_storage& address) {
+  if (!is_wildcard(address)) {
+    const int error = acquire_device(address);
+    if (error == ENODEV) {
+      sockaddr_storage probe = address;
+      set_port(probe, 0);
+      const int fd = provider::bind_socket(probe, false);
+      if (fd < 0) return -fd;  // the address is not this host's
+      mpa::close_descriptor(fd);
+    }
+    if (error != 0) return error;
+  }
+  if (!uses_tcp()) return claim_pseudo_port(address);
+  if (const int error = claim({address, reuse_address_, family_only_.value_or(false)}); error != 0)
+    return error;
+  source_ = address;
+  if (const int error = make_socket(address); error != 0) return error;
+  address = source_;
+  return 0;
+}
+
+int CmRoute::bind_locally(sockaddr_storage address) {
+  if (lacks_scope(address)) return EINVAL;
+  const int error = address.ss_family == AF_IB ? bind_ib(address) : bind_ip(address);
+  if (error != 0) return error;
+  source_ = address;
+  destination_ = {};
+  destination_.ss_family = address.ss_family;
+  return 0;
+}
+
+int CmRoute::bind(const sockaddr_storage& address) {
+  int error;
+  try {
+    error = bind_locally(address);
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  if (error != 0) {
+    source_ = {};
+    device_.reset();
+  }
+  return error;
+}
+
+int CmRoute::resolve(const sockaddr_storage& destination, int& reported) {
+  reported = 0;
+  if (source_.ss_family != destination.ss_family) return EINVAL;
+  if (destination.ss_family == AF_IB) return ENODEV;
+
+  const sockaddr_storage target =
+      is_wildcard(destination) ? loopback_of(destination.ss_family, port_of(destination)) : destination;
+  const bool chosen_by_program = !is_wildcard(source_);
+  sockaddr_storage local = {};
+  const int unreachable =
+      provider::choose_source(generic(target), chosen_by_program ? generic(source_) : nullptr, local);
+  if (unreachable != 0) return unreachable;
+
+  // From here on the kernel answers by an event.
+  if (!chosen_by_program) {
+    set_port(local, port_of(source_));
+    reported = acquire_device(local);
+  }
+  if (reported == 0) {
+    if (!chosen_by_program) source_ = local;
+    destination_ = destination;
+  }
+  return 0;
+}
+
+int CmRoute::find_path(std::optional<RocePath>& path) const {
+  if (!is_roce()) return 0;
+  const sockaddr_storage local = unmapped(source_);
+  const provider::DeviceInfo device = provider::device_of(generic(local));
+  if (device.name.empty()) return ENODEV;
+  path = make_path(device);
+  return 0;
+}
+
+void CmRoute::settle_destination() {
+  if (is_wildcard(destination_)) destination_ = loopback_of(destination_.ss_family, port_of(destination_));
+}
+
+void CmRoute::adopt(const CmRoute& listener, const sockaddr_storage& local, const sockaddr_storage& remote,
+                    const provider::DeviceInfo& device) {
+  source_ = local;
+  destination_ = remote;
+  device_ = {device.guid, device.ifindex, device.transport};
+  type_of_service_ = listener.type_of_service_;
+  ack_timeout_ = listener.ack_timeout_;
+  if (is_roce()) path_ = make_path(device);
+}
+
+int CmRoute::take_socket() {
+  if (socket_ < 0) {
+    if (const int error = make_socket(source_); error != 0) return -error;
+  }
+  return std::exchange(socket_, -1);
+}
+
+void CmRoute::abandon() {
+  if (socket_ >= 0) mpa::close_descriptor(std::exchange(socket_, -1));
+}
+
+int CmRoute::set_ack_timeout(std::uint8_t value) {
+  if (!is_reliable()) return EINVAL;
+  ack_timeout_ = value;
+  return 0;
+}
+
+int CmRoute::set_family_only(bool value) {
+  const bool before = family_only_.value_or(false);
+  family_only_ = value;
+  if (socket_ < 0 || source_.ss_family != AF_INET6 || before == value) return 0;
+  // TCP takes the option only before a bind.
+  mpa::close_descriptor(std::exchange(socket_, -1));
+  return make_socket(source_);
+}
+
+void CmRoute::set_reuse_address(bool value) {
+  reuse_address_ = value;
+  if (binding_) binding_->reuse = value;
+}
+
+void CmRoute::set_binding_v6only(bool value) {
+  if (binding_) binding_->v6only = value;
+}
+
+int CmRoute::detach() {
+  binding_.reset();
+  return std::exchange(socket_, -1);
+}
+
+}  // namespace uiw::kernel_abi
