@@ -11,8 +11,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "provider/plugin/abi/rdmav_abi.h"
 #include "provider/plugin/exceptions.h"
-#include "provider/plugin/rdmav_abi.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq.h"
 #include "provider/verbs/qp/qp.h"

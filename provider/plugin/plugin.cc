@@ -6,16 +6,16 @@
 #include <cstring>
 #include <memory>
 
+#include "provider/plugin/abi/ops_table.h"
+#include "provider/plugin/abi/release.h"
 #include "provider/plugin/objects.h"
-#include "provider/plugin/ops_ah.h"
-#include "provider/plugin/ops_cq.h"
-#include "provider/plugin/ops_memory.h"
-#include "provider/plugin/ops_pd.h"
-#include "provider/plugin/ops_query.h"
-#include "provider/plugin/ops_refused.h"
-#include "provider/plugin/ops_srq.h"
-#include "provider/plugin/ops_table.h"
-#include "provider/plugin/release.h"
+#include "provider/plugin/ops/ah.h"
+#include "provider/plugin/ops/cq.h"
+#include "provider/plugin/ops/memory.h"
+#include "provider/plugin/ops/pd.h"
+#include "provider/plugin/ops/query.h"
+#include "provider/plugin/ops/refused.h"
+#include "provider/plugin/ops/srq.h"
 
 namespace uiw::plugin {
 
@@ -398,8 +398,5 @@ __attribute__((constructor)) void register_with_libibverbs() {
 }
 
 }  // namespace
-
-provider::Pd& pd_of(ibv_pd* pd) { return of(pd)->rnic; }
-provider::Qp& qp_of(ibv_qp* qp) { return *of(qp)->rnic; }
 
 }  // namespace uiw::plugin

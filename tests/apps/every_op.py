@@ -8,7 +8,7 @@ import sys
 import harness
 from harness import check, row
 
-TABLE = pathlib.Path(__file__).resolve().parents[2] / "provider" / "plugin" / "ops_table.cc"
+TABLE = pathlib.Path(__file__).resolve().parents[2] / "provider" / "plugin" / "abi" / "ops_table.cc"
 
 
 @row("each operation that libibverbs 44 knows")

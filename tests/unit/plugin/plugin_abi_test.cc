@@ -18,7 +18,7 @@
 #include <vector>
 
 #define UIW_PABI 34  // what is used of the header here is the same for all
-#include "provider/plugin/rdmav_abi.h"
+#include "provider/plugin/abi/rdmav_abi.h"
 #include "tests/unit/plugin/libibverbs_double.h"
 
 namespace {

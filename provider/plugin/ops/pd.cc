@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/ops_pd.h"
+#include "provider/plugin/ops/pd.h"
 
 #include "provider/plugin/objects.h"
 

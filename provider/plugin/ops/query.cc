@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/ops_query.h"
+#include "provider/plugin/ops/query.h"
 
 #include "provider/progress/clock.h"
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/ops_memory.h"
+#include "provider/plugin/ops/memory.h"
 
 #include <cerrno>
 #include <memory>
 
+#include "provider/memory/memory.h"
 #include "provider/plugin/exceptions.h"
+#include "provider/plugin/objects.h"
 
 namespace uiw::plugin {
 
 namespace {
-
-namespace rnic = uiw::provider;
 
 struct Mr {
   verbs_mr base;
@@ -25,6 +25,7 @@ struct Dm {
   std::unique_ptr<rnic::Dm> rnic;
 };
 
+using plugin::of;
 Mr* of(verbs_mr* mr) { return reinterpret_cast<Mr*>(mr); }
 Mw* of(ibv_mw* mw) { return reinterpret_cast<Mw*>(mw); }
 Dm* of(ibv_dm* dm) { return reinterpret_cast<Dm*>(dm); }
@@ -34,7 +35,7 @@ template <typename Create>
 ibv_mr* make_mr(ibv_pd* pd, int type, void* address, std::size_t length, int access, Create create) {
   return without_exceptions([&]() -> ibv_mr* {
     auto mr = std::make_unique<Mr>();
-    mr->rnic = create(pd_of(pd));
+    mr->rnic = create(of(pd)->rnic);
     if (!mr->rnic) return nullptr;
     ibv_mr& base = mr->base.mr;
     base.context = pd->context;
@@ -71,7 +72,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
 }
 
 int rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
-  rnic::Pd* home = (flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd != nullptr ? &pd_of(pd) : nullptr;
+  rnic::Pd* home = (flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd != nullptr ? &of(pd)->rnic : nullptr;
   const int error = of(mr)->rnic->reregister(flags, home, address, length, static_cast<unsigned>(access));
   if (error != 0) {
     errno = error;
@@ -88,13 +89,13 @@ int dereg_mr(verbs_mr* mr) {
 }
 
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count) {
-  return rnic::advise_mr(pd_of(pd), advice, flags, list, count);
+  return rnic::advise_mr(of(pd)->rnic, advice, flags, list, count);
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
   return without_exceptions([&]() -> ibv_mw* {
     auto mw = std::make_unique<Mw>();
-    mw->rnic = rnic::Mw::create(pd_of(pd), type);
+    mw->rnic = rnic::Mw::create(of(pd)->rnic, type);
     if (!mw->rnic) return nullptr;
     mw->base.context = pd->context;
     mw->base.pd = pd;
@@ -109,7 +110,7 @@ int dealloc_mw(ibv_mw* mw) {
   return 0;
 }
 
-int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) { return qp_of(qp).posting().post_bind(*mw, *bind); }
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) { return of(qp)->rnic->posting().post_bind(*mw, *bind); }
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
   if (attributes->comp_mask != 0) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/ops_table.h"
+#include "provider/plugin/abi/ops_table.h"
 
 #include <cstring>
 
-#include "provider/plugin/release.h"
+#include "provider/plugin/abi/release.h"
 
 namespace uiw::plugin {
 

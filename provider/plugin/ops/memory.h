@@ -2,15 +2,9 @@
 // The operations of libibverbs about memory: regions of every kind, windows, device memory.
 #pragma once
 
-#include "provider/memory/memory.h"
-#include "provider/plugin/rdmav_abi.h"
-#include "provider/verbs/qp/qp.h"
+#include "provider/plugin/abi/rdmav_abi.h"
 
 namespace uiw::plugin {
-
-// What stands behind an object of libibverbs (plugin.cc).
-provider::Pd& pd_of(ibv_pd* pd);
-provider::Qp& qp_of(ibv_qp* qp);
 
 ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova, int access);
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd, int access);

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "provider/plugin/rdmav_abi.h"
+#include "provider/plugin/abi/rdmav_abi.h"
 
 namespace uiw::plugin {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/ops_ah.h"
+#include "provider/plugin/ops/ah.h"
 
 #include "provider/plugin/objects.h"
 

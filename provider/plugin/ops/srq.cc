@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/ops_srq.h"
+#include "provider/plugin/ops/srq.h"
 
 #include <memory>
 

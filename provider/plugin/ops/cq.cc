@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/ops_cq.h"
+#include "provider/plugin/ops/cq.h"
 
 #include "provider/plugin/objects.h"
 #include "provider/verbs/limits.h"

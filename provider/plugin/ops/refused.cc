@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/ops_refused.h"
+#include "provider/plugin/ops/refused.h"
 
 #include <cerrno>
 

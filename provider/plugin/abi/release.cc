@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "provider/plugin/release.h"
+#include "provider/plugin/abi/release.h"
 
 #include <dlfcn.h>
 
-#include "provider/plugin/rdmav_abi.h"
+#include "provider/plugin/abi/rdmav_abi.h"
 
 namespace uiw::plugin {
 
