@@ -16,11 +16,11 @@
 
 #include <atomic>
 
-#include "kernel-abi/interposer/descriptors.h"
 #include "kernel-abi/interposer/fd_table.h"
 #include "kernel-abi/interposer/plugin_abis.h"
+#include "kernel-abi/interposer/preload_descriptors.h"
+#include "kernel-abi/interposer/preload_signals.h"
 #include "kernel-abi/interposer/real_functions.h"
-#include "kernel-abi/interposer/signals.h"
 
 namespace uiw::kernel_abi {
 

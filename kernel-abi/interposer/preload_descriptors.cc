@@ -2,7 +2,7 @@
 // Which libc functions must know that a descriptor is ours? write() carries the commands; close and dup in
 // all their forms begin and end what a descriptor stands for, and keep off the library's own; socket() refuses
 // NETLINK_RDMA, so that libibverbs and librdmacm ask sysfs, where we can answer.
-#include "kernel-abi/interposer/descriptors.h"
+#include "kernel-abi/interposer/preload_descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>

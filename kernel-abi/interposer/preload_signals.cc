@@ -5,7 +5,7 @@
 //
 // The functions of System V and BSD are made of sigaction() and pthread_sigmask() here, as in libc, but only for these
 // two signals and once the library is there.
-#include "kernel-abi/interposer/signals.h"
+#include "kernel-abi/interposer/preload_signals.h"
 
 #include <errno.h>
 #include <pthread.h>

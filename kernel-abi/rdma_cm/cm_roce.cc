@@ -14,8 +14,6 @@
 namespace uiw::kernel_abi {
 namespace {
 
-constexpr std::uint8_t kPort = 1;
-constexpr std::uint16_t kDefaultPkey = 0xffff;
 constexpr std::uint8_t kHopLimit = 64;
 constexpr std::uint8_t kExactly = 2;          // a selector of path records
 constexpr std::uint8_t kUsualLifetime = 18;   // of the kernel's paths on Ethernet

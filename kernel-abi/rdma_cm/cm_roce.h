@@ -26,6 +26,10 @@ constexpr std::size_t kRejPrivateData = 148;
 // The reason in a REJ (section 12.6.7.2) where nobody listens.
 constexpr int kRejInvalidServiceId = 8;
 
+// Of every device: its one port, and the one entry of the port's P_Key table.
+constexpr std::uint8_t kPort = 1;
+constexpr std::uint16_t kDefaultPkey = 0xffff;
+
 // The way from one end to the other.
 struct RocePath {
   provider::Gid source = {};

@@ -5,12 +5,19 @@
 // into epoll, made non-blocking and duplicated. Thread-safe.
 #pragma once
 
+#include <memory>
+
 #include "provider/export.h"
 
 namespace uiw::provider {
 
+class EventPipe;
+
 // Makes a channel; returns the program's descriptor (close-on-exec), or a negative errno (-EMFILE, -ENFILE).
 UIW_API int create_completion_channel();
+
+// The channel behind a program's descriptor; null if it is none.
+std::shared_ptr<EventPipe> completion_channel(int fd);
 
 // The program has closed this descriptor (the descriptor itself is already closed or is about to be).
 UIW_API void forget_completion_channel(int fd);

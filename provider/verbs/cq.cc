@@ -13,6 +13,7 @@
 #include "provider/connect/cm_loop.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
+#include "provider/verbs/completion_channel.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq_timer.h"
 #include "provider/verbs/limits.h"

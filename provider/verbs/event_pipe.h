@@ -85,7 +85,4 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   bool watched_ = false;              // for room in the pipe
 };
 
-// The channel behind a program's descriptor; null if it is none.
-std::shared_ptr<EventPipe> completion_channel(int fd);
-
 }  // namespace uiw::provider

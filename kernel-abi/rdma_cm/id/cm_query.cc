@@ -12,13 +12,12 @@
 
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
+#include "kernel-abi/rdma_cm/cm_roce.h"
 #include "provider/process/device.h"
 
 namespace uiw::kernel_abi {
 namespace {
 
-constexpr std::uint8_t kPort = 1;
-constexpr std::uint16_t kDefaultPkey = 0xffff;       // the one entry of the table in sysfs
 constexpr std::uint32_t kUnknownIndex = 0xffffffff;  // librdmacm then goes by the GUID
 
 static_assert(sizeof(__kernel_sockaddr_storage) == sizeof(sockaddr_storage));
