@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <set>
 
+#include "provider/version.h"
+
 namespace uiw::kernel_abi {
 namespace {
 
@@ -97,7 +99,7 @@ class Builder {
     file(folder + "/node_guid", guid_line(info.guid));
     file(folder + "/sys_image_guid", guid_line(info.guid));
     file(folder + "/node_desc", "uiw on " + info.interface + "\n");
-    file(folder + "/fw_ver", "0.1.0\n");
+    file(folder + "/fw_ver", format("%s\n", kVersion));
     file(folder + "/hw_rev", "0\n");
     file(folder + "/board_id", "uiw\n");
     file(folder + "/hca_type", "uiw\n");

@@ -20,6 +20,7 @@
 #include "provider/verbs/limits.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
+#include "provider/version.h"
 
 namespace uiw::provider {
 
@@ -85,7 +86,7 @@ std::shared_ptr<Context> Context::open(const std::string& device_name, const ibv
 
 void Context::query_device(ibv_device_attr_ex& attributes) const {
   ibv_device_attr& a = attributes.orig_attr;
-  std::snprintf(a.fw_ver, sizeof a.fw_ver, "%s", "0.1.0");
+  std::snprintf(a.fw_ver, sizeof a.fw_ver, "%s", kVersion);
   a.node_guid = htobe64(device_.guid);
   a.sys_image_guid = htobe64(device_.guid);
   a.max_mr_size = kMaxMrSize;

@@ -2,7 +2,7 @@
 // The functions of uiwdv.h. A program hands in objects of libibverbs, of any device: what is not ours is recognised
 // before anything behind it is touched.
 #pragma GCC visibility push(default)
-#include "provider/verbs/uiwdv.h"
+#include "provider/include/infiniband/uiwdv.h"
 #pragma GCC visibility pop
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/uiwdv.h"
+#include "provider/include/infiniband/uiwdv.h"
 
 #include <endian.h>
 
