@@ -4,25 +4,17 @@
 
 #include <arpa/inet.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
+#include <cstddef>
 #include <string>
 
 #include "provider/process/device.h"
 
 namespace uiw::tools {
 
-// Whether a GID is an IPv4-mapped address (RFC 4291 section 2.5.5.2).
-inline bool is_ipv4(const provider::Gid& gid) {
-  constexpr std::array<std::uint8_t, 12> prefix{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF};
-  return std::equal(prefix.begin(), prefix.end(), gid.begin());
-}
-
 // "192.0.2.1" or "2001:db8::1"
 inline std::string address_text(const provider::Gid& gid) {
   char text[INET6_ADDRSTRLEN] = "";
-  if (is_ipv4(gid))
+  if (provider::is_ipv4(gid))
     inet_ntop(AF_INET, gid.data() + 12, text, sizeof text);
   else
     inet_ntop(AF_INET6, gid.data(), text, sizeof text);

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-// `uiw devices`: the RDMA devices that programs see under uiw.
-#include <algorithm>
+#include "tools/devices.h"
+
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "provider/process/device.h"
 #include "provider/process/settings.h"
 #include "tools/address.h"
-#include "tools/commands.h"
 #include "tools/json.h"
+#include "tools/table.h"
 
 namespace uiw::tools {
 namespace {
@@ -74,17 +76,7 @@ void print_table(const std::vector<provider::DeviceInfo>& devices) {
       rows.push_back(row);
     }
   }
-  std::vector<std::size_t> widths(rows[0].size());
-  for (const Row& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  for (const Row& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    std::printf("%s\n", line.c_str());
-  }
+  std::fputs(aligned(rows).c_str(), stdout);
 }
 
 int list_devices(bool json) {

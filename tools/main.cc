@@ -2,8 +2,14 @@
 // The `uiw` command: which subcommand was asked for.
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
-#include "tools/commands.h"
+#include "provider/version.h"
+#include "tools/bench/bench.h"
+#include "tools/devices.h"
+#include "tools/doctor/doctor.h"
+#include "tools/run/run.h"
 
 namespace {
 
@@ -34,7 +40,7 @@ int run(int argc, char** argv) {
 
   CLI::App app{"uiw: an RDMA adapter made of software alone, for programs that use libibverbs and librdmacm.",
                "uiw"};
-  app.set_version_flag("--version", "uiw " UIW_VERSION);
+  app.set_version_flag("--version", std::string("uiw ") + uiw::kVersion);
   app.require_subcommand(1);
   Action action;
   auto command = [&](const char* name, const char* help) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tools/bench_parse.h"
+#include "tools/bench/parse.h"
 
 #include <cstdlib>
 #include <sstream>

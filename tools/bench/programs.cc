@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tools/bench_programs.h"
+#include "tools/bench/programs.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -12,7 +12,7 @@
 #include <functional>
 #include <sstream>
 
-#include "tools/bench_parse.h"
+#include "tools/bench/parse.h"
 #include "tools/child.h"
 #include "tools/files.h"
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "tools/bench_report.h"
+#include "tools/bench/report.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <limits>
 
 #include "tools/json.h"
+#include "tools/table.h"
 
 namespace uiw::tools {
 namespace {
@@ -76,21 +76,11 @@ std::string table_of(const BenchFrame& frame, const std::vector<BenchRow>& rows)
   std::vector<std::vector<std::string>> lines{
       {"MEASURE", "UIW", "AGAINST", "MEASURED BY", "RATIO", "TARGET", "RESULT"}};
   for (const BenchRow& row : rows) lines.push_back(cells_of(row));
-  std::vector<std::size_t> widths(lines[0].size());
-  for (const auto& line : lines)
-    for (std::size_t i = 0; i < line.size(); ++i) widths[i] = std::max(widths[i], line[i].size());
-
   std::string text = "RDMA over uiw beside plain TCP on device " + frame.device + " (" + frame.address +
                      "), " + std::to_string(frame.processors) + " processors; medians of " +
                      std::to_string(frame.runs) + (frame.runs == 1 ? " run" : " runs") + " of " +
                      std::to_string(frame.seconds) + " s\n\n";
-  for (const auto& line : lines) {
-    for (std::size_t i = 0; i < line.size(); ++i) {
-      text += line[i];
-      if (i + 1 < line.size()) text.append(widths[i] - line[i].size() + 2, ' ');
-    }
-    text += '\n';
-  }
+  text += aligned(lines);
   for (const BenchRow& row : rows)
     if (!row.error.empty()) text += "\nfailed: " + row.name + ": " + row.error;
   if (text.back() != '\n') text += '\n';

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tools/tcp_sends.h"
+#include "tools/bench/tcp_sends.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "tools/doctor_checks.h"
+#include "tools/doctor/checks.h"
 
 #include <dlfcn.h>
 #include <link.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,11 +15,11 @@
 #include <iterator>
 
 #include "kernel-abi/interposer/plugin_abis.h"
-#include "provider/process/device.h"
 #include "provider/process/settings.h"
 #include "tools/address.h"
 #include "tools/child.h"
 #include "tools/files.h"
+#include "tools/processors.h"
 
 namespace uiw::tools {
 namespace {
@@ -38,14 +37,6 @@ std::string path_of(void* library) {
   std::error_code ignored;
   const std::filesystem::path whole = std::filesystem::canonical(map->l_name, ignored);
   return whole.empty() ? std::string(map->l_name) : whole.string();
-}
-
-// "44.0" from ".../libibverbs.so.1.14.44.0": rdma-core's release ends the file name.
-std::string release_of(const std::string& path) {
-  const std::size_t last = path.rfind('.');
-  const std::size_t before = last == std::string::npos || last == 0 ? last : path.rfind('.', last - 1);
-  if (before == std::string::npos || path.find(".so.1.") == std::string::npos) return "of unknown release";
-  return path.substr(before + 1);
 }
 
 // "34, 57 and 59": the provider ABIs that uiw has a plugin for.
@@ -173,28 +164,11 @@ Finding check_limits() {
 }
 
 Finding check_processors() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  const int count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const unsigned count = usable_processors();
   if (count < 2)
     return {Verdict::warn, "processors", "only one may be used",
             "programs that spin on memory are slow on one; allow two"};
   return good("processors", std::to_string(count) + " may be used");
-}
-
-// The address to connect over: 127.0.0.1 where a device has it, else the first of the first device that needs
-// no scope.
-std::string selftest_address(const std::vector<provider::DeviceInfo>& devices) {
-  std::string first;
-  for (const provider::DeviceInfo& device : devices) {
-    for (const provider::Gid& gid : device.gids) {
-      std::string text = address_text(gid);
-      if (text == "127.0.0.1") return text;
-      const bool link_local = gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80;
-      if (first.empty() && !link_local) first = text;
-    }
-  }
-  return first;
 }
 
 Finding check_selftest(const std::vector<provider::DeviceInfo>& devices) {
@@ -224,6 +198,26 @@ Finding check_selftest(const std::vector<provider::DeviceInfo>& devices) {
 }
 
 }  // namespace
+
+std::string release_of(const std::string& path) {
+  const std::size_t last = path.rfind('.');
+  const std::size_t before = last == std::string::npos || last == 0 ? last : path.rfind('.', last - 1);
+  if (before == std::string::npos || path.find(".so.1.") == std::string::npos) return "of unknown release";
+  return path.substr(before + 1);
+}
+
+std::string selftest_address(const std::vector<provider::DeviceInfo>& devices) {
+  std::string first;
+  for (const provider::DeviceInfo& device : devices) {
+    for (const provider::Gid& gid : device.gids) {
+      std::string text = address_text(gid);
+      if (text == "127.0.0.1") return text;
+      const bool link_local = gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80;
+      if (first.empty() && !link_local) first = text;
+    }
+  }
+  return first;
+}
 
 std::vector<Finding> examine() {
   unsigned abi = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// `uiw doctor`: does uiw work here, and if not, what to do.
+#include "tools/doctor/doctor.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "tools/child.h"
-#include "tools/commands.h"
-#include "tools/doctor_checks.h"
+#include "tools/doctor/checks.h"
 #include "tools/json.h"
 
 namespace uiw::tools {

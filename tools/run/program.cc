@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tools/program.h"
+#include "tools/run/program.h"
 
 #include <elf.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// `uiw run`: sets the environment and becomes the program, so that signals and the exit status are the
-// program's.
+#include "tools/run/run.h"
+
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,9 +11,8 @@
 #include <memory>
 
 #include "provider/process/settings.h"
-#include "tools/commands.h"
 #include "tools/files.h"
-#include "tools/program.h"
+#include "tools/run/program.h"
 
 namespace uiw::tools {
 namespace {

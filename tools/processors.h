@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// How many processors may this process use?
+#pragma once
+
+#include <sched.h>
+
+namespace uiw::tools {
+
+// 1 where the system does not say.
+inline unsigned usable_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
+}
+
+}  // namespace uiw::tools
