@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// What `uiw bench` prints: ratios, whether targets are met, the table and the JSON.
+#include "tools/bench/report.h"
+
+#include <catch2/catch.hpp>
+
+using namespace uiw::tools;
+
+namespace {
+
+BenchRow measured(double value, double compared, Unit unit = Unit::gbits_per_second) {
+  BenchRow row;
+  row.id = "a_row";
+  row.name = "a row";
+  row.unit = unit;
+  row.reference = "a reference";
+  row.target = 1.0;
+  row.value = value;
+  row.compared = compared;
+  return row;
+}
+
+}  // namespace
+
+TEST_CASE("bench report: a rate has to reach its target, a time may not pass it") {
+  CHECK(ratio_of(measured(3, 2)) == 1.5);
+  CHECK(met(measured(3, 2)) == true);
+  CHECK(met(measured(2, 3)) == false);
+  CHECK(met(measured(2, 2)) == true);
+  CHECK(met(measured(3, 2, Unit::microseconds)) == false);
+  CHECK(met(measured(2, 3, Unit::microseconds)) == true);
+  CHECK(met(measured(2, 2, Unit::microseconds)) == true);
+}
+
+TEST_CASE("bench report: without two values there is no ratio, without a target no verdict") {
+  BenchRow row = measured(3, 0);
+  CHECK_FALSE(ratio_of(row));
+  CHECK_FALSE(met(row));
+  row = measured(3, 2);
+  row.value.reset();
+  CHECK_FALSE(ratio_of(row));
+  row = measured(3, 2);
+  row.target.reset();
+  CHECK(ratio_of(row));
+  CHECK_FALSE(met(row));
+}
+
+TEST_CASE("bench report: values have their unit") {
+  CHECK(value_text(41.249, Unit::gbits_per_second) == "41.2 Gb/s");
+  CHECK(value_text(2.138, Unit::microseconds) == "2.14 us");
+  CHECK(value_text(1'050'000, Unit::messages_per_second) == "1.05 M/s");
+}
+
+TEST_CASE("bench report: the table") {
+  BenchRow failed = measured(1, 1, Unit::microseconds);
+  failed.name = "another";
+  failed.value.reset();
+  failed.error = "it did not end";
+  const std::string text = table_of({1, 2, 4, "uiw_lo", "127.0.0.1"}, {measured(3, 2), failed});
+  CHECK(text ==
+        "RDMA over uiw beside plain TCP on device uiw_lo (127.0.0.1), 4 processors; medians of 1 run of 2 s\n"
+        "\n"
+        "MEASURE  UIW       AGAINST   MEASURED BY  RATIO  TARGET         RESULT\n"
+        "a row    3.0 Gb/s  2.0 Gb/s  a reference  1.50   at least 1.00  met\n"
+        "another  failed    1.00 us   a reference  -      at most 1.00   -\n"
+        "\n"
+        "failed: another: it did not end\n");
+}
+
+TEST_CASE("bench report: the JSON") {
+  BenchRow own = measured(1, 2, Unit::messages_per_second);
+  own.against_tcp = false;
+  const std::string text = json_of({5, 1, 2, "uiw_lo", "127.0.0.1"}, {own});
+  CHECK(text ==
+        R"({"device": "uiw_lo", "address": "127.0.0.1", "processors": 2, "runs": 5, "seconds": 1, "rows": [{"id": "a_row", )"
+        R"("measure": "a row", "unit": "messages/s", "better": "larger", "uiw": 1, "tcp": null, "tcp_measured_by": null, )"
+        R"("against": 2, "against_measured_by": "a reference", "ratio": 0.5, "target": 1, "met": false, "error": null}]})"
+        "\n");
+}
