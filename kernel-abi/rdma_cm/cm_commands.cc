@@ -176,8 +176,9 @@ int query_route(const Request& request) {
   rdma_ucm_query command;
   if (request.out < offsetof(rdma_ucm_query_route_resp, ibdev_index)) return ENOSPC;
   if (const int error = read_command(request, command); error != 0) return error;
-  return with_id(request, command.id,
-                 [&](const CmId& id) { return write_response(request, command.response, kernel_abi::query_route(id.route())); });
+  return with_id(request, command.id, [&](const CmId& id) {
+    return write_response(request, command.response, kernel_abi::query_route(id.route()));
+  });
 }
 
 // A count, of nothing on iWARP, and what was counted as far as there is room for it.
@@ -232,7 +233,9 @@ int accept(const Request& request) {
   if (const int error = read_command(request, command, offsetof(rdma_ucm_accept, ece)); error != 0)
     return error;
   return with_id(request, command.id, [&](CmId& id) {
-    return command.conn_param.valid != 0 ? id.connection().accept(command.conn_param, command.uid) : id.connection().accept_response();
+    CmConnection& connection = id.connection();
+    return command.conn_param.valid != 0 ? connection.accept(command.conn_param, command.uid)
+                                         : connection.accept_response();
   });
 }
 
