@@ -41,6 +41,9 @@ constexpr Control decode_control(std::byte octet) {
   return {(bits & 0x80) != 0, (bits & 0x40) != 0, bits & 0x03};
 }
 
+// The segment of an encoded header is not the last one after all.
+inline void clear_last(std::byte* header) { header[0] &= ~std::byte{0x40}; }
+
 // `ulp_control` is the first RsvdULP octet: the RDMAP control octet.
 struct TaggedHeader {
   bool last = false;

@@ -116,6 +116,9 @@ constexpr Control decode_control(std::uint8_t octet) {
 constexpr std::uint8_t control_of(Opcode opcode, bool solicited = false) {
   return encode(Control{kRdmapVersion, opcode, solicited});
 }
+// Of an RDMA Write that is a notice.
+constexpr std::uint8_t control_of_report() { return static_cast<std::uint8_t>(control_of(Opcode::write) | kNoticeBit); }
+constexpr bool is_report(std::uint8_t write_control) { return (write_control & kNoticeBit) != 0; }
 constexpr bool is_solicited(Control control) { return control.solicited || is_solicited(control.opcode); }
 
 // ---- RDMA Read Request (section 4.4) ----

@@ -8,11 +8,13 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <variant>
 
 #include "ddp/stag_table.h"
 #include "mpa/deframer.h"
+#include "mpa/startup.h"
 #include "rdmap/rdmap_format.h"
-#include "rdmap/transmitter.h"
+#include "rdmap/read_queue.h"
 #include "rdmap/work.h"
 
 namespace uiw::rdmap {

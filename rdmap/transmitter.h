@@ -2,78 +2,31 @@
 // The sending half of an RDMAP stream: turns posted work, read responses and a Terminate into FPDUs, in the order
 // of RFC 5040 section 5.5, and says when work is complete.
 //
-// fill() builds a batch of whole FPDUs, the caller gives it to the socket, sent() learns how many octets it took.
-// What was not taken is built again by the next fill(); with CRC on, an FPDU of which a part went out is kept, since
-// its octets may not change. Messages are not interleaved; posted work and read responses take turns, and the answer to a
-// probe goes first. One caller at a time (the sender's lock). No I/O.
-//
-// Under the remote completion rule Sends, Writes and Immediate Data wait for the peer. It handles what it is sent in
-// order, so that its answer to an RDMA Read or atomic operation says that all work before it has been placed (RFC 5040
-// section 5.5). Where none follows signaled work, the transmitter asks for one by itself: a *probe*, an RDMA Read of no
-// octets. Each costs the peer a segment of its own, so a stream of work has few: a stride apart, and the stride follows
-// from how much the program had under way when it last waited, or from the length of its queue.
+// fill() chooses what goes next (transmit/choose.h) and builds a batch of whole FPDUs (transmit/segment_builder.h), the
+// caller gives it to the socket, and sent() commits to how many octets that took. What was not taken is built again by the
+// next fill(); with CRC on, an FPDU of which a part went out is kept, since its octets may not change. When work that the
+// peer does not answer is complete, by the local or by the remote rule, PlacementTracker says. One caller at a time (the
+// sender's lock). No I/O.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <variant>
 
 #include "ddp/stag_table.h"
+#include "mpa/fpdu_remainder.h"
 #include "mpa/framer.h"
 #include "mpa/startup.h"
+#include "rdmap/cursor.h"
+#include "rdmap/placement_tracker.h"
 #include "rdmap/rdmap_format.h"
+#include "rdmap/read_queue.h"
+#include "rdmap/transmit/segment_builder.h"
+#include "rdmap/transmit/sender_state.h"
+#include "rdmap/transmit/terminated_work.h"
 #include "rdmap/work.h"
 
 namespace uiw::rdmap {
-
-// What the two halves of a stream share: reads and atomic operations asked for and not answered (the sender pushes,
-// the receiver takes and pops), and those the peer asked for (the receiver pushes, the sender takes and pops). Both
-// kinds count against one limit, and are answered in the order of asking (RFC 7306 sections 5.2 and 7).
-struct SharedReads {
-  // One more than agreed on: a ready-to-receive message may be a read (RFC 6581 section 9). A request stays in
-  // `inbound` until TCP has taken its response, hence the room for a batch of them.
-  static constexpr std::uint32_t kMaxResponsesInBatch = 64;
-  static constexpr std::uint32_t kMostProbes = 4;  // outstanding at a time; a power of two
-  SharedReads(std::uint32_t ord, std::uint32_t ird)
-      : outstanding(ord + 1), inbound(ird + 1 + kMaxResponsesInBatch), inbound_limit(ird) {}
-  static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
-  static constexpr std::uint64_t kProbe = kReadyToReceive - 1;
-  struct Outstanding {
-    std::uint64_t sequence;  // in the send queue, whose entry stays until the read completes; or one of those above
-    Stag sink_stag;
-    std::uint64_t sink_offset;
-    std::uint32_t size;
-    std::uint32_t received;
-    const Sge* sges;
-    std::uint16_t sge_count;
-    bool atomic;
-    std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }  // of an Atomic Request
-  };
-  struct AtomicInbound {
-    AtomicRequest request;
-    bool executed = false;  // by the sender, right before the response is built
-    std::uint64_t original = 0;
-  };
-  struct Inbound {
-    std::variant<ReadRequest, AtomicInbound> request;
-    DealtWith dealt_with;  // when it came, which its answer says too
-  };
-  // Does the peer want to hear no more than that its work is placed?
-  static bool asks_only(const Inbound& inbound) {
-    const auto* read = std::get_if<ReadRequest>(&inbound.request);
-    return read != nullptr && read->size == 0;
-  }
-  // Is there an inbound one that the sender has not taken? For the receiver, or with the receiver kept away.
-  bool answers_unsent() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
-  SpscRing<Outstanding> outstanding;
-  SpscRing<Inbound> inbound;
-  const std::uint32_t inbound_limit;          // how many may be open at a time (RFC 5040 section 6.1)
-  std::atomic<std::uint64_t> answering{0};    // of the inbound ones, by number: responses below this are on their way
-  std::atomic<std::uint64_t> dealt_with{encode(DealtWith{})};  // encoded; set before the consumer can know of it
-};
 
 class SendHost {
  public:
@@ -87,32 +40,6 @@ class SendHost {
 
  protected:
   ~SendHost() = default;
-};
-
-// Where in its work a sender stands.
-struct Cursor {
-  enum class Source : std::uint8_t { none, work, response, terminate, rtr, probe, notice };
-  std::uint64_t sequence = 0;  // the send queue entry in progress, or the next one
-  std::uint64_t response = 0;  // the inbound read to answer next, by its number in the ring
-  std::uint32_t offset = 0;    // octets of the message in progress that stand before
-  Msn send_msn{1};
-  Msn read_msn{1};
-  Msn terminate_msn{1};
-  Msn atomic_msn{1};
-  std::uint32_t probes = 0;    // that stand before
-  std::uint64_t weight = 0;    // of the work that stands before, in octets
-  std::uint64_t asked = 0;     // so much of that a request stands behind...
-  std::uint64_t asked_at = 0;  // ...which is the work before this entry
-  std::uint32_t writes = 0;    // RDMA Writes that stand before, all of them
-  std::uint32_t notices = 0;   // of what is dealt with, that stand before
-  DealtWith told;              // so much of it answers and notices before this say
-  Source source = Source::none;
-  bool second = false;         // of the work in progress the Write is out, and its Immediate Data comes next
-  bool response_next = false;  // whose turn it is
-  bool rtr_sent = false;
-  bool terminate_sent = false;
-  bool unasked = false;        // work stands before that no request behind it will confirm
-  bool owed = false;           // and a signaled completion waits for it
 };
 
 // When work that is not answered completes: once TCP has its last octet (RFC 5040 section 5.5), or once the peer has
@@ -141,22 +68,27 @@ class Transmitter {
     Completion completion = Completion::local;  // remote falls back to it where the peer takes no reads
   };
 
-  // `stream` is what windows are bound by.
+  using ProbePolicy = PlacementTracker::ProbePolicy;
+
+  // All of them must remain live as long as the transmitter. `stream` is what windows are bound by.
   Transmitter(SendQueue& queue, const ddp::StagTable& stags, const void* domain, SendHost& host,
               const void* stream = nullptr)
-      : queue_(queue), stags_(stags), domain_(domain), stream_(stream), host_(host) {}
+      : state_(queue), builder_(state_, stags, domain, stream), host_(host) {}
+  // Its parts refer to each other.
+  Transmitter(const Transmitter&) = delete;
+  Transmitter& operator=(const Transmitter&) = delete;
 
   void start(const Parameters& parameters, SharedReads* reads);
-  Completion completion() const { return remote_ ? Completion::remote : Completion::local; }
-  void release_hold() { hold_ = false; }
+  Completion completion() const { return state_.tracker.remote() ? Completion::remote : Completion::local; }
+  void release_hold() { state_.hold = false; }
   // Tells the peer that it has to wait, and what of its work is dealt with (kNotReady): once, if it is told again before
   // that is on its way.
   void tell_not_ready(const DealtWith& dealt_with) {
-    if (cursor_.notices == notices_due_) notice(notices_due_++) = {kNotReady, dealt_with};
+    if (state_.sent.notices == state_.reports.end()) state_.reports.push({kNotReady, dealt_with}, state_.sent.notices);
   }
   // From here on the peer is told in front of a message what of its work has been placed, if no answer says so: the message
   // may be the answer to that work.
-  void acknowledge() { acknowledges_ = true; }
+  void acknowledge() { state_.reports_progress = true; }
   // The peer has told so. False if that is no news.
   bool peer_dealt_with(const DealtWith& said);
   // While the stream waits for a receive of its consumer's, nothing that the peer says behind that message is heard, and
@@ -165,7 +97,7 @@ class Transmitter {
   void set_receive_stalled(bool stalled);
   // Reads and atomic operations outstanding at a time, at most what was agreed on. Returns what holds from here on; those
   // that are under way are answered as before (Verbs draft section 6.5).
-  std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, most_ord_); }
+  std::uint32_t limit_ord(std::uint32_t ord) { return state_.read_queue.limit_ord(ord); }
 
   enum class Fill {
     ready,          // the batch has something to send
@@ -177,20 +109,13 @@ class Transmitter {
   // Where there is no memory to keep the rest of an FPDU, the stream is broken.
   void sent(const OutgoingBatch& batch, std::size_t octets);
 
-  // When the peer is asked whether it has placed signaled work behind which no request stands yet, where no other probe is
-  // outstanding. wants_probe() says that there is such work.
-  enum class ProbePolicy : std::uint8_t {
-    at_once,
-    if_none_due,  // the caller comes back before it does anything else: where no other completion is due, or after a stride
-    by_stride,    // and it did not wait for the last one: after a stride
-  };
-  void set_probe_policy(ProbePolicy policy) { probe_policy_ = policy; }
-  bool wants_probe() const;
-  // The caller has nothing left to do but to wait for what wants_probe().
-  void note_waiting();
+  // PlacementTracker::ProbePolicy and wants_probe() say what these are about.
+  void set_probe_policy(ProbePolicy policy) { state_.tracker.set_probe_policy(policy); }
+  bool wants_probe() const { return state_.tracker.wants_probe(state_.sent); }
+  void note_waiting() { state_.tracker.note_waiting(state_.sent); }
 
   // Entries from this one on wait; where not said otherwise, none does.
-  void hold_from(std::uint64_t sequence) { hold_from_ = sequence; }
+  void hold_from(std::uint64_t sequence) { state_.hold_from = sequence; }
 
   // The socket found that some memory of the batch is not there, and took nothing. Whose it is shows when FPDUs are sent one
   // by one: the next fill() is of one. Where the batch was of one already, its work fails in the next fill(). False if a
@@ -207,13 +132,13 @@ class Transmitter {
   // `answer_first` the answers to what the peer asked before go out ahead of it: those requests were valid, and a valid
   // request is answered (RFC 5040 section 5.2.1, RFC 7306 section 5.2.1).
   void terminate(const Terminate& terminate, bool answer_first = false);
-  bool terminating() const { return terminate_.has_value(); }
-  bool terminate_sent() const { return cursor_.terminate_sent; }
+  bool terminating() const { return state_.terminate.has_value(); }
+  bool terminate_sent() const { return state_.sent.terminate_sent; }
 
   // Is there work that is not with TCP as a whole?
-  bool unsent() const { return cursor_.sequence < queue_.tail(); }
+  bool unsent() const { return state_.sent.sequence < state_.queue.tail(); }
   // Or that the peer owes its answer to?
-  bool unfinished() const { return unsent() || reads_outstanding_ > 0; }
+  bool unfinished() const { return unsent() || state_.read_queue.outstanding() > 0; }
   // Unsignaled work at the head of the queue that waits for nothing but to be confirmed is let go of: a slot in the
   // queue, or the end of the stream, counts for more than to know which work an error was about.
   void release_unsignaled();
@@ -223,11 +148,11 @@ class Transmitter {
   // Completes everything in the queue: the entry `culprit` (if there) with `status`, entries that were done as they
   // are, the others flushed. After the FPDU in progress nothing but a Terminate is sent.
   void flush(std::optional<std::uint64_t> culprit, Status status);
-  // The oldest entry that has been handed to TCP at least in part and is not complete, if any: the best guess at what
-  // a Terminate without headers is about.
-  std::optional<std::uint64_t> oldest_sent() const;
-  // The entry behind the DDP and RDMAP headers that a Terminate brought back, if it is still in the queue.
-  std::optional<std::uint64_t> find_terminated(const Terminate& terminate) const;
+  // As transmit/terminated_work.h says.
+  std::optional<std::uint64_t> oldest_sent() const { return find_oldest_sent(state_); }
+  std::optional<std::uint64_t> find_terminated(const Terminate& terminate) const {
+    return rdmap::find_terminated(state_, terminate, partial_ > 0 || !rest_.empty());
+  }
 
   // The entry that ended all sending, and why; nothing where none did. It is still in the queue: whoever keeps the
   // receiver from placing anything flushes it.
@@ -240,124 +165,26 @@ class Transmitter {
  private:
   using Source = Cursor::Source;
 
-  // One DDP segment: its headers, and which octets of the message follow them.
-  struct Segment {
-    std::array<std::byte, ddp::kUntaggedHeaderSize + kMaxTerminate> header;
-    std::size_t header_size = 0;
-    std::uint32_t payload = 0;
-    bool last = true;
-    MemorySegment response{};               // read response: its piece
-    ddp::Hold source;               // and what it is taken from
-  };
-  struct Notice {
-    Stag occasion;
-    DealtWith dealt_with;
-  };
-  static constexpr std::uint32_t kMostNotices = 2;  // that TCP has not taken
-  // How far the peer has dealt with work, as its notices say: work before the entry, and what was sent before that.
-  struct Dealt {
-    std::uint64_t sequence = 0;
-    Msn send_msn{1};
-    std::uint32_t writes = 0;
-  };
-  struct Probe {
-    std::uint64_t at = 0;      // stands before this entry, and nowhere else once it was pushed
-    std::uint64_t weight = 0;  // see Cursor
-  };
-  static constexpr std::uint64_t kShortestStride = 64, kLongestStride = 1024 * 1024;
-  static constexpr std::uint64_t kWeightOfWork = 64;  // beside its octets
-  std::uint32_t probes_outstanding() const { return probes_pushed_ - probes_answered_; }
-  // Of signaled work with TCP, behind which no request stands.
-  bool completion_due() const { return cursor_.owed && queue_.head() < cursor_.sequence; }
-  Probe& probe(std::uint32_t number) { return probes_[number % probes_.size()]; }
-  const Probe& probe(std::uint32_t number) const { return probes_[number % probes_.size()]; }
-  Notice& notice(std::uint32_t number) { return notices_[number % notices_.size()]; }
-  DealtWith dealt_with() const { return decode_dealt_with(reads_->dealt_with.load(std::memory_order_acquire)); }
-  bool acknowledgement_due(const Cursor& cursor) const;
-  void pass(const SendWork& work);
-  void pop(const SendWork& work);
-  std::uint32_t agreed() const { return reads_->outstanding.capacity() - 1; }  // reads; see SharedReads
-  // `batch`: what stands before, so that a probe gets its place in it.
-  bool choose(Cursor& cursor, const mpa::Batch* batch = nullptr) const;
-  bool may_begin(const Cursor& cursor) const;
-  bool fails(const SendWork& work) const;  // here, before anything of it is sent
-  bool probe_due(const Cursor& cursor, const mpa::Batch* batch) const;
-  [[gnu::noinline]] bool read_has_room() const;  // most work is no Read
-  bool probe_has_room() const;
-  bool probe_worthwhile(const Cursor& cursor) const;
-  bool fits(const SendWork& work, const mpa::Batch& batch) const;
-  bool local_work_next(const Cursor& cursor) const;
-  bool build(const Cursor& cursor, Segment& segment);
-  bool build_response(const Cursor& cursor, Segment& segment);
-  void build_work(const Cursor& cursor, Segment& segment);
-  void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left,
-                    unsigned bits = 0);
-  void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
-                      std::uint32_t offset, std::uint32_t left, bool solicited = false);
-  bool is_impossible(const SendWork& work) const;
-  std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
-  std::optional<std::size_t> payload(const Cursor& cursor, Segment& segment, MemorySegment* pieces);
-  std::optional<std::size_t> gather(const Cursor& cursor, std::uint32_t& size, MemorySegment* pieces);
-  mpa::Framer::Result append(const Cursor& cursor, Segment& segment, mpa::Batch& batch);
-  bool make_rest_room(std::size_t size, std::size_t wanted);
+  void push_request(const Cursor& at);
+  void carry_out(Cursor& at);
+  Fill fail_message(const Cursor& at, Status status);
+  Fill break_off(const Cursor& at);
   void keep_rest();
-  void advance(Cursor& cursor, const Segment& segment);
-  void push_read(const Cursor& cursor);
-  [[gnu::noinline]] void push_answered(SendWork& work, const Cursor& cursor);
-  void push_ready_to_receive();
-  void push_probe(const Cursor& cursor);
-  void carry_out(Cursor& cursor);
-  Fill fail_message(const Cursor& cursor, Status status);
-  Fill break_off(const Cursor& cursor);
+  void keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size);
   void commit(const Cursor& to);
-  std::optional<std::uint64_t> find_send(Msn msn) const;
+  void pop(const SendWork& work);
   void complete_in_order();
 
-  SendQueue& queue_;
-  const ddp::StagTable& stags_;
-  const void* domain_;
-  const void* stream_;
+  SenderState state_;
+  SegmentBuilder builder_;
   SendHost& host_;
-  SharedReads* reads_ = nullptr;
-
-  mpa::Framer framer_;
-  std::size_t mulpdu_ = 0;
-  std::uint32_t ord_ = 0, most_ord_ = 0;
-  mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
-  bool hold_ = false;
-  std::uint64_t hold_from_ = ~std::uint64_t{0};
-  bool send_immediate_ = false;
   bool infiniband_ = false;
-  bool acknowledges_ = false;
-  std::uint32_t notices_due_ = 0;
-  std::array<Notice, kMostNotices> notices_;
-  Dealt dealt_;
-  bool rtr_pushed_ = false;
   bool source_gone_ = false;          // that of the next FPDU
   bool one_at_a_time_ = false;        // for the next fill()
-  bool flushed_ = false;
   bool broken_ = false;               // the FPDU that was begun can never be finished
-
-  Cursor cursor_;                     // what TCP has taken, up to an FPDU boundary
   std::size_t partial_ = 0;           // octets of the next FPDU that TCP has taken too
-  std::unique_ptr<std::byte[]> rest_; // CRC on: the other octets of that FPDU
-  std::size_t rest_size_ = 0, rest_at_ = 0, rest_capacity_ = 0;
+  mpa::FpduRemainder rest_;           // CRC on: the other octets of that FPDU
   Cursor rest_end_;                   // where it leads
-
-  std::uint64_t reads_pushed_ = 0;    // queue entries below this are in SharedReads, if they are reads
-  std::uint64_t answered_pushed_ = 0;    // likewise, counted for reads and atomic operations alone
-  std::uint32_t reads_outstanding_ = 0;  // without probes
-  bool remote_ = false;               // the completion rule
-  bool receive_stalled_ = false;
-  std::array<Probe, SharedReads::kMostProbes> probes_;  // by number
-  std::uint32_t probes_pushed_ = 0;   // into SharedReads
-  std::uint32_t probes_answered_ = 0;
-  std::uint64_t answered_weight_ = 0;
-  std::uint64_t stride_ = kLongestStride;
-  ProbePolicy probe_policy_ = ProbePolicy::at_once;
-  std::uint64_t placed_ = 0;          // remote rule: all work before this entry, as the peer has said
-  std::optional<Terminate> terminate_;
-  std::uint64_t answer_until_ = 0;    // of the inbound requests: below this they are answered before the Terminate
   std::optional<Failure> failure_;
 };
 

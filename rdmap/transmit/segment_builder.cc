@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What are the octets of the next segment: DDP and RDMAP headers (RFC 5041 section 4, RFC 5040 section 4, RFC 7306
-// sections 5.2.1, 5.2.2 and 6.2) and the pieces of memory behind them.
+#include "rdmap/transmit/segment_builder.h"
+
 #include <algorithm>
 
 #include "rdmap/atomic.h"
-#include "rdmap/transmitter.h"
 
 namespace uiw::rdmap {
 
@@ -25,7 +24,13 @@ std::uint32_t send_word(const SendWork& work) {
 
 }  // namespace
 
-std::uint32_t Transmitter::payload_of(std::size_t header, std::uint32_t left) const {
+void SegmentBuilder::start(bool crc, std::size_t mulpdu) {
+  framer_.start(crc, false);
+  mulpdu_ = mulpdu;
+  state_.segment_payload = payload_of(ddp::kUntaggedHeaderSize, ~0U);
+}
+
+std::uint32_t SegmentBuilder::payload_of(std::size_t header, std::uint32_t left) const {
   std::size_t most = mulpdu_ - header;
   if (left <= most) return left;
   // Whole pages where segments are large: the copies on both sides stay aligned.
@@ -34,16 +39,16 @@ std::uint32_t Transmitter::payload_of(std::size_t header, std::uint32_t left) co
   return static_cast<std::uint32_t>(most);
 }
 
-void Transmitter::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left,
-                               unsigned bits) {
+void SegmentBuilder::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left,
+                                  bool report) {
   segment.payload = payload_of(ddp::kTaggedHeaderSize, left);
   segment.last = segment.payload == left;
-  const auto control = static_cast<std::uint8_t>(control_of(opcode) | bits);
+  const std::uint8_t control = report ? control_of_report() : control_of(opcode);
   encode(ddp::TaggedHeader{segment.last, control, stag, offset}, segment.header.data());
   segment.header_size = ddp::kTaggedHeaderSize;
 }
 
-void Transmitter::build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
+void SegmentBuilder::build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
                                  std::uint32_t offset, std::uint32_t left, bool solicited) {
   segment.payload = payload_of(ddp::kUntaggedHeaderSize, left);
   segment.last = segment.payload == left;
@@ -53,41 +58,42 @@ void Transmitter::build_untagged(Segment& segment, Opcode opcode, std::uint32_t 
 }
 
 // False if a read response's source is registered no more.
-bool Transmitter::build(const Cursor& cursor, Segment& segment) {
-  switch (cursor.source) {
-    case Source::none: break;
-    case Source::rtr:
-      if (rtr_ == mpa::ReadyToReceive::fulpdu) {
+bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
+  switch (at.source) {
+    case Cursor::Source::none: break;
+    case Cursor::Source::rtr:
+      if (state_.rtr == mpa::ReadyToReceive::fulpdu) {
         segment.header_size = 0;
         break;
       }
-      if (rtr_ == mpa::ReadyToReceive::write) {
+      if (state_.rtr == mpa::ReadyToReceive::write) {
         build_tagged(segment, Opcode::write, Stag{0}, 0, 0);
         break;
       }
       [[fallthrough]];  // a Read of no octets too
-    case Source::probe:
-      build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
+    case Cursor::Source::probe:
+      build_untagged(segment, Opcode::read_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
       encode(ReadRequest{}, segment.header.data() + segment.header_size);
       segment.header_size += kReadRequestSize;
       break;
-    case Source::notice:
-      build_tagged(segment, Opcode::write, notice(cursor.notices).occasion, encode(notice(cursor.notices).dealt_with),
-                   0, kNoticeBit);
-      break;
-    case Source::terminate: {
-      build_untagged(segment, Opcode::terminate, kTerminateQueue, cursor.terminate_msn, 0, 0, 0);
-      segment.header_size += encode(*terminate_, segment.header.data() + segment.header_size);
+    case Cursor::Source::notice: {
+      const ReportQueue::Report& report = state_.reports.at(at.notices);
+      build_tagged(segment, Opcode::write, report.occasion, encode(report.progress), 0, true);
       break;
     }
-    case Source::response: return build_response(cursor, segment);
-    case Source::work: build_work(cursor, segment); break;
+    case Cursor::Source::terminate: {
+      build_untagged(segment, Opcode::terminate, kTerminateQueue, Msn{1}, 0, 0, 0);
+      segment.header_size += encode(*state_.terminate, segment.header.data() + segment.header_size);
+      break;
+    }
+    case Cursor::Source::response: return build_response(at, segment);
+    case Cursor::Source::work: build_work(at, segment); break;
   }
   return true;
 }
 
-bool Transmitter::build_response(const Cursor& cursor, Segment& segment) {
-  SharedReads::Inbound& inbound = reads_->inbound.at(cursor.response);
+bool SegmentBuilder::build_response(const Cursor& at, Segment& segment) {
+  SharedReads::Inbound& inbound = state_.reads->inbound.at(at.response);
   if (auto* atomic = std::get_if<SharedReads::AtomicInbound>(&inbound.request)) {
     const AtomicRequest& request = atomic->request;
     if (!atomic->executed) {
@@ -99,17 +105,17 @@ bool Transmitter::build_response(const Cursor& cursor, Segment& segment) {
       }
       atomic->executed = true;
     }
-    build_untagged(segment, Opcode::atomic_response, kAtomicResponseQueue, cursor.atomic_msn, 0, 0, 0);
+    build_untagged(segment, Opcode::atomic_response, kAtomicResponseQueue, at.atomic_msn, 0, 0, 0);
     encode(AtomicResponse{request.identifier, atomic->original}, segment.header.data() + segment.header_size);
     segment.header_size += kAtomicResponseSize;
     return true;
   }
   const ReadRequest& request = std::get<ReadRequest>(inbound.request);
-  const std::uint32_t left = request.size - cursor.offset;
-  build_tagged(segment, Opcode::read_response, request.sink_stag, request.sink_offset + cursor.offset, left);
+  const std::uint32_t left = request.size - at.offset;
+  build_tagged(segment, Opcode::read_response, request.sink_stag, request.sink_offset + at.offset, left);
   if (segment.payload > 0) {
     // Looked up for every segment: the program may deregister in the middle of a long answer.
-    segment.source = stags_.hold(request.source_stag, domain_, request.source_offset + cursor.offset, segment.payload,
+    segment.source = stags_.hold(request.source_stag, domain_, request.source_offset + at.offset, segment.payload,
                                  ddp::kRemoteRead, stream_);
     if (segment.source.error() != ddp::AccessError::none) return false;
     segment.response = {segment.source.memory(), segment.payload};
@@ -117,34 +123,34 @@ bool Transmitter::build_response(const Cursor& cursor, Segment& segment) {
   return true;
 }
 
-void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
-  const SendWork& work = queue_.at(cursor.sequence);
-  const std::uint32_t left = work.length - cursor.offset;
-  if (work.kind == WorkKind::immediate || cursor.second) {
+void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
+  const SendWork& work = state_.queue.at(at.sequence);
+  const std::uint32_t left = work.length - at.offset;
+  if (work.kind == WorkKind::immediate || at.second) {
     build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue,
-                   cursor.send_msn, 0, 0, 0);
+                   at.send_msn, 0, 0, 0);
     std::copy(work.immediate.begin(), work.immediate.end(), segment.header.data() + segment.header_size);
     segment.header_size += kImmediateSize;
     return;
   }
   switch (work.kind) {
     case WorkKind::send:
-      build_untagged(segment, send_opcode(work), kSendQueue, cursor.send_msn, send_word(work), cursor.offset, left,
+      build_untagged(segment, send_opcode(work), kSendQueue, at.send_msn, send_word(work), at.offset, left,
                      work.has_immediate && work.solicited);
       break;
     case WorkKind::write:
-      build_tagged(segment, Opcode::write, work.remote_stag, work.remote_offset + cursor.offset, left);
+      build_tagged(segment, Opcode::write, work.remote_stag, work.remote_offset + at.offset, left);
       break;
     case WorkKind::read:
-      build_untagged(segment, Opcode::read_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
+      build_untagged(segment, Opcode::read_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
       encode(ReadRequest{work.sink_stag, work.sink_offset, work.length, work.remote_stag, work.remote_offset},
              segment.header.data() + segment.header_size);
       segment.header_size += kReadRequestSize;
       break;
     case WorkKind::atomic:
-      build_untagged(segment, Opcode::atomic_request, kReadRequestQueue, cursor.read_msn, 0, 0, 0);
-      encode(AtomicRequest{work.atomic, static_cast<std::uint32_t>(cursor.sequence), work.remote_stag,
-                           work.remote_offset, queue_.operands(cursor.sequence)},
+      build_untagged(segment, Opcode::atomic_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
+      encode(AtomicRequest{work.atomic, static_cast<std::uint32_t>(at.sequence), work.remote_stag,
+                           work.remote_offset, state_.queue.operands(at.sequence)},
              segment.header.data() + segment.header_size);
       segment.header_size += kAtomicRequestSize;
       break;
@@ -156,22 +162,22 @@ void Transmitter::build_work(const Cursor& cursor, Segment& segment) {
 
 // The pieces of memory that hold the next `size` octets of the work in progress; fewer octets where they are many pieces.
 // Empty if some of it is not registered any more as it was.
-std::optional<std::size_t> Transmitter::gather(const Cursor& cursor, std::uint32_t& size, MemorySegment* pieces) {
-  const SendWork& work = queue_.at(cursor.sequence);
+std::optional<std::size_t> SegmentBuilder::gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces) {
+  const SendWork& work = state_.queue.at(at.sequence);
   if (work.inlined) {
-    pieces[0] = {queue_.inline_room(cursor.sequence) + cursor.offset, size};
+    pieces[0] = {state_.queue.inline_room(at.sequence) + at.offset, size};
     return 1;
   }
   if (work.sges == 1) {
     const ddp::Access source =
-        find(stags_, *queue_.sge_room(cursor.sequence), domain_, cursor.offset, size, ddp::kLocalRead);
+        find(stags_, *state_.queue.sge_room(at.sequence), domain_, at.offset, size, ddp::kLocalRead);
     if (source.error != ddp::AccessError::none) return std::nullopt;
     pieces[0] = {source.memory, size};
     return 1;
   }
   std::size_t count = 0;
-  std::uint32_t left = size, offset = cursor.offset;
-  for (const Sge& sge : queue_.sges(cursor.sequence)) {
+  std::uint32_t left = size, offset = at.offset;
+  for (const Sge& sge : state_.queue.sges(at.sequence)) {
     if (left == 0 || count == kMaxPieces) break;
     if (offset >= sge.length) {
       offset -= sge.length;
@@ -189,27 +195,27 @@ std::optional<std::size_t> Transmitter::gather(const Cursor& cursor, std::uint32
 }
 
 // Of the segment; empty if it cannot be had. Very many small pieces end the FPDU early.
-std::optional<std::size_t> Transmitter::payload(const Cursor& cursor, Segment& segment, MemorySegment* pieces) {
+std::optional<std::size_t> SegmentBuilder::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
-  if (cursor.source == Source::response) {
+  if (at.source == Cursor::Source::response) {
     pieces[0] = segment.response;
     return 1;
   }
   std::uint32_t size = segment.payload;
-  const auto count = gather(cursor, size, pieces);
+  const auto count = gather(at, size, pieces);
   if (size != segment.payload) {
     segment.payload = size;
     segment.last = false;
-    segment.header[0] &= ~std::byte{0x40};
+    ddp::clear_last(segment.header.data());
   }
   return count;
 }
 
 // Puts the next segment of the message at the cursor into the batch; bad_address where its memory is gone.
-mpa::Framer::Result Transmitter::append(const Cursor& cursor, Segment& segment, mpa::Batch& batch) {
-  if (!build(cursor, segment)) return mpa::Framer::Result::bad_address;
+mpa::Framer::Result SegmentBuilder::append(const Cursor& at, Segment& segment, mpa::Batch& batch) {
+  if (!build(at, segment)) return mpa::Framer::Result::bad_address;
   MemorySegment pieces[kMaxPieces];
-  const auto count = payload(cursor, segment, pieces);
+  const auto count = payload(at, segment, pieces);
   if (!count) return mpa::Framer::Result::bad_address;
   return framer_.add(batch, Octets(segment.header).first(segment.header_size), {pieces, *count},
                      segment.source.counted());

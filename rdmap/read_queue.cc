@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "rdmap/read_queue.h"
+
+#include <utility>
+
+namespace uiw::rdmap {
+
+bool ReadQueue::has_room(std::uint32_t probes) const {
+  // With no depth at all, a read that was posted before the agreement would wait for ever: it is let through, and fails.
+  if (outstanding_ >= ord_ && ord_ > 0) return false;
+  if (probes > 0 && outstanding_ + probes >= agreed()) return false;
+  // Where it is for lack of memory that there is none, others are outstanding, and it goes on with their answers.
+  return ring_->has_room();
+}
+
+bool ReadQueue::has_room_for_probe(std::uint32_t probes) const {
+  if (probes == SharedReads::kMostProbes || outstanding_ + probes >= agreed()) return false;
+  if (probes > 0 && probes + ord_ >= agreed()) return false;  // the other slots are for reads
+  return ring_->has_room();
+}
+
+void ReadQueue::push_answered(SendQueue& queue, SendWork& work, std::uint64_t sequence, Msn msn) {
+  answered_pushed_ = sequence + 1;
+  work.request_msn = msn;
+  ring_->push({sequence, work.sink_stag, work.sink_offset, work.length, 0, queue.sges(sequence).data(), work.sges,
+               work.kind == WorkKind::atomic});
+  ++outstanding_;
+}
+
+void ReadQueue::push_ready_to_receive() {
+  if (std::exchange(ready_to_receive_pushed_, true)) return;
+  ring_->push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0, false});
+}
+
+std::uint64_t ReadQueue::pop() {
+  const std::uint64_t sequence = ring_->front().sequence;
+  ring_->pop();
+  if (sequence != SharedReads::kReadyToReceive && sequence != SharedReads::kProbe) --outstanding_;
+  return sequence;
+}
+
+}  // namespace uiw::rdmap

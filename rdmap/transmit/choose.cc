@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+#include "rdmap/transmit/choose.h"
+
+#include <algorithm>
+
+namespace uiw::rdmap {
+
+namespace {
+
+using Source = Cursor::Source;
+
+// Posted before it was known what the peer can do.
+bool is_impossible(const SenderState& state, const SendWork& work) {
+  if (is_answered(work.kind)) return state.read_queue.ord() == 0;
+  return work.kind == WorkKind::send && work.has_immediate && !state.takes_send_immediate;
+}
+
+// What sends nothing need not wait for the peer's first FPDU.
+bool local_work_next(const SenderState& state, const Cursor& at) {
+  return at.sequence < state.work_end() && is_local(state.queue.at(at.sequence).kind);
+}
+
+// May the next work begin, or must it wait for answers?
+bool may_begin(const SenderState& state, const Cursor& at) {
+  if (at.sequence >= state.work_end()) return false;
+  const SendWork& next = state.queue.at(at.sequence);
+  const bool passed = state.read_queue.is_passed(at.sequence);
+  if (next.fence && !passed && state.read_queue.outstanding() > 0) return false;
+  const bool first = state.queue.head() == at.sequence;
+  if (next.fence && is_local(next.kind) && !first) return false;
+  // A failure ends the stream: what stands before it completes as it would have done.
+  if (state.tracker.remote() && !first && fails(state, next) && !state.read_queue.is_followed(at.sequence)) return false;
+  return !is_answered(next.kind) || passed || state.read_queue.has_room(state.tracker.probes_outstanding());
+}
+
+// With a probe behind it.
+bool fits(const SenderState& state, const SendWork& work, const mpa::Batch& batch) {
+  const std::size_t length = is_answered(work.kind) ? 0 : work.length;
+  const std::size_t fpdus = length / state.segment_payload + 3;
+  constexpr std::size_t kOverhead = 64;
+  return batch.fpdus() + fpdus <= mpa::Batch::kMaxFpdus &&
+         batch.bytes() + length + fpdus * kOverhead <= mpa::Batch::kMaxBytes;
+}
+
+// Is this the place for a probe? It is where nothing else can follow in the batch, so that it covers as much as it can,
+// and in front of a message that does not fit into the batch, so that no long message holds it up.
+bool probe_due(const SenderState& state, const Cursor& at, const mpa::Batch* batch) {
+  const PlacementTracker& tracker = state.tracker;
+  if (!tracker.remote()) return false;
+  if (tracker.probe_pushed(at)) return tracker.probe_stands_at(at);
+  // A read that is to be sent again will confirm it, and has its place in SharedReads.
+  if (state.read_queue.is_followed(at.sequence)) return false;
+  if (tracker.receive_stalled() || !at.placement.unconfirmed || state.queue.head() >= at.sequence ||
+      !state.read_queue.has_room_for_probe(tracker.probes_outstanding())) {
+    return false;
+  }
+  const bool wanted = at.placement.completion_due && tracker.probe_worthwhile(at, state.sent);
+  if (at.sequence >= state.work_end()) return wanted;
+  const SendWork& next = state.queue.at(at.sequence);
+  if (may_begin(state, at)) return wanted && batch != nullptr && !fits(state, next, *batch);
+  return wanted || fails(state, next) || is_local(next.kind);
+}
+
+// The work at the cursor is sent: its first message, or the only one.
+void advance_work(const SenderState& state, Cursor& at) {
+  const SendWork& work = state.queue.at(at.sequence);
+  at.source = Source::none;
+  if (work.kind == WorkKind::write && !at.second) ++at.writes;
+  if (work.kind == WorkKind::write && work.has_immediate && !at.second) {
+    // The two messages stay together (RFC 7306 section 6): nothing is chosen in between.
+    at.source = Source::work;
+    at.second = true;
+    return;
+  }
+  if (uses_queue(work, kSendQueue)) at.send_msn = next(at.send_msn);
+  if (uses_queue(work, kReadRequestQueue)) {
+    at.read_msn = next(at.read_msn);
+    at.placement.pass_request(at.sequence + 1);
+  } else {
+    at.placement.pass_work(work.length, work.signaled);
+  }
+  at.second = false;
+  ++at.sequence;
+  at.response_next = true;
+}
+
+void advance_response(const SenderState& state, Cursor& at) {
+  const SharedReads::Inbound& inbound = state.reads->inbound.at(at.response);
+  if (std::holds_alternative<SharedReads::AtomicInbound>(inbound.request)) at.atomic_msn = next(at.atomic_msn);
+  at.told = later(at.told, inbound.dealt_with);
+  ++at.response;
+  at.response_next = false;
+  at.source = Source::none;
+}
+
+}  // namespace
+
+bool fails(const SenderState& state, const SendWork& work) {
+  return work.status != Status::success || is_impossible(state, work);
+}
+
+bool report_due(const SenderState& state, const Cursor& at) {
+  return state.reports_progress && uses_queue(state.queue.at(at.sequence), kSendQueue) &&
+         at.notices == state.reports.end() && state.progress() != at.told;
+}
+
+bool choose(const SenderState& state, Cursor& at, const mpa::Batch* batch) {
+  if (state.terminate) {
+    if (at.terminate_sent) return false;
+    const bool answers = at.response < state.answer_until;
+    if (!answers || at.source != Source::response) at.offset = 0;
+    at.source = answers ? Source::response : Source::terminate;
+    return true;
+  }
+  if (state.ended) return false;
+  if (at.source != Source::none) return true;
+  at.offset = 0;
+  if (!at.rtr_sent) {
+    at.source = Source::rtr;
+    return true;
+  }
+  if (state.hold && !local_work_next(state, at)) return false;
+
+  const bool response = at.response < state.reads->inbound.pushed();
+  const bool report = at.notices != state.reports.end();
+  const bool probe = probe_due(state, at, batch);
+  const bool work = probe || may_begin(state, at);
+  if (!response && !work && !report) return false;
+  // That the peer's work is placed is said first: it may count on that once it has what follows.
+  if (response &&
+      (at.response_next || !(work || report) || SharedReads::asks_only(state.reads->inbound.at(at.response)))) {
+    at.source = Source::response;
+  } else if (report) {
+    at.source = Source::notice;
+  } else {
+    at.source = probe ? Source::probe : Source::work;
+  }
+  return true;
+}
+
+void advance(const SenderState& state, Cursor& at, std::uint32_t payload, bool last) {
+  at.offset += payload;
+  if (!last) return;
+  at.offset = 0;
+  switch (at.source) {
+    case Source::work: return advance_work(state, at);
+    case Source::response: return advance_response(state, at);
+    case Source::none: break;
+    case Source::rtr:
+      at.rtr_sent = true;
+      if (state.rtr == mpa::ReadyToReceive::read) at.read_msn = next(at.read_msn);
+      break;
+    case Source::probe:
+      at.read_msn = next(at.read_msn);
+      ++at.placement.probes;
+      at.placement.pass_request(at.sequence);
+      at.response_next = true;
+      break;
+    case Source::notice: at.told = state.reports.at(at.notices++).progress; break;
+    case Source::terminate: at.terminate_sent = true; break;
+  }
+  at.source = Source::none;
+}
+
+}  // namespace uiw::rdmap

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// The next segment of the message at a cursor: its DDP and RDMAP headers (RFC 5041 section 4, RFC 5040 section 4, RFC 7306
+// sections 5.2.1, 5.2.2 and 6.2), and the octets of registered memory behind them. Memory is looked up for each segment
+// anew. It belongs to whoever holds the sender's lock.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "ddp/stag_table.h"
+#include "mpa/framer.h"
+#include "rdmap/transmit/sender_state.h"
+
+namespace uiw::rdmap {
+
+// One DDP segment: its headers, and which octets of the message follow them.
+struct Segment {
+  std::array<std::byte, ddp::kUntaggedHeaderSize + kMaxTerminate> header;
+  std::size_t header_size = 0;
+  std::uint32_t payload = 0;
+  bool last = true;
+  MemorySegment response{};  // of a read response: its payload
+  ddp::Hold source;          // and what that is taken from
+};
+
+class SegmentBuilder {
+ public:
+  // All of them must remain live as long as the builder. `stream` is what memory windows are bound to.
+  SegmentBuilder(SenderState& state, const ddp::StagTable& stags, const void* domain, const void* stream)
+      : state_(state), stags_(stags), domain_(domain), stream_(stream) {}
+
+  void start(bool crc, std::size_t mulpdu);
+  bool crc() const { return framer_.crc(); }
+  std::size_t mulpdu() const { return mulpdu_; }
+
+  // Puts the next segment of the message at the cursor into the batch. bad_address: its memory is not registered any more,
+  // or not there, and nothing was added.
+  mpa::Framer::Result append(const Cursor& at, Segment& segment, mpa::Batch& batch);
+
+ private:
+  bool build(const Cursor& at, Segment& segment);
+  bool build_response(const Cursor& at, Segment& segment);
+  void build_work(const Cursor& at, Segment& segment);
+  void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left,
+                    bool report = false);
+  void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
+                      std::uint32_t offset, std::uint32_t left, bool solicited = false);
+  std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
+  std::optional<std::size_t> payload(const Cursor& at, Segment& segment, MemorySegment* pieces);
+  std::optional<std::size_t> gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces);
+
+  SenderState& state_;
+  const ddp::StagTable& stags_;
+  const void* domain_;
+  const void* stream_;
+  mpa::Framer framer_;
+  std::size_t mulpdu_ = 0;
+};
+
+}  // namespace uiw::rdmap

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "rdmap/transmit/terminated_work.h"
+
+#include <algorithm>
+
+namespace uiw::rdmap {
+
+namespace {
+
+// A Write that has just such a segment. Of Writes that overlap it is the oldest one that has, or else the oldest that it
+// may have come from.
+std::optional<std::uint64_t> find_write(const SenderState& state, const ddp::TaggedHeader& header,
+                                        std::uint64_t payload, bool begun) {
+  SendQueue& queue = state.queue;
+  const Cursor& sent = state.sent;
+  std::optional<std::uint64_t> near;
+  for (std::uint64_t sequence = queue.head(); sequence < queue.tail(); ++sequence) {
+    const bool in_progress = sequence == sent.sequence && (sent.offset > 0 || sent.second || begun);
+    if (sequence >= sent.sequence && !in_progress) break;
+    const SendWork& work = queue.at(sequence);
+    if (state.tracker.remote() && work.done) continue;
+    if (work.kind != WorkKind::write || work.remote_stag != header.stag || header.offset < work.remote_offset ||
+        header.offset - work.remote_offset > work.length) {
+      continue;
+    }
+    const std::uint64_t end = header.offset - work.remote_offset + payload;
+    if (header.last ? end == work.length : end < work.length) return sequence;
+    if (!near) near = sequence;
+  }
+  return near;
+}
+
+// Probes take MSNs of this queue too.
+std::optional<std::uint64_t> find_request(const SenderState& state, Msn msn) {
+  SendQueue& queue = state.queue;
+  for (std::uint64_t sequence = queue.head(); sequence < queue.tail() && sequence <= state.sent.sequence; ++sequence) {
+    const SendWork& work = queue.at(sequence);
+    if (is_answered(work.kind) && state.read_queue.is_passed(sequence) && work.request_msn == msn) return sequence;
+  }
+  return std::nullopt;
+}
+
+// The entry whose message has, or will have, this MSN of the Send Queue: counted back from the next one to be sent.
+std::optional<std::uint64_t> find_send(const SenderState& state, Msn msn) {
+  SendQueue& queue = state.queue;
+  const Cursor& sent = state.sent;
+  const auto ahead = static_cast<std::uint32_t>(sent.send_msn) - static_cast<std::uint32_t>(msn);
+  std::uint32_t seen = 0;
+  // The message in progress has the next MSN itself.
+  if (ahead == 0) {
+    if (sent.sequence >= queue.tail() || sent.sequence < queue.head()) return std::nullopt;
+    return uses_queue(queue.at(sent.sequence), kSendQueue) ? std::optional(sent.sequence) : std::nullopt;
+  }
+  for (std::uint64_t sequence = sent.sequence; sequence-- > queue.head();) {
+    if (uses_queue(queue.at(sequence), kSendQueue) && ++seen == ahead) return sequence;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::uint64_t> find_terminated(const SenderState& state, const Terminate& terminate, bool begun) {
+  if (!terminate.has_ddp_header) return std::nullopt;
+  if (terminate.ddp_header_size == ddp::kTaggedHeaderSize) {
+    const auto header = ddp::decode_tagged(terminate.ddp_header.data());
+    if (decode_control(header.ulp_control).opcode != Opcode::write) return std::nullopt;
+    const std::uint64_t length = std::max<std::uint64_t>(terminate.segment_length, ddp::kTaggedHeaderSize);
+    return find_write(state, header, length - ddp::kTaggedHeaderSize, begun);
+  }
+  const auto header = ddp::decode_untagged(terminate.ddp_header.data());
+  if (header.queue == kReadRequestQueue) return find_request(state, header.msn);
+  return header.queue == kSendQueue ? find_send(state, header.msn) : std::nullopt;
+}
+
+std::optional<std::uint64_t> find_oldest_sent(const SenderState& state) {
+  const Cursor& sent = state.sent;
+  for (std::uint64_t sequence = state.queue.head(); sequence < state.queue.tail(); ++sequence) {
+    if (state.queue.at(sequence).done) continue;
+    const bool begun = sequence < sent.sequence || (sequence == sent.sequence && (sent.offset > 0 || sent.second));
+    return begun ? std::optional(sequence) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace uiw::rdmap
