@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The octets of DDP segment headers (RFC 5041 section 4) and the error codes of DDP (section 7.2). Encode and
-// decode side by side; the caller has checked that the octets are there.
+// decode side by side. Encoders are given room for the whole header; decoders take what there is, octets behind the header
+// too, and return nothing where it is cut short.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 #include "mpa/bytes.h"
 
@@ -61,12 +63,13 @@ inline void encode(const TaggedHeader& header, std::byte* to) {
   store_be(to + 6, header.offset);
 }
 
-inline TaggedHeader decode_tagged(const std::byte* from) {
+inline std::optional<TaggedHeader> decode_tagged(Octets from) {
+  if (from.size() < kTaggedHeaderSize) return std::nullopt;
   TaggedHeader header;
   header.last = decode_control(from[0]).last;
   header.ulp_control = std::to_integer<std::uint8_t>(from[1]);
-  header.stag = static_cast<Stag>(load_be<std::uint32_t>(from + 2));
-  header.offset = load_be<std::uint64_t>(from + 6);
+  header.stag = static_cast<Stag>(load_be<std::uint32_t>(from.data() + 2));
+  header.offset = load_be<std::uint64_t>(from.data() + 6);
   return header;
 }
 
@@ -91,14 +94,15 @@ inline void encode(const UntaggedHeader& header, std::byte* to) {
   store_be(to + 14, header.offset);
 }
 
-inline UntaggedHeader decode_untagged(const std::byte* from) {
+inline std::optional<UntaggedHeader> decode_untagged(Octets from) {
+  if (from.size() < kUntaggedHeaderSize) return std::nullopt;
   UntaggedHeader header;
   header.last = decode_control(from[0]).last;
   header.ulp_control = std::to_integer<std::uint8_t>(from[1]);
-  header.ulp_word = load_be<std::uint32_t>(from + 2);
-  header.queue = load_be<std::uint32_t>(from + 6);
-  header.msn = static_cast<Msn>(load_be<std::uint32_t>(from + 10));
-  header.offset = load_be<std::uint32_t>(from + 14);
+  header.ulp_word = load_be<std::uint32_t>(from.data() + 2);
+  header.queue = load_be<std::uint32_t>(from.data() + 6);
+  header.msn = static_cast<Msn>(load_be<std::uint32_t>(from.data() + 10));
+  header.offset = load_be<std::uint32_t>(from.data() + 14);
   return header;
 }
 

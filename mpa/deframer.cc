@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// RFC 5044 sections 4.1 (FPDU), 4.4 (CRC).
 #include "mpa/deframer.h"
 
 #include <algorithm>
@@ -30,6 +31,12 @@ bool crc_matches(const std::byte* fpdu, std::size_t size) {
   crc.add(fpdu, size - kCrcSize);
   return crc.value() == load_crc(fpdu + size - kCrcSize);
 }
+
+// The sink did not go on. A piece at which it pauses is not consumed, one at which it stops is.
+Deframer::Outcome halted(UlpduSink::Verdict verdict, std::size_t before, std::size_t piece) {
+  if (verdict == UlpduSink::Verdict::pause) return {Deframer::Result::paused, before};
+  return {Deframer::Result::stopped, before + piece};
+}
 }  // namespace
 
 void Deframer::keep_spare(bool on) {
@@ -55,11 +62,8 @@ Deframer::Result Deframer::filled(std::size_t octets, UlpduSink& sink) {
 Deframer::Result Deframer::take_kept(UlpduSink& sink) {
   if (!crc_matches(kept_.get(), kept_total_)) return Result::bad_crc;
   const std::size_t ulpdu = load_be<std::uint16_t>(kept_.get());
-  switch (sink.ulpdu({kept_.get() + kFpduLengthSize, ulpdu}, 0, ulpdu)) {
-    case UlpduSink::Verdict::pause: return Result::paused;
-    case UlpduSink::Verdict::stop: return Result::stopped;
-    case UlpduSink::Verdict::go_on: break;
-  }
+  const auto verdict = sink.ulpdu({kept_.get() + kFpduLengthSize, ulpdu}, 0, ulpdu);
+  if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, 0, 0).result;
   ++fpdus_;
   give_back(std::move(kept_));
   kept_size_ = kept_total_ = 0;
@@ -96,81 +100,86 @@ Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
       return {Result::more, bytes.size()};
     }
     if (!crc_matches(rest.data(), size)) return {Result::bad_crc, done};
-    switch (sink.ulpdu(rest.subspan(kFpduLengthSize, ulpdu), 0, ulpdu)) {
-      case UlpduSink::Verdict::pause: return {Result::paused, done};
-      case UlpduSink::Verdict::stop: return {Result::stopped, done + size};
-      case UlpduSink::Verdict::go_on: break;
-    }
+    const auto verdict = sink.ulpdu(rest.subspan(kFpduLengthSize, ulpdu), 0, ulpdu);
+    if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, done, size);
     ++fpdus_;
     done += size;
   }
   return {Result::more, done};
 }
 
-Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
-  std::size_t done = 0;
-  for (;;) {
-    if (in_body_) {
-      // The rest of the ULPDU, then PAD and CRC, which are skipped.
-      if (ulpdu_done_ < ulpdu_size_) {
-        const std::size_t take = std::min(ulpdu_size_ - ulpdu_done_, bytes.size() - done);
-        if (take == 0) return {Result::more, done};
-        switch (sink.ulpdu(bytes.subspan(done, take), ulpdu_done_, ulpdu_size_)) {
-          case UlpduSink::Verdict::pause: return {Result::paused, done};
-          case UlpduSink::Verdict::stop: return {Result::stopped, done + take};
-          case UlpduSink::Verdict::go_on: break;
-        }
-        ulpdu_done_ += take;
-        done += take;
-        if (ulpdu_done_ < ulpdu_size_) return {Result::more, done};
-      }
-      const std::size_t skip = std::min(trailer_left_, bytes.size() - done);
-      trailer_left_ -= skip;
-      done += skip;
-      if (trailer_left_ != 0) return {Result::more, done};
-      in_body_ = false;
-      ++fpdus_;
-    }
+// The first `there` octets of a ULPDU have been taken.
+void Deframer::begin_body(std::size_t ulpdu, std::size_t there) {
+  in_body_ = true;
+  ulpdu_size_ = ulpdu;
+  ulpdu_done_ = there;
+  trailer_left_ = pad_size(ulpdu) + kCrcSize;
+}
 
-    const Octets rest = bytes.subspan(done);
+// The rest of the ULPDU, then PAD and CRC, which are skipped. `outcome` tells how far it got; false if that is all.
+bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
+  std::size_t& done = outcome.consumed;
+  if (ulpdu_done_ < ulpdu_size_) {
+    const std::size_t take = std::min(ulpdu_size_ - ulpdu_done_, bytes.size() - done);
+    if (take == 0) return false;
+    const auto verdict = sink.ulpdu(bytes.subspan(done, take), ulpdu_done_, ulpdu_size_);
+    if (verdict != UlpduSink::Verdict::go_on) {
+      outcome = halted(verdict, done, take);
+      return false;
+    }
+    ulpdu_done_ += take;
+    done += take;
+    if (ulpdu_done_ < ulpdu_size_) return false;
+  }
+  const std::size_t skip = std::min(trailer_left_, bytes.size() - done);
+  trailer_left_ -= skip;
+  done += skip;
+  if (trailer_left_ != 0) return false;
+  in_body_ = false;
+  ++fpdus_;
+  return true;
+}
+
+// The length field and the headers, gathered from one input after the other. As take_body().
+bool Deframer::take_head(Octets bytes, UlpduSink& sink, Outcome& outcome) {
+  std::size_t& done = outcome.consumed;
+  while (head_size_ < kFpduLengthSize && done < bytes.size()) head_[head_size_++] = bytes[done++];
+  if (head_size_ < kFpduLengthSize) return false;
+  const std::size_t ulpdu = load_be<std::uint16_t>(head_.data());
+  const std::size_t head = kFpduLengthSize + std::min(ulpdu, kHeadSize);
+  const std::size_t take = std::min(head - head_size_, bytes.size() - done);
+  if (take > 0) std::memcpy(head_.data() + head_size_, bytes.data() + done, take);
+  head_size_ += take;
+  done += take;
+  if (head_size_ < head) return false;
+  const auto verdict = sink.ulpdu(Octets(head_).subspan(kFpduLengthSize, head - kFpduLengthSize), 0, ulpdu);
+  if (verdict != UlpduSink::Verdict::go_on) {
+    outcome = halted(verdict, done, 0);
+    return false;
+  }
+  head_size_ = 0;
+  begin_body(ulpdu, head - kFpduLengthSize);
+  return true;
+}
+
+Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
+  Outcome outcome{Result::more, 0};
+  for (;;) {
+    if (in_body_ && !take_body(bytes, sink, outcome)) return outcome;
+    const Octets rest = bytes.subspan(outcome.consumed);
     if (head_size_ == 0 && rest.size() >= kFpduLengthSize) {
       const std::size_t ulpdu = load_be<std::uint16_t>(rest.data());
       if (rest.size() >= kFpduLengthSize + std::min(ulpdu, kHeadSize)) {
         // The usual case: the headers stand in the input, nothing is copied.
         const std::size_t take = std::min(ulpdu, rest.size() - kFpduLengthSize);
-        switch (sink.ulpdu(rest.subspan(kFpduLengthSize, take), 0, ulpdu)) {
-          case UlpduSink::Verdict::pause: return {Result::paused, done};
-          case UlpduSink::Verdict::stop: return {Result::stopped, done + kFpduLengthSize + take};
-          case UlpduSink::Verdict::go_on: break;
-        }
-        done += kFpduLengthSize + take;
-        in_body_ = true;
-        ulpdu_size_ = ulpdu;
-        ulpdu_done_ = take;
-        trailer_left_ = pad_size(ulpdu) + kCrcSize;
+        const auto verdict = sink.ulpdu(rest.subspan(kFpduLengthSize, take), 0, ulpdu);
+        if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, outcome.consumed, kFpduLengthSize + take);
+        outcome.consumed += kFpduLengthSize + take;
+        begin_body(ulpdu, take);
         continue;
       }
     }
-    // Gather the head octet range by range.
-    while (head_size_ < kFpduLengthSize && done < bytes.size()) head_[head_size_++] = bytes[done++];
-    if (head_size_ < kFpduLengthSize) return {Result::more, done};
-    const std::size_t ulpdu = load_be<std::uint16_t>(head_.data());
-    const std::size_t head = kFpduLengthSize + std::min(ulpdu, kHeadSize);
-    const std::size_t take = std::min(head - head_size_, bytes.size() - done);
-    if (take > 0) std::memcpy(head_.data() + head_size_, bytes.data() + done, take);
-    head_size_ += take;
-    done += take;
-    if (head_size_ < head) return {Result::more, done};
-    switch (sink.ulpdu(Octets(head_).subspan(kFpduLengthSize, head - kFpduLengthSize), 0, ulpdu)) {
-      case UlpduSink::Verdict::pause: return {Result::paused, done};
-      case UlpduSink::Verdict::stop: return {Result::stopped, done};
-      case UlpduSink::Verdict::go_on: break;
-    }
-    head_size_ = 0;
-    in_body_ = true;
-    ulpdu_size_ = ulpdu;
-    ulpdu_done_ = head - kFpduLengthSize;
-    trailer_left_ = pad_size(ulpdu) + kCrcSize;
+    if (!take_head(bytes, sink, outcome)) return outcome;
   }
 }
 

@@ -33,7 +33,7 @@ class UlpduSink {
 
 class Deframer {
  public:
-  static constexpr std::size_t kHeadSize = 80;  // a Terminate with all its headers is the longest: 70
+  static constexpr std::size_t kHeadSize = 80;  // rdmap/receiver.h checks it against the longest headers
 
   enum class Result {
     more,       // everything was consumed
@@ -68,6 +68,9 @@ class Deframer {
  private:
   Outcome receive_checked(Octets bytes, UlpduSink& sink);
   Outcome receive_unchecked(Octets bytes, UlpduSink& sink);
+  void begin_body(std::size_t ulpdu, std::size_t there);
+  bool take_body(Octets bytes, UlpduSink& sink, Outcome& outcome);
+  bool take_head(Octets bytes, UlpduSink& sink, Outcome& outcome);
   Result take_kept(UlpduSink& sink);
 
   bool crc_ = true;

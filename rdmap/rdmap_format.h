@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The octets of RDMAP: control octet (RFC 5040 section 4.1), RDMA Read Request header (4.4), Terminate header
 // (4.8), and the headers of RFC 7306: Atomic Request (5.2.1), Atomic Response (5.2.2), Immediate Data (6.2). Encode and
-// decode side by side; the caller has checked that the octets are there.
+// decode side by side. Encoders are given room for all that they write; decoders take what there is, octets behind the
+// header too, and return nothing where it is cut short.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 
 #include "ddp/ddp_format.h"
@@ -143,13 +146,14 @@ inline void encode(const ReadRequest& request, std::byte* to) {
   store_be(to + 20, request.source_offset);
 }
 
-inline ReadRequest decode_read_request(const std::byte* from) {
+inline std::optional<ReadRequest> decode_read_request(Octets from) {
+  if (from.size() < kReadRequestSize) return std::nullopt;
   ReadRequest request;
-  request.sink_stag = static_cast<Stag>(load_be<std::uint32_t>(from));
-  request.sink_offset = load_be<std::uint64_t>(from + 4);
-  request.size = load_be<std::uint32_t>(from + 12);
-  request.source_stag = static_cast<Stag>(load_be<std::uint32_t>(from + 16));
-  request.source_offset = load_be<std::uint64_t>(from + 20);
+  request.sink_stag = static_cast<Stag>(load_be<std::uint32_t>(from.data()));
+  request.sink_offset = load_be<std::uint64_t>(from.data() + 4);
+  request.size = load_be<std::uint32_t>(from.data() + 12);
+  request.source_stag = static_cast<Stag>(load_be<std::uint32_t>(from.data() + 16));
+  request.source_offset = load_be<std::uint64_t>(from.data() + 20);
   return request;
 }
 
@@ -192,16 +196,17 @@ inline void encode(const AtomicRequest& request, std::byte* to) {
   store_be(to + 44, request.operands.compare_mask);
 }
 
-inline AtomicRequest decode_atomic_request(const std::byte* from) {
+inline std::optional<AtomicRequest> decode_atomic_request(Octets from) {
+  if (from.size() < kAtomicRequestSize) return std::nullopt;
   AtomicRequest request;
-  request.opcode = static_cast<AtomicOpcode>(load_be<std::uint32_t>(from) & 0xF);  // the rest is reserved
-  request.identifier = load_be<std::uint32_t>(from + 4);
-  request.stag = static_cast<Stag>(load_be<std::uint32_t>(from + 8));
-  request.offset = load_be<std::uint64_t>(from + 12);
-  request.operands.data = load_be<std::uint64_t>(from + 20);
-  request.operands.mask = load_be<std::uint64_t>(from + 28);
-  request.operands.compare = load_be<std::uint64_t>(from + 36);
-  request.operands.compare_mask = load_be<std::uint64_t>(from + 44);
+  request.opcode = static_cast<AtomicOpcode>(load_be<std::uint32_t>(from.data()) & 0xF);  // the rest is reserved
+  request.identifier = load_be<std::uint32_t>(from.data() + 4);
+  request.stag = static_cast<Stag>(load_be<std::uint32_t>(from.data() + 8));
+  request.offset = load_be<std::uint64_t>(from.data() + 12);
+  request.operands.data = load_be<std::uint64_t>(from.data() + 20);
+  request.operands.mask = load_be<std::uint64_t>(from.data() + 28);
+  request.operands.compare = load_be<std::uint64_t>(from.data() + 36);
+  request.operands.compare_mask = load_be<std::uint64_t>(from.data() + 44);
   return request;
 }
 
@@ -217,14 +222,24 @@ inline void encode(const AtomicResponse& response, std::byte* to) {
   store_be(to + 4, response.original);
 }
 
-inline AtomicResponse decode_atomic_response(const std::byte* from) {
-  return {load_be<std::uint32_t>(from), load_be<std::uint64_t>(from + 4)};
+inline std::optional<AtomicResponse> decode_atomic_response(Octets from) {
+  if (from.size() < kAtomicResponseSize) return std::nullopt;
+  return AtomicResponse{load_be<std::uint32_t>(from.data()), load_be<std::uint64_t>(from.data() + 4)};
 }
 
 // ---- Immediate Data (RFC 7306 figure 7): its octets are the consumer's and stay as they are ----
 
 constexpr std::size_t kImmediateSize = 8;
 using Immediate = std::array<std::byte, kImmediateSize>;
+
+inline void encode(const Immediate& immediate, std::byte* to) { std::memcpy(to, immediate.data(), kImmediateSize); }
+
+inline std::optional<Immediate> decode_immediate(Octets from) {
+  if (from.size() < kImmediateSize) return std::nullopt;
+  Immediate immediate;
+  std::memcpy(immediate.data(), from.data(), kImmediateSize);
+  return immediate;
+}
 
 // The four of send_immediate, as the word that they are in the DDP header, and back.
 inline std::uint32_t word_of(const Immediate& immediate) { return load_be<std::uint32_t>(immediate.data()); }
@@ -269,6 +284,11 @@ struct Terminate {
 
 constexpr std::size_t kTerminateControlSize = 4;
 constexpr std::size_t kMaxTerminate = kTerminateControlSize + 2 + ddp::kUntaggedHeaderSize + kReadRequestSize;
+
+// The longest headers that a segment begins with, DDP's and RDMAP's.
+constexpr std::size_t kMaxHeaders =
+    ddp::kUntaggedHeaderSize + std::max({kReadRequestSize, kAtomicRequestSize, kAtomicResponseSize, kImmediateSize,
+                                         kMaxTerminate});
 
 // Octets written.
 inline std::size_t encode(const Terminate& terminate, std::byte* to) {

@@ -39,7 +39,7 @@ Receiver::Verdict Receiver::ulpdu(Octets piece, std::size_t offset, std::size_t 
   } else if (!place(piece)) {
     return Verdict::stop;
   }
-  if (offset + piece.size() == total && target_ != Target::none) return end_segment();
+  if (offset + piece.size() == total && segment_.target != Target::none) return end_segment();
   return Verdict::go_on;
 }
 
@@ -52,32 +52,27 @@ ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length
 }
 
 Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
-  target_ = Target::none;
+  segment_.target = Target::none;
   if (total == 0) {
     // An FPDU of nothing is a ready-to-receive message (RFC 6581 section 9): the first one or an error.
-    if (heard_) {
-      return fail(ulpdu, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::local_catastrophic), 0);
-    }
+    if (heard_) return fail_cut_short(total);
     heard_ = true;
     return Verdict::go_on;
   }
-  const auto control = ddp::decode_control(ulpdu[0]);
-  if (total < (control.tagged ? ddp::kTaggedHeaderSize : ddp::kUntaggedHeaderSize)) {
-    return fail({}, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::local_catastrophic), 0);
-  }
-  const Verdict verdict = control.tagged ? begin_tagged(ulpdu, total) : begin_untagged(ulpdu, total);
+  const bool tagged = ddp::decode_control(ulpdu[0]).tagged;
+  const Verdict verdict = tagged ? begin_tagged(ulpdu, total) : begin_untagged(ulpdu, total);
   if (verdict == Verdict::go_on) heard_ = true;
   return verdict;
 }
 
 // False if it is none that this end knows.
 bool Receiver::take_notice(const ddp::TaggedHeader& header) {
-  if (header.stag == kNotReady && infiniband_) {
+  if (header.stag == kNotReady && agreed_.infiniband) {
     peer_waits_.store(true, std::memory_order_relaxed);
-  } else if (header.stag == kAcknowledge && notices_) {
+  } else if (header.stag == kAcknowledge && agreed_.notices) {
     host_.peer_wants_acknowledgements();
     return true;
-  } else if (header.stag != kAcknowledged || !notices_) {
+  } else if (header.stag != kAcknowledged || !agreed_.notices) {
     return false;
   }
   host_.peer_dealt_with(decode_dealt_with(header.offset));
@@ -85,37 +80,39 @@ bool Receiver::take_notice(const ddp::TaggedHeader& header) {
 }
 
 Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
+  const auto decoded = ddp::decode_tagged(ulpdu);
+  if (!decoded) return fail_cut_short(total);
   if (ddp::decode_control(ulpdu[0]).version != ddp::kDdpVersion) {
     return fail_tagged(ulpdu, total, ddp::TaggedError::version);
   }
-  const auto header = ddp::decode_tagged(ulpdu.data());
+  const ddp::TaggedHeader& header = *decoded;
   const Control control = decode_control(header.ulp_control);
   if (control.version != kRdmapVersion) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
   }
   const std::size_t size = total - ddp::kTaggedHeaderSize;
-  last_ = header.last;
+  segment_.last = header.last;
   if (control.opcode == Opcode::write) {
-    write_length_ = (in_write_ ? write_length_ : 0) + static_cast<std::uint32_t>(size);
-    in_write_ = !header.last;
-    target_ = Target::nothing;
+    write_.length = (write_.begun ? write_.length : 0) + static_cast<std::uint32_t>(size);
+    write_.begun = !header.last;
+    segment_.target = Target::nothing;
     if (size > 0) {
       if (!takes(ddp::kRemoteWrite)) {
         return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
       }
       const ddp::Access access = find(header.stag, header.offset, size, ddp::kRemoteWrite);
       if (access.error != ddp::AccessError::none) return fail_tagged(ulpdu, total, tagged_error(access.error));
-      std::copy_n(ulpdu.begin(), ddp::kTaggedHeaderSize, header_.begin());
-      total_ = total;
-      write_stag_ = header.stag;
-      write_offset_ = header.offset;
-      target_ = Target::write;
+      std::copy_n(ulpdu.begin(), ddp::kTaggedHeaderSize, segment_.header.begin());
+      segment_.total = total;
+      segment_.write_stag = header.stag;
+      segment_.write_offset = header.offset;
+      segment_.target = Target::write;
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
-    } else if ((header.ulp_control & kNoticeBit) != 0 && take_notice(header)) {
-      last_ = false;  // it is no Write
-    } else if (!heard_ && rtr_ == mpa::ReadyToReceive::write) {
-      last_ = false;
+    } else if (is_report(header.ulp_control) && take_notice(header)) {
+      segment_.last = false;  // it is no Write
+    } else if (!heard_ && agreed_.rtr == mpa::ReadyToReceive::write) {
+      segment_.last = false;
     }
   } else if (control.opcode == Opcode::read_response) {
     // Only where the oldest outstanding read says, and in order.
@@ -130,10 +127,10 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     }
     note_answer();
     if (read.received == 0) read_at_ = {};
-    sges_ = {read.sges, read.sge_count};
-    sge_domain_ = domain_;
+    segment_.sges = {read.sges, read.sge_count};
+    segment_.sge_domain = domain_;
     read.received += static_cast<std::uint32_t>(size);
-    target_ = Target::read_response;
+    segment_.target = Target::read_response;
   } else {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   }
@@ -141,17 +138,19 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
 }
 
 Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
+  const auto decoded = ddp::decode_untagged(ulpdu);
+  if (!decoded) return fail_cut_short(total);
   if (ddp::decode_control(ulpdu[0]).version != ddp::kDdpVersion) {
     return fail_untagged(ulpdu, total, ddp::UntaggedError::version);
   }
-  const auto header = ddp::decode_untagged(ulpdu.data());
+  const ddp::UntaggedHeader& header = *decoded;
   const Control control = decode_control(header.ulp_control);
   if (header.queue > kAtomicResponseQueue) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_queue);
   if (control.version != kRdmapVersion) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
   }
   if (is_send(control.opcode) && header.queue == kSendQueue &&
-      (control.opcode != Opcode::send_immediate || send_immediate_)) {
+      (control.opcode != Opcode::send_immediate || agreed_.send_immediate)) {
     return begin_send(header, control, ulpdu, total);
   }
   if (control.opcode == Opcode::read_request && header.queue == kReadRequestQueue) {
@@ -181,46 +180,47 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
 Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Control control, Octets ulpdu,
                                        std::size_t total) {
   if (header.msn != send_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
-  if (header.offset != send_received_) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-  if (in_send_ && control != send_control_) {
+  if (header.offset != message_.received) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (message_.begun && control != message_.control) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   }
   const std::size_t size = total - ddp::kUntaggedHeaderSize;
   if (size == 0 && !header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
   const bool bare = size == 0 && header.last && control.opcode != Opcode::send_immediate;
-  if (!in_send_ && rtr_ == mpa::ReadyToReceive::fulpdu && !heard_ && bare) {
+  if (!message_.begun && agreed_.rtr == mpa::ReadyToReceive::fulpdu && !heard_ && bare) {
     send_msn_ = next(send_msn_);
     return Verdict::go_on;
   }
-  if (!in_send_) {
-    if (!host_.next_receive(buffer_)) return Verdict::pause;
-    in_send_ = true;
-    send_at_ = {};
+  if (!message_.begun) {
+    if (!host_.next_receive(message_.buffer)) return Verdict::pause;
+    message_.begun = true;
+    message_.at = {};
   }
-  write_length_ = 0;
-  send_control_ = control;
-  send_word_ = header.ulp_word;
-  if (size > buffer_.length - send_received_) {
+  write_.length = 0;
+  message_.control = control;
+  message_.word = header.ulp_word;
+  if (size > message_.buffer.length - message_.received) {
     abandon(Status::local_length);
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
-  std::copy_n(ulpdu.begin(), ddp::kUntaggedHeaderSize, header_.begin());
-  total_ = total;
-  last_ = header.last;
-  sges_ = buffer_.sges;
-  sge_domain_ = buffer_.domain;
-  send_received_ += static_cast<std::uint32_t>(size);
-  target_ = Target::send;
+  std::copy_n(ulpdu.begin(), ddp::kUntaggedHeaderSize, segment_.header.begin());
+  segment_.total = total;
+  segment_.last = header.last;
+  segment_.sges = message_.buffer.sges;
+  segment_.sge_domain = message_.buffer.domain;
+  message_.received += static_cast<std::uint32_t>(size);
+  segment_.target = Target::send;
   return place(ulpdu.subspan(ddp::kUntaggedHeaderSize)) ? Verdict::go_on : Verdict::stop;
 }
 
 Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
   if (header.msn != read_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
   if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-  if (total != ddp::kUntaggedHeaderSize + kReadRequestSize || !header.last) {
+  const auto decoded = decode_read_request(ulpdu.subspan(ddp::kUntaggedHeaderSize));
+  if (!decoded || total != ddp::kUntaggedHeaderSize + kReadRequestSize || !header.last) {
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
-  const ReadRequest request = decode_read_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
+  const ReadRequest& request = *decoded;
   if (request.size > 0) {
     if (!takes(ddp::kRemoteRead)) {
       return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
@@ -234,7 +234,7 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
       return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::wrap, true);
     }
   }
-  return take_request(ulpdu, total, request, !heard_ && request.size == 0 && rtr_ == mpa::ReadyToReceive::read);
+  return take_request(ulpdu, total, request, !heard_ && request.size == 0 && agreed_.rtr == mpa::ReadyToReceive::read);
 }
 
 // Unless it is more than was agreed on (RFC 5040 section 6.1, RFC 7306 section 5.2), or there is no memory for it.
@@ -258,10 +258,11 @@ Receiver::Verdict Receiver::take_request(Octets ulpdu, std::size_t total,
 Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
   if (header.msn != read_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
   if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-  if (total != ddp::kUntaggedHeaderSize + kAtomicRequestSize || !header.last) {
+  const auto decoded = decode_atomic_request(ulpdu.subspan(ddp::kUntaggedHeaderSize));
+  if (!decoded || total != ddp::kUntaggedHeaderSize + kAtomicRequestSize || !header.last) {
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
-  const AtomicRequest request = decode_atomic_request(ulpdu.data() + ddp::kUntaggedHeaderSize);
+  const AtomicRequest& request = *decoded;
   const bool known = request.opcode == AtomicOpcode::fetch_add || request.opcode == AtomicOpcode::compare_swap;
   if (!known || !takes(ddp::kRemoteAtomic)) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
@@ -281,24 +282,24 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
   if (header.msn != atomic_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
   if (reads_->outstanding.empty()) return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
   if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-  if (total != ddp::kUntaggedHeaderSize + kAtomicResponseSize || !header.last) {
+  const auto response = decode_atomic_response(ulpdu.subspan(ddp::kUntaggedHeaderSize));
+  if (!response || total != ddp::kUntaggedHeaderSize + kAtomicResponseSize || !header.last) {
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
   const SharedReads::Outstanding& asked = reads_->outstanding.front();
   if (!asked.atomic) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
-  const AtomicResponse response = decode_atomic_response(ulpdu.data() + ddp::kUntaggedHeaderSize);
-  if (response.identifier != asked.identifier()) {
+  if (response->identifier != asked.identifier()) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
   note_answer();
   atomic_msn_ = next(atomic_msn_);
   // The result is the program's number, in its byte order.
-  sges_ = {asked.sges, asked.sge_count};
-  sge_domain_ = domain_;
+  segment_.sges = {asked.sges, asked.sge_count};
+  segment_.sge_domain = domain_;
   read_at_ = {};
-  target_ = Target::read_response;
-  const bool placed = place({reinterpret_cast<const std::byte*>(&response.original), sizeof response.original});
-  target_ = Target::none;
+  segment_.target = Target::read_response;
+  const bool placed = place({reinterpret_cast<const std::byte*>(&response->original), sizeof response->original});
+  segment_.target = Target::none;
   if (!placed) return Verdict::stop;
   host_.read_complete();
   return Verdict::go_on;
@@ -307,34 +308,35 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
 Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu,
                                       std::size_t total) {
   if (header.msn != send_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
-  if (in_send_) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  if (message_.begun) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
   // RFC 7306 section 6.3: exactly 8 octets.
-  if (total != ddp::kUntaggedHeaderSize + kImmediateSize || !header.last) {
+  const auto decoded = decode_immediate(ulpdu.subspan(ddp::kUntaggedHeaderSize));
+  if (!decoded || total != ddp::kUntaggedHeaderSize + kImmediateSize || !header.last) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unspecified);
   }
-  if (!host_.next_receive(buffer_)) return Verdict::pause;
+  if (!host_.next_receive(message_.buffer)) return Verdict::pause;
   send_msn_ = next(send_msn_);
   note_dealt_with();
   ReceiveHost::Message message;
-  message.length = write_length_;
+  message.length = write_.length;
   message.solicited = is_solicited(opcode);
   message.has_immediate = true;
   message.is_send = false;
-  std::copy_n(ulpdu.begin() + ddp::kUntaggedHeaderSize, kImmediateSize, message.immediate.begin());
-  write_length_ = 0;
-  host_.receive_complete(buffer_, Status::success, message);
+  message.immediate = *decoded;
+  write_.length = 0;
+  host_.receive_complete(message_.buffer, Status::success, message);
   return Verdict::go_on;
 }
 
 // The consumer's memory is gone, or registered as something else by now, or never was its own to name.
 bool Receiver::fault() {
-  if (target_ == Target::read_response) {
+  if (segment_.target == Target::read_response) {
     failed_read_ = reads_->outstanding.front().sequence;
     fail({}, 0, Layer::rdma, static_cast<std::uint8_t>(ErrorType::local_catastrophic), 0);
   } else {
     // The peer asked for it: the header tells it which of its messages could not be carried out.
-    fail_rdma(header_, total_, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
+    fail_rdma(segment_.header, segment_.total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
   abandon(Status::local_protection);
   return false;
@@ -343,27 +345,27 @@ bool Receiver::fault() {
 // The region may be deregistered, or the window invalidated, between two pieces of a segment.
 bool Receiver::place_write(Octets payload) {
   const ddp::Hold target =
-      stags_.hold(write_stag_, domain_, write_offset_, payload.size(), ddp::kRemoteWrite, stream_);
+      stags_.hold(segment_.write_stag, domain_, segment_.write_offset, payload.size(), ddp::kRemoteWrite, stream_);
   if (target.error() != ddp::AccessError::none) {
-    fail_tagged(header_, total_, tagged_error(target.error()));
+    fail_tagged(segment_.header, segment_.total, tagged_error(target.error()));
     return false;
   }
   if (!mpa::guarded_copy(target.memory(), payload.data(), payload.size())) return fault();
-  write_offset_ += payload.size();
+  segment_.write_offset += payload.size();
   return true;
 }
 
 bool Receiver::place(Octets payload) {
   if (payload.empty()) return true;
-  if (target_ == Target::write) return place_write(payload);
-  if (target_ != Target::send && target_ != Target::read_response) return true;
-  Position& at = target_ == Target::send ? send_at_ : read_at_;
+  if (segment_.target == Target::write) return place_write(payload);
+  if (segment_.target != Target::send && segment_.target != Target::read_response) return true;
+  Position& at = segment_.target == Target::send ? message_.at : read_at_;
   while (!payload.empty()) {
-    if (at.sge >= sges_.size()) return fault();
-    const Sge& sge = sges_[at.sge];
+    if (at.sge >= segment_.sges.size()) return fault();
+    const Sge& sge = segment_.sges[at.sge];
     const auto take = static_cast<std::uint32_t>(std::min<std::size_t>(payload.size(), sge.length - at.offset));
     if (take > 0) {
-      const ddp::Access target = rdmap::find(stags_, sge, sge_domain_, at.offset, take, ddp::kLocalWrite);
+      const ddp::Access target = rdmap::find(stags_, sge, segment_.sge_domain, at.offset, take, ddp::kLocalWrite);
       if (target.error != ddp::AccessError::none) return fault();
       if (target.memory != ddp::discarded && !mpa::guarded_copy(target.memory, payload.data(), take)) return fault();
       payload = payload.subspan(take);
@@ -375,47 +377,47 @@ bool Receiver::place(Octets payload) {
 }
 
 Receiver::Verdict Receiver::end_segment() {
-  const Target target = target_;
-  target_ = Target::none;
-  if (!last_) return Verdict::go_on;
+  const Target target = segment_.target;
+  segment_.target = Target::none;
+  if (!segment_.last) return Verdict::go_on;
   if (target == Target::write || target == Target::nothing) {
     ++writes_;
     note_dealt_with();
   } else if (target == Target::read_response) {
     host_.read_complete();
   } else if (target == Target::send) {
-    if (invalidates(send_control_.opcode)) {
+    if (invalidates(message_.control.opcode)) {
       // Between the placement of the payload and the completion of the receive (Verbs draft section 8.2.2.1).
-      if (const auto refused = host_.invalidate(static_cast<Stag>(send_word_))) {
+      if (const auto refused = host_.invalidate(static_cast<Stag>(message_.word))) {
         abandon(Status::flushed);
-        return fail_rdma(header_, total_, ErrorType::remote_protection, *refused);
+        return fail_rdma(segment_.header, segment_.total, ErrorType::remote_protection, *refused);
       }
     }
     ReceiveHost::Message message;
-    message.length = send_received_;
-    message.solicited = is_solicited(send_control_);
-    message.invalidated = invalidates(send_control_.opcode);
-    message.stag = static_cast<Stag>(send_word_);
-    message.has_immediate = send_control_.opcode == Opcode::send_immediate;
-    if (message.has_immediate) message.immediate = immediate_of_word(send_word_);
-    in_send_ = false;
-    send_received_ = 0;
+    message.length = message_.received;
+    message.solicited = is_solicited(message_.control);
+    message.invalidated = invalidates(message_.control.opcode);
+    message.stag = static_cast<Stag>(message_.word);
+    message.has_immediate = message_.control.opcode == Opcode::send_immediate;
+    if (message.has_immediate) message.immediate = immediate_of_word(message_.word);
+    message_.begun = false;
+    message_.received = 0;
     send_msn_ = next(send_msn_);
     note_dealt_with();
-    host_.receive_complete(buffer_, Status::success, message);
+    host_.receive_complete(message_.buffer, Status::success, message);
   }
   return Verdict::go_on;
 }
 
 void Receiver::abandon(Status status) {
-  if (!in_send_) return;
-  in_send_ = false;
-  host_.receive_complete(buffer_, status, {});
+  if (!message_.begun) return;
+  message_.begun = false;
+  host_.receive_complete(message_.buffer, status, {});
 }
 
 std::optional<ReceiveBuffer> Receiver::forget_message() {
-  if (!std::exchange(in_send_, false)) return std::nullopt;
-  return buffer_;
+  if (!std::exchange(message_.begun, false)) return std::nullopt;
+  return message_.buffer;
 }
 
 Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, Layer layer, std::uint8_t type, std::uint8_t code,
@@ -437,6 +439,11 @@ Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, Layer layer, s
   }
   if (!error_) error_ = terminate;
   return Verdict::stop;
+}
+
+// There is no whole DDP header.
+Receiver::Verdict Receiver::fail_cut_short(std::size_t total) {
+  return fail({}, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::local_catastrophic), 0);
 }
 
 Receiver::Verdict Receiver::fail_rdma(Octets ulpdu, std::size_t total, ErrorType type, ErrorCode code,

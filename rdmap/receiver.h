@@ -19,6 +19,9 @@
 
 namespace uiw::rdmap {
 
+// Of a stream without CRC the deframer gives at least the headers of a segment at once.
+static_assert(mpa::Deframer::kHeadSize >= kMaxHeaders);
+
 // A receive that a message is being placed into. `sges` stay valid until receive_complete().
 struct ReceiveBuffer {
   std::uint64_t id = 0;
@@ -69,8 +72,8 @@ class Receiver final : public mpa::UlpduSink {
   // those of kNoticeBit, as it does in that case.
   void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false,
              bool infiniband = false, bool notices = false) {
-    reads_ = reads, rtr_ = rtr, send_immediate_ = send_immediate, infiniband_ = infiniband;
-    notices_ = notices || infiniband;
+    reads_ = reads;
+    agreed_ = {rtr, send_immediate, infiniband, notices || infiniband};
   }
 
   // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
@@ -90,7 +93,7 @@ class Receiver final : public mpa::UlpduSink {
   const std::optional<std::uint64_t>& failed_read() const { return failed_read_; }
 
   // Has a part of a message that takes a receive come, and not all of it?
-  bool in_message() const { return in_send_; }
+  bool in_message() const { return message_.begun; }
 
   // All that came before the segment in progress.
   DealtWith dealt_with() const { return {send_msn_, writes_}; }
@@ -109,7 +112,7 @@ class Receiver final : public mpa::UlpduSink {
     if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
   }
   bool takes(ddp::Right right) const {
-    return !infiniband_ || (denied_.load(std::memory_order_relaxed) & right) == 0;
+    return !agreed_.infiniband || (denied_.load(std::memory_order_relaxed) & right) == 0;
   }
   ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const;
   Verdict begin(Octets ulpdu, std::size_t total);
@@ -130,10 +133,48 @@ class Receiver final : public mpa::UlpduSink {
 
   Verdict fail(Octets ulpdu, std::size_t total, Layer layer, std::uint8_t type, std::uint8_t code,
                bool with_read_request = false);
+  Verdict fail_cut_short(std::size_t total);
   Verdict fail_rdma(Octets ulpdu, std::size_t total, ErrorType type, ErrorCode code, bool with_read_request = false);
   Verdict fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code);
   Verdict fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code);
 
+  // What start() was given.
+  struct Agreed {
+    mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
+    bool send_immediate = false;
+    bool infiniband = false;
+    bool notices = false;
+  };
+  enum class Target : std::uint8_t { none, nothing, write, read_response, send };
+  // The segment that is being placed.
+  struct Segment {
+    Target target = Target::none;
+    bool last = false;
+    std::array<std::byte, ddp::kUntaggedHeaderSize> header{};  // write, send: a Terminate brings it back...
+    std::size_t total = 0;                                     // ...and its length
+    Stag write_stag{};                 // write: looked up again for each piece that arrives later
+    std::uint64_t write_offset = 0;
+    std::span<const Sge> sges;         // read response, send: of the whole message
+    const void* sge_domain = nullptr;
+  };
+  struct Position {
+    std::size_t sge = 0;
+    std::uint32_t offset = 0;
+  };
+  // The Send that is being received.
+  struct Message {
+    bool begun = false;
+    Control control;
+    std::uint32_t word = 0;  // the STag to invalidate, or the immediate data
+    std::uint32_t received = 0;
+    Position at;
+    ReceiveBuffer buffer;
+  };
+  // The RDMA Write that Immediate Data right behind it would be about.
+  struct Write {
+    bool begun = false;
+    std::uint32_t length = 0;  // 0 again once another message has come
+  };
 
   const ddp::StagTable& stags_;
   const void* domain_;
@@ -141,44 +182,18 @@ class Receiver final : public mpa::UlpduSink {
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
   std::atomic<std::uint32_t> denied_{0};
+  Agreed agreed_;
   bool heard_ = false;
-  mpa::ReadyToReceive rtr_ = mpa::ReadyToReceive::none;
   bool rtr_read_ = false;  // the first message was one
-  bool send_immediate_ = false;
-  bool infiniband_ = false;
-  bool notices_ = false;
   std::atomic<bool> peer_waits_{false};
-
-  // The segment being placed.
-  enum class Target : std::uint8_t { none, nothing, write, read_response, send } target_ = Target::none;
-  bool last_ = false;
-  std::array<std::byte, ddp::kUntaggedHeaderSize> header_{};  // write, send: a Terminate brings it back...
-  std::size_t total_ = 0;                                     // ...and its length
-  Stag write_stag_{};                 // write: looked up again for each piece that arrives later
-  std::uint64_t write_offset_ = 0;
-  std::uint32_t writes_ = 0;          // that are complete, modulo 2^32
-  std::span<const Sge> sges_;         // read response, send: of the whole message
-  const void* sge_domain_ = nullptr;
-  struct Position {
-    std::size_t sge = 0;
-    std::uint32_t offset = 0;
-  };
-  Position send_at_, read_at_;        // from segment to segment; a Send may stand between two Read Responses
-
-  // The message being received.
-  bool in_send_ = false;
-  Control send_control_;
-  std::uint32_t send_word_ = 0;  // the STag to invalidate, or the immediate data
-  std::uint32_t send_received_ = 0;
-  ReceiveBuffer buffer_;
+  Segment segment_;
+  Position read_at_;  // of the oldest read of ours; a Send may stand between two Read Responses
+  Message message_;
+  Write write_;
+  std::uint32_t writes_ = 0;  // that are complete, modulo 2^32
   Msn send_msn_{1};
   Msn read_msn_{1};
   Msn atomic_msn_{1};
-
-  // The RDMA Write that Immediate Data right behind it would be about.
-  bool in_write_ = false;
-  std::uint32_t write_length_ = 0;  // 0 again once another message has come
-
   std::optional<Terminate> error_, peer_terminate_;
   std::optional<std::uint64_t> failed_read_;
 };

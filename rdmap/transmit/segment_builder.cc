@@ -129,7 +129,7 @@ void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
   if (work.kind == WorkKind::immediate || at.second) {
     build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue,
                    at.send_msn, 0, 0, 0);
-    std::copy(work.immediate.begin(), work.immediate.end(), segment.header.data() + segment.header_size);
+    encode(work.immediate, segment.header.data() + segment.header_size);
     segment.header_size += kImmediateSize;
     return;
   }

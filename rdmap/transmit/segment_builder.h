@@ -17,7 +17,7 @@ namespace uiw::rdmap {
 
 // One DDP segment: its headers, and which octets of the message follow them.
 struct Segment {
-  std::array<std::byte, ddp::kUntaggedHeaderSize + kMaxTerminate> header;
+  std::array<std::byte, kMaxHeaders> header;
   std::size_t header_size = 0;
   std::uint32_t payload = 0;
   bool last = true;

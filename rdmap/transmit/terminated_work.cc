@@ -61,15 +61,17 @@ std::optional<std::uint64_t> find_send(const SenderState& state, Msn msn) {
 
 std::optional<std::uint64_t> find_terminated(const SenderState& state, const Terminate& terminate, bool begun) {
   if (!terminate.has_ddp_header) return std::nullopt;
-  if (terminate.ddp_header_size == ddp::kTaggedHeaderSize) {
-    const auto header = ddp::decode_tagged(terminate.ddp_header.data());
-    if (decode_control(header.ulp_control).opcode != Opcode::write) return std::nullopt;
+  const Octets headers = Octets(terminate.ddp_header).first(terminate.ddp_header_size);
+  if (headers.size() == ddp::kTaggedHeaderSize) {
+    const auto header = ddp::decode_tagged(headers);
+    if (!header || decode_control(header->ulp_control).opcode != Opcode::write) return std::nullopt;
     const std::uint64_t length = std::max<std::uint64_t>(terminate.segment_length, ddp::kTaggedHeaderSize);
-    return find_write(state, header, length - ddp::kTaggedHeaderSize, begun);
+    return find_write(state, *header, length - ddp::kTaggedHeaderSize, begun);
   }
-  const auto header = ddp::decode_untagged(terminate.ddp_header.data());
-  if (header.queue == kReadRequestQueue) return find_request(state, header.msn);
-  return header.queue == kSendQueue ? find_send(state, header.msn) : std::nullopt;
+  const auto header = ddp::decode_untagged(headers);
+  if (!header) return std::nullopt;
+  if (header->queue == kReadRequestQueue) return find_request(state, header->msn);
+  return header->queue == kSendQueue ? find_send(state, header->msn) : std::nullopt;
 }
 
 std::optional<std::uint64_t> find_oldest_sent(const SenderState& state) {

@@ -27,9 +27,12 @@ TEST_CASE("ddp_format: tagged header (RFC 5041 section 4.2, figure 4)", "[ddp_fo
   Bytes out(ddp::kTaggedHeaderSize);
   ddp::encode(header, out.data());
   CHECK(out == Wire().u8(0xC1).u8(0x42).u32(0x01020304).u64(0x1112131415161718).bytes());
-  CHECK(ddp::decode_tagged(out.data()) == header);
+  CHECK(ddp::decode_tagged(out) == header);
   out[0] |= std::byte{0x3C};  // reserved: ignored
-  CHECK(ddp::decode_tagged(out.data()) == header);
+  CHECK(ddp::decode_tagged(out) == header);
+  for (std::size_t cut = 0; cut < out.size(); ++cut) CHECK_FALSE(ddp::decode_tagged(Octets(out).first(cut)));
+  ddp::clear_last(out.data());
+  CHECK(ddp::decode_tagged(out) == ddp::TaggedHeader{false, 0x42, ddp::Stag{0x01020304}, 0x1112131415161718});
 }
 
 TEST_CASE("ddp_format: untagged header (RFC 5041 section 4.3, figure 5)", "[ddp_format]") {
@@ -37,7 +40,8 @@ TEST_CASE("ddp_format: untagged header (RFC 5041 section 4.3, figure 5)", "[ddp_
   Bytes out(ddp::kUntaggedHeaderSize);
   ddp::encode(header, out.data());
   CHECK(out == Wire().u8(0x01).u8(0x44).u32(0xA1A2A3A4).u32(0x01020304).u32(0x11121314).u32(0x21222324).bytes());
-  CHECK(ddp::decode_untagged(out.data()) == header);
+  CHECK(ddp::decode_untagged(out) == header);
+  for (std::size_t cut = 0; cut < out.size(); ++cut) CHECK_FALSE(ddp::decode_untagged(Octets(out).first(cut)));
 }
 
 TEST_CASE("ddp_format: MSNs count modulo 2^32 (RFC 5041 section 4.3)", "[ddp_format]") {

@@ -77,15 +77,17 @@ TEST_CASE("atomic: headers, octet by octet (RFC 7306 figures 4 and 6)", "[atomic
   rdmap::encode(asked, out.data());
   CHECK(out == Wire().u32(2).u32(0x01020304).u32(0x11121314).u64(0x2122232425262728).u64(0x3132333435363738)
                    .u64(0x4142434445464748).u64(0x5152535455565758).u64(0x6162636465666768).bytes());
-  CHECK(rdmap::decode_atomic_request(out.data()) == asked);
+  CHECK(rdmap::decode_atomic_request(out) == asked);
   out[0] = std::byte{0xFF};  // reserved: ignored on receive
-  CHECK(rdmap::decode_atomic_request(out.data()) == asked);
+  CHECK(rdmap::decode_atomic_request(out) == asked);
+  for (std::size_t cut = 0; cut < out.size(); ++cut) CHECK_FALSE(rdmap::decode_atomic_request(Octets(out).first(cut)));
 
   const rdmap::AtomicResponse answer{0x01020304, 0x1112131415161718};
   out.resize(rdmap::kAtomicResponseSize);
   rdmap::encode(answer, out.data());
   CHECK(out == Wire().u32(0x01020304).u64(0x1112131415161718).bytes());
-  CHECK(rdmap::decode_atomic_response(out.data()) == answer);
+  CHECK(rdmap::decode_atomic_response(out) == answer);
+  for (std::size_t cut = 0; cut < out.size(); ++cut) CHECK_FALSE(rdmap::decode_atomic_response(Octets(out).first(cut)));
 }
 
 TEST_CASE("atomic: addition by fields (RFC 7306 section 5.1.1)", "[atomic]") {

@@ -46,6 +46,10 @@ TEST_CASE("rdmap_format: Send with immediate, solicited by a bit of its control 
   const rdmap::Immediate immediate = rdmap::immediate_of_word(0xA1B2C3D4);
   CHECK(Bytes(immediate.begin(), immediate.end()) == Wire().u32(0xA1B2C3D4).zeros(4).bytes());
   CHECK(rdmap::word_of(immediate) == 0xA1B2C3D4);
+  Bytes out(rdmap::kImmediateSize);
+  rdmap::encode(immediate, out.data());
+  CHECK(rdmap::decode_immediate(out) == immediate);
+  CHECK_FALSE(rdmap::decode_immediate(Octets(out).first(7)));
 }
 
 TEST_CASE("rdmap_format: RDMA Read Request header (RFC 5040 section 4.4, figure 6)", "[rdmap_format]") {
@@ -55,7 +59,8 @@ TEST_CASE("rdmap_format: RDMA Read Request header (RFC 5040 section 4.4, figure 
   rdmap::encode(request, out.data());
   CHECK(out == Wire().u32(0x01020304).u64(0x1112131415161718).u32(0x21222324).u32(0x31323334).u64(0x4142434445464748)
                    .bytes());
-  CHECK(rdmap::decode_read_request(out.data()) == request);
+  CHECK(rdmap::decode_read_request(out) == request);
+  for (std::size_t cut = 0; cut < out.size(); ++cut) CHECK_FALSE(rdmap::decode_read_request(Octets(out).first(cut)));
 }
 
 TEST_CASE("rdmap_format: Terminate header (RFC 5040 section 4.8, figures 7 and 8)", "[rdmap_format]") {
