@@ -7,75 +7,12 @@
 #include <catch2/catch.hpp>
 
 #include "mpa/guarded_copy.h"
-#include "tests/unit/rdmap/stream_pair.h"
+#include "tests/unit/rdmap/receiver_fixture.h"
 
 using namespace uiw;
 using namespace uiw::test;
+using Fixture = ReceiverFixture;
 using Verdict = mpa::UlpduSink::Verdict;
-
-namespace {
-
-constexpr unsigned kWrite = 0x40, kReadRequest = 0x41, kReadResponse = 0x42, kSend = 0x43, kSendInvalidate = 0x44,
-                   kTerminate = 0x47;
-
-// `control`: the RDMAP octet. `ddp`: T, L and DV.
-Bytes tagged(unsigned control, std::uint32_t stag, std::uint64_t offset, Octets payload, unsigned ddp = 0xC1) {
-  return Wire().u8(ddp).u8(control).u32(stag).u64(offset).add(payload);
-}
-Bytes untagged(unsigned control, std::uint32_t queue, std::uint32_t msn, std::uint32_t mo, Octets payload,
-               unsigned ddp = 0x41, std::uint32_t word = 0) {
-  return Wire().u8(ddp).u8(control).u32(word).u32(queue).u32(msn).u32(mo).add(payload);
-}
-Bytes read_request(std::uint32_t msn, std::uint32_t size, std::uint32_t stag, std::uint64_t offset,
-                   std::uint64_t sink_offset = 0x500) {
-  return untagged(kReadRequest, 1, msn, 0, Wire().u32(0x1234).u64(sink_offset).u32(size).u32(stag).u64(offset).bytes());
-}
-
-struct Fixture {
-  End end{77};
-  Bytes memory = Bytes(4096), read_only = pattern(4096), local_only = Bytes(64), foreign = Bytes(64);
-  int other_domain = 0;
-  std::uint32_t writable = 0, readable = 0, local = 0, foreign_stag = 0;
-  Fixture() {
-    StreamOptions options;
-    options.ord = options.ird = 2;
-    end.start(options);
-    writable = static_cast<std::uint32_t>(
-        end.expose(memory, ddp::kLocalWrite | ddp::kRemoteWrite, 0x10000));
-    readable = static_cast<std::uint32_t>(end.expose(read_only, ddp::kRemoteRead, 0x20000));
-    local = static_cast<std::uint32_t>(end.expose(local_only, ddp::kLocalWrite, 0));
-    foreign_stag = static_cast<std::uint32_t>(
-        end.expose(foreign, ddp::kLocalWrite | ddp::kRemoteWrite | ddp::kRemoteRead, 0, &other_domain));
-  }
-  Verdict give(const Bytes& ulpdu) { return end.rx.ulpdu(ulpdu, 0, ulpdu.size()); }
-
-  // The ULPDU is refused, and a Terminate brings back these codes and the headers asked for.
-  void refused(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code, bool ddp_header = true,
-               bool read_header = false) {
-    REQUIRE(give(ulpdu) == Verdict::stop);
-    terminates(ulpdu, layer, type, code, ddp_header, read_header);
-  }
-  void terminates(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code, bool ddp_header, bool read_header) {
-    REQUIRE(end.rx.error());
-    CHECK_FALSE(end.rx.peer_terminate());
-    end.tx.terminate(*end.rx.error());
-    const auto out = ulpdus_of(take_all(end), true);
-    REQUIRE(out.size() == 1);
-    // RFC 5040 sections 4.8 and 5.4: queue 2, MSN 1, one segment.
-    const std::size_t header = (ulpdu[0] & std::byte{0x80}) != std::byte{0} ? 14 : 18;
-    Wire expected;
-    expected.u8(0x41).u8(kTerminate).u32(0).u32(2).u32(1).u32(0);
-    expected.u8(layer << 4 | type).u8(code).u16((ddp_header ? 0xC000U : 0U) | (read_header ? 0x2000U : 0U));
-    if (ddp_header) expected.u16(static_cast<unsigned>(ulpdu.size())).add(Octets(ulpdu).first(header));
-    if (read_header) expected.add(Octets(ulpdu).subspan(18, 28));
-    CHECK(out[0] == expected.bytes());
-    CHECK(end.tx.terminate_sent());
-    CHECK_FALSE(end.tx.pending());
-  }
-};
-
-}  // namespace
-
 TEST_CASE_METHOD(Fixture, "receiver: RDMA Write is placed and not delivered (RFC 5040 section 5.1)", "[receiver]") {
   const Bytes data = pattern(100);
   CHECK(give(tagged(kWrite, writable, 0x10000, data)) == Verdict::go_on);
@@ -182,10 +119,6 @@ TEST_CASE_METHOD(Fixture, "receiver: untagged segments refused (RFC 5041 section
     end.post(2, {piece(memory)});
     refused(untagged(kSend, 0, 1, 0, data), 1, 2, 0x03);
   }
-  SECTION("MSN of a read request") {
-    const std::uint32_t msn = GENERATE(0, 2, 0xFFFFFFFF);
-    refused(read_request(msn, 10, readable, 0x20000), 1, 2, 0x03);
-  }
   SECTION("MO of a first segment") { refused(untagged(kSend, 0, 1, 1, data), 1, 2, 0x04); }
   SECTION("MO with a gap") {
     REQUIRE(give(untagged(kSend, 0, 1, 0, data, 0x01)) == Verdict::go_on);
@@ -194,9 +127,6 @@ TEST_CASE_METHOD(Fixture, "receiver: untagged segments refused (RFC 5041 section
   SECTION("MO backwards") {
     REQUIRE(give(untagged(kSend, 0, 1, 0, data, 0x01)) == Verdict::go_on);
     refused(untagged(kSend, 0, 1, 15, data), 1, 2, 0x04);
-  }
-  SECTION("MO of a read request") {
-    refused(untagged(kReadRequest, 1, 1, 4, Wire().zeros(28)), 1, 2, 0x04);
   }
   SECTION("longer than the receive") {
     refused(untagged(kSend, 0, 1, 0, pattern(4097)), 1, 2, 0x05);
@@ -213,20 +143,6 @@ TEST_CASE_METHOD(Fixture, "receiver: untagged segments refused (RFC 5041 section
     const unsigned version = GENERATE(0, 2, 3);
     refused(untagged(kSend, 0, 1, 0, data, 0x40 | version), 1, 2, 0x06);
   }
-  SECTION("more reads than agreed on (RFC 5040 section 6.1): no buffer") {
-    for (std::uint32_t msn = 1; msn <= 2; ++msn) REQUIRE(give(read_request(msn, 10, readable, 0x20000)) == Verdict::go_on);
-    REQUIRE(give(read_request(3, 10, readable, 0x20000)) == Verdict::stop);
-    REQUIRE(end.rx.error());
-    CHECK(end.rx.error()->layer == rdmap::Layer::ddp);
-    CHECK(end.rx.error()->type == 2);
-    CHECK(end.rx.error()->code == 0x02);
-  }
-  SECTION("as many reads as agreed on, again once they were answered") {
-    for (std::uint32_t msn = 1; msn <= 40; ++msn) {
-      REQUIRE(give(read_request(msn, 10, readable, 0x20000)) == Verdict::go_on);
-      if (msn % 2 == 0) CHECK(ulpdus_of(take_all(end), true).size() == 2);
-    }
-  }
 }
 
 TEST_CASE_METHOD(Fixture, "receiver: the Terminate names the first error alone (RFC 5040 section 7.1)", "[receiver]") {
@@ -234,53 +150,6 @@ TEST_CASE_METHOD(Fixture, "receiver: the Terminate names the first error alone (
   REQUIRE(give(first) == Verdict::stop);
   REQUIRE(give(untagged(kSend, 9, 1, 0, pattern(16))) == Verdict::stop);
   terminates(first, 1, 1, 0x01, true, false);
-}
-
-// RFC 5040 section 7.2, Read Requests: layer 0, type 1, with the request (figure 10).
-TEST_CASE_METHOD(Fixture, "receiver: RDMA Read Requests refused", "[receiver]") {
-  SECTION("STag of nothing") { refused(read_request(1, 16, readable ^ 0x100, 0x20000), 0, 1, 0x00, true, true); }
-  SECTION("before the base") { refused(read_request(1, 16, readable, 0x1FFFF), 0, 1, 0x01, true, true); }
-  SECTION("past the end") { refused(read_request(1, 16, readable, 0x20000 + 4081), 0, 1, 0x01, true, true); }
-  SECTION("too long") { refused(read_request(1, 0xFFFFFFFF, readable, 0x20000), 0, 1, 0x01, true, true); }
-  SECTION("no right to read") { refused(read_request(1, 16, writable, 0x10000), 0, 1, 0x02, true, true); }
-  SECTION("not of this stream") { refused(read_request(1, 16, foreign_stag, 0), 0, 1, 0x03, true, true); }
-  SECTION("TO wrap") { refused(read_request(1, 16, readable, ~std::uint64_t{0} - 3), 0, 1, 0x04, true, true); }
-  SECTION("cut short") {
-    REQUIRE(give(untagged(kReadRequest, 1, 1, 0, Wire().zeros(27))) == Verdict::stop);
-    CHECK(end.rx.error());
-  }
-  SECTION("too long a header") {
-    REQUIRE(give(untagged(kReadRequest, 1, 1, 0, Wire().zeros(29))) == Verdict::stop);
-    CHECK(end.rx.error());
-  }
-  SECTION("of two segments") {
-    REQUIRE(give(untagged(kReadRequest, 1, 1, 0, Wire().zeros(28), 0x01)) == Verdict::stop);
-    CHECK(end.rx.error());
-  }
-  CHECK(end.reads->inbound.empty());
-  CHECK(end.requests == 0);
-}
-
-TEST_CASE_METHOD(Fixture, "receiver: a zero-length read is not validated (RFC 5040 section 5.2.1)", "[receiver]") {
-  CHECK(give(read_request(1, 0, 0xDEADBEEF, ~std::uint64_t{0})) == Verdict::go_on);
-  CHECK(end.requests == 1);
-  const auto out = ulpdus_of(take_all(end), true);
-  REQUIRE(out.size() == 1);
-  CHECK(out[0] == tagged(kReadResponse, 0x1234, 0x500, {}));
-}
-
-TEST_CASE_METHOD(Fixture, "receiver: a read is answered as asked (RFC 5040 section 5.2.2)", "[receiver]") {
-  CHECK(give(read_request(1, 3000, readable, 0x20000 + 100)) == Verdict::go_on);
-  const auto out = ulpdus_of(take_all(end), true);
-  REQUIRE(out.size() == 3);
-  Bytes got;
-  for (const Bytes& ulpdu : out) {
-    CHECK(ulpdu == tagged(kReadResponse, 0x1234, 0x500 + got.size(), Octets(ulpdu).subspan(14),
-                          &ulpdu == &out.back() ? 0xC1 : 0x81));
-    got.insert(got.end(), ulpdu.begin() + 14, ulpdu.end());
-  }
-  CHECK(got == Bytes(read_only.begin() + 100, read_only.begin() + 3100));
-  CHECK(end.reads->inbound.empty());
 }
 
 TEST_CASE_METHOD(Fixture, "receiver: Send with Invalidate (RFC 5040 sections 5.3 and 7.2)", "[receiver]") {
@@ -343,58 +212,6 @@ TEST_CASE_METHOD(Fixture, "receiver: a message keeps its opcode", "[receiver]") 
   end.post(1, {piece(memory)});
   REQUIRE(give(untagged(kSend, 0, 1, 0, pattern(5), 0x01)) == Verdict::go_on);
   refused(untagged(0x45, 0, 1, 5, pattern(5)), 0, 2, 0x06);
-}
-
-TEST_CASE_METHOD(Fixture, "receiver: a read response goes only where the oldest read says", "[receiver]") {
-  Bytes sink(1000), second(1000);
-  end.read(1, {{sink.data(), 400}, {sink.data() + 400, 600}}, Stag{1}, 0);
-  end.read(2, {piece(second)}, Stag{1}, 0);
-  take_all(end);
-  const auto stag = 0x51000001U;
-  const Bytes data = pattern(1000);
-  SECTION("as asked, in segments") {
-    CHECK(give(tagged(kReadResponse, stag, 0x1000, Octets(data).first(500), 0x81)) == Verdict::go_on);
-    CHECK(end.sent.empty());
-    CHECK(give(tagged(kReadResponse, stag, 0x1000 + 500, Octets(data).subspan(500))) == Verdict::go_on);
-    CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
-    CHECK(sink == data);
-    CHECK(give(tagged(kReadResponse, stag + 1, 0x2000, data)) == Verdict::go_on);
-    CHECK(second == data);
-    // And no more.
-    refused(tagged(kReadResponse, stag + 1, 0x2000, data), 0, 2, 0x06);
-  }
-  SECTION("the second first") { refused(tagged(kReadResponse, stag + 1, 0x2000, data), 1, 1, 0x00); }
-  SECTION("another STag, though registered and writable") {
-    refused(tagged(kReadResponse, writable, 0x1000, data), 1, 1, 0x00);
-    CHECK(memory == Bytes(4096));
-  }
-  SECTION("another offset") { refused(tagged(kReadResponse, stag, 0x1001, data), 1, 1, 0x01); }
-  SECTION("too long") { refused(tagged(kReadResponse, stag, 0x1000, pattern(1001)), 1, 1, 0x01); }
-  SECTION("too long, and not the last") { refused(tagged(kReadResponse, stag, 0x1000, pattern(1001), 0x81), 1, 1, 0x01); }
-  SECTION("too short") { refused(tagged(kReadResponse, stag, 0x1000, pattern(999)), 1, 1, 0x01); }
-  SECTION("all of it, and not the last") { refused(tagged(kReadResponse, stag, 0x1000, data, 0x81), 1, 1, 0x01); }
-  SECTION("a segment twice") {
-    CHECK(give(tagged(kReadResponse, stag, 0x1000, Octets(data).first(500), 0x81)) == Verdict::go_on);
-    refused(tagged(kReadResponse, stag, 0x1000, Octets(data).first(500), 0x81), 1, 1, 0x01);
-  }
-}
-
-TEST_CASE_METHOD(Fixture, "receiver: a read response nobody asked for (RFC 5040 section 7.2)", "[receiver]") {
-  refused(tagged(kReadResponse, writable, 0x10000, pattern(10)), 0, 2, 0x06);
-}
-
-TEST_CASE("receiver: a first Read of no octets counts like any, unless it was agreed on (RFC 5040 section 6.1)",
-          "[receiver]") {
-  const bool agreed = GENERATE(false, true);
-  End end(1);
-  StreamOptions options;
-  options.ird = 1;
-  options.hold = true;
-  if (agreed) options.rtr = mpa::ReadyToReceive::read;
-  end.start(options);
-  const auto give = [&](const Bytes& ulpdu) { return end.rx.ulpdu(ulpdu, 0, ulpdu.size()); };
-  REQUIRE(give(read_request(1, 0, 0, 0)) == Verdict::go_on);
-  CHECK(give(read_request(2, 0, 0, 0)) == (agreed ? Verdict::go_on : Verdict::stop));
 }
 
 TEST_CASE_METHOD(Fixture, "receiver: a Terminate is one segment, the first of its queue (RFC 5040 sections 5.1, 7.2)",

@@ -17,6 +17,122 @@ StreamOptions options_of(bool crc, std::size_t mulpdu) {
   options.mulpdu = mulpdu;
   return options;
 }
+
+// Two ends that post random work to each other, and what is to come of it.
+class RandomMix {
+ public:
+  RandomMix(End& a, End& b, unsigned seed, Random& random) : random_(random), readable_(pattern(kSize, seed + 200)) {
+    for (int i = 0; i < 2; ++i) {
+      Side& side = sides_[i];
+      side.end = i == 0 ? &a : &b;
+      side.source = pattern(kSize, seed + (i == 0 ? 0 : 100));
+      for (Bytes* memory : {&side.exposed, &side.expected_exposed, &side.sink, &side.expected_sink, &side.inbox}) {
+        memory->resize(kSize);
+      }
+      side.readable_stag = side.end->expose(readable_, ddp::kRemoteRead, 0x7000'0000'0000);
+      side.writable_stag = side.end->expose(side.exposed, kAll, 0);
+    }
+  }
+
+  // One of the two posts one request, if it has room.
+  void post(std::uint64_t id) {
+    const int who = static_cast<int>(between(random_, 0, 1));
+    Side &side = sides_[who], &other = sides_[1 - who];
+    if (side.end->queue.full()) return;
+    const std::size_t length = between(random_, 0, between(random_, 0, 1) != 0 ? 200 : 40'000);
+    const std::size_t at = between(random_, 0, kSize - length), to = between(random_, 0, kSize - length);
+    const std::vector<MemorySegment> pieces = pieces_of(side, at, length);
+    const auto from = side.source.begin() + static_cast<std::ptrdiff_t>(at);
+    switch (between(random_, 0, 2)) {
+      case 0:
+        if (!post_send(id, side, other, pieces, {from, from + static_cast<std::ptrdiff_t>(length)})) return;
+        break;
+      case 1:
+        side.end->write(id, pieces, other.writable_stag, to);
+        std::copy_n(from, length, other.expected_exposed.begin() + static_cast<std::ptrdiff_t>(to));
+        break;
+      default: post_read(id, side, other, at, to, length); break;
+    }
+    side.expected_sent.push_back({id, Status::success});
+  }
+
+  void check() {
+    check(sides_[0], sides_[1]);
+    check(sides_[1], sides_[0]);
+  }
+
+ private:
+  static constexpr std::size_t kSize = 300'000;
+  struct Side {
+    End* end = nullptr;
+    Bytes source, exposed, expected_exposed, sink, expected_sink, inbox, expected_inbox;
+    Stag readable_stag{}, writable_stag{};
+    std::vector<Sent> expected_sent;
+    std::vector<std::pair<std::size_t, bool>> messages;  // length, solicited: what the peer shall receive
+    std::size_t inbox_at = 0;
+  };
+
+  // Pieces of the source itself: it must stay until the work completes.
+  std::vector<MemorySegment> pieces_of(Side& side, std::size_t at, std::size_t length) {
+    std::vector<MemorySegment> pieces;
+    for (std::size_t done = 0, count = between(random_, 1, 70); done < length || pieces.empty();) {
+      const std::size_t take = pieces.size() + 1 == count ? length - done : between(random_, 0, length - done);
+      pieces.push_back({side.source.data() + at + done, take});
+      done += take;
+      if (pieces.size() == count) break;
+    }
+    return pieces;
+  }
+  // The receive is posted a little larger than the message, in pieces. False if there is no more memory for it.
+  bool post_send(std::uint64_t id, Side& side, Side& other, const std::vector<MemorySegment>& pieces, const Bytes& data) {
+    const bool solicited = between(random_, 0, 1) != 0;
+    const std::size_t length = data.size(), half = length / 2;
+    if (other.inbox_at + length + 10 > kSize) return false;
+    side.end->send(id, pieces, solicited);
+    side.messages.emplace_back(length, solicited);
+    std::byte* const inbox = other.inbox.data() + other.inbox_at;
+    other.end->post(1000 + id, {{inbox, half}, {inbox, 0}, {inbox + half, length - half + 10}});
+    other.expected_inbox.insert(other.expected_inbox.end(), data.begin(), data.end());
+    other.expected_inbox.insert(other.expected_inbox.end(), 10, std::byte{0});
+    other.inbox_at += length + 10;
+    return true;
+  }
+  void post_read(std::uint64_t id, Side& side, Side& other, std::size_t at, std::size_t to, std::size_t length) {
+    std::vector<MemorySegment> sinks;
+    for (std::size_t done = 0; done < length && sinks.size() < 5;) {
+      const std::size_t take = sinks.size() == 4 ? length - done : between(random_, 1, length - done);
+      sinks.push_back({side.sink.data() + to + done, take});
+      done += take;
+    }
+    side.end->read(id, sinks, other.readable_stag, 0x7000'0000'0000 + at);
+    std::copy_n(readable_.begin() + static_cast<std::ptrdiff_t>(at), length,
+                side.expected_sink.begin() + static_cast<std::ptrdiff_t>(to));
+  }
+
+  static void check(Side& side, const Side& other) {
+    // Completions in the order of posting (RFC 5040 section 5.5, rule 15).
+    CHECK(side.end->sent == side.expected_sent);
+    REQUIRE(other.end->received.size() == side.messages.size());
+    for (std::size_t m = 0; m < side.messages.size(); ++m) {
+      CHECK(other.end->received[m].status == Status::success);
+      CHECK(other.end->received[m].length == side.messages[m].first);
+      CHECK(other.end->received[m].solicited == side.messages[m].second);
+    }
+    CHECK((side.exposed == side.expected_exposed));
+    CHECK((side.sink == side.expected_sink));
+    side.expected_inbox.resize(side.inbox.size());
+    CHECK((side.inbox == side.expected_inbox));
+    CHECK_FALSE(side.end->stopped);
+    CHECK_FALSE(side.end->tx.pending());
+    CHECK(side.end->deframer.at_boundary());
+    CHECK(side.end->reads->outstanding.empty());
+    CHECK(side.end->reads->inbound.empty());
+  }
+
+  Random& random_;
+  Bytes readable_;
+  Side sides_[2];
+};
 }  // namespace
 
 TEST_CASE("stream: a random mix of operations, both ways (RFC 5040 section 5)", "[stream]") {
@@ -32,108 +148,14 @@ TEST_CASE("stream: a random mix of operations, both ways (RFC 5040 section 5)", 
   options.ird = options.ord + options.probe_slots;
   a.start(options);
   b.start(options);
-
-  struct Side {
-    End& end;
-    End& peer;
-    Bytes source, exposed, expected_exposed, sink, expected_sink, inbox, expected_inbox;
-    Stag peer_stag{};
-    std::vector<Sent> expected_sent;
-    std::vector<std::pair<std::size_t, bool>> messages;  // length, solicited: what the peer shall receive
-  };
-  constexpr std::size_t kSize = 300'000;
-  Side sides[2] = {{a, b, pattern(kSize, seed), {}, {}, Bytes(kSize), Bytes(kSize), Bytes(kSize), {}, {}, {}, {}},
-                   {b, a, pattern(kSize, seed + 100), {}, {}, Bytes(kSize), Bytes(kSize), Bytes(kSize), {}, {}, {}, {}}};
-  Bytes readable = pattern(kSize, seed + 200);
-  Stag readable_stag[2], writable_stag[2];
-  for (int i = 0; i < 2; ++i) {
-    sides[i].exposed.resize(kSize);
-    sides[i].expected_exposed.resize(kSize);
-    readable_stag[i] = sides[i].end.expose(readable, ddp::kRemoteRead, 0x7000'0000'0000);
-    writable_stag[i] = sides[i].end.expose(sides[i].exposed, kAll, 0);
-  }
+  RandomMix mix(a, b, seed, random);
   Pair pair(a, b, seed);
-  std::size_t inbox_at[2] = {0, 0};
   for (unsigned round = 0; round < 60; ++round) {
-    const int who = static_cast<int>(between(random, 0, 1));
-    Side& side = sides[who];
-    if (!side.end.queue.full()) {
-      const std::size_t length = between(random, 0, between(random, 0, 1) != 0 ? 200 : 40'000);
-      const std::size_t at = between(random, 0, kSize - length), to = between(random, 0, kSize - length);
-      const Bytes data(side.source.begin() + static_cast<std::ptrdiff_t>(at),
-                       side.source.begin() + static_cast<std::ptrdiff_t>(at + length));
-      // Pieces of the source itself: it must stay until the work completes.
-      std::vector<MemorySegment> pieces;
-      for (std::size_t done = 0, count = between(random, 1, 70); done < length || pieces.empty();) {
-        const std::size_t take = pieces.size() + 1 == count ? length - done : between(random, 0, length - done);
-        pieces.push_back({side.source.data() + at + done, take});
-        done += take;
-        if (pieces.size() == count) break;
-      }
-      const int other = 1 - who;
-      switch (between(random, 0, 2)) {
-        case 0: {
-          const bool solicited = between(random, 0, 1) != 0;
-          if (inbox_at[other] + length + 10 > kSize) break;
-          side.end.send(round, pieces, solicited);
-          side.messages.emplace_back(length, solicited);
-          // The receive is posted a little larger than the message, in pieces.
-          Bytes& inbox = sides[other].inbox;
-          const std::size_t half = length / 2;
-          sides[other].end.post(1000 + round, {{inbox.data() + inbox_at[other], half},
-                                               {inbox.data() + inbox_at[other], 0},
-                                               {inbox.data() + inbox_at[other] + half, length - half + 10}});
-          sides[other].expected_inbox.insert(sides[other].expected_inbox.end(), data.begin(), data.end());
-          sides[other].expected_inbox.insert(sides[other].expected_inbox.end(), 10, std::byte{0});
-          inbox_at[other] += length + 10;
-          side.expected_sent.push_back({round, Status::success});
-          break;
-        }
-        case 1:
-          side.end.write(round, pieces, writable_stag[other], to);
-          std::copy(data.begin(), data.end(),
-                    sides[other].expected_exposed.begin() + static_cast<std::ptrdiff_t>(to));
-          side.expected_sent.push_back({round, Status::success});
-          break;
-        default: {
-          std::vector<MemorySegment> sinks;
-          for (std::size_t done = 0; done < length && sinks.size() < 5;) {
-            const std::size_t take = sinks.size() == 4 ? length - done : between(random, 1, length - done);
-            sinks.push_back({side.sink.data() + to + done, take});
-            done += take;
-          }
-          side.end.read(round, sinks, readable_stag[other], 0x7000'0000'0000 + at);
-          std::copy_n(readable.begin() + static_cast<std::ptrdiff_t>(at), length,
-                      side.expected_sink.begin() + static_cast<std::ptrdiff_t>(to));
-          side.expected_sent.push_back({round, Status::success});
-          break;
-        }
-      }
-    }
+    mix.post(round);
     for (std::size_t steps = between(random, 0, 3); steps > 0; --steps) pair.step();
   }
   pair.run();
-  for (int i = 0; i < 2; ++i) {
-    Side& side = sides[i];
-    Side& other = sides[1 - i];
-    // Completions in the order of posting (RFC 5040 section 5.5, rule 15).
-    CHECK(side.end.sent == side.expected_sent);
-    REQUIRE(other.end.received.size() == side.messages.size());
-    for (std::size_t m = 0; m < side.messages.size(); ++m) {
-      CHECK(other.end.received[m].status == Status::success);
-      CHECK(other.end.received[m].length == side.messages[m].first);
-      CHECK(other.end.received[m].solicited == side.messages[m].second);
-    }
-    CHECK((side.exposed == side.expected_exposed));
-    CHECK((side.sink == side.expected_sink));
-    side.expected_inbox.resize(side.inbox.size());
-    CHECK((side.inbox == side.expected_inbox));
-    CHECK_FALSE(side.end.stopped);
-    CHECK_FALSE(side.end.tx.pending());
-    CHECK(side.end.deframer.at_boundary());
-    CHECK(side.end.reads->outstanding.empty());
-    CHECK(side.end.reads->inbound.empty());
-  }
+  mix.check();
 }
 
 TEST_CASE("stream: all forms of Send (RFC 5040 sections 5.3 and 7.2)", "[stream]") {

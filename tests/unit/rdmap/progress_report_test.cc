@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: MIT
+// Progress reports between two ends of uiw: what they say, when one is sent, and what they confirm.
+#include <catch2/catch.hpp>
+
+#include "tests/unit/rdmap/requester.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using rdmap::Completion;
+
+TEST_CASE("completion: a peer without a receive confirms what came before the message that waits", "[completion]") {
+  Requester it;
+  for (std::uint64_t id = 1; id <= 4; ++id) it.post(id);
+  CHECK(it.all() == "ssssp");
+  it.end.tx.peer_dealt_with({rdmap::Msn{3}, 0});
+  CHECK(it.good() == Ids{1, 2});
+  it.end.tx.peer_dealt_with({rdmap::Msn{2}, 0});  // it has said more already
+  it.end.tx.peer_dealt_with({rdmap::Msn{9}, 0});  // of what was never sent
+  it.end.tx.peer_dealt_with({rdmap::Msn{0x80000000}, 0});
+  it.end.tx.peer_dealt_with({rdmap::Msn{5}, 1});
+  CHECK(it.good() == Ids{1, 2});
+  it.post(5);
+  CHECK(it.go(50) == 1);
+  it.end.tx.peer_dealt_with({rdmap::Msn{5}, 0});  // which is half sent
+  CHECK(it.good() == Ids{1, 2, 3, 4});
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3, 4});
+  CHECK(it.all() == "sp");
+  it.answer();
+  CHECK(it.good() == Ids{1, 2, 3, 4, 5});
+}
+
+// What a requester has sent is confirmed up to the last Send or Write that the peer has dealt with.
+TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their numbers", "[completion]") {
+  Requester it;
+  it.post(1);
+  it.end.write(2, {piece(it.data)}, Stag{1}, 0);
+  it.end.write(3, {piece(it.data)}, Stag{1}, 0);
+  it.post(4);
+  it.end.write(5, {piece(it.data)}, Stag{1}, 0);
+  CHECK(it.all() == "swwswp");
+  SECTION("nothing") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{1}, 0});
+    CHECK(it.good().empty());
+  }
+  SECTION("a Write behind a Send") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{2}, 1});
+    CHECK(it.good() == Ids{1, 2});
+  }
+  SECTION("a Send behind Writes") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{3}, 2});
+    CHECK(it.good() == Ids{1, 2, 3, 4});
+  }
+  SECTION("all") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{3}, 3});
+    CHECK(it.good() == Ids{1, 2, 3, 4, 5});
+  }
+  SECTION("more Writes than there were") {
+    it.end.tx.peer_dealt_with({rdmap::Msn{3}, 4});
+    CHECK(it.good().empty());
+  }
+}
+
+TEST_CASE("completion: that there is no receive is told once, and octet by octet the same", "[completion]") {
+  const std::size_t taken = GENERATE(0U, 1U, 10U, 19U);
+  Requester it;
+  it.end.tx.tell_not_ready({rdmap::Msn{7}, 3});
+  if (taken > 0) it.go(taken);
+  it.end.tx.tell_not_ready({rdmap::Msn{8}, 3});  // the first is not out yet
+  while (it.go() > 0) {
+  }
+  const auto ulpdus = ulpdus_of(it.stream, false);
+  REQUIRE(ulpdus.size() == 1);
+  // An RDMA Write of no octets to STag 0, with the lower reserved bit.
+  CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x50).u32(0).u32(3).u32(7).bytes());
+  it.end.tx.tell_not_ready({rdmap::Msn{8}, 3});
+  CHECK(it.go() == 1);
+}
+
+TEST_CASE("completion: a message that may be an answer stands behind the word that what it answers is placed",
+          "[completion]") {
+  const bool crc = GENERATE(false, true);
+  const bool infiniband = GENERATE(false, true);
+  End a(1), b(2);
+  StreamOptions options;
+  options.crc = crc;
+  (infiniband ? options.infiniband : options.notices) = true;
+  options.completion = Completion::remote;
+  options.probe_slots = 1;
+  a.start(options);
+  if (!infiniband) options.completion = Completion::local;  // of its own work
+  b.start(options);
+  Pair pair(a, b, GENERATE(1U, 2U, 3U));
+  a.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
+  Bytes data = pattern(100), in(100), in_b(100);
+  for (std::uint64_t id = 1; id <= 3; ++id) {
+    a.post(id, {piece(in)});
+    b.post(id, {piece(in_b)});
+    a.send(id, {piece(data)});
+  }
+  // What confirms work, and the receive of an answer, in the order in which they come.
+  std::uint64_t answered = 0;
+  for (int i = 0; i < 10'000 && a.received.size() < 3; ++i) {
+    pair.step();
+    for (; answered < b.received.size(); ++answered) b.send(10 + answered, {piece(data)});
+    REQUIRE(a.sent.size() >= a.received.size());
+  }
+  CHECK(a.received.size() == 3);
+  CHECK(a.sent == std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, Status::success}});
+  CHECK_FALSE(a.rx.peer_waits());
+}
+
+TEST_CASE("completion: of what was placed the peer is told once, and only in front of what takes a receive", "[completion]") {
+  Requester it(4, 1, 64, 1440);
+  End& end = it.end;
+  StreamOptions options;
+  options.crc = false;
+  options.infiniband = true;
+  end.start(options);
+  const auto told = [&] {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> found;  // STag, tagged offset
+    while (it.go() > 0) {
+    }
+    for (const Bytes& ulpdu : ulpdus_of(it.stream, false)) {
+      if (ulpdu[1] == std::byte{0x50}) {
+        found.emplace_back(big_endian(Octets(ulpdu).subspan(2, 4)), big_endian(Octets(ulpdu).subspan(6, 8)));
+      }
+    }
+    it.stream.clear();
+    return found;
+  };
+  using Told = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  it.post(1);
+  CHECK(told().empty());
+  end.reads->dealt_with = 3;  // two Sends
+  end.write(2, {piece(it.data)}, Stag{1}, 0);
+  CHECK(told().empty());
+  it.post(3);
+  it.post(4);
+  CHECK(told() == Told{{1, 3}});
+  end.reads->dealt_with = std::uint64_t{5} << 32 | 3;  // and five Writes
+  it.post(5);
+  CHECK(told() == Told{{1, std::uint64_t{5} << 32 | 3}});
+  // An answer says so too.
+  end.reads->dealt_with = std::uint64_t{5} << 32 | 4;
+  end.reads->inbound.push({rdmap::ReadRequest{}, {rdmap::Msn{4}, 5}});
+  it.post(6);
+  CHECK(told().empty());
+  // With what is due anyway, in order.
+  end.reads->dealt_with = std::uint64_t{5} << 32 | 6;
+  end.tx.tell_not_ready({rdmap::Msn{5}, 5});
+  it.post(7);
+  CHECK(told() == Told{{0, std::uint64_t{5} << 32 | 5}, {1, std::uint64_t{5} << 32 | 6}});
+}
+
+TEST_CASE("completion: a peer that says the same again and again is heard in constant time", "[completion]") {
+  // Were each of them to walk over the queue, this would take until the time of the test is over.
+  constexpr std::uint32_t kDepth = 32768, kTimes = 1'000'000;
+  Requester it(4, 1, kDepth);
+  it.end.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
+  for (std::uint64_t id = 0; id < kDepth; ++id) it.post(id);
+  while (it.go() > 0) {
+  }
+  unsigned news = 0;
+  for (std::uint32_t i = 0; i < kTimes; ++i) news += it.end.tx.peer_dealt_with({rdmap::Msn{2}, 0}) ? 1 : 0;
+  CHECK(news == 1);
+  // One more each time.
+  for (std::uint32_t i = 3; i <= kDepth; ++i) news += it.end.tx.peer_dealt_with({static_cast<rdmap::Msn>(i), 0}) ? 1 : 0;
+  CHECK(news == kDepth - 1);
+  CHECK(it.end.sent.size() == kDepth - 1);
+}
+
+TEST_CASE("completion: an end whose work completes once it is placed asks a peer that knows it to acknowledge", "[completion]") {
+  const bool remote = GENERATE(true, false), notices = GENERATE(true, false);
+  Requester it(4, 1, 64, 1440);
+  End& end = it.end;
+  StreamOptions options;
+  options.crc = false;
+  options.notices = notices;
+  options.completion = remote ? Completion::remote : Completion::local;
+  end.start(options);
+  it.post(1);
+  while (it.go() > 0) {
+  }
+  const std::vector<Bytes> sent = ulpdus_of(it.stream, false);
+  REQUIRE(sent.size() >= 1);
+  // In front of its first message; an RDMA Write of no octets to STag 2.
+  const bool asked = sent[0] == Wire().u8(0xC1).u8(0x50).u32(2).u64(std::uint64_t{1}).bytes();
+  CHECK(asked == (remote && notices));
+
+  // It acknowledges itself only once it is asked.
+  it.stream.clear();
+  end.reads->dealt_with = 3;
+  const auto acknowledged = [&](std::uint64_t id) {
+    it.post(id);
+    while (it.go() > 0) {
+    }
+    bool found = false;
+    for (const Bytes& ulpdu : ulpdus_of(it.stream, false)) found |= ulpdu == Wire().u8(0xC1).u8(0x50).u32(1).u64(3).bytes();
+    it.stream.clear();
+    return found;
+  };
+  CHECK_FALSE(acknowledged(2));
+  const Bytes asking = Wire().u8(0xC1).u8(0x50).u32(2).u64(1).bytes();
+  CHECK(end.rx.ulpdu(asking, 0, asking.size()) == mpa::UlpduSink::Verdict::go_on);
+  CHECK(acknowledged(3) == notices);
+}
+
+TEST_CASE("completion: only a peer that keeps to InfiniBand's rules is heard when it says that it has no receive",
+          "[completion]") {
+  const bool infiniband = GENERATE(true, false);
+  End end(1);
+  StreamOptions options;
+  options.infiniband = infiniband;
+  end.start(options);
+  const auto give = [&](const Bytes& ulpdu) {
+    CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == mpa::UlpduSink::Verdict::go_on);
+  };
+  give(Wire().u8(0xC1).u8(0x40).u32(0).u64(7).bytes());  // a Write of nothing
+  CHECK(end.notices == 0);
+  give(Wire().u8(0xC1).u8(0x50).u32(0).u64(7).bytes());
+  CHECK(end.notices == (infiniband ? 1 : 0));
+  CHECK(end.rx.peer_waits() == infiniband);
+  give(Wire().u8(0xC1).u8(0x50).u32(1).u64(8).bytes());  // that something was placed, and no more
+  CHECK(end.notices == (infiniband ? 2 : 0));
+}
