@@ -47,8 +47,8 @@ class Deframer {
     std::size_t consumed;
   };
 
-  // Whether the calling thread keeps one buffer for the next stream that stops in the middle of an FPDU, so that none is
-  // allocated then. A thread that does says before it ends that it does so no longer.
+  // Whether the calling thread keeps one buffer for the next stream that stops in the middle of an FPDU, so that none
+  // is allocated then. A thread that does says before it ends that it does so no longer.
   static void keep_spare(bool on);
 
   void start(bool crc) { crc_ = crc; }

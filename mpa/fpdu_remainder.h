@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The rest of an FPDU of which TCP has taken a part, kept as it is to go out: its CRC covers these octets and no others,
-// and their source may be the program's again. Not thread-safe.
+// The rest of an FPDU of which TCP has taken a part, kept as it is to go out: its CRC covers these octets and no
+// others, and their source may be the program's again. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,8 @@ class FpduRemainder {
   void take(std::size_t octets) { at_ += octets; }
   void clear() { size_ = at_ = 0; }
 
-  // Room for `size` octets, to be filled by keep(); `wanted`: what further ones may need. Null where there is no memory.
+  // Room for `size` octets, to be filled by keep(); `wanted`: what further ones may need. Null where there is no
+  // memory.
   std::byte* provide(std::size_t size, std::size_t wanted) {
     if (capacity_ < size) {
       const std::size_t capacity = std::max(size, wanted);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where in its work a sender stands. A value: a batch has two of them for each FPDU, so that it can be taken back in part.
+// Where in its work a sender stands. A value: a batch has two of them for each FPDU, so that it can be taken back in
+// part.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ struct Placement {
 };
 
 struct Cursor {
-  enum class Source : std::uint8_t { none, work, response, terminate, rtr, probe, notice };
+  enum class Source : std::uint8_t { none, work, response, terminate, rtr, probe, report };
   std::uint64_t sequence = 0;  // the send queue entry in progress, or the next one
   std::uint64_t response = 0;  // the inbound read to answer next, by its number in the ring
   std::uint32_t offset = 0;    // octets of the message in progress that stand before
@@ -45,8 +46,8 @@ struct Cursor {
   Msn read_msn{1};
   Msn atomic_msn{1};
   std::uint32_t writes = 0;    // RDMA Writes that stand before, all of them
-  std::uint32_t notices = 0;   // of ReportQueue, that stand before
-  DealtWith told;              // so much answers and reports before this say
+  std::uint32_t reports = 0;   // progress reports that stand before, of ReportQueue
+  Progress reported;           // of the peer's work: what answers and progress reports before this say
   Placement placement;
   Source source = Source::none;
   bool second = false;         // of the work in progress the Write is out, and its Immediate Data comes next

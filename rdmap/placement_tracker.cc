@@ -51,8 +51,8 @@ void PlacementTracker::placed_before(std::uint64_t sequence, const Cursor& sent)
   placed_ = std::max(placed_, end);
 }
 
-// What a peer says that has nothing new takes no longer for a deep queue: each entry is passed once.
-std::optional<std::uint64_t> PlacementTracker::take_report(const DealtWith& progress, const Cursor& sent) {
+// A report that confirms nothing new takes no longer for a deep queue: each entry is passed once.
+std::optional<std::uint64_t> PlacementTracker::take_report(const Progress& progress, const Cursor& sent) {
   const bool of_sent = !is_ahead(progress.send_msn, sent.send_msn) && !is_ahead(progress.writes, sent.writes);
   if (!of_sent) return std::nullopt;
   std::optional<std::uint64_t> reached;

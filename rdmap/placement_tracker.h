@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Remote completion rule: what the peer is known to have placed, which work is unconfirmed, and when the peer is asked.
+// Remote completion rule: what the peer is known to have placed, which work is unconfirmed, and when an answer is
+// requested.
 //
-// Sends, Writes and Immediate Data complete once the peer has placed them. It handles what it is sent in order, so that its
-// answer to an RDMA Read or atomic operation says that all work before that has been placed (RFC 5040 section 5.5). Where
-// none follows signaled work, the transmitter sends a *probe*, an RDMA Read of no octets. Each costs the peer a segment of
-// its own, so a stream of work has few: a stride apart, and the stride follows from how much the program had under way when
-// it last waited, or from the length of its queue. A peer that knows progress reports says by itself how far it is, too.
+// Sends, Writes and Immediate Data complete once the peer has placed them. It handles what it is sent in order, so that
+// its answer to an RDMA Read or atomic operation says that all work before that has been placed (RFC 5040 section 5.5).
+// Where none follows signaled work, the transmitter sends a *probe*, an RDMA Read of no octets. Each costs the peer a
+// segment of its own, so a stream of work has few: a stride apart, and the stride follows from how much the program had
+// under way when it last waited, or from the length of its queue. A peer that sends progress reports (rdmap_format.h)
+// confirms work without being asked, too.
 //
-// Pure bookkeeping: nothing is sent, and no clock is read. It marks entries of the send queue as done and completes none. It
-// belongs to whoever holds the sender's lock. `at` is where the sender builds, `sent` what TCP has taken.
+// Pure bookkeeping: nothing is sent, and no clock is read. It marks entries of the send queue as done and completes
+// none. It belongs to whoever holds the sender's lock. `at` is where the sender builds, `sent` what TCP has taken.
 #pragma once
 
 #include <array>
@@ -23,11 +25,10 @@ namespace uiw::rdmap {
 
 class PlacementTracker {
  public:
-  // When the peer is asked whether it has placed signaled work behind which no request stands yet, where no other probe is
-  // outstanding.
+  // When a probe is sent behind signaled work that no request confirms, where no other probe is outstanding.
   enum class ProbePolicy : std::uint8_t {
     at_once,
-    if_none_due,  // the caller comes back before it does anything else: where no other completion is due, or after a stride
+    if_none_due,  // the caller comes back before all else: where no other completion is due, or after a stride
     by_stride,    // and it did not wait for the last one: after a stride
   };
 
@@ -43,7 +44,8 @@ class PlacementTracker {
   bool remote() const { return remote_; }
   void set_probe_policy(ProbePolicy policy) { policy_ = policy; }
 
-  // While this end waits for a receive to be posted it reads nothing, hence hears no answer: meanwhile the local rule holds.
+  // While this end waits for a receive to be posted it reads nothing, hence hears no answer: meanwhile the local rule
+  // holds.
   void set_receive_stalled(bool stalled) { receive_stalled_ = stalled; }
   bool receive_stalled() const { return receive_stalled_; }
   // Is work that is not answered done once TCP has it?
@@ -67,10 +69,12 @@ class PlacementTracker {
   void note_waiting(const Cursor& sent);
 
   // ---- What has been placed ----
-  // All work before the entry `sequence` has. A peer that answers before it is asked says nothing of what it was not sent.
+  // All work before the entry `sequence` has. An answer that comes before its request confirms nothing that was not
+  // sent.
   void placed_before(std::uint64_t sequence, const Cursor& sent);
-  // The peer reports its progress: all work before the entry returned has been placed. Empty if that is no news.
-  std::optional<std::uint64_t> take_report(const DealtWith& progress, const Cursor& sent);
+  // A progress report of the peer: all work before the entry returned has been placed. Empty if it confirms no more
+  // than those before it.
+  std::optional<std::uint64_t> take_report(const Progress& progress, const Cursor& sent);
   // What is done has been completed.
   void note_completed(const Cursor& sent) {
     if (queue_.head() >= sent.sequence) answered_weight_ = sent.placement.weight;
@@ -109,7 +113,7 @@ class PlacementTracker {
   std::array<Probe, SharedReads::kMostProbes> probes_;  // by number
   std::uint64_t answered_weight_ = 0;
   std::uint64_t stride_ = kLongestStride;
-  std::uint64_t placed_ = 0;  // all work before this entry is, as the peer has said
+  std::uint64_t placed_ = 0;  // all work before this entry is
   Reported reported_;
 };
 

@@ -67,37 +67,44 @@ enum Queue : std::uint32_t {
 constexpr unsigned kRdmapVersion = 1;
 
 // The lower of the control octet's two reserved bits: solicited event, with send_immediate alone, which has no second
-// opcode for it. With every other opcode but a Write (kNoticeBit) both are zero when sent, and ignored when received (RFC
+// opcode for it. With every other opcode but a Write (kReportBit) both are zero when sent, and ignored when received (RFC
 // 5040 section 4.1).
 constexpr unsigned kSolicitedBit = 0x10;
 
-// The same bit of an RDMA Write of no octets, between two ends that know it: the tagged offset says how much of what the
-// peer has sent is dealt with, and the STag on which occasion. A peer that does not know it ignores the bit, and there is
-// nothing to write.
-constexpr unsigned kNoticeBit = kSolicitedBit;
-constexpr Stag kNotReady{0};      // there is no receive for the next message, as an RNR NAK says; or this end leaves
-constexpr Stag kAcknowledged{1};  // a message of this end follows, which may be an answer
-constexpr Stag kAcknowledge{2};   // this end wants to hear that in front of each message: its work completes when it is placed
+// The same bit of an RDMA Write of no octets, between two ends that know it: a progress report. The tagged offset says how
+// much of what the peer has sent has been placed, and the STag on which occasion. A peer that does not know it ignores the
+// bit, and there is nothing to write.
+constexpr unsigned kReportBit = kSolicitedBit;
+constexpr Stag kRnrReport{0};       // no receive is posted for the next message, as an RNR NAK says; or this end leaves
+constexpr Stag kProgressReport{1};  // a message of this end follows, which may be an answer
+constexpr Stag kReportsWanted{2};   // this end's work completes when it is placed: a report is wanted before each message
 
-// Messages of the Send Queue before this MSN, and so many RDMA Writes (modulo 2^32; the notices and a ready-to-receive
-// message are none).
-struct DealtWith {
+// Which of them two ends have agreed on.
+enum class Reports : std::uint8_t {
+  none,
+  on_request,  // progress reports, once kReportsWanted has come
+  always,      // and RNR reports; nobody has to ask
+};
+
+// How far an end has got with what its peer sends: messages of the Send Queue before this MSN, and so many RDMA Writes
+// (modulo 2^32; progress reports and a ready-to-receive message are none).
+struct Progress {
   Msn send_msn{1};
   std::uint32_t writes = 0;
 
-  bool operator==(const DealtWith&) const = default;
+  bool operator==(const Progress&) const = default;
 };
-// Of two that the same end has said, the one that was said later. Both numbers only grow, modulo 2^32.
-constexpr DealtWith later(const DealtWith& a, const DealtWith& b) {
+// The later one of two that the same end has reported. Both numbers only grow, modulo 2^32.
+constexpr Progress later(const Progress& a, const Progress& b) {
   const auto behind = [](auto one, auto other) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(other) - static_cast<std::uint32_t>(one)) > 0;
   };
   return behind(a.send_msn, b.send_msn) || behind(a.writes, b.writes) ? b : a;
 }
-constexpr std::uint64_t encode(const DealtWith& dealt_with) {
-  return std::uint64_t{dealt_with.writes} << 32 | static_cast<std::uint32_t>(dealt_with.send_msn);
+constexpr std::uint64_t encode(const Progress& progress) {
+  return std::uint64_t{progress.writes} << 32 | static_cast<std::uint32_t>(progress.send_msn);
 }
-constexpr DealtWith decode_dealt_with(std::uint64_t offset) {
+constexpr Progress decode_progress(std::uint64_t offset) {
   return {static_cast<Msn>(static_cast<std::uint32_t>(offset)), static_cast<std::uint32_t>(offset >> 32)};
 }
 
@@ -119,9 +126,9 @@ constexpr Control decode_control(std::uint8_t octet) {
 constexpr std::uint8_t control_of(Opcode opcode, bool solicited = false) {
   return encode(Control{kRdmapVersion, opcode, solicited});
 }
-// Of an RDMA Write that is a notice.
-constexpr std::uint8_t control_of_report() { return static_cast<std::uint8_t>(control_of(Opcode::write) | kNoticeBit); }
-constexpr bool is_report(std::uint8_t write_control) { return (write_control & kNoticeBit) != 0; }
+// Of an RDMA Write that is a progress report.
+constexpr std::uint8_t control_of_report() { return static_cast<std::uint8_t>(control_of(Opcode::write) | kReportBit); }
+constexpr bool is_report(std::uint8_t write_control) { return (write_control & kReportBit) != 0; }
 constexpr bool is_solicited(Control control) { return control.solicited || is_solicited(control.opcode); }
 
 // ---- RDMA Read Request (section 4.4) ----

@@ -6,7 +6,8 @@
 namespace uiw::rdmap {
 
 bool ReadQueue::has_room(std::uint32_t probes) const {
-  // With no depth at all, a read that was posted before the agreement would wait for ever: it is let through, and fails.
+  // With no depth at all, a read that was posted before the agreement would wait for ever: it is let through, and
+  // fails.
   if (outstanding_ >= ord_ && ord_ > 0) return false;
   if (probes > 0 && outstanding_ + probes >= agreed()) return false;
   // Where it is for lack of memory that there is none, others are outstanding, and it goes on with their answers.

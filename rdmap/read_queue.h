@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// RDMA Reads and atomic operations that wait for their answers: ours, which the peer is to answer, and the peer's, which
-// we are to answer (RFC 5040 section 6.1, RFC 7306 sections 5.2 and 7).
+// RDMA Reads and atomic operations that wait for their answers: ours, which the peer is to answer, and the peer's,
+// which we are to answer (RFC 5040 section 6.1, RFC 7306 sections 5.2 and 7).
 #pragma once
 
 #include <algorithm>
@@ -43,17 +43,17 @@ struct SharedReads {
   };
   struct Inbound {
     std::variant<ReadRequest, AtomicInbound> request;
-    DealtWith dealt_with;  // when it came, which its answer says too
+    Progress progress;  // when it came: its answer confirms so much
   };
-  // Does the peer want to hear no more than that its work is placed?
-  static bool asks_only(const Inbound& inbound) {
+  // An RDMA Read of no octets: its answer confirms that the peer's work is placed, and is to go out soon.
+  static bool is_probe(const Inbound& inbound) {
     const auto* read = std::get_if<ReadRequest>(&inbound.request);
     return read != nullptr && read->size == 0;
   }
   // Is there an inbound one that the sender has not taken? For the receiver, or with the receiver kept away.
   bool answers_unsent() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
-  // The sender: the inbound ones below this number are on their way to the socket. The peer may have the last octet of a
-  // response, and request more, as soon as the socket has it.
+  // The sender: the inbound ones below this number are on their way to the socket. The peer may have the last octet of
+  // a response, and request more, as soon as the socket has it.
   void note_answering(std::uint64_t below) {
     if (answering.load(std::memory_order_relaxed) < below) answering.store(below, std::memory_order_release);
   }
@@ -61,22 +61,22 @@ struct SharedReads {
   SpscRing<Inbound> inbound;
   const std::uint32_t inbound_limit;          // how many may be open at a time (RFC 5040 section 6.1)
   std::atomic<std::uint64_t> answering{0};    // of the inbound ones, by number: responses below this are on their way
-  std::atomic<std::uint64_t> dealt_with{encode(DealtWith{})};  // encoded; set before the consumer can know of it
+  std::atomic<std::uint64_t> progress{encode(Progress{})};  // of this end; set before the consumer can know of it
 };
 
-// The sender's account of SharedReads::outstanding: what it has requested, and whether it may request more. It belongs to
-// whoever holds the sender's lock. No errors: who pushes has asked for room.
+// The sender's account of SharedReads::outstanding: what it has requested, and whether it may request more. It belongs
+// to whoever holds the sender's lock. No errors: there is room for what is pushed.
 class ReadQueue {
  public:
-  // `shared` must remain live as long as the queue. `ord`: reads and atomic operations at a time, at most; what `shared`
-  // has room for beyond it is for probes alone. `first` is the send queue's next entry.
+  // `shared` must remain live as long as the queue. `ord`: reads and atomic operations at a time, at most; what
+  // `shared` has room for beyond it is for probes alone. `first` is the send queue's next entry.
   void start(SharedReads& shared, std::uint32_t ord, std::uint64_t first) {
     ring_ = &shared.outstanding;
     most_ord_ = ord_ = ord;
     pushed_ = answered_pushed_ = first;
   }
-  // At most what start() said. Returns what holds from here on; those that are outstanding are answered as before (Verbs
-  // draft section 6.5).
+  // At most what start() said. Returns what holds from here on; those that are outstanding are answered as before
+  // (Verbs draft section 6.5).
   std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, most_ord_); }
   std::uint32_t ord() const { return ord_; }
   std::uint32_t agreed() const { return ring_->capacity() - 1; }  // with those for probes
@@ -86,8 +86,8 @@ class ReadQueue {
   [[gnu::noinline]] bool has_room(std::uint32_t probes) const;  // most work is no Read
   bool has_room_for_probe(std::uint32_t probes) const;
 
-  // The request is built for the first time, and is the entry `sequence` of the send queue. The receiver must know of it
-  // before its response can come, hence before the request is sent. Entries are told of in order, those that are no reads
+  // The request is built for the first time, and is the entry `sequence` of the send queue. The receiver must know of
+  // it before its response can come, hence before the request is sent. Entries come in order, those that are no reads
   // too; one that was passed before is not pushed again.
   void push(SendQueue& queue, std::uint64_t sequence, Msn msn) {
     if (is_passed(sequence)) return;

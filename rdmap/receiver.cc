@@ -65,17 +65,18 @@ Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   return verdict;
 }
 
-// False if it is none that this end knows.
-bool Receiver::take_notice(const ddp::TaggedHeader& header) {
-  if (header.stag == kNotReady && agreed_.infiniband) {
+// False if it is none that was agreed on.
+bool Receiver::take_report(const ddp::TaggedHeader& header) {
+  const Reports agreed = parameters_.reports;
+  if (header.stag == kRnrReport && agreed == Reports::always) {
     peer_waits_.store(true, std::memory_order_relaxed);
-  } else if (header.stag == kAcknowledge && agreed_.notices) {
-    host_.peer_wants_acknowledgements();
+  } else if (header.stag == kReportsWanted && agreed != Reports::none) {
+    host_.reports_wanted();
     return true;
-  } else if (header.stag != kAcknowledged || !agreed_.notices) {
+  } else if (header.stag != kProgressReport || agreed == Reports::none) {
     return false;
   }
-  host_.peer_dealt_with(decode_dealt_with(header.offset));
+  host_.progress_reported(decode_progress(header.offset));
   return true;
 }
 
@@ -109,9 +110,9 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
       segment_.target = Target::write;
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
-    } else if (is_report(header.ulp_control) && take_notice(header)) {
+    } else if (is_report(header.ulp_control) && take_report(header)) {
       segment_.last = false;  // it is no Write
-    } else if (!heard_ && agreed_.rtr == mpa::ReadyToReceive::write) {
+    } else if (!heard_ && parameters_.rtr == mpa::ReadyToReceive::write) {
       segment_.last = false;
     }
   } else if (control.opcode == Opcode::read_response) {
@@ -150,7 +151,7 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
   }
   if (is_send(control.opcode) && header.queue == kSendQueue &&
-      (control.opcode != Opcode::send_immediate || agreed_.send_immediate)) {
+      (control.opcode != Opcode::send_immediate || parameters_.send_immediate)) {
     return begin_send(header, control, ulpdu, total);
   }
   if (control.opcode == Opcode::read_request && header.queue == kReadRequestQueue) {
@@ -187,7 +188,7 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
   const std::size_t size = total - ddp::kUntaggedHeaderSize;
   if (size == 0 && !header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
   const bool bare = size == 0 && header.last && control.opcode != Opcode::send_immediate;
-  if (!message_.begun && agreed_.rtr == mpa::ReadyToReceive::fulpdu && !heard_ && bare) {
+  if (!message_.begun && parameters_.rtr == mpa::ReadyToReceive::fulpdu && !heard_ && bare) {
     send_msn_ = next(send_msn_);
     return Verdict::go_on;
   }
@@ -234,7 +235,8 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
       return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::wrap, true);
     }
   }
-  return take_request(ulpdu, total, request, !heard_ && request.size == 0 && agreed_.rtr == mpa::ReadyToReceive::read);
+  const bool ready_to_receive = !heard_ && request.size == 0 && parameters_.rtr == mpa::ReadyToReceive::read;
+  return take_request(ulpdu, total, request, ready_to_receive);
 }
 
 // Unless it is more than was agreed on (RFC 5040 section 6.1, RFC 7306 section 5.2), or there is no memory for it.
@@ -245,13 +247,13 @@ Receiver::Verdict Receiver::take_request(Octets ulpdu, std::size_t total,
   const std::uint64_t answering = reads_->answering.load(std::memory_order_acquire);
   const std::uint64_t open = reads_->inbound.pushed() - answering;
   const std::uint64_t limit = reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
-  const SharedReads::Inbound inbound{request, dealt_with()};
+  const SharedReads::Inbound inbound{request, progress()};
   if (open >= limit) return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
   if (!reads_->inbound.push(inbound)) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
   read_msn_ = next(read_msn_);
-  host_.read_requested(SharedReads::asks_only(inbound));
+  host_.read_requested(SharedReads::is_probe(inbound));
   return Verdict::go_on;
 }
 
@@ -286,15 +288,15 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
   if (!response || total != ddp::kUntaggedHeaderSize + kAtomicResponseSize || !header.last) {
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
-  const SharedReads::Outstanding& asked = reads_->outstanding.front();
-  if (!asked.atomic) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
-  if (response->identifier != asked.identifier()) {
+  const SharedReads::Outstanding& request = reads_->outstanding.front();
+  if (!request.atomic) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  if (response->identifier != request.identifier()) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
   note_answer();
   atomic_msn_ = next(atomic_msn_);
   // The result is the program's number, in its byte order.
-  segment_.sges = {asked.sges, asked.sge_count};
+  segment_.sges = {request.sges, request.sge_count};
   segment_.sge_domain = domain_;
   read_at_ = {};
   segment_.target = Target::read_response;
@@ -317,7 +319,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   }
   if (!host_.next_receive(message_.buffer)) return Verdict::pause;
   send_msn_ = next(send_msn_);
-  note_dealt_with();
+  note_progress();
   ReceiveHost::Message message;
   message.length = write_.length;
   message.solicited = is_solicited(opcode);
@@ -335,7 +337,7 @@ bool Receiver::fault() {
     failed_read_ = reads_->outstanding.front().sequence;
     fail({}, 0, Layer::rdma, static_cast<std::uint8_t>(ErrorType::local_catastrophic), 0);
   } else {
-    // The peer asked for it: the header tells it which of its messages could not be carried out.
+    // It is a message of the peer: the header tells it which of its messages could not be carried out.
     fail_rdma(segment_.header, segment_.total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
   abandon(Status::local_protection);
@@ -382,7 +384,7 @@ Receiver::Verdict Receiver::end_segment() {
   if (!segment_.last) return Verdict::go_on;
   if (target == Target::write || target == Target::nothing) {
     ++writes_;
-    note_dealt_with();
+    note_progress();
   } else if (target == Target::read_response) {
     host_.read_complete();
   } else if (target == Target::send) {
@@ -403,7 +405,7 @@ Receiver::Verdict Receiver::end_segment() {
     message_.begun = false;
     message_.received = 0;
     send_msn_ = next(send_msn_);
-    note_dealt_with();
+    note_progress();
     host_.receive_complete(message_.buffer, Status::success, message);
   }
   return Verdict::go_on;

@@ -46,12 +46,12 @@ class ReceiveHost {
   virtual void receive_complete(const ReceiveBuffer& buffer, Status status, const Message& message) = 0;
   // The last octet of the oldest outstanding read, or the result of the oldest atomic operation, is placed.
   virtual void read_complete() = 0;
-  // A read or an atomic operation stands in SharedReads::inbound; `only_asks`: see SharedReads::asks_only().
-  virtual void read_requested(bool only_asks) = 0;
-  // So much of what was sent the peer has dealt with; for what comes next it has no receive, or it leaves.
-  virtual void peer_dealt_with(const DealtWith& said) { static_cast<void>(said); }
-  // The peer wants to hear so (Transmitter::acknowledge()).
-  virtual void peer_wants_acknowledgements() {}
+  // A read or an atomic operation stands in SharedReads::inbound; `probe`: as SharedReads::is_probe().
+  virtual void read_requested(bool probe) = 0;
+  // A progress report of the peer, or an RNR report: so much of what was sent it has placed.
+  virtual void progress_reported(const Progress& progress) { static_cast<void>(progress); }
+  // The peer wants progress reports (Transmitter::enable_reports()).
+  virtual void reports_wanted() {}
   // Invalidates a local STag for the peer. Empty if that is done, else why not: a code of remote protection errors.
   virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
 
@@ -65,16 +65,15 @@ class Receiver final : public mpa::UlpduSink {
   Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host, const void* stream = nullptr)
       : stags_(stags), domain_(domain), stream_(stream), host_(host) {}
 
-  // `rtr`: the ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
-  // this layer alone; if it is a Read of none, it does not count against the limit. `send_immediate`: the peer may send
-  // that opcode. `infiniband`: both ends keep to its rules. An operation for which deny() leaves no right is refused as an
-  // opcode that is not there, not as a lack of access; and a peer without a receive may say so. `notices`: the peer knows
-  // those of kNoticeBit, as it does in that case.
-  void start(SharedReads* reads, mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none, bool send_immediate = false,
-             bool infiniband = false, bool notices = false) {
-    reads_ = reads;
-    agreed_ = {rtr, send_immediate, infiniband, notices || infiniband};
-  }
+  struct Parameters {
+    // The ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
+    // this layer alone; if it is a Read of none, it does not count against the limit.
+    mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
+    bool send_immediate = false;         // the peer may send that opcode
+    bool denied_are_unexpected = false;  // deny() makes operations unexpected opcodes, and not errors of access
+    Reports reports = Reports::none;
+  };
+  void start(SharedReads* reads, const Parameters& parameters) { reads_ = reads, parameters_ = parameters; }
 
   // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
   // 8.1.2.2). At any time, from any thread.
@@ -85,7 +84,7 @@ class Receiver final : public mpa::UlpduSink {
   // Any message has been heard, however short.
   bool heard() const { return heard_; }
 
-  // After Verdict::stop: what to tell the peer, or what it told us.
+  // After Verdict::stop: the Terminate to be sent, or the one that has come.
   const std::optional<Terminate>& error() const { return error_; }
   const std::optional<Terminate>& peer_terminate() const { return peer_terminate_; }
 
@@ -95,9 +94,9 @@ class Receiver final : public mpa::UlpduSink {
   // Has a part of a message that takes a receive come, and not all of it?
   bool in_message() const { return message_.begun; }
 
-  // All that came before the segment in progress.
-  DealtWith dealt_with() const { return {send_msn_, writes_}; }
-  // Has the peer said that it has no receive, and answered nothing since? On any thread.
+  // With all that came before the segment in progress.
+  Progress progress() const { return {send_msn_, writes_}; }
+  // Has an RNR report come, and no answer since? On any thread.
   bool peer_waits() const { return peer_waits_.load(std::memory_order_relaxed); }
 
   // The stream is over: the receive in progress, if any, completes with `status`.
@@ -107,17 +106,17 @@ class Receiver final : public mpa::UlpduSink {
 
  private:
   // Before its consumer can know of a message, and answer it.
-  void note_dealt_with() { reads_->dealt_with.store(encode(dealt_with()), std::memory_order_release); }
+  void note_progress() { reads_->progress.store(encode(progress()), std::memory_order_release); }
   void note_answer() {
     if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
   }
   bool takes(ddp::Right right) const {
-    return !agreed_.infiniband || (denied_.load(std::memory_order_relaxed) & right) == 0;
+    return !parameters_.denied_are_unexpected || (denied_.load(std::memory_order_relaxed) & right) == 0;
   }
   ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const;
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
-  bool take_notice(const ddp::TaggedHeader& header);
+  bool take_report(const ddp::TaggedHeader& header);
   Verdict begin_untagged(Octets ulpdu, std::size_t total);
   Verdict begin_send(const ddp::UntaggedHeader& header, Control control, Octets ulpdu, std::size_t total);
   Verdict read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);
@@ -138,13 +137,6 @@ class Receiver final : public mpa::UlpduSink {
   Verdict fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code);
   Verdict fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code);
 
-  // What start() was given.
-  struct Agreed {
-    mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
-    bool send_immediate = false;
-    bool infiniband = false;
-    bool notices = false;
-  };
   enum class Target : std::uint8_t { none, nothing, write, read_response, send };
   // The segment that is being placed.
   struct Segment {
@@ -182,7 +174,7 @@ class Receiver final : public mpa::UlpduSink {
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
   std::atomic<std::uint32_t> denied_{0};
-  Agreed agreed_;
+  Parameters parameters_;
   bool heard_ = false;
   bool rtr_read_ = false;  // the first message was one
   std::atomic<bool> peer_waits_{false};

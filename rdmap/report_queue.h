@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Progress reports of this end that are to be sent: how much of what the peer has sent is placed (kNoticeBit). They belong
-// to whoever holds the sender's lock.
+// Progress reports of this end that are to be sent: how much of what the peer has sent is placed (kReportBit). They
+// belong to whoever holds the sender's lock.
 #pragma once
 
 #include <array>
@@ -14,10 +14,10 @@ class ReportQueue {
  public:
   struct Report {
     Stag occasion;
-    DealtWith progress;
+    Progress progress;
   };
 
-  // Reports are numbered from 0. One that was sent may be asked for until TCP has taken it, as it may be built again.
+  // Reports are numbered from 0. One stays until TCP has taken it, as it may be built again.
   std::uint32_t end() const { return end_; }
   const Report& at(std::uint32_t number) const { return reports_[number % kMost]; }
   // TCP has taken those before `sent`. False where so many wait for it that this one has no place.

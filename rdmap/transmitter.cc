@@ -18,26 +18,26 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   state_.rtr = parameters.rtr;
   state_.hold = parameters.hold;
   state_.takes_send_immediate = parameters.send_immediate;
-  infiniband_ = state_.reports_progress = parameters.infiniband;
+  terminates_local_errors_ = parameters.terminates_local_errors;
+  state_.reports_progress = parameters.reports == Reports::always;
   state_.sent.rtr_sent = state_.rtr == mpa::ReadyToReceive::none;
   state_.sent.sequence = state_.sent.placement.requested_before = first;
   const bool remote = parameters.completion == Completion::remote && state_.read_queue.agreed() > 0;
-  // Only a peer that is asked for progress reports sends some.
-  state_.tracker.start(remote, remote || infiniband_);
-  if (remote && parameters.notices && !infiniband_) state_.reports.push({kAcknowledge, {}}, 0);
+  // A peer sends progress reports where they are wanted, or always.
+  state_.tracker.start(remote, remote || parameters.reports == Reports::always);
+  if (remote && parameters.reports == Reports::on_request) state_.reports.push({kReportsWanted, {}}, 0);
 }
 
 // ---- Choose and build ----
 
-// The receiver must know of a request before its answer can come, hence before it is sent.
-void Transmitter::push_request(const Cursor& at) {
-  if (at.source == Source::work) {
-    state_.read_queue.push(state_.queue, at.sequence, at.read_msn);
-  } else if (at.source == Source::probe) {
+// A Read that is not posted work: a probe, or the ready-to-receive message. The receiver must know of it before its
+// answer can come, hence before it is sent.
+void Transmitter::push_own_request(const Cursor& at) {
+  if (at.source == Source::probe) {
     if (state_.tracker.probe_pushed(at)) return;
     state_.tracker.push_probe(at);
     state_.read_queue.push_probe();
-  } else if (at.source == Source::rtr && state_.rtr == mpa::ReadyToReceive::read) {
+  } else if (state_.rtr == mpa::ReadyToReceive::read) {
     state_.read_queue.push_ready_to_receive();
   }
 }
@@ -78,7 +78,7 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status) {
     return Fill::ready;
   }
   why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
-  if (!infiniband_) terminate(why);
+  if (terminates_local_errors_) terminate(why);
   failure_ = {at.sequence, status};
   state_.ended = true;
   return Fill::local_error;
@@ -108,38 +108,39 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (!begun && !choose(state_, at, &fpdus)) break;
     if (at.source == Source::work && at.offset == 0 && !begun) {
       const SendWork& work = state_.queue.at(at.sequence);
-      const bool fails_here = fails(state_, work);
-      if ((fails_here || is_local(work.kind)) && !fpdus.empty()) break;  // what stands before it goes out first
-      if (fails_here) return fail_message(at, work.status == Status::success ? Status::local_operation : work.status);
+      if (fails(state_, work)) {
+        if (!fpdus.empty()) break;  // what stands before it goes out first
+        return fail_message(at, work.status == Status::success ? Status::local_operation : work.status);
+      }
       if (is_local(work.kind)) {
+        if (!fpdus.empty()) break;
         carry_out(at);
         continue;
       }
       if (report_due(state_, at)) {
-        if (!state_.reports.push({kAcknowledged, state_.progress()}, state_.sent.notices)) break;
+        if (!state_.reports.push({kProgressReport, state_.progress()}, state_.sent.reports)) break;
         at.source = Source::none;
         continue;
       }
+      state_.read_queue.push(state_.queue, at.sequence, at.read_msn);
+    } else if (at.source == Source::rtr || at.source == Source::probe) {
+      push_own_request(at);
     }
-    if (!begun && at.offset == 0) push_request(at);
     Segment segment;
     const std::size_t index = fpdus.fpdus();
     batch.start[index] = at;
-    const bool gone = std::exchange(source_gone_, false);
-    const auto result = gone ? mpa::Framer::Result::bad_address : builder_.append(at, segment, fpdus);
-    if (result == mpa::Framer::Result::full) break;
-    if (begun && (result == mpa::Framer::Result::bad_address || partial_ >= fpdus.fpdu_bytes(index))) return break_off(at);
-    if (result == mpa::Framer::Result::bad_address) {
+    const auto result = std::exchange(source_gone_, false) ? Added::bad_address : builder_.append(at, segment, fpdus);
+    if (result == Added::full) break;
+    if (begun && (result == Added::bad_address || partial_ >= fpdus.fpdu_bytes(index))) return break_off(at);
+    if (result == Added::bad_address) {
       if (at.source == Source::work && at.offset == 0 && !at.second) {
         state_.queue.at(at.sequence).status = Status::local_protection;  // it fails in its turn
         at.source = Source::none;
         continue;
       }
       if (!fpdus.empty()) break;
-      const bool response = at.source == Source::response;
-      const Fill outcome = fail_message(at, Status::local_protection);
-      if (!response) return outcome;
-      at = state_.sent;
+      if (fail_message(at, Status::local_protection) == Fill::local_error) return Fill::local_error;
+      at = state_.sent;  // a Terminate goes out, and no more of the response
       at.source = Source::none;
       continue;
     }
@@ -165,7 +166,7 @@ void Transmitter::keep_rest() {
   } catch (const std::bad_alloc&) {
     return;
   }
-  if (builder_.append(at, segment, *batch) != mpa::Framer::Result::added || batch->bytes() <= partial_) return;
+  if (builder_.append(at, segment, *batch) != Added::added || batch->bytes() <= partial_) return;
   const std::size_t size = batch->bytes() - partial_;
   std::byte* const room = rest_.provide(size, size);
   if (room == nullptr || !batch->copy_out(partial_, batch->bytes(), room)) return;
@@ -176,8 +177,8 @@ void Transmitter::keep_rest() {
   partial_ = 0;
 }
 
-// The same for one that is summed: the octets [from, from + size) of the batch, which end its FPDU `index`, go out as they
-// are.
+// The same for one that is summed: the octets [from, from + size) of the batch, which end its FPDU `index`, go out as
+// they are.
 void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size) {
   std::byte* const room = rest_.provide(size, mpa::fpdu_size(builder_.mulpdu() + kMaxTerminate));
   if (room == nullptr) {
@@ -247,7 +248,7 @@ void Transmitter::pop(const SendWork& work) {
   state_.queue.pop();
 }
 
-// ---- What the peer says ----
+// ---- What the peer has placed ----
 
 void Transmitter::read_complete() {
   const std::uint64_t sequence = state_.read_queue.pop();
@@ -263,8 +264,8 @@ void Transmitter::placed_before(std::uint64_t sequence) {
   state_.tracker.note_completed(state_.sent);
 }
 
-bool Transmitter::peer_dealt_with(const DealtWith& said) {
-  const auto reached = state_.tracker.take_report(said, state_.sent);
+bool Transmitter::take_report(const Progress& progress) {
+  const auto reached = state_.tracker.take_report(progress, state_.sent);
   if (reached) placed_before(*reached);
   return reached.has_value();
 }

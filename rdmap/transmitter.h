@@ -3,10 +3,10 @@
 // of RFC 5040 section 5.5, and says when work is complete.
 //
 // fill() chooses what goes next (transmit/choose.h) and builds a batch of whole FPDUs (transmit/segment_builder.h), the
-// caller gives it to the socket, and sent() commits to how many octets that took. What was not taken is built again by the
-// next fill(); with CRC on, an FPDU of which a part went out is kept, since its octets may not change. When work that the
-// peer does not answer is complete, by the local or by the remote rule, PlacementTracker says. One caller at a time (the
-// sender's lock). No I/O.
+// caller gives it to the socket, and sent() commits to how many octets that took. What was not taken is built again by
+// the next fill(); with CRC on, an FPDU of which a part went out is kept, since its octets may not change. When work
+// that the peer does not answer is complete, by the local or by the remote rule, PlacementTracker says. One caller at a
+// time (the sender's lock). No I/O.
 #pragma once
 
 #include <array>
@@ -61,10 +61,8 @@ class Transmitter {
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
     bool hold = false;  // the responder: nothing before the first FPDU of the peer
     bool send_immediate = false;  // the peer takes it
-    // Both ends keep to InfiniBand's rules: no Terminate tells the peer of work that fails here, and the peer is
-    // acknowledged without being asked; see acknowledge().
-    bool infiniband = false;
-    bool notices = false;  // the peer knows notices (kNoticeBit), and gives those that it is asked for
+    bool terminates_local_errors = true;  // a Terminate tells the peer of work that fails here
+    Reports reports = Reports::none;
     Completion completion = Completion::local;  // remote falls back to it where the peer takes no reads
   };
 
@@ -81,28 +79,28 @@ class Transmitter {
   void start(const Parameters& parameters, SharedReads* reads);
   Completion completion() const { return state_.tracker.remote() ? Completion::remote : Completion::local; }
   void release_hold() { state_.hold = false; }
-  // Tells the peer that it has to wait, and what of its work is dealt with (kNotReady): once, if it is told again before
-  // that is on its way.
-  void tell_not_ready(const DealtWith& dealt_with) {
-    if (state_.sent.notices == state_.reports.end()) state_.reports.push({kNotReady, dealt_with}, state_.sent.notices);
+  // Sends an RNR report: no receive is posted, and so much of the peer's work has been placed. Not where another report
+  // is not on its way yet.
+  void report_rnr(const Progress& progress) {
+    if (state_.sent.reports == state_.reports.end()) state_.reports.push({kRnrReport, progress}, state_.sent.reports);
   }
-  // From here on the peer is told in front of a message what of its work has been placed, if no answer says so: the message
-  // may be the answer to that work.
-  void acknowledge() { state_.reports_progress = true; }
-  // The peer has told so. False if that is no news.
-  bool peer_dealt_with(const DealtWith& said);
-  // While the stream waits for a receive of its consumer's, nothing that the peer says behind that message is heard, and
-  // a consumer that waits for a completion before it posts the receive would wait for ever: meanwhile the local rule
-  // holds.
+  // From here on a progress report goes out in front of a message, where no answer has confirmed as much of the peer's
+  // work: the message may be the answer to that work.
+  void enable_reports() { state_.reports_progress = true; }
+  // A report of the peer. False if it confirms no more than those before it.
+  bool take_report(const Progress& progress);
+  // While the stream waits for a receive of its consumer's, nothing that the peer sends behind that message is heard,
+  // and a consumer that waits for a completion before it posts the receive would wait for ever: meanwhile the local
+  // rule holds.
   void set_receive_stalled(bool stalled);
-  // Reads and atomic operations outstanding at a time, at most what was agreed on. Returns what holds from here on; those
-  // that are under way are answered as before (Verbs draft section 6.5).
+  // Reads and atomic operations outstanding at a time, at most what was agreed on. Returns what holds from here on;
+  // those that are under way are answered as before (Verbs draft section 6.5).
   std::uint32_t limit_ord(std::uint32_t ord) { return state_.read_queue.limit_ord(ord); }
 
   enum class Fill {
     ready,          // the batch has something to send
     idle,           // nothing can be sent now
-    local_error,    // failure() says which work could not be sent; a Terminate stands to be sent, unless it is kept here
+    local_error,    // failure() says which work could not be sent; a Terminate is to be sent, if the parameters say so
     broken,         // an FPDU that was begun cannot be finished: the connection has to be reset
   };
   Fill fill(OutgoingBatch& batch);
@@ -117,9 +115,9 @@ class Transmitter {
   // Entries from this one on wait; where not said otherwise, none does.
   void hold_from(std::uint64_t sequence) { state_.hold_from = sequence; }
 
-  // The socket found that some memory of the batch is not there, and took nothing. Whose it is shows when FPDUs are sent one
-  // by one: the next fill() is of one. Where the batch was of one already, its work fails in the next fill(). False if a
-  // part of that FPDU went out before.
+  // The socket found that some memory of the batch is not there, and took nothing. Whose it is shows when FPDUs are
+  // sent one by one: the next fill() is of one. Where the batch was of one already, its work fails in the next fill().
+  // False if a part of that FPDU went out before.
   bool source_gone(const OutgoingBatch& batch);
 
   // Anything left to send, were the socket able to take it?
@@ -164,8 +162,9 @@ class Transmitter {
 
  private:
   using Source = Cursor::Source;
+  using Added = mpa::Framer::Result;
 
-  void push_request(const Cursor& at);
+  void push_own_request(const Cursor& at);
   void carry_out(Cursor& at);
   Fill fail_message(const Cursor& at, Status status);
   Fill break_off(const Cursor& at);
@@ -178,7 +177,7 @@ class Transmitter {
   SenderState state_;
   SegmentBuilder builder_;
   SendHost& host_;
-  bool infiniband_ = false;
+  bool terminates_local_errors_ = true;
   bool source_gone_ = false;          // that of the next FPDU
   bool one_at_a_time_ = false;        // for the next fill()
   bool broken_ = false;               // the FPDU that was begun can never be finished

@@ -161,7 +161,7 @@ void Stream::peer_left(bool broken) {
     // It called, and gave up before it got the answer: it calls again.
     if (!state_.agreed.initiator && !receiver_.is_established()) return forget();
     // Nothing has come and nothing has gone: it may have found out that this is not its peer.
-    const bool untouched = receiver_.rdmap().dealt_with() == rdmap::DealtWith{} && !receiver_.rdmap().in_message();
+    const bool untouched = receiver_.rdmap().progress() == rdmap::Progress{} && !receiver_.rdmap().in_message();
     if (state_.agreed.initiator && state_.host.state() == IBV_QPS_RTR && untouched && state_.sends.empty()) return forget();
     // Where the peer has closed in order, what was sent and is not to be told of counts as received.
     if (!broken) sender_.transmitter().release_unsignaled();

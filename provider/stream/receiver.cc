@@ -25,8 +25,8 @@ StreamReceiver::StreamReceiver(Stream& stream, StreamState& state, StreamSender&
                                const void* identity, std::uint32_t denied_rights)
     : stream_(stream), state_(state), sender_(sender), receiver_(stag_table(), domain, *this, identity) {
   const mpa::Agreement& agreement = state.agreed.agreement;
-  receiver_.start(&state.reads, state.agreed.initiator ? mpa::ReadyToReceive::none : agreement.rtr,
-                  agreement.send_with_immediate, state.policy.manual, agreement.send_with_immediate);
+  receiver_.start(&state.reads, {state.agreed.initiator ? mpa::ReadyToReceive::none : agreement.rtr,
+                                 agreement.send_with_immediate, state.policy.manual, reports_of(state)});
   receiver_.deny(denied_rights);
   deframer_.start(agreement.crc);
 }
@@ -259,7 +259,7 @@ void StreamReceiver::tell_not_ready(std::uint64_t pauses) {
 
 void StreamReceiver::tell_not_ready() {
   const std::lock_guard lock(state_.locks.send);
-  sender_.transmitter().tell_not_ready(receiver_.dealt_with());
+  sender_.transmitter().report_rnr(receiver_.progress());
   sender_.send();
 }
 
@@ -279,17 +279,17 @@ void StreamReceiver::read_complete() {
   if (sender_.transmitter().unsent() || !state_.runs() || state_.host.state() != IBV_QPS_RTS) transmit_wanted_ = true;
 }
 
-void StreamReceiver::peer_dealt_with(const rdmap::DealtWith& said) {
+void StreamReceiver::progress_reported(const rdmap::Progress& progress) {
   const std::lock_guard lock(state_.locks.send);
-  if (!sender_.transmitter().peer_dealt_with(said)) return;
+  if (!sender_.transmitter().take_report(progress)) return;
   sender_.note_deferred();
   transmit_wanted_ =
       transmit_wanted_ || sender_.transmitter().unsent() || !state_.runs() || state_.host.state() != IBV_QPS_RTS;
 }
 
-void StreamReceiver::peer_wants_acknowledgements() {
+void StreamReceiver::reports_wanted() {
   const std::lock_guard lock(state_.locks.send);
-  sender_.transmitter().acknowledge();
+  sender_.transmitter().enable_reports();
 }
 
 void StreamReceiver::stop() {

@@ -48,9 +48,9 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool next_receive(rdmap::ReceiveBuffer& buffer) override { return state_.work.next_receive(buffer); }
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override;
   void read_complete() override;
-  void read_requested(bool only_asks) override { (only_asks ? answer_wanted_ : transmit_wanted_) = true; }
-  void peer_dealt_with(const rdmap::DealtWith& said) override;
-  void peer_wants_acknowledgements() override;
+  void read_requested(bool probe) override { (probe ? answer_wanted_ : transmit_wanted_) = true; }
+  void progress_reported(const rdmap::Progress& progress) override;
+  void reports_wanted() override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return state_.work.invalidate(stag); }
 
   bool receive(Driver driver);

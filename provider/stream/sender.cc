@@ -28,8 +28,8 @@ rdmap::Transmitter::Parameters parameters_of(const StreamState& of, const Stream
   parameters.rtr = of.agreed.initiator ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !of.agreed.initiator;
   parameters.send_immediate = agreement.send_with_immediate;
-  parameters.infiniband = of.policy.manual;
-  parameters.notices = agreement.send_with_immediate;  // older releases ignore them
+  parameters.terminates_local_errors = !of.policy.manual;
+  parameters.reports = reports_of(of);
   if (of.policy.reliable) parameters.completion = more.completion;
   return parameters;
 }

@@ -8,7 +8,7 @@
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
 #include "provider/stream/stream_host.h"
-#include "rdmap/transmitter.h"
+#include "rdmap/read_queue.h"
 
 namespace uiw::provider {
 
@@ -60,5 +60,11 @@ struct StreamState {
   bool runs() const { return phase == StreamPhase::running; }
   bool runs_or_closes() const { return phase == StreamPhase::running || phase == StreamPhase::closing; }
 };
+
+// Older releases, which know no Send with Immediate, know no reports.
+inline rdmap::Reports reports_of(const StreamState& state) {
+  if (state.policy.manual) return rdmap::Reports::always;
+  return state.agreed.agreement.send_with_immediate ? rdmap::Reports::on_request : rdmap::Reports::none;
+}
 
 }  // namespace uiw::provider

@@ -29,7 +29,8 @@ bool may_begin(const SenderState& state, const Cursor& at) {
   const bool first = state.queue.head() == at.sequence;
   if (next.fence && is_local(next.kind) && !first) return false;
   // A failure ends the stream: what stands before it completes as it would have done.
-  if (state.tracker.remote() && !first && fails(state, next) && !state.read_queue.is_followed(at.sequence)) return false;
+  const bool followed = state.read_queue.is_followed(at.sequence);
+  if (state.tracker.remote() && !first && fails(state, next) && !followed) return false;
   return !is_answered(next.kind) || passed || state.read_queue.has_room(state.tracker.probes_outstanding());
 }
 
@@ -87,7 +88,7 @@ void advance_work(const SenderState& state, Cursor& at) {
 void advance_response(const SenderState& state, Cursor& at) {
   const SharedReads::Inbound& inbound = state.reads->inbound.at(at.response);
   if (std::holds_alternative<SharedReads::AtomicInbound>(inbound.request)) at.atomic_msn = next(at.atomic_msn);
-  at.told = later(at.told, inbound.dealt_with);
+  at.reported = later(at.reported, inbound.progress);
   ++at.response;
   at.response_next = false;
   at.source = Source::none;
@@ -101,7 +102,7 @@ bool fails(const SenderState& state, const SendWork& work) {
 
 bool report_due(const SenderState& state, const Cursor& at) {
   return state.reports_progress && uses_queue(state.queue.at(at.sequence), kSendQueue) &&
-         at.notices == state.reports.end() && state.progress() != at.told;
+         at.reports == state.reports.end() && state.progress() != at.reported;
 }
 
 bool choose(const SenderState& state, Cursor& at, const mpa::Batch* batch) {
@@ -122,16 +123,16 @@ bool choose(const SenderState& state, Cursor& at, const mpa::Batch* batch) {
   if (state.hold && !local_work_next(state, at)) return false;
 
   const bool response = at.response < state.reads->inbound.pushed();
-  const bool report = at.notices != state.reports.end();
+  const bool report = at.reports != state.reports.end();
   const bool probe = probe_due(state, at, batch);
   const bool work = probe || may_begin(state, at);
   if (!response && !work && !report) return false;
-  // That the peer's work is placed is said first: it may count on that once it has what follows.
+  // That the peer's work is placed is reported first: it may count on that once it has what follows.
   if (response &&
-      (at.response_next || !(work || report) || SharedReads::asks_only(state.reads->inbound.at(at.response)))) {
+      (at.response_next || !(work || report) || SharedReads::is_probe(state.reads->inbound.at(at.response)))) {
     at.source = Source::response;
   } else if (report) {
-    at.source = Source::notice;
+    at.source = Source::report;
   } else {
     at.source = probe ? Source::probe : Source::work;
   }
@@ -156,7 +157,7 @@ void advance(const SenderState& state, Cursor& at, std::uint32_t payload, bool l
       at.placement.pass_request(at.sequence);
       at.response_next = true;
       break;
-    case Source::notice: at.told = state.reports.at(at.notices++).progress; break;
+    case Source::report: at.reported = state.reports.at(at.reports++).progress; break;
     case Source::terminate: at.terminate_sent = true; break;
   }
   at.source = Source::none;

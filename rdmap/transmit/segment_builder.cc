@@ -49,7 +49,7 @@ void SegmentBuilder::build_tagged(Segment& segment, Opcode opcode, Stag stag, st
 }
 
 void SegmentBuilder::build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
-                                 std::uint32_t offset, std::uint32_t left, bool solicited) {
+                                    std::uint32_t offset, std::uint32_t left, bool solicited) {
   segment.payload = payload_of(ddp::kUntaggedHeaderSize, left);
   segment.last = segment.payload == left;
   encode(ddp::UntaggedHeader{segment.last, control_of(opcode, solicited), word, queue, msn, offset},
@@ -76,8 +76,8 @@ bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
       encode(ReadRequest{}, segment.header.data() + segment.header_size);
       segment.header_size += kReadRequestSize;
       break;
-    case Cursor::Source::notice: {
-      const ReportQueue::Report& report = state_.reports.at(at.notices);
+    case Cursor::Source::report: {
+      const ReportQueue::Report& report = state_.reports.at(at.reports);
       build_tagged(segment, Opcode::write, report.occasion, encode(report.progress), 0, true);
       break;
     }
@@ -160,8 +160,8 @@ void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
   }
 }
 
-// The pieces of memory that hold the next `size` octets of the work in progress; fewer octets where they are many pieces.
-// Empty if some of it is not registered any more as it was.
+// The pieces of memory that hold the next `size` octets of the work in progress; fewer octets where they are many
+// pieces. Empty if some of it is not registered any more as it was.
 std::optional<std::size_t> SegmentBuilder::gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces) {
   const SendWork& work = state_.queue.at(at.sequence);
   if (work.inlined) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The next segment of the message at a cursor: its DDP and RDMAP headers (RFC 5041 section 4, RFC 5040 section 4, RFC 7306
-// sections 5.2.1, 5.2.2 and 6.2), and the octets of registered memory behind them. Memory is looked up for each segment
-// anew. It belongs to whoever holds the sender's lock.
+// The next segment of the message at a cursor: its DDP and RDMAP headers (RFC 5041 section 4, RFC 5040 section 4, RFC
+// 7306 sections 5.2.1, 5.2.2 and 6.2), and the octets of registered memory behind them. Memory is looked up for each
+// segment anew. It belongs to whoever holds the sender's lock.
 #pragma once
 
 #include <array>
@@ -35,8 +35,8 @@ class SegmentBuilder {
   bool crc() const { return framer_.crc(); }
   std::size_t mulpdu() const { return mulpdu_; }
 
-  // Puts the next segment of the message at the cursor into the batch. bad_address: its memory is not registered any more,
-  // or not there, and nothing was added.
+  // Puts the next segment of the message at the cursor into the batch. bad_address: its memory is not registered any
+  // more, or not there, and nothing was added.
   mpa::Framer::Result append(const Cursor& at, Segment& segment, mpa::Batch& batch);
 
  private:

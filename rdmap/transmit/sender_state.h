@@ -26,7 +26,7 @@ struct SenderState {
   ReadQueue read_queue;
   PlacementTracker tracker;
   ReportQueue reports;
-  bool reports_progress = false;  // the peer wants to hear what of its work is placed, in front of a message
+  bool reports_progress = false;  // a progress report goes out in front of a message
   bool hold = false;              // nothing is sent before the first FPDU of the peer
   bool ended = false;             // of the work nothing more is sent
   bool takes_send_immediate = false;  // the peer does
@@ -39,7 +39,7 @@ struct SenderState {
   explicit SenderState(SendQueue& sends) : queue(sends), tracker(sends) {}
 
   std::uint64_t work_end() const { return std::min(queue.tail(), hold_from); }
-  DealtWith progress() const { return decode_dealt_with(reads->dealt_with.load(std::memory_order_acquire)); }
+  Progress progress() const { return decode_progress(reads->progress.load(std::memory_order_acquire)); }
 };
 
 }  // namespace uiw::rdmap

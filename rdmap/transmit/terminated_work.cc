@@ -7,8 +7,8 @@ namespace uiw::rdmap {
 
 namespace {
 
-// A Write that has just such a segment. Of Writes that overlap it is the oldest one that has, or else the oldest that it
-// may have come from.
+// A Write that has just such a segment. Of Writes that overlap it is the oldest one that has, or else the oldest that
+// it may have come from.
 std::optional<std::uint64_t> find_write(const SenderState& state, const ddp::TaggedHeader& header,
                                         std::uint64_t payload, bool begun) {
   SendQueue& queue = state.queue;

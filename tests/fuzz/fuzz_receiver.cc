@@ -33,7 +33,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
     parameters.mulpdu = 256;
     parameters.ord = 2;
     tx.start(parameters, &reads);
-    rx.start(&reads, mpa::ReadyToReceive::none, send_immediate);
+    rx.start(&reads, {mpa::ReadyToReceive::none, send_immediate, false, rdmap::Reports::none});
     deframer.start(crc);
     memory.resize(64 + 256 + 64, std::byte{0x11});
     stag = *stags.add({memory.data() + 64, 0xAA000000, 256,

@@ -5,7 +5,7 @@
 // Releases understand each other: the fixed part stays as it is, and what is added comes as an option, which an end that
 // does not know it ignores. An option has an effect only where both ends have said it, or where it is harmless alone.
 //
-// An end that speaks this also knows Send with immediate, and the notices of what is dealt with (rdmap::kNoticeBit).
+// An end that speaks this also knows Send with immediate, and progress reports (rdmap::kReportBit).
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The remote completion rule where work fails or the stream ends: what is known to be placed completes, and what comes after
-// it does not.
+// The remote completion rule where work fails or the stream ends: what is known to be placed completes, and what comes
+// after it does not.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/rdmap/requester.h"

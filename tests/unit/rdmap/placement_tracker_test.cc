@@ -90,7 +90,8 @@ TEST_CASE("placement tracker: when a probe is wanted, and worth its while", "[pl
     std::uint32_t length;       // of the work
     bool wanted, worthwhile;
   };
-  constexpr auto at_once = ProbePolicy::at_once, if_none_due = ProbePolicy::if_none_due, by_stride = ProbePolicy::by_stride;
+  constexpr auto at_once = ProbePolicy::at_once, if_none_due = ProbePolicy::if_none_due;
+  constexpr auto by_stride = ProbePolicy::by_stride;
   constexpr std::uint32_t kLong = 1024 * 1024;  // a stride, at first
   const Row row = GENERATE(Row{"signaled work", true, false, true, 0, at_once, 100, true, true},
                            Row{"unsignaled work", true, false, false, 0, at_once, 100, false, true},
@@ -218,7 +219,7 @@ TEST_CASE("placement tracker: what a peer's report confirms", "[placement]") {
                               WorkKind::write}) {
     it.post(kind);
   }
-  const DealtWith progress{Msn{row.send_msn}, row.writes};
+  const Progress progress{Msn{row.send_msn}, row.writes};
   CHECK(it.tracker.take_report(progress, it.sent) == row.placed);
   CHECK_FALSE(it.tracker.take_report(progress, it.sent));  // no news
 }

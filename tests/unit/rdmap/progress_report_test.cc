@@ -12,16 +12,16 @@ TEST_CASE("completion: a peer without a receive confirms what came before the me
   Requester it;
   for (std::uint64_t id = 1; id <= 4; ++id) it.post(id);
   CHECK(it.all() == "ssssp");
-  it.end.tx.peer_dealt_with({rdmap::Msn{3}, 0});
+  it.end.tx.take_report({rdmap::Msn{3}, 0});
   CHECK(it.good() == Ids{1, 2});
-  it.end.tx.peer_dealt_with({rdmap::Msn{2}, 0});  // it has said more already
-  it.end.tx.peer_dealt_with({rdmap::Msn{9}, 0});  // of what was never sent
-  it.end.tx.peer_dealt_with({rdmap::Msn{0x80000000}, 0});
-  it.end.tx.peer_dealt_with({rdmap::Msn{5}, 1});
+  it.end.tx.take_report({rdmap::Msn{2}, 0});  // it has said more already
+  it.end.tx.take_report({rdmap::Msn{9}, 0});  // of what was never sent
+  it.end.tx.take_report({rdmap::Msn{0x80000000}, 0});
+  it.end.tx.take_report({rdmap::Msn{5}, 1});
   CHECK(it.good() == Ids{1, 2});
   it.post(5);
   CHECK(it.go(50) == 1);
-  it.end.tx.peer_dealt_with({rdmap::Msn{5}, 0});  // which is half sent
+  it.end.tx.take_report({rdmap::Msn{5}, 0});  // which is half sent
   CHECK(it.good() == Ids{1, 2, 3, 4});
   it.answer();
   CHECK(it.good() == Ids{1, 2, 3, 4});
@@ -30,7 +30,7 @@ TEST_CASE("completion: a peer without a receive confirms what came before the me
   CHECK(it.good() == Ids{1, 2, 3, 4, 5});
 }
 
-// What a requester has sent is confirmed up to the last Send or Write that the peer has dealt with.
+// What a requester has sent is confirmed up to the last Send or Write that the peer has placed.
 TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their numbers", "[completion]") {
   Requester it;
   it.post(1);
@@ -40,23 +40,23 @@ TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their nu
   it.end.write(5, {piece(it.data)}, Stag{1}, 0);
   CHECK(it.all() == "swwswp");
   SECTION("nothing") {
-    it.end.tx.peer_dealt_with({rdmap::Msn{1}, 0});
+    it.end.tx.take_report({rdmap::Msn{1}, 0});
     CHECK(it.good().empty());
   }
   SECTION("a Write behind a Send") {
-    it.end.tx.peer_dealt_with({rdmap::Msn{2}, 1});
+    it.end.tx.take_report({rdmap::Msn{2}, 1});
     CHECK(it.good() == Ids{1, 2});
   }
   SECTION("a Send behind Writes") {
-    it.end.tx.peer_dealt_with({rdmap::Msn{3}, 2});
+    it.end.tx.take_report({rdmap::Msn{3}, 2});
     CHECK(it.good() == Ids{1, 2, 3, 4});
   }
   SECTION("all") {
-    it.end.tx.peer_dealt_with({rdmap::Msn{3}, 3});
+    it.end.tx.take_report({rdmap::Msn{3}, 3});
     CHECK(it.good() == Ids{1, 2, 3, 4, 5});
   }
   SECTION("more Writes than there were") {
-    it.end.tx.peer_dealt_with({rdmap::Msn{3}, 4});
+    it.end.tx.take_report({rdmap::Msn{3}, 4});
     CHECK(it.good().empty());
   }
 }
@@ -64,16 +64,16 @@ TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their nu
 TEST_CASE("completion: that there is no receive is told once, and octet by octet the same", "[completion]") {
   const std::size_t taken = GENERATE(0U, 1U, 10U, 19U);
   Requester it;
-  it.end.tx.tell_not_ready({rdmap::Msn{7}, 3});
+  it.end.tx.report_rnr({rdmap::Msn{7}, 3});
   if (taken > 0) it.go(taken);
-  it.end.tx.tell_not_ready({rdmap::Msn{8}, 3});  // the first is not out yet
+  it.end.tx.report_rnr({rdmap::Msn{8}, 3});  // the first is not out yet
   while (it.go() > 0) {
   }
   const auto ulpdus = ulpdus_of(it.stream, false);
   REQUIRE(ulpdus.size() == 1);
   // An RDMA Write of no octets to STag 0, with the lower reserved bit.
   CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x50).u32(0).u32(3).u32(7).bytes());
-  it.end.tx.tell_not_ready({rdmap::Msn{8}, 3});
+  it.end.tx.report_rnr({rdmap::Msn{8}, 3});
   CHECK(it.go() == 1);
 }
 
@@ -84,7 +84,7 @@ TEST_CASE("completion: a message that may be an answer stands behind the word th
   End a(1), b(2);
   StreamOptions options;
   options.crc = crc;
-  (infiniband ? options.infiniband : options.notices) = true;
+  (infiniband ? options.infiniband : options.reports) = true;
   options.completion = Completion::remote;
   options.probe_slots = 1;
   a.start(options);
@@ -132,23 +132,23 @@ TEST_CASE("completion: of what was placed the peer is told once, and only in fro
   using Told = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
   it.post(1);
   CHECK(told().empty());
-  end.reads->dealt_with = 3;  // two Sends
+  end.reads->progress = 3;  // two Sends
   end.write(2, {piece(it.data)}, Stag{1}, 0);
   CHECK(told().empty());
   it.post(3);
   it.post(4);
   CHECK(told() == Told{{1, 3}});
-  end.reads->dealt_with = std::uint64_t{5} << 32 | 3;  // and five Writes
+  end.reads->progress = std::uint64_t{5} << 32 | 3;  // and five Writes
   it.post(5);
   CHECK(told() == Told{{1, std::uint64_t{5} << 32 | 3}});
   // An answer says so too.
-  end.reads->dealt_with = std::uint64_t{5} << 32 | 4;
+  end.reads->progress = std::uint64_t{5} << 32 | 4;
   end.reads->inbound.push({rdmap::ReadRequest{}, {rdmap::Msn{4}, 5}});
   it.post(6);
   CHECK(told().empty());
   // With what is due anyway, in order.
-  end.reads->dealt_with = std::uint64_t{5} << 32 | 6;
-  end.tx.tell_not_ready({rdmap::Msn{5}, 5});
+  end.reads->progress = std::uint64_t{5} << 32 | 6;
+  end.tx.report_rnr({rdmap::Msn{5}, 5});
   it.post(7);
   CHECK(told() == Told{{0, std::uint64_t{5} << 32 | 5}, {1, std::uint64_t{5} << 32 | 6}});
 }
@@ -162,21 +162,21 @@ TEST_CASE("completion: a peer that says the same again and again is heard in con
   while (it.go() > 0) {
   }
   unsigned news = 0;
-  for (std::uint32_t i = 0; i < kTimes; ++i) news += it.end.tx.peer_dealt_with({rdmap::Msn{2}, 0}) ? 1 : 0;
+  for (std::uint32_t i = 0; i < kTimes; ++i) news += it.end.tx.take_report({rdmap::Msn{2}, 0}) ? 1 : 0;
   CHECK(news == 1);
   // One more each time.
-  for (std::uint32_t i = 3; i <= kDepth; ++i) news += it.end.tx.peer_dealt_with({static_cast<rdmap::Msn>(i), 0}) ? 1 : 0;
+  for (std::uint32_t i = 3; i <= kDepth; ++i) news += it.end.tx.take_report({static_cast<rdmap::Msn>(i), 0}) ? 1 : 0;
   CHECK(news == kDepth - 1);
   CHECK(it.end.sent.size() == kDepth - 1);
 }
 
 TEST_CASE("completion: an end whose work completes once it is placed asks a peer that knows it to acknowledge", "[completion]") {
-  const bool remote = GENERATE(true, false), notices = GENERATE(true, false);
+  const bool remote = GENERATE(true, false), reports = GENERATE(true, false);
   Requester it(4, 1, 64, 1440);
   End& end = it.end;
   StreamOptions options;
   options.crc = false;
-  options.notices = notices;
+  options.reports = reports;
   options.completion = remote ? Completion::remote : Completion::local;
   end.start(options);
   it.post(1);
@@ -186,11 +186,11 @@ TEST_CASE("completion: an end whose work completes once it is placed asks a peer
   REQUIRE(sent.size() >= 1);
   // In front of its first message; an RDMA Write of no octets to STag 2.
   const bool asked = sent[0] == Wire().u8(0xC1).u8(0x50).u32(2).u64(std::uint64_t{1}).bytes();
-  CHECK(asked == (remote && notices));
+  CHECK(asked == (remote && reports));
 
   // It acknowledges itself only once it is asked.
   it.stream.clear();
-  end.reads->dealt_with = 3;
+  end.reads->progress = 3;
   const auto acknowledged = [&](std::uint64_t id) {
     it.post(id);
     while (it.go() > 0) {
@@ -203,7 +203,7 @@ TEST_CASE("completion: an end whose work completes once it is placed asks a peer
   CHECK_FALSE(acknowledged(2));
   const Bytes asking = Wire().u8(0xC1).u8(0x50).u32(2).u64(1).bytes();
   CHECK(end.rx.ulpdu(asking, 0, asking.size()) == mpa::UlpduSink::Verdict::go_on);
-  CHECK(acknowledged(3) == notices);
+  CHECK(acknowledged(3) == reports);
 }
 
 TEST_CASE("completion: only a peer that keeps to InfiniBand's rules is heard when it says that it has no receive",
@@ -217,10 +217,10 @@ TEST_CASE("completion: only a peer that keeps to InfiniBand's rules is heard whe
     CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == mpa::UlpduSink::Verdict::go_on);
   };
   give(Wire().u8(0xC1).u8(0x40).u32(0).u64(7).bytes());  // a Write of nothing
-  CHECK(end.notices == 0);
+  CHECK(end.reports == 0);
   give(Wire().u8(0xC1).u8(0x50).u32(0).u64(7).bytes());
-  CHECK(end.notices == (infiniband ? 1 : 0));
+  CHECK(end.reports == (infiniband ? 1 : 0));
   CHECK(end.rx.peer_waits() == infiniband);
   give(Wire().u8(0xC1).u8(0x50).u32(1).u64(8).bytes());  // that something was placed, and no more
-  CHECK(end.notices == (infiniband ? 2 : 0));
+  CHECK(end.reports == (infiniband ? 2 : 0));
 }

@@ -23,7 +23,7 @@ TEST_CASE("read queue: room for Reads and for probes", "[read_queue]") {
     std::uint32_t ord, agreed, reads, probes;
     bool read, probe;
   };
-  const Row row = GENERATE(Row{2, 2, 0, 0, true, true},    // no slots for probes alone: the first takes one of the Reads'
+  const Row row = GENERATE(Row{2, 2, 0, 0, true, true},    // no slots for probes alone: one takes a Read's
                            Row{2, 2, 1, 0, true, true},    //
                            Row{2, 2, 2, 0, false, false},  // and has none where all are taken
                            Row{2, 2, 0, 1, true, false},   // a second one does not
@@ -103,7 +103,7 @@ TEST_CASE("read queue: answers come in the order of the requests", "[read_queue]
   CHECK(shared.outstanding.empty());
 }
 
-TEST_CASE("read queue: ORD can be lowered, and raised to what was agreed on (Verbs draft section 6.5)", "[read_queue]") {
+TEST_CASE("read queue: ORD can be lowered, and raised to what was agreed on (Verbs draft 6.5)", "[read_queue]") {
   SharedReads shared(8, 0);
   SendQueue sends(8, 1, 0);
   ReadQueue reads;
@@ -125,9 +125,9 @@ TEST_CASE("read queue: which of the peer's requests are answered", "[read_queue]
   CHECK_FALSE(shared.answers_unsent());
   shared.inbound.push({ReadRequest{}, {}});
   CHECK(shared.answers_unsent());
-  CHECK(SharedReads::asks_only(shared.inbound.at(0)));
+  CHECK(SharedReads::is_probe(shared.inbound.at(0)));
   shared.inbound.push({ReadRequest{Stag{1}, 0, 1, Stag{2}, 0}, {}});
-  CHECK_FALSE(SharedReads::asks_only(shared.inbound.at(1)));
+  CHECK_FALSE(SharedReads::is_probe(shared.inbound.at(1)));
   shared.note_answering(2);
   CHECK_FALSE(shared.answers_unsent());
   shared.note_answering(1);  // a batch that was taken back is built again

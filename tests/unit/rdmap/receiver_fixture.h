@@ -17,11 +17,11 @@ inline Bytes tagged(unsigned control, std::uint32_t stag, std::uint64_t offset, 
   return Wire().u8(ddp).u8(control).u32(stag).u64(offset).add(payload);
 }
 inline Bytes untagged(unsigned control, std::uint32_t queue, std::uint32_t msn, std::uint32_t mo, Octets payload,
-               unsigned ddp = 0x41, std::uint32_t word = 0) {
+                      unsigned ddp = 0x41, std::uint32_t word = 0) {
   return Wire().u8(ddp).u8(control).u32(word).u32(queue).u32(msn).u32(mo).add(payload);
 }
 inline Bytes read_request(std::uint32_t msn, std::uint32_t size, std::uint32_t stag, std::uint64_t offset,
-                   std::uint64_t sink_offset = 0x500) {
+                          std::uint64_t sink_offset = 0x500) {
   return untagged(kReadRequest, 1, msn, 0, Wire().u32(0x1234).u64(sink_offset).u32(size).u32(stag).u64(offset).bytes());
 }
 

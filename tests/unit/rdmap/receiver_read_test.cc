@@ -34,7 +34,8 @@ TEST_CASE_METHOD(Fixture, "receiver: RDMA Read Requests refused", "[receiver]") 
   CHECK(end.requests == 0);
 }
 
-TEST_CASE_METHOD(Fixture, "receiver: RDMA Read Requests out of turn, and too many (RFC 5041 section 7.1)", "[receiver]") {
+TEST_CASE_METHOD(Fixture, "receiver: RDMA Read Requests out of turn, and too many (RFC 5041 section 7.1)",
+                 "[receiver]") {
   SECTION("MSN of a read request") {
     const std::uint32_t msn = GENERATE(0, 2, 0xFFFFFFFF);
     refused(read_request(msn, 10, readable, 0x20000), 1, 2, 0x03);
@@ -43,7 +44,9 @@ TEST_CASE_METHOD(Fixture, "receiver: RDMA Read Requests out of turn, and too man
     refused(untagged(kReadRequest, 1, 1, 4, Wire().zeros(28)), 1, 2, 0x04);
   }
   SECTION("more reads than agreed on (RFC 5040 section 6.1): no buffer") {
-    for (std::uint32_t msn = 1; msn <= 2; ++msn) REQUIRE(give(read_request(msn, 10, readable, 0x20000)) == Verdict::go_on);
+    for (std::uint32_t msn = 1; msn <= 2; ++msn) {
+      REQUIRE(give(read_request(msn, 10, readable, 0x20000)) == Verdict::go_on);
+    }
     REQUIRE(give(read_request(3, 10, readable, 0x20000)) == Verdict::stop);
     REQUIRE(end.rx.error());
     CHECK(end.rx.error()->layer == rdmap::Layer::ddp);

@@ -51,8 +51,13 @@ struct StreamOptions {
   rdmap::Completion completion = rdmap::Completion::local;
   std::uint32_t probe_slots = 0;  // so many more than `ord` are agreed on
   bool infiniband = false;  // both ends keep to its rules
-  bool notices = false;     // both know them
+  bool reports = false;     // both know them
 };
+
+inline rdmap::Reports reports_of(const StreamOptions& options) {
+  if (options.infiniband) return rdmap::Reports::always;
+  return options.reports ? rdmap::Reports::on_request : rdmap::Reports::none;
+}
 
 class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
  public:
@@ -72,11 +77,11 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.hold = options.hold;
     parameters.send_immediate = options.send_immediate;
     parameters.completion = options.completion;
-    parameters.infiniband = options.infiniband;
-    parameters.notices = options.notices;
+    parameters.terminates_local_errors = !options.infiniband;
+    parameters.reports = reports_of(options);
     tx.start(parameters, reads.get());
-    rx.start(reads.get(), options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate,
-             options.infiniband, options.notices);
+    rx.start(reads.get(), {options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate,
+                           options.infiniband, reports_of(options)});
     deframer.start(options.crc);
   }
 
@@ -223,11 +228,11 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   }
   void read_complete() override { tx.read_complete(); }
   void read_requested(bool) override { ++requests; }
-  void peer_dealt_with(const rdmap::DealtWith& said) override {
-    ++notices;
-    tx.peer_dealt_with(said);
+  void progress_reported(const rdmap::Progress& progress) override {
+    ++reports;
+    tx.take_report(progress);
   }
-  void peer_wants_acknowledgements() override { tx.acknowledge(); }
+  void reports_wanted() override { tx.enable_reports(); }
   std::optional<rdmap::ErrorCode> invalidate(Stag stag) override {
     if (on_invalidate) on_invalidate();
     if (stags.invalidate(stag, &domain, this) == ddp::WindowError::none || stags.retire(stag)) return std::nullopt;
@@ -270,7 +275,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   std::vector<Sent> sent;
   std::vector<std::uint64_t> carried;  // local work, in the order in which it was carried out
   std::vector<Received> received;
-  unsigned requests = 0, notices = 0;
+  unsigned requests = 0, reports = 0;
   std::function<void()> on_invalidate;
   rdmap::ErrorCode invalidate_error = rdmap::ErrorCode::cannot_invalidate;
   bool paused = false, stopped = false, bad_crc = false, broken = false, held_off = false;
