@@ -101,7 +101,7 @@ bool fails(const SenderState& state, const SendWork& work) {
 }
 
 bool report_due(const SenderState& state, const Cursor& at) {
-  return state.reports_progress && uses_queue(state.queue.at(at.sequence), kSendQueue) &&
+  return state.reports_progress && !at.second && uses_queue(state.queue.at(at.sequence), kSendQueue) &&
          at.reports == state.reports.end() && state.progress() != at.reported;
 }
 

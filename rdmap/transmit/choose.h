@@ -18,7 +18,7 @@ bool choose(const SenderState& state, Cursor& at, const mpa::Batch* batch = null
 bool fails(const SenderState& state, const SendWork& work);
 
 // Is a progress report due in front of the message at the cursor? The peer has sent something that is placed, and that
-// nothing before has confirmed.
+// nothing before has confirmed. Not between a Write and its Immediate Data, which stay together (RFC 7306 section 6).
 bool report_due(const SenderState& state, const Cursor& at);
 
 // Behind a segment of `payload` octets of the message in progress, which is its `last` one or not.

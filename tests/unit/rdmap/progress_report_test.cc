@@ -153,6 +153,23 @@ TEST_CASE("completion: of what was placed the peer is told once, and only in fro
   CHECK(told() == Told{{0, std::uint64_t{5} << 32 | 5}, {1, std::uint64_t{5} << 32 | 6}});
 }
 
+TEST_CASE("completion: no report comes between a Write and its Immediate Data (RFC 7306 section 6)", "[completion]") {
+  Requester it;
+  StreamOptions options;
+  options.crc = false;
+  options.infiniband = true;
+  it.end.start(options);
+  it.end.write_immediate(1, {piece(it.data)}, Stag{1}, 0, {});
+  REQUIRE(it.go(2 + 14 + 100 + 4) == 2);  // TCP takes the Write
+  it.end.reads->progress = 3;             // and two Sends of the peer come
+  it.post(2);
+  while (it.go() > 0) {
+  }
+  std::vector<unsigned> controls;
+  for (const Bytes& ulpdu : ulpdus_of(it.stream, false)) controls.push_back(std::to_integer<unsigned>(ulpdu[1]));
+  CHECK(controls == std::vector<unsigned>{0x40, 0x48, 0x50, 0x43});
+}
+
 TEST_CASE("completion: a peer that says the same again and again is heard in constant time", "[completion]") {
   // Were each of them to walk over the queue, this would take until the time of the test is over.
   constexpr std::uint32_t kDepth = 32768, kTimes = 1'000'000;
