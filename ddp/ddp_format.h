@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The octets of DDP segment headers (RFC 5041 section 4) and the error codes of DDP (section 7.2). Encode and
-// decode side by side. Encoders are given room for the whole header; decoders take what there is, octets behind the header
-// too, and return nothing where it is cut short.
+// decode side by side. Encoders are given room for the whole header; decoders take what there is, octets behind the
+// header too, and return nothing where it is cut short.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The octets of MPA: start-up frames (RFC 5044 section 7.1, enhanced by RFC 6581 section 4), FPDU (RFC 5044
-// section 4.1) and marker sizes (section 4.3). Encode and decode side by side; nothing here allocates or throws.
+// section 4.1). Encode and decode side by side; nothing here allocates or throws.
 #pragma once
 
 #include <array>
@@ -120,7 +120,6 @@ inline std::optional<EnhancedHeader> decode_enhanced_header(Octets from) {
 constexpr std::size_t kFpduLengthSize = 2;
 constexpr std::size_t kCrcSize = 4;
 constexpr std::size_t kMaxUlpdu = 0xFFFF;
-constexpr std::size_t kMarkerSpacing = 512;
 
 // Zero octets between ULPDU and CRC, so that length field, ULPDU and PAD fill words of four octets.
 constexpr std::size_t pad_size(std::size_t ulpdu) { return (4 - (kFpduLengthSize + ulpdu) % 4) % 4; }
