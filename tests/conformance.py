@@ -170,7 +170,7 @@ def row_titles(path):
 def named_cases(path):
     """The cases of a program of the tests, which tests/apps runs by name: cases["name"], or the begin of a row."""
     text = path.read_text()
-    return set(re.findall(r'\bcases\["(\w+)"\]', text)) | set(re.findall(r'^\s*\{"(\w+)",$', text, re.M))
+    return set(re.findall(r'\bcases\["(\w+)"\]', text)) | set(re.findall(r'^\s*\{"(\w+)",(?:$| \w+\},)', text, re.M))
 
 
 def nearest(name, names):

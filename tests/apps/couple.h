@@ -7,29 +7,42 @@
 
 namespace apps {
 
-struct Couple {
-  // With events, completions are slept for, so that threads have to be woken.
-  explicit Couple(bool events = false) : cq(rnic, 64, events) {
+// The device at g_host and a completion queue. With events, completions are slept for, so that threads have to be woken.
+struct Side {
+  explicit Side(bool events = false) : cq(rnic, 64, events) {}
+  Rnic rnic{g_host};
+  Cq cq;
+};
+
+// The side must remain live as long as the queue pairs, which are its.
+struct ConnectedQps {
+  explicit ConnectedQps(const Side& of) : side(of) {
     a.connect(b.place());
     b.connect(a.place());
   }
   // A message from a to b, and both completions.
-  void talk() {
+  void talk() const {
     char octets[32] = "hello";
-    ibv_mr* mr = reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+    ibv_mr* mr = reg(side.rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
     b.receive(octets, sizeof octets, mr, 1);
     expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
-    for (int i = 0; i < 2; ++i) {
-      ibv_wc wc{};
-      if (!cq.next(wc)) die("no completion in time");
-      if (wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
-    }
+    for (int i = 0; i < 2; ++i)
+      if (const ibv_wc wc = next(); wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
     expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
   }
+  // The next completion of either.
+  ibv_wc next() const {
+    ibv_wc wc{};
+    if (!side.cq.next(wc)) die("no completion in time");
+    return wc;
+  }
 
-  Rnic rnic{g_host};
-  Cq cq;
-  HandQp a{rnic, cq, {}}, b{rnic, cq, {}};
+  const Side& side;
+  HandQp a{side.rnic, side.cq, {}}, b{side.rnic, side.cq, {}};
+};
+
+struct Couple : Side, ConnectedQps {
+  explicit Couple(bool events = false) : Side(events), ConnectedQps(static_cast<const Side&>(*this)) {}
 };
 
 }  // namespace apps

@@ -191,242 +191,230 @@ void expect_the_last_left(const char* what, int error) {
   if (const Opened last(kLeft); last.count() != kLeft) die("%d descriptors are left to the program", last.count());
 }
 
-apps::Cases make_cases() {
-  apps::Cases cases;
+void closed_one_by_one() { go_on_after(close_each); }
 
-  cases["closed_one_by_one"] = [] { go_on_after(close_each); };
-  cases["closed_as_ranges"] = [] {
-    go_on_after([](int first, int last) {
+void closed_as_ranges() {
+  go_on_after([](int first, int last) {
+    expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0), 0);
+  });
+}
+
+void marked_close_on_exec() {
+  go_on_after([](int first, int last) {
+    expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last),
+                                            CLOSE_RANGE_CLOEXEC), 0);
+  });
+}
+
+void closed_from() {
+  go_on_after([](int first, int last) {
+    if (last < INT_MAX - 1) {
       expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0), 0);
-    });
-  };
-  cases["marked_close_on_exec"] = [] {
-    go_on_after([](int first, int last) {
-      expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last),
-                                              CLOSE_RANGE_CLOEXEC), 0);
-    });
-  };
-  cases["closed_from"] = [] {
-    go_on_after([](int first, int last) {
-      if (last < INT_MAX - 1) {
-        expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0), 0);
-      } else {
-        closefrom(first);
-      }
-    });
-  };
-
-  // The program's own of the device and of channels too: what needs none of them goes on.
-  cases["closed_with_the_devices"] = [] {
-    apps::Rnic rnic{apps::g_host};
-    apps::Cq cq{rnic, 64};
-    apps::HandQp a{rnic, cq, {}}, b{rnic, cq, {}};
-    a.connect(b.place());
-    b.connect(a.place());
-    char octets[32] = {};
-    ibv_mr* mr = apps::reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-    if (close_range(3, ~0U, 0) != 0) die("close_range: %s", std::strerror(errno));
-    {
-      const Files files;
-      for (int i = 0; i < 2 * 50; ++i) {
-        ibv_wc wc{};
-        if (i % 2 == 0) {
-          b.receive(octets, sizeof octets, mr, 1);
-          expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
-        }
-        if (!cq.next(wc)) die("no completion in time");
-        if (wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
-      }
+    } else {
+      closefrom(first);
     }
-    std::puts("as documented");
-    std::fflush(nullptr);
-    std::_Exit(0);  // libibverbs would close numbers that are not its own any more
-  };
+  });
+}
 
-  // By what no interposer sees. The connection is lost; the program's files are not, and all that was made can be destroyed.
-  cases["closed_by_bare_system_calls"] = [] {
-    auto rnic = std::make_unique<apps::Rnic>(apps::g_host);
-    auto cq = std::make_unique<apps::Cq>(*rnic, 64, true);
-    auto a = std::make_unique<apps::HandQp>(*rnic, *cq, apps::Capacity{});
-    auto b = std::make_unique<apps::HandQp>(*rnic, *cq, apps::Capacity{});
-    a->connect(b->place());
-    b->connect(a->place());
-    char octets[32] = {};
-    ibv_mr* mr = apps::reg(rnic->pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-    b->receive(octets, sizeof octets, mr, 1);
-    expect_error("ibv_post_send", a->send("hi", 3, 2), 0);
-    for (int i = 0; i < 2; ++i) {
-      ibv_wc wc{};
-      if (!cq->next(wc)) die("no completion in time");
-    }
-    const int first = 1 + std::max({rnic->context()->cmd_fd, rnic->context()->async_fd, cq->get()->channel->fd});
-    if (syscall(SYS_close_range, std::max(first, *g_inherited.rbegin() + 1), ~0U, 0) != 0) die("close_range: %s", std::strerror(errno));
+// The program's own of the device and of channels too: what needs none of them goes on.
+void closed_with_the_devices() {
+  const apps::Couple couple;
+  char octets[32] = {};
+  ibv_mr* mr = apps::reg(couple.rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  if (close_range(3, ~0U, 0) != 0) die("close_range: %s", std::strerror(errno));
+  {
     const Files files;
-    b->receive(octets, sizeof octets, mr, 3);
-    a->send("hi", 3, 4);
-    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
-    a.reset();
-    b.reset();
-    cq.reset();
-    rnic.reset();
-  };
-
-  // A number that the program does not know is one that it did not open.
-  cases["replaced"] = [] {
-    Connections connections;
-    const std::set<int> known = connections.known();
-    for (const int fd : open_numbers()) {
-      if (known.contains(fd)) continue;
-      errno = 0;
-      if (dup2(0, fd) >= 0 || errno != EBUSY) die("dup2 to %d: %s", fd, std::strerror(errno));
-      if (dup3(0, fd, O_CLOEXEC) >= 0 || errno != EBUSY) die("dup3 to %d: %s", fd, std::strerror(errno));
-      if (close(fd) == 0 || errno != EBADF) die("close of %d: %s", fd, std::strerror(errno));
+    for (int i = 0; i < 2 * 50; ++i) {
+      if (i % 2 == 0) {
+        couple.b.receive(octets, sizeof octets, mr, 1);
+        expect_error("ibv_post_send", couple.a.send("hi", 3, 2), 0);
+      }
+      if (const ibv_wc wc = couple.next(); wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
     }
+  }
+  std::puts("as documented");
+  std::fflush(nullptr);
+  std::_Exit(0);  // libibverbs would close numbers that are not its own any more
+}
+
+// By what no interposer sees. The connection is lost; the program's files are not, and all that was made can be destroyed.
+void closed_by_bare_system_calls() {
+  auto couple = std::make_unique<apps::Couple>(true);
+  char octets[32] = {};
+  ibv_mr* mr = apps::reg(couple->rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  couple->talk();
+  const ibv_context* context = couple->rnic.context();
+  const int first = 1 + std::max({context->cmd_fd, context->async_fd, couple->cq.get()->channel->fd});
+  if (syscall(SYS_close_range, std::max(first, *g_inherited.rbegin() + 1), ~0U, 0) != 0) die("close_range: %s", std::strerror(errno));
+  const Files files;
+  couple->b.receive(octets, sizeof octets, mr, 3);
+  couple->a.send("hi", 3, 4);
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+  couple.reset();
+}
+
+// A number that the program does not know is one that it did not open.
+void replaced() {
+  Connections connections;
+  const std::set<int> known = connections.known();
+  for (const int fd : open_numbers()) {
+    if (known.contains(fd)) continue;
+    errno = 0;
+    if (dup2(0, fd) >= 0 || errno != EBUSY) die("dup2 to %d: %s", fd, std::strerror(errno));
+    if (dup3(0, fd, O_CLOEXEC) >= 0 || errno != EBUSY) die("dup3 to %d: %s", fd, std::strerror(errno));
+    if (close(fd) == 0 || errno != EBADF) die("close of %d: %s", fd, std::strerror(errno));
+  }
+  const Files files;
+  connections.talk();
+}
+
+void children() {
+  Connections connections;
+  char true_path[] = "/bin/true";
+  char* const argv[] = {true_path, nullptr};
+  for (int i = 0; i < 3; ++i) {
+    in_child([&] {
+      closefrom(3);
+      expect_three_left();
+      execv(true_path, argv);
+      _exit(1);
+    });
+    in_child([&] {
+      close_each(3, INT_MAX);
+      expect_three_left();
+      execv(true_path, argv);
+      _exit(1);
+    });
+    in_child([] {
+      if (close_range(3, ~0U, CLOSE_RANGE_UNSHARE) != 0) die("close_range: %s", std::strerror(errno));
+      expect_three_left();
+      _exit(0);
+    });
+    const int highest = *open_numbers().rbegin();
+    const pid_t child = vfork();
+    if (child == 0) {
+      for (int fd = 3; fd <= highest; ++fd) close(fd);
+      execv(true_path, argv);
+      _exit(1);
+    }
+    apps::join(child, apps::kPatience);
+    pid_t spawned = -1;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    expect_error("posix_spawn", posix_spawn(&spawned, true_path, &actions, nullptr, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    apps::join(spawned, apps::kPatience);
     const Files files;
     connections.talk();
-  };
-
-  cases["children"] = [] {
-    Connections connections;
-    char true_path[] = "/bin/true";
-    char* const argv[] = {true_path, nullptr};
-    for (int i = 0; i < 3; ++i) {
-      in_child([&] {
-        closefrom(3);
-        expect_three_left();
-        execv(true_path, argv);
-        _exit(1);
-      });
-      in_child([&] {
-        close_each(3, INT_MAX);
-        expect_three_left();
-        execv(true_path, argv);
-        _exit(1);
-      });
-      in_child([] {
-        if (close_range(3, ~0U, CLOSE_RANGE_UNSHARE) != 0) die("close_range: %s", std::strerror(errno));
-        expect_three_left();
-        _exit(0);
-      });
-      const int highest = *open_numbers().rbegin();
-      const pid_t child = vfork();
-      if (child == 0) {
-        for (int fd = 3; fd <= highest; ++fd) close(fd);
-        execv(true_path, argv);
-        _exit(1);
-      }
-      apps::join(child, apps::kPatience);
-      pid_t spawned = -1;
-      posix_spawn_file_actions_t actions;
-      posix_spawn_file_actions_init(&actions);
-      posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-      expect_error("posix_spawn", posix_spawn(&spawned, true_path, &actions, nullptr, argv, environ), 0);
-      posix_spawn_file_actions_destroy(&actions);
-      apps::join(spawned, apps::kPatience);
-      const Files files;
-      connections.talk();
-    }
-  };
-
-  // ---- Few descriptors: what uiw cannot have it says why, and the last ones stay the program's.
-
-  cases["few_for_queue_pairs"] = [] {
-    allow_few();
-    const apps::Rnic rnic{apps::g_host};
-    const apps::Cq cq{rnic, 64};
-    {
-      const Opened own(all_but(kLeft + 1));
-      for (int i = 0; i < 3; ++i) {
-        errno = 0;
-        const ibv_qp* qp = apps::make_qp(rnic, cq, {});
-        if (qp != nullptr) die("a queue pair from the last descriptors");
-        expect_the_last_left("ibv_create_qp", errno);
-      }
-    }
-    ibv_qp* qp = apps::make_qp(rnic, cq, {});
-    if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
-    expect_error("ibv_destroy_qp", ibv_destroy_qp(qp), 0);
-  };
-  cases["few_for_a_connection"] = [] {
-    allow_few();
-    const apps::Rnic rnic{apps::g_host};
-    const apps::Cq cq{rnic, 64};
-    const apps::HandQp a(rnic, cq, {}), b(rnic, cq, {});
-    a.to_init();
-    {
-      const Opened own(all_but(kLeft));
-      ibv_qp_attr attributes{};
-      attributes.qp_state = IBV_QPS_RTR;
-      attributes.path_mtu = IBV_MTU_1024;
-      attributes.dest_qp_num = b.place().qp;
-      attributes.ah_attr.is_global = 1;
-      attributes.ah_attr.port_num = 1;
-      attributes.ah_attr.grh.dgid = rnic.gid();
-      attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(rnic.gid_index());
-      expect_the_last_left("ibv_modify_qp", ibv_modify_qp(a.get(), &attributes,
-                                                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                                                              IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                                                              IBV_QP_MIN_RNR_TIMER));
-    }
-    a.to_rtr(b.place());
-    a.to_rts();
-    b.connect(a.place());
-    ibv_wc wc{};
-    char octets[8] = {};
-    ibv_mr* mr = apps::reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-    b.receive(octets, sizeof octets, mr, 1);
-    expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
-    for (int i = 0; i < 2; ++i)
-      if (!cq.next(wc) || wc.status != IBV_WC_SUCCESS) die("the connection does not come once there are descriptors");
-    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
-  };
-  cases["few_for_channels"] = [] {
-    allow_few();
-    const apps::Rnic rnic{apps::g_host};
-    std::vector<ibv_comp_channel*> channels;
-    errno = 0;
-    while (ibv_comp_channel* channel = ibv_create_comp_channel(rnic.context())) channels.push_back(channel);
-    expect_the_last_left("ibv_create_comp_channel", errno);
-    for (ibv_comp_channel* channel : channels) expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
-  };
-  cases["few_for_devices"] = [] {
-    allow_few();
-    ibv_device** list = ibv_get_device_list(nullptr);
-    if (list == nullptr || *list == nullptr) die("no device");
-    std::vector<ibv_context*> contexts;
-    errno = 0;
-    while (ibv_context* context = ibv_open_device(*list)) contexts.push_back(context);
-    expect_the_last_left("ibv_open_device", errno);
-    for (ibv_context* context : contexts) expect_error("ibv_close_device", ibv_close_device(context), 0);
-    ibv_free_device_list(list);
-  };
-  cases["few_for_rdma_cm"] = [] {
-    allow_few();
-    rdma_event_channel* channel = rdma_create_event_channel();
-    if (channel == nullptr) die("rdma_create_event_channel: %s", std::strerror(errno));
-    std::vector<rdma_cm_id*> ids;
-    sockaddr_in any{};
-    any.sin_family = AF_INET;
-    inet_pton(AF_INET, apps::g_host.c_str(), &any.sin_addr);
-    for (;;) {
-      rdma_cm_id* id = nullptr;
-      if (rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0) die("rdma_create_id: %s", std::strerror(errno));
-      ids.push_back(id);
-      if (ids.size() > kAllowed) die("there is no end");
-      if (rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&any)) != 0) break;
-    }
-    expect_the_last_left("rdma_bind_addr", errno);
-    std::vector<rdma_event_channel*> channels;
-    while (rdma_event_channel* more = rdma_create_event_channel()) channels.push_back(more);
-    expect_the_last_left("rdma_create_event_channel", errno);
-    for (rdma_event_channel* each : channels) rdma_destroy_event_channel(each);
-    for (rdma_cm_id* id : ids) rdma_destroy_id(id);
-    rdma_destroy_event_channel(channel);
-  };
-
-  return cases;
+  }
 }
+
+// ---- Few descriptors: what uiw cannot have it says why, and the last ones stay the program's. ---
+
+void few_for_queue_pairs() {
+  allow_few();
+  const apps::Rnic rnic{apps::g_host};
+  const apps::Cq cq{rnic, 64};
+  {
+    const Opened own(all_but(kLeft + 1));
+    for (int i = 0; i < 3; ++i) {
+      errno = 0;
+      const ibv_qp* qp = apps::make_qp(rnic, cq, {});
+      if (qp != nullptr) die("a queue pair from the last descriptors");
+      expect_the_last_left("ibv_create_qp", errno);
+    }
+  }
+  ibv_qp* qp = apps::make_qp(rnic, cq, {});
+  if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+  expect_error("ibv_destroy_qp", ibv_destroy_qp(qp), 0);
+}
+
+void few_for_a_connection() {
+  allow_few();
+  const apps::Rnic rnic{apps::g_host};
+  const apps::Cq cq{rnic, 64};
+  const apps::HandQp a(rnic, cq, {}), b(rnic, cq, {});
+  a.to_init();
+  {
+    const Opened own(all_but(kLeft));
+    expect_the_last_left("ibv_modify_qp", apps::try_rtr(a.get(), rnic, b.place(), {}));
+  }
+  a.to_rtr(b.place());
+  a.to_rts();
+  b.connect(a.place());
+  ibv_wc wc{};
+  char octets[8] = {};
+  ibv_mr* mr = apps::reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  b.receive(octets, sizeof octets, mr, 1);
+  expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
+  for (int i = 0; i < 2; ++i)
+    if (!cq.next(wc) || wc.status != IBV_WC_SUCCESS) die("the connection does not come once there are descriptors");
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+}
+
+void few_for_channels() {
+  allow_few();
+  const apps::Rnic rnic{apps::g_host};
+  std::vector<ibv_comp_channel*> channels;
+  errno = 0;
+  while (ibv_comp_channel* channel = ibv_create_comp_channel(rnic.context())) channels.push_back(channel);
+  expect_the_last_left("ibv_create_comp_channel", errno);
+  for (ibv_comp_channel* channel : channels) expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
+}
+
+void few_for_devices() {
+  allow_few();
+  ibv_device** list = ibv_get_device_list(nullptr);
+  if (list == nullptr || *list == nullptr) die("no device");
+  std::vector<ibv_context*> contexts;
+  errno = 0;
+  while (ibv_context* context = ibv_open_device(*list)) contexts.push_back(context);
+  expect_the_last_left("ibv_open_device", errno);
+  for (ibv_context* context : contexts) expect_error("ibv_close_device", ibv_close_device(context), 0);
+  ibv_free_device_list(list);
+}
+
+void few_for_rdma_cm() {
+  allow_few();
+  rdma_event_channel* channel = rdma_create_event_channel();
+  if (channel == nullptr) die("rdma_create_event_channel: %s", std::strerror(errno));
+  std::vector<rdma_cm_id*> ids;
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  inet_pton(AF_INET, apps::g_host.c_str(), &any.sin_addr);
+  for (;;) {
+    rdma_cm_id* id = nullptr;
+    if (rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0) die("rdma_create_id: %s", std::strerror(errno));
+    ids.push_back(id);
+    if (ids.size() > kAllowed) die("there is no end");
+    if (rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&any)) != 0) break;
+  }
+  expect_the_last_left("rdma_bind_addr", errno);
+  std::vector<rdma_event_channel*> channels;
+  while (rdma_event_channel* more = rdma_create_event_channel()) channels.push_back(more);
+  expect_the_last_left("rdma_create_event_channel", errno);
+  for (rdma_event_channel* each : channels) rdma_destroy_event_channel(each);
+  for (rdma_cm_id* id : ids) rdma_destroy_id(id);
+  rdma_destroy_event_channel(channel);
+}
+
+const apps::Cases kCases = {
+    {"closed_one_by_one", closed_one_by_one},
+    {"closed_as_ranges", closed_as_ranges},
+    {"marked_close_on_exec", marked_close_on_exec},
+    {"closed_from", closed_from},
+    {"closed_with_the_devices", closed_with_the_devices},
+    {"closed_by_bare_system_calls", closed_by_bare_system_calls},
+    {"replaced", replaced},
+    {"children", children},
+    {"few_for_queue_pairs", few_for_queue_pairs},
+    {"few_for_a_connection", few_for_a_connection},
+    {"few_for_channels", few_for_channels},
+    {"few_for_devices", few_for_devices},
+    {"few_for_rdma_cm", few_for_rdma_cm},
+};
 
 }  // namespace
 
-int main(int argc, char** argv) { return apps::run_case(argc, argv, make_cases()); }
+int main(int argc, char** argv) { return apps::run_case(argc, argv, kCases); }

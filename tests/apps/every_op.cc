@@ -245,7 +245,8 @@ void completion_queues(World& w) {
   works("destroy_cq", ibv_destroy_cq(plain));
 }
 
-void queue_pair(World& w) {
+// Work that flushes, and its completions.
+void work_in_error(World& w) {
   ibv_sge sge = w.sge();
   ibv_recv_wr receive{};
   receive.wr_id = 1;
@@ -274,8 +275,17 @@ void queue_pair(World& w) {
   ibv_send_wr* bad_send = nullptr;
   works("post_send", ibv_post_send(w.qp, &send, &bad_send));
   flush_completion(w, wc);
+}
 
-  // More completions than there is room for.
+// More completions than there is room for.
+void overrun(World& w) {
+  ibv_sge sge = w.sge();
+  ibv_send_wr send{};
+  send.wr_id = 2;
+  send.sg_list = &sge;
+  send.num_sge = 1;
+  send.opcode = IBV_WR_SEND;
+  ibv_send_wr* bad_send = nullptr;
   for (int i = 0; i <= w.cq->cqe; ++i) works("post_send", ibv_post_send(w.qp, &send, &bad_send));
   ibv_async_event event{};
   if (ibv_get_async_event(w.context, &event) != 0) die("async_event: %s", std::strerror(errno));
@@ -285,8 +295,11 @@ void queue_pair(World& w) {
   if (std::strcmp(ibv_event_type_str(event.event_type), "CQ error") != 0) die("ibv_event_type_str");
   ibv_ack_async_event(&event);
   print("async_event", 0);
+  ibv_wc wc{};
   for (int i = 0; i < w.cq->cqe; ++i) flush_completion(w, wc);
+}
 
+void queue_pair_attributes(World& w) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr init{};
   works("query_qp", ibv_query_qp(w.qp, &attributes, IBV_QP_STATE | IBV_QP_CAP, &init));
@@ -300,6 +313,9 @@ void queue_pair(World& w) {
   ibv_qp_rate_limit_attr rate{};
   rate.rate_limit = 1000;
   works("modify_qp_rate_limit", ibv_modify_qp_rate_limit(w.qp, &rate), {EOPNOTSUPP});
+}
+
+void queue_pairs_of_other_kinds(World& w) {
   ibv_qp_init_attr_ex extended{};
   extended.qp_type = IBV_QPT_RC;
   extended.send_cq = extended.recv_cq = w.cq;
@@ -364,7 +380,7 @@ void shared_receive_queue(World& w) {
 
 // ---- What an iWARP device has no use for ----
 
-void others(World& w) {
+void addresses_and_groups(World& w) {
   ibv_ah_attr ah_attributes{};
   ah_attributes.port_num = 1;
   made("create_ah", ibv_create_ah(w.pd, &ah_attributes), {EOPNOTSUPP});
@@ -374,7 +390,9 @@ void others(World& w) {
   group.raw[0] = 0xFF;
   works("attach_mcast", ibv_attach_mcast(w.qp, &group, 0), {EOPNOTSUPP});
   works("detach_mcast", ibv_detach_mcast(w.qp, &group, 0), {EOPNOTSUPP});
+}
 
+void counters_and_flows(World& w) {
   ibv_counters_init_attr counters_attributes{};
   made("create_counters", ibv_create_counters(w.context, &counters_attributes), {EOPNOTSUPP});
   ibv_counters no_counters = blank<ibv_counters>(w.context);
@@ -395,7 +413,9 @@ void others(World& w) {
   ibv_flow_action no_action = blank<ibv_flow_action>(w.context);
   works("modify_flow_action_esp", ibv_modify_flow_action_esp(&no_action, &esp), {EOPNOTSUPP});
   works("destroy_flow_action", ibv_destroy_flow_action(&no_action), {EOPNOTSUPP});
+}
 
+void work_queues(World& w) {
   ibv_wq_init_attr wq_attributes{};
   wq_attributes.wq_type = IBV_WQT_RQ;
   wq_attributes.max_wr = 16;
@@ -413,7 +433,9 @@ void others(World& w) {
   ibv_rwq_ind_table no_table = blank<ibv_rwq_ind_table>(w.context);
   works("destroy_rwq_ind_table", ibv_destroy_rwq_ind_table(&no_table), {EOPNOTSUPP});
   works("destroy_wq", ibv_destroy_wq(&no_wq), {EOPNOTSUPP});
+}
 
+void domains_and_devices_of_others(World& w) {
   ibv_xrcd_init_attr xrcd{};
   xrcd.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   xrcd.fd = -1;
@@ -455,8 +477,14 @@ int main() {
     completion_queues(world);
     memory(world);
     shared_receive_queue(world);
-    others(world);
-    queue_pair(world);
+    addresses_and_groups(world);
+    counters_and_flows(world);
+    work_queues(world);
+    domains_and_devices_of_others(world);
+    work_in_error(world);
+    overrun(world);
+    queue_pair_attributes(world);
+    queue_pairs_of_other_kinds(world);
   }
   print("free_context", 0);
 }

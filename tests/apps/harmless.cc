@@ -114,142 +114,133 @@ void set_limit(int which, rlim_t most) {
   std::_Exit(0);
 }
 
-apps::Cases make_cases() {
-  apps::Cases cases;
-
-  cases["channel_closed_by_its_number"] = [] {
-    auto* teller = new Teller;
-    close(teller->channel());
-    for (int i = 0; i < 3; ++i) teller->tell();
-    teller->qp.destroy();
-    expect_error("ibv_destroy_cq", ibv_destroy_cq(teller->cq.get()), 0);
-  };
-
-  cases["unread_events_and_no_descriptor"] = [] {
-    alarm(30);
-    Teller teller;
-    for (int i = 0; i < 700; ++i) teller.tell();
-    set_limit(RLIMIT_NOFILE, 0);
-  };
-
-  cases["unread_events_and_no_proc"] = [] {
-    alarm(30);
-    Teller teller;
-    teller.tell();
-    const bool hidden = unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
-                        mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
-    if (!hidden) std::puts("/proc cannot be hidden here");
-  };
-
-  // A queue that needs a thread, a queue pair that is to be connected, who listens and who calls are told so; nobody waits
-  // for ever.
-  cases["no_thread_to_be_had"] = [] {
-    alarm(30);
-    apps::Rnic rnic(apps::g_host);
-    apps::Cq cq(rnic, 4);
-    apps::HandQp qp(rnic, cq, {});
-    ibv_comp_channel* channel = ibv_create_comp_channel(rnic.context());
-    if (channel == nullptr) die("ibv_create_comp_channel: %s", std::strerror(errno));
-    qp.to_init();
-    const Ids ids(apps::g_host, apps::g_port);
-    // Does not bind root.
-    set_limit(RLIMIT_NPROC, 0);
-    if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) die("setresuid: %s", std::strerror(errno));
-    if (ibv_create_cq(rnic.context(), 4, nullptr, channel, 0) != nullptr) die("a completion queue without a thread");
-    expect_error("ibv_create_cq", errno, EAGAIN);
-    ibv_qp_attr attributes{};
-    attributes.qp_state = IBV_QPS_RTR;
-    attributes.path_mtu = IBV_MTU_1024;
-    attributes.dest_qp_num = qp.place().qp;
-    attributes.ah_attr.is_global = 1;
-    attributes.ah_attr.port_num = 1;
-    attributes.ah_attr.grh.dgid = rnic.gid();
-    attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(rnic.gid_index());
-    expect_error("ibv_modify_qp to RTR",
-                 ibv_modify_qp(qp.get(), &attributes,
-                               IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                   IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER),
-                 EAGAIN);
-    expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
-    if (rdma_listen(ids.listener, 1) == 0) die("listens without a thread");
-    expect_error("rdma_listen", errno, EAGAIN);
-    rdma_conn_param parameters = apps::connection_parameters();
-    if (rdma_connect(ids.caller, &parameters) == 0) die("calls without a thread");
-    expect_error("rdma_connect", errno, EAGAIN);
-  };
-
-  // Threads are at all kinds of calls while the process forks.
-  cases["children_of_a_busy_program"] = [] {
-    Couple couple;
-    couple.talk();
-    Teller teller;
-    teller.tell();
-    char octets[64];
-    ibv_mr* mr = apps::reg(teller.rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-    std::atomic<bool> stop{false};
-    std::vector<std::thread> threads;
-    const auto keep_at = [&](std::function<void()> work) {
-      threads.emplace_back([&stop, work = std::move(work)] {
-        while (!stop) work();
-      });
-    };
-    apps::Rnic rnic(apps::g_host);
-    keep_at([&] {
-      char some[64];
-      expect_error("ibv_dereg_mr", ibv_dereg_mr(apps::reg(rnic.pd(), some, sizeof some, IBV_ACCESS_LOCAL_WRITE)), 0);
-    });
-    keep_at([&] { const apps::Cq cq(rnic, 8, true); });
-    keep_at([&] {
-      const apps::Cq cq(rnic, 8);
-      const apps::HandQp qp(rnic, cq, {});
-      qp.to_init();
-    });
-    keep_at([&] {
-      ibv_wc wc{};
-      ibv_poll_cq(teller.cq.get(), 1, &wc);
-      ibv_req_notify_cq(teller.cq.get(), 0);
-    });
-    keep_at([&] {
-      const apps::Cq cq(rnic, 8);
-      apps::HandQp a(rnic, cq, {}), b(rnic, cq, {});
-      a.connect(b.place());
-      b.connect(a.place());
-    });
-    for (int i = 0; i < 40; ++i) {
-      std::fflush(nullptr);
-      const pid_t child = fork();
-      if (child < 0) die("fork: %s", std::strerror(errno));
-      if (child == 0) live_as_child(couple, teller, mr);
-      int status = 0;
-      if (waitpid(child, &status, 0) != child) die("waitpid: %s", std::strerror(errno));
-      if (status != 0) die("child %d ended with status %#x", i, static_cast<unsigned>(status));
-    }
-    stop = true;
-    for (std::thread& thread : threads) thread.join();
-    couple.talk();
-    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
-  };
-
-  // With queue pairs, a completion queue with moderation, a shared receive queue and a region left over.
-  cases["device_closed_first"] = [] {
-    auto* couple = new Couple;
-    couple->talk();
-    ibv_modify_cq_attr moderation{};
-    moderation.attr_mask = IBV_CQ_ATTR_MODERATE;
-    moderation.moderate = {100, 50'000};
-    expect_error("ibv_modify_cq", ibv_modify_cq(couple->cq.get(), &moderation), 0);
-    expect_error("ibv_req_notify_cq", ibv_req_notify_cq(couple->cq.get(), 0), 0);
-    char octets[8] = {};
-    ibv_mr* mr = apps::reg(couple->rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
-    couple->b.receive(octets, sizeof octets, mr, 1);
-    expect_error("ibv_post_send", couple->a.send("bye", 4, 2), 0);
-    expect_error("ibv_close_device", ibv_close_device(couple->rnic.context()), 0);
-    usleep(100'000);  // what has been started may end
-  };
-
-  return cases;
+void channel_closed_by_its_number() {
+  auto* teller = new Teller;
+  close(teller->channel());
+  for (int i = 0; i < 3; ++i) teller->tell();
+  teller->qp.destroy();
+  expect_error("ibv_destroy_cq", ibv_destroy_cq(teller->cq.get()), 0);
 }
+
+void unread_events_and_no_descriptor() {
+  alarm(30);
+  Teller teller;
+  for (int i = 0; i < 700; ++i) teller.tell();
+  set_limit(RLIMIT_NOFILE, 0);
+}
+
+void unread_events_and_no_proc() {
+  alarm(30);
+  Teller teller;
+  teller.tell();
+  const bool hidden = unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                      mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
+  if (!hidden) std::puts("/proc cannot be hidden here");
+}
+
+// A queue that needs a thread, a queue pair that is to be connected, who listens and who calls are told so; nobody waits
+// for ever.
+void no_thread_to_be_had() {
+  alarm(30);
+  apps::Rnic rnic(apps::g_host);
+  apps::Cq cq(rnic, 4);
+  apps::HandQp qp(rnic, cq, {});
+  ibv_comp_channel* channel = ibv_create_comp_channel(rnic.context());
+  if (channel == nullptr) die("ibv_create_comp_channel: %s", std::strerror(errno));
+  qp.to_init();
+  const Ids ids(apps::g_host, apps::g_port);
+  // Does not bind root.
+  set_limit(RLIMIT_NPROC, 0);
+  if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) die("setresuid: %s", std::strerror(errno));
+  if (ibv_create_cq(rnic.context(), 4, nullptr, channel, 0) != nullptr) die("a completion queue without a thread");
+  expect_error("ibv_create_cq", errno, EAGAIN);
+  expect_error("ibv_modify_qp to RTR", apps::try_rtr(qp.get(), rnic, qp.place(), {}), EAGAIN);
+  expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
+  if (rdma_listen(ids.listener, 1) == 0) die("listens without a thread");
+  expect_error("rdma_listen", errno, EAGAIN);
+  rdma_conn_param parameters = apps::connection_parameters();
+  if (rdma_connect(ids.caller, &parameters) == 0) die("calls without a thread");
+  expect_error("rdma_connect", errno, EAGAIN);
+}
+
+// Threads are at all kinds of calls while the process forks.
+void children_of_a_busy_program() {
+  Couple couple;
+  couple.talk();
+  Teller teller;
+  teller.tell();
+  char octets[64];
+  ibv_mr* mr = apps::reg(teller.rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  const auto keep_at = [&](std::function<void()> work) {
+    threads.emplace_back([&stop, work = std::move(work)] {
+      while (!stop) work();
+    });
+  };
+  apps::Rnic rnic(apps::g_host);
+  keep_at([&] {
+    char some[64];
+    expect_error("ibv_dereg_mr", ibv_dereg_mr(apps::reg(rnic.pd(), some, sizeof some, IBV_ACCESS_LOCAL_WRITE)), 0);
+  });
+  keep_at([&] { const apps::Cq cq(rnic, 8, true); });
+  keep_at([&] {
+    const apps::Cq cq(rnic, 8);
+    const apps::HandQp qp(rnic, cq, {});
+    qp.to_init();
+  });
+  keep_at([&] {
+    ibv_wc wc{};
+    ibv_poll_cq(teller.cq.get(), 1, &wc);
+    ibv_req_notify_cq(teller.cq.get(), 0);
+  });
+  keep_at([&] {
+    const apps::Cq cq(rnic, 8);
+    apps::HandQp a(rnic, cq, {}), b(rnic, cq, {});
+    a.connect(b.place());
+    b.connect(a.place());
+  });
+  for (int i = 0; i < 40; ++i) {
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child < 0) die("fork: %s", std::strerror(errno));
+    if (child == 0) live_as_child(couple, teller, mr);
+    int status = 0;
+    if (waitpid(child, &status, 0) != child) die("waitpid: %s", std::strerror(errno));
+    if (status != 0) die("child %d ended with status %#x", i, static_cast<unsigned>(status));
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+  couple.talk();
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+}
+
+// With queue pairs, a completion queue with moderation, a shared receive queue and a region left over.
+void device_closed_first() {
+  auto* couple = new Couple;
+  couple->talk();
+  ibv_modify_cq_attr moderation{};
+  moderation.attr_mask = IBV_CQ_ATTR_MODERATE;
+  moderation.moderate = {100, 50'000};
+  expect_error("ibv_modify_cq", ibv_modify_cq(couple->cq.get(), &moderation), 0);
+  expect_error("ibv_req_notify_cq", ibv_req_notify_cq(couple->cq.get(), 0), 0);
+  char octets[8] = {};
+  ibv_mr* mr = apps::reg(couple->rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  couple->b.receive(octets, sizeof octets, mr, 1);
+  expect_error("ibv_post_send", couple->a.send("bye", 4, 2), 0);
+  expect_error("ibv_close_device", ibv_close_device(couple->rnic.context()), 0);
+  usleep(100'000);  // what has been started may end
+}
+
+const apps::Cases kCases = {
+    {"channel_closed_by_its_number", channel_closed_by_its_number},
+    {"unread_events_and_no_descriptor", unread_events_and_no_descriptor},
+    {"unread_events_and_no_proc", unread_events_and_no_proc},
+    {"no_thread_to_be_had", no_thread_to_be_had},
+    {"children_of_a_busy_program", children_of_a_busy_program},
+    {"device_closed_first", device_closed_first},
+};
 
 }  // namespace
 
-int main(int argc, char** argv) { return apps::run_case(argc, argv, make_cases()); }
+int main(int argc, char** argv) { return apps::run_case(argc, argv, kCases); }

@@ -114,7 +114,8 @@ inline void to_init(ibv_qp* qp, const Manners& manners) {
   attributes.qp_access_flags = manners.access;
   modify(qp, "to INIT", attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
-inline void to_rtr(ibv_qp* qp, const Rnic& rnic, const Place& peer, const Manners& manners) {
+// 0 or the errno.
+inline int try_rtr(ibv_qp* qp, const Rnic& rnic, const Place& peer, const Manners& manners) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_RTR;
   attributes.path_mtu = IBV_MTU_1024;
@@ -127,8 +128,11 @@ inline void to_rtr(ibv_qp* qp, const Rnic& rnic, const Place& peer, const Manner
   attributes.ah_attr.grh.dgid = peer.gid;
   attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(rnic.gid_index());
   attributes.ah_attr.grh.hop_limit = 64;
-  modify(qp, "to RTR", attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  return ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+inline void to_rtr(ibv_qp* qp, const Rnic& rnic, const Place& peer, const Manners& manners) {
+  if (const int error = try_rtr(qp, rnic, peer, manners)) die("ibv_modify_qp to RTR: %s", std::strerror(error));
 }
 inline void to_rts(ibv_qp* qp, std::uint32_t psn, const Manners& manners) {
   ibv_qp_attr attributes{};

@@ -10,6 +10,7 @@
 int main(int argc, char** argv) {
   apps::Cases cases;
   apps::memory::window_cases(cases);
+  apps::memory::window_error_cases(cases);
   apps::memory::region_cases(cases);
   return apps::run_case(argc, argv, cases);
 }

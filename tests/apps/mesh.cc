@@ -243,7 +243,7 @@ void go(const std::vector<Child>& children) {
   for (const Child& child : children) apps::put(child.pipe, "", 1);
 }
 
-void mesh(const std::string& host, std::uint32_t count, std::uint32_t laps) {
+std::vector<Child> start_members(const std::string& host, std::uint32_t count, std::uint32_t laps) {
   std::vector<Child> children;
   for (std::uint32_t rank = 0; rank < count; ++rank) {
     const apps::Pipe pipe;
@@ -258,6 +258,31 @@ void mesh(const std::string& host, std::uint32_t count, std::uint32_t laps) {
     close(pipe.ends[1]);
     children.push_back({pid, pipe.ends[0]});
   }
+  return children;
+}
+
+// Tells each member of the queue pairs that the others have made for it. Returns their ports.
+std::set<std::uint16_t> exchange_places(const std::vector<Child>& children, const std::vector<std::vector<Place>>& made) {
+  std::set<std::uint16_t> ports;
+  for (std::uint32_t i = 0; i < children.size(); ++i) {
+    std::vector<Place> told(children.size());
+    for (std::uint32_t peer = 0; peer < children.size(); ++peer) {
+      told[peer] = made[peer][i];
+      ports.insert(apps::port_of(made[i][peer].qp));
+    }
+    apps::put(children[i].pipe, told.data(), told.size() * sizeof(Place));
+  }
+  return ports;
+}
+
+void print_ports(const std::set<std::uint16_t>& ports) {
+  std::string text = "ports:";
+  for (const std::uint16_t port : ports) text += " " + std::to_string(port);
+  std::puts(text.c_str());
+}
+
+void mesh(const std::string& host, std::uint32_t count, std::uint32_t laps) {
+  const std::vector<Child> children = start_members(host, count, laps);
   const double qps = static_cast<double>(count) * count;
   hear(children, "opening the device");
   const long memory_before = available_kib();
@@ -268,15 +293,7 @@ void mesh(const std::string& host, std::uint32_t count, std::uint32_t laps) {
   for (std::uint32_t i = 0; i < count; ++i)
     apps::get(children[i].pipe, made[i].data(), count * sizeof(Place), "making queue pairs", kLong);
   const double making = seconds_since(start);
-  std::set<std::uint16_t> ports;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    std::vector<Place> told(count);
-    for (std::uint32_t peer = 0; peer < count; ++peer) {
-      told[peer] = made[peer][i];
-      ports.insert(apps::port_of(made[i][peer].qp));
-    }
-    apps::put(children[i].pipe, told.data(), count * sizeof(Place));
-  }
+  const std::set<std::uint16_t> ports = exchange_places(children, made);
   const long memory_made = available_kib();
   hear(children, "the exchange of numbers");
   const auto connecting = Clock::now();
@@ -295,9 +312,7 @@ void mesh(const std::string& host, std::uint32_t count, std::uint32_t laps) {
   const std::vector<Told> undone = hear(children, "destroying");
   const double undid = seconds_since(undoing);
 
-  std::string text = "ports:";
-  for (const std::uint16_t port : ports) text += " " + std::to_string(port);
-  std::puts(text.c_str());
+  print_ports(ports);
   long most_rss = 0;
   int most_descriptors = 0, left = 0;
   for (const Told& told : connected) {
