@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: MIT
+// Wrong use of rdma_cm's identifiers, and of completion queues and queue pairs beyond their limits and out of their state.
+#include <netinet/in.h>
+
+#include "tests/apps/errors/bad_input.h"
+
+namespace apps::bad_input {
+
+namespace {
+
+void port_in_use() {
+  Listener first(g_host, g_port, {});
+  rdma_addrinfo* address = resolve(g_host, g_port, RAI_PASSIVE);
+  ibv_qp_init_attr attributes = qp_attributes({});
+  rdma_cm_id* id = nullptr;
+  errno = 0;
+  int error = rdma_create_ep(&id, address, nullptr, &attributes) == 0 ? 0 : errno;
+  if (error == 0) error = rdma_listen(id, 1) == 0 ? 0 : errno;
+  expect_error("a second listener", error, {EADDRINUSE});
+  if (id != nullptr) rdma_destroy_ep(id);
+  rdma_freeaddrinfo(address);
+}
+
+void cm_misuse() {
+  rdma_event_channel* channel = rdma_create_event_channel();
+  if (channel == nullptr) die("rdma_create_event_channel: %s", std::strerror(errno));
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0)
+    die("rdma_create_id: %s", std::strerror(errno));
+  auto failed = [](int result) { return result == 0 ? 0 : errno; };
+  sockaddr_in elsewhere{};
+  elsewhere.sin_family = AF_INET;
+  elsewhere.sin_addr.s_addr = htonl(0xCB007107);  // 203.0.113.7, of a documentation network
+  expect_error("bind to an address that is not ours",
+               failed(rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&elsewhere))),
+               {EADDRNOTAVAIL, ENODEV});
+  sockaddr wrong{};
+  wrong.sa_family = AF_UNIX;
+  expect_error("bind to another family", failed(rdma_bind_addr(id, &wrong)),
+               {EINVAL, EAFNOSUPPORT, EADDRNOTAVAIL});
+  // Stock librdmacm itself looks through a null pointer where these are called on an id without a device.
+  rdma_addrinfo* address = resolve(g_host, "0", RAI_PASSIVE);
+  if (rdma_bind_addr(id, address->ai_src_addr) != 0) die("rdma_bind_addr: %s", std::strerror(errno));
+  if (rdma_get_src_port(id) == 0) die("port 0 does not become a real one");
+  expect_error("a second bind", failed(rdma_bind_addr(id, address->ai_src_addr)), {EINVAL});
+  rdma_freeaddrinfo(address);
+  rdma_conn_param parameters = connection_parameters();
+  expect_error("connect of a bound id", failed(rdma_connect(id, &parameters)), {EINVAL});
+  expect_error("accept of a bound id", failed(rdma_accept(id, &parameters)), {EINVAL});
+  expect_error("disconnect of a bound id", failed(rdma_disconnect(id)), {EINVAL, ENOTCONN});
+  expect_error("resolve_route of a bound id", failed(rdma_resolve_route(id, 1000)), {EINVAL});
+  expect_error("reject of a bound id", failed(rdma_reject(id, nullptr, 0)), {EINVAL});
+  int option = 1;
+  expect_error("an unknown option", failed(rdma_set_option(id, 99, 99, &option, sizeof option)),
+               {ENOSYS, EINVAL, ENOPROTOOPT});
+  rdma_destroy_id(id);
+  rdma_destroy_event_channel(channel);
+  // No datagrams on iWARP: creating the id may work, binding it to a device must not.
+  channel = rdma_create_event_channel();
+  const int created = failed(rdma_create_id(channel, &id, nullptr, RDMA_PS_UDP));
+  if (created == 0)
+    rdma_destroy_id(id);
+  else
+    expect_error("an id of port space UDP", created, {EPROTONOSUPPORT, EINVAL, EOPNOTSUPP});
+  rdma_destroy_event_channel(channel);
+}
+
+void object_limits() {
+  Pair pair;
+  ibv_context* context = pair.near.id()->verbs;
+  ibv_device_attr device{};
+  if (ibv_query_device(context, &device) != 0) die("ibv_query_device fails");
+  errno = 0;
+  ibv_cq* cq = ibv_create_cq(context, 0, nullptr, nullptr, 0);
+  expect_error("a CQ of 0 entries", cq == nullptr ? errno : 0, {EINVAL});
+  cq = ibv_create_cq(context, -5, nullptr, nullptr, 0);
+  expect_error("a CQ of -5 entries", cq == nullptr ? errno : 0, {EINVAL});
+  if (device.max_cqe < INT32_MAX) {
+    cq = ibv_create_cq(context, device.max_cqe + 1, nullptr, nullptr, 0);
+    expect_error("a CQ beyond max_cqe", cq == nullptr ? errno : 0, {EINVAL});
+  }
+  cq = ibv_create_cq(context, 10, nullptr, nullptr, 1 << 20);
+  expect_error("a completion vector that is not there", cq == nullptr ? errno : 0, {EINVAL});
+  cq = ibv_create_cq(context, 10, nullptr, nullptr, 0);
+  if (cq == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
+  auto refused = [&](const char* what, auto change) {
+    ibv_qp_init_attr attributes = qp_attributes({});
+    attributes.send_cq = attributes.recv_cq = cq;
+    change(attributes);
+    errno = 0;
+    ibv_qp* qp = ibv_create_qp(pair.near.pd(), &attributes);
+    expect_error(what, qp == nullptr ? errno : 0, {EINVAL, ENOMEM, EOPNOTSUPP});
+  };
+  refused("a QP beyond max_qp_wr",
+          [&](auto& a) { a.cap.max_send_wr = static_cast<std::uint32_t>(device.max_qp_wr) + 1; });
+  refused("a QP of 2^32-1 receives", [](auto& a) { a.cap.max_recv_wr = ~0u; });
+  refused("a QP beyond max_sge",
+          [&](auto& a) { a.cap.max_send_sge = static_cast<std::uint32_t>(device.max_sge) + 1; });
+  refused("a QP of 2^31 octets inline", [](auto& a) { a.cap.max_inline_data = 1u << 31; });
+  refused("a UD QP", [](auto& a) { a.qp_type = IBV_QPT_UD; });
+  refused("a QP of an unknown type", [](auto& a) { a.qp_type = static_cast<ibv_qp_type>(77); });
+  if (int error = ibv_destroy_cq(cq)) die("ibv_destroy_cq: %s", std::strerror(error));
+  expect_error("destroying a CQ in use", ibv_destroy_cq(pair.near.id()->send_cq), {EBUSY});
+  expect_error("deallocating a PD in use", ibv_dealloc_pd(pair.near.pd()), {EBUSY});
+  ibv_port_attr port{};
+  expect_error("querying port 2", ibv_query_port(context, 2, &port), {EINVAL});
+}
+
+void qp_states() {
+  Pair pair;
+  Memory memory(kSize);
+  ibv_mr* mr = reg(pair.near.pd(), memory);
+  ibv_qp_init_attr attributes = qp_attributes({});
+  ibv_cq* cq = ibv_create_cq(pair.near.id()->verbs, 100, nullptr, nullptr, 0);
+  if (cq == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
+  attributes.send_cq = attributes.recv_cq = cq;
+  ibv_qp* qp = ibv_create_qp(pair.near.pd(), &attributes);
+  if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+  ibv_sge local = sge(mr, 10);
+  ibv_send_wr request{};
+  request.sg_list = &local;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  ibv_send_wr* bad = nullptr;
+  expect_error("a send in RESET", ibv_post_send(qp, &request, &bad), {EINVAL, ENOTCONN});
+  ibv_qp_attr change{};
+  change.qp_state = IBV_QPS_RTS;
+  expect_error("RESET to RTS", ibv_modify_qp(qp, &change, IBV_QP_STATE), {EINVAL});
+  change.qp_state = static_cast<ibv_qp_state>(55);
+  expect_error("an unknown state", ibv_modify_qp(qp, &change, IBV_QP_STATE), {EINVAL});
+  change.qp_state = IBV_QPS_ERR;
+  if (int error = ibv_modify_qp(qp, &change, IBV_QP_STATE)) die("RESET to ERR: %s", std::strerror(error));
+  if (int error = ibv_destroy_qp(qp)) die("ibv_destroy_qp: %s", std::strerror(error));
+  if (int error = ibv_destroy_cq(cq)) die("ibv_destroy_cq: %s", std::strerror(error));
+  // A connected QP put into ERR flushes what it holds, in order, and takes more only to flush it.
+  for (int i = 0; i < 3; ++i)
+    if (int error = post_recv(pair.near, {sge(mr, 10)})) die("ibv_post_recv: %s", std::strerror(error));
+  change.qp_state = IBV_QPS_ERR;
+  if (int error = ibv_modify_qp(pair.near.qp(), &change, IBV_QP_STATE))
+    die("RTS to ERR: %s", std::strerror(error));
+  for (int i = 0; i < 3; ++i)
+    expect_status("a receive of a QP in ERR", received(pair.near), {IBV_WC_WR_FLUSH_ERR});
+  if (int error = Post(IBV_WR_SEND, {sge(mr, 10)}).at(pair.near))
+    die("a send in ERR: %s", std::strerror(error));
+  expect_status("a send of a QP in ERR", sent(pair.near), {IBV_WC_WR_FLUSH_ERR});
+  if (post_recv(pair.near, {sge(mr, 10)}) != 0) die("a receive in ERR is refused");
+  expect_status("a receive posted in ERR", received(pair.near), {IBV_WC_WR_FLUSH_ERR});
+  // The peer hears of it.
+  ibv_wc wc{};
+  if (post_recv(pair.far, {sge(mr, 10)}) == 0) {
+    if (!pair.far.recv_completion(wc)) die("the peer of a QP in ERR is told nothing");
+    expect_status("the peer's receive", wc, {IBV_WC_WR_FLUSH_ERR, IBV_WC_LOC_PROT_ERR});
+  }
+  ibv_dereg_mr(mr);
+}
+
+}  // namespace
+
+void object_cases(Cases& cases) {
+  cases.insert({
+      {"port_in_use", port_in_use},
+      {"cm_misuse", cm_misuse},
+      {"object_limits", object_limits},
+      {"qp_states", qp_states},
+  });
+}
+
+}  // namespace apps::bad_input

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: MIT
+"""uiwdv.h: what it says, by a program that links libuiw; and that it is C and C++."""
+
+import pathlib
+import re
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from support import harness
+from support.harness import check, row
+
+
+@row("masked atomics, 8-octet Immediate Data, queries, foreign objects")
+def behaviour(bench):
+    for env in ({}, {"UIW_CRC": "on"}):
+        run = bench.run([bench.helper("uiw_dv"), "127.0.0.1", bench.port()], env=env, timeout=30)
+        check("as uiwdv(7) says" in run.stdout, "it did not finish")
+
+
+@row("a C program and a C++ program")
+def languages(bench):
+    for name in ("uiw_uses_uiwdv_c", "uiw_uses_uiwdv_cxx"):
+        run = bench.run([bench.helper(name)])
+        check(re.search(r"^uiw_lo: uiw \d+\.\d+\.\d+, interface lo, capabilities 0xf$", run.stdout, re.M),
+              "uiw_lo is not taken")
+        # Without uiw there is no device, and the library sits idle.
+        run = bench.run([bench.helper(name)], uiw=False, status=None)
+        check("uiw_" not in run.stdout, "a device without uiw")
+
+
+@row("every function of the header has a version, and no C++ name needs one")
+def versions(bench):
+    with open(f"{bench.build}/include/infiniband/uiwdv.h") as header:
+        declared = set(re.findall(r"^\w+ (uiwdv_\w+)\(", header.read(), re.M))
+    library = f"{bench.build}/provider/libuiw.so.1"
+    exported = dict(re.findall(r"\b(uiwdv_\w+)@@(\S+)", bench.command(["readelf", "--dyn-syms", "-W", library]).stdout))
+    check(declared and set(exported) == declared, f"declared {sorted(declared)}, exported {sorted(exported)}")
+    check(set(exported.values()) == {"UIWDV_1.0"}, f"versions {exported}")
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+"""cmake --install under a prefix and a DESTDIR: what lies where, and programs that run from there."""
+
+import glob
+import os
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from support import harness
+from support.harness import check, row
+
+CONFIGURATION = "etc/libibverbs.d/uiw.driver"
+
+
+def install(bench, prefix, destination=None):
+    """Installs; returns the folder that is the prefix's root."""
+    env = {"DESTDIR": destination}
+    bench.run(["cmake", "--install", bench.build, "--prefix", prefix], 60, uiw=False, env=env)
+    return (destination or "") + prefix
+
+
+def only(pattern):
+    found = glob.glob(pattern, recursive=True)
+    check(len(found) == 1, f"{pattern}: {found}")
+    return found[0]
+
+
+def check_layout(root):
+    library = only(f"{root}/lib*/**/libuiw.so.1")
+    folder = os.path.dirname(library)
+    for name in ("libuiw-preload.so", *(f"libibverbs/libuiw-rdmav{abi}.so" for abi in (34, 57, 59, 64))):
+        check(os.path.exists(f"{folder}/{name}"), f"no {folder}/{name}")
+    check(os.access(f"{root}/bin/uiw", os.X_OK), f"no {root}/bin/uiw")
+    return folder
+
+
+def check_development(bench, root, folder):
+    """A C and a C++ program are built against what was installed, and run with it."""
+    source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "uses_uiwdv.c")
+    check(os.path.exists(f"{root}/share/man/man7/uiwdv.7"), "no manual page uiwdv(7)")
+    for compiler, language in (("cc", ["-std=c99"]), ("c++", ["-x", "c++", "-std=c++11"])):
+        harness.need_program(compiler)
+        program = f"{bench.tmp}/uses_uiwdv"
+        bench.command([compiler, *language, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{root}/include", source,
+                       "-x", "none", "-o", program, f"-L{folder}", "-luiw", "-libverbs"])
+        listed = bench.run([program], env={"LD_LIBRARY_PATH": folder}).stdout
+        check("uiw_lo: uiw " in listed, f"{compiler}: uiw_lo is not taken")
+
+
+def check_runs(bench, root):
+    bench.uiw = f"{root}/bin/uiw"
+    doctor = bench.command([bench.uiw, "doctor"])
+    check(root in doctor.stdout, f"uiw doctor found other files than those under {root}:\n{doctor.stdout}")
+    port = bench.port()
+    pair = ["-a", "127.0.0.1", "-p", str(port), "-C", "20", "-V"]
+    bench.pair(["rping", "-s", *pair], ["rping", "-c", *pair], port)
+
+
+@row("a prefix of one's own: the driver file is under it and names the plugin by its path")
+def own_prefix(bench):
+    prefix = f"{bench.tmp}/prefix"
+    root = install(bench, prefix)
+    folder = check_layout(root)
+    with open(f"{prefix}/{CONFIGURATION}") as driver:
+        check(driver.read() == f"driver {folder}/libibverbs/libuiw\n", "uiw.driver names another plugin")
+    check_runs(bench, root)
+    check_development(bench, root, folder)
+
+
+@row("DESTDIR and /usr: as a package is made; the tree runs where it lies")
+def package(bench):
+    destination = f"{bench.tmp}/package"
+    root = install(bench, "/usr", destination)
+    check_layout(root)
+    with open(f"{destination}/{CONFIGURATION}") as driver:
+        check(driver.read().startswith("driver "), "uiw.driver names no driver")
+    check_runs(bench, root)
+
+
+sys.exit(harness.main())

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// Memory regions of every kind, memory windows, invalidation, fences and device memory, as programs use them through
+// stock libibverbs: what works, and one case for each error row.
+//
+//   uiw_memory HOST PORT CASE     runs one case; --list names them
+//
+// Both ends are in this process: a listener and a caller on HOST.
+#include "tests/apps/memory/memory.h"
+
+int main(int argc, char** argv) {
+  apps::Cases cases;
+  apps::memory::window_cases(cases);
+  apps::memory::window_error_cases(cases);
+  apps::memory::region_cases(cases);
+  return apps::run_case(argc, argv, cases);
+}

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: MIT
+// What a program may do with descriptors while it has connections: close all that it does not know, put files of its own
+// in their place, fork and clean up, and use up as many as it may have.
+//
+//   uiw_descriptors HOST PORT CASE
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <climits>
+#include <functional>
+#include <set>
+
+#include "tests/apps/support/couple.h"
+#include "tests/apps/support/process.h"
+
+namespace {
+
+using apps::die;
+using apps::expect_error;
+
+std::set<int> open_numbers() {
+  std::set<int> numbers;
+  DIR* directory = opendir("/proc/self/fd");
+  if (directory == nullptr) die("/proc/self/fd: %s", std::strerror(errno));
+  while (const dirent* entry = readdir(directory))
+    if (entry->d_name[0] != '.') numbers.insert(std::atoi(entry->d_name));
+  numbers.erase(dirfd(directory));
+  closedir(directory);
+  return numbers;
+}
+
+const std::set<int> g_inherited = open_numbers();
+
+void expect_success(const apps::Endpoint& end, bool sends) {
+  ibv_wc wc{};
+  if (!(sends ? end.send_completion(wc, true) : end.recv_completion(wc, true))) die("no completion in time");
+  if (wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
+}
+
+// Connections of both kinds, within this process. Completions are slept for, so that threads have to be woken.
+struct Connections {
+  apps::Pair pair;
+  apps::Couple couple{true};
+  apps::Rnic& rnic = couple.rnic;
+  apps::Cq& cq = couple.cq;
+
+  Connections() { talk(); }
+
+  // A message on each connection, and all completions.
+  void talk() {
+    couple.talk();
+    char octets[32] = {};
+    ibv_mr* mr = apps::reg(pair.far.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+    expect_error("ibv_post_recv", apps::post_recv(pair.far, {{apps::number(octets), sizeof octets, mr->lkey}}), 0);
+    ibv_sge piece{apps::number("hi"), 3, 0};
+    ibv_send_wr request{};
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_SEND;
+    request.send_flags = IBV_SEND_INLINE;
+    expect_error("ibv_post_send", apps::post(pair.near, request), 0);
+    expect_success(pair.near, true);
+    expect_success(pair.far, false);
+    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+  }
+
+  // The descriptors that are the program's: what it began with, and what it was given.
+  std::set<int> known() const {
+    std::set<int> numbers = g_inherited;
+    numbers.insert({rnic.context()->cmd_fd, rnic.context()->async_fd, cq.get()->channel->fd});
+    for (const rdma_cm_id* id : {pair.near.id(), pair.far.id(), pair.listener.id()}) {
+      numbers.insert(id->channel->fd);
+      if (id->verbs != nullptr) numbers.insert({id->verbs->cmd_fd, id->verbs->async_fd});
+      if (id->send_cq_channel != nullptr) numbers.insert(id->send_cq_channel->fd);
+      if (id->recv_cq_channel != nullptr) numbers.insert(id->recv_cq_channel->fd);
+    }
+    return numbers;
+  }
+};
+
+// Files that the program opens when others have been closed: nobody else may write to them, or close them.
+class Files {
+ public:
+  Files() {
+    for (int i = 0; i < kCount; ++i) {
+      fds_[i] = memfd_create("file", MFD_CLOEXEC);
+      events_[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+      if (fds_[i] < 0 || events_[i] < 0 || write(fds_[i], "mine", 4) != 4) die("a file: %s", std::strerror(errno));
+    }
+  }
+  ~Files() {
+    for (int i = 0; i < kCount; ++i) {
+      char octets[16] = {};
+      if (pread(fds_[i], octets, sizeof octets, 0) != 4 || std::memcmp(octets, "mine", 4) != 0)
+        die("the program's file %d has %zd octets", fds_[i], pread(fds_[i], octets, sizeof octets, 0));
+      eventfd_t value = 0;
+      if (eventfd_read(events_[i], &value) == 0 || errno != EAGAIN)
+        die("the program's eventfd %d has been written to, or closed: %s", events_[i], std::strerror(errno));
+      for (const int fd : {fds_[i], events_[i]})
+        if (close(fd) != 0) die("close of %d: %s", fd, std::strerror(errno));
+    }
+  }
+  Files(const Files&) = delete;
+  Files& operator=(const Files&) = delete;
+
+ private:
+  static constexpr int kCount = 40;
+  int fds_[kCount], events_[kCount];
+};
+
+// Closes with this function what lies between the descriptors that the program knows, and goes on: with the connections
+// that stand, and with new ones.
+void go_on_after(const std::function<void(int first, int last)>& close_all) {
+  {
+    Connections connections;
+    std::set<int> known = connections.known();
+    known.insert(INT_MAX);
+    int first = 0;
+    for (const int fd : known) {
+      if (fd > first) close_all(first, fd - 1);
+      first = fd == INT_MAX ? fd : fd + 1;
+    }
+    const Files files;
+    for (int i = 0; i < 50; ++i) connections.talk();
+  }
+  const Files files;
+  Connections().talk();
+}
+
+void close_each(int first, int last) {
+  const int highest = *open_numbers().rbegin();
+  for (int fd = first; fd <= std::min(last, highest); ++fd) close(fd);
+}
+
+// A child that ends with 0. It must not disturb the parent, whose descriptors are copies.
+template <typename Body>
+void in_child(Body body) {
+  const pid_t child = fork();
+  if (child < 0) die("fork: %s", std::strerror(errno));
+  if (child == 0) body();
+  apps::join(child, apps::kPatience);
+}
+
+void expect_three_left() {
+  for (const int fd : open_numbers())
+    if (fd > 2) die("the child could not close %d", fd);
+}
+
+// ---- Few descriptors -------------------------------------------------------------------------------------------
+
+constexpr int kAllowed = 256, kLeft = 16;
+
+void allow_few() {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = kAllowed;
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) die("setrlimit: %s", std::strerror(errno));
+}
+
+// So many files more, at most.
+class Opened {
+ public:
+  explicit Opened(int most) {
+    for (int fd; static_cast<int>(fds_.size()) < most && (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;)
+      fds_.push_back(fd);
+  }
+  ~Opened() {
+    for (const int fd : fds_) close(fd);
+  }
+  Opened(const Opened&) = delete;
+  Opened& operator=(const Opened&) = delete;
+  int count() const { return static_cast<int>(fds_.size()); }
+
+ private:
+  std::vector<int> fds_;
+};
+
+// The program takes all but so many.
+int all_but(int left) {
+  const Opened all(kAllowed);
+  return all.count() - left;
+}
+
+void expect_the_last_left(const char* what, int error) {
+  expect_error(what, error, EMFILE);
+  if (const Opened last(kLeft); last.count() != kLeft) die("%d descriptors are left to the program", last.count());
+}
+
+void closed_one_by_one() { go_on_after(close_each); }
+
+void closed_as_ranges() {
+  go_on_after([](int first, int last) {
+    expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0), 0);
+  });
+}
+
+void marked_close_on_exec() {
+  go_on_after([](int first, int last) {
+    expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last),
+                                            CLOSE_RANGE_CLOEXEC), 0);
+  });
+}
+
+void closed_from() {
+  go_on_after([](int first, int last) {
+    if (last < INT_MAX - 1) {
+      expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0), 0);
+    } else {
+      closefrom(first);
+    }
+  });
+}
+
+// The program's own of the device and of channels too: what needs none of them goes on.
+void closed_with_the_devices() {
+  const apps::Couple couple;
+  char octets[32] = {};
+  ibv_mr* mr = apps::reg(couple.rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  if (close_range(3, ~0U, 0) != 0) die("close_range: %s", std::strerror(errno));
+  {
+    const Files files;
+    for (int i = 0; i < 2 * 50; ++i) {
+      if (i % 2 == 0) {
+        couple.b.receive(octets, sizeof octets, mr, 1);
+        expect_error("ibv_post_send", couple.a.send("hi", 3, 2), 0);
+      }
+      if (const ibv_wc wc = couple.next(); wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
+    }
+  }
+  std::puts("as documented");
+  std::fflush(nullptr);
+  std::_Exit(0);  // libibverbs would close numbers that are not its own any more
+}
+
+// By what no interposer sees. The connection is lost; the program's files are not, and all that was made can be destroyed.
+void closed_by_bare_system_calls() {
+  auto couple = std::make_unique<apps::Couple>(true);
+  char octets[32] = {};
+  ibv_mr* mr = apps::reg(couple->rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  couple->talk();
+  const ibv_context* context = couple->rnic.context();
+  const int first = 1 + std::max({context->cmd_fd, context->async_fd, couple->cq.get()->channel->fd});
+  if (syscall(SYS_close_range, std::max(first, *g_inherited.rbegin() + 1), ~0U, 0) != 0) die("close_range: %s", std::strerror(errno));
+  const Files files;
+  couple->b.receive(octets, sizeof octets, mr, 3);
+  couple->a.send("hi", 3, 4);
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+  couple.reset();
+}
+
+// A number that the program does not know is one that it did not open.
+void replaced() {
+  Connections connections;
+  const std::set<int> known = connections.known();
+  for (const int fd : open_numbers()) {
+    if (known.contains(fd)) continue;
+    errno = 0;
+    if (dup2(0, fd) >= 0 || errno != EBUSY) die("dup2 to %d: %s", fd, std::strerror(errno));
+    if (dup3(0, fd, O_CLOEXEC) >= 0 || errno != EBUSY) die("dup3 to %d: %s", fd, std::strerror(errno));
+    if (close(fd) == 0 || errno != EBADF) die("close of %d: %s", fd, std::strerror(errno));
+  }
+  const Files files;
+  connections.talk();
+}
+
+void children() {
+  Connections connections;
+  char true_path[] = "/bin/true";
+  char* const argv[] = {true_path, nullptr};
+  for (int i = 0; i < 3; ++i) {
+    in_child([&] {
+      closefrom(3);
+      expect_three_left();
+      execv(true_path, argv);
+      _exit(1);
+    });
+    in_child([&] {
+      close_each(3, INT_MAX);
+      expect_three_left();
+      execv(true_path, argv);
+      _exit(1);
+    });
+    in_child([] {
+      if (close_range(3, ~0U, CLOSE_RANGE_UNSHARE) != 0) die("close_range: %s", std::strerror(errno));
+      expect_three_left();
+      _exit(0);
+    });
+    const int highest = *open_numbers().rbegin();
+    const pid_t child = vfork();
+    if (child == 0) {
+      for (int fd = 3; fd <= highest; ++fd) close(fd);
+      execv(true_path, argv);
+      _exit(1);
+    }
+    apps::join(child, apps::kPatience);
+    pid_t spawned = -1;
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addclosefrom_np(&actions, 3);
+    expect_error("posix_spawn", posix_spawn(&spawned, true_path, &actions, nullptr, argv, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    apps::join(spawned, apps::kPatience);
+    const Files files;
+    connections.talk();
+  }
+}
+
+// ---- Few descriptors: what uiw cannot have it says why, and the last ones stay the program's. ---
+
+void few_for_queue_pairs() {
+  allow_few();
+  const apps::Rnic rnic{apps::g_host};
+  const apps::Cq cq{rnic, 64};
+  {
+    const Opened own(all_but(kLeft + 1));
+    for (int i = 0; i < 3; ++i) {
+      errno = 0;
+      const ibv_qp* qp = apps::make_qp(rnic, cq, {});
+      if (qp != nullptr) die("a queue pair from the last descriptors");
+      expect_the_last_left("ibv_create_qp", errno);
+    }
+  }
+  ibv_qp* qp = apps::make_qp(rnic, cq, {});
+  if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+  expect_error("ibv_destroy_qp", ibv_destroy_qp(qp), 0);
+}
+
+void few_for_a_connection() {
+  allow_few();
+  const apps::Rnic rnic{apps::g_host};
+  const apps::Cq cq{rnic, 64};
+  const apps::HandQp a(rnic, cq, {}), b(rnic, cq, {});
+  a.to_init();
+  {
+    const Opened own(all_but(kLeft));
+    expect_the_last_left("ibv_modify_qp", apps::try_rtr(a.get(), rnic, b.place(), {}));
+  }
+  a.to_rtr(b.place());
+  a.to_rts();
+  b.connect(a.place());
+  ibv_wc wc{};
+  char octets[8] = {};
+  ibv_mr* mr = apps::reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+  b.receive(octets, sizeof octets, mr, 1);
+  expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
+  for (int i = 0; i < 2; ++i)
+    if (!cq.next(wc) || wc.status != IBV_WC_SUCCESS) die("the connection does not come once there are descriptors");
+  expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+}
+
+void few_for_channels() {
+  allow_few();
+  const apps::Rnic rnic{apps::g_host};
+  std::vector<ibv_comp_channel*> channels;
+  errno = 0;
+  while (ibv_comp_channel* channel = ibv_create_comp_channel(rnic.context())) channels.push_back(channel);
+  expect_the_last_left("ibv_create_comp_channel", errno);
+  for (ibv_comp_channel* channel : channels) expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
+}
+
+void few_for_devices() {
+  allow_few();
+  ibv_device** list = ibv_get_device_list(nullptr);
+  if (list == nullptr || *list == nullptr) die("no device");
+  std::vector<ibv_context*> contexts;
+  errno = 0;
+  while (ibv_context* context = ibv_open_device(*list)) contexts.push_back(context);
+  expect_the_last_left("ibv_open_device", errno);
+  for (ibv_context* context : contexts) expect_error("ibv_close_device", ibv_close_device(context), 0);
+  ibv_free_device_list(list);
+}
+
+void few_for_rdma_cm() {
+  allow_few();
+  rdma_event_channel* channel = rdma_create_event_channel();
+  if (channel == nullptr) die("rdma_create_event_channel: %s", std::strerror(errno));
+  std::vector<rdma_cm_id*> ids;
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  inet_pton(AF_INET, apps::g_host.c_str(), &any.sin_addr);
+  for (;;) {
+    rdma_cm_id* id = nullptr;
+    if (rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0) die("rdma_create_id: %s", std::strerror(errno));
+    ids.push_back(id);
+    if (ids.size() > kAllowed) die("there is no end");
+    if (rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&any)) != 0) break;
+  }
+  expect_the_last_left("rdma_bind_addr", errno);
+  std::vector<rdma_event_channel*> channels;
+  while (rdma_event_channel* more = rdma_create_event_channel()) channels.push_back(more);
+  expect_the_last_left("rdma_create_event_channel", errno);
+  for (rdma_event_channel* each : channels) rdma_destroy_event_channel(each);
+  for (rdma_cm_id* id : ids) rdma_destroy_id(id);
+  rdma_destroy_event_channel(channel);
+}
+
+const apps::Cases kCases = {
+    {"closed_one_by_one", closed_one_by_one},
+    {"closed_as_ranges", closed_as_ranges},
+    {"marked_close_on_exec", marked_close_on_exec},
+    {"closed_from", closed_from},
+    {"closed_with_the_devices", closed_with_the_devices},
+    {"closed_by_bare_system_calls", closed_by_bare_system_calls},
+    {"replaced", replaced},
+    {"children", children},
+    {"few_for_queue_pairs", few_for_queue_pairs},
+    {"few_for_a_connection", few_for_a_connection},
+    {"few_for_channels", few_for_channels},
+    {"few_for_devices", few_for_devices},
+    {"few_for_rdma_cm", few_for_rdma_cm},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) { return apps::run_case(argc, argv, kCases); }

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: MIT
+"""ibv_devices and ibv_devinfo: the devices that stock libibverbs shows, against the machine's interfaces."""
+
+import ipaddress
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from support import harness
+from support.harness import check, row
+
+
+def interfaces():
+    """name -> (MAC or None, MTU, [addresses]) of the interfaces that are up and have an address."""
+    found = {}
+    for link in json.loads(subprocess.run(["ip", "-j", "address"], check=True, capture_output=True).stdout):
+        addresses = [ipaddress.ip_address(info["local"]) for info in link.get("addr_info", [])]
+        if "UP" in link.get("flags", []) and addresses:
+            found[link["ifname"]] = (link.get("address"), link["mtu"], addresses)
+    return found
+
+
+def eui64(mac):
+    """RFC 4291 appendix A."""
+    octets = [int(part, 16) for part in mac.split(":")]
+    octets[0] ^= 2
+    return bytes(octets[:3] + [0xFF, 0xFE] + octets[3:])
+
+
+def gid_of(address):
+    if address.version == 4:
+        return ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + address.packed)
+    return address
+
+
+def device_table(text):
+    table = {}
+    for line in text.splitlines():
+        match = re.fullmatch(r"\s+(\S+)\s+([0-9a-f]{16})", line)
+        if match:
+            table[match[1]] = bytes.fromhex(match[2])
+    return table
+
+
+def parse_devinfo(text):
+    """device -> {attribute: value}; port attributes and "gids" with it."""
+    devices, current = {}, None
+    for line in text.splitlines():
+        if line.startswith("hca_id:"):
+            current = devices.setdefault(line.split()[1], {"gids": []})
+            continue
+        gid = re.match(r"\s+GID\[\s*(\d+)\]:\s+([0-9a-fA-F:.]+)", line)
+        if gid:
+            current["gids"].append(ipaddress.IPv6Address(gid[2]))
+            continue
+        match = re.match(r"\s+([\w ]+):\s+(\S.*)", line)
+        if match and current is not None:
+            current[match[1]] = match[2].strip()
+    return devices
+
+
+@row("ibv_devices: one device for each interface that is up, GUIDs differ and fit the MAC")
+def ibv_devices(bench):
+    table = device_table(bench.run(["ibv_devices"]).stdout)
+    wanted = interfaces()
+    check(set(table) == {f"uiw_{name}" for name in wanted}, f"devices {sorted(table)} for interfaces {sorted(wanted)}")
+    check(len(set(table.values())) == len(table), f"two devices have one GUID: {table}")
+    for name, (mac, _, _) in wanted.items():
+        guid = table[f"uiw_{name}"]
+        check(guid != bytes(8), f"uiw_{name} has GUID 0")
+        if mac and mac != "00:00:00:00:00:00" and name != "lo":
+            check(guid == eui64(mac), f"GUID {guid.hex()} of uiw_{name} is not the EUI-64 of {mac}")
+
+
+@row("ibv_devices: LD_PRELOAD alone, without uiw run")
+def preload_alone(bench):
+    plain = bench.run(["ibv_devices"], uiw=False, env={"LD_PRELOAD": bench.preload})
+    check(device_table(plain.stdout) == device_table(bench.run(["ibv_devices"]).stdout), "not the devices of uiw run")
+
+
+@row("ibv_devinfo -l: the same names")
+def devinfo_list(bench):
+    names = set(device_table(bench.run(["ibv_devices"]).stdout))
+    text = bench.run(["ibv_devinfo", "-l"]).stdout
+    check(re.search(rf"^{len(names)} HCAs? found:", text, re.M), f"no count of {len(names)}")
+    check({line.strip() for line in text.splitlines()[1:] if line.strip()} == names, f"not {sorted(names)}")
+
+
+@row("ibv_devinfo: iWARP, PORT_ACTIVE, Ethernet")
+def devinfo(bench):
+    text = bench.run(["ibv_devinfo"]).stdout
+    devices = parse_devinfo(text)
+    check(set(devices) == {f"uiw_{name}" for name in interfaces()}, f"devices {sorted(devices)}")
+    for name, value in devices.items():
+        check(value["transport"].startswith("iWARP (1)"), f"{name}: transport {value['transport']}")
+        check(value["state"].startswith("PORT_ACTIVE"), f"{name}: state {value['state']}")
+        check(value["link_layer"] == "Ethernet", f"{name}: link layer {value['link_layer']}")
+        check(value["phys_port_cnt"] == "1", f"{name}: {value['phys_port_cnt']} ports")
+        check(value.get("node_guid", "").replace(":", "") != "0" * 16, f"{name}: node GUID 0")
+        check(value.get("fw_ver"), f"{name}: no fw_ver")
+    check("nvalid" not in text, "something in it is invalid")
+
+
+@row("ibv_devinfo -v: GIDs fit the addresses; MTU, speed and limits make sense")
+def devinfo_verbose(bench):
+    text = bench.run(["ibv_devinfo", "-v"]).stdout
+    # Virtual lanes are InfiniBand's; no iWARP adapter names any.
+    invalid = [line for line in text.splitlines() if "nvalid" in line and "max_vl_num" not in line]
+    check(not invalid, f"invalid: {invalid}")
+    devices = parse_devinfo(text)
+    for name, (mac, mtu, addresses) in interfaces().items():
+        value = devices[f"uiw_{name}"]
+        check(value["gids"], f"uiw_{name}: no GID shown")
+        for address in addresses:
+            check(gid_of(address) in value["gids"], f"uiw_{name}: no GID for {address} in {value['gids']}")
+        check(len(set(value["gids"])) == len(value["gids"]), f"uiw_{name}: a GID twice: {value['gids']}")
+        check(int(value["gid_tbl_len"]) >= len(value["gids"]), f"uiw_{name}: gid_tbl_len {value['gid_tbl_len']}")
+        active, most = int(value["active_mtu"].split()[0]), int(value["max_mtu"].split()[0])
+        check(active <= most <= 4096, f"uiw_{name}: active MTU {active}, max {most}")
+        fits = max(size for size in (256, 512, 1024, 2048, 4096) if size <= max(mtu, 256))
+        check(active == fits, f"uiw_{name}: active MTU {active}; the interface's is {mtu}, so {fits} fits")
+        check(re.match(r"(1|2|4|8|12)X", value["active_width"]), f"uiw_{name}: width {value['active_width']}")
+        check(re.match(r"[\d.]+ Gbps", value["active_speed"]), f"uiw_{name}: speed {value['active_speed']}")
+        check(int(value["max_msg_sz"], 0) >= 1 << 30, f"uiw_{name}: max_msg_sz {value['max_msg_sz']}")
+        for limit, least in (("max_qp", 10000), ("max_cq", 10000), ("max_mr", 10000), ("max_pd", 1000),
+                             ("max_qp_wr", 8192), ("max_cqe", 65535), ("max_sge", 4), ("max_sge_rd", 1),
+                             ("max_qp_rd_atom", 1), ("max_qp_init_rd_atom", 1), ("num_comp_vectors", 1)):
+            check(int(value[limit]) >= least, f"uiw_{name}: {limit} is {value[limit]}, below {least}")
+        check(int(value["max_mr_size"], 0) >= 1 << 40, f"uiw_{name}: max_mr_size {value['max_mr_size']}")
+
+
+@row("ibv_devinfo -d and -i: one device, one port, and clear errors for others")
+def devinfo_select(bench):
+    name = f"uiw_{sorted(interfaces())[0]}"
+    check(list(parse_devinfo(bench.run(["ibv_devinfo", "-d", name, "-i", "1"]).stdout)) == [name], "not that device")
+    wrong = bench.run(["ibv_devinfo", "-d", "nosuch"], status=None)
+    check(wrong.status() != 0 and "wasn't found" in wrong.stderr, "an unknown device is not refused")
+    wrong = bench.run(["ibv_devinfo", "-d", name, "-i", "2"], status=None)
+    check(wrong.status() != 0 and "Invalid port" in wrong.stderr, "port 2 is not refused")
+
+
+@row("UIW_DEVICES and --devices choose interfaces")
+def choose(bench):
+    for more in ({"env": {"UIW_DEVICES": "lo"}}, {"options": ("--devices", "lo")}):
+        table = device_table(bench.run(["ibv_devices"], **more).stdout)
+        check(list(table) == ["uiw_lo"], f"{more} gives {sorted(table)}")
+
+
+@row("uiw devices: the same devices")
+def uiw_devices(bench):
+    text = bench.run([bench.uiw, "devices"], uiw=False).stdout
+    for name in interfaces():
+        check(re.search(rf"\buiw_{re.escape(name)}\b", text), f"uiw_{name} is not shown")
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

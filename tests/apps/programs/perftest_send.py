@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: MIT
+"""ib_send_bw and ib_send_lat with -R."""
+
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from support import harness, perftest
+
+perftest.rows("send")
+
+if __name__ == "__main__":
+    sys.exit(harness.main())

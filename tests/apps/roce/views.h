@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+// What the cases of uiw_views are made of: an event channel with its identifier, and the queues that a program makes for
+// one. Both are used by one thread.
+#pragma once
+
+#include <vector>
+
+#include "tests/apps/support/pair.h"
+
+namespace apps::views {
+
+inline void expect(bool good, const char* what) {
+  if (!good) die("%s", what);
+}
+
+struct Event {
+  rdma_cm_id* id;
+  int status;
+  rdma_conn_param parameters;
+  std::vector<std::uint8_t> data;
+};
+
+class Channel {
+ public:
+  Channel() : channel_(rdma_create_event_channel()) { expect(channel_ != nullptr, "rdma_create_event_channel"); }
+  ~Channel() {
+    if (id != nullptr) rdma_destroy_id(id);
+    rdma_destroy_event_channel(channel_);
+  }
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+
+  void make_id() { expect(rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id"); }
+  Event next(rdma_cm_event_type wanted) {
+    pollfd ready{channel_->fd, POLLIN, 0};
+    if (poll(&ready, 1, 30'000) != 1) die("no %s in time", rdma_event_str(wanted));
+    rdma_cm_event* event = nullptr;
+    expect(rdma_get_cm_event(channel_, &event) == 0, "rdma_get_cm_event");
+    if (event->event != wanted)
+      die("%s (%d), not %s", rdma_event_str(event->event), event->status, rdma_event_str(wanted));
+    const auto* data = static_cast<const std::uint8_t*>(event->param.conn.private_data);
+    Event taken{event->id, event->status, event->param.conn, {}};
+    if (data != nullptr) taken.data.assign(data, data + event->param.conn.private_data_len);
+    rdma_ack_cm_event(event);
+    return taken;
+  }
+
+  rdma_cm_id* id = nullptr;
+
+ private:
+  rdma_event_channel* channel_;
+};
+
+inline rdma_addrinfo* address(int flags) { return resolve(g_host, g_port, flags); }
+
+inline void start_listening(Channel& server) {
+  server.make_id();
+  rdma_addrinfo* local = address(RAI_PASSIVE);
+  expect(rdma_bind_addr(server.id, local->ai_src_addr) == 0, "rdma_bind_addr");
+  rdma_freeaddrinfo(local);
+  expect(rdma_listen(server.id, 4) == 0, "rdma_listen");
+}
+
+inline void resolve_address(Channel& client) {
+  client.make_id();
+  rdma_addrinfo* remote = address(0);
+  expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 2000) == 0, "rdma_resolve_addr");
+  rdma_freeaddrinfo(remote);
+  client.next(RDMA_CM_EVENT_ADDR_RESOLVED);
+}
+
+inline void resolve(Channel& client) {
+  resolve_address(client);
+  expect(rdma_resolve_route(client.id, 2000) == 0, "rdma_resolve_route");
+  client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+inline rdma_conn_param with_data(const std::vector<std::uint8_t>& data, std::uint32_t qp_number = 0) {
+  rdma_conn_param parameters = connection_parameters();
+  parameters.private_data = data.data();
+  parameters.private_data_len = static_cast<std::uint8_t>(data.size());
+  parameters.qp_num = qp_number;
+  return parameters;
+}
+
+// What a program makes of an id that knows its device: a queue pair of librdmacm's or of its own.
+struct Queues {
+  explicit Queues(rdma_cm_id* of) : id(of) {
+    pd = ibv_alloc_pd(id->verbs);
+    cq = ibv_create_cq(id->verbs, 256, nullptr, nullptr, 0);
+    expect(pd != nullptr && cq != nullptr, "ibv_alloc_pd, ibv_create_cq");
+  }
+  ~Queues() {
+    if (id->qp != nullptr) rdma_destroy_qp(id);
+    if (own != nullptr) ibv_destroy_qp(own);
+    if (mr != nullptr) ibv_dereg_mr(mr);
+    ibv_destroy_cq(cq);
+    ibv_dealloc_pd(pd);
+  }
+  Queues(const Queues&) = delete;
+  Queues& operator=(const Queues&) = delete;
+
+  ibv_qp_init_attr initial() const {
+    ibv_qp_init_attr attributes = qp_attributes({});
+    attributes.send_cq = attributes.recv_cq = cq;
+    return attributes;
+  }
+  void managed() {
+    ibv_qp_init_attr attributes = initial();
+    expect(rdma_create_qp(id, pd, &attributes) == 0, "rdma_create_qp");
+  }
+  void by_program() {
+    ibv_qp_init_attr attributes = initial();
+    own = ibv_create_qp(pd, &attributes);
+    expect(own != nullptr, "ibv_create_qp");
+  }
+  // With the attributes that rdma_cm gives.
+  ibv_qp_attr step(ibv_qp_state state, int mask) const {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = state;
+    int given = 0;
+    expect(rdma_init_qp_attr(id, &attributes, &given) == 0, "rdma_init_qp_attr");
+    if (given != mask) die("rdma_init_qp_attr of state %d gives mask %#x, not %#x", state, given, mask);
+    expect_error("ibv_modify_qp", ibv_modify_qp(own, &attributes, given), 0);
+    return attributes;
+  }
+  void post_receive(void* to, std::uint32_t size) {
+    mr = reg(pd, to, size, IBV_ACCESS_LOCAL_WRITE);
+    ibv_sge sge{number(to), size, mr->lkey};
+    ibv_recv_wr request{}, *bad = nullptr;
+    request.sg_list = &sge;
+    request.num_sge = 1;
+    expect_error("ibv_post_recv", ibv_post_recv(own, &request, &bad), 0);
+  }
+  void send(const void* data, std::uint32_t size) const {
+    ibv_sge sge{number(data), size, 0};
+    ibv_send_wr request{}, *bad = nullptr;
+    request.sg_list = &sge;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_SEND;
+    request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+    expect_error("ibv_post_send", ibv_post_send(own, &request, &bad), 0);
+  }
+  void complete(const char* what) const {
+    ibv_wc wc{};
+    expect(Endpoint::completion(cq, nullptr, false, wc), what);
+    expect_status(what, wc, IBV_WC_SUCCESS);
+  }
+
+  rdma_cm_id* id;
+  ibv_pd* pd;
+  ibv_cq* cq;
+  ibv_qp* own = nullptr;
+  ibv_mr* mr = nullptr;
+};
+
+void connecting_cases(Cases& cases);
+
+}  // namespace apps::views

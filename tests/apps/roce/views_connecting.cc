@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT
+// How connections come and go by rdma_cm where the device is an adapter for RoCE: what stock librdmacm and programs that
+// step through the states by themselves go through.
+#include <thread>
+
+#include "tests/apps/roce/views.h"
+
+namespace apps::views {
+
+namespace {
+
+constexpr std::uint32_t kManaged = 1;  // the number that stands for the peer's queue pair
+
+constexpr int kInit = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int kRtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                     IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kRts = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                     IBV_QP_MAX_QP_RD_ATOMIC;
+
+void check_path(rdma_cm_id* id) {
+  expect(id->route.num_paths == 1, "not one path");
+  const ibv_sa_path_rec& path = id->route.path_rec[0];
+  const rdma_ib_addr& ib = id->route.addr.addr.ibaddr;
+  expect(std::memcmp(&path.sgid, &ib.sgid, sizeof path.sgid) == 0, "the path's source");
+  expect(std::memcmp(&path.dgid, &ib.dgid, sizeof path.dgid) == 0, "the path's destination");
+  expect(path.pkey == 0xffff && path.hop_limit > 0 && path.reversible == 1 && path.dlid == 0, "the path's fields");
+  ibv_port_attr port{};
+  expect_error("ibv_query_port", ibv_query_port(id->verbs, 1, &port), 0);
+  expect(path.mtu == port.active_mtu, "the path's MTU");
+}
+
+void check_message(const Event& event, std::size_t room, const std::vector<std::uint8_t>& data, std::uint8_t depth) {
+  expect(event.data.size() == room, "room for private data");
+  std::vector<std::uint8_t> wanted = data;
+  wanted.resize(room);
+  expect(event.data == wanted, "private data");
+  expect(event.parameters.qp_num == kManaged, "the peer's number");
+  expect(event.parameters.retry_count == 7 && event.parameters.rnr_retry_count == 7, "retries");
+  expect(event.parameters.responder_resources == depth && event.parameters.initiator_depth == depth, "depths");
+}
+
+void check_rtr(const Queues& end, const ibv_qp_attr& attributes) {
+  expect(attributes.dest_qp_num == kManaged, "dest_qp_num");
+  expect(attributes.ah_attr.is_global == 1 && attributes.ah_attr.port_num == 1, "the address handle");
+  const rdma_ib_addr& ib = end.id->route.addr.addr.ibaddr;
+  expect(std::memcmp(&attributes.ah_attr.grh.dgid, &ib.dgid, sizeof ib.dgid) == 0, "dgid");
+  ibv_gid source{};
+  expect(ibv_query_gid(end.id->verbs, 1, attributes.ah_attr.grh.sgid_index, &source) == 0, "ibv_query_gid");
+  expect(std::memcmp(&source, &ib.sgid, sizeof source) == 0, "sgid_index");
+  ibv_qp_attr now{};
+  ibv_qp_init_attr initial{};
+  expect_error("ibv_query_qp", ibv_query_qp(end.own, &now, IBV_QP_AV | IBV_QP_DEST_QPN, &initial), 0);
+  expect(now.dest_qp_num == kManaged && now.ah_attr.is_global == 1, "ibv_query_qp tells of another peer");
+}
+
+void expect_private_data_limit(rdma_cm_id* id, const Queues& near) {
+  const std::vector<std::uint8_t> too_long(57);
+  rdma_conn_param parameters = with_data(too_long, near.own->qp_num);
+  expect(rdma_connect(id, &parameters) != 0, "57 octets of private data in a REQ");
+  expect_error("57 octets of private data in a REQ", errno, EINVAL);
+}
+
+void expect_no_attributes_for_rtr(rdma_cm_id* id) {
+  ibv_qp_attr early{};
+  early.qp_state = IBV_QPS_RTR;
+  int mask = 0;
+  expect(rdma_init_qp_attr(id, &early, &mask) != 0, "attributes for RTR before the peer has answered");
+  expect_error("attributes for RTR before the peer has answered", errno, EINVAL);
+}
+
+// The caller's steps once the peer has accepted a depth of 4.
+void step_to_rts(const Queues& near) {
+  near.step(IBV_QPS_INIT, kInit);
+  const ibv_qp_attr rtr = near.step(IBV_QPS_RTR, kRtr);
+  check_rtr(near, rtr);
+  expect(rtr.max_dest_rd_atomic == 4, "max_dest_rd_atomic");
+  const ibv_qp_attr rts = near.step(IBV_QPS_RTS, kRts);
+  expect(rts.max_rd_atomic == 4 && rts.retry_cnt == 5 && rts.rnr_retry == 7, "attributes for RTS");
+  expect(near.own->state == IBV_QPS_RTS, "the state that libibverbs keeps");
+}
+
+// The program owns its queue pairs: librdmacm knows none of them, and shows CONNECT_RESPONSE.
+void own_steps() {
+  Channel server, client;
+  start_listening(server);
+  resolve(client);
+  check_path(client.id);
+  Queues near(client.id);
+  near.by_program();
+  near.step(IBV_QPS_INIT, kInit);
+  char message[16] = {}, answer[16] = {};
+  near.post_receive(answer, sizeof answer);
+  const std::vector<std::uint8_t> question{1, 2, 3}, reply{9, 8};
+  expect_private_data_limit(client.id, near);
+  rdma_conn_param parameters = with_data(question, near.own->qp_num);
+  parameters.retry_count = 5;
+  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+
+  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  check_message(request, 56, question, 8);
+  expect_no_attributes_for_rtr(client.id);
+
+  {
+    check_path(request.id);
+    Queues far(request.id);
+    far.by_program();
+    far.step(IBV_QPS_INIT, kInit);
+    far.post_receive(message, sizeof message);
+    check_rtr(far, far.step(IBV_QPS_RTR, kRtr));
+    far.step(IBV_QPS_RTS, kRts);
+    rdma_conn_param accepted = with_data(reply, far.own->qp_num);
+    accepted.responder_resources = accepted.initiator_depth = 4;
+    expect(rdma_accept(request.id, &accepted) == 0, "rdma_accept");
+
+    const Event response = client.next(RDMA_CM_EVENT_CONNECT_RESPONSE);
+    check_message(response, 196, reply, 4);
+    step_to_rts(near);
+    expect(rdma_establish(client.id) == 0, "rdma_establish");
+    server.next(RDMA_CM_EVENT_ESTABLISHED);
+
+    near.send("ping", 5);
+    far.complete("the ping's receive");
+    expect(std::strcmp(message, "ping") == 0, "the ping's data");
+    far.send("pong", 5);
+    near.complete("the ping");
+    near.complete("the pong's receive");
+    expect(std::strcmp(answer, "pong") == 0, "the pong's data");
+    expect(rdma_disconnect(client.id) == 0, "rdma_disconnect");
+    client.next(RDMA_CM_EVENT_DISCONNECTED);
+    server.next(RDMA_CM_EVENT_DISCONNECTED);
+  }
+  rdma_destroy_id(request.id);
+}
+
+void ack_timeout() {
+  Channel server, client;
+  start_listening(server);
+  resolve_address(client);
+  std::uint8_t timeout = 12;
+  expect(rdma_set_option(client.id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout) == 0,
+         "RDMA_OPTION_ID_ACK_TIMEOUT");
+  expect(rdma_resolve_route(client.id, 2000) == 0, "rdma_resolve_route");
+  client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  expect(client.id->route.path_rec[0].packet_life_time == 11, "the path's lifetime");
+  Queues near(client.id);
+  near.managed();
+  rdma_conn_param parameters = connection_parameters();
+  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  {
+    Queues far(request.id);
+    far.managed();
+    // It holds from the next step on, whatever the path said; so the passive side can set it too.
+    for (const auto& [id, value] : {std::pair(client.id, std::uint8_t{14}), std::pair(request.id, std::uint8_t{0})}) {
+      timeout = value;
+      expect(rdma_set_option(id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout, sizeof timeout) == 0,
+             "RDMA_OPTION_ID_ACK_TIMEOUT behind the path");
+    }
+    expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
+    client.next(RDMA_CM_EVENT_ESTABLISHED);
+    ibv_qp_attr now{};
+    ibv_qp_init_attr initial{};
+    expect_error("ibv_query_qp", ibv_query_qp(client.id->qp, &now, IBV_QP_TIMEOUT, &initial), 0);
+    expect(now.timeout == 14, "the queue pair's timeout");
+    expect_error("ibv_query_qp", ibv_query_qp(request.id->qp, &now, IBV_QP_TIMEOUT, &initial), 0);
+    expect(now.timeout == 0, "the timeout of the passive side");
+  }
+  rdma_destroy_id(request.id);
+}
+
+// A program may bring the path, and say what extensions it knows.
+void path_and_ece() {
+  Channel server, client;
+  start_listening(server);
+  resolve_address(client);
+  ibv_path_data record{};
+  record.flags = IBV_PATH_FLAG_GMP | IBV_PATH_FLAG_PRIMARY;
+  const auto set = [&](std::size_t size) {
+    return rdma_set_option(client.id, RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &record, size) == 0 ? 0 : errno;
+  };
+  expect_error("a path that leads one way", set(sizeof record), EINVAL);
+  record.flags |= IBV_PATH_FLAG_BIDIRECTIONAL;
+  expect_error("part of a path", set(sizeof record - 1), EINVAL);
+  expect_error("a path", set(sizeof record), 0);
+  client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  check_path(client.id);
+  ibv_ece known{7, 1, 0};
+  expect(rdma_set_local_ece(client.id, &known) == 0, "rdma_set_local_ece");
+  Queues near(client.id);
+  near.by_program();
+  near.step(IBV_QPS_INIT, kInit);
+  rdma_conn_param parameters = with_data({}, near.own->qp_num);
+  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  ibv_ece of_peer{1, 1, 1};
+  expect(rdma_get_remote_ece(request.id, &of_peer) == 0 && of_peer.vendor_id == 0, "rdma_get_remote_ece");
+  {
+    Queues far(request.id);
+    far.managed();
+    expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
+    client.next(RDMA_CM_EVENT_CONNECT_RESPONSE);
+    expect(rdma_establish(client.id) == 0, "rdma_establish");
+    server.next(RDMA_CM_EVENT_ESTABLISHED);
+  }
+  rdma_destroy_id(request.id);
+}
+
+void rejected() {
+  Channel server, client;
+  resolve(client);
+  Queues queues(client.id);
+  queues.managed();
+  rdma_conn_param parameters = connection_parameters();
+  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+  expect(client.next(RDMA_CM_EVENT_REJECTED).status == 8, "nobody listens: the reason");
+
+  start_listening(server);
+  Channel other;
+  resolve(other);
+  Queues more(other.id);
+  more.managed();
+  expect(rdma_connect(other.id, &parameters) == 0, "rdma_connect");
+  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  const std::vector<std::uint8_t> why{4, 5, 6}, too_long(149);
+  expect(rdma_reject(request.id, too_long.data(), 149) != 0, "149 octets of private data in a REJ");
+  expect_error("149 octets of private data in a REJ", errno, EINVAL);
+  expect(rdma_reject(request.id, why.data(), 3) == 0, "rdma_reject");
+  rdma_destroy_id(request.id);
+  const Event answer = other.next(RDMA_CM_EVENT_REJECTED);
+  expect(answer.status == 28, "the reason");
+  expect(answer.data.size() == 148 && std::memcmp(answer.data.data(), why.data(), why.size()) == 0, "private data");
+}
+
+// The peer may be gone before librdmacm takes its answer: then the connection stood, and has ended.
+void ended_first() {
+  Channel server, client;
+  start_listening(server);
+  resolve(client);
+  Queues near(client.id);
+  near.managed();
+  rdma_conn_param parameters = connection_parameters();
+  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  {
+    Queues far(request.id);
+    far.managed();
+    expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
+    server.next(RDMA_CM_EVENT_ESTABLISHED);
+    expect(rdma_disconnect(request.id) == 0, "rdma_disconnect");
+    server.next(RDMA_CM_EVENT_DISCONNECTED);
+  }
+  const auto end = Clock::now() + kPatience;
+  ibv_qp_attr now{};
+  ibv_qp_init_attr initial{};
+  do {
+    expect_error("ibv_query_qp", ibv_query_qp(client.id->qp, &now, IBV_QP_STATE, &initial), 0);
+    expect(Clock::now() < end, "the stream does not end");
+    sched_yield();
+  } while (now.qp_state != IBV_QPS_ERR);
+  expect(client.next(RDMA_CM_EVENT_ESTABLISHED).status == 0, "ESTABLISHED");
+  client.next(RDMA_CM_EVENT_DISCONNECTED);
+  // From here on the program's steps are its own.
+  now.qp_state = IBV_QPS_INIT;
+  expect_error("from ERR to INIT", ibv_modify_qp(client.id->qp, &now, IBV_QP_STATE), EINVAL);
+  rdma_destroy_id(request.id);
+}
+
+// rdma_disconnect() takes the queue pair to ERR: what had completed by then arrives all the same.
+void delivered() {
+  constexpr std::uint32_t kCount = 60, kSize = 65536;
+  Listener listener(g_host, g_port, {});
+  Endpoint near = create(g_host, g_port, {});
+  std::vector<char> source(kSize, 'x'), sink(kSize);
+  std::thread caller([&] {
+    connect(near);
+    ibv_mr* mr = reg(near.pd(), source.data(), kSize, 0);
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      ibv_sge sge{number(source.data()), kSize, mr->lkey};
+      ibv_send_wr request{};
+      request.opcode = IBV_WR_SEND;
+      request.sg_list = &sge;
+      request.num_sge = 1;
+      expect_error("ibv_post_send", post(near, request), 0);
+    }
+    for (std::uint32_t i = 0; i < kCount; ++i) expect_status("a send", sent(near), IBV_WC_SUCCESS);
+    near.disconnect();
+    ibv_dereg_mr(mr);
+  });
+  Endpoint far = listener.request();
+  ibv_mr* mr = reg(far.pd(), sink.data(), kSize, IBV_ACCESS_LOCAL_WRITE);
+  for (std::uint32_t i = 0; i < kCount; ++i)
+    expect_error("ibv_post_recv", post_recv(far, {{number(sink.data()), kSize, mr->lkey}}), 0);
+  Listener::accept(far);
+  caller.join();
+  for (std::uint32_t i = 0; i < kCount; ++i) expect_status("a receive", received(far), IBV_WC_SUCCESS);
+  far.disconnect();
+  ibv_dereg_mr(mr);
+}
+
+}  // namespace
+
+void connecting_cases(Cases& cases) {
+  cases.insert({
+      {"ack_timeout", ack_timeout},
+      {"delivered", delivered},
+      {"ended_first", ended_first},
+      {"own_steps", own_steps},
+      {"path_and_ece", path_and_ece},
+      {"rejected", rejected},
+  });
+}
+
+}  // namespace apps::views

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+// Two queue pairs of this process, connected with each other without rdma_cm.
+#pragma once
+
+#include "tests/apps/support/cases.h"
+#include "tests/apps/support/manual.h"
+
+namespace apps {
+
+// The device at g_host and a completion queue. With events, completions are slept for, so that threads have to be woken.
+struct Side {
+  explicit Side(bool events = false) : cq(rnic, 64, events) {}
+  Rnic rnic{g_host};
+  Cq cq;
+};
+
+// The side must remain live as long as the queue pairs, which are its.
+struct ConnectedQps {
+  explicit ConnectedQps(const Side& of) : side(of) {
+    a.connect(b.place());
+    b.connect(a.place());
+  }
+  // A message from a to b, and both completions.
+  void talk() const {
+    char octets[32] = "hello";
+    ibv_mr* mr = reg(side.rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+    b.receive(octets, sizeof octets, mr, 1);
+    expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
+    for (int i = 0; i < 2; ++i)
+      if (const ibv_wc wc = next(); wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
+    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+  }
+  // The next completion of either.
+  ibv_wc next() const {
+    ibv_wc wc{};
+    if (!side.cq.next(wc)) die("no completion in time");
+    return wc;
+  }
+
+  const Side& side;
+  HandQp a{side.rnic, side.cq, {}}, b{side.rnic, side.cq, {}};
+};
+
+struct Couple : Side, ConnectedQps {
+  explicit Couple(bool events = false) : Side(events), ConnectedQps(static_cast<const Side&>(*this)) {}
+};
+
+}  // namespace apps

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: MIT
+"""Two hosts over a line with an MTU of 1500 that delays by 1 ms each way and loses one packet of a thousand: tc netem,
+or lossy_line.py where the kernel has none."""
+
+import os
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from support import harness
+from support.harness import check
+from two_hosts import hosts
+
+
+def lossy(bench):
+    left, right = bench.two_hosts()
+    netem = ["tc", "qdisc", "add", "dev", "v0", "root", "netem", "delay", "1ms", "loss", "0.1%", "limit", "20000"]
+    if bench.command(left.wrap(netem), status=None).status() != 0:
+        return lossy_without_netem(bench)
+    bench.command(right.wrap(netem))
+    for side in (left, right):
+        # What TSO sends as one would be lost as one: a wire's packets have 1500 octets.
+        bench.command(side.wrap(["ip", "link", "set", "v0", "gso_max_size", "1514"]), status=None)
+    shown = bench.command(left.wrap(["tc", "qdisc", "show", "dev", "v0"])).stdout
+    check("loss 0.1%" in shown and "delay 1ms" in shown, f"not the line that was asked for: {shown}")
+    return left, right
+
+
+def lossy_without_netem(bench):
+    left, right = bench.namespace("left"), bench.namespace("right")
+    line = bench.start([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "lossy_line.py"),
+                        left.pid, right.pid, 0.001, 0.001], uiw=False)
+    try:
+        line.wait_output("^ready")
+    except harness.Failure as failure:
+        raise harness.Skip(f"neither netem nor TAP devices here: {failure}") from None
+    bench.address_hosts(left, right)
+    return left, right
+
+
+if __name__ == "__main__":
+    hosts.rows(lossy, "1 ms, 0.1 % loss", 10)
+    sys.exit(harness.main())

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: MIT
+"""Errors in Read Requests and Read Responses that the peer sends (RFC 5040 sections 5.2 and 7.2)."""
+
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from peer import wire
+from peer.faults import Case, TOP, error
+from peer.sut import FLUSHED, SUCCESS, Session, check, main, row
+from peer.wire import READ_REQUEST, READ_RESPONSE, WRITE, pattern, tagged, untagged
+
+# ---- requests: remote protection errors of the RDMAP layer, with the Read Request header -----------------------------
+
+
+def request_error(title, allowed, source, size=100, sink=(0x11223344, 0x5566778899AABBCC)):
+    def run(bench):
+        case = Case(bench)
+        read = wire.read_header(*sink, size, *source(case))
+        # The first is right: the header that comes back must be that of the second, and its answer comes before.
+        case.peer.fpdu(wire.read_request(1, 1, 2, 10, *case.place("rw")))
+        first, payload = case.peer.message(READ_RESPONSE)
+        check(payload == pattern(0, 10), "the Read before")
+        ulpdu = untagged(READ_REQUEST, 1, 2, 0, read)
+        case.peer.send(wire.fpdu(ulpdu) + wire.fpdu(tagged(WRITE, *case.place("rw", 3000), b"behind the error")))
+        case.judge(ulpdu, allowed, read=read)
+
+    row(f"Read Request: {title}")(run)
+
+
+request_error("an STag that never was", {0x0100}, lambda c: (c.memory["rw"].rkey ^ 0x0F0F0F00, c.memory["rw"].addr))
+request_error("STag 0", {0x0100}, lambda c: (0, c.memory["rw"].addr))
+request_error("a region that was deregistered", {0x0100}, lambda c: c.place("gone"))
+request_error("one octet beyond the end", {0x0101}, lambda c: c.place("rw", 4096 - 99))
+request_error("begins at the end", {0x0101}, lambda c: c.place("rw", 4096), 1)
+request_error("one octet before the begin", {0x0101}, lambda c: c.place("rw", -1))
+request_error("offset 0", {0x0101}, lambda c: (c.memory["rw"].rkey, 0))
+request_error("2^32 - 1 octets", {0x0101}, lambda c: c.place("rw"), 0xFFFFFFFF)
+request_error("the source wraps", {0x0104, 0x0101}, lambda c: (c.memory["rw"].rkey, TOP - 50))
+request_error("a region of another PD", {0x0103}, lambda c: c.place("foreign"))
+request_error("a region without remote read", {0x0102}, lambda c: c.place("wo"))
+request_error("a region without remote access", {0x0102}, lambda c: c.place("local"))
+
+# A request of another length than 28 octets fits no buffer of queue 1 or is no request.
+LENGTH = {0x1205, 0x0207, 0x02FF, 0x0101, 0x01FF}
+for _length in (0, 1, 27, 29, 60):
+    error(f"Read Request: a header of {_length} octets", LENGTH | {0x1000},
+                 lambda c, n=_length: untagged(READ_REQUEST, 1, 1, 0, (wire.read_header(1, 2, 10, *c.place("rw"))
+                                                                     + bytes(60))[:n]))
+
+
+@row("Read Request: in two segments: put together, or an error; never harm")
+def split(bench):
+    case = Case(bench)
+    read = wire.read_header(1, 2, 10, *case.place("rw"))
+    case.peer.fpdu(untagged(READ_REQUEST, 1, 1, 0, read[:14], False))
+    case.peer.fpdu(untagged(READ_REQUEST, 1, 1, 14, read[14:]))
+    segment = case.peer.segment()
+    if segment.opcode == READ_RESPONSE:
+        check((segment.stag, segment.to, segment.payload) == (1, 2, pattern(0, 10)), f"{segment}")
+    else:
+        check(wire.Terminate(segment).error in LENGTH, "Terminate")
+    for memory in case.memory.values():
+        memory.untouched()
+
+
+@row("Read Request: MO not zero")
+def offset(bench):
+    case = Case(bench)
+    ulpdu = untagged(READ_REQUEST, 1, 1, 28, wire.read_header(1, 2, 10, *case.place("rw")))
+    case.peer.fpdu(ulpdu)
+    case.judge(ulpdu, {0x1204})
+
+
+@row("Read Request: one more than IRD outstanding", ird=3)
+def too_many(bench, ird):
+    """The peer does not read, so the answers to the first ones cannot have gone."""
+    session = Session(bench, ird=ird, crc=False, rcvbuf=8192)
+    sut, peer = session.sut, session.peer
+    big = sut.memory("big", 16 << 20, "lr", seed=3)
+    for number in range(1, ird + 2):
+        peer.fpdu(wire.read_request(number, number, 0, big.size, big.rkey, big.addr))
+    peer.taken()
+    term = peer.terminated(skip=(READ_RESPONSE,))
+    check(term.error in {0x1202, 0x1203}, f"{term}")
+    check(term.m and term.d and not term.r, f"{term}")
+    check(term.ddp == wire.read_request(ird + 1, 0, 0, 0, 0, 0)[:18], f"DDP header {term.ddp.hex()}")
+    session.down()  # not because the peer went
+    session.qp_event()
+
+
+@row("Read Requests up to IRD with big answers: all are answered", ird=3)
+def many(bench, ird):
+    session = Session(bench, ird=ird, crc=False)
+    big = session.sut.memory("big", 4 << 20, "lr", seed=3)
+    for number in range(1, ird + 1):
+        session.peer.fpdu(wire.read_request(number, number, 0, big.size, big.rkey, big.addr))
+    for number in range(1, ird + 1):
+        first, payload = session.peer.message(READ_RESPONSE)
+        check(first.stag == number and payload == pattern(3, big.size), f"answer {number}")
+    session.hang_up()
+
+
+# ---- responses -------------------------------------------------------------------------------------------------------
+
+SINK = (100, 200)  # where in "local" the data is to go
+
+
+def response_error(title, allowed, answer, size=100, sink="local"):
+    """uiw reads 100 octets; `answer(case, request)` gives the segments, one of which is in error."""
+
+    def run(bench):
+        case = Case(bench, initiator=True)
+        case.sut.post("call", 50, "read", f"{sink}:{SINK[0]}:{size}", rkey=0x77, addr=0x1000)
+        case.sut.post("call", 51, "read", f"{sink}:2000:10", rkey=0x77, addr=0x2000)
+        request = wire.read_fields(case.peer.segment())
+        check(wire.read_fields(case.peer.segment()).size == 10, "the second Read")
+        segments = answer(case, request)
+        case.peer.send(b"".join(wire.fpdu(segment) for segment in segments))
+        term = case.peer.terminated()
+        check(term.error in allowed, f"{term}, not {' or '.join(f'{error:#06x}' for error in sorted(allowed))}")
+        check(term.m and term.d and not term.r, f"{term}")
+        culprit = next((segment for segment in segments if segment[:14] == term.ddp), b"")
+        check(term.length == len(culprit), f"{term}: {term.ddp.hex()} length {term.length}")
+        check(case.peer.gone() == "fin", "reset, so that the Terminate may be lost")
+        case.session.down()
+        told = case.sut.completion(50, None).status
+        check(told != SUCCESS, "the Read succeeds")
+        case.sut.completion(51, FLUSHED if told != FLUSHED else None)
+        for number in (1, 2):
+            case.sut.completion(number, FLUSHED)
+        if told == FLUSHED:
+            case.session.qp_event()
+        for name, memory in case.memory.items():
+            memory.untouched(SINK if name == sink else (0, 0))
+
+    row(f"Read Response: {title}")(run)
+
+
+response_error("another STag", {0x1100, 0x1102},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag ^ 0x00110000, r.sink_to, bytes(100))])
+response_error("the STag of another region with remote write", {0x1100, 0x1101, 0x1102},
+               lambda c, r: [tagged(READ_RESPONSE, *c.place("rw"), bytes(100))])
+response_error("another offset", {0x1101}, lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to + 1, bytes(99))])
+response_error("an offset before", {0x1101}, lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to - 1,
+                                                                 bytes(100))])
+response_error("a gap between two segments", {0x1101},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(40), False),
+                             tagged(READ_RESPONSE, r.sink_stag, r.sink_to + 50, bytes(50))])
+response_error("the same octets twice", {0x1101},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(40), False),
+                             tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(40), False)])
+response_error("one octet too long", {0x1101, 0x0207},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(101))])
+response_error("much too long", {0x1101, 0x0207},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(5000))])
+response_error("goes on after the last octet", {0x1101, 0x0207},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(100), False),
+                             tagged(READ_RESPONSE, r.sink_stag, r.sink_to + 100, b"x")])
+response_error("ends early", {0x1101, 0x0207, 0x02FF},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(99))])
+response_error("ends at once", {0x1101, 0x0207, 0x02FF}, lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to)])
+response_error("offset wraps", {0x1101, 0x1103},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, TOP - 50, bytes(100))])
+response_error("a Write to the sink in its place", {0x1100, 0x1102, 0x1101},
+               lambda c, r: [tagged(WRITE, r.sink_stag, r.sink_to, bytes(100))])
+response_error("DDP version 2", {0x1104},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(100), dv=2)])
+response_error("RDMAP version 2", {0x0205},
+               lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(100), rv=2)])
+
+error("Read Response: nobody asked for it", {0x0206, 0x1100, 0x1101, 0x1102, 0x0207},
+             lambda c: tagged(READ_RESPONSE, *c.place("rw"), b"data"))
+error("Read Response: nobody asked for it, zero length", {0x0206, 0x1100, 0x1101, 0x1102, 0x0207},
+             lambda c: tagged(READ_RESPONSE, 0, 0))
+error("Read Response: nobody asked for it, into a receive buffer", {0x0206, 0x1100, 0x1101, 0x1102, 0x0207},
+             lambda c: tagged(READ_RESPONSE, *c.place("in"), b"data"))
+
+
+@row("Read Response: one more than was asked for")
+def surplus(bench):
+    case = Case(bench, initiator=True)
+    case.sut.post("call", 50, "read", "local:100:10", rkey=0x77, addr=0x1000)
+    request = wire.read_fields(case.peer.segment())
+    answer = tagged(READ_RESPONSE, request.sink_stag, request.sink_to, b"0123456789")
+    case.peer.fpdu(answer)
+    case.sut.completion(50)
+    case.peer.fpdu(answer)
+    check(case.peer.terminated().error in {0x0206, 0x1100, 0x1101, 0x1102, 0x0207}, "Terminate")
+    case.session.down()
+    case.memory["local"].untouched((100, 110))
+
+
+@row("Read Responses out of order")
+def disorder(bench):
+    case = Case(bench, initiator=True)
+    case.sut.post("call", 50, "read", "local:100:10", rkey=0x77, addr=0x1000)
+    case.sut.post("call", 51, "read", "local:200:10", rkey=0x77, addr=0x1000)
+    wire.read_fields(case.peer.segment())
+    second = wire.read_fields(case.peer.segment())
+    case.peer.fpdu(tagged(READ_RESPONSE, second.sink_stag, second.sink_to, b"0123456789"))
+    check(case.peer.terminated().error in {0x1100, 0x1101}, "Terminate")
+    case.session.down()
+    check(case.sut.completion(50, None).status != SUCCESS, "the first Read succeeds")
+    case.memory["local"].untouched()
+
+
+@row("a region deregistered while the peer reads it: an error or all of it, no crash")
+def dereg_under_read(bench):
+    session = Session(bench, crc=False, rcvbuf=8192)
+    big = session.sut.memory("big", 16 << 20, "lr", seed=3)
+    session.peer.fpdu(wire.read_request(1, 0xAA, 1000, big.size, big.rkey, big.addr))
+    segment = session.peer.segment()
+    got = len(segment.payload)
+    session.sut.command("dereg big")
+    while not segment.last:
+        segment = session.peer.segment()
+        if segment.opcode != READ_RESPONSE:
+            break
+        got += len(segment.payload)
+    if segment.opcode == READ_RESPONSE:
+        check(got == big.size, f"{got} octets")
+        return
+    # RFC 5040 4.8: the Read Request header says where the operation stood.
+    term = wire.Terminate(segment)
+    check(term.error in {0x0100, 0x0101, 0x0207} or term.error >> 8 == 0, f"{term}")
+    if term.r:
+        check(term.rdma == wire.read_header(0xAA, 1000 + got, big.size - got, big.rkey, big.addr + got),
+              f"{term}: RDMA header {term.rdma.hex()} after {got} octets")
+    session.down()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

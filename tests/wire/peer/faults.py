@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: MIT
+"""What the tests of errors share: a connection with memory of every kind, and what must come of a wrong segment."""
+
+from peer import wire
+from peer.sut import ERR, FLUSHED, QP_EVENTS, SUCCESS, Session, check, row
+from peer.wire import WRITE, tagged
+
+TOP = 1 << 64
+STAG, BOUNDS, NOT_ASSOCIATED, WRAP = 0x1100, 0x1101, 0x1102, 0x1103
+# The Verbs draft takes 0x1102 for access rights; RFC 5041 has no code for them, and "invalid STag" comes next.
+NO_RIGHTS = {STAG, NOT_ASSOCIATED}
+UNEXPECTED, BAD_QN = 0x0206, 0x1201
+MSN_ERRORS = {0x1202, 0x1203}  # RFC 5041: no buffer, range; the Verbs draft takes 0x1202 for either on queue 0
+
+
+def prepare(session):
+    sut = session.sut
+    sut.command("pd other")
+    for seed, (name, access, pd) in enumerate((("rw", "lrw", "pd"), ("ro", "lr", "pd"), ("wo", "lw", "pd"),
+                                               ("local", "l", "pd"), ("foreign", "lrw", "other"), ("in", "l", "pd"))):
+        sut.memory(name, 4096, access, pd, seed=seed * 40)
+    sut.memory("gone", 4096, "lrw", seed=9)
+    sut.command("dereg gone")
+    for number in (1, 2):
+        sut.recv(session.conn, number, f"in:{number * 1000}:256")
+
+
+class Case:
+    """What is on the wire when an error is expected."""
+
+    def __init__(self, bench, prepare=prepare, **more):
+        self.session = Session(bench, before=prepare, **more)
+        self.sut, self.peer = self.session.sut, self.session.peer
+        self.memory = self.sut.memories
+
+    def place(self, name, offset=0):
+        return self.memory[name].rkey, self.memory[name].addr + offset
+
+    def judge(self, ulpdu, allowed, headers=None, skip=(), open_ends=(), read=None, changed=()):
+        """ulpdu: the segment in error. allowed: Terminates by layer, type and code; headers False where the DDP header
+        may be missing. open_ends: names of memory whose content is indeterminate."""
+        term = self.peer.terminated(skip)
+        check(term.error in allowed, f"{term}, not {' or '.join(f'{error:#06x}' for error in sorted(allowed))}")
+        size = wire.TAGGED_HEADER if ulpdu[:1] and ulpdu[0] & wire.T else wire.UNTAGGED_HEADER
+        complete = len(ulpdu) >= size
+        if term.layer == 2 or (term.layer, term.etype) in ((0, 0), (1, 0)):
+            check(not term.r, f"{term}: an RDMA header")
+            check(term.layer == 1 or not (term.m or term.d), f"{term}: headers (RFC 5040 figure 10)")
+        elif complete and headers is not False:
+            check(term.m and term.d, f"{term}: no DDP header (RFC 5040 figure 10)")
+        if term.d:
+            check(complete and term.ddp == ulpdu[:size], f"{term}: DDP header {term.ddp.hex()} of {ulpdu[:size].hex()}")
+        if term.m:
+            check(term.length == len(ulpdu), f"{term}: segment length {term.length} of {len(ulpdu)}")
+        if read is not None and (term.layer, term.etype) == (0, 1):
+            check(term.r, f"{term}: no RDMA header (RFC 5040 figure 10)")
+            check(term.rdma == read, f"{term}: RDMA header {term.rdma.hex()}, not {read.hex()}")
+        else:
+            check(not term.r, f"{term}: an RDMA header")
+        check(self.peer.gone() == "fin", "reset, so that the Terminate may be lost")
+        self.session.down()
+        self.after(open_ends)
+        for name, memory in self.memory.items():
+            if name not in open_ends:
+                memory.untouched(dict(changed).get(name, (0, 0)))
+        return term
+
+    def after(self, open_ends=()):
+        """Both receives come back, and error completion or asynchronous event tells what has happened."""
+        sut, told = self.sut, False
+        for number in (1, 2):
+            if number in open_ends:
+                continue
+            wc = sut.completion(number, None)
+            check(wc.status != SUCCESS, f"{wc}")
+            told = told or wc.status != FLUSHED
+        if not told:
+            self.session.qp_event()
+        check(all(kind in QP_EVENTS for kind, _ in sut.asyncs), f"asynchronous events {sut.asyncs}")
+        # Work posted to a QP in error is flushed.
+        sut.post(self.session.conn, 77, "send", "rw:0:1")
+        sut.completion(77, FLUSHED)
+        sut.recv(self.session.conn, 78, "in:0:1")
+        sut.completion(78, FLUSHED)
+        sut.nothing(0.05)
+        # And others are served.
+        check(sut.state(self.session.conn) == ERR, "QP state")
+        other = Session(self.session.bench, sut=sut)
+        other.alive()
+
+
+def error(title, allowed, build, headers=None, before=None, open_ends=(), changed=(), **more):
+    """A row: `build(case)` gives the ULPDU in error, `before(case)` ULPDUs that are right."""
+
+    def run(bench, piece=None):
+        case = Case(bench, **more)
+        octets = b"".join(wire.fpdu(ulpdu, case.peer.crc) for ulpdu in (before(case) if before else ()))
+        ulpdu = build(case)
+        # Something right behind it must not count any more.
+        behind = tagged(WRITE, *case.place("rw", 3000), b"behind the error")
+        case.peer.send(octets + wire.fpdu(ulpdu, case.peer.crc) + wire.fpdu(behind, case.peer.crc), piece)
+        case.judge(ulpdu, allowed, headers, open_ends=open_ends, changed=changed)
+
+    row(title)(run)

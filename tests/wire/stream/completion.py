@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: MIT
+"""The remote completion rule: Sends, Writes and Immediate Data complete once the peer has answered an RDMA Read behind
+them, one of no octets where the consumer has posted none (RFC 5040 section 5.5)."""
+
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from peer import wire
+from peer.sut import FLUSHED, REM_ACCESS_ERR, REM_INV_REQ_ERR, SUCCESS, Responder, Session, check, main, row
+from peer.wire import IMMEDIATE, READ_REQUEST, SEND, WRITE, terminate
+
+RETRY_EXC_ERR = 12
+
+
+class Remote:
+    """uiw as initiator under the rule; the peer grants it `own_ird` Reads."""
+
+    def __init__(self, bench, own_ird=8, rule="remote", **more):
+        self.session = Session(bench, initiator=True, own_ird=own_ird, env={"UIW_COMPLETION": rule}, **more,
+                               before=lambda session: session.sut.memory("m", 65536, "lrw", seed=5))
+        self.sut, self.peer = self.session.sut, self.session.peer
+        self.responder = Responder(self.peer)
+
+    def send(self, number, flags="-", size=100):
+        self.sut.post("call", number, "send", f"m:0:{size}", flags=flags)
+        return self.heard(SEND, size)
+
+    def heard(self, opcode, size):
+        first, payload = self.peer.message(opcode)
+        check(len(payload) == size, f"{len(payload)} octets of {size}")
+        return first
+
+    def probe(self):
+        request = self.responder.hear(READ_REQUEST)
+        check(request.size == 0, f"{request} where one of no octets should come")
+        return request
+
+    def answer(self):
+        self.responder.answer(b"")
+
+
+@row("no completion before the peer answers")
+def waits(bench):
+    it = Remote(bench)
+    it.send(1)
+    it.probe()
+    it.sut.post("call", 2, "write", "m:0:5000", rkey=0x77, addr=0x1000)
+    it.heard(WRITE, 5000)
+    it.sut.post("call", 3, "write_imm", "m:0:10", rkey=0x77, addr=0x1000, imm=7)
+    it.heard(WRITE, 10)
+    it.heard(IMMEDIATE, 8)
+    it.peer.quiet(0.1)
+    it.sut.nothing(0.1)
+    it.answer()
+    it.sut.completion(1)
+    it.probe()
+    it.sut.nothing(0.1)
+    it.answer()
+    it.sut.completion(2)
+    it.sut.completion(3)
+    it.peer.quiet(0.1)
+    it.session.hang_up()
+
+
+@row("UIW_COMPLETION=local, auto: rdma_cm has the local rule")
+def local(bench):
+    for rule in ("local", "auto"):
+        it = Remote(bench, rule=rule)
+        it.send(1)
+        it.sut.completion(1)
+        it.peer.quiet(0.1)
+        it.sut.quit()
+
+
+@row("a peer that takes no Reads: the local rule")
+def no_reads(bench):
+    it = Remote(bench, own_ird=0)
+    it.send(1)
+    it.sut.completion(1)
+    it.peer.quiet(0.1)
+
+
+@row("a peer that takes one: the probe is the one")
+def one_read(bench):
+    it = Remote(bench, own_ird=1)
+    it.send(1)
+    it.probe()
+    it.sut.post("call", 2, "read", "m:100:10", rkey=0x77, addr=0x1000)
+    it.peer.quiet(0.1)
+    it.answer()
+    it.sut.completion(1)
+    check(it.responder.hear(READ_REQUEST).size == 10, "the Read")
+    it.responder.answer(b"0123456789")
+    it.sut.completion(2)
+
+
+@row("a program that wants no Reads: four are asked for, and held, all the same; one will do")
+def no_reads_wanted(bench):
+    it = Remote(bench, own_ird=1, own_ord=1, ird=0, ord_=0)
+    request = it.session.request
+    check((request.ird & wire.DEPTH, request.ord & wire.DEPTH) == (4, 4), f"IRD {request.ird:#x}, ORD {request.ord:#x}")
+    it.send(1)
+    it.probe()
+    it.answer()
+    it.sut.completion(1)
+    it.session.alive()
+    it.sut.post("call", 2, "read", "m:100:10", rkey=0x77, addr=0x1000, errno={22})
+
+
+@row("unsignaled work asks for nothing, and completes with what stands behind it")
+def unsignaled(bench):
+    it = Remote(bench)
+    for number in range(1, 6):
+        it.send(number, "u")
+    it.peer.quiet(0.1)
+    it.sut.post("call", 6, "read", "m:100:10", rkey=0x77, addr=0x1000)
+    check(it.responder.hear(READ_REQUEST).size == 10, "the Read")
+    it.responder.answer(b"0123456789")
+    it.sut.completion(6)
+    it.peer.quiet(0.1)
+    it.send(7, "u")
+    it.session.hang_up()
+    it.sut.nothing(0.05)
+
+
+def ends(bench, reset):
+    it = Remote(bench)
+    it.send(1)
+    it.probe()
+    it.send(2, "u")
+    it.send(3)
+    it.send(4)
+    it.answer()
+    it.sut.completion(1)
+    it.probe()
+    if reset:
+        it.peer.close(reset=True)
+    else:
+        it.peer.finish()
+    it.session.down()
+    it.sut.completion(3, RETRY_EXC_ERR)
+    it.sut.completion(4, FLUSHED)
+    it.sut.nothing(0.05)
+
+
+row("FIN before the answer: the oldest signaled work fails, the rest is flushed", reset=False)(ends)
+row("reset before the answer: the oldest signaled work fails, the rest is flushed", reset=True)(ends)
+
+
+@row("rdma_disconnect: FIN comes once signaled work is confirmed")
+def disconnect(bench):
+    it = Remote(bench)
+    it.send(1)
+    it.probe()
+    it.send(2, "u")
+    it.sut.command("disconnect call")
+    it.peer.quiet(0.1)
+    it.answer()
+    it.sut.completion(1)
+    check(it.peer.gone() == "fin", "reset")
+    it.peer.close()
+    it.session.down()
+
+
+@row("rdma_disconnect, and no answer: the end comes in bounded time, and tells")
+def disconnect_deaf(bench):
+    it = Remote(bench)
+    it.send(1)
+    it.probe()
+    it.sut.command("disconnect call")
+    it.session.down()
+    it.sut.completion(1, RETRY_EXC_ERR)
+
+
+def named(bench, which, status):
+    """A Terminate is about one of three; what stands before it is good."""
+    it = Remote(bench)
+    it.send(1)
+    it.probe()
+    segments = []
+    it.sut.post("call", 2, "write", "m:0:100", rkey=0x77, addr=0x1000)
+    segments.append(it.peer.segment())
+    it.sut.post("call", 3, "send", "m:0:100")
+    segments.append(it.peer.segment())
+    it.sut.post("call", 4, "write_imm", "m:0:0", rkey=0x77, addr=0x1000, imm=7)
+    segments.append(it.peer.segment())
+    segments[-1] = it.peer.segment()
+    ulpdu = segments[which].ulpdu
+    layer, etype, code, size = (1, 1, 2, 14) if which == 0 else (1, 2, 5, 18)
+    it.peer.fpdu(terminate(layer, etype, code, ulpdu[:size], len(ulpdu)))
+    it.session.down()
+    for number in (1, 2, 3, 4):
+        expected = SUCCESS if number < which + 2 else status if number == which + 2 else FLUSHED
+        it.sut.completion(number, expected)
+
+
+row("a Terminate names the Write", which=0, status=REM_ACCESS_ERR)(named)
+row("a Terminate names the Send behind it", which=1, status=REM_INV_REQ_ERR)(named)
+row("a Terminate names the Immediate Data behind both", which=2, status=REM_INV_REQ_ERR)(named)
+
+
+@row("as responder: the zero-length Read of a peer is answered behind what stands before it, and before FIN")
+def answers(bench):
+    session = Session(bench, before=lambda first: first.sut.memory("m", 4096, "lrw", seed=5))
+    memory = session.sut.memories["m"]
+    session.peer.send(wire.fpdu(wire.tagged(WRITE, memory.rkey, memory.addr, b"placed"))
+                      + wire.fpdu(wire.read_request(1, 7, 9, 0, 0, 0)))
+    first, payload = session.peer.message(wire.READ_RESPONSE)
+    check((first.stag, first.to, payload) == (7, 9, b""), f"{first}")
+    check(memory.dump(0, 6) == b"placed", "memory")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
