@@ -33,6 +33,56 @@ int attach(int fd, std::uint64_t object) {
   g_objects[fd] = object;
   return 0;
 }
+void detach(int fd) {
+  const std::lock_guard lock(g_mutex);
+  g_objects.erase(fd);
+}
+
+using Command = std::vector<std::uint8_t>;
+
+// False where it must not be carried out.
+bool make_harmless(Command& command, int fd, bool keep_length) {
+  command[0] &= 0x1F;
+  command[1] = command[2] = command[3] = 0;
+  // JOIN and MIGRATE take descriptors of this process: not its standard ones, please.
+  if (command[0] == RDMA_USER_CM_CMD_MIGRATE_ID && command.size() >= 24) {
+    const std::int32_t which = fd;
+    std::memcpy(command.data() + sizeof(rdma_ucm_cmd_hdr) + 12, &which, sizeof which);
+  }
+  // Real connections to anywhere are none of a fuzzer's business.
+  if (command[0] == RDMA_USER_CM_CMD_CONNECT) return false;
+  const std::uint16_t in = static_cast<std::uint16_t>(command.size() - sizeof(rdma_ucm_cmd_hdr));
+  if (!keep_length) std::memcpy(command.data() + 4, &in, sizeof in);
+  return true;
+}
+
+// Puts the buffer's address and the identifier where the input says that they stand.
+void fill_in(Command& command, std::uint64_t address, std::uint32_t id) {
+  for (std::size_t place = 8; place + 4 <= command.size(); place += 4) {
+    std::uint64_t wide = 0;
+    std::uint32_t narrow = 0;
+    std::memcpy(&narrow, command.data() + place, sizeof narrow);
+    if (narrow != 0xA5A5A5A5) continue;
+    if (place + 8 <= command.size()) std::memcpy(&wide, command.data() + place, sizeof wide);
+    if (wide == 0xA5A5A5A5A5A5A5A5) {
+      std::memcpy(command.data() + place, &address, sizeof address);
+      place += 4;
+    } else {
+      std::memcpy(command.data() + place, &id, sizeof id);
+    }
+  }
+}
+
+// The answer goes wherever the program says, as with the kernel: no addresses but that buffer's and bad ones.
+void confine_answer(Command& command, std::uint64_t address) {
+  for (std::size_t place = 8; place <= 16 && place + 8 <= command.size(); place += 8) {
+    std::uint64_t where;
+    std::memcpy(&where, command.data() + place, sizeof where);
+    if (where == address || where < 4096 || where >> 47 != 0) continue;
+    where &= 4095;
+    std::memcpy(command.data() + place, &where, sizeof where);
+  }
+}
 
 }  // namespace
 
@@ -50,54 +100,22 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (std::size_t at = 0; at < size;) {
     const std::size_t length = std::min<std::size_t>(data[at] * 4U, size - at - 1);
     ++at;
-    std::vector<std::uint8_t> command(data + at, data + at + length);
+    Command command(data + at, data + at + length);
     at += length;
     bool ours = false;
     if (command.size() >= sizeof(rdma_ucm_cmd_hdr)) {
       ours = (command[0] & 0x80) != 0;
-      command[0] &= 0x1F;
-      command[1] = command[2] = command[3] = 0;
-      // JOIN and MIGRATE take descriptors of this process: not its standard ones, please.
-      if (command[0] == RDMA_USER_CM_CMD_MIGRATE_ID && command.size() >= 24) {
-        const std::int32_t which = fd;
-        std::memcpy(command.data() + sizeof(rdma_ucm_cmd_hdr) + 12, &which, sizeof which);
-      }
-      // Real connections to anywhere are none of a fuzzer's business.
-      if (command[0] == RDMA_USER_CM_CMD_CONNECT) continue;
-      const std::uint16_t in = static_cast<std::uint16_t>(command.size() - sizeof(rdma_ucm_cmd_hdr));
-      if ((data[0] & 1) == 0) std::memcpy(command.data() + 4, &in, sizeof in);
+      if (!make_harmless(command, fd, (data[0] & 1) != 0)) continue;
     }
     const std::uint64_t address = reinterpret_cast<std::uintptr_t>(answer);
-    for (std::size_t place = 8; ours && place + 4 <= command.size(); place += 4) {
-      std::uint64_t wide = 0;
-      std::uint32_t narrow = 0;
-      std::memcpy(&narrow, command.data() + place, sizeof narrow);
-      if (narrow != 0xA5A5A5A5) continue;
-      if (place + 8 <= command.size()) std::memcpy(&wide, command.data() + place, sizeof wide);
-      if (wide == 0xA5A5A5A5A5A5A5A5) {
-        std::memcpy(command.data() + place, &address, sizeof address);
-        place += 4;
-      } else {
-        std::memcpy(command.data() + place, &id, sizeof id);
-      }
-    }
-    // The answer goes wherever the program says, as with the kernel: no addresses but that buffer's and bad ones.
-    for (std::size_t place = 8; place <= 16 && place + 8 <= command.size(); place += 8) {
-      std::uint64_t where;
-      std::memcpy(&where, command.data() + place, sizeof where);
-      if (where == address || where < 4096 || where >> 47 != 0) continue;
-      where &= 4095;
-      std::memcpy(command.data() + place, &where, sizeof where);
-    }
+    if (ours) fill_in(command, address, id);
+    confine_answer(command, address);
     const bool creates = command.size() >= 8 && command[0] == RDMA_USER_CM_CMD_CREATE_ID;
     const long result = abi->write(object, fd, command.data(), command.size());
     if (result > static_cast<long>(command.size())) std::abort();
     if (creates && result > 0) std::memcpy(&id, answer, sizeof id);
   }
-  {
-    const std::lock_guard lock(g_mutex);
-    g_objects.erase(fd);
-  }
+  detach(fd);
   abi->release(object, fd);
   ::close(fd);
   return 0;

@@ -111,6 +111,69 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   std::unique_ptr<rdmap::OutgoingBatch> batch = std::make_unique<rdmap::OutgoingBatch>();
 };
 
+// What the program does before the ULPDU comes.
+void act(Host& host, unsigned what, std::minstd_rand& random) {
+  if ((what & 1) != 0 && host.posted < 4) ++host.posted;
+  if ((what & 2) != 0) host.post_read();
+  if ((what & 4) != 0) host.transmit(random() % 300);
+  if ((what & 8) != 0 && (what & 0x70) == 0x70) host.stags.retire(host.stag);
+  if ((what & 8) != 0 && (what & 0x70) == 0x60) host.stags.retire(host.inbox_stag);
+  if ((what & 8) != 0 && (what & 0x70) == 0x50) host.stags.retire(host.sink_stag);
+}
+
+// An STag of 0xAA... is the real one, which no fuzzer would find.
+void name_stags(std::vector<std::byte>& ulpdu, ddp::Stag stag) {
+  const auto name = [&](std::size_t place) {
+    if (ulpdu.size() >= place + 4 && ulpdu[place] == std::byte{0xAA}) {
+      mpa::store_be(ulpdu.data() + place, static_cast<std::uint32_t>(stag));
+    }
+  };
+  if (!ulpdu.empty() && (ulpdu[0] & std::byte{0x80}) != std::byte{0}) {
+    if (ulpdu.size() < 2 || (ulpdu[1] & std::byte{0x0F}) == std::byte{0}) name(2);
+  } else {
+    name(2);
+    name(18 + 16);
+  }
+}
+
+void add_fpdu(std::vector<std::byte>& wire, const std::vector<std::byte>& ulpdu) {
+  const std::size_t start = wire.size();
+  wire.resize(start + mpa::fpdu_size(ulpdu.size()));
+  mpa::store_be<std::uint16_t>(wire.data() + start, static_cast<std::uint16_t>(ulpdu.size()));
+  std::copy(ulpdu.begin(), ulpdu.end(), wire.begin() + static_cast<std::ptrdiff_t>(start + 2));
+  mpa::Crc32c sum;
+  sum.add(wire.data() + start, wire.size() - start - mpa::kCrcSize);
+  mpa::store_crc(wire.data() + wire.size() - mpa::kCrcSize, sum.value());
+}
+
+struct Reading {
+  std::vector<std::byte> wire;  // what has come and is not consumed
+  bool stopped = false, paused = false;
+};
+
+void receive(Host& host, Reading& in, std::minstd_rand& random) {
+  while (!in.stopped && (in.paused ? host.posted > 0 : !in.wire.empty())) {
+    const std::size_t give = in.paused ? in.wire.size() : std::min<std::size_t>(in.wire.size(), 1 + random() % 200);
+    const std::vector<std::byte> segment(in.wire.begin(), in.wire.begin() + static_cast<std::ptrdiff_t>(give));
+    const auto [result, consumed] = host.deframer.receive(segment, host.rx);
+    check(consumed <= give && result != mpa::Deframer::Result::bad_crc);
+    in.wire.erase(in.wire.begin(), in.wire.begin() + static_cast<std::ptrdiff_t>(consumed));
+    in.paused = result == mpa::Deframer::Result::paused;
+    in.stopped = result == mpa::Deframer::Result::stopped;
+  }
+}
+
+void end_stream(Host& host) {
+  check(host.rx.error().has_value() != host.rx.peer_terminate().has_value());
+  if (host.rx.peer_terminate()) (void)host.tx.find_terminated(*host.rx.peer_terminate());
+  if (host.rx.error()) {
+    host.tx.terminate(*host.rx.error());
+    host.transmit(~std::size_t{0});
+    check(host.tx.terminate_sent() || host.broken);
+  }
+  host.rx.abandon(rdmap::Status::flushed);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -121,60 +184,20 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Host& host = *host_owner;
   const auto* at = reinterpret_cast<const std::byte*>(data) + 2;
   const auto* const end = reinterpret_cast<const std::byte*>(data) + size;
-  std::vector<std::byte> wire;
-  bool stopped = false, paused = false;
-  while (end - at >= 3 && !stopped) {
+  Reading in;
+  while (end - at >= 3 && !in.stopped) {
     const auto what = std::to_integer<unsigned>(at[0]);
     const std::size_t length = std::min<std::size_t>(mpa::load_be<std::uint16_t>(at + 1), static_cast<std::size_t>(end - at - 3));
     at += 3;
-    if ((what & 1) != 0 && host.posted < 4) ++host.posted;
-    if ((what & 2) != 0) host.post_read();
-    if ((what & 4) != 0) host.transmit(random() % 300);
-    if ((what & 8) != 0 && (what & 0x70) == 0x70) host.stags.retire(host.stag);
-    if ((what & 8) != 0 && (what & 0x70) == 0x60) host.stags.retire(host.inbox_stag);
-    if ((what & 8) != 0 && (what & 0x70) == 0x50) host.stags.retire(host.sink_stag);
-
+    act(host, what, random);
     std::vector<std::byte> ulpdu(at, at + length);
     at += length;
-    // An STag of 0xAA... is the real one, which no fuzzer would find.
-    const auto name = [&](std::size_t place) {
-      if (ulpdu.size() >= place + 4 && ulpdu[place] == std::byte{0xAA}) {
-        mpa::store_be(ulpdu.data() + place, static_cast<std::uint32_t>(host.stag));
-      }
-    };
-    if (!ulpdu.empty() && (ulpdu[0] & std::byte{0x80}) != std::byte{0}) {
-      if (ulpdu.size() < 2 || (ulpdu[1] & std::byte{0x0F}) == std::byte{0}) name(2);
-    } else {
-      name(2);
-      name(18 + 16);
-    }
-    const std::size_t start = wire.size();
-    wire.resize(start + mpa::fpdu_size(length));
-    mpa::store_be<std::uint16_t>(wire.data() + start, static_cast<std::uint16_t>(length));
-    std::copy(ulpdu.begin(), ulpdu.end(), wire.begin() + static_cast<std::ptrdiff_t>(start + 2));
-    mpa::Crc32c sum;
-    sum.add(wire.data() + start, wire.size() - start - mpa::kCrcSize);
-    mpa::store_crc(wire.data() + wire.size() - mpa::kCrcSize, sum.value());
-
-    while (!stopped && (paused ? host.posted > 0 : !wire.empty())) {
-      const std::size_t give = paused ? wire.size() : std::min<std::size_t>(wire.size(), 1 + random() % 200);
-      const std::vector<std::byte> segment(wire.begin(), wire.begin() + static_cast<std::ptrdiff_t>(give));
-      const auto [result, consumed] = host.deframer.receive(segment, host.rx);
-      check(consumed <= give && result != mpa::Deframer::Result::bad_crc);
-      wire.erase(wire.begin(), wire.begin() + static_cast<std::ptrdiff_t>(consumed));
-      paused = result == mpa::Deframer::Result::paused;
-      stopped = result == mpa::Deframer::Result::stopped;
-    }
+    name_stags(ulpdu, host.stag);
+    add_fpdu(in.wire, ulpdu);
+    receive(host, in, random);
   }
-  if (stopped) {
-    check(host.rx.error().has_value() != host.rx.peer_terminate().has_value());
-    if (host.rx.peer_terminate()) (void)host.tx.find_terminated(*host.rx.peer_terminate());
-    if (host.rx.error()) {
-      host.tx.terminate(*host.rx.error());
-      host.transmit(~std::size_t{0});
-      check(host.tx.terminate_sent() || host.broken);
-    }
-    host.rx.abandon(rdmap::Status::flushed);
+  if (in.stopped) {
+    end_stream(host);
   } else {
     host.transmit(~std::size_t{0});
   }

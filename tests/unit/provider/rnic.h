@@ -216,4 +216,11 @@ inline void give(mpa::TcpStream& peer, Octets octets) {
   REQUIRE(::send(peer.fd(), octets.data(), octets.size(), 0) == static_cast<ssize_t>(octets.size()));
 }
 
+// The type of the next asynchronous event.
+inline ibv_event_type next_type(Context& context) {
+  const auto event = next_event(context);
+  REQUIRE(event);
+  return static_cast<ibv_event_type>(event->event_type);
+}
+
 }  // namespace uiw::test

@@ -248,6 +248,59 @@ TEST_CASE("cq: resized while others push and poll", "[cq]") {
   CHECK_FALSE(next_event(*context, 0));
 }
 
+namespace {
+
+void check_event_after_so_many(Cq& cq, const Channel& channel, std::uintptr_t number) {
+  // The period is too long to count.
+  REQUIRE(cq.moderate(4, 60'000'000) == 0);
+  for (int round = 0; round < 3; ++round) {
+    cq.request_notify(false);
+    fill(cq, 0, 3);
+    CHECK(channel.next() == 0);
+    fill(cq, 0, 1);
+    CHECK(channel.next() == number);
+    fill(cq, 0, 10);  // not asked for
+    CHECK(channel.next() == 0);
+  }
+}
+
+void check_event_after_the_period(Cq& cq, const Channel& channel, std::uintptr_t number) {
+  for (const unsigned period : {1U, 300U, 20'000U}) {
+    REQUIRE(cq.moderate(1000, period) == 0);
+    const auto start = std::chrono::steady_clock::now();
+    cq.request_notify(false);
+    fill(cq, 0, 2);
+    CHECK(channel.next(kLong) == number);
+    CHECK(std::chrono::steady_clock::now() - start >= std::chrono::microseconds(period));
+    CHECK(channel.next() == 0);
+  }
+}
+
+void check_switched_off(Cq& cq, const Channel& channel, std::uintptr_t number) {
+  const auto off = GENERATE(std::pair{0U, 0U}, std::pair{1U, 100U}, std::pair{100U, 0U});
+  REQUIRE(cq.moderate(1000, 60'000'000) == 0);
+  cq.request_notify(false);
+  fill(cq, 0, 2);
+  CHECK(channel.next() == 0);
+  REQUIRE(cq.moderate(off.first, off.second) == 0);
+  CHECK(channel.next() == number);
+  cq.request_notify(false);
+  fill(cq, 0, 1);
+  CHECK(channel.next() == number);
+}
+
+void check_solicited_alone(Cq& cq, const Channel& channel, std::uintptr_t number) {
+  REQUIRE(cq.moderate(2, 60'000'000) == 0);
+  cq.request_notify(true);
+  fill(cq, 0, 5);
+  cq.push(completion_of(1), true);
+  CHECK(channel.next() == 0);
+  cq.push(completion_of(2), true);
+  CHECK(channel.next() == number);
+}
+
+}  // namespace
+
 TEST_CASE("cq: moderation holds events back, and loses none (manual page of ibv_modify_cq)", "[cq]") {
   const auto context = open_loopback();
   const Channel channel;
@@ -260,30 +313,8 @@ TEST_CASE("cq: moderation holds events back, and loses none (manual page of ibv_
   CHECK(device.cq_mod_caps.max_cq_count == 65535);
   CHECK(device.cq_mod_caps.max_cq_period == 65535);
 
-  SECTION("an event after so many completions") {
-    // The period is too long to count.
-    REQUIRE(cq->moderate(4, 60'000'000) == 0);
-    for (int round = 0; round < 3; ++round) {
-      cq->request_notify(false);
-      fill(*cq, 0, 3);
-      CHECK(channel.next() == 0);
-      fill(*cq, 0, 1);
-      CHECK(channel.next() == number);
-      fill(*cq, 0, 10);  // not asked for
-      CHECK(channel.next() == 0);
-    }
-  }
-  SECTION("or after the period") {
-    for (const unsigned period : {1U, 300U, 20'000U}) {
-      REQUIRE(cq->moderate(1000, period) == 0);
-      const auto start = std::chrono::steady_clock::now();
-      cq->request_notify(false);
-      fill(*cq, 0, 2);
-      CHECK(channel.next(kLong) == number);
-      CHECK(std::chrono::steady_clock::now() - start >= std::chrono::microseconds(period));
-      CHECK(channel.next() == 0);
-    }
-  }
+  SECTION("an event after so many completions") { check_event_after_so_many(*cq, channel, number); }
+  SECTION("or after the period") { check_event_after_the_period(*cq, channel, number); }
   SECTION("a failure does not wait") {
     REQUIRE(cq->moderate(1000, 60'000'000) == 0);
     cq->request_notify(false);
@@ -291,27 +322,8 @@ TEST_CASE("cq: moderation holds events back, and loses none (manual page of ibv_
     cq->push(completion_of(1, IBV_WC_WR_FLUSH_ERR), false);
     CHECK(channel.next() == number);
   }
-  SECTION("solicited ones alone count where only they are asked for") {
-    REQUIRE(cq->moderate(2, 60'000'000) == 0);
-    cq->request_notify(true);
-    fill(*cq, 0, 5);
-    cq->push(completion_of(1), true);
-    CHECK(channel.next() == 0);
-    cq->push(completion_of(2), true);
-    CHECK(channel.next() == number);
-  }
-  SECTION("switched off, what is held back comes") {
-    const auto off = GENERATE(std::pair{0U, 0U}, std::pair{1U, 100U}, std::pair{100U, 0U});
-    REQUIRE(cq->moderate(1000, 60'000'000) == 0);
-    cq->request_notify(false);
-    fill(*cq, 0, 2);
-    CHECK(channel.next() == 0);
-    REQUIRE(cq->moderate(off.first, off.second) == 0);
-    CHECK(channel.next() == number);
-    cq->request_notify(false);
-    fill(*cq, 0, 1);
-    CHECK(channel.next() == number);
-  }
+  SECTION("solicited ones alone count where only they are asked for") { check_solicited_alone(*cq, channel, number); }
+  SECTION("switched off, what is held back comes") { check_switched_off(*cq, channel, number); }
   SECTION("a shorter period counts from now") {
     REQUIRE(cq->moderate(1000, 60'000'000) == 0);
     cq->request_notify(false);

@@ -365,8 +365,57 @@ TEST_CASE("manual: a port listens once a queue pair of it is connected, on the d
   CHECK(caller.dial({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 99}) == ECONNREFUSED);
 }
 
+namespace {
+
+constexpr std::size_t kReply = 20 + 4 + provider::kPairGreetingSize;
+
+void check_rejected(Caller& caller, const Bytes& said, PairRefusal why) {
+  caller.say(said);
+  const Bytes reply = caller.hear(kReply);
+  REQUIRE(reply.size() == kReply);
+  CHECK(std::memcmp(reply.data(), "MPA ID Rep Frame", 16) == 0);
+  CHECK((reply[16] & std::byte{0x20}) != std::byte{0});  // R: rejected
+  CHECK(reply[24 + 9] == static_cast<std::byte>(why));
+}
+
+void check_held_until_destroyed(const Context& context, Side& a, Caller& caller, const PairGreeting& good) {
+  caller.say(octets_of(good));
+  // Seen by now, more often than not; refused in any case.
+  Caller later(a);
+  REQUIRE(later.dial(gid(context)) == 0);
+  later.say(pattern(52));
+  REQUIRE(later.hear(kReply).size() == kReply);
+  a.qp.reset();
+  const Bytes reply = caller.hear(kReply);
+  REQUIRE(reply.size() == kReply);
+  CHECK(reply[24 + 9] == static_cast<std::byte>(PairRefusal::no_such_qp));
+}
+
+void check_held_until_rtr(const Context& context, Side& a, Caller& caller, const PairGreeting& good) {
+  caller.say(octets_of(good));
+  CHECK(a.qp->state() == IBV_QPS_INIT);
+  REQUIRE(to_rtr(a, gid(context), caller.own) == 0);
+  const Bytes reply = caller.hear(kReply);
+  REQUIRE(reply.size() == kReply);
+  CHECK((reply[16] & std::byte{0x20}) == std::byte{0});
+  CHECK(Bytes(reply.begin() + 24, reply.end()) == octets_of(good.reversed()));
+  // IRD of the reply: what its program offers, and four more, for our confirmations; its own ORD keeps to
+  // our IRD.
+  CHECK((big_endian({reply.data() + 20, 2}) & 0x3FFF) == 6);
+  CHECK((big_endian({reply.data() + 22, 2}) & 0x3FFF) == 1);
+}
+
+void check_held_for_another_peer(const Context& context, Side& a, Caller& caller, const PairGreeting& good) {
+  caller.say(octets_of(good));
+  REQUIRE(to_rtr(a, gid(context), caller.own + 1) == 0);
+  const Bytes reply = caller.hear(kReply);
+  REQUIRE(reply.size() == kReply);
+  CHECK(reply[24 + 9] == static_cast<std::byte>(PairRefusal::other_peer));
+}
+
+}  // namespace
+
 TEST_CASE("manual: who calls is looked at", "[manual]") {
-  constexpr std::size_t kReply = 20 + 4 + provider::kPairGreetingSize;
   const auto context = open_loopback();
   Side a(*context);
   Caller caller(a);
@@ -379,14 +428,7 @@ TEST_CASE("manual: who calls is looked at", "[manual]") {
   REQUIRE(caller.dial(gid(*context)) == 0);
   const PairGreeting good = caller.greeting();
 
-  const auto rejected = [&](const Bytes& said, PairRefusal why) {
-    caller.say(said);
-    const Bytes reply = caller.hear(kReply);
-    REQUIRE(reply.size() == kReply);
-    CHECK(std::memcmp(reply.data(), "MPA ID Rep Frame", 16) == 0);
-    CHECK((reply[16] & std::byte{0x20}) != std::byte{0});  // R: rejected
-    CHECK(reply[24 + 9] == static_cast<std::byte>(why));
-  };
+  const auto rejected = [&](const Bytes& said, PairRefusal why) { check_rejected(caller, said, why); };
   SECTION("no greeting") { rejected(pattern(52), PairRefusal::malformed); }
   SECTION("a rejection as a greeting") {
     rejected(octets_of(good, PairRefusal::no_such_qp), PairRefusal::malformed);
@@ -415,38 +457,9 @@ TEST_CASE("manual: who calls is looked at", "[manual]") {
     REQUIRE(to_rtr(a, gid(*context), caller.own + 1) == 0);
     rejected(octets_of(good), PairRefusal::other_peer);
   }
-  SECTION("held, and then there is another peer") {
-    caller.say(octets_of(good));
-    REQUIRE(to_rtr(a, gid(*context), caller.own + 1) == 0);
-    const Bytes reply = caller.hear(kReply);
-    REQUIRE(reply.size() == kReply);
-    CHECK(reply[24 + 9] == static_cast<std::byte>(PairRefusal::other_peer));
-  }
-  SECTION("held, and then the queue pair goes") {
-    caller.say(octets_of(good));
-    // Seen by now, more often than not; refused in any case.
-    Caller later(a);
-    REQUIRE(later.dial(gid(*context)) == 0);
-    later.say(pattern(52));
-    REQUIRE(later.hear(kReply).size() == kReply);
-    a.qp.reset();
-    const Bytes reply = caller.hear(kReply);
-    REQUIRE(reply.size() == kReply);
-    CHECK(reply[24 + 9] == static_cast<std::byte>(PairRefusal::no_such_qp));
-  }
-  SECTION("held until the queue pair is in RTR, then answered") {
-    caller.say(octets_of(good));
-    CHECK(a.qp->state() == IBV_QPS_INIT);
-    REQUIRE(to_rtr(a, gid(*context), caller.own) == 0);
-    const Bytes reply = caller.hear(kReply);
-    REQUIRE(reply.size() == kReply);
-    CHECK((reply[16] & std::byte{0x20}) == std::byte{0});
-    CHECK(Bytes(reply.begin() + 24, reply.end()) == octets_of(good.reversed()));
-    // IRD of the reply: what its program offers, and four more, for our confirmations; its own ORD keeps to
-    // our IRD.
-    CHECK((big_endian({reply.data() + 20, 2}) & 0x3FFF) == 6);
-    CHECK((big_endian({reply.data() + 22, 2}) & 0x3FFF) == 1);
-  }
+  SECTION("held, and then there is another peer") { check_held_for_another_peer(*context, a, caller, good); }
+  SECTION("held, and then the queue pair goes") { check_held_until_destroyed(*context, a, caller, good); }
+  SECTION("held until the queue pair is in RTR, then answered") { check_held_until_rtr(*context, a, caller, good); }
 }
 
 TEST_CASE("manual: ports are reserved one at a time, and hold 256 numbers", "[manual]") {

@@ -108,6 +108,22 @@ TEST_CASE("memory: what a peer may not invalidate (RFC 5040 section 7.2, Verbs d
   CHECK(found(it.target_mr->key()));
 }
 
+namespace {
+
+// The bind with wr_id 9 fails, and ends the stream.
+void check_bind_failed(Connected& it) {
+  const ibv_wc wrong = next(*it.far.send_cq);
+  CHECK(wrong.wr_id == 9);
+  CHECK(wrong.status == IBV_WC_MW_BIND_ERR);
+  CHECK(it.far.qp->state() == IBV_QPS_ERR);
+  REQUIRE(it.far.post(IBV_WR_SEND, 10, {}) == 0);
+  CHECK(next(*it.far.send_cq).status == IBV_WC_WR_FLUSH_ERR);
+  // The stream is over for the peer too.
+  CHECK(eventually([&] { return it.near.qp->state() == IBV_QPS_ERR; }));
+}
+
+}  // namespace
+
 TEST_CASE("memory: each error of a bind is IBV_WC_MW_BIND_ERR (Verbs draft 7.10.6.1, figure 23)", "[memory]") {
   Connected it;
   Side third(*it.context);
@@ -165,14 +181,7 @@ TEST_CASE("memory: each error of a bind is IBV_WC_MW_BIND_ERR (Verbs draft 7.10.
   SECTION("no length") { error = post_bind2(it.far, 9, window, rkey, info_of(&it.handle, base, 0, kRemote)); }
   CHECK(error == 0);
   if (second) CHECK(next(*it.far.send_cq).status == IBV_WC_SUCCESS);
-  const ibv_wc wrong = next(*it.far.send_cq);
-  CHECK(wrong.wr_id == 9);
-  CHECK(wrong.status == IBV_WC_MW_BIND_ERR);
-  CHECK(it.far.qp->state() == IBV_QPS_ERR);
-  REQUIRE(it.far.post(IBV_WR_SEND, 10, {}) == 0);
-  CHECK(next(*it.far.send_cq).status == IBV_WC_WR_FLUSH_ERR);
-  // The stream is over for the peer too.
-  CHECK(eventually([&] { return it.near.qp->state() == IBV_QPS_ERR; }));
+  check_bind_failed(it);
 }
 
 TEST_CASE("memory: each error of a local invalidation (Verbs draft 7.8, 7.10.6.3)", "[memory]") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ibv_modify_qp and ibv_query_qp in every state, and the async events of the Verbs draft's figures 24 and 25.
+// ibv_modify_qp and ibv_query_qp in every state.
 #include <algorithm>
 #include <cerrno>
 #include <utility>
@@ -38,24 +38,75 @@ void bring_to(Side& side, ibv_qp_state state) {
   REQUIRE(side.qp->state() == state);
 }
 
-ibv_event_type next_type(Context& context) {
-  const auto event = next_event(context);
-  REQUIRE(event);
-  return static_cast<ibv_event_type>(event->event_type);
-}
+// What ibv_modify_qp() refuses where everything else is good.
+struct Refused {
+  int mask;
+  int error;
+  void (*change)(ibv_qp_attr&);
+};
+const Refused kRefused[] = {
+    {IBV_QP_PORT, EINVAL, [](ibv_qp_attr& a) { a.port_num = 2; }},
+    {IBV_QP_PORT, EINVAL, [](ibv_qp_attr& a) { a.port_num = 0; }},
+    {IBV_QP_PKEY_INDEX, EINVAL, [](ibv_qp_attr& a) { a.pkey_index = 1; }},
+    {IBV_QP_ACCESS_FLAGS, EINVAL, [](ibv_qp_attr& a) { a.qp_access_flags = 1U << 30; }},
+    {IBV_QP_PATH_MTU, EINVAL, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(0); }},
+    {IBV_QP_PATH_MTU, EINVAL, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(6); }},
+    {IBV_QP_TIMEOUT, EINVAL, [](ibv_qp_attr& a) { a.timeout = 32; }},
+    {IBV_QP_RETRY_CNT, EINVAL, [](ibv_qp_attr& a) { a.retry_cnt = 8; }},
+    {IBV_QP_RNR_RETRY, EINVAL, [](ibv_qp_attr& a) { a.rnr_retry = 8; }},
+    {IBV_QP_MIN_RNR_TIMER, EINVAL, [](ibv_qp_attr& a) { a.min_rnr_timer = 32; }},
+    {IBV_QP_MAX_QP_RD_ATOMIC, EINVAL, [](ibv_qp_attr& a) { a.max_rd_atomic = provider::kMaxReadDepth + 1; }},
+    {IBV_QP_MAX_DEST_RD_ATOMIC, EINVAL, [](ibv_qp_attr& a) { a.max_dest_rd_atomic = provider::kMaxReadDepth + 1; }},
+    {IBV_QP_CUR_STATE, EINVAL, [](ibv_qp_attr& a) { a.cur_qp_state = IBV_QPS_RTS; }},
+    {IBV_QP_EN_SQD_ASYNC_NOTIFY, EINVAL, [](ibv_qp_attr& a) { a.en_sqd_async_notify = 1; }},
+    {IBV_QP_QKEY, EINVAL, [](ibv_qp_attr& a) { a.qkey = 1; }},
+    {IBV_QP_AV, EINVAL, [](ibv_qp_attr&) {}},
+    {IBV_QP_DEST_QPN, EINVAL, [](ibv_qp_attr&) {}},
+    {IBV_QP_DEST_QPN, EINVAL, [](ibv_qp_attr& a) { a.dest_qp_num = provider::kManagedQpNumber; }},
+    {1 << 21, EINVAL, [](ibv_qp_attr&) {}},
+    {1 << 30, EINVAL, [](ibv_qp_attr&) {}},
+    {IBV_QP_ALT_PATH, EOPNOTSUPP, [](ibv_qp_attr&) {}},
+    {IBV_QP_CAP, EOPNOTSUPP, [](ibv_qp_attr& a) { a.cap.max_send_wr = 100; }},
+    {IBV_QP_RATE_LIMIT, EOPNOTSUPP, [](ibv_qp_attr& a) { a.rate_limit = 1000; }},
+    {IBV_QP_PATH_MIG_STATE, EOPNOTSUPP, [](ibv_qp_attr& a) { a.path_mig_state = IBV_MIG_REARM; }},
+};
 
-// Up to the end of the stream: octets, and the errno of a reset.
-std::pair<Bytes, int> rest_of(const mpa::TcpStream& peer) {
-  Bytes sent;
-  for (;;) {
-    pollfd ready{peer.fd(), POLLIN, 0};
-    REQUIRE(::poll(&ready, 1, 30'000) == 1);
-    std::byte part[65536];
-    const ssize_t n = ::recv(peer.fd(), part, sizeof part, 0);
-    if (n < 0) return {sent, errno};
-    if (n == 0) return {sent, 0};
-    sent.insert(sent.end(), part, part + n);
-  }
+ibv_qp_attr good_attributes() {
+  ibv_qp_attr good{};
+  good.qp_state = IBV_QPS_INIT;
+  good.port_num = 1;
+  good.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+  good.path_mtu = IBV_MTU_1024;
+  good.timeout = 14;
+  good.retry_cnt = 7;
+  good.rnr_retry = 6;
+  good.min_rnr_timer = 12;
+  good.rq_psn = 0x123456;
+  good.sq_psn = 0xABCDEF;
+  good.max_rd_atomic = 3;
+  good.max_dest_rd_atomic = 5;
+  return good;
+}
+constexpr int kGood = IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT |
+                      IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN |
+                      IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
+
+void check_taken(const ibv_qp_attr& now, const ibv_qp_attr& good) {
+  CHECK(now.qp_state == IBV_QPS_INIT);
+  CHECK(now.port_num == 1);
+  CHECK(now.qp_access_flags == good.qp_access_flags);
+  CHECK(now.path_mtu == IBV_MTU_1024);
+  CHECK(now.timeout == 14);
+  CHECK(now.retry_cnt == 7);
+  CHECK(now.rnr_retry == 6);
+  CHECK(now.min_rnr_timer == 12);
+  CHECK(now.rq_psn == 0x123456);
+  CHECK(now.sq_psn == 0xABCDEF);
+  CHECK(now.max_rd_atomic == 3);
+  CHECK(now.max_dest_rd_atomic == 5);
+  CHECK(now.path_mig_state == IBV_MIG_MIGRATED);
+  CHECK(now.cap.max_send_wr == 16);
+  CHECK(now.cap.max_recv_sge == 4);
 }
 
 }  // namespace
@@ -94,54 +145,8 @@ TEST_CASE("qp: every step between two states (Verbs draft figures 6 to 11)", "[q
 TEST_CASE("qp: each attribute is taken or refused, and then nothing changes (manual page of ibv_modify_qp)", "[qp]") {
   const auto context = open_loopback();
   Side side(*context);
-  ibv_qp_attr good{};
-  good.qp_state = IBV_QPS_INIT;
-  good.port_num = 1;
-  good.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  good.path_mtu = IBV_MTU_1024;
-  good.timeout = 14;
-  good.retry_cnt = 7;
-  good.rnr_retry = 6;
-  good.min_rnr_timer = 12;
-  good.rq_psn = 0x123456;
-  good.sq_psn = 0xABCDEF;
-  good.max_rd_atomic = 3;
-  good.max_dest_rd_atomic = 5;
-  constexpr int kGood = IBV_QP_PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT |
-                        IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER | IBV_QP_RQ_PSN | IBV_QP_SQ_PSN |
-                        IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
-  struct Bad {
-    int mask;
-    int error;
-    void (*change)(ibv_qp_attr&);
-  };
-  const Bad kBad[] = {
-      {IBV_QP_PORT, EINVAL, [](ibv_qp_attr& a) { a.port_num = 2; }},
-      {IBV_QP_PORT, EINVAL, [](ibv_qp_attr& a) { a.port_num = 0; }},
-      {IBV_QP_PKEY_INDEX, EINVAL, [](ibv_qp_attr& a) { a.pkey_index = 1; }},
-      {IBV_QP_ACCESS_FLAGS, EINVAL, [](ibv_qp_attr& a) { a.qp_access_flags = 1U << 30; }},
-      {IBV_QP_PATH_MTU, EINVAL, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(0); }},
-      {IBV_QP_PATH_MTU, EINVAL, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(6); }},
-      {IBV_QP_TIMEOUT, EINVAL, [](ibv_qp_attr& a) { a.timeout = 32; }},
-      {IBV_QP_RETRY_CNT, EINVAL, [](ibv_qp_attr& a) { a.retry_cnt = 8; }},
-      {IBV_QP_RNR_RETRY, EINVAL, [](ibv_qp_attr& a) { a.rnr_retry = 8; }},
-      {IBV_QP_MIN_RNR_TIMER, EINVAL, [](ibv_qp_attr& a) { a.min_rnr_timer = 32; }},
-      {IBV_QP_MAX_QP_RD_ATOMIC, EINVAL, [](ibv_qp_attr& a) { a.max_rd_atomic = provider::kMaxReadDepth + 1; }},
-      {IBV_QP_MAX_DEST_RD_ATOMIC, EINVAL, [](ibv_qp_attr& a) { a.max_dest_rd_atomic = provider::kMaxReadDepth + 1; }},
-      {IBV_QP_CUR_STATE, EINVAL, [](ibv_qp_attr& a) { a.cur_qp_state = IBV_QPS_RTS; }},
-      {IBV_QP_EN_SQD_ASYNC_NOTIFY, EINVAL, [](ibv_qp_attr& a) { a.en_sqd_async_notify = 1; }},
-      {IBV_QP_QKEY, EINVAL, [](ibv_qp_attr& a) { a.qkey = 1; }},
-      {IBV_QP_AV, EINVAL, [](ibv_qp_attr&) {}},
-      {IBV_QP_DEST_QPN, EINVAL, [](ibv_qp_attr&) {}},
-      {IBV_QP_DEST_QPN, EINVAL, [](ibv_qp_attr& a) { a.dest_qp_num = provider::kManagedQpNumber; }},
-      {1 << 21, EINVAL, [](ibv_qp_attr&) {}},
-      {1 << 30, EINVAL, [](ibv_qp_attr&) {}},
-      {IBV_QP_ALT_PATH, EOPNOTSUPP, [](ibv_qp_attr&) {}},
-      {IBV_QP_CAP, EOPNOTSUPP, [](ibv_qp_attr& a) { a.cap.max_send_wr = 100; }},
-      {IBV_QP_RATE_LIMIT, EOPNOTSUPP, [](ibv_qp_attr& a) { a.rate_limit = 1000; }},
-      {IBV_QP_PATH_MIG_STATE, EOPNOTSUPP, [](ibv_qp_attr& a) { a.path_mig_state = IBV_MIG_REARM; }},
-  };
-  for (const Bad& bad : kBad) {
+  const ibv_qp_attr good = good_attributes();
+  for (const Refused& bad : kRefused) {
     INFO("mask " << bad.mask);
     ibv_qp_attr attributes = good;
     bad.change(attributes);
@@ -151,22 +156,7 @@ TEST_CASE("qp: each attribute is taken or refused, and then nothing changes (man
     CHECK(query(side).port_num == 0);
   }
   REQUIRE(modify(side, IBV_QP_STATE | kGood, good) == 0);
-  const ibv_qp_attr now = query(side);
-  CHECK(now.qp_state == IBV_QPS_INIT);
-  CHECK(now.port_num == 1);
-  CHECK(now.qp_access_flags == good.qp_access_flags);
-  CHECK(now.path_mtu == IBV_MTU_1024);
-  CHECK(now.timeout == 14);
-  CHECK(now.retry_cnt == 7);
-  CHECK(now.rnr_retry == 6);
-  CHECK(now.min_rnr_timer == 12);
-  CHECK(now.rq_psn == 0x123456);
-  CHECK(now.sq_psn == 0xABCDEF);
-  CHECK(now.max_rd_atomic == 3);
-  CHECK(now.max_dest_rd_atomic == 5);
-  CHECK(now.path_mig_state == IBV_MIG_MIGRATED);
-  CHECK(now.cap.max_send_wr == 16);
-  CHECK(now.cap.max_recv_sge == 4);
+  check_taken(query(side), good);
   // Without a state it is the same.
   ibv_qp_attr more{};
   more.min_rnr_timer = 1;
@@ -314,147 +304,6 @@ TEST_CASE("qp: work outstanding is counted, and SQD drains it", "[qp]") {
   CHECK(a.qp->receives_outstanding() == 0);
   CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR && b.qp->state() == IBV_QPS_ERR; }));
   CHECK_FALSE(next_event(*context, 0));
-}
-
-TEST_CASE("qp: a reset of the connection is told (Verbs draft figure 24: LLP Connection Reset)", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  auto [one, two] = tcp_pair();
-  Qp::Attachment attachment;
-  attachment.agreement.rtr = mpa::ReadyToReceive::write;
-  attachment.agreement.ird = attachment.agreement.ord = 4;
-  attachment.initiator = true;
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(a.qp->attach(one, attachment) == 0);
-  two.abort();
-  CHECK(next_type(*context) == IBV_EVENT_QP_FATAL);
-  CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR; }));
-  CHECK_FALSE(next_event(*context, 0));
-}
-
-TEST_CASE("qp: TCP fails in Closing: an event, once the state is ERR (Verbs draft section 6.2.5)", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  mpa::TcpStream peer = attach_raw(a);
-  REQUIRE(a.post_receive(1, {}) == 0);
-  REQUIRE(a.to(IBV_QPS_SQD) == 0);
-  const bool reset = GENERATE(true, false);
-  if (reset) {
-    peer.abort();
-    CHECK(next_type(*context) == IBV_EVENT_QP_FATAL);
-    CHECK(a.qp->state() == IBV_QPS_ERR);
-  } else {
-    peer.close();  // the orderly end
-  }
-  CHECK(next(*a.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
-  CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR; }));
-  CHECK_FALSE(next_event(*context, 0));
-}
-
-TEST_CASE("qp: what came before the peer learns of the end is received (Verbs draft section 6.2.5)", "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  mpa::TcpStream peer = attach_raw(a);
-  Bytes inbox(40);
-  const auto mr = a.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(a.post_receive(1, {sge_of(inbox, *mr)}) == 0);
-  REQUIRE(a.post_receive(2, {}) == 0);
-  REQUIRE(a.to(IBV_QPS_SQD) == 0);
-  give(peer, send_segment(1, 0, 40, true));
-  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
-  CHECK(inbox == pattern(40));
-  peer.close();
-  CHECK(next(*a.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
-  CHECK_FALSE(next_event(*context, 0));
-}
-
-TEST_CASE("qp: to ERR in the middle of an FPDU (Verbs draft section 6.4)", "[qp]") {
-  const auto context = open_loopback();
-  const bool gone = GENERATE(false, true);
-  Side a(*context);
-  Pages source(6000);  // more than two sockets hold
-  const auto mr = Mr::create(a.pd, source.memory, source.size, source.address(), 0);
-  REQUIRE(mr);
-  mpa::TcpStream peer = attach_raw(a);
-  give(peer, fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0), false));  // a Write of no octets: the responder may send
-  REQUIRE(a.post(IBV_WR_SEND, 1, {{source.address(), kPage, mr->key()}}) == 0);
-  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
-  const ibv_sge all{source.address(), static_cast<std::uint32_t>(source.size), mr->key()};
-  REQUIRE(a.post(IBV_WR_SEND, 2, {all}) == 0);  // TCP takes what it can, and stops in the middle of an FPDU
-  if (gone) REQUIRE(::mprotect(source.memory, source.size, PROT_NONE) == 0);
-  REQUIRE(a.to(IBV_QPS_ERR) == 0);
-  CHECK(next(*a.send_cq).status == IBV_WC_WR_FLUSH_ERR);
-  const auto [sent, error] = rest_of(peer);
-  std::size_t at = 0;
-  while (sent.size() - at >= 2) {
-    const std::size_t size = (2 + big_endian(Octets(sent).subspan(at, 2)) + 3) / 4 * 4 + 4;
-    if (sent.size() - at < size) break;
-    at += size;
-  }
-  if (gone) {
-    CHECK(error == ECONNRESET);
-  } else {
-    CHECK(error == 0);
-    CHECK(at == sent.size());  // whole FPDUs
-    CHECK_FALSE(next_event(*context, 0));
-  }
-}
-
-TEST_CASE("qp: a peer that closes while Reads are due gets a Terminate (Verbs draft figures 8 and 24: Bad LLP Close)",
-          "[qp]") {
-  const auto context = open_loopback();
-  Side a(*context);
-  Bytes sink(100);
-  const auto sink_mr = a.expose(sink, IBV_ACCESS_LOCAL_WRITE);
-  auto [one, two] = tcp_pair();
-  Qp::Attachment attachment;
-  attachment.agreement.crc = false;
-  attachment.agreement.rtr = mpa::ReadyToReceive::write;
-  attachment.agreement.ird = attachment.agreement.ord = 4;
-  attachment.initiator = true;
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
-  REQUIRE(a.qp->attach(one, attachment) == 0);
-  const bool due = GENERATE(true, false);
-  if (due) REQUIRE(a.post(IBV_WR_RDMA_READ, 1, {sge_of(sink, *sink_mr)}, 0, 1, 0) == 0);
-  ::shutdown(two.fd(), SHUT_WR);
-  CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR; }));
-  const auto [sent, error] = rest_of(two);
-  CHECK(error == 0);
-  if (due) {
-    CHECK(next(*a.send_cq).status == IBV_WC_WR_FLUSH_ERR);
-    CHECK(next_type(*context) == IBV_EVENT_QP_FATAL);
-    // FPDU length, DDP and RDMAP header of an untagged segment: the Terminate control field follows.
-    REQUIRE(sent.size() > 4 + 2 + 18);
-    const std::byte wanted[] = {std::byte{0x02}, std::byte{0x07}};
-    const auto control = std::search(sent.begin(), sent.end(), std::begin(wanted), std::end(wanted));
-    CHECK(control != sent.end());
-  }
-  CHECK_FALSE(next_event(*context, 0));
-}
-
-TEST_CASE("qp: no event tells what a completion tells (Verbs draft section 6.2.3)", "[qp]") {
-  const auto context = open_loopback(), other = open_loopback();
-  Side a(*context), b(*other);
-  Bytes memory(1000), inbox(10);
-  const auto mr = a.expose(memory, 0), inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  attach(a, b);
-  SECTION("a bad lkey") {
-    ibv_sge sge = sge_of(memory, *mr);
-    sge.lkey ^= 1;
-    REQUIRE(a.post(IBV_WR_SEND, 2, {sge}) == 0);
-    CHECK(next(*a.send_cq).status == IBV_WC_LOC_PROT_ERR);
-    CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR && b.qp->state() == IBV_QPS_ERR; }));
-    CHECK_FALSE(next_event(*context, 0));
-    CHECK(next_type(*other) == IBV_EVENT_QP_FATAL);  // the Terminate
-  }
-  SECTION("a receive that is too short") {
-    REQUIRE(b.post_receive(1, {sge_of(inbox, *inbox_mr)}) == 0);
-    REQUIRE(a.post(IBV_WR_SEND, 2, {sge_of(memory, *mr)}) == 0);
-    CHECK(next(*b.receive_cq).status == IBV_WC_LOC_LEN_ERR);
-    CHECK(eventually([&] { return a.qp->state() == IBV_QPS_ERR && b.qp->state() == IBV_QPS_ERR; }));
-    CHECK_FALSE(next_event(*other, 0));
-    CHECK(next_type(*context) == IBV_EVENT_QP_FATAL);
-  }
 }
 
 TEST_CASE("qp: the peer does only what qp_access_flags give (Verbs draft section 8.1.2.2)", "[qp]") {
