@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""The layers' rules: who includes whom, who knows sockets and threads, and the licence line of every source file.
+"""The layers' rules: who includes whom, who knows sockets and threads, the licence line of every source file, and the sizes
+that sizes.py knows.
 
 usage: python3 tests/layers.py [SOURCE-DIRECTORY]
 """
 import pathlib
 import re
 import sys
+
+import sizes
 
 # Each may include itself and what stands before it.
 LAYERS = ["mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools"]
@@ -70,7 +73,7 @@ def licence_faults(root):
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
-    faults = [*layer_faults(root), *licence_faults(root)]
+    faults = [*layer_faults(root), *licence_faults(root), *sizes.size_faults(root)]
     for fault in faults:
         print(fault)
     print(f"{len(faults)} faults" if faults else "the layers are as they should be")

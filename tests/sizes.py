@@ -92,15 +92,22 @@ def members_and_functions(flat):
     return members, functions
 
 
+def python_faults(name, tree):
+    """Functions inside a function have lines of their own."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        inner = [other for other in ast.iter_child_nodes(node) if isinstance(other, ast.FunctionDef)]
+        lines = node.end_lineno - node.lineno + 1 - sum(other.end_lineno - other.lineno + 1 for other in inner)
+        if lines > FUNCTION_LINES:
+            yield f"{name}:{node.lineno}: a function of {lines} lines, more than {FUNCTION_LINES}: {node.name}"
+
+
 def source_faults(name, text):
     if text.count("\n") > FILE_LINES:
         yield f"{name}: {text.count(chr(10))} lines, more than {FILE_LINES}"
     if name.suffix == ".py":
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                lines = node.end_lineno - node.lineno + 1
-                if lines > FUNCTION_LINES:
-                    yield f"{name}:{node.lineno}: a function of {lines} lines, more than {FUNCTION_LINES}: {node.name}"
+        yield from python_faults(name, ast.parse(text))
         return
     text = plain(text)
     for block, end in blocks(text):

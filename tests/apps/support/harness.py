@@ -293,20 +293,44 @@ def _stop(number, _frame):
     raise Stopped(signal.Signals(number).name)
 
 
-def main():
+def _arguments():
     parser = argparse.ArgumentParser(description="One test of stock RDMA programs over uiw.")
     parser.add_argument("--build", default=os.environ.get("UIW_BUILD", "build"), help="build directory of uiw")
     parser.add_argument("--deadline", type=float, default=300, help="seconds for the whole test")
     parser.add_argument("--row", default="", help="run only rows whose title contains this")
     parser.add_argument("--known", action="store_true", help="run only the rows that are known not to pass")
     parser.add_argument("--list", action="store_true", help="print the titles of the rows")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def _on_signals(handler):
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        signal.signal(number, handler)
+
+
+def _judge(function, bench):
+    """Runs a row: its verdict, why, and the signal that stopped it or None."""
+    try:
+        function(bench)
+        complaints = bench.leftovers()
+        return ("FAIL", "\n".join(complaints), None) if complaints else ("ok", "", None)
+    except Skip as skip:
+        return "skip", str(skip), None
+    except Failure as failure:
+        return "FAIL", str(failure), None
+    except Stopped as stop:
+        return "FAIL", f"stopped by {stop}", str(stop)
+    except Exception:
+        return "FAIL", traceback.format_exc(), None
+
+
+def main():
+    arguments = _arguments()
     if arguments.list:
         print("\n".join([title for title, _ in _rows] + [f"{title} (known: {reason})" for title, reason, _ in _known]))
         return 0
 
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
-        signal.signal(number, _stop)
+    _on_signals(_stop)
     signal.setitimer(signal.ITIMER_REAL, arguments.deadline)
 
     if not os.access(os.path.join(arguments.build, "tools", "uiw"), os.X_OK):
@@ -320,33 +344,17 @@ def main():
             continue
         bench = Bench(arguments.build, title)
         began = time.monotonic()
-        verdict, reason = "ok", ""
         try:
-            try:
-                function(bench)
-                complaints = bench.leftovers()
-                if complaints:
-                    verdict, reason = "FAIL", "\n".join(complaints)
-            except Skip as skip:
-                verdict, reason = "skip", str(skip)
-            except Failure as failure:
-                verdict, reason = "FAIL", str(failure)
-            except Stopped as stop:
-                stopped = str(stop)
-                verdict, reason = "FAIL", f"stopped by {stopped}"
-            except Exception:
-                verdict, reason = "FAIL", traceback.format_exc()
+            verdict, reason, stopped = _judge(function, bench)
             took = time.monotonic() - began
             print(f"{verdict:4}  {title} ({took:.1f} s)" + (f": {reason}" if reason else ""), flush=True)
             if verdict == "FAIL":
                 print(bench.report(), flush=True)
         finally:
             # A second signal must not cut the cleaning short.
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
-                signal.signal(number, signal.SIG_IGN)
+            _on_signals(signal.SIG_IGN)
             bench.close()
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
-                signal.signal(number, _stop)
+            _on_signals(_stop)
         if verdict == "ok":
             passed += 1
         elif verdict == "skip":
