@@ -78,7 +78,7 @@ struct UntaggedHeader {
   bool last = false;
   std::uint8_t ulp_control = 0;
   std::uint32_t ulp_word = 0;
-  std::uint32_t queue = 0;   // QN
+  std::uint32_t queue = 0;  // QN
   Msn msn{};
   std::uint32_t offset = 0;  // MO
 

@@ -16,9 +16,7 @@ std::uint64_t mix(std::uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-std::uint32_t half_round(std::uint32_t half, std::uint32_t key) {
-  return (((half ^ key) * 0x9E3779B1U) >> 15) & 0xFFF;
-}
+std::uint32_t half_round(std::uint32_t half, std::uint32_t key) { return (((half ^ key) * 0x9E3779B1U) >> 15) & 0xFFF; }
 
 }  // namespace
 
@@ -53,9 +51,7 @@ std::uint32_t StagTable::gather(std::uint32_t index) const {
   return left << 12 | right;
 }
 
-StagTable::Slot* StagTable::slot(Stag stag) const {
-  return slot_in(gather(static_cast<std::uint32_t>(stag) >> 8));
-}
+StagTable::Slot* StagTable::slot(Stag stag) const { return slot_in(gather(static_cast<std::uint32_t>(stag) >> 8)); }
 
 StagTable::Slot* StagTable::slot_in(std::uint32_t dense) const {
   if (dense >= kMaxRegions) return nullptr;
@@ -152,8 +148,8 @@ bool StagTable::replace(Stag stag, const Region& region, bool moves) {
 
 namespace {
 
-Access check(const Region& region, const void* domain, std::uint64_t offset, std::uint64_t length,
-             std::uint32_t rights, const void* stream) {
+Access check(const Region& region, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
+             const void* stream) {
   if (region.domain != domain && (stream == nullptr || region.domain != stream)) {
     return {nullptr, AccessError::not_associated};
   }
@@ -191,8 +187,8 @@ Hold StagTable::hold_window(const Slot& window, std::uint64_t word, const void* 
   return hold;
 }
 
-Access StagTable::find(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
-                       std::uint32_t rights, const void* stream) const {
+Access StagTable::find(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
+                       const void* stream) const {
   const Hold found = hold(stag, domain, offset, length, rights, stream);
   return {found.memory(), found.error()};
 }
@@ -224,7 +220,8 @@ Access StagTable::find(const Registered& registered, const void* domain, std::ui
   if (registered.registration == Registration::none) return {nullptr, AccessError::invalid_stag};
   const Slot& found = slot_at(registered.place);
   const std::uint64_t word = word_of(&found);
-  const bool same = (word & (kValid | kWindow)) == kValid && Registration{registration_in(word)} == registered.registration;
+  const bool same =
+      (word & (kValid | kWindow)) == kValid && Registration{registration_in(word)} == registered.registration;
   return same ? check(found.region(word), domain, offset, length, rights, nullptr)
               : Access{nullptr, AccessError::invalid_stag};
 }

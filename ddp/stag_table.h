@@ -8,9 +8,9 @@
 // threads may call them beside all else.
 //
 // Taking memory away: who retires or replaces a region must see to it that every find() that may have returned it is
-// over before the memory is the program's again, and before the slot is recycled or replaced once more. Windows come and
-// go with work requests, where nobody can wait for that: an access through a window is counted while its Hold lives, and
-// the end of a binding waits for the count.
+// over before the memory is the program's again, and before the slot is recycled or replaced once more. Windows come
+// and go with work requests, where nobody can wait for that: an access through a window is counted while its Hold
+// lives, and the end of a binding waits for the count.
 //
 // Posted work names its memory by STag and tagged offset and is checked again at each use. An STag may stand for other
 // memory by then: so each registration, and each change of what an STag translates to, has a number of its own, which
@@ -106,13 +106,13 @@ enum class WindowType : std::uint8_t {
 
 // A request to bind a window to a part of a region.
 struct Binding {
-  Stag window;           // with the key it is to have
+  Stag window;  // with the key it is to have
   Stag region;
   std::uint64_t offset;  // of the first octet, as the region counts
   std::uint64_t length;
   std::uint32_t rights;
   WindowType type;
-  bool zero_based;       // the window counts from 0; otherwise as the region does
+  bool zero_based;  // the window counts from 0; otherwise as the region does
 };
 
 // What the Verbs draft forbids in sections 7.8 and 7.10.
@@ -160,8 +160,8 @@ class StagTable {
   Hold hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
             const void* stream = nullptr) const;
 
-  // For memory that posted work names: what the STag of a region stands for now, or Registration::none where the access is
-  // not allowed; and the access itself, which fails once the STag stands for something else.
+  // For memory that posted work names: what the STag of a region stands for now, or Registration::none where the access
+  // is not allowed; and the access itself, which fails once the STag stands for something else.
   Registered registered(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
                         std::uint32_t rights) const;
   Access find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
@@ -189,8 +189,8 @@ class StagTable {
 
  private:
   static constexpr std::uint32_t kChunk = 1024;
-  // The word that says what a slot holds: the STag, these bits, and above them the number of the registration. 0 while the
-  // slot is not valid.
+  // The word that says what a slot holds: the STag, these bits, and above them the number of the registration. 0 while
+  // the slot is not valid.
   static constexpr std::uint64_t kValid = std::uint64_t{1} << 32;
   static constexpr std::uint64_t kWindow = std::uint64_t{1} << 33;
   static constexpr std::uint64_t kSecond = std::uint64_t{1} << 34;  // which of the two regions it is
@@ -203,8 +203,8 @@ class StagTable {
     std::atomic<std::uint64_t> word{0};
     mutable std::atomic<std::uint32_t> holders{0};  // of a window: accesses under way
     // All else changes under the lock, and a region only while the word does not lead to it.
-    std::uint32_t link = 0;  // region: windows bound to it; bound window: the dense number of its region
-    std::array<Region, 2> regions;  // a window has the first alone
+    std::uint32_t link = 0;           // region: windows bound to it; bound window: the dense number of its region
+    std::array<Region, 2> regions;    // a window has the first alone
     std::uint32_t registrations = 0;  // the number of the last one
     std::uint8_t key = 0;
     Use use = Use::none;

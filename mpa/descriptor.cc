@@ -17,16 +17,16 @@ namespace uiw::mpa {
 
 namespace {
 
-// Numbers that select() cannot take are of the least use to the program. Higher ones would make the table of the process,
-// which each fork copies, larger.
+// Numbers that select() cannot take are of the least use to the program. Higher ones would make the table of the
+// process, which each fork copies, larger.
 constexpr unsigned long kHighNumbers = 1024;
 
 std::atomic<const DescriptorGuard*> the_guard{nullptr};
 std::atomic<DescriptorsExhausted> exhausted{nullptr};
 
-// How many more may be taken before they are counted again, for this limit, and which number was the lowest free one then.
-// Half of what was free: it takes few counts to use up all, and what the program opens meanwhile, which gets the lowest
-// free numbers, is seen in time. Threads that meet here count once more than needed, or once less.
+// How many more may be taken before they are counted again, for this limit, and which number was the lowest free one
+// then. Half of what was free: it takes few counts to use up all, and what the program opens meanwhile, which gets the
+// lowest free numbers, is seen in time. Threads that meet here count once more than needed, or once less.
 std::atomic<unsigned long> counted_limit{0};
 std::atomic<long> takings_left{0};
 std::atomic<int> lowest_then{0};

@@ -20,7 +20,8 @@ using detail::t_faults;
 
 namespace {
 
-// ---- Sets of the two signals -----------------------------------------------------------------------------------------
+// ---- Sets of the two signals
+// -----------------------------------------------------------------------------------------
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS};
 constexpr unsigned kBoth = 3;
@@ -49,7 +50,8 @@ sigset_t set_of(unsigned faults) {
   return set;
 }
 
-// ---- The kernel's side -----------------------------------------------------------------------------------------------
+// ---- The kernel's side
+// -----------------------------------------------------------------------------------------------
 
 RealSignals real = {::sigaction, ::pthread_sigmask, [] { return false; }};
 bool interposed = false;
@@ -92,7 +94,8 @@ void send_again(int signal, siginfo_t* info) {
   errno = saved_errno;
 }
 
-// ---- What the program has set as its handlers ------------------------------------------------------------------------
+// ---- What the program has set as its handlers
+// ------------------------------------------------------------------------
 
 // Two copies, of which the generation tells the valid one, so that a handler can read where it has interrupted a
 // writer. Writers exclude each other (Writing).
@@ -159,7 +162,9 @@ class Writing {
 // The program's action for one signal, which is about to be carried out: SA_RESETHAND takes effect.
 struct sigaction take_action(int signal) {
   struct sigaction action = disposition(signal).read();
-  const auto resets = [&action] { return is_handler(action) && (action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0; };
+  const auto resets = [&action] {
+    return is_handler(action) && (action.sa_flags & static_cast<int>(SA_RESETHAND)) != 0;
+  };
   if (!resets()) return action;
   const int saved_errno = errno;
   if (real.borrowed()) {
@@ -179,7 +184,8 @@ struct sigaction take_action(int signal) {
   return action;
 }
 
-// ---- The handler -----------------------------------------------------------------------------------------------------
+// ---- The handler
+// -----------------------------------------------------------------------------------------------------
 
 // As the kernel ends a process by this signal, core dump included.
 void end_process(int signal, siginfo_t* info) {
@@ -258,10 +264,12 @@ bool is_sent(const siginfo_t& info) {
 
 void set_kernel_mask(const sigset_t& mask) { real.mask(SIG_SETMASK, &mask, nullptr); }
 
-// ---- What the program calls ------------------------------------------------------------------------------------------
+// ---- What the program calls
+// ------------------------------------------------------------------------------------------
 
 int program_action(int signal, const struct sigaction* action, struct sigaction* before) {
-  struct sigaction wanted {}, found;
+  struct sigaction wanted {
+  }, found;
   if (action != nullptr) wanted = *action;
   int result;
   if (real.borrowed()) {
@@ -316,12 +324,8 @@ int program_mask(int how, const sigset_t* set, sigset_t* before) {
   const unsigned closed = faults_in(*was);
   unsigned now = t_faults.blocked;
   switch (how) {
-    case SIG_BLOCK:
-      now |= asked & ~closed;
-      break;
-    case SIG_UNBLOCK:
-      now &= ~asked;
-      break;
+    case SIG_BLOCK: now |= asked & ~closed; break;
+    case SIG_UNBLOCK: now &= ~asked; break;
     default:
       now = asked & (now | ~closed);
       if ((asked & closed) != 0) {
@@ -362,7 +366,8 @@ void reopen_faults(unsigned closed) {
   real.mask(SIG_UNBLOCK, &set, nullptr);
 }
 
-// ---- What the guard calls --------------------------------------------------------------------------------------------
+// ---- What the guard calls
+// --------------------------------------------------------------------------------------------
 
 void detail::open_faults() {
   if (is_ours.load(std::memory_order_acquire) == nullptr) return;

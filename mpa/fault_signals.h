@@ -23,7 +23,7 @@ namespace uiw::mpa {
 struct RealSignals {
   int (*action)(int signal, const struct sigaction* action, struct sigaction* before);  // sigaction()
   int (*mask)(int how, const sigset_t* set, sigset_t* before);                          // pthread_sigmask()
-  bool (*borrowed)();  // true in the child of a vfork
+  bool (*borrowed)();                                                                   // true in the child of a vfork
 };
 
 // The program's calls will come here. Once, before the handler is installed.
@@ -38,7 +38,8 @@ bool is_sent(const siginfo_t& info);
 // Sets the signal mask in our own handler, on processors where it does not return.
 void set_kernel_mask(const sigset_t& mask);
 
-// ---- What the program calls, under the interposer --------------------------------------------------------------------
+// ---- What the program calls, under the interposer
+// --------------------------------------------------------------------
 
 // sigaction() for SIGSEGV and SIGBUS: 0, or -1 with errno.
 int program_action(int signal, const struct sigaction* action, struct sigaction* before);
@@ -54,16 +55,17 @@ void add_pending_faults(sigset_t* pending);
 unsigned close_faults();
 void reopen_faults(unsigned closed);
 
-// ---- What the guard calls --------------------------------------------------------------------------------------------
+// ---- What the guard calls
+// --------------------------------------------------------------------------------------------
 
 namespace detail {
 // Of one thread. A set of signals has bit 0 for SIGSEGV and bit 1 for SIGBUS.
 struct ThreadFaults {
-  bool open;               // both are known to be open in the kernel
-  bool adopted;            // has used the guard: from here on the program's mask differs from the kernel's
-  std::uint8_t blocked;    // open in the kernel, though the program has them blocked
-  std::uint8_t pending;    // sent meanwhile
-  int process;             // to which they were sent: the child of a fork does not inherit them
+  bool open;                 // both are known to be open in the kernel
+  bool adopted;              // has used the guard: from here on the program's mask differs from the kernel's
+  std::uint8_t blocked;      // open in the kernel, though the program has them blocked
+  std::uint8_t pending;      // sent meanwhile
+  int process;               // to which they were sent: the child of a fork does not inherit them
   std::uint64_t sent[2][4];  // what is used of the siginfo_t of signals that are sent
 };
 // Initial-exec, here and for the guard's target, so that a signal handler reads it without a call into the loader.

@@ -22,8 +22,8 @@ bool guarded_copy(void* to, const void* from, std::size_t size);
 bool guarded_call(void (*function)(void*), void* argument, const void* memory, std::size_t size);
 
 // Puts our handler of SIGSEGV and SIGBUS in front of the program's, for the faults of guarded accesses; fault_signals.h
-// says what becomes of all others. Once a process; later calls do nothing. Without the interposer a program that installs
-// its own handler afterwards replaces ours, and with it this protection.
+// says what becomes of all others. Once a process; later calls do nothing. Without the interposer a program that
+// installs its own handler afterwards replaces ours, and with it this protection.
 void install_copy_guard();
 
 }  // namespace uiw::mpa

@@ -28,10 +28,10 @@ enum class FrameKind : std::uint8_t { request, reply };
 // The first 20 octets of either frame.
 struct StartupHeader {
   FrameKind kind = FrameKind::request;
-  bool markers = false;   // M: markers wanted in what the other side sends
-  bool crc = false;       // C
-  bool rejected = false;  // R: reply only
-  bool enhanced = false;  // S: the private data starts with the enhanced header (RFC 6581)
+  bool markers = false;              // M: markers wanted in what the other side sends
+  bool crc = false;                  // C
+  bool rejected = false;             // R: reply only
+  bool enhanced = false;             // S: the private data starts with the enhanced header (RFC 6581)
   bool send_with_immediate = false;  // request: can be had; reply: can be had, and the request said so too
   std::uint8_t revision = 2;
   std::uint16_t pd_length = 0;  // octets that follow, the enhanced header among them
@@ -40,15 +40,15 @@ struct StartupHeader {
 };
 
 // Send with immediate, which iWARP has not, is agreed on by two of the reserved flags. RFC 5044 section 7.1.1 has them
-// sent as zero and not checked by the receiver, so a peer that knows nothing of it takes no notice. The reply has one of
-// its own, since some peers (siw) make their reply of the request's flags. siw's experiments use the other two.
+// sent as zero and not checked by the receiver, so a peer that knows nothing of it takes no notice. The reply has one
+// of its own, since some peers (siw) make their reply of the request's flags. siw's experiments use the other two.
 constexpr std::uint8_t send_with_immediate_flag(FrameKind kind) { return kind == FrameKind::request ? 0x02 : 0x01; }
 
 inline void encode(const StartupHeader& header, std::byte* to) {
   const std::string_view key = header.kind == FrameKind::request ? kRequestKey : kReplyKey;
   std::memcpy(to, key.data(), key.size());
-  to[16] = static_cast<std::byte>((header.markers ? 0x80 : 0) | (header.crc ? 0x40 : 0) |
-                                  (header.rejected ? 0x20 : 0) | (header.enhanced ? 0x10 : 0) |
+  to[16] = static_cast<std::byte>((header.markers ? 0x80 : 0) | (header.crc ? 0x40 : 0) | (header.rejected ? 0x20 : 0) |
+                                  (header.enhanced ? 0x10 : 0) |
                                   (header.send_with_immediate ? send_with_immediate_flag(header.kind) : 0));
   to[17] = static_cast<std::byte>(header.revision);
   store_be<std::uint16_t>(to + 18, header.pd_length);
@@ -125,9 +125,7 @@ constexpr std::size_t kMaxUlpdu = 0xFFFF;
 constexpr std::size_t pad_size(std::size_t ulpdu) { return (4 - (kFpduLengthSize + ulpdu) % 4) % 4; }
 
 // Octets on the wire of an FPDU without markers.
-constexpr std::size_t fpdu_size(std::size_t ulpdu) {
-  return kFpduLengthSize + ulpdu + pad_size(ulpdu) + kCrcSize;
-}
+constexpr std::size_t fpdu_size(std::size_t ulpdu) { return kFpduLengthSize + ulpdu + pad_size(ulpdu) + kCrcSize; }
 
 // The largest ULPDU whose FPDU fits the effective maximum segment size (RFC 5044 section 4.5).
 constexpr std::size_t mulpdu(std::size_t emss) {

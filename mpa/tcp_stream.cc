@@ -48,8 +48,8 @@ int TcpStream::release() {
 }
 
 // These three go to the kernel without libc: its functions are cancellation points, and a thread of the program that is
-// cancelled must not leave a post or a poll in the middle. (ThreadSanitizer does not see them either, which is right: the
-// octets are taken from memory as an adapter takes them.)
+// cancelled must not leave a post or a poll in the middle. (ThreadSanitizer does not see them either, which is right:
+// the octets are taken from memory as an adapter takes them.)
 
 ssize_t TcpStream::send(std::span<iovec> vectors) {
   msghdr message{};

@@ -45,9 +45,9 @@ struct Cursor {
   Msn send_msn{1};
   Msn read_msn{1};
   Msn atomic_msn{1};
-  std::uint32_t writes = 0;    // RDMA Writes that stand before, all of them
-  std::uint32_t reports = 0;   // progress reports that stand before, of ReportQueue
-  Progress reported;           // of the peer's work: what answers and progress reports before this say
+  std::uint32_t writes = 0;   // RDMA Writes that stand before, all of them
+  std::uint32_t reports = 0;  // progress reports that stand before, of ReportQueue
+  Progress reported;          // of the peer's work: what answers and progress reports before this say
   Placement placement;
   Source source = Source::none;
   bool second = false;         // of the work in progress the Write is out, and its Immediate Data comes next

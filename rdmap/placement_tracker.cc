@@ -16,8 +16,7 @@ bool is_ahead(T a, T b) {
 }  // namespace
 
 bool PlacementTracker::probe_worthwhile(const Cursor& at, const Cursor& sent) const {
-  const bool eager =
-      policy_ == ProbePolicy::at_once || (policy_ == ProbePolicy::if_none_due && !completion_due(sent));
+  const bool eager = policy_ == ProbePolicy::at_once || (policy_ == ProbePolicy::if_none_due && !completion_due(sent));
   if (probes_outstanding() == 0 && eager) return true;
   // A program that counts on its peer's reply to make room in the queue shall find it.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
@@ -59,8 +58,8 @@ std::optional<std::uint64_t> PlacementTracker::take_report(const Progress& progr
   while (reported_.sequence < sent.sequence) {
     const SendWork& work = queue_.at(reported_.sequence);
     const bool send = uses_queue(work, kSendQueue), write = work.kind == WorkKind::write;
-    const bool beyond = send ? !is_ahead(progress.send_msn, reported_.send_msn)
-                             : write && !is_ahead(progress.writes, reported_.writes);
+    const bool beyond =
+        send ? !is_ahead(progress.send_msn, reported_.send_msn) : write && !is_ahead(progress.writes, reported_.writes);
     if (beyond) break;
     pass(work);
     if (send || write) reached = reported_.sequence;

@@ -67,17 +67,18 @@ enum Queue : std::uint32_t {
 constexpr unsigned kRdmapVersion = 1;
 
 // The lower of the control octet's two reserved bits: solicited event, with send_immediate alone, which has no second
-// opcode for it. With every other opcode but a Write (kReportBit) both are zero when sent, and ignored when received (RFC
-// 5040 section 4.1).
+// opcode for it. With every other opcode but a Write (kReportBit) both are zero when sent, and ignored when received
+// (RFC 5040 section 4.1).
 constexpr unsigned kSolicitedBit = 0x10;
 
-// The same bit of an RDMA Write of no octets, between two ends that know it: a progress report. The tagged offset says how
-// much of what the peer has sent has been placed, and the STag on which occasion. A peer that does not know it ignores the
-// bit, and there is nothing to write.
+// The same bit of an RDMA Write of no octets, between two ends that know it: a progress report. The tagged offset says
+// how much of what the peer has sent has been placed, and the STag on which occasion. A peer that does not know it
+// ignores the bit, and there is nothing to write.
 constexpr unsigned kReportBit = kSolicitedBit;
 constexpr Stag kRnrReport{0};       // no receive is posted for the next message, as an RNR NAK says; or this end leaves
 constexpr Stag kProgressReport{1};  // a message of this end follows, which may be an answer
-constexpr Stag kReportsWanted{2};   // this end's work completes when it is placed: a report is wanted before each message
+constexpr Stag kReportsWanted{
+    2};  // this end's work completes when it is placed: a report is wanted before each message
 
 // Which of them two ends have agreed on.
 enum class Reports : std::uint8_t {
@@ -174,9 +175,9 @@ constexpr std::size_t kAtomicSize = 8;  // octets of the target, aligned so
 
 // The numbers an atomic operation works with, in host byte order.
 struct AtomicOperands {
-  std::uint64_t data;          // to add, or to put there
-  std::uint64_t mask;          // add: the highest bit of each field; swap: which bits
-  std::uint64_t compare;       // these two: compare-and-swap alone
+  std::uint64_t data;     // to add, or to put there
+  std::uint64_t mask;     // add: the highest bit of each field; swap: which bits
+  std::uint64_t compare;  // these two: compare-and-swap alone
   std::uint64_t compare_mask;
 
   bool operator==(const AtomicOperands&) const = default;
@@ -285,7 +286,7 @@ struct Terminate {
   std::uint16_t segment_length = 0;  // DDP segment length
   std::uint8_t ddp_header_size = 0;  // 14 or 18
   std::array<std::byte, ddp::kUntaggedHeaderSize> ddp_header{};
-  bool has_read_request = false;     // R
+  bool has_read_request = false;  // R
   std::array<std::byte, kReadRequestSize> read_request{};
 };
 
@@ -294,8 +295,8 @@ constexpr std::size_t kMaxTerminate = kTerminateControlSize + 2 + ddp::kUntagged
 
 // The longest headers that a segment begins with, DDP's and RDMAP's.
 constexpr std::size_t kMaxHeaders =
-    ddp::kUntaggedHeaderSize + std::max({kReadRequestSize, kAtomicRequestSize, kAtomicResponseSize, kImmediateSize,
-                                         kMaxTerminate});
+    ddp::kUntaggedHeaderSize +
+    std::max({kReadRequestSize, kAtomicRequestSize, kAtomicResponseSize, kImmediateSize, kMaxTerminate});
 
 // Octets written.
 inline std::size_t encode(const Terminate& terminate, std::byte* to) {
@@ -336,8 +337,7 @@ inline std::optional<Terminate> decode_terminate(Octets from) {
   }
   if (ddp) {
     if (rest.empty()) return std::nullopt;
-    const std::size_t size =
-        ddp::decode_control(rest[0]).tagged ? ddp::kTaggedHeaderSize : ddp::kUntaggedHeaderSize;
+    const std::size_t size = ddp::decode_control(rest[0]).tagged ? ddp::kTaggedHeaderSize : ddp::kUntaggedHeaderSize;
     if (rest.size() < size) return std::nullopt;
     terminate.has_ddp_header = true;
     terminate.ddp_header_size = static_cast<std::uint8_t>(size);

@@ -59,8 +59,8 @@ struct SharedReads {
   }
   SpscRing<Outstanding> outstanding;
   SpscRing<Inbound> inbound;
-  const std::uint32_t inbound_limit;          // how many may be open at a time (RFC 5040 section 6.1)
-  std::atomic<std::uint64_t> answering{0};    // of the inbound ones, by number: responses below this are on their way
+  const std::uint32_t inbound_limit;        // how many may be open at a time (RFC 5040 section 6.1)
+  std::atomic<std::uint64_t> answering{0};  // of the inbound ones, by number: responses below this are on their way
   std::atomic<std::uint64_t> progress{encode(Progress{})};  // of this end; set before the consumer can know of it
 };
 

@@ -144,9 +144,9 @@ class Receiver final : public mpa::UlpduSink {
     bool last = false;
     std::array<std::byte, ddp::kUntaggedHeaderSize> header{};  // write, send: a Terminate brings it back...
     std::size_t total = 0;                                     // ...and its length
-    Stag write_stag{};                 // write: looked up again for each piece that arrives later
+    Stag write_stag{};  // write: looked up again for each piece that arrives later
     std::uint64_t write_offset = 0;
-    std::span<const Sge> sges;         // read response, send: of the whole message
+    std::span<const Sge> sges;  // read response, send: of the whole message
     const void* sge_domain = nullptr;
   };
   struct Position {

@@ -46,9 +46,9 @@ class Segments {
   const std::uint64_t mask_;
   const std::size_t size_;  // of a segment, in octets
   // The pusher's own.
-  std::uint64_t oldest_ = 0;       // segments before this one are not in the table
-  std::uint64_t newest_ = kNone;   // nor is any behind this one
-  std::byte* free_ = nullptr;      // each says which is the next
+  std::uint64_t oldest_ = 0;      // segments before this one are not in the table
+  std::uint64_t newest_ = kNone;  // nor is any behind this one
+  std::byte* free_ = nullptr;     // each says which is the next
 };
 
 }  // namespace uiw::rdmap

@@ -57,11 +57,11 @@ class Transmitter {
   struct Parameters {
     bool crc = true;
     std::size_t mulpdu = 1440;
-    std::uint32_t ord = 0;  // what `reads` has room for beyond it is for probes alone
+    std::uint32_t ord = 0;                                // what `reads` has room for beyond it is for probes alone
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // to be sent first
-    bool hold = false;  // the responder: nothing before the first FPDU of the peer
-    bool send_immediate = false;  // the peer takes it
-    bool terminates_local_errors = true;  // a Terminate tells the peer of work that fails here
+    bool hold = false;                                    // the responder: nothing before the first FPDU of the peer
+    bool send_immediate = false;                          // the peer takes it
+    bool terminates_local_errors = true;                  // a Terminate tells the peer of work that fails here
     Reports reports = Reports::none;
     Completion completion = Completion::local;  // remote falls back to it where the peer takes no reads
   };
@@ -98,10 +98,10 @@ class Transmitter {
   std::uint32_t limit_ord(std::uint32_t ord) { return state_.read_queue.limit_ord(ord); }
 
   enum class Fill {
-    ready,          // the batch has something to send
-    idle,           // nothing can be sent now
-    local_error,    // failure() says which work could not be sent; a Terminate is to be sent, if the parameters say so
-    broken,         // an FPDU that was begun cannot be finished: the connection has to be reset
+    ready,        // the batch has something to send
+    idle,         // nothing can be sent now
+    local_error,  // failure() says which work could not be sent; a Terminate is to be sent, if the parameters say so
+    broken,       // an FPDU that was begun cannot be finished: the connection has to be reset
   };
   Fill fill(OutgoingBatch& batch);
   // Where there is no memory to keep the rest of an FPDU, the stream is broken.
@@ -178,12 +178,12 @@ class Transmitter {
   SegmentBuilder builder_;
   SendHost& host_;
   bool terminates_local_errors_ = true;
-  bool source_gone_ = false;          // that of the next FPDU
-  bool one_at_a_time_ = false;        // for the next fill()
-  bool broken_ = false;               // the FPDU that was begun can never be finished
-  std::size_t partial_ = 0;           // octets of the next FPDU that TCP has taken too
-  mpa::FpduRemainder rest_;           // CRC on: the other octets of that FPDU
-  Cursor rest_end_;                   // where it leads
+  bool source_gone_ = false;    // that of the next FPDU
+  bool one_at_a_time_ = false;  // for the next fill()
+  bool broken_ = false;         // the FPDU that was begun can never be finished
+  std::size_t partial_ = 0;     // octets of the next FPDU that TCP has taken too
+  mpa::FpduRemainder rest_;     // CRC on: the other octets of that FPDU
+  Cursor rest_end_;             // where it leads
   std::optional<Failure> failure_;
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Work requests as the stream knows them, and the two queues that hold them.
 //
-// Memory stands in them as the program named it: it is looked up in the STag table each time that it is used. A SendQueue
-// belongs to whoever holds the sender's lock. A ReceiveQueue has one poster and one taker
-// at a time, which need no common lock. Both have memory for what was in them at the same time (segments.h): they
-// allocate until they have once been as long as they get, and no more from then on.
+// Memory stands in them as the program named it: it is looked up in the STag table each time that it is used. A
+// SendQueue belongs to whoever holds the sender's lock. A ReceiveQueue has one poster and one taker at a time, which
+// need no common lock. Both have memory for what was in them at the same time (segments.h): they allocate until they
+// have once been as long as they get, and no more from then on.
 #pragma once
 
 #include <atomic>
@@ -25,17 +25,17 @@ using mpa::MemorySegment;
 
 enum class Status : std::uint8_t {
   success,
-  local_length,       // the message is longer than the receive
-  local_protection,   // local memory is not registered so, or not there
-  local_operation,    // the stream cannot do it
+  local_length,      // the message is longer than the receive
+  local_protection,  // local memory is not registered so, or not there
+  local_operation,   // the stream cannot do it
   flushed,
   remote_access,
   remote_invalid_request,
   remote_operation,
-  fatal,              // the connection broke under it
-  window_bind,        // a window cannot be bound so
-  retry_exceeded,     // the peer cannot be reached, or has left before it confirmed the work
-  rnr_exceeded,       // the peer has posted no receive for too long
+  fatal,           // the connection broke under it
+  window_bind,     // a window cannot be bound so
+  retry_exceeded,  // the peer cannot be reached, or has left before it confirmed the work
+  rnr_exceeded,    // the peer has posted no receive for too long
 };
 
 enum class WorkKind : std::uint8_t { send, write, read, atomic, immediate, local_invalidate, bind };
@@ -52,7 +52,7 @@ constexpr bool is_local(WorkKind kind) { return kind == WorkKind::local_invalida
 struct Sge {
   Stag stag;
   std::uint32_t length;
-  std::uint64_t offset;  // tagged offset of the first octet
+  std::uint64_t offset;        // tagged offset of the first octet
   ddp::Registered registered;  // none: the program may not use it so, and the work fails
 };
 static_assert(std::is_trivially_default_constructible_v<Sge>);  // queues are not written to before they are used
@@ -67,8 +67,8 @@ struct SendWork {
   std::uint64_t id = 0;
   std::uint64_t remote_offset = 0;
   Stag remote_stag{};
-  Stag invalidate{};           // send with Invalidate: the peer's STag; local_invalidate: ours
-  std::uint32_t length = 0;    // octets of the message
+  Stag invalidate{};         // send with Invalidate: the peer's STag; local_invalidate: ours
+  std::uint32_t length = 0;  // octets of the message
   std::uint16_t sges = 0;
   WorkKind kind = WorkKind::send;
   Status status = Status::success;  // other than success: posted only to complete so, in its turn
@@ -84,7 +84,7 @@ struct SendWork {
   Msn request_msn{};           // read, atomic: of the request, once it has been built
   union {
     std::uint64_t sink_offset = 0;
-    Immediate immediate;       // immediate; write and send with it
+    Immediate immediate;  // immediate; write and send with it
   };
 };
 
@@ -156,7 +156,7 @@ class SendQueue {
   std::size_t room_;  // octets of an entry's elements, or of its inline data
   std::atomic<std::uint64_t> head_{0};
   std::uint64_t tail_ = 0;
-  Segments entries_;   // each has first all its work, then all their rooms
+  Segments entries_;  // each has first all its work, then all their rooms
   Segments operands_;
 };
 
@@ -185,8 +185,8 @@ class ReceiveQueue {
   }
   ReceiveWork& slot() { return work(tail_.load(std::memory_order_relaxed)); }
   Sge* slot_sges() { return sge_room(tail_.load(std::memory_order_relaxed)); }
-  // Sequentially consistent, and so is empty(): the poster may look then whether the taker has given up finding one, and
-  // the taker whether one has been posted meanwhile.
+  // Sequentially consistent, and so is empty(): the poster may look then whether the taker has given up finding one,
+  // and the taker whether one has been posted meanwhile.
   void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
   // The taker.

@@ -143,8 +143,7 @@ std::string Child::complaint() const {
 
 std::string ending_of(int status) {
   if (WIFSIGNALED(status))
-    return "was ended by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) +
-           ")";
+    return "was ended by signal " + std::to_string(WTERMSIG(status)) + " (" + strsignal(WTERMSIG(status)) + ")";
   return "ended with status " + std::to_string(WEXITSTATUS(status));
 }
 

@@ -12,8 +12,7 @@
 
 namespace uiw::tools {
 
-using Environment =
-    std::vector<std::pair<std::string, std::string>>;  // set in the child; empty value removes
+using Environment = std::vector<std::pair<std::string, std::string>>;  // set in the child; empty value removes
 
 class Child {
  public:

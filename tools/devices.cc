@@ -42,15 +42,14 @@ void print_json(const std::vector<provider::DeviceInfo>& devices) {
       gids.push_back(json_object({{"index", json_number(static_cast<double>(i))},
                                   {"gid", json_string(gid_text(device.gids[i]))},
                                   {"address", json_string(address_text(device.gids[i]))}}));
-    rows.push_back(
-        json_object({{"name", json_string(device.name)},
-                     {"interface", json_string(device.interface)},
-                     {"ifindex", json_number(device.ifindex)},
-                     {"guid", json_string(guid_text(device.guid))},
-                     {"mtu", json_number(device.mtu)},
-                     {"speed_mbps", device.speed_mbps == 0 ? "null" : json_number(device.speed_mbps)},
-                     {"loopback", json_bool(device.loopback)},
-                     {"gids", json_array(gids)}}));
+    rows.push_back(json_object({{"name", json_string(device.name)},
+                                {"interface", json_string(device.interface)},
+                                {"ifindex", json_number(device.ifindex)},
+                                {"guid", json_string(guid_text(device.guid))},
+                                {"mtu", json_number(device.mtu)},
+                                {"speed_mbps", device.speed_mbps == 0 ? "null" : json_number(device.speed_mbps)},
+                                {"loopback", json_bool(device.loopback)},
+                                {"gids", json_array(gids)}}));
   }
   std::printf("%s\n", json_array(rows).c_str());
 }

@@ -26,8 +26,7 @@ std::string parent_of(const fs::path& path) {
 // Directory of the libuiw.so.1 in use.
 std::string library_directory() {
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&provider::setting_table), &info) == 0 ||
-      info.dli_fname == nullptr)
+  if (dladdr(reinterpret_cast<const void*>(&provider::setting_table), &info) == 0 || info.dli_fname == nullptr)
     return {};
   return parent_of(info.dli_fname);
 }

@@ -38,8 +38,7 @@ int run(int argc, char** argv) {
     arguments.resize(1 + split.options);
   }
 
-  CLI::App app{"uiw: an RDMA adapter made of software alone, for programs that use libibverbs and librdmacm.",
-               "uiw"};
+  CLI::App app{"uiw: an RDMA adapter made of software alone, for programs that use libibverbs and librdmacm.", "uiw"};
   app.set_version_flag("--version", std::string("uiw ") + uiw::kVersion);
   app.require_subcommand(1);
   Action action;
@@ -48,9 +47,7 @@ int run(int argc, char** argv) {
     added->fallthrough(false);
     return added;
   };
-  auto chosen = [&](CLI::App* added, const Action& what) {
-    added->final_callback([&action, what] { action = what; });
-  };
+  auto chosen = [&](CLI::App* added, const Action& what) { added->final_callback([&action, what] { action = what; }); };
   CLI::App* run_command = command("run", "Run a program with uiw's RDMA devices");
   chosen(run_command, add_run(*run_command, program));
   CLI::App* devices = command("devices", "List the RDMA devices that uiw offers on this machine");

@@ -60,12 +60,9 @@ long abi_write(std::uint64_t object, int /*fd*/, const void* data, std::size_t s
   const CancellationOff cancellation;
   try {
     switch (kind_of(object)) {
-      case UIW_OBJECT_CM:
-        return write_cm_command(*g_host.load(), object, data, size);
-      case UIW_OBJECT_UVERBS:
-        return write_uverbs_command(*g_host.load(), data, size);
-      default:
-        return -EBADF;
+      case UIW_OBJECT_CM: return write_cm_command(*g_host.load(), object, data, size);
+      case UIW_OBJECT_UVERBS: return write_uverbs_command(*g_host.load(), data, size);
+      default: return -EBADF;
     }
   } catch (const std::bad_alloc&) {
     return -ENOMEM;
@@ -110,16 +107,11 @@ constexpr provider::ForkHooks kForkHooks = {before_fork, after_fork_in_parent, a
   return true;
 }();
 
-constexpr UiwKernelAbi kTable = {abi_root,
-                                 abi_open,
-                                 abi_write,
-                                 abi_retain,
-                                 abi_release,
-                                 mpa::program_action,
-                                 mpa::program_mask,
-                                 mpa::add_pending_faults,
-                                 mpa::close_faults,
-                                 mpa::reopen_faults};
+constexpr UiwKernelAbi kTable = {abi_root,          abi_open,
+                                 abi_write,         abi_retain,
+                                 abi_release,       mpa::program_action,
+                                 mpa::program_mask, mpa::add_pending_faults,
+                                 mpa::close_faults, mpa::reopen_faults};
 
 }  // namespace
 }  // namespace uiw::kernel_abi

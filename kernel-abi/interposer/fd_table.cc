@@ -35,8 +35,7 @@ std::atomic<uint64_t>* make_table() {
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_max < kMostCapacity)
     capacity = limit.rlim_max < kLeastCapacity ? kLeastCapacity : static_cast<unsigned>(limit.rlim_max);
   const size_t size = capacity * sizeof(std::atomic<uint64_t>);
-  void* memory =
-      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return nullptr;
 
   auto* slots = static_cast<std::atomic<uint64_t>*>(memory);
@@ -66,8 +65,7 @@ int fd_attach(int fd, FdEntry entry) {
   std::atomic<uint64_t>* slots = g_fd_table.slots.load(std::memory_order_acquire);
   if (slots == nullptr) slots = make_table();
   if (slots == nullptr) return ENOMEM;
-  if (fd < 0 || static_cast<unsigned>(fd) >= g_fd_table.capacity.load(std::memory_order_relaxed))
-    return EMFILE;
+  if (fd < 0 || static_cast<unsigned>(fd) >= g_fd_table.capacity.load(std::memory_order_relaxed)) return EMFILE;
   int highest = g_fd_table.highest.load(std::memory_order_relaxed);
   while (highest < fd && !g_fd_table.highest.compare_exchange_weak(highest, fd)) {
   }

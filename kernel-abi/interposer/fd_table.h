@@ -33,8 +33,8 @@ class FdEntry {
   uint64_t bits_;
 };
 
-// A descriptor that is the library's own: to the program there is none under its number. Not in the child of a fork, which
-// may close all that it has.
+// A descriptor that is the library's own: to the program there is none under its number. Not in the child of a fork,
+// which may close all that it has.
 constexpr uint64_t kInternalObject = UIW_OBJECT_INTERNAL | (UIW_OBJECT_KIND_MASK + 1);
 
 struct FdTable {

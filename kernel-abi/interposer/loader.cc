@@ -122,10 +122,8 @@ void report_unknown_abi(void* verbs) {
   char line[256];
   for (int abi = 1; abi <= kHighestGuessedAbi; ++abi) {
     if (!verbs_has_abi(verbs, abi)) continue;
-    snprintf(
-        line, sizeof line,
-        "no RDMA devices, because there is no plugin for this libibverbs (private ABI IBVERBS_PRIVATE_%d)",
-        abi);
+    snprintf(line, sizeof line,
+             "no RDMA devices, because there is no plugin for this libibverbs (private ABI IBVERBS_PRIVATE_%d)", abi);
     return disable(line);
   }
   disable("no RDMA devices, because this libibverbs has no private ABI that is known here");
@@ -149,11 +147,10 @@ void load_plugin(void* verbs) {
       return;
     }
     char line[PATH_MAX + 128];
-    snprintf(
-        line, sizeof line,
-        "no RDMA devices, because the plugin for this libibverbs (private ABI IBVERBS_PRIVATE_%d) cannot be "
-        "loaded: %s",
-        abi, why);
+    snprintf(line, sizeof line,
+             "no RDMA devices, because the plugin for this libibverbs (private ABI IBVERBS_PRIVATE_%d) cannot be "
+             "loaded: %s",
+             abi, why);
     return disable(line);
   }
   report_unknown_abi(verbs);

@@ -19,7 +19,7 @@ enum class RdmaArea {
 struct RdmaPath {
   RdmaArea area = RdmaArea::none;
   const char* prefix = nullptr;  // where the area lies below the tree: "class/infiniband"
-  const char* rest = nullptr;  // points into the path, behind the area's name: "", "/", "/uiw_eth0/node_type"
+  const char* rest = nullptr;    // points into the path, behind the area's name: "", "/", "/uiw_eth0/node_type"
 };
 
 // Recognises absolute paths into one of the areas, with doubled slashes and "." components. A path that

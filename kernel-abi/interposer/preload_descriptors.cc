@@ -85,8 +85,8 @@ __attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const voi
 }
 
 // Is this one of the library's own, which the program is kept off? A child that shares our memory after vfork has
-// descriptors of its own, and may close them. Where a bare system call has closed ours, the number is the program's: ours
-// are close-on-exec, all of them.
+// descriptors of its own, and may close them. Where a bare system call has closed ours, the number is the program's:
+// ours are close-on-exec, all of them.
 bool is_kept(int fd) {
   if (!fd_lookup(fd).internal() || fd_table_is_borrowed()) return false;
   const int saved_errno = errno;
@@ -134,8 +134,8 @@ void make_way(int from, int to) {
   if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_descriptor(to);
 }
 
-// Before this range is closed: ends the entries in it, calls `close_part` for what lies before each kept descriptor, and
-// returns where the rest of the range begins. Beyond `last` where there is none.
+// Before this range is closed: ends the entries in it, calls `close_part` for what lies before each kept descriptor,
+// and returns where the rest of the range begins. Beyond `last` where there is none.
 template <typename ClosePart>
 uint64_t close_up_to_rest(unsigned first, unsigned last, ClosePart close_part) {
   if (nothing_is_ours() || fd_table_is_borrowed()) return first;
@@ -213,7 +213,8 @@ UIW_HOOK int dup(int fd) noexcept {
 }
 
 UIW_HOOK int dup2(int from, int to) noexcept {
-  if (__builtin_expect(is_kept(to), 0)) return refuse(from == to || syscall(SYS_fcntl, from, F_GETFD) < 0 ? EBADF : EBUSY);
+  if (__builtin_expect(is_kept(to), 0))
+    return refuse(from == to || syscall(SYS_fcntl, from, F_GETFD) < 0 ? EBADF : EBUSY);
   if (!nothing_is_ours()) make_way(from, to);
   auto* function = real_dup2.get();
   int copy;

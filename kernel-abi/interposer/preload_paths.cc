@@ -43,8 +43,7 @@ int open_device_node(const char* node, int flags) {
 
 // `open_real` opens the path it is given; it is not called for a device node of ours.
 template <typename OpenReal>
-__attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* path, int flags,
-                                             OpenReal open_real) {
+__attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* path, int flags, OpenReal open_real) {
   char buffer[PATH_MAX];
   char node[NAME_MAX + 1];
   const char* target = rewrite_path(rdma, path, buffer);
@@ -81,8 +80,7 @@ inline int call_open(RealFunction<OpenFunction>& real, const char* path, int fla
   });
 }
 
-inline int call_openat(RealFunction<OpenatFunction>& real, int folder, const char* path, int flags,
-                       mode_t mode) {
+inline int call_openat(RealFunction<OpenatFunction>& real, int folder, const char* path, int flags, mode_t mode) {
   return open_path(path, flags, [&](const char* target) {
     if (OpenatFunction* function = real.get()) return function(folder, target, flags, mode);
     return static_cast<int>(syscall(SYS_openat, folder, target, flags, mode));
@@ -102,8 +100,7 @@ constinit RealFunction<Open2Function> real_open_2("__open_2"), real_open64_2("__
 constinit RealFunction<Openat2Function> real_openat_2("__openat_2"), real_openat64_2("__openat64_2");
 constinit RealFunction<FopenFunction> real_fopen("fopen"), real_fopen64("fopen64");
 constinit RealFunction<OpendirFunction> real_opendir("opendir");
-constinit RealFunction<int(const char*, dirent***, int (*)(const dirent*),
-                           int (*)(const dirent**, const dirent**))>
+constinit RealFunction<int(const char*, dirent***, int (*)(const dirent*), int (*)(const dirent**, const dirent**))>
     real_scandir("scandir");
 constinit RealFunction<int(const char*, dirent64***, int (*)(const dirent64*),
                            int (*)(const dirent64**, const dirent64**))>
@@ -177,16 +174,14 @@ UIW_HOOK int __open64_2(const char* path, int flags) {
 UIW_HOOK int __openat_2(int folder, const char* path, int flags) {
   return open_path(path, flags, [&](const char* target) {
     Openat2Function* function = real_openat_2.get();
-    return function != nullptr ? function(folder, target, flags)
-                               : call_openat(real_openat, folder, target, flags, 0);
+    return function != nullptr ? function(folder, target, flags) : call_openat(real_openat, folder, target, flags, 0);
   });
 }
 
 UIW_HOOK int __openat64_2(int folder, const char* path, int flags) {
   return open_path(path, flags, [&](const char* target) {
     Openat2Function* function = real_openat64_2.get();
-    return function != nullptr ? function(folder, target, flags)
-                               : call_openat(real_openat64, folder, target, flags, 0);
+    return function != nullptr ? function(folder, target, flags) : call_openat(real_openat64, folder, target, flags, 0);
   });
 }
 
@@ -274,8 +269,7 @@ UIW_HOOK char* realpath(const char* path, char* resolved) noexcept {
 }
 
 UIW_HOOK char* __realpath_chk(const char* path, char* resolved, size_t size) {
-  return with_path(
-      path, [&](const char* target) { return call_or_null(real_realpath_chk, target, resolved, size); });
+  return with_path(path, [&](const char* target) { return call_or_null(real_realpath_chk, target, resolved, size); });
 }
 
 UIW_HOOK char* canonicalize_file_name(const char* path) noexcept {

@@ -38,7 +38,8 @@ constinit RealFunction<Handler(int, Handler)> real_signal("signal"), real_bsd_si
 constinit RealFunction<int(int)> real_sigignore("sigignore"), real_sighold("sighold"), real_sigrelse("sigrelse"),
     real_sigblock("sigblock"), real_sigsetmask("sigsetmask");
 constinit RealFunction<int(int, int)> real_siginterrupt("siginterrupt");
-constinit RealFunction<int(pthread_t*, const pthread_attr_t*, StartRoutine, void*)> real_pthread_create("pthread_create");
+constinit RealFunction<int(pthread_t*, const pthread_attr_t*, StartRoutine, void*)> real_pthread_create(
+    "pthread_create");
 constinit RealFunction<int(thrd_t*, thrd_start_t, void*)> real_thrd_create("thrd_create");
 
 inline bool is_fault(int signal) { return signal == SIGSEGV || signal == SIGBUS; }

@@ -76,8 +76,8 @@ inline int call_fstat(RealFunction<FstatFunction>& real, int fd, struct stat* st
   return as_device(fd, stat_by_system_call(fd, "", status, AT_EMPTY_PATH), status);
 }
 
-inline int call_fstatat(RealFunction<FstatatFunction>& real, int folder, const char* path,
-                        struct stat* status, int flags) {
+inline int call_fstatat(RealFunction<FstatatFunction>& real, int folder, const char* path, struct stat* status,
+                        int flags) {
   return with_path(path, [&](const char* target) {
     auto* function = real.get();
     const int result = function != nullptr ? function(folder, target, status, flags)
@@ -118,9 +118,7 @@ struct stat* same(struct stat64* status) {
 
 using namespace uiw::kernel_abi;  // NOLINT: the hooks below have to be global
 
-UIW_HOOK int stat(const char* path, struct stat* status) noexcept {
-  return call_stat(real_stat, path, status, 0);
-}
+UIW_HOOK int stat(const char* path, struct stat* status) noexcept { return call_stat(real_stat, path, status, 0); }
 
 UIW_HOOK int stat64(const char* path, struct stat64* status) noexcept {
   return call_stat(real_stat64, path, same(status), 0);
@@ -136,9 +134,7 @@ UIW_HOOK int lstat64(const char* path, struct stat64* status) noexcept {
 
 UIW_HOOK int fstat(int fd, struct stat* status) noexcept { return call_fstat(real_fstat, fd, status); }
 
-UIW_HOOK int fstat64(int fd, struct stat64* status) noexcept {
-  return call_fstat(real_fstat64, fd, same(status));
-}
+UIW_HOOK int fstat64(int fd, struct stat64* status) noexcept { return call_fstat(real_fstat64, fd, same(status)); }
 
 UIW_HOOK int fstatat(int folder, const char* path, struct stat* status, int flags) noexcept {
   return call_fstatat(real_fstatat, folder, path, status, flags);
@@ -176,17 +172,15 @@ UIW_HOOK int __fxstatat(int version, int folder, const char* path, struct stat* 
   return call_fxstatat(real_fxstatat, version, folder, path, status, flags);
 }
 
-UIW_HOOK int __fxstatat64(int version, int folder, const char* path, struct stat64* status,
-                          int flags) noexcept {
+UIW_HOOK int __fxstatat64(int version, int folder, const char* path, struct stat64* status, int flags) noexcept {
   return call_fxstatat(real_fxstatat64, version, folder, path, same(status), flags);
 }
 
 UIW_HOOK int statx(int folder, const char* path, int flags, unsigned mask, struct statx* status) noexcept {
   return with_path(path, [&](const char* target) {
     auto* function = real_statx.get();
-    const int result = function != nullptr
-                           ? function(folder, target, flags, mask, status)
-                           : static_cast<int>(syscall(SYS_statx, folder, target, flags, mask, status));
+    const int result = function != nullptr ? function(folder, target, flags, mask, status)
+                                           : static_cast<int>(syscall(SYS_statx, folder, target, flags, mask, status));
     if (result == 0 && means_descriptor(path, flags) && is_cm(folder) && (status->stx_mode & S_IFMT) == 0) {
       status->stx_mode = kDeviceMode;
       status->stx_rdev_major = kNullMajor;

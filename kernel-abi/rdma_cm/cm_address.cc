@@ -35,14 +35,10 @@ bool is_zero(const void* octets, std::size_t size) {
 
 std::size_t address_size(int family) {
   switch (family) {
-    case AF_INET:
-      return sizeof(sockaddr_in);
-    case AF_INET6:
-      return sizeof(sockaddr_in6);
-    case AF_IB:
-      return sizeof(sockaddr_ib);
-    default:
-      return 0;
+    case AF_INET: return sizeof(sockaddr_in);
+    case AF_INET6: return sizeof(sockaddr_in6);
+    case AF_IB: return sizeof(sockaddr_ib);
+    default: return 0;
   }
 }
 
@@ -58,16 +54,13 @@ sockaddr_storage address_from(const void* octets, std::size_t size) {
 
 bool is_wildcard(const sockaddr_storage& address) {
   switch (address.ss_family) {
-    case AF_INET:
-      return as<sockaddr_in>(address).sin_addr.s_addr == htonl(INADDR_ANY);
-    case AF_INET6:
-      return is_zero(as<sockaddr_in6>(address).sin6_addr.s6_addr, 16);
+    case AF_INET: return as<sockaddr_in>(address).sin_addr.s_addr == htonl(INADDR_ANY);
+    case AF_INET6: return is_zero(as<sockaddr_in6>(address).sin6_addr.s6_addr, 16);
     case AF_IB: {
       const auto ib = as<sockaddr_ib>(address);
       return is_zero(&ib.sib_addr, sizeof ib.sib_addr);
     }
-    default:
-      return true;
+    default: return true;
   }
 }
 
@@ -100,16 +93,13 @@ sockaddr_storage loopback_of(int family, std::uint16_t port) {
 
 std::uint16_t port_of(const sockaddr_storage& address) {
   switch (address.ss_family) {
-    case AF_INET:
-      return ntohs(as<sockaddr_in>(address).sin_port);
-    case AF_INET6:
-      return ntohs(as<sockaddr_in6>(address).sin6_port);
+    case AF_INET: return ntohs(as<sockaddr_in>(address).sin_port);
+    case AF_INET6: return ntohs(as<sockaddr_in6>(address).sin6_port);
     case AF_IB: {
       const auto ib = as<sockaddr_ib>(address);
       return static_cast<std::uint16_t>(be64toh(ib.sib_sid) & be64toh(ib.sib_sid_mask));
     }
-    default:
-      return 0;
+    default: return 0;
   }
 }
 
@@ -146,8 +136,7 @@ bool hosts_overlap(const sockaddr_storage& one, const sockaddr_storage& other) {
   const sockaddr_storage b = unmapped(other);
   if (a.ss_family == b.ss_family) {
     if (is_wildcard(a) || is_wildcard(b)) return true;
-    if (a.ss_family == AF_INET)
-      return as<sockaddr_in>(a).sin_addr.s_addr == as<sockaddr_in>(b).sin_addr.s_addr;
+    if (a.ss_family == AF_INET) return as<sockaddr_in>(a).sin_addr.s_addr == as<sockaddr_in>(b).sin_addr.s_addr;
     const auto ipv6_a = as<sockaddr_in6>(a);
     const auto ipv6_b = as<sockaddr_in6>(b);
     return std::memcmp(&ipv6_a.sin6_addr, &ipv6_b.sin6_addr, sizeof ipv6_a.sin6_addr) == 0 &&

@@ -87,17 +87,11 @@ int create_id(const Request& request) {
   if (const int error = read_command(request, command); error != 0) return error;
   CmIdParameters parameters = {command.uid, command.ps, command.qp_type};
   switch (command.ps) {
-    case RDMA_PS_TCP:
-      parameters.qp_type = IBV_QPT_RC;
-      break;
+    case RDMA_PS_TCP: parameters.qp_type = IBV_QPT_RC; break;
     case RDMA_PS_UDP:
-    case RDMA_PS_IPOIB:
-      parameters.qp_type = IBV_QPT_UD;
-      break;
-    case RDMA_PS_IB:
-      break;
-    default:
-      return EINVAL;
+    case RDMA_PS_IPOIB: parameters.qp_type = IBV_QPT_UD; break;
+    case RDMA_PS_IB: break;
+    default: return EINVAL;
   }
   CmRegistry& registry = CmRegistry::instance();
   const std::shared_ptr<CmId> id = registry.create_id(request.channel, parameters);
@@ -150,16 +144,14 @@ int resolve_ip(const Request& request) {
   if (const int error = read_command(request, command); error != 0) return error;
   const sockaddr_storage source = old_address(command.src_addr);
   const sockaddr_storage destination = old_address(command.dst_addr);
-  if (destination.ss_family == 0 || (command.src_addr.sin6_family != 0 && source.ss_family == 0))
-    return EINVAL;
+  if (destination.ss_family == 0 || (command.src_addr.sin6_family != 0 && source.ss_family == 0)) return EINVAL;
   return with_id(request, command.id, [&](CmId& id) { return id.resolve_addr(source, destination); });
 }
 
 int resolve_addr(const Request& request) {
   rdma_ucm_resolve_addr command;
   if (const int error = read_command(request, command); error != 0) return error;
-  const sockaddr_storage source =
-      address_from(&command.src_addr, command.src_size == 0 ? 0 : sizeof command.src_addr);
+  const sockaddr_storage source = address_from(&command.src_addr, command.src_size == 0 ? 0 : sizeof command.src_addr);
   const sockaddr_storage destination = address_from(&command.dst_addr, sizeof command.dst_addr);
   if (command.reserved != 0 || !is_sized(destination, command.dst_size)) return EINVAL;
   if (command.src_size != 0 && !is_sized(source, command.src_size)) return EINVAL;
@@ -201,12 +193,10 @@ int query(const Request& request) {
         return fits ? write_response(request, command.response, kernel_abi::query_addr(id.route())) : ENOSPC;
       case RDMA_USER_CM_QUERY_GID:
         return fits ? write_response(request, command.response, kernel_abi::query_gid(id.route())) : ENOSPC;
-      case RDMA_USER_CM_QUERY_PATH:
-        return query_path(request, command.response, id.route().path());
+      case RDMA_USER_CM_QUERY_PATH: return query_path(request, command.response, id.route().path());
       case kQueryIbService:  // service records are a subnet administrator's
         return query_path(request, command.response, std::nullopt);
-      default:
-        return ENOSYS;
+      default: return ENOSYS;
     }
   });
 }
@@ -222,16 +212,14 @@ int listen(const Request& request) {
 int connect(const Request& request) {
   rdma_ucm_connect command;
   // Libraries before rdma-core 30 end their command before `ece`.
-  if (const int error = read_command(request, command, offsetof(rdma_ucm_connect, ece)); error != 0)
-    return error;
+  if (const int error = read_command(request, command, offsetof(rdma_ucm_connect, ece)); error != 0) return error;
   if (command.conn_param.valid == 0) return EINVAL;
   return with_id(request, command.id, [&](CmId& id) { return id.connection().connect(command.conn_param); });
 }
 
 int accept(const Request& request) {
   rdma_ucm_accept command;
-  if (const int error = read_command(request, command, offsetof(rdma_ucm_accept, ece)); error != 0)
-    return error;
+  if (const int error = read_command(request, command, offsetof(rdma_ucm_accept, ece)); error != 0) return error;
   return with_id(request, command.id, [&](CmId& id) {
     CmConnection& connection = id.connection();
     return command.conn_param.valid != 0 ? connection.accept(command.conn_param, command.uid)
@@ -307,14 +295,10 @@ int set_id_option(CmId& id, std::uint32_t name, const std::vector<std::uint8_t>&
       if (!is_exactly(octets, small)) return EINVAL;
       id.route().set_type_of_service(small);
       return 0;
-    case RDMA_OPTION_ID_REUSEADDR:
-      return is_exactly(octets, number) ? id.set_reuse_address(number != 0) : EINVAL;
-    case RDMA_OPTION_ID_AFONLY:
-      return is_exactly(octets, number) ? id.set_address_family_only(number != 0) : EINVAL;
-    case RDMA_OPTION_ID_ACK_TIMEOUT:
-      return is_exactly(octets, small) ? id.route().set_ack_timeout(small) : EINVAL;
-    default:
-      return ENOSYS;
+    case RDMA_OPTION_ID_REUSEADDR: return is_exactly(octets, number) ? id.set_reuse_address(number != 0) : EINVAL;
+    case RDMA_OPTION_ID_AFONLY: return is_exactly(octets, number) ? id.set_address_family_only(number != 0) : EINVAL;
+    case RDMA_OPTION_ID_ACK_TIMEOUT: return is_exactly(octets, small) ? id.route().set_ack_timeout(small) : EINVAL;
+    default: return ENOSYS;
   }
 }
 
@@ -388,8 +372,7 @@ int resolve_ib_service(const Request& request) {
 
 int write_cm_event(const Request& request) {
   WriteCmEvent command;
-  if (const int error =
-          read_command(request, command, offsetof(WriteCmEvent, argument) + kWriteCmEventParameters);
+  if (const int error = read_command(request, command, offsetof(WriteCmEvent, argument) + kWriteCmEventParameters);
       error != 0)
     return error;
   return with_id(request, command.id,
@@ -409,8 +392,7 @@ constexpr Handler kHandlers[] = {
 static_assert(kHandlers[RDMA_USER_CM_CMD_GET_OPTION] == nullptr);
 static_assert(kHandlers[RDMA_USER_CM_CMD_MIGRATE_ID] == migrate_id);
 static_assert(kHandlers[RDMA_USER_CM_CMD_JOIN_MCAST] == join_multicast);
-static_assert(kHandlers[kResolveIbService] == resolve_ib_service &&
-              kHandlers[kWriteCmEvent] == write_cm_event);
+static_assert(kHandlers[kResolveIbService] == resolve_ib_service && kHandlers[kWriteCmEvent] == write_cm_event);
 
 }  // namespace
 

@@ -108,8 +108,7 @@ std::shared_ptr<CmId> CmRegistry::create_id(const std::shared_ptr<CmChannel>& ch
   return channel->closed() ? nullptr : create_id_locked(channel, parameters);
 }
 
-int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number,
-                        std::shared_ptr<CmId>& id) {
+int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id) {
   const std::lock_guard lock(mutex_);
   if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
   if (ids_[number]->events().channel() != channel) return EINVAL;

@@ -38,20 +38,17 @@ class CmRegistry {
   std::shared_ptr<CmChannel> find_channel(std::uint64_t object);
 
   // Makes an id with the lowest free number. The plain form takes the lock; the other wants it held.
-  std::shared_ptr<CmId> create_id(const std::shared_ptr<CmChannel>& channel,
-                                  const CmIdParameters& parameters);
-  std::shared_ptr<CmId> create_id_locked(const std::shared_ptr<CmChannel>& channel,
-                                         const CmIdParameters& parameters);
+  std::shared_ptr<CmId> create_id(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters);
+  std::shared_ptr<CmId> create_id_locked(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters);
   // Nobody finds it by its number from here on. The lock is held.
   void remove_id_locked(CmId& id) noexcept;
   // ENOENT where there is no such id, EINVAL where it belongs to another channel.
   int find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id);
   // Ends an id: 0 with the number of its events that the program has seen, or as find_id().
-  int destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number,
-                 std::uint32_t& events_reported);
+  int destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::uint32_t& events_reported);
   // Moves an id, its events and the children that wait in them. 0 or as find_id().
-  int migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to,
-                 std::uint32_t number, std::uint32_t& events_reported);
+  int migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to, std::uint32_t number,
+                 std::uint32_t& events_reported);
 
   // Did the id end between find_id() and the lock of its commands (ENOENT), or has its device gone (EIO)?
   int check_alive(const CmId& id);

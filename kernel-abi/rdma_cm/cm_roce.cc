@@ -15,8 +15,8 @@ namespace uiw::kernel_abi {
 namespace {
 
 constexpr std::uint8_t kHopLimit = 64;
-constexpr std::uint8_t kExactly = 2;          // a selector of path records
-constexpr std::uint8_t kUsualLifetime = 18;   // of the kernel's paths on Ethernet
+constexpr std::uint8_t kExactly = 2;         // a selector of path records
+constexpr std::uint8_t kUsualLifetime = 18;  // of the kernel's paths on Ethernet
 constexpr std::uint8_t kMostRetries = 7;
 constexpr unsigned kMax5Bits = 31;
 
@@ -27,14 +27,12 @@ std::uint8_t rate_of(unsigned speed_mbps) {
   return speed_mbps >= 10000 ? IBV_RATE_10_GBPS : IBV_RATE_MAX;
 }
 
-std::uint8_t depth(std::uint8_t asked) {
-  return std::min(asked, static_cast<std::uint8_t>(provider::kMaxReadDepth));
-}
+std::uint8_t depth(std::uint8_t asked) { return std::min(asked, static_cast<std::uint8_t>(provider::kMaxReadDepth)); }
 
 }  // namespace
 
-// The time a local acknowledgement may take is twice the path's lifetime; RDMA_OPTION_ID_ACK_TIMEOUT settles it, where it
-// is set before the path is asked for.
+// The time a local acknowledgement may take is twice the path's lifetime; RDMA_OPTION_ID_ACK_TIMEOUT settles it, where
+// it is set before the path is asked for.
 RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, const sockaddr* destination,
                    std::uint8_t traffic_class, std::uint8_t ack_timeout) {
   RocePath path;
@@ -99,8 +97,8 @@ void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp
 
 void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optional<std::uint8_t> ack_timeout,
               ib_uverbs_qp_attr& attributes) {
-  attributes.qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                            IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT;
+  attributes.qp_attr_mask =
+      IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT;
   attributes.retry_cnt = std::min(agreement.retry_count, kMostRetries);
   attributes.rnr_retry = std::min(agreement.rnr_retry_count, kMostRetries);
   attributes.max_rd_atomic = depth(agreement.initiator_depth);

@@ -38,7 +38,7 @@ struct RocePath {
   std::uint8_t mtu = 0;           // IBV_MTU_*
   std::uint8_t rate = 0;          // IBV_RATE_*
   std::uint8_t traffic_class = 0;
-  std::uint8_t lifetime = 0;      // 4.096 us times two to this power
+  std::uint8_t lifetime = 0;  // 4.096 us times two to this power
 };
 RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, const sockaddr* destination,
                    std::uint8_t traffic_class, std::uint8_t ack_timeout);
@@ -56,7 +56,8 @@ struct RoceAgreement {
 };
 // Attributes that take a queue pair to RTR and to RTS (section 12.10.2), with their masks.
 void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes);
-// `ack_timeout`: RDMA_OPTION_ID_ACK_TIMEOUT, which may be set after the path was asked for, and on the passive side too.
+// `ack_timeout`: RDMA_OPTION_ID_ACK_TIMEOUT, which may be set after the path was asked for, and on the passive side
+// too.
 void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optional<std::uint8_t> ack_timeout,
               ib_uverbs_qp_attr& attributes);
 

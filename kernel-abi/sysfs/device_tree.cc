@@ -58,8 +58,7 @@ HostDevices look_at_host() {
 
 std::string node_name(unsigned number) { return "uverbs" + std::to_string(number); }
 
-std::vector<NumberedDevice> number_devices(const std::vector<provider::DeviceInfo>& devices,
-                                           const HostDevices& host,
+std::vector<NumberedDevice> number_devices(const std::vector<provider::DeviceInfo>& devices, const HostDevices& host,
                                            std::map<std::string, unsigned>& numbers) {
   std::set<std::string> taken(host.verbs.begin(), host.verbs.end());
   taken.insert(host.nodes.begin(), host.nodes.end());

@@ -87,8 +87,7 @@ int make_parents(int root, const std::string& path, std::set<std::string>& made)
 }
 
 int write_file(int root, const TreeEntry& entry) {
-  const Descriptor file(
-      ::openat(root, entry.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
+  const Descriptor file(::openat(root, entry.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
   if (!file.valid()) return errno;
   std::size_t done = 0;
   while (done < entry.content.size()) {
@@ -176,8 +175,7 @@ int build_in_place(int parent, const std::string& parent_path, const std::string
       if (!is_whole(parent, name, tree)) {
         const std::string damaged = unfinished + "-old";
         ::renameat(parent, name.c_str(), parent, damaged.c_str());
-        if (::renameat(parent, unfinished.c_str(), parent, name.c_str()) != 0 &&
-            !is_whole(parent, name, tree))
+        if (::renameat(parent, unfinished.c_str(), parent, name.c_str()) != 0 && !is_whole(parent, name, tree))
           error = errno;
         remove_recursively(parent, damaged);
       }
@@ -256,8 +254,7 @@ int place_in(const std::string& base, const Tree& tree, std::string& root) {
   // A process that made a spare directory and found another's removes its own, which we may have seen in
   // between.
   int error = ENOENT;
-  for (int attempt = 0; error == ENOENT && attempt < kAttempts; ++attempt)
-    error = place_in_own(base, tree, root);
+  for (int attempt = 0; error == ENOENT && attempt < kAttempts; ++attempt) error = place_in_own(base, tree, root);
   return error;
 }
 

@@ -27,8 +27,7 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   va_start(arguments, pattern);
   const int length = std::vsnprintf(text, sizeof text, pattern, arguments);
   va_end(arguments);
-  return std::string(text,
-                     static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof text) - 1)));
+  return std::string(text, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof text) - 1)));
 }
 
 // 64-bit FNV-1a; names, not security: the tree lies where only its owner can write, and is compared when
@@ -54,8 +53,7 @@ std::string guid_line(std::uint64_t guid) {
 
 std::string gid_line(const provider::Gid& gid) {
   std::string line;
-  for (std::size_t i = 0; i < gid.size(); i += 2)
-    line += format("%s%02x%02x", i == 0 ? "" : ":", gid[i], gid[i + 1]);
+  for (std::size_t i = 0; i < gid.size(); i += 2) line += format("%s%02x%02x", i == 0 ? "" : ":", gid[i], gid[i + 1]);
   return line + "\n";
 }
 
@@ -171,8 +169,7 @@ Tree make_tree(const std::vector<NumberedDevice>& devices, const HostDevices& ho
   for (const std::string& name : host.devices)
     if (!names.contains(name)) builder.link("class/infiniband/" + name, "/sys/class/infiniband/" + name);
   for (const std::string& name : host.verbs)
-    if (!nodes.contains(name))
-      builder.link("class/infiniband_verbs/" + name, "/sys/class/infiniband_verbs/" + name);
+    if (!nodes.contains(name)) builder.link("class/infiniband_verbs/" + name, "/sys/class/infiniband_verbs/" + name);
   for (const std::string& name : host.nodes)
     if (!nodes.contains(name)) builder.link("dev/infiniband/" + name, "/dev/infiniband/" + name);
   return builder.take();

@@ -18,9 +18,7 @@ namespace {
 
 constexpr std::size_t kOctetsPerWord = 4;
 
-std::uint64_t channel_object(int fd) {
-  return static_cast<std::uint64_t>(fd) << 3 | UIW_OBJECT_COMPLETION_CHANNEL;
-}
+std::uint64_t channel_object(int fd) { return static_cast<std::uint64_t>(fd) << 3 | UIW_OBJECT_COMPLETION_CHANNEL; }
 
 int create_channel(const UiwHost& host, const ib_uverbs_create_comp_channel& command) {
   const int fd = provider::create_completion_channel();
@@ -43,8 +41,7 @@ long write_uverbs_command(const UiwHost& host, const void* data, std::size_t siz
   ib_uverbs_cmd_hdr header = {};
   if (size < sizeof header) return -EINVAL;
   if (copy_from_user(&header, data, sizeof header) != 0) return -EFAULT;
-  if ((header.command & ~(IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_COMMAND_MASK)) != 0)
-    return -EINVAL;
+  if ((header.command & ~(IB_USER_VERBS_CMD_FLAG_EXTENDED | IB_USER_VERBS_CMD_COMMAND_MASK)) != 0) return -EINVAL;
   if (header.command != IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL) return -EOPNOTSUPP;
 
   ib_uverbs_create_comp_channel command = {};

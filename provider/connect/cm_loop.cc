@@ -217,7 +217,8 @@ std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
   return found != watched_.end() && found->second.tag == tag ? found->second.handler.lock() : nullptr;
 }
 
-// What is due, one after the other. Each is taken out before it runs: where there is no memory for it, it is not tried again.
+// What is due, one after the other. Each is taken out before it runs: where there is no memory for it, it is not tried
+// again.
 void CmLoop::run_due() {
   for (std::size_t count = ~std::size_t{0}; count > 0; --count) {
     std::function<void()> function;
@@ -278,9 +279,9 @@ void CmLoop::run() {
   }
 }
 
-// The program has closed our descriptors, by means that the guard does not see. What is watched has gone with them. Somebody
-// may rely on a timer or a posted task, which need no descriptor: they go on, whether others can be had or not. False where
-// there is nothing to do; the next need makes another thread.
+// The program has closed our descriptors, by means that the guard does not see. What is watched has gone with them.
+// Somebody may rely on a timer or a posted task, which need no descriptor: they go on, whether others can be had or
+// not. False where there is nothing to do; the next need makes another thread.
 bool CmLoop::begin_anew() {
   std::unique_lock lock(mutex_);
   epoll_ = wake_ = link_watch_ = -1;

@@ -37,8 +37,8 @@ class CmLoop {
   using Timers = std::map<Timer, Due>;
 
  public:
-  // Work that can be asked for without memory: the object itself stands in line, and lives until it has had its turn. Asked
-  // for again before that, it has one turn.
+  // Work that can be asked for without memory: the object itself stands in line, and lives until it has had its turn.
+  // Asked for again before that, it has one turn.
   class Task {
    public:
     Task() = default;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// A connection as its consumer sees it, from the call to the news of its end. Who calls uses connect() of outgoing_call.h,
-// who is called listen() of listener.h.
+// A connection as its consumer sees it, from the call to the news of its end. Who calls uses connect() of
+// outgoing_call.h, who is called listen() of listener.h.
 //
-// Ownership: the consumer owns the connection, until it is established: from then on its queue pair does, and the consumer's
-// reference is for disconnect() alone. Observers are held weakly: once the last shared_ptr is gone, no further callback
-// starts.
+// Ownership: the consumer owns the connection, until it is established: from then on its queue pair does, and the
+// consumer's reference is for disconnect() alone. Observers are held weakly: once the last shared_ptr is gone, no
+// further callback starts.
 //
 // Threads and locks: all functions are thread-safe and do not block. Start-up happens on one thread of the process,
-// "uiw-cm" (cm_loop.h), which starts with the first listen or connect. Every observer callback runs on that thread, with no
-// lock of this folder held; it may call any function here except to destroy the object that is calling it.
+// "uiw-cm" (cm_loop.h), which starts with the first listen or connect. Every observer callback runs on that thread,
+// with no lock of this folder held; it may call any function here except to destroy the object that is calling it.
 //
 // Errors: functions return 0 or an errno.
 #pragma once
@@ -31,16 +31,16 @@ constexpr std::size_t kMaxPrivateData = 508;  // 512 less the enhanced header (R
 
 // What one side says of itself in its start-up frame, and what the consumer is told of the peer.
 struct ConnectionParameters {
-  std::uint32_t qp_num = 0;               // the local QP that shall own the stream; unused in what a peer said
-  unsigned responder_resources = 0;       // IRD: incoming RDMA Reads this side holds at a time
-  unsigned initiator_depth = 0;           // ORD: outgoing RDMA Reads this side wants to have outstanding
-  std::vector<std::byte> private_data;    // of the consumer, at most kMaxPrivateData octets
+  std::uint32_t qp_num = 0;             // the local QP that shall own the stream; unused in what a peer said
+  unsigned responder_resources = 0;     // IRD: incoming RDMA Reads this side holds at a time
+  unsigned initiator_depth = 0;         // ORD: outgoing RDMA Reads this side wants to have outstanding
+  std::vector<std::byte> private_data;  // of the consumer, at most kMaxPrivateData octets
   // The program of the QP sets it up itself (connect/manual/); its state is left alone.
   bool manual = false;
   std::uint32_t life = 0;      // of such a QP (Qp::Attachment)
   std::uint32_t peer_psn = 0;  // likewise
-  // Of a reply to such a QP's call, by its private data and both addresses of the connection: has the wanted peer given it?
-  // Then its PSN (Qp::Attachment).
+  // Of a reply to such a QP's call, by its private data and both addresses of the connection: has the wanted peer given
+  // it? Then its PSN (Qp::Attachment).
   using ReplyCheck = std::function<std::optional<std::uint32_t>(
       const std::vector<std::byte>& private_data, const sockaddr_storage& local, const sockaddr_storage& remote)>;
   ReplyCheck check_reply;
@@ -59,8 +59,8 @@ class ConnectionObserver {
   virtual void disconnected() = 0;
 };
 
-// One connection, of the caller or of who is called. Destroying the last reference to a call that is not established closes its
-// socket without a callback; an established one goes on, owned by its QP.
+// One connection, of the caller or of who is called. Destroying the last reference to a call that is not established
+// closes its socket without a callback; an established one goes on, owned by its QP.
 class UIW_API Connection {
  public:
   virtual ~Connection() = default;

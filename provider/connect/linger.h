@@ -8,7 +8,8 @@ namespace uiw::provider {
 // after some seconds. Closing at once could reset the connection under data the peer has not read.
 void linger_and_close(int fd);
 
-// The same for a peer that nobody has let in: at once where many linger already, so that strangers cannot have them all.
+// The same for a peer that nobody has let in: at once where many linger already, so that strangers cannot have them
+// all.
 void linger_and_close_rejected(int fd);
 
 }  // namespace uiw::provider

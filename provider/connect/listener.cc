@@ -75,7 +75,8 @@ class ListenerImpl final : public Listener,
     for (;;) {
       if (calls_.size() >= most_ && !give_way()) return pause();
       int fd = -1;
-      if (mpa::may_take_descriptor(kPurpose)) fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (mpa::may_take_descriptor(kPurpose))
+        fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (fd >= 0 || errno == EMFILE || errno == ENFILE) fd = mpa::take_descriptor(fd, kPurpose);
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -108,7 +109,8 @@ class ListenerImpl final : public Listener,
       source.user = owner_of_connection(remote, call.local_address());
     } else {
       source.address = gid_of(generic(remote));
-      if (!is_ipv4(source.address)) std::fill(source.address.begin() + 8, source.address.end(), std::uint8_t{0});  // its link
+      if (!is_ipv4(source.address))
+        std::fill(source.address.begin() + 8, source.address.end(), std::uint8_t{0});  // its link
     }
     return source;
   }
@@ -119,8 +121,8 @@ class ListenerImpl final : public Listener,
     CmLoop::instance().after(kPause, shared_from_this());
   }
 
-  // The oldest call of the source that has most of them, or of several such sources, ends unanswered. False if none has been
-  // there for long enough.
+  // The oldest call of the source that has most of them, or of several such sources, ends unanswered. False if none has
+  // been there for long enough.
   bool give_way() {
     if (calls_.empty() || CmLoop::Clock::now() - calls_.front().since < kTimeToSpeak) return false;
     std::map<Source, std::size_t> counts;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Who calls: a listening socket, and the calls on it whose requests are not whole yet.
 //
-// A listener is owned by who asked for it, and is held weakly by CmLoop. It holds its observer weakly, and calls it on the
-// thread of CmLoop without a lock.
+// A listener is owned by who asked for it, and is held weakly by CmLoop. It holds its observer weakly, and calls it on
+// the thread of CmLoop without a lock.
 #pragma once
 
 #include <memory>

@@ -17,8 +17,8 @@ namespace uiw::provider {
 // -EADDRNOTAVAIL, -EAFNOSUPPORT, -EACCES, ...). The address in `local` becomes the one really bound.
 UIW_API int bind_socket(sockaddr_storage& local, bool v6only);
 
-// The same for a port that is held against other users: SO_REUSEPORT takes the place of SO_REUSEADDR, with which anybody may
-// bind a port that nobody listens on yet. Sockets of one user do not keep each other out.
+// The same for a port that is held against other users: SO_REUSEPORT takes the place of SO_REUSEADDR, with which
+// anybody may bind a port that nobody listens on yet. Sockets of one user do not keep each other out.
 int holding_socket(sockaddr_storage& local, bool v6only);
 
 // The same for a socket that will only call: its port is settled with the call, so that callers of different peers can

@@ -21,8 +21,8 @@ struct FreeNetlink {
 };
 using NetlinkAnswer = std::unique_ptr<unsigned char, FreeNetlink>;
 
-// A socket of one netlink protocol, made at the first question and kept: to make one takes longer than to ask. Thread-safe;
-// the child of a fork may use it.
+// A socket of one netlink protocol, made at the first question and kept: to make one takes longer than to ask.
+// Thread-safe; the child of a fork may use it.
 class NetlinkAsker {
  public:
   explicit NetlinkAsker(int protocol) : protocol_(protocol) {}
@@ -47,8 +47,7 @@ class NetlinkAsker {
 // One request, and what the kernel says.
 class NetlinkQuery {
  public:
-  explicit NetlinkQuery(int type)
-      : request_(nlmsg_alloc_simple(type, NLM_F_REQUEST)), possible_(request_ != nullptr) {}
+  explicit NetlinkQuery(int type) : request_(nlmsg_alloc_simple(type, NLM_F_REQUEST)), possible_(request_ != nullptr) {}
   template <typename Body>
   void append(const Body& body) {
     possible_ = possible_ && nlmsg_append(request_.get(), const_cast<Body*>(&body), sizeof body, NLMSG_ALIGNTO) == 0;

@@ -15,14 +15,13 @@ inline int make_netlink_socket(int family = NETLINK_ROUTE) {
   return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
 }
 
-// From here on libnl uses this descriptor, and closes it with nl_socket_free(): mpa::leave_descriptor() comes before that.
-// False where it cannot; the descriptor is closed then.
+// From here on libnl uses this descriptor, and closes it with nl_socket_free(): mpa::leave_descriptor() comes before
+// that. False where it cannot; the descriptor is closed then.
 inline bool use_netlink_socket(nl_sock* socket, int fd, int family = NETLINK_ROUTE) {
   if (fd < 0) return false;
   sockaddr_nl any{};
   any.nl_family = AF_NETLINK;
-  if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 &&
-      nl_socket_set_fd(socket, family, fd) == 0)
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 && nl_socket_set_fd(socket, family, fd) == 0)
     return true;
   mpa::close_descriptor(fd);
   return false;

@@ -84,7 +84,7 @@ int check_memory(const void* address, std::size_t length, unsigned access) {
   if (length > kMaxMrSize || reinterpret_cast<std::uintptr_t>(address) + length < length) return EINVAL;
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
   return accessible(static_cast<const std::byte*>(address), length, (access & IBV_ACCESS_LOCAL_WRITE) != 0) ? 0
-                                                                                                             : EFAULT;
+                                                                                                            : EFAULT;
 }
 
 ddp::Region region_of(const Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
@@ -188,8 +188,8 @@ std::unique_ptr<Mr> Mr::create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t 
     return refuse(errno == ENODEV ? EINVAL : errno == EINVAL ? EOPNOTSUPP : errno);
   }
   ::madvise(mapping, size, MADV_DONTFORK);
-  auto mr = add(pd, Kind::dmabuf, access,
-                region_of(pd, static_cast<std::byte*>(mapping) + before, length, iova, access));
+  auto mr =
+      add(pd, Kind::dmabuf, access, region_of(pd, static_cast<std::byte*>(mapping) + before, length, iova, access));
   if (!mr) {
     const int error = errno;
     ::munmap(mapping, size);

@@ -25,7 +25,9 @@ class Context;
 class UIW_API Pd {
  public:
   explicit Pd(class Context& context);
-  class Context& context() { return *context_; }
+  class Context& context() {
+    return *context_;
+  }
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
   void remove_user() { users_.fetch_sub(1, std::memory_order_relaxed); }
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
@@ -50,9 +52,7 @@ class UIW_API Dm {
   friend class Mr;
   Dm(std::byte* memory, std::size_t length, void* mapping, std::size_t mapping_size)
       : memory_(memory), length_(length), mapping_(mapping), mapping_size_(mapping_size) {}
-  bool holds(std::uint64_t offset, std::size_t length) const {
-    return offset <= length_ && length <= length_ - offset;
-  }
+  bool holds(std::uint64_t offset, std::size_t length) const { return offset <= length_ && length <= length_ - offset; }
   std::byte* const memory_;
   const std::size_t length_;
   void* const mapping_;
@@ -69,8 +69,8 @@ class UIW_API Mr {
   static std::unique_ptr<Mr> create(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
   // Reads as octets of zero, drops what is written to it; local access only.
   static std::unique_ptr<Mr> create_null(Pd& pd);
-  // Through mmap of the descriptor. EINVAL for flags and ranges that cannot be and for what is no buffer, EBADF, EACCES,
-  // EOPNOTSUPP where the exporter cannot be mapped.
+  // Through mmap of the descriptor. EINVAL for flags and ranges that cannot be and for what is no buffer, EBADF,
+  // EACCES, EOPNOTSUPP where the exporter cannot be mapped.
   static std::unique_ptr<Mr> create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
                                            unsigned access);
   // Counts from 0. EINVAL for flags, the lack of IBV_ACCESS_ZERO_BASED, or a range outside of it.
@@ -97,8 +97,8 @@ class UIW_API Mr {
   ddp::Region region_;
   const ddp::Stag stag_;
   bool retired_ = false;
-  Dm* dm_ = nullptr;              // dm
-  void* mapping_ = nullptr;       // dmabuf
+  Dm* dm_ = nullptr;         // dm
+  void* mapping_ = nullptr;  // dmabuf
   std::size_t mapping_size_ = 0;
   const unsigned generation_;  // process/mutex.h
 };

@@ -30,7 +30,7 @@ struct Context {
                                      sizeof(ibv_context)];
   std::size_t verbs_size;  // of the verbs_context, as libibverbs says
   ibv_context base;
-  void* spare[32];         // for a verbs_context that is longer than known here, until that has been noticed
+  void* spare[32];  // for a verbs_context that is longer than known here, until that has been noticed
   verbs_context* verbs;
   std::shared_ptr<rnic::Context> rnic;  // made and ended by hand: libibverbs allocates the whole
 };
@@ -45,7 +45,7 @@ struct Pd {
   rnic::Pd& rnic;
   std::unique_ptr<rnic::Pd> own;  // null in a parent domain
   Td* td = nullptr;
-  std::atomic<int> users{0};      // queue pairs, address handles, completion queues of a parent domain
+  std::atomic<int> users{0};  // queue pairs, address handles, completion queues of a parent domain
 };
 struct Cq {
   union {

@@ -23,9 +23,7 @@ namespace {
 
 // ---- Device and context ----------------------------------------------------------------------------------------
 
-verbs_device* alloc_device(verbs_sysfs_dev*) {
-  return static_cast<verbs_device*>(std::calloc(1, sizeof(Device)));
-}
+verbs_device* alloc_device(verbs_sysfs_dev*) { return static_cast<verbs_device*>(std::calloc(1, sizeof(Device))); }
 
 void uninit_device(verbs_device* device) { std::free(device); }
 
@@ -42,8 +40,8 @@ void discard(Context* context, int error) {
 verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
   const std::size_t size = kVerbsContext39 + verbs_context_growth(release()) * sizeof(void*);
   const std::size_t start = offsetof(Context, base) + sizeof(ibv_context) - size;
-  auto* context = static_cast<Context*>(_verbs_init_and_alloc_context(
-      device, cmd_fd, sizeof(Context), reinterpret_cast<verbs_context*>(start), 0));
+  auto* context = static_cast<Context*>(
+      _verbs_init_and_alloc_context(device, cmd_fd, sizeof(Context), reinterpret_cast<verbs_context*>(start), 0));
   if (context == nullptr) return nullptr;
   context->verbs = reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) + start);
   if (context->verbs_size != size) {
@@ -134,9 +132,7 @@ void wr_abort(ibv_qp_ex* qp) {
 
 void wr_send(ibv_qp_ex* qp) { begin_request(qp, IBV_WR_SEND); }
 void wr_send_imm(ibv_qp_ex* qp, __be32 immediate) { begin_request(qp, IBV_WR_SEND_WITH_IMM).imm_data = immediate; }
-void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
-  begin_request(qp, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey;
-}
+void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) { begin_request(qp, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey; }
 void wr_rdma_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t address) {
   ibv_send_wr& request = begin_request(qp, IBV_WR_RDMA_WRITE);
   request.wr.rdma.rkey = rkey;
@@ -201,11 +197,10 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
   give_data(qp, sges, count, IBV_SEND_INLINE);
 }
 
-constexpr std::uint64_t kSendOps = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ |
-                                   IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                                   IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-                                   IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_BIND_MW |
-                                   IBV_QP_EX_WITH_LOCAL_INV;
+constexpr std::uint64_t kSendOps =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND_WITH_INV |
+    IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
 
 void offer_send_ops(ibv_qp_ex& qp) {
   qp.wr_start = wr_start;
@@ -235,9 +230,9 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     ibv_qp& base = qp->base.qp;
     Cq* send_cq = attributes.send_cq != nullptr ? of(attributes.send_cq) : nullptr;
     Cq* receive_cq = attributes.recv_cq != nullptr ? of(attributes.recv_cq) : nullptr;
-    qp->rnic = rnic::Qp::create(*context_of(context)->rnic, of(pd)->rnic, send_cq ? send_cq->rnic.get() : nullptr,
-                                receive_cq ? receive_cq->rnic.get() : nullptr, attributes, &base,
-                                rnic_of(attributes.srq));
+    qp->rnic =
+        rnic::Qp::create(*context_of(context)->rnic, of(pd)->rnic, send_cq ? send_cq->rnic.get() : nullptr,
+                         receive_cq ? receive_cq->rnic.get() : nullptr, attributes, &base, rnic_of(attributes.srq));
     if (!qp->rnic) return nullptr;
     base.context = context;
     base.qp_context = attributes.qp_context;
@@ -393,9 +388,7 @@ constexpr verbs_device_ops kDevice = {
 };
 
 // libibverbs learns of the plugin when it, or the interposer, loads it.
-__attribute__((constructor)) void register_with_libibverbs() {
-  UIW_JOIN(verbs_register_driver_, UIW_PABI)(&kDevice);
-}
+__attribute__((constructor)) void register_with_libibverbs() { UIW_JOIN(verbs_register_driver_, UIW_PABI)(&kDevice); }
 
 }  // namespace
 

@@ -41,8 +41,8 @@ std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
                       std::any_of(octets, octets + 6, [](std::uint8_t octet) { return octet != 0; });
   std::uint8_t eui[8];
   if (usable) {
-    const std::uint8_t from_mac[8] = {static_cast<std::uint8_t>(octets[0] ^ 2), octets[1], octets[2], 0xFF, 0xFE,
-                                      octets[3], octets[4], octets[5]};
+    const std::uint8_t from_mac[8] = {
+        static_cast<std::uint8_t>(octets[0] ^ 2), octets[1], octets[2], 0xFF, 0xFE, octets[3], octets[4], octets[5]};
     std::memcpy(eui, from_mac, sizeof eui);
   } else {
     // No MAC address: FNV-1a of the name, marked locally administered.
@@ -131,8 +131,7 @@ std::vector<DeviceInfo> read_devices() {
     device.loopback = (rtnl_link_get_flags(link) & IFF_LOOPBACK) != 0;
     device.gids = found->second;
     // As on RoCE adapters: link-local IPv6 first, since index 0 is what programs take when told nothing.
-    std::stable_partition(device.gids.begin(), device.gids.end(),
-                          is_link_local);
+    std::stable_partition(device.gids.begin(), device.gids.end(), is_link_local);
     devices.push_back(std::move(device));
   }
   std::sort(devices.begin(), devices.end(),

@@ -24,22 +24,23 @@ namespace uiw::provider {
 using Gid = std::array<std::uint8_t, 16>;  // network byte order, as union ibv_gid
 
 struct DeviceInfo {
-  std::string name;        // "uiw_eth0"
-  std::string interface;   // "eth0"
+  std::string name;       // "uiw_eth0"
+  std::string interface;  // "eth0"
   unsigned ifindex = 0;
-  std::uint64_t guid = 0;  // host byte order
-  unsigned mtu = 0;        // of the interface, octets
-  unsigned speed_mbps = 0; // of the interface; 0 where the kernel does not say
+  std::uint64_t guid = 0;   // host byte order
+  unsigned mtu = 0;         // of the interface, octets
+  unsigned speed_mbps = 0;  // of the interface; 0 where the kernel does not say
   bool loopback = false;
   Transport transport = Transport::iwarp;  // how it presents itself
-  std::vector<Gid> gids;   // in the order of the GID index; never empty
+  std::vector<Gid> gids;                   // in the order of the GID index; never empty
 };
 
 // The devices at this moment, ordered by interface index. Honours UIW_DEVICES. Empty where there is none.
 // Thread-safe. Does not throw but for lack of memory.
 UIW_API std::vector<DeviceInfo> enumerate_devices();
 
-// libnl has locks of its own, about which nothing can be done in the child of a fork: so nobody is inside of it around one.
+// libnl has locks of its own, about which nothing can be done in the child of a fork: so nobody is inside of it around
+// one.
 std::unique_lock<std::mutex> hold_libnl();
 void lock_interfaces();
 void unlock_interfaces();
@@ -56,8 +57,8 @@ constexpr bool is_ipv4(const Gid& gid) {
 }
 constexpr bool is_link_local(const Gid& gid) { return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80; }
 
-// The index of the local address's GID. An address that the device answers to without listing it (127.0.0.2) has that of
-// the first GID of its family.
+// The index of the local address's GID. An address that the device answers to without listing it (127.0.0.2) has that
+// of the first GID of its family.
 UIW_API std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
 
 // The largest IBV_MTU_* that fits the interface's.

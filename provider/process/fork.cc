@@ -73,8 +73,8 @@ void in_child() {
   if (hooks != nullptr) hooks->in_child();
 }
 
-// When the library is loaded: what the locks guard is made here too. A child would wait for ever for a static object of a
-// function that another thread was about to make.
+// When the library is loaded: what the locks guard is made here too. A child would wait for ever for a static object of
+// a function that another thread was about to make.
 [[maybe_unused]] const bool prepared = [] {
   before_fork();
   in_parent();

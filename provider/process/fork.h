@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What a fork does to the adapter, and the open devices of this process.
 //
-// The child of a fork has the memory of the parent as it was at that moment, its descriptors, and one thread. It may use
-// memory regions and windows, open devices and work with what it makes there. Queue pairs, connections, channels and
-// shared receive queues of the parent stay the parent's: the child can destroy its copy of them, which nobody else notices.
+// The child of a fork has the memory of the parent as it was at that moment, its descriptors, and one thread. It may
+// use memory regions and windows, open devices and work with what it makes there. Queue pairs, connections, channels
+// and shared receive queues of the parent stay the parent's: the child can destroy its copy of them, which nobody else
+// notices.
 //
 // What a thread of the parent may have been at:
 //   * tables of the process that the child goes on using (contexts, channels, queue pair numbers, ports, the loop,

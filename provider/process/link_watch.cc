@@ -73,8 +73,8 @@ std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd) {
   if (socket == nullptr) return nullptr;
   auto watch = std::make_shared<LinkWatch>(socket);
   nl_socket_disable_seq_check(socket);
-  if (nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, note, nullptr) < 0 ||
-      !watch->open() || nl_socket_add_memberships(socket, RTNLGRP_LINK, 0) < 0) {
+  if (nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, note, nullptr) < 0 || !watch->open() ||
+      nl_socket_add_memberships(socket, RTNLGRP_LINK, 0) < 0) {
     return nullptr;
   }
   fd = watch->fd();

@@ -9,7 +9,8 @@ namespace uiw::provider {
 
 // Threads of the child may come at the same time: one of them makes it anew, before any of them takes it.
 void Mutex::renew() {
-  static std::atomic<unsigned> renewing{0};  // the fork in whose child a thread is at it; a fork of its own begins again
+  static std::atomic<unsigned> renewing{
+      0};  // the fork in whose child a thread is at it; a fork of its own begins again
   const unsigned forks = detail::forks.load(std::memory_order_relaxed);
   for (;;) {
     unsigned nobody = renewing.load(std::memory_order_relaxed);

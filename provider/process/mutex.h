@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A mutex that the child of a fork can take although a thread of the parent held it.
 //
-// The thread that held it is not there in the child, and nobody would release it. So each mutex knows how many forks the
-// process descends from; the first look at it after another fork makes it anew. What it guards may be half changed then:
-// tables that a child goes on using are locked around the fork instead (process/fork.cc), this is for objects that belong
-// to the parent and that a child may at most destroy.
+// The thread that held it is not there in the child, and nobody would release it. So each mutex knows how many forks
+// the process descends from; the first look at it after another fork makes it anew. What it guards may be half changed
+// then: tables that a child goes on using are locked around the fork instead (process/fork.cc), this is for objects
+// that belong to the parent and that a child may at most destroy.
 #pragma once
 
 #include <atomic>

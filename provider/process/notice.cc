@@ -35,13 +35,15 @@ std::array<std::atomic<bool>, static_cast<std::size_t>(Cause::kCount)> said{};
 
 void tell_of_descriptors(const char* purpose, unsigned long limit, bool by_limit) {
   if (by_limit) {
-    say_once(Cause::descriptors,
-             "no descriptor could be had for %s: the process may have %lu (soft RLIMIT_NOFILE), of which uiw leaves the "
-             "last %d to the program; allow more with ulimit -n",
-             purpose, limit, mpa::kDescriptorsLeft);
+    say_once(
+        Cause::descriptors,
+        "no descriptor could be had for %s: the process may have %lu (soft RLIMIT_NOFILE), of which uiw leaves the "
+        "last %d to the program; allow more with ulimit -n",
+        purpose, limit, mpa::kDescriptorsLeft);
   } else {
     say_once(Cause::descriptors,
-             "no descriptor could be had for %s: all that the system may have are in use; allow more with sysctl fs.file-max",
+             "no descriptor could be had for %s: all that the system may have are in use; allow more with sysctl "
+             "fs.file-max",
              purpose);
   }
 }
@@ -53,8 +55,8 @@ void tell_of_descriptors(const char* purpose, unsigned long limit, bool by_limit
 
 void say_once(Cause cause, const char* format, ...) {
   const int saved_errno = errno;
-  if (settings().values.messages && !said[static_cast<std::size_t>(cause)].exchange(true) &&
-      at_load != Identity{} && standard_error() == at_load) {
+  if (settings().values.messages && !said[static_cast<std::size_t>(cause)].exchange(true) && at_load != Identity{} &&
+      standard_error() == at_load) {
     char line[512] = "uiw: ";
     const std::size_t start = std::strlen(line);
     std::va_list arguments;

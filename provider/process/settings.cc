@@ -71,9 +71,7 @@ bool apply_timeout(const std::string& value, Settings& settings) {
   return number(value, 100, 600'000, settings.startup_timeout_ms);
 }
 
-bool apply_revision(const std::string& value, Settings& settings) {
-  return number(value, 1, 2, settings.mpa_revision);
-}
+bool apply_revision(const std::string& value, Settings& settings) { return number(value, 1, 2, settings.mpa_revision); }
 
 bool apply_port_range(const std::string& value, Settings& settings) {
   if (value.empty()) return settings.port_range = {}, true;
@@ -119,9 +117,10 @@ constexpr std::array kSettings = {
              "deadline of a connection set-up, in milliseconds"},
             apply_timeout},
     Setting{{"UIW_MPA_REVISION", "--mpa-revision", "1|2", "2", "revision of the first MPA request"}, apply_revision},
-    Setting{{"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535", "",
-             "TCP ports for connections made without rdma_cm, one for each 256 QPs of a process; empty takes any free one"},
-            apply_port_range},
+    Setting{
+        {"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535", "",
+         "TCP ports for connections made without rdma_cm, one for each 256 QPs of a process; empty takes any free one"},
+        apply_port_range},
     Setting{{"UIW_TRANSPORT", "--transport", "iwarp|roce", "iwarp",
              "the kind of adapter that programs see: an RNIC, or one for RoCE v2; the wire is iWARP's in both"},
             apply_transport},

@@ -19,19 +19,19 @@ enum class CompletionMode { automatic, local, remote };
 enum class Transport { iwarp, roce };
 
 struct Settings {
-  CrcMode crc = CrcMode::automatic;      // UIW_CRC: MPA CRC32c; automatic is off where both ends are this host
+  CrcMode crc = CrcMode::automatic;  // UIW_CRC: MPA CRC32c; automatic is off where both ends are this host
   // UIW_COMPLETION: when Sends and Writes complete; automatic is local for rdma_cm, remote for manual connections
   CompletionMode completion = CompletionMode::automatic;
-  std::vector<std::string> devices;      // UIW_DEVICES: interfaces to offer, comma separated; empty is all
-  unsigned mulpdu = 0;                   // UIW_MULPDU: largest ULPDU sent, octets; 0 follows the TCP segment size
-  unsigned startup_timeout_ms = 10000;   // UIW_STARTUP_TIMEOUT: deadline of a connection set-up
-  unsigned mpa_revision = 2;             // UIW_MPA_REVISION: revision of the first MPA request
+  std::vector<std::string> devices;     // UIW_DEVICES: interfaces to offer, comma separated; empty is all
+  unsigned mulpdu = 0;                  // UIW_MULPDU: largest ULPDU sent, octets; 0 follows the TCP segment size
+  unsigned startup_timeout_ms = 10000;  // UIW_STARTUP_TIMEOUT: deadline of a connection set-up
+  unsigned mpa_revision = 2;            // UIW_MPA_REVISION: revision of the first MPA request
   struct PortRange {
-    std::uint16_t first = 0, last = 0;  // 0: any
-  } port_range;                          // UIW_PORT_RANGE: where manual connections are listened for
+    std::uint16_t first = 0, last = 0;     // 0: any
+  } port_range;                            // UIW_PORT_RANGE: where manual connections are listened for
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
-  std::string runtime_dir;               // UIW_RUNTIME_DIR: where the sysfs tree is put; empty chooses
-  bool messages = false;                 // UIW_MESSAGES: say what could not be had (process/notice.h)
+  std::string runtime_dir;                 // UIW_RUNTIME_DIR: where the sysfs tree is put; empty chooses
+  bool messages = false;                   // UIW_MESSAGES: say what could not be had (process/notice.h)
 };
 
 // What `uiw run` turns on, where nobody has set it.
@@ -39,11 +39,11 @@ inline constexpr char kMessages[] = "UIW_MESSAGES";
 
 // One row a setting: what `uiw run --help` and the README print.
 struct SettingInfo {
-  const char* variable;   // "UIW_CRC"
-  const char* option;     // "--crc"
-  const char* values;     // "auto|on|off"
-  const char* initial;    // "auto"
-  const char* help;       // one line
+  const char* variable;  // "UIW_CRC"
+  const char* option;    // "--crc"
+  const char* values;    // "auto|on|off"
+  const char* initial;   // "auto"
+  const char* help;      // one line
 };
 UIW_API std::span<const SettingInfo> setting_table();
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What the threads of a program do with a context: they poll in vain, post, or wait for an event. By that the engine decides
-// who moves bytes, and a stream when it sends.
+// What the threads of a program do with a context: they poll in vain, post, or wait for an event. By that the engine
+// decides who moves bytes, and a stream when it sends.
 //
-// Any thread may call any function; times are monotonic nanoseconds (clock.h). Not told of are polls that found completions.
+// Any thread may call any function; times are monotonic nanoseconds (clock.h). Not told of are polls that found
+// completions.
 #pragma once
 
 #include <pthread.h>

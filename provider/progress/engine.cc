@@ -27,13 +27,13 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr unsigned kIdleRounds = 64;       // a socket without work for so many rounds...
-constexpr unsigned kIdleStride = 8;        // ...is tried only in every 8th
-constexpr unsigned kYieldAfter = 64;       // empty rounds in a row: the peer may be waiting for this processor
+constexpr unsigned kIdleRounds = 64;  // a socket without work for so many rounds...
+constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
+constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
 constexpr std::uint64_t kPollingNs = 20'000;  // a sign of it this recent: the program polls
-constexpr unsigned kDeferredRounds = 16;       // with work for others, until deferred sends go out
-constexpr unsigned kParkAfter = 3;         // wake-ups in a row that found the program polling
+constexpr unsigned kDeferredRounds = 16;      // with work for others, until deferred sends go out
+constexpr unsigned kParkAfter = 3;            // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
 // Where posts wait for the next ones. Each tick costs the peer some microseconds, where the two share processors.
 constexpr std::chrono::microseconds kDeferredTick(200);
@@ -80,8 +80,8 @@ bool Engine::wake() {
   return ::syscall(SYS_write, wake_, &one, sizeof one) == sizeof one || errno == EAGAIN;
 }
 
-// The program has closed our descriptors, by means that the guard does not see, and the sockets with them: each queue pair
-// finds its own gone. What connects from here on gets others.
+// The program has closed our descriptors, by means that the guard does not see, and the sockets with them: each queue
+// pair finds its own gone. What connects from here on gets others.
 void Engine::begin_anew() {
   sweep();
   const std::lock_guard lock(mutex_);
@@ -104,7 +104,7 @@ void Engine::join_or_leave() {
 }
 
 void Engine::after_fork_in_child() {
-  new (&thread_) std::thread;  // the handle was of a thread that is the parent's: neither to be joined nor detached
+  new (&thread_) std::thread;     // the handle was of a thread that is the parent's: neither to be joined nor detached
   new (&park_mutex_) std::mutex;  // the thread's, of which the condition wants no other kind
   new (&park_condition_) std::condition_variable;
   // The parent's connections stay the parent's, and so does its set of descriptors.
@@ -194,8 +194,8 @@ void Engine::rearm(std::uint32_t qp_number, int fd) {
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
 }
 
-// Either the thread waits for events, and this is one; or it sleeps while the program polls or posts, and looks at all queue
-// pairs when it is woken.
+// Either the thread waits for events, and this is one; or it sleeps while the program polls or posts, and looks at all
+// queue pairs when it is woken.
 void Engine::take_over(std::uint32_t qp_number, int fd) {
   rearm(qp_number, fd);
   unpark();
@@ -251,8 +251,8 @@ void Engine::look(bool polls) {
   if (yield) sched_yield();
 }
 
-// As many as are tried one by one; if there are more, their turn comes. Nobody removes a queue pair from the entries and
-// destroys it before the caller's section has closed.
+// As many as are tried one by one; if there are more, their turn comes. Nobody removes a queue pair from the entries
+// and destroys it before the caller's section has closed.
 void Engine::send_deferred() {
   rounds_deferred_ = 0;
   std::array<Qp*, kDirect> deferring;
@@ -349,8 +349,8 @@ bool Engine::send_overdue() {
   return left;
 }
 
-// False where the program has stopped. A long tick is for one that polls and has no posts that wait: either this sees that
-// some do, or who lets them wait sees that nobody watches.
+// False where the program has stopped. A long tick is for one that polls and has no posts that wait: either this sees
+// that some do, or who lets them wait sees that nobody watches.
 bool Engine::tick(std::chrono::microseconds& next) {
   if (!activity_.is_active(raw_clock(), 2 * kPollingNs)) return false;
   const bool new_to_it = !watching_.load();

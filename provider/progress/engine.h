@@ -2,10 +2,10 @@
 // What moves bytes: a program's empty poll drives the sockets of its context itself (no thread hop, no wake-up); where
 // the program does not poll, a thread does, on epoll.
 //
-// The thread, "uiw-progress", starts with the first queue pair that connects. While the program polls, or posts without a
-// pause, the thread sleeps on a timer and not on the sockets, so that arrivals do not wake it; it looks after each tick
-// whether that has stopped, and takes over then; at once where the program asks for an event. A program that spins on
-// memory does neither, so the thread is awake for it.
+// The thread, "uiw-progress", starts with the first queue pair that connects. While the program polls, or posts without
+// a pause, the thread sleeps on a timer and not on the sockets, so that arrivals do not wake it; it looks after each
+// tick whether that has stopped, and takes over then; at once where the program asks for an event. A program that spins
+// on memory does neither, so the thread is awake for it.
 #pragma once
 
 #include <atomic>
@@ -51,15 +51,15 @@ class Engine {
   // The program has polled and found nothing.
   void drive() { look(true); }
   // The program posts without a pause, or to a queue of work that answers are due to, and has posted: where it has not
-  // polled for a while it looks at what has come, and true is returned. A thread that is woken for each of them would take
-  // turns with it.
+  // polled for a while it looks at what has come, and true is returned. A thread that is woken for each of them would
+  // take turns with it.
   void begin_posting() { activity_.enter(); }
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
   const Activity& activity() const { return activity_; }
   bool drives_many() const { return many_.load(std::memory_order_relaxed); }
-  // Would the thread find out soon if the program stopped to poll and to post? Only then may something wait for it to come
-  // back.
+  // Would the thread find out soon if the program stopped to poll and to post? Only then may something wait for it to
+  // come back.
   bool watches_program() const { return parked_.load(std::memory_order_relaxed); }
   // A queue pair has something to send that waits for the program to come back, or has it no longer.
   void note_deferred(bool holds);
@@ -97,16 +97,16 @@ class Engine {
   Mutex mutex_;        // entries_; taken inside those
   std::vector<Qp*> entries_;
   unsigned round_ = 0;
-  unsigned empty_rounds_ = 0;  // in a row
-  unsigned rounds_deferred_ = 0;   // since a deferred send went out
+  unsigned empty_rounds_ = 0;     // in a row
+  unsigned rounds_deferred_ = 0;  // since a deferred send went out
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};
 
   Activity activity_;
-  std::atomic<bool> many_{false};      // more queue pairs than are tried one by one
+  std::atomic<bool> many_{false};       // more queue pairs than are tried one by one
   std::atomic<unsigned> deferring_{0};  // queue pairs
-  std::atomic<unsigned> watched_{0};   // how often posts began to wait; only grows
+  std::atomic<unsigned> watched_{0};    // how often posts began to wait; only grows
   alignas(64) std::atomic<bool> parked_{false};
   std::atomic<bool> watching_{false};  // it ticks often enough for posts that wait
   std::mutex park_mutex_;

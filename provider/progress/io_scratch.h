@@ -20,9 +20,9 @@ inline constinit thread_local IoScratch* own_scratch = nullptr;
 IoScratch* make_own_scratch() noexcept;
 }  // namespace detail
 
-// The calling thread's; null where there is no memory for it, and then the thread of the context, which has its own from
-// the start, moves the bytes (Engine::take_over). It is there in the thread's last moments too, when a destructor of the
-// program still uses a queue pair.
+// The calling thread's; null where there is no memory for it, and then the thread of the context, which has its own
+// from the start, moves the bytes (Engine::take_over). It is there in the thread's last moments too, when a destructor
+// of the program still uses a queue pair.
 inline IoScratch* io_scratch() noexcept {
   IoScratch* const own = detail::own_scratch;
   return own != nullptr ? own : detail::make_own_scratch();

@@ -112,7 +112,8 @@ void Stream::peer_terminated(const rdmap::Terminate& terminate) {
   rdmap::Status status = completion_status_of(terminate);
   {
     const std::lock_guard lock(state_.locks.send);
-    culprit = terminate.has_ddp_header ? sender_.transmitter().find_terminated(terminate) : sender_.transmitter().oldest_sent();
+    culprit = terminate.has_ddp_header ? sender_.transmitter().find_terminated(terminate)
+                                       : sender_.transmitter().oldest_sent();
     if (culprit) {
       // What the peer was sent before has been placed, or it would have complained of that.
       sender_.transmitter().placed_before(*culprit);
@@ -162,7 +163,8 @@ void Stream::peer_left(bool broken) {
     if (!state_.agreed.initiator && !receiver_.is_established()) return forget();
     // Nothing has come and nothing has gone: it may have found out that this is not its peer.
     const bool untouched = receiver_.rdmap().progress() == rdmap::Progress{} && !receiver_.rdmap().in_message();
-    if (state_.agreed.initiator && state_.host.state() == IBV_QPS_RTR && untouched && state_.sends.empty()) return forget();
+    if (state_.agreed.initiator && state_.host.state() == IBV_QPS_RTR && untouched && state_.sends.empty())
+      return forget();
     // Where the peer has closed in order, what was sent and is not to be told of counts as received.
     if (!broken) sender_.transmitter().release_unsignaled();
     if (!receiver_.rdmap().in_message()) {

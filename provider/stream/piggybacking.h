@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Acknowledgement piggybacking: where the peer waits for no more than to hear that its work is placed, and the program answers
-// each message by a post of its own (a ping-pong), the acknowledgement goes in one send with that post.
+// Acknowledgement piggybacking: where the peer waits for no more than to hear that its work is placed, and the program
+// answers each message by a post of its own (a ping-pong), the acknowledgement goes in one send with that post.
 //
 // It decides, and sends nothing. posted() is for the thread that posts; the others are called with the receiver's lock.
 #pragma once
@@ -15,8 +15,8 @@ class Piggybacking {
   // So many times in a row the program has to have posted before it polled again.
   static constexpr unsigned kInARow = 4;
 
-  // The receiver looks at what has come. True if the turn before had an acknowledgement to offer, which may have gone out
-  // since.
+  // The receiver looks at what has come. True if the turn before had an acknowledgement to offer, which may have gone
+  // out since.
   bool begin_turn() {
     const bool offered = std::exchange(offered_, false);
     if (offered) in_a_row_ = nothing_posted_ ? 0 : in_a_row_ + 1;

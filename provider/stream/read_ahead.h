@@ -13,8 +13,8 @@ namespace uiw::provider {
 
 class ReadAhead {
  public:
-  // Keeps `rest`: either new octets where there are none, or the end of those that are there, without another copy, for a
-  // small message a turn must not mean a copy of all a turn. False where there is no memory.
+  // Keeps `rest`: either new octets where there are none, or the end of those that are there, without another copy, for
+  // a small message a turn must not mean a copy of all a turn. False where there is no memory.
   bool keep(mpa::Octets rest) {
     if (size_ == 0 && !rest.empty()) {
       octets_.reset(new (std::nothrow) std::byte[rest.size()]);

@@ -37,7 +37,8 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
   const bool may_wait = !answer_wanted_ && !state_.signals.receive_stalled;
   work = receive(driver);
   if (state_.phase == StreamPhase::lingering) stream_.end_lingering();
-  if (answer_wanted_ && state_.policy.manual && may_wait && piggybacking_.offer() && !transmit_wanted_ && !sender_.full()) {
+  if (answer_wanted_ && state_.policy.manual && may_wait && piggybacking_.offer() && !transmit_wanted_ &&
+      !sender_.full()) {
     if (driver == Driver::program) return false;
     // A program that spins on memory has seen what came, and posts right now.
     if (!state_.engine.activity().event_awaited() && state_.runs() && !state_.signals.receive_stalled) {
@@ -47,8 +48,8 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
   }
   // Whose part it is to end the stream cannot be asked: what this saw of the socket would be lost.
   const bool ends = !state_.runs() && !sender_.is_idle();
-  const bool wanted =
-      transmit_wanted_ || answer_wanted_ || sender_.full() || (driver == Driver::event && (state_.signals.deferred || ends));
+  const bool wanted = transmit_wanted_ || answer_wanted_ || sender_.full() ||
+                      (driver == Driver::event && (state_.signals.deferred || ends));
   if (!wanted && driver == Driver::program) return false;
   transmit_wanted_ = answer_wanted_ = false;
   return !sender_.ask() && wanted;
@@ -131,7 +132,8 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
   }
 }
 
-// Straight to where the rest of an open FPDU belongs, which may be nowhere, and what follows it into the staging buffer.
+// Straight to where the rest of an open FPDU belongs, which may be nowhere, and what follows it into the staging
+// buffer.
 ssize_t StreamReceiver::read(mpa::MutableOctets wanted, IoScratch& io) {
   if (wanted.empty()) return state_.socket.receive({io.staging.get(), IoScratch::kStaging});
   std::array<iovec, 2> to = {{{wanted.data(), wanted.size()}, {io.staging.get(), IoScratch::kStaging}}};
@@ -265,7 +267,8 @@ void StreamReceiver::tell_not_ready() {
 
 // ---- What the receiver tells ----
 
-void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
+void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
+                                      const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) error_told_ = true;
   if (state_.policy.one_cq) sender_.await();
   state_.work.receive_complete(buffer, status, message);

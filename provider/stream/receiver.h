@@ -25,7 +25,8 @@ class StreamReceiver final : rdmap::ReceiveHost {
   StreamReceiver(Stream& stream, StreamState& state, StreamSender& sender, const void* domain, const void* identity,
                  std::uint32_t denied_rights);
 
-  // A turn of who drives. True if one of the sender is to follow, without this lock; `work` tells whether anything was moved.
+  // A turn of who drives. True if one of the sender is to follow, without this lock; `work` tells whether anything was
+  // moved.
   bool turn(Driver driver, bool& work);
   void answer_last();
   void watch_for_end();

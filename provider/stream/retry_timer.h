@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How long posted work may wait for its peer on a manual connection: what ibv_modify_qp says by timeout, retry_cnt and
-// rnr_retry. An adapter sends again and counts; here TCP sends again, and the time counts that an adapter's tries would take.
+// rnr_retry. An adapter sends again and counts; here TCP sends again, and the time counts that an adapter's tries would
+// take.
 //
 // It decides, and ends nothing. Not thread-safe.
 #pragma once
@@ -28,11 +29,11 @@ class RetryTimer {
   static Limits limits_of(const ibv_qp_attr& attributes, bool reliable);
 
   enum class Peer : std::uint8_t {
-    none,           // there is no connection yet
+    none,  // there is no connection yet
     answers,
-    silent,         // it does not answer
+    silent,  // it does not answer
     has_no_receive,
-    gone,           // it has closed the connection
+    gone,  // it has closed the connection
   };
 
   // Has the oldest work changed since work_at() was called last? `head` is its number in the send queue.

@@ -107,8 +107,8 @@ void StreamSender::transmit(ProbePolicy policy) {
   if (transmitter_.terminating() && state_.runs_or_closes()) note_error();  // be it of a response to the peer
 }
 
-// Something cannot be sent, and the stream is to end. That flushes the work, and a Read among it may be being placed right
-// now: so whoever has the receiver's lock next does it, and somebody is made to come for it.
+// Something cannot be sent, and the stream is to end. That flushes the work, and a Read among it may be being placed
+// right now: so whoever has the receiver's lock next does it, and somebody is made to come for it.
 void StreamSender::note_error() {
   error_ = true;
   state_.engine.rearm(state_.qp_number, state_.socket.fd());
@@ -146,8 +146,9 @@ bool StreamSender::stop(Sending to) {
   return false;
 }
 
-// Has somebody else send what is due; false if nobody is sending. So a thread that brings news does not wait for one that
-// is with the socket. What it saw of the socket counts too: that there is room may be news to who is about to find none.
+// Has somebody else send what is due; false if nobody is sending. So a thread that brings news does not wait for one
+// that is with the socket. What it saw of the socket counts too: that there is room may be news to who is about to find
+// none.
 bool StreamSender::ask() {
   if (state_.phase != StreamPhase::running) return false;
   Sending now = Sending::busy;
@@ -158,8 +159,9 @@ bool StreamSender::ask() {
   return true;
 }
 
-// What has come may be the answer to a Send whose octets TCP took a moment ago, from a thread that has yet to say that the
-// Send is complete: by the local rule, for by the remote one a peer that keeps to InfiniBand's rules has confirmed it first.
+// What has come may be the answer to a Send whose octets TCP took a moment ago, from a thread that has yet to say that
+// the Send is complete: by the local rule, for by the remote one a peer that keeps to InfiniBand's rules has confirmed
+// it first.
 void StreamSender::await() {
   const Sending sending = sending_;
   if (sending != Sending::busy && sending != Sending::once_more) return;
@@ -183,7 +185,8 @@ void StreamSender::finish_sending() {
 
 // A program that waits for an event does not poll before there is one, and one that nobody watches may not come back.
 StreamSender::ProbePolicy StreamSender::probe_policy(Driver driver) const {
-  const bool comes_back = driver == Driver::program && !state_.engine.activity().event_awaited() && state_.engine.watches_program();
+  const bool comes_back =
+      driver == Driver::program && !state_.engine.activity().event_awaited() && state_.engine.watches_program();
   return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
 }
 
@@ -204,10 +207,10 @@ void StreamSender::send_overdue() {
 }
 
 // Does nobody answer at the other end of the running stream? The peer's host, which does not acknowledge what was sent
-// again; or its adapter, which neither takes octets nor sends any although its host does. That one gets the time that it has
-// for the answer to a call at least: it is software.
+// again; or its adapter, which neither takes octets nor sends any although its host does. That one gets the time that
+// it has for the answer to a call at least: it is software.
 bool StreamSender::unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now,
-                        bool has_to_answer) {
+                              bool has_to_answer) {
   const auto info = info_of(state_.socket.fd());
   if (!info) return false;
   if (info->tcpi_retransmits > 0 && std::chrono::milliseconds(info->tcpi_last_ack_recv) > retry) return true;

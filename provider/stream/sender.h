@@ -59,8 +59,8 @@ class StreamSender {
   bool is_idle() const { return sending_ == Sending::idle; }
   bool ask();
   void await();
-  // Has an error been found while sending that the receiver's side is to end the stream for? Every poll comes here: one that
-  // finds nothing does not write. Who sets it has the engine come, so that what this load misses is seen then.
+  // Has an error been found while sending that the receiver's side is to end the stream for? Every poll comes here: one
+  // that finds nothing does not write. Who sets it has the engine come, so that what this load misses is seen then.
   bool take_error() {
     if (!error_.load(std::memory_order_acquire)) return false;
     error_ = false;
@@ -77,8 +77,8 @@ class StreamSender {
   std::optional<std::uint64_t> first_unconfirmed();
 
  private:
-  // Whether somebody sends, under the sender's lock, and is to look once more before it ends; or the socket has taken no
-  // more.
+  // Whether somebody sends, under the sender's lock, and is to look once more before it ends; or the socket has taken
+  // no more.
   enum class Sending : std::uint8_t { idle, busy, once_more, full };
 
   bool stop(Sending to);

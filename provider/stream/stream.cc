@@ -16,9 +16,20 @@
 namespace uiw::provider {
 
 Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& locks, StreamSignals& signals,
-               rdmap::SendQueue& sends, std::uint32_t qp_number, const void* domain, const void* identity, const Parameters& parameters)
-    : state_{work, host, engine, locks, signals, sends, qp_number, parameters.policy, parameters.agreed, mpa::TcpStream(),
-             StreamPhase::running, rdmap::SharedReads(parameters.read_slots_out, parameters.read_slots_in)},
+               rdmap::SendQueue& sends, std::uint32_t qp_number, const void* domain, const void* identity,
+               const Parameters& parameters)
+    : state_{work,
+             host,
+             engine,
+             locks,
+             signals,
+             sends,
+             qp_number,
+             parameters.policy,
+             parameters.agreed,
+             mpa::TcpStream(),
+             StreamPhase::running,
+             rdmap::SharedReads(parameters.read_slots_out, parameters.read_slots_in)},
       owner_(parameters.owner),
       peer_psn_(parameters.peer_psn),
       sender_(state_, domain, identity, parameters.sender),

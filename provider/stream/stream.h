@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// One connection of a queue pair, from the moment it has a socket until that is let go of: its two directions, and how it
-// ends.
+// One connection of a queue pair, from the moment it has a socket until that is let go of: its two directions, and how
+// it ends.
 //
-// A queue pair makes one when it is connected and drops it in RESET; the next connection has one of its own, so a timer that
-// comes late finds the one that it was set for, or none. All functions are called inside a ReadSection, with the locks that
-// they name.
+// A queue pair makes one when it is connected and drops it in RESET; the next connection has one of its own, so a timer
+// that comes late finds the one that it was set for, or none. All functions are called inside a ReadSection, with the
+// locks that they name.
 #pragma once
 
 #include <chrono>
@@ -34,10 +34,11 @@ class Stream final : public std::enable_shared_from_this<Stream> {
     std::shared_ptr<StreamOwner> owner;
   };
 
-  // References must remain live as long as the stream. `domain` is what `sends` name memory of; `identity` is what memory
-  // windows are bound to. Throws std::bad_alloc.
+  // References must remain live as long as the stream. `domain` is what `sends` name memory of; `identity` is what
+  // memory windows are bound to. Throws std::bad_alloc.
   Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& locks, StreamSignals& signals,
-         rdmap::SendQueue& sends, std::uint32_t qp_number, const void* domain, const void* identity, const Parameters& parameters);
+         rdmap::SendQueue& sends, std::uint32_t qp_number, const void* domain, const void* identity,
+         const Parameters& parameters);
 
   Phase phase() const { return state_.phase.load(); }
   bool runs() const { return state_.runs(); }
@@ -73,7 +74,8 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   void flush_work();
   // The peer of a manual connection is told what has come, as far as TCP takes it at once.
   void leave();
-  // Posted work fails: `culprit`, or where that is not of this end, all of it is flushed. What is unanswered ends by a reset.
+  // Posted work fails: `culprit`, or where that is not of this end, all of it is flushed. What is unanswered ends by a
+  // reset.
   void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status);
 
  private:
@@ -98,8 +100,8 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   void peer_left(bool broken);
   void end_with(const rdmap::Terminate& terminate, bool peer_gone = false);
   void end_for_send_error(bool linger);
-  // All work is flushed and the state of the queue pair is ERR. `linger` keeps the socket until the FPDU in progress and a
-  // Terminate, if one is due, have gone out and the peer has closed.
+  // All work is flushed and the state of the queue pair is ERR. `linger` keeps the socket until the FPDU in progress
+  // and a Terminate, if one is due, have gone out and the peer has closed.
   void end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger);
   void end_by_reset();
   void report_lost();

@@ -15,8 +15,8 @@
 
 namespace uiw::provider {
 
-// The receiver's lock is taken first, then the sender's, then those of completion queues. They belong to the queue pair,
-// since its work queues outlive its streams; which stream it has changes under both.
+// The receiver's lock is taken first, then the sender's, then those of completion queues. They belong to the queue
+// pair, since its work queues outlive its streams; which stream it has changes under both.
 struct StreamLocks {
   alignas(64) SectionMutex receive;
   alignas(64) SectionMutex send;
@@ -29,11 +29,11 @@ struct StreamSignals {
   // placed some work.
   alignas(64) std::atomic<bool> deferred{false};
   std::atomic<std::uint64_t> posts_deferred_since{0};  // monotonic, ns; 0 where no posts wait
-  std::atomic<pthread_t> poster{};                 // who has posted them
+  std::atomic<pthread_t> poster{};                     // who has posted them
 };
 
-// The work. The functions of rdmap::SendHost are called with the sender's lock, the others with the receiver's; the first
-// three of those as rdmap::ReceiveHost says.
+// The work. The functions of rdmap::SendHost are called with the sender's lock, the others with the receiver's; the
+// first three of those as rdmap::ReceiveHost says.
 class StreamWork : public rdmap::SendHost {
  public:
   virtual bool next_receive(rdmap::ReceiveBuffer& buffer) = 0;
@@ -61,8 +61,8 @@ class StreamHost {
   virtual void enter_error() = 0;
   // The peer has left; work that is posted fails after a while.
   virtual void peer_gone() = 0;
-  // The stream is not the one that the queue pair is to have: another takes its place. It lives until its caller is done
-  // with it.
+  // The stream is not the one that the queue pair is to have: another takes its place. It lives until its caller is
+  // done with it.
   virtual void drop_stream() = 0;
 
   // With the sender's lock. TCP has taken all that may be sent now.

@@ -3,8 +3,8 @@
 
 namespace uiw::provider {
 
-// Who set a stream up and wants to know of its fate. Called on any thread, with locks of the stream held: it may note the
-// news, and do nothing else. The stream keeps it alive until it has ended.
+// Who set a stream up and wants to know of its fate. Called on any thread, with locks of the stream held: it may note
+// the news, and do nothing else. The stream keeps it alive until it has ended.
 class StreamOwner {
  public:
   virtual ~StreamOwner() = default;

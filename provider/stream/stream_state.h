@@ -14,8 +14,8 @@ namespace uiw::provider {
 
 class Engine;
 
-// Who moves a stream: a poll of the program, which does not wait for a lock, or an event of the socket, of which there is no
-// other.
+// Who moves a stream: a poll of the program, which does not wait for a lock, or an event of the socket, of which there
+// is no other.
 enum class Driver : std::uint8_t { program, event };
 
 // What differs between connections.
@@ -54,7 +54,8 @@ struct StreamState {
   const StreamAgreement agreed;
 
   mpa::TcpStream socket;  // moved, opened and closed with both locks
-  std::atomic<StreamPhase> phase{StreamPhase::running};  // changes with both, but for the step to closing, with the sender's
+  std::atomic<StreamPhase> phase{
+      StreamPhase::running};  // changes with both, but for the step to closing, with the sender's
   alignas(64) rdmap::SharedReads reads;
 
   bool runs() const { return phase == StreamPhase::running; }

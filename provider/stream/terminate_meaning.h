@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a Terminate message means to the program, on either side (RFC 5040 section 4.8; Verbs draft sections 6.2 and 8.3),
-// and those that a stream sends by itself.
+// What a Terminate message means to the program, on either side (RFC 5040 section 4.8; Verbs draft sections 6.2
+// and 8.3), and those that a stream sends by itself.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -95,8 +95,8 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.vendor_part_id = kVendorPart;
   a.max_qp = kMaxQp;
   a.max_qp_wr = kMaxQpWr;
-  a.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN |
-                       IBV_DEVICE_SRQ_RESIZE;
+  a.device_cap_flags =
+      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
   // Extensions: of those that programs can use, local invalidation and Send with Invalidate.
   a.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   a.max_sge = kMaxSge;
@@ -149,9 +149,8 @@ int Context::query_port(unsigned port, ibv_port_attr& attributes) const {
     unsigned mbps;
     std::uint8_t width, speed;
   };
-  constexpr Rate kRates[] = {{2500, 1, 1},   {5000, 1, 2},    {10000, 1, 4},    {25000, 1, 32},
-                             {40000, 2, 4},  {50000, 1, 64},  {100000, 2, 32},  {200000, 2, 64},
-                             {400000, 4, 64}};
+  constexpr Rate kRates[] = {{2500, 1, 1},   {5000, 1, 2},    {10000, 1, 4},   {25000, 1, 32}, {40000, 2, 4},
+                             {50000, 1, 64}, {100000, 2, 32}, {200000, 2, 64}, {400000, 4, 64}};
   attributes.active_width = kRates[0].width;
   attributes.active_speed = kRates[0].speed;
   for (const Rate& rate : kRates) {
@@ -165,8 +164,8 @@ bool Context::report(const ibv_async_event& event) {
   descriptor.event_type = event.event_type;
   // Each event names one object; all members of the union are as wide as a pointer but the port number.
   const bool port = event.event_type >= IBV_EVENT_DEVICE_FATAL && event.event_type <= IBV_EVENT_SM_CHANGE;
-  descriptor.element = port ? static_cast<std::uint64_t>(event.element.port_num)
-                            : reinterpret_cast<std::uintptr_t>(event.element.qp);
+  descriptor.element =
+      port ? static_cast<std::uint64_t>(event.element.port_num) : reinterpret_cast<std::uintptr_t>(event.element.qp);
   return async_->write(&descriptor, sizeof descriptor);
 }
 

@@ -22,8 +22,8 @@ class UIW_API Context : public std::enable_shared_from_this<Context> {
   // `handle` is the program's ibv_context.
   static std::shared_ptr<Context> open(const std::string& device_name, const ibv_context* handle = nullptr);
   ~Context();
-  // ibv_close_device: queue pairs that are left over end, as the kernel ends them, and nothing of the device moves any more.
-  // Not while other threads use its objects.
+  // ibv_close_device: queue pairs that are left over end, as the kernel ends them, and nothing of the device moves any
+  // more. Not while other threads use its objects.
   void close();
 
   const DeviceInfo& device() const { return device_; }

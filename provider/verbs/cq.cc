@@ -61,8 +61,7 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
       return nullptr;
     }
   }
-  return std::unique_ptr<Cq>(
-      new Cq(context, capacity_for(entries), std::move(channel), handle, options));
+  return std::unique_ptr<Cq>(new Cq(context, capacity_for(entries), std::move(channel), handle, options));
 }
 
 // ---- Taking completions ----------------------------------------------------------------------------------------

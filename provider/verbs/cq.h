@@ -72,9 +72,9 @@ class UIW_API Cq {
   // One completion. `solicited`: it may wake a waiter who asked for solicited ones only.
   void push(const ibv_wc& completion, bool solicited);
 
-  // Those of this queue pair that nobody has polled go: it is destroyed, or begins anew, and what is polled from here on
-  // would be taken for the new one's (Verbs draft section 6.1.4: they may become inaccessible). Nothing of it is being
-  // pushed meanwhile.
+  // Those of this queue pair that nobody has polled go: it is destroyed, or begins anew, and what is polled from here
+  // on would be taken for the new one's (Verbs draft section 6.1.4: they may become inaccessible). Nothing of it is
+  // being pushed meanwhile.
   void forget(std::uint32_t qp_number);
 
   // Between the two completions are there, but wake nobody. They may be nested, and called by several threads. Whoever

@@ -23,7 +23,8 @@ namespace {
 constexpr const char* kPurpose = "a channel of events";
 constexpr int kWantedSize = 4096;  // one page, or the least that the kernel has
 
-// Reads what is there and does not wait, although the file description, which is the program's too, may be a blocking one.
+// Reads what is there and does not wait, although the file description, which is the program's too, may be a blocking
+// one.
 ssize_t read_without_waiting(int fd, void* to, std::size_t size) {
   iovec vector{to, size};
   ssize_t n;

@@ -55,7 +55,8 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
 
   // Takes back the events of this size that the program has not read and for which `mine` says so, of `written` ones;
   // returns how many it has read and is to acknowledge. Neither waits nor needs memory or a descriptor.
-  unsigned take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument), void* argument);
+  unsigned take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
+                     void* argument);
 
   void ready(std::uint32_t epoll_events) override;
 

@@ -33,8 +33,8 @@ void go_on(std::uint32_t qp_number) {
 
 }  // namespace
 
-// On a thread without locks: that of the next queue pair must not be taken under another's. Nothing of it needs memory when
-// it is asked for, or a promise would be lost.
+// On a thread without locks: that of the next queue pair must not be taken under another's. Nothing of it needs memory
+// when it is asked for, or a promise would be lost.
 class Srq::Waker final : public CmLoop::Task {
  public:
   explicit Waker(Srq& srq) : srq_(&srq) {}
@@ -153,9 +153,7 @@ void Srq::report_limit() {
   if (pd_.context().report(event)) events_reported_.fetch_add(1);
 }
 
-unsigned Srq::withdraw_events() {
-  return pd_.context().withdraw_events(handle_, events_reported_.load());
-}
+unsigned Srq::withdraw_events() { return pd_.context().withdraw_events(handle_, events_reported_.load()); }
 
 int Srq::modify(const ibv_srq_attr& attributes, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;

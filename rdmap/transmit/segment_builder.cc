@@ -127,8 +127,8 @@ void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
   const SendWork& work = state_.queue.at(at.sequence);
   const std::uint32_t left = work.length - at.offset;
   if (work.kind == WorkKind::immediate || at.second) {
-    build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue,
-                   at.send_msn, 0, 0, 0);
+    build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue, at.send_msn,
+                   0, 0, 0);
     encode(work.immediate, segment.header.data() + segment.header_size);
     segment.header_size += kImmediateSize;
     return;
@@ -149,8 +149,8 @@ void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
       break;
     case WorkKind::atomic:
       build_untagged(segment, Opcode::atomic_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
-      encode(AtomicRequest{work.atomic, static_cast<std::uint32_t>(at.sequence), work.remote_stag,
-                           work.remote_offset, state_.queue.operands(at.sequence)},
+      encode(AtomicRequest{work.atomic, static_cast<std::uint32_t>(at.sequence), work.remote_stag, work.remote_offset,
+                           state_.queue.operands(at.sequence)},
              segment.header.data() + segment.header_size);
       segment.header_size += kAtomicRequestSize;
       break;

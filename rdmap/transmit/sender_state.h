@@ -11,9 +11,9 @@
 #include "mpa/startup.h"
 #include "rdmap/cursor.h"
 #include "rdmap/placement_tracker.h"
+#include "rdmap/rdmap_format.h"
 #include "rdmap/read_queue.h"
 #include "rdmap/report_queue.h"
-#include "rdmap/rdmap_format.h"
 #include "rdmap/work.h"
 
 namespace uiw::rdmap {
@@ -26,12 +26,12 @@ struct SenderState {
   ReadQueue read_queue;
   PlacementTracker tracker;
   ReportQueue reports;
-  bool reports_progress = false;  // a progress report goes out in front of a message
-  bool hold = false;              // nothing is sent before the first FPDU of the peer
-  bool ended = false;             // of the work nothing more is sent
+  bool reports_progress = false;      // a progress report goes out in front of a message
+  bool hold = false;                  // nothing is sent before the first FPDU of the peer
+  bool ended = false;                 // of the work nothing more is sent
   bool takes_send_immediate = false;  // the peer does
   mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
-  std::uint32_t segment_payload = 1;  // that an untagged segment has room for
+  std::uint32_t segment_payload = 1;            // that an untagged segment has room for
   std::uint64_t hold_from = ~std::uint64_t{0};  // entries from this one on wait
   std::optional<Terminate> terminate;
   std::uint64_t answer_until = 0;  // of the inbound requests: below this they are answered before the Terminate

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A whole receiving end (deframer, receiver, transmitter) with a scripted host, CRC off and on, with and without Send with
-// immediate: whatever a peer sends, nothing outside the exposed memory changes, and the end goes on or stops with a
-// Terminate.
-// Input: 2 octets of control, then records: an octet of what the host does, a 16-bit length, and so many octets of ULPDU,
-// which are framed here. STags and offsets that start with 0xAA name the real ones.
+// A whole receiving end (deframer, receiver, transmitter) with a scripted host, CRC off and on, with and without Send
+// with immediate: whatever a peer sends, nothing outside the exposed memory changes, and the end goes on or stops with
+// a Terminate. Input: 2 octets of control, then records: an octet of what the host does, a 16-bit length, and so many
+// octets of ULPDU, which are framed here. STags and offsets that start with 0xAA name the real ones.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -36,8 +35,8 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
     rx.start(&reads, {mpa::ReadyToReceive::none, send_immediate, false, rdmap::Reports::none});
     deframer.start(crc);
     memory.resize(64 + 256 + 64, std::byte{0x11});
-    stag = *stags.add({memory.data() + 64, 0xAA000000, 256,
-                       ddp::kLocalWrite | ddp::kRemoteRead | ddp::kRemoteWrite, this});
+    stag = *stags.add(
+        {memory.data() + 64, 0xAA000000, 256, ddp::kLocalWrite | ddp::kRemoteRead | ddp::kRemoteWrite, this});
   }
   void send_complete(const rdmap::SendWork&, rdmap::Status) override { ++completions; }
   bool next_receive(rdmap::ReceiveBuffer& buffer) override {
@@ -56,9 +55,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
     return rdmap::ErrorCode::cannot_invalidate;
   }
 
-  ddp::Stag expose(std::vector<std::byte>& of) {
-    return *stags.add({of.data(), 0, of.size(), ddp::kLocalWrite, this});
-  }
+  ddp::Stag expose(std::vector<std::byte>& of) { return *stags.add({of.data(), 0, of.size(), ddp::kLocalWrite, this}); }
   rdmap::Sge named(ddp::Stag which, std::uint64_t offset, std::uint32_t length) {
     return {which, length, offset, stags.registered(which, this, offset, length, ddp::kLocalWrite)};
   }
@@ -187,7 +184,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Reading in;
   while (end - at >= 3 && !in.stopped) {
     const auto what = std::to_integer<unsigned>(at[0]);
-    const std::size_t length = std::min<std::size_t>(mpa::load_be<std::uint16_t>(at + 1), static_cast<std::size_t>(end - at - 3));
+    const std::size_t length =
+        std::min<std::size_t>(mpa::load_be<std::uint16_t>(at + 1), static_cast<std::size_t>(end - at - 3));
     at += 3;
     act(host, what, random);
     std::vector<std::byte> ulpdu(at, at + length);

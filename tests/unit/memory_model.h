@@ -2,13 +2,14 @@
 // A few threads of a few atomic operations each, executed in every order that a weakly ordered processor and the memory
 // orders of C++ allow: what tests on x86, ThreadSanitizer and emulators cannot show.
 //
-// An operation may take effect before earlier ones of its thread, unless one of these rules keeps it behind (they are those
-// of multi-copy atomic processors such as ARMv8 with the usual mapping of C++'s orders; POWER and RISC-V are mapped to no
-// less for what is used here):
+// An operation may take effect before earlier ones of its thread, unless one of these rules keeps it behind (they are
+// those of multi-copy atomic processors such as ARMv8 with the usual mapping of C++'s orders; POWER and RISC-V are
+// mapped to no less for what is used here):
 //   - both are about one variable;
 //   - the earlier one is an acquire load, or the later one a release store (a read-modify-write is both);
 //   - the earlier one is a sequentially consistent store, and the later one a sequentially consistent load;
-//   - the later one is a store, or a read-modify-write, that is made only if the earlier load has found a certain value.
+//   - the later one is a store, or a read-modify-write, that is made only if the earlier load has found a certain
+//   value.
 // A load behind a condition may take effect before the condition is known.
 #pragma once
 
@@ -31,8 +32,8 @@ struct Operation {
   enum class Kind { load, store, rmw } kind;
   std::size_t variable;
   Order order;
-  int operand = 0;               // of a store: the value; of a rmw: what is added
-  std::size_t into = kRegisters; // of a load or rmw: where the value found goes
+  int operand = 0;                // of a store: the value; of a rmw: what is added
+  std::size_t into = kRegisters;  // of a load or rmw: where the value found goes
   // A rmw that compares: it stores `operand` if it finds this.
   bool compares = false;
   int expected = 0;

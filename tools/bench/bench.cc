@@ -37,26 +37,19 @@ std::optional<double> measure(const BenchSetup& setup, Series& series) {
   const std::chrono::seconds duration(setup.seconds);
   const auto unless_failed = [](double value) { return value > 0 ? std::optional(value) : std::nullopt; };
   switch (series.what) {
-    case Measured::iperf3:
-      return measure_iperf3(setup, series.error);
-    case Measured::sockperf:
-      return measure_sockperf(setup, series.error);
-    case Measured::tcp_sends:
-      return unless_failed(tcp_sends_per_second(setup.address, duration, series.error));
-    case Measured::tcp_setup:
-      return unless_failed(tcp_setup_us(setup.address, duration, series.error));
+    case Measured::iperf3: return measure_iperf3(setup, series.error);
+    case Measured::sockperf: return measure_sockperf(setup, series.error);
+    case Measured::tcp_sends: return unless_failed(tcp_sends_per_second(setup.address, duration, series.error));
+    case Measured::tcp_setup: return unless_failed(tcp_setup_us(setup.address, duration, series.error));
     case Measured::rdma_bandwidth:
       return measure_rdma_gbits(setup, series.program, series.size, series.way, series.error);
     case Measured::rdma_messages:
       return measure_rdma_messages(setup, series.program, series.size, series.way, series.error);
     case Measured::rdma_latency:
       return measure_rdma_latency(setup, series.program, series.size, series.way, series.error);
-    case Measured::rdma_reads:
-      return measure_rdma_answered(setup, Answered::read, series.error);
-    case Measured::rdma_fetch_adds:
-      return measure_rdma_answered(setup, Answered::fetch_add, series.error);
-    case Measured::rdma_setup:
-      break;
+    case Measured::rdma_reads: return measure_rdma_answered(setup, Answered::read, series.error);
+    case Measured::rdma_fetch_adds: return measure_rdma_answered(setup, Answered::fetch_add, series.error);
+    case Measured::rdma_setup: break;
   }
   return measure_setup(setup, series.error);
 }
@@ -125,8 +118,7 @@ int bench(const BenchOptions& options) {
   const std::vector<BenchRow> rows = rows_of(plan);
   const std::string text = options.json ? json_of(frame, rows) : table_of(frame, rows);
   std::fputs(text.c_str(), stdout);
-  const bool failed =
-      std::any_of(rows.begin(), rows.end(), [](const BenchRow& row) { return !row.error.empty(); });
+  const bool failed = std::any_of(rows.begin(), rows.end(), [](const BenchRow& row) { return !row.error.empty(); });
   return failed ? 1 : 0;
 }
 

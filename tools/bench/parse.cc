@@ -64,8 +64,7 @@ std::optional<double> parse_setup(const std::string& output) {
 }
 
 std::optional<double> parse_iperf3(const std::string& json) {
-  const std::optional<double> bits =
-      number_after(json, "\"bits_per_second\":", json.rfind("\"sum_received\""));
+  const std::optional<double> bits = number_after(json, "\"bits_per_second\":", json.rfind("\"sum_received\""));
   if (!bits || *bits <= 0) return std::nullopt;
   return *bits / 1e9;
 }

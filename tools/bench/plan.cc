@@ -24,8 +24,8 @@ constexpr Way kOff{Crc::off, nullptr}, kOn{Crc::on, nullptr}, kAutomatic{};
 // Without rdma_cm: what it costs to complete work as InfiniBand does, once the peer has placed it.
 constexpr Way kLocal{Crc::automatic, "local"}, kRemote{Crc::automatic, "remote"};
 
-// A step of a run. One with an `id` makes a row of the report, against the step that is named there, which came before; one
-// whose name has come before measures that again.
+// A step of a run. One with an `id` makes a row of the report, against the step that is named there, which came before;
+// one whose name has come before measures that again.
 struct Step {
   const char* name;
   Measured what;
@@ -41,11 +41,14 @@ struct Step {
 
 constexpr Step kSteps[] = {
     {kStream, Measured::iperf3},
-    {"ib_write_bw 64 KiB, CRC off", Measured::rdma_bandwidth, "ib_write_bw", k64KiB, kOff, "write_bw_64k", kStream, 1.15},
+    {"ib_write_bw 64 KiB, CRC off", Measured::rdma_bandwidth, "ib_write_bw", k64KiB, kOff, "write_bw_64k", kStream,
+     1.15},
     {"ib_write_bw 1 MiB, CRC off", Measured::rdma_bandwidth, "ib_write_bw", k1MiB, kOff, "write_bw_1m", kStream, 1.15},
     {kStream, Measured::iperf3},
-    {"ib_write_bw 64 KiB, CRC on", Measured::rdma_bandwidth, "ib_write_bw", k64KiB, kOn, "write_bw_64k_crc", kStream, 1.05},
-    {"ib_write_bw 1 MiB, CRC on", Measured::rdma_bandwidth, "ib_write_bw", k1MiB, kOn, "write_bw_1m_crc", kStream, 1.05},
+    {"ib_write_bw 64 KiB, CRC on", Measured::rdma_bandwidth, "ib_write_bw", k64KiB, kOn, "write_bw_64k_crc", kStream,
+     1.05},
+    {"ib_write_bw 1 MiB, CRC on", Measured::rdma_bandwidth, "ib_write_bw", k1MiB, kOn, "write_bw_1m_crc", kStream,
+     1.05},
     {kStream, Measured::iperf3},
     {"ib_read_bw 64 KiB", Measured::rdma_bandwidth, "ib_read_bw", k64KiB, kAutomatic, "read_bw_64k", kStream, 1.05},
     {"ib_read_bw 1 MiB", Measured::rdma_bandwidth, "ib_read_bw", k1MiB, kAutomatic, "read_bw_1m", kStream},
@@ -56,8 +59,8 @@ constexpr Step kSteps[] = {
     {kPing, Measured::sockperf},
     {"ib_send_lat 8 B, typical", Measured::rdma_latency, "ib_send_lat", k8, kAutomatic, "send_lat_8", kPing, 0.85},
     // ib_write_lat spins on memory, which leaves the progress thread no processor of its own where there are two.
-    {"ib_write_lat 8 B, typical", Measured::rdma_latency, "ib_write_lat", k8, kAutomatic, "write_lat_8", kPing, 0.85, true,
-     1.8},
+    {"ib_write_lat 8 B, typical", Measured::rdma_latency, "ib_write_lat", k8, kAutomatic, "write_lat_8", kPing, 0.85,
+     true, 1.8},
 
     {kSends, Measured::tcp_sends},
     {"8-byte writes, one QP", Measured::rdma_messages, "ib_write_bw", k8, kAutomatic, "writes_8", kSends, 3.0},
@@ -68,7 +71,8 @@ constexpr Step kSteps[] = {
 
     // Plain TCP has nothing to set beside an atomic operation; an RDMA Read takes the same way.
     {kReads, Measured::rdma_reads},
-    {"fetch-and-adds, 16 outstanding", Measured::rdma_fetch_adds, nullptr, 0, kAutomatic, "fetch_adds", kReads, 0.8, false},
+    {"fetch-and-adds, 16 outstanding", Measured::rdma_fetch_adds, nullptr, 0, kAutomatic, "fetch_adds", kReads, 0.8,
+     false},
 
     {"without rdma_cm: ib_write_bw 64 KiB, completed by TCP", Measured::rdma_bandwidth, "ib_write_bw", k64KiB, kLocal},
     {"without rdma_cm: ib_write_bw 64 KiB, by the peer", Measured::rdma_bandwidth, "ib_write_bw", k64KiB, kRemote,
@@ -77,8 +81,8 @@ constexpr Step kSteps[] = {
     {"without rdma_cm: ib_send_bw 64 KiB, by the peer", Measured::rdma_bandwidth, "ib_send_bw", k64KiB, kRemote,
      "send_bw_64k_remote", "without rdma_cm: ib_send_bw 64 KiB, completed by TCP", 0.95, false},
     {"without rdma_cm: 8-byte writes, completed by TCP", Measured::rdma_messages, "ib_write_bw", k8, kLocal},
-    {"without rdma_cm: 8-byte writes, by the peer", Measured::rdma_messages, "ib_write_bw", k8, kRemote, "writes_8_remote",
-     "without rdma_cm: 8-byte writes, completed by TCP", 0.95, false},
+    {"without rdma_cm: 8-byte writes, by the peer", Measured::rdma_messages, "ib_write_bw", k8, kRemote,
+     "writes_8_remote", "without rdma_cm: 8-byte writes, completed by TCP", 0.95, false},
     {"without rdma_cm: ib_send_lat 8 B, completed by TCP", Measured::rdma_latency, "ib_send_lat", k8, kLocal},
     {"without rdma_cm: ib_send_lat 8 B, by the peer", Measured::rdma_latency, "ib_send_lat", k8, kRemote,
      "send_lat_8_remote", "without rdma_cm: ib_send_lat 8 B, completed by TCP", 1.1, false},
@@ -99,18 +103,15 @@ std::size_t find(const Plan& plan, const char* name) {
 Unit unit_of(Measured what) {
   switch (what) {
     case Measured::iperf3:
-    case Measured::rdma_bandwidth:
-      return Unit::gbits_per_second;
+    case Measured::rdma_bandwidth: return Unit::gbits_per_second;
     case Measured::sockperf:
     case Measured::tcp_setup:
     case Measured::rdma_latency:
-    case Measured::rdma_setup:
-      return Unit::microseconds;
+    case Measured::rdma_setup: return Unit::microseconds;
     case Measured::tcp_sends:
     case Measured::rdma_messages:
     case Measured::rdma_reads:
-    case Measured::rdma_fetch_adds:
-      break;
+    case Measured::rdma_fetch_adds: break;
   }
   return Unit::messages_per_second;
 }

@@ -107,8 +107,8 @@ std::optional<std::string> run_pair(const Pair& pair, seconds duration, std::str
     }
     if (!ended) {
       client.stop();
-      error = "client " + client_arguments[0] + " did not end within " +
-              std::to_string((duration + kSlack).count()) + " s" + one_line(client);
+      error = "client " + client_arguments[0] + " did not end within " + std::to_string((duration + kSlack).count()) +
+              " s" + one_line(client);
       return std::nullopt;
     }
     // A client that came too early may try again while the server still waits.
@@ -126,9 +126,8 @@ std::optional<std::string> run_pair(const Pair& pair, seconds duration, std::str
 
 Environment rdma_environment(const BenchSetup& setup, const Way& way = {}) {
   const char* crc = way.crc == Crc::on ? "on" : way.crc == Crc::off ? "off" : "auto";
-  Environment environment{{"LD_PRELOAD", preload_value(setup.preload, getenv("LD_PRELOAD"))},
-                          {"UIW_CRC", crc},
-                          {"LC_ALL", "C"}};
+  Environment environment{
+      {"LD_PRELOAD", preload_value(setup.preload, getenv("LD_PRELOAD"))}, {"UIW_CRC", crc}, {"LC_ALL", "C"}};
   if (way.manual != nullptr) {
     environment.emplace_back("UIW_COMPLETION", way.manual);
     environment.emplace_back("UIW_TRANSPORT", "roce");  // in the other view ib_send_bw needs rdma_cm to end well
@@ -139,13 +138,13 @@ Environment rdma_environment(const BenchSetup& setup, const Way& way = {}) {
 // Plain TCP has to be without uiw, also where this program runs under it.
 Environment plain_environment() { return {{"LD_PRELOAD", ""}, {"LC_ALL", "C"}}; }
 
-std::optional<std::string> run_perftest(const BenchSetup& setup, const std::string& program,
-                                        const Arguments& options, seconds duration, const Way& way,
-                                        std::string& error) {
+std::optional<std::string> run_perftest(const BenchSetup& setup, const std::string& program, const Arguments& options,
+                                        seconds duration, const Way& way, std::string& error) {
   Pair pair;
   pair.server = [&](const std::string& port) {
     Arguments arguments{program, "-F", "-d", setup.device, "-p", port};
-    const Arguments connection = way.manual != nullptr ? Arguments{"-x", std::to_string(setup.gid_index)} : Arguments{"-R"};
+    const Arguments connection =
+        way.manual != nullptr ? Arguments{"-x", std::to_string(setup.gid_index)} : Arguments{"-R"};
     arguments.insert(arguments.end(), connection.begin(), connection.end());
     arguments.insert(arguments.end(), options.begin(), options.end());
     return arguments;
@@ -163,10 +162,8 @@ std::optional<std::string> run_perftest(const BenchSetup& setup, const std::stri
 std::optional<PerftestBandwidth> measure_bandwidth(const BenchSetup& setup, const std::string& program,
                                                    std::size_t size, const Way& way, std::string& error) {
   // Without a margin the whole time counts, as it does for iperf3.
-  const Arguments options{"-s", std::to_string(size), "-D", std::to_string(setup.seconds), "-f",
-                          "0",  "--report_gbits"};
-  const std::optional<std::string> output =
-      run_perftest(setup, program, options, seconds(setup.seconds), way, error);
+  const Arguments options{"-s", std::to_string(size), "-D", std::to_string(setup.seconds), "-f", "0", "--report_gbits"};
+  const std::optional<std::string> output = run_perftest(setup, program, options, seconds(setup.seconds), way, error);
   if (!output) return std::nullopt;
   const std::optional<PerftestBandwidth> result = parse_perftest_bandwidth(*output, size);
   if (!result) error = program + " printed no result";
@@ -175,14 +172,14 @@ std::optional<PerftestBandwidth> measure_bandwidth(const BenchSetup& setup, cons
 
 }  // namespace
 
-std::optional<double> measure_rdma_gbits(const BenchSetup& setup, const std::string& program,
-                                         std::size_t size, const Way& way, std::string& error) {
+std::optional<double> measure_rdma_gbits(const BenchSetup& setup, const std::string& program, std::size_t size,
+                                         const Way& way, std::string& error) {
   const auto result = measure_bandwidth(setup, program, size, way, error);
   return result ? std::optional(result->gbits_per_second) : std::nullopt;
 }
 
-std::optional<double> measure_rdma_messages(const BenchSetup& setup, const std::string& program,
-                                            std::size_t size, const Way& way, std::string& error) {
+std::optional<double> measure_rdma_messages(const BenchSetup& setup, const std::string& program, std::size_t size,
+                                            const Way& way, std::string& error) {
   const auto result = measure_bandwidth(setup, program, size, way, error);
   return result ? std::optional(result->messages_per_second) : std::nullopt;
 }
@@ -194,21 +191,19 @@ std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered wh
   Arguments options{"-o", "16", "-D", std::to_string(setup.seconds), "-f", "0", "--report_gbits"};
   const Arguments own = read ? Arguments{"-s", std::to_string(kSize)} : Arguments{"-A", "FETCH_AND_ADD"};
   options.insert(options.end(), own.begin(), own.end());
-  const std::optional<std::string> output =
-      run_perftest(setup, program, options, seconds(setup.seconds), {}, error);
+  const std::optional<std::string> output = run_perftest(setup, program, options, seconds(setup.seconds), {}, error);
   if (!output) return std::nullopt;
   const std::optional<PerftestBandwidth> result = parse_perftest_bandwidth(*output, kSize);
   if (!result) error = program + " printed no result";
   return result ? std::optional(result->messages_per_second) : std::nullopt;
 }
 
-std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program,
-                                           std::size_t size, const Way& way, std::string& error) {
+std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program, std::size_t size,
+                                           const Way& way, std::string& error) {
   const Arguments options{"-s", std::to_string(size), "-n", std::to_string(setup.iterations)};
   // Should a round trip take as long as 100 us, there is still time enough.
   const seconds duration(1 + setup.iterations / 10000);
-  const std::optional<std::string> output =
-      run_perftest(setup, program, options, duration, way, error);
+  const std::optional<std::string> output = run_perftest(setup, program, options, duration, way, error);
   if (!output) return std::nullopt;
   const std::optional<double> result = parse_perftest_latency(*output, size);
   if (!result) error = program + " printed no result";
@@ -220,8 +215,7 @@ std::optional<double> measure_setup(const BenchSetup& setup, std::string& error)
   Child child;
   if (program.empty()) {
     error = "uiw-setup is missing";
-  } else if (!child.start({program, setup.address, std::to_string(setup.seconds)},
-                          rdma_environment(setup))) {
+  } else if (!child.start({program, setup.address, std::to_string(setup.seconds)}, rdma_environment(setup))) {
     error = "no process can be made";
   } else if (!child.wait(seconds(setup.seconds) + kSlack)) {
     error = interrupted() != 0 ? "interrupted" : "uiw-setup did not end";
@@ -241,9 +235,8 @@ std::optional<double> measure_iperf3(const BenchSetup& setup, std::string& error
     return Arguments{"iperf3", "--server", "--one-off", "--bind", setup.address, "--port", port};
   };
   pair.client = [&](const std::string& port) {
-    return Arguments{
-        "iperf3", "--client", setup.address, "--port", port, "--time", std::to_string(setup.seconds),
-        "--json"};
+    return Arguments{"iperf3", "--client", setup.address, "--port", port, "--time", std::to_string(setup.seconds),
+                     "--json"};
   };
   pair.environment = plain_environment();
   const std::optional<std::string> output = run_pair(pair, seconds(setup.seconds), error);

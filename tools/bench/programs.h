@@ -12,12 +12,12 @@ namespace uiw::tools {
 
 // Where and how long to measure.
 struct BenchSetup {
-  std::string preload;      // full path of libuiw-preload.so
-  std::string device;       // "uiw_lo"
-  std::string address;      // an IPv4 address of that device
+  std::string preload;        // full path of libuiw-preload.so
+  std::string device;         // "uiw_lo"
+  std::string address;        // an IPv4 address of that device
   std::size_t gid_index = 0;  // of the GID that stands for it
-  unsigned seconds = 1;     // each measurement
-  unsigned iterations = 0;  // of a ping-pong by perftest
+  unsigned seconds = 1;       // each measurement
+  unsigned iterations = 0;    // of a ping-pong by perftest
 };
 
 enum class Crc { automatic, on, off };
@@ -29,15 +29,15 @@ struct Way {
 };
 
 // The results; nullopt on failure, with `error` saying in one line what went wrong.
-std::optional<double> measure_rdma_gbits(const BenchSetup& setup, const std::string& program,
-                                         std::size_t size, const Way& way, std::string& error);
-std::optional<double> measure_rdma_messages(const BenchSetup& setup, const std::string& program,
-                                            std::size_t size, const Way& way, std::string& error);
+std::optional<double> measure_rdma_gbits(const BenchSetup& setup, const std::string& program, std::size_t size,
+                                         const Way& way, std::string& error);
+std::optional<double> measure_rdma_messages(const BenchSetup& setup, const std::string& program, std::size_t size,
+                                            const Way& way, std::string& error);
 // Operations of 8 octets a second, 16 outstanding: RDMA Reads, or fetch-and-adds.
 enum class Answered { read, fetch_add };
 std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered what, std::string& error);
-std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program,
-                                           std::size_t size, const Way& way, std::string& error);
+std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program, std::size_t size,
+                                           const Way& way, std::string& error);
 // Microseconds until a queue pair that is connected without rdma_cm has sent and received a message.
 std::optional<double> measure_setup(const BenchSetup& setup, std::string& error);
 std::optional<double> measure_iperf3(const BenchSetup& setup, std::string& error);

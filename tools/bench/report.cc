@@ -20,12 +20,9 @@ bool smaller_is_better(Unit unit) { return unit == Unit::microseconds; }
 
 const char* unit_name(Unit unit) {
   switch (unit) {
-    case Unit::gbits_per_second:
-      return "Gb/s";
-    case Unit::microseconds:
-      return "us";
-    case Unit::messages_per_second:
-      break;
+    case Unit::gbits_per_second: return "Gb/s";
+    case Unit::microseconds: return "us";
+    case Unit::messages_per_second: break;
   }
   return "messages/s";
 }
@@ -42,8 +39,7 @@ std::vector<std::string> cells_of(const BenchRow& row) {
           row.compared ? value_text(*row.compared, row.unit) : "failed",
           row.reference,
           ratio ? with_digits(*ratio, 2) : "-",
-          row.target ? (smaller_is_better(row.unit) ? "at most " : "at least ") + with_digits(*row.target, 2)
-                     : "-",
+          row.target ? (smaller_is_better(row.unit) ? "at most " : "at least ") + with_digits(*row.target, 2) : "-",
           reached ? (*reached ? "met" : "not met") : "-"};
 }
 
@@ -62,12 +58,9 @@ std::optional<bool> met(const BenchRow& row) {
 
 std::string value_text(double value, Unit unit) {
   switch (unit) {
-    case Unit::gbits_per_second:
-      return with_digits(value, 1) + " Gb/s";
-    case Unit::microseconds:
-      return with_digits(value, 2) + " us";
-    case Unit::messages_per_second:
-      break;
+    case Unit::gbits_per_second: return with_digits(value, 1) + " Gb/s";
+    case Unit::microseconds: return with_digits(value, 2) + " us";
+    case Unit::messages_per_second: break;
   }
   return with_digits(value / 1e6, 2) + " M/s";
 }
@@ -76,10 +69,9 @@ std::string table_of(const BenchFrame& frame, const std::vector<BenchRow>& rows)
   std::vector<std::vector<std::string>> lines{
       {"MEASURE", "UIW", "AGAINST", "MEASURED BY", "RATIO", "TARGET", "RESULT"}};
   for (const BenchRow& row : rows) lines.push_back(cells_of(row));
-  std::string text = "RDMA over uiw beside plain TCP on device " + frame.device + " (" + frame.address +
-                     "), " + std::to_string(frame.processors) + " processors; medians of " +
-                     std::to_string(frame.runs) + (frame.runs == 1 ? " run" : " runs") + " of " +
-                     std::to_string(frame.seconds) + " s\n\n";
+  std::string text = "RDMA over uiw beside plain TCP on device " + frame.device + " (" + frame.address + "), " +
+                     std::to_string(frame.processors) + " processors; medians of " + std::to_string(frame.runs) +
+                     (frame.runs == 1 ? " run" : " runs") + " of " + std::to_string(frame.seconds) + " s\n\n";
   text += aligned(lines);
   for (const BenchRow& row : rows)
     if (!row.error.empty()) text += "\nfailed: " + row.name + ": " + row.error;

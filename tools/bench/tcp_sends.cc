@@ -71,7 +71,8 @@ Socket listen_at(const std::string& address, sockaddr_in& local) {
   socklen_t length = sizeof local;
   auto* generic = reinterpret_cast<sockaddr*>(&local);
   Socket listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (listener.fd() < 0 || bind(listener.fd(), generic, length) != 0 || listen(listener.fd(), 1) != 0) return Socket(-1);
+  if (listener.fd() < 0 || bind(listener.fd(), generic, length) != 0 || listen(listener.fd(), 1) != 0)
+    return Socket(-1);
   getsockname(listener.fd(), generic, &length);
   return listener;
 }
@@ -83,14 +84,14 @@ double failed(std::string& error, const char* call) {
 
 }  // namespace
 
-double tcp_sends_per_second(const std::string& address, std::chrono::milliseconds duration,
-                            std::string& error) {
+double tcp_sends_per_second(const std::string& address, std::chrono::milliseconds duration, std::string& error) {
   sockaddr_in local{};
   const Socket listener = listen_at(address, local);
   if (listener.fd() < 0) return failed(error, "listen");
   const Socket sender(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (sender.fd() < 0) return failed(error, "socket");
-  if (connect(sender.fd(), reinterpret_cast<const sockaddr*>(&local), sizeof local) != 0) return failed(error, "connect");
+  if (connect(sender.fd(), reinterpret_cast<const sockaddr*>(&local), sizeof local) != 0)
+    return failed(error, "connect");
   const Socket receiver(accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   if (receiver.fd() < 0) return failed(error, "accept");
   const int one = 1;
@@ -104,8 +105,7 @@ double tcp_sends_per_second(const std::string& address, std::chrono::millisecond
   // The clock is read once in a while, so that it does not count.
   while (good && interrupted() == 0 && Clock::now() - start < duration) {
     for (int i = 0; i < 256 && good; ++i) {
-      good =
-          send(sender.fd(), &message, sizeof message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof message);
+      good = send(sender.fd(), &message, sizeof message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof message);
       ++count;
     }
   }

@@ -26,9 +26,7 @@ namespace {
 
 constexpr std::chrono::seconds kSelftestLimit{20};
 
-Finding good(std::string subject, std::string text) {
-  return {Verdict::ok, std::move(subject), std::move(text), ""};
-}
+Finding good(std::string subject, std::string text) { return {Verdict::ok, std::move(subject), std::move(text), ""}; }
 
 // The file that a loaded library came from, links resolved.
 std::string path_of(void* library) {
@@ -59,8 +57,7 @@ Finding check_libibverbs(unsigned& abi) {
             "install it: apt-get install libibverbs1"};
   for (const int known : kernel_abi::kPluginAbis) {
     const std::string number = std::to_string(known);
-    if (dlvsym(library, ("verbs_register_driver_" + number).c_str(), ("IBVERBS_PRIVATE_" + number).c_str()) !=
-        nullptr)
+    if (dlvsym(library, ("verbs_register_driver_" + number).c_str(), ("IBVERBS_PRIVATE_" + number).c_str()) != nullptr)
       abi = static_cast<unsigned>(known);
   }
   const std::string path = path_of(library);
@@ -73,15 +70,13 @@ Finding check_libibverbs(unsigned& abi) {
 
 Finding check_plugin(unsigned abi) {
   const std::string name = "libuiw-rdmav" + std::to_string(abi) + ".so";
-  if (abi == 0)
-    return {Verdict::fail, "plugin", "not looked for: the provider ABI is unknown", "see libibverbs above"};
+  if (abi == 0) return {Verdict::fail, "plugin", "not looked for: the provider ABI is unknown", "see libibverbs above"};
   const std::string path = plugin_library(abi);
   if (path.empty())
     return {Verdict::fail, "plugin", name + " is not in " + listed(plugin_directories()),
             "install uiw again or finish the build"};
   if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr)
-    return {Verdict::fail, "plugin", path + " cannot be loaded: " + dlerror(),
-            "install uiw again or finish the build"};
+    return {Verdict::fail, "plugin", path + " cannot be loaded: " + dlerror(), "install uiw again or finish the build"};
   return good("plugin", path);
 }
 
@@ -91,8 +86,8 @@ Finding check_preload() {
     return {Verdict::fail, "preload library", "not at " + listed(preload_places()),
             "install uiw again or finish the build"};
   if (path.find_first_of(": ") != std::string::npos)
-    return {Verdict::fail, "preload library",
-            path + " has a space or colon in its path, which LD_PRELOAD cannot hold", "move uiw elsewhere"};
+    return {Verdict::fail, "preload library", path + " has a space or colon in its path, which LD_PRELOAD cannot hold",
+            "move uiw elsewhere"};
   return good("preload library", path);
 }
 
@@ -116,8 +111,7 @@ Finding check_settings() {
 
 Finding check_devices(const std::vector<provider::DeviceInfo>& devices) {
   if (devices.empty())
-    return {Verdict::fail, "devices",
-            "none: no interface that is up has an IP address, or UIW_DEVICES excludes it",
+    return {Verdict::fail, "devices", "none: no interface that is up has an IP address, or UIW_DEVICES excludes it",
             "bring one up (`ip link set lo up`), or change UIW_DEVICES"};
   std::string text;
   for (const provider::DeviceInfo& device : devices)
@@ -139,8 +133,7 @@ Finding check_runtime_directory() {
   const std::string& chosen = provider::settings().values.runtime_dir;
   if (!chosen.empty()) {
     if (usable_directory({chosen}).empty())
-      return {Verdict::fail, "runtime directory",
-              chosen + " (UIW_RUNTIME_DIR) is no directory that can be written",
+      return {Verdict::fail, "runtime directory", chosen + " (UIW_RUNTIME_DIR) is no directory that can be written",
               "create it, or choose another"};
     return good("runtime directory", chosen + " (UIW_RUNTIME_DIR)");
   }
@@ -158,8 +151,7 @@ Finding check_limits() {
   if (files.rlim_cur == RLIM_INFINITY) return good("open files", "no limit");
   const std::string text = "at most " + std::to_string(files.rlim_cur) + " in a process";
   if (files.rlim_cur < 1024)
-    return {Verdict::warn, "open files", text + "; each connected queue pair takes one",
-            "raise it: ulimit -n 1024"};
+    return {Verdict::warn, "open files", text + "; each connected queue pair takes one", "raise it: ulimit -n 1024"};
   return good("open files", text + "; each connected queue pair takes one");
 }
 
@@ -177,14 +169,12 @@ Finding check_selftest(const std::vector<provider::DeviceInfo>& devices) {
   const std::string preload = preload_library();
   const std::string address = selftest_address(devices);
   if (program.empty())
-    return {Verdict::warn, kSubject, "not run: uiw-selftest is missing",
-            "install uiw again or finish the build"};
+    return {Verdict::warn, kSubject, "not run: uiw-selftest is missing", "install uiw again or finish the build"};
   if (preload.empty() || address.empty())
     return {Verdict::fail, kSubject, "not run: there is no preload library or no address", "see above"};
   Child child;
   if (!child.start({program, address}, {{"LD_PRELOAD", preload_value(preload, getenv("LD_PRELOAD"))}}))
-    return {Verdict::fail, kSubject, std::string("cannot be started: ") + std::strerror(errno),
-            "free some memory"};
+    return {Verdict::fail, kSubject, std::string("cannot be started: ") + std::strerror(errno), "free some memory"};
   const bool ended = child.wait(kSelftestLimit);
   const bool worked = ended && child.succeeded();
   child.stop();

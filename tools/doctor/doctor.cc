@@ -14,12 +14,9 @@ namespace {
 
 const char* word_for(Verdict verdict) {
   switch (verdict) {
-    case Verdict::ok:
-      return "ok";
-    case Verdict::warn:
-      return "warn";
-    case Verdict::fail:
-      break;
+    case Verdict::ok: return "ok";
+    case Verdict::warn: return "warn";
+    case Verdict::fail: break;
   }
   return "FAIL";
 }
@@ -44,8 +41,8 @@ int examine_and_print(bool json) {
     print_json(findings, healthy);
   } else {
     for (const Finding& finding : findings)
-      std::printf("%-4s  %s: %s%s%s\n", word_for(finding.verdict), finding.subject.c_str(),
-                  finding.text.c_str(), finding.advice.empty() ? "" : "; ", finding.advice.c_str());
+      std::printf("%-4s  %s: %s%s%s\n", word_for(finding.verdict), finding.subject.c_str(), finding.text.c_str(),
+                  finding.advice.empty() ? "" : "; ", finding.advice.c_str());
   }
   return healthy ? 0 : 1;
 }

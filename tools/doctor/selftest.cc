@@ -99,8 +99,7 @@ void make_queue_pair(End& end) {
 }
 
 void post(End& end, ibv_wr_opcode opcode, const Target* target) {
-  ibv_sge piece{reinterpret_cast<std::uint64_t>(end.memory.data()), static_cast<std::uint32_t>(kLength),
-                end.mr->lkey};
+  ibv_sge piece{reinterpret_cast<std::uint64_t>(end.memory.data()), static_cast<std::uint32_t>(kLength), end.mr->lkey};
   ibv_send_wr request{};
   request.opcode = opcode;
   request.send_flags = IBV_SEND_SIGNALED;
@@ -137,20 +136,17 @@ std::uint8_t pattern(std::size_t i) { return static_cast<std::uint8_t>((i * 2654
 
 void check_pattern(const End& end, const char* what) {
   for (std::size_t i = 0; i < kLength; ++i)
-    if (end.memory[i] != pattern(i))
-      fail(end.who, std::string(what) + ": octet " + std::to_string(i) + " is wrong");
+    if (end.memory[i] != pattern(i)) fail(end.who, std::string(what) + ": octet " + std::to_string(i) + " is wrong");
 }
 
 void serve(const sockaddr* address, std::promise<std::uint16_t>& port) {
   End end{"server"};
   open_channel(end);
   rdma_cm_id* listener = nullptr;
-  if (rdma_create_id(end.channel, &listener, nullptr, RDMA_PS_TCP) != 0)
-    fail_errno(end.who, "rdma_create_id");
+  if (rdma_create_id(end.channel, &listener, nullptr, RDMA_PS_TCP) != 0) fail_errno(end.who, "rdma_create_id");
   sockaddr_storage local{};
   std::memcpy(&local, address, address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
-  if (rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&local)) != 0)
-    fail_errno(end.who, "rdma_bind_addr");
+  if (rdma_bind_addr(listener, reinterpret_cast<sockaddr*>(&local)) != 0) fail_errno(end.who, "rdma_bind_addr");
   if (rdma_listen(listener, 1) != 0) fail_errno(end.who, "rdma_listen");
   port.set_value(rdma_get_src_port(listener));
 
@@ -190,8 +186,7 @@ void call(sockaddr* address) {
   if (rdma_connect(end.id, &parameters) != 0) fail_errno(end.who, "rdma_connect");
   rdma_cm_event* event = expect(end, RDMA_CM_EVENT_ESTABLISHED);
   Target target{};
-  if (event->param.conn.private_data_len < sizeof target)
-    fail(end.who, "the private data of the answer is missing");
+  if (event->param.conn.private_data_len < sizeof target) fail(end.who, "the private data of the answer is missing");
   std::memcpy(&target, event->param.conn.private_data, sizeof target);
   rdma_ack_cm_event(event);
 
@@ -234,8 +229,7 @@ int main(int argc, char** argv) {
   const auto start = std::chrono::steady_clock::now();
   call(found->ai_addr);
   server.join();
-  const auto took =
-      std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
+  const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - start);
   std::printf("RDMA Write, Send and RDMA Read of 1 MiB over %s in %lld ms\n", argv[1],
               static_cast<long long>(took.count()));
   std::fflush(stdout);

@@ -52,8 +52,7 @@ Reach reach_of_elf(int fd) {
   Elf64_Ehdr header{};
   if (!read_at(fd, 0, header)) return Reach::reachable;
   const Elf64_Half own = own_machine();
-  if (header.e_ident[EI_CLASS] != kOwnClass || (own != 0 && header.e_machine != own))
-    return Reach::other_machine;
+  if (header.e_ident[EI_CLASS] != kOwnClass || (own != 0 && header.e_machine != own)) return Reach::other_machine;
   const bool interpreter = kOwnClass == ELFCLASS64 ? has_interpreter<Elf64_Ehdr, Elf64_Phdr>(fd)
                                                    : has_interpreter<Elf32_Ehdr, Elf32_Phdr>(fd);
   return interpreter ? Reach::reachable : Reach::is_static;

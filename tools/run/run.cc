@@ -31,11 +31,9 @@ struct RunOptions {
 void warn_of(Reach reach, const std::string& path) {
   const char* name = path.c_str();
   switch (reach) {
-    case Reach::reachable:
-      break;
+    case Reach::reachable: break;
     case Reach::is_static:
-      std::fprintf(stderr,
-                   "uiw: warning: %s is statically linked, so uiw cannot reach it; link it dynamically\n",
+      std::fprintf(stderr, "uiw: warning: %s is statically linked, so uiw cannot reach it; link it dynamically\n",
                    name);
       break;
     case Reach::privileged:
@@ -46,11 +44,10 @@ void warn_of(Reach reach, const std::string& path) {
                    name);
       break;
     case Reach::other_machine:
-      std::fprintf(
-          stderr,
-          "uiw: warning: %s is built for another machine type than this uiw, so the loader ignores uiw; "
-          "use a uiw built for it\n",
-          name);
+      std::fprintf(stderr,
+                   "uiw: warning: %s is built for another machine type than this uiw, so the loader ignores uiw; "
+                   "use a uiw built for it\n",
+                   name);
       break;
   }
 }
@@ -82,8 +79,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   int error = 0;
   const std::string path = find_program(program[0], error);
   if (error == EACCES) {
-    std::fprintf(stderr, "uiw run: %s cannot be executed; check that it is a program and its mode\n",
-                 path.c_str());
+    std::fprintf(stderr, "uiw run: %s cannot be executed; check that it is a program and its mode\n", path.c_str());
     return kNotExecutable;
   }
   if (error != 0) {
@@ -99,8 +95,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   for (const std::string& argument : program) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   execv(path.c_str(), argv.data());
-  if (errno ==
-      ENOEXEC) {  // a script without a first line that names its interpreter: for the shell, as in execvp
+  if (errno == ENOEXEC) {  // a script without a first line that names its interpreter: for the shell, as in execvp
     argv[0] = const_cast<char*>(path.c_str());
     argv.insert(argv.begin(), const_cast<char*>("/bin/sh"));
     execv("/bin/sh", argv.data());
@@ -135,8 +130,7 @@ Action add_run(CLI::App& command, const std::vector<std::string>& program) {
     if (*setting.initial != '\0') help += std::string("; default ") + setting.initial;
     command
         .add_option_function<std::string>(
-            setting.option,
-            [options, variable](const std::string& value) { options->settings[variable] = value; },
+            setting.option, [options, variable](const std::string& value) { options->settings[variable] = value; },
             help + ")")
         ->type_name("VALUE")
         ->check([variable](const std::string& value) { return provider::check_setting(variable, value); });

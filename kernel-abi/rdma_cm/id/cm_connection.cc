@@ -39,12 +39,9 @@ RoceAgreement agreement_of(const rdma_ucm_conn_param& event) {
 CmEventType failure_event(int error) {
   switch (error) {
     case ECONNREFUSED:
-    case ECONNRESET:
-      return CmEventType::rejected;
-    case ETIMEDOUT:
-      return CmEventType::unreachable;
-    default:
-      return CmEventType::connect_error;
+    case ECONNRESET: return CmEventType::rejected;
+    case ETIMEDOUT: return CmEventType::unreachable;
+    default: return CmEventType::connect_error;
   }
 }
 
@@ -55,8 +52,7 @@ rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer)
   event.responder_resources = static_cast<__u8>(std::min<std::size_t>(peer.initiator_depth, kOctetMax));
   event.initiator_depth = static_cast<__u8>(std::min<std::size_t>(peer.responder_resources, kOctetMax));
   event.private_data_len = static_cast<__u8>(std::min(peer.private_data.size(), kOctetMax));
-  if (event.private_data_len != 0)
-    std::memcpy(event.private_data, peer.private_data.data(), event.private_data_len);
+  if (event.private_data_len != 0) std::memcpy(event.private_data, peer.private_data.data(), event.private_data_len);
   return event;
 }
 
@@ -177,18 +173,12 @@ int CmConnection::disconnect() {
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     switch (stream_) {
-      case StreamState::none:
-        return EINVAL;
+      case StreamState::none: return EINVAL;
       case StreamState::calling:
-      case StreamState::accepting:
-        disconnect_wanted_ = true;
-        return 0;
+      case StreamState::accepting: disconnect_wanted_ = true; return 0;
       case StreamState::requested:
-      case StreamState::ended:
-        return 0;
-      case StreamState::established:
-        connection = connection_;
-        break;
+      case StreamState::ended: return 0;
+      case StreamState::established: connection = connection_; break;
     }
   }
   if (connection != nullptr) connection->disconnect();
@@ -215,7 +205,8 @@ void CmConnection::established(const provider::ConnectionParameters& peer) {
       parameters.initiator_depth = accepted_depth_;
     }
     stream_ = StreamState::established;
-    id_.report(called && id_.route().is_roce() ? CmEventType::connect_response : CmEventType::established, 0, parameters);
+    id_.report(called && id_.route().is_roce() ? CmEventType::connect_response : CmEventType::established, 0,
+               parameters);
     if (disconnect_wanted_) unwanted = connection_;
   }
   if (unwanted != nullptr) unwanted->disconnect();

@@ -2,9 +2,10 @@
 // The connection of an id: the commands that make and end it, and the events that tell of it (cma.c: rdma_connect,
 // rdma_accept, cma_iw_handler, for RoCE cma_ib_handler; iwcm.c for the stream's states).
 //
-// Part of a CmId, which owns it and outlives it; the provider holds it weakly, by its id. Commands are called with the id's
-// command lock; the provider's callbacks come on any thread. All members need the registry's lock, which these functions
-// take where nothing else is said. The provider is called without that lock, for it may answer on this very thread.
+// Part of a CmId, which owns it and outlives it; the provider holds it weakly, by its id. Commands are called with the
+// id's command lock; the provider's callbacks come on any thread. All members need the registry's lock, which these
+// functions take where nothing else is said. The provider is called without that lock, for it may answer on this very
+// thread.
 //
 // Commands return 0 or an errno.
 #pragma once
@@ -75,11 +76,11 @@ class CmConnection final : public provider::ConnectionObserver {
 
   CmId& id_;
   StreamState stream_ = StreamState::none;
-  bool responded_ = false;                  // the active side's stream stood
-  bool disconnect_wanted_ = false;          // DISCONNECT came while the stream was still being set up
-  std::uint8_t retry_count_ = 0;            // what CONNECT said
+  bool responded_ = false;                                    // the active side's stream stood
+  bool disconnect_wanted_ = false;                            // DISCONNECT came while the stream was still being set up
+  std::uint8_t retry_count_ = 0;                              // what CONNECT said
   std::uint8_t accepted_resources_ = 0, accepted_depth_ = 0;  // what ACCEPT said of Reads
-  std::optional<RoceAgreement> agreement_;  // since the peer's message
+  std::optional<RoceAgreement> agreement_;                    // since the peer's message
   std::shared_ptr<provider::Connection> connection_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What an id tells its program: events to its channel, under the name that the program has given it.
 //
-// Part of a CmId. Every function needs the registry's lock. The memory of an event is there before what it tells of begins:
-// a program waits for events, and none may be lost for lack of memory.
+// Part of a CmId. Every function needs the registry's lock. The memory of an event is there before what it tells of
+// begins: a program waits for events, and none may be lost for lack of memory.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,8 @@ class CmEventSource {
 
   // That many events have their memory from here on; throws std::bad_alloc.
   void reserve(std::size_t count);
-  // `owner` is the id whose events these are. Those that nobody has reserved memory for are dropped where there is none.
+  // `owner` is the id whose events these are. Those that nobody has reserved memory for are dropped where there is
+  // none.
   void post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response);
   void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const rdma_ucm_conn_param& parameters);
   // CONNECT_REQUEST, in the first of `event`: a peer calls, and `child` is its id.

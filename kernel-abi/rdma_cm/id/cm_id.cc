@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Through which states does an id go, and how does it end? (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route,
-// the options.)
+// Through which states does an id go, and how does it end? (cma.c: rdma_bind_addr, rdma_resolve_addr,
+// rdma_resolve_route, the options.)
 #include "kernel-abi/rdma_cm/id/cm_id.h"
 
 #include <infiniband/verbs.h>

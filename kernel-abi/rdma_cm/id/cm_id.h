@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// One rdma_cm id: its state, and what it is made of: the route, the connection or the listener behind it, and the events
-// that it tells the program. The states are those of drivers/infiniband/core/cma.c.
+// One rdma_cm id: its state, and what it is made of: the route, the connection or the listener behind it, and the
+// events that it tells the program. The states are those of drivers/infiniband/core/cma.c.
 //
-// The registry owns an id until it is destroyed; events, commands under way and the provider's callbacks keep it alive for
-// as long as they need it.
+// The registry owns an id until it is destroyed; events, commands under way and the provider's callbacks keep it alive
+// for as long as they need it.
 //
 // Commands return 0 or an errno; the caller holds command_lock(). Callbacks of the provider come on any thread, without
 // it. State and events need the registry's lock (cm_registry.h), which the commands take.

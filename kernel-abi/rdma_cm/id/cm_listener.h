@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A listening id: it makes a new id of each call (cma.c: rdma_listen, iw_conn_req_handler, for RoCE cma_ib_req_handler).
+// A listening id: it makes a new id of each call (cma.c: rdma_listen, iw_conn_req_handler, for RoCE
+// cma_ib_req_handler).
 //
-// Part of a CmId, which owns it and outlives it; the provider holds it weakly, by its id. Members need the registry's lock;
-// listen() is called with the id's command lock, requested() on any thread.
+// Part of a CmId, which owns it and outlives it; the provider holds it weakly, by its id. Members need the registry's
+// lock; listen() is called with the id's command lock, requested() on any thread.
 #pragma once
 
 #include <sys/socket.h>

@@ -26,17 +26,14 @@ constexpr std::uint16_t kLastAnyPort = 60999;
 
 bool CmRoute::is_reliable() const { return qp_type_ == IBV_QPT_RC; }
 
-bool CmRoute::uses_tcp() const {
-  return port_space_ == RDMA_PS_TCP || (port_space_ == RDMA_PS_IB && is_reliable());
-}
+bool CmRoute::uses_tcp() const { return port_space_ == RDMA_PS_TCP || (port_space_ == RDMA_PS_IB && is_reliable()); }
 
 bool CmRoute::is_roce() const { return device_ && device_->transport == provider::Transport::roce; }
 
 RocePath CmRoute::make_path(const provider::DeviceInfo& device) const {
   const sockaddr_storage source = unmapped(source_), destination = unmapped(destination_);
   const auto traffic_class = static_cast<std::uint8_t>(type_of_service_ < 0 ? 0 : type_of_service_);
-  return kernel_abi::make_path(device, generic(source), generic(destination), traffic_class,
-                               ack_timeout_.value_or(0));
+  return kernel_abi::make_path(device, generic(source), generic(destination), traffic_class, ack_timeout_.value_or(0));
 }
 
 int CmRoute::acquire_device(const sockaddr_storage& local) {
@@ -116,8 +113,7 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
     if (error != 0) return error;
   }
   if (!uses_tcp()) return claim_pseudo_port(address);
-  if (const int error = claim({address, reuse_address_, family_only_.value_or(false)}); error != 0)
-    return error;
+  if (const int error = claim({address, reuse_address_, family_only_.value_or(false)}); error != 0) return error;
   source_ = address;
   if (const int error = make_socket(address); error != 0) return error;
   address = source_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// From where to where does an id lead, and by which device? Its two addresses, the device and, on RoCE, the path; the port
-// that it holds and the socket that is bound to it; and the options that go with them (cma.c: rdma_bind_addr,
+// From where to where does an id lead, and by which device? Its two addresses, the device and, on RoCE, the path; the
+// port that it holds and the socket that is bound to it; and the options that go with them (cma.c: rdma_bind_addr,
 // rdma_resolve_addr, rdma_resolve_route).
 //
 // Part of a CmId, and as thread-safe as that: what changes is called with the id's command lock held. The binding is

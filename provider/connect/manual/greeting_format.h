@@ -2,8 +2,9 @@
 // What the two ends of a manual connection say of themselves in the private data of their MPA frames: who calls
 // whom. Encode and decode side by side; big-endian; nothing here allocates or throws.
 //
-// Releases understand each other: the fixed part stays as it is, and what is added comes as an option, which an end that
-// does not know it ignores. An option has an effect only where both ends have said it, or where it is harmless alone.
+// Releases understand each other: the fixed part stays as it is, and what is added comes as an option, which an end
+// that does not know it ignores. An option has an effect only where both ends have said it, or where it is harmless
+// alone.
 //
 // An end that speaks this also knows Send with immediate, and progress reports (rdmap::kReportBit).
 #pragma once

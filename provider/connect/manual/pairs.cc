@@ -42,9 +42,7 @@ constexpr std::size_t kMaxHeldPerQp = 4, kMaxHeld = 4096;
 bool calls(const PairGreeting& own) {
   return std::pair(own.source_qp, own.source) < std::pair(own.destination_qp, own.destination);
 }
-bool to_itself(const PairGreeting& own) {
-  return own.source_qp == own.destination_qp && own.source == own.destination;
-}
+bool to_itself(const PairGreeting& own) { return own.source_qp == own.destination_qp && own.source == own.destination; }
 
 std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refusal = PairRefusal::none) {
   const PairOctets octets = encode(greeting, refusal);
@@ -187,7 +185,8 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     own.check_reply = [ours = greeting()](const std::vector<std::byte>& reply, const sockaddr_storage& local,
                                           const sockaddr_storage& remote) -> std::optional<std::uint32_t> {
       const auto said = decode_pair_greeting(reply);
-      if (!said || !said->same_ends(ours.reversed()) || !is_of_holder(local, remote, ours.destination_qp)) return std::nullopt;
+      if (!said || !said->same_ends(ours.reversed()) || !is_of_holder(local, remote, ours.destination_qp))
+        return std::nullopt;
       return said->psn;
     };
     return own;

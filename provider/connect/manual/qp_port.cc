@@ -24,9 +24,9 @@ namespace {
 
 using Descriptor = mpa::TcpStream;  // closes what it holds
 
-// SO_REUSEPORT lets a port serve again right after a process that used it has ended, keeps other users from it, and lets two
-// processes of one user bind it: this name, which ends with the process, belongs to one of them. Its scope is that of the
-// port, a network namespace. It has the user in it, so that nobody runs out of names by others.
+// SO_REUSEPORT lets a port serve again right after a process that used it has ended, keeps other users from it, and
+// lets two processes of one user bind it: this name, which ends with the process, belongs to one of them. Its scope is
+// that of the port, a network namespace. It has the user in it, so that nobody runs out of names by others.
 int claim(std::uint16_t port) {
   Descriptor socket(mpa::take_descriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
   if (!socket.is_open()) return -errno;
@@ -60,7 +60,7 @@ int hold(std::uint16_t& port) {
 
 struct Port {
   Descriptor claimed, held;
-  uid_t user = ::geteuid();  // whose the sockets are
+  uid_t user = ::geteuid();                                                 // whose the sockets are
   std::map<std::pair<unsigned, Gid>, std::shared_ptr<Listener>> listeners;  // by interface and address
   std::vector<int> listening;                                               // their sockets
 };
@@ -95,7 +95,8 @@ int reserve(Ports& all, std::uint16_t& port) {
   return 0;
 }
 
-// A process that has changed its user since, as services do, takes its port along: callers find out whose the listener is.
+// A process that has changed its user since, as services do, takes its port along: callers find out whose the listener
+// is.
 int change_user(Port& held, std::uint16_t port) {
   held.listeners.clear();
   held.listening.clear();
@@ -190,8 +191,8 @@ void go_on_with_ports() { ports().mutex.unlock(); }
 
 void forget_ports() {
   Ports& all = ports();
-  // Closed, or calls would go on to be taken here once the parent has ended. Listeners are left as they are: a thread that
-  // is not here may have been at work on one.
+  // Closed, or calls would go on to be taken here once the parent has ended. Listeners are left as they are: a thread
+  // that is not here may have been at work on one.
   for (const auto& [number, port] : all.reserved) {
     for (const int fd : port.listening) mpa::close_descriptor(fd);
     mpa::close_descriptor(port.claimed.fd());

@@ -29,15 +29,16 @@ std::uint16_t reserve_port();
 // This one, which was reserved before; false where somebody else has it.
 bool reserve_again(std::uint16_t port);
 
-// The user whose this port is, of which no other user has a socket; empty where the calling process has not reserved it.
+// The user whose this port is, of which no other user has a socket; empty where the calling process has not reserved
+// it.
 std::optional<uid_t> holder_of(std::uint16_t port);
 
 // Nobody listens there from here on.
 void release_port(std::uint16_t port);
 
-// Listens for calls to queue pairs of this port, on every address of the device and on no other. 0 or an errno if it cannot
-// listen on `own`, the address that the queue pair goes by: EADDRINUSE where somebody else listens there, EADDRNOTAVAIL
-// where it is not there any more.
+// Listens for calls to queue pairs of this port, on every address of the device and on no other. 0 or an errno if it
+// cannot listen on `own`, the address that the queue pair goes by: EADDRINUSE where somebody else listens there,
+// EADDRNOTAVAIL where it is not there any more.
 int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
               const std::shared_ptr<ListenObserver>& observer);
 

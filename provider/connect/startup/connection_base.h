@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// What both ends of a start-up have in common: the socket, the lock, the deadline, the step by which the stream goes to its
-// queue pair, and the news of its end.
+// What both ends of a start-up have in common: the socket, the lock, the deadline, the step by which the stream goes to
+// its queue pair, and the news of its end.
 //
 // Ownership: a connection owns its socket until hand_over() gives it to the queue pair, whose stream then keeps the
 // connection alive until it has ended. Before that its consumer does; CmLoop holds it weakly.
 //
-// Threads and locks: ready() and run() come on the thread of CmLoop, the functions of Connection on any thread, those of
-// StreamOwner on any thread with locks of the stream held, which is why they only leave a note for run(). Every member is
-// used with mutex_ held, but for the two notes. The lock is taken before those of a queue pair, and is let go of before
-// an observer is called: who is given a std::unique_lock may return without it.
+// Threads and locks: ready() and run() come on the thread of CmLoop, the functions of Connection on any thread, those
+// of StreamOwner on any thread with locks of the stream held, which is why they only leave a note for run(). Every
+// member is used with mutex_ held, but for the two notes. The lock is taken before those of a queue pair, and is let go
+// of before an observer is called: who is given a std::unique_lock may return without it.
 //
 // Errors: a connection that is being set up fails with ENOMEM where there is no memory for its next step.
 #pragma once

@@ -121,7 +121,8 @@ class IncomingCall final : public ConnectionBase {
 }  // namespace
 
 std::shared_ptr<Connection> take_call(
-    mpa::TcpStream&& socket, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
+    mpa::TcpStream&& socket,
+    std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
     std::function<void(const Connection*)> failed) {
   auto made = std::make_shared<IncomingCall>(std::move(socket));
   return made->answer(std::move(requested), std::move(failed)) == 0 ? made : nullptr;

@@ -92,8 +92,9 @@ class OutgoingCall final : public ConnectionBase {
     return true;
   }
 
-  // Nobody listens, or not yet: programs whose two ends agree on a port by themselves (perftest -R, qperf) call as soon as
-  // the other is about to listen, and count on the time that an adapter takes to find it. Manual connections have their own time.
+  // Nobody listens, or not yet: programs whose two ends agree on a port by themselves (perftest -R, qperf) call as soon
+  // as the other is about to listen, and count on the time that an adapter takes to find it. Manual connections have
+  // their own time.
   void not_reached(std::unique_lock<Mutex>& lock, int error) {
     if (state_ != State::connecting) return;
     if (error != ECONNREFUSED || own_.manual || ++refused_ >= kCalls) return fail(lock, error, nullptr);

@@ -22,7 +22,7 @@ extern "C" {
 #define UIWDV_IMM_SIZE 8
 
 /* Whether the functions here take this device's objects. */
-bool uiwdv_is_supported(struct ibv_device *device);
+bool uiwdv_is_supported(struct ibv_device* device);
 
 enum uiwdv_device_caps {
   UIWDV_CAP_MASKED_FETCH_ADD = 1 << 0,
@@ -36,17 +36,17 @@ struct uiwdv_device_attr {
   uint32_t version_major; /* of the library that runs */
   uint32_t version_minor;
   uint32_t version_patch;
-  uint32_t caps;          /* of enum uiwdv_device_caps */
-  uint32_t atomic_size;   /* octets an atomic operation works on, and is aligned to */
-  uint32_t imm_size;      /* UIWDV_IMM_SIZE */
-  char netdev[16];        /* name of the network interface, ended by a zero octet */
+  uint32_t caps;        /* of enum uiwdv_device_caps */
+  uint32_t atomic_size; /* octets an atomic operation works on, and is aligned to */
+  uint32_t imm_size;    /* UIWDV_IMM_SIZE */
+  char netdev[16];      /* name of the network interface, ended by a zero octet */
 };
 
 /*
  * `size` is sizeof *attr. Members that the library does not know are set to zero. EINVAL for a size that holds no
  * member.
  */
-int uiwdv_query_device(struct ibv_context *context, struct uiwdv_device_attr *attr, size_t size);
+int uiwdv_query_device(struct ibv_context* context, struct uiwdv_device_attr* attr, size_t size);
 
 enum uiwdv_qp_flags {
   UIWDV_QP_CRC = 1 << 0,          /* FPDUs carry a CRC32c */
@@ -64,7 +64,7 @@ struct uiwdv_qp_attr {
 };
 
 /* As uiwdv_query_device(). ENOTCONN for a queue pair that has not been connected. */
-int uiwdv_query_qp(struct ibv_qp *qp, struct uiwdv_qp_attr *attr, size_t size);
+int uiwdv_query_qp(struct ibv_qp* qp, struct uiwdv_qp_attr* attr, size_t size);
 
 /*
  * These three stand between ibv_wr_start() and ibv_wr_complete(), beside ibv_wr_*(): wr_id and wr_flags are those of
@@ -79,34 +79,34 @@ int uiwdv_query_qp(struct ibv_qp *qp, struct uiwdv_qp_attr *attr, size_t size);
  * Adds fields of numbers, each for itself: a bit of `boundary_mask` marks the highest bit of a field, whose carry is
  * dropped. A mask of zero makes one field of all.
  */
-int uiwdv_wr_masked_fetch_add(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t add,
+int uiwdv_wr_masked_fetch_add(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t add,
                               uint64_t boundary_mask);
 
 /*
  * Where the bits of `compare_mask` are those of `compare`, puts the bits of `swap_mask` there from `swap`; the other
  * bits stay.
  */
-int uiwdv_wr_masked_cmp_swap(struct ibv_qp_ex *qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare,
+int uiwdv_wr_masked_cmp_swap(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare,
                              uint64_t compare_mask, uint64_t swap, uint64_t swap_mask);
 
 /*
  * Immediate Data alone. It takes a receive of the peer, which completes with opcode IBV_WC_RECV_RDMA_WITH_IMM, flag
  * IBV_WC_WITH_IMM and byte_len 0. No data may follow: the batch then fails with EINVAL.
  */
-int uiwdv_wr_imm8(struct ibv_qp_ex *qp, const uint8_t imm[UIWDV_IMM_SIZE]);
+int uiwdv_wr_imm8(struct ibv_qp_ex* qp, const uint8_t imm[UIWDV_IMM_SIZE]);
 
 /*
  * All octets of the Immediate Data of a completion that ibv_poll_cq() took from `cq`; wc->imm_data has the first four,
  * which are all that a Send with immediate carries: then the others are zero.
  * EINVAL for a completion without IBV_WC_WITH_IMM.
  */
-int uiwdv_wc_imm8(struct ibv_cq *cq, const struct ibv_wc *wc, uint8_t imm[UIWDV_IMM_SIZE]);
+int uiwdv_wc_imm8(struct ibv_cq* cq, const struct ibv_wc* wc, uint8_t imm[UIWDV_IMM_SIZE]);
 
 /*
- * The same of the completion that ibv_start_poll() or ibv_next_poll() stands at. EINVAL also where the queue was created
- * without IBV_WC_EX_WITH_IMM or IBV_WC_EX_WITH_SRC_QP.
+ * The same of the completion that ibv_start_poll() or ibv_next_poll() stands at. EINVAL also where the queue was
+ * created without IBV_WC_EX_WITH_IMM or IBV_WC_EX_WITH_SRC_QP.
  */
-int uiwdv_wc_read_imm8(struct ibv_cq_ex *cq, uint8_t imm[UIWDV_IMM_SIZE]);
+int uiwdv_wc_read_imm8(struct ibv_cq_ex* cq, uint8_t imm[UIWDV_IMM_SIZE]);
 
 #ifdef __cplusplus
 }

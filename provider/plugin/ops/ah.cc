@@ -7,9 +7,7 @@ namespace uiw::plugin {
 
 namespace {
 
-bool offered(ibv_context* context) {
-  return context_of(context)->rnic->device().transport == rnic::Transport::roce;
-}
+bool offered(ibv_context* context) { return context_of(context)->rnic->device().transport == rnic::Transport::roce; }
 
 }  // namespace
 

@@ -142,8 +142,7 @@ int destroy_cq(ibv_cq* cq) {
   if (const int error = self->rnic->prepare_destroy(events); error != 0) return error;
   const unsigned reported = self->rnic->async_events_reported();
   await_acknowledgements(cq, cq->comp_events_completed, events);
-  await_acknowledgements(cq, cq->async_events_completed,
-                         context_of(cq->context)->rnic->withdraw_events(cq, reported));
+  await_acknowledgements(cq, cq->async_events_completed, context_of(cq->context)->rnic->withdraw_events(cq, reported));
   if (self->parent != nullptr) self->parent->users.fetch_sub(1);
   if (self->rnic->inherited()) static_cast<void>(self->rnic.release());
   delete self;

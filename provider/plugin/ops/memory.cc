@@ -139,9 +139,8 @@ int free_dm(ibv_dm* dm) {
 }
 
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned access) {
-  return make_mr(pd, UIW_MR_TYPE_MR, nullptr, length, static_cast<int>(access), [&](rnic::Pd& home) {
-    return rnic::Mr::create_dm(home, *of(dm)->rnic, offset, length, access);
-  });
+  return make_mr(pd, UIW_MR_TYPE_MR, nullptr, length, static_cast<int>(access),
+                 [&](rnic::Pd& home) { return rnic::Mr::create_dm(home, *of(dm)->rnic, offset, length, access); });
 }
 
 }  // namespace uiw::plugin

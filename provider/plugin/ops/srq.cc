@@ -79,9 +79,7 @@ int query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
   return 0;
 }
 
-int post_srq_recv(ibv_srq* srq, ibv_recv_wr* requests, ibv_recv_wr** bad) {
-  return of(srq)->rnic->post(requests, bad);
-}
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* requests, ibv_recv_wr** bad) { return of(srq)->rnic->post(requests, bad); }
 
 int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
   *number = of(srq)->rnic->number();

@@ -89,7 +89,8 @@ std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clo
     return std::nullopt;
   } else {
     const bool no_receive = qp_.stream->receiver().rdmap().peer_waits();
-    // Its answers may stand behind a message that our own program has no receive for; or it has said that it waits for its.
+    // Its answers may stand behind a message that our own program has no receive for; or it has said that it waits for
+    // its.
     const bool has_to_answer =
         !qp_.signals.receive_stalled && !no_receive && !(qp_.state.load() == IBV_QPS_SQD && connection_.drained());
     const bool asks = qp_.retry_timer.asks_for_answers(limits, now);
@@ -122,7 +123,8 @@ bool ManualConnection::check_retry_timer() {
     culprit = queues_.sends().head();
     // What the peer does not take may have completed already: then it is others that wait behind it.
     const bool by_queue = rdmap::uses_queue(queues_.sends().at(*culprit), rdmap::kSendQueue);
-    const bool remote = qp_.stream != nullptr && qp_.stream->sender().transmitter().completion() == rdmap::Completion::remote;
+    const bool remote =
+        qp_.stream != nullptr && qp_.stream->sender().transmitter().completion() == rdmap::Completion::remote;
     if (*verdict == rdmap::Status::rnr_exceeded && !(by_queue && remote)) culprit.reset();
     if (!qp_.runs(Stream::Phase::running)) {
       qp_.state = IBV_QPS_ERR;

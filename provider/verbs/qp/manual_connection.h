@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A queue pair that its program connects with ibv_modify_qp: the steps to RTR and RTS, and when its work fails because the
-// peer cannot be reached, does not answer or has left.
+// A queue pair that its program connects with ibv_modify_qp: the steps to RTR and RTS, and when its work fails because
+// the peer cannot be reached, does not answer or has left.
 //
 // Such programs are written for InfiniBand. A peer that has gone is noticed by the work that cannot get to it, and by
 // nothing else: until some is posted the queue pair stays as it is, with its receives.
@@ -27,8 +27,8 @@ class ManualConnection {
   // RTR to RTS: nothing is sent before.
   void ready_to_send(const ibv_qp_attr& attributes);
 
-  // Work posted to a queue pair that its program has connected fails once it has waited for too long (RetryTimer). False if
-  // there is none.
+  // Work posted to a queue pair that its program has connected fails once it has waited for too long (RetryTimer).
+  // False if there is none.
   bool check_retry_timer();
 
  private:

@@ -12,9 +12,9 @@ namespace uiw::provider {
 // LOC_PROT_ERR), as with adapters. Inside a ReadSection.
 rdmap::Sge named(const ibv_sge& sge, const void* domain, ddp::Right right);
 
-// Posts a list to a queue pair's own queue or a shared one, as the manual page of ibv_post_recv says: stops at the first request that is wrong, and tells which in
-// `bad`. 0, EINVAL for a request that is wrong, or ENOMEM for one too many. To be called by the queue's one poster, inside a
-// ReadSection.
+// Posts a list to a queue pair's own queue or a shared one, as the manual page of ibv_post_recv says: stops at the
+// first request that is wrong, and tells which in `bad`. 0, EINVAL for a request that is wrong, or ENOMEM for one too
+// many. To be called by the queue's one poster, inside a ReadSection.
 int post_receives(rdmap::ReceiveQueue& queue, const void* domain, ibv_recv_wr* requests, ibv_recv_wr** bad);
 
 }  // namespace uiw::provider

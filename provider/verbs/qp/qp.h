@@ -2,8 +2,8 @@
 // Queue pairs (Verbs draft section 6): what a program sees of them.
 //
 // Qp has their life, states and attributes. Its parts: WorkQueues, what is posted and not complete; SendPosting, from a
-// request to its octets on the way; QpConnection, which Stream carries out the work; ManualConnection, for programs that
-// connect with ibv_modify_qp. Locks: qp_common.h.
+// request to its octets on the way; QpConnection, which Stream carries out the work; ManualConnection, for programs
+// that connect with ibv_modify_qp. Locks: qp_common.h.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,14 +23,14 @@ namespace uiw::provider {
 
 class UIW_API Qp final {
  public:
-  // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP for
-  // a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry. With a shared receive queue it
-  // has none of its own.
+  // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP
+  // for a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry. With a
+  // shared receive queue it has none of its own.
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);
   ~Qp();
-  // The first half of destruction: nobody finds or drives it from here on, no event about it is reported, and its stream has
-  // ended. What was posted and not complete is gone without a completion; what TCP has taken still goes out.
+  // The first half of destruction: nobody finds or drives it from here on, no event about it is reported, and its
+  // stream has ended. What was posted and not complete is gone without a completion; what TCP has taken still goes out.
   void stop();
 
   std::uint32_t number() const { return common_.number; }
@@ -81,7 +81,8 @@ class UIW_API Qp final {
   unsigned idle_rounds = 0;  // the engine's note: polls in a row without work
 
  private:
-  Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq);
+  Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
+     Srq* srq);
 
   int to_rtr(ibv_qp_state from, const ibv_qp_attr& attributes, int mask);
   int to_rts(ibv_qp_state from, const ibv_qp_attr& attributes, int mask);

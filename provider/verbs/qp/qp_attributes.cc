@@ -26,21 +26,14 @@ bool may_step(ibv_qp_state from, int to, bool manual) {
   if (to < 0 || to > IBV_QPS_ERR) return false;  // a program may ask for anything
   constexpr unsigned kAlways = bit(IBV_QPS_RESET) | bit(IBV_QPS_ERR);
   switch (from) {
-    case IBV_QPS_RESET:
-      return ((kAlways | bit(IBV_QPS_INIT)) >> to & 1) != 0;
-    case IBV_QPS_INIT:
-      return ((kAlways | bit(IBV_QPS_INIT) | bit(IBV_QPS_RTR)) >> to & 1) != 0;
-    case IBV_QPS_RTR:
-      return ((kAlways | bit(IBV_QPS_RTR) | bit(IBV_QPS_RTS)) >> to & 1) != 0;
-    case IBV_QPS_RTS:
-      return ((kAlways | bit(IBV_QPS_RTS) | bit(IBV_QPS_SQD)) >> to & 1) != 0;
-    case IBV_QPS_SQD:
-      return ((kAlways | bit(IBV_QPS_SQD) | (manual ? bit(IBV_QPS_RTS) : 0)) >> to & 1) != 0;
+    case IBV_QPS_RESET: return ((kAlways | bit(IBV_QPS_INIT)) >> to & 1) != 0;
+    case IBV_QPS_INIT: return ((kAlways | bit(IBV_QPS_INIT) | bit(IBV_QPS_RTR)) >> to & 1) != 0;
+    case IBV_QPS_RTR: return ((kAlways | bit(IBV_QPS_RTR) | bit(IBV_QPS_RTS)) >> to & 1) != 0;
+    case IBV_QPS_RTS: return ((kAlways | bit(IBV_QPS_RTS) | bit(IBV_QPS_SQD)) >> to & 1) != 0;
+    case IBV_QPS_SQD: return ((kAlways | bit(IBV_QPS_SQD) | (manual ? bit(IBV_QPS_RTS) : 0)) >> to & 1) != 0;
     // A stream may end by itself right before a program closes it: SQD is taken, and does nothing.
-    case IBV_QPS_ERR:
-      return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
-    default:
-      return false;
+    case IBV_QPS_ERR: return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
+    default: return false;
   }
 }
 
@@ -74,8 +67,8 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_typ
     if (to != IBV_QPS_RTR || !has(IBV_QP_STATE)) return EINVAL;
     if (!has(IBV_QP_DEST_QPN) || attributes.dest_qp_num != kManagedQpNumber) {
       constexpr int kReliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-      const int needed = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN |
-                         (type == IBV_QPT_RC ? kReliable : 0);
+      const int needed =
+          IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | (type == IBV_QPT_RC ? kReliable : 0);
       if ((mask & needed) != needed) return EINVAL;
       // Without a GID there is no address: as on every device whose link layer is Ethernet.
       if (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1) return EINVAL;

@@ -5,7 +5,8 @@
 //
 //   RESET, INIT, RTR   Idle (figure 7): the stages of InfiniBand ask for nothing but their order
 //   RTS                RTS (figure 8), once a connection gave it a stream
-//   SQD                Closing (figure 11): what is posted is sent, then the stream is closed; no way back. Connected by
+//   SQD                Closing (figure 11): what is posted is sent, then the stream is closed; no way back. Connected
+//   by
 //                      hand, that of InfiniBand: what is posted later waits until the queue pair is back in RTS
 //   ERR                Terminate (figure 9) while a Terminate goes out, Error (figure 10) afterwards
 //   SQE                none: an error of the send queue ends the stream

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the parts of a queue pair share: who it is, its state, its locks, and the stream that carries out its work.
 //
-// Locks: those of StreamLocks; the receive queue has one of its own for its posters. The sender's lock is never held while
-// the receiver's is taken. Work is flushed with both, so that nothing is placed for it any more.
+// Locks: those of StreamLocks; the receive queue has one of its own for its posters. The sender's lock is never held
+// while the receiver's is taken. Work is flushed with both, so that nothing is placed for it any more.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,19 +23,20 @@ class Qp;
 
 // The context is kept; domain, completion queues and the program's `handle` must remain live as long as this.
 struct QpCommon {
-  QpCommon(Qp& of, Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program, ibv_qp_type of_type);
+  QpCommon(Qp& of, Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program,
+           ibv_qp_type of_type);
 
   Qp& whole;
   const std::shared_ptr<Context> context;
   Pd& pd;
   Cq& send_cq;
   Cq& receive_cq;
-  ibv_qp* const handle;    // which events carry
+  ibv_qp* const handle;  // which events carry
   const ibv_qp_type type;
   std::uint32_t number = 0;  // 0 where all are taken
 
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
-  std::atomic<bool> manual{false};  // connected by its program, from RTR on; written with both locks held
+  std::atomic<bool> manual{false};     // connected by its program, from RTR on; written with both locks held
   std::atomic<bool> steps_due{false};  // on RoCE, while the program has yet to go through the states of its stream
   std::atomic<unsigned> events_reported{0};  // that went into the context's pipe
 

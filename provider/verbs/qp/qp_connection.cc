@@ -20,8 +20,8 @@ namespace uiw::provider {
 
 namespace {
 
-// While an event is dealt with, a completion queue tells its program of nothing: it shall find the answers to the peer ahead
-// of what it sends next.
+// While an event is dealt with, a completion queue tells its program of nothing: it shall find the answers to the peer
+// ahead of what it sends next.
 class SuppressedNotifications {
  public:
   explicit SuppressedNotifications(Cq* cq) : cq_(cq) {
@@ -89,8 +89,8 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   std::shared_ptr<Stream> made;
   try {
     // Not by make_shared(): timers, which hold it weakly for some seconds, would keep its memory.
-    made.reset(new Stream(queues_, *this, qp_.context->engine(), qp_.locks, qp_.signals, queues_.sends(), qp_.number, &qp_.pd,
-                          queues_.identity(), parameters));
+    made.reset(new Stream(queues_, *this, qp_.context->engine(), qp_.locks, qp_.signals, queues_.sends(), qp_.number,
+                          &qp_.pd, queues_.identity(), parameters));
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
@@ -138,8 +138,9 @@ void QpConnection::completion_lost() {
   if (qp_.stream != nullptr) qp_.stream->completion_lost();
 }
 
-// The peer expects another PSN than this end starts with: it has another queue pair in mind (one of an earlier life of this
-// number, for example), and an adapter's packets would not get through. A program that sets none says nothing by it.
+// The peer expects another PSN than this end starts with: it has another queue pair in mind (one of an earlier life of
+// this number, for example), and an adapter's packets would not get through. A program that sets none says nothing by
+// it.
 bool QpConnection::mixed_up(std::uint32_t peer_psn) const {
   return peer_psn != 0 && qp_.attributes.sq_psn != 0 && peer_psn != qp_.attributes.sq_psn;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The connection of a queue pair, as far as verbs see it: which stream it has, since when, how the program ends it, and what
-// the stream says of its fate.
+// The connection of a queue pair, as far as verbs see it: which stream it has, since when, how the program ends it, and
+// what the stream says of its fate.
 //
 // Thread-safe: all of it takes the locks by itself, but for the functions of StreamHost, which say what is held.
 #pragma once
@@ -20,13 +20,13 @@ class QpConnection final : public StreamHost {
   // Both must remain live as long as this.
   QpConnection(QpCommon& qp, WorkQueues& queues) : qp_(qp), queues_(queues) {}
 
-  // Gives the queue pair its stream. EINVAL where its state does not allow it, EISCONN where it has one; the socket is then
-  // untouched.
+  // Gives the queue pair its stream. EINVAL where its state does not allow it, EISCONN where it has one; the socket is
+  // then untouched.
   struct Attachment {
     mpa::Agreement agreement;
     bool initiator = false;
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
-    bool manual = false;    // by its program: its state and attributes are what that says
+    bool manual = false;     // by its program: its state and attributes are what that says
     std::uint32_t life = 0;  // which manual connection it is for: one that was begun before RESET is not for the next
     std::uint32_t peer_psn = 0;  // manual: the peer's rq_psn, 0 if it has said none
     rdmap::Completion completion = rdmap::Completion::local;

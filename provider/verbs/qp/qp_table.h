@@ -20,8 +20,8 @@ void free_qp_number(std::uint32_t number);
 // Each that can be found now, one after the other.
 void for_each_qp(const std::function<void(Qp&)>& function);
 
-// Around a fork: no number is taken or given back meanwhile. In the child, queue pairs that are made get numbers of their
-// own, and those of the parent are left to it.
+// Around a fork: no number is taken or given back meanwhile. In the child, queue pairs that are made get numbers of
+// their own, and those of the parent are left to it.
 void lock_qp_numbers();
 void unlock_qp_numbers();
 void forget_qp_numbers();

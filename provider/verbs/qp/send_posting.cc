@@ -19,8 +19,8 @@ constexpr std::uint32_t kStream = 4;  // entries in the queue: the program is li
 
 bool SendPosting::posts() const {
   const ibv_qp_state state = qp_.state.load();
-  // An RNIC has no RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2), and programs that take
-  // the device for one do (ib_send_bw: the credits of its receiver).
+  // An RNIC has no RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2), and programs that
+  // take the device for one do (ib_send_bw: the credits of its receiver).
   const bool rnic = qp_.context->device().transport == Transport::iwarp;
   const bool sends = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && qp_.manual && rnic);
   return sends || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
@@ -31,8 +31,8 @@ WorkBuilder::Abilities SendPosting::abilities() const {
   return {qp_.stream->agreed().agreement.send_with_immediate, qp_.attributes.max_rd_atomic > 0};
 }
 
-// For the entry `sequence`. What waits to be sent with it makes room where that is in the way, and so does unsignaled work
-// that is sent.
+// For the entry `sequence`. What waits to be sent with it makes room where that is in the way, and so does unsignaled
+// work that is sent.
 bool SendPosting::make_room(std::uint64_t sequence) {
   if (sends_.has_room(sequence)) return true;
   if (qp_.stream == nullptr) return false;
@@ -47,7 +47,8 @@ bool SendPosting::too_late() const {
   if (state == IBV_QPS_ERR) return true;
   const bool running = qp_.runs(Stream::Phase::running);
   if (qp_.stream != nullptr && qp_.stream->sender().fin_sent() && !running) return true;
-  // Running still in SQD: another thread is at that step. What is posted now stands behind earlier work, and goes out with it.
+  // Running still in SQD: another thread is at that step. What is posted now stands behind earlier work, and goes out
+  // with it.
   return state == IBV_QPS_SQD && !running && !qp_.runs(Stream::Phase::closing) && !qp_.manual;
 }
 
@@ -218,7 +219,8 @@ int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   return 0;
 }
 
-// One that has completions to poll for does not wait for those of what it posts. (Deferred sends are looked for among few.)
+// One that has completions to poll for does not wait for those of what it posts. (Deferred sends are looked for among
+// few.)
 rdmap::Transmitter::ProbePolicy SendPosting::probe_policy() const {
   using ProbePolicy = rdmap::Transmitter::ProbePolicy;
   const ProbePolicy policy = qp_.stream->sender().probe_policy(Driver::program);
@@ -230,7 +232,8 @@ rdmap::Transmitter::ProbePolicy SendPosting::probe_policy() const {
 bool SendPosting::awaited_elsewhere() const {
   constexpr std::uint64_t kAtIt = 5'000;
   const std::uint64_t since = qp_.signals.posts_deferred_since.load();
-  if (since == 0 || pthread_equal(qp_.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0) return false;
+  if (since == 0 || pthread_equal(qp_.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0)
+    return false;
   return raw_clock() < since + kAtIt;
 }
 

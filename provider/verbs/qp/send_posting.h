@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Posting of send requests: one call, a batch, or a window's bind; and when what is posted is sent, at once or with what is
-// posted next (provider/progress/coalescing.h).
+// Posting of send requests: one call, a batch, or a window's bind; and when what is posted is sent, at once or with
+// what is posted next (provider/progress/coalescing.h).
 //
 // Thread-safe: all of it takes the sender's lock by itself.
 #pragma once
@@ -31,8 +31,9 @@ class UIW_API SendPosting {
   // ibv_bind_mw: 0 or an errno. On success the window has its new rkey already.
   int post_bind(ibv_mw& mw, const ibv_mw_bind& bind);
 
-  // ibv_wr_start ... ibv_wr_complete: one thread builds, and others that post to this queue pair wait for it. No lock is
-  // held in between: the program may do as it likes. EINVAL from end_batch() where this very thread had begun one already.
+  // ibv_wr_start ... ibv_wr_complete: one thread builds, and others that post to this queue pair wait for it. No lock
+  // is held in between: the program may do as it likes. EINVAL from end_batch() where this very thread had begun one
+  // already.
   void begin_batch();
   void add(const ibv_send_wr& request);
   // Of the request that is added next.
@@ -58,7 +59,7 @@ class UIW_API SendPosting {
   WorkBuilder::Abilities abilities() const;
   bool posts() const;  // does the state allow it?
   bool make_room(std::uint64_t sequence);
-  bool too_late() const;   // for anything but a flushed completion
+  bool too_late() const;  // for anything but a flushed completion
   void push_prepared(std::uint32_t count);
   bool await_batch(std::unique_lock<SectionMutex>& lock);
   void close_batch();

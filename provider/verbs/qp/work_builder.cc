@@ -68,8 +68,7 @@ int WorkBuilder::build(std::uint64_t sequence, const ibv_send_wr& request, const
   const auto kind = kind_of(request.opcode);
   if (!kind) return EOPNOTSUPP;
   if (rdmap::is_answered(*kind) && (inlined || !abilities.reads)) return EINVAL;  // without `reads` the peer holds none
-  const bool has_immediate =
-      request.opcode == IBV_WR_SEND_WITH_IMM || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  const bool has_immediate = request.opcode == IBV_WR_SEND_WITH_IMM || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (*kind == rdmap::WorkKind::send && has_immediate && !abilities.send_immediate) return EOPNOTSUPP;
 
   rdmap::SendWork& work = fresh(sequence, *kind, request.wr_id, request.send_flags);
@@ -103,9 +102,9 @@ int WorkBuilder::build_atomic(std::uint64_t sequence, const ibv_send_wr& request
   work.remote_stag = static_cast<ddp::Stag>(request.wr.atomic.rkey);
   work.remote_offset = request.wr.atomic.remote_addr;
   // RFC 7306 figure 5: what an operation does not use is zero, and a mask of it all ones.
-  queue_.operands(sequence) = add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
-                                  : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits,
-                                                          request.wr.atomic.compare_add, kAllBits};
+  queue_.operands(sequence) =
+      add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
+          : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits, request.wr.atomic.compare_add, kAllBits};
   if (work.length < rdmap::kAtomicSize) work.status = rdmap::Status::local_length;
   work.length = rdmap::kAtomicSize;
   return 0;

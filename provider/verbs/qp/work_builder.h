@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// From ibv_send_wr and its relatives to entries of a send queue. What their manual pages promise an errno for is checked here;
-// what else is wrong with a request shows in its turn, and it completes in error.
+// From ibv_send_wr and its relatives to entries of a send queue. What their manual pages promise an errno for is
+// checked here; what else is wrong with a request shows in its turn, and it completes in error.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,8 +18,8 @@ class WorkBuilder {
   struct Abilities {
     bool send_immediate = true, reads = true;
   };
-  // What ibv_send_wr cannot say of a request (uiwdv.h): the numbers of an atomic operation, or that Immediate Data stands
-  // alone.
+  // What ibv_send_wr cannot say of a request (uiwdv.h): the numbers of an atomic operation, or that Immediate Data
+  // stands alone.
   using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
 
   // The queue must remain live as long as this. `domain` is what the requests name memory of; `signal_all`: sq_sig_all.

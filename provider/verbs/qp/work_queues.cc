@@ -107,7 +107,7 @@ bool WorkQueues::next_receive(rdmap::ReceiveBuffer& buffer) {
 }
 
 void WorkQueues::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
-                          const rdmap::ReceiveHost::Message& message) {
+                                  const rdmap::ReceiveHost::Message& message) {
   ibv_wc completion{};
   completion.wr_id = buffer.id;
   completion.status = status_of(status);
@@ -152,7 +152,8 @@ void WorkQueues::flush_receives() {
   }
 }
 
-// A receive of a shared queue is given back to it, or others would have one less for ever; one of its own was not taken.
+// A receive of a shared queue is given back to it, or others would have one less for ever; one of its own was not
+// taken.
 void WorkQueues::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
   if (shared_ == nullptr || shared_->give_back(buffer)) return;
   if (completes) receive_complete(buffer, rdmap::Status::flushed, {});  // else it ends with its queue pair, or in RESET

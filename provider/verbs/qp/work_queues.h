@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The work queues of a queue pair: what is posted and not complete, and what its completions tell the program.
 //
-// They outlive the streams that carry out the work. The send queue belongs to the sender's lock, the receive queue to the
-// receiver's and, where receives are posted, to one of its own.
+// They outlive the streams that carry out the work. The send queue belongs to the sender's lock, the receive queue to
+// the receiver's and, where receives are posted, to one of its own.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -52,9 +52,9 @@ class WorkQueues final : public StreamWork {
   std::uint32_t receives() const { return receives_.size(); }
 
   // ---- With both locks ----
-  // The stream is gone, and with it whom memory windows of type 2 were for. (The Verbs draft, section 6.1.4, would have a
-  // program unbind them before it destroys the queue pair; those that do not, and they are many, must not be left with
-  // half of it.)
+  // The stream is gone, and with it whom memory windows of type 2 were for. (The Verbs draft, section 6.1.4, would have
+  // a program unbind them before it destroys the queue pair; those that do not, and they are many, must not be left
+  // with half of it.)
   void release_windows();
   // RESET: what is posted goes without a completion, and completions that were not polled go with it, as on adapters.
   void empty();

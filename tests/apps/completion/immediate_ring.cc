@@ -98,7 +98,9 @@ unsigned long long ull(std::uint64_t value) { return value; }
 class Receiver {
  public:
   Receiver(Endpoint& end, const Options& options)
-      : end_(end), options_(options), slot_(options.largest + kGap),
+      : end_(end),
+        options_(options),
+        slot_(options.largest + kGap),
         ring_(options.sends ? kReceives * slot_ : kRing, kEmpty) {
     fill_source(source_);
     mr_ = apps::register_memory(end, ring_.data(), ring_.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -123,7 +125,8 @@ class Receiver {
       unsigned char* at = options_.sends ? slot(number) : ring_.data() + offset;
       if (std::memcmp(at, &source_[expected.source], expected.size) != 0) wrong_octet(at, number, expected);
       for (std::size_t i = 0; i < kGap; ++i)
-        if (at[expected.size + i] != kEmpty) die("behind message %llu stands 0x%02x", ull(number), at[expected.size + i]);
+        if (at[expected.size + i] != kEmpty)
+          die("behind message %llu stands 0x%02x", ull(number), at[expected.size + i]);
       std::memset(at, kEmpty, expected.size);
       // Late, and many at a time, so that messages come while no receive is posted.
       const std::uint64_t random = draw(Salt::receiver, number);
@@ -216,8 +219,8 @@ class Sender {
   Sender(Endpoint& end, const Options& options) : end_(end), options_(options) {
     fill_source(source_);
     mr_ = apps::register_memory(end, source_.data(), source_.size(), IBV_ACCESS_LOCAL_WRITE);
-    credit_mr_ = apps::register_memory(end, &consumed_, sizeof consumed_,
-                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    credit_mr_ =
+        apps::register_memory(end, &consumed_, sizeof consumed_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
     most_inline_ = end.capacity().max_inline_data;
   }
   ~Sender() {
@@ -233,7 +236,8 @@ class Sender {
     ring_ = ring;
     while (next_ < options_.count) {
       const std::uint64_t random = draw(Salt::sender, next_);
-      const unsigned count = static_cast<unsigned>(std::min<std::uint64_t>(random % kMostInBatch + 1, options_.count - next_));
+      const unsigned count =
+          static_cast<unsigned>(std::min<std::uint64_t>(random % kMostInBatch + 1, options_.count - next_));
       for (unsigned i = 0; i < count; ++i) prepare(items_[i], next_ + i);
       await(count);
       if ((random >> 8) % 2 == 0) {
@@ -281,7 +285,8 @@ class Sender {
 
   // Until the ring and the send queue have room for all that was prepared.
   void await(unsigned count) {
-    for (std::uint64_t seen; !options_.sends && place_.used() - (seen = consumed()) > kRing;) relax("room in the ring", seen);
+    for (std::uint64_t seen; !options_.sends && place_.used() - (seen = consumed()) > kRing;)
+      relax("room in the ring", seen);
     while (next_ + count - done_ > kSends) take_completion();
   }
   // Until more is consumed than was seen, or a completion has come.
@@ -304,7 +309,8 @@ class Sender {
   }
   void note(const ibv_wc& wc) {
     apps::must_succeed(wc, "a message");
-    const std::uint64_t expected = std::min((done_ + kSignalEvery - 1) / kSignalEvery * kSignalEvery, options_.count - 1);
+    const std::uint64_t expected =
+        std::min((done_ + kSignalEvery - 1) / kSignalEvery * kSignalEvery, options_.count - 1);
     if (wc.wr_id != expected) die("completion of message %llu, not of %llu", ull(wc.wr_id), ull(expected));
     if (wc.opcode != (options_.sends ? IBV_WC_SEND : IBV_WC_RDMA_WRITE))
       die("a message completes with opcode %d", wc.opcode);
@@ -325,7 +331,7 @@ class Sender {
       request.next = i + 1 < count ? &requests[i + 1] : nullptr;
       request.sg_list = item.pieces;
       request.num_sge = item.count;
-      request.opcode = !options_.sends             ? IBV_WR_RDMA_WRITE_WITH_IMM
+      request.opcode = !options_.sends            ? IBV_WR_RDMA_WRITE_WITH_IMM
                        : item.what.with_immediate ? IBV_WR_SEND_WITH_IMM
                                                   : IBV_WR_SEND;
       request.send_flags = flags(item) | (item.inlined ? unsigned{IBV_SEND_INLINE} : 0U);
@@ -402,7 +408,8 @@ constexpr apps::Capacity kCapacity{kSends, kReceives, kMostPieces, 2, 256};
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 5) die("usage: %s server|client HOST PORT COUNT [--sends] [--largest OCTETS] [--events] [--calm]", argv[0]);
+  if (argc < 5)
+    die("usage: %s server|client HOST PORT COUNT [--sends] [--largest OCTETS] [--events] [--calm]", argv[0]);
   const std::string mode = argv[1];
   Options options;
   options.count = std::strtoull(argv[4], nullptr, 10);

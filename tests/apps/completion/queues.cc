@@ -387,7 +387,7 @@ void parent_domain() {
 }
 
 const apps::Cases kCases = {
-    {"extended", extended},   {"moderated", moderated}, {"overrun", overrun},
+    {"extended", extended},           {"moderated", moderated}, {"overrun", overrun},
     {"parent_domain", parent_domain}, {"resized", resized},
 };
 

@@ -311,9 +311,12 @@ void refused() {
 }
 
 const apps::Cases kCases = {
-    {"share", [] { share(64, false); }},     {"share-one", [] { share(1, false); }},
-    {"share-sleeping", [] { share(8, true); }}, {"limit", limit},
-    {"last", last},                          {"acknowledge", acknowledge},
+    {"share", [] { share(64, false); }},
+    {"share-one", [] { share(1, false); }},
+    {"share-sleeping", [] { share(8, true); }},
+    {"limit", limit},
+    {"last", last},
+    {"acknowledge", acknowledge},
     {"refused", refused},
 };
 

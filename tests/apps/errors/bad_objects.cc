@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Wrong use of rdma_cm's identifiers, and of completion queues and queue pairs beyond their limits and out of their state.
+// Wrong use of rdma_cm's identifiers, and of completion queues and queue pairs beyond their limits and out of their
+// state.
 #include <netinet/in.h>
 
 #include "tests/apps/errors/bad_input.h"
@@ -25,19 +26,16 @@ void cm_misuse() {
   rdma_event_channel* channel = rdma_create_event_channel();
   if (channel == nullptr) die("rdma_create_event_channel: %s", std::strerror(errno));
   rdma_cm_id* id = nullptr;
-  if (rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0)
-    die("rdma_create_id: %s", std::strerror(errno));
+  if (rdma_create_id(channel, &id, nullptr, RDMA_PS_TCP) != 0) die("rdma_create_id: %s", std::strerror(errno));
   auto failed = [](int result) { return result == 0 ? 0 : errno; };
   sockaddr_in elsewhere{};
   elsewhere.sin_family = AF_INET;
   elsewhere.sin_addr.s_addr = htonl(0xCB007107);  // 203.0.113.7, of a documentation network
   expect_error("bind to an address that is not ours",
-               failed(rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&elsewhere))),
-               {EADDRNOTAVAIL, ENODEV});
+               failed(rdma_bind_addr(id, reinterpret_cast<sockaddr*>(&elsewhere))), {EADDRNOTAVAIL, ENODEV});
   sockaddr wrong{};
   wrong.sa_family = AF_UNIX;
-  expect_error("bind to another family", failed(rdma_bind_addr(id, &wrong)),
-               {EINVAL, EAFNOSUPPORT, EADDRNOTAVAIL});
+  expect_error("bind to another family", failed(rdma_bind_addr(id, &wrong)), {EINVAL, EAFNOSUPPORT, EADDRNOTAVAIL});
   // Stock librdmacm itself looks through a null pointer where these are called on an id without a device.
   rdma_addrinfo* address = resolve(g_host, "0", RAI_PASSIVE);
   if (rdma_bind_addr(id, address->ai_src_addr) != 0) die("rdma_bind_addr: %s", std::strerror(errno));
@@ -94,8 +92,7 @@ void object_limits() {
   refused("a QP beyond max_qp_wr",
           [&](auto& a) { a.cap.max_send_wr = static_cast<std::uint32_t>(device.max_qp_wr) + 1; });
   refused("a QP of 2^32-1 receives", [](auto& a) { a.cap.max_recv_wr = ~0u; });
-  refused("a QP beyond max_sge",
-          [&](auto& a) { a.cap.max_send_sge = static_cast<std::uint32_t>(device.max_sge) + 1; });
+  refused("a QP beyond max_sge", [&](auto& a) { a.cap.max_send_sge = static_cast<std::uint32_t>(device.max_sge) + 1; });
   refused("a QP of 2^31 octets inline", [](auto& a) { a.cap.max_inline_data = 1u << 31; });
   refused("a UD QP", [](auto& a) { a.qp_type = IBV_QPT_UD; });
   refused("a QP of an unknown type", [](auto& a) { a.qp_type = static_cast<ibv_qp_type>(77); });
@@ -136,12 +133,9 @@ void qp_states() {
   for (int i = 0; i < 3; ++i)
     if (int error = post_recv(pair.near, {sge(mr, 10)})) die("ibv_post_recv: %s", std::strerror(error));
   change.qp_state = IBV_QPS_ERR;
-  if (int error = ibv_modify_qp(pair.near.qp(), &change, IBV_QP_STATE))
-    die("RTS to ERR: %s", std::strerror(error));
-  for (int i = 0; i < 3; ++i)
-    expect_status("a receive of a QP in ERR", received(pair.near), {IBV_WC_WR_FLUSH_ERR});
-  if (int error = Post(IBV_WR_SEND, {sge(mr, 10)}).at(pair.near))
-    die("a send in ERR: %s", std::strerror(error));
+  if (int error = ibv_modify_qp(pair.near.qp(), &change, IBV_QP_STATE)) die("RTS to ERR: %s", std::strerror(error));
+  for (int i = 0; i < 3; ++i) expect_status("a receive of a QP in ERR", received(pair.near), {IBV_WC_WR_FLUSH_ERR});
+  if (int error = Post(IBV_WR_SEND, {sge(mr, 10)}).at(pair.near)) die("a send in ERR: %s", std::strerror(error));
   expect_status("a send of a QP in ERR", sent(pair.near), {IBV_WC_WR_FLUSH_ERR});
   if (post_recv(pair.near, {sge(mr, 10)}) != 0) die("a receive in ERR is refused");
   expect_status("a receive posted in ERR", received(pair.near), {IBV_WC_WR_FLUSH_ERR});

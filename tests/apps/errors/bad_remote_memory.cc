@@ -12,8 +12,8 @@ namespace {
 
 // The request is refused by the peer. A Read must say so itself. A Write may complete as soon as TCP has it
 // (RFC 5040 section 5.5); then the stream ends and what follows must not succeed.
-void expect_remote_refusal(const char* what, Pair& pair, ibv_wr_opcode opcode, ibv_sge local,
-                           std::uint64_t remote, std::uint32_t rkey) {
+void expect_remote_refusal(const char* what, Pair& pair, ibv_wr_opcode opcode, ibv_sge local, std::uint64_t remote,
+                           std::uint32_t rkey) {
   Post post(opcode, {local}, remote, rkey);
   if (int error = post.at(pair.near)) die("%s: ibv_post_send: %s", what, std::strerror(error));
   ibv_wc wc = sent(pair.near);
@@ -102,8 +102,9 @@ void refused_by_the_peer(const Remote& remote, ibv_wr_opcode opcode) {
 void remote_memory_cases(Cases& cases) {
   for (const Remote& remote : kRemotes)
     for (ibv_wr_opcode opcode : {IBV_WR_RDMA_READ, IBV_WR_RDMA_WRITE})
-      cases[std::string(remote.name) + (opcode == IBV_WR_RDMA_READ ? "_read" : "_write")] =
-          [&remote, opcode] { refused_by_the_peer(remote, opcode); };
+      cases[std::string(remote.name) + (opcode == IBV_WR_RDMA_READ ? "_read" : "_write")] = [&remote, opcode] {
+        refused_by_the_peer(remote, opcode);
+      };
 }
 
 }  // namespace apps::bad_input

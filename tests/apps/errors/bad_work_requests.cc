@@ -11,8 +11,7 @@ namespace {
 void expect_local_protection(const char* what, Endpoint& end, Post post) {
   const int error = post.at(end);
   if (error != 0)
-    die("%s: the post refuses with %s; a completion with an error is what adapters give", what,
-        std::strerror(error));
+    die("%s: the post refuses with %s; a completion with an error is what adapters give", what, std::strerror(error));
   const ibv_wc wc = sent(end);
   expect_status(what, wc, {IBV_WC_LOC_PROT_ERR});
   if (wc.wr_id != 77) die("%s: wr_id %llu", what, static_cast<unsigned long long>(wc.wr_id));
@@ -21,8 +20,7 @@ void expect_local_protection(const char* what, Endpoint& end, Post post) {
 void reg_unmapped() {
   Pair pair;
   ibv_pd* pd = pair.near.pd();
-  auto refused = [&](const char* what, void* base, std::size_t length, int access,
-                     std::initializer_list<int> good) {
+  auto refused = [&](const char* what, void* base, std::size_t length, int access, std::initializer_list<int> good) {
     errno = 0;
     ibv_mr* mr = ibv_reg_mr(pd, base, length, access);
     expect_error(what, mr == nullptr ? errno : 0, good);
@@ -33,8 +31,7 @@ void reg_unmapped() {
   refused("a range with a hole in it", memory.base, 16 * kSize, kAll, {EFAULT});
   refused("a range that ends in a hole", memory.base, 4 * kSize + 1, kAll, {EFAULT});
   refused("a null pointer", nullptr, 4096, kAll, {EFAULT, EINVAL});
-  refused("a length that wraps around", memory.base, ~std::size_t{0} - 4096, kAll,
-          {EFAULT, EINVAL, ENOMEM});
+  refused("a length that wraps around", memory.base, ~std::size_t{0} - 4096, kAll, {EFAULT, EINVAL, ENOMEM});
   refused("the top of the address space", reinterpret_cast<void*>(~std::uintptr_t{0} - 4095), 4096, kAll,
           {EFAULT, EINVAL, ENOMEM});
   refused("half the address space", memory.base, std::size_t{1} << 62, kAll, {EFAULT, EINVAL, ENOMEM});
@@ -57,8 +54,7 @@ void bad_lkey() {
     ibv_mr* remote = reg(pair.far.pd(), memory);
     ibv_sge wrong = sge(mr, 100);
     wrong.lkey ^= 0x5a5a5a00;
-    expect_local_protection("an unknown lkey", pair.near,
-                            {opcode, {wrong}, number(memory.base), remote->rkey});
+    expect_local_protection("an unknown lkey", pair.near, {opcode, {wrong}, number(memory.base), remote->rkey});
     ibv_dereg_mr(mr);
     ibv_dereg_mr(remote);
   }
@@ -121,8 +117,7 @@ void recv_bad_lkey() {
   ibv_sge wrong = sge(sink, 4096);
   wrong.lkey ^= 0x5a5a5a00;
   if (post_recv(pair.far, {wrong}) == 0) {
-    if (int error = Post(IBV_WR_SEND, {sge(mr, 100)}).at(pair.near))
-      die("ibv_post_send: %s", std::strerror(error));
+    if (int error = Post(IBV_WR_SEND, {sge(mr, 100)}).at(pair.near)) die("ibv_post_send: %s", std::strerror(error));
     expect_status("a receive with an unknown lkey", received(pair.far), {IBV_WC_LOC_PROT_ERR});
   }
   ibv_dereg_mr(mr);
@@ -135,8 +130,7 @@ void recv_too_short() {
   ibv_mr* mr = reg(pair.near.pd(), memory);
   ibv_mr* sink = reg(pair.far.pd(), memory);
   if (int error = post_recv(pair.far, {sge(sink, 100)})) die("ibv_post_recv: %s", std::strerror(error));
-  if (int error = Post(IBV_WR_SEND, {sge(mr, 101)}).at(pair.near))
-    die("ibv_post_send: %s", std::strerror(error));
+  if (int error = Post(IBV_WR_SEND, {sge(mr, 101)}).at(pair.near)) die("ibv_post_send: %s", std::strerror(error));
   expect_status("a receive that is too short", received(pair.far), {IBV_WC_LOC_LEN_ERR});
   ibv_dereg_mr(mr);
   ibv_dereg_mr(sink);
@@ -173,8 +167,8 @@ void full_send_queue() {
   Memory memory(kSize);
   ibv_mr* mr = reg(pair.near.pd(), memory);
   const ibv_qp_cap cap = pair.near.capacity();
-  // Nobody receives, so the queue fills in the end; it must take what it promised, and say ENOMEM then. What TCP has taken
-  // is complete, and would overrun the completion queue if it stayed there.
+  // Nobody receives, so the queue fills in the end; it must take what it promised, and say ENOMEM then. What TCP has
+  // taken is complete, and would overrun the completion queue if it stayed there.
   unsigned posted = 0;
   int error = 0;
   while (posted < 1u << 20 && (error = Post(IBV_WR_SEND, {sge(mr, kSize)}).at(pair.near)) == 0) {

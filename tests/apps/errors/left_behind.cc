@@ -57,8 +57,7 @@ struct Rig {
 
   std::vector<unsigned char> memory = std::vector<unsigned char>(kSize);
   End end;
-  ibv_mr* mr = end.reg(memory.data(), kSize,
-                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+  ibv_mr* mr = end.reg(memory.data(), kSize, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 };
 
 // ---- The survivor -----------------------------------------------------------------------------------------

@@ -40,10 +40,8 @@ void add_access_cases(Cases& cases, const std::string& name, ibv_wr_opcode opcod
   refused("_out_of_bounds", [=](const Exposed& exposed, ibv_send_wr& request) {
     address(request) = exposed.address + kSize - length / 16 * 8;
   });
-  refused("_region_rights",
-          [=](const Exposed& exposed, ibv_send_wr& request) { key(request) = exposed.none; });
-  refused("_other_domain",
-          [=](const Exposed& exposed, ibv_send_wr& request) { key(request) = exposed.foreign; });
+  refused("_region_rights", [=](const Exposed& exposed, ibv_send_wr& request) { key(request) = exposed.none; });
+  refused("_other_domain", [=](const Exposed& exposed, ibv_send_wr& request) { key(request) = exposed.foreign; });
   // To InfiniBand, an operation that the peer's queue pair does not take at all is an invalid request.
   Failing denied;
   denied.status = IBV_WC_REM_INV_REQ_ERR;
@@ -106,8 +104,8 @@ void add_atomic_cases(Cases& cases) {
 
 // What the requester finds by itself.
 void add_local_cases(Cases& cases) {
-  const auto add = [&](const char* name, ibv_wc_status status,
-                       const std::function<void(Requester&)>& culprit, bool late = false) {
+  const auto add = [&](const char* name, ibv_wc_status status, const std::function<void(Requester&)>& culprit,
+                       bool late = false) {
     Failing what;
     what.status = status;
     what.here = true;
@@ -139,13 +137,16 @@ void add_local_cases(Cases& cases) {
   });
   for (const auto& [name, opcode, length] : {std::tuple("read_sink_gone", IBV_WR_RDMA_READ, kMessage),
                                              {"fetch_add_sink_gone", IBV_WR_ATOMIC_FETCH_AND_ADD, 8U}}) {
-    add(name, IBV_WC_LOC_PROT_ERR, [opcode, length](Requester& requester) {
-      void* gone = page();
-      const ibv_mr* mr = requester.end.reg(gone, 4096, IBV_ACCESS_LOCAL_WRITE);
-      requester.add(kCulprit, opcode, length, 131'072);
-      requester.last_sge() = {reinterpret_cast<std::uint64_t>(gone), length, mr->lkey};
-      mprotect(gone, 4096, PROT_NONE);
-    }, true);
+    add(
+        name, IBV_WC_LOC_PROT_ERR,
+        [opcode, length](Requester& requester) {
+          void* gone = page();
+          const ibv_mr* mr = requester.end.reg(gone, 4096, IBV_ACCESS_LOCAL_WRITE);
+          requester.add(kCulprit, opcode, length, 131'072);
+          requester.last_sge() = {reinterpret_cast<std::uint64_t>(gone), length, mr->lkey};
+          mprotect(gone, 4096, PROT_NONE);
+        },
+        true);
   }
   add("atomic_short_list", IBV_WC_LOC_LEN_ERR,
       [](Requester& requester) { requester.add(kCulprit, IBV_WR_ATOMIC_FETCH_AND_ADD, 4, 131'072); });

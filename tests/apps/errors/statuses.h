@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The two ends of the cases of uiw_statuses: a requester with a list of work of which one request fails, and a responder
-// that shows it memory and has receives for it.
+// The two ends of the cases of uiw_statuses: a requester with a list of work of which one request fails, and a
+// responder that shows it memory and has receives for it.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +22,7 @@ inline constexpr unsigned kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_W
 
 // Whether it completes with an answer of the peer, by either completion rule.
 inline bool answered(ibv_wr_opcode opcode) {
-  return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
-         opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+  return opcode == IBV_WR_RDMA_READ || opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
 // What the responder shows.
@@ -130,9 +129,9 @@ struct Failing {
   std::function<void(Requester&)> add_culprit;
   std::optional<ibv_event_type> event;          // at the responder
   ibv_wc_status receive = IBV_WC_WR_FLUSH_ERR;  // of the receive that is there for the culprit
-  bool here = false;  // the requester alone finds the error, and the peer learns nothing
-  bool late = false;  // it finds it when work behind would be carried out: there is none
-  Wanted peer;        // how the responder makes its queue pair
+  bool here = false;                            // the requester alone finds the error, and the peer learns nothing
+  bool late = false;                            // it finds it when work behind would be carried out: there is none
+  Wanted peer;                                  // how the responder makes its queue pair
   std::function<void(Responder&)> post_receive = [](Responder& responder) { responder.post_receive(2); };
 };
 

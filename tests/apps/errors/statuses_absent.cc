@@ -16,11 +16,9 @@ void check_gives_up(Requester& requester, ibv_wc_status status, std::chrono::mil
     die("request %llu: %s", ull(first.wr_id), ibv_wc_status_str(first.status));
   if (took < patience || took > patience * 3 + std::chrono::seconds(3))
     die("after %lld ms", static_cast<long long>(took.count()));
-  for (std::size_t i = 1; i < requester.work.size(); ++i)
-    check_flushed(requester.end.sent(), requester.work[i].wr_id);
+  for (std::size_t i = 1; i < requester.work.size(); ++i) check_flushed(requester.end.sent(), requester.work[i].wr_id);
   check_no_event(requester.end);
-  check_dead(requester.end,
-             {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
+  check_dead(requester.end, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
 }
 
 Wanted impatient() {
@@ -91,8 +89,7 @@ void go_to_error(const std::string& host, Line& line) {
     if (flushed) check_flushed(wc, request.wr_id);
   }
   check_no_event(requester.end);
-  check_dead(requester.end,
-             {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
+  check_dead(requester.end, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
   line.meet('d');
   line.meet('e');
 }
@@ -129,8 +126,7 @@ void send_to_no_receive(const std::string& host, Line& line, bool others) {
   what.status = IBV_WC_RNR_RETRY_EXC_ERR;
   check_sent(requester, what, local);
   if (Clock::now() - began < std::chrono::seconds(1)) die("too soon");
-  check_dead(requester.end,
-             {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
+  check_dead(requester.end, {reinterpret_cast<std::uint64_t>(requester.memory.data()), 16, requester.mr->lkey});
   line.meet('d');
 }
 
@@ -141,8 +137,7 @@ void receive_one(const std::string& host, Line& line) {
   responder.post_receive(1);
   line.say(responder.exposed());
   const ibv_wc wc = responder.end.received();
-  if (wc.wr_id != 1 || wc.status != IBV_WC_SUCCESS)
-    die("the first Send: %s", ibv_wc_status_str(wc.status));
+  if (wc.wr_id != 1 || wc.status != IBV_WC_SUCCESS) die("the first Send: %s", ibv_wc_status_str(wc.status));
   line.meet('d');
   check_no_event(responder.end);
   check_state(responder.end, IBV_QPS_RTS);

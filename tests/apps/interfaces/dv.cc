@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The functions of <infiniband/uiwdv.h>, called by a C++ program that links libuiw, over stock libibverbs and librdmacm.
+// The functions of <infiniband/uiwdv.h>, called by a C++ program that links libuiw, over stock libibverbs and
+// librdmacm.
 //
 //   uiw_dv HOST PORT
 #include <endian.h>
@@ -17,8 +18,8 @@ using apps::die;
 using apps::Endpoint;
 using apps::Window;
 
-#define MUST(condition) \
-  do { \
+#define MUST(condition)                                                         \
+  do {                                                                          \
     if (!(condition)) die("%s:%d: not so: %s", __FILE__, __LINE__, #condition); \
   } while (false)
 
@@ -120,8 +121,8 @@ void queries(Pair& pair) {
   MUST(uiwdv_is_supported(context->device));
   uiwdv_device_attr device;
   MUST(uiwdv_query_device(context, &device, sizeof device) == 0);
-  MUST(device.caps == (UIWDV_CAP_MASKED_FETCH_ADD | UIWDV_CAP_MASKED_CMP_SWAP | UIWDV_CAP_IMM8 |
-                       UIWDV_CAP_SEND_WITH_IMM));
+  MUST(device.caps ==
+       (UIWDV_CAP_MASKED_FETCH_ADD | UIWDV_CAP_MASKED_CMP_SWAP | UIWDV_CAP_IMM8 | UIWDV_CAP_SEND_WITH_IMM));
   MUST(device.atomic_size == 8 && device.imm_size == UIWDV_IMM_SIZE);
   MUST(std::string(device.netdev) == ibv_get_device_name(context->device) + std::strlen("uiw_"));
   ibv_device_attr attributes{};

@@ -4,8 +4,8 @@
 //
 //   uiw_every_op
 //
-// Says of each operation, by its name in the provider's table, what it did. An operation on an object that cannot be made gets a blank one: the
-// provider knows that it is none of its own, or does not have the operation.
+// Says of each operation, by its name in the provider's table, what it did. An operation on an object that cannot be
+// made gets a blank one: the provider knows that it is none of its own, or does not have the operation.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -115,15 +115,16 @@ void flush_completion(World& w, ibv_wc& wc) {
 
 void memory(World& w) {
   ibv_sge sge = w.sge();
-  works("advise_mr", ibv_advise_mr(w.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1), {EINVAL});  // not an on-demand region
+  works("advise_mr", ibv_advise_mr(w.pd, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &sge, 1),
+        {EINVAL});  // not an on-demand region
   ibv_alloc_dm_attr dm_attributes{};
   dm_attributes.length = 4096;
   ibv_dm* dm = made("alloc_dm", ibv_alloc_dm(w.context, &dm_attributes), {EOPNOTSUPP});
   ibv_dm no_dm = blank<ibv_dm>(w.context);
-  ibv_mr* dm_mr = made("reg_dm_mr",
-                       ibv_reg_dm_mr(w.pd, dm != nullptr ? dm : &no_dm, 0, 4096,
-                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED),
-                       {EOPNOTSUPP});
+  ibv_mr* dm_mr =
+      made("reg_dm_mr",
+           ibv_reg_dm_mr(w.pd, dm != nullptr ? dm : &no_dm, 0, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED),
+           {EOPNOTSUPP});
   if (dm_mr != nullptr) works("dereg_mr", ibv_dereg_mr(dm_mr));
   works("free_dm", ibv_free_dm(dm != nullptr ? dm : &no_dm), {EOPNOTSUPP});
   made("import_dm", ibv_import_dm(w.context, 1), {EOPNOTSUPP});

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs connected without rdma_cm, in any order: RTR, RTS and the first work of both sides, one side slow, gone or never
-// there. Whatever happens, work completes or fails with a completion, in time.
+// Queue pairs connected without rdma_cm, in any order: RTR, RTS and the first work of both sides, one side slow, gone
+// or never there. Whatever happens, work completes or fails with a completion, in time.
 //
 //   uiw_any_order HOST here|apart TRIALS SEED     both sides in one process, or in two
 //
-// Many players at a time, two by two. What a pair plays follows from the seed and the number of the trial, so both sides
-// know it; who is how slow at which step, each knows alone. Says "as documented" where all is well.
+// Many players at a time, two by two. What a pair plays follows from the seed and the number of the trial, so both
+// sides know it; who is how slow at which step, each knows alone. Says "as documented" where all is well.
 #include <algorithm>
 #include <atomic>
 #include <optional>
@@ -40,9 +40,9 @@ constexpr const char* kNames[] = {"both", "alone", "gone", "absent", "nobody", "
 
 struct Plan {
   Kind kind;
-  unsigned sends[2];   // of side 0 and 1
-  unsigned who;        // the side that is gone or absent
-  bool leaves[2];      // when all has arrived: at once, with what it has sent confirmed or not
+  unsigned sends[2];  // of side 0 and 1
+  unsigned who;       // the side that is gone or absent
+  bool leaves[2];     // when all has arrived: at once, with what it has sent confirmed or not
 };
 
 unsigned below(Random& random, unsigned bound) { return static_cast<unsigned>(random() % bound); }
@@ -53,8 +53,12 @@ Plan plan_of(std::uint64_t seed, unsigned trial) {
   Random random(sequence);
   Plan plan{};
   const unsigned dice = below(random, 1000);
-  plan.kind = dice < 880 ? Kind::both : dice < 910 ? Kind::alone : dice < 970 ? Kind::gone : dice < 980 ? Kind::absent :
-              dice < 990 ? Kind::nobody : Kind::another;
+  plan.kind = dice < 880   ? Kind::both
+              : dice < 910 ? Kind::alone
+              : dice < 970 ? Kind::gone
+              : dice < 980 ? Kind::absent
+              : dice < 990 ? Kind::nobody
+                           : Kind::another;
   plan.who = below(random, 2);
   for (unsigned side = 0; side < 2; ++side) {
     plan.sends[side] = below(random, 5);
@@ -72,7 +76,12 @@ struct Counts {
 class Player {
  public:
   Player(const apps::Rnic& rnic, int other, unsigned side, std::uint64_t seed, unsigned first, unsigned end)
-      : rnic_(rnic), other_(other), side_(side), seed_(seed), first_(first), end_(end),
+      : rnic_(rnic),
+        other_(other),
+        side_(side),
+        seed_(seed),
+        first_(first),
+        end_(end),
         mr_(apps::reg(rnic.pd(), heard_, sizeof heard_, IBV_ACCESS_LOCAL_WRITE)) {}
   Player(const Player&) = delete;
   Player& operator=(const Player&) = delete;
@@ -113,7 +122,10 @@ class Player {
       leave(std::move(seat));
     } else {
       finish(*seat);
-      if (plan_.leaves[side_]) leave(std::move(seat)); else keep(std::move(seat));
+      if (plan_.leaves[side_])
+        leave(std::move(seat));
+      else
+        keep(std::move(seat));
     }
     if (side_ == 0) ++g_counts.played[static_cast<unsigned>(plan_.kind)];
   }
@@ -238,7 +250,8 @@ class Player {
     std::optional<ibv_wc_status> failed;
     while (sent < sends() || (all_arrives && received < receives())) {
       ibv_wc wc{};
-      if (!seat.cq.next(wc, kInTime)) fail(std::to_string(sent) + " sends and " + std::to_string(received) + " receives complete, no more in time");
+      if (!seat.cq.next(wc, kInTime))
+        fail(std::to_string(sent) + " sends and " + std::to_string(received) + " receives complete, no more in time");
       if (wc.wr_id >> 8 != trial_) continue;  // of another time
       const auto which = static_cast<unsigned>(wc.wr_id & 0xFF);
       if (which >= kReceive) {

@@ -3,7 +3,8 @@
 //
 //   uiw_mesh HOST mesh PROCESSES LAPS    each process starts a token; each hop of a lap takes it over another of its
 //                                        queue pairs, so that a lap uses every pair in both directions once
-//   uiw_mesh HOST rounds QPS ROUNDS      all queue pairs of one process to each other, a message each way, and everything
+//   uiw_mesh HOST rounds QPS ROUNDS      all queue pairs of one process to each other, a message each way, and
+//   everything
 //                                        undone; memory and descriptors may not grow
 //
 // Says "as documented" where all is well, before that what it took.
@@ -26,9 +27,7 @@ struct Token {
   std::uint32_t origin, hops;
 };
 
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 // ---- What a process holds ----------------------------------------------------------------------------------------
 
@@ -263,7 +262,8 @@ std::vector<Child> start_members(const std::string& host, std::uint32_t count, s
 }
 
 // Tells each member of the queue pairs that the others have made for it. Returns their ports.
-std::set<std::uint16_t> exchange_places(const std::vector<Child>& children, const std::vector<std::vector<Place>>& made) {
+std::set<std::uint16_t> exchange_places(const std::vector<Child>& children,
+                                        const std::vector<std::vector<Place>>& made) {
   std::set<std::uint16_t> ports;
   for (std::uint32_t i = 0; i < children.size(); ++i) {
     std::vector<Place> told(children.size());
@@ -321,12 +321,15 @@ void mesh(const std::string& host, std::uint32_t count, std::uint32_t laps) {
     most_descriptors = std::max(most_descriptors, told.descriptors);
   }
   for (const Told& told : undone) left = std::max(left, told.descriptors);
-  std::printf("%u processes, %.0f queue pairs: made in %.2f s, connected in %.2f s (%.0f us each), %lu hops in %.2f s, "
-              "undone in %.2f s\n", count, qps, making, took, took * 1e6 / qps, tokens, passed, undid);
-  std::printf("memory: %ld KiB a process at most, %.1f KiB a queue pair of the whole host (%.1f before it is connected); "
-              "descriptors: %d a process at most, %d afterwards\n", most_rss,
-              static_cast<double>(memory_before - memory_connected) / qps,
-              static_cast<double>(memory_before - memory_made) / qps, most_descriptors, left);
+  std::printf(
+      "%u processes, %.0f queue pairs: made in %.2f s, connected in %.2f s (%.0f us each), %lu hops in %.2f s, "
+      "undone in %.2f s\n",
+      count, qps, making, took, took * 1e6 / qps, tokens, passed, undid);
+  std::printf(
+      "memory: %ld KiB a process at most, %.1f KiB a queue pair of the whole host (%.1f before it is connected); "
+      "descriptors: %d a process at most, %d afterwards\n",
+      most_rss, static_cast<double>(memory_before - memory_connected) / qps,
+      static_cast<double>(memory_before - memory_made) / qps, most_descriptors, left);
   std::fflush(stdout);
   go(children);
   for (const Child& child : children) apps::join(child.pid, kLong);
@@ -339,9 +342,12 @@ int main(int argc, char** argv) {
   const std::string host = argv[1], what = argv[2];
   const auto first = static_cast<std::uint32_t>(std::strtoul(argv[3], nullptr, 10));
   const auto second = static_cast<std::uint32_t>(std::strtoul(argv[4], nullptr, 10));
-  if (what == "mesh") mesh(host, first, second);
-  else if (what == "rounds") rounds(host, first, second);
-  else die("no case %s", what.c_str());
+  if (what == "mesh")
+    mesh(host, first, second);
+  else if (what == "rounds")
+    rounds(host, first, second);
+  else
+    die("no case %s", what.c_str());
   std::puts("as documented");
   return 0;
 }

@@ -204,8 +204,10 @@ void fork_outlive() {
 }
 
 const apps::Cases kCases = {
-    {"exhausted", exhausted}, {"hold", hold},           {"fork_exit", fork_exit}, {"fork_exec", fork_exec},
-    {"fork_use", fork_use},   {"fork_connect", fork_connect}, {"fork_busy", fork_busy}, {"fork_outlive", fork_outlive},
+    {"exhausted", exhausted}, {"hold", hold},
+    {"fork_exit", fork_exit}, {"fork_exec", fork_exec},
+    {"fork_use", fork_use},   {"fork_connect", fork_connect},
+    {"fork_busy", fork_busy}, {"fork_outlive", fork_outlive},
 };
 
 }  // namespace

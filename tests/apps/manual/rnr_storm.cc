@@ -18,8 +18,7 @@ constexpr std::uint64_t kCount = 30'000, kAhead = 10'000;
 constexpr std::uint64_t kOneByOne = 30;
 constexpr std::uint32_t kSlot = 2048;
 constexpr unsigned kSignalEvery = 50;
-constexpr std::size_t kGrowth = std::size_t{12}
-                                << 20;  // octets that a process may grow by, once its memory is in use
+constexpr std::size_t kGrowth = std::size_t{12} << 20;  // octets that a process may grow by, once its memory is in use
 
 struct Target {
   std::uint64_t address = 0;
@@ -27,8 +26,7 @@ struct Target {
 };
 
 ibv_wr_opcode kind_of(std::uint64_t number) {
-  constexpr ibv_wr_opcode kKinds[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND,
-                                      IBV_WR_RDMA_WRITE_WITH_IMM};
+  constexpr ibv_wr_opcode kKinds[] = {IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_SEND, IBV_WR_RDMA_WRITE_WITH_IMM};
   return kKinds[number % 4];
 }
 std::uint32_t size_of(std::uint64_t number) {
@@ -62,8 +60,7 @@ void receive(const std::string& host, Line& line, bool shared) {
   std::vector<unsigned char> inbox(kSlot), window(kSlot);
   End end(host, wanted);
   const ibv_mr* in = end.reg(inbox.data(), inbox.size(), IBV_ACCESS_LOCAL_WRITE);
-  const ibv_mr* open =
-      end.reg(window.data(), window.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  const ibv_mr* open = end.reg(window.data(), window.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   end.connect(line);
   line.say(Target{reinterpret_cast<std::uint64_t>(window.data()), open->rkey});
   line.meet('g');  // the sender is ahead
@@ -74,13 +71,11 @@ void receive(const std::string& host, Line& line, bool shared) {
     const bool write = kind_of(number) == IBV_WR_RDMA_WRITE_WITH_IMM;
     if (wc.status != IBV_WC_SUCCESS || wc.wr_id != number)
       die("message %llu: %s", ull(number), ibv_wc_status_str(wc.status));
-    if (wc.opcode != (write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV))
-      die("message %llu: opcode", ull(number));
+    if (wc.opcode != (write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV)) die("message %llu: opcode", ull(number));
     if (wc.byte_len != size_of(number)) die("message %llu: %u octets", ull(number), wc.byte_len);
     if (((wc.wc_flags & IBV_WC_WITH_IMM) != 0) != (kind_of(number) != IBV_WR_SEND))
       die("message %llu: flags", ull(number));
-    if (kind_of(number) != IBV_WR_SEND && be32toh(wc.imm_data) != number)
-      die("message %llu: immediate", ull(number));
+    if (kind_of(number) != IBV_WR_SEND && be32toh(wc.imm_data) != number) die("message %llu: immediate", ull(number));
     std::uint64_t told = 0;
     std::memcpy(&told, inbox.data(), sizeof told);
     if (!write && told != number) die("message %llu comes in place of %llu", ull(told), ull(number));

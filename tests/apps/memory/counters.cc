@@ -33,10 +33,10 @@ constexpr std::size_t kPage = 4096;
 
 struct Shared {
   alignas(64) std::uint64_t counter;
-  alignas(64) std::uint64_t lock;     // 0, or the name of its holder
-  alignas(64) std::uint64_t holder;   // the holder's alone
-  std::uint64_t guarded;              // so is this
-  alignas(64) std::uint64_t finished; // the local ones stop
+  alignas(64) std::uint64_t lock;      // 0, or the name of its holder
+  alignas(64) std::uint64_t holder;    // the holder's alone
+  std::uint64_t guarded;               // so is this
+  alignas(64) std::uint64_t finished;  // the local ones stop
 };
 
 struct Account {
@@ -256,9 +256,9 @@ void serve(const std::string& host, const std::string& port, const char* path, u
     Endpoint& end = ends.back();
     apps::make_qp(end, {4, 4, 1, 1, 0}, 0);
     if (memory == nullptr) {
-      memory = apps::register_memory(end, shared, kPage,
-                                     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                         IBV_ACCESS_REMOTE_ATOMIC);
+      memory = apps::register_memory(
+          end, shared, kPage,
+          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
       inbox = apps::register_memory(end, accounts.data(), connections * sizeof(Account), IBV_ACCESS_LOCAL_WRITE);
       thread = std::thread([&] { local = work_locally(*shared, 1); });
     }

@@ -50,7 +50,7 @@ struct Pair {
 };
 
 inline int post_data(Endpoint& end, ibv_wr_opcode opcode, ibv_sge sge, std::uint64_t remote, std::uint32_t rkey,
-              unsigned flags = 0) {
+                     unsigned flags = 0) {
   ibv_send_wr request{};
   request.opcode = opcode;
   request.sg_list = &sge;

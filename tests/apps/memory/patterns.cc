@@ -38,18 +38,10 @@ class Active {
     for (std::size_t number = 0; number < cases.size(); ++number) {
       const Case& test = cases[number];
       switch (test.kind) {
-        case Kind::write:
-          one_way(test, number, IBV_WR_RDMA_WRITE);
-          break;
-        case Kind::send:
-          one_way(test, number, IBV_WR_SEND);
-          break;
-        case Kind::read:
-          read(test, number);
-          break;
-        case Kind::order:
-          order(test, number);
-          break;
+        case Kind::write: one_way(test, number, IBV_WR_RDMA_WRITE); break;
+        case Kind::send: one_way(test, number, IBV_WR_SEND); break;
+        case Kind::read: read(test, number); break;
+        case Kind::order: order(test, number); break;
       }
     }
     verify_untouched(near_, "the active end's memory");
@@ -68,8 +60,8 @@ class Active {
     ibv_send_wr data{};
     data.wr_id = talk_.next_id();
     data.sg_list = list.data();
-    data.num_sge = test.length == 0 ? (number % 2 == 0 ? 0 : static_cast<int>(list.size()))
-                                    : static_cast<int>(list.size());
+    data.num_sge =
+        test.length == 0 ? (number % 2 == 0 ? 0 : static_cast<int>(list.size())) : static_cast<int>(list.size());
     data.opcode = opcode;
     data.send_flags = (test.signaled ? IBV_SEND_SIGNALED : 0) | (inlined ? IBV_SEND_INLINE : 0);
     data.wr.rdma.remote_addr = peer_.address + kPage + test.far_align;
@@ -87,8 +79,7 @@ class Active {
     }
     talk_.take_message(Word::verdict);
     talk_.complete_all();
-    if (!(inlined && number % 2 != 0))
-      verify(near_, pieces, number, 0, test, number);  // a source stays as it is
+    if (!(inlined && number % 2 != 0)) verify(near_, pieces, number, 0, test, number);  // a source stays as it is
     restore(near_, pieces);
   }
 
@@ -114,9 +105,7 @@ class Active {
   void order(const Case& test, std::size_t number) {
     std::vector<ibv_send_wr> chain(2 * kSlots + 1);
     std::vector<ibv_sge> sges(chain.size());
-    auto near_piece = [&](unsigned which) {
-      return Piece{kPage + which * kSlotSize + test.near_align, test.length};
-    };
+    auto near_piece = [&](unsigned which) { return Piece{kPage + which * kSlotSize + test.near_align, test.length}; };
     auto sink_piece = [&](unsigned which) {
       return Piece{kPage + (kSlots + which) * kSlotSize + test.near_align, test.length};
     };
@@ -124,8 +113,8 @@ class Active {
       const unsigned which = i % kSlots;
       const Piece piece = i < kSlots ? near_piece(which) : sink_piece(i == 2 * kSlots ? 0 : which);
       if (i < kSlots) fill(near_, std::span(&piece, 1), number * kSlots + which);
-      sges[i] = {reinterpret_cast<std::uint64_t>(near_.base + piece.offset),
-                 static_cast<std::uint32_t>(piece.length), near_.mr->lkey};
+      sges[i] = {reinterpret_cast<std::uint64_t>(near_.base + piece.offset), static_cast<std::uint32_t>(piece.length),
+                 near_.mr->lkey};
       chain[i].wr_id = talk_.next_id();
       chain[i].sg_list = &sges[i];
       chain[i].num_sge = 1;
@@ -191,8 +180,7 @@ class Verifier {
       if (test.kind == Kind::read) continue;
       if (test.kind == Kind::send || test.kind == Kind::order) {
         const std::uint32_t length = talk_.take_recv();
-        if (length != test.length)
-          die("case %zu: a Send of %zu octets arrives as %u", number, test.length, length);
+        if (length != test.length) die("case %zu: a Send of %zu octets arrives as %u", number, test.length, length);
       }
       const Message question = talk_.take_message(Word::check);
       if (question.number != number)
@@ -261,8 +249,7 @@ void serve(Listener& listener, const Options& options, const std::vector<Case>& 
   hold(end, options.reverse, false, options, cases, Listener::accept);
 }
 
-void call(const std::string& host, const std::string& port, const Options& options,
-          const std::vector<Case>& cases) {
+void call(const std::string& host, const std::string& port, const Options& options, const std::vector<Case>& cases) {
   Endpoint end = create(host, port, {});
   hold(end, !options.reverse, true, options, cases, connect);
 }

@@ -30,8 +30,8 @@ std::vector<Piece> layout(std::size_t length, unsigned align, unsigned sges, std
 std::vector<ibv_sge> scatter(const Area& area, std::span<const Piece> pieces) {
   std::vector<ibv_sge> list;
   for (const Piece& piece : pieces)
-    list.push_back({reinterpret_cast<std::uint64_t>(area.base + piece.offset),
-                    static_cast<std::uint32_t>(piece.length), area.mr->lkey});
+    list.push_back({reinterpret_cast<std::uint64_t>(area.base + piece.offset), static_cast<std::uint32_t>(piece.length),
+                    area.mr->lkey});
   return list;
 }
 
@@ -46,8 +46,8 @@ void restore(const Area& area, std::span<const Piece> pieces) {
     for (std::size_t i = 0; i < piece.length; ++i) area.base[piece.offset + i] = guard(piece.offset + i);
 }
 
-void verify(const Area& area, std::span<const Piece> pieces, std::size_t number, std::size_t first,
-            const Case& test, std::size_t name) {
+void verify(const Area& area, std::span<const Piece> pieces, std::size_t number, std::size_t first, const Case& test,
+            std::size_t name) {
   std::size_t index = first;
   std::size_t at = pieces.empty() ? kPage - kMargin : pieces.front().offset - kMargin;
   auto around = [&](std::size_t end) {
@@ -55,16 +55,16 @@ void verify(const Area& area, std::span<const Piece> pieces, std::size_t number,
       if (area.base[at] != guard(at))
         die("case %zu (%s, %zu octets, alignments %u and %u, %u SGEs): guard byte at offset %zu is 0x%02x, "
             "not 0x%02x",
-            name, kKindName[static_cast<int>(test.kind)], test.length, test.near_align, test.far_align,
-            test.sges, at, area.base[at], guard(at));
+            name, kKindName[static_cast<int>(test.kind)], test.length, test.near_align, test.far_align, test.sges, at,
+            area.base[at], guard(at));
   };
   for (const Piece& piece : pieces) {
     around(piece.offset);
     for (std::size_t i = 0; i < piece.length; ++i, ++index)
       if (area.base[piece.offset + i] != pattern(number, index))
-        die("case %zu (%s, %zu octets, alignments %u and %u, %u SGEs): octet %zu is 0x%02x, not 0x%02x%s",
-            name, kKindName[static_cast<int>(test.kind)], test.length, test.near_align, test.far_align,
-            test.sges, index - first, area.base[piece.offset + i], pattern(number, index),
+        die("case %zu (%s, %zu octets, alignments %u and %u, %u SGEs): octet %zu is 0x%02x, not 0x%02x%s", name,
+            kKindName[static_cast<int>(test.kind)], test.length, test.near_align, test.far_align, test.sges,
+            index - first, area.base[piece.offset + i], pattern(number, index),
             area.base[piece.offset + i] == guard(piece.offset + i) ? " (never written)" : "");
     at = piece.offset + piece.length;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The memory of an end of uiw_patterns: what each octet holds, and whether an operation changed those that it names and no
-// others. An area is used by one thread.
+// The memory of an end of uiw_patterns: what each octet holds, and whether an operation changed those that it names and
+// no others. An area is used by one thread.
 #pragma once
 
 #include <sys/mman.h>
@@ -8,8 +8,8 @@
 #include <span>
 #include <vector>
 
-#include "tests/apps/support/endpoint.h"
 #include "tests/apps/memory/patterns_cases.h"
+#include "tests/apps/support/endpoint.h"
 
 namespace apps::patterns {
 
@@ -58,8 +58,8 @@ void restore(const Area& area, std::span<const Piece> pieces);
 
 // The pieces hold the pattern (from `first` on), all between and around holds guard bytes; puts the guard
 // back.
-void verify(const Area& area, std::span<const Piece> pieces, std::size_t number, std::size_t first,
-            const Case& test, std::size_t name);
+void verify(const Area& area, std::span<const Piece> pieces, std::size_t number, std::size_t first, const Case& test,
+            std::size_t name);
 
 void verify_untouched(const Area& area, const char* which);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How the ends of uiw_patterns tell each other of their memory and of what they have done: Sends on the connection that is
-// tried. Checks that completions come in the order of the work. One thread uses it, and the endpoint must remain live as
-// long as it.
+// How the ends of uiw_patterns tell each other of their memory and of what they have done: Sends on the connection that
+// is tried. Checks that completions come in the order of the work. One thread uses it, and the endpoint must remain
+// live as long as it.
 #pragma once
 
 #include <deque>
@@ -47,8 +47,7 @@ class Talk {
   }
   // The peer may speak twice before we look, so receives rotate among boxes.
   void post_control() {
-    post_recv({{reinterpret_cast<std::uint64_t>(&in_[posted_++ % kBoxes]), sizeof(Message), mr_->lkey}},
-              kControl);
+    post_recv({{reinterpret_cast<std::uint64_t>(&in_[posted_++ % kBoxes]), sizeof(Message), mr_->lkey}}, kControl);
   }
 
   std::uint32_t take_recv() {

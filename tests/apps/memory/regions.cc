@@ -21,8 +21,10 @@ void rereg() {
   write_well(pair, pair.target_mr->rkey, number(second.data()), 1000);
   expect(std::equal(second.begin(), second.end(), pair.own.begin()), "what was written to the new place");
   ibv_pd* pd = new_pd(pair.far);
-  expect(ibv_rereg_mr(pair.target_mr, IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_TRANSLATION |
-                                          IBV_REREG_MR_CHANGE_ACCESS, pd, pair.target.data(), kSize, kAll) == 0, "all");
+  expect(ibv_rereg_mr(pair.target_mr,
+                      IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_ACCESS, pd,
+                      pair.target.data(), kSize, kAll) == 0,
+         "all");
   expect(pair.target_mr->pd == pd, "pd");
   expect_error("ibv_dealloc_pd", ibv_dealloc_pd(pd), EBUSY);
   write_refused(pair, pair.target_mr->rkey, at);  // the stream is not of that domain

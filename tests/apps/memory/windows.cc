@@ -175,8 +175,8 @@ void mw_busy() {
   mw = window(pair.far.pd());
   bind(pair.far, mw, mw->rkey, all_of(pair));
   expect_error("ibv_dereg_mr of a region with a window", ibv_dereg_mr(pair.target_mr), EBUSY);
-  expect(ibv_rereg_mr(pair.target_mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kAll) ==
-             IBV_REREG_MR_ERR_CMD, "ibv_rereg_mr of a region with a window");
+  expect(ibv_rereg_mr(pair.target_mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, kAll) == IBV_REREG_MR_ERR_CMD,
+         "ibv_rereg_mr of a region with a window");
   write_well(pair, mw->rkey, number(pair.target.data()), 100);
   expect_error("ibv_dealloc_mw", ibv_dealloc_mw(mw), 0);
   expect_error("ibv_dereg_mr", ibv_dereg_mr(pair.target_mr), 0);

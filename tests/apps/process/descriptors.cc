@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a program may do with descriptors while it has connections: close all that it does not know, put files of its own
-// in their place, fork and clean up, and use up as many as it may have.
+// What a program may do with descriptors while it has connections: close all that it does not know, put files of its
+// own in their place, fork and clean up, and use up as many as it may have.
 //
 //   uiw_descriptors HOST PORT CASE
 #include <fcntl.h>
@@ -202,8 +202,8 @@ void closed_as_ranges() {
 
 void marked_close_on_exec() {
   go_on_after([](int first, int last) {
-    expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last),
-                                            CLOSE_RANGE_CLOEXEC), 0);
+    expect_error("close_range",
+                 close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), CLOSE_RANGE_CLOEXEC), 0);
   });
 }
 
@@ -238,7 +238,8 @@ void closed_with_the_devices() {
   std::_Exit(0);  // libibverbs would close numbers that are not its own any more
 }
 
-// By what no interposer sees. The connection is lost; the program's files are not, and all that was made can be destroyed.
+// By what no interposer sees. The connection is lost; the program's files are not, and all that was made can be
+// destroyed.
 void closed_by_bare_system_calls() {
   auto couple = std::make_unique<apps::Couple>(true);
   char octets[32] = {};
@@ -246,7 +247,8 @@ void closed_by_bare_system_calls() {
   couple->talk();
   const ibv_context* context = couple->rnic.context();
   const int first = 1 + std::max({context->cmd_fd, context->async_fd, couple->cq.get()->channel->fd});
-  if (syscall(SYS_close_range, std::max(first, *g_inherited.rbegin() + 1), ~0U, 0) != 0) die("close_range: %s", std::strerror(errno));
+  if (syscall(SYS_close_range, std::max(first, *g_inherited.rbegin() + 1), ~0U, 0) != 0)
+    die("close_range: %s", std::strerror(errno));
   const Files files;
   couple->b.receive(octets, sizeof octets, mr, 3);
   couple->a.send("hi", 3, 4);
@@ -361,7 +363,8 @@ void few_for_channels() {
   errno = 0;
   while (ibv_comp_channel* channel = ibv_create_comp_channel(rnic.context())) channels.push_back(channel);
   expect_the_last_left("ibv_create_comp_channel", errno);
-  for (ibv_comp_channel* channel : channels) expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
+  for (ibv_comp_channel* channel : channels)
+    expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
 }
 
 void few_for_devices() {

@@ -64,7 +64,8 @@ struct Ids {
     cq = ibv_create_cq(caller->verbs, 4, nullptr, nullptr, 0);
     ibv_qp_init_attr attributes = apps::qp_attributes({});
     attributes.send_cq = attributes.recv_cq = cq;
-    if (cq == nullptr || rdma_create_qp(caller, nullptr, &attributes) != 0) die("no queue pair: %s", std::strerror(errno));
+    if (cq == nullptr || rdma_create_qp(caller, nullptr, &attributes) != 0)
+      die("no queue pair: %s", std::strerror(errno));
   }
   ~Ids() {
     rdma_destroy_qp(caller);
@@ -138,8 +139,8 @@ void unread_events_and_no_proc() {
   if (!hidden) std::puts("/proc cannot be hidden here");
 }
 
-// A queue that needs a thread, a queue pair that is to be connected, who listens and who calls are told so; nobody waits
-// for ever.
+// A queue that needs a thread, a queue pair that is to be connected, who listens and who calls are told so; nobody
+// waits for ever.
 void no_thread_to_be_had() {
   alarm(30);
   apps::Rnic rnic(apps::g_host);

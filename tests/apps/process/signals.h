@@ -23,7 +23,8 @@ struct Behaviour {
 // All ways of it are one, and end with this signal, or with 0 in order.
 void expect_same(const Behaviour& behaviour, int ends_by);
 
-// A Send of registered memory that is not there any more must fail, and nothing else happens. Does nothing without RDMA.
+// A Send of registered memory that is not there any more must fail, and nothing else happens. Does nothing without
+// RDMA.
 void maybe_use_memory_that_is_gone();
 
 // What the process says is compared. Safe in signal handlers, as the rest of what begins with "say".
@@ -66,13 +67,16 @@ void in_thread_of_a_runtime(Body body) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  expect_error("pthread_create", pthread_create(&thread, nullptr,
-                                                [](void* argument) -> void* {
-                                                  own_stack();
-                                                  (*static_cast<Body*>(argument))();
-                                                  return nullptr;
-                                                },
-                                                &body), 0);
+  expect_error("pthread_create",
+               pthread_create(
+                   &thread, nullptr,
+                   [](void* argument) -> void* {
+                     own_stack();
+                     (*static_cast<Body*>(argument))();
+                     return nullptr;
+                   },
+                   &body),
+               0);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_join(thread, nullptr);
 }

@@ -22,8 +22,8 @@ void connect() {
   ConnectedQps(*g_side).talk();
 }
 
-// A Send of registered memory that is not there any more. The row has the CRC on, so that this thread reads the memory in
-// ibv_post_send(), and not the kernel.
+// A Send of registered memory that is not there any more. The row has the CRC on, so that this thread reads the memory
+// in ibv_post_send(), and not the kernel.
 void use_memory_that_is_gone() {
   constexpr std::size_t kSize = 16 * kPage;
   const ConnectedQps couple(*g_side);
@@ -40,7 +40,8 @@ void use_memory_that_is_gone() {
   request.send_flags = IBV_SEND_SIGNALED;
   expect_error("ibv_post_send", ibv_post_send(couple.a.get(), &request, &bad), 0);
   ibv_wc wc = couple.next();
-  if (wc.wr_id != 7 || wc.status == IBV_WC_SUCCESS) die("what was not there was sent: %s", ibv_wc_status_str(wc.status));
+  if (wc.wr_id != 7 || wc.status == IBV_WC_SUCCESS)
+    die("what was not there was sent: %s", ibv_wc_status_str(wc.status));
   while (ibv_poll_cq(g_side->cq.get(), 1, &wc) > 0) {
   }
   expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);

@@ -13,7 +13,9 @@ namespace apps::signals {
 namespace {
 
 void blocked() {
-  expect_same({[] { change_mask(SIG_BLOCK, {SIGSEGV, SIGUSR1}); },
+  expect_same({[] {
+                 change_mask(SIG_BLOCK, {SIGSEGV, SIGUSR1});
+               },
                [] {
                  say_own_mask();
                  change_mask(SIG_BLOCK, {SIGBUS});
@@ -99,21 +101,29 @@ void sent_while_blocked_before() {
 }
 
 void inherited_by_threads() {
-  expect_same({[] { change_mask(SIG_BLOCK, {SIGSEGV, SIGTERM}); },
+  expect_same({[] {
+                 change_mask(SIG_BLOCK, {SIGSEGV, SIGTERM});
+               },
                [] {
                  pthread_t thread;
-                 pthread_create(&thread, nullptr, [](void*) -> void* {
-                   say_own_mask();
-                   maybe_use_memory_that_is_gone();
-                   say_own_mask();
-                   return nullptr;
-                 }, nullptr);
+                 pthread_create(
+                     &thread, nullptr,
+                     [](void*) -> void* {
+                       say_own_mask();
+                       maybe_use_memory_that_is_gone();
+                       say_own_mask();
+                       return nullptr;
+                     },
+                     nullptr);
                  pthread_join(thread, nullptr);
                  thrd_t other;
-                 thrd_create(&other, [](void*) -> int {
-                   say_own_mask();
-                   return 0;
-                 }, nullptr);
+                 thrd_create(
+                     &other,
+                     [](void*) -> int {
+                       say_own_mask();
+                       return 0;
+                     },
+                     nullptr);
                  thrd_join(other, nullptr);
                  say_own_mask();
                }},

@@ -83,7 +83,8 @@ void child_of_vfork() {
                [] {
                  const pid_t child = vfork();
                  if (child == 0) {
-                   struct sigaction fresh {}, before {};
+                   struct sigaction fresh {
+                   }, before{};
                    fresh.sa_handler = SIG_DFL;
                    sigaction(SIGSEGV, &fresh, &before);
                    sigset_t none;

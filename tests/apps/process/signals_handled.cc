@@ -75,14 +75,16 @@ void handler_that_jumps_and_stays_blocked() {
 void masks_in_handlers() {
   expect_same({[] {
                  g_pages = no_access();
-                 handle(SIGSEGV, [](int, siginfo_t*, void*) {
-                   sigset_t set = set_of({SIGUSR1}), before;
-                   pthread_sigmask(SIG_BLOCK, &set, &before);
-                   say_mask("in", before);
-                   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-                   say_own_mask();
-                   mprotect(g_pages, kPage, PROT_READ | PROT_WRITE);
-                 }, 0, {SIGBUS});
+                 handle(SIGSEGV,
+                        [](int, siginfo_t*, void*) {
+                          sigset_t set = set_of({SIGUSR1}), before;
+                          pthread_sigmask(SIG_BLOCK, &set, &before);
+                          say_mask("in", before);
+                          pthread_sigmask(SIG_SETMASK, &before, nullptr);
+                          say_own_mask();
+                          mprotect(g_pages, kPage, PROT_READ | PROT_WRITE);
+                        },
+                        0, {SIGBUS});
                },
                [] {
                  touch(g_pages);
@@ -118,7 +120,8 @@ void handlers_one_after_the_other() {
                  say_action(SIGBUS);
                  signal(SIGBUS, only_say);
                  say_action(SIGBUS);
-                 struct sigaction action {}, before {};
+                 struct sigaction action {
+                 }, before{};
                  action.sa_sigaction = mend;
                  action.sa_flags = SA_SIGINFO;
                  sigfillset(&action.sa_mask);

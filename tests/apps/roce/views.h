@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the cases of uiw_views are made of: an event channel with its identifier, and the queues that a program makes for
-// one. Both are used by one thread.
+// What the cases of uiw_views are made of: an event channel with its identifier, and the queues that a program makes
+// for one. Both are used by one thread.
 #pragma once
 
 #include <vector>

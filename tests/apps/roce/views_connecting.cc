@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How connections come and go by rdma_cm where the device is an adapter for RoCE: what stock librdmacm and programs that
-// step through the states by themselves go through.
+// How connections come and go by rdma_cm where the device is an adapter for RoCE: what stock librdmacm and programs
+// that step through the states by themselves go through.
 #include <thread>
 
 #include "tests/apps/roce/views.h"
@@ -14,8 +14,8 @@ constexpr std::uint32_t kManaged = 1;  // the number that stands for the peer's 
 constexpr int kInit = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kRtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                      IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-constexpr int kRts = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                     IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int kRts =
+    IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 
 void check_path(rdma_cm_id* id) {
   expect(id->route.num_paths == 1, "not one path");

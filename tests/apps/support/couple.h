@@ -7,7 +7,8 @@
 
 namespace apps {
 
-// The device at g_host and a completion queue. With events, completions are slept for, so that threads have to be woken.
+// The device at g_host and a completion queue. With events, completions are slept for, so that threads have to be
+// woken.
 struct Side {
   explicit Side(bool events = false) : cq(rnic, 64, events) {}
   Rnic rnic{g_host};

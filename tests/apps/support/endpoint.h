@@ -62,8 +62,7 @@ inline rdma_addrinfo* resolve(const std::string& host, const std::string& port, 
 class Endpoint {
  public:
   explicit Endpoint(rdma_cm_id* id) : id_(id) {}
-  Endpoint(Endpoint&& other) noexcept
-      : id_(std::exchange(other.id_, nullptr)), disconnected_(other.disconnected_) {}
+  Endpoint(Endpoint&& other) noexcept : id_(std::exchange(other.id_, nullptr)), disconnected_(other.disconnected_) {}
   Endpoint& operator=(Endpoint&&) = delete;
   ~Endpoint() {
     if (id_ == nullptr) return;
@@ -145,8 +144,7 @@ class Listener {
   Listener(const std::string& host, const std::string& port, const Capacity& capacity) {
     rdma_addrinfo* address = resolve(host, port, RAI_PASSIVE);
     ibv_qp_init_attr attributes = qp_attributes(capacity);
-    if (rdma_create_ep(&id_, address, nullptr, &attributes) != 0)
-      die("rdma_create_ep: %s", std::strerror(errno));
+    if (rdma_create_ep(&id_, address, nullptr, &attributes) != 0) die("rdma_create_ep: %s", std::strerror(errno));
     rdma_freeaddrinfo(address);
     if (rdma_listen(id_, 4) != 0) die("rdma_listen: %s", std::strerror(errno));
   }
@@ -176,8 +174,7 @@ inline Endpoint create(const std::string& host, const std::string& port, const C
   rdma_addrinfo* address = resolve(host, port, 0);
   ibv_qp_init_attr attributes = qp_attributes(capacity);
   rdma_cm_id* id = nullptr;
-  if (rdma_create_ep(&id, address, nullptr, &attributes) != 0)
-    die("rdma_create_ep: %s", std::strerror(errno));
+  if (rdma_create_ep(&id, address, nullptr, &attributes) != 0) die("rdma_create_ep: %s", std::strerror(errno));
   rdma_freeaddrinfo(address);
   return Endpoint(id);
 }

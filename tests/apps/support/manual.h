@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs that their program connects itself: number and GID are told to the peer by other means, then ibv_modify_qp.
-// Needs no rdma_cm.
+// Queue pairs that their program connects itself: number and GID are told to the peer by other means, then
+// ibv_modify_qp. Needs no rdma_cm.
 #pragma once
 
 #include <arpa/inet.h>
@@ -18,10 +18,11 @@ struct Place {
   ibv_gid gid{};
 };
 
-// What an end says on its way to RTS. What cannot reach its peer fails after (retries + 1) times 4.096 us * 2^timeout, but
-// not before four seconds; by default receives are waited for without end.
+// What an end says on its way to RTS. What cannot reach its peer fails after (retries + 1) times 4.096 us * 2^timeout,
+// but not before four seconds; by default receives are waited for without end.
 struct Manners {
-  unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  unsigned access =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   std::uint8_t timeout = 14, retries = 7, rnr_retries = 7, rnr_timer = 12, reads = 8, reads_held = 8;
 };
 
@@ -125,8 +126,9 @@ inline int try_rtr(ibv_qp* qp, const Rnic& rnic, const Place& peer, const Manner
   attributes.ah_attr.grh.dgid = peer.gid;
   attributes.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(rnic.gid_index());
   attributes.ah_attr.grh.hop_limit = 64;
-  return ibv_modify_qp(qp, &attributes, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  return ibv_modify_qp(qp, &attributes,
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 }
 inline void to_rtr(ibv_qp* qp, const Rnic& rnic, const Place& peer, const Manners& manners) {
   if (const int error = try_rtr(qp, rnic, peer, manners)) die("ibv_modify_qp to RTR: %s", std::strerror(error));
@@ -139,8 +141,8 @@ inline void to_rts(ibv_qp* qp, std::uint32_t psn, const Manners& manners) {
   attributes.rnr_retry = manners.rnr_retries;
   attributes.max_rd_atomic = manners.reads;
   attributes.sq_psn = psn;
-  modify(qp, "to RTS", attributes, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-                                       IBV_QP_MAX_QP_RD_ATOMIC);
+  modify(qp, "to RTS", attributes,
+         IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 inline void to_state(ibv_qp* qp, ibv_qp_state state) {
   ibv_qp_attr attributes{};

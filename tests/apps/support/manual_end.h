@@ -28,8 +28,7 @@ class Line {
     const int passive = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const int on = 1;
     ::setsockopt(passive, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (::bind(passive, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        ::listen(passive, 1) != 0)
+    if (::bind(passive, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || ::listen(passive, 1) != 0)
       die("listen on %s %s: %s", host.c_str(), port.c_str(), std::strerror(errno));
     const int fd = ::accept4(passive, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) die("accept: %s", std::strerror(errno));
@@ -52,16 +51,14 @@ class Line {
   template <typename T>
   void say(const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
-    if (::send(fd_, &value, sizeof value, MSG_NOSIGNAL) != ssize_t{sizeof value})
-      die("the other program is gone");
+    if (::send(fd_, &value, sizeof value, MSG_NOSIGNAL) != ssize_t{sizeof value}) die("the other program is gone");
   }
   template <typename T>
   T hear() {
     static_assert(std::is_trivially_copyable_v<T>);
     T value{};
     if (!ready(kPatience)) die("the other program says nothing");
-    if (::recv(fd_, &value, sizeof value, MSG_WAITALL) != ssize_t{sizeof value})
-      die("the other program has ended");
+    if (::recv(fd_, &value, sizeof value, MSG_WAITALL) != ssize_t{sizeof value}) die("the other program has ended");
     return value;
   }
   // Both programs have come here.

@@ -69,7 +69,8 @@ inline long memory_kib(const char* name) {
   long value = -1;
   const std::size_t length = std::strlen(name);
   while (std::fgets(line, sizeof line, status) != nullptr)
-    if (std::strncmp(line, name, length) == 0 && line[length] == ':') value = std::strtol(line + length + 1, nullptr, 10);
+    if (std::strncmp(line, name, length) == 0 && line[length] == ':')
+      value = std::strtol(line + length + 1, nullptr, 10);
   std::fclose(status);
   if (value < 0) die("/proc/self/status has no %s", name);
   return value;

@@ -56,7 +56,8 @@ TEST_CASE_METHOD(Fixture, "memory_window: allocated in the Invalid state (Verbs 
   CHECK(bind(binding()) == WindowError::deallocated);
 }
 
-TEST_CASE_METHOD(Fixture, "memory_window: bound, used, invalidated, bound again (Verbs draft 7.10.5)", "[memory_window]") {
+TEST_CASE_METHOD(Fixture, "memory_window: bound, used, invalidated, bound again (Verbs draft 7.10.5)",
+                 "[memory_window]") {
   REQUIRE(bind(binding(kRemote, kBase + 100, 50)) == WindowError::none);
   CHECK(access(kBase + 100, 50, ddp::kRemoteRead) == AccessError::none);
   CHECK(table.hold(window, &domain, kBase + 110, 1, ddp::kRemoteWrite, &stream).memory() == memory.data() + 110);
@@ -72,7 +73,8 @@ TEST_CASE_METHOD(Fixture, "memory_window: bound, used, invalidated, bound again 
   CHECK(access(kBase, 1, kRemote, &stream, old) == AccessError::invalid_stag);
 }
 
-TEST_CASE_METHOD(Fixture, "memory_window: 7.10.6.1, the STag is a window's and in the Invalid state", "[memory_window]") {
+TEST_CASE_METHOD(Fixture, "memory_window: 7.10.6.1, the STag is a window's and in the Invalid state",
+                 "[memory_window]") {
   Binding wrong = binding();
   wrong.window = region;
   CHECK(bind(wrong) == WindowError::no_window);
@@ -263,7 +265,8 @@ TEST_CASE_METHOD(Fixture, "memory_window: removed while bound; the slot serves a
   CHECK(table.retire(region));
 }
 
-TEST_CASE_METHOD(Fixture, "memory_window: 7.10.4.1, nothing is accessed once the invalidation is over", "[memory_window]") {
+TEST_CASE_METHOD(Fixture, "memory_window: 7.10.4.1, nothing is accessed once the invalidation is over",
+                 "[memory_window]") {
   // Writers look up and store while the binding comes and goes; between two bindings the octets must stand still.
   std::atomic<bool> stop{false};
   std::atomic<unsigned> stores{0};
@@ -276,7 +279,8 @@ TEST_CASE_METHOD(Fixture, "memory_window: 7.10.4.1, nothing is accessed once the
             table.hold(static_cast<Stag>(current.load()), &domain, kBase, 100, ddp::kRemoteWrite, &stream);
         if (hold.error() != AccessError::none) continue;
         for (int octet = 0; octet < 100; ++octet) {
-          std::atomic_ref(reinterpret_cast<unsigned char&>(hold.memory()[octet])).fetch_add(1, std::memory_order_relaxed);
+          std::atomic_ref(reinterpret_cast<unsigned char&>(hold.memory()[octet]))
+              .fetch_add(1, std::memory_order_relaxed);
         }
         ++stores;
       }

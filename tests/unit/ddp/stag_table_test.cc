@@ -97,8 +97,8 @@ TEST_CASE("stag_table: no STag has the index zero (Verbs draft section 7.2.1)", 
   std::set<std::uint32_t> indices;
   for (int i = 0; i < 100; ++i) {
     const bool window = i % 2 == 0;
-    const Stag stag = window ? table.add_window(&domain_a, ddp::WindowType::type1).value()
-                             : table.add(region_of(memory, 0)).value();
+    const Stag stag =
+        window ? table.add_window(&domain_a, ddp::WindowType::type1).value() : table.add(region_of(memory, 0)).value();
     indices.insert(number(stag) >> 8);
     if (window) CHECK(number(table.next_key(stag)) >> 8 == number(stag) >> 8);
   }
@@ -196,8 +196,8 @@ TEST_CASE("stag_table: look-ups beside add and retire", "[stag_table]") {
     readers.emplace_back([&, r] {
       while (!over.load()) {
         const std::uint64_t now = shared.load();
-        const auto access = table.find(Stag{static_cast<std::uint32_t>(now)}, &domain_a, base_of(now >> 32) + 7, 1,
-                                       ddp::kLocalWrite);
+        const auto access =
+            table.find(Stag{static_cast<std::uint32_t>(now)}, &domain_a, base_of(now >> 32) + 7, 1, ddp::kLocalWrite);
         if (access.error == AccessError::none) {
           hits.fetch_add(1, std::memory_order_relaxed);
           if (access.memory != memory.data() + 7) bad.fetch_add(1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The kernel's side of libuiw.so.1 without the interposer: descriptors of /dev/infiniband, and commands written to them.
-// Needs libuiw.so.1 (uiw_kernel_abi_v2) and an interface `lo` that is up; no other sources.
+// The kernel's side of libuiw.so.1 without the interposer: descriptors of /dev/infiniband, and commands written to
+// them. Needs libuiw.so.1 (uiw_kernel_abi_v2) and an interface `lo` that is up; no other sources.
 #pragma once
 
 #include <arpa/inet.h>

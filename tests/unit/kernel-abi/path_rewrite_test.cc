@@ -39,11 +39,10 @@ TEST_CASE("doubled slashes and dots do not hide an area") {
 
 TEST_CASE("other paths stay as they are") {
   CHECK(parse_rdma_path(nullptr).area == RdmaArea::none);
-  for (const char* path :
-       {"", "/", "sys/class/infiniband", "/sys", "/sys/class", "/sys/class/infiniban",
-        "/sys/class/infiniband_mad/abi_version", "/sys/class/infinibandx", "/sys/class/misc",
-        "/sys/class/misc/rdma_cmx", "/sys/class/net/eth0", "/dev/null", "/dev/infinibandx/uverbs0",
-        "/device/infiniband", "/home/sys/class/infiniband", "/dev"})
+  for (const char* path : {"", "/", "sys/class/infiniband", "/sys", "/sys/class", "/sys/class/infiniban",
+                           "/sys/class/infiniband_mad/abi_version", "/sys/class/infinibandx", "/sys/class/misc",
+                           "/sys/class/misc/rdma_cmx", "/sys/class/net/eth0", "/dev/null", "/dev/infinibandx/uverbs0",
+                           "/device/infiniband", "/home/sys/class/infiniband", "/dev"})
     CHECK(rewritten(path).empty());
 }
 

@@ -207,8 +207,7 @@ TEST_CASE("of several directories of the second choice the first by name serves"
   const Folder folder;
   const Tree tree = make_tree({sample("eth0", 0)}, {});
   std::ofstream{folder.own()};
-  for (const char* end : {"-bbbbbb", "-cccccc", "-dddddd"})
-    REQUIRE(mkdir((folder.own() + end).c_str(), 0700) == 0);
+  for (const char* end : {"-bbbbbb", "-cccccc", "-dddddd"}) REQUIRE(mkdir((folder.own() + end).c_str(), 0700) == 0);
   CHECK(place_tree(tree, {folder.path()}).root == folder.own() + "-bbbbbb/" + tree.hash());
 }
 

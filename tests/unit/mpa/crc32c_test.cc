@@ -23,8 +23,17 @@ TEST_CASE("crc32c: the iSCSI examples", "[crc32c]") {
     up[i] = static_cast<std::byte>(i);
     down[i] = static_cast<std::byte>(31 - i);
   }
-  const test::Wire read10 = test::Wire().u32(0x01C00000).zeros(12).u32(0x14000000).u32(0x00000400).u32(0x00000014)
-                                .u32(0x00000018).u32(0x28000000).zeros(4).u32(0x02000000).zeros(4);
+  const test::Wire read10 = test::Wire()
+                                .u32(0x01C00000)
+                                .zeros(12)
+                                .u32(0x14000000)
+                                .u32(0x00000400)
+                                .u32(0x00000014)
+                                .u32(0x00000018)
+                                .u32(0x28000000)
+                                .zeros(4)
+                                .u32(0x02000000)
+                                .zeros(4);
   const std::vector<std::pair<Bytes, std::uint32_t>> examples = {
       {zeros, 0xAA36918A}, {ones, 0x43ABA862}, {up, 0x4E79DD46}, {down, 0x5CDB3F11}, {read10.bytes(), 0x563A96D9}};
   for (const auto& [octets, wire] : examples) {

@@ -18,9 +18,9 @@ namespace {
 class Collector final : public mpa::UlpduSink {
  public:
   std::vector<Bytes> ulpdus;
-  unsigned refuse = 0;             // pause that often
+  unsigned refuse = 0;                    // pause that often
   std::size_t stop_at = ~std::size_t{0};  // stop at this ULPDU
-  bool whole = false;              // CRC on: in one piece
+  bool whole = false;                     // CRC on: in one piece
   bool pause_bodies = false;
   std::size_t paused = 0;
 
@@ -67,8 +67,8 @@ class Collector final : public mpa::UlpduSink {
 std::vector<Bytes> some_ulpdus() {
   std::vector<Bytes> ulpdus;
   unsigned seed = 0;
-  for (const std::size_t size : {0, 1, 2, 3, 4, 13, 14, 18, 46, 70, 77, 78, 79, 80, 81, 82, 83, 200, 1454, 0, 0, 5000,
-                                 65533, 65534, 65535, 7}) {
+  for (const std::size_t size :
+       {0, 1, 2, 3, 4, 13, 14, 18, 46, 70, 77, 78, 79, 80, 81, 82, 83, 200, 1454, 0, 0, 5000, 65533, 65534, 65535, 7}) {
     ulpdus.push_back(test::pattern(size, ++seed));
   }
   return ulpdus;
@@ -113,8 +113,12 @@ TEST_CASE("deframer: any segmentation gives the same ULPDUs (RFC 5044 section 4.
   deframer.start(crc);
   Collector sink;
   sink.whole = crc;
-  SECTION("in one piece") { feed(deframer, sink, stream, [&] { return stream.size(); }); }
-  SECTION("octet by octet") { feed(deframer, sink, stream, [] { return std::size_t{1}; }); }
+  SECTION("in one piece") {
+    feed(deframer, sink, stream, [&] { return stream.size(); });
+  }
+  SECTION("octet by octet") {
+    feed(deframer, sink, stream, [] { return std::size_t{1}; });
+  }
   SECTION("in pieces of one size") {
     const std::size_t size = GENERATE(2, 3, 5, 7, 64, 79, 81, 1460, 8191);
     feed(deframer, sink, stream, [&] { return size; });

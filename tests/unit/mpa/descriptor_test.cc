@@ -61,7 +61,8 @@ int files_to_be_had() {
 
 }  // namespace
 
-TEST_CASE("a descriptor that is taken moves up, close-on-exec, and the guard is told until it is closed", "[descriptor]") {
+TEST_CASE("a descriptor that is taken moves up, close-on-exec, and the guard is told until it is closed",
+          "[descriptor]") {
   mpa::set_descriptor_guard(&guard);
   const int made = make();
   const int taken = mpa::take_descriptor(made, "a test");

@@ -86,7 +86,9 @@ bool program_blocks(int signal) {
 }
 
 // As the interposer does it.
-void interpose() { mpa::use_interposed_signals({::sigaction, ::pthread_sigmask, [] { return false; }}); }
+void interpose() {
+  mpa::use_interposed_signals({::sigaction, ::pthread_sigmask, [] { return false; }});
+}
 
 }  // namespace
 
@@ -267,7 +269,8 @@ TEST_CASE("fault_signals: handlers change while threads fault and ask", "[fault_
             struct sigaction now;
             mpa::program_action(SIGSEGV, nullptr, &now);
             const bool second = now.sa_handler == either[1].sa_handler;
-            mixed += second != ((now.sa_flags & SA_RESTART) != 0) || second != (sigismember(&now.sa_mask, SIGUSR1) == 1);
+            mixed +=
+                second != ((now.sa_flags & SA_RESTART) != 0) || second != (sigismember(&now.sa_mask, SIGUSR1) == 1);
             if (sigsetjmp(back, 1) == 0) touch(page);
             if (!guard_works()) ::_exit(1);
           }

@@ -59,7 +59,8 @@ TEST_CASE("framer: FPDUs octet by octet (RFC 5044 section 4.1)", "[framer]") {
     for (const std::size_t size : {0, 1, 2, 3, 4, 5, 100, 1023, 1024, 1025, 1026, 1440, 65'535 - 46}) {
       batch.clear();
       CHECK(batch.empty());
-      const std::vector<MemorySegment> payload = {{data.data() + 1, size / 2}, {nullptr, 0}, {data.data() + 7, size - size / 2}};
+      const std::vector<MemorySegment> payload = {
+          {data.data() + 1, size / 2}, {nullptr, 0}, {data.data() + 7, size - size / 2}};
       REQUIRE(framer.add(batch, head, payload) == Framer::Result::added);
       const Bytes expected = fpdu(ulpdu_of(head, payload), crc);
       REQUIRE((gather(batch) == expected));
@@ -148,7 +149,8 @@ TEST_CASE("batch: skip() drops what went out before", "[framer]") {
   Batch whole;
   REQUIRE(framer.add(whole, pattern(18), payload) == Framer::Result::added);
   const Bytes all = gather(whole);
-  for (const std::size_t octets : {0UL, 1UL, 19UL, 20UL, 21UL, 1019UL, 1020UL, 1021UL, 3019UL, 3020UL, 3021UL, 3023UL}) {
+  for (const std::size_t octets :
+       {0UL, 1UL, 19UL, 20UL, 21UL, 1019UL, 1020UL, 1021UL, 3019UL, 3020UL, 3021UL, 3023UL}) {
     REQUIRE(octets < all.size());
     Batch batch;
     REQUIRE(framer.add(batch, pattern(18), payload) == Framer::Result::added);
@@ -178,7 +180,8 @@ TEST_CASE("batch: copy_out() at any place", "[framer]") {
     batch.copy_out(from, to, out.data());
     CHECK(out.back() == std::byte{0x5A});
     out.pop_back();
-    REQUIRE((out == Bytes(all.begin() + static_cast<std::ptrdiff_t>(from), all.begin() + static_cast<std::ptrdiff_t>(to))));
+    REQUIRE(
+        (out == Bytes(all.begin() + static_cast<std::ptrdiff_t>(from), all.begin() + static_cast<std::ptrdiff_t>(to))));
   }
 }
 

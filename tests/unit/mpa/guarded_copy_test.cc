@@ -20,7 +20,8 @@ namespace {
 class Pages {
  public:
   explicit Pages(int protection) {
-    start_ = static_cast<std::byte*>(::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    start_ =
+        static_cast<std::byte*>(::mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     REQUIRE(start_ != MAP_FAILED);
     REQUIRE(::mprotect(start_ + kPage, kPage, protection) == 0);
   }

@@ -27,8 +27,12 @@ mpa::Proposal proposal(bool crc, unsigned revision, unsigned ird, unsigned ord, 
 }
 
 Bytes frame(bool reply, unsigned flags, unsigned revision, const Bytes& pd) {
-  return Wire().text(reply ? "MPA ID Rep Frame" : "MPA ID Req Frame").u8(flags).u8(revision)
-      .u16(static_cast<unsigned>(pd.size())).add(pd);
+  return Wire()
+      .text(reply ? "MPA ID Rep Frame" : "MPA ID Req Frame")
+      .u8(flags)
+      .u8(revision)
+      .u16(static_cast<unsigned>(pd.size()))
+      .add(pd);
 }
 
 // The responder's answer to a request written by hand.
@@ -140,7 +144,8 @@ TEST_CASE("startup: revision 1, both sides (RFC 5044 section 7.1)", "[startup]")
 TEST_CASE("startup: which ready-to-receive message the responder picks (RFC 6581 section 9)", "[startup]") {
   const auto request = [](unsigned bits) {  // A B C D
     return frame(false, 0x10, 2,
-                 Wire().u16(((bits & 8) != 0 ? 0x8000U : 0) | ((bits & 4) != 0 ? 0x4000U : 0) | 2)
+                 Wire()
+                     .u16(((bits & 8) != 0 ? 0x8000U : 0) | ((bits & 4) != 0 ? 0x4000U : 0) | 2)
                      .u16(((bits & 2) != 0 ? 0x8000U : 0) | ((bits & 1) != 0 ? 0x4000U : 0) | 2));
   };
   const unsigned ird = GENERATE(0, 4);
@@ -149,8 +154,8 @@ TEST_CASE("startup: which ready-to-receive message the responder picks (RFC 6581
     const auto out = answer(request(bits), proposal(false, 2, ird, 4));
     REQUIRE(out.error == StartupError::none);
     const auto first = big_endian(pd_of(out.reply).first(2)), second = big_endian(pd_of(out.reply).subspan(2, 2));
-    const unsigned picked = ((first & 0x4000) != 0 ? 4U : 0) | ((second & 0x8000) != 0 ? 2U : 0) |
-                            ((second & 0x4000) != 0 ? 1U : 0);
+    const unsigned picked =
+        ((first & 0x4000) != 0 ? 4U : 0) | ((second & 0x8000) != 0 ? 2U : 0) | ((second & 0x4000) != 0 ? 1U : 0);
     // One of those offered, or none; and only with A on both sides.
     CHECK((picked & (picked - 1)) == 0);
     CHECK((picked & ~bits) == 0);

@@ -99,7 +99,7 @@ verbs_context* open_device(const Release& release) {
   void* libibverbs = dlopen((UIW_DOUBLES "/libibverbs" + number + "/libibverbs.so.1").c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (libibverbs == nullptr) return g_calls.check(false, dlerror()), nullptr;
   *static_cast<LibibverbsHooks*>(dlsym(libibverbs, "libibverbs_hooks")) = {register_driver, alloc_context,
-                                                                          uninit_context, set_ops};
+                                                                           uninit_context, set_ops};
   g_table_length = release.ops;
   const std::string plugin = UIW_PLUGINS "/libuiw-rdmav" + std::to_string(release.pabi) + ".so";
   if (dlopen(plugin.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr) return g_calls.check(false, dlerror()), nullptr;

@@ -31,7 +31,8 @@ using provider::Mr;
 using provider::Pd;
 using provider::Qp;
 
-constexpr std::chrono::seconds kPatience{30};  // a limit for what is waited for; no test waits that long when all is well
+constexpr std::chrono::seconds kPatience{
+    30};  // a limit for what is waited for; no test waits that long when all is well
 
 template <typename Condition>
 bool eventually(Condition condition) {

@@ -38,8 +38,21 @@ std::uint64_t add_by_bits(std::uint64_t original, std::uint64_t add, std::uint64
 
 Bytes request(std::uint32_t msn, unsigned opcode, std::uint32_t identifier, std::uint32_t stag, std::uint64_t offset,
               const AtomicOperands& with) {
-  return Wire().u8(0x41).u8(kRequest).u32(0).u32(1).u32(msn).u32(0).u32(opcode).u32(identifier).u32(stag).u64(offset)
-      .u64(with.data).u64(with.mask).u64(with.compare).u64(with.compare_mask);
+  return Wire()
+      .u8(0x41)
+      .u8(kRequest)
+      .u32(0)
+      .u32(1)
+      .u32(msn)
+      .u32(0)
+      .u32(opcode)
+      .u32(identifier)
+      .u32(stag)
+      .u64(offset)
+      .u64(with.data)
+      .u64(with.mask)
+      .u64(with.compare)
+      .u64(with.compare_mask);
 }
 Bytes response(std::uint32_t msn, std::uint32_t identifier, std::uint64_t original) {
   return Wire().u8(0x41).u8(kResponse).u32(0).u32(3).u32(msn).u32(0).u32(identifier).u64(original);
@@ -71,12 +84,23 @@ mpa::UlpduSink::Verdict give(End& end, const Bytes& ulpdu) { return end.rx.ulpdu
 }  // namespace
 
 TEST_CASE("atomic: headers, octet by octet (RFC 7306 figures 4 and 6)", "[atomic]") {
-  const rdmap::AtomicRequest asked{AtomicOpcode::compare_swap, 0x01020304, Stag{0x11121314}, 0x2122232425262728,
+  const rdmap::AtomicRequest asked{AtomicOpcode::compare_swap,
+                                   0x01020304,
+                                   Stag{0x11121314},
+                                   0x2122232425262728,
                                    {0x3132333435363738, 0x4142434445464748, 0x5152535455565758, 0x6162636465666768}};
   Bytes out(rdmap::kAtomicRequestSize);
   rdmap::encode(asked, out.data());
-  CHECK(out == Wire().u32(2).u32(0x01020304).u32(0x11121314).u64(0x2122232425262728).u64(0x3132333435363738)
-                   .u64(0x4142434445464748).u64(0x5152535455565758).u64(0x6162636465666768).bytes());
+  CHECK(out == Wire()
+                   .u32(2)
+                   .u32(0x01020304)
+                   .u32(0x11121314)
+                   .u64(0x2122232425262728)
+                   .u64(0x3132333435363738)
+                   .u64(0x4142434445464748)
+                   .u64(0x5152535455565758)
+                   .u64(0x6162636465666768)
+                   .bytes());
   CHECK(rdmap::decode_atomic_request(out) == asked);
   out[0] = std::byte{0xFF};  // reserved: ignored on receive
   CHECK(rdmap::decode_atomic_request(out) == asked);
@@ -92,7 +116,7 @@ TEST_CASE("atomic: headers, octet by octet (RFC 7306 figures 4 and 6)", "[atomic
 
 TEST_CASE("atomic: addition by fields (RFC 7306 section 5.1.1)", "[atomic]") {
   CHECK(rdmap::add_fields(kAll, 1, 0) == 0);
-  CHECK(rdmap::add_fields(0xFF, 1, 0x80) == 0);                  // the carry out of the low octet is dropped
+  CHECK(rdmap::add_fields(0xFF, 1, 0x80) == 0);  // the carry out of the low octet is dropped
   CHECK(rdmap::add_fields(0xFFFF'FFFF, 1, 0x8000'0000) == 0);
   CHECK(rdmap::add_fields(0x0101, 0x0101, 0x8080) == 0x0202);
   std::mt19937_64 random(7);
@@ -157,8 +181,19 @@ TEST_CASE("atomic: a responder answers in order, reads among them (section 5.2.2
   end.start({});
   Target target(end);
   REQUIRE(give(end, request(1, 0, 77, target.key(), 0x1000, {5, 0, 0, kAll})) == mpa::UlpduSink::Verdict::go_on);
-  REQUIRE(give(end, Wire().u8(0x41).u8(0x41).u32(0).u32(1).u32(2).u32(0).u32(0x99).u64(0x500).u32(8).u32(target.key())
-                        .u64(0x1000).bytes()) == mpa::UlpduSink::Verdict::go_on);
+  REQUIRE(give(end, Wire()
+                        .u8(0x41)
+                        .u8(0x41)
+                        .u32(0)
+                        .u32(1)
+                        .u32(2)
+                        .u32(0)
+                        .u32(0x99)
+                        .u64(0x500)
+                        .u32(8)
+                        .u32(target.key())
+                        .u64(0x1000)
+                        .bytes()) == mpa::UlpduSink::Verdict::go_on);
   REQUIRE(give(end, request(3, 2, 78, target.key(), 0x1008, {9, kAll, 200, kAll})) == mpa::UlpduSink::Verdict::go_on);
   CHECK(target.words[0] == 100);  // nothing has happened yet: they are carried out in their turn
   const auto out = ulpdus_of(take_all(end), true);
@@ -254,8 +289,10 @@ TEST_CASE("atomic: reads and atomic operations share one limit (section 5.2)", "
   Target target(b);
   std::vector<Bytes> results(20, Bytes(8));
   for (std::uint64_t id = 0; id < results.size(); ++id) {
-    if (id % 3 == 2) a.read(id, {{results[id].data(), 8}}, target.stag, 0x1008);
-    else a.atomic(id, results[id], AtomicOpcode::fetch_add, {1, 0, 0, kAll}, target.stag, 0x1000);
+    if (id % 3 == 2)
+      a.read(id, {{results[id].data(), 8}}, target.stag, 0x1008);
+    else
+      a.atomic(id, results[id], AtomicOpcode::fetch_add, {1, 0, 0, kAll}, target.stag, 0x1000);
   }
   Pair pair(a, b, 5);
   while (pair.step()) REQUIRE(a.reads->outstanding.size() <= 2);

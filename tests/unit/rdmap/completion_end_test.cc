@@ -28,10 +28,8 @@ TEST_CASE("completion: what stands before work that fails here completes first",
   it.answer();
   REQUIRE(it.end.tx.fill(*it.batch) == Fill::local_error);
   it.end.flush_failed();
-  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
-                                         {2, Status::success},
-                                         {3, status},
-                                         {4, Status::flushed}});
+  CHECK(it.end.sent ==
+        std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, status}, {4, Status::flushed}});
 }
 
 TEST_CASE("completion: flush() lets go of unsignaled work that is with TCP", "[completion]") {
@@ -44,10 +42,8 @@ TEST_CASE("completion: flush() lets go of unsignaled work that is with TCP", "[c
   CHECK(it.end.tx.unfinished());
   SECTION("nobody's fault") {
     it.end.tx.flush(std::nullopt, Status::flushed);
-    CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
-                                           {2, Status::flushed},
-                                           {3, Status::flushed},
-                                           {4, Status::flushed}});
+    CHECK(it.end.sent ==
+          std::vector<Sent>{{1, Status::success}, {2, Status::flushed}, {3, Status::flushed}, {4, Status::flushed}});
   }
   SECTION("the connection is gone") {
     it.all();
@@ -55,10 +51,9 @@ TEST_CASE("completion: flush() lets go of unsignaled work that is with TCP", "[c
     it.end.tx.release_unsignaled();
     CHECK(it.end.tx.oldest_sent() == 1);
     it.end.tx.flush(it.end.tx.oldest_sent(), Status::retry_exceeded);
-    CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
-                                           {2, Status::retry_exceeded},
-                                           {3, Status::flushed},
-                                           {4, Status::flushed}});
+    CHECK(it.end.sent ==
+          std::vector<Sent>{
+              {1, Status::success}, {2, Status::retry_exceeded}, {3, Status::flushed}, {4, Status::flushed}});
   }
   SECTION("unless it is the one that failed") {
     it.end.tx.flush(0, Status::remote_access);
@@ -69,14 +64,14 @@ TEST_CASE("completion: flush() lets go of unsignaled work that is with TCP", "[c
 
 TEST_CASE("completion: a Terminate confirms what stands before the work it is about", "[completion]") {
   Requester it;
-  it.post(100);                                                        // 0
+  it.post(100);  // 0
   CHECK(it.all() == "sp");
-  it.end.write(101, {piece(it.data)}, Stag{0x10}, 0x1000);             // 1
-  it.end.read(102, {piece(it.sink)}, Stag{1}, 0);                      // 2: read MSN 2, behind the probe
-  it.end.write(103, {piece(it.data)}, Stag{0x10}, 0x1000);             // 3: as the one before
+  it.end.write(101, {piece(it.data)}, Stag{0x10}, 0x1000);  // 1
+  it.end.read(102, {piece(it.sink)}, Stag{1}, 0);           // 2: read MSN 2, behind the probe
+  it.end.write(103, {piece(it.data)}, Stag{0x10}, 0x1000);  // 3: as the one before
   it.end.atomic(104, it.result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0);  // 4: read MSN 3
-  it.end.immediate(105, {});                                           // 5: send MSN 2
-  it.post(106);                                                        // 6: send MSN 3
+  it.end.immediate(105, {});                                                                // 5: send MSN 2
+  it.post(106);                                                                             // 6: send MSN 3
   it.all();
   const auto ends = [&](const rdmap::Terminate& terminate, std::uint64_t expected) {
     const auto culprit = it.end.tx.find_terminated(terminate);
@@ -88,15 +83,9 @@ TEST_CASE("completion: a Terminate confirms what stands before the work it is ab
     for (std::uint64_t i = expected + 1; i < 7; ++i) CHECK(it.end.sent[i] == Sent{100 + i, Status::flushed});
     return it.good().size() == expected;
   };
-  SECTION("a Send") {
-    CHECK(ends(about_untagged(0, 1), 0));
-  }
-  SECTION("a Write") {
-    CHECK(ends(about_write(0x10, 0x1000), 1));
-  }
-  SECTION("a Read") {
-    CHECK(ends(about_untagged(1, 2), 2));
-  }
+  SECTION("a Send") { CHECK(ends(about_untagged(0, 1), 0)); }
+  SECTION("a Write") { CHECK(ends(about_write(0x10, 0x1000), 1)); }
+  SECTION("a Read") { CHECK(ends(about_untagged(1, 2), 2)); }
   SECTION("a Write that overlaps another") {
     it.end.write(107, {piece(it.data)}, Stag{0x10}, 0x1001);
     it.all();
@@ -119,7 +108,5 @@ TEST_CASE("completion: a Terminate confirms what stands before the work it is ab
     for (int i = 0; i < 3; ++i) it.answer();
     CHECK(ends(about_untagged(0, last ? 3 : 2), last ? 6 : 5));
   }
-  SECTION("the probe: no work at all") {
-    CHECK(it.end.tx.find_terminated(about_untagged(1, 1)) == std::nullopt);
-  }
+  SECTION("the probe: no work at all") { CHECK(it.end.tx.find_terminated(about_untagged(1, 1)) == std::nullopt); }
 }

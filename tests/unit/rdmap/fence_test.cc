@@ -49,9 +49,7 @@ struct Fixture {
         end.read(id, {piece(sink)}, Stag{1}, 0);
         end.queue.at(end.queue.tail() - 1).fence = fence;
         break;
-      case Op::atomic:
-        end.atomic(id, result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0, fence);
-        break;
+      case Op::atomic: end.atomic(id, result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0, fence); break;
       case Op::bind: end.bind(id, binding(unbound), fence); break;
       case Op::invalidate: end.local_invalidate(id, bound, fence); break;
     }
@@ -215,8 +213,11 @@ TEST_CASE("local work: takes effect before the work behind it (Verbs draft 8.2.2
   it.end.bind(5, it.binding(it.unbound));
   it.go();
   CHECK(it.end.carried == std::vector<std::uint64_t>{1, 3, 5});
-  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, Status::success},
-                                         {4, Status::success}, {5, Status::success}});
+  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success},
+                                         {2, Status::success},
+                                         {3, Status::success},
+                                         {4, Status::success},
+                                         {5, Status::success}});
   CHECK(it.end.stags.region(it.unbound));
 }
 
@@ -265,8 +266,8 @@ TEST_CASE("local work: an invalidation sends nothing (Verbs draft section 8.1.2.
   const auto out = ulpdus_of(take_all(it.end), true);
   REQUIRE(out.size() == 2);
   for (const Bytes& ulpdu : out) CHECK((ulpdu[1] & std::byte{0x0F}) == std::byte{3});
-  CHECK(it.end.sent == std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, Status::success},
-                                         {4, Status::success}});
+  CHECK(it.end.sent ==
+        std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, Status::success}, {4, Status::success}});
 }
 
 TEST_CASE("local work: a failure ends the stream, in its turn (Verbs draft figure 23)", "[fence]") {

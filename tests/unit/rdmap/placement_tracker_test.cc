@@ -85,9 +85,9 @@ TEST_CASE("placement tracker: when a probe is wanted, and worth its while", "[pl
   struct Row {
     const char* what;
     bool remote, stalled, signaled;
-    unsigned probes;            // outstanding, before the work
+    unsigned probes;  // outstanding, before the work
     ProbePolicy policy;
-    std::uint32_t length;       // of the work
+    std::uint32_t length;  // of the work
     bool wanted, worthwhile;
   };
   constexpr auto at_once = ProbePolicy::at_once, if_none_due = ProbePolicy::if_none_due;
@@ -168,7 +168,7 @@ TEST_CASE("placement tracker: the answer to a probe confirms the work before it"
   it.post(WorkKind::read);   // 1
   it.post(WorkKind::write);  // 2
   it.probe();
-  it.post(WorkKind::send);   // 3
+  it.post(WorkKind::send);  // 3
   it.probe();
   CHECK(it.tracker.probe_answered() == 3);
   it.tracker.placed_before(3, it.sent);
@@ -203,20 +203,19 @@ TEST_CASE("placement tracker: what a peer's report confirms", "[placement]") {
   };
   const auto none = std::optional<std::uint64_t>();
   // Sent were: a Send, a Write, a Read, a Write, a Send, a Write.
-  const Row row = GENERATE_COPY(Row{"nothing", 1, 0, none},                     //
-                                Row{"a Send", 2, 0, 1},                         //
-                                Row{"the Write behind it", 2, 1, 2},            //
-                                Row{"a Write behind a Read", 2, 2, 4},          //
-                                Row{"a Send behind it", 3, 2, 5},               //
-                                Row{"all", 3, 3, 6},                            //
-                                Row{"a Write in front of which a Send is missing", 1, 1, none},
-                                Row{"more Sends than there were", 4, 3, none},  //
-                                Row{"more Writes than there were", 3, 4, none},
-                                Row{"numbers of long ago", 0x80000002, 0, none});
+  const Row row = GENERATE_COPY(
+      Row{"nothing", 1, 0, none},                                                                                     //
+      Row{"a Send", 2, 0, 1},                                                                                         //
+      Row{"the Write behind it", 2, 1, 2},                                                                            //
+      Row{"a Write behind a Read", 2, 2, 4},                                                                          //
+      Row{"a Send behind it", 3, 2, 5},                                                                               //
+      Row{"all", 3, 3, 6},                                                                                            //
+      Row{"a Write in front of which a Send is missing", 1, 1, none}, Row{"more Sends than there were", 4, 3, none},  //
+      Row{"more Writes than there were", 3, 4, none}, Row{"numbers of long ago", 0x80000002, 0, none});
   CAPTURE(row.what);
   Fixture it;
-  for (const WorkKind kind : {WorkKind::send, WorkKind::write, WorkKind::read, WorkKind::write, WorkKind::send,
-                              WorkKind::write}) {
+  for (const WorkKind kind :
+       {WorkKind::send, WorkKind::write, WorkKind::read, WorkKind::write, WorkKind::send, WorkKind::write}) {
     it.post(kind);
   }
   const Progress progress{Msn{row.send_msn}, row.writes};

@@ -110,7 +110,8 @@ TEST_CASE("completion: a message that may be an answer stands behind the word th
   CHECK_FALSE(a.rx.peer_waits());
 }
 
-TEST_CASE("completion: of what was placed the peer is told once, and only in front of what takes a receive", "[completion]") {
+TEST_CASE("completion: of what was placed the peer is told once, and only in front of what takes a receive",
+          "[completion]") {
   Requester it(4, 1, 64, 1440);
   End& end = it.end;
   StreamOptions options;
@@ -187,7 +188,8 @@ TEST_CASE("completion: a peer that says the same again and again is heard in con
   CHECK(it.end.sent.size() == kDepth - 1);
 }
 
-TEST_CASE("completion: an end whose work completes once it is placed asks a peer that knows it to acknowledge", "[completion]") {
+TEST_CASE("completion: an end whose work completes once it is placed asks a peer that knows it to acknowledge",
+          "[completion]") {
   const bool remote = GENERATE(true, false), reports = GENERATE(true, false);
   Requester it(4, 1, 64, 1440);
   End& end = it.end;
@@ -213,7 +215,8 @@ TEST_CASE("completion: an end whose work completes once it is placed asks a peer
     while (it.go() > 0) {
     }
     bool found = false;
-    for (const Bytes& ulpdu : ulpdus_of(it.stream, false)) found |= ulpdu == Wire().u8(0xC1).u8(0x50).u32(1).u64(3).bytes();
+    for (const Bytes& ulpdu : ulpdus_of(it.stream, false))
+      found |= ulpdu == Wire().u8(0xC1).u8(0x50).u32(1).u64(3).bytes();
     it.stream.clear();
     return found;
   };

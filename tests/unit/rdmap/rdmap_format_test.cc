@@ -10,11 +10,14 @@ using namespace uiw::test;
 
 TEST_CASE("rdmap_format: control octet (RFC 5040 section 4.1, figures 3 and 4)", "[rdmap_format]") {
   using rdmap::Opcode;
-  const std::pair<Opcode, unsigned> octets[] = {
-      {Opcode::write, 0x40},          {Opcode::read_request, 0x41},
-      {Opcode::read_response, 0x42},  {Opcode::send, 0x43},
-      {Opcode::send_invalidate, 0x44}, {Opcode::send_solicited, 0x45},
-      {Opcode::send_solicited_invalidate, 0x46}, {Opcode::terminate, 0x47}};
+  const std::pair<Opcode, unsigned> octets[] = {{Opcode::write, 0x40},
+                                                {Opcode::read_request, 0x41},
+                                                {Opcode::read_response, 0x42},
+                                                {Opcode::send, 0x43},
+                                                {Opcode::send_invalidate, 0x44},
+                                                {Opcode::send_solicited, 0x45},
+                                                {Opcode::send_solicited_invalidate, 0x46},
+                                                {Opcode::terminate, 0x47}};
   for (const auto& [opcode, octet] : octets) {
     CHECK(rdmap::control_of(opcode) == octet);
     CHECK(rdmap::decode_control(static_cast<std::uint8_t>(octet | 0x30)).opcode == opcode);
@@ -57,8 +60,8 @@ TEST_CASE("rdmap_format: RDMA Read Request header (RFC 5040 section 4.4, figure 
                                    0x4142434445464748};
   Bytes out(rdmap::kReadRequestSize);
   rdmap::encode(request, out.data());
-  CHECK(out == Wire().u32(0x01020304).u64(0x1112131415161718).u32(0x21222324).u32(0x31323334).u64(0x4142434445464748)
-                   .bytes());
+  CHECK(out ==
+        Wire().u32(0x01020304).u64(0x1112131415161718).u32(0x21222324).u32(0x31323334).u64(0x4142434445464748).bytes());
   CHECK(rdmap::decode_read_request(out) == request);
   for (std::size_t cut = 0; cut < out.size(); ++cut) CHECK_FALSE(rdmap::decode_read_request(Octets(out).first(cut)));
 }

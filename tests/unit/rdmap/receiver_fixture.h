@@ -34,8 +34,7 @@ struct ReceiverFixture {
     StreamOptions options;
     options.ord = options.ird = 2;
     end.start(options);
-    writable = static_cast<std::uint32_t>(
-        end.expose(memory, ddp::kLocalWrite | ddp::kRemoteWrite, 0x10000));
+    writable = static_cast<std::uint32_t>(end.expose(memory, ddp::kLocalWrite | ddp::kRemoteWrite, 0x10000));
     readable = static_cast<std::uint32_t>(end.expose(read_only, ddp::kRemoteRead, 0x20000));
     local = static_cast<std::uint32_t>(end.expose(local_only, ddp::kLocalWrite, 0));
     foreign_stag = static_cast<std::uint32_t>(

@@ -40,9 +40,7 @@ TEST_CASE_METHOD(Fixture, "receiver: RDMA Read Requests out of turn, and too man
     const std::uint32_t msn = GENERATE(0, 2, 0xFFFFFFFF);
     refused(read_request(msn, 10, readable, 0x20000), 1, 2, 0x03);
   }
-  SECTION("MO of a read request") {
-    refused(untagged(kReadRequest, 1, 1, 4, Wire().zeros(28)), 1, 2, 0x04);
-  }
+  SECTION("MO of a read request") { refused(untagged(kReadRequest, 1, 1, 4, Wire().zeros(28)), 1, 2, 0x04); }
   SECTION("more reads than agreed on (RFC 5040 section 6.1): no buffer") {
     for (std::uint32_t msn = 1; msn <= 2; ++msn) {
       REQUIRE(give(read_request(msn, 10, readable, 0x20000)) == Verdict::go_on);
@@ -108,7 +106,9 @@ TEST_CASE_METHOD(Fixture, "receiver: a read response goes only where the oldest 
   }
   SECTION("another offset") { refused(tagged(kReadResponse, stag, 0x1001, data), 1, 1, 0x01); }
   SECTION("too long") { refused(tagged(kReadResponse, stag, 0x1000, pattern(1001)), 1, 1, 0x01); }
-  SECTION("too long, and not the last") { refused(tagged(kReadResponse, stag, 0x1000, pattern(1001), 0x81), 1, 1, 0x01); }
+  SECTION("too long, and not the last") {
+    refused(tagged(kReadResponse, stag, 0x1000, pattern(1001), 0x81), 1, 1, 0x01);
+  }
   SECTION("too short") { refused(tagged(kReadResponse, stag, 0x1000, pattern(999)), 1, 1, 0x01); }
   SECTION("all of it, and not the last") { refused(tagged(kReadResponse, stag, 0x1000, data, 0x81), 1, 1, 0x01); }
   SECTION("a segment twice") {

@@ -308,8 +308,7 @@ TEST_CASE("receiver: memory that is gone ends the stream, not the program", "[re
   End end(5);
   end.start({});
   SECTION("a write") {
-    const auto stag =
-        end.stags.add({gone, 0, kSize, ddp::kLocalWrite | ddp::kRemoteWrite, &end.domain}).value();
+    const auto stag = end.stags.add({gone, 0, kSize, ddp::kLocalWrite | ddp::kRemoteWrite, &end.domain}).value();
     const Bytes ulpdu = tagged(kWrite, static_cast<std::uint32_t>(stag), 0, pattern(100));
     CHECK(end.rx.ulpdu(ulpdu, 0, ulpdu.size()) == Verdict::stop);
   }
@@ -321,8 +320,8 @@ TEST_CASE("receiver: memory that is gone ends the stream, not the program", "[re
     CHECK(end.received[0].status == Status::local_protection);
   }
   REQUIRE(end.rx.error());
-  // An error localized to the stream, and the header of the segment by which the peer finds its work (RFC 5040 figures 9
-  // and 10).
+  // An error localized to the stream, and the header of the segment by which the peer finds its work (RFC 5040 figures
+  // 9 and 10).
   CHECK(end.rx.error()->layer == rdmap::Layer::rdma);
   CHECK(end.rx.error()->type == 2);
   CHECK(end.rx.error()->code == 7);

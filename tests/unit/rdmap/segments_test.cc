@@ -67,7 +67,8 @@ TEST_CASE("segments: a queue takes memory for what was in it at a time", "[segme
     const unsigned entries = 3 * depth / at_a_time * at_a_time;
     return std::array{allocations_of(entries, at_a_time, push_send, [&] { send.pop(); }),
                       allocations_of(entries, at_a_time, push_receive, [&] { receive.pop(); }),
-                      allocations_of(entries, at_a_time, [&] { REQUIRE(ring.push(1)); }, [&] { ring.pop(); })};
+                      allocations_of(
+                          entries, at_a_time, [&] { REQUIRE(ring.push(1)); }, [&] { ring.pop(); })};
   };
   // Few: the first segment is there.
   for (const unsigned made : each(1)) CHECK(made == 0);

@@ -50,8 +50,8 @@ struct StreamOptions {
   bool send_immediate = false;
   rdmap::Completion completion = rdmap::Completion::local;
   std::uint32_t probe_slots = 0;  // so many more than `ord` are agreed on
-  bool infiniband = false;  // both ends keep to its rules
-  bool reports = false;     // both know them
+  bool infiniband = false;        // both ends keep to its rules
+  bool reports = false;           // both know them
 };
 
 inline rdmap::Reports reports_of(const StreamOptions& options) {
@@ -129,14 +129,16 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     work.invalidate = invalidate.value_or(Stag{});
     queue.push();
   }
-  void send_immediate(std::uint64_t id, const std::vector<MemorySegment>& pieces, std::uint32_t word, bool solicited = false) {
+  void send_immediate(std::uint64_t id, const std::vector<MemorySegment>& pieces, std::uint32_t word,
+                      bool solicited = false) {
     auto& work = prepare(id, WorkKind::send, pieces);
     work.has_immediate = true;
     work.immediate = rdmap::immediate_of_word(word);
     work.solicited = solicited;
     queue.push();
   }
-  void write(std::uint64_t id, const std::vector<MemorySegment>& pieces, Stag stag, std::uint64_t offset, bool fence = false) {
+  void write(std::uint64_t id, const std::vector<MemorySegment>& pieces, Stag stag, std::uint64_t offset,
+             bool fence = false) {
     auto& work = prepare(id, WorkKind::write, pieces);
     work.remote_stag = stag;
     work.remote_offset = offset;
@@ -151,8 +153,8 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     work.sink_offset = 0x1000 * id;
     queue.push();
   }
-  void atomic(std::uint64_t id, Bytes& result, rdmap::AtomicOpcode opcode, const rdmap::AtomicOperands& operands, Stag stag,
-              std::uint64_t offset, bool fence = false) {
+  void atomic(std::uint64_t id, Bytes& result, rdmap::AtomicOpcode opcode, const rdmap::AtomicOperands& operands,
+              Stag stag, std::uint64_t offset, bool fence = false) {
     auto& work = prepare(id, WorkKind::atomic, {{result.data(), result.size()}});
     work.atomic = opcode;
     work.remote_stag = stag;

@@ -84,7 +84,8 @@ class RandomMix {
     return pieces;
   }
   // The receive is posted a little larger than the message, in pieces. False if there is no more memory for it.
-  bool post_send(std::uint64_t id, Side& side, Side& other, const std::vector<MemorySegment>& pieces, const Bytes& data) {
+  bool post_send(std::uint64_t id, Side& side, Side& other, const std::vector<MemorySegment>& pieces,
+                 const Bytes& data) {
     const bool solicited = between(random_, 0, 1) != 0;
     const std::size_t length = data.size(), half = length / 2;
     if (other.inbox_at + length + 10 > kSize) return false;

@@ -148,8 +148,7 @@ TEST_CASE("transmitter: work that may only fail does so in its turn", "[transmit
   CHECK(end.tx.failure()->sequence == 1);
   CHECK(end.tx.failure()->status == Status::local_protection);
   end.flush_failed();
-  CHECK(end.sent ==
-        std::vector<Sent>{{1, Status::success}, {2, Status::local_protection}, {3, Status::flushed}});
+  CHECK(end.sent == std::vector<Sent>{{1, Status::success}, {2, Status::local_protection}, {3, Status::flushed}});
   // RFC 5040 section 7.1, case 1: a Terminate without headers instead of the message.
   const auto out = ulpdus_of(take_all(end), true);
   REQUIRE(out.size() == 1);
@@ -308,8 +307,8 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU whose memory is gone br
           "[transmitter]") {
   mpa::install_copy_guard();
   constexpr std::size_t kSize = 8192;
-  auto* memory = static_cast<std::byte*>(
-      ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  auto* memory =
+      static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(memory != MAP_FAILED);
   End end(1);
   StreamOptions options;
@@ -334,12 +333,12 @@ TEST_CASE("transmitter: which work a Terminate is about (RFC 5040 section 4.8)",
   Bytes sink(100);
   const Bytes data = pattern(100);
   // A read in front keeps everything in the queue.
-  end.read(100, {piece(sink)}, Stag{0x77}, 0);                // 0: read MSN 1
-  end.send(101, {piece(data)});                               // 1: send MSN 1
-  end.write(102, {piece(data)}, Stag{0x10}, 0x1000);          // 2
-  end.write(103, {piece(data)}, Stag{0x20}, 0x1000);          // 3
-  end.read(104, {piece(sink)}, Stag{0x77}, 0);                // 4: read MSN 2
-  end.send(105, {piece(data)});                               // 5: send MSN 2
+  end.read(100, {piece(sink)}, Stag{0x77}, 0);        // 0: read MSN 1
+  end.send(101, {piece(data)});                       // 1: send MSN 1
+  end.write(102, {piece(data)}, Stag{0x10}, 0x1000);  // 2
+  end.write(103, {piece(data)}, Stag{0x20}, 0x1000);  // 3
+  end.read(104, {piece(sink)}, Stag{0x77}, 0);        // 4: read MSN 2
+  end.send(105, {piece(data)});                       // 5: send MSN 2
   const auto find = [&](const rdmap::Terminate& terminate) { return end.tx.find_terminated(terminate); };
   CHECK(end.tx.oldest_sent() == std::nullopt);
   const auto batch = take(end, 100'000);

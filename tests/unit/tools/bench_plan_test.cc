@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The plan of `uiw bench`: every row has two series of one unit, and references are measured near what they stand beside.
+// The plan of `uiw bench`: every row has two series of one unit, and references are measured near what they stand
+// beside.
 #include "tools/bench/plan.h"
 
 #include <algorithm>

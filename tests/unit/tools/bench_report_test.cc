@@ -71,9 +71,10 @@ TEST_CASE("bench report: the JSON") {
   BenchRow own = measured(1, 2, Unit::messages_per_second);
   own.against_tcp = false;
   const std::string text = json_of({5, 1, 2, "uiw_lo", "127.0.0.1"}, {own});
-  CHECK(text ==
-        R"({"device": "uiw_lo", "address": "127.0.0.1", "processors": 2, "runs": 5, "seconds": 1, "rows": [{"id": "a_row", )"
-        R"("measure": "a row", "unit": "messages/s", "better": "larger", "uiw": 1, "tcp": null, "tcp_measured_by": null, )"
-        R"("against": 2, "against_measured_by": "a reference", "ratio": 0.5, "target": 1, "met": false, "error": null}]})"
-        "\n");
+  CHECK(
+      text ==
+      R"({"device": "uiw_lo", "address": "127.0.0.1", "processors": 2, "runs": 5, "seconds": 1, "rows": [{"id": "a_row", )"
+      R"("measure": "a row", "unit": "messages/s", "better": "larger", "uiw": 1, "tcp": null, "tcp_measured_by": null, )"
+      R"("against": 2, "against_measured_by": "a reference", "ratio": 0.5, "target": 1, "met": false, "error": null}]})"
+      "\n");
 }

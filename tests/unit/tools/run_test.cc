@@ -51,7 +51,11 @@ TEST_CASE("run: a script is as reachable as its interpreter") {
                     alien = std::string(folder) + "/alien";
   std::ofstream(script) << "#!/bin/sh -e\n";
   std::ofstream(text) << "no program\n";
-  std::ofstream(alien) << std::string("\x7f" "ELF\x7f", 5) << std::string(64, '\0');  // of no class that there is
+  std::ofstream(alien) << std::string(
+                              "\x7f"
+                              "ELF\x7f",
+                              5)
+                       << std::string(64, '\0');  // of no class that there is
   CHECK(reach_of("/bin/sh") == Reach::reachable);
   CHECK(reach_of(script) == Reach::reachable);
   CHECK(reach_of(text) == Reach::reachable);

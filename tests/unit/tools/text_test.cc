@@ -25,7 +25,8 @@ TEST_CASE("json: strings are UTF-8 without control characters") {
   CHECK(json_string("plain") == R"("plain")");
   CHECK(json_string("a\"b\\c\n\x7f") == R"("a\"b\\c\u000a\u007f")");
   CHECK(json_string("\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80") == "\"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80\"");
-  CHECK(json_string("\xff" "a\xc3") == R"("\ufffda\ufffd")");
+  CHECK(json_string("\xff"
+                    "a\xc3") == R"("\ufffda\ufffd")");
   CHECK(json_string("\xc0\x80") == R"("\ufffd\ufffd")");  // an overlong form
 }
 

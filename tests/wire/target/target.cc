@@ -20,8 +20,7 @@ namespace target {
 Target g_target;
 
 void arm() {
-  if (g_target.cq != nullptr && !g_target.spin)
-    must(ibv_req_notify_cq(g_target.cq, g_target.notify), "req_notify_cq");
+  if (g_target.cq != nullptr && !g_target.spin) must(ibv_req_notify_cq(g_target.cq, g_target.notify), "req_notify_cq");
 }
 
 namespace {
@@ -30,8 +29,8 @@ void drain() {
   ibv_wc wc{};
   int count;
   while ((count = ibv_poll_cq(g_target.cq, 1, &wc)) == 1)
-    say("wc %" PRIu64 " %d %d %u %u 0x%x 0x%x", wc.wr_id, static_cast<int>(wc.status),
-        static_cast<int>(wc.opcode), wc.byte_len, wc.wc_flags, wc.qp_num,
+    say("wc %" PRIu64 " %d %d %u %u 0x%x 0x%x", wc.wr_id, static_cast<int>(wc.status), static_cast<int>(wc.opcode),
+        wc.byte_len, wc.wc_flags, wc.qp_num,
         (wc.wc_flags & IBV_WC_WITH_IMM) != 0 ? ntohl(wc.imm_data) : wc.invalidated_rkey);
   must(count < 0 ? EIO : 0, "poll_cq");
 }
@@ -49,8 +48,7 @@ void quit() {
     munmap(memory.base, memory.size);
   }
   if (g_target.cq != nullptr) must(ibv_destroy_cq(g_target.cq), "destroy_cq");
-  if (g_target.completions != nullptr)
-    must(ibv_destroy_comp_channel(g_target.completions), "destroy_comp_channel");
+  if (g_target.completions != nullptr) must(ibv_destroy_comp_channel(g_target.completions), "destroy_comp_channel");
   for (auto& [name, pd] : g_target.pds) must(ibv_dealloc_pd(pd), "dealloc_pd");
   if (g_target.anchor != nullptr) must(rdma_destroy_id(g_target.anchor), "destroy_id");
   rdma_destroy_event_channel(g_target.channel);
@@ -88,12 +86,11 @@ void tell_cm_event() {
       if (id == event->id) name = key;
   }
   const auto& conn = event->param.conn;
-  const bool told = event->event == RDMA_CM_EVENT_CONNECT_REQUEST ||
-                    event->event == RDMA_CM_EVENT_ESTABLISHED || event->event == RDMA_CM_EVENT_REJECTED;
-  const std::string data =
-      told && conn.private_data != nullptr
-          ? to_hex(static_cast<const std::uint8_t*>(conn.private_data), conn.private_data_len)
-          : "-";
+  const bool told = event->event == RDMA_CM_EVENT_CONNECT_REQUEST || event->event == RDMA_CM_EVENT_ESTABLISHED ||
+                    event->event == RDMA_CM_EVENT_REJECTED;
+  const std::string data = told && conn.private_data != nullptr
+                               ? to_hex(static_cast<const std::uint8_t*>(conn.private_data), conn.private_data_len)
+                               : "-";
   say("event %s %s %d %u %u %s", rdma_event_str(event->event) + std::strlen("RDMA_CM_EVENT_"), name.c_str(),
       event->status, told ? conn.responder_resources : 0U, told ? conn.initiator_depth : 0U, data.c_str());
   rdma_ack_cm_event(event);

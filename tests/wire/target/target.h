@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the commands of uiw_wire_target share: the objects that it has made, by name, and the words of a command. The program
-// has one thread, besides the one of Hammer.
+// What the commands of uiw_wire_target share: the objects that it has made, by name, and the words of a command. The
+// program has one thread, besides the one of Hammer.
 #pragma once
 
 #include <rdma/rdma_cma.h>

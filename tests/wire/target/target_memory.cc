@@ -128,16 +128,8 @@ void rest(const Words&) {  // rest: says how often the hammer added
 
 std::span<const Command> memory_commands() {
   static constexpr Command kCommands[] = {
-      {"open", 2, open_device},
-      {"pd", 2, add_pd},
-      {"mr", 4, add_mr},
-      {"dereg", 2, dereg},
-      {"fill", 3, fill},
-      {"poke", 4, poke},
-      {"dump", 4, dump},
-      {"hash", 4, hash},
-      {"hammer", 3, hammer},
-      {"rest", 1, rest},
+      {"open", 2, open_device}, {"pd", 2, add_pd}, {"mr", 4, add_mr}, {"dereg", 2, dereg},   {"fill", 3, fill},
+      {"poke", 4, poke},        {"dump", 4, dump}, {"hash", 4, hash}, {"hammer", 3, hammer}, {"rest", 1, rest},
   };
   return kCommands;
 }

@@ -79,9 +79,7 @@ void post(const Words& word) {
   request.opcode = opcode_of(word[3]);
   request.send_flags = flags_of(word[4]);
   switch (request.opcode) {
-    case IBV_WR_SEND_WITH_INV:
-      request.invalidate_rkey = rkey;
-      break;
+    case IBV_WR_SEND_WITH_INV: request.invalidate_rkey = rkey; break;
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
     case IBV_WR_ATOMIC_CMP_AND_SWP:
       request.wr.atomic.rkey = rkey;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The thread of connection set-up: what is asked of it is done, also where it sleeps and nothing else wakes it. By itself,
-// since whatever others have set would wake it.
+// The thread of connection set-up: what is asked of it is done, also where it sleeps and nothing else wakes it. By
+// itself, since whatever others have set would wake it.
 #include "provider/connect/cm_loop.h"
 
 #include <catch2/catch.hpp>
@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-using uiw::provider::CmLoop;
 using std::chrono::milliseconds;
+using uiw::provider::CmLoop;
 
 namespace {
 

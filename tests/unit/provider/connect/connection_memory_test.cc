@@ -192,7 +192,8 @@ void take_call_in_short_memory(unsigned at) {
   REQUIRE(CmLoop::instance().post([&] {
     try {
       const Short memory(at);
-      provider::take_call(mpa::TcpStream(fd), [](const auto&, const auto&) {}, [](const Connection*) {});
+      provider::take_call(
+          mpa::TcpStream(fd), [](const auto&, const auto&) {}, [](const Connection*) {});
     } catch (const std::bad_alloc&) {
     }
     done.set_value();

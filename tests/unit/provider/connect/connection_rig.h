@@ -126,7 +126,7 @@ struct RawServer {
 };
 
 inline int call(Side& side, const sockaddr_storage& remote, const std::shared_ptr<Observer>& observer,
-         std::shared_ptr<Connection>& connection, const Bytes& private_data = {}, unsigned depth = 4) {
+                std::shared_ptr<Connection>& connection, const Bytes& private_data = {}, unsigned depth = 4) {
   const int fd = bound_socket();
   return provider::connect(fd, remote, {side.qp->number(), depth, depth, private_data}, -1, observer, connection);
 }

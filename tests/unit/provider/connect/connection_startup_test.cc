@@ -42,11 +42,11 @@ TEST_CASE("connection: a peer that says nothing meets the deadline", "[connectio
 
 TEST_CASE("connection: callers that are none are turned away (RFC 5044 section 7.1)", "[connection]") {
   const Server server;
-  const Bytes bad = GENERATE(
-      Bytes(Wire().text("GET / HTTP/1.1\r\n\r\n")), Bytes(Wire().text("MPA ID Req Frame").u8(0).u8(3).u16(0)),
-      Bytes(Wire().text("MPA ID Req Frame").u8(0).u8(1).u16(513)),
-      Bytes(Wire().text("MPA ID Rep Frame").u8(0).u8(1).u16(0)),
-      Bytes(Wire().text("MPA ID Req Frame").u8(0x10).u8(2).u16(2).u16(0)));
+  const Bytes bad =
+      GENERATE(Bytes(Wire().text("GET / HTTP/1.1\r\n\r\n")), Bytes(Wire().text("MPA ID Req Frame").u8(0).u8(3).u16(0)),
+               Bytes(Wire().text("MPA ID Req Frame").u8(0).u8(1).u16(513)),
+               Bytes(Wire().text("MPA ID Rep Frame").u8(0).u8(1).u16(0)),
+               Bytes(Wire().text("MPA ID Req Frame").u8(0x10).u8(2).u16(2).u16(0)));
   auto stream = server.dial();
   say(stream, bad);
   CHECK(read_to_end(stream).empty());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Posted work and the memory that it names: after ibv_dereg_mr or ibv_rereg_mr has returned nothing reads or writes what
-// was registered before, and the work that named it fails.
+// Posted work and the memory that it names: after ibv_dereg_mr or ibv_rereg_mr has returned nothing reads or writes
+// what was registered before, and the work that named it fails.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -195,7 +195,8 @@ TEST_CASE("memory lifetime: a region is deregistered inside a batch that names i
   CHECK(completion.status == IBV_WC_LOC_PROT_ERR);
 }
 
-TEST_CASE("memory lifetime: a receive that may not be posted so fails when a message comes, as with adapters", "[memory]") {
+TEST_CASE("memory lifetime: a receive that may not be posted so fails when a message comes, as with adapters",
+          "[memory]") {
   const int wrong = GENERATE(range(0, 6));
   const auto context = open_loopback();
   Side near(*context), far(*context);

@@ -67,7 +67,7 @@ inline ibv_mw_bind_info info_of(ibv_mr* mr, std::uint64_t address, std::uint64_t
 }
 
 inline int post_bind2(Side& side, std::uint64_t id, Window& window, std::uint32_t rkey, const ibv_mw_bind_info& info,
-               unsigned flags = 0) {
+                      unsigned flags = 0) {
   ibv_send_wr request{};
   request.wr_id = id;
   request.opcode = IBV_WR_BIND_MW;

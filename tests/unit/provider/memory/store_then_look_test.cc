@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// "Either this one sees the other, or the other sees this one": each place of the tree that counts on that, as its atomic
-// operations in all orders that a weakly ordered processor may give them. Where a weaker order would do harm, the model is
-// shown to find it.
+// "Either this one sees the other, or the other sees this one": each place of the tree that counts on that, as its
+// atomic operations in all orders that a weakly ordered processor may give them. Where a weaker order would do harm,
+// the model is shown to find it.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/memory_model.h"
@@ -20,15 +20,17 @@ TEST_CASE("store then look: the model knows what the memory orders of C++ promis
   CHECK(both_miss(Order::release, Order::seq_cst));
   // Message passing.
   const auto stale = [](Order stores, Order loads) {
-    return can_end({{store(x, 1, Order::relaxed), store(y, 1, stores)}, {load(y, 0, loads), load(x, 1, Order::relaxed)}},
-                   {}, [](const Registers& r, const Values&) { return r[0] == 1 && r[1] == 0; });
+    return can_end(
+        {{store(x, 1, Order::relaxed), store(y, 1, stores)}, {load(y, 0, loads), load(x, 1, Order::relaxed)}}, {},
+        [](const Registers& r, const Values&) { return r[0] == 1 && r[1] == 0; });
   };
   CHECK_FALSE(stale(Order::release, Order::acquire));
   CHECK(stale(Order::relaxed, Order::acquire));
   CHECK(stale(Order::release, Order::relaxed));
 }
 
-// provider/memory/grace_period.h with ddp/stag_table.cc and find_qp(): whoever takes something away waits for all that may use it.
+// provider/memory/grace_period.h with ddp/stag_table.cc and find_qp(): whoever takes something away waits for all that
+// may use it.
 TEST_CASE("store then look: grace periods", "[orders]") {
   enum { entered, word, period };
   enum { of_reader, found, has_entered };
@@ -72,7 +74,8 @@ TEST_CASE("store then look: accesses through a memory window", "[orders]") {
   CHECK(accessed_behind_the_end(Order::acquire));
 }
 
-// Qp::take_result() and Qp::post_receive(); likewise Qp::end_stream(), which flushes, with the state in place of the pause.
+// Qp::take_result() and Qp::post_receive(); likewise Qp::end_stream(), which flushes, with the state in place of the
+// pause.
 TEST_CASE("store then look: a stream pauses while a receive is posted", "[orders]") {
   enum { tail, paused };
   enum { there, is_paused };
@@ -130,8 +133,8 @@ TEST_CASE("store then look: more news for a sender that has been asked", "[order
   }));
 }
 
-// Qp::await_sender(): the receive of an answer does not overtake the completion of the Send. The octets on their way are
-// as good as a release and an acquire.
+// Qp::await_sender(): the receive of an answer does not overtake the completion of the Send. The octets on their way
+// are as good as a release and an acquire.
 TEST_CASE("store then look: an answer comes before its Send is known to be complete", "[orders]") {
   enum { sending, wire, completions };
   constexpr int kBefore = 0, kBusy = 1, kIdle = 2;
@@ -163,9 +166,8 @@ TEST_CASE("store then look: something is held while the program asks for an even
   enum { is_awaited, holds };
   const Thread holder = {add(holding, 1), load(awaited, is_awaited)};
   const Thread program = {add(awaited, 1), load(holding, holds)};
-  CHECK_FALSE(can_end({holder, program}, {}, [](const Registers& r, const Values&) {
-    return r[is_awaited] == 0 && r[holds] == 0;
-  }));
+  CHECK_FALSE(can_end({holder, program}, {},
+                      [](const Registers& r, const Values&) { return r[is_awaited] == 0 && r[holds] == 0; }));
 }
 
 // Engine::note_deferred() and Engine::park(): the program does not come back, and the thread watches it no longer.
@@ -186,9 +188,8 @@ TEST_CASE("store then look: the progress thread parks while the program asks for
   enum { is_awaited, is_parked };
   const Thread thread = {store(parked, 1), load(awaited, is_awaited)};
   const Thread program = {add(awaited, 1), load(parked, is_parked)};
-  CHECK_FALSE(can_end({thread, program}, {}, [](const Registers& r, const Values&) {
-    return r[is_awaited] == 0 && r[is_parked] == 0;
-  }));
+  CHECK_FALSE(can_end({thread, program}, {},
+                      [](const Registers& r, const Values&) { return r[is_awaited] == 0 && r[is_parked] == 0; }));
 }
 
 // Engine::watch_posts() and Engine::tick(): posts wait, and the progress thread stops to look often.

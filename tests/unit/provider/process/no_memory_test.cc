@@ -29,8 +29,8 @@ struct Refusal {
   bool for_good = false;  // all behind it are refused too
 };
 
-thread_local bool is_program = false;          // no thread of the library
-thread_local bool counts = false;              // inside a call of the library
+thread_local bool is_program = false;  // no thread of the library
+thread_local bool counts = false;      // inside a call of the library
 thread_local bool count_for_good = false;
 thread_local long count_left = 0;
 std::atomic<bool> services_count{false}, services_for_good{false};
@@ -252,8 +252,8 @@ class Exchange {
 
   void live() {
     if (!make(near_, false) || !make(far_, setting_.shared) || !connect()) return;
-    // Receives of the same length, one at a time, so that it does not matter which of them could be posted. The first Sends
-    // find none, and hold their stream up.
+    // Receives of the same length, one at a time, so that it does not matter which of them could be posted. The first
+    // Sends find none, and hold their stream up.
     std::size_t receives = 0, sends = 0;
     const auto post_receives = [&] {
       if (post_receive(far_, 100 + receives, far_.sge(far_.sink, *far_.sink_mr, 0, kRoom / 2))) ++receives;

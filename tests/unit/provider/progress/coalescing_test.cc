@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Small posts that wait for the next ones: when they do, and that each is sent all the same, whatever the program does next.
+// Small posts that wait for the next ones: when they do, and that each is sent all the same, whatever the program does
+// next.
 #include "provider/progress/coalescing.h"
 
 #include <catch2/catch.hpp>

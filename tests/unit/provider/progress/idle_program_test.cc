@@ -16,7 +16,8 @@ enum class Manner { posts, polls_before, polls_between, polls_another_queue };
 }  // namespace
 
 TEST_CASE("idle program: Sends that were received complete while their program sleeps", "[completion]") {
-  const Manner manner = GENERATE(Manner::posts, Manner::polls_before, Manner::polls_between, Manner::polls_another_queue);
+  const Manner manner =
+      GENERATE(Manner::posts, Manner::polls_before, Manner::polls_between, Manner::polls_another_queue);
   const unsigned pause_us = GENERATE(0U, 1U, 20U, 100U, 500U);
   constexpr unsigned kSends = 96;
   const auto context = open_loopback(), elsewhere = open_loopback();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A stream by itself, with a queue pair that only notes what it is told: how it ends, by whom, what the peer sees of it.
+// A stream by itself, with a queue pair that only notes what it is told: how it ends, by whom, what the peer sees of
+// it.
 #include "provider/stream/stream.h"
 
 #include <mutex>
@@ -42,8 +43,9 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
     parameters.read_slots_out = parameters.read_slots_in = 1;
     parameters.sender.completion = options.completion;
     parameters.owner = owner;
-    stream = std::make_shared<Stream>(static_cast<provider::StreamWork&>(*this), static_cast<provider::StreamHost&>(*this), engine,
-                                      locks, signals, queue, 0, &domain, this, parameters);
+    stream =
+        std::make_shared<Stream>(static_cast<provider::StreamWork&>(*this), static_cast<provider::StreamHost&>(*this),
+                                 engine, locks, signals, queue, 0, &domain, this, parameters);
     stream->socket() = std::move(own);
   }
   ~Rig() {
@@ -166,7 +168,8 @@ TEST_CASE("stream: the peer of a manual connection leaves, and only the next wor
   CHECK(rig.events.empty());
 }
 
-TEST_CASE("stream: a caller of a manual connection that gives up before it has said anything is forgotten", "[stream]") {
+TEST_CASE("stream: a caller of a manual connection that gives up before it has said anything is forgotten",
+          "[stream]") {
   Rig rig({.manual = true, .initiator = false});
   rig.peer.shutdown_send();
   CHECK(rig.comes_to(Phase::ended));
@@ -245,7 +248,7 @@ TEST_CASE("stream: work fails for lack of an answer: the rest is flushed, and no
     rig.stream->fail_work(0, rdmap::Status::retry_exceeded);
   }
   CHECK(rig.completions == std::vector<std::pair<std::uint64_t, rdmap::Status>>{{1, rdmap::Status::retry_exceeded},
-                                                                              {2, rdmap::Status::flushed}});
+                                                                                {2, rdmap::Status::flushed}});
   CHECK(rig.heard().second == "reset");
   CHECK(rig.events.empty());
 }

@@ -94,9 +94,9 @@ TEST_CASE("mr: rights and tagged offsets", "[context]") {
     CHECK(region(*mr).domain == &pd);
   }
   CHECK_FALSE(pd.in_use());
-  const auto all = Mr::create(pd, memory.data(), 100, base,
-                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE |
-                                  IBV_ACCESS_REMOTE_ATOMIC);
+  const auto all =
+      Mr::create(pd, memory.data(), 100, base,
+                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
   REQUIRE(all);
   CHECK(region(*all).rights == 31);
   const auto read = Mr::create(pd, memory.data(), 100, base, IBV_ACCESS_REMOTE_READ);

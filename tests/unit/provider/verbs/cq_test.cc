@@ -52,7 +52,7 @@ TEST_CASE("cq: completions of a queue pair that is gone go, and the others stay 
   std::uint64_t id = 0;
   // From each place in the ring, each number of them, and each pattern of whose they are.
   for (std::uint64_t count = 0; count <= capacity; ++count) {
-    for (unsigned whose = 0; whose < 1U << count; whose += count > 5 ? 7 : 1) {
+    for (unsigned whose = 0; whose<1U << count; whose += count> 5 ? 7 : 1) {
       std::vector<std::uint64_t> others;
       for (std::uint64_t i = 0; i < count; ++i) {
         ibv_wc completion = completion_of(id);

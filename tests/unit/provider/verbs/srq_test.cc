@@ -84,9 +84,7 @@ TEST_CASE("srq: not to be destroyed while a queue pair has it", "[srq]") {
   {
     Side one(*context, 16, 4, 64, true, pool.srq.get());
     CHECK(pool.srq->in_use());
-    {
-      Side two(*context, 16, 4, 64, true, pool.srq.get());
-    }
+    { Side two(*context, 16, 4, 64, true, pool.srq.get()); }
     CHECK(pool.srq->in_use());
     CHECK(one.to(IBV_QPS_ERR) == 0);
     CHECK(pool.srq->in_use());

@@ -18,8 +18,8 @@ inline Bytes octets_of(const provider::PairGreeting& greeting,
   return {octets.begin(), octets.end()};
 }
 
-// A peer of a manual connection, on the address of the loopback device that stands for its first GID. It holds a port that
-// gives it a smaller number than any queue pair here has, so it is the one to call.
+// A peer of a manual connection, on the address of the loopback device that stands for its first GID. It holds a port
+// that gives it a smaller number than any queue pair here has, so it is the one to call.
 struct Caller {
   explicit Caller(const Side& side) : device(side.context.device()), number(side.qp->number()) {
     for (std::uint16_t port = provider::kFirstPort; own == 0; ++port) {
@@ -70,6 +70,5 @@ struct Caller {
   std::uint32_t own = 0;  // number
   mpa::TcpStream held, stream;
 };
-
 
 }  // namespace uiw::test

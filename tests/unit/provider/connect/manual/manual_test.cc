@@ -91,11 +91,16 @@ TEST_CASE("manual: the greetings of other releases", "[manual]") {
         .add(options)
         .bytes();
   };
-  const auto exact = [&](const Bytes& options) { return greeting_with(options, static_cast<unsigned>(options.size())); };
+  const auto exact = [&](const Bytes& options) {
+    return greeting_with(options, static_cast<unsigned>(options.size()));
+  };
   const Bytes psn = Wire().u16(1).u16(4).u32(0x00345678).bytes();
   const Bytes unknown = Wire().u16(0x1234).u16(3).u8(1).u8(2).u8(3).bytes(), empty = Wire().u16(0xFFFF).u16(0).bytes();
-  PairGreeting expected{0x123456, 0xABCDEF, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1},
-                        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 2}, 0x345678};
+  PairGreeting expected{0x123456,
+                        0xABCDEF,
+                        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1},
+                        {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 2},
+                        0x345678};
   CHECK(provider::decode_pair_greeting(exact(psn)) == expected);
   CHECK(provider::decode_pair_greeting(exact(Wire().add(unknown).add(psn).add(empty).bytes())) == expected);
   CHECK(provider::decode_pair_greeting(exact(Wire().add(psn).add(unknown).bytes())) == expected);
@@ -104,7 +109,8 @@ TEST_CASE("manual: the greetings of other releases", "[manual]") {
   expected.psn = 0;
   CHECK(provider::decode_pair_greeting(exact({})) == expected);
   CHECK(provider::decode_pair_greeting(exact(unknown)) == expected);
-  CHECK(provider::decode_pair_greeting(exact(Wire().u16(1).u16(8).u64(5).bytes())) == expected);  // as long as no PSN is
+  CHECK(provider::decode_pair_greeting(exact(Wire().u16(1).u16(8).u64(5).bytes())) ==
+        expected);  // as long as no PSN is
   // Options that do not fit.
   CHECK_FALSE(provider::decode_pair_greeting(greeting_with(psn, 9)));
   CHECK_FALSE(provider::decode_pair_greeting(exact(Wire().u16(1).u16(5).u32(1).bytes())));
@@ -174,8 +180,7 @@ TEST_CASE("manual: what does not name a peer is refused, and changes nothing (ma
     CHECK(a.qp->modify(attributes, mask) == EINVAL);
     CHECK(a.qp->state() == IBV_QPS_INIT);
   };
-  for (const int one :
-       {IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_RQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER}) {
+  for (const int one : {IBV_QP_AV, IBV_QP_PATH_MTU, IBV_QP_RQ_PSN, IBV_QP_MAX_DEST_RD_ATOMIC, IBV_QP_MIN_RNR_TIMER}) {
     refused(good, kRtr & ~one);
   }
   ibv_qp_attr other = good;
@@ -197,9 +202,8 @@ TEST_CASE("manual: what does not name a peer is refused, and changes nothing (ma
     refused(rtr(peer, 2000U << 8));
   }
   // Another family than that of the GID it is to call from.
-  refused(rtr(provider::is_ipv4(gid(*context))
-                  ? Gid{0x20, 0x01, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}
-                  : Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1},
+  refused(rtr(provider::is_ipv4(gid(*context)) ? Gid{0x20, 0x01, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}
+                                               : Gid{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1},
               2000U << 8));
   // From RTR on all that InfiniBand asks for is asked for.
   REQUIRE(a.qp->modify(good, kRtr) == 0);
@@ -322,7 +326,8 @@ TEST_CASE("manual: work for a peer that has left fails no sooner than an adapter
   CHECK(std::chrono::steady_clock::now() - left >= std::chrono::milliseconds(400));
 }
 
-TEST_CASE("manual: work that could not be sent completes with its own error, be the peer gone at that moment", "[manual]") {
+TEST_CASE("manual: work that could not be sent completes with its own error, be the peer gone at that moment",
+          "[manual]") {
   const auto context = open_loopback();
   for (int turn = 0; turn < 20; ++turn) {
     INFO("turn " << turn);
@@ -351,8 +356,7 @@ TEST_CASE("manual: work that could not be sent completes with its own error, be 
   }
 }
 
-TEST_CASE("manual: a port listens once a queue pair of it is connected, on the device's addresses alone",
-          "[manual]") {
+TEST_CASE("manual: a port listens once a queue pair of it is connected, on the device's addresses alone", "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
   Caller caller(a);
@@ -430,9 +434,7 @@ TEST_CASE("manual: who calls is looked at", "[manual]") {
 
   const auto rejected = [&](const Bytes& said, PairRefusal why) { check_rejected(caller, said, why); };
   SECTION("no greeting") { rejected(pattern(52), PairRefusal::malformed); }
-  SECTION("a rejection as a greeting") {
-    rejected(octets_of(good, PairRefusal::no_such_qp), PairRefusal::malformed);
-  }
+  SECTION("a rejection as a greeting") { rejected(octets_of(good, PairRefusal::no_such_qp), PairRefusal::malformed); }
   SECTION("another address than it says") {
     PairGreeting other = good;
     other.source[15] ^= 1;

@@ -124,10 +124,10 @@ TEST_CASE("strangers: the kernel is asked whose a socket is", "[strangers]") {
     CHECK(provider::owner_of_connection(local, address) == std::nullopt);
   }
   CHECK(provider::is_local_address(address) == true);
-  CHECK(provider::is_local_address(provider::address_of(
-            {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 99, 0, 1}, 0, 0)) == true);
-  CHECK(provider::is_local_address(provider::address_of(
-            {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 198, 51, 100, 1}, 0, 0)) == false);
+  CHECK(provider::is_local_address(
+            provider::address_of({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 99, 0, 1}, 0, 0)) == true);
+  CHECK(provider::is_local_address(
+            provider::address_of({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 198, 51, 100, 1}, 0, 0)) == false);
 }
 
 TEST_CASE("strangers: who calls in the name of another user's queue pair is refused, and the right one gets through",
@@ -331,7 +331,8 @@ TEST_CASE("manual: a peer whose host is there but that never answers: retry exce
   REQUIRE(caller.dial(gid(*context)) == 0);
   caller.say(octets_of(caller.greeting()));
   REQUIRE(refusal(caller) == std::nullopt);
-  give(caller.stream, fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0).bytes(), false));  // ready to receive: a Write of nothing
+  give(caller.stream,
+       fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0).bytes(), false));  // ready to receive: a Write of nothing
   Bytes out(10);
   const auto source = a.expose(out, 0);
   REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *source)}) == 0);
@@ -359,5 +360,6 @@ TEST_CASE("strangers: a rejected call is closed once its caller has closed", "[s
   const auto start = std::chrono::steady_clock::now();
   caller.stream.close();
   CHECK(ends(own, other));
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(4));  // and not after the time for one that stays
+  CHECK(std::chrono::steady_clock::now() - start <
+        std::chrono::seconds(4));  // and not after the time for one that stays
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A Send and the receive of its answer complete to one queue: the Send is found first, as with adapters. (RFC 5040 section
-// 5.5: it is complete once TCP has it, hence before the peer can answer. Where it is complete once it is placed, the peer says
-// so in front of its answer.)
+// A Send and the receive of its answer complete to one queue: the Send is found first, as with adapters. (RFC 5040
+// section 5.5: it is complete once TCP has it, hence before the peer can answer. Where it is complete once it is
+// placed, the peer says so in front of its answer.)
 #include <atomic>
 #include <thread>
 
@@ -96,6 +96,8 @@ TEST_CASE("answer order: the completion of a Send is found before the receive of
   }
   answerer.join();
   CHECK_FALSE(bad);
-  INFO("window " << window << (rule == Rule::local ? ", local" : ", remote") << (rule == Rule::remote_manual ? " manual" : "") << (how == Waits::asleep ? ", asleep" : ", polling"));
+  INFO("window " << window << (rule == Rule::local ? ", local" : ", remote")
+                 << (rule == Rule::remote_manual ? " manual" : "")
+                 << (how == Waits::asleep ? ", asleep" : ", polling"));
   CHECK(overtaken == 0);
 }

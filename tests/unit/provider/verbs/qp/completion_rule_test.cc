@@ -212,12 +212,8 @@ TEST_CASE("completion rule: an error is that of the work it is about; what stand
   int error = 0;
   switch (bad) {
     case Bad::key: error = near.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, remote->key() ^ 0x5A5A00, 0); break;
-    case Bad::bounds:
-      error = near.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, remote->key(), address_of(target) + 1);
-      break;
-    case Bad::rights:
-      error = near.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, readable->key(), address_of(locked));
-      break;
+    case Bad::bounds: error = near.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, remote->key(), address_of(target) + 1); break;
+    case Bad::rights: error = near.post(IBV_WR_RDMA_WRITE, 3, {whole}, 0, readable->key(), address_of(locked)); break;
     case Bad::read: error = near.post(IBV_WR_RDMA_READ, 3, {whole}, 0, remote->key() ^ 0x5A5A00, 0); break;
     case Bad::atomic: error = near.post_atomic(3, result, readable->key(), address_of(locked), 1); break;
     case Bad::misaligned: error = near.post_atomic(3, result, remote->key(), address_of(target) + 4, 1); break;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The end of a stream while data arrives: what a completion has given back, or a call has taken away, is written no more.
+// The end of a stream while data arrives: what a completion has given back, or a call has taken away, is written no
+// more.
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -31,8 +32,8 @@ void end(Side& side, Ending how, ibv_sge bad) {
 }  // namespace
 
 TEST_CASE("flush: the sink of a Read is not written behind its completion", "[flush]") {
-  const Ending how = GENERATE(Ending::bad_lkey, Ending::modify_to_error, Ending::disconnect, Ending::peers_terminate,
-                              Ending::overrun);
+  const Ending how =
+      GENERATE(Ending::bad_lkey, Ending::modify_to_error, Ending::disconnect, Ending::peers_terminate, Ending::overrun);
   const bool remote = GENERATE(false, true);
   constexpr std::size_t kSize = 4'000'000;
   const auto context = open_loopback();

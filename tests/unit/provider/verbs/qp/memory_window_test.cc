@@ -154,9 +154,7 @@ TEST_CASE("memory: each error of a bind is IBV_WC_MW_BIND_ERR (Verbs draft 7.10.
   SECTION("the region is of another domain") {
     error = post_bind2(it.far, 9, window, rkey, registered(third.pd, kBindable));
   }
-  SECTION("the window is of another domain") {
-    error = post_bind2(it.far, 9, foreign, foreign.handle.rkey, it.all());
-  }
+  SECTION("the window is of another domain") { error = post_bind2(it.far, 9, foreign, foreign.handle.rkey, it.all()); }
   SECTION("the region does not allow windows") {
     error = post_bind2(it.far, 9, window, rkey, registered(it.far.pd, kLocal | kRemote));
   }
@@ -211,9 +209,7 @@ TEST_CASE("memory: each error of a local invalidation (Verbs draft 7.8, 7.10.6.3
     window.mw.reset();
     expected = IBV_WC_LOC_QP_OP_ERR;
   }
-  SECTION("the STag of zero") {
-    expected = IBV_WC_LOC_QP_OP_ERR;
-  }
+  SECTION("the STag of zero") { expected = IBV_WC_LOC_QP_OP_ERR; }
   REQUIRE(post_invalidate(it.far, 9, rkey) == 0);
   const ibv_wc wrong = next(*it.far.send_cq);
   CHECK(wrong.status == expected);
@@ -300,8 +296,8 @@ TEST_CASE("memory: another stream of the domain cannot use a window of type 2, n
   attributes.sq_sig_all = 1;
   attributes.cap = {4, 4, 1, 1, 0};
   Side peer(*it.context), beside(*it.context);
-  beside.qp = Qp::create(*it.context, it.far.pd, beside.send_cq.get(), beside.receive_cq.get(), attributes,
-                         beside.handle());
+  beside.qp =
+      Qp::create(*it.context, it.far.pd, beside.send_cq.get(), beside.receive_cq.get(), attributes, beside.handle());
   REQUIRE(beside.qp);
   attach(peer, beside);
   REQUIRE(post_bind2(it.far, 1, window, rkey, it.all()) == 0);
@@ -418,7 +414,8 @@ TEST_CASE("memory: atomic operations through a window", "[memory]") {
   const auto mr = Mr::create(it.far.pd, &counter, 8, 0x1000, kBindable);
   ibv_mr handle = handle_of(*mr);
   Window window(it.far.pd, IBV_MW_TYPE_2);
-  REQUIRE(post_bind2(it.far, 1, window, window.handle.rkey, info_of(&handle, 0x1000, 8, IBV_ACCESS_REMOTE_ATOMIC)) == 0);
+  REQUIRE(post_bind2(it.far, 1, window, window.handle.rkey, info_of(&handle, 0x1000, 8, IBV_ACCESS_REMOTE_ATOMIC)) ==
+          0);
   CHECK(next(*it.far.send_cq).status == IBV_WC_SUCCESS);
   CHECK(it.fetch_add(window.handle.rkey, 0x1000, 2) == IBV_WC_SUCCESS);
   CHECK(counter == 42);

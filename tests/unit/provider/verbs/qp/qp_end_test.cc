@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How the stream of a queue pair ends: in order, by an error of either side, or of TCP; and the async events of the Verbs
-// draft's figures 24 and 25.
+// How the stream of a queue pair ends: in order, by an error of either side, or of TCP; and the async events of the
+// Verbs draft's figures 24 and 25.
 #include <algorithm>
 #include <cerrno>
 #include <utility>

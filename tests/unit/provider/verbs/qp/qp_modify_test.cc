@@ -201,11 +201,15 @@ TEST_CASE("qp: rdma_cm's number for the peer connects nothing, before the stream
     attributes.qp_state = IBV_QPS_INIT;
     REQUIRE(modify(side, IBV_QP_STATE, attributes) == 0);
     attributes.qp_state = IBV_QPS_RTR;
-    REQUIRE(modify(side, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, attributes) == 0);
+    REQUIRE(modify(side,
+                   IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                       IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+                   attributes) == 0);
     attributes.qp_state = IBV_QPS_RTS;
-    REQUIRE(modify(side, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                             IBV_QP_MAX_QP_RD_ATOMIC, attributes) == 0);
+    REQUIRE(modify(side,
+                   IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                       IBV_QP_MAX_QP_RD_ATOMIC,
+                   attributes) == 0);
     CHECK(query(side).dest_qp_num == provider::kManagedQpNumber);
   };
   if (first) {
@@ -316,9 +320,9 @@ TEST_CASE("qp: the peer does only what qp_access_flags give (Verbs draft section
     ibv_wr_opcode opcode;
     unsigned right;
   };
-  const auto operation =
-      GENERATE(Operation{IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE}, Operation{IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ},
-               Operation{IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC});
+  const auto operation = GENERATE(Operation{IBV_WR_RDMA_WRITE, IBV_ACCESS_REMOTE_WRITE},
+                                  Operation{IBV_WR_RDMA_READ, IBV_ACCESS_REMOTE_READ},
+                                  Operation{IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_ACCESS_REMOTE_ATOMIC});
   const auto post = [&](std::uint64_t id) {
     ibv_sge sge = sge_of(sink, *sink_mr);
     sge.length = 8;
