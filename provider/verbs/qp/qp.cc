@@ -134,16 +134,19 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
 
 // Back to RESET: queues are emptied, and completions that were not polled go with them, as on adapters.
 void Qp::reset() {
-  const std::lock_guard receive_lock(common_.locks.receive);
-  if (common_.manual && common_.stream != nullptr) common_.stream->leave();
-  const std::lock_guard send_lock(common_.locks.send);
-  if (common_.stream != nullptr) common_.stream->sender().send_waiting();
-  if (common_.manual.exchange(false)) manual::stop(number());
-  queues_.empty();
-  connection_.reset();
-  common_.attributes = {};
+  {
+    const std::lock_guard receive_lock(common_.locks.receive);
+    if (common_.manual && common_.stream != nullptr) common_.stream->leave();
+    const std::lock_guard send_lock(common_.locks.send);
+    if (common_.stream != nullptr) common_.stream->sender().send_waiting();
+    if (common_.manual.exchange(false)) manual::stop(number());
+    queues_.empty();
+    connection_.reset();
+    common_.attributes = {};
+    common_.state = IBV_QPS_RESET;
+  }
+  // Without those locks: between ibv_start_poll and ibv_end_poll a program holds the consumer's, and may post.
   queues_.forget_completions();
-  common_.state = IBV_QPS_RESET;
 }
 
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {

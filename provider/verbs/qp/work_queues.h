@@ -56,7 +56,7 @@ class WorkQueues final : public StreamWork {
   // a program unbind them before it destroys the queue pair; those that do not, and they are many, must not be left
   // with half of it.)
   void release_windows();
-  // RESET: what is posted goes without a completion, and completions that were not polled go with it, as on adapters.
+  // RESET: what is posted goes without a completion.
   void empty();
   // A shared queue is told that no receive of it is needed here any more.
   void leave_shared();
@@ -65,6 +65,7 @@ class WorkQueues final : public StreamWork {
   bool is_shared() const { return shared_ != nullptr; }
   // As the manual page of ibv_post_recv says; not where the queue is shared.
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
+  // Completions that were not polled are gone. Waits for a poll that another thread has begun (ibv_start_poll).
   void forget_completions();
   // After a fork, in the child.
   void leave_to_parent();

@@ -2,6 +2,7 @@
 // ibv_modify_qp and ibv_query_qp in every state.
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 #include "provider/verbs/limits.h"
@@ -186,6 +187,26 @@ TEST_CASE("qp: completions that nobody has polled go with a reset, and with the 
     REQUIRE(a.to(IBV_QPS_RESET) == 0);
   }
   CHECK(a.receive_cq->empty());
+}
+
+TEST_CASE("qp: a reset holds nobody up that posts while a completion queue is polled (ibv_start_poll)", "[qp]") {
+  const auto one = open_loopback(), two = open_loopback();
+  Side a(*one), b(*two);
+  attach(a, b);
+  REQUIRE(b.post_receive(1, {}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {}) == 0);
+  REQUIRE(eventually([&] { return !a.send_cq->empty(); }));
+  ibv_wc completion{};
+  provider::Cq::Stamp stamp;
+  REQUIRE(a.send_cq->begin_poll(completion, stamp));
+  std::thread other([&] { a.to(IBV_QPS_RESET); });
+  // It waits for this poll before it takes completions away, and for nothing before that.
+  const bool in_reset = eventually([&] { return a.qp->state() == IBV_QPS_RESET; });
+  CHECK(in_reset);
+  if (in_reset) CHECK(a.post(IBV_WR_SEND, 2, {}) == EINVAL);
+  a.send_cq->end_poll();
+  other.join();
+  CHECK(a.send_cq->empty());
 }
 
 TEST_CASE("qp: rdma_cm's number for the peer connects nothing, before the stream comes and after", "[qp]") {
