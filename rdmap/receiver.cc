@@ -94,6 +94,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
   const std::size_t size = total - ddp::kTaggedHeaderSize;
   segment_.last = header.last;
   if (control.opcode == Opcode::write) {
+    const Write before = write_;
     write_.length = (write_.begun ? write_.length : 0) + static_cast<std::uint32_t>(size);
     write_.begun = !header.last;
     segment_.target = Target::nothing;
@@ -111,7 +112,8 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
     } else if (is_report(header.ulp_control) && take_report(header)) {
-      segment_.last = false;  // it is no Write
+      segment_.last = false;  // it is no Write, and may stand between one and its Immediate Data
+      write_ = before;
     } else if (!heard_ && parameters_.rtr == mpa::ReadyToReceive::write) {
       segment_.last = false;
     }

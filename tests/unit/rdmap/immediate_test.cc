@@ -78,6 +78,22 @@ TEST_CASE("immediate: takes a receive, and tells of the Write right before it", 
   CHECK(end.received[4].immediate == octets(4));
 }
 
+TEST_CASE("immediate: tells of its Write whatever the peer reports in between", "[immediate]") {
+  End end(1);
+  StreamOptions options;
+  options.infiniband = true;
+  end.start(options);
+  Bytes memory(4096);
+  const auto stag = static_cast<std::uint32_t>(end.expose(memory, ddp::kRemoteWrite | ddp::kLocalWrite, 0));
+  end.post(1, {});
+  REQUIRE(give(end, a_write(stag, 0, pattern(300))) == Verdict::go_on);
+  const std::uint32_t report = GENERATE(0U, 1U);  // a receive is missing; what was placed
+  REQUIRE(give(end, Wire().u8(0xC1).u8(0x50).u32(report).u64(0).bytes()) == Verdict::go_on);
+  REQUIRE(give(end, immediate(1, octets(1))) == Verdict::go_on);
+  REQUIRE(end.received.size() == 1);
+  CHECK(end.received[0].length == 300);
+}
+
 TEST_CASE("immediate: waits for a receive", "[immediate]") {
   End end(1);
   end.start({});
