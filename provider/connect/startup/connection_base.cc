@@ -206,6 +206,7 @@ ConnectionParameters ConnectionBase::end_startup() {
   frame_ = StartupFrame();
   own_.private_data = std::vector<std::byte>();  // whose memory goes, too
   said_.private_data = std::vector<std::byte>();
+  own_.check_reply = nullptr;
   drop_startup();
   return std::exchange(peer_parameters_, {});
 }

@@ -7,8 +7,9 @@
 //
 // Threads and locks: ready() and run() come on the thread of CmLoop, the functions of Connection on any thread, those
 // of StreamOwner on any thread with locks of the stream held, which is why they only leave a note for run(). Every
-// member is used with mutex_ held, but for the two notes. The lock is taken before those of a queue pair, and is let go
-// of before an observer is called: who is given a std::unique_lock may return without it.
+// member is used with mutex_ held, but for the two notes, and for who is told that it has failed, once that is settled.
+// The lock is taken before those of a queue pair, and is let go of before an observer is called: who is given a
+// std::unique_lock may return without it.
 //
 // Errors: a connection that is being set up fails with ENOMEM where there is no memory for its next step.
 #pragma once

@@ -192,10 +192,7 @@ class OutgoingCall final : public ConnectionBase {
     }
   }
 
-  void drop_startup() override {
-    proposal_.private_data = std::vector<std::byte>();
-    own_.check_reply = nullptr;
-  }
+  void drop_startup() override { proposal_.private_data = std::vector<std::byte>(); }
 
   mpa::Proposal proposal_;
   unsigned refused_ = 0;  // calls
