@@ -103,7 +103,7 @@ class UIW_API Mr {
   const unsigned generation_;  // process/mutex.h
 };
 
-// A memory window. Its binding is the business of queue pairs (qp_memory.cc).
+// A memory window. Its binding is the business of queue pairs (work_queues.cc).
 class UIW_API Mw {
  public:
   // EINVAL for an unknown type, ENOMEM.

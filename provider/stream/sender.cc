@@ -136,7 +136,7 @@ void StreamSender::forget_deferred() {
   if (state_.signals.deferred.exchange(false)) state_.engine.note_deferred(false);
 }
 
-// False if there may be more to do: somebody has asked, by ask_sender().
+// False if there may be more to do: somebody has asked, by ask().
 bool StreamSender::stop(Sending to) {
   Sending now = Sending::busy;
   if (sending_.compare_exchange_strong(now, to)) return true;

@@ -6,8 +6,9 @@
 // one for a queue pair that does not exist, or that belongs to another peer, is refused, and so is one of another user
 // of this host than its greeting claims. A queue pair may be its own peer: then its socket is connected to itself.
 //
-// Where the stream of a queue pair turns out to be with somebody else than its peer, it is dropped (Qp::drop_stream()),
-// and the two look for each other again. What fails for lack of memory or descriptors is tried again likewise.
+// Where the stream of a queue pair turns out to be with somebody else than its peer, it is dropped
+// (QpConnection::drop_stream()), and the two look for each other again. What fails for lack of memory or descriptors is
+// tried again likewise.
 //
 // Everything happens on the thread of CmLoop; all functions are thread-safe and do not block.
 #pragma once

@@ -2,7 +2,8 @@
 // Posting of send requests: one call, a batch, or a window's bind; and when what is posted is sent, at once or with
 // what is posted next (provider/progress/coalescing.h).
 //
-// Thread-safe: all of it takes the sender's lock by itself.
+// Thread-safe, and all of it takes the sender's lock by itself; but between begin_batch() and end_batch() only the
+// thread that builds the batch calls add() and extend(), which hold no lock.
 #pragma once
 
 #include <infiniband/verbs.h>

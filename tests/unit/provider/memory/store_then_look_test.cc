@@ -90,7 +90,7 @@ TEST_CASE("store then look: a stream pauses while a receive is posted", "[orders
   CHECK(left_alone(Order::seq_cst, Order::acquire));
 }
 
-// Qp::ask_sender() and Qp::stop_sending(): who has news leaves them to the one that sends.
+// StreamSender::ask() and StreamSender::stop(): who has news leaves them to the one that sends.
 TEST_CASE("store then look: news for a sender that is about to stop", "[orders]") {
   enum { sending, news };
   constexpr int kIdle = 0, kBusy = 1, kOnceMore = 2;
