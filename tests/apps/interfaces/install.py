@@ -29,7 +29,7 @@ def only(pattern):
 def check_layout(root):
     library = only(f"{root}/lib*/**/libuiw.so.1")
     folder = os.path.dirname(library)
-    for name in ("libuiw-preload.so", *(f"libibverbs/libuiw-rdmav{abi}.so" for abi in (34, 57, 59, 64))):
+    for name in ("libuiw-preload.so", *(f"libibverbs/libuiw-rdmav{abi}.so" for abi in (34, 57, 59, 64, 65))):
         check(os.path.exists(f"{folder}/{name}"), f"no {folder}/{name}")
     check(os.access(f"{root}/bin/uiw", os.X_OK), f"no {root}/bin/uiw")
     return folder
@@ -76,6 +76,18 @@ def package(bench):
     with open(f"{destination}/{CONFIGURATION}") as driver:
         check(driver.read().startswith("driver "), "uiw.driver names no driver")
     check_runs(bench, root)
+
+
+@row("folders that are there already keep their modes")
+def modes(bench):
+    prefix = f"{bench.tmp}/shared"
+    folders = [f"{prefix}/{name}" for name in ("include", "include/infiniband", "bin", "share/man/man7")]
+    for folder in folders:
+        os.makedirs(folder)
+        os.chmod(folder, 0o2775)  # as Debian makes them under /usr/local
+    install(bench, prefix)
+    for folder in folders:
+        check(os.stat(folder).st_mode & 0o7777 == 0o2775, f"{folder} has other rights than before")
 
 
 sys.exit(harness.main())
