@@ -23,6 +23,7 @@
 #include <optional>
 #include <vector>
 
+#include "provider/connect/manual/attempt.h"
 #include "provider/export.h"
 
 namespace uiw::provider {
@@ -35,10 +36,9 @@ struct ConnectionParameters {
   unsigned responder_resources = 0;     // IRD: incoming RDMA Reads this side holds at a time
   unsigned initiator_depth = 0;         // ORD: outgoing RDMA Reads this side wants to have outstanding
   std::vector<std::byte> private_data;  // of the consumer, at most kMaxPrivateData octets
-  // The program of the QP sets it up itself (connect/manual/); its state is left alone.
-  bool manual = false;
-  std::uint32_t life = 0;      // of such a QP (Qp::Attachment)
-  std::uint32_t peer_psn = 0;  // likewise
+  // Manual connection: the program of the QP sets it up itself, and its state is left alone. nullptr for rdma_cm.
+  std::shared_ptr<manual::Attempt> attempt;
+  std::uint32_t peer_psn = 0;  // of such a QP (Qp::Attachment)
   // Of a reply to such a QP's call, by its private data and both addresses of the connection: has the wanted peer given
   // it? Then its PSN (Qp::Attachment).
   using ReplyCheck = std::function<std::optional<std::uint32_t>(

@@ -161,7 +161,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     connection_.reset();
     const ReadSection section;
     Qp* qp = find_qp(greeting().source_qp);
-    if (qp == nullptr || !qp->can_attach(true, ends_.life)) return;
+    if (qp == nullptr || !qp->can_attach(ends_.attempt.get())) return;
     connected_ = false;
     failed(EPROTO, nullptr);
   }
@@ -177,8 +177,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
   ConnectionParameters parameters() const {
     ConnectionParameters own;
     own.qp_num = greeting().source_qp;
-    own.manual = true;
-    own.life = ends_.life;
+    own.attempt = ends_.attempt;
     own.responder_resources = ends_.read_depth;
     own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asks for at RTS
     own.private_data = octets_of(greeting());
@@ -230,8 +229,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     attachment.agreement.ord = attachment.agreement.ird = ends_.read_depth + rdmap::SharedReads::kMostProbes;
     attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
-    attachment.manual = true;
-    attachment.life = ends_.life;
+    attachment.attempt = ends_.attempt;
     attachment.peer_psn = greeting().psn;
     if (remote_completion(true)) attachment.completion = rdmap::Completion::remote;
     const ReadSection section;
@@ -391,7 +389,7 @@ void stop(std::uint32_t qp_number) {
   if (!listening.load()) return;
   try {
     CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
-  } catch (const std::bad_alloc&) {  // then its pair stays, of a life that no queue pair has any more
+  } catch (const std::bad_alloc&) {  // then its pair stays, with an attempt that is over
   }
 }
 

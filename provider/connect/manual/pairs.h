@@ -14,7 +14,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "provider/connect/manual/attempt.h"
 #include "provider/connect/manual/greeting_format.h"
 #include "provider/process/device.h"
 
@@ -25,7 +27,7 @@ struct Ends {
   unsigned ifindex = 0;     // of the device: the scope of link-local addresses
   unsigned read_depth = 0;  // IRD: how many RDMA Reads and atomics the peer's program may have outstanding
   std::uint8_t traffic_class = 0;
-  std::uint32_t life = 0;  // of the queue pair (Qp::Attachment)
+  std::shared_ptr<Attempt> attempt;  // of the queue pair
 };
 
 // The queue pair has gone to RTR. 0, or the errno of ibv_modify_qp: EADDRINUSE, EADDRNOTAVAIL where nothing can listen

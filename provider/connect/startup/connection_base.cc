@@ -95,7 +95,8 @@ mpa::Proposal ConnectionBase::proposal_of(const ConnectionParameters& own) const
   proposal.crc = wants_crc(local_, remote_);
   proposal.revision = revision_;
   // A few more each way than the program asks for, for the Reads that tell of completions.
-  const unsigned probes = revision_ >= 2 && remote_completion(own.manual) ? rdmap::SharedReads::kMostProbes : 0;
+  const unsigned probes =
+      revision_ >= 2 && remote_completion(own.attempt != nullptr) ? rdmap::SharedReads::kMostProbes : 0;
   proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes;
   proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes;
   proposal.private_data = own.private_data;
@@ -150,10 +151,9 @@ int ConnectionBase::hand_over(Qp& qp, const mpa::Agreement& agreement, bool init
   Qp::Attachment attachment;
   attachment.agreement = agreement;
   attachment.initiator = initiator;
-  attachment.manual = own_.manual;
-  attachment.life = own_.life;
+  attachment.attempt = own_.attempt;
   attachment.peer_psn = own_.peer_psn;
-  if (remote_completion(own_.manual)) attachment.completion = rdmap::Completion::remote;
+  if (remote_completion(own_.attempt != nullptr)) attachment.completion = rdmap::Completion::remote;
   attachment.ord = own_.initiator_depth;
   attachment.ird = own_.responder_resources;
   // A peer that has said nothing of its depths holds what its program was told of.

@@ -40,8 +40,8 @@ class IncomingCall final : public ConnectionBase {
     if (state_ != State::requested) return EINVAL;
     const ReadSection section;
     Qp* qp = find_qp(own.qp_num);
-    if (qp == nullptr || !qp->can_attach(own.manual, own.life)) return EINVAL;
-    if (own.manual && !qp->is_for(own.peer_psn)) return EPERM;  // before the peer takes a reply for a connection
+    if (qp == nullptr || !qp->can_attach(own.attempt.get())) return EINVAL;
+    if (own.attempt && !qp->is_for(own.peer_psn)) return EPERM;  // before the peer takes a reply for a connection
     mpa::Proposal proposal = proposal_of(own);
     mpa::Agreement agreement;
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);

@@ -36,7 +36,7 @@ class OutgoingCall final : public ConnectionBase {
     own_ = own;
     tos_ = tos;
     observer_ = std::move(observer);
-    revision_ = own.manual ? 2 : settings().values.mpa_revision;  // either side may send first
+    revision_ = own.attempt ? 2 : settings().values.mpa_revision;  // either side may send first
     start_deadline();
     return connect_now();
   }
@@ -97,7 +97,7 @@ class OutgoingCall final : public ConnectionBase {
   // their own time.
   void not_reached(std::unique_lock<Mutex>& lock, int error) {
     if (state_ != State::connecting) return;
-    if (error != ECONNREFUSED || own_.manual || ++refused_ >= kCalls) return fail(lock, error, nullptr);
+    if (error != ECONNREFUSED || own_.attempt || ++refused_ >= kCalls) return fail(lock, error, nullptr);
     CmLoop::instance().after(kCallAgain, [this, weak = weak_from_this()] {
       if (const auto self = weak.lock()) call_again();
     });
@@ -210,7 +210,7 @@ int connect(int socket, const sockaddr_storage& remote, const ConnectionParamete
   {
     const ReadSection section;
     Qp* qp = find_qp(own.qp_num);
-    if (qp == nullptr || !qp->can_attach(own.manual, own.life)) return EINVAL;
+    if (qp == nullptr || !qp->can_attach(own.attempt.get())) return EINVAL;
   }
   auto made = std::make_shared<OutgoingCall>(std::move(owned));
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;

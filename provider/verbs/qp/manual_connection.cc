@@ -4,7 +4,9 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <new>
 
 #include "provider/connect/cm_loop.h"
 #include "provider/connect/manual/pairs.h"
@@ -38,14 +40,20 @@ int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) 
   ends.ifindex = device.ifindex;
   ends.traffic_class = route.traffic_class;
   ends.read_depth = attributes.max_dest_rd_atomic;
+  try {
+    ends.attempt = std::make_shared<manual::Attempt>();
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
   // What the connection needs and may not get is missed now, where the program can be told.
   if (const int error = qp_.context->engine().start(); error != 0) return error;
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
     const std::lock_guard receive_lock(qp_.locks.receive);
     const std::lock_guard send_lock(qp_.locks.send);
-    ends.life = connection_.begin_manual();
+    connection_.begin_manual(ends.attempt);
     if (!qp_.step(IBV_QPS_INIT, IBV_QPS_RTR)) {
+      connection_.end_attempt();
       qp_.manual = false;
       return EINVAL;
     }
@@ -57,6 +65,9 @@ int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) 
     error = ENOMEM;
   }
   if (error != 0) {
+    const std::lock_guard receive_lock(qp_.locks.receive);
+    const std::lock_guard send_lock(qp_.locks.send);
+    connection_.end_attempt();
     qp_.manual = false;
     qp_.step(IBV_QPS_RTR, IBV_QPS_INIT);
   }

@@ -86,6 +86,7 @@ void Qp::stop() {
   const std::lock_guard receive_lock(common_.locks.receive);
   const std::lock_guard send_lock(common_.locks.send);
   if (common_.stream != nullptr) common_.stream->abandon(false);
+  connection_.end_attempt();
   queues_.leave_shared();
   queues_.release_windows();
 }

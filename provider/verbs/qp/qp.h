@@ -60,7 +60,8 @@ class UIW_API Qp final {
   using Agreed = Stream::Agreed;
   using Driver = uiw::provider::Driver;
   int attach(mpa::TcpStream& socket, const Attachment& to) { return connection_.attach(socket, to); }
-  bool can_attach(bool manual = false, std::uint32_t life = 0) { return connection_.can_attach(manual, life); }
+  bool can_attach(const manual::Attempt* attempt = nullptr) { return connection_.can_attach(attempt); }
+  std::shared_ptr<manual::Attempt> attempt() { return connection_.attempt(); }
   bool is_for(std::uint32_t peer_psn) { return connection_.is_for(peer_psn); }
   bool query_agreed(Agreed& agreed) { return connection_.query_agreed(agreed); }
   int disconnect(const StreamOwner* owner) { return connection_.disconnect(owner); }

@@ -40,16 +40,22 @@ class SuppressedNotifications {
 }  // namespace
 
 // The sender's lock is held.
-bool QpConnection::may_attach(bool manual, std::uint32_t life) const {
+bool QpConnection::may_attach(const manual::Attempt* attempt) const {
   const ibv_qp_state state = this->state();
-  if (qp_.stream != nullptr || manual != qp_.manual || (manual && life != life_)) return false;
+  const bool manual = attempt != nullptr;
+  if (qp_.stream != nullptr || manual != qp_.manual || (manual && attempt->is_over())) return false;
   if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   return qp_.is_reliable() && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
 
-bool QpConnection::can_attach(bool manual, std::uint32_t life) {
+bool QpConnection::can_attach(const manual::Attempt* attempt) {
   const std::lock_guard lock(qp_.locks.send);
-  return may_attach(manual, life);
+  return may_attach(attempt);
+}
+
+std::shared_ptr<manual::Attempt> QpConnection::attempt() {
+  const std::lock_guard lock(qp_.locks.send);
+  return attempt_;
 }
 
 // What the two ends have agreed on, within what the device and the program allow. With both locks.
@@ -58,7 +64,7 @@ Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, con
   constexpr std::uint32_t kMost = kMaxReadDepth;
   constexpr std::uint32_t kMostSlots = kMost + rdmap::SharedReads::kMostProbes;
   Stream::Parameters parameters;
-  parameters.policy = {attachment.manual, qp_.is_reliable(), &qp_.send_cq == &qp_.receive_cq};
+  parameters.policy = {attachment.attempt != nullptr, qp_.is_reliable(), &qp_.send_cq == &qp_.receive_cq};
   parameters.read_slots_out = std::min<std::uint32_t>(agreement.ord, kMostSlots);
   parameters.read_slots_in = std::min<std::uint32_t>(agreement.ird, kMostSlots);
   parameters.sender.most_ord = std::min({parameters.read_slots_out, attachment.ord, kMost});
@@ -68,7 +74,7 @@ Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, con
   parameters.agreed.initiator = attachment.initiator;
   parameters.agreed.mulpdu = attachment.mulpdu != 0 ? attachment.mulpdu : mpa::mulpdu(socket.segment_size());
   parameters.sender.completion = attachment.completion;
-  if (attachment.manual && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;
+  if (parameters.policy.manual && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;
   parameters.denied_rights = denied_rights_;
   parameters.peer_psn = attachment.peer_psn;
   parameters.owner = attachment.owner;
@@ -82,8 +88,8 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   const std::lock_guard receive_lock(qp_.locks.receive);
   const std::lock_guard send_lock(qp_.locks.send);
   if (qp_.stream != nullptr) return EISCONN;
-  if (!may_attach(attachment.manual, attachment.life)) return EINVAL;
-  if (attachment.manual && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
+  if (!may_attach(attachment.attempt.get())) return EINVAL;
+  if (attachment.attempt && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
 
   const Stream::Parameters parameters = parameters_of(attachment, socket);
   std::shared_ptr<Stream> made;
@@ -99,7 +105,7 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
     socket = std::move(made->socket());
     return error;
   }
-  if (!attachment.manual) {
+  if (!attachment.attempt) {
     qp_.attributes.max_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ord);
     qp_.attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ird);
     qp_.steps_due = qp_.context->device().transport == Transport::roce && state() != IBV_QPS_RTS;
@@ -232,6 +238,7 @@ void QpConnection::reset() {
     qp_.stream->abandon(false);
     drop_stream();
   }
+  end_attempt();
   tell_when_drained_ = false;
   denied_rights_ = 0;
   ord_limit_ = ~0U;

@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
+#include "provider/connect/manual/attempt.h"
 #include "provider/verbs/qp/qp_common.h"
 #include "provider/verbs/qp/work_queues.h"
 
@@ -26,8 +28,9 @@ class QpConnection final : public StreamHost {
     mpa::Agreement agreement;
     bool initiator = false;
     std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
-    bool manual = false;     // by its program: its state and attributes are what that says
-    std::uint32_t life = 0;  // which manual connection it is for: one that was begun before RESET is not for the next
+    // Manual connection: the attempt that has led to it; the queue pair's state and attributes are what its program
+    // says. nullptr: rdma_cm's.
+    std::shared_ptr<manual::Attempt> attempt;
     std::uint32_t peer_psn = 0;  // manual: the peer's rq_psn, 0 if it has said none
     rdmap::Completion completion = rdmap::Completion::local;
     // What the program knows of the depths agreed on, at most; the rest is for probes (rdmap/transmitter.h).
@@ -35,12 +38,20 @@ class QpConnection final : public StreamHost {
     std::shared_ptr<StreamOwner> owner;
   };
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
-  bool can_attach(bool manual, std::uint32_t life);
-  // A manual connection begins; those that were begun before are not for this queue pair any more. With both locks.
-  std::uint32_t begin_manual() {
+  // Would it be given one by this attempt, or, for nullptr, by rdma_cm?
+  bool can_attach(const manual::Attempt* attempt);
+  // A manual connection begins; the attempt before, if any, is over. With both locks.
+  void begin_manual(std::shared_ptr<manual::Attempt> attempt) {
+    end_attempt();
+    attempt_ = std::move(attempt);
     qp_.manual = true;
-    return ++life_;
   }
+  // The queue pair leaves for RESET or is destroyed. With both locks.
+  void end_attempt() {
+    if (attempt_) std::exchange(attempt_, nullptr)->end();
+  }
+  // The attempt that is under way, if any, for who has attach() to call.
+  std::shared_ptr<manual::Attempt> attempt();
   // Does the peer that says this PSN (Attachment) mean this queue pair, as far as is known?
   bool is_for(std::uint32_t peer_psn);
   // With the sender's lock.
@@ -88,7 +99,7 @@ class QpConnection final : public StreamHost {
   void sent_last() override;
 
  private:
-  bool may_attach(bool manual, std::uint32_t life) const;
+  bool may_attach(const manual::Attempt* attempt) const;
   Stream::Parameters parameters_of(const Attachment& attachment, const mpa::TcpStream& socket) const;
   bool make_progress(Driver driver);
 
@@ -96,7 +107,7 @@ class QpConnection final : public StreamHost {
   WorkQueues& queues_;
   // The one before is kept until there is another, for who has dropped it may be at work in it.
   std::shared_ptr<Stream> stream_before_;
-  std::atomic<std::uint32_t> life_{0};  // counts manual connections; written with both locks held
+  std::shared_ptr<manual::Attempt> attempt_;  // manual connection; written with both locks held
 
   // With the sender's lock.
   bool tell_when_drained_ = false;

@@ -234,11 +234,11 @@ TEST_CASE("qp: a stream is given once, and in the right state", "[qp]") {
   Side a(*context), b(*context);
   auto [one, two] = tcp_pair();
   const int fd = one.fd();
-  CHECK_FALSE(a.qp->can_attach(false));
+  CHECK_FALSE(a.qp->can_attach());
   CHECK(a.qp->attach(one, {}) == EINVAL);  // RESET
   CHECK(one.fd() == fd);
   attach(a, b);
-  CHECK_FALSE(a.qp->can_attach(false));
+  CHECK_FALSE(a.qp->can_attach());
   CHECK(a.qp->attach(one, {}) == EISCONN);
   CHECK(one.fd() == fd);
 }
