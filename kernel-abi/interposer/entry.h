@@ -33,7 +33,7 @@ struct UiwHost {
   int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
   int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
   // True in the child of a vfork, which shares its parent's memory.
-  bool (*borrowed)(void);
+  bool (*borrowed)();
 };
 
 // Offered by the library. Every function is thread-safe; none throws.
@@ -56,7 +56,7 @@ struct UiwKernelAbi {
   int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
   int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
   void (*add_pending)(sigset_t* pending);
-  unsigned (*close_faults)(void);
+  unsigned (*close_faults)();
   void (*reopen_faults)(unsigned closed);
 };
 

@@ -127,7 +127,8 @@ int access_by_faccessat(const char* path, int mode, int flags) {
 
 using namespace uiw::kernel_abi;  // NOLINT: the hooks below have to be global
 
-#define UIW_READ_MODE(flags, mode)    \
+// Declares `mode`, and reads it where the call has one.
+#define UIW_READ_MODE(flags)          \
   mode_t mode = 0;                    \
   if (takes_mode(flags)) {            \
     va_list arguments;                \
@@ -137,22 +138,22 @@ using namespace uiw::kernel_abi;  // NOLINT: the hooks below have to be global
   }
 
 UIW_HOOK int open(const char* path, int flags, ...) {
-  UIW_READ_MODE(flags, mode)
+  UIW_READ_MODE(flags)
   return call_open(real_open, path, flags, mode);
 }
 
 UIW_HOOK int open64(const char* path, int flags, ...) {
-  UIW_READ_MODE(flags, mode)
+  UIW_READ_MODE(flags)
   return call_open(real_open64, path, flags, mode);
 }
 
 UIW_HOOK int openat(int folder, const char* path, int flags, ...) {
-  UIW_READ_MODE(flags, mode)
+  UIW_READ_MODE(flags)
   return call_openat(real_openat, folder, path, flags, mode);
 }
 
 UIW_HOOK int openat64(int folder, const char* path, int flags, ...) {
-  UIW_READ_MODE(flags, mode)
+  UIW_READ_MODE(flags)
   return call_openat(real_openat64, folder, path, flags, mode);
 }
 

@@ -63,7 +63,7 @@ class ListenerImpl final : public Listener,
     Gid address{};
     std::optional<uid_t> user;
 
-    auto operator<=>(const Source&) const = default;
+    auto operator<=>(const Source&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
   };
   struct Call {
     std::shared_ptr<Connection> connection;

@@ -21,7 +21,8 @@ const ThreadExit at_exit([](void* scratch) {
 
 std::unique_ptr<IoScratch> make_io_scratch() noexcept {
   try {
-    return std::unique_ptr<IoScratch>(new IoScratch);  // not make_unique(), which would clear it
+    // Not make_unique(), which would clear it.
+    return std::unique_ptr<IoScratch>(new IoScratch);  // NOLINT(modernize-make-unique)
   } catch (const std::bad_alloc&) {
     return nullptr;
   }

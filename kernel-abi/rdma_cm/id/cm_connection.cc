@@ -248,9 +248,10 @@ CmConnection::Detached CmConnection::detach() {
 }
 
 void CmConnection::tear_down(Detached detached) {
-  if (detached.connection == nullptr) return;
-  if (detached.stream == StreamState::requested) detached.connection->reject({});
-  if (detached.stream == StreamState::established) detached.connection->disconnect();
+  const std::shared_ptr<provider::Connection> last = std::move(detached.connection);
+  if (last == nullptr) return;
+  if (detached.stream == StreamState::requested) last->reject({});
+  if (detached.stream == StreamState::established) last->disconnect();
 }
 
 }  // namespace uiw::kernel_abi
