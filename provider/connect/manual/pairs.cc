@@ -79,6 +79,23 @@ bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote,
 
 class Pair;
 
+// A timer that goes with its owner: one left behind would keep the memory of what it names until it is due.
+class ScopedTimer {
+ public:
+  explicit ScopedTimer(CmLoop::Timer timer) : timer_(timer) {}
+  ~ScopedTimer() {
+    if (timer_) CmLoop::instance().cancel(*timer_);
+  }
+  ScopedTimer(ScopedTimer&& other) noexcept : timer_(std::exchange(other.timer_, std::nullopt)) {}
+  ScopedTimer& operator=(ScopedTimer&& other) noexcept {
+    std::swap(timer_, other.timer_);
+    return *this;
+  }
+
+ private:
+  std::optional<CmLoop::Timer> timer_;
+};
+
 class Pairs final : public ListenObserver {
  public:
   using Known = std::map<std::uint32_t, std::shared_ptr<Pair>>;
@@ -88,6 +105,7 @@ class Pairs final : public ListenObserver {
   struct Held {
     PairGreeting greeting;
     std::shared_ptr<Connection> call;
+    ScopedTimer expiry;
   };
   // The newest call that was held for this end by its peer.
   std::optional<Held> take_held(const PairGreeting& own);
@@ -316,10 +334,9 @@ void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Connection> call)
   if (held_count_ >= kMaxHeld) return;  // dropped: the peer calls again
   // By then its caller, which has the same time to wait for the answer, has given up and calls again.
   const milliseconds time(settings().values.startup_timeout_ms);
-  CmLoop::instance().after(time, [number = greeting.destination_qp, late = std::weak_ptr<Connection>(call)] {
-    if (const auto unanswered = late.lock()) pairs()->drop(number, unanswered.get());
-  });
-  held.push_back({greeting, std::move(call)});
+  ScopedTimer expiry(CmLoop::instance().after(
+      time, [number = greeting.destination_qp, late = call.get()] { pairs()->drop(number, late); }));
+  held.push_back({greeting, std::move(call), std::move(expiry)});
   ++held_count_;
 }
 

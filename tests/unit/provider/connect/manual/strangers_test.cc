@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Queue pairs connected without rdma_cm, and who else is on this host: numbers are known to everybody, and
 // the kernel knows whose a socket is. Sockets of another user are made here by setfsuid(2), which takes root.
+#include <malloc.h>
 #include <sys/fsuid.h>
 #include <unistd.h>
 
@@ -319,6 +320,33 @@ TEST_CASE("manual: a call for a queue pair that does not come to RTR is not held
   REQUIRE(caller.dial(gid(*context)) == 0);
   caller.say(octets_of(caller.greeting()));
   CHECK(caller.hear(1).empty());
+}
+
+TEST_CASE("manual: a call that was held leaves no memory behind once it has been answered", "[manual]") {
+  const auto context = open_loopback();
+  Side a(*context), opener(*context);
+  for (Side* side : {&a, &opener}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(opener, gid(*context), 2000U << 8) == 0);
+  Caller caller(a);
+  constexpr int kTurns = 200;
+  std::size_t before = 0;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    if (turn == kTurns / 4) before = ::mallinfo2().uordblks;
+    REQUIRE(caller.dial(gid(*context)) == 0);
+    caller.say(octets_of(caller.greeting()));
+    // One that is refused tells that the call before it has been read.
+    Caller later(a);
+    REQUIRE(later.dial(gid(*context)) == 0);
+    later.say(pattern(52));
+    REQUIRE(later.hear(kReply).size() == kReply);
+    REQUIRE(uiw::test::to_rtr(a, gid(*context), caller.own) == 0);
+    REQUIRE(caller.hear(kReply).size() == kReply);
+    REQUIRE(a.to(IBV_QPS_RESET) == 0);
+    REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  }
+  const std::size_t after = ::mallinfo2().uordblks;
+  INFO(before << " octets, at last " << after);
+  CHECK(after < before + kTurns * std::size_t{300});
 }
 
 TEST_CASE("manual: a peer whose host is there but that never answers: retry exceeded", "[manual]") {
