@@ -6,7 +6,7 @@
 namespace uiw::provider {
 
 namespace {
-constexpr unsigned kLongestRun = 1U << 20;
+constexpr unsigned kMostCounted = 1U << 20;
 }  // namespace
 
 bool Coalescing::posted(unsigned requests, std::size_t octets, std::uint64_t polled) {
@@ -16,25 +16,25 @@ bool Coalescing::posted(unsigned requests, std::size_t octets, std::uint64_t pol
     run_before_ = run_;
     run_ = 0;
   }
-  run_ = std::min(run_ + requests, kLongestRun);
+  run_ = std::min(run_ + requests, kMostCounted);
   requests_ += requests;
   octets_ += octets;
-  return in_stream();
+  return in_burst();
 }
 
 bool Coalescing::may_wait(std::uint64_t now, std::uint64_t active) {
   const bool paused = now > std::max(last_post_, active) + (polled_since_ ? kPollNs : kPauseNs);
   last_post_ = now;
-  quick_ = paused ? 0 : std::min(quick_ + 1, kRun);
-  if (quick_ < kRun || now < not_before_) return false;
+  quick_ = paused ? 0 : std::min(quick_ + 1, kBurst);
+  if (quick_ < kBurst || now < not_before_) return false;
   if (requests_ >= kMost || octets_ >= kMostOctets || overdue(now)) return false;
   if (!waiting()) since_ = now;
   return true;
 }
 
 void Coalescing::sent() {
-  if (waiting() && ++good_ >= kForgiven) {
-    good_ = 0;
+  if (waiting() && ++successes_ >= kForgiven) {
+    successes_ = 0;
     penalty_ = std::max(penalty_ / 2, kPenaltyNs);
   }
   requests_ = 0;
@@ -44,11 +44,11 @@ void Coalescing::sent() {
 
 bool Coalescing::take_overdue(std::uint64_t now, bool busy) {
   if (!overdue(now)) return false;
-  since_ = 0;  // no credit for it
+  since_ = 0;  // sent() does not count it as a success
   if (busy) return true;
   not_before_ = now + penalty_;
   penalty_ = std::min(2 * penalty_, kMostPenaltyNs);
-  good_ = 0;
+  successes_ = 0;
   return true;
 }
 

@@ -118,7 +118,7 @@ void SendPosting::send_posted(std::uint64_t first, std::unique_lock<SectionMutex
   if (streams) qp_.context->engine().begin_posting();
   qp_.stream->sender().send(probe_policy());
   std::uint64_t now = 0;
-  if (streams || coalescing.in_stream()) {
+  if (streams || coalescing.in_burst()) {
     now = raw_clock();
     coalescing.resume(now);
   }

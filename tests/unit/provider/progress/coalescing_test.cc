@@ -25,7 +25,7 @@ struct Program {
     if (!waits) {
       coalescing.sent();
       now += 5'000;
-      if (coalescing.in_stream()) coalescing.resume(now);
+      if (coalescing.in_burst()) coalescing.resume(now);
     }
     return waits;
   }
@@ -39,9 +39,9 @@ struct Program {
 
 }  // namespace
 
-TEST_CASE("coalescing: a stream of small posts goes out so many at a time", "[coalescing]") {
+TEST_CASE("coalescing: a burst of small posts goes out so many at a time", "[coalescing]") {
   Program program;
-  CHECK(program.begin() == 2 * Coalescing::kRun - 1);
+  CHECK(program.begin() == 2 * Coalescing::kBurst - 1);
   CHECK(program.coalescing.waiting());
   unsigned waiting = 1;
   while (program.post()) ++waiting;
@@ -55,12 +55,12 @@ TEST_CASE("coalescing: a stream of small posts goes out so many at a time", "[co
   while (program.post(Coalescing::kPauseNs)) REQUIRE(program.now - since < Coalescing::kLongestNs);
 }
 
-TEST_CASE("coalescing: what ends a stream", "[coalescing]") {
+TEST_CASE("coalescing: what ends a burst", "[coalescing]") {
   Program program;
   program.begin();
   SECTION("a pause") {
     CHECK_FALSE(program.post(Coalescing::kPauseNs + 1));
-    CHECK(program.begin() == Coalescing::kRun - 1);
+    CHECK(program.begin() == Coalescing::kBurst - 1);
   }
   SECTION("not the time that polling took, within reason") {
     program.coalescing.sent();  // at the latest by the first poll that found nothing
@@ -82,7 +82,7 @@ TEST_CASE("coalescing: posts with pauses between them never wait", "[coalescing]
   Program program;
   for (int burst = 0; burst < 1000; ++burst) {
     bool waits = program.post(10'000);
-    for (unsigned i = 1; i < Coalescing::kRun; ++i) waits = program.post() || waits;
+    for (unsigned i = 1; i < Coalescing::kBurst; ++i) waits = program.post() || waits;
     REQUIRE_FALSE(waits);
   }
 }
@@ -124,14 +124,14 @@ constexpr std::size_t kFpdu = 2 + 18 + 10 + 2 + 4;  // of a Send of 10 octets
 constexpr unsigned kPosts = 200;
 
 // Posts without a pause to a peer of octets, and never as many as its queue has places.
-struct Stream {
+struct Burst {
   std::shared_ptr<Context> context = open_loopback();
   Side side;
   mpa::TcpStream peer;
   Bytes data = pattern(10);
   std::unique_ptr<Mr> mr;
 
-  explicit Stream(bool remote) : side(*context, 256, 4, 64, false) {
+  explicit Burst(bool remote) : side(*context, 256, 4, 64, false) {
     peer = attach_raw(side, remote);
     mr = side.expose(data, kAll);
     give(peer, fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0), false));
@@ -160,7 +160,7 @@ struct Stream {
 
 TEST_CASE("coalescing: what is posted is sent, whatever the program does next", "[coalescing]") {
   const bool remote = GENERATE(true, false);
-  Stream it(remote);
+  Burst it(remote);
   SECTION("nothing") {
     it.post();
     it.arrived(kPosts);
@@ -197,8 +197,8 @@ TEST_CASE("coalescing: what is posted is sent, whatever the program does next", 
   }
 }
 
-TEST_CASE("coalescing: a peer that closes in a stream closes in order", "[coalescing]") {
-  Stream it(false);
+TEST_CASE("coalescing: a peer that closes in a burst closes in order", "[coalescing]") {
+  Burst it(false);
   it.post();
   REQUIRE(::shutdown(it.peer.fd(), SHUT_WR) == 0);
   REQUIRE(eventually([&] { return it.side.qp->state() == IBV_QPS_ERR; }));
