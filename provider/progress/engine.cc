@@ -222,7 +222,7 @@ void Engine::look(bool polls) {
         Qp& qp = *direct[i];
         if (waits && qp.posting().posts_deferred()) carry_out(qp, [](Qp& one) { one.posting().send_posts(); });
         if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
-        if (qp.progress(Qp::Driver::program)) {
+        if (qp.progress(Qp::Driver::poll)) {
           work = true;
           qp.idle_rounds = 0;
         } else {

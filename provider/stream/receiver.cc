@@ -39,7 +39,7 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
   if (state_.phase == StreamPhase::lingering) stream_.end_lingering();
   if (answer_wanted_ && state_.policy.manual && may_wait && piggybacking_.offer() && !transmit_wanted_ &&
       !sender_.full()) {
-    if (driver == Driver::program) return false;
+    if (driver == Driver::poll) return false;
     // A program that spins on memory has seen what came, and posts right now.
     if (!state_.engine.activity().event_awaited() && state_.runs() && !state_.signals.receive_stalled) {
       receive(driver);
@@ -50,7 +50,7 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
   const bool ends = !state_.runs() && !sender_.is_idle();
   const bool wanted = transmit_wanted_ || answer_wanted_ || sender_.full() ||
                       (driver == Driver::event && (state_.signals.deferred || ends));
-  if (!wanted && driver == Driver::program) return false;
+  if (!wanted && driver == Driver::poll) return false;
   transmit_wanted_ = answer_wanted_ = false;
   return !sender_.ask() && wanted;
 }
@@ -114,7 +114,7 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     if (!take(wanted.size(), size, io) || state_.signals.receive_stalled) return true;
     // A poll comes back by itself. An event does not: the end of the stream may have come with these octets, in one
     // edge, so it is read up to.
-    if (driver == Driver::program && size < wanted.size() + IoScratch::kStaging) return true;
+    if (driver == Driver::poll && size < wanted.size() + IoScratch::kStaging) return true;
     if (driver == Driver::event && size >= budget) {
       state_.engine.rearm(state_.qp_number, state_.socket.fd());
       return true;

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "mpa/deframer.h"
+#include "provider/progress/driver.h"
 #include "provider/stream/piggybacking.h"
 #include "provider/stream/read_ahead.h"
 #include "provider/stream/sender.h"

@@ -186,7 +186,7 @@ void StreamSender::finish_sending() {
 // A program that waits for an event does not poll before there is one, and one that nobody watches may not come back.
 StreamSender::ProbePolicy StreamSender::probe_policy(Driver driver) const {
   const bool comes_back =
-      driver == Driver::program && !state_.engine.activity().event_awaited() && state_.engine.watches_program();
+      driver == Driver::poll && !state_.engine.activity().event_awaited() && state_.engine.watches_program();
   return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
 }
 

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "provider/progress/coalescing.h"
+#include "provider/progress/driver.h"
 #include "provider/stream/stream_state.h"
 #include "rdmap/transmitter.h"
 

@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include "provider/progress/driver.h"
 #include "provider/stream/receiver.h"
 #include "provider/stream/sender.h"
 #include "provider/stream/stream_owner.h"

@@ -14,10 +14,6 @@ namespace uiw::provider {
 
 class Engine;
 
-// Who moves a stream: a poll of the program, which does not wait for a lock, or an event of the socket, of which there
-// is no other.
-enum class Driver : std::uint8_t { program, event };
-
 // What differs between connections.
 struct StreamPolicy {
   // The program connects the queue pair itself (ibv_modify_qp), and counts on the rules of InfiniBand: an end of the

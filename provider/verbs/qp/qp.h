@@ -13,6 +13,7 @@
 
 #include "mpa/tcp_stream.h"
 #include "provider/export.h"
+#include "provider/progress/driver.h"
 #include "provider/verbs/qp/manual_connection.h"
 #include "provider/verbs/qp/qp_common.h"
 #include "provider/verbs/qp/qp_connection.h"

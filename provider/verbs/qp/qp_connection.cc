@@ -182,7 +182,7 @@ bool QpConnection::make_progress(Driver driver) {
   bool work = false;
   {
     std::unique_lock lock(qp_.locks.receive, std::defer_lock);
-    if (driver == Driver::program) {
+    if (driver == Driver::poll) {
       if (!lock.try_lock()) return true;  // somebody is at it
     } else {
       lock.lock();

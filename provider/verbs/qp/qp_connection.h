@@ -12,6 +12,7 @@
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
 #include "provider/connect/manual/attempt.h"
+#include "provider/progress/driver.h"
 #include "provider/verbs/qp/qp_common.h"
 #include "provider/verbs/qp/work_queues.h"
 

@@ -223,7 +223,7 @@ int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
 // few.)
 rdmap::Transmitter::ProbePolicy SendPosting::probe_policy() const {
   using ProbePolicy = rdmap::Transmitter::ProbePolicy;
-  const ProbePolicy policy = qp_.stream->sender().probe_policy(Driver::program);
+  const ProbePolicy policy = qp_.stream->sender().probe_policy(Driver::poll);
   const bool waits = qp_.send_cq.empty() || qp_.context->engine().drives_many();
   return policy == ProbePolicy::if_none_due && !waits ? ProbePolicy::by_stride : policy;
 }

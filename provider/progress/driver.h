@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// What makes a thread move the octets of a stream.
+#pragma once
+
+#include <cstdint>
+
+namespace uiw::provider {
+
+enum class Driver : std::uint8_t {
+  poll,   // The program polls. It comes back soon by itself, so it waits for no lock and may leave octets unread.
+  event,  // Something has happened that is not reported again: an event of the socket, a receive that was posted.
+};
+
+}  // namespace uiw::provider
