@@ -10,7 +10,7 @@
 
 #include "mpa/deframer.h"
 #include "provider/progress/driver.h"
-#include "provider/stream/piggybacking.h"
+#include "provider/progress/piggybacking.h"
 #include "provider/stream/read_ahead.h"
 #include "provider/stream/sender.h"
 #include "provider/stream/stream_state.h"

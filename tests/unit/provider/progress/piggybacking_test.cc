@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/stream/piggybacking.h"
+#include "provider/progress/piggybacking.h"
 
 #include <catch2/catch.hpp>
 
