@@ -32,7 +32,6 @@ constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
 constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
 constexpr std::uint64_t kPollingNs = 20'000;  // a sign of it this recent: the program polls
-constexpr unsigned kDeferredRounds = 16;      // with work for others, until deferred sends go out
 constexpr unsigned kParkAfter = 3;            // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
 // Where posts wait for the next ones. Each tick costs the peer some microseconds, where the two share processors.
@@ -220,7 +219,7 @@ void Engine::look(bool polls) {
       ++round_;
       for (std::size_t i = 0; i < count; ++i) {
         Qp& qp = *direct[i];
-        if (waits && qp.posting().posts_deferred()) carry_out(qp, [](Qp& one) { one.posting().send_posts(); });
+        if (waits && qp.posting().posts_wait()) carry_out(qp, [](Qp& one) { one.posting().send_waiting_posts(); });
         if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
         if (qp.progress(Qp::Driver::poll)) {
           work = true;
@@ -239,10 +238,10 @@ void Engine::look(bool polls) {
         if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
       }
     }
-    // Another queue pair may have news without end, and no completion for who polls.
     const bool deferred = waits && deferring_.load(std::memory_order_relaxed) > 0;
     waits = waits && !work;
-    if (deferred && (waits || ++rounds_deferred_ >= kDeferredRounds)) send_deferred();
+    if (deferred && work) ++busy_looks_;
+    if (deferred && SendScheduler::ends_deferral(work, busy_looks_)) send_all_deferred();
     empty_rounds_ = waits ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
   }
@@ -253,8 +252,8 @@ void Engine::look(bool polls) {
 
 // As many as are tried one by one; if there are more, their turn comes. Nobody removes a queue pair from the entries
 // and destroys it before the caller's section has closed.
-void Engine::send_deferred() {
-  rounds_deferred_ = 0;
+void Engine::send_all_deferred() {
+  busy_looks_ = 0;
   std::array<Qp*, kDirect> deferring;
   std::size_t count = 0;
   {
@@ -263,7 +262,7 @@ void Engine::send_deferred() {
       if (count < kDirect && qp->posting().has_deferred()) deferring[count++] = qp;
     }
   }
-  for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Qp& qp) { qp.posting().send_deferred(); });
+  for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Qp& qp) { qp.posting().send_all_deferred(); });
 }
 
 // Either this sees that an event is awaited, or who asks for one sees this. Likewise with the thread, which looks for
@@ -339,12 +338,12 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
 }
 
 // True if some are left that are not overdue yet, or somebody is at them.
-bool Engine::send_overdue() {
+bool Engine::send_overdue_posts() {
   bool left = false;
-  visit([](const Qp& qp) { return qp.posting().posts_deferred(); },
+  visit([](const Qp& qp) { return qp.posting().posts_wait(); },
         [&left](Qp& qp) {
-          carry_out(qp, [](Qp& one) { one.posting().send_overdue(); });
-          left = left || qp.posting().posts_deferred();
+          carry_out(qp, [](Qp& one) { one.posting().send_overdue_posts(); });
+          left = left || qp.posting().posts_wait();
         });
   return left;
 }
@@ -354,7 +353,7 @@ bool Engine::send_overdue() {
 bool Engine::tick(std::chrono::microseconds& next) {
   if (!activity_.is_active(raw_clock(), 2 * kPollingNs)) return false;
   const bool new_to_it = !watching_.load();
-  const bool left = deferring_.load() > 0 && send_overdue();
+  const bool left = deferring_.load() > 0 && send_overdue_posts();
   next = std::min(2 * next, activity_.posts() ? kDeferredTick : kLongestTick);
   watching_.store(left || next <= kDeferredTick);
   const unsigned watched = watched_.load();

@@ -18,6 +18,7 @@
 
 #include "provider/process/mutex.h"
 #include "provider/progress/activity.h"
+#include "provider/progress/send_scheduler.h"
 
 namespace uiw::provider {
 
@@ -58,12 +59,13 @@ class Engine {
   bool note_post(std::uint64_t now);
   const Activity& activity() const { return activity_; }
   bool drives_many() const { return many_.load(std::memory_order_relaxed); }
-  // Would the thread find out soon if the program stopped to poll and to post? Only then may something wait for it to
-  // come back.
-  bool watches_program() const { return parked_.load(std::memory_order_relaxed); }
-  // A queue pair has something to send that waits for the program to come back, or has it no longer.
+  // Parked, the thread finds out soon that the program has stopped polling and posting.
+  SendScheduler::Program program() const {
+    return {activity_.event_awaited(), parked_.load(std::memory_order_relaxed)};
+  }
+  // A queue pair has deferred sends, which wait for the program to come back, or has them no longer.
   void note_deferred(bool holds);
-  // Posts wait: the thread sends them, should the program not come back.
+  // Posts of a queue pair begin to wait: the thread sends them if the program does not come back in time.
   void watch_posts();
 
   // The program has asked a completion queue for an event, and may wait for it; until that event is there, which may be
@@ -84,9 +86,9 @@ class Engine {
   // For the thread, each of those that are wanted.
   template <typename Wanted, typename Visitor>
   void visit(Wanted wanted, Visitor visitor);
-  bool send_overdue();
+  bool send_overdue_posts();
   bool tick(std::chrono::microseconds& next);
-  void send_deferred();
+  void send_all_deferred();
   void unpark();
   bool wake();
   void begin_anew();
@@ -97,8 +99,8 @@ class Engine {
   Mutex mutex_;        // entries_; taken inside those
   std::vector<Qp*> entries_;
   unsigned round_ = 0;
-  unsigned empty_rounds_ = 0;     // in a row
-  unsigned rounds_deferred_ = 0;  // since a deferred send went out
+  unsigned empty_rounds_ = 0;  // in a row
+  unsigned busy_looks_ = 0;    // with deferred sends, since those went out
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};

@@ -139,7 +139,7 @@ void Stream::peer_closed(bool broken) {
   }
   if (!broken && state_.phase == StreamPhase::running) {
     const std::lock_guard lock(state_.locks.send);
-    sender_.send_waiting();
+    sender_.send_posts_before_end();
   }
   if (state_.policy.manual) return peer_left(broken);
   if (sender_.has_failed()) return end_for_send_error(!broken);  // which was first

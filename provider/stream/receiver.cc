@@ -37,22 +37,32 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
   const bool may_wait = !answer_wanted_ && !state_.signals.receive_stalled;
   work = receive(driver);
   if (state_.phase == StreamPhase::lingering) stream_.end_lingering();
-  if (answer_wanted_ && state_.policy.manual && may_wait && piggybacking_.offer() && !transmit_wanted_ &&
-      !sender_.full()) {
-    if (driver == Driver::poll) return false;
-    // A program that spins on memory has seen what came, and posts right now.
-    if (!state_.engine.activity().event_awaited() && state_.runs() && !state_.signals.receive_stalled) {
+  if (answer_wanted_ && state_.policy.manual && may_wait) {
+    using Decision = SendScheduler::AnswerDecision;
+    const Decision decision = SendScheduler::answer(driver, answer_conditions());
+    if (decision == Decision::wait_for_post) return false;
+    if (decision == Decision::look_for_more_once) {
       receive(driver);
       answer_wanted_ = answer_wanted_ && state_.reads.answers_unsent();
     }
   }
   // Whose part it is to end the stream cannot be asked: what this saw of the socket would be lost.
   const bool ends = !state_.runs() && !sender_.is_idle();
-  const bool wanted = transmit_wanted_ || answer_wanted_ || sender_.full() ||
-                      (driver == Driver::event && (state_.signals.deferred || ends));
+  const bool wanted = SendScheduler::sender_is_next(
+      driver, {transmit_wanted_ || answer_wanted_, sender_.full(), state_.signals.deferred, ends});
   if (!wanted && driver == Driver::poll) return false;
   transmit_wanted_ = answer_wanted_ = false;
   return !sender_.ask() && wanted;
+}
+
+SendScheduler::AnswerConditions StreamReceiver::answer_conditions() {
+  SendScheduler::AnswerConditions conditions;
+  conditions.post_expected = piggybacking_.offer();
+  conditions.more_due = transmit_wanted_;
+  conditions.socket_full = sender_.full();
+  conditions.awaits_event = state_.engine.activity().event_awaited();
+  conditions.reads = state_.runs() && !state_.signals.receive_stalled;
+  return conditions;
 }
 
 // The peer may have asked whether its last message has come; behind our FIN nothing can be answered.
@@ -121,8 +131,7 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     }
     budget -= std::min(size, budget);
     if (budget == 0) return true;
-    // The peer waits for its answers, and may have stopped sending for them: they do not wait for all that is there.
-    if ((transmit_wanted_ || answer_wanted_) && kReceiveBudget - budget >= IoScratch::kStaging) {
+    if (SendScheduler::answers_before_reading_on(transmit_wanted_ || answer_wanted_, kReceiveBudget - budget)) {
       transmit_wanted_ = answer_wanted_ = false;
       if (!sender_.ask()) {
         const std::lock_guard lock(state_.locks.send);
@@ -277,7 +286,7 @@ void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap:
 void StreamReceiver::read_complete() {
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().read_complete();
-  sender_.note_deferred();  // for who comes next to the receiver's lock
+  sender_.publish_deferred();  // for who comes next to the receiver's lock
   // The next read, a fence, the end.
   if (sender_.transmitter().unsent() || !state_.runs() || state_.host.state() != IBV_QPS_RTS) transmit_wanted_ = true;
 }
@@ -285,7 +294,7 @@ void StreamReceiver::read_complete() {
 void StreamReceiver::progress_reported(const rdmap::Progress& progress) {
   const std::lock_guard lock(state_.locks.send);
   if (!sender_.transmitter().take_report(progress)) return;
-  sender_.note_deferred();
+  sender_.publish_deferred();
   transmit_wanted_ =
       transmit_wanted_ || sender_.transmitter().unsent() || !state_.runs() || state_.host.state() != IBV_QPS_RTS;
 }

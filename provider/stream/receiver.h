@@ -11,6 +11,7 @@
 #include "mpa/deframer.h"
 #include "provider/progress/driver.h"
 #include "provider/progress/piggybacking.h"
+#include "provider/progress/send_scheduler.h"
 #include "provider/stream/read_ahead.h"
 #include "provider/stream/sender.h"
 #include "provider/stream/stream_state.h"
@@ -55,6 +56,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   void reports_wanted() override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return state_.work.invalidate(stag); }
 
+  SendScheduler::AnswerConditions answer_conditions();
   bool receive(Driver driver);
   bool receive_available(Driver driver, IoScratch& io);
   ssize_t read(mpa::MutableOctets wanted, IoScratch& io);

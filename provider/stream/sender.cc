@@ -51,8 +51,7 @@ StreamSender::StreamSender(StreamState& state, const void* domain, const void* i
 }
 
 void StreamSender::turn(Driver driver) {
-  if (driver == Driver::event && coalescing_.waiting()) coalescing_.take_overdue(raw_clock(), false);
-  transmit(probe_policy(driver));
+  transmit(scheduler_.turn(driver, state_.engine.program(), raw_clock));
   // The socket is let go of with the receiver's lock: another turn does it.
   if (state_.phase == StreamPhase::lingering && is_done()) state_.engine.rearm(state_.qp_number, state_.socket.fd());
 }
@@ -61,13 +60,13 @@ void StreamSender::transmit(ProbePolicy policy) {
   const StreamPhase phase = state_.phase;
   const bool sends = phase == StreamPhase::running || phase == StreamPhase::closing || phase == StreamPhase::lingering;
   if (!sends || dead_ || fin_sent_) return forget_deferred();
-  coalescing_.sent();
-  transmitter_.set_probe_policy(phase == StreamPhase::running ? policy : ProbePolicy::at_once);
+  scheduler_.sending_all();
+  transmitter_.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == StreamPhase::running));
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
     // The thread of the context has its own, and takes it for a socket that was full.
     sending_ = Sending::full;
-    note_deferred();
+    publish_deferred();
     return state_.engine.take_over(state_.qp_number, state_.socket.fd());
   }
   sending_ = Sending::busy;
@@ -91,7 +90,7 @@ void StreamSender::transmit(ProbePolicy policy) {
     if (taken < 0) {
       if (taken == -EAGAIN) {
         if (!stop(Sending::full)) continue;
-        note_deferred();
+        publish_deferred();
         return;
       }
       if (taken == -EFAULT && transmitter_.source_gone(batch)) continue;  // the work that it is fails at the next fill
@@ -102,7 +101,7 @@ void StreamSender::transmit(ProbePolicy policy) {
     }
     transmitter_.sent(batch, static_cast<std::size_t>(taken));
   }
-  note_deferred();
+  publish_deferred();
   finish_sending();
   if (transmitter_.terminating() && state_.runs_or_closes()) note_error();  // be it of a response to the peer
 }
@@ -119,20 +118,20 @@ void StreamSender::break_off() {
   note_error();
 }
 
-void StreamSender::note_deferred() {
-  if (const std::uint64_t since = coalescing_.since();
-      state_.signals.posts_deferred_since.load(std::memory_order_relaxed) != since) {
-    state_.signals.posts_deferred_since.store(since);
+void StreamSender::publish_deferred() {
+  if (const std::uint64_t since = scheduler_.posts_wait_since();
+      state_.signals.posts_wait_since.load(std::memory_order_relaxed) != since) {
+    state_.signals.posts_wait_since.store(since);
   }
-  const bool holds = transmitter_.wants_probe() || coalescing_.waiting();
+  const bool holds = transmitter_.wants_probe() || scheduler_.posts_wait();
   if (state_.signals.deferred.load(std::memory_order_relaxed) == holds) return;
   state_.signals.deferred.store(holds);
   state_.engine.note_deferred(holds);
 }
 
 void StreamSender::forget_deferred() {
-  coalescing_.sent();
-  state_.signals.posts_deferred_since.store(0);
+  scheduler_.sending_all();
+  state_.signals.posts_wait_since.store(0);
   if (state_.signals.deferred.exchange(false)) state_.engine.note_deferred(false);
 }
 
@@ -183,27 +182,24 @@ void StreamSender::finish_sending() {
   if (closing) state_.host.sent_last();
 }
 
-// A program that waits for an event does not poll before there is one, and one that nobody watches may not come back.
 StreamSender::ProbePolicy StreamSender::probe_policy(Driver driver) const {
-  const bool comes_back =
-      driver == Driver::poll && !state_.engine.activity().event_awaited() && state_.engine.watches_program();
-  return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
+  return SendScheduler::probe_policy(driver, state_.engine.program());
 }
 
-void StreamSender::send_waiting() {
-  if (coalescing_.waiting()) send();
+void StreamSender::send_posts_before_end() {
+  if (const auto policy = scheduler_.ending()) send(*policy);
 }
 
-void StreamSender::send_deferred() {
-  if (!state_.signals.deferred || full()) return;
-  const bool asks = transmitter_.wants_probe();
-  transmit();
-  if (asks) transmitter_.note_waiting();
+void StreamSender::send_all_deferred() {
+  const auto policy = SendScheduler::polled_in_vain(state_.signals.deferred, full());
+  if (!policy) return;
+  const bool probes = transmitter_.wants_probe();
+  transmit(*policy);
+  if (probes) transmitter_.note_waiting();
 }
 
-void StreamSender::send_overdue() {
-  if (full() || !coalescing_.take_overdue(raw_clock(), true)) return;
-  transmit(probe_policy(Driver::event));
+void StreamSender::send_overdue_posts() {
+  if (const auto policy = scheduler_.ticked(full(), raw_clock)) transmit(*policy);
 }
 
 // Does nobody answer at the other end of the running stream? The peer's host, which does not acknowledge what was sent

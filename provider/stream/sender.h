@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "provider/progress/coalescing.h"
 #include "provider/progress/driver.h"
+#include "provider/progress/send_scheduler.h"
 #include "provider/stream/stream_state.h"
 #include "rdmap/transmitter.h"
 
@@ -16,7 +16,7 @@ namespace uiw::provider {
 
 class StreamSender {
  public:
-  using ProbePolicy = rdmap::Transmitter::ProbePolicy;
+  using ProbePolicy = SendScheduler::ProbePolicy;
   struct Parameters {
     std::uint32_t most_ord = 0;  // of Reads to send, however the program limits them
     rdmap::Completion completion = rdmap::Completion::local;
@@ -33,11 +33,16 @@ class StreamSender {
   }
   // The same, be the socket full or not.
   void transmit(ProbePolicy policy = ProbePolicy::at_once);
-  // What waits is sent.
-  void send_waiting();
-  void send_deferred();
-  void send_overdue();
-  void note_deferred();
+  // SendScheduler decides whether these send something. The end of the queue pair or of its stream comes next: posts
+  // that wait go out.
+  void send_posts_before_end();
+  // The program has polled in vain: posts that wait go out, and a probe.
+  void send_all_deferred();
+  // The progress thread has ticked: posts go out that have waited for too long.
+  void send_overdue_posts();
+  // Tells other threads, and the engine, whether there are deferred sends.
+  void publish_deferred();
+  // Nothing of the kind will be sent any more.
   void forget_deferred();
 
   // Nothing more is sent: the stream is to end by a reset. break_off() has somebody come for that.
@@ -51,7 +56,7 @@ class StreamSender {
   bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer);
   void note_progress(std::chrono::steady_clock::time_point now) { unmoved_since_ = now; }
 
-  Coalescing& coalescing() { return coalescing_; }
+  SendScheduler& scheduler() { return scheduler_; }
   rdmap::Transmitter& transmitter() { return transmitter_; }
 
   // ---- With the receiver's lock, or none ----
@@ -89,7 +94,7 @@ class StreamSender {
   StreamState& state_;
   rdmap::Transmitter transmitter_;
   std::atomic<Sending> sending_{Sending::idle};
-  Coalescing coalescing_;
+  SendScheduler scheduler_;
   bool dead_ = false;  // the socket takes nothing any more
   bool fin_sent_ = false;
   std::atomic<bool> error_{false};

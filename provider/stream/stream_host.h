@@ -25,11 +25,10 @@ struct StreamLocks {
 // What threads without these locks look at. It belongs to the queue pair, as they may look at any time.
 struct StreamSignals {
   alignas(64) std::atomic<bool> receive_stalled{false};  // nothing is read until a receive is posted
-  // Something is still to be sent: posts that may go with the next ones, or the question to the peer whether it has
-  // placed some work.
+  // There are deferred sends: posts that wait for the next ones, or a probe.
   alignas(64) std::atomic<bool> deferred{false};
-  std::atomic<std::uint64_t> posts_deferred_since{0};  // monotonic, ns; 0 where no posts wait
-  std::atomic<pthread_t> poster{};                     // who has posted them
+  std::atomic<std::uint64_t> posts_wait_since{0};  // monotonic, ns; 0 where no posts wait
+  std::atomic<pthread_t> poster{};                 // who has posted them
 };
 
 // The work. The functions of rdmap::SendHost are called with the sender's lock, the others with the receiver's; the

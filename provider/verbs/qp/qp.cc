@@ -74,7 +74,7 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
 
 void Qp::stop() {
   hide_qp(number());
-  posting_.send_waiting();
+  posting_.send_posts_before_end();
   if (common_.manual) {
     const std::lock_guard lock(common_.locks.receive);
     if (common_.stream != nullptr) common_.stream->leave();
@@ -106,7 +106,7 @@ bool Qp::inherited() const { return generation_ != fork_generation(); }
 void Qp::after_fork_in_child() {
   if (common_.stream != nullptr) common_.stream->after_fork_in_child();
   common_.signals.deferred = false;
-  common_.signals.posts_deferred_since = 0;
+  common_.signals.posts_wait_since = 0;
 }
 
 void Qp::leave_to_parent() {
@@ -139,7 +139,7 @@ void Qp::reset() {
     const std::lock_guard receive_lock(common_.locks.receive);
     if (common_.manual && common_.stream != nullptr) common_.stream->leave();
     const std::lock_guard send_lock(common_.locks.send);
-    if (common_.stream != nullptr) common_.stream->sender().send_waiting();
+    if (common_.stream != nullptr) common_.stream->sender().send_posts_before_end();
     if (common_.manual.exchange(false)) manual::stop(number());
     queues_.empty();
     connection_.reset();
@@ -214,7 +214,7 @@ void Qp::to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
 void Qp::to_error() {
   const std::lock_guard lock(common_.locks.receive);
   if (common_.manual && common_.stream != nullptr) common_.stream->leave();
-  posting_.send_waiting();
+  posting_.send_posts_before_end();
   if (common_.stream != nullptr && common_.stream->runs_or_closes()) return common_.stream->flush_work();
   {
     const std::lock_guard send_lock(common_.locks.send);

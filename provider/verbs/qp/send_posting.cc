@@ -13,10 +13,6 @@
 
 namespace uiw::provider {
 
-namespace {
-constexpr std::uint32_t kStream = 4;  // entries in the queue: the program is likely to poll soon
-}  // namespace
-
 bool SendPosting::posts() const {
   const ibv_qp_state state = qp_.state.load();
   // An RNIC has no RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2), and programs that
@@ -36,8 +32,9 @@ WorkBuilder::Abilities SendPosting::abilities() const {
 bool SendPosting::make_room(std::uint64_t sequence) {
   if (sends_.has_room(sequence)) return true;
   if (qp_.stream == nullptr) return false;
-  if (qp_.stream->sender().coalescing().waiting()) qp_.stream->sender().send(probe_policy());
-  if (!sends_.has_room(sequence)) qp_.stream->sender().transmitter().release_unsignaled();
+  StreamSender& sender = qp_.stream->sender();
+  if (const auto policy = sender.scheduler().polled(probe_policy())) sender.send(*policy);
+  if (!sends_.has_room(sequence)) sender.transmitter().release_unsignaled();
   return sends_.has_room(sequence);
 }
 
@@ -82,64 +79,72 @@ int SendPosting::post(ibv_send_wr* requests, ibv_send_wr** bad) {
   return error;
 }
 
-// May what has been posted from `first` on wait for the posts behind it? There is a stream.
-bool SendPosting::coalesces(std::uint64_t first) {
+// Is what has been posted from `first` on sent now, or does it wait for the posts behind it? There is a stream.
+SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
   const std::uint64_t end = sends_.tail();
-  std::size_t octets = 0;
-  for (std::uint64_t i = std::max(first, sends_.head()); i < end && octets < Coalescing::kMostOctets; ++i) {
-    octets += sends_.at(i).length;
+  SendScheduler::Post post{static_cast<unsigned>(end - first), 0, qp_.send_cq.taken()};
+  for (std::uint64_t i = std::max(first, sends_.head()); i < end && post.octets < Coalescing::kMostOctets; ++i) {
+    post.octets += sends_.at(i).length;
   }
-  Coalescing& coalescing = qp_.stream->sender().coalescing();
-  if (!coalescing.posted(static_cast<unsigned>(end - first), octets, qp_.send_cq.taken())) return false;
-  if (!qp_.stream->runs() || qp_.stream->sender().full() || sends_.full()) return false;
-  if (qp_.context->engine().activity().event_awaited() || qp_.context->engine().drives_many()) return false;
-  return coalescing.may_wait(raw_clock(), qp_.context->engine().activity().last_here());
+  const Engine& engine = qp_.context->engine();
+  StreamSender& sender = qp_.stream->sender();
+  SendScheduler::PostConditions conditions;
+  conditions.running = qp_.stream->runs();
+  conditions.socket_full = sender.full();
+  conditions.queue_full = sends_.full();
+  conditions.awaits_event = engine.activity().event_awaited();
+  conditions.many_driven = engine.drives_many();
+  conditions.remote_rule = sender.transmitter().completion() == rdmap::Completion::remote;
+  conditions.queued = sends_.size();
+  return sender.scheduler().posted(post, conditions, [&engine] {
+    return SendScheduler::PostTime{raw_clock(), engine.activity().last_here()};
+  });
 }
 
 // Leaves the lock open.
-void SendPosting::send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
+void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
+  using Decision = SendScheduler::PostDecision;
   if (qp_.manual.load(std::memory_order_relaxed)) manual::start_retry_timers();
   if (qp_.stream == nullptr) return lock.unlock();
   qp_.stream->receiver().note_post();
-  Coalescing& coalescing = qp_.stream->sender().coalescing();
-  const bool waited = coalescing.waiting();
-  if (coalesces(first)) {
-    const std::uint64_t now = coalescing.last_post();
+  Engine& engine = qp_.context->engine();
+  SendScheduler& scheduler = qp_.stream->sender().scheduler();
+  const Decision decision = decide(first);
+  if (decision == Decision::defer || decision == Decision::defer_first) {
+    const std::uint64_t now = scheduler.last_post();
     qp_.signals.poster.store(pthread_self(), std::memory_order_relaxed);
-    qp_.stream->sender().note_deferred();
+    qp_.stream->sender().publish_deferred();
     lock.unlock();
-    if (!waited) qp_.context->engine().watch_posts();
-    if (qp_.context->engine().note_post(now)) resume_posting();
+    if (decision == Decision::defer_first) engine.watch_posts();
+    if (engine.note_post(now)) note_return_to_program();
     return;
   }
-  // With a queue of work whose completions come from the peer, it polls soon; with less it may be waiting for memory.
-  const bool remote = qp_.stream->sender().transmitter().completion() == rdmap::Completion::remote;
-  const bool streams = coalescing.without_pause() || (remote && sends_.size() >= kStream);
-  if (streams) qp_.context->engine().begin_posting();
+  const bool looks = decision == Decision::send_and_look;
+  if (looks) engine.begin_posting();
   qp_.stream->sender().send(probe_policy());
   std::uint64_t now = 0;
-  if (streams || coalescing.in_burst()) {
+  if (decision != Decision::send) {
     now = raw_clock();
-    coalescing.resume(now);
+    scheduler.resume(now);
   }
   lock.unlock();
-  if (streams && qp_.context->engine().end_posting(now)) resume_posting();
+  if (looks && engine.end_posting(now)) note_return_to_program();
 }
 
 // Work that is posted already is not taken back: where it cannot be sent for lack of memory, its stream ends.
 void SendPosting::send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) noexcept {
   try {
-    send_posted(first, lock);
+    send_or_defer(first, lock);
   } catch (const std::exception&) {
     if (lock.owns_lock()) lock.unlock();
     qp_.no_memory();
   }
 }
 
-// What the engine has done since is not the program's time.
-void SendPosting::resume_posting() {
+// The post has looked at what had come, too, which took its time.
+void SendPosting::note_return_to_program() {
   const std::lock_guard lock(qp_.locks.send);
-  if (qp_.stream != nullptr) qp_.stream->sender().coalescing().resume(raw_clock());
+  if (qp_.stream != nullptr) qp_.stream->sender().scheduler().resume(raw_clock());
 }
 
 // Until no other thread has a batch open. False where this one has.
@@ -219,46 +224,40 @@ int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   return 0;
 }
 
-// One that has completions to poll for does not wait for those of what it posts. (Deferred sends are looked for among
-// few.)
-rdmap::Transmitter::ProbePolicy SendPosting::probe_policy() const {
-  using ProbePolicy = rdmap::Transmitter::ProbePolicy;
-  const ProbePolicy policy = qp_.stream->sender().probe_policy(Driver::poll);
-  const bool waits = qp_.send_cq.empty() || qp_.context->engine().drives_many();
-  return policy == ProbePolicy::if_none_due && !waits ? ProbePolicy::by_stride : policy;
+SendScheduler::ProbePolicy SendPosting::probe_policy() const {
+  const Engine& engine = qp_.context->engine();
+  return SendScheduler::posters_probe_policy(engine.program(), !qp_.send_cq.empty(), engine.drives_many());
 }
 
-// A thread that only polls leaves the sending to the one that posts, as long as that is at it.
-bool SendPosting::awaited_elsewhere() const {
-  constexpr std::uint64_t kAtIt = 5'000;
-  const std::uint64_t since = qp_.signals.posts_deferred_since.load();
-  if (since == 0 || pthread_equal(qp_.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0)
-    return false;
-  return raw_clock() < since + kAtIt;
+bool SendPosting::left_to_poster() const {
+  const std::uint64_t since = qp_.signals.posts_wait_since.load();  // before the poster, who is stored before it
+  const bool own = pthread_equal(qp_.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
+  return SendScheduler::left_to_poster(since, own, raw_clock);
 }
 
-void SendPosting::send_deferred() {
-  if (awaited_elsewhere()) return;
+void SendPosting::send_waiting_posts() {
+  if (left_to_poster()) return;
   const std::unique_lock lock(qp_.locks.send, std::try_to_lock);
-  if (lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_deferred();
+  if (!lock.owns_lock() || qp_.stream == nullptr) return;
+  StreamSender& sender = qp_.stream->sender();
+  if (const auto policy = sender.scheduler().polled(probe_policy())) sender.send(*policy);
 }
 
-void SendPosting::send_posts() {
-  if (awaited_elsewhere()) return;
+void SendPosting::send_all_deferred() {
+  if (left_to_poster()) return;
   const std::unique_lock lock(qp_.locks.send, std::try_to_lock);
-  if (!lock.owns_lock() || qp_.stream == nullptr || !qp_.stream->sender().coalescing().waiting()) return;
-  qp_.stream->sender().send(probe_policy());
+  if (lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_all_deferred();
 }
 
-void SendPosting::send_waiting() {
-  if (!posts_deferred()) return;
+void SendPosting::send_overdue_posts() {
+  const std::unique_lock lock(qp_.locks.send, std::try_to_lock);
+  if (lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_overdue_posts();
+}
+
+void SendPosting::send_posts_before_end() {
+  if (!posts_wait()) return;
   const std::lock_guard lock(qp_.locks.send);
-  if (qp_.stream != nullptr) qp_.stream->sender().send_waiting();
-}
-
-void SendPosting::send_overdue() {
-  const std::unique_lock lock(qp_.locks.send, std::try_to_lock);
-  if (lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_overdue();
+  if (qp_.stream != nullptr) qp_.stream->sender().send_posts_before_end();
 }
 
 }  // namespace uiw::provider

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Posting of send requests: one call, a batch, or a window's bind; and when what is posted is sent, at once or with
-// what is posted next (provider/progress/coalescing.h).
+// what is posted next (provider/progress/send_scheduler.h).
 //
 // Thread-safe, and all of it takes the sender's lock by itself; but between begin_batch() and end_batch() only the
 // thread that builds the batch calls add() and extend(), which hold no lock.
@@ -15,6 +15,7 @@
 
 #include "provider/export.h"
 #include "provider/memory/grace_period.h"
+#include "provider/progress/send_scheduler.h"
 #include "provider/verbs/qp/qp_common.h"
 #include "provider/verbs/qp/work_builder.h"
 #include "provider/verbs/qp/work_queues.h"
@@ -43,17 +44,18 @@ class UIW_API SendPosting {
   int end_batch();  // 0 or an errno: then none of the batch was posted
   void abort_batch();
 
-  // Something is still to be sent: posts that may go with the next ones, or the question to the peer whether it has
-  // placed some work; sent at the latest when the program waits for a completion.
+  // Are there deferred sends: posts that wait for the next ones, or a probe? They are sent at the latest when the
+  // program waits for a completion.
   bool has_deferred() const { return qp_.signals.deferred.load(); }
-  bool posts_deferred() const { return qp_.signals.posts_deferred_since.load() != 0; }
-  // The program polls: what it has posted goes. And, as it has found nothing, the rest.
-  void send_posts();
-  void send_deferred();
-  // The program posts and polls, but has not come back for what it has posted here.
-  void send_overdue();
-  // What comes next is the end, of the queue pair or of its stream.
-  void send_waiting();
+  bool posts_wait() const { return qp_.signals.posts_wait_since.load() != 0; }
+  // Posts that wait are sent: the program polls. The first three leave it to a thread that is sending or posting.
+  void send_waiting_posts();
+  // The program has polled in vain: these posts are sent, and a probe if one is due.
+  void send_all_deferred();
+  // The progress thread has ticked: posts are sent for which the program has not come back in time.
+  void send_overdue_posts();
+  // The end of the queue pair or of its stream comes next: posts that wait are sent.
+  void send_posts_before_end();
 
  private:
   // The sender's lock is held from here on.
@@ -64,13 +66,13 @@ class UIW_API SendPosting {
   void push_prepared(std::uint32_t count);
   bool await_batch(std::unique_lock<SectionMutex>& lock);
   void close_batch();
-  void send_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock);
+  void send_or_defer(std::uint64_t first, std::unique_lock<SectionMutex>& lock);
   void send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) noexcept;
-  bool coalesces(std::uint64_t first);
-  rdmap::Transmitter::ProbePolicy probe_policy() const;
+  SendScheduler::PostDecision decide(std::uint64_t first);
+  SendScheduler::ProbePolicy probe_policy() const;
   // Without it.
-  void resume_posting();
-  bool awaited_elsewhere() const;
+  void note_return_to_program();
+  bool left_to_poster() const;
 
   struct Batch {
     std::atomic<bool> open{false};  // written under the lock

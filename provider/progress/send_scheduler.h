@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: MIT
+// When is something sent: now, or a little later together with what comes next? Every rule about that stands here, as a
+// function with a name.
+//
+// The caller tells what has happened: the program has posted, polls, has polled in vain; octets have come; the progress
+// thread looks after the program. It gets a decision back, and carries it out. The scheduler sends nothing, takes no
+// lock, and knows no engine, queue pair or stream. Times are monotonic nanoseconds and come from the caller. Reading
+// the clock costs as much as a small post; so, where the time does not always matter, the caller passes the function
+// that reads it, and it is called only if the decision depends on it.
+//
+// There is one for each stream, under the sender's lock. The static functions have no state: they are for any thread,
+// with any lock or none. Two rules have state, hence a file of their own: Coalescing (coalescing.h), which a scheduler
+// has as a part, and Piggybacking (piggybacking.h), which is under the receiver's lock and a part of StreamReceiver.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "provider/progress/coalescing.h"
+#include "provider/progress/driver.h"
+#include "rdmap/placement_tracker.h"
+
+namespace uiw::provider {
+
+class SendScheduler {
+ public:
+  // When a probe goes out behind what is sent now.
+  using ProbePolicy = rdmap::PlacementTracker::ProbePolicy;
+  // All that is due is sent now, with probes by this policy; empty: nothing is sent now.
+  using Decision = std::optional<ProbePolicy>;
+
+  // Does the program come back soon by itself, to send what has been deferred?
+  struct Program {
+    bool awaits_event = false;  // it may block on a completion channel, and does not poll before it has the event
+    bool watched = false;       // the progress thread sees that it has stopped polling, and sends in its place
+  };
+
+  // ---- The policy for probes ----
+  // A probe may be left to the next poll only where the program polls and is going to poll again.
+  static constexpr ProbePolicy probe_policy(Driver driver, Program program) {
+    const bool comes_back = driver == Driver::poll && !program.awaits_event && program.watched;
+    return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
+  }
+  // For a thread that posts, or sends what it has posted before. One that has completions to take first is not waiting
+  // for those of its last posts. (With many queue pairs it waits: a poll in vain finds deferred sends only among a
+  // few.)
+  static constexpr ProbePolicy posters_probe_policy(Program program, bool completions_there, bool many_driven) {
+    const ProbePolicy policy = probe_policy(Driver::poll, program);
+    const bool waits = !completions_there || many_driven;
+    return policy == ProbePolicy::if_none_due && !waits ? ProbePolicy::by_stride : policy;
+  }
+  // A stream that is about to end gets its answers as soon as it can.
+  static constexpr ProbePolicy stream_probe_policy(ProbePolicy policy, bool running) {
+    return running ? policy : ProbePolicy::at_once;
+  }
+
+  // ---- The program posts ----
+  struct Post {
+    unsigned requests = 0;
+    std::size_t octets = 0;
+    std::uint64_t completions_taken = 0;  // by the program, from the completion queue of its sends, since that was made
+  };
+  struct PostConditions {
+    bool running = false;      // the stream: it neither closes nor is it in error
+    bool socket_full = false;  // then it is the socket that decides
+    bool queue_full = false;   // nothing can be posted behind these posts
+    bool awaits_event = false;
+    bool many_driven = false;  // a poll does not look at each queue pair
+    bool remote_rule = false;  // Sends and Writes complete when the peer has placed them
+    std::uint32_t queued = 0;  // requests that are not complete, these included
+  };
+  struct PostTime {
+    std::uint64_t now = 0;
+    std::uint64_t active = 0;  // when this thread has posted or polled in vain before, on any queue pair; 0: not known
+  };
+  enum class PostDecision : std::uint8_t {
+    defer,        // they wait with posts that wait already
+    defer_first,  // they wait, and the progress thread is to watch over them
+    send,
+    send_in_burst,  // sent; resume() is to be told when that is done
+    send_and_look,  // likewise; and the program counts as polling, so it looks from time to time at what has come
+  };
+  // With so many requests queued whose completions come from the peer, a program polls soon. With fewer it may be
+  // waiting for the peer to write into its memory.
+  static constexpr std::uint32_t kPollsSoon = 4;
+
+  // `time()` returns a PostTime.
+  template <typename Time>
+  PostDecision posted(const Post& post, const PostConditions& conditions, Time time) {
+    const bool first = !coalescing_.waiting();
+    if (coalescing_.posted(post.requests, post.octets, post.completions_taken) && may_defer(conditions)) {
+      const PostTime at = time();
+      if (coalescing_.may_wait(at.now, at.active)) return first ? PostDecision::defer_first : PostDecision::defer;
+    }
+    const bool polls_soon = conditions.remote_rule && conditions.queued >= kPollsSoon;
+    if (coalescing_.without_pause() || polls_soon) return PostDecision::send_and_look;
+    return coalescing_.in_burst() ? PostDecision::send_in_burst : PostDecision::send;
+  }
+  // Posts wait only for a program that posts or polls again soon, and only where they could be sent at once.
+  static constexpr bool may_defer(const PostConditions& conditions) {
+    const bool sends = conditions.running && !conditions.socket_full;
+    return sends && !conditions.queue_full && !conditions.awaits_event && !conditions.many_driven;
+  }
+  // The call that posted returns to the program now: what it did after the post was not a pause of the program.
+  void resume(std::uint64_t now) { coalescing_.resume(now); }
+  std::uint64_t last_post() const { return coalescing_.last_post(); }
+
+  // ---- Posts that wait ----
+  bool posts_wait() const { return coalescing_.waiting(); }
+  std::uint64_t posts_wait_since() const { return coalescing_.since(); }  // the oldest of them; 0 where none does
+  // All that may be sent is being sent, whoever has decided so.
+  void sending_all() { coalescing_.sent(); }
+
+  // The program polls, or needs room in the send queue.
+  Decision polled(ProbePolicy policy) const { return posts_wait() ? Decision(policy) : std::nullopt; }
+  // The end of the queue pair or of its stream comes next.
+  Decision ending() const { return posts_wait() ? Decision(ProbePolicy::at_once) : std::nullopt; }
+  // A turn of whoever drives: all that is due is sent. An event that finds posts which have waited for too long shows
+  // that the program has not come back for them.
+  template <typename Clock>
+  ProbePolicy turn(Driver driver, Program program, Clock clock) {
+    if (driver == Driver::event && posts_wait()) coalescing_.take_overdue(clock(), false);
+    return probe_policy(driver, program);
+  }
+  // The progress thread looks after a program that posts and polls, and may have forgotten these posts over others.
+  template <typename Clock>
+  Decision ticked(bool socket_full, Clock clock) {
+    if (socket_full || !coalescing_.take_overdue(clock(), true)) return std::nullopt;
+    return ProbePolicy::at_once;
+  }
+
+  // ---- Polls in vain ----
+  // A thread that only polls leaves sending to the one that posts, for so long after the first post that waits.
+  static constexpr std::uint64_t kPosterNs = 5'000;
+  template <typename Clock>
+  static constexpr bool left_to_poster(std::uint64_t posts_wait_since, bool is_poster, Clock clock) {
+    return posts_wait_since != 0 && !is_poster && clock() < posts_wait_since + kPosterNs;
+  }
+  // Deferred sends of all queue pairs go out once a look at them has found nothing to do: the program waits. Another
+  // queue pair may have work without end, so they go out after so many looks that found some, too.
+  static constexpr unsigned kBusyLooks = 16;
+  static constexpr bool ends_deferral(bool found_work, unsigned busy_looks) {
+    return !found_work || busy_looks >= kBusyLooks;
+  }
+  // For each queue pair, then: `deferred` is its posts that wait, or a probe.
+  static constexpr Decision polled_in_vain(bool deferred, bool socket_full) {
+    return deferred && !socket_full ? Decision(ProbePolicy::at_once) : std::nullopt;
+  }
+
+  // ---- Octets have come ----
+  enum class AnswerDecision : std::uint8_t {
+    send,
+    wait_for_post,       // the program is expected to post, and takes the answer along
+    look_for_more_once,  // then send: the program has seen by now what came, and its post is on the way
+  };
+  struct AnswerConditions {
+    bool post_expected = false;  // as Piggybacking::offer() says
+    bool more_due = false;       // something else is to be sent, too
+    bool socket_full = false;
+    bool awaits_event = false;
+    bool reads = false;  // the stream runs, and a receive is posted for what comes
+  };
+  // A peer waits to hear that its work has been placed, and for nothing else.
+  static constexpr AnswerDecision answer(Driver driver, const AnswerConditions& conditions) {
+    if (!conditions.post_expected || conditions.more_due || conditions.socket_full) return AnswerDecision::send;
+    if (driver == Driver::poll) return AnswerDecision::wait_for_post;
+    return conditions.awaits_event || !conditions.reads ? AnswerDecision::send : AnswerDecision::look_for_more_once;
+  }
+  // A peer that waits for answers may have stopped sending. After so many octets they are sent before more is read.
+  static constexpr std::size_t kMostUnanswered = 256 * 1024;
+  static constexpr bool answers_before_reading_on(bool due, std::size_t octets) {
+    return due && octets >= kMostUnanswered;
+  }
+  struct TurnConditions {
+    bool due = false;          // the receiver has something to send
+    bool socket_full = false;  // perhaps no longer
+    bool deferred = false;
+    bool ends = false;  // the stream, and not all has been sent
+  };
+  // Does a turn of the sender follow that of the receiver? Deferred sends are left to the poll, which finds them later
+  // (polled_in_vain); an event may be the last one for a long time.
+  static constexpr bool sender_is_next(Driver driver, const TurnConditions& conditions) {
+    const bool by_event = driver == Driver::event && (conditions.deferred || conditions.ends);
+    return conditions.due || conditions.socket_full || by_event;
+  }
+
+ private:
+  Coalescing coalescing_;
+};
+
+}  // namespace uiw::provider
