@@ -55,6 +55,9 @@ class SendScheduler {
     return running ? policy : ProbePolicy::at_once;
   }
 
+  // For the request of a thread that delegates it to the one that is sending, and may not come back.
+  static constexpr ProbePolicy kDelegated = ProbePolicy::at_once;
+
   // ---- The program posts ----
   struct Post {
     unsigned requests = 0;

@@ -46,13 +46,13 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
       answer_wanted_ = answer_wanted_ && state_.reads.answers_unsent();
     }
   }
-  // Whose part it is to end the stream cannot be asked: what this saw of the socket would be lost.
+  // In a stream that ends nothing is delegated to the sending thread, so a turn of the sender follows an event.
   const bool ends = !state_.runs() && !sender_.is_idle();
   const bool wanted = SendScheduler::sender_is_next(
       driver, {transmit_wanted_ || answer_wanted_, sender_.full(), state_.signals.deferred, ends});
   if (!wanted && driver == Driver::poll) return false;
   transmit_wanted_ = answer_wanted_ = false;
-  return !sender_.ask() && wanted;
+  return !sender_.delegate_to_sending_thread() && wanted;
 }
 
 SendScheduler::AnswerConditions StreamReceiver::answer_conditions() {
@@ -133,7 +133,7 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     if (budget == 0) return true;
     if (SendScheduler::answers_before_reading_on(transmit_wanted_ || answer_wanted_, kReceiveBudget - budget)) {
       transmit_wanted_ = answer_wanted_ = false;
-      if (!sender_.ask()) {
+      if (!sender_.delegate_to_sending_thread()) {
         const std::lock_guard lock(state_.locks.send);
         sender_.transmit(sender_.probe_policy(driver));
       }
@@ -279,7 +279,7 @@ void StreamReceiver::tell_not_ready() {
 void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                       const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) error_told_ = true;
-  if (state_.policy.one_cq) sender_.await();
+  if (state_.policy.one_cq) sender_.wait_for_sending_thread();
   state_.work.receive_complete(buffer, status, message);
 }
 

@@ -65,21 +65,21 @@ void StreamSender::transmit(ProbePolicy policy) {
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
     // The thread of the context has its own, and takes it for a socket that was full.
-    sending_ = Sending::full;
+    send_state_ = SendState::socket_full;
     publish_deferred();
     return state_.engine.take_over(state_.qp_number, state_.socket.fd());
   }
-  sending_ = Sending::busy;
+  send_state_ = SendState::sending;
   rdmap::OutgoingBatch& batch = io->batch;
   for (;;) {
     const auto fill = transmitter_.fill(batch);
     if (fill == rdmap::Transmitter::Fill::idle) {
-      if (stop(Sending::idle)) break;
+      if (try_stop(SendState::idle)) break;
       continue;
     }
     if (fill == rdmap::Transmitter::Fill::broken) {
       dead_ = true;
-      sending_ = Sending::idle;
+      send_state_ = SendState::idle;
       return note_error();
     }
     if (fill == rdmap::Transmitter::Fill::local_error) {
@@ -89,12 +89,12 @@ void StreamSender::transmit(ProbePolicy policy) {
     const ssize_t taken = state_.socket.send(batch.fpdus.vectors());
     if (taken < 0) {
       if (taken == -EAGAIN) {
-        if (!stop(Sending::full)) continue;
+        if (!try_stop(SendState::socket_full)) continue;
         publish_deferred();
         return;
       }
       if (taken == -EFAULT && transmitter_.source_gone(batch)) continue;  // the work that it is fails at the next fill
-      sending_ = Sending::idle;
+      send_state_ = SendState::idle;
       dead_ = true;  // otherwise the receiving side learns why, and ends the stream
       if (taken == -EFAULT) note_error();
       return;
@@ -135,35 +135,35 @@ void StreamSender::forget_deferred() {
   if (state_.signals.deferred.exchange(false)) state_.engine.note_deferred(false);
 }
 
-// False if there may be more to do: somebody has asked, by ask().
-bool StreamSender::stop(Sending to) {
-  Sending now = Sending::busy;
-  if (sending_.compare_exchange_strong(now, to)) return true;
-  // An exchange, not a store: what it looks at from here on may not be older than what those have left who have asked.
-  sending_.exchange(Sending::busy);
-  transmitter_.set_probe_policy(ProbePolicy::at_once);
+// False if another thread has delegated a request meanwhile: then there may be more to send.
+bool StreamSender::try_stop(SendState to) {
+  SendState expected = SendState::sending;
+  if (send_state_.compare_exchange_strong(expected, to)) return true;
+  // An exchange, and not a store: the next pass has to see all that the other threads wrote before they delegated.
+  send_state_.exchange(SendState::sending);
+  transmitter_.set_probe_policy(SendScheduler::kDelegated);
   return false;
 }
 
-// Has somebody else send what is due; false if nobody is sending. So a thread that brings news does not wait for one
-// that is with the socket. What it saw of the socket counts too: that there is room may be news to who is about to find
-// none.
-bool StreamSender::ask() {
+// The sending thread also learns that the socket may have room again: EPOLLOUT may come just before it finds the socket
+// full.
+bool StreamSender::delegate_to_sending_thread() {
   if (state_.phase != StreamPhase::running) return false;
-  Sending now = Sending::busy;
-  // Written where it stands already, too: the sender may be about to take an earlier one for all that there is.
-  while (!sending_.compare_exchange_strong(now, Sending::once_more)) {
-    if (now != Sending::busy && now != Sending::once_more) return false;
+  SendState expected = SendState::sending;
+  // This writes where a request stands already, too: the sending thread may have begun the pass for that one, and has
+  // to see what this thread wrote before.
+  while (!send_state_.compare_exchange_strong(expected, SendState::send_again)) {
+    if (expected != SendState::sending && expected != SendState::send_again) return false;
   }
   return true;
 }
 
-// What has come may be the answer to a Send whose octets TCP took a moment ago, from a thread that has yet to say that
-// the Send is complete: by the local rule, for by the remote one a peer that keeps to InfiniBand's rules has confirmed
-// it first.
-void StreamSender::await() {
-  const Sending sending = sending_;
-  if (sending != Sending::busy && sending != Sending::once_more) return;
+// What has come may be the answer to a Send whose octets TCP took a moment ago, from a thread that has yet to report
+// that the Send is complete. By the remote rule there is nothing to wait for: a peer that keeps to InfiniBand's rules
+// has confirmed the Send before it answers.
+void StreamSender::wait_for_sending_thread() {
+  const SendState state = send_state_;
+  if (state != SendState::sending && state != SendState::send_again) return;
   if (transmitter_.completion() == rdmap::Completion::remote) return;
   const std::lock_guard lock(state_.locks.send);
 }

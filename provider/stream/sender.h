@@ -61,10 +61,13 @@ class StreamSender {
 
   // ---- With the receiver's lock, or none ----
   // The socket takes no more for now.
-  bool full() const { return sending_.load(std::memory_order_relaxed) == Sending::full; }
-  bool is_idle() const { return sending_ == Sending::idle; }
-  bool ask();
-  void await();
+  bool full() const { return send_state_.load(std::memory_order_relaxed) == SendState::socket_full; }
+  bool is_idle() const { return send_state_ == SendState::idle; }
+  // Hands a request to send to the thread that is sending now, which makes another pass before it stops: the caller
+  // does not wait for the lock. False if no thread is sending; then the caller takes the lock and sends.
+  bool delegate_to_sending_thread();
+  // Returns when the thread that is sending now, if there is one, has reported what completes by the local rule.
+  void wait_for_sending_thread();
   // Has an error been found while sending that the receiver's side is to end the stream for? Every poll comes here: one
   // that finds nothing does not write. Who sets it has the engine come, so that what this load misses is seen then.
   bool take_error() {
@@ -83,17 +86,20 @@ class StreamSender {
   std::optional<std::uint64_t> first_unconfirmed();
 
  private:
-  // Whether somebody sends, under the sender's lock, and is to look once more before it ends; or the socket has taken
-  // no more.
-  enum class Sending : std::uint8_t { idle, busy, once_more, full };
+  enum class SendState : std::uint8_t {
+    idle,         // no thread is sending
+    sending,      // a thread is, with the sender's lock
+    send_again,   // the same, and another thread has delegated a request to it
+    socket_full,  // no thread is, since the socket takes no more for now
+  };
 
-  bool stop(Sending to);
+  bool try_stop(SendState to);
   void note_error();
   void finish_sending();
 
   StreamState& state_;
   rdmap::Transmitter transmitter_;
-  std::atomic<Sending> sending_{Sending::idle};
+  std::atomic<SendState> send_state_{SendState::idle};
   SendScheduler scheduler_;
   bool dead_ = false;  // the socket takes nothing any more
   bool fin_sent_ = false;

@@ -13,7 +13,7 @@
 
 namespace uiw::provider {
 
-bool SendPosting::posts() const {
+bool SendPosting::state_allows_posts() const {
   const ibv_qp_state state = qp_.state.load();
   // An RNIC has no RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2), and programs that
   // take the device for one do (ib_send_bw: the credits of its receiver).
@@ -60,7 +60,7 @@ void SendPosting::push_prepared(std::uint32_t count) {
 int SendPosting::post(ibv_send_wr* requests, ibv_send_wr** bad) {
   std::unique_lock lock(qp_.locks.send);
   const bool waits = batch_.open.load(std::memory_order_relaxed);
-  int error = (waits && !await_batch(lock)) || !posts() ? EINVAL : 0;
+  int error = (waits && !await_batch(lock)) || !state_allows_posts() ? EINVAL : 0;
   const WorkBuilder::Abilities able = abilities();
   const std::uint64_t first = sends_.tail();
   ibv_send_wr* request = requests;
@@ -166,7 +166,7 @@ void SendPosting::begin_batch() {
   }
   batch_.open.store(true, std::memory_order_relaxed);
   batch_.thread = pthread_self();
-  batch_.error = posts() ? 0 : EINVAL;
+  batch_.error = state_allows_posts() ? 0 : EINVAL;
   batch_.size = 0;
   batch_.abilities = abilities();
   batch_.extension = {};
@@ -190,7 +190,7 @@ void SendPosting::add(const ibv_send_wr& request) {
 
 int SendPosting::end_batch() {
   std::unique_lock lock(qp_.locks.send);
-  const int error = batch_.error != 0 || posts() ? batch_.error : EINVAL;
+  const int error = batch_.error != 0 || state_allows_posts() ? batch_.error : EINVAL;
   const std::uint64_t first = sends_.tail();
   if (error == 0) push_prepared(batch_.size);
   close_batch();
@@ -211,7 +211,7 @@ void SendPosting::close_batch() {
 int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   if (mw.type != IBV_MW_TYPE_1) return EINVAL;
   std::unique_lock lock(qp_.locks.send);
-  if (!await_batch(lock) || !posts()) return EINVAL;
+  if (!await_batch(lock) || !state_allows_posts()) return EINVAL;
   const std::uint64_t sequence = sends_.tail();
   if (!make_room(sequence)) return ENOMEM;
   const auto rkey = static_cast<std::uint32_t>(stag_table().next_key(static_cast<ddp::Stag>(mw.rkey)));

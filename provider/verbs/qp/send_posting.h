@@ -60,7 +60,7 @@ class UIW_API SendPosting {
  private:
   // The sender's lock is held from here on.
   WorkBuilder::Abilities abilities() const;
-  bool posts() const;  // does the state allow it?
+  bool state_allows_posts() const;
   bool make_room(std::uint64_t sequence);
   bool too_late() const;  // for anything but a flushed completion
   void push_prepared(std::uint32_t count);

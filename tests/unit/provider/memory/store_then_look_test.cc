@@ -90,18 +90,18 @@ TEST_CASE("store then look: a stream pauses while a receive is posted", "[orders
   CHECK(left_alone(Order::seq_cst, Order::acquire));
 }
 
-// StreamSender::ask() and StreamSender::stop(): who has news leaves them to the one that sends.
+// StreamSender::delegate_to_sending_thread() and StreamSender::try_stop().
 TEST_CASE("store then look: news for a sender that is about to stop", "[orders]") {
   enum { sending, news };
-  constexpr int kIdle = 0, kBusy = 1, kOnceMore = 2;
+  constexpr int kIdle = 0, kBusy = 1, kSendAgain = 2;
   enum { saw_first, stopped, saw_again, asked };
   // The asker sends itself where nobody is busy.
-  const Thread asker = {store(news, 1, Order::release), compare_exchange(sending, kBusy, kOnceMore, asked)};
+  const Thread asker = {store(news, 1, Order::release), compare_exchange(sending, kBusy, kSendAgain, asked)};
   const Thread sender = {load(news, saw_first, Order::acquire), compare_exchange(sending, kBusy, kIdle, stopped),
                          load(news, saw_again, Order::acquire)};  // which it does if it was asked
   CHECK_FALSE(can_end({asker, sender}, {kBusy, 0}, [=](const Registers& r, const Values&) {
     const bool asker_sends = r[asked] == kIdle;
-    const bool sender_has = r[saw_first] == 1 || (r[stopped] == kOnceMore && r[saw_again] == 1);
+    const bool sender_has = r[saw_first] == 1 || (r[stopped] == kSendAgain && r[saw_again] == 1);
     return !asker_sends && !sender_has;
   }));
 }
@@ -109,32 +109,32 @@ TEST_CASE("store then look: news for a sender that is about to stop", "[orders]"
 // The same where another has asked before, and the sender is about to look once more for that.
 TEST_CASE("store then look: more news for a sender that has been asked", "[orders]") {
   enum { sending, news };
-  constexpr int kIdle = 0, kBusy = 1, kOnceMore = 2;
+  constexpr int kIdle = 0, kBusy = 1, kSendAgain = 2;
   enum { stopped, again, saw, stopped_then, saw_then, asked, asked_then };
   const auto lost = [=](const Registers& r, const Values&) {
     const bool asker_sends = r[asked] == kIdle || (r[asked] == kBusy && r[asked_then] == kIdle);
-    const bool sender_has = r[saw] == 1 || (r[stopped_then] == kOnceMore && r[saw_then] == 1);
-    const bool asker_tries_again = r[asked] == kBusy && r[asked_then] == kOnceMore;
+    const bool sender_has = r[saw] == 1 || (r[stopped_then] == kSendAgain && r[saw_then] == 1);
+    const bool asker_tries_again = r[asked] == kBusy && r[asked_then] == kSendAgain;
     return !asker_sends && !sender_has && !asker_tries_again;
   };
-  const Thread asker = {store(news, 1, Order::release), compare_exchange(sending, kOnceMore, kOnceMore, asked),
-                        compare_exchange(sending, kBusy, kOnceMore, asked_then).when(asked, kBusy)};
+  const Thread asker = {store(news, 1, Order::release), compare_exchange(sending, kSendAgain, kSendAgain, asked),
+                        compare_exchange(sending, kBusy, kSendAgain, asked_then).when(asked, kBusy)};
   const Thread sender = {compare_exchange(sending, kBusy, kIdle, stopped),
-                         compare_exchange(sending, kOnceMore, kBusy, again), load(news, saw, Order::acquire),
+                         compare_exchange(sending, kSendAgain, kBusy, again), load(news, saw, Order::acquire),
                          compare_exchange(sending, kBusy, kIdle, stopped_then), load(news, saw_then, Order::acquire)};
-  CHECK_FALSE(can_end({asker, sender}, {kOnceMore, 0}, lost));
+  CHECK_FALSE(can_end({asker, sender}, {kSendAgain, 0}, lost));
   // An asker that writes nothing, and a sender that only stores, would not do.
-  const Thread silent = {store(news, 1, Order::release), compare_exchange(sending, kBusy, kOnceMore, asked)};
+  const Thread silent = {store(news, 1, Order::release), compare_exchange(sending, kBusy, kSendAgain, asked)};
   const Thread careless = {compare_exchange(sending, kBusy, kIdle, stopped), store(sending, kBusy),
                            load(news, saw, Order::acquire), compare_exchange(sending, kBusy, kIdle, stopped_then),
                            load(news, saw_then, Order::acquire)};
-  CHECK(can_end({silent, careless}, {kOnceMore, 0}, [=](const Registers& r, const Values&) {
-    return r[asked] == kOnceMore && r[saw] == 0 && r[stopped_then] == kBusy;
+  CHECK(can_end({silent, careless}, {kSendAgain, 0}, [=](const Registers& r, const Values&) {
+    return r[asked] == kSendAgain && r[saw] == 0 && r[stopped_then] == kBusy;
   }));
 }
 
-// Qp::await_sender(): the receive of an answer does not overtake the completion of the Send. The octets on their way
-// are as good as a release and an acquire.
+// StreamSender::wait_for_sending_thread(): the receive of an answer does not overtake the completion of the Send. The
+// octets on their way are as good as a release and an acquire.
 TEST_CASE("store then look: an answer comes before its Send is known to be complete", "[orders]") {
   enum { sending, wire, completions };
   constexpr int kBefore = 0, kBusy = 1, kIdle = 2;
