@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "provider/verbs/qp/qp_attributes.h"
 
 namespace uiw::kernel_abi {

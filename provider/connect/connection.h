@@ -7,8 +7,9 @@
 // further callback starts.
 //
 // Threads and locks: all functions are thread-safe and do not block. Start-up happens on one thread of the process,
-// "uiw-cm" (cm_loop.h), which starts with the first listen or connect. Every observer callback runs on that thread,
-// with no lock of this folder held; it may call any function here except to destroy the object that is calling it.
+// "uiw-cm" (provider/process/cm_loop.h), which starts with the first listen or connect. Every observer callback runs on
+// that thread, with no lock of this folder held; it may call any function here except to destroy the object that is
+// calling it.
 //
 // Errors: functions return 0 or an errno.
 #pragma once

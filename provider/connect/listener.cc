@@ -16,10 +16,10 @@
 
 #include "mpa/descriptor.h"
 #include "mpa/tcp_stream.h"
-#include "provider/connect/cm_loop.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/incoming_call.h"
+#include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
 
 namespace uiw::provider {

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
-#include "provider/connect/netlink_socket.h"
 #include "provider/process/device.h"
+#include "provider/process/netlink_socket.h"
 
 namespace uiw::provider {
 

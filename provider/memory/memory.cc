@@ -13,9 +13,9 @@
 #include "mpa/guarded_copy.h"
 #include "provider/memory/grace_period.h"
 #include "provider/memory/rights.h"
+#include "provider/process/limits.h"
 #include "provider/process/mutex.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/limits.h"
 
 // Linux 5.14; older headers do not have them.
 #ifndef MADV_POPULATE_READ

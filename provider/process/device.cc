@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "mpa/descriptor.h"
-#include "provider/connect/netlink_socket.h"
+#include "provider/process/netlink_socket.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {

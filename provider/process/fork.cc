@@ -7,10 +7,10 @@
 #include <mutex>
 #include <vector>
 
-#include "provider/connect/cm_loop.h"
 #include "provider/connect/manual/pairs.h"
 #include "provider/connect/manual/qp_port.h"
 #include "provider/memory/grace_period.h"
+#include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
 #include "provider/process/mutex.h"
 #include "provider/verbs/completion_channel.h"

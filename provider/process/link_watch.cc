@@ -12,7 +12,7 @@
 #include "provider/process/device.h"
 
 #include "mpa/descriptor.h"
-#include "provider/connect/netlink_socket.h"
+#include "provider/process/netlink_socket.h"
 
 namespace uiw::provider {
 

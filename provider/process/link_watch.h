@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 
-#include "provider/connect/cm_loop.h"
 #include "provider/export.h"
+#include "provider/process/cm_loop.h"
 
 namespace uiw::provider {
 

@@ -5,8 +5,8 @@
 #include <mutex>
 #include <utility>
 
-#include "provider/connect/linger.h"
 #include "provider/progress/engine.h"
+#include "provider/stream/linger.h"
 #include "provider/stream/stream.h"
 #include "provider/stream/terminate_meaning.h"
 

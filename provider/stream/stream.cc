@@ -7,8 +7,8 @@
 #include <mutex>
 #include <utility>
 
-#include "provider/connect/cm_loop.h"
 #include "provider/memory/memory.h"
+#include "provider/process/cm_loop.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
 #include "provider/verbs/qp/qp_table.h"

@@ -15,9 +15,9 @@
 #include <new>
 
 #include "provider/process/fork.h"
+#include "provider/process/limits.h"
 #include "provider/process/link_watch.h"
 #include "provider/progress/clock.h"
-#include "provider/verbs/limits.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
 #include "provider/version.h"

@@ -10,13 +10,13 @@
 #include <new>
 #include <utility>
 
-#include "provider/connect/cm_loop.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/limits.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
 #include "provider/verbs/completion_channel.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq_timer.h"
-#include "provider/verbs/limits.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "provider/connect/cm_loop.h"
+#include "provider/process/cm_loop.h"
 #include "provider/process/mutex.h"
 
 namespace uiw::provider {

@@ -13,7 +13,7 @@
 #include <list>
 #include <memory>
 
-#include "provider/connect/cm_loop.h"
+#include "provider/process/cm_loop.h"
 #include "provider/process/mutex.h"
 
 namespace uiw::provider {

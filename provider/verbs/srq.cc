@@ -6,10 +6,10 @@
 #include <cerrno>
 #include <new>
 
-#include "provider/connect/cm_loop.h"
 #include "provider/memory/grace_period.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/limits.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/limits.h"
 #include "provider/verbs/qp/posting.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"

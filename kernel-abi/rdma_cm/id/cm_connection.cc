@@ -12,8 +12,8 @@
 #include "kernel-abi/rdma_cm/cm_events.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
-#include "provider/connect/cm_loop.h"
 #include "provider/connect/startup/outgoing_call.h"
+#include "provider/process/cm_loop.h"
 
 namespace uiw::kernel_abi {
 namespace {

@@ -17,15 +17,15 @@
 #include <vector>
 
 #include "mpa/tcp_stream.h"
-#include "provider/connect/cm_loop.h"
 #include "provider/connect/connection.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/manual/qp_port.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/outgoing_call.h"
 #include "provider/memory/grace_period.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/limits.h"
 #include "provider/process/settings.h"
-#include "provider/verbs/limits.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
 

@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "mpa/startup.h"
-#include "provider/connect/linger.h"
 #include "provider/connect/local_address.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/device.h"
+#include "provider/process/limits.h"
 #include "provider/process/settings.h"
-#include "provider/verbs/limits.h"
+#include "provider/stream/linger.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
 

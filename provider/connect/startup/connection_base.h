@@ -28,9 +28,9 @@
 
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
-#include "provider/connect/cm_loop.h"
 #include "provider/connect/connection.h"
 #include "provider/connect/startup/startup_frame.h"
+#include "provider/process/cm_loop.h"
 #include "provider/process/mutex.h"
 #include "provider/stream/stream_owner.h"
 

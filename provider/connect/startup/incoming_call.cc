@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "mpa/startup.h"
-#include "provider/connect/cm_loop.h"
-#include "provider/connect/linger.h"
 #include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
+#include "provider/process/cm_loop.h"
+#include "provider/stream/linger.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
 

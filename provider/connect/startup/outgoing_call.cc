@@ -11,10 +11,10 @@
 
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
-#include "provider/connect/cm_loop.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
+#include "provider/process/cm_loop.h"
 #include "provider/process/settings.h"
 #include "provider/stream/terminate_meaning.h"
 #include "provider/verbs/qp/qp.h"

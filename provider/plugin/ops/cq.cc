@@ -2,7 +2,7 @@
 #include "provider/plugin/ops/cq.h"
 
 #include "provider/plugin/objects.h"
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 
 namespace uiw::plugin {
 

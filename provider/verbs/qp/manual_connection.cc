@@ -8,10 +8,10 @@
 #include <mutex>
 #include <new>
 
-#include "provider/connect/cm_loop.h"
 #include "provider/connect/manual/pairs.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/limits.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/limits.h"
 #include "provider/verbs/qp/qp_attributes.h"
 
 namespace uiw::provider {

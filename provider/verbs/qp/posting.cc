@@ -3,8 +3,8 @@
 
 #include <cerrno>
 
+#include "provider/process/limits.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/limits.h"
 
 namespace uiw::provider {
 

@@ -6,7 +6,7 @@
 #include "ddp/stag_table.h"
 #include "provider/connect/manual/qp_port.h"
 #include "provider/memory/rights.h"
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 
 namespace uiw::provider {
 

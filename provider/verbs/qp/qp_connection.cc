@@ -11,8 +11,8 @@
 
 #include "mpa/guarded_copy.h"
 #include "provider/connect/manual/pairs.h"
+#include "provider/process/limits.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/limits.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
 

@@ -13,7 +13,7 @@
 
 #include "provider/connect/manual/qp_port.h"
 #include "provider/memory/grace_period.h"
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "provider/verbs/qp/qp.h"
 
 namespace uiw::provider {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "provider/memory/rights.h"
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "provider/verbs/qp/posting.h"
 
 namespace uiw::provider {

@@ -7,11 +7,11 @@
 #include <future>
 #include <mutex>
 
-#include "provider/connect/cm_loop.h"
 #include "provider/connect/connection.h"
 #include "provider/connect/listener.h"
 #include "provider/connect/startup/incoming_call.h"
 #include "provider/connect/startup/outgoing_call.h"
+#include "provider/process/cm_loop.h"
 #include "provider/progress/io_scratch.h"
 #include "tests/unit/provider/connect/loopback.h"
 #include "tests/unit/provider/connect/manual/manual_rig.h"

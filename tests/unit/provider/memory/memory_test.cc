@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "tests/unit/provider/memory/memory_rig.h"
 
 using namespace uiw;

@@ -11,7 +11,7 @@
 #include "provider/connect/listener.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/startup/outgoing_call.h"
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "tests/unit/provider/connect/manual/manual_rig.h"
 
 using namespace uiw;

@@ -2,7 +2,7 @@
 // A stream whose receives have run out (Verbs draft section 13.2), and how it ends.
 #include <cstring>
 
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "tests/unit/provider/rnic.h"
 
 using namespace uiw;

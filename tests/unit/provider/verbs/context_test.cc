@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "provider/memory/grace_period.h"
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "tests/unit/provider/rnic.h"
 
 using namespace uiw;

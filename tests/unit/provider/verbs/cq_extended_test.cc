@@ -3,9 +3,9 @@
 #include <cerrno>
 #include <thread>
 
+#include "provider/process/limits.h"
 #include "provider/progress/clock.h"
 #include "provider/verbs/cq.h"
-#include "provider/verbs/limits.h"
 #include "tests/unit/provider/rnic.h"
 #include "tests/unit/provider/verbs/channel.h"
 

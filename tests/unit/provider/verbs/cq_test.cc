@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "tests/unit/provider/rnic.h"
 #include "tests/unit/provider/verbs/channel.h"
 

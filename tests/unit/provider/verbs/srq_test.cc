@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "tests/unit/provider/connect/manual/manual_caller.h"
 #include "tests/unit/provider/verbs/srq_pool.h"
 

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_attributes.h"
 #include "tests/unit/provider/memory/memory_rig.h"

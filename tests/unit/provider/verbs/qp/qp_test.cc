@@ -5,7 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "provider/verbs/limits.h"
+#include "provider/process/limits.h"
 #include "tests/unit/provider/rnic.h"
 
 using namespace uiw;

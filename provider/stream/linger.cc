@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/linger.h"
+#include "provider/stream/linger.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 #include <memory>
 
 #include "mpa/descriptor.h"
-#include "provider/connect/cm_loop.h"
+#include "provider/process/cm_loop.h"
 
 namespace uiw::provider {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/cm_loop.h"
+#include "provider/process/cm_loop.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The thread of connection set-up: what is asked of it is done, also where it sleeps and nothing else wakes it. By
 // itself, since whatever others have set would wake it.
-#include "provider/connect/cm_loop.h"
+#include "provider/process/cm_loop.h"
 
 #include <catch2/catch.hpp>
 #include <chrono>
