@@ -15,7 +15,6 @@
 #include "provider/memory/rights.h"
 #include "provider/process/limits.h"
 #include "provider/process/mutex.h"
-#include "provider/verbs/context.h"
 
 // Linux 5.14; older headers do not have them.
 #ifndef MADV_POPULATE_READ
@@ -122,8 +121,6 @@ ddp::StagTable& stag_table() {
   }();
   return *instance;
 }
-
-Pd::Pd(class Context& context) : context_(context.shared_from_this()) {}
 
 // ---- Memory regions --------------------------------------------------------------------------------------------
 

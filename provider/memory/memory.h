@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "ddp/stag_table.h"
 #include "provider/export.h"
@@ -21,10 +22,11 @@ namespace uiw::provider {
 
 class Context;
 
-// A protection domain: what ties memory to queue pairs. EBUSY on destruction while something is in it.
+// A protection domain: what ties memory to queue pairs. EBUSY on destruction while something is in it. It keeps its
+// context.
 class UIW_API Pd {
  public:
-  explicit Pd(class Context& context);
+  explicit Pd(std::shared_ptr<class Context> context) : context_(std::move(context)) {}
   class Context& context() {
     return *context_;
   }

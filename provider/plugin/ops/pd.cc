@@ -7,7 +7,7 @@ namespace uiw::plugin {
 
 ibv_pd* alloc_pd(ibv_context* context) {
   return without_exceptions([&]() -> ibv_pd* {
-    auto own = std::make_unique<rnic::Pd>(*context_of(context)->rnic);
+    auto own = std::make_unique<rnic::Pd>(context_of(context)->rnic);
     rnic::Pd& domain = *own;
     return &(new Pd{{context, 0}, domain, std::move(own)})->base;
   });

@@ -72,7 +72,7 @@ inline std::optional<ib_uverbs_async_event_desc> next_event(Context& context, in
 struct Side {
   explicit Side(Context& in, std::uint32_t depth = 16, std::uint32_t sges = 4, std::uint32_t most_inline = 64,
                 bool signal_all = true, provider::Srq* srq = nullptr)
-      : context(in), pd(in) {
+      : context(in), pd(in.shared_from_this()) {
     send_cq = Cq::create(in, 256, -1, nullptr);
     receive_cq = Cq::create(in, 256, -1, nullptr);
     REQUIRE((send_cq && receive_cq));

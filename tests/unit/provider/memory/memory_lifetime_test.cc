@@ -200,7 +200,7 @@ TEST_CASE("memory lifetime: a receive that may not be posted so fails when a mes
   const int wrong = GENERATE(range(0, 6));
   const auto context = open_loopback();
   Side near(*context), far(*context);
-  Pd elsewhere(*context);
+  Pd elsewhere(context);
   attach(near, far, false, 4, 0, false, true);
   Bytes message = pattern(64, 2);
   const auto source = near.expose(message, 0);

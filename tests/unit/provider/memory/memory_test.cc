@@ -32,7 +32,7 @@ TEST_CASE("memory: what the device says", "[memory]") {
 TEST_CASE("memory: rereg_mr, each combination of flags", "[memory]") {
   const auto context = open_loopback();
   for (int flags = 0; flags <= IBV_REREG_MR_FLAGS_SUPPORTED; ++flags) {
-    Pd pd(*context), other(*context);
+    Pd pd(context), other(context);
     Bytes memory(100), second(300);
     auto mr = Mr::create(pd, memory.data(), 100, address_of(memory), kLocal);
     REQUIRE(mr);
@@ -58,7 +58,7 @@ TEST_CASE("memory: rereg_mr, each combination of flags", "[memory]") {
 
 TEST_CASE("memory: rereg_mr and zero-based addressing, and a chosen iova", "[memory]") {
   const auto context = open_loopback();
-  Pd pd(*context);
+  Pd pd(context);
   Bytes memory(100);
   const auto mr = Mr::create(pd, memory.data(), 100, 0x500, 0);
   REQUIRE(mr);
@@ -73,7 +73,7 @@ TEST_CASE("memory: rereg_mr and zero-based addressing, and a chosen iova", "[mem
 TEST_CASE("memory: rereg_mr, errors", "[memory]") {
   const auto context = open_loopback();
   const auto elsewhere = open_loopback();
-  Pd pd(*context), other(*elsewhere);
+  Pd pd(context), other(elsewhere);
   Bytes memory(100);
   Pages constant(1, PROT_READ);
   auto mr = Mr::create(pd, memory.data(), 100, address_of(memory), kBindable);
@@ -108,7 +108,7 @@ TEST_CASE("memory: rereg_mr, errors", "[memory]") {
 
 TEST_CASE("memory: on-demand regions are not looked at before they are used", "[memory]") {
   const auto context = open_loopback();
-  Pd pd(*context);
+  Pd pd(context);
   Pages pages(4);
   pages.make_inaccessible(kPage, kPage);
   const auto mr = Mr::create(pd, pages.memory, pages.size, pages.address(), kLocal | IBV_ACCESS_ON_DEMAND);
@@ -148,7 +148,7 @@ TEST_CASE("memory: an implicit on-demand region serves any memory, at both ends"
 
 TEST_CASE("memory: advise_mr", "[memory]") {
   const auto context = open_loopback();
-  Pd pd(*context), other(*context);
+  Pd pd(context), other(context);
   Pages pages(4);
   const auto mr = Mr::create(pd, pages.memory, pages.size, pages.address(), kLocal | IBV_ACCESS_ON_DEMAND);
   const auto constant = Mr::create(pd, pages.memory, pages.size, pages.address(), IBV_ACCESS_ON_DEMAND);

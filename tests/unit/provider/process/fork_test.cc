@@ -83,7 +83,7 @@ void begin_anew() {
 
 // What a child finds of its parent's, and may do with its copy of it.
 struct Inherited {
-  explicit Inherited(Context& in) : context(in), couple(in), pd(in) {
+  explicit Inherited(Context& in) : context(in), couple(in), pd(in.shared_from_this()) {
     cq = Cq::create(in, 16, channel.fd(), reinterpret_cast<ibv_cq*>(std::uint64_t{1}));
     ibv_srq_attr attributes{16, 1, 0};
     srq = provider::Srq::create(pd, attributes, false, nullptr);
@@ -147,7 +147,7 @@ class Hammers {
 
 // These run on threads, where no assertion may be made.
 void connect_and_end(Context& context) {
-  Pd pd(context);
+  Pd pd(context.shared_from_this());
   const auto cq = Cq::create(context, 16, -1, nullptr);
   ibv_qp_init_attr attributes{};
   attributes.qp_type = IBV_QPT_RC;
@@ -226,7 +226,7 @@ TEST_CASE("fork: children of a parent whose threads are busy with everything", "
   }
   const auto context = open_loopback();
   Inherited shared(*context);
-  Pd pd(*context);
+  Pd pd(context);
   {
     Hammers hammers;
     hammers.add([&] {

@@ -144,7 +144,7 @@ class Exchange {
   };
 
   bool make(End& end, bool shared) {
-    end.pd = make([&] { return std::make_unique<Pd>(*context_); });
+    end.pd = make([&] { return std::make_unique<Pd>(context_); });
     if (!end.pd) return false;
     end.cq = make([&] { return Cq::create(*context_, 64, -1, nullptr); });
     if (!end.cq) return false;

@@ -53,7 +53,7 @@ struct Adapter {
     return qp;
   }
   std::shared_ptr<Context> context = open_loopback();
-  Pd pd{*context};
+  Pd pd{context};
   std::unique_ptr<Cq> cq = Cq::create(*context, 4096, -1, nullptr);
 };
 

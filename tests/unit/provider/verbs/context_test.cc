@@ -79,7 +79,7 @@ TEST_CASE("context: async events are read in order and purged by object", "[cont
 
 TEST_CASE("mr: rights and tagged offsets", "[context]") {
   const auto context = open_loopback();
-  Pd pd(*context);
+  Pd pd(context);
   Bytes memory(100);
   const auto base = address_of(memory);
   CHECK_FALSE(pd.in_use());
@@ -117,7 +117,7 @@ TEST_CASE("mr: rights and tagged offsets", "[context]") {
 
 TEST_CASE("mr: what cannot be registered", "[context]") {
   const auto context = open_loopback();
-  Pd pd(*context);
+  Pd pd(context);
   Bytes memory(100);
   const auto error = [&](void* address, std::size_t length, std::uint64_t iova, unsigned access) {
     errno = 0;
@@ -153,7 +153,7 @@ TEST_CASE("mr: what cannot be registered", "[context]") {
 
 TEST_CASE("mr: deregistration waits for the end of placements under way (RFC 5040 section 8.1.1)", "[context]") {
   const auto context = open_loopback();
-  Pd pd(*context);
+  Pd pd(context);
   Bytes memory(64);
   auto mr = Mr::create(pd, memory.data(), 64, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   REQUIRE(mr);
@@ -177,7 +177,7 @@ TEST_CASE("mr: deregistration waits for the end of placements under way (RFC 504
 
 TEST_CASE("mr: registered and gone while others look", "[context]") {
   const auto context = open_loopback();
-  Pd pd(*context);
+  Pd pd(context);
   Bytes memory(64);
   std::vector<std::thread> threads;
   std::atomic<int> wrong{0};

@@ -15,7 +15,7 @@ using provider::Srq;
 // id is its buffer's number.
 struct Pool {
   explicit Pool(Context& in, std::uint32_t depth = 16, std::size_t size = 256, std::size_t count = 64)
-      : context(in), pd(in), slot(size), memory(size * count) {
+      : context(in), pd(in.shared_from_this()), slot(size), memory(size * count) {
     ibv_srq_attr attributes{depth, 2, 0};
     srq = Srq::create(pd, attributes, false, handle());
     REQUIRE(srq);

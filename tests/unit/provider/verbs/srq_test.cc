@@ -13,7 +13,7 @@ using provider::SrqUser;
 
 TEST_CASE("srq: creation checks sizes and the limit", "[srq]") {
   const auto context = open_loopback();
-  Pd pd(*context);
+  Pd pd(context);
   const auto error = [&](ibv_srq_attr attributes, bool arm) {
     errno = 0;
     return Srq::create(pd, attributes, arm, nullptr) ? 0 : errno;

@@ -163,7 +163,7 @@ TEST_CASE("uiwdv: an object is taken by its address, not by what it says", "[uiw
     CHECK(uiwdv_query_device(nullptr, &attributes, sizeof attributes) == EOPNOTSUPP);
   }
 
-  Pd pd(*context);
+  Pd pd(context);
   const auto cq = Cq::create(*context, 16, -1, nullptr);
   ibv_qp_ex own{}, alike{};
   ibv_qp_init_attr init{};

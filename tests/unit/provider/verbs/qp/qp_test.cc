@@ -33,7 +33,7 @@ void check_list_is_posted_in_part(Side& side) {
 
 TEST_CASE("qp: creation checks type, queues and caps", "[qp]") {
   const auto context = open_loopback();
-  Pd pd(*context);
+  Pd pd(context);
   const auto cq = Cq::create(*context, 16, -1, nullptr);
   const auto error = [&](ibv_qp_init_attr attributes, Cq* send, Cq* receive) {
     errno = 0;
