@@ -18,8 +18,8 @@
 #include "mpa/descriptor.h"
 #include "mpa/fault_signals.h"
 #include "provider/export.h"
-#include "provider/process/fork.h"
 #include "provider/verbs/completion_channel.h"
+#include "provider/verbs/fork.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -99,7 +99,7 @@ void after_fork_in_child() {
 
 constexpr provider::ForkHooks kForkHooks = {before_fork, after_fork_in_parent, after_fork_in_child};
 
-// When the library is loaded, so that what is locked is made by then (provider/process/fork.h).
+// When the library is loaded, so that what is locked is made by then (provider/verbs/fork.h).
 [[maybe_unused]] const bool g_ready = [] {
   before_fork();
   after_fork_in_parent();

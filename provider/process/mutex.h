@@ -3,7 +3,7 @@
 //
 // The thread that held it is not there in the child, and nobody would release it. So each mutex knows how many forks
 // the process descends from; the first look at it after another fork makes it anew. What it guards may be half changed
-// then: tables that a child goes on using are locked around the fork instead (process/fork.cc), this is for objects
+// then: tables that a child goes on using are locked around the fork instead (verbs/fork.cc), this is for objects
 // that belong to the parent and that a child may at most destroy.
 #pragma once
 

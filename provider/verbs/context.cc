@@ -14,10 +14,10 @@
 #include <cstring>
 #include <new>
 
-#include "provider/process/fork.h"
 #include "provider/process/limits.h"
 #include "provider/process/link_watch.h"
 #include "provider/progress/clock.h"
+#include "provider/verbs/fork.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
 #include "provider/version.h"

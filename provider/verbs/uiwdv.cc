@@ -13,8 +13,8 @@
 #include <type_traits>
 
 #include "provider/memory/grace_period.h"
-#include "provider/process/fork.h"
 #include "provider/verbs/context.h"
+#include "provider/verbs/fork.h"
 #include "provider/verbs/qp/qp.h"
 #include "provider/verbs/qp/qp_table.h"
 

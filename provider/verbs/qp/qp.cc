@@ -8,9 +8,9 @@
 
 #include "provider/connect/manual/pairs.h"
 #include "provider/memory/grace_period.h"
-#include "provider/process/fork.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
+#include "provider/verbs/fork.h"
 #include "provider/verbs/qp/qp_attributes.h"
 #include "provider/verbs/qp/qp_table.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The child of a fork, whatever other threads of the parent were at: nothing it does hangs, and nothing it does reaches
 // what is the parent's.
-#include "provider/process/fork.h"
+#include "provider/verbs/fork.h"
 
 #include <sys/wait.h>
 

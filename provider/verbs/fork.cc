@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/process/fork.h"
+#include "provider/verbs/fork.h"
 
 #include <pthread.h>
 
