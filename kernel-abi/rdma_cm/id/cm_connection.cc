@@ -71,7 +71,7 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
     if (id_.state() != CmState::route_resolved) return EINVAL;
     id_.events().reserve(2);
     id_.set_state(CmState::connect);
-    stream_ = StreamState::calling;
+    phase_ = ConnectionPhase::calling;
     retry_count_ = parameters.retry_count;
   }
   CmRoute& route = id_.route();
@@ -91,13 +91,13 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
     connection_ = std::move(connection);
   } else {
     id_.set_state(CmState::route_resolved);
-    stream_ = StreamState::none;
+    phase_ = ConnectionPhase::none;
   }
   return error;
 }
 
 int CmConnection::check_call_state() const {
-  return id_.state() == CmState::connect && stream_ == StreamState::requested ? 0 : EINVAL;
+  return id_.state() == CmState::connect && phase_ == ConnectionPhase::requested ? 0 : EINVAL;
 }
 
 int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
@@ -113,7 +113,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (const int error = check_call_state(); error != 0) return error;
     id_.events().reserve(2);
-    stream_ = StreamState::accepting;
+    phase_ = ConnectionPhase::accepting;
     former_uid = id_.events().uid();
     id_.events().set_uid(uid);  // before the call: its event needs it
     accepted_resources_ = parameters.responder_resources;
@@ -133,7 +133,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   if (error == 0) return 0;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
-    stream_ = StreamState::ended;
+    phase_ = ConnectionPhase::ended;
     id_.events().set_uid(former_uid);
   }
   call->reject({});
@@ -161,7 +161,7 @@ int CmConnection::reject(const std::uint8_t* private_data, std::size_t size, uns
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (const int error = check_call_state(); error != 0) return error;
-    stream_ = StreamState::ended;
+    phase_ = ConnectionPhase::ended;
     call = connection_;
   }
   return call->reject(said);
@@ -172,13 +172,13 @@ int CmConnection::disconnect() {
   std::shared_ptr<provider::Connection> connection;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
-    switch (stream_) {
-      case StreamState::none: return EINVAL;
-      case StreamState::calling:
-      case StreamState::accepting: disconnect_wanted_ = true; return 0;
-      case StreamState::requested:
-      case StreamState::ended: return 0;
-      case StreamState::established: connection = connection_; break;
+    switch (phase_) {
+      case ConnectionPhase::none: return EINVAL;
+      case ConnectionPhase::calling:
+      case ConnectionPhase::accepting: disconnect_wanted_ = true; return 0;
+      case ConnectionPhase::requested:
+      case ConnectionPhase::ended: return 0;
+      case ConnectionPhase::established: connection = connection_; break;
     }
   }
   if (connection != nullptr) connection->disconnect();
@@ -190,7 +190,7 @@ void CmConnection::established(const provider::ConnectionParameters& peer) {
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (id_.is_destroyed() || id_.is_removed()) return;
-    const bool called = stream_ == StreamState::calling;
+    const bool called = phase_ == ConnectionPhase::calling;
     rdma_ucm_conn_param parameters = {};
     if (called) {
       parameters = event_parameters(peer);
@@ -204,7 +204,7 @@ void CmConnection::established(const provider::ConnectionParameters& peer) {
       parameters.responder_resources = accepted_resources_;
       parameters.initiator_depth = accepted_depth_;
     }
-    stream_ = StreamState::established;
+    phase_ = ConnectionPhase::established;
     id_.report(called && id_.route().is_roce() ? CmEventType::connect_response : CmEventType::established, 0,
                parameters);
     if (disconnect_wanted_) unwanted = connection_;
@@ -214,8 +214,8 @@ void CmConnection::established(const provider::ConnectionParameters& peer) {
 
 void CmConnection::failed(int error, const provider::ConnectionParameters* peer) {
   const std::lock_guard lock(CmRegistry::instance().mutex());
-  const bool called = stream_ == StreamState::calling;
-  stream_ = StreamState::ended;
+  const bool called = phase_ == ConnectionPhase::calling;
+  phase_ = ConnectionPhase::ended;
   const CmEventType event = called ? failure_event(error) : CmEventType::connect_error;
   rdma_ucm_conn_param parameters = {};
   if (peer != nullptr) parameters = event_parameters(*peer);
@@ -231,27 +231,27 @@ void CmConnection::failed(int error, const provider::ConnectionParameters* peer)
 
 void CmConnection::disconnected() {
   const std::lock_guard lock(CmRegistry::instance().mutex());
-  if (stream_ != StreamState::established) return;
-  stream_ = StreamState::ended;
+  if (phase_ != ConnectionPhase::established) return;
+  phase_ = ConnectionPhase::ended;
   id_.report(CmEventType::disconnected, 0);
 }
 
 void CmConnection::begin_requested(const std::shared_ptr<provider::Connection>& call,
                                    const rdma_ucm_conn_param& request) {
-  stream_ = StreamState::requested;
+  phase_ = ConnectionPhase::requested;
   connection_ = call;
   if (id_.route().is_roce()) agreement_ = agreement_of(request);
 }
 
 CmConnection::Detached CmConnection::detach() {
-  return {std::move(connection_), std::exchange(stream_, StreamState::ended)};
+  return {std::move(connection_), std::exchange(phase_, ConnectionPhase::ended)};
 }
 
 void CmConnection::tear_down(Detached detached) {
   const std::shared_ptr<provider::Connection> last = std::move(detached.connection);
   if (last == nullptr) return;
-  if (detached.stream == StreamState::requested) last->reject({});
-  if (detached.stream == StreamState::established) last->disconnect();
+  if (detached.phase == ConnectionPhase::requested) last->reject({});
+  if (detached.phase == ConnectionPhase::established) last->disconnect();
 }
 
 }  // namespace uiw::kernel_abi

@@ -25,7 +25,7 @@ namespace uiw::kernel_abi {
 
 class CmId;
 
-enum class StreamState {
+enum class ConnectionPhase {
   none,
   calling,    // CONNECT is under way
   requested,  // a peer's call waits for ACCEPT or REJECT
@@ -42,7 +42,7 @@ class CmConnection final : public provider::ConnectionObserver {
   // The end of a connection, carried out without any lock.
   struct Detached {
     std::shared_ptr<provider::Connection> connection;
-    StreamState stream = StreamState::none;
+    ConnectionPhase phase = ConnectionPhase::none;
   };
 
   explicit CmConnection(CmId& id) : id_(id) {}
@@ -61,7 +61,7 @@ class CmConnection final : public provider::ConnectionObserver {
   void disconnected() override;
 
   // With the registry's lock held.
-  bool has_stream() const { return stream_ != StreamState::none; }
+  bool has_stream() const { return phase_ != ConnectionPhase::none; }
   const std::optional<RoceAgreement>& agreement() const { return agreement_; }
   // Begins with a call that has come in; `request` is what its event says.
   void begin_requested(const std::shared_ptr<provider::Connection>& call, const rdma_ucm_conn_param& request);
@@ -75,7 +75,7 @@ class CmConnection final : public provider::ConnectionObserver {
   int check_call_state() const;
 
   CmId& id_;
-  StreamState stream_ = StreamState::none;
+  ConnectionPhase phase_ = ConnectionPhase::none;
   bool responded_ = false;                                    // the active side's stream stood
   bool disconnect_wanted_ = false;                            // DISCONNECT came while the stream was still being set up
   std::uint8_t retry_count_ = 0;                              // what CONNECT said
