@@ -73,8 +73,6 @@ Framer::Result Framer::add(Batch& batch, Octets header, std::span<const MemorySe
     return Result::full;
   }
 
-  // With markers on, the octets below would be laid out around them here: batch.bytes_ plus the stream position
-  // at the start of the batch says where the next one is due.
   const std::size_t pad = pad_size(ulpdu);
   std::byte* head = batch.end();
   store_be<std::uint16_t>(head, static_cast<std::uint16_t>(ulpdu));

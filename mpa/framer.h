@@ -82,9 +82,8 @@ class Framer {
     bad_address,  // payload memory is not there; nothing was added
   };
 
-  // `markers`: the peer asked for markers in what it receives (RFC 5044 section 4.3). Start-up refuses such a peer
-  // so far, hence no caller passes true; their place is in add(), where the stream position is known.
-  void start(bool crc, bool markers) { crc_ = crc, markers_ = markers; }
+  // There are no markers (RFC 5044 section 4.3): start-up refuses a peer that asks for them.
+  void start(bool crc) { crc_ = crc; }
   bool crc() const { return crc_; }
 
   // Adds one FPDU whose ULPDU is `header` (copied) followed by `payload`. The caller keeps their sum within 65535.
@@ -93,7 +92,6 @@ class Framer {
 
  private:
   bool crc_ = true;
-  bool markers_ = false;
 };
 
 }  // namespace uiw::mpa

@@ -48,7 +48,7 @@ struct PeerSaid {
 enum class StartupError {
   none,
   invalid_frame,   // wrong key, kind, length or enhanced header: close, tell the consumer nothing
-  markers_wanted,  // the peer insists on markers, which this side cannot insert yet
+  markers_wanted,  // the peer insists on markers, which this side does not send
   revision,        // the peer rejected revision 2: call again with revision 1
   rejected,        // the consumer of the peer said no
   too_many_reads,  // the responder wants more than this side holds: Terminate LLP/MPA/0x06

@@ -25,7 +25,7 @@ std::uint32_t send_word(const SendWork& work) {
 }  // namespace
 
 void SegmentBuilder::start(bool crc, std::size_t mulpdu) {
-  framer_.start(crc, false);
+  framer_.start(crc);
   mulpdu_ = mulpdu;
   state_.segment_payload = payload_of(ddp::kUntaggedHeaderSize, ~0U);
 }

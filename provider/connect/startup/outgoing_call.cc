@@ -186,7 +186,7 @@ class OutgoingCall final : public ConnectionBase {
         ddp::kUntaggedHeaderSize + rdmap::encode(terminate, header.data() + ddp::kUntaggedHeaderSize);
     mpa::Batch batch;
     mpa::Framer framer;
-    framer.start(true, false);
+    framer.start(true);
     if (framer.add(batch, mpa::Octets(header).first(size), {}) == mpa::Framer::Result::added) {
       socket_.send(batch.vectors());
     }

@@ -38,7 +38,7 @@ TEST_CASE("framer: a copy, where nothing may refer to the payload afterwards", "
   Bytes data = pattern(5000);
   const Bytes expected = data;
   Framer framer;
-  framer.start(false, false);
+  framer.start(false);
   Batch batch;
   const MemorySegment piece{data.data(), data.size()};
   REQUIRE(framer.add(batch, {}, {&piece, 1}, true) == Framer::Result::added);
@@ -50,7 +50,7 @@ TEST_CASE("framer: FPDUs octet by octet (RFC 5044 section 4.1)", "[framer]") {
   const bool crc = GENERATE(false, true);
   const Bytes data = pattern(70'000);
   Framer framer;
-  framer.start(crc, false);
+  framer.start(crc);
   CHECK(framer.crc() == crc);
   Batch batch;
   for (const std::size_t header : {0, 14, 18, 46}) {
@@ -75,7 +75,7 @@ TEST_CASE("framer: many small FPDUs share a vector", "[framer]") {
   const bool crc = GENERATE(false, true);
   const Bytes data = pattern(Framer::kCopyBelow - 1);
   Framer framer;
-  framer.start(crc, false);
+  framer.start(crc);
   Batch batch;
   Bytes expected;
   for (std::size_t i = 0; i < Batch::kMaxFpdus; ++i) {
@@ -98,14 +98,14 @@ TEST_CASE("framer: with CRC off large payload is sent from where it lies, with C
   Framer framer;
   Batch batch;
   SECTION("off") {
-    framer.start(false, false);
+    framer.start(false);
     REQUIRE(framer.add(batch, pattern(14), payload) == Framer::Result::added);
     bool there = false;
     for (const iovec& vector : batch.vectors()) there = there || vector.iov_base == data.data();
     CHECK(there);
   }
   SECTION("on: what goes out is what was summed, whatever the program does") {
-    framer.start(true, false);
+    framer.start(true);
     REQUIRE(framer.add(batch, pattern(14), payload) == Framer::Result::added);
     std::fill(data.begin(), data.end(), std::byte{0});
     CHECK((gather(batch) == fpdu(ulpdu_of(pattern(14), {{before.data(), before.size()}}), true)));
@@ -122,7 +122,7 @@ TEST_CASE("framer: a full batch takes nothing and loses nothing", "[framer]") {
     payload.push_back({data.data() + i * (size / pieces), size / pieces});
   }
   Framer framer;
-  framer.start(crc, false);
+  framer.start(crc);
   Batch batch;
   std::size_t count = 0, bytes = 0;
   while (framer.add(batch, pattern(14), payload) == Framer::Result::added) {
@@ -145,7 +145,7 @@ TEST_CASE("batch: skip() drops what went out before", "[framer]") {
   const Bytes data = pattern(3000);
   const std::vector<MemorySegment> payload = {{data.data(), 1000}, {data.data() + 1000, 2000}};
   Framer framer;
-  framer.start(crc, false);
+  framer.start(crc);
   Batch whole;
   REQUIRE(framer.add(whole, pattern(18), payload) == Framer::Result::added);
   const Bytes all = gather(whole);
@@ -169,7 +169,7 @@ TEST_CASE("batch: copy_out() at any place", "[framer]") {
   const Bytes data = pattern(3000);
   const std::vector<MemorySegment> payload = {{data.data(), 1000}, {data.data() + 1000, 2000}};
   Framer framer;
-  framer.start(crc, false);
+  framer.start(crc);
   Batch batch;
   for (int i = 0; i < 3; ++i) REQUIRE(framer.add(batch, pattern(18), payload) == Framer::Result::added);
   const Bytes all = gather(batch);
@@ -188,7 +188,7 @@ TEST_CASE("batch: copy_out() at any place", "[framer]") {
 TEST_CASE("batch: a remainder stands first and is counted as an FPDU", "[framer]") {
   const Bytes rest = pattern(777);
   Framer framer;
-  framer.start(true, false);
+  framer.start(true);
   Batch batch;
   batch.add_remainder(rest);
   CHECK(batch.fpdus() == 1);
@@ -208,7 +208,7 @@ TEST_CASE("framer: payload that is not there changes nothing", "[framer]") {
   const bool crc = GENERATE(false, true);
   const Bytes data = pattern(100);
   Framer framer;
-  framer.start(crc, false);
+  framer.start(crc);
   Batch batch;
   REQUIRE(framer.add(batch, pattern(14), {}) == Framer::Result::added);
   const Bytes before = gather(batch);
