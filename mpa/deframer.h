@@ -60,9 +60,6 @@ class Deframer {
   MutableOctets wanted();
   Result filled(std::size_t octets, UlpduSink& sink);
 
-  // True between two FPDUs: the place where a peer may close in good order.
-  bool at_boundary() const { return head_size_ == 0 && !kept_ && !in_body_; }
-
   std::uint64_t fpdus() const { return fpdus_; }
 
  private:

@@ -3,6 +3,7 @@
 // between them are cut.
 #include <catch2/catch.hpp>
 
+#include "tests/unit/mpa/boundary.h"
 #include "tests/unit/rdmap/stream_pair.h"
 
 using namespace uiw;
@@ -125,7 +126,7 @@ class RandomMix {
     CHECK((side.inbox == side.expected_inbox));
     CHECK_FALSE(side.end->stopped);
     CHECK_FALSE(side.end->tx.pending());
-    CHECK(side.end->deframer.at_boundary());
+    CHECK(at_boundary(side.end->deframer));
     CHECK(side.end->reads->outstanding.empty());
     CHECK(side.end->reads->inbound.empty());
   }
