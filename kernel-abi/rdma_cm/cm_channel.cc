@@ -15,7 +15,7 @@
 #include <new>
 #include <utility>
 
-#include "kernel-abi/interposer/cancellation.h"
+#include "kernel-abi/caller/cancellation.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "mpa/descriptor.h"
 

@@ -14,11 +14,11 @@
 #include <optional>
 #include <vector>
 
+#include "kernel-abi/caller/user_memory.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
 #include "kernel-abi/rdma_cm/id/cm_query.h"
-#include "kernel-abi/user_memory.h"
 
 namespace uiw::kernel_abi {
 namespace {

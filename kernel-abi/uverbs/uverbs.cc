@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstdint>
 
-#include "kernel-abi/user_memory.h"
+#include "kernel-abi/caller/user_memory.h"
 #include "provider/verbs/completion_channel.h"
 
 namespace uiw::kernel_abi {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How does a bad pointer give EFAULT? The kernel copies within this process (process_vm_readv,
 // process_vm_writev) and checks. Where a sandbox forbids those calls, a plain copy has to do.
-#include "kernel-abi/user_memory.h"
+#include "kernel-abi/caller/user_memory.h"
 
 #include <sys/uio.h>
 #include <unistd.h>

@@ -10,7 +10,7 @@
 #include <cstring>
 #include <new>
 
-#include "kernel-abi/interposer/cancellation.h"
+#include "kernel-abi/caller/cancellation.h"
 #include "kernel-abi/rdma_cm/cm_commands.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/sysfs/device_tree.h"
