@@ -20,8 +20,6 @@
 #include "provider/process/thread.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/io_scratch.h"
-#include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 
@@ -43,7 +41,7 @@ constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
 
 // Neither a poll of the program nor the thread may end in an exception: a stream for which there is no memory ends.
 template <typename Function>
-void carry_out(Qp& qp, Function function) {
+void carry_out(Driven& qp, Function function) {
   try {
     function(qp);
   } catch (const std::exception&) {
@@ -110,7 +108,7 @@ void Engine::after_fork_in_child() {
   if (epoll_ >= 0) mpa::close_descriptor(epoll_);
   if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
-  new (&entries_) std::vector<Qp*>;
+  new (&entries_) std::vector<Driven*>;
   activity_.after_fork_in_child();
   deferring_ = 0;
   started_.store(false);
@@ -156,7 +154,7 @@ int Engine::start() {
   return prepare();
 }
 
-int Engine::add(Qp& qp, int fd) {
+int Engine::add(Driven& qp, int fd) {
   const std::lock_guard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
   std::erase(entries_, &qp);  // connected once before
@@ -178,7 +176,7 @@ int Engine::add(Qp& qp, int fd) {
   return 0;
 }
 
-void Engine::remove(Qp& qp) {
+void Engine::remove(Driven& qp) {
   const std::lock_guard lock(mutex_);
   std::erase(entries_, &qp);
   note_entries();
@@ -208,7 +206,7 @@ void Engine::look(bool polls) {
   if (const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock); drive_lock.owns_lock()) {
     const ReadSection section;  // whoever is removed from the entries now lives until it closes
     bool work = false;
-    std::array<Qp*, kDirect> direct;
+    std::array<Driven*, kDirect> direct;
     std::size_t count = kDirect + 1;
     if (!drives_many()) {
       const std::lock_guard lock(mutex_);
@@ -218,10 +216,10 @@ void Engine::look(bool polls) {
     if (count <= kDirect) {
       ++round_;
       for (std::size_t i = 0; i < count; ++i) {
-        Qp& qp = *direct[i];
-        if (waits && qp.posting().posts_wait()) carry_out(qp, [](Qp& one) { one.posting().send_waiting_posts(); });
+        Driven& qp = *direct[i];
+        if (waits && qp.sends().posts_wait()) carry_out(qp, [](Driven& one) { one.sends().send_waiting_posts(); });
         if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
-        if (qp.progress(Qp::Driver::poll)) {
+        if (qp.progress(Driver::poll)) {
           work = true;
           qp.idle_rounds = 0;
         } else {
@@ -235,7 +233,7 @@ void Engine::look(bool polls) {
       work = ready > 0;
       for (int i = 0; i < ready; ++i) {
         if (events[i].data.u64 == kWakeTag) continue;
-        if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
+        if (Driven* qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Driver::event);
       }
     }
     const bool deferred = waits && deferring_.load(std::memory_order_relaxed) > 0;
@@ -254,15 +252,15 @@ void Engine::look(bool polls) {
 // and destroys it before the caller's section has closed.
 void Engine::send_all_deferred() {
   busy_looks_ = 0;
-  std::array<Qp*, kDirect> deferring;
+  std::array<Driven*, kDirect> deferring;
   std::size_t count = 0;
   {
     const std::lock_guard lock(mutex_);
-    for (Qp* qp : entries_) {
-      if (count < kDirect && qp->posting().has_deferred()) deferring[count++] = qp;
+    for (Driven* qp : entries_) {
+      if (count < kDirect && qp->sends().has_deferred()) deferring[count++] = qp;
     }
   }
-  for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Qp& qp) { qp.posting().send_all_deferred(); });
+  for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Driven& qp) { qp.sends().send_all_deferred(); });
 }
 
 // Either this sees that an event is awaited, or who asks for one sees this. Likewise with the thread, which looks for
@@ -313,8 +311,8 @@ void Engine::unpark() {
 
 // Everything may have news: events that came while nobody listened are not repeated.
 void Engine::sweep(bool only_deferred) {
-  visit([only_deferred](const Qp& qp) { return !only_deferred || qp.posting().has_deferred(); },
-        [](Qp& qp) { qp.progress(Qp::Driver::event); });
+  visit([only_deferred](const Driven& qp) { return !only_deferred || qp.sends().has_deferred(); },
+        [](Driven& qp) { qp.progress(Driver::event); });
 }
 
 template <typename Wanted, typename Visitor>
@@ -324,7 +322,7 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
     visited_.clear();
     try {
       const std::lock_guard lock(mutex_);
-      for (const Qp* qp : entries_) {
+      for (const Driven* qp : entries_) {
         if (wanted(*qp)) visited_.push_back(qp->number());
       }
       break;
@@ -333,17 +331,17 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
   }
   for (const std::uint32_t number : visited_) {
     const ReadSection section;
-    if (Qp* qp = find_qp(number)) visitor(*qp);
+    if (Driven* qp = find_(number)) visitor(*qp);
   }
 }
 
 // True if some are left that are not overdue yet, or somebody is at them.
 bool Engine::send_overdue_posts() {
   bool left = false;
-  visit([](const Qp& qp) { return qp.posting().posts_wait(); },
-        [&left](Qp& qp) {
-          carry_out(qp, [](Qp& one) { one.posting().send_overdue_posts(); });
-          left = left || qp.posting().posts_wait();
+  visit([](const Driven& qp) { return qp.sends().posts_wait(); },
+        [&left](Driven& qp) {
+          carry_out(qp, [](Driven& one) { one.sends().send_overdue_posts(); });
+          left = left || qp.sends().posts_wait();
         });
   return left;
 }
@@ -408,7 +406,7 @@ void Engine::run() {
         continue;
       }
       const ReadSection section;
-      if (Qp* qp = find_qp(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Qp::Driver::event);
+      if (Driven* qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Driver::event);
     }
     found_polling = polling ? found_polling + 1 : 0;
     if (found_polling >= kParkAfter) {

@@ -18,30 +18,32 @@
 
 #include "provider/process/mutex.h"
 #include "provider/progress/activity.h"
+#include "provider/progress/driven.h"
 #include "provider/progress/send_scheduler.h"
 
 namespace uiw::provider {
-
-class Qp;
 
 class Engine {
   static constexpr std::size_t kDirect = 8;  // up to so many sockets are tried one by one, more are asked of epoll
 
  public:
-  Engine() = default;
+  // `find` gives the queue pairs of this process.
+  explicit Engine(FindDriven find) : find_(find) {}
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+  // For who may look for a queue pair after this engine is gone.
+  FindDriven finder() const { return find_; }
   // For good: the thread ends, and nothing is driven any more.
   void stop();
 
   // The thread is there, or comes: 0 or an errno, EAGAIN where the system allows no more threads.
   int start();
   // From here on the socket of this queue pair is driven. Returns 0 or an errno.
-  int add(Qp& qp, int fd);
+  int add(Driven& qp, int fd);
   // The queue pair goes away: it is driven no more; what is under way ends with the next grace period. (A stream
   // that merely ends closes its socket, and progress() then finds nothing to do.)
-  void remove(Qp& qp);
+  void remove(Driven& qp);
   // The socket is somebody else's from here on.
   void release(int fd);
   // The socket may have more to read although the kernel has said so before.
@@ -94,10 +96,11 @@ class Engine {
   void begin_anew();
   void join_or_leave();
 
+  const FindDriven find_;
   int epoll_ = -1, wake_ = -1;
   Mutex drive_mutex_;  // one program thread drives at a time; held before any lock of a queue pair
   Mutex mutex_;        // entries_; taken inside those
-  std::vector<Qp*> entries_;
+  std::vector<Driven*> entries_;
   unsigned round_ = 0;
   unsigned empty_rounds_ = 0;  // in a row
   unsigned busy_looks_ = 0;    // with deferred sends, since those went out

@@ -11,7 +11,6 @@
 #include "provider/process/cm_loop.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 
@@ -37,12 +36,13 @@ Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& 
 
 bool Stream::later(std::chrono::milliseconds delay, void (Stream::*function)(std::uint64_t), std::uint64_t argument) {
   try {
-    CmLoop::instance().after(delay, [number = state_.qp_number, weak = weak_from_this(), function, argument] {
-      const ReadSection section;
-      // Its queue pair, whose locks it takes, is there until the section closes.
-      if (find_qp(number) == nullptr) return;
-      if (const auto stream = weak.lock()) (stream.get()->*function)(argument);
-    });
+    CmLoop::instance().after(
+        delay, [find = state_.engine.finder(), number = state_.qp_number, weak = weak_from_this(), function, argument] {
+          const ReadSection section;
+          // Its queue pair, whose locks it takes, is there until the section closes.
+          if (find(number) == nullptr) return;
+          if (const auto stream = weak.lock()) (stream.get()->*function)(argument);
+        });
     return true;
   } catch (const std::exception&) {  // no memory
     return false;

@@ -27,7 +27,10 @@ namespace uiw::provider {
 // ---- The device ------------------------------------------------------------------------------------------------
 
 Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle)
-    : device_(std::move(device)), handle_(handle), async_(std::move(async)) {
+    : device_(std::move(device)),
+      handle_(handle),
+      async_(std::move(async)),
+      engine_([](std::uint32_t number) -> Driven* { return find_qp(number); }) {
   static std::atomic<bool> observing{false};
   if (!observing.exchange(true)) {
     try {

@@ -52,7 +52,8 @@ std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receiv
 
 Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
        Srq* srq)
-    : generation_(fork_generation()),
+    : Driven(posting_),
+      generation_(fork_generation()),
       init_(attributes),
       common_(*this, context, pd, send_cq, receive_cq, handle, attributes.qp_type),
       queues_(common_, attributes.cap, srq),

@@ -13,6 +13,7 @@
 
 #include "mpa/tcp_stream.h"
 #include "provider/export.h"
+#include "provider/progress/driven.h"
 #include "provider/progress/driver.h"
 #include "provider/verbs/qp/manual_connection.h"
 #include "provider/verbs/qp/qp_common.h"
@@ -22,7 +23,7 @@
 
 namespace uiw::provider {
 
-class UIW_API Qp final {
+class UIW_API Qp final : public Driven {
  public:
   // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP
   // for a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry. With a
@@ -34,7 +35,7 @@ class UIW_API Qp final {
   // stream has ended. What was posted and not complete is gone without a completion; what TCP has taken still goes out.
   void stop();
 
-  std::uint32_t number() const { return common_.number; }
+  std::uint32_t number() const override { return common_.number; }
   const Context& context() const { return *common_.context; }
   const ibv_qp* handle() const { return common_.handle; }
   ibv_qp_state state() const { return common_.state.load(); }
@@ -68,8 +69,8 @@ class UIW_API Qp final {
   int disconnect(const StreamOwner* owner) { return connection_.disconnect(owner); }
   void abort_beginning(const StreamOwner* owner) { connection_.abort_beginning(owner); }
   void completion_lost() { connection_.completion_lost(); }
-  void no_memory() noexcept { common_.no_memory(); }
-  bool progress(Driver driver) noexcept { return connection_.progress(driver); }
+  void no_memory() noexcept override { common_.no_memory(); }
+  bool progress(Driver driver) noexcept override { return connection_.progress(driver); }
   bool check_retry_timer() { return manual_.check_retry_timer(); }
 
   // It was made by a process of which this one is the child: then it stays that one's. What is done to the copy here
@@ -79,8 +80,6 @@ class UIW_API Qp final {
   void leave_to_parent();
   void after_fork_in_child();
   void leave_at_exit() { connection_.leave_at_exit(); }
-
-  unsigned idle_rounds = 0;  // the engine's note: polls in a row without work
 
  private:
   Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,

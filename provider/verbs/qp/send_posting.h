@@ -15,6 +15,7 @@
 
 #include "provider/export.h"
 #include "provider/memory/grace_period.h"
+#include "provider/progress/driven.h"
 #include "provider/progress/send_scheduler.h"
 #include "provider/verbs/qp/qp_common.h"
 #include "provider/verbs/qp/work_builder.h"
@@ -22,7 +23,7 @@
 
 namespace uiw::provider {
 
-class UIW_API SendPosting {
+class UIW_API SendPosting final : public DeferredSends {
  public:
   // Both must remain live as long as this. `signal_all`: sq_sig_all.
   SendPosting(QpCommon& qp, WorkQueues& queues, bool signal_all)
@@ -44,16 +45,12 @@ class UIW_API SendPosting {
   int end_batch();  // 0 or an errno: then none of the batch was posted
   void abort_batch();
 
-  // Are there deferred sends: posts that wait for the next ones, or a probe? They are sent at the latest when the
-  // program waits for a completion.
-  bool has_deferred() const { return qp_.signals.deferred.load(); }
-  bool posts_wait() const { return qp_.signals.posts_wait_since.load() != 0; }
-  // Posts that wait are sent: the program polls. The first three leave it to a thread that is sending or posting.
-  void send_waiting_posts();
-  // The program has polled in vain: these posts are sent, and a probe if one is due.
-  void send_all_deferred();
-  // The progress thread has ticked: posts are sent for which the program has not come back in time.
-  void send_overdue_posts();
+  // ---- DeferredSends ----
+  bool has_deferred() const override { return qp_.signals.deferred.load(); }
+  bool posts_wait() const override { return qp_.signals.posts_wait_since.load() != 0; }
+  void send_waiting_posts() override;
+  void send_all_deferred() override;
+  void send_overdue_posts() override;
   // The end of the queue pair or of its stream comes next: posts that wait are sent.
   void send_posts_before_end();
 

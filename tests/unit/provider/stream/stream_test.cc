@@ -120,7 +120,7 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
     peer.close();
   }
 
-  provider::Engine engine;
+  provider::Engine engine{[](std::uint32_t) -> provider::Driven* { return nullptr; }};
   provider::StreamLocks locks;
   provider::StreamSignals signals;
   rdmap::SendQueue queue;
