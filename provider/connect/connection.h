@@ -24,7 +24,7 @@
 #include <optional>
 #include <vector>
 
-#include "provider/connect/manual/attempt.h"
+#include "provider/connect/attempt.h"
 #include "provider/export.h"
 
 namespace uiw::provider {
@@ -39,9 +39,9 @@ struct ConnectionParameters {
   std::vector<std::byte> private_data;  // of the consumer, at most kMaxPrivateData octets
   // Manual connection: the program of the QP sets it up itself, and its state is left alone. nullptr for rdma_cm.
   std::shared_ptr<manual::Attempt> attempt;
-  std::uint32_t peer_psn = 0;  // of such a QP (Qp::Attachment)
+  std::uint32_t peer_psn = 0;  // of such a QP (Attachment)
   // Of a reply to such a QP's call, by its private data and both addresses of the connection: has the wanted peer given
-  // it? Then its PSN (Qp::Attachment).
+  // it? Then its PSN (Attachment).
   using ReplyCheck = std::function<std::optional<std::uint32_t>(
       const std::vector<std::byte>& private_data, const sockaddr_storage& local, const sockaddr_storage& remote)>;
   ReplyCheck check_reply;

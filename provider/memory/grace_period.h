@@ -8,8 +8,9 @@
 //
 // The order that this stands on: a reader stores that it has entered, then looks; who takes away stores that there is
 // nothing to find, then looks who has entered. One of the two sees the other, since all four accesses are sequentially
-// consistent: the look-ups (StagTable, find_qp()) too, for on processors that order less than x86 an acquire load may
-// overtake the store in front of it. The period is read with acquire, so that who reads the new one also finds nothing.
+// consistent: the look-ups (StagTable, the table of queue pairs) too, for on processors that order less than x86 an
+// acquire load may overtake the store in front of it. The period is read with acquire, so that who reads the new one
+// also finds nothing.
 #pragma once
 
 #include <atomic>

@@ -19,7 +19,6 @@
 #include "provider/progress/clock.h"
 #include "provider/verbs/fork.h"
 #include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 #include "provider/version.h"
 
 namespace uiw::provider {

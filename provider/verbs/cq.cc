@@ -18,7 +18,6 @@
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq_timer.h"
 #include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "provider/connect/manual/pairs.h"
-#include "provider/connect/manual/qp_port.h"
+#include "provider/connect/qp_port.h"
+#include "provider/connect/qp_table.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
 #include "provider/process/mutex.h"
 #include "provider/verbs/completion_channel.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 

@@ -12,7 +12,6 @@
 #include "provider/verbs/context.h"
 #include "provider/verbs/qp/posting.h"
 #include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 

@@ -16,7 +16,6 @@
 #include "provider/verbs/context.h"
 #include "provider/verbs/fork.h"
 #include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace {
 

@@ -17,17 +17,17 @@
 #include <vector>
 
 #include "mpa/tcp_stream.h"
+#include "provider/connect/attachable.h"
 #include "provider/connect/connection.h"
 #include "provider/connect/local_address.h"
-#include "provider/connect/manual/qp_port.h"
+#include "provider/connect/qp_port.h"
+#include "provider/connect/qp_table.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/outgoing_call.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/limits.h"
 #include "provider/process/settings.h"
-#include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider::manual {
 
@@ -178,7 +178,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
   void disconnected() override {
     connection_.reset();
     const ReadSection section;
-    Qp* qp = find_qp(greeting().source_qp);
+    Attachable* qp = find_attachable(greeting().source_qp);
     if (qp == nullptr || !qp->can_attach(ends_.attempt.get())) return;
     connected_ = false;
     failed(EPROTO, nullptr);
@@ -241,7 +241,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     if (fd < 0) return look_again();
     mpa::TcpStream socket(fd);
     if (::connect(fd, generic(own), size_of(own)) != 0 && errno != EINPROGRESS) return look_again();
-    Qp::Attachment attachment;
+    Attachment attachment;
     attachment.agreement.crc = false;
     attachment.ord = attachment.ird = ends_.read_depth;
     attachment.agreement.ord = attachment.agreement.ird = ends_.read_depth + rdmap::SharedReads::kMostProbes;
@@ -251,7 +251,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     attachment.peer_psn = greeting().psn;
     if (remote_completion(true)) attachment.completion = rdmap::Completion::remote;
     const ReadSection section;
-    Qp* qp = find_qp(greeting().source_qp);
+    Attachable* qp = find_attachable(greeting().source_qp);
     const int error = qp != nullptr ? qp->attach(socket, attachment) : EINVAL;
     connected_ = error == 0;
     if (error != 0 && error != EINVAL && error != EISCONN && error != EPERM) look_again();
@@ -293,7 +293,7 @@ void Pairs::stop(std::uint32_t qp_number) {
   if (held == held_.end()) return;
   {
     const ReadSection section;
-    if (find_qp(qp_number) != nullptr) return;  // it may come to RTR again
+    if (find_attachable(qp_number) != nullptr) return;  // it may come to RTR again
   }
   for (const Held& one : held->second) refuse(*one.call, one.greeting, PairRefusal::no_such_qp);
   held_count_ -= held->second.size();
@@ -310,7 +310,7 @@ void Pairs::requested(std::shared_ptr<Connection> call, const ConnectionParamete
   }
   {
     const ReadSection section;
-    if (find_qp(greeting->destination_qp) == nullptr) return refuse(*greeting, PairRefusal::no_such_qp);
+    if (find_attachable(greeting->destination_qp) == nullptr) return refuse(*greeting, PairRefusal::no_such_qp);
   }
   if (!calls(*greeting)) return refuse(*greeting, PairRefusal::other_peer);
   if (!is_of_holder(local, remote, greeting->source_qp)) return refuse(*greeting, PairRefusal::other_user);
@@ -365,7 +365,7 @@ bool Pairs::check_retry_timers() {
   bool any = false;
   for (const auto& [number, pair] : pairs_) {
     const ReadSection section;
-    Qp* qp = find_qp(number);
+    Attachable* qp = find_attachable(number);
     if (qp == nullptr) continue;
     try {
       any = qp->check_retry_timer() || any;

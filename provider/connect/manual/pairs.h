@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "provider/connect/manual/attempt.h"
+#include "provider/connect/attempt.h"
 #include "provider/connect/manual/greeting_format.h"
 #include "provider/process/device.h"
 

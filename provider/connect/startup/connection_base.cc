@@ -10,14 +10,14 @@
 #include <utility>
 
 #include "mpa/startup.h"
+#include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
+#include "provider/connect/qp_table.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/device.h"
 #include "provider/process/limits.h"
 #include "provider/process/settings.h"
 #include "provider/stream/linger.h"
-#include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 
@@ -53,7 +53,7 @@ int ConnectionBase::disconnect() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::attached && state_ != State::established) return ENOTCONN;
   const ReadSection section;
-  Qp* qp = find_qp(own_.qp_num);
+  Attachable* qp = find_attachable(own_.qp_num);
   if (qp == nullptr) return ENOTCONN;
   return qp->disconnect(this);
 }
@@ -143,12 +143,12 @@ void ConnectionBase::deadline(std::unique_lock<Mutex>& lock) {
   }
 }
 
-int ConnectionBase::hand_over(Qp& qp, const mpa::Agreement& agreement, bool initiator) {
+int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator) {
   CmLoop::instance().unwatch(socket_.fd());
   const State before = state_;
   state_ = State::attached;
   start_deadline();
-  Qp::Attachment attachment;
+  Attachment attachment;
   attachment.agreement = agreement;
   attachment.initiator = initiator;
   attachment.attempt = own_.attempt;
@@ -188,7 +188,7 @@ void ConnectionBase::abort_stream() {
     number = own_.qp_num;
   }
   const ReadSection section;
-  if (Qp* qp = find_qp(number)) qp->abort_beginning(this);
+  if (Attachable* qp = find_attachable(number)) qp->abort_beginning(this);
 }
 
 void ConnectionBase::on_established(std::unique_lock<Mutex>& lock) {

@@ -36,7 +36,7 @@
 
 namespace uiw::provider {
 
-class Qp;
+class Attachable;
 
 class ConnectionBase : public Connection,
                        public StreamOwner,
@@ -92,7 +92,7 @@ class ConnectionBase : public Connection,
   bool send_whole(const std::vector<std::byte>& octets);
 
   // The stream goes to its queue pair: 0, or the errno of what hindered it, and the socket has been reset.
-  int hand_over(Qp& qp, const mpa::Agreement& agreement, bool initiator);
+  int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator);
   // The stream stands, and nothing of its start-up is needed any more. Returns what the peer has said.
   ConnectionParameters end_startup();
   void fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer);

@@ -9,12 +9,12 @@
 #include <vector>
 
 #include "mpa/startup.h"
+#include "provider/connect/attachable.h"
+#include "provider/connect/qp_table.h"
 #include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/stream/linger.h"
-#include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 
@@ -39,7 +39,7 @@ class IncomingCall final : public ConnectionBase {
     const std::lock_guard lock(mutex_);
     if (state_ != State::requested) return EINVAL;
     const ReadSection section;
-    Qp* qp = find_qp(own.qp_num);
+    Attachable* qp = find_attachable(own.qp_num);
     if (qp == nullptr || !qp->can_attach(own.attempt.get())) return EINVAL;
     if (own.attempt && !qp->is_for(own.peer_psn)) return EPERM;  // before the peer takes a reply for a connection
     mpa::Proposal proposal = proposal_of(own);

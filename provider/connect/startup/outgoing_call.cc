@@ -11,14 +11,14 @@
 
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
+#include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
+#include "provider/connect/qp_table.h"
 #include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/settings.h"
 #include "provider/stream/terminate_meaning.h"
-#include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 
@@ -152,7 +152,7 @@ class OutgoingCall final : public ConnectionBase {
       own_.peer_psn = *psn;
     }
     const ReadSection section;
-    Qp* qp = find_qp(own_.qp_num);
+    Attachable* qp = find_attachable(own_.qp_num);
     if (qp == nullptr) return fail(lock, EINVAL, nullptr);
     if (const int error = hand_over(*qp, agreement, true); error != 0) return fail(lock, error, nullptr);
     state_ = State::established;
@@ -209,7 +209,7 @@ int connect(int socket, const sockaddr_storage& remote, const ConnectionParamete
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
     const ReadSection section;
-    Qp* qp = find_qp(own.qp_num);
+    Attachable* qp = find_attachable(own.qp_num);
     if (qp == nullptr || !qp->can_attach(own.attempt.get())) return EINVAL;
   }
   auto made = std::make_shared<OutgoingCall>(std::move(owned));

@@ -7,12 +7,12 @@
 #include <mutex>
 
 #include "provider/connect/manual/pairs.h"
+#include "provider/connect/qp_table.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/fork.h"
 #include "provider/verbs/qp/qp_attributes.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 
@@ -256,6 +256,13 @@ std::uint32_t Qp::sends_outstanding() {
 std::uint32_t Qp::receives_outstanding() {
   const std::lock_guard lock(common_.locks.receive);
   return queues_.receives();
+}
+
+// Nothing but queue pairs of this class takes numbers.
+Qp* find_qp(std::uint32_t number) { return static_cast<Qp*>(find_attachable(number)); }
+
+void for_each_qp(const std::function<void(Qp&)>& function) {
+  for_each_attachable([&function](Attachable& qp) { function(static_cast<Qp&>(qp)); });
 }
 
 }  // namespace uiw::provider

@@ -9,9 +9,11 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "mpa/tcp_stream.h"
+#include "provider/connect/attachable.h"
 #include "provider/export.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/driver.h"
@@ -23,7 +25,7 @@
 
 namespace uiw::provider {
 
-class UIW_API Qp final : public Driven {
+class UIW_API Qp final : public Driven, public Attachable {
  public:
   // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP
   // for a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry. With a
@@ -58,27 +60,27 @@ class UIW_API Qp final : public Driven {
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init);
 
   // As QpConnection and ManualConnection say.
-  using Attachment = QpConnection::Attachment;
+  using Attachment = provider::Attachment;
   using Agreed = Stream::Agreed;
   using Driver = uiw::provider::Driver;
-  int attach(mpa::TcpStream& socket, const Attachment& to) { return connection_.attach(socket, to); }
-  bool can_attach(const manual::Attempt* attempt = nullptr) { return connection_.can_attach(attempt); }
+  int attach(mpa::TcpStream& socket, const Attachment& to) override { return connection_.attach(socket, to); }
+  bool can_attach(const manual::Attempt* attempt = nullptr) override { return connection_.can_attach(attempt); }
   std::shared_ptr<manual::Attempt> attempt() { return connection_.attempt(); }
-  bool is_for(std::uint32_t peer_psn) { return connection_.is_for(peer_psn); }
+  bool is_for(std::uint32_t peer_psn) override { return connection_.is_for(peer_psn); }
   bool query_agreed(Agreed& agreed) { return connection_.query_agreed(agreed); }
-  int disconnect(const StreamOwner* owner) { return connection_.disconnect(owner); }
-  void abort_beginning(const StreamOwner* owner) { connection_.abort_beginning(owner); }
+  int disconnect(const StreamOwner* owner) override { return connection_.disconnect(owner); }
+  void abort_beginning(const StreamOwner* owner) override { connection_.abort_beginning(owner); }
   void completion_lost() { connection_.completion_lost(); }
   void no_memory() noexcept override { common_.no_memory(); }
   bool progress(Driver driver) noexcept override { return connection_.progress(driver); }
-  bool check_retry_timer() { return manual_.check_retry_timer(); }
+  bool check_retry_timer() override { return manual_.check_retry_timer(); }
 
   // It was made by a process of which this one is the child: then it stays that one's. What is done to the copy here
   // touches neither the stream nor the peer, modify() fails with EIO, and in place of its destruction leave_to_parent()
   // gives up its domain and queues; its memory may be half changed, and is left as it is.
   bool inherited() const;
   void leave_to_parent();
-  void after_fork_in_child();
+  void after_fork_in_child() override;
   void leave_at_exit() { connection_.leave_at_exit(); }
 
  private:
@@ -100,5 +102,10 @@ class UIW_API Qp final : public Driven {
   QpConnection connection_;
   ManualConnection manual_;
 };
+
+// The queue pair with this number, or null. Inside a ReadSection.
+Qp* find_qp(std::uint32_t number);
+// Each that can be found now, one after the other.
+void for_each_qp(const std::function<void(Qp&)>& function);
 
 }  // namespace uiw::provider

@@ -4,7 +4,7 @@
 #include <cerrno>
 
 #include "ddp/stag_table.h"
-#include "provider/connect/manual/qp_port.h"
+#include "provider/connect/qp_port.h"
 #include "provider/memory/rights.h"
 #include "provider/process/limits.h"
 

@@ -14,7 +14,6 @@
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/qp/qp.h"
-#include "provider/verbs/qp/qp_table.h"
 
 namespace uiw::provider {
 

@@ -11,7 +11,8 @@
 
 #include "mpa/startup.h"
 #include "mpa/tcp_stream.h"
-#include "provider/connect/manual/attempt.h"
+#include "provider/connect/attachable.h"
+#include "provider/connect/attempt.h"
 #include "provider/progress/driver.h"
 #include "provider/verbs/qp/qp_common.h"
 #include "provider/verbs/qp/work_queues.h"
@@ -23,23 +24,8 @@ class QpConnection final : public StreamHost {
   // Both must remain live as long as this.
   QpConnection(QpCommon& qp, WorkQueues& queues) : qp_(qp), queues_(queues) {}
 
-  // Gives the queue pair its stream. EINVAL where its state does not allow it, EISCONN where it has one; the socket is
-  // then untouched.
-  struct Attachment {
-    mpa::Agreement agreement;
-    bool initiator = false;
-    std::size_t mulpdu = 0;  // largest ULPDU to send; 0 follows the TCP segment size
-    // Manual connection: the attempt that has led to it; the queue pair's state and attributes are what its program
-    // says. nullptr: rdma_cm's.
-    std::shared_ptr<manual::Attempt> attempt;
-    std::uint32_t peer_psn = 0;  // manual: the peer's rq_psn, 0 if it has said none
-    rdmap::Completion completion = rdmap::Completion::local;
-    // What the program knows of the depths agreed on, at most; the rest is for probes (rdmap/transmitter.h).
-    std::uint32_t ord = ~0U, ird = ~0U;
-    std::shared_ptr<StreamOwner> owner;
-  };
+  // As Attachable says (provider/connect/attachable.h), with disconnect() and abort_beginning().
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
-  // Would it be given one by this attempt, or, for nullptr, by rdma_cm?
   bool can_attach(const manual::Attempt* attempt);
   // A manual connection begins; the attempt before, if any, is over. With both locks.
   void begin_manual(std::shared_ptr<manual::Attempt> attempt) {
@@ -53,7 +39,6 @@ class QpConnection final : public StreamHost {
   }
   // The attempt that is under way, if any, for who has attach() to call.
   std::shared_ptr<manual::Attempt> attempt();
-  // Does the peer that says this PSN (Attachment) mean this queue pair, as far as is known?
   bool is_for(std::uint32_t peer_psn);
   // With the sender's lock.
   bool mixed_up(std::uint32_t peer_psn) const;
@@ -61,10 +46,7 @@ class QpConnection final : public StreamHost {
   bool is_connected();
   // False if it has no stream.
   bool query_agreed(Stream::Agreed& agreed);
-  // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
-  // the stream is not this owner's or not there; nullptr stands for any.
   int disconnect(const StreamOwner* owner);
-  // The peer has had its time to begin.
   void abort_beginning(const StreamOwner* owner);
   // A completion queue had no room for a completion of this or another queue pair: the stream ends with a Terminate.
   void completion_lost();

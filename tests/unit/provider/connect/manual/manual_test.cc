@@ -3,7 +3,7 @@
 #include "provider/connect/manual/greeting_format.h"
 
 #include "provider/connect/local_address.h"
-#include "provider/connect/manual/qp_port.h"
+#include "provider/connect/qp_port.h"
 #include "provider/process/device.h"
 #include "tests/unit/provider/connect/manual/manual_caller.h"
 

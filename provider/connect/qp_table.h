@@ -8,17 +8,17 @@
 
 namespace uiw::provider {
 
-class Qp;
+class Attachable;
 
 // 0 if none is free.
-std::uint32_t take_qp_number(Qp& qp);
+std::uint32_t take_qp_number(Attachable& qp);
 // The queue pair with this number, or null. Inside a ReadSection.
-Qp* find_qp(std::uint32_t number);
+Attachable* find_attachable(std::uint32_t number);
 // Nobody finds it from here on; those who have must be waited for.
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
 // Each that can be found now, one after the other.
-void for_each_qp(const std::function<void(Qp&)>& function);
+void for_each_attachable(const std::function<void(Attachable&)>& function);
 
 // Around a fork: no number is taken or given back meanwhile. In the child, queue pairs that are made get numbers of
 // their own, and those of the parent are left to it.

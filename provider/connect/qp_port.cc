@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/manual/qp_port.h"
+#include "provider/connect/qp_port.h"
 
 #include <sys/un.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/qp/qp_table.h"
+#include "provider/connect/qp_table.h"
 
 #include <algorithm>
 #include <array>
@@ -11,17 +11,17 @@
 #include <random>
 #include <vector>
 
-#include "provider/connect/manual/qp_port.h"
+#include "provider/connect/attachable.h"
+#include "provider/connect/qp_port.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/limits.h"
-#include "provider/verbs/qp/qp.h"
 
 namespace uiw::provider {
 
 namespace {
 
 struct Slots {
-  std::array<std::atomic<Qp*>, kSlotsPerPort> qps{};
+  std::array<std::atomic<Attachable*>, kSlotsPerPort> qps{};
   std::bitset<kSlotsPerPort> taken;
   std::uint32_t next = 0;
   std::uint16_t port = 0;
@@ -42,7 +42,7 @@ Table& table() {
 }
 
 // Slots are taken in turn, so that a number does not come back as long as that can be helped.
-std::uint32_t take(Table& t, Slots& slots, Qp& qp) {
+std::uint32_t take(Table& t, Slots& slots, Attachable& qp) {
   if (slots.taken.all()) return 0;
   while (slots.taken[slots.next]) slots.next = (slots.next + 1) % kSlotsPerPort;
   const std::uint32_t slot = slots.next;
@@ -53,7 +53,7 @@ std::uint32_t take(Table& t, Slots& slots, Qp& qp) {
   return static_cast<std::uint32_t>(slots.port) << 8 | slot;
 }
 
-std::atomic<Qp*>* place_of(std::uint32_t number) {
+std::atomic<Attachable*>* place_of(std::uint32_t number) {
   if (number < kFirstQpNumber || number >> 24 != 0) return nullptr;
   Slots* slots = by_port[port_of(number)].load(std::memory_order_acquire);
   return slots == nullptr ? nullptr : &slots->qps[number % kSlotsPerPort];
@@ -61,7 +61,7 @@ std::atomic<Qp*>* place_of(std::uint32_t number) {
 
 }  // namespace
 
-std::uint32_t take_qp_number(Qp& qp) {
+std::uint32_t take_qp_number(Attachable& qp) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
   if (t.count == kMaxQp) return 0;
@@ -95,7 +95,7 @@ std::uint32_t take_qp_number(Qp& qp) {
 }
 
 void hide_qp(std::uint32_t number) {
-  if (std::atomic<Qp*>* place = place_of(number)) place->store(nullptr);
+  if (std::atomic<Attachable*>* place = place_of(number)) place->store(nullptr);
 }
 
 void free_qp_number(std::uint32_t number) {
@@ -112,7 +112,7 @@ void free_qp_number(std::uint32_t number) {
   release_port(slots->port);
 }
 
-void for_each_qp(const std::function<void(Qp&)>& function) {
+void for_each_attachable(const std::function<void(Attachable&)>& function) {
   // From the last to the first, without a copy, for which there may be no memory: where one is removed meanwhile, those
   // behind it move to the front, and some are visited twice.
   for (std::size_t left = SIZE_MAX; left > 0; --left) {
@@ -123,10 +123,10 @@ void for_each_qp(const std::function<void(Qp&)>& function) {
       if (left == 0) return;
       slots = table().reserved[left - 1];
     }
-    for (const std::atomic<Qp*>& place : slots->qps) {
+    for (const std::atomic<Attachable*>& place : slots->qps) {
       if (place.load(std::memory_order_relaxed) == nullptr) continue;
       const ReadSection section;
-      if (Qp* qp = place.load()) function(*qp);
+      if (Attachable* qp = place.load()) function(*qp);
     }
   }
 }
@@ -138,8 +138,8 @@ void unlock_qp_numbers() { table().mutex.unlock(); }
 void forget_qp_numbers() {
   Table& t = table();
   for (Slots* slots : t.reserved) {
-    for (const std::atomic<Qp*>& place : slots->qps) {
-      if (Qp* qp = place.load()) qp->after_fork_in_child();
+    for (const std::atomic<Attachable*>& place : slots->qps) {
+      if (Attachable* qp = place.load()) qp->after_fork_in_child();
     }
   }
   t.reserved.clear();
@@ -148,8 +148,8 @@ void forget_qp_numbers() {
   t.mutex.unlock();
 }
 
-Qp* find_qp(std::uint32_t number) {
-  const std::atomic<Qp*>* place = place_of(number);
+Attachable* find_attachable(std::uint32_t number) {
+  const std::atomic<Attachable*>* place = place_of(number);
   return place == nullptr ? nullptr : place->load();  // sequentially consistent: see grace_period.h
 }
 
