@@ -133,7 +133,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (result == Added::full) break;
     if (begun && (result == Added::bad_address || partial_ >= fpdus.fpdu_bytes(index))) return break_off(at);
     if (result == Added::bad_address) {
-      if (at.source == Source::work && at.offset == 0 && !at.second) {
+      if (at.source == Source::work && at.offset == 0 && !at.immediate_next) {
         state_.queue.at(at.sequence).status = Status::local_protection;  // it fails in its turn
         at.source = Source::none;
         continue;

@@ -3,8 +3,8 @@
 //
 // Memory stands in them as the program named it: it is looked up in the STag table each time that it is used. A
 // SendQueue belongs to whoever holds the sender's lock. A ReceiveQueue has one poster and one taker at a time, which
-// need no common lock. Both have memory for what was in them at the same time (segments.h): they allocate until they
-// have once been as long as they get, and no more from then on.
+// need no common lock. Both have memory for what was in them at the same time (queue_memory.h): they allocate until
+// they have once been as long as they get, and no more from then on.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 
 #include "ddp/stag_table.h"
 #include "mpa/framer.h"
+#include "rdmap/queue_memory.h"
 #include "rdmap/rdmap_format.h"
-#include "rdmap/segments.h"
 
 namespace uiw::rdmap {
 
@@ -127,7 +127,7 @@ class SendQueue {
 
   // Entries that there is room for, and that are not popped.
   SendWork& at(std::uint64_t sequence) {
-    return reinterpret_cast<SendWork*>(entries_.of(sequence))[Segments::index(sequence)];
+    return reinterpret_cast<SendWork*>(entries_.of(sequence))[QueueMemory::index(sequence)];
   }
   std::span<const Sge> sges(std::uint64_t sequence) { return {sge_room(sequence), at(sequence).sges}; }
   // Of an entry whose kind is atomic.
@@ -137,7 +137,7 @@ class SendQueue {
   // Room for max_sges() elements, or else for max_inline() octets.
   Sge* sge_room(std::uint64_t sequence) { return reinterpret_cast<Sge*>(inline_room(sequence)); }
   std::byte* inline_room(std::uint64_t sequence) {
-    return entries_.of(sequence) + Segments::kEntries * sizeof(SendWork) + Segments::index(sequence) * room_;
+    return entries_.of(sequence) + QueueMemory::kEntries * sizeof(SendWork) + QueueMemory::index(sequence) * room_;
   }
 
   void push(std::uint32_t count = 1) { tail_ += count; }  // the entries from tail() on have been filled in
@@ -149,15 +149,15 @@ class SendQueue {
     ddp::Binding binding;
   };
   Operands& operand_room(std::uint64_t sequence) {
-    return reinterpret_cast<Operands*>(operands_.of(sequence))[Segments::index(sequence)];
+    return reinterpret_cast<Operands*>(operands_.of(sequence))[QueueMemory::index(sequence)];
   }
 
   std::uint32_t depth_, max_sges_, max_inline_;
   std::size_t room_;  // octets of an entry's elements, or of its inline data
   std::atomic<std::uint64_t> head_{0};
   std::uint64_t tail_ = 0;
-  Segments entries_;  // each has first all its work, then all their rooms
-  Segments operands_;
+  QueueMemory entries_;  // each has first all its work, then all their rooms
+  QueueMemory operands_;
 };
 
 class ReceiveQueue {
@@ -197,15 +197,15 @@ class ReceiveQueue {
 
  private:
   ReceiveWork& work(std::uint64_t number) const {
-    return reinterpret_cast<ReceiveWork*>(entries_.of(number))[Segments::index(number)];
+    return reinterpret_cast<ReceiveWork*>(entries_.of(number))[QueueMemory::index(number)];
   }
   Sge* sge_room(std::uint64_t number) const {
-    std::byte* room = entries_.of(number) + Segments::kEntries * sizeof(ReceiveWork);
-    return reinterpret_cast<Sge*>(room) + Segments::index(number) * max_sges_;
+    std::byte* room = entries_.of(number) + QueueMemory::kEntries * sizeof(ReceiveWork);
+    return reinterpret_cast<Sge*>(room) + QueueMemory::index(number) * max_sges_;
   }
 
   std::uint32_t depth_, max_sges_;
-  Segments entries_;  // each has first all its work, then all their elements
+  QueueMemory entries_;  // each has first all its work, then all their elements
   std::atomic<std::uint64_t> head_{0}, tail_{0};
 };
 
@@ -240,13 +240,13 @@ class SpscRing {
   std::uint64_t pushed() const { return tail_.load(std::memory_order_acquire); }
   std::uint64_t popped() const { return head_.load(std::memory_order_relaxed); }
   // By number, in [popped(), pushed()).
-  T& at(std::uint64_t number) { return reinterpret_cast<T*>(items_.of(number))[Segments::index(number)]; }
+  T& at(std::uint64_t number) { return reinterpret_cast<T*>(items_.of(number))[QueueMemory::index(number)]; }
   T& front() { return at(popped()); }
   void pop() { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }
 
  private:
   std::uint32_t capacity_;
-  Segments items_;
+  QueueMemory items_;
   std::atomic<std::uint64_t> head_{0}, tail_{0};
 };
 

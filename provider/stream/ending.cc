@@ -13,7 +13,7 @@
 namespace uiw::provider {
 
 namespace {
-constexpr std::chrono::seconds kPatience{5};
+constexpr std::chrono::seconds kPeerTimeout{5};
 }  // namespace
 
 // ---- The program ends it ----
@@ -26,7 +26,7 @@ int Stream::disconnect() {
     const std::lock_guard lock(state_.locks.send);
     if (state_.phase != StreamPhase::running) return state_.phase == StreamPhase::closing ? 0 : ENOTCONN;
     state_.phase = StreamPhase::closing;
-    const bool bounded = later(kPatience, &Stream::stop_closing, state_.sends.head());
+    const bool bounded = later(kPeerTimeout, &Stream::stop_closing, state_.sends.head());
     sender_.transmit();
     if (bounded) return 0;
   }
@@ -52,7 +52,7 @@ void Stream::flush_work() { end(std::nullopt, rdmap::Status::flushed, true); }
 // On InfiniBand all that has come is acknowledged by then, but here the peer may not even have asked.
 void Stream::leave() {
   receiver_.answer_last();
-  if (state_.phase == StreamPhase::running && state_.policy.reliable) receiver_.tell_not_ready();
+  if (state_.phase == StreamPhase::running && state_.policy.reliable) receiver_.report_rnr();
 }
 
 void Stream::fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) {
@@ -73,9 +73,9 @@ void Stream::end_without_memory() {
 void Stream::end_for_send_error(bool linger) {
   {
     const std::lock_guard lock(state_.locks.send);
-    error_told_ = error_told_ || sender_.transmitter().failure().has_value();
+    error_reported_ = error_reported_ || sender_.transmitter().failure().has_value();
   }
-  if (!error_told_) state_.host.report(IBV_EVENT_QP_FATAL);
+  if (!error_reported_) state_.host.report(IBV_EVENT_QP_FATAL);
   end(std::nullopt, rdmap::Status::flushed, linger);
 }
 
@@ -88,7 +88,7 @@ void Stream::stream_error(const rdmap::Terminate& terminate) {
     }
     return end(receiver_.rdmap().failed_read(), rdmap::Status::local_protection, true);
   }
-  if (!receiver_.error_told()) state_.host.report(event_of(terminate));
+  if (!receiver_.error_reported()) state_.host.report(event_of(terminate));
   end_with(terminate);
 }
 
@@ -186,7 +186,7 @@ void Stream::peer_left(bool broken) {
 void Stream::report_lost() {
   {
     const std::lock_guard lock(state_.locks.send);
-    if (error_told_) return;
+    if (error_reported_) return;
   }
   state_.host.report(IBV_EVENT_QP_FATAL);
 }
@@ -207,7 +207,7 @@ void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, boo
       state_.phase = StreamPhase::lingering;
       sender_.transmit();
       // A peer that does not read shall not keep the socket of a stream that is over (Verbs draft section 6.2.3).
-      if (sender_.is_done() || !later(kPatience, &Stream::stop_lingering, 0)) let_go_of_socket();
+      if (sender_.is_done() || !later(kPeerTimeout, &Stream::stop_lingering, 0)) let_go_of_socket();
     } else {
       let_go_of_socket();
     }
@@ -275,7 +275,7 @@ void Stream::stop_closing(std::uint64_t head) {
   if (state_.phase != StreamPhase::closing) return;
   {
     const std::lock_guard send_lock(state_.locks.send);
-    if (state_.sends.head() != head && later(kPatience, &Stream::stop_closing, state_.sends.head())) return;
+    if (state_.sends.head() != head && later(kPeerTimeout, &Stream::stop_closing, state_.sends.head())) return;
   }
   end_by_reset();
   report_lost();
@@ -284,7 +284,7 @@ void Stream::stop_closing(std::uint64_t head) {
 // The peer has closed, but messages it sent before wait for receives: the program gets some time to post them.
 void Stream::give_up_later() {
   if (giving_up_) return;
-  giving_up_ = later(kPatience, &Stream::give_up, receiver_.pauses());
+  giving_up_ = later(kPeerTimeout, &Stream::give_up, receiver_.pauses());
   if (!giving_up_) peer_closed(false);  // nobody would come back for it
 }
 

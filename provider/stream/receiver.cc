@@ -181,7 +181,7 @@ bool StreamReceiver::pause(mpa::Octets rest) {
     return false;
   }
   set_receive_stalled(true);
-  if (state_.policy.manual && state_.policy.reliable) tell_not_ready_later();
+  if (state_.policy.manual && state_.policy.reliable) report_rnr_later();
   watch_for_end();
   return state_.signals.receive_stalled;
 }
@@ -253,22 +253,22 @@ bool StreamReceiver::take_result(mpa::Deframer::Result result, mpa::Octets rest)
 
 // The receive that a message waits for has not come at once: the peer, whose work before that message is done, hears of
 // it, as by an RNR NAK. Most pauses end sooner.
-void StreamReceiver::tell_not_ready_later() {
-  constexpr std::chrono::milliseconds kNotReadyPause{10};
-  if (std::exchange(telling_not_ready_, true)) return;
-  if (stream_.later(kNotReadyPause, &Stream::tell_not_ready, pauses_)) return;
-  telling_not_ready_ = false;  // no memory: it hears of it at once
-  tell_not_ready();
+void StreamReceiver::report_rnr_later() {
+  constexpr std::chrono::milliseconds kRnrReportDelay{10};
+  if (std::exchange(rnr_report_due_, true)) return;
+  if (stream_.later(kRnrReportDelay, &Stream::report_rnr, pauses_)) return;
+  rnr_report_due_ = false;  // no memory: it hears of it at once
+  report_rnr();
 }
 
-void StreamReceiver::tell_not_ready(std::uint64_t pauses) {
-  telling_not_ready_ = false;
+void StreamReceiver::report_rnr(std::uint64_t pauses) {
+  rnr_report_due_ = false;
   if (!state_.signals.receive_stalled || !state_.runs()) return;
-  if (pauses_ != pauses) return tell_not_ready_later();
-  tell_not_ready();
+  if (pauses_ != pauses) return report_rnr_later();
+  report_rnr();
 }
 
-void StreamReceiver::tell_not_ready() {
+void StreamReceiver::report_rnr() {
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().report_rnr(receiver_.progress());
   sender_.send();
@@ -278,7 +278,7 @@ void StreamReceiver::tell_not_ready() {
 
 void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                       const Message& message) {
-  if (status != rdmap::Status::success && status != rdmap::Status::flushed) error_told_ = true;
+  if (status != rdmap::Status::success && status != rdmap::Status::flushed) error_reported_ = true;
   if (state_.policy.one_cq) sender_.wait_for_sending_thread();
   state_.work.receive_complete(buffer, status, message);
 }

@@ -32,15 +32,15 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool turn(Driver driver, bool& work);
   void answer_last();
   void watch_for_end();
-  void tell_not_ready();
+  void report_rnr();
   // By the timer: the pause of that number has lasted for a while.
-  void tell_not_ready(std::uint64_t pauses);
+  void report_rnr(std::uint64_t pauses);
   // What was read and not taken is dropped.
   void stop();
 
   std::uint64_t pauses() const { return pauses_; }
   bool is_established() const { return established_; }
-  bool error_told() const { return error_told_; }
+  bool error_reported() const { return error_reported_; }
 
   // On any thread: something has been posted, and is about to be sent.
   void note_post() { piggybacking_.posted(); }
@@ -68,7 +68,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool take_octets(mpa::Octets octets);
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
   void note_first_message();
-  void tell_not_ready_later();
+  void report_rnr_later();
 
   Stream& stream_;
   StreamState& state_;
@@ -81,8 +81,8 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool answer_wanted_ = false;  // by a peer that waits for no more than that its work is placed
   Piggybacking piggybacking_;
   bool established_ = false;
-  bool telling_not_ready_ = false;
-  bool error_told_ = false;  // by a completion of the receive queue
+  bool rnr_report_due_ = false;
+  bool error_reported_ = false;  // by a completion of the receive queue
 };
 
 }  // namespace uiw::provider

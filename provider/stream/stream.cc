@@ -62,9 +62,9 @@ void Stream::end_lingering() {
   if (sender_.is_done()) let_go_of_socket();
 }
 
-void Stream::tell_not_ready(std::uint64_t pauses) {
+void Stream::report_rnr(std::uint64_t pauses) {
   const std::lock_guard lock(state_.locks.receive);
-  receiver_.tell_not_ready(pauses);
+  receiver_.report_rnr(pauses);
 }
 
 }  // namespace uiw::provider

@@ -235,37 +235,37 @@ int Cq::request_notify(bool solicited_only) {
 }
 
 void Cq::suppress_notifications() {
-  if (channel_) holds_.fetch_add(1);
+  if (channel_) suppressors_.fetch_add(1);
 }
 
 void Cq::release_notifications() {
-  if (!channel_ || holds_.fetch_sub(1) > 1 || quiet_.load() == 0) return;
+  if (!channel_ || suppressors_.fetch_sub(1) > 1 || suppressed_.load() == 0) return;
   const std::lock_guard lock(producer_);
-  end_quiet();
+  count_suppressed();
 }
 
 // The producer's lock is held from here on. A completion that an event was asked for has come; failures do not wait.
 void Cq::notify_soon(bool at_once) {
-  quiet_failure_ = quiet_failure_ || at_once;
-  quiet_.fetch_add(1);
+  suppressed_failure_ = suppressed_failure_ || at_once;
+  suppressed_.fetch_add(1);
   // Either this sees that nobody holds events any longer, or who does so last sees this completion.
-  if (holds_.load() == 0) end_quiet();
+  if (suppressors_.load() == 0) count_suppressed();
 }
 
-void Cq::end_quiet() {
-  const unsigned quiet = quiet_.exchange(0);
-  if (quiet == 0) return;
-  held_back_ += quiet;
-  if (std::exchange(quiet_failure_, false) || held_back_ >= moderation_count_) {
+void Cq::count_suppressed() {
+  const unsigned suppressed = suppressed_.exchange(0);
+  if (suppressed == 0) return;
+  moderated_ += suppressed;
+  if (std::exchange(suppressed_failure_, false) || moderated_ >= moderation_count_) {
     notify();
-  } else if (held_back_ == quiet) {
+  } else if (moderated_ == suppressed) {
     timer_->start(moderation_period_);
   }
 }
 
 void Cq::disarm() {
   if (armed_.exchange(Armed::no, std::memory_order_relaxed) != Armed::no) context_->engine().event_given();
-  held_back_ = quiet_ = 0;
+  moderated_ = suppressed_ = 0;
 }
 
 void Cq::notify() {
@@ -280,7 +280,7 @@ void Cq::notify() {
 
 void Cq::moderation_over() {
   const std::lock_guard lock(producer_);
-  if (held_back_ > 0) notify();
+  if (moderated_ > 0) notify();
 }
 
 int Cq::moderate(unsigned count, unsigned period_us) {
@@ -295,8 +295,8 @@ int Cq::moderate(unsigned count, unsigned period_us) {
   const std::lock_guard producer(producer_);
   moderation_count_ = on ? count : 0;
   moderation_period_ = on ? period_us : 0;
-  if (held_back_ > 0) {
-    if (held_back_ >= moderation_count_) {
+  if (moderated_ > 0) {
+    if (moderated_ >= moderation_count_) {
       notify();
     } else {
       timer_->start(moderation_period_);

@@ -109,7 +109,7 @@ class UIW_API Cq {
   int take(int count, ibv_wc* completions, Stamp* stamps);
   std::unique_lock<Mutex> lock_consumer();
   void notify_soon(bool at_once);
-  void end_quiet();
+  void count_suppressed();
   void disarm();
   void notify();
   void overrun(bool first);
@@ -137,12 +137,13 @@ class UIW_API Cq {
   bool overrun_ = false;
   std::atomic<Armed> armed_{Armed::no};
   unsigned events_written_ = 0;
-  unsigned moderation_count_ = 0;   // 0 or 1: none
-  unsigned moderation_period_ = 0;  // microseconds
-  std::atomic<unsigned> holds_{0};  // suppress_notifications() without release_notifications(); without the lock
-  std::atomic<unsigned> quiet_{0};  // completions that an event was asked for, not in held_back_ yet; written with it
-  bool quiet_failure_ = false;      // one of them has failed
-  unsigned held_back_ = 0;          // completions since the event was asked for
+  unsigned moderation_count_ = 0;         // 0 or 1: none
+  unsigned moderation_period_ = 0;        // microseconds
+  std::atomic<unsigned> suppressors_{0};  // suppress_notifications() without release_notifications(); without the lock
+  std::atomic<unsigned> suppressed_{
+      0};                            // completions that an event was asked for, not in moderated_ yet; written with it
+  bool suppressed_failure_ = false;  // one of them has failed
+  unsigned moderated_ = 0;           // completions since the event was asked for
 
   alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};

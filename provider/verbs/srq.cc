@@ -10,8 +10,8 @@
 #include "provider/process/cm_loop.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/qp/posting.h"
 #include "provider/verbs/qp/qp.h"
+#include "provider/verbs/qp/receive_posting.h"
 
 namespace uiw::provider {
 

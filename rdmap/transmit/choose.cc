@@ -66,11 +66,11 @@ bool probe_due(const SenderState& state, const Cursor& at, const mpa::Batch* bat
 void advance_work(const SenderState& state, Cursor& at) {
   const SendWork& work = state.queue.at(at.sequence);
   at.source = Source::none;
-  if (work.kind == WorkKind::write && !at.second) ++at.writes;
-  if (work.kind == WorkKind::write && work.has_immediate && !at.second) {
+  if (work.kind == WorkKind::write && !at.immediate_next) ++at.writes;
+  if (work.kind == WorkKind::write && work.has_immediate && !at.immediate_next) {
     // The two messages stay together (RFC 7306 section 6): nothing is chosen in between.
     at.source = Source::work;
-    at.second = true;
+    at.immediate_next = true;
     return;
   }
   if (uses_queue(work, kSendQueue)) at.send_msn = next(at.send_msn);
@@ -80,7 +80,7 @@ void advance_work(const SenderState& state, Cursor& at) {
   } else {
     at.placement.pass_work(work.length, work.signaled);
   }
-  at.second = false;
+  at.immediate_next = false;
   ++at.sequence;
   at.response_next = true;
 }
@@ -101,7 +101,7 @@ bool fails(const SenderState& state, const SendWork& work) {
 }
 
 bool report_due(const SenderState& state, const Cursor& at) {
-  return state.reports_progress && !at.second && uses_queue(state.queue.at(at.sequence), kSendQueue) &&
+  return state.reports_progress && !at.immediate_next && uses_queue(state.queue.at(at.sequence), kSendQueue) &&
          at.reports == state.reports.end() && state.progress() != at.reported;
 }
 

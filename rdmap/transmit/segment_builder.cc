@@ -126,7 +126,7 @@ bool SegmentBuilder::build_response(const Cursor& at, Segment& segment) {
 void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
   const SendWork& work = state_.queue.at(at.sequence);
   const std::uint32_t left = work.length - at.offset;
-  if (work.kind == WorkKind::immediate || at.second) {
+  if (work.kind == WorkKind::immediate || at.immediate_next) {
     build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue, at.send_msn,
                    0, 0, 0);
     encode(work.immediate, segment.header.data() + segment.header_size);

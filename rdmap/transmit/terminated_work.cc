@@ -15,7 +15,7 @@ std::optional<std::uint64_t> find_write(const SenderState& state, const ddp::Tag
   const Cursor& sent = state.sent;
   std::optional<std::uint64_t> near;
   for (std::uint64_t sequence = queue.head(); sequence < queue.tail(); ++sequence) {
-    const bool in_progress = sequence == sent.sequence && (sent.offset > 0 || sent.second || begun);
+    const bool in_progress = sequence == sent.sequence && (sent.offset > 0 || sent.immediate_next || begun);
     if (sequence >= sent.sequence && !in_progress) break;
     const SendWork& work = queue.at(sequence);
     if (state.tracker.remote() && work.done) continue;
@@ -78,7 +78,8 @@ std::optional<std::uint64_t> find_oldest_sent(const SenderState& state) {
   const Cursor& sent = state.sent;
   for (std::uint64_t sequence = state.queue.head(); sequence < state.queue.tail(); ++sequence) {
     if (state.queue.at(sequence).done) continue;
-    const bool begun = sequence < sent.sequence || (sequence == sent.sequence && (sent.offset > 0 || sent.second));
+    const bool begun =
+        sequence < sent.sequence || (sequence == sent.sequence && (sent.offset > 0 || sent.immediate_next));
     return begun ? std::optional(sequence) : std::nullopt;
   }
   return std::nullopt;

@@ -83,9 +83,9 @@ std::optional<std::string> run_pair(const Pair& pair, seconds duration, std::str
     error = "no process can be made";
     return std::nullopt;
   }
-  const Clock::time_point patience = Clock::now() + kStartLimit;
+  const Clock::time_point deadline = Clock::now() + kStartLimit;
   bool server_ended = false;
-  while (!server_ended && !listens(port) && Clock::now() < patience && interrupted() == 0)
+  while (!server_ended && !listens(port) && Clock::now() < deadline && interrupted() == 0)
     server_ended = server.wait(milliseconds(20));
   if (server_ended) {
     error = "server " + server_arguments[0] + " " + ending_of(server.status()) + one_line(server);
@@ -112,7 +112,7 @@ std::optional<std::string> run_pair(const Pair& pair, seconds duration, std::str
       return std::nullopt;
     }
     // A client that came too early may try again while the server still waits.
-    if (Clock::now() >= patience || server.wait(milliseconds(100))) {
+    if (Clock::now() >= deadline || server.wait(milliseconds(100))) {
       error = "client " + client_arguments[0] + " " + ending_of(client.status()) + one_line(client);
       server.stop();
       if (const std::string said = one_line(server); !said.empty()) error += "; server" + said;

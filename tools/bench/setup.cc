@@ -23,7 +23,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kPairs = 200;
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kConnectTimeout{10};
 
 [[noreturn]] void fail(const char* what, int error = 0) {
   std::printf("%s%s%s\n", what, error != 0 ? ": " : "", error != 0 ? std::strerror(error) : "");
@@ -117,7 +117,7 @@ double round(const Device& device) {
     const int got = ibv_poll_cq(device.cq, 1, &completion);
     if (got < 0) fail("ibv_poll_cq");
     if (got == 0) {
-      if (Clock::now() - start > kPatience) fail("not all are connected in time");
+      if (Clock::now() - start > kConnectTimeout) fail("not all are connected in time");
       sched_yield();
       continue;
     }

@@ -36,7 +36,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls
-constexpr milliseconds kLookPeriod{250};
+constexpr milliseconds kRetryTimerPeriod{250};
 constexpr std::size_t kMaxHeldPerQp = 4, kMaxHeld = 4096;
 
 bool calls(const PairGreeting& own) {
@@ -120,7 +120,7 @@ class Pairs final : public ListenObserver {
   std::size_t held_count_ = 0;
 };
 
-std::atomic<bool> looking{false};
+std::atomic<bool> retry_timer_runs{false};
 std::atomic<bool> listening{false};  // before that nobody can have called
 
 std::shared_ptr<Pairs>* const all_pairs = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
@@ -376,20 +376,21 @@ bool Pairs::check_retry_timers() {
   return any;
 }
 
-class Looker final : public CmLoop::TimedTask {
+class RetryTimerTask final : public CmLoop::TimedTask {
  public:
   void run() override;
 };
 
-std::shared_ptr<Looker>* const the_looker = new std::shared_ptr<Looker>(std::make_shared<Looker>());
+std::shared_ptr<RetryTimerTask>* const retry_timer_task =
+    new std::shared_ptr<RetryTimerTask>(std::make_shared<RetryTimerTask>());
 
-void Looker::run() {
+void RetryTimerTask::run() {
   if (!pairs()->check_retry_timers()) {
-    looking.store(false);
+    retry_timer_runs.store(false);
     // What was posted before that was seen.
-    if (!pairs()->check_retry_timers() || looking.exchange(true)) return;
+    if (!pairs()->check_retry_timers() || retry_timer_runs.exchange(true)) return;
   }
-  CmLoop::instance().after(kLookPeriod, *the_looker);
+  CmLoop::instance().after(kRetryTimerPeriod, *retry_timer_task);
 }
 
 }  // namespace
@@ -411,15 +412,15 @@ void stop(std::uint32_t qp_number) {
 }
 
 void start_retry_timers() noexcept {
-  if (looking.load(std::memory_order_relaxed) || looking.exchange(true)) return;
-  CmLoop::instance().after(kLookPeriod, *the_looker);
+  if (retry_timer_runs.load(std::memory_order_relaxed) || retry_timer_runs.exchange(true)) return;
+  CmLoop::instance().after(kRetryTimerPeriod, *retry_timer_task);
 }
 
 void after_fork_in_child() {
   // What they hold is the parent's, and not to be closed in its name.
   new (&pairs()) std::shared_ptr<Pairs>(std::make_shared<Pairs>());
-  new (the_looker) std::shared_ptr<Looker>(std::make_shared<Looker>());
-  looking.store(false);
+  new (retry_timer_task) std::shared_ptr<RetryTimerTask>(std::make_shared<RetryTimerTask>());
+  retry_timer_runs.store(false);
   listening.store(false);
 }
 

@@ -7,7 +7,7 @@
 
 #include "provider/memory/rights.h"
 #include "provider/process/limits.h"
-#include "provider/verbs/qp/posting.h"
+#include "provider/verbs/qp/receive_posting.h"
 
 namespace uiw::provider {
 
@@ -133,7 +133,7 @@ void WorkBuilder::name_memory(std::uint64_t sequence, const ibv_send_wr& request
     const ibv_sge& sge = request.sg_list[i];
     if (sge.length == 0) continue;
     length += sge.length;
-    sges[work.sges] = named(sge, domain_, right);
+    sges[work.sges] = resolve(sge, domain_, right);
     if (sges[work.sges++].registered.registration == ddp::Registration::none) {
       work.status = rdmap::Status::local_protection;
       break;

@@ -8,8 +8,8 @@
 
 #include "provider/memory/memory.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/qp/posting.h"
 #include "provider/verbs/qp/qp_common.h"
+#include "provider/verbs/qp/receive_posting.h"
 #include "provider/verbs/srq.h"
 
 namespace uiw::provider {

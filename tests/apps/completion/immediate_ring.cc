@@ -432,7 +432,7 @@ int main(int argc, char** argv) {
     apps::OpenListener listener(argv[2], argv[3], 4);
     Endpoint end = listener.request();
     apps::make_qp(end, kCapacity, 0);
-    const Window credit = apps::told(end);
+    const Window credit = apps::receive_window(end);
     Receiver receiver(end, options);
     apps::accept(end, receiver.window());
     receiver.run(credit);
@@ -442,7 +442,7 @@ int main(int argc, char** argv) {
     apps::make_qp(end, kCapacity);
     Sender sender(end, options);
     apps::connect(end, sender.window());
-    sender.run(apps::told(end));
+    sender.run(apps::receive_window(end));
     end.disconnect();
   } else {
     die("unknown mode %s", argv[1]);

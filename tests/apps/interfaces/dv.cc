@@ -47,7 +47,7 @@ class Pair {
     });
     apps::connect(near_, Window{});
     accepts.join();
-    window_ = apps::told(near_);
+    window_ = apps::receive_window(near_);
     before_mr_ = apps::register_memory(near_, &before_, sizeof before_, IBV_ACCESS_LOCAL_WRITE);
   }
   ~Pair() {

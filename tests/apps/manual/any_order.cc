@@ -99,7 +99,7 @@ class Player {
  private:
   struct Seat {
     apps::Cq cq;
-    apps::HandQp qp;
+    apps::ManualQp qp;
     Seat(const apps::Rnic& rnic, bool sleeps) : cq(rnic, 32, sleeps), qp(rnic, cq, kSmall) {}
   };
 
@@ -108,7 +108,7 @@ class Player {
     std::seed_seq sequence{static_cast<std::uint32_t>(seed_), trial_, side_};
     random_.seed(sequence);
     std::unique_ptr<Seat> seat = take();
-    const apps::HandQp& qp = seat->qp;
+    const apps::ManualQp& qp = seat->qp;
     const Place peer = meet(qp.place());
 
     const bool my_part = plan_.who == side_;
@@ -170,7 +170,7 @@ class Player {
   }
   std::uint32_t gone_number() const {
     const apps::Cq cq(rnic_, 1);
-    return apps::HandQp(rnic_, cq, kSmall).place().qp;
+    return apps::ManualQp(rnic_, cq, kSmall).place().qp;
   }
 
   unsigned sends() const { return plan_.sends[side_]; }
@@ -198,7 +198,7 @@ class Player {
 
   // Who is to be gone stops at any step.
   void go_through_states(Seat& seat, const Place& peer) {
-    const apps::HandQp& qp = seat.qp;
+    const apps::ManualQp& qp = seat.qp;
     const unsigned early_receives = below(random_, receives() + 1);
     const bool all_arrives = plan_.kind == Kind::both || plan_.kind == Kind::alone;
     std::vector<Step> order = steps();
@@ -225,21 +225,21 @@ class Player {
     wait_a_while();
   }
 
-  static ibv_qp_state state_of(const apps::HandQp& qp) {
+  static ibv_qp_state state_of(const apps::ManualQp& qp) {
     ibv_qp_attr attributes{};
     ibv_qp_init_attr initial{};
     apps::expect_error("ibv_query_qp", ibv_query_qp(qp.get(), &attributes, IBV_QP_STATE, &initial), 0);
     return attributes.qp_state;
   }
 
-  void post_sends(const apps::HandQp& qp) {
+  void post_sends(const apps::ManualQp& qp) {
     for (unsigned i = 0; i < sends(); ++i) {
       const std::uint64_t message = id(i);
       apps::expect_error("ibv_post_send", qp.send(&message, sizeof message, id(i)), 0);
       if (one_in(random_, 3)) wait_a_while();
     }
   }
-  void post_receives(const apps::HandQp& qp, unsigned from, unsigned to) {
+  void post_receives(const apps::ManualQp& qp, unsigned from, unsigned to) {
     for (unsigned i = from; i < to; ++i) qp.receive(&heard_[i], sizeof heard_[i], mr_, id(kReceive + i));
   }
 

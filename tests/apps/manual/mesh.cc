@@ -37,7 +37,7 @@ void round(const std::string& host, std::size_t count) {
   const apps::Cq cq(rnic, static_cast<int>(2 * count * count));
   std::vector<Token> heard(count * count);
   ibv_mr* mr = apps::reg(rnic.pd(), heard.data(), heard.size() * sizeof(Token), IBV_ACCESS_LOCAL_WRITE);
-  std::vector<apps::HandQp> qps;
+  std::vector<apps::ManualQp> qps;
   for (std::size_t i = 0; i < count * count; ++i) qps.emplace_back(rnic, cq, kSmall);
   for (std::uint32_t i = 0; i < qps.size(); ++i) {
     qps[i].to_init();
@@ -86,8 +86,8 @@ void rounds(const std::string& host, std::size_t qps, unsigned count) {
   if (last > first + first / 10) die("memory grows");
 }
 
-// What a child tells its parent when a step is done.
-struct Told {
+// What a child reports to its parent when a step is done.
+struct StepReport {
   long rss_kib = 0;
   int descriptors = 0;
   std::uint32_t tokens = 0;
@@ -127,8 +127,8 @@ class Member {
   }
 
  private:
-  void step(const Told& told) {
-    apps::put(parent_, &told, sizeof told);
+  void step(const StepReport& report) {
+    apps::put(parent_, &report, sizeof report);
     char go;
     apps::get(parent_, &go, 1, "the parent", kLong);
   }
@@ -210,7 +210,7 @@ class Member {
   const apps::Cq* cq_ = nullptr;
   const ibv_mr* mr_ = nullptr;
   std::vector<Token> heard_;  // what each of the others has sent last
-  std::vector<apps::HandQp> qps_;
+  std::vector<apps::ManualQp> qps_;
   std::vector<Place> peers_;
   std::set<std::pair<std::uint32_t, std::uint32_t>> seen_;
   std::uint32_t tokens_ = 0, in_flight_ = 0;
@@ -234,10 +234,11 @@ struct Child {
 };
 
 // All have done a step.
-std::vector<Told> hear(const std::vector<Child>& children, const char* what) {
-  std::vector<Told> told(children.size());
-  for (std::size_t i = 0; i < children.size(); ++i) apps::get(children[i].pipe, &told[i], sizeof told[i], what, kLong);
-  return told;
+std::vector<StepReport> receive_reports(const std::vector<Child>& children, const char* what) {
+  std::vector<StepReport> reports(children.size());
+  for (std::size_t i = 0; i < children.size(); ++i)
+    apps::get(children[i].pipe, &reports[i], sizeof reports[i], what, kLong);
+  return reports;
 }
 void go(const std::vector<Child>& children) {
   for (const Child& child : children) apps::put(child.pipe, "", 1);
@@ -266,12 +267,12 @@ std::set<std::uint16_t> exchange_places(const std::vector<Child>& children,
                                         const std::vector<std::vector<Place>>& made) {
   std::set<std::uint16_t> ports;
   for (std::uint32_t i = 0; i < children.size(); ++i) {
-    std::vector<Place> told(children.size());
+    std::vector<Place> places(children.size());
     for (std::uint32_t peer = 0; peer < children.size(); ++peer) {
-      told[peer] = made[peer][i];
+      places[peer] = made[peer][i];
       ports.insert(apps::port_of(made[i][peer].qp));
     }
-    apps::put(children[i].pipe, told.data(), told.size() * sizeof(Place));
+    apps::put(children[i].pipe, places.data(), places.size() * sizeof(Place));
   }
   return ports;
 }
@@ -285,7 +286,7 @@ void print_ports(const std::set<std::uint16_t>& ports) {
 void mesh(const std::string& host, std::uint32_t count, std::uint32_t laps) {
   const std::vector<Child> children = start_members(host, count, laps);
   const double qps = static_cast<double>(count) * count;
-  hear(children, "opening the device");
+  receive_reports(children, "opening the device");
   const long memory_before = available_kib();
   const auto start = Clock::now();
   go(children);
@@ -296,31 +297,31 @@ void mesh(const std::string& host, std::uint32_t count, std::uint32_t laps) {
   const double making = seconds_since(start);
   const std::set<std::uint16_t> ports = exchange_places(children, made);
   const long memory_made = available_kib();
-  hear(children, "the exchange of numbers");
+  receive_reports(children, "the exchange of numbers");
   const auto connecting = Clock::now();
   go(children);
-  const std::vector<Told> connected = hear(children, "connecting");
+  const std::vector<StepReport> connected = receive_reports(children, "connecting");
   const double took = seconds_since(connecting);
   const long memory_connected = available_kib();
   const auto passing = Clock::now();
   go(children);
   std::uint64_t tokens = 0;
-  for (const Told& told : hear(children, "passing tokens")) tokens += told.tokens;
+  for (const StepReport& report : receive_reports(children, "passing tokens")) tokens += report.tokens;
   const double passed = seconds_since(passing);
   if (tokens != std::uint64_t{laps} * count * (count - 1)) die("%lu tokens arrived", tokens);
   const auto undoing = Clock::now();
   go(children);
-  const std::vector<Told> undone = hear(children, "destroying");
+  const std::vector<StepReport> undone = receive_reports(children, "destroying");
   const double undid = seconds_since(undoing);
 
   print_ports(ports);
   long most_rss = 0;
   int most_descriptors = 0, left = 0;
-  for (const Told& told : connected) {
-    most_rss = std::max(most_rss, told.rss_kib);
-    most_descriptors = std::max(most_descriptors, told.descriptors);
+  for (const StepReport& report : connected) {
+    most_rss = std::max(most_rss, report.rss_kib);
+    most_descriptors = std::max(most_descriptors, report.descriptors);
   }
-  for (const Told& told : undone) left = std::max(left, told.descriptors);
+  for (const StepReport& report : undone) left = std::max(left, report.descriptors);
   std::printf(
       "%u processes, %.0f queue pairs: made in %.2f s, connected in %.2f s (%.0f us each), %lu hops in %.2f s, "
       "undone in %.2f s\n",

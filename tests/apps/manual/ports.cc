@@ -10,7 +10,7 @@ namespace {
 
 using apps::die;
 using apps::expect_error;
-using apps::HandQp;
+using apps::ManualQp;
 using apps::Rnic;
 
 constexpr apps::Capacity kSmall{4, 4, 1, 1, 32};
@@ -22,7 +22,7 @@ constexpr std::chrono::seconds kSoon{60};
 void exhausted() {
   const Rnic rnic(apps::g_host);
   const apps::Cq cq(rnic, 1);
-  std::vector<HandQp> qps;
+  std::vector<ManualQp> qps;
   std::set<std::uint16_t> ports;
   ibv_qp* made;
   while ((made = apps::make_qp(rnic, cq, kSmall)) != nullptr) {
@@ -45,7 +45,7 @@ void exhausted() {
 void hold() {
   const Rnic rnic(apps::g_host);
   const apps::Cq cq(rnic, 8);
-  HandQp qp(rnic, cq, kSmall);
+  ManualQp qp(rnic, cq, kSmall);
   qp.connect(qp.place());
   std::printf("ports: %u\n", apps::port_of(qp.get()->qp_num));
   std::fflush(stdout);
@@ -59,7 +59,7 @@ void hold() {
 struct Wire {
   const Rnic& rnic;
   apps::Cq cq{rnic, 16};
-  HandQp near{rnic, cq, kSmall}, far{rnic, cq, kSmall};
+  ManualQp near{rnic, cq, kSmall}, far{rnic, cq, kSmall};
   std::uint64_t heard[2]{};
   ibv_mr* mr = apps::reg(rnic.pd(), heard, sizeof heard, IBV_ACCESS_LOCAL_WRITE);
 
@@ -135,11 +135,11 @@ void fork_connect() {
   Wire wire(rnic);
   const apps::Pipe pipe;
   apps::Cq cq(rnic, 8);
-  HandQp qp(rnic, cq, kSmall);
+  ManualQp qp(rnic, cq, kSmall);
   const pid_t child = in_child([&] {
     const Rnic own(apps::g_host);
     apps::Cq its(own, 8);
-    HandQp mine(own, its, kSmall);
+    ManualQp mine(own, its, kSmall);
     apps::Place peer;
     const apps::Place end = mine.place();
     apps::put(pipe.ends[1], &end, sizeof end);

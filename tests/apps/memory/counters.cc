@@ -105,7 +105,7 @@ class Worker {
     mr_ = apps::register_memory(end_, results_.data(), results_.size() * 8, IBV_ACCESS_LOCAL_WRITE);
     scratch_mr_ = apps::register_memory(end_, scratch_, sizeof scratch_, IBV_ACCESS_LOCAL_WRITE);
     apps::connect(end_, Window{});
-    target_ = apps::told(end_);
+    target_ = apps::receive_window(end_);
   }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

@@ -337,7 +337,7 @@ void few_for_a_connection() {
   allow_few();
   const apps::Rnic rnic{apps::g_host};
   const apps::Cq cq{rnic, 64};
-  const apps::HandQp a(rnic, cq, {}), b(rnic, cq, {});
+  const apps::ManualQp a(rnic, cq, {}), b(rnic, cq, {});
   a.to_init();
   {
     const Opened own(all_but(kLeft));

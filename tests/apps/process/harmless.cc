@@ -26,7 +26,7 @@ using apps::expect_error;
 struct Teller {
   apps::Rnic rnic{apps::g_host};
   apps::Cq cq{rnic, 64, true};
-  apps::HandQp qp{rnic, cq, {}};
+  apps::ManualQp qp{rnic, cq, {}};
   char octets[8] = {};
   ibv_mr* mr = apps::reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
   ~Teller() { expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0); }
@@ -145,7 +145,7 @@ void no_thread_to_be_had() {
   alarm(30);
   apps::Rnic rnic(apps::g_host);
   apps::Cq cq(rnic, 4);
-  apps::HandQp qp(rnic, cq, {});
+  apps::ManualQp qp(rnic, cq, {});
   ibv_comp_channel* channel = ibv_create_comp_channel(rnic.context());
   if (channel == nullptr) die("ibv_create_comp_channel: %s", std::strerror(errno));
   qp.to_init();
@@ -187,7 +187,7 @@ void children_of_a_busy_program() {
   keep_at([&] { const apps::Cq cq(rnic, 8, true); });
   keep_at([&] {
     const apps::Cq cq(rnic, 8);
-    const apps::HandQp qp(rnic, cq, {});
+    const apps::ManualQp qp(rnic, cq, {});
     qp.to_init();
   });
   keep_at([&] {
@@ -197,7 +197,7 @@ void children_of_a_busy_program() {
   });
   keep_at([&] {
     const apps::Cq cq(rnic, 8);
-    apps::HandQp a(rnic, cq, {}), b(rnic, cq, {});
+    apps::ManualQp a(rnic, cq, {}), b(rnic, cq, {});
     a.connect(b.place());
     b.connect(a.place());
   });

@@ -39,7 +39,7 @@ struct ConnectedQps {
   }
 
   const Side& side;
-  HandQp a{side.rnic, side.cq, {}}, b{side.rnic, side.cq, {}};
+  ManualQp a{side.rnic, side.cq, {}}, b{side.rnic, side.cq, {}};
 };
 
 struct Couple : Side, ConnectedQps {

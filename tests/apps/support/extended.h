@@ -20,8 +20,8 @@ inline Window window_of(const void* memory, const ibv_mr* mr) {
   return {reinterpret_cast<std::uintptr_t>(memory), mr->rkey, static_cast<std::uint32_t>(mr->length)};
 }
 
-// What the other end said in its request or its answer.
-inline Window told(const Endpoint& end) {
+// The window that the other end sent in the private data of its request or reply.
+inline Window receive_window(const Endpoint& end) {
   Window window;
   const rdma_cm_event* event = end.id()->event;
   if (event == nullptr || event->param.conn.private_data_len < sizeof window) die("no private data came");

@@ -150,15 +150,15 @@ inline void to_state(ibv_qp* qp, ibv_qp_state state) {
   modify(qp, state == IBV_QPS_RESET ? "to RESET" : "to ERR", attributes, IBV_QP_STATE);
 }
 
-class HandQp {
+class ManualQp {
  public:
-  HandQp(const Rnic& rnic, const Cq& cq, const Capacity& capacity) : rnic_(&rnic), qp_(make_qp(rnic, cq, capacity)) {
+  ManualQp(const Rnic& rnic, const Cq& cq, const Capacity& capacity) : rnic_(&rnic), qp_(make_qp(rnic, cq, capacity)) {
     if (qp_ == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
   }
-  HandQp(const Rnic& rnic, ibv_qp* qp) : rnic_(&rnic), qp_(qp) {}
-  HandQp(HandQp&& other) noexcept : rnic_(other.rnic_), qp_(std::exchange(other.qp_, nullptr)) {}
-  HandQp& operator=(HandQp&&) = delete;
-  ~HandQp() { destroy(); }
+  ManualQp(const Rnic& rnic, ibv_qp* qp) : rnic_(&rnic), qp_(qp) {}
+  ManualQp(ManualQp&& other) noexcept : rnic_(other.rnic_), qp_(std::exchange(other.qp_, nullptr)) {}
+  ManualQp& operator=(ManualQp&&) = delete;
+  ~ManualQp() { destroy(); }
 
   ibv_qp* get() const { return qp_; }
   Place place() const { return {qp_->qp_num, 0, rnic_->gid()}; }

@@ -66,9 +66,9 @@ TEST_CASE("completion: a Terminate confirms what stands before the work it is ab
   Requester it;
   it.post(100);  // 0
   CHECK(it.all() == "sp");
-  it.end.write(101, {piece(it.data)}, Stag{0x10}, 0x1000);  // 1
-  it.end.read(102, {piece(it.sink)}, Stag{1}, 0);           // 2: read MSN 2, behind the probe
-  it.end.write(103, {piece(it.data)}, Stag{0x10}, 0x1000);  // 3: as the one before
+  it.end.write(101, {memory_segment(it.data)}, Stag{0x10}, 0x1000);  // 1
+  it.end.read(102, {memory_segment(it.sink)}, Stag{1}, 0);           // 2: read MSN 2, behind the probe
+  it.end.write(103, {memory_segment(it.data)}, Stag{0x10}, 0x1000);  // 3: as the one before
   it.end.atomic(104, it.result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0);  // 4: read MSN 3
   it.end.immediate(105, {});                                                                // 5: send MSN 2
   it.post(106);                                                                             // 6: send MSN 3
@@ -87,7 +87,7 @@ TEST_CASE("completion: a Terminate confirms what stands before the work it is ab
   SECTION("a Write") { CHECK(ends(about_write(0x10, 0x1000), 1)); }
   SECTION("a Read") { CHECK(ends(about_untagged(1, 2), 2)); }
   SECTION("a Write that overlaps another") {
-    it.end.write(107, {piece(it.data)}, Stag{0x10}, 0x1001);
+    it.end.write(107, {memory_segment(it.data)}, Stag{0x10}, 0x1001);
     it.all();
     rdmap::Terminate terminate = about_write(0x10, 0x1001);
     terminate.segment_length = 14 + 100;

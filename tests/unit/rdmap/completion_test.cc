@@ -13,9 +13,9 @@ using rdmap::Completion;
 TEST_CASE("completion: work completes when the probe behind it is answered, in one batch with it", "[completion]") {
   Requester it;
   it.post(1);
-  it.end.write(2, {piece(it.data)}, Stag{1}, 0);
+  it.end.write(2, {memory_segment(it.data)}, Stag{1}, 0);
   it.end.immediate(3, {});
-  it.end.write_immediate(4, {piece(it.data)}, Stag{1}, 0, {});
+  it.end.write_immediate(4, {memory_segment(it.data)}, Stag{1}, 0, {});
   CHECK(it.go() == 6);
   CHECK(it.sent() == "swiwip");
   CHECK(it.end.sent.empty());
@@ -68,7 +68,7 @@ TEST_CASE("completion: a program that comes back asks where no other completion 
     CHECK(it.end.queue.empty());
   }
   SECTION("or until nothing is due any longer") {
-    it.end.read(4, {piece(it.sink)}, Stag{1}, 0);
+    it.end.read(4, {memory_segment(it.sink)}, Stag{1}, 0);
     CHECK(it.all() == "r");
     it.answer();
     CHECK(it.end.queue.empty());
@@ -110,7 +110,7 @@ TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at
   CHECK(it.good().size() == 16 + 4 + 5 + 7);
   CHECK(it.end.tx.wants_probe());
   // What the reads need stays theirs.
-  it.end.read(100, {piece(it.sink)}, Stag{1}, 0);
+  it.end.read(100, {memory_segment(it.sink)}, Stag{1}, 0);
   CHECK(it.all() == "r");
   it.answer();
   CHECK(it.end.queue.empty());
@@ -143,8 +143,8 @@ TEST_CASE("completion: no probe overtakes a Read that TCP did not take", "[compl
   Requester it(4, 1, 64, 60000);
   Bytes large(200 * 1024), readable(400 * 1024);
   it.post(1);
-  it.end.write(2, {piece(large)}, Stag{1}, 0);
-  it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
+  it.end.write(2, {memory_segment(large)}, Stag{1}, 0);
+  it.end.read(3, {memory_segment(it.sink)}, Stag{1}, 0);
   CHECK(it.go(0) > 2);
   REQUIRE(it.end.reads->outstanding.size() == 1);
   // The peer's Read takes so much of the next batch that the Write does not fit.
@@ -215,7 +215,7 @@ TEST_CASE("completion: a read or an atomic operation behind the work is as good 
   if (atomic) {
     it.end.atomic(3, it.result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0);
   } else {
-    it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
+    it.end.read(3, {memory_segment(it.sink)}, Stag{1}, 0);
   }
   it.post(4, false);
   CHECK(it.all() == (atomic ? "ssas" : "ssrs"));
@@ -231,9 +231,9 @@ TEST_CASE("completion: a read or an atomic operation behind the work is as good 
 TEST_CASE("completion: probes and the reads that are outstanding at a time (RFC 5040 section 6.1)", "[completion]") {
   SECTION("a probe has its own slot") {
     Requester it(1, 1);
-    it.end.read(1, {piece(it.sink)}, Stag{1}, 0);
+    it.end.read(1, {memory_segment(it.sink)}, Stag{1}, 0);
     it.post(2);
-    it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
+    it.end.read(3, {memory_segment(it.sink)}, Stag{1}, 0);
     CHECK(it.all() == "rsp");
     it.answer();
     CHECK(it.all() == "r");
@@ -245,12 +245,12 @@ TEST_CASE("completion: probes and the reads that are outstanding at a time (RFC 
   }
   SECTION("or takes its turn") {
     Requester it(1, 0);
-    it.end.read(1, {piece(it.sink)}, Stag{1}, 0);
+    it.end.read(1, {memory_segment(it.sink)}, Stag{1}, 0);
     it.post(2);
     CHECK(it.all() == "rs");
     it.answer();
     CHECK(it.all() == "p");
-    it.end.read(3, {piece(it.sink)}, Stag{1}, 0);
+    it.end.read(3, {memory_segment(it.sink)}, Stag{1}, 0);
     CHECK(it.all().empty());
     it.answer();
     CHECK(it.good() == Ids{1, 2});
@@ -268,7 +268,7 @@ TEST_CASE("completion: probes and the reads that are outstanding at a time (RFC 
     Requester it(0, 1);
     it.post(1);
     CHECK(it.all() == "sp");
-    it.end.read(2, {piece(it.sink)}, Stag{1}, 0);
+    it.end.read(2, {memory_segment(it.sink)}, Stag{1}, 0);
     it.answer();
     CHECK(it.end.tx.fill(*it.batch) == Fill::local_error);
   }
@@ -280,7 +280,7 @@ TEST_CASE("completion: a probe that TCP did not take keeps its place", "[complet
     it.post(1);
     CHECK(it.go(most) == 2);
     // It is in front of this in what the receiver expects.
-    it.end.read(2, {piece(it.sink)}, Stag{1}, 0);
+    it.end.read(2, {memory_segment(it.sink)}, Stag{1}, 0);
     it.post(3);
     CHECK(it.all() == "sprs");
     it.answer();
@@ -296,7 +296,7 @@ TEST_CASE("completion: a probe that TCP did not take keeps its place", "[complet
 TEST_CASE("completion: long messages do not keep a probe from its place", "[completion]") {
   Requester it(4, 1, 64, 65535);
   const Bytes large = pattern(700'000);
-  for (std::uint64_t id = 0; id < 4; ++id) it.end.write(id, {piece(large)}, Stag{1}, 0);
+  for (std::uint64_t id = 0; id < 4; ++id) it.end.write(id, {memory_segment(large)}, Stag{1}, 0);
   it.go();
   while (it.end.sent.empty()) {
     REQUIRE(it.go() > 0);

@@ -41,12 +41,12 @@ struct Fixture {
   void post(Op op, std::uint64_t id, bool fence) {
     switch (op) {
       case Op::send:
-        end.send(id, {piece(memory)});
+        end.send(id, {memory_segment(memory)});
         end.queue.at(end.queue.tail() - 1).fence = fence;
         break;
-      case Op::write: end.write(id, {piece(memory)}, Stag{1}, 0, fence); break;
+      case Op::write: end.write(id, {memory_segment(memory)}, Stag{1}, 0, fence); break;
       case Op::read:
-        end.read(id, {piece(sink)}, Stag{1}, 0);
+        end.read(id, {memory_segment(sink)}, Stag{1}, 0);
         end.queue.at(end.queue.tail() - 1).fence = fence;
         break;
       case Op::atomic: end.atomic(id, result, rdmap::AtomicOpcode::fetch_add, {1, 0, 0, 0}, Stag{1}, 0, fence); break;
@@ -245,7 +245,7 @@ TEST_CASE("local work: does not wait for the peer's first FPDU, what is sent doe
   const Stag region = end.expose(memory, ddp::kLocalWrite | ddp::kBindWindows, kBase);
   const Stag window = end.stags.add_window(&end.domain, ddp::WindowType::type2).value();
   end.bind(1, {window, region, kBase, 100, kRights, ddp::WindowType::type2, false});
-  end.send(2, {piece(memory)});
+  end.send(2, {memory_segment(memory)});
   CHECK(take_all(end).empty());
   CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
   end.tx.release_hold();
@@ -318,10 +318,10 @@ TEST_CASE("windows: two ends, through a window, and invalidated by the peer", "[
   const Stag region = b.expose(target, ddp::kLocalWrite | ddp::kBindWindows, 0x8000);
   const Stag window = b.stags.add_window(&b.domain, ddp::WindowType::type2).value();
   b.bind(1, {window, region, 0x8000, 5000, kRights, ddp::WindowType::type2, false});
-  b.post(1, {piece(inbox)});
+  b.post(1, {memory_segment(inbox)});
   pair.run();
-  a.write(1, {piece(source)}, window, 0x8000);
-  a.read(2, {piece(sink)}, window, 0x8000);
+  a.write(1, {memory_segment(source)}, window, 0x8000);
+  a.read(2, {memory_segment(sink)}, window, 0x8000);
   pair.run();
   CHECK(target == source);
   CHECK(sink == source);
@@ -330,7 +330,7 @@ TEST_CASE("windows: two ends, through a window, and invalidated by the peer", "[
   REQUIRE(b.received.size() == 1);
   CHECK(b.received[0].invalidated);
   CHECK(b.received[0].stag == window);
-  a.write(4, {piece(source)}, window, 0x8000);
+  a.write(4, {memory_segment(source)}, window, 0x8000);
   pair.run();
   CHECK(b.stopped);
   REQUIRE(b.rx.error());

@@ -34,7 +34,7 @@ TEST_CASE("immediate: behind its Write, in the order of Sends (RFC 7306 sections
   end.start(options);
   const Bytes data = pattern(200);
   end.send(1, {});
-  end.write_immediate(2, {piece(data)}, Stag{0x77}, 0x1000, octets(1));
+  end.write_immediate(2, {memory_segment(data)}, Stag{0x77}, 0x1000, octets(1));
   end.immediate(3, octets(11), true);
   end.write_immediate(4, {}, Stag{0}, 0, octets(21), true);
   const auto out = ulpdus_of(take_all(end), true);

@@ -34,10 +34,10 @@ TEST_CASE("completion: a peer without a receive confirms what came before the me
 TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their numbers", "[completion]") {
   Requester it;
   it.post(1);
-  it.end.write(2, {piece(it.data)}, Stag{1}, 0);
-  it.end.write(3, {piece(it.data)}, Stag{1}, 0);
+  it.end.write(2, {memory_segment(it.data)}, Stag{1}, 0);
+  it.end.write(3, {memory_segment(it.data)}, Stag{1}, 0);
   it.post(4);
-  it.end.write(5, {piece(it.data)}, Stag{1}, 0);
+  it.end.write(5, {memory_segment(it.data)}, Stag{1}, 0);
   CHECK(it.all() == "swwswp");
   SECTION("nothing") {
     it.end.tx.take_report({rdmap::Msn{1}, 0});
@@ -94,15 +94,15 @@ TEST_CASE("completion: a message that may be an answer stands behind the word th
   a.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
   Bytes data = pattern(100), in(100), in_b(100);
   for (std::uint64_t id = 1; id <= 3; ++id) {
-    a.post(id, {piece(in)});
-    b.post(id, {piece(in_b)});
-    a.send(id, {piece(data)});
+    a.post(id, {memory_segment(in)});
+    b.post(id, {memory_segment(in_b)});
+    a.send(id, {memory_segment(data)});
   }
   // What confirms work, and the receive of an answer, in the order in which they come.
   std::uint64_t answered = 0;
   for (int i = 0; i < 10'000 && a.received.size() < 3; ++i) {
     pair.step();
-    for (; answered < b.received.size(); ++answered) b.send(10 + answered, {piece(data)});
+    for (; answered < b.received.size(); ++answered) b.send(10 + answered, {memory_segment(data)});
     REQUIRE(a.sent.size() >= a.received.size());
   }
   CHECK(a.received.size() == 3);
@@ -118,7 +118,7 @@ TEST_CASE("completion: of what was placed the peer is told once, and only in fro
   options.crc = false;
   options.infiniband = true;
   end.start(options);
-  const auto told = [&] {
+  const auto reports = [&] {
     std::vector<std::pair<std::uint64_t, std::uint64_t>> found;  // STag, tagged offset
     while (it.go() > 0) {
     }
@@ -130,28 +130,28 @@ TEST_CASE("completion: of what was placed the peer is told once, and only in fro
     it.stream.clear();
     return found;
   };
-  using Told = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
+  using Reports = std::vector<std::pair<std::uint64_t, std::uint64_t>>;
   it.post(1);
-  CHECK(told().empty());
+  CHECK(reports().empty());
   end.reads->progress = 3;  // two Sends
-  end.write(2, {piece(it.data)}, Stag{1}, 0);
-  CHECK(told().empty());
+  end.write(2, {memory_segment(it.data)}, Stag{1}, 0);
+  CHECK(reports().empty());
   it.post(3);
   it.post(4);
-  CHECK(told() == Told{{1, 3}});
+  CHECK(reports() == Reports{{1, 3}});
   end.reads->progress = std::uint64_t{5} << 32 | 3;  // and five Writes
   it.post(5);
-  CHECK(told() == Told{{1, std::uint64_t{5} << 32 | 3}});
+  CHECK(reports() == Reports{{1, std::uint64_t{5} << 32 | 3}});
   // An answer says so too.
   end.reads->progress = std::uint64_t{5} << 32 | 4;
   end.reads->inbound.push({rdmap::ReadRequest{}, {rdmap::Msn{4}, 5}});
   it.post(6);
-  CHECK(told().empty());
+  CHECK(reports().empty());
   // With what is due anyway, in order.
   end.reads->progress = std::uint64_t{5} << 32 | 6;
   end.tx.report_rnr({rdmap::Msn{5}, 5});
   it.post(7);
-  CHECK(told() == Told{{0, std::uint64_t{5} << 32 | 5}, {1, std::uint64_t{5} << 32 | 6}});
+  CHECK(reports() == Reports{{0, std::uint64_t{5} << 32 | 5}, {1, std::uint64_t{5} << 32 | 6}});
 }
 
 TEST_CASE("completion: no report comes between a Write and its Immediate Data (RFC 7306 section 6)", "[completion]") {
@@ -160,7 +160,7 @@ TEST_CASE("completion: no report comes between a Write and its Immediate Data (R
   options.crc = false;
   options.infiniband = true;
   it.end.start(options);
-  it.end.write_immediate(1, {piece(it.data)}, Stag{1}, 0, {});
+  it.end.write_immediate(1, {memory_segment(it.data)}, Stag{1}, 0, {});
   REQUIRE(it.go(2 + 14 + 100 + 4) == 2);  // TCP takes the Write
   it.end.reads->progress = 3;             // and two Sends of the peer come
   it.post(2);

@@ -84,7 +84,7 @@ TEST_CASE_METHOD(Fixture, "receiver: a read is answered as asked (RFC 5040 secti
 TEST_CASE_METHOD(Fixture, "receiver: a read response goes only where the oldest read says", "[receiver]") {
   Bytes sink(1000), second(1000);
   end.read(1, {{sink.data(), 400}, {sink.data() + 400, 600}}, Stag{1}, 0);
-  end.read(2, {piece(second)}, Stag{1}, 0);
+  end.read(2, {memory_segment(second)}, Stag{1}, 0);
   take_all(end);
   const auto stag = 0x51000001U;
   const Bytes data = pattern(1000);

@@ -82,7 +82,7 @@ TEST_CASE_METHOD(Fixture, "receiver: RDMAP version and opcode (RFC 5040 section 
   }
   SECTION("opcodes not of queue 0") {
     const unsigned opcode = GENERATE(0, 1, 2, 7, 10, 11, 12, 13, 14, 15);
-    end.post(1, {piece(memory)});
+    end.post(1, {memory_segment(memory)});
     refused(untagged(0x40 | opcode, 0, 1, 0, data), 0, 2, 0x06);
   }
   SECTION("opcodes not of queue 1") {
@@ -105,7 +105,7 @@ TEST_CASE_METHOD(Fixture, "receiver: RDMAP version and opcode (RFC 5040 section 
 // Layer 1 (DDP), type 2 (untagged).
 TEST_CASE_METHOD(Fixture, "receiver: untagged segments refused (RFC 5041 section 7.1)", "[receiver]") {
   const Bytes data = pattern(16);
-  end.post(1, {piece(memory)});
+  end.post(1, {memory_segment(memory)});
   SECTION("queue that is not") {
     const std::uint32_t queue = GENERATE(4, 5, 0x80000000, 0xFFFFFFFF);
     refused(untagged(kSend, queue, 1, 0, data), 1, 2, 0x01);
@@ -116,7 +116,7 @@ TEST_CASE_METHOD(Fixture, "receiver: untagged segments refused (RFC 5041 section
   }
   SECTION("MSN twice") {
     REQUIRE(give(untagged(kSend, 0, 1, 0, data)) == Verdict::go_on);
-    end.post(2, {piece(memory)});
+    end.post(2, {memory_segment(memory)});
     refused(untagged(kSend, 0, 1, 0, data), 1, 2, 0x03);
   }
   SECTION("MO of a first segment") { refused(untagged(kSend, 0, 1, 1, data), 1, 2, 0x04); }
@@ -153,7 +153,7 @@ TEST_CASE_METHOD(Fixture, "receiver: the Terminate names the first error alone (
 }
 
 TEST_CASE_METHOD(Fixture, "receiver: Send with Invalidate (RFC 5040 sections 5.3 and 7.2)", "[receiver]") {
-  end.post(1, {piece(memory)});
+  end.post(1, {memory_segment(memory)});
   SECTION("of a good STag, delivered with the message") {
     const auto stag = static_cast<std::uint32_t>(end.expose(local_only, ddp::kRemoteRead, 0));
     CHECK(give(untagged(kSendInvalidate, 0, 1, 0, pattern(5), 0x01, stag)) == Verdict::go_on);
@@ -209,7 +209,7 @@ TEST_CASE_METHOD(Fixture, "receiver: Send with Invalidate (RFC 5040 sections 5.3
 }
 
 TEST_CASE_METHOD(Fixture, "receiver: a message keeps its opcode", "[receiver]") {
-  end.post(1, {piece(memory)});
+  end.post(1, {memory_segment(memory)});
   REQUIRE(give(untagged(kSend, 0, 1, 0, pattern(5), 0x01)) == Verdict::go_on);
   refused(untagged(0x45, 0, 1, 5, pattern(5)), 0, 2, 0x06);
 }
@@ -247,11 +247,11 @@ TEST_CASE_METHOD(Fixture, "receiver: a Terminate ends the stream and is not answ
 }
 
 TEST_CASE_METHOD(Fixture, "receiver: ULPDUs too short for their header", "[receiver]") {
-  end.post(1, {piece(memory)});
+  end.post(1, {memory_segment(memory)});
   const Bytes ulpdu = GENERATE_COPY(tagged(kWrite, writable, 0x10000, {}), untagged(kSend, 0, 1, 0, {}));
   for (std::size_t size = 1; size < ulpdu.size(); ++size) {
     Fixture fresh;
-    fresh.end.post(1, {piece(memory)});
+    fresh.end.post(1, {memory_segment(memory)});
     CHECK(fresh.give(Bytes(ulpdu.begin(), ulpdu.begin() + static_cast<std::ptrdiff_t>(size))) == Verdict::stop);
     CHECK(fresh.end.rx.error());
   }
@@ -278,8 +278,8 @@ TEST_CASE_METHOD(Fixture, "receiver: pauses without a receive and takes the same
 }
 
 TEST_CASE_METHOD(Fixture, "receiver: abandon() completes the receive in progress alone", "[receiver]") {
-  end.post(1, {piece(memory)});
-  end.post(2, {piece(memory)});
+  end.post(1, {memory_segment(memory)});
+  end.post(2, {memory_segment(memory)});
   end.rx.abandon(Status::flushed);
   CHECK(end.received.empty());
   REQUIRE(give(untagged(kSend, 0, 1, 0, pattern(5), 0x01)) == Verdict::go_on);

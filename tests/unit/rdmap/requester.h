@@ -25,7 +25,7 @@ struct Requester {
     end.start(options);
   }
   void post(std::uint64_t id, bool signaled = true) {
-    end.send(id, {piece(data)});
+    end.send(id, {memory_segment(data)});
     end.queue.at(end.queue.tail() - 1).signaled = signaled;
   }
   // One sendmsg, of which TCP takes so many octets. How many FPDUs it held.

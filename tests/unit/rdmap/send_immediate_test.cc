@@ -31,7 +31,7 @@ TEST_CASE("send_immediate: the octets of messages, in the order of Sends", "[sen
   end.start(agreed(128));
   const Bytes data = pattern(200);
   end.send(1, {});
-  end.send_immediate(2, {piece(data)}, 0x01020304, true);
+  end.send_immediate(2, {memory_segment(data)}, 0x01020304, true);
   end.send_immediate(3, {}, 0xFFFFFFFF);
   end.send(4, {}, true, Stag{0x77});
   const auto out = ulpdus_of(take_all(end), true);
@@ -67,7 +67,7 @@ TEST_CASE("send_immediate: from end to end, whatever the octets are cut to", "[s
       a.send_immediate(i, pieces, 0x9E3779B9 * i, i % 3 == 0);
     }
     inboxes[i].resize(source.size());
-    b.post(i, {piece(inboxes[i])});
+    b.post(i, {memory_segment(inboxes[i])});
     if (between(random, 0, 2) == 0) pair.run();
   }
   pair.run();
@@ -125,7 +125,7 @@ TEST_CASE("send_immediate: what is refused", "[send_immediate]") {
   End end(1);
   end.start(agreed());
   Bytes memory(64);
-  end.post(1, {piece(memory)});
+  end.post(1, {memory_segment(memory)});
   const Bytes payload = pattern(8);
   Bytes bad;
   SECTION("another MSN") { bad = segment(2, 5, payload); }

@@ -432,7 +432,7 @@ inline rdmap::Terminate about_untagged(std::uint32_t queue, std::uint32_t msn) {
   return terminate;
 }
 
-inline MemorySegment piece(const Bytes& memory) { return {memory.data(), memory.size()}; }
+inline MemorySegment memory_segment(const Bytes& memory) { return {memory.data(), memory.size()}; }
 
 // Cuts memory into pieces of random sizes, some of them empty.
 inline std::vector<MemorySegment> cut(const Bytes& memory, std::size_t count, Random& random) {

@@ -169,13 +169,13 @@ TEST_CASE("stream: all forms of Send (RFC 5040 sections 5.3 and 7.2)", "[stream]
   const Stag first = b.expose(window, kAll, 0), second = b.expose(window, kAll, 0);
   const Bytes data = pattern(5000);
   Bytes inbox(5000);
-  a.send(1, {piece(data)});
-  a.send(2, {piece(data)}, true);
-  a.send(3, {piece(data)}, false, first);
-  a.send(4, {piece(data)}, true, second);
+  a.send(1, {memory_segment(data)});
+  a.send(2, {memory_segment(data)}, true);
+  a.send(3, {memory_segment(data)}, false, first);
+  a.send(4, {memory_segment(data)}, true, second);
   a.send(5, {});
   a.send(6, {}, true);
-  for (std::uint64_t id = 10; id < 16; ++id) b.post(id, {piece(inbox)});
+  for (std::uint64_t id = 10; id < 16; ++id) b.post(id, {memory_segment(inbox)});
   Pair(a, b, 1).run();
   REQUIRE(b.received.size() == 6);
   for (std::size_t i = 0; i < 6; ++i) {
@@ -202,14 +202,14 @@ TEST_CASE("stream: a message waits for a receive and nothing passes it (Verbs dr
   const Bytes data = pattern(size, 3), late = pattern(10, 4);
   Bytes exposed(10), inbox(size);
   const Stag stag = b.expose(exposed, kAll, 0);
-  a.send(1, {piece(data)});
-  a.write(2, {piece(late)}, stag, 0);
+  a.send(1, {memory_segment(data)});
+  a.write(2, {memory_segment(late)}, stag, 0);
   Pair pair(a, b, 7);
   pair.run();
   CHECK(b.paused);
   CHECK(b.received.empty());
   CHECK(exposed == Bytes(10));
-  b.post(5, {piece(inbox)});
+  b.post(5, {memory_segment(inbox)});
   pair.run();
   CHECK_FALSE(b.paused);
   REQUIRE(b.received.size() == 1);
@@ -268,9 +268,9 @@ TEST_CASE("stream: fence and completion order behind a read (RFC 5040 section 5.
   Bytes source = pattern(100), sink(100), exposed(100);
   const Bytes data = pattern(100, 2);
   const Stag readable = b.expose(source, ddp::kRemoteRead, 0), writable = b.expose(exposed, kAll, 0);
-  a.read(1, {piece(sink)}, readable, 0);
-  a.write(2, {piece(data)}, writable, 0);
-  a.write(3, {piece(data)}, writable, 0, true);
+  a.read(1, {memory_segment(sink)}, readable, 0);
+  a.write(2, {memory_segment(data)}, writable, 0);
+  a.write(3, {memory_segment(data)}, writable, 0, true);
   a.send(4, {});
   const auto first = ulpdus_of(take_all(a), true);
   // The read and the unfenced write; the fenced one and what stands behind it wait.
@@ -300,8 +300,8 @@ TEST_CASE("stream: ready-to-receive messages (RFC 6581 section 9)", "[stream]") 
   b.start(responder);
   Bytes inbox(10), source = pattern(50), sink(50);
   const Bytes data = pattern(10);
-  a.post(1, {piece(inbox)});
-  b.send(2, {piece(data)});
+  a.post(1, {memory_segment(inbox)});
+  b.send(2, {memory_segment(data)});
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0);
   // The responder says nothing before the first FPDU (RFC 5044 section 7.1.2).
   CHECK(take_all(b).empty());
@@ -309,7 +309,7 @@ TEST_CASE("stream: ready-to-receive messages (RFC 6581 section 9)", "[stream]") 
   CHECK(a.tx.pending());
   CHECK_FALSE(b.rx.heard());
   if (depth > 0) {
-    for (std::uint64_t id = 10; id < 15; ++id) a.read(id, {piece(sink)}, stag, 0);
+    for (std::uint64_t id = 10; id < 15; ++id) a.read(id, {memory_segment(sink)}, stag, 0);
   }
   Pair(a, b, static_cast<unsigned>(GENERATE(range(1, 6)))).run();
   CHECK(b.rx.heard());
@@ -334,7 +334,7 @@ TEST_CASE("stream: a ready-to-receive read and as many reads as agreed on, all a
   b.start(responder);
   Bytes source = pattern(50), sink(50);
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0);
-  for (std::uint64_t id = 1; id <= depth; ++id) a.read(id, {piece(sink)}, stag, 0);
+  for (std::uint64_t id = 1; id <= depth; ++id) a.read(id, {memory_segment(sink)}, stag, 0);
   for (const Bytes& ulpdu : ulpdus_of(take_all(a), true)) {
     REQUIRE(b.rx.ulpdu(ulpdu, 0, ulpdu.size()) == mpa::UlpduSink::Verdict::go_on);
   }
@@ -377,7 +377,7 @@ TEST_CASE("stream: responses and own work take turns", "[stream]") {
   b.start(options);
   Bytes source = pattern(100), sink(100);
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0);
-  for (std::uint64_t id = 1; id <= 4; ++id) a.read(id, {piece(sink)}, stag, 0);
+  for (std::uint64_t id = 1; id <= 4; ++id) a.read(id, {memory_segment(sink)}, stag, 0);
   for (const Bytes& ulpdu : ulpdus_of(take_all(a), true)) b.rx.ulpdu(ulpdu, 0, ulpdu.size());
   CHECK(b.requests == 4);
   for (std::uint64_t id = 1; id <= 4; ++id) b.send(id, {});
@@ -428,7 +428,7 @@ TEST_CASE("stream: with CRC on, octets of a begun FPDU do not change with the pr
   b.start(options_of(true, 9000));
   Bytes data = pattern(100'000), exposed(100'000);
   const Stag stag = b.expose(exposed, kAll, 0);
-  a.write(1, {piece(data)}, stag, 0);
+  a.write(1, {memory_segment(data)}, stag, 0);
   Pair pair(a, b, 2);
   pair.most = 777;
   unsigned value = 0;
@@ -447,8 +447,8 @@ TEST_CASE("stream: a Send or Write completes when TCP has its last octet, not be
   End a(1);
   a.start(options_of(crc, 1440));
   const Bytes data = pattern(3000);
-  a.send(1, {piece(data)});
-  a.write(2, {piece(data)}, Stag{1}, 0);
+  a.send(1, {memory_segment(data)});
+  a.write(2, {memory_segment(data)}, Stag{1}, 0);
   auto batch = std::make_unique<rdmap::OutgoingBatch>();
   std::size_t left_of_first = 0, taken = 0;
   for (std::size_t rest = 3000; rest > 0;) {

@@ -34,7 +34,7 @@ TEST_CASE("transmitter: after a Terminate nothing is sent (RFC 5040 section 5.4)
   End end(1);
   end.start({});
   const Bytes data = pattern(5000);
-  end.send(1, {piece(data)});
+  end.send(1, {memory_segment(data)});
   SECTION("between messages") {
     end.tx.terminate(some_terminate(1));
     end.tx.terminate(some_terminate(2));  // the first one counts
@@ -54,7 +54,7 @@ TEST_CASE("transmitter: after a Terminate nothing is sent (RFC 5040 section 5.4)
   }
   CHECK(end.tx.terminating());
   CHECK(end.tx.terminate_sent());
-  end.send(2, {piece(data)});
+  end.send(2, {memory_segment(data)});
   CHECK(take_all(end).empty());
   CHECK_FALSE(end.tx.pending());
 }
@@ -66,7 +66,7 @@ TEST_CASE("transmitter: a Terminate octet by octet", "[transmitter]") {
   options.crc = crc;
   end.start(options);
   const Bytes data = pattern(100);
-  end.send(1, {piece(data)});
+  end.send(1, {memory_segment(data)});
   Bytes stream = take(end, 10);
   end.tx.terminate(about_untagged(0, 1));
   while (end.tx.pending()) {
@@ -90,7 +90,7 @@ TEST_CASE("transmitter: a region retired in the middle of a read response (RFC 5
   b.start(options);
   Bytes source = pattern(5000), sink(5000);
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0x9000);
-  a.read(1, {piece(sink)}, stag, 0x9000);
+  a.read(1, {memory_segment(sink)}, stag, 0x9000);
   const auto request = ulpdus_of(take_all(a), crc);
   b.rx.ulpdu(request[0], 0, request[0].size());
   SECTION("between two segments: the request comes back, moved on") {
@@ -137,10 +137,10 @@ TEST_CASE("transmitter: work that may only fail does so in its turn", "[transmit
   End end(1);
   end.start({});
   const Bytes data = pattern(100);
-  end.send(1, {piece(data)});
+  end.send(1, {memory_segment(data)});
   end.prepare(2, WorkKind::write, {}).status = Status::local_protection;
   end.queue.push();
-  end.send(3, {piece(data)});
+  end.send(3, {memory_segment(data)});
   CHECK(ulpdus_of(take(end, 10'000), true).size() == 1);
   CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
   auto batch = new_batch();
@@ -162,7 +162,7 @@ TEST_CASE("transmitter: a read fails where the peer holds none (RFC 5040 section
   StreamOptions options;
   options.ord = 0;
   Bytes sink(10);
-  end.read(7, {piece(sink)}, Stag{1}, 0);  // before the peer has said so
+  end.read(7, {memory_segment(sink)}, Stag{1}, 0);  // before the peer has said so
   end.start(options);
   auto batch = new_batch();
   REQUIRE(end.tx.fill(*batch) == Fill::local_error);
@@ -203,7 +203,7 @@ TEST_CASE("transmitter: what the socket could not read fails at the next fill", 
   end.start(options);
   const Bytes data = pattern(5000);
   SECTION("nothing of the FPDU went out") {
-    end.send(1, {piece(data)});
+    end.send(1, {memory_segment(data)});
     auto batch = new_batch();
     REQUIRE(end.tx.fill(*batch) == Fill::ready);
     REQUIRE(end.tx.source_gone(*batch));
@@ -211,16 +211,16 @@ TEST_CASE("transmitter: what the socket could not read fails at the next fill", 
     CHECK(end.tx.failure()->sequence == 0);
   }
   SECTION("a part of it did") {
-    end.send(1, {piece(data)});
+    end.send(1, {memory_segment(data)});
     take(end, 100);
     auto batch = new_batch();
     REQUIRE(end.tx.fill(*batch) == Fill::ready);
     CHECK_FALSE(end.tx.source_gone(*batch));
   }
   SECTION("it is behind another one in the batch") {
-    end.send(1, {piece(data)});
-    end.send(2, {piece(data)});
-    end.send(3, {piece(data)});
+    end.send(1, {memory_segment(data)});
+    end.send(2, {memory_segment(data)});
+    end.send(3, {memory_segment(data)});
     auto batch = new_batch();
     REQUIRE(end.tx.fill(*batch) == Fill::ready);
     REQUIRE(batch->fpdus.fpdus() == 3);
@@ -247,9 +247,9 @@ TEST_CASE("transmitter: flush() completes all in order, and what was done as it 
   Bytes sink(10), exposed(10);
   const Bytes data = pattern(10);
   SECTION("done work behind an open read") {
-    a.write(0, {piece(data)}, Stag{1}, 0);
-    a.read(1, {piece(sink)}, Stag{1}, 0);
-    a.write(2, {piece(data)}, Stag{1}, 0);
+    a.write(0, {memory_segment(data)}, Stag{1}, 0);
+    a.read(1, {memory_segment(sink)}, Stag{1}, 0);
+    a.write(2, {memory_segment(data)}, Stag{1}, 0);
     take_all(a);
     a.send(3, {});
     CHECK(a.sent.size() == 1);
@@ -258,8 +258,8 @@ TEST_CASE("transmitter: flush() completes all in order, and what was done as it 
           std::vector<Sent>{{0, Status::success}, {1, Status::flushed}, {2, Status::flushed}, {3, Status::flushed}});
   }
   SECTION("with a culprit") {
-    a.read(1, {piece(sink)}, Stag{1}, 0);
-    a.write(2, {piece(data)}, Stag{1}, 0);
+    a.read(1, {memory_segment(sink)}, Stag{1}, 0);
+    a.write(2, {memory_segment(data)}, Stag{1}, 0);
     a.send(3, {});
     take_all(a);
     a.tx.flush(1, Status::remote_access);
@@ -280,7 +280,7 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU leaves the stream whole
   options.mulpdu = 9000;
   end.start(options);
   Bytes data = pattern(size);
-  for (std::uint64_t id = 0; id < 4; ++id) end.send(id, {piece(data)});
+  for (std::uint64_t id = 0; id < 4; ++id) end.send(id, {memory_segment(data)});
   Bytes stream = take(end, 100);
   end.tx.terminate(some_terminate());
   end.tx.flush(std::nullopt, Status::flushed);
@@ -333,12 +333,12 @@ TEST_CASE("transmitter: which work a Terminate is about (RFC 5040 section 4.8)",
   Bytes sink(100);
   const Bytes data = pattern(100);
   // A read in front keeps everything in the queue.
-  end.read(100, {piece(sink)}, Stag{0x77}, 0);        // 0: read MSN 1
-  end.send(101, {piece(data)});                       // 1: send MSN 1
-  end.write(102, {piece(data)}, Stag{0x10}, 0x1000);  // 2
-  end.write(103, {piece(data)}, Stag{0x20}, 0x1000);  // 3
-  end.read(104, {piece(sink)}, Stag{0x77}, 0);        // 4: read MSN 2
-  end.send(105, {piece(data)});                       // 5: send MSN 2
+  end.read(100, {memory_segment(sink)}, Stag{0x77}, 0);        // 0: read MSN 1
+  end.send(101, {memory_segment(data)});                       // 1: send MSN 1
+  end.write(102, {memory_segment(data)}, Stag{0x10}, 0x1000);  // 2
+  end.write(103, {memory_segment(data)}, Stag{0x20}, 0x1000);  // 3
+  end.read(104, {memory_segment(sink)}, Stag{0x77}, 0);        // 4: read MSN 2
+  end.send(105, {memory_segment(data)});                       // 5: send MSN 2
   const auto find = [&](const rdmap::Terminate& terminate) { return end.tx.find_terminated(terminate); };
   CHECK(end.tx.oldest_sent() == std::nullopt);
   const auto batch = take(end, 100'000);
@@ -363,7 +363,7 @@ TEST_CASE("transmitter: which work a Terminate is about (RFC 5040 section 4.8)",
   CHECK(find(some_terminate()) == std::nullopt);
   SECTION("a message in progress") {
     const Bytes large = pattern(5000);
-    end.send(106, {piece(large)});
+    end.send(106, {memory_segment(large)});
     take(end, 1500);
     CHECK(find(about_untagged(0, 3)) == 6);
   }
@@ -373,7 +373,7 @@ TEST_CASE("transmitter: which work a Terminate is about (RFC 5040 section 4.8)",
     CHECK(find(response) == std::nullopt);
   }
   SECTION("a write that has not been sent cannot be it") {
-    end.write(107, {piece(data)}, Stag{0x99}, 0);
+    end.write(107, {memory_segment(data)}, Stag{0x99}, 0);
     CHECK(find(about_write(0x99, 0)) == std::nullopt);
   }
 }
@@ -384,7 +384,7 @@ TEST_CASE("transmitter: a Terminate behind a ready-to-receive read counts MSNs f
   options.rtr = mpa::ReadyToReceive::read;
   end.start(options);
   Bytes sink(100);
-  end.read(1, {piece(sink)}, Stag{1}, 0);
+  end.read(1, {memory_segment(sink)}, Stag{1}, 0);
   take_all(end);
   CHECK(end.tx.find_terminated(about_untagged(1, 1)) == std::nullopt);
   CHECK(end.tx.find_terminated(about_untagged(1, 2)) == 0);
@@ -400,7 +400,7 @@ TEST_CASE("transmitter: a batch holds many small FPDUs, and a full one goes on i
   end.start(options);
   const Bytes small = pattern(8), large = pattern(200'000);
   for (std::uint64_t id = 0; id < 1000; ++id) {
-    end.write(id, {id % 100 == 99 ? piece(large) : piece(small)}, Stag{1}, id);
+    end.write(id, {id % 100 == 99 ? memory_segment(large) : memory_segment(small)}, Stag{1}, id);
   }
   auto batch = new_batch();
   Bytes stream;

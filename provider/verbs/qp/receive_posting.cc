@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/qp/posting.h"
+#include "provider/verbs/qp/receive_posting.h"
 
 #include <cerrno>
 
@@ -20,7 +20,7 @@ int post_one(rdmap::ReceiveQueue& queue, const void* domain, const ibv_recv_wr& 
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
     if (sge.length == 0) continue;
-    sges[work.sges++] = named(sge, domain, ddp::kLocalWrite);
+    sges[work.sges++] = resolve(sge, domain, ddp::kLocalWrite);
     length += sge.length;
   }
   if (length > kMaxMessage) return EINVAL;
@@ -31,7 +31,7 @@ int post_one(rdmap::ReceiveQueue& queue, const void* domain, const ibv_recv_wr& 
 
 }  // namespace
 
-rdmap::Sge named(const ibv_sge& sge, const void* domain, ddp::Right right) {
+rdmap::Sge resolve(const ibv_sge& sge, const void* domain, ddp::Right right) {
   const auto stag = static_cast<ddp::Stag>(sge.lkey);
   return {stag, sge.length, sge.addr, stag_table().registered(stag, domain, sge.addr, sge.length, right)};
 }

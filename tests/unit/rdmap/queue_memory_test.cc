@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Queues and rings take memory for what is in them, and go on where they can have no more of it.
-#include "rdmap/segments.h"
+#include "rdmap/queue_memory.h"
 
 #include <algorithm>
 #include <array>
@@ -22,7 +22,7 @@ struct NoMemory {
 };
 }  // namespace
 
-// What segments are allocated by.
+// The operator by which blocks of entries are allocated.
 void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   if (no_memory) return nullptr;
   ++allocations;
@@ -48,7 +48,7 @@ unsigned allocations_of(unsigned entries, unsigned at_a_time, Push push, Pop pop
 
 }  // namespace
 
-TEST_CASE("segments: a queue takes memory for what was in it at a time", "[segments]") {
+TEST_CASE("queue memory: a queue takes memory for what was in it at a time", "[queue_memory]") {
   const std::uint32_t depth = GENERATE(1, 2, 5, 16, 100, 128, 300, 4096);
   rdmap::SendQueue send(depth, 1, 0);
   const auto push_send = [&] {
@@ -70,17 +70,17 @@ TEST_CASE("segments: a queue takes memory for what was in it at a time", "[segme
                       allocations_of(
                           entries, at_a_time, [&] { REQUIRE(ring.push(1)); }, [&] { ring.pop(); })};
   };
-  // Few: the first segment is there.
+  // Few: the first block is there.
   for (const unsigned made : each(1)) CHECK(made == 0);
   // All of it, wherever it begins; and never more.
   push_send(), push_receive(), ring.push(1);
   send.pop(), receive.pop(), ring.pop();
-  for (const unsigned made : each(depth)) CHECK(made <= depth / rdmap::Segments::kEntries + 1);
+  for (const unsigned made : each(depth)) CHECK(made <= depth / rdmap::QueueMemory::kEntries + 1);
   for (const unsigned made : each(depth)) CHECK(made == 0);
   for (const unsigned made : each(1)) CHECK(made == 0);
 }
 
-TEST_CASE("segments: operands are where few of the entries have some, and far apart", "[segments]") {
+TEST_CASE("queue memory: operands are where few of the entries have some, and far apart", "[queue_memory]") {
   rdmap::SendQueue queue(128, 1, 0);
   for (const unsigned gap : {1U, 3U, 8U, 100U, 1000U, 100'000U}) {
     for (unsigned i = 0; i < 20; ++i) {
@@ -101,7 +101,7 @@ TEST_CASE("segments: operands are where few of the entries have some, and far ap
   }
 }
 
-TEST_CASE("segments: a batch that is given up leaves the queue as it was", "[segments]") {
+TEST_CASE("queue memory: a batch that is given up leaves the queue as it was", "[queue_memory]") {
   rdmap::SendQueue queue(128, 1, 0);
   for (unsigned round = 0; round < 50; ++round) {
     const std::uint64_t tail = queue.tail();
@@ -121,7 +121,7 @@ TEST_CASE("segments: a batch that is given up leaves the queue as it was", "[seg
   }
 }
 
-TEST_CASE("segments: without memory a queue is shorter, and never stuck", "[segments]") {
+TEST_CASE("queue memory: without memory a queue is shorter, and never stuck", "[queue_memory]") {
   const NoMemory none;
   CHECK_THROWS_AS(rdmap::SpscRing<int>(8), std::bad_alloc);
   CHECK_THROWS_AS(rdmap::SendQueue(8, 1, 0), std::bad_alloc);
@@ -155,7 +155,7 @@ bool move(End& from, End& to) {
 
 }  // namespace
 
-TEST_CASE("segments: Reads for which there is no memory wait for the answers of others", "[segments]") {
+TEST_CASE("queue memory: Reads for which there is no memory wait for the answers of others", "[queue_memory]") {
   const bool remote = GENERATE(false, true);
   CAPTURE(remote);
   End a(11), b(12);
@@ -173,7 +173,7 @@ TEST_CASE("segments: Reads for which there is no memory wait for the answers of 
   std::vector<Bytes> sinks(40, Bytes(3000));
   for (std::uint64_t i = 0; i < sinks.size(); ++i) {
     if (i % 3 == 0) a.write(100 + i, {{source.data(), 100}}, writable, 0);
-    a.read(i, {piece(sinks[i])}, readable, 0);
+    a.read(i, {memory_segment(sinks[i])}, readable, 0);
   }
   const std::size_t posted = a.queue.size();
   std::uint32_t most = 0;
@@ -191,7 +191,7 @@ TEST_CASE("segments: Reads for which there is no memory wait for the answers of 
   CHECK((most > 0 && most < options.ord));
 }
 
-TEST_CASE("segments: requests of the peer for which there is no memory end the stream", "[segments]") {
+TEST_CASE("queue memory: requests of the peer for which there is no memory end the stream", "[queue_memory]") {
   End a(11), b(12);
   StreamOptions options;
   options.crc = false;
@@ -201,7 +201,7 @@ TEST_CASE("segments: requests of the peer for which there is no memory end the s
   Bytes source = pattern(100);
   const Stag stag = b.expose(source, ddp::kRemoteRead, 0);
   std::vector<Bytes> sinks(20, Bytes(100));
-  for (std::uint64_t i = 0; i < sinks.size(); ++i) a.read(i, {piece(sinks[i])}, stag, 0);
+  for (std::uint64_t i = 0; i < sinks.size(); ++i) a.read(i, {memory_segment(sinks[i])}, stag, 0);
   const Bytes requests = take_all(a);
   {
     const NoMemory none;
@@ -214,7 +214,7 @@ TEST_CASE("segments: requests of the peer for which there is no memory end the s
   CHECK(b.rx.error()->has_ddp_header);
 }
 
-TEST_CASE("segments: an FPDU that outlives its work ends as it began", "[segments]") {
+TEST_CASE("queue memory: an FPDU that outlives its work ends as it began", "[queue_memory]") {
   const bool crc = GENERATE(false, true);
   End a(11);
   StreamOptions options;
@@ -222,7 +222,7 @@ TEST_CASE("segments: an FPDU that outlives its work ends as it began", "[segment
   options.ord = options.ird = 0;
   a.start(options);
   const Bytes message = pattern(500);
-  for (std::uint64_t i = 0; i < 20; ++i) a.send(i, {piece(message)});
+  for (std::uint64_t i = 0; i < 20; ++i) a.send(i, {memory_segment(message)});
   const auto batch = std::make_unique<rdmap::OutgoingBatch>();
   REQUIRE(a.tx.fill(*batch) == rdmap::Transmitter::Fill::ready);
   const std::size_t part = 3 * batch->fpdus.fpdu_bytes(0) + 100;

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+// Memory for the entries of a queue whose entry numbers only grow. The memory comes in blocks of a few entries. A block
+// is allocated when the queue is so long for the first time, and is used again after its entries have been popped. So a
+// deep queue that is short most of the time takes little memory, and this memory stays in cache.
+//
+// Threads: one pusher calls provide() before it fills in an entry. of() may be called by whoever owns the entry at that
+// moment, the pusher or the one taker. The queue synchronizes the two with release and acquire: the pusher passes as
+// `popped` only entries that the taker has released. Errors: provide() returns false where memory is short;
+// provide_first() throws.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace uiw::rdmap {
+
+class QueueMemory {
+ public:
+  static constexpr std::uint64_t kEntries = 8;  // in a block
+
+  // At most `depth` entries of `entry_size` octets are in use at a time. Allocates nothing yet.
+  QueueMemory(std::uint32_t depth, std::size_t entry_size);
+  ~QueueMemory();
+  QueueMemory(const QueueMemory&) = delete;
+  QueueMemory& operator=(const QueueMemory&) = delete;
+
+  // For the pusher: makes sure that there is memory for the entry `number`. Entries before `popped` are no longer in
+  // use. False if there is no memory.
+  bool provide(std::uint64_t number, std::uint64_t popped) {
+    return number / kEntries == newest_ || provide_block(number / kEntries, popped / kEntries);
+  }
+  // The same for the entry 0. Throws std::bad_alloc.
+  void provide_first();
+
+  // The block that holds the entry, and the index of the entry in its block. provide() has succeeded for the entry, and
+  // the entry is not popped.
+  std::byte* of(std::uint64_t number) const { return table_[(number / kEntries) & mask_]; }
+  static std::size_t index(std::uint64_t number) { return number % kEntries; }
+
+ private:
+  static constexpr std::uint64_t kNone = ~std::uint64_t{0};
+
+  bool provide_block(std::uint64_t block, std::uint64_t popped);
+  void push_free(std::byte* block);
+  std::byte* pop_free();
+
+  std::unique_ptr<std::byte*[]> table_;
+  const std::uint64_t mask_;
+  const std::size_t size_;  // of a block, in octets
+  // Only the pusher uses these.
+  std::uint64_t oldest_ = 0;      // the table has no blocks before this one,
+  std::uint64_t newest_ = kNone;  // and none after this one
+  std::byte* free_ = nullptr;     // a list of free blocks; each block begins with the address of the next one
+};
+
+}  // namespace uiw::rdmap
