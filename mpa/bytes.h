@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Big-endian fields in octet buffers: the only byte-order conversions of the wire, used by the format headers.
-// The caller has checked the length.
+// Big-endian fields in octet buffers. The format headers use these functions, and there are no other byte-order
+// conversions for the wire. The caller has checked the length.
 #pragma once
 
 #include <bit>

@@ -15,7 +15,7 @@ namespace uiw::mpa {
 
 class Crc32c {
  public:
-  // `size` below 2^31: one FPDU never comes near.
+  // `size` must be below 2^31; one FPDU is much smaller.
   void add(const void* data, std::size_t size) {
     // ISA-L takes a pointer to non-const but does not write through it.
     state_ = crc32_iscsi(static_cast<unsigned char*>(const_cast<void*>(data)), static_cast<int>(size), state_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// RFC 5044 sections 4.1 (FPDU), 4.4 (CRC).
+// RFC 5044 section 4.1 (FPDU format) and section 4.4 (CRC).
 #include "mpa/deframer.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr std::size_t kMaxFpdu = fpdu_size(kMaxUlpdu);
 constinit thread_local bool keeps_spare = false;
 constinit thread_local std::byte* spare = nullptr;
 
-// Null where there is no memory for it.
+// Null if there is no memory.
 std::unique_ptr<std::byte[]> take_buffer() {
   if (spare != nullptr) return std::unique_ptr<std::byte[]>(std::exchange(spare, nullptr));
   return std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[kMaxFpdu]);
@@ -32,7 +32,8 @@ bool crc_matches(const std::byte* fpdu, std::size_t size) {
   return crc.value() == load_crc(fpdu + size - kCrcSize);
 }
 
-// The sink did not go on. A piece at which it pauses is not consumed, one at which it stops is.
+// The outcome when the sink has not returned go_on. Octets at which the sink pauses are not consumed; those at which it
+// stops are.
 Deframer::Outcome halted(UlpduSink::Verdict verdict, std::size_t before, std::size_t piece) {
   if (verdict == UlpduSink::Verdict::pause) return {Deframer::Result::paused, before};
   return {Deframer::Result::stopped, before + piece};
@@ -58,7 +59,7 @@ Deframer::Result Deframer::filled(std::size_t octets, UlpduSink& sink) {
   return kept_size_ == kept_total_ ? take_kept(sink) : Result::more;
 }
 
-// The kept FPDU is whole: check it and hand it on.
+// The kept FPDU is complete: checks its CRC and passes its ULPDU to the sink.
 Deframer::Result Deframer::take_kept(UlpduSink& sink) {
   if (!crc_matches(kept_.get(), kept_total_)) return Result::bad_crc;
   const std::size_t ulpdu = load_be<std::uint16_t>(kept_.get());
@@ -72,7 +73,8 @@ Deframer::Result Deframer::take_kept(UlpduSink& sink) {
 
 Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
   std::size_t done = 0;
-  // First the FPDU of which a part is here already; a paused one is tried again even with no new octets.
+  // First the FPDU that has arrived in part. After a pause it is passed to the sink again even if no new octets have
+  // arrived.
   if (kept_) {
     if (kept_total_ == 0) {
       while (kept_size_ < kFpduLengthSize && done < bytes.size()) kept_[kept_size_++] = bytes[done++];
@@ -108,7 +110,7 @@ Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
   return {Result::more, done};
 }
 
-// The first `there` octets of a ULPDU have been taken.
+// The sink has taken the first `there` octets of a ULPDU.
 void Deframer::begin_body(std::size_t ulpdu, std::size_t there) {
   in_body_ = true;
   ulpdu_size_ = ulpdu;
@@ -116,7 +118,8 @@ void Deframer::begin_body(std::size_t ulpdu, std::size_t there) {
   trailer_left_ = pad_size(ulpdu) + kCrcSize;
 }
 
-// The rest of the ULPDU, then PAD and CRC, which are skipped. `outcome` tells how far it got; false if that is all.
+// Takes the rest of the ULPDU and skips PAD and CRC. Returns true at the end of the FPDU, false if the input ends
+// before or the sink does not go on; `outcome` says how far it got.
 bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   std::size_t& done = outcome.consumed;
   if (ulpdu_done_ < ulpdu_size_) {
@@ -140,7 +143,7 @@ bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   return true;
 }
 
-// The length field and the headers, gathered from one input after the other. As take_body().
+// Gathers the length field and the headers from several inputs. Returns as take_body() does.
 bool Deframer::take_head(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   std::size_t& done = outcome.consumed;
   while (head_size_ < kFpduLengthSize && done < bytes.size()) head_[head_size_++] = bytes[done++];
@@ -170,7 +173,7 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
     if (head_size_ == 0 && rest.size() >= kFpduLengthSize) {
       const std::size_t ulpdu = load_be<std::uint16_t>(rest.data());
       if (rest.size() >= kFpduLengthSize + std::min(ulpdu, kHeadSize)) {
-        // The usual case: the headers stand in the input, nothing is copied.
+        // The usual case: the headers are complete in the input, so nothing is copied.
         const std::size_t take = std::min(ulpdu, rest.size() - kFpduLengthSize);
         const auto verdict = sink.ulpdu(rest.subspan(kFpduLengthSize, take), 0, ulpdu);
         if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, outcome.consumed, kFpduLengthSize + take);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
-// From the TCP byte stream to ULPDUs: the receiving half of MPA full operation (RFC 5044 section 4).
+// Finds ULPDUs in the TCP byte stream: the receiving half of MPA full operation (RFC 5044 section 4; FPDU format
+// section 4.1, CRC section 4.4). Markers (section 4.3) are not supported; start-up refuses peers that ask for them.
 //
-// The caller hands over what TCP delivered, in any segmentation. With CRC on, a ULPDU reaches the sink whole and
-// only after its CRC was right. With CRC off, it reaches the sink in pieces as it arrives, so that nothing needs
-// to be kept: the first piece carries at least min(ULPDU, kHeadSize) octets, hence always the DDP and RDMAP headers.
-// Not thread-safe; no I/O. Memory: a small head buffer, and with CRC on one FPDU while a part of it is missing; where
-// that cannot be had the stream is lost, and nothing is thrown.
+// The caller passes in what TCP has delivered, in any segmentation. With CRC on, the sink gets each ULPDU as a whole,
+// and only after its CRC has been checked. With CRC off, the sink gets the ULPDU in parts as they arrive, so that
+// nothing needs to be kept; the first part has at least min(ULPDU, kHeadSize) octets, hence always the DDP and RDMAP
+// headers.
+//
+// The sink is used only during receive() and filled(); the octets that it gets are valid only during the call of the
+// sink. Not thread-safe; no I/O. Memory: a buffer for headers, and with CRC on one buffer for an FPDU that has arrived
+// in part. If this buffer cannot be allocated, the result is no_memory and the stream is lost; nothing is thrown.
 #pragma once
 
 #include <array>
@@ -21,10 +25,11 @@ class UlpduSink {
  public:
   enum class Verdict {
     go_on,
-    pause,  // the piece was not taken: give the same one again later (no receive is posted)
-    stop,   // the stream is over: an error was found, or a Terminate came
+    pause,  // the sink did not take the octets (no receive is posted); give it the same ones again later
+    stop,   // the stream is over: the sink found an error or received a Terminate
   };
-  // A piece of a ULPDU of `total` octets, at `offset` in it. Pieces come in order and without a gap.
+  // Takes a part of a ULPDU of `total` octets, starting at `offset` in the ULPDU. The parts come in order and without
+  // gaps.
   virtual Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) = 0;
 
  protected:
@@ -40,23 +45,26 @@ class Deframer {
     paused,     // the sink paused; the octets from `consumed` on must be given again
     stopped,    // the sink stopped
     bad_crc,    // the stream is lost (RFC 5044 section 4.4)
-    no_memory,  // likewise: there is no place for an FPDU of which a part has come
+    no_memory,  // the stream is lost: no memory for an FPDU that has arrived in part
   };
   struct Outcome {
     Result result;
     std::size_t consumed;
   };
 
-  // Whether the calling thread keeps one buffer for the next stream that stops in the middle of an FPDU, so that none
-  // is allocated then. A thread that does says before it ends that it does so no longer.
+  // Whether the calling thread keeps one buffer for the next stream that stops in the middle of an FPDU, so that this
+  // buffer is not allocated again. A thread that calls keep_spare(true) must call keep_spare(false) before it ends.
   static void keep_spare(bool on);
 
+  // Called once, before the first octets: whether the stream carries CRCs, as start-up has negotiated.
   void start(bool crc) { crc_ = crc; }
 
+  // `consumed` counts the octets that need not be passed in again.
   Outcome receive(Octets bytes, UlpduSink& sink);
 
-  // Where the rest of a partly received FPDU belongs, so that a socket can be read into it without a copy; empty
-  // where none is open. After filling n octets the caller says filled(n, sink).
+  // The room for the rest of a partly received FPDU, so that a socket can be read straight into it; empty if there is
+  // no such FPDU. After filling n octets the caller calls filled(n, sink). The room is valid until the next call of
+  // receive() or filled().
   MutableOctets wanted();
   Result filled(std::size_t octets, UlpduSink& sink);
 
@@ -73,7 +81,7 @@ class Deframer {
   bool crc_ = true;
   std::uint64_t fpdus_ = 0;
 
-  // CRC off: the first octets of an FPDU until its headers are whole; then how much is left of it.
+  // CRC off: the first octets of an FPDU until its headers are complete; then how much of the FPDU is still to come.
   std::array<std::byte, kFpduLengthSize + kHeadSize> head_;
   std::size_t head_size_ = 0;
   bool in_body_ = false;
@@ -81,9 +89,9 @@ class Deframer {
   std::size_t ulpdu_done_ = 0;
   std::size_t trailer_left_ = 0;
 
-  // CRC on: an FPDU of which a part has come.
+  // CRC on: an FPDU that has arrived in part.
   std::unique_ptr<std::byte[]> kept_;
-  std::size_t kept_size_ = 0;   // octets there
+  std::size_t kept_size_ = 0;   // octets that have arrived
   std::size_t kept_total_ = 0;  // octets of the whole FPDU; 0 until its length field is known
 };
 

@@ -17,16 +17,17 @@ namespace uiw::mpa {
 
 namespace {
 
-// Numbers that select() cannot take are of the least use to the program. Higher ones would make the table of the
-// process, which each fork copies, larger.
+// select() cannot use numbers from 1024 on, so the program needs them least. Higher numbers would enlarge the
+// descriptor table of the process, which each fork copies.
 constexpr unsigned long kHighNumbers = 1024;
 
 std::atomic<const DescriptorGuard*> the_guard{nullptr};
 std::atomic<DescriptorsExhausted> exhausted{nullptr};
 
-// How many more may be taken before they are counted again, for this limit, and which number was the lowest free one
-// then. Half of what was free: it takes few counts to use up all, and what the program opens meanwhile, which gets the
-// lowest free numbers, is seen in time. Threads that meet here count once more than needed, or once less.
+// Counting the open descriptors is expensive, so one count serves many calls: takings_left more descriptors may be
+// taken before the next count, which is half of those that were free. The program's own descriptors take the lowest
+// free numbers, so growth of the lowest free number since the count (lowest_then) is subtracted. A race between threads
+// makes one count too many or too few, which does no harm.
 std::atomic<unsigned long> counted_limit{0};
 std::atomic<long> takings_left{0};
 std::atomic<int> lowest_then{0};
@@ -37,18 +38,20 @@ unsigned long soft_limit() {
   return std::min<rlim_t>(limit.rlim_cur, 1UL << 30);
 }
 
-// The libc functions are cancellation points, or the interposer's, which is for the program.
+// close() of libc is a cancellation point, and the interposer's close() is meant for the program; so this calls the
+// kernel directly.
 void close_number(int fd) {
   const int saved_errno = errno;
 #if defined(__SANITIZE_THREAD__)
-  ::close(fd);  // which ThreadSanitizer sees: it takes the next use of the number for one of this descriptor otherwise
+  ::close(fd);  // ThreadSanitizer must see it, or it takes the next use of the number for this descriptor
 #else
   ::syscall(SYS_close, fd);
 #endif
   errno = saved_errno;
 }
 
-// Where no high number is free, it stays where it is. -1 with EBADF where another thread has closed it meanwhile.
+// Returns the new number, or `fd` itself if no high number is free. -1 with EBADF if another thread has closed `fd`
+// meanwhile.
 int move_up(int fd, unsigned long limit) {
   const int least = static_cast<int>(std::min(limit / 2, kHighNumbers));
   if (fd >= least) return fd;
@@ -65,12 +68,12 @@ int keep(int fd, unsigned long limit) {
   return fd;
 }
 
-// Open descriptors below the limit by /proc; -1 where it is not there.
+// The number of open descriptors below the limit, from /proc; -1 if there is no /proc.
 long count_listed(unsigned long limit) {
   const int folder = guard_descriptor(
       static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   if (folder < 0) return -1;
-  struct Entry {  // of getdents64
+  struct Entry {  // linux_dirent64, see getdents64(2)
     std::uint64_t inode;
     std::int64_t offset;
     unsigned short size;
@@ -95,7 +98,7 @@ long count_listed(unsigned long limit) {
 long count_open(unsigned long limit) {
   if (const long listed = count_listed(limit); listed >= 0) return listed;
   if (errno == EMFILE || errno == ENFILE) return static_cast<long>(limit);
-  // Without /proc the lower ones are asked for; few programs have others.
+  // Without /proc each of the lower numbers is tried; few programs use others.
   constexpr unsigned long kMostAsked = 4096;
   long count = 0;
   for (unsigned long number = 0; number < std::min(limit, kMostAsked); ++number)
@@ -103,7 +106,8 @@ long count_open(unsigned long limit) {
   return count;
 }
 
-// Are so many descriptors free below the limit? `lowest_free` was so just now; -1 where that is not known.
+// Whether `wanted` descriptors are free below the limit. `lowest_free` was the lowest free number a moment ago; -1 if
+// that is not known.
 bool are_free(long wanted, unsigned long limit, int lowest_free) {
   const long grown = std::max(0, lowest_free - lowest_then.load(std::memory_order_relaxed));
   if (counted_limit.load(std::memory_order_relaxed) == limit &&

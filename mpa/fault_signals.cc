@@ -21,7 +21,6 @@ using detail::t_faults;
 namespace {
 
 // ---- Sets of the two signals
-// -----------------------------------------------------------------------------------------
 
 constexpr int kFaults[] = {SIGSEGV, SIGBUS};
 constexpr unsigned kBoth = 3;
@@ -51,7 +50,6 @@ sigset_t set_of(unsigned faults) {
 }
 
 // ---- The kernel's side
-// -----------------------------------------------------------------------------------------------
 
 RealSignals real = {::sigaction, ::pthread_sigmask, [] { return false; }};
 bool interposed = false;
@@ -66,11 +64,11 @@ bool is_in_front(const struct sigaction& kernel) {
 
 bool is_handler(const struct sigaction& action) { return action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN; }
 
-// Our handler as the kernel gets it: on the stack and with the mask that the program's is to run with.
+// The action for the kernel: our handler, with the stack and the mask of the program's action.
 struct sigaction in_front_of(const struct sigaction& program) {
   struct sigaction front = program;
   front.sa_sigaction = on_fault;
-  // We carry out SA_RESETHAND ourselves, and stay.
+  // SA_RESETHAND is carried out by take_action(), since our handler has to stay.
   front.sa_flags = (program.sa_flags & ~static_cast<int>(SA_RESETHAND)) | SA_SIGINFO;
   if (!is_handler(program)) {
     front.sa_flags |= SA_ONSTACK | SA_RESTART | SA_NODEFER;
@@ -85,7 +83,7 @@ void set_default(int signal) {
   real.action(signal, &action, nullptr);
 }
 
-// To this thread, as it came.
+// Sends the signal to the calling thread once more, with the same siginfo.
 void send_again(int signal, siginfo_t* info) {
   const int saved_errno = errno;
   const pid_t process = getpid();
@@ -95,10 +93,9 @@ void send_again(int signal, siginfo_t* info) {
 }
 
 // ---- What the program has set as its handlers
-// ------------------------------------------------------------------------
 
-// Two copies, of which the generation tells the valid one, so that a handler can read where it has interrupted a
-// writer. Writers exclude each other (Writing).
+// There are two copies, and the generation says which one is valid. So a signal handler can read while it has
+// interrupted a writer. Writers exclude each other by Writing.
 class Disposition {
  public:
   struct sigaction read() const {
@@ -130,8 +127,9 @@ class Disposition {
 constinit Disposition dispositions[2];
 Disposition& disposition(int signal) { return dispositions[index_of(signal)]; }
 
-// Who changes dispositions holds this, with all signals blocked, so that no handler waits for the thread that it has
-// interrupted. The lock is the process of its holder: what the child of a fork finds locked was the parent's.
+// The lock for changing dispositions. All signals are blocked while it is held, so that no handler waits for the thread
+// that it has interrupted. Its value is the process id of the holder: the child of a fork may find it locked by the
+// parent and ignores that.
 class Writing {
  public:
   Writing() {
@@ -159,7 +157,7 @@ class Writing {
   sigset_t before_;
 };
 
-// The program's action for one signal, which is about to be carried out: SA_RESETHAND takes effect.
+// The program's action for a signal that is about to be carried out; SA_RESETHAND takes effect here.
 struct sigaction take_action(int signal) {
   struct sigaction action = disposition(signal).read();
   const auto resets = [&action] {
@@ -185,12 +183,12 @@ struct sigaction take_action(int signal) {
 }
 
 // ---- The handler
-// -----------------------------------------------------------------------------------------------------
 
-// As the kernel ends a process by this signal, core dump included.
+// Ends the process as the kernel does for this signal, with a core dump.
 void end_process(int signal, siginfo_t* info) {
   set_default(signal);
-  // The instruction faults again when the handler has returned. Where none will, the signal itself waits for that.
+  // If an instruction has faulted, it faults again when the handler returns. Otherwise the signal is sent once more and
+  // is pending until then.
   if (!is_sent(*info) && info->si_code != SI_KERNEL) return;
   const sigset_t own = set_of(bit_of(signal));
   real.mask(SIG_BLOCK, &own, nullptr);
@@ -198,7 +196,8 @@ void end_process(int signal, siginfo_t* info) {
 }
 
 void keep_pending(int signal, const siginfo_t& info) {
-  if ((t_faults.pending & bit_of(signal)) != 0 && t_faults.process == getpid()) return;  // one of a number is kept
+  if ((t_faults.pending & bit_of(signal)) != 0 && t_faults.process == getpid())
+    return;  // standard signals do not queue
   if (t_faults.process != getpid()) t_faults.pending = 0;
   t_faults.process = getpid();
   std::memcpy(t_faults.sent[index_of(signal)], &info, sizeof t_faults.sent[0]);
@@ -216,9 +215,9 @@ void pass_on(int signal, siginfo_t* info, void* context) {
     if (action.sa_handler == SIG_IGN && sent) return;
     return end_process(signal, info);  // a fault cannot be ignored
   }
-  // It may leave by a jump that keeps the signal blocked.
+  // The program's handler may leave by a jump, and then the signal stays blocked in the kernel.
   t_faults.open = false;
-  // It finds the program's mask in the context, and may change it there.
+  // The program's handler finds the program's mask in the context, and may change it there.
   sigset_t& mask = static_cast<ucontext_t*>(context)->uc_sigmask;
   const unsigned closed = faults_in(mask), blocked = t_faults.blocked;
   add_faults(mask, blocked);
@@ -265,7 +264,6 @@ bool is_sent(const siginfo_t& info) {
 void set_kernel_mask(const sigset_t& mask) { real.mask(SIG_SETMASK, &mask, nullptr); }
 
 // ---- What the program calls
-// ------------------------------------------------------------------------------------------
 
 int program_action(int signal, const struct sigaction* action, struct sigaction* before) {
   struct sigaction wanted {
@@ -288,7 +286,7 @@ int program_action(int signal, const struct sigaction* action, struct sigaction*
         result = real.action(signal, &front, nullptr);
         if (result == 0) result = real.action(signal, nullptr, &kernel);
         if (result == 0) {
-          // As the kernel would tell it: without what it does not know, and with what libc has added.
+          // What the kernel would report: without flags that it does not know, and with what libc has added.
           constexpr int kRestorer = 0x04000000;  // SA_RESTORER
           wanted.sa_flags &= ~(front.sa_flags & ~kernel.sa_flags);
           wanted.sa_flags |= kernel.sa_flags & kRestorer;
@@ -320,7 +318,7 @@ int program_mask(int how, const sigset_t* set, sigset_t* before) {
   sigset_t was_here;
   sigset_t* const was = before != nullptr ? before : &was_here;
   if (const int error = real.mask(how, &open, was); error != 0) return error;
-  // What the kernel itself holds blocked is so for the time of a handler, and stays so: its end undoes it.
+  // Signals that the kernel has blocked are blocked for the time of a handler. They stay so until it returns.
   const unsigned closed = faults_in(*was);
   unsigned now = t_faults.blocked;
   switch (how) {
@@ -367,7 +365,6 @@ void reopen_faults(unsigned closed) {
 }
 
 // ---- What the guard calls
-// --------------------------------------------------------------------------------------------
 
 void detail::open_faults() {
   if (is_ours.load(std::memory_order_acquire) == nullptr) return;
@@ -378,7 +375,7 @@ void detail::open_faults() {
   if (real.mask(SIG_BLOCK, nullptr, &before) != 0) return;
   const unsigned closed = faults_in(before);
   if (closed == 0) return;
-  // First the record: a signal that waits in the kernel comes as soon as it is open.
+  // The record comes first, since a signal that is pending in the kernel arrives as soon as it is unblocked.
   t_faults.blocked |= static_cast<std::uint8_t>(closed);
   const sigset_t faults = set_of(closed);
   real.mask(SIG_UNBLOCK, &faults, nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The rest of an FPDU of which TCP has taken a part, kept as it is to go out: its CRC covers these octets and no
-// others, and their source may be the program's again. Not thread-safe.
+// The rest of an FPDU that TCP has taken in part, as a copy. The CRC covers exactly these octets, and the program may
+// already be allowed to change their source. Not thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -16,13 +16,13 @@ namespace uiw::mpa {
 class FpduRemainder {
  public:
   bool empty() const { return at_ == size_; }
-  // Valid until the next call that is not const.
+  // The octets that are still to be sent; valid until the next call of a member that is not const.
   Octets octets() const { return {memory_.get() + at_, size_ - at_}; }
   void take(std::size_t octets) { at_ += octets; }
   void clear() { size_ = at_ = 0; }
 
-  // Room for `size` octets, to be filled by keep(); `wanted`: what further ones may need. Null where there is no
-  // memory.
+  // Room for `size` octets; after filling it the caller calls keep(). If memory has to be allocated, it is at least
+  // `wanted` octets, so that later remainders fit. Null if there is no memory.
   std::byte* provide(std::size_t size, std::size_t wanted) {
     if (capacity_ < size) {
       const std::size_t capacity = std::max(size, wanted);

@@ -8,7 +8,7 @@
 
 namespace uiw::mpa {
 
-// The next `size` octets of our own memory belong to the batch; adjacent ones share a vector.
+// Adds the next `size` octets of the batch's own memory; adjacent ones share a vector.
 void Batch::add_own(std::size_t size) {
   std::byte* start = end();
   used_ += size;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// From ULPDUs to a gather list for one sendmsg: the sending half of MPA full operation (RFC 5044 section 4).
+// Makes a gather list of FPDUs for one sendmsg: the sending half of MPA full operation (RFC 5044 section 4; FPDU format
+// section 4.1, CRC section 4.4).
 //
-// A Batch collects whole FPDUs. Headers, trailers and small payload stand in its own memory, so that many small
-// FPDUs become one iovec; large payload is taken from where it lies when CRC is off. With CRC on all payload is
-// copied first, summed there and sent from there: the CRC covers exactly the octets that go out even while the
-// program changes them. A batch belongs to the thread that sends, not to a stream. No I/O.
+// A Batch collects whole FPDUs. Headers, trailers and small payload are copied into the batch's own memory, so that
+// many small FPDUs become one iovec. With CRC off, large payload is sent from the program's memory without a copy; this
+// memory must remain live and registered until the batch is sent or cleared. With CRC on, all payload is copied first,
+// and the CRC is computed over the copy: it covers exactly the octets that are sent, even if the program changes the
+// source meanwhile. A batch belongs to the thread that sends, not to a stream. Not thread-safe; no I/O.
 #pragma once
 
 #include <sys/uio.h>
@@ -19,7 +21,7 @@
 
 namespace uiw::mpa {
 
-// A piece of payload in the program's memory.
+// A part of the payload, in the program's memory.
 struct MemorySegment {
   const std::byte* data;
   std::size_t size;
@@ -27,9 +29,10 @@ struct MemorySegment {
 
 class Batch {
  public:
-  static constexpr std::size_t kMaxBytes = 512 * 1024;  // enough for one sendmsg; more is no faster
+  static constexpr std::size_t kMaxBytes = 512 * 1024;  // one sendmsg; larger ones are not faster
   static constexpr std::size_t kMaxFpdus = 256;
 
+  // Throws std::bad_alloc.
   Batch() : memory_(std::make_unique_for_overwrite<std::byte[]>(kMemory)) {}
 
   void clear() { iov_count_ = 0, used_ = 0, bytes_ = 0, fpdus_ = 0; }
@@ -40,14 +43,15 @@ class Batch {
   std::size_t fpdu_bytes(std::size_t i) const { return fpdu_bytes_[i]; }
   std::span<iovec> vectors() { return {iov_.data(), iov_count_}; }
 
-  // Drops the first octets of the first FPDU: they went out before. Fewer than the FPDU has.
+  // Drops octets at the beginning of the first FPDU that an earlier sendmsg has sent. They are fewer than the FPDU has.
   void skip(std::size_t octets);
 
-  // Copies what stands from the octet `from` up to octet `to` of the batch (both counted over all vectors). False if
-  // payload memory is not there any more.
+  // Copies the octets [from, to) of the batch, counted over all vectors. False if payload memory is no longer
+  // accessible.
   bool copy_out(std::size_t from, std::size_t to, std::byte* out) const;
 
-  // The rest of an FPDU that was begun in an earlier batch; it stays where it is until this batch is sent.
+  // Adds the rest of an FPDU that an earlier batch has begun to send. `rest` is not copied and must remain live until
+  // this batch is sent.
   void add_remainder(Octets rest) {
     add_external(rest.data(), rest.size());
     fpdu_bytes_[fpdus_++] = static_cast<std::uint32_t>(rest.size());
@@ -73,21 +77,22 @@ class Batch {
 
 class Framer {
  public:
-  // Below this size payload is copied next to its header: cheaper than two more vectors.
+  // Payload below this size is copied next to its header, which is cheaper than two more vectors.
   static constexpr std::size_t kCopyBelow = 1024;
 
   enum class Result {
     added,
-    full,         // the batch takes no more; nothing was added
-    bad_address,  // payload memory is not there; nothing was added
+    full,         // no room in the batch; nothing was added
+    bad_address,  // payload memory is not accessible; nothing was added
   };
 
-  // There are no markers (RFC 5044 section 4.3): start-up refuses a peer that asks for them.
+  // Called once, before the first FPDU, with what start-up has negotiated. There are no markers (RFC 5044 section 4.3):
+  // start-up refuses a peer that asks for them.
   void start(bool crc) { crc_ = crc; }
   bool crc() const { return crc_; }
 
-  // Adds one FPDU whose ULPDU is `header` (copied) followed by `payload`. The caller keeps their sum within 65535.
-  // `copy`: nothing refers to the payload's memory after this.
+  // Adds one FPDU whose ULPDU is `header` followed by `payload`; the caller keeps their sum within 65535 octets.
+  // `header` is copied. With `copy` the payload is copied too, and the batch does not refer to its memory.
   Result add(Batch& batch, Octets header, std::span<const MemorySegment> payload, bool copy = false);
 
  private:

@@ -19,8 +19,8 @@ namespace uiw::mpa {
 
 namespace {
 
-// Keeps the compiler from merging or reordering stores. The processor keeps the order itself on x86; elsewhere a
-// release fence stands in.
+// Keeps the compiler from merging or reordering stores. x86 processors keep the order of stores; for others a release
+// fence does it.
 inline void store_order() {
 #if defined(__x86_64__) || defined(__i386__)
   asm volatile("" ::: "memory");
@@ -46,7 +46,7 @@ UIW_AS_BY_DMA __attribute__((always_inline)) inline void step(std::byte*& to, co
   size -= sizeof(Word);
 }
 
-// The step that brings an odd multiple of Word's size to an even one.
+// Copies one Word if that makes `to` a multiple of twice the size of Word.
 template <typename Word>
 UIW_AS_BY_DMA __attribute__((always_inline)) inline void align(std::byte*& to, const std::byte*& from,
                                                                std::size_t& size) {
@@ -59,7 +59,7 @@ UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const s
   align<std::uint32_t>(to, from, size);
 #if defined(__SSE2__)
   align<std::uint64_t>(to, from, size);
-  // The bulk in aligned 16-octet stores, four a turn; the last block is left to the 8-octet stores below.
+  // Most octets go in aligned 16-octet stores, four in each turn. The last block is left to the 8-octet stores below.
   while (size > 64) {
     const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
     const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 16));
@@ -82,8 +82,9 @@ UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const s
   if (size >= 1) step<std::uint8_t>(to, from, size);
 }
 
-// The guarded access in progress on this thread: what it accesses, and where it goes on after a fault. A handler of the
-// program may interrupt it, and fault for reasons of its own, or begin another one.
+// A guarded access in progress on this thread: which memory it accesses, and where execution continues after a fault. A
+// signal handler of the program may interrupt the access and fault for reasons of its own, or begin another guarded
+// access; so guards are nested.
 class Guard {
  public:
   Guard(const void* a, std::size_t a_size, const void* b, std::size_t b_size);
@@ -91,7 +92,7 @@ class Guard {
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
 
-  // From here on, a fault leads to `resume`.
+  // From here on a fault continues at `resume`.
   void begin();
   bool covers(const siginfo_t& info) const { return a_.covers(info) || b_.covers(info); }
 
@@ -103,10 +104,12 @@ class Guard {
     std::size_t size;
 
     bool covers(const siginfo_t& info) const {
-      // Without the tag of processors that have one, and as coarse as those that tell the page only.
+      // The address without the tag bits of processors that have them, compared by pages, since some processors report
+      // only the page.
       constexpr std::uintptr_t kAddress = (std::uintptr_t{1} << 56) - 1;
       constexpr std::uintptr_t kInPage = 4095;
-      // x86 does not tell an address that no pointer can have. What is registered without bounds may hold some.
+      // x86 does not report addresses that are not canonical. Memory that is registered without bounds may contain
+      // some.
       constexpr std::uintptr_t kHighest = (std::uintptr_t{1} << 47) - 1;
       if (info.si_code == SI_KERNEL) return start > kHighest || size > kHighest - start;
       const auto fault = reinterpret_cast<std::uintptr_t>(info.si_addr);
@@ -135,7 +138,7 @@ inline Guard::~Guard() {
   innermost = outer_;
 }
 
-// On x86 it aligns the stack itself, since it is begun where the access has faulted.
+// The function is entered where the access has faulted, so on x86 it has to align the stack itself.
 #if defined(__x86_64__)
 #define UIW_ALIGNS_STACK __attribute__((force_align_arg_pointer))
 #else
@@ -143,8 +146,9 @@ inline Guard::~Guard() {
 #endif
 [[noreturn]] UIW_ALIGNS_STACK void give_up(Guard* guard) { siglongjmp(guard->resume, 1); }
 
-// The handler of a fault: true where the access was ours, and is given up. Where the handler's return can lead to
-// give_up() it does, since then the kernel puts back all that it changed for the handler: mask and alternate stack.
+// The fault handler. True if the access was ours; it is then abandoned. If possible the handler returns and execution
+// continues in give_up(): then the kernel restores all that it changed for the handler, the signal mask and the
+// alternate stack.
 bool end_access(siginfo_t* info, void* context) {
   Guard* const guard = innermost;
   if (guard == nullptr || is_sent(*info) || !guard->covers(*info)) return false;
@@ -158,7 +162,7 @@ bool end_access(siginfo_t* info, void* context) {
   interrupted->uc_mcontext.pc = reinterpret_cast<std::uint64_t>(give_up);
   return true;
 #else
-  // The kernel's part of the mask, which is all that it has written.
+  // Only the part of the mask that the kernel has written.
   sigset_t mask;
   sigemptyset(&mask);
   std::memcpy(&mask, &interrupted->uc_sigmask, (NSIG - 1) / 8);

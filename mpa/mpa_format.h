@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The octets of MPA: start-up frames (RFC 5044 section 7.1, enhanced by RFC 6581 section 4), FPDU (RFC 5044
-// section 4.1). Encode and decode side by side; nothing here allocates or throws.
+// The octets of MPA: start-up frames (RFC 5044 section 7.1; enhanced header RFC 6581 section 4) and FPDUs (RFC 5044
+// section 4.1). Encoding and decoding stand side by side. Decoders return nothing for octets that are too short or
+// wrong; nothing here allocates or throws.
 #pragma once
 
 #include <array>
@@ -28,20 +29,21 @@ enum class FrameKind : std::uint8_t { request, reply };
 // The first 20 octets of either frame.
 struct StartupHeader {
   FrameKind kind = FrameKind::request;
-  bool markers = false;              // M: markers wanted in what the other side sends
-  bool crc = false;                  // C
+  bool markers = false;              // M: the sender of this frame wants markers in what it receives
+  bool crc = false;                  // C: the sender of this frame wants CRCs
   bool rejected = false;             // R: reply only
   bool enhanced = false;             // S: the private data starts with the enhanced header (RFC 6581)
-  bool send_with_immediate = false;  // request: can be had; reply: can be had, and the request said so too
+  bool send_with_immediate = false;  // request: supported; reply: supported by both
   std::uint8_t revision = 2;
   std::uint16_t pd_length = 0;  // octets that follow, the enhanced header among them
 
   bool operator==(const StartupHeader&) const = default;
 };
 
-// Send with immediate, which iWARP has not, is agreed on by two of the reserved flags. RFC 5044 section 7.1.1 has them
-// sent as zero and not checked by the receiver, so a peer that knows nothing of it takes no notice. The reply has one
-// of its own, since some peers (siw) make their reply of the request's flags. siw's experiments use the other two.
+// Send with immediate is an extension of uiw; iWARP does not have it. Two of the reserved flags negotiate it. RFC 5044
+// section 7.1.1 says that reserved flags are sent as zero and not checked by the receiver, so peers without the
+// extension ignore them. The reply uses another flag than the request, since some peers (siw) copy the request's flags
+// into their reply. siw's experiments use the other two reserved flags.
 constexpr std::uint8_t send_with_immediate_flag(FrameKind kind) { return kind == FrameKind::request ? 0x02 : 0x01; }
 
 inline void encode(const StartupHeader& header, std::byte* to) {
@@ -54,8 +56,8 @@ inline void encode(const StartupHeader& header, std::byte* to) {
   store_be<std::uint16_t>(to + 18, header.pd_length);
 }
 
-// Empty for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. The other
-// reserved flags are ignored (RFC 5044 section 7.1.1).
+// Nothing for a wrong key, a revision other than 1 and 2, or more than 512 octets of private data. The other reserved
+// flags are ignored (RFC 5044 section 7.1.1).
 inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   if (from.size() < kStartupHeaderSize) return std::nullopt;
   StartupHeader header;
@@ -79,15 +81,15 @@ inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   return header;
 }
 
-// RFC 6581 section 4: what the private data of a revision 2 frame with S set begins with.
+// RFC 6581 section 4: if S is set, the private data of a frame of revision 2 begins with this header.
 constexpr unsigned kMaxReadDepth = 0x3FFE;
 constexpr unsigned kReadDepthNotNegotiated = 0x3FFF;
 
 struct EnhancedHeader {
   bool peer_to_peer = false;  // A: a ready-to-receive message follows the reply
-  bool rtr_fulpdu = false;    // B: it may be an FPDU of no octets
-  bool rtr_write = false;     // C: it may be a zero-length RDMA Write
-  bool rtr_read = false;      // D: it may be a zero-length RDMA Read
+  bool rtr_fulpdu = false;    // B: that message may be an FPDU with an empty ULPDU
+  bool rtr_write = false;     // C: or a zero-length RDMA Write
+  bool rtr_read = false;      // D: or a zero-length RDMA Read
   std::uint16_t ird = kReadDepthNotNegotiated;
   std::uint16_t ord = kReadDepthNotNegotiated;
 
@@ -121,7 +123,7 @@ constexpr std::size_t kFpduLengthSize = 2;
 constexpr std::size_t kCrcSize = 4;
 constexpr std::size_t kMaxUlpdu = 0xFFFF;
 
-// Zero octets between ULPDU and CRC, so that length field, ULPDU and PAD fill words of four octets.
+// PAD: zero octets between ULPDU and CRC, so that length field, ULPDU and PAD together are a multiple of four octets.
 constexpr std::size_t pad_size(std::size_t ulpdu) { return (4 - (kFpduLengthSize + ulpdu) % 4) % 4; }
 
 // Octets on the wire of an FPDU without markers.
@@ -129,13 +131,13 @@ constexpr std::size_t fpdu_size(std::size_t ulpdu) { return kFpduLengthSize + ul
 
 // The largest ULPDU whose FPDU fits the effective maximum segment size (RFC 5044 section 4.5).
 constexpr std::size_t mulpdu(std::size_t emss) {
-  constexpr std::size_t kSmallest = 128;  // RFC 5044 section 4.5: a ULP can count on this much
+  constexpr std::size_t kSmallest = 128;  // RFC 5044 section 4.5: the least that a ULP can rely on
   if (emss < kSmallest + 8) return kSmallest;
   const std::size_t fits = emss - (6 + emss % 4);
   return fits < kMaxUlpdu ? fits : kMaxUlpdu;
 }
 
-// RFC 5044 section 8 and RFC 6581 section 10: codes of a Terminate with layer LLP, type MPA.
+// The codes of a Terminate with layer LLP and type MPA (RFC 5044 section 8, RFC 6581 section 10).
 enum class MpaError : std::uint8_t {
   closed = 0x01,
   crc = 0x02,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// RFC 5044 section 7.1 (frames and their exchange), RFC 6581 sections 4 (enhanced header) and 9 (peer-to-peer mode).
 #include "mpa/startup.h"
 
 #include <algorithm>
@@ -69,7 +70,7 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
   StartupHeader header;
   header.kind = FrameKind::reply;
   header.revision = request.revision;
-  // CRC is one decision for both directions: on when either wants it.
+  // One flag decides on CRC for both directions: CRC is on if either side wants it (RFC 5044 section 7.1).
   header.crc = own.crc || request.crc;
   header.send_with_immediate = own.send_with_immediate && request.send_with_immediate;
   agreement.crc = header.crc;
@@ -93,7 +94,8 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
     } else if (enhanced.rtr_fulpdu) {
       agreement.rtr = ReadyToReceive::fulpdu;
     } else {
-      reply.peer_to_peer = false;  // nothing offered that we could ask for: the initiator simply speaks first
+      reply.peer_to_peer = false;  // the request offers no ready-to-receive message that suits: client-server mode, the
+                                   // initiator sends first
     }
     reply.rtr_write = agreement.rtr == ReadyToReceive::write;
     reply.rtr_read = agreement.rtr == ReadyToReceive::read;
@@ -121,7 +123,7 @@ StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets
   EnhancedHeader enhanced;
   if (header.revision > own.revision || !split(header, pd, said, enhanced)) return StartupError::invalid_frame;
   if (header.rejected) {
-    // A peer that knows only revision 1 says so by rejecting with it.
+    // A peer that knows only revision 1 rejects the request with a frame of revision 1.
     return header.revision < own.revision ? StartupError::revision : StartupError::rejected;
   }
   if (header.markers) return StartupError::markers_wanted;
@@ -132,7 +134,7 @@ StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets
   agreement.ord = own.ord;
   agreement.rtr = ReadyToReceive::none;
   if (!header.enhanced || header.revision < 2) return StartupError::none;
-  // The responder says what it will have outstanding, knowing what this side holds.
+  // The responder knows our IRD, and its ORD must not exceed it.
   if (enhanced.ord != kReadDepthNotNegotiated && enhanced.ord > own.ird) return StartupError::too_many_reads;
   if (enhanced.ird != kReadDepthNotNegotiated) agreement.ord = std::min<unsigned>(own.ord, enhanced.ird);
   if (enhanced.peer_to_peer) {

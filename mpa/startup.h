@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Start-up of a connection (RFC 5044 section 7.1, RFC 6581): what the frames say, and what both sides then do.
-// Frames in, frames out; the caller moves the octets and watches the clock.
+// Connection start-up (RFC 5044 section 7.1, RFC 6581): what the request and reply frames say, and what the two sides
+// agree on. Frames in, frames out: the caller reads and writes the octets and watches the deadline. Functions without
+// state, so thread-safe; they throw std::bad_alloc.
 #pragma once
 
 #include <array>
@@ -12,61 +13,65 @@
 
 namespace uiw::mpa {
 
-// What the initiator sends first once the reply is there, so that the responder may send (RFC 6581 section 9).
+// The ready-to-receive message: what the initiator sends first after the reply, so that the responder may send (RFC
+// 6581 section 9).
 enum class ReadyToReceive : std::uint8_t { none, fulpdu, write, read };
 
-// What a side brings to the table.
+// What one side proposes.
 struct Proposal {
   bool crc = true;
   unsigned revision = 2;
   unsigned ird = 0;
   unsigned ord = 0;
-  std::vector<std::byte> private_data;  // of the consumer
+  std::vector<std::byte> private_data;  // of the consumer (the program)
   bool send_with_immediate = true;
 };
 
-// What the two frames come to.
+// What the two frames agree on.
 struct Agreement {
   bool crc = true;
   unsigned revision = 2;
-  unsigned ird = 0;  // incoming reads this side must hold
-  unsigned ord = 0;  // outgoing reads this side may have outstanding
-  // Initiator: what to send first. Responder: what it waits for before it sends; none means the first FPDU of any
-  // kind (RFC 5044 section 7.1.2), which it must await in any case.
+  unsigned ird = 0;  // how many RDMA Reads of the peer this side must accept at a time
+  unsigned ord = 0;  // how many RDMA Reads this side may have outstanding
+  // Initiator: which message to send first. Responder: which message to wait for before it sends. In any case the
+  // responder must not send before the first FPDU of the initiator has arrived (RFC 5044 section 7.1.2); `none` means
+  // that any FPDU will do.
   ReadyToReceive rtr = ReadyToReceive::none;
-  bool send_with_immediate = false;  // either side may send rdmap::Opcode::send_immediate
+  bool send_with_immediate = false;  // both sides may send rdmap::Opcode::send_immediate
 };
 
+// What the peer's frame says.
 struct PeerSaid {
   unsigned ird = 0;
   unsigned ord = 0;
-  bool read_depths_known = false;  // revision 1 carries none
+  bool read_depths_known = false;  // frames of revision 1 do not carry read depths
   std::vector<std::byte> private_data;
   bool send_with_immediate = false;
 };
 
 enum class StartupError {
   none,
-  invalid_frame,   // wrong key, kind, length or enhanced header: close, tell the consumer nothing
-  markers_wanted,  // the peer insists on markers, which this side does not send
+  invalid_frame,   // wrong key, kind, length or enhanced header: close without a report to the consumer
+  markers_wanted,  // the peer wants markers, which are not implemented (RFC 5044 section 4.3)
   revision,        // the peer rejected revision 2: call again with revision 1
-  rejected,        // the consumer of the peer said no
-  too_many_reads,  // the responder wants more than this side holds: Terminate LLP/MPA/0x06
-  no_rtr,          // no ready-to-receive message both can do: Terminate LLP/MPA/0x07
+  rejected,        // the peer's consumer has rejected the connection
+  too_many_reads,  // the responder's ORD exceeds our IRD: Terminate LLP/MPA/0x06 (RFC 6581 section 10)
+  no_rtr,          // no ready-to-receive message suits both: Terminate LLP/MPA/0x07 (RFC 6581 section 10)
 };
 
-// One frame as octets, no longer than kMaxStartupFrame.
+// The initiator's request (RFC 5044 section 7.1.1), at most kMaxStartupFrame octets.
 std::vector<std::byte> request_frame(const Proposal& own);
 
-// The responder's view of a request: `header` and the `header.pd_length` octets after it.
+// The responder reads a request: `header`, and the `header.pd_length` octets `pd` after it. Fills in `said` and
+// `enhanced`.
 StartupError read_request(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeader& enhanced);
 
-// The responder's answer. `agreement` is filled in.
+// The responder's reply, or its rejection. reply_frame() fills in `agreement`.
 std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedHeader& enhanced, const Proposal& own,
                                    Agreement& agreement);
 std::vector<std::byte> reject_frame(const StartupHeader& request, const std::vector<std::byte>& private_data);
 
-// The initiator's view of the reply.
+// The initiator reads the reply. Fills in `said` and `agreement`.
 StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets pd, PeerSaid& said,
                         Agreement& agreement);
 

@@ -33,7 +33,7 @@ int TcpStream::open(int family) {
 void TcpStream::set_options(int fd) {
   const int on = 1;
   ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  // A peer whose host has died is noticed within a minute, idle or not.
+  // Keepalive detects within a minute that the peer's host has died, also on an idle connection.
   const int idle_s = 20, interval_s = 5, probes = 6;
   ::setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
@@ -47,9 +47,9 @@ int TcpStream::release() {
   return fd;
 }
 
-// These three go to the kernel without libc: its functions are cancellation points, and a thread of the program that is
-// cancelled must not leave a post or a poll in the middle. (ThreadSanitizer does not see them either, which is right:
-// the octets are taken from memory as an adapter takes them.)
+// These three make system calls without libc. The functions of libc are cancellation points, and a thread of the
+// program that is cancelled must not leave a post or a poll in the middle. (ThreadSanitizer does not see these calls,
+// as it should be: octets are taken from memory as an adapter takes them by DMA.)
 
 ssize_t TcpStream::send(std::span<iovec> vectors) {
   msghdr message{};

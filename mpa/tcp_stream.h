@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The TCP socket below MPA: the only file of the protocol layers that does I/O. Non-blocking throughout; thread
-// safety is the caller's (one sender and one receiver at a time).
+// The TCP socket below MPA; the only file of the protocol layers that does I/O. All calls are non-blocking. A TcpStream
+// owns its descriptor. Threads: one sender and one receiver at a time; the caller provides the locks.
 #pragma once
 
 #include <sys/socket.h>
@@ -23,29 +23,30 @@ class TcpStream {
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
 
-  // A new socket, close-on-exec and non-blocking, with the options below, taken as descriptor.h says; negative errno on
-  // failure.
+  // Opens a socket: close-on-exec, non-blocking, with the options below, and taken as descriptor.h says. Returns the
+  // descriptor, which the caller owns, or a negative errno.
   static int open(int family);
-  // TCP_NODELAY and keepalive; done by open(), and to be done to a socket from accept().
+  // Sets TCP_NODELAY and keepalive. open() does it; the caller does it for a socket from accept().
   static void set_options(int fd);
 
   int fd() const { return fd_; }
+  // Gives up the descriptor: the caller owns it, and this object is closed.
   int release();
   bool is_open() const { return fd_ >= 0; }
 
-  // Octets taken or delivered; 0 from receive() is the peer's orderly end; a negative errno otherwise, -EAGAIN
-  // where the socket cannot now.
+  // The number of octets sent or received. receive() returns 0 when the peer has closed in order. A negative errno for
+  // errors; -EAGAIN if the socket would block.
   ssize_t send(std::span<iovec> vectors);
   ssize_t receive(MutableOctets to);
   ssize_t receive(std::span<iovec> to);
 
-  // No more will be sent; the peer sees the end after the last octet.
+  // Sends FIN behind the last octet; receiving goes on.
   void shutdown_send();
-  // Both directions at once; the peer sees a reset.
+  // Closes both directions; the peer gets RST.
   void abort();
   void close();
 
-  // The effective maximum segment size towards the peer; 536 where TCP does not say.
+  // The effective maximum segment size towards the peer (RFC 5044 section 4.5: EMSS); 536 if TCP does not report it.
   std::size_t segment_size() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where in its work a sender stands. A value: a batch has two of them for each FPDU, so that it can be taken back in
-// part.
+// A position in the outgoing stream of a sender: what has been sent, and what is next. It is a plain value; a batch
+// keeps the positions before and after each FPDU, so that a partly sent batch can be taken back.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +9,29 @@
 
 namespace uiw::rdmap {
 
-// How much work stands before a place in the stream, and how much of it the peer is to confirm: its answer to an RDMA
-// Read, to an atomic operation or to a probe says that all work before that has been placed (RFC 5040 section 5.5).
+// How much work precedes a position, and how much of it the peer has been asked to confirm. The peer's answer to an
+// RDMA Read, an atomic operation or a probe confirms that all work before that request has been placed (RFC 5040
+// section 5.5).
 struct Placement {
-  static constexpr std::uint64_t kWeightOfWork = 64;  // beside its octets
+  static constexpr std::uint64_t kWeightOfWork =
+      64;  // each work request counts as this many octets more than its payload
 
-  std::uint64_t weight = 0;            // of the work before, in octets
-  std::uint64_t requested_weight = 0;  // so much of that a request stands behind...
-  std::uint64_t requested_before = 0;  // ...which is the work before this entry
-  std::uint32_t probes = 0;            // that stand before
-  bool unconfirmed = false;            // no request stands behind some of the work
-  bool completion_due = false;         // and a signaled completion waits for it
+  std::uint64_t weight = 0;            // of all work before the position
+  std::uint64_t requested_weight = 0;  // the part of it that precedes the last request
+  std::uint64_t requested_before = 0;  // that request confirms the work before this entry
+  std::uint32_t probes = 0;            // probes before the position
+  bool unconfirmed = false;            // some of the work has no request behind it
+  bool completion_due = false;         // and a signaled completion depends on that work
 
-  // The place moves on behind a message of work that is not answered,
+  // Moves the position behind a message that gets no answer (Send, RDMA Write).
   void pass_work(std::uint32_t length, bool signaled) {
     weight += length + kWeightOfWork;
     unconfirmed = true;
     completion_due |= signaled;
   }
-  // work that sends nothing, and completes with what stands before it,
+  // Moves it behind work that sends nothing and completes together with the work before it.
   void pass_local_work(bool signaled) { completion_due |= unconfirmed && signaled; }
-  // a request that confirms the work before the entry `sequence`.
+  // Moves it behind a request whose answer confirms the work before the entry `sequence`.
   void pass_request(std::uint64_t sequence) {
     requested_weight = weight;
     requested_before = sequence;
@@ -41,17 +43,17 @@ struct Cursor {
   enum class Source : std::uint8_t { none, work, response, terminate, rtr, probe, report };
   std::uint64_t sequence = 0;  // the send queue entry in progress, or the next one
   std::uint64_t response = 0;  // the inbound read to answer next, by its number in the ring
-  std::uint32_t offset = 0;    // octets of the message in progress that stand before
+  std::uint32_t offset = 0;    // octets of the message in progress that are sent
   Msn send_msn{1};
   Msn read_msn{1};
   Msn atomic_msn{1};
-  std::uint32_t writes = 0;   // RDMA Writes that stand before, all of them
-  std::uint32_t reports = 0;  // progress reports that stand before, of ReportQueue
-  Progress reported;          // of the peer's work: what answers and progress reports before this say
+  std::uint32_t writes = 0;   // RDMA Writes before the position, in total
+  std::uint32_t reports = 0;  // entries of ReportQueue before the position
+  Progress reported;          // the peer's progress as answers and progress reports before the position say it
   Placement placement;
   Source source = Source::none;
-  bool second = false;         // of the work in progress the Write is out, and its Immediate Data comes next
-  bool response_next = false;  // whose turn it is
+  bool immediate_next = false;  // the Write of the work in progress is sent; its Immediate Data is next
+  bool response_next = false;   // responses and own work take turns: a response is next
   bool rtr_sent = false;
   bool terminate_sent = false;
 };
