@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The octets of DDP segment headers (RFC 5041 section 4) and the error codes of DDP (section 7.2). Encode and
-// decode side by side. Encoders are given room for the whole header; decoders take what there is, octets behind the
-// header too, and return nothing where it is cut short.
+// DDP segment headers (RFC 5041 section 4) and the error codes of DDP (section 7.2). Encoding and decoding stand side
+// by side. Encoders need room for the whole header. Decoders return nothing if the header is cut short; octets behind
+// the header are ignored.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ constexpr Control decode_control(std::byte octet) {
   return {(bits & 0x80) != 0, (bits & 0x40) != 0, bits & 0x03};
 }
 
-// The segment of an encoded header is not the last one after all.
+// Clears the L flag of an encoded header: the segment is not the last one of its message.
 inline void clear_last(std::byte* header) { header[0] &= ~std::byte{0x40}; }
 
 // `ulp_control` is the first RsvdULP octet: the RDMAP control octet.

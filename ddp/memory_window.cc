@@ -15,7 +15,7 @@ constexpr std::uint32_t index_of(Stag stag) { return static_cast<std::uint32_t>(
 
 }  // namespace
 
-// The lock is held. Waits for the accesses under way: each is no longer than the copy of one segment.
+// Called with the lock held. Waits for the accesses in progress; each lasts no longer than the copy of one segment.
 void StagTable::unbind(Slot& window, const void* domain) {
   if (window.word.load(std::memory_order_relaxed) == 0) return;
   window.word.store(0, std::memory_order_seq_cst);
@@ -27,7 +27,7 @@ void StagTable::unbind(Slot& window, const void* domain) {
   window.regions[0].domain = domain;
 }
 
-// Section 7.10.6.1, row by row.
+// The checks of Verbs draft section 7.10.6.1, in the order of its table.
 WindowError StagTable::bind(const Binding& binding, const void* domain, const void* stream) {
   const std::lock_guard lock(mutex_);
   Slot* window = slot(binding.window);
@@ -36,7 +36,7 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
   if (window->use != use) return WindowError::no_window;
   if (use == Use::window2 && window->word.load(std::memory_order_relaxed) != 0) return WindowError::not_invalid;
   if (window->regions[0].domain != domain) return WindowError::not_associated;
-  if (use == Use::window1 && binding.length == 0) {  // manual page of ibv_alloc_mw: the end of the binding
+  if (use == Use::window1 && binding.length == 0) {  // length 0 ends the binding (manual page of ibv_alloc_mw)
     unbind(*window, domain);
     return WindowError::none;
   }
@@ -47,7 +47,7 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
   if (region.domain != domain) return WindowError::not_associated;
   if ((region.rights & kBindWindows) == 0) return WindowError::not_bindable;
   if ((region.rights & kZeroBased) != 0) return WindowError::zero_based;
-  // Figure 20. The manual page of ibv_bind_mw lets a window of type 1 have none.
+  // Verbs draft figure 20. The manual page of ibv_bind_mw allows a window of type 1 without rights.
   if (binding.rights == 0 && use == Use::window2) return WindowError::rights;
   if ((binding.rights & kChanges) != 0 && (region.rights & kLocalWrite) == 0) return WindowError::rights;
   std::uint64_t end;
@@ -70,8 +70,8 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
   return WindowError::none;
 }
 
-// Sections 7.8 and 7.10.6.3. Regions are not invalidated by work requests: a program has no work request that would
-// make them valid again, only ibv_dereg_mr() and ibv_rereg_mr(), which do not need it.
+// Verbs draft sections 7.8 and 7.10.6.3. Work requests do not invalidate regions: verbs have no work request that would
+// make a region valid again, only ibv_dereg_mr() and ibv_rereg_mr(), which do not need the region to be invalid.
 WindowError StagTable::invalidate(Stag stag, const void* domain, const void* stream) {
   const std::lock_guard lock(mutex_);
   Slot* found = slot(stag);
@@ -82,7 +82,7 @@ WindowError StagTable::invalidate(Stag stag, const void* domain, const void* str
     return found->link > 0 ? WindowError::windows_bound : WindowError::no_window;
   }
   if (found->use == Use::window1) return WindowError::no_window;
-  if (found->word.load(std::memory_order_relaxed) == 0) {  // the key means nothing in the Invalid state
+  if (found->word.load(std::memory_order_relaxed) == 0) {  // in the Invalid state the key is not checked
     return found->regions[0].domain == domain ? WindowError::none : WindowError::not_associated;
   }
   if (!is(found, name_of_window(stag))) return WindowError::deallocated;

@@ -7,7 +7,7 @@ namespace uiw::ddp {
 
 namespace {
 
-// A well-mixed step (splitmix64): the table needs unpredictable, not cryptographic, keys on top of its secret.
+// One step of splitmix64. On top of the secret, keys need to be unpredictable but not cryptographic.
 std::uint64_t mix(std::uint64_t& state) {
   state += 0x9E3779B97F4A7C15ULL;
   std::uint64_t z = state;
@@ -22,7 +22,7 @@ std::uint32_t half_round(std::uint32_t half, std::uint32_t key) { return (((half
 
 StagTable::StagTable(std::uint64_t secret) : random_(secret) {
   for (auto& key : round_keys_) key = static_cast<std::uint32_t>(mix(random_));
-  // The index zero is that of no STag (Verbs draft section 7.2.1): no slot may come to it.
+  // No STag has the index 0 (Verbs draft section 7.2.1), so the permutation must not map a slot to it.
   while (gather(0) < kMaxRegions) round_keys_[0] = static_cast<std::uint32_t>(mix(random_));
 }
 
@@ -30,7 +30,7 @@ StagTable::~StagTable() {
   for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
 }
 
-// A Feistel permutation of 24 bits: dense slot numbers outside, unpredictable indices in STags.
+// A Feistel permutation of 24 bits. It maps slot numbers, which count from 0, to unpredictable indices in STags.
 std::uint32_t StagTable::scatter(std::uint32_t dense) const {
   std::uint32_t left = dense >> 12, right = dense & 0xFFF;
   for (const std::uint32_t key : round_keys_) {
@@ -88,14 +88,14 @@ std::optional<std::uint32_t> StagTable::take_slot(Use use) {
   return dense;
 }
 
-// A new key each time, so that a stale STag does not find the next region of its slot.
+// The key is new each time, so that a stale STag does not find the next region of its slot.
 std::uint32_t StagTable::new_stag(std::uint32_t dense) {
   Slot& slot = slot_at(dense);
   slot.key = static_cast<std::uint8_t>(slot.key + 1 + mix(random_) % 255);
   return scatter(dense) << 8 | slot.key;
 }
 
-// In the place that it has in the word. Zero stands for none.
+// The next registration number, shifted to its place in the word. It skips 0, which means none.
 std::uint64_t StagTable::next_registration(Slot& slot) {
   slot.registrations = slot.registrations == kMaxRegistration ? 1 : slot.registrations + 1;
   return std::uint64_t{slot.registrations} << kRegistrationShift;
@@ -160,21 +160,21 @@ Access check(const Region& region, const void* domain, std::uint64_t offset, std
   if ((region.rights & kNull) != 0) {
     return {(rights & kLocalWrite) != 0 ? discarded : region.memory, AccessError::none};
   }
-  // Not by pointer arithmetic: a region may be all of the address space, from address 0.
+  // Pointer arithmetic would not do: a region may cover all of the address space, from address 0.
   const auto address = reinterpret_cast<std::uintptr_t>(region.memory) + (offset - region.base);
   return {reinterpret_cast<std::byte*>(address), AccessError::none};
 }
 
 }  // namespace
 
-// Sequentially consistent, as are the stores of it and both sides of the grace period: a section that was entered after
-// a region had been retired does not find it.
+// The load is sequentially consistent, as are the stores of the word and both sides of the grace period: so a section
+// that is entered after a region was retired does not find the region.
 std::uint64_t StagTable::word_of(const Slot* slot) const {
   return slot == nullptr ? 0 : slot->word.load(std::memory_order_seq_cst);
 }
 
-// The count is raised first and the word looked at again then: whoever ends the binding clears the word first and
-// looks at the count then. One of the two sees the other.
+// This first raises the count and then reads the word again. The end of a binding first clears the word and then reads
+// the count. So one of the two sees the other.
 Hold StagTable::hold_window(const Slot& window, std::uint64_t word, const void* domain, std::uint64_t offset,
                             std::uint64_t length, std::uint32_t rights, const void* stream) const {
   window.holders.fetch_add(1, std::memory_order_seq_cst);
@@ -214,7 +214,7 @@ Registered StagTable::registered(Stag stag, const void* domain, std::uint64_t of
   return {place, access.error == AccessError::none ? Registration{registration_in(word)} : Registration::none};
 }
 
-// Each registration of a place has its own number, which stands for the STag too.
+// Each registration of a slot has its own number, so the STag need not be compared.
 Access StagTable::find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
                        std::uint32_t rights) const {
   if (registered.registration == Registration::none) return {nullptr, AccessError::invalid_stag};

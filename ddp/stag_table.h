@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT
-// The STag table: which memory an STag stands for, and whether an access to it is allowed (RFC 5041 section 7,
-// RFC 5040 section 7.2; Verbs draft section 7). Memory windows are in memory_window.cc.
+// The STag table: which memory an STag names, and whether an access to it is allowed (RFC 5041 section 7, RFC 5040
+// section 7.2; Verbs draft section 7). Memory windows are in memory_window.cc.
 //
-// An STag is an index of 24 bits and a key of 8 bits. The index is scattered by a permutation and the key is
-// random, both from secrets of the table, so that a peer cannot guess an STag it was not told; the key of a window
-// is its program's choice at each bind (Verbs draft section 7.2). find() and hold() take no lock: any number of
-// threads may call them beside all else.
+// An STag is an index of 24 bits and a key of 8 bits. A secret permutation makes the index and a secret generator makes
+// the key, so that a peer cannot guess an STag that it has not received. The key of a window is chosen by the program
+// at each bind (Verbs draft section 7.2).
 //
-// Taking memory away: who retires or replaces a region must see to it that every find() that may have returned it is
-// over before the memory is the program's again, and before the slot is recycled or replaced once more. Windows come
-// and go with work requests, where nobody can wait for that: an access through a window is counted while its Hold
-// lives, and the end of a binding waits for the count.
+// Threads: find() and hold() take no lock, and any number of threads may call them at any time. All functions that
+// change the table take its lock.
 //
-// Posted work names its memory by STag and tagged offset and is checked again at each use. An STag may stand for other
-// memory by then: so each registration, and each change of what an STag translates to, has a number of its own, which
-// the work keeps. Rights and protection domain may change without a new number; they are looked at again.
+// Lifetime of memory: find() may return a region that another thread is just retiring or replacing. So after retire()
+// or replace() the caller must wait until every such find() and its access are over (a grace period, see
+// provider/memory/grace_period.h), before the program may use the memory otherwise, and before it calls recycle() or
+// replace() for this STag again. Windows are bound and invalidated by work requests, which cannot wait for a grace
+// period. So each access through a window is counted while its Hold lives, and the end of a binding waits until the
+// count is zero.
+//
+// Posted work names its memory by STag and tagged offset, and each use is checked again. The STag may name other memory
+// by then. So each registration, and each change of the translation, has a number (Registration), which the posted work
+// keeps and which must still match. A change of rights or of the protection domain gives no new number; they are
+// checked at each use.
 #pragma once
 
 #include <array>
@@ -40,42 +45,42 @@ enum Right : std::uint32_t {
   // Not rights but properties of a region:
   kBindWindows = 32,
   kZeroBased = 64,  // windows cannot be bound to it (Verbs draft figure 19)
-  kOnDemand = 128,  // its memory need not be there yet
-  kNull = 256,      // reads octets of zero, of which its memory holds enough for any message, and drops what is written
+  kOnDemand = 128,  // its memory need not be mapped yet
+  kNull = 256,      // a null region: `memory` has zeros for the longest message; octets that are written are discarded
 };
 
-// A piece of registered memory. `base` is the tagged offset of its first octet: its address, or 0 for zero-based
-// addressing, or what the program chose.
+// A range of registered memory. `base` is the tagged offset of its first octet: its address, 0 for zero-based
+// addressing, or a value that the program has chosen.
 struct Region {
   std::byte* memory = nullptr;
   std::uint64_t base = 0;
   std::uint64_t length = 0;  // base + length does not wrap; add() checks
   std::uint32_t rights = kLocalRead;
-  const void* domain = nullptr;  // the protection domain; of a window of type 2, while it is bound, the stream
+  const void* domain = nullptr;  // the protection domain; for a bound window of type 2 the stream
 };
 
 enum class AccessError : std::uint8_t { none, invalid_stag, bounds, wrap, not_associated, rights };
 
-// Which translation of an STag; none matches no region. 29 bits, which come back after that many registrations of one
-// slot of the table.
+// The number of one registration or translation of an STag; `none` matches no region. It has 29 bits, so it repeats
+// only after 2^29 registrations of one slot.
 enum class Registration : std::uint32_t { none = 0 };
 
-// What an STag stood for when it was looked up: the place of its entry in the table, and the registration there.
+// What an STag named when it was looked up: the index of its slot in the table, and the registration of that time.
 struct Registered {
   std::uint32_t place;
   Registration registration;
 };
 
 struct Access {
-  std::byte* memory;  // of the first octet asked for; valid until the region is retired. Or discarded.
+  std::byte* memory;  // the first octet of the access, valid until the region is retired; or `discarded`
   AccessError error;
 };
 
-// Stands for the memory of a null region where it is written to.
+// Replaces the memory of a null region in an access that writes.
 inline std::byte discarded_octet;
 inline std::byte* const discarded = &discarded_octet;
 
-// An access in progress. Its memory may be used while this lives, even where the STag is a window's.
+// An access in progress. Its memory may be used while this object lives, also if the STag names a window.
 class Hold {
  public:
   Hold() = default;
@@ -91,7 +96,7 @@ class Hold {
   }
   std::byte* memory() const { return access_.memory; }
   AccessError error() const { return access_.error; }
-  // Through a window: nothing may refer to the memory after this.
+  // True if the access goes through a window: after this object ends, nothing may refer to the memory.
   bool counted() const { return holders_ != nullptr; }
 
  private:
@@ -100,100 +105,104 @@ class Hold {
 };
 
 enum class WindowType : std::uint8_t {
-  type1,  // for all streams of its domain; each bind ends the one before
-  type2,  // for the stream that bound it, until it is invalidated (type 2B)
+  type1,  // usable by all streams of its domain; each bind ends the binding before
+  type2,  // usable by the stream that has bound it, until it is invalidated (type 2B)
 };
 
 // A request to bind a window to a part of a region.
 struct Binding {
-  Stag window;  // with the key it is to have
+  Stag window;  // with the new key
   Stag region;
-  std::uint64_t offset;  // of the first octet, as the region counts
+  std::uint64_t offset;  // the tagged offset of the first octet in the region
   std::uint64_t length;
   std::uint32_t rights;
   WindowType type;
-  bool zero_based;  // the window counts from 0; otherwise as the region does
+  bool zero_based;  // tagged offsets of the window start at 0; otherwise they are those of the region
 };
 
-// What the Verbs draft forbids in sections 7.8 and 7.10.
+// The errors of binding and invalidating (Verbs draft sections 7.8 and 7.10).
 enum class WindowError : std::uint8_t {
   none,
-  deallocated,     // there is nothing behind the STag
-  no_window,       // the STag is a region's, or of a window of the other type, or has another key
-  no_region,       // the region's STag is not a region's, or not in the Valid state
+  deallocated,     // no region or window has this STag
+  no_window,       // the STag names a region, a window of the other type, or has a wrong key
+  no_region,       // the region's STag names no region in the Valid state
   not_invalid,     // the window is bound
-  not_associated,  // another protection domain, or bound by another stream
+  not_associated,  // wrong protection domain, or another stream has bound the window
   not_bindable,    // the region does not have kBindWindows
   zero_based,      // the region has kZeroBased
   rights,          // figure 20
-  bounds,          // not all of it is within the region
+  bounds,          // the window exceeds the region
   windows_bound,   // a region with windows bound to it
 };
 
 class StagTable {
  public:
   static constexpr std::uint32_t kIndexBits = 24;
-  static constexpr std::uint32_t kMaxRegions = 1U << 20;  // and windows
+  static constexpr std::uint32_t kMaxRegions = 1U << 20;  // regions and windows together
 
-  // The secrets: 64 random bits.
+  // `secret`: 64 random bits.
   explicit StagTable(std::uint64_t secret);
   ~StagTable();
   StagTable(const StagTable&) = delete;
   StagTable& operator=(const StagTable&) = delete;
 
-  // Empty if the table is full, base + length wraps, or there is no memory for it.
+  // Adds a region. Nothing if the table is full, base + length wraps, or there is no memory. The region's memory must
+  // remain live until the STag is retired and a grace period has passed.
   std::optional<Stag> add(const Region& region);
 
-  // The STag finds nothing from here on. False if it was not there, or windows are bound to it.
+  // From here on find() returns nothing for this STag. False if there is no such STag, or windows are bound to the
+  // region.
   bool retire(Stag stag);
-  // After retire() and a grace period: the slot may be used again.
+  // To be called after retire() and a grace period: the slot may be used again.
   void recycle(Stag stag);
-  // In one step: the same STag finds this region from here on, whose translation is another one where `moves` says so.
-  // A find() that is under way may still return the one before. False, and nothing has changed, if the STag is not
-  // there, windows are bound to it, or base + length wraps.
+  // Replaces the region of an STag in one step. `moves`: the translation changes, and posted work that names the STag
+  // fails. A find() in progress may still return the region of before. False, and nothing has changed, if there is no
+  // such STag, windows are bound to it, or base + length wraps.
   bool replace(Stag stag, const Region& region, bool moves);
 
-  // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`; `stream` is what windows
-  // of type 2 were bound by. What find() returns for a window tells only whether the access is allowed.
+  // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`. `stream` identifies the
+  // stream for windows of type 2. For a window, find() says only whether the access is allowed; the access itself needs
+  // hold().
   Access find(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
               const void* stream = nullptr) const;
   Hold hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
             const void* stream = nullptr) const;
 
-  // For memory that posted work names: what the STag of a region stands for now, or Registration::none where the access
-  // is not allowed; and the access itself, which fails once the STag stands for something else.
+  // For posted work: registered() returns what the STag of a region names now, or Registration::none if the access is
+  // not allowed. find() does the access later, and fails if the STag names something else by then.
   Registered registered(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
                         std::uint32_t rights) const;
   Access find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
               std::uint32_t rights) const;
 
-  // A copy of what was registered, or of what a window is bound to; or empty.
+  // A copy of the region that the STag names, or of the binding of a window; nothing if there is none.
   std::optional<Region> region(Stag stag) const;
 
-  // A window that is not bound. Empty if the table is full, or there is no memory for it.
+  // Adds a window that is not bound. Nothing if the table is full or there is no memory.
   std::optional<Stag> add_window(const void* domain, WindowType type);
-  // Bound or not; the key does not matter.
+  // Removes a window, bound or not; the key of `stag` does not matter.
   void remove_window(Stag stag);
-  // A key for the next bind of a window of type 1, which a peer that knows the last one cannot guess.
+  // An STag with a new key for the next bind of a window of type 1; a peer that knows the last key cannot guess it.
   Stag next_key(Stag window);
-  // On behalf of a stream. When one of them returns, nothing is accessed through an earlier binding any more.
+  // Work requests of a stream. When one of them returns, no access through an earlier binding is in progress any more.
   WindowError bind(const Binding& binding, const void* domain, const void* stream);
   WindowError invalidate(Stag stag, const void* domain, const void* stream);
-  // The stream is gone: ends all bindings that are its own.
+  // Ends all bindings of type 2 of a stream that ends.
   void release_stream(const void* domain, const void* stream);
-  // Around a fork: nothing changes meanwhile.
+  // Hold the table's lock over a fork.
   void lock_for_fork() { mutex_.lock(); }
   void unlock_after_fork() { mutex_.unlock(); }
-  // In the child, before the lock is released: the threads whose accesses were under way are not there.
+  // In the child of a fork, before the lock is released: accesses of the parent's other threads do not exist here, so
+  // their counts are cleared.
   void forget_holders();
 
  private:
   static constexpr std::uint32_t kChunk = 1024;
-  // The word that says what a slot holds: the STag, these bits, and above them the number of the registration. 0 while
-  // the slot is not valid.
+  // The word of a slot: the STag, these bits, and above them the number of the registration. It is 0 while the slot is
+  // not valid.
   static constexpr std::uint64_t kValid = std::uint64_t{1} << 32;
   static constexpr std::uint64_t kWindow = std::uint64_t{1} << 33;
-  static constexpr std::uint64_t kSecond = std::uint64_t{1} << 34;  // which of the two regions it is
+  static constexpr std::uint64_t kSecond = std::uint64_t{1} << 34;  // Slot::regions[1] is in use, not [0]
   static constexpr unsigned kRegistrationShift = 35;
   static constexpr std::uint32_t kMaxRegistration = (std::uint32_t{1} << (64 - kRegistrationShift)) - 1;
   static constexpr std::uint64_t kName = (std::uint64_t{1} << 34) - 1;  // STag, kValid and kWindow
@@ -201,11 +210,11 @@ class StagTable {
   enum class Use : std::uint8_t { none, region, window1, window2 };
   struct Slot {
     std::atomic<std::uint64_t> word{0};
-    mutable std::atomic<std::uint32_t> holders{0};  // of a window: accesses under way
-    // All else changes under the lock, and a region only while the word does not lead to it.
-    std::uint32_t link = 0;           // region: windows bound to it; bound window: the dense number of its region
-    std::array<Region, 2> regions;    // a window has the first alone
-    std::uint32_t registrations = 0;  // the number of the last one
+    mutable std::atomic<std::uint32_t> holders{0};  // window: accesses in progress
+    // All other members change under the lock. Slot::regions[i] changes only while `word` does not select it.
+    std::uint32_t link = 0;  // region: the number of windows bound to it; bound window: the slot number of its region
+    std::array<Region, 2> regions;    // a window uses only the first one
+    std::uint32_t registrations = 0;  // the number of the last registration
     std::uint8_t key = 0;
     Use use = Use::none;
 
@@ -238,7 +247,7 @@ class StagTable {
 
   std::array<std::uint32_t, 4> round_keys_;
   std::array<std::atomic<Slot*>, kMaxRegions / kChunk> chunks_{};
-  mutable std::mutex mutex_;  // whatever changes the table
+  mutable std::mutex mutex_;  // held by every function that changes the table
   std::uint64_t random_;
   std::uint32_t used_ = 0;
   std::vector<std::uint32_t> free_;
