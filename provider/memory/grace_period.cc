@@ -19,8 +19,8 @@ namespace {
 
 std::atomic<ReaderSlot*> all_slots{nullptr};
 
-// For threads that come while there is no memory: none may look something up without a slot, and no call that destroys
-// something may fail for it.
+// Slots for threads that start while memory is short: without a slot no thread may look anything up, and calls that
+// destroy objects must not fail for lack of memory.
 std::array<ReaderSlot, 256> reserve;
 std::atomic<std::size_t> reserve_used{0};
 
@@ -33,10 +33,10 @@ ReaderSlot* new_slot() {
   return nullptr;
 }
 
-// Slots are never freed, only handed from a thread that has ended to the next one.
+// Slots are never freed. A thread that ends leaves its slot to the next thread that needs one.
 ReaderSlot* take_slot() {
   ReaderSlot* slot = nullptr;
-  for (;; sched_yield()) {  // until there is memory, or a thread ends
+  for (;; sched_yield()) {  // retry until there is memory or a thread ends
     for (slot = all_slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
       if (!slot->taken.exchange(true, std::memory_order_acq_rel)) return slot;
     }
@@ -65,7 +65,7 @@ const ThreadExit at_exit([](void* own) {
 ReaderSlot& reader_slot() noexcept {
   if (own_slot == nullptr) {
     own_slot = take_slot();
-    at_exit.note(own_slot);  // where that cannot be, the slot stays taken
+    at_exit.note(own_slot);  // if this fails, the slot stays taken for ever
   }
   return *own_slot;
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Grace periods: how an object that others look up without a lock is taken away safely.
+// Grace periods: how to destroy an object safely that other threads look up without a lock.
 //
-// Whoever looks up and uses such an object does so inside a ReadSection. Whoever takes one away first makes it
-// impossible to find, then calls wait_for_readers(), which returns once every section that was open has closed;
-// then nobody can have it any more. Entering and leaving costs one store each, to memory of the thread's own.
-// Sections nest and must be short; wait_for_readers() must not be called inside one.
+// A reader looks up and uses such an object inside a ReadSection. The thread that destroys one first makes sure that it
+// cannot be found any more, and then calls wait_for_readers(), which returns after every section that was open at that
+// time has closed. After that no thread uses the object. Entering and leaving a section costs one store each, to memory
+// of the thread's own. Sections may be nested and must be short; wait_for_readers() must not be called inside a
+// section. No function throws.
 //
-// The order that this stands on: a reader stores that it has entered, then looks; who takes away stores that there is
-// nothing to find, then looks who has entered. One of the two sees the other, since all four accesses are sequentially
-// consistent: the look-ups (StagTable, the table of queue pairs) too, for on processors that order less than x86 an
-// acquire load may overtake the store in front of it. The period is read with acquire, so that who reads the new one
-// also finds nothing.
+// Memory order: a reader stores that it has entered, then looks up. A destroyer stores that the object cannot be found,
+// then reads which sections are open. One of the two sees the other, because all four accesses are sequentially
+// consistent. This includes the look-ups (StagTable, the table of queue pairs): on processors with a weaker order than x86, an acquire
+// load could be executed before the preceding store. The period is read with acquire, so a reader that sees the new
+// period also sees that the object cannot be found.
 #pragma once
 
 #include <atomic>
@@ -22,7 +23,7 @@ namespace uiw::provider {
 
 namespace detail {
 struct alignas(64) ReaderSlot {
-  std::atomic<std::uint64_t> entered{0};  // 0 outside, else the period in which the section was entered
+  std::atomic<std::uint64_t> entered{0};  // 0 outside of sections, else the period in which the section was entered
   std::atomic<bool> taken{false};
   ReaderSlot* next = nullptr;
   unsigned depth = 0;
@@ -52,8 +53,8 @@ class ReadSection {
   detail::ReaderSlot& slot_;
 };
 
-// A mutex that is held inside a ReadSection only: it opens one before it is taken. What it guards uses memory of the
-// program, so that nobody can do that outside of a section.
+// A mutex that opens a ReadSection before it is taken and closes it after it is released. The code that it protects
+// uses memory of the program, which is allowed only inside a section.
 class SectionMutex {
  public:
   void lock() {
@@ -76,9 +77,10 @@ class SectionMutex {
   Mutex mutex_;
 };
 
+// Returns when every ReadSection that is open now has closed. Not to be called inside a section.
 void wait_for_readers();
 
-// In the child of a fork: the threads whose sections were open are not there.
+// In the child of a fork: closes the sections of the parent's other threads, which do not exist here.
 void forget_other_readers();
 
 }  // namespace uiw::provider

@@ -16,7 +16,7 @@
 #include "provider/process/limits.h"
 #include "provider/process/mutex.h"
 
-// Linux 5.14; older headers do not have them.
+// Since Linux 5.14; older headers do not define them.
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #define MADV_POPULATE_WRITE 23
@@ -47,7 +47,8 @@ std::uint32_t rights_of(unsigned access) {
 
 std::uintptr_t page_size() { return static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)); }
 
-// Is every page of the range mapped, and writable where that is asked for? /proc/self/maps tells without touching one.
+// Whether every page of the range is mapped, and writable if `writable`. Reads /proc/self/maps, which does not touch
+// the pages.
 bool accessible(const std::byte* address, std::size_t length, bool writable) {
   if (length == 0) return true;
   const std::uintptr_t page = page_size();
@@ -56,7 +57,7 @@ bool accessible(const std::byte* address, std::size_t length, bool writable) {
   const std::uintptr_t last = (start + length - 1) & ~(page - 1);
 
   std::FILE* maps = std::fopen("/proc/self/maps", "re");
-  if (maps == nullptr) return true;  // no way to know; placement is guarded anyway
+  if (maps == nullptr) return true;  // unknown; each access is guarded anyway
   std::uintptr_t covered = start & ~(page - 1);
   char line[512];
   while (covered <= last && std::fgets(line, sizeof line, maps) != nullptr) {
@@ -96,7 +97,7 @@ ddp::Region region_of(const Pd& pd, void* address, std::size_t length, std::uint
   return region;
 }
 
-// What null regions read: never written to, so that the kernel backs all of it with its one page of zeros.
+// The memory that null regions read. Nothing writes to it, so the kernel backs all of it with its single page of zeros.
 std::byte* zeros() {
   static std::atomic<void*> known{nullptr};
   void* mapping = known.load();
@@ -104,7 +105,7 @@ std::byte* zeros() {
   void* const mine = ::mmap(nullptr, kMaxMessage, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mine == MAP_FAILED) return nullptr;
   if (known.compare_exchange_strong(mapping, mine)) return static_cast<std::byte*>(mine);
-  ::munmap(mine, kMaxMessage);  // another thread was first
+  ::munmap(mine, kMaxMessage);  // another thread has stored its mapping first
   return static_cast<std::byte*>(mapping);
 }
 
@@ -117,7 +118,7 @@ ddp::StagTable& stag_table() {
     std::uint64_t secret = 0;
     while (::getrandom(&secret, sizeof secret, 0) != sizeof secret) {
     }
-    return new ddp::StagTable(secret);  // outlives every destructor of the program
+    return new ddp::StagTable(secret);  // never deleted: destructors of the program may still use it
   }();
   return *instance;
 }
@@ -181,7 +182,7 @@ std::unique_ptr<Mr> Mr::create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t 
   const std::size_t size = length + before;
   void* mapping = ::mmap(nullptr, size, protection, MAP_SHARED, fd, static_cast<off_t>(offset - before));
   if (mapping == MAP_FAILED) {
-    // ENODEV: no memory behind this descriptor at all. EINVAL: the exporter has no mmap.
+    // ENODEV: the descriptor has no memory. EINVAL: the exporter does not support mmap.
     return refuse(errno == ENODEV ? EINVAL : errno == EINVAL ? EOPNOTSUPP : errno);
   }
   ::madvise(mapping, size, MADV_DONTFORK);
@@ -221,7 +222,7 @@ Mr::~Mr() {
     wait_for_readers();
     stag_table().recycle(stag_);
   }
-  // In the child of a fork it is not there (MADV_DONTFORK), and other memory may be.
+  // In the child of a fork the mapping does not exist (MADV_DONTFORK), and other memory may be at its address.
   if (mapping_ != nullptr && generation_ == fork_generation()) ::munmap(mapping_, mapping_size_);
   if (dm_ != nullptr) dm_->users_.fetch_sub(1, std::memory_order_relaxed);
   pd_->remove_user();
@@ -235,14 +236,14 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
       (domain && (pd == nullptr || &pd->context() != &pd_->context()))) {
     return EINVAL;
   }
-  if (retired_) return EINVAL;  // it failed before
+  if (retired_) return EINVAL;  // an earlier call has failed, and only destruction is left
   const unsigned wanted = rights ? access : access_;
   void* const at = translation ? address : region_.memory;
   const std::size_t size = translation ? length : region_.length;
   int error = check_memory(at, size, wanted);
 
   Pd& home = domain ? *pd : *pd_;
-  // A region that moves counts from its new address, one that stays as it did.
+  // The tagged offset of a region that moves is its new address; that of a region that stays does not change.
   const std::uint64_t iova =
       translation || (access_ & IBV_ACCESS_ZERO_BASED) != 0 ? reinterpret_cast<std::uintptr_t>(at) : region_.base;
   const ddp::Region region = region_of(home, at, size, iova, wanted);
@@ -252,7 +253,7 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
     wait_for_readers();
     return error;
   }
-  // What counts from another offset is another translation too, for work that names it by offsets.
+  // Posted work names memory by tagged offset, so another base offset is another translation too.
   if (!stag_table().replace(stag_, region, translation || region.base != region_.base)) return EBUSY;
   wait_for_readers();
   home.add_user();
@@ -308,7 +309,8 @@ std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment) 
     dm_used.fetch_sub(length);
     return refuse();
   }
-  // Pages of its own: an access that comes too late meets nothing, instead of what the heap put there since.
+  // Device memory has pages of its own: a late access hits unmapped memory, and not whatever the heap has put there
+  // since.
   const std::uintptr_t alignment = std::uintptr_t{1} << log_alignment;
   const std::size_t size = length + (alignment > page_size() ? alignment : 0);
   void* const mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -343,7 +345,7 @@ int Dm::copy_out(void* to, std::uint64_t offset, std::size_t length) const {
 
 namespace {
 
-// 0 or EFAULT where a part of it is not there, or not accessible so.
+// 0, or EFAULT if a part is not mapped or does not allow the access.
 int fetch_pages(std::byte* address, std::size_t length, bool writable) {
   if (length == 0) return 0;
   const std::uintptr_t page = page_size();
@@ -352,7 +354,7 @@ int fetch_pages(std::byte* address, std::size_t length, bool writable) {
   void* const from = reinterpret_cast<void*>(start);
   if (::madvise(from, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) return 0;
   if (errno != EINVAL) return EFAULT;
-  // A kernel before 5.14, or memory of a kind that cannot be populated.
+  // The kernel is older than 5.14, or this kind of memory cannot be populated.
   if (!accessible(address, length, writable)) return EFAULT;
   ::madvise(from, size, MADV_WILLNEED);
   return 0;
@@ -368,9 +370,9 @@ int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags, const ib
   if ((flags & ~static_cast<std::uint32_t>(IBV_ADVISE_MR_FLAG_FLUSH)) != 0 || count == 0 || list == nullptr) {
     return EINVAL;
   }
-  // All are checked before one is fetched.
+  // All entries are checked before the first one is fetched.
   for (const bool fetching : {false, true}) {
-    if (fetching && advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) break;  // what is present is present here
+    if (fetching && advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) break;  // nothing to fetch
     for (std::uint32_t i = 0; i < count; ++i) {
       const ibv_sge& sge = list[i];
       const auto stag = static_cast<ddp::Stag>(sge.lkey);

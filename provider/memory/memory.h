@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What programs register and bind: protection domains, memory regions of every kind, memory windows, device memory
-// (Verbs draft section 7; the manual pages of ibv_reg_mr, ibv_rereg_mr, ibv_advise_mr, ibv_alloc_mw, ibv_alloc_null_mr
-// and ibv_alloc_dm).
+// Protection domains, memory regions of all kinds, memory windows and device memory (Verbs draft section 7; the manual
+// pages of ibv_reg_mr, ibv_rereg_mr, ibv_advise_mr, ibv_alloc_mw, ibv_alloc_null_mr and ibv_alloc_dm).
 //
-// Creation returns null with errno. All of it is thread-safe but for calls on one object at a time.
+// Functions that create an object return it to its owner, or null with errno. Threads: different objects may be used at
+// the same time; calls on one object must not overlap. A Pd must remain live as long as the objects in it, a Dm as long
+// as its regions; in_use() says so.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -22,8 +23,8 @@ namespace uiw::provider {
 
 class Context;
 
-// A protection domain: what ties memory to queue pairs. EBUSY on destruction while something is in it. It keeps its
-// context.
+// A protection domain: it says which queue pairs may use which memory. The plugin refuses its destruction with EBUSY
+// while in_use(). It keeps its context.
 class UIW_API Pd {
  public:
   explicit Pd(std::shared_ptr<class Context> context) : context_(std::move(context)) {}
@@ -39,14 +40,14 @@ class UIW_API Pd {
   std::atomic<int> users_{0};
 };
 
-// Device memory: ours, of octets of zero at first.
+// Device memory: memory of the library, filled with zeros at first.
 class UIW_API Dm {
  public:
-  // EINVAL for no length or an alignment beyond 2 MiB, ENOMEM where kMaxDmSize is used up in this process.
+  // EINVAL for length 0 or an alignment above 2 MiB; ENOMEM if the process would exceed kMaxDmSize.
   static std::unique_ptr<Dm> create(std::size_t length, std::uint32_t log_alignment);
   ~Dm();
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
-  // 0; EFAULT for a range outside of it, or memory of the program that is not there.
+  // 0, or EFAULT for a range outside of the device memory or program memory that is not accessible.
   int copy_in(std::uint64_t offset, const void* from, std::size_t length);
   int copy_out(void* to, std::uint64_t offset, std::size_t length) const;
 
@@ -65,26 +66,28 @@ class UIW_API Dm {
 // A memory region; lkey and rkey are its STag.
 class UIW_API Mr {
  public:
-  // EINVAL for access flags or a range that cannot be, EFAULT where the memory is not there or not accessible so,
-  // ENOMEM. `iova` is the tagged offset of the first octet. With IBV_ACCESS_ON_DEMAND nobody looks whether the memory
-  // is there before it is used; address 0 and length SIZE_MAX stand for the whole address space then.
+  // EINVAL for impossible access flags or ranges, EFAULT if the memory is not mapped or does not allow the access,
+  // ENOMEM. `iova` is the tagged offset of the first octet. With IBV_ACCESS_ON_DEMAND the memory is not checked before
+  // it is used; then address 0 with length SIZE_MAX means the whole address space.
   static std::unique_ptr<Mr> create(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
-  // Reads as octets of zero, drops what is written to it; local access only.
+  // A null region: reads give zeros, written octets are discarded; local access only.
   static std::unique_ptr<Mr> create_null(Pd& pd);
-  // Through mmap of the descriptor. EINVAL for flags and ranges that cannot be and for what is no buffer, EBADF,
-  // EACCES, EOPNOTSUPP where the exporter cannot be mapped.
+  // A dma-buf, accessed through mmap of the descriptor. EINVAL for impossible flags and ranges and for descriptors that
+  // are no buffer; EBADF; EACCES; EOPNOTSUPP if the exporter does not support mmap.
   static std::unique_ptr<Mr> create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
                                            unsigned access);
-  // Counts from 0. EINVAL for flags, the lack of IBV_ACCESS_ZERO_BASED, or a range outside of it.
+  // A region of device memory; its tagged offsets start at 0. EINVAL for impossible flags, flags without
+  // IBV_ACCESS_ZERO_BASED, or a range outside of the device memory.
   static std::unique_ptr<Mr> create_dm(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned access);
   ~Mr();
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
 
-  // The first half of destruction: nothing finds it from here on. EBUSY while windows are bound to it.
+  // The first half of destruction: from here on the region cannot be found. EBUSY while windows are bound to it.
   int prepare_destroy();
 
-  // ibv_rereg_mr: 0 or an errno. EBUSY while windows are bound to it, and EINVAL for flags that cannot be, leave it as
-  // it was; after another error it can only be destroyed (Verbs draft section 7.3.2.3). The key stays.
+  // ibv_rereg_mr: 0 or an errno. After EBUSY (windows are bound to the region) and after EINVAL for impossible flags
+  // the region is as before; after any other error it can only be destroyed (Verbs draft section 7.3.2.3). The key
+  // stays the same.
   int reregister(int flags, Pd* pd, void* address, std::size_t length, unsigned access);
 
  private:
@@ -99,20 +102,20 @@ class UIW_API Mr {
   ddp::Region region_;
   const ddp::Stag stag_;
   bool retired_ = false;
-  Dm* dm_ = nullptr;         // dm
-  void* mapping_ = nullptr;  // dmabuf
+  Dm* dm_ = nullptr;         // Kind::dm
+  void* mapping_ = nullptr;  // Kind::dmabuf
   std::size_t mapping_size_ = 0;
-  const unsigned generation_;  // process/mutex.h
+  const unsigned generation_;  // the fork generation in which it was made (process/mutex.h)
 };
 
-// A memory window. Its binding is the business of queue pairs (work_queues.cc).
+// A memory window. Queue pairs bind and invalidate it (work_queues.cc).
 class UIW_API Mw {
  public:
   // EINVAL for an unknown type, ENOMEM.
   static std::unique_ptr<Mw> create(Pd& pd, ibv_mw_type type);
-  // Bound or not.
+  // The window may be bound.
   ~Mw();
-  // What ibv_alloc_mw returns; binding changes the key.
+  // The key that ibv_alloc_mw returns; binding changes it.
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
 
  private:
@@ -125,7 +128,7 @@ class UIW_API Mw {
 UIW_API int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags, const ibv_sge* list,
                       std::uint32_t count);
 
-// The STags of this process.
+// The STag table of the process. It is never destroyed.
 ddp::StagTable& stag_table();
 
 }  // namespace uiw::provider
