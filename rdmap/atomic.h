@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Atomic operations on the program's memory (RFC 7306 section 5.1), with the processor's own: exact against every
-// other stream, every thread that uses C11 or C++ atomics, and every process that maps the memory.
+// Atomic operations on the program's memory (RFC 7306 section 5.1). They use atomic instructions of the processor, so
+// they are atomic also against other streams, threads that use C11 or C++ atomics, and other processes that map the
+// memory.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +11,10 @@
 
 namespace uiw::rdmap {
 
-// Adds the fields of both numbers, each for itself. A bit of `mask` marks the highest bit of a field, whose carry is
-// dropped; 0 makes one field of all (section 5.1.1).
+// Adds two numbers field by field. Each bit of `mask` marks the highest bit of a field, whose carry is dropped; mask 0
+// makes one field of 64 bits (section 5.1.1).
 constexpr std::uint64_t add_fields(std::uint64_t original, std::uint64_t add, std::uint64_t mask) {
-  // Without the highest bits no carry leaves a field; they are put in by an addition that has no carry.
+  // Without their highest bits the fields are added without carry into the next field; XOR then adds the highest bits.
   return ((original & ~mask) + (add & ~mask)) ^ ((original ^ add) & mask);
 }
 
@@ -25,8 +26,8 @@ constexpr std::uint64_t swap_bits(std::uint64_t original, const AtomicOperands& 
   return (original & ~operands.mask) | (operands.data & operands.mask);
 }
 
-// Carries it out on the 8 octets at `memory`, which is aligned to 8, and tells what stood there. False if the memory
-// is not there; nothing has happened then.
+// Executes the operation on the 8 octets at `memory`, which is aligned to 8, and stores in `original` the value of
+// before. False, with no effect, if the memory is not accessible.
 bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* memory, std::uint64_t& original);
 
 }  // namespace uiw::rdmap

@@ -7,7 +7,7 @@ namespace uiw::rdmap {
 
 namespace {
 
-// Of numbers that only grow, modulo 2^32.
+// Compares numbers that only grow, modulo 2^32.
 template <typename T>
 bool is_ahead(T a, T b) {
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) - static_cast<std::uint32_t>(b)) > 0;
@@ -18,7 +18,8 @@ bool is_ahead(T a, T b) {
 bool PlacementTracker::probe_worthwhile(const Cursor& at, const Cursor& sent) const {
   const bool eager = policy_ == ProbePolicy::at_once || (policy_ == ProbePolicy::if_none_due && !completion_due(sent));
   if (probes_outstanding() == 0 && eager) return true;
-  // A program that counts on its peer's reply to make room in the queue shall find it.
+  // A program may rely on its peer's reply having made room in the send queue; so probes are never farther apart than a
+  // share of the queue.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
   return at.placement.weight - at.placement.requested_weight >= stride_ ||
          at.sequence - at.placement.requested_before >= share;
@@ -50,7 +51,7 @@ void PlacementTracker::placed_before(std::uint64_t sequence, const Cursor& sent)
   placed_ = std::max(placed_, end);
 }
 
-// A report that confirms nothing new takes no longer for a deep queue: each entry is passed once.
+// Each entry is passed once, so a report that confirms nothing new takes no longer with a deep queue.
 std::optional<std::uint64_t> PlacementTracker::take_report(const Progress& progress, const Cursor& sent) {
   const bool of_sent = !is_ahead(progress.send_msn, sent.send_msn) && !is_ahead(progress.writes, sent.writes);
   if (!of_sent) return std::nullopt;

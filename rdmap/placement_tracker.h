@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Remote completion rule: what the peer is known to have placed, which work is unconfirmed, and when an answer is
-// requested.
+// The remote completion rule: what the peer is known to have placed, which work is unconfirmed, and when to send a
+// request whose answer confirms it.
 //
-// Sends, Writes and Immediate Data complete once the peer has placed them. It handles what it is sent in order, so that
-// its answer to an RDMA Read or atomic operation says that all work before that has been placed (RFC 5040 section 5.5).
-// Where none follows signaled work, the transmitter sends a *probe*, an RDMA Read of no octets. Each costs the peer a
-// segment of its own, so a stream of work has few: a stride apart, and the stride follows from how much the program had
-// under way when it last waited, or from the length of its queue. A peer that sends progress reports (rdmap_format.h)
-// confirms work without being asked, too.
+// By this rule Sends, Writes and Immediate Data complete when the peer has placed them. The peer handles what it
+// receives in order, so its answer to an RDMA Read or an atomic operation confirms that all work before that request is
+// placed (RFC 5040 section 5.5). If no such request follows signaled work, the transmitter sends a *probe*, an RDMA
+// Read of no octets. A probe costs a segment in each direction, so a stream of work has few of them: one for each
+// `stride` octets. The stride is derived from the work in progress when the program last waited, and from the depth of
+// its queue. A peer that sends progress reports (rdmap_format.h) confirms work without probes, too.
 //
-// Pure bookkeeping: nothing is sent, and no clock is read. It marks entries of the send queue as done and completes
-// none. It belongs to whoever holds the sender's lock. `at` is where the sender builds, `sent` what TCP has taken.
+// This class sends nothing, reads no clock and completes nothing; it marks entries of the send queue as done. Called
+// with the sender's lock held; no errors. `at` is the position where the sender builds, `sent` what TCP has taken.
 #pragma once
 
 #include <array>
@@ -25,17 +25,17 @@ namespace uiw::rdmap {
 
 class PlacementTracker {
  public:
-  // When a probe is sent behind signaled work that no request confirms, where no other probe is outstanding.
+  // When to send a probe behind signaled work that no request confirms, while no other probe is outstanding.
   enum class ProbePolicy : std::uint8_t {
     at_once,
-    if_none_due,  // the caller comes back before all else: where no other completion is due, or after a stride
-    by_stride,    // and it did not wait for the last one: after a stride
+    if_none_due,  // at once if no other completion is due, else after a stride: the program will poll again soon
+    by_stride,    // after a stride: the program did not wait for the last completion either
   };
 
   // `queue` must remain live as long as the tracker.
   explicit PlacementTracker(SendQueue& queue) : queue_(queue) {}
 
-  // `remote`: the remote rule holds, and not the local one. `reports`: the peer may send progress reports.
+  // `remote`: the remote rule applies, not the local one. `reports`: the peer may send progress reports.
   void start(bool remote, bool reports) {
     remote_ = remote;
     reports_ = reports;
@@ -44,38 +44,39 @@ class PlacementTracker {
   bool remote() const { return remote_; }
   void set_probe_policy(ProbePolicy policy) { policy_ = policy; }
 
-  // While this end waits for a receive to be posted it reads nothing, hence hears no answer: meanwhile the local rule
-  // holds.
+  // While the stream waits for a posted receive it reads nothing, so no answer can arrive; during this time the local
+  // rule applies.
   void set_receive_stalled(bool stalled) { receive_stalled_ = stalled; }
   bool receive_stalled() const { return receive_stalled_; }
-  // Is work that is not answered done once TCP has it?
+  // Whether Sends and Writes are done as soon as TCP has taken them.
   bool done_when_sent() const { return !remote_ || receive_stalled_; }
 
   // ---- Probes ----
   std::uint32_t probes_outstanding() const { return probes_pushed_ - probes_answered_; }
-  // Signaled work is with TCP, no request stands behind it, and no probe is outstanding.
+  // Whether TCP has taken signaled work that no request confirms, and no probe is outstanding.
   bool wants_probe(const Cursor& sent) const {
     return remote_ && !receive_stalled_ && probes_outstanding() == 0 && completion_due(sent);
   }
-  // Is a probe due for the work before `at`, by the policy and the stride?
+  // Whether the policy and the stride call for a probe behind the work before `at`.
   bool probe_worthwhile(const Cursor& at, const Cursor& sent) const;
-  // The next probe behind `at` was pushed before, and is to be sent again: at its old place, and nowhere else.
+  // Whether the next probe at or behind `at` has been pushed before, and is to be built again: at its old position and
+  // nowhere else.
   bool probe_pushed(const Cursor& at) const { return at.placement.probes != probes_pushed_; }
   bool probe_stands_at(const Cursor& at) const { return at.sequence == probe(at.placement.probes).before; }
   void push_probe(const Cursor& at);
-  // The oldest probe has been answered: all work before the entry returned has been placed.
+  // The oldest probe has been answered. Returns an entry; all work before it has been placed.
   std::uint64_t probe_answered();
-  // The program has nothing left to do but to wait for what wants_probe(): the stride follows from what is under way.
+  // The program waits for the work that wants_probe() is about: derives the stride from the work in progress.
   void note_waiting(const Cursor& sent);
 
   // ---- What has been placed ----
-  // All work before the entry `sequence` has. An answer that comes before its request confirms nothing that was not
-  // sent.
+  // All work before the entry `sequence` has been placed. Work that TCP has not taken is never confirmed, whatever a
+  // hostile peer answers.
   void placed_before(std::uint64_t sequence, const Cursor& sent);
-  // A progress report of the peer: all work before the entry returned has been placed. Empty if it confirms no more
-  // than those before it.
+  // Takes a progress report of the peer. Returns an entry; all work before it has been placed. Nothing if the report
+  // confirms no more than earlier ones.
   std::optional<std::uint64_t> take_report(const Progress& progress, const Cursor& sent);
-  // What is done has been completed.
+  // All work that is done has been completed.
   void note_completed(const Cursor& sent) {
     if (queue_.head() >= sent.sequence) answered_weight_ = sent.placement.weight;
   }
@@ -86,10 +87,11 @@ class PlacementTracker {
 
  private:
   struct Probe {
-    std::uint64_t before = 0;  // it stands before this entry
+    std::uint64_t before = 0;  // the probe is in front of this entry
     std::uint64_t weight = 0;  // see Placement
   };
-  // How far the peer has got, as its reports say: work before the entry, and what was sent before that.
+  // How far the peer has got by its reports: it has placed the work before the entry `sequence`, and what that work has
+  // used of MSNs and Writes.
   struct Reported {
     std::uint64_t sequence = 0;
     Msn send_msn{1};
@@ -108,12 +110,12 @@ class PlacementTracker {
   bool reports_ = false;
   bool receive_stalled_ = false;
   ProbePolicy policy_ = ProbePolicy::at_once;
-  std::uint32_t probes_pushed_ = 0;  // into SharedReads
+  std::uint32_t probes_pushed_ = 0;  // pushed into SharedReads, modulo 2^32
   std::uint32_t probes_answered_ = 0;
   std::array<Probe, SharedReads::kMostProbes> probes_;  // by number
   std::uint64_t answered_weight_ = 0;
   std::uint64_t stride_ = kLongestStride;
-  std::uint64_t placed_ = 0;  // all work before this entry is
+  std::uint64_t placed_ = 0;  // all work before this entry is placed
   Reported reported_;
 };
 

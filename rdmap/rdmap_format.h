@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The octets of RDMAP: control octet (RFC 5040 section 4.1), RDMA Read Request header (4.4), Terminate header
-// (4.8), and the headers of RFC 7306: Atomic Request (5.2.1), Atomic Response (5.2.2), Immediate Data (6.2). Encode and
-// decode side by side. Encoders are given room for all that they write; decoders take what there is, octets behind the
-// header too, and return nothing where it is cut short.
+// RDMAP headers: control octet (RFC 5040 section 4.1), RDMA Read Request (4.4), Terminate (4.8), and the headers of RFC
+// 7306: Atomic Request (5.2.1), Atomic Response (5.2.2), Immediate Data (6.2). Encoding and decoding stand side by
+// side. Encoders need room for all that they write. Decoders return nothing if the header is cut short; octets behind
+// the header are ignored.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +36,9 @@ enum class Opcode : std::uint8_t {
   immediate_solicited = 0x9,
   atomic_request = 0xA,
   atomic_response = 0xB,
-  // Of no RFC, for ends that have agreed on it (mpa::Agreement): a Send whose Invalidate STag field has the four octets
-  // of immediate data, as the consumer gave them, in each of its segments. RFC 5040 figure 4 has no use for the number;
-  // Control says how it is solicited.
+  // An extension of uiw, used only if start-up has negotiated it (mpa::Agreement): a Send whose Invalidate STag field
+  // carries four octets of immediate data, as the consumer gave them, in each of its segments. RFC 5040 figure 4 does
+  // not use this opcode. Control says how it requests a solicited event.
   send_immediate = 0xF,
 };
 
@@ -66,36 +66,36 @@ enum Queue : std::uint32_t {
 
 constexpr unsigned kRdmapVersion = 1;
 
-// The lower of the control octet's two reserved bits: solicited event, with send_immediate alone, which has no second
-// opcode for it. With every other opcode but a Write (kReportBit) both are zero when sent, and ignored when received
-// (RFC 5040 section 4.1).
+// The lower of the two reserved bits in the control octet. In send_immediate it requests a solicited event, since there
+// is no second opcode for that. In a Write it is kReportBit. With all other opcodes both bits are sent as zero and
+// ignored when received (RFC 5040 section 4.1).
 constexpr unsigned kSolicitedBit = 0x10;
 
-// The same bit of an RDMA Write of no octets, between two ends that know it: a progress report. The tagged offset says
-// how much of what the peer has sent has been placed, and the STag on which occasion. A peer that does not know it
-// ignores the bit, and there is nothing to write.
+// The same bit in an RDMA Write of no octets, between two ends of uiw: the Write is a progress report. The tagged
+// offset encodes how much of the peer's work has been placed, the STag says why the report is sent. Other peers ignore
+// the bit, and there is nothing to write.
 constexpr unsigned kReportBit = kSolicitedBit;
-constexpr Stag kRnrReport{0};       // no receive is posted for the next message, as an RNR NAK says; or this end leaves
-constexpr Stag kProgressReport{1};  // a message of this end follows, which may be an answer
-constexpr Stag kReportsWanted{
-    2};  // this end's work completes when it is placed: a report is wanted before each message
+constexpr Stag kRnrReport{0};       // no receive is posted for the next message (as by an RNR NAK), or this end leaves
+constexpr Stag kProgressReport{1};  // a message follows that may be the answer to the peer's work
+// This end uses the remote completion rule and wants a report before each message of the peer.
+constexpr Stag kReportsWanted{2};
 
-// Which of them two ends have agreed on.
+// Which reports start-up has negotiated.
 enum class Reports : std::uint8_t {
   none,
-  on_request,  // progress reports, once kReportsWanted has come
-  always,      // and RNR reports; nobody has to ask
+  on_request,  // progress reports, after kReportsWanted has arrived
+  always,      // progress reports and RNR reports, without a request
 };
 
-// How far an end has got with what its peer sends: messages of the Send Queue before this MSN, and so many RDMA Writes
-// (modulo 2^32; progress reports and a ready-to-receive message are none).
+// How much of the peer's work an end has placed: the messages of the Send Queue before this MSN, and this number of
+// RDMA Writes, modulo 2^32. Progress reports and ready-to-receive messages do not count.
 struct Progress {
   Msn send_msn{1};
   std::uint32_t writes = 0;
 
   bool operator==(const Progress&) const = default;
 };
-// The later one of two that the same end has reported. Both numbers only grow, modulo 2^32.
+// The later of two values of the same end. Both numbers only grow, modulo 2^32.
 constexpr Progress later(const Progress& a, const Progress& b) {
   const auto behind = [](auto one, auto other) {
     return static_cast<std::int32_t>(static_cast<std::uint32_t>(other) - static_cast<std::uint32_t>(one)) > 0;
@@ -112,7 +112,7 @@ constexpr Progress decode_progress(std::uint64_t offset) {
 struct Control {
   unsigned version = kRdmapVersion;
   Opcode opcode = Opcode::write;
-  bool solicited = false;  // of send_immediate; the others say it by their opcode
+  bool solicited = false;  // for send_immediate only; other opcodes imply it
 
   bool operator==(const Control&) const = default;
 };
@@ -127,7 +127,7 @@ constexpr Control decode_control(std::uint8_t octet) {
 constexpr std::uint8_t control_of(Opcode opcode, bool solicited = false) {
   return encode(Control{kRdmapVersion, opcode, solicited});
 }
-// Of an RDMA Write that is a progress report.
+// The control octet of a progress report.
 constexpr std::uint8_t control_of_report() { return static_cast<std::uint8_t>(control_of(Opcode::write) | kReportBit); }
 constexpr bool is_report(std::uint8_t write_control) { return (write_control & kReportBit) != 0; }
 constexpr bool is_solicited(Control control) { return control.solicited || is_solicited(control.opcode); }
@@ -171,13 +171,13 @@ enum class AtomicOpcode : std::uint8_t { fetch_add = 0x0, compare_swap = 0x2 };
 
 constexpr std::size_t kAtomicRequestSize = 52;
 constexpr std::size_t kAtomicResponseSize = 12;
-constexpr std::size_t kAtomicSize = 8;  // octets of the target, aligned so
+constexpr std::size_t kAtomicSize = 8;  // octets of the target, which is also its alignment
 
-// The numbers an atomic operation works with, in host byte order.
+// The operands of an atomic operation, in host byte order.
 struct AtomicOperands {
-  std::uint64_t data;     // to add, or to put there
-  std::uint64_t mask;     // add: the highest bit of each field; swap: which bits
-  std::uint64_t compare;  // these two: compare-and-swap alone
+  std::uint64_t data;     // the number to add, or to store
+  std::uint64_t mask;     // add: the highest bit of each field; swap: the bits that are replaced
+  std::uint64_t compare;  // this and the next: compare-and-swap only
   std::uint64_t compare_mask;
 
   bool operator==(const AtomicOperands&) const = default;
@@ -207,7 +207,7 @@ inline void encode(const AtomicRequest& request, std::byte* to) {
 inline std::optional<AtomicRequest> decode_atomic_request(Octets from) {
   if (from.size() < kAtomicRequestSize) return std::nullopt;
   AtomicRequest request;
-  request.opcode = static_cast<AtomicOpcode>(load_be<std::uint32_t>(from.data()) & 0xF);  // the rest is reserved
+  request.opcode = static_cast<AtomicOpcode>(load_be<std::uint32_t>(from.data()) & 0xF);  // the other bits are reserved
   request.identifier = load_be<std::uint32_t>(from.data() + 4);
   request.stag = static_cast<Stag>(load_be<std::uint32_t>(from.data() + 8));
   request.offset = load_be<std::uint64_t>(from.data() + 12);
@@ -220,7 +220,7 @@ inline std::optional<AtomicRequest> decode_atomic_request(Octets from) {
 
 struct AtomicResponse {
   std::uint32_t identifier = 0;
-  std::uint64_t original = 0;  // what stood there before
+  std::uint64_t original = 0;  // the value of before
 
   bool operator==(const AtomicResponse&) const = default;
 };
@@ -249,7 +249,7 @@ inline std::optional<Immediate> decode_immediate(Octets from) {
   return immediate;
 }
 
-// The four of send_immediate, as the word that they are in the DDP header, and back.
+// The four octets of send_immediate as the word in the DDP header, and back.
 inline std::uint32_t word_of(const Immediate& immediate) { return load_be<std::uint32_t>(immediate.data()); }
 inline Immediate immediate_of_word(std::uint32_t word) {
   Immediate immediate{};
@@ -277,7 +277,7 @@ enum class ErrorCode : std::uint8_t {
   unspecified = 0xFF,
 };
 
-// What went wrong, and where it stood on the wire. The headers are kept as they came.
+// An error and the headers of the segment that caused it. The headers are kept as octets.
 struct Terminate {
   Layer layer = Layer::rdma;
   std::uint8_t type = 0;
@@ -293,12 +293,12 @@ struct Terminate {
 constexpr std::size_t kTerminateControlSize = 4;
 constexpr std::size_t kMaxTerminate = kTerminateControlSize + 2 + ddp::kUntaggedHeaderSize + kReadRequestSize;
 
-// The longest headers that a segment begins with, DDP's and RDMAP's.
+// The length of the longest DDP and RDMAP headers of a segment.
 constexpr std::size_t kMaxHeaders =
     ddp::kUntaggedHeaderSize +
     std::max({kReadRequestSize, kAtomicRequestSize, kAtomicResponseSize, kImmediateSize, kMaxTerminate});
 
-// Octets written.
+// Returns the number of octets written.
 inline std::size_t encode(const Terminate& terminate, std::byte* to) {
   const bool ddp = terminate.has_ddp_header;
   const bool rdma = terminate.has_read_request;
@@ -320,7 +320,7 @@ inline std::size_t encode(const Terminate& terminate, std::byte* to) {
   return size;
 }
 
-// Empty if it is cut short.
+// Nothing if the Terminate is cut short.
 inline std::optional<Terminate> decode_terminate(Octets from) {
   if (from.size() < kTerminateControlSize) return std::nullopt;
   const auto word = load_be<std::uint32_t>(from.data());

@@ -6,17 +6,16 @@
 namespace uiw::rdmap {
 
 bool ReadQueue::has_room(std::uint32_t probes) const {
-  // With no depth at all, a read that was posted before the agreement would wait for ever: it is let through, and
-  // fails.
+  // With ORD 0 a Read that was posted before the negotiation would wait for ever. So it is let through, and fails.
   if (outstanding_ >= ord_ && ord_ > 0) return false;
   if (probes > 0 && outstanding_ + probes >= agreed()) return false;
-  // Where it is for lack of memory that there is none, others are outstanding, and it goes on with their answers.
+  // If there is no room for lack of memory, other requests are outstanding, and sending goes on when they are answered.
   return ring_->has_room();
 }
 
 bool ReadQueue::has_room_for_probe(std::uint32_t probes) const {
   if (probes == SharedReads::kMostProbes || outstanding_ + probes >= agreed()) return false;
-  if (probes > 0 && probes + ord_ >= agreed()) return false;  // the other slots are for reads
+  if (probes > 0 && probes + ord_ >= agreed()) return false;  // the remaining room is for Reads
   return ring_->has_room();
 }
 

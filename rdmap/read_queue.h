@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// RDMA Reads and atomic operations that wait for their answers: ours, which the peer is to answer, and the peer's,
-// which we are to answer (RFC 5040 section 6.1, RFC 7306 sections 5.2 and 7).
+// RDMA Reads and atomic operations that wait for their answers, in both directions: our requests, which the peer is to
+// answer, and the peer's requests, which this end is to answer (RFC 5040 section 6.1, RFC 7306 sections 5.2 and 7).
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,14 @@
 
 namespace uiw::rdmap {
 
-// What the two halves of a stream share, each with a lock of its own: reads and atomic operations requested and not
-// answered (the sender pushes, the receiver takes and pops), and those the peer has requested (the receiver pushes, the
-// sender takes and pops). Both kinds count against one limit, and are answered in the order of the requests.
+// The requests that both directions of a stream use, each direction with its own lock. `outstanding`: our requests that
+// are not answered; the sender pushes, the receiver reads and pops. `inbound`: the peer's requests; the receiver
+// pushes, the sender reads and pops. Reads and atomic operations count against one limit, and are answered in the order
+// of the requests. It must remain live as long as both directions.
 struct SharedReads {
-  // One more than agreed on: a ready-to-receive message may be a read (RFC 6581 section 9). A request stays in
-  // `inbound` until TCP has taken its response, hence the room for a batch of them.
+  // There is room for one request more than was negotiated, since the ready-to-receive message may be a Read (RFC 6581
+  // section 9). A request stays in `inbound` until TCP has taken its response, so there is room for a batch of
+  // responses as well.
   static constexpr std::uint32_t kMaxResponsesInBatch = 64;
   static constexpr std::uint32_t kMostProbes = 4;  // outstanding at a time; a power of two
   SharedReads(std::uint32_t ord, std::uint32_t ird)
@@ -26,7 +28,8 @@ struct SharedReads {
   static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
   static constexpr std::uint64_t kProbe = kReadyToReceive - 1;
   struct Outstanding {
-    std::uint64_t sequence;  // in the send queue, whose entry stays until the read completes; or one of those above
+    std::uint64_t sequence;  // the entry in the send queue, which stays until the request is answered; or one of the
+                             // constants above
     Stag sink_stag;
     std::uint64_t sink_offset;
     std::uint32_t size;
@@ -34,76 +37,80 @@ struct SharedReads {
     const Sge* sges;
     std::uint16_t sge_count;
     bool atomic;
-    std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }  // of an Atomic Request
+    std::uint32_t identifier() const {
+      return static_cast<std::uint32_t>(sequence);
+    }  // the Request Identifier of an Atomic Request
   };
   struct AtomicInbound {
     AtomicRequest request;
-    bool executed = false;  // by the sender, right before the response is built
+    bool executed = false;  // the sender executes it right before it builds the response
     std::uint64_t original = 0;
   };
   struct Inbound {
     std::variant<ReadRequest, AtomicInbound> request;
-    Progress progress;  // when it came: its answer confirms so much
+    Progress progress;  // this end's progress when the request came, which the answer confirms
   };
-  // An RDMA Read of no octets: its answer confirms that the peer's work is placed, and is to go out soon.
+  // True for an RDMA Read of no octets. Its answer confirms that the peer's work is placed, and should be sent soon.
   static bool is_probe(const Inbound& inbound) {
     const auto* read = std::get_if<ReadRequest>(&inbound.request);
     return read != nullptr && read->size == 0;
   }
-  // Is there an inbound one that the sender has not taken? For the receiver, or with the receiver kept away.
+  // Whether there is an inbound request that the sender has not begun to answer. To be called by the receiver, or while
+  // the receiver's lock is held.
   bool answers_unsent() const { return answering.load(std::memory_order_acquire) < inbound.pushed(); }
-  // The sender: the inbound ones below this number are on their way to the socket. The peer may have the last octet of
-  // a response, and request more, as soon as the socket has it.
+  // Called by the sender before it gives responses to the socket: inbound requests below this number are being
+  // answered. As soon as the socket has the last octet of a response, the peer may have it and send more requests.
   void note_answering(std::uint64_t below) {
     if (answering.load(std::memory_order_relaxed) < below) answering.store(below, std::memory_order_release);
   }
   SpscRing<Outstanding> outstanding;
   SpscRing<Inbound> inbound;
-  const std::uint32_t inbound_limit;        // how many may be open at a time (RFC 5040 section 6.1)
-  std::atomic<std::uint64_t> answering{0};  // of the inbound ones, by number: responses below this are on their way
-  std::atomic<std::uint64_t> progress{encode(Progress{})};  // of this end; set before the consumer can know of it
+  const std::uint32_t inbound_limit;        // how many may be unanswered at a time (IRD, RFC 5040 section 6.1)
+  std::atomic<std::uint64_t> answering{0};  // inbound requests below this number are being answered
+  std::atomic<std::uint64_t> progress{encode(Progress{})};  // of this end; stored before the consumer can know of it
 };
 
-// The sender's account of SharedReads::outstanding: what it has requested, and whether it may request more. It belongs
-// to whoever holds the sender's lock. No errors: there is room for what is pushed.
+// The sender's view of SharedReads::outstanding: what it has requested, and whether it may send another request. Called
+// with the sender's lock held. No errors: the caller asks for room before it pushes.
 class ReadQueue {
  public:
-  // `shared` must remain live as long as the queue. `ord`: reads and atomic operations at a time, at most; what
-  // `shared` has room for beyond it is for probes alone. `first` is the send queue's next entry.
+  // `shared` must remain live as long as the queue. `ord`: the greatest number of Reads and atomic operations
+  // outstanding; the room of `shared` beyond it is for probes only. `first` is the send queue's next entry.
   void start(SharedReads& shared, std::uint32_t ord, std::uint64_t first) {
     ring_ = &shared.outstanding;
     most_ord_ = ord_ = ord;
     pushed_ = answered_pushed_ = first;
   }
-  // At most what start() said. Returns what holds from here on; those that are outstanding are answered as before
-  // (Verbs draft section 6.5).
+  // Sets ORD, to at most the value of start(), and returns the new value. Requests that are outstanding are answered as
+  // before (Verbs draft section 6.5).
   std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, most_ord_); }
   std::uint32_t ord() const { return ord_; }
-  std::uint32_t agreed() const { return ring_->capacity() - 1; }  // with those for probes
-  std::uint32_t outstanding() const { return outstanding_; }      // without probes
+  std::uint32_t agreed() const { return ring_->capacity() - 1; }  // including the room for probes
+  std::uint32_t outstanding() const { return outstanding_; }      // not counting probes
 
-  // For one more read or atomic operation, and for one more probe, where `probes` are outstanding?
+  // Whether there is room for one more Read or atomic operation, and for one more probe, while `probes` probes are
+  // outstanding.
   [[gnu::noinline]] bool has_room(std::uint32_t probes) const;  // most work is no Read
   bool has_room_for_probe(std::uint32_t probes) const;
 
-  // The request is built for the first time, and is the entry `sequence` of the send queue. The receiver must know of
-  // it before its response can come, hence before the request is sent. Entries come in order, those that are no reads
-  // too; one that was passed before is not pushed again.
+  // To be called before the message of each entry of the send queue is built; pushes the entry if it is a Read or an
+  // atomic operation. The response may arrive as soon as the request is sent, so the receiver must know of it before.
+  // Entries come in order; an entry that is built again is not pushed again.
   void push(SendQueue& queue, std::uint64_t sequence, Msn msn) {
     if (is_passed(sequence)) return;
     pushed_ = sequence + 1;
     SendWork& work = queue.at(sequence);
     if (is_answered(work.kind)) push_answered(queue, work, sequence, msn);
   }
-  // The ready-to-receive message is a read (RFC 6581 section 9).
+  // Pushes the ready-to-receive message, if it is a Read (RFC 6581 section 9).
   void push_ready_to_receive();
   void push_probe() { ring_->push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false}); }
-  // The entry has been built before, and is pushed if it is a read.
+  // Whether push() has been called for this entry.
   bool is_passed(std::uint64_t sequence) const { return sequence < pushed_; }
-  // It, or an entry behind it, is a read that has been pushed.
+  // Whether this entry or one behind it is a request that has been pushed.
   bool is_followed(std::uint64_t sequence) const { return sequence < answered_pushed_; }
 
-  // The oldest one has been answered. Returns its sequence, as in SharedReads::Outstanding.
+  // The oldest request has been answered. Returns its sequence, as in SharedReads::Outstanding.
   std::uint64_t pop();
 
  private:
@@ -113,8 +120,8 @@ class ReadQueue {
   std::uint32_t ord_ = 0, most_ord_ = 0;
   std::uint32_t outstanding_ = 0;
   bool ready_to_receive_pushed_ = false;
-  std::uint64_t pushed_ = 0;           // entries below this are in the ring, if they are reads
-  std::uint64_t answered_pushed_ = 0;  // likewise, counted for reads and atomic operations alone
+  std::uint64_t pushed_ = 0;           // push() has been called for the entries below this
+  std::uint64_t answered_pushed_ = 0;  // the entry behind the last pushed Read or atomic operation
 };
 
 }  // namespace uiw::rdmap

@@ -10,7 +10,7 @@ namespace uiw::rdmap {
 
 namespace {
 
-// RFC 5041 has no code for a missing right; an STag that may not be used so is an invalid one.
+// RFC 5041 has no code for a missing right, so an STag without the right is reported as invalid.
 ddp::TaggedError tagged_error(ddp::AccessError error) {
   switch (error) {
     case ddp::AccessError::bounds: return ddp::TaggedError::base_or_bounds;
@@ -54,7 +54,7 @@ ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length
 Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   segment_.target = Target::none;
   if (total == 0) {
-    // An FPDU of nothing is a ready-to-receive message (RFC 6581 section 9): the first one or an error.
+    // An empty FPDU is a ready-to-receive message (RFC 6581 section 9): it must be the first message.
     if (heard_) return fail_cut_short(total);
     heard_ = true;
     return Verdict::go_on;
@@ -65,7 +65,7 @@ Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   return verdict;
 }
 
-// False if it is none that was agreed on.
+// False if it is no report that was negotiated.
 bool Receiver::take_report(const ddp::TaggedHeader& header) {
   const Reports agreed = parameters_.reports;
   if (header.stag == kRnrReport && agreed == Reports::always) {
@@ -112,13 +112,13 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
     } else if (is_report(header.ulp_control) && take_report(header)) {
-      segment_.last = false;  // it is no Write, and may stand between one and its Immediate Data
+      segment_.last = false;  // a report is no Write; Immediate Data may follow the Write before it
       write_ = before;
     } else if (!heard_ && parameters_.rtr == mpa::ReadyToReceive::write) {
       segment_.last = false;
     }
   } else if (control.opcode == Opcode::read_response) {
-    // Only where the oldest outstanding read says, and in order.
+    // A Read Response is placed only where the oldest outstanding Read says, and in order.
     if (reads_->outstanding.empty() || reads_->outstanding.front().atomic) {
       return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
     }
@@ -169,7 +169,7 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
     return atomic_response(header, ulpdu, total);
   }
   if (control.opcode == Opcode::terminate && header.queue == kTerminateQueue) {
-    // One segment, and the only message of its queue (RFC 5040 sections 5.1 and 7.2).
+    // A Terminate is one segment and the only message of its queue (RFC 5040 sections 5.1 and 7.2).
     if (header.msn != Msn{1}) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
     if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
     if (!header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
@@ -241,7 +241,8 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
   return take_request(ulpdu, total, request, ready_to_receive);
 }
 
-// Unless it is more than was agreed on (RFC 5040 section 6.1, RFC 7306 section 5.2), or there is no memory for it.
+// Takes a request of the peer, unless it exceeds the negotiated IRD (RFC 5040 section 6.1, RFC 7306 section 5.2) or
+// there is no memory.
 Receiver::Verdict Receiver::take_request(Octets ulpdu, std::size_t total,
                                          const std::variant<ReadRequest, SharedReads::AtomicInbound>& request,
                                          bool ready_to_receive) {
@@ -275,7 +276,7 @@ Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Oc
   if (access.error != ddp::AccessError::none) {
     return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error));
   }
-  // RFC 7306 section 8.2: it is the address that has to be aligned, whatever the tagged offset.
+  // RFC 7306 section 8.2: the address must be aligned, not the tagged offset.
   if (reinterpret_cast<std::uintptr_t>(access.memory) % kAtomicSize != 0) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
@@ -297,7 +298,7 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
   }
   note_answer();
   atomic_msn_ = next(atomic_msn_);
-  // The result is the program's number, in its byte order.
+  // The result is stored as a number in the byte order of the host.
   segment_.sges = {request.sges, request.sge_count};
   segment_.sge_domain = domain_;
   read_at_ = {};
@@ -314,7 +315,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   if (header.msn != send_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
   if (message_.begun) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-  // RFC 7306 section 6.3: exactly 8 octets.
+  // RFC 7306 section 6.3: Immediate Data has exactly 8 octets.
   const auto decoded = decode_immediate(ulpdu.subspan(ddp::kUntaggedHeaderSize));
   if (!decoded || total != ddp::kUntaggedHeaderSize + kImmediateSize || !header.last) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unspecified);
@@ -333,20 +334,22 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   return Verdict::go_on;
 }
 
-// The consumer's memory is gone, or registered as something else by now, or never was its own to name.
+// The consumer's memory cannot be used: it is not registered any more, registered as something else, or the consumer
+// had no right to name it.
 bool Receiver::fault() {
   if (segment_.target == Target::read_response) {
     failed_read_ = reads_->outstanding.front().sequence;
     fail({}, 0, Layer::rdma, static_cast<std::uint8_t>(ErrorType::local_catastrophic), 0);
   } else {
-    // It is a message of the peer: the header tells it which of its messages could not be carried out.
+    // For a message of the peer, the Terminate carries its header and so tells which message failed.
     fail_rdma(segment_.header, segment_.total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
   abandon(Status::local_protection);
   return false;
 }
 
-// The region may be deregistered, or the window invalidated, between two pieces of a segment.
+// Looks the STag up again, since the region may be deregistered, or the window invalidated, between two parts of a
+// segment.
 bool Receiver::place_write(Octets payload) {
   const ddp::Hold target =
       stags_.hold(segment_.write_stag, domain_, segment_.write_offset, payload.size(), ddp::kRemoteWrite, stream_);
@@ -391,7 +394,8 @@ Receiver::Verdict Receiver::end_segment() {
     host_.read_complete();
   } else if (target == Target::send) {
     if (invalidates(message_.control.opcode)) {
-      // Between the placement of the payload and the completion of the receive (Verbs draft section 8.2.2.1).
+      // The invalidation comes after the placement of the payload and before the completion of the receive (Verbs draft
+      // section 8.2.2.1).
       if (const auto refused = host_.invalidate(static_cast<Stag>(message_.word))) {
         abandon(Status::flushed);
         return fail_rdma(segment_.header, segment_.total, ErrorType::remote_protection, *refused);
@@ -445,7 +449,7 @@ Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, Layer layer, s
   return Verdict::stop;
 }
 
-// There is no whole DDP header.
+// The segment is too short for a DDP header.
 Receiver::Verdict Receiver::fail_cut_short(std::size_t total) {
   return fail({}, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::local_catastrophic), 0);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The receiving half of an RDMAP stream: checks DDP segments (RFC 5041 section 7, RFC 5040 section 7.2), places their
-// payload, and says which messages have come. One caller at a time (the receiver's lock). No I/O.
+// payload, and reports complete messages (RFC 5040 section 5.5). Called with the receiver's lock held, except where
+// another thread is named. No I/O.
 #pragma once
 
 #include <array>
@@ -19,40 +20,42 @@
 
 namespace uiw::rdmap {
 
-// Of a stream without CRC the deframer gives at least the headers of a segment at once.
+// Without CRC the first part of a ULPDU that the deframer delivers must have all headers.
 static_assert(mpa::Deframer::kHeadSize >= kMaxHeaders);
 
-// A receive that a message is being placed into. `sges` stay valid until receive_complete().
+// The posted receive that a message is being placed into. `sges` must remain valid until receive_complete().
 struct ReceiveBuffer {
   std::uint64_t id = 0;
   std::uint32_t length = 0;
   std::span<const Sge> sges;
-  const void* domain = nullptr;  // of what `sges` name: that of a shared receive queue may be another than the stream's
+  const void* domain = nullptr;  // the domain of `sges`; a shared receive queue may have another one than the stream
 };
 
+// What a Receiver calls. The functions are called with the receiver's lock held, inside ulpdu() or abandon().
 class ReceiveHost {
  public:
-  // The receive for the next message, taken off its queue; false if none is posted.
+  // Takes the receive for the next message off its queue; false if none is posted.
   virtual bool next_receive(ReceiveBuffer& buffer) = 0;
   struct Message {
     std::uint32_t length = 0;
     bool solicited = false;
     bool invalidated = false;
-    Stag stag{};  // invalidated
+    Stag stag{};  // the STag that was invalidated
     bool has_immediate = false;
-    bool is_send = true;  // else Immediate Data; `length` is that of the RDMA Write right before it, if any
+    bool is_send = true;  // false: Immediate Data, and `length` is that of the RDMA Write right before it, if any
     Immediate immediate{};
   };
   virtual void receive_complete(const ReceiveBuffer& buffer, Status status, const Message& message) = 0;
-  // The last octet of the oldest outstanding read, or the result of the oldest atomic operation, is placed.
+  // The answer to the oldest outstanding Read or atomic operation has been placed.
   virtual void read_complete() = 0;
-  // A read or an atomic operation stands in SharedReads::inbound; `probe`: as SharedReads::is_probe().
+  // A request of the peer has been pushed into SharedReads::inbound. `probe`: see SharedReads::is_probe().
   virtual void read_requested(bool probe) = 0;
-  // A progress report of the peer, or an RNR report: so much of what was sent it has placed.
+  // A progress report or an RNR report of the peer: it has placed this much of our work.
   virtual void progress_reported(const Progress& progress) { static_cast<void>(progress); }
   // The peer wants progress reports (Transmitter::enable_reports()).
   virtual void reports_wanted() {}
-  // Invalidates a local STag for the peer. Empty if that is done, else why not: a code of remote protection errors.
+  // Invalidates a local STag for the peer. Nothing if that is done; otherwise an error code of remote protection
+  // errors.
   virtual std::optional<ErrorCode> invalidate(Stag stag) = 0;
 
  protected:
@@ -61,51 +64,53 @@ class ReceiveHost {
 
 class Receiver final : public mpa::UlpduSink {
  public:
-  // `stream` is what windows are bound by.
+  // `stags`, `host` and, from start() on, `reads` must remain live as long as the receiver. `domain` and `stream` are
+  // identifiers for StagTable: the protection domain, and what binds windows of type 2.
   Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host, const void* stream = nullptr)
       : stags_(stags), domain_(domain), stream_(stream), host_(host) {}
 
   struct Parameters {
-    // The ready-to-receive message that was agreed on (RFC 6581 section 9). If it is a Send of no octets, it is for
-    // this layer alone; if it is a Read of none, it does not count against the limit.
+    // The ready-to-receive message that start-up has negotiated (RFC 6581 section 9). A Send of no octets in this role
+    // is not reported to the consumer, and a Read of no octets does not count against IRD.
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
     bool send_immediate = false;         // the peer may send that opcode
-    bool denied_are_unexpected = false;  // deny() makes operations unexpected opcodes, and not errors of access
+    bool denied_are_unexpected = false;  // operations that deny() forbids are unexpected opcodes, not access errors
     Reports reports = Reports::none;
   };
   void start(SharedReads* reads, const Parameters& parameters) { reads_ = reads, parameters_ = parameters; }
 
-  // Rights of `rights` are not given to the peer, whatever its target's registration says (Verbs draft section
-  // 8.1.2.2). At any time, from any thread.
+  // Denies rights to the peer whatever the registration of the target allows (Verbs draft section 8.1.2.2). Any thread,
+  // at any time.
   void deny(std::uint32_t rights) { denied_.store(rights, std::memory_order_relaxed); }
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
 
-  // Any message has been heard, however short.
+  // Whether any message has arrived, also one without octets.
   bool heard() const { return heard_; }
 
-  // After Verdict::stop: the Terminate to be sent, or the one that has come.
+  // After Verdict::stop: the Terminate that is to be sent, or the one that has arrived.
   const std::optional<Terminate>& error() const { return error_; }
   const std::optional<Terminate>& peer_terminate() const { return peer_terminate_; }
 
-  // With error(): the read or atomic operation of ours whose sink is not there.
+  // With error(): the entry of our Read or atomic operation whose sink memory could not be used.
   const std::optional<std::uint64_t>& failed_read() const { return failed_read_; }
 
-  // Has a part of a message that takes a receive come, and not all of it?
+  // Whether a message that takes a receive has arrived in part.
   bool in_message() const { return message_.begun; }
 
-  // With all that came before the segment in progress.
+  // How much of the peer's work is placed: everything before the segment in progress.
   Progress progress() const { return {send_msn_, writes_}; }
-  // Has an RNR report come, and no answer since? On any thread.
+  // Whether an RNR report of the peer has arrived, and no answer since. Any thread.
   bool peer_waits() const { return peer_waits_.load(std::memory_order_relaxed); }
 
   // The stream is over: the receive in progress, if any, completes with `status`.
   void abandon(Status status);
-  // The same where the message counts as never begun: the receive in progress, if any, does not complete.
+  // As abandon(), but the message counts as never begun: the receive in progress, if any, is returned and does not
+  // complete.
   std::optional<ReceiveBuffer> forget_message();
 
  private:
-  // Before its consumer can know of a message, and answer it.
+  // Must be called before the consumer can know of a message and answer it.
   void note_progress() { reads_->progress.store(encode(progress()), std::memory_order_release); }
   void note_answer() {
     if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
@@ -142,11 +147,11 @@ class Receiver final : public mpa::UlpduSink {
   struct Segment {
     Target target = Target::none;
     bool last = false;
-    std::array<std::byte, ddp::kUntaggedHeaderSize> header{};  // write, send: a Terminate brings it back...
-    std::size_t total = 0;                                     // ...and its length
-    Stag write_stag{};  // write: looked up again for each piece that arrives later
+    std::array<std::byte, ddp::kUntaggedHeaderSize> header{};  // write, send: a Terminate carries it back...
+    std::size_t total = 0;                                     // ...together with the segment's length
+    Stag write_stag{};  // write: looked up again for each part that arrives later
     std::uint64_t write_offset = 0;
-    std::span<const Sge> sges;  // read response, send: of the whole message
+    std::span<const Sge> sges;  // read response, send: those of the whole message
     const void* sge_domain = nullptr;
   };
   struct Position {
@@ -162,10 +167,10 @@ class Receiver final : public mpa::UlpduSink {
     Position at;
     ReceiveBuffer buffer;
   };
-  // The RDMA Write that Immediate Data right behind it would be about.
+  // The last RDMA Write. Immediate Data that directly follows reports its length.
   struct Write {
     bool begun = false;
-    std::uint32_t length = 0;  // 0 again once another message has come
+    std::uint32_t length = 0;  // 0 after any other message
   };
 
   const ddp::StagTable& stags_;
@@ -176,13 +181,13 @@ class Receiver final : public mpa::UlpduSink {
   std::atomic<std::uint32_t> denied_{0};
   Parameters parameters_;
   bool heard_ = false;
-  bool rtr_read_ = false;  // the first message was one
+  bool rtr_read_ = false;  // the first message was a Read as ready-to-receive message
   std::atomic<bool> peer_waits_{false};
   Segment segment_;
-  Position read_at_;  // of the oldest read of ours; a Send may stand between two Read Responses
+  Position read_at_;  // in the oldest read of ours; a Send may arrive between two segments of its Read Response
   Message message_;
   Write write_;
-  std::uint32_t writes_ = 0;  // that are complete, modulo 2^32
+  std::uint32_t writes_ = 0;  // Writes that are complete, modulo 2^32
   Msn send_msn_{1};
   Msn read_msn_{1};
   Msn atomic_msn_{1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Progress reports of this end that are to be sent: how much of what the peer has sent is placed (kReportBit). They
-// belong to whoever holds the sender's lock.
+// The progress reports that this end is to send: how much of the peer's work has been placed (kReportBit). Called with
+// the sender's lock held.
 #pragma once
 
 #include <array>
@@ -17,10 +17,10 @@ class ReportQueue {
     Progress progress;
   };
 
-  // Reports are numbered from 0. One stays until TCP has taken it, as it may be built again.
+  // Reports are numbered from 0. A report stays until TCP has taken it, as it may have to be built again.
   std::uint32_t end() const { return end_; }
   const Report& at(std::uint32_t number) const { return reports_[number % kMost]; }
-  // TCP has taken those before `sent`. False where so many wait for it that this one has no place.
+  // TCP has taken the reports before `sent`. False if there is no room for another one.
   bool push(const Report& report, std::uint32_t sent) {
     if (end_ - sent == kMost) return false;
     reports_[end_++ % kMost] = report;

@@ -23,15 +23,15 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   state_.sent.rtr_sent = state_.rtr == mpa::ReadyToReceive::none;
   state_.sent.sequence = state_.sent.placement.requested_before = first;
   const bool remote = parameters.completion == Completion::remote && state_.read_queue.agreed() > 0;
-  // A peer sends progress reports where they are wanted, or always.
+  // The peer sends progress reports if this end requests them (remote rule) or if `always` was negotiated.
   state_.tracker.start(remote, remote || parameters.reports == Reports::always);
   if (remote && parameters.reports == Reports::on_request) state_.reports.push({kReportsWanted, {}}, 0);
 }
 
 // ---- Choose and build ----
 
-// A Read that is not posted work: a probe, or the ready-to-receive message. The receiver must know of it before its
-// answer can come, hence before it is sent.
+// Pushes a Read that is not posted work: a probe, or the ready-to-receive message. The receiver must know of it before
+// the answer can arrive, hence before it is sent.
 void Transmitter::push_own_request(const Cursor& at) {
   if (at.source == Source::probe) {
     if (state_.tracker.probe_pushed(at)) return;
@@ -42,9 +42,9 @@ void Transmitter::push_own_request(const Cursor& at) {
   }
 }
 
-// The local work at the cursor, of which everything before is with TCP: so its effect is there before anything behind
-// it is sent, and a batch that TCP does not take cannot bring it about twice. Where it cannot be done its status says
-// so, and it fails in its turn.
+// Carries out the local work at the cursor. TCP has taken everything before it, so that the work takes effect before
+// anything behind it is sent, and is not carried out twice when TCP does not take a batch. If it fails, its status says
+// so, and it completes in its turn.
 void Transmitter::carry_out(Cursor& at) {
   SendQueue& queue = state_.queue;
   SendWork& work = queue.at(at.sequence);
@@ -58,12 +58,12 @@ void Transmitter::carry_out(Cursor& at) {
   complete_in_order();
 }
 
-// The message at the cursor cannot be built: its memory is gone.
+// The message at the cursor cannot be built, since its memory is not available.
 Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status) {
   Terminate why;
   if (at.source == Source::response) {
-    state_.answer_until = 0;  // neither this one nor any behind it
-    // RFC 5040 section 4.8: the request comes back, moved on to where the answer stopped.
+    state_.answer_until = 0;  // neither this request nor any behind it is answered
+    // RFC 5040 section 4.8: the Terminate carries the request, advanced to where the response stopped.
     why.type = static_cast<std::uint8_t>(ErrorType::remote_protection);
     why.code = static_cast<std::uint8_t>(ErrorCode::invalid_stag);
     if (const auto* read = std::get_if<ReadRequest>(&state_.reads->inbound.at(at.response).request)) {
@@ -84,7 +84,8 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status) {
   return Fill::local_error;
 }
 
-// Of an FPDU a part is with TCP, and the rest of its memory is not there any more: nothing sensible can follow it.
+// TCP has taken a part of an FPDU, and the memory for the rest is not accessible: nothing valid can follow on this
+// stream.
 Transmitter::Fill Transmitter::break_off(const Cursor& at) {
   broken_ = state_.ended = true;
   if (at.source == Source::work && !failure_) failure_ = {at.sequence, Status::local_protection};
@@ -101,7 +102,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     fpdus.add_remainder(rest_.octets());
     batch.end[0] = at = rest_end_;
   }
-  bool begun = partial_ > 0;  // the next FPDU has to come out as it did before
+  bool begun = partial_ > 0;  // the next FPDU must be built exactly as before
   const std::size_t most = std::exchange(one_at_a_time_, false) ? 1 : mpa::Batch::kMaxFpdus;
   while (fpdus.fpdus() < most) {
     if (at.response - state_.sent.response >= SharedReads::kMaxResponsesInBatch) break;
@@ -109,7 +110,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     if (at.source == Source::work && at.offset == 0 && !begun) {
       const SendWork& work = state_.queue.at(at.sequence);
       if (fails(state_, work)) {
-        if (!fpdus.empty()) break;  // what stands before it goes out first
+        if (!fpdus.empty()) break;  // what precedes it is sent first
         return fail_message(at, work.status == Status::success ? Status::local_operation : work.status);
       }
       if (is_local(work.kind)) {
@@ -140,7 +141,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
       }
       if (!fpdus.empty()) break;
       if (fail_message(at, Status::local_protection) == Fill::local_error) return Fill::local_error;
-      at = state_.sent;  // a Terminate goes out, and no more of the response
+      at = state_.sent;  // a Terminate is sent, and nothing more of the response
       at.source = Source::none;
       continue;
     }
@@ -154,12 +155,13 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
 
 // ---- Commit ----
 
-// An FPDU of which a part went out must come to its end, but its memory is about to be the program's again.
+// Keeps a copy of the rest of an FPDU that was sent in part: it must be finished, but its memory is about to become the
+// program's again.
 void Transmitter::keep_rest() {
   if (partial_ == 0) return;
   Cursor at = state_.sent;
   Segment segment;
-  broken_ = true;  // unless all of it can be had
+  broken_ = true;  // unless everything below succeeds
   std::unique_ptr<mpa::Batch> batch;
   try {
     batch = std::make_unique<mpa::Batch>();
@@ -177,12 +179,12 @@ void Transmitter::keep_rest() {
   partial_ = 0;
 }
 
-// The same for one that is summed: the octets [from, from + size) of the batch, which end its FPDU `index`, go out as
-// they are.
+// The same with CRC on: keeps the octets [from, from + size) of the batch, which end its FPDU `index`, exactly as they
+// are.
 void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size) {
   std::byte* const room = rest_.provide(size, mpa::fpdu_size(builder_.mulpdu() + kMaxTerminate));
   if (room == nullptr) {
-    broken_ = true;  // they cannot be sent again as they were
+    broken_ = true;  // the octets cannot be reproduced
     return;
   }
   rest_.keep(size);
@@ -220,11 +222,11 @@ void Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   complete_in_order();
 }
 
-// TCP has taken everything up to here.
+// TCP has taken everything before the position `to`.
 void Transmitter::commit(const Cursor& to) {
   SendQueue& queue = state_.queue;
   const bool done_when_sent = state_.tracker.done_when_sent();
-  // What was flushed is not in the queue any more.
+  // Entries that were flushed are not in the queue any more.
   for (std::uint64_t sequence = std::max(state_.sent.sequence, queue.head()); sequence < to.sequence; ++sequence) {
     SendWork& work = queue.at(sequence);
     if (!is_answered(work.kind) && (done_when_sent || is_local(work.kind))) work.done = true;
@@ -254,7 +256,7 @@ void Transmitter::read_complete() {
   const std::uint64_t sequence = state_.read_queue.pop();
   if (sequence == SharedReads::kReadyToReceive) return;
   if (sequence == SharedReads::kProbe) return placed_before(state_.tracker.probe_answered());
-  if (sequence >= state_.queue.head()) state_.queue.at(sequence).done = true;  // else it was flushed
+  if (sequence >= state_.queue.head()) state_.queue.at(sequence).done = true;  // otherwise it was flushed
   placed_before(sequence);
 }
 
@@ -312,7 +314,7 @@ void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   keep_rest();
   state_.ended = true;
   if (state_.tracker.remote() && !(culprit && *culprit < state_.sent.sequence)) release_unsignaled();
-  bool in_error = false;  // completions come in order: nothing succeeds behind a failure
+  bool in_error = false;  // completions come in order, and none succeeds behind a failure
   while (!queue.empty()) {
     const SendWork& work = queue.at(queue.head());
     Status outcome = work.done && !in_error ? Status::success : Status::flushed;

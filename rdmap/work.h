@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Work requests as the stream knows them, and the two queues that hold them.
+// Work requests in the form that the stream uses, and the queues that hold them.
 //
-// Memory stands in them as the program named it: it is looked up in the STag table each time that it is used. A
-// SendQueue belongs to whoever holds the sender's lock. A ReceiveQueue has one poster and one taker at a time, which
-// need no common lock. Both have memory for what was in them at the same time (queue_memory.h): they allocate until
-// they have once been as long as they get, and no more from then on.
+// Work names memory by STag and tagged offset, as the program has posted it, and looks it up in the STag table at each
+// use. A SendQueue is used with the sender's lock held. A ReceiveQueue has one poster and one taker at a time, which
+// need no common lock. The queues allocate memory for the greatest number of entries that they have held so far
+// (queue_memory.h). Constructors throw std::bad_alloc; later a lack of memory means that there is no room.
 #pragma once
 
 #include <atomic>
@@ -26,38 +26,38 @@ using mpa::MemorySegment;
 enum class Status : std::uint8_t {
   success,
   local_length,      // the message is longer than the receive
-  local_protection,  // local memory is not registered so, or not there
-  local_operation,   // the stream cannot do it
+  local_protection,  // local memory is not registered for this use, or not accessible
+  local_operation,   // the stream does not support the operation
   flushed,
   remote_access,
   remote_invalid_request,
   remote_operation,
-  fatal,           // the connection broke under it
-  window_bind,     // a window cannot be bound so
+  fatal,           // the connection failed
+  window_bind,     // the window could not be bound
   retry_exceeded,  // the peer cannot be reached, or has left before it confirmed the work
   rnr_exceeded,    // the peer has posted no receive for too long
 };
 
 enum class WorkKind : std::uint8_t { send, write, read, atomic, immediate, local_invalidate, bind };
 
-// Work that the peer answers, and that counts against ORD.
+// Whether the peer answers this work; such work counts against ORD.
 constexpr bool is_answered(WorkKind kind) { return kind == WorkKind::read || kind == WorkKind::atomic; }
 
-// Work that sends nothing: it is carried out in its turn, before anything behind it is sent (Verbs draft section
-// 8.2.2.1).
+// Whether this work sends nothing. It is carried out in its turn, before anything behind it is sent (Verbs draft
+// section 8.2.2.1).
 constexpr bool is_local(WorkKind kind) { return kind == WorkKind::local_invalidate || kind == WorkKind::bind; }
 
-// A scatter/gather element: memory that is used for as long as its STag stands for what it stood for when the work was
+// A scatter/gather element. Its memory is used only while the STag names the same registration as when the work was
 // posted.
 struct Sge {
   Stag stag;
   std::uint32_t length;
   std::uint64_t offset;        // tagged offset of the first octet
-  ddp::Registered registered;  // none: the program may not use it so, and the work fails
+  ddp::Registered registered;  // none: the program has no right to this use, and the work fails
 };
 static_assert(std::is_trivially_default_constructible_v<Sge>);  // queues are not written to before they are used
 
-// Where its octets [from, from + size) lie now.
+// Looks up the memory of the octets [from, from + size) of the element.
 inline ddp::Access find(const ddp::StagTable& stags, const Sge& sge, const void* domain, std::uint64_t from,
                         std::uint64_t size, ddp::Right right) {
   return stags.find(sge.registered, domain, sge.offset + from, size, right);
@@ -71,24 +71,24 @@ struct SendWork {
   std::uint32_t length = 0;  // octets of the message
   std::uint16_t sges = 0;
   WorkKind kind = WorkKind::send;
-  Status status = Status::success;  // other than success: posted only to complete so, in its turn
+  Status status = Status::success;  // other than success: the work completes with it in its turn, and sends nothing
   bool signaled = false;
   bool solicited = false;
   bool invalidates = false;
-  bool inlined = false;        // the octets stand in SendQueue::inline_room()
-  bool has_immediate = false;  // write: Immediate Data follows it; send: its header has the first four octets
+  bool inlined = false;        // the octets are in SendQueue::inline_room()
+  bool has_immediate = false;  // write: Immediate Data follows; send: the header has the first four octets
   bool fence = false;          // waits until every earlier read is complete; local work: all earlier work
-  bool done = false;           // may complete once everything before it has
-  AtomicOpcode atomic{};       // its numbers stand in SendQueue::operands(); what to bind in SendQueue::binding()
-  Stag sink_stag{};            // read: what the response names
-  Msn request_msn{};           // read, atomic: of the request, once it has been built
+  bool done = false;           // completes as soon as all work before it has completed
+  AtomicOpcode atomic{};       // operands are in SendQueue::operands(); those of a bind in SendQueue::binding()
+  Stag sink_stag{};            // read: the STag that the response names
+  Msn request_msn{};           // read, atomic: the MSN of the request, once it has been built
   union {
     std::uint64_t sink_offset = 0;
-    Immediate immediate;  // immediate; write and send with it
+    Immediate immediate;  // kind immediate, and write and send with has_immediate
   };
 };
 
-// Does it take a message sequence number of the Send Queue, or one of the Read Request Queue?
+// Whether the work uses an MSN of the Send Queue, or of the Read Request Queue.
 constexpr bool uses_queue(const SendWork& work, Queue queue) {
   if (queue == kReadRequestQueue) return is_answered(work.kind);
   return queue == kSendQueue && (work.kind == WorkKind::send || work.kind == WorkKind::immediate || work.has_immediate);
@@ -100,8 +100,8 @@ struct ReceiveWork {
   std::uint16_t sges = 0;
 };
 
-// A ring of send work, addressed by sequence numbers that only grow. Entries [head, tail) are in use. Whoever posts may
-// fill in entries behind the tail without a lock, as long as nobody else does, once has_room() has said so of each.
+// A ring of send work, addressed by sequence numbers that only grow. The entries [head, tail) are in use. The one
+// poster may fill in entries behind the tail without a lock, after has_room() has returned true for each.
 class SendQueue {
  public:
   SendQueue(std::uint32_t depth, std::uint32_t max_sges, std::uint32_t max_inline);
@@ -114,25 +114,25 @@ class SendQueue {
   std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head()); }
   bool full() const { return size() == depth_; }
   bool empty() const { return head() == tail_; }
-  // Is there a place for the entry `sequence`, at or behind the tail? Whoever posts may ask. Where it is for lack of
-  // memory that there is none, there is one for the tail at the latest when the queue is empty.
+  // Whether there is room for the entry `sequence`, at or behind the tail. To be called by the poster. If there is no
+  // room for lack of memory, there is room for the tail again at the latest when the queue is empty.
   bool has_room(std::uint64_t sequence) {
     const std::uint64_t head = head_.load(std::memory_order_acquire);
     return sequence - head < depth_ && entries_.provide(sequence, head);
   }
-  // And for its operands() or binding(), which few have? False for lack of memory.
+  // The same for operands() or binding() of the entry, which few entries need.
   bool has_operand_room(std::uint64_t sequence) {
     return operands_.provide(sequence, head_.load(std::memory_order_acquire));
   }
 
-  // Entries that there is room for, and that are not popped.
+  // `sequence` is an entry that there is room for and that is not popped.
   SendWork& at(std::uint64_t sequence) {
     return reinterpret_cast<SendWork*>(entries_.of(sequence))[QueueMemory::index(sequence)];
   }
   std::span<const Sge> sges(std::uint64_t sequence) { return {sge_room(sequence), at(sequence).sges}; }
-  // Of an entry whose kind is atomic.
+  // For entries of kind atomic.
   AtomicOperands& operands(std::uint64_t sequence) { return operand_room(sequence).atomic; }
-  // Of an entry whose kind is bind.
+  // For entries of kind bind.
   ddp::Binding& binding(std::uint64_t sequence) { return operand_room(sequence).binding; }
   // Room for max_sges() elements, or else for max_inline() octets.
   Sge* sge_room(std::uint64_t sequence) { return reinterpret_cast<Sge*>(inline_room(sequence)); }
@@ -156,10 +156,11 @@ class SendQueue {
   std::size_t room_;  // octets of an entry's elements, or of its inline data
   std::atomic<std::uint64_t> head_{0};
   std::uint64_t tail_ = 0;
-  QueueMemory entries_;  // each has first all its work, then all their rooms
+  QueueMemory entries_;  // in a block: first all SendWork, then the rooms of all of them
   QueueMemory operands_;
 };
 
+// A ring of receives between one poster and one taker.
 class ReceiveQueue {
  public:
   ReceiveQueue(std::uint32_t depth, std::uint32_t max_sges);
@@ -167,13 +168,13 @@ class ReceiveQueue {
   std::uint32_t depth() const { return depth_; }
   std::uint32_t max_sges() const { return max_sges_; }
 
-  // Posted and not taken; exact while nobody posts or takes.
+  // The number of receives that are posted and not taken; exact while no thread posts or takes.
   std::uint32_t size() const {
     return static_cast<std::uint32_t>(tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire));
   }
 
-  // The poster: has_room() says that slot() may be filled and pushed, and reserve() that so many may, one after the
-  // other. For lack of memory there is no room at times in a queue that is neither full nor empty.
+  // For the poster: has_room() says whether slot() may be filled and pushed; reserve() whether `count` receives may be
+  // posted one after the other. If memory is short, there may be no room in a queue that is neither full nor empty.
   bool has_room() { return reserve(1); }
   bool reserve(std::uint32_t count) {
     const std::uint64_t head = head_.load(std::memory_order_acquire), tail = tail_.load(std::memory_order_relaxed);
@@ -185,11 +186,11 @@ class ReceiveQueue {
   }
   ReceiveWork& slot() { return work(tail_.load(std::memory_order_relaxed)); }
   Sge* slot_sges() { return sge_room(tail_.load(std::memory_order_relaxed)); }
-  // Sequentially consistent, and so is empty(): the poster may look then whether the taker has given up finding one,
-  // and the taker whether one has been posted meanwhile.
+  // push() and empty() are sequentially consistent: after push() the poster may check whether the taker has given up,
+  // and the taker, after it has given up, whether a receive has been posted.
   void push() { tail_.store(tail_.load(std::memory_order_relaxed) + 1, std::memory_order_seq_cst); }
 
-  // The taker.
+  // For the taker.
   bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_seq_cst); }
   const ReceiveWork& front() const { return work(head_.load(std::memory_order_relaxed)); }
   std::span<const Sge> front_sges() const { return {sge_room(head_.load(std::memory_order_relaxed)), front().sges}; }
@@ -205,11 +206,11 @@ class ReceiveQueue {
   }
 
   std::uint32_t depth_, max_sges_;
-  QueueMemory entries_;  // each has first all its work, then all their elements
+  QueueMemory entries_;  // in a block: first all ReceiveWork, then the elements of all of them
   std::atomic<std::uint64_t> head_{0}, tail_{0};
 };
 
-// A ring between one pusher and one taker.
+// A ring between one pusher and one taker. The constructor throws std::bad_alloc.
 template <typename T>
 class SpscRing {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -220,7 +221,7 @@ class SpscRing {
   }
 
   std::uint32_t capacity() const { return capacity_; }
-  // The pusher. For lack of memory there is no room at times in a ring that is neither full nor empty.
+  // For the pusher. If memory is short, there may be no room in a ring that is neither full nor empty.
   bool has_room() {
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed), head = head_.load(std::memory_order_acquire);
     return tail - head < capacity_ && items_.provide(tail, head);
@@ -236,10 +237,10 @@ class SpscRing {
   std::uint32_t size() const {
     return static_cast<std::uint32_t>(tail_.load(std::memory_order_acquire) - head_.load(std::memory_order_acquire));
   }
-  // How many were ever pushed, and how many popped.
+  // The total numbers of items pushed and popped.
   std::uint64_t pushed() const { return tail_.load(std::memory_order_acquire); }
   std::uint64_t popped() const { return head_.load(std::memory_order_relaxed); }
-  // By number, in [popped(), pushed()).
+  // The item with this number, in [popped(), pushed()).
   T& at(std::uint64_t number) { return reinterpret_cast<T*>(items_.of(number))[QueueMemory::index(number)]; }
   T& front() { return at(popped()); }
   void pop() { head_.store(head_.load(std::memory_order_relaxed) + 1, std::memory_order_release); }

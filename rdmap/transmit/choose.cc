@@ -9,18 +9,18 @@ namespace {
 
 using Source = Cursor::Source;
 
-// Posted before it was known what the peer can do.
+// Work that the peer does not support, posted before start-up had negotiated that.
 bool is_impossible(const SenderState& state, const SendWork& work) {
   if (is_answered(work.kind)) return state.read_queue.ord() == 0;
   return work.kind == WorkKind::send && work.has_immediate && !state.takes_send_immediate;
 }
 
-// What sends nothing need not wait for the peer's first FPDU.
+// Local work sends nothing, so it need not wait for the peer's first FPDU.
 bool local_work_next(const SenderState& state, const Cursor& at) {
   return at.sequence < state.work_end() && is_local(state.queue.at(at.sequence).kind);
 }
 
-// May the next work begin, or must it wait for answers?
+// Whether the next work may begin, or must wait for answers.
 bool may_begin(const SenderState& state, const Cursor& at) {
   if (at.sequence >= state.work_end()) return false;
   const SendWork& next = state.queue.at(at.sequence);
@@ -28,13 +28,13 @@ bool may_begin(const SenderState& state, const Cursor& at) {
   if (next.fence && !passed && state.read_queue.outstanding() > 0) return false;
   const bool first = state.queue.head() == at.sequence;
   if (next.fence && is_local(next.kind) && !first) return false;
-  // A failure ends the stream: what stands before it completes as it would have done.
+  // Work that fails ends the stream. So it waits until the work before it has completed as it would have.
   const bool followed = state.read_queue.is_followed(at.sequence);
   if (state.tracker.remote() && !first && fails(state, next) && !followed) return false;
   return !is_answered(next.kind) || passed || state.read_queue.has_room(state.tracker.probes_outstanding());
 }
 
-// With a probe behind it.
+// Whether the batch has room for the work and a probe behind it.
 bool fits(const SenderState& state, const SendWork& work, const mpa::Batch& batch) {
   const std::size_t length = is_answered(work.kind) ? 0 : work.length;
   const std::size_t fpdus = length / state.segment_payload + 3;
@@ -43,13 +43,14 @@ bool fits(const SenderState& state, const SendWork& work, const mpa::Batch& batc
          batch.bytes() + length + fpdus * kOverhead <= mpa::Batch::kMaxBytes;
 }
 
-// Is this the place for a probe? It is where nothing else can follow in the batch, so that it covers as much as it can,
-// and in front of a message that does not fit into the batch, so that no long message holds it up.
+// Whether a probe is sent here. It is sent where nothing else can follow in the batch, so that it covers as much work
+// as possible, and in front of a message that does not fit into the batch, so that a long message does not delay it.
 bool probe_due(const SenderState& state, const Cursor& at, const mpa::Batch* batch) {
   const PlacementTracker& tracker = state.tracker;
   if (!tracker.remote()) return false;
   if (tracker.probe_pushed(at)) return tracker.probe_stands_at(at);
-  // A read that is to be sent again will confirm it, and has its place in SharedReads.
+  // A Read behind this position has been pushed, and is to be built again: it confirms the work, and its place in
+  // SharedReads is fixed.
   if (state.read_queue.is_followed(at.sequence)) return false;
   if (tracker.receive_stalled() || !at.placement.unconfirmed || state.queue.head() >= at.sequence ||
       !state.read_queue.has_room_for_probe(tracker.probes_outstanding())) {
@@ -62,13 +63,13 @@ bool probe_due(const SenderState& state, const Cursor& at, const mpa::Batch* bat
   return wanted || fails(state, next) || is_local(next.kind);
 }
 
-// The work at the cursor is sent: its first message, or the only one.
+// The first or only message of the work at the cursor is sent.
 void advance_work(const SenderState& state, Cursor& at) {
   const SendWork& work = state.queue.at(at.sequence);
   at.source = Source::none;
   if (work.kind == WorkKind::write && !at.immediate_next) ++at.writes;
   if (work.kind == WorkKind::write && work.has_immediate && !at.immediate_next) {
-    // The two messages stay together (RFC 7306 section 6): nothing is chosen in between.
+    // The two messages of a Write with immediate stay together (RFC 7306 section 6): nothing is chosen in between.
     at.source = Source::work;
     at.immediate_next = true;
     return;
@@ -127,7 +128,7 @@ bool choose(const SenderState& state, Cursor& at, const mpa::Batch* batch) {
   const bool probe = probe_due(state, at, batch);
   const bool work = probe || may_begin(state, at);
   if (!response && !work && !report) return false;
-  // That the peer's work is placed is reported first: it may count on that once it has what follows.
+  // The answer to a probe goes first: the peer may rely on its work being placed when it gets a message that follows.
   if (response &&
       (at.response_next || !(work || report) || SharedReads::is_probe(state.reads->inbound.at(at.response)))) {
     at.source = Source::response;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What is sent next, in the order of RFC 5040 section 5.5: decisions alone, which change nothing but the cursor.
-//
-// Messages are not interleaved; posted work and read responses take turns, and the answer to a probe goes first. `at`
-// is where the sender builds.
+// Decides what is sent next, in the order of RFC 5040 section 5.5. The functions change only the cursor. Messages are
+// not interleaved; posted work and responses take turns, and the answer to a probe goes first. `at` is the position
+// where the sender builds. Called with the sender's lock held.
 #pragma once
 
 #include "mpa/framer.h"
@@ -10,18 +9,18 @@
 
 namespace uiw::rdmap {
 
-// Settles which message comes next, and leaves one that has begun as it is. False if none may be sent now. `batch` is
-// what stands before, so that a probe gets its place in it.
+// Chooses the next message; leaves a message that has begun as it is. False if nothing may be sent now. `batch` has the
+// FPDUs before `at`; it decides where probes go.
 bool choose(const SenderState& state, Cursor& at, const mpa::Batch* batch = nullptr);
 
-// Does the work fail here, before anything of it is sent?
+// Whether the work fails locally, before anything of it is sent.
 bool fails(const SenderState& state, const SendWork& work);
 
-// Is a progress report due in front of the message at the cursor? The peer has sent something that is placed, and that
-// nothing before has confirmed. Not between a Write and its Immediate Data, which stay together (RFC 7306 section 6).
+// Whether a progress report must precede the message at the cursor: work of the peer has been placed that nothing sent
+// before confirms. Never between a Write and its Immediate Data, which stay together (RFC 7306 section 6).
 bool report_due(const SenderState& state, const Cursor& at);
 
-// Behind a segment of `payload` octets of the message in progress, which is its `last` one or not.
+// Advances the cursor over a segment of `payload` octets; `last` says whether it ends its message.
 void advance(const SenderState& state, Cursor& at, std::uint32_t payload, bool last);
 
 }  // namespace uiw::rdmap

@@ -9,7 +9,7 @@ namespace uiw::rdmap {
 
 namespace {
 
-constexpr std::size_t kMaxPieces = 64;  // of one FPDU; the message goes on in the next
+constexpr std::size_t kMaxPieces = 64;  // in one FPDU; the message continues in the next one
 
 Opcode send_opcode(const SendWork& work) {
   if (work.has_immediate) return Opcode::send_immediate;
@@ -33,7 +33,7 @@ void SegmentBuilder::start(bool crc, std::size_t mulpdu) {
 std::uint32_t SegmentBuilder::payload_of(std::size_t header, std::uint32_t left) const {
   std::size_t most = mulpdu_ - header;
   if (left <= most) return left;
-  // Whole pages where segments are large: the copies on both sides stay aligned.
+  // Large segments are multiples of a page, so that the copies on both sides stay aligned.
   constexpr std::size_t kPage = 4096;
   if (most >= 2 * kPage) most -= most % kPage;
   return static_cast<std::uint32_t>(most);
@@ -57,7 +57,7 @@ void SegmentBuilder::build_untagged(Segment& segment, Opcode opcode, std::uint32
   segment.header_size = ddp::kUntaggedHeaderSize;
 }
 
-// False if a read response's source is registered no more.
+// False if the source of a read response is not registered any more.
 bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
   switch (at.source) {
     case Cursor::Source::none: break;
@@ -70,7 +70,7 @@ bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
         build_tagged(segment, Opcode::write, Stag{0}, 0, 0);
         break;
       }
-      [[fallthrough]];  // a Read of no octets too
+      [[fallthrough]];  // likewise a Read of no octets
     case Cursor::Source::probe:
       build_untagged(segment, Opcode::read_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
       encode(ReadRequest{}, segment.header.data() + segment.header_size);
@@ -114,7 +114,7 @@ bool SegmentBuilder::build_response(const Cursor& at, Segment& segment) {
   const std::uint32_t left = request.size - at.offset;
   build_tagged(segment, Opcode::read_response, request.sink_stag, request.sink_offset + at.offset, left);
   if (segment.payload > 0) {
-    // Looked up for every segment: the program may deregister in the middle of a long answer.
+    // The source is looked up for every segment, since the program may deregister it in the middle of a long response.
     segment.source = stags_.hold(request.source_stag, domain_, request.source_offset + at.offset, segment.payload,
                                  ddp::kRemoteRead, stream_);
     if (segment.source.error() != ddp::AccessError::none) return false;
@@ -160,8 +160,8 @@ void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
   }
 }
 
-// The pieces of memory that hold the next `size` octets of the work in progress; fewer octets where they are many
-// pieces. Empty if some of it is not registered any more as it was.
+// The memory segments with the next `size` octets of the work in progress; `size` is reduced if there are too many of
+// them. Nothing if a part is not registered as it was when the work was posted.
 std::optional<std::size_t> SegmentBuilder::gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces) {
   const SendWork& work = state_.queue.at(at.sequence);
   if (work.inlined) {
@@ -194,7 +194,7 @@ std::optional<std::size_t> SegmentBuilder::gather(const Cursor& at, std::uint32_
   return count;
 }
 
-// Of the segment; empty if it cannot be had. Very many small pieces end the FPDU early.
+// The payload of the segment; nothing if it is not available. Too many small memory segments end the FPDU early.
 std::optional<std::size_t> SegmentBuilder::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
   if (at.source == Cursor::Source::response) {
@@ -211,7 +211,6 @@ std::optional<std::size_t> SegmentBuilder::payload(const Cursor& at, Segment& se
   return count;
 }
 
-// Puts the next segment of the message at the cursor into the batch; bad_address where its memory is gone.
 mpa::Framer::Result SegmentBuilder::append(const Cursor& at, Segment& segment, mpa::Batch& batch) {
   if (!build(at, segment)) return mpa::Framer::Result::bad_address;
   MemorySegment pieces[kMaxPieces];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The next segment of the message at a cursor: its DDP and RDMAP headers (RFC 5041 section 4, RFC 5040 section 4, RFC
-// 7306 sections 5.2.1, 5.2.2 and 6.2), and the octets of registered memory behind them. Memory is looked up for each
-// segment anew. It belongs to whoever holds the sender's lock.
+// Builds the next segment of the message at a cursor: its DDP and RDMAP headers (RFC 5041 section 4, RFC 5040 section
+// 4, RFC 7306 sections 5.2.1, 5.2.2 and 6.2), and its payload from registered memory, which is looked up again for each
+// segment. Called with the sender's lock held. No errors but those of append().
 #pragma once
 
 #include <array>
@@ -15,19 +15,19 @@
 
 namespace uiw::rdmap {
 
-// One DDP segment: its headers, and which octets of the message follow them.
+// One DDP segment: its headers, and how many octets of the message follow.
 struct Segment {
   std::array<std::byte, kMaxHeaders> header;
   std::size_t header_size = 0;
   std::uint32_t payload = 0;
   bool last = true;
-  MemorySegment response{};  // of a read response: its payload
-  ddp::Hold source;          // and what that is taken from
+  MemorySegment response{};  // the payload of a read response
+  ddp::Hold source;          // the access to the memory that `response` points to
 };
 
 class SegmentBuilder {
  public:
-  // All of them must remain live as long as the builder. `stream` is what memory windows are bound to.
+  // All arguments must remain live as long as the builder. `stream` identifies the stream for windows of type 2.
   SegmentBuilder(SenderState& state, const ddp::StagTable& stags, const void* domain, const void* stream)
       : state_(state), stags_(stags), domain_(domain), stream_(stream) {}
 
@@ -35,8 +35,8 @@ class SegmentBuilder {
   bool crc() const { return framer_.crc(); }
   std::size_t mulpdu() const { return mulpdu_; }
 
-  // Puts the next segment of the message at the cursor into the batch. bad_address: its memory is not registered any
-  // more, or not there, and nothing was added.
+  // Adds the next segment of the message at the cursor to the batch. bad_address: its memory is not registered any more
+  // or not accessible; nothing was added.
   mpa::Framer::Result append(const Cursor& at, Segment& segment, mpa::Batch& batch);
 
  private:

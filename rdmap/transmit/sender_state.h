@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the parts of a transmitter look at: the queues that it sends from, and how far it has got. It belongs to whoever
-// holds the sender's lock.
+// The state that the parts of a transmitter share: the queues that it sends from, and how much TCP has taken. Used with
+// the sender's lock held.
 #pragma once
 
 #include <algorithm>
@@ -18,23 +18,23 @@
 
 namespace uiw::rdmap {
 
-// `queue`, and from the start `reads`, must remain live as long as the state.
+// `queue`, and `reads` once it is set, must remain live as long as the state.
 struct SenderState {
   SendQueue& queue;
   SharedReads* reads = nullptr;
-  Cursor sent;  // what TCP has taken, up to an FPDU boundary
+  Cursor sent;  // the position up to which TCP has taken whole FPDUs
   ReadQueue read_queue;
   PlacementTracker tracker;
   ReportQueue reports;
-  bool reports_progress = false;      // a progress report goes out in front of a message
-  bool hold = false;                  // nothing is sent before the first FPDU of the peer
-  bool ended = false;                 // of the work nothing more is sent
-  bool takes_send_immediate = false;  // the peer does
+  bool reports_progress = false;      // progress reports precede messages
+  bool hold = false;                  // nothing is sent before the peer's first FPDU
+  bool ended = false;                 // no more work is sent
+  bool takes_send_immediate = false;  // the peer accepts Send with immediate
   mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
-  std::uint32_t segment_payload = 1;            // that an untagged segment has room for
-  std::uint64_t hold_from = ~std::uint64_t{0};  // entries from this one on wait
+  std::uint32_t segment_payload = 1;            // the payload that an untagged segment has room for
+  std::uint64_t hold_from = ~std::uint64_t{0};  // entries from this one on are not sent
   std::optional<Terminate> terminate;
-  std::uint64_t answer_until = 0;  // of the inbound requests: below this they are answered before the Terminate
+  std::uint64_t answer_until = 0;  // inbound requests below this number are answered before the Terminate
 
   explicit SenderState(SendQueue& sends) : queue(sends), tracker(sends) {}
 

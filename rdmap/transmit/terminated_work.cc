@@ -7,8 +7,7 @@ namespace uiw::rdmap {
 
 namespace {
 
-// A Write that has just such a segment. Of Writes that overlap it is the oldest one that has, or else the oldest that
-// it may have come from.
+// The oldest Write that has exactly such a segment, or else the oldest Write that the segment may belong to.
 std::optional<std::uint64_t> find_write(const SenderState& state, const ddp::TaggedHeader& header,
                                         std::uint64_t payload, bool begun) {
   SendQueue& queue = state.queue;
@@ -30,7 +29,7 @@ std::optional<std::uint64_t> find_write(const SenderState& state, const ddp::Tag
   return near;
 }
 
-// Probes take MSNs of this queue too.
+// Requests are found by their MSN; probes use MSNs of this queue, too.
 std::optional<std::uint64_t> find_request(const SenderState& state, Msn msn) {
   SendQueue& queue = state.queue;
   for (std::uint64_t sequence = queue.head(); sequence < queue.tail() && sequence <= state.sent.sequence; ++sequence) {
@@ -40,13 +39,13 @@ std::optional<std::uint64_t> find_request(const SenderState& state, Msn msn) {
   return std::nullopt;
 }
 
-// The entry whose message has, or will have, this MSN of the Send Queue: counted back from the next one to be sent.
+// The entry whose message has, or will have, this MSN of the Send Queue, counted back from the next one to be sent.
 std::optional<std::uint64_t> find_send(const SenderState& state, Msn msn) {
   SendQueue& queue = state.queue;
   const Cursor& sent = state.sent;
   const auto ahead = static_cast<std::uint32_t>(sent.send_msn) - static_cast<std::uint32_t>(msn);
   std::uint32_t seen = 0;
-  // The message in progress has the next MSN itself.
+  // The message in progress itself has the next MSN.
   if (ahead == 0) {
     if (sent.sequence >= queue.tail() || sent.sequence < queue.head()) return std::nullopt;
     return uses_queue(queue.at(sent.sequence), kSendQueue) ? std::optional(sent.sequence) : std::nullopt;

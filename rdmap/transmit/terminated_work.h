@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which posted work is meant by a Terminate that the peer sent (RFC 5040 section 4.8)? Where TCP has got to is `sent`;
-// `begun`: it has taken a part of the FPDU behind that.
+// Finds the posted work that a Terminate of the peer is about (RFC 5040 section 4.8). `SenderState::sent` says what TCP
+// has taken; `begun`: it has taken a part of the next FPDU, too.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace uiw::rdmap {
 
-// The entry behind the DDP and RDMAP headers that came back, if it is still in the queue.
+// The entry whose message had the DDP and RDMAP headers in the Terminate, if it is still in the queue.
 std::optional<std::uint64_t> find_terminated(const SenderState& state, const Terminate& terminate, bool begun);
 
-// The oldest entry that has been handed to TCP at least in part and is not complete, if any: the best guess at what a
-// Terminate without headers is about.
+// The oldest entry that TCP has taken at least in part and that is not complete: the best guess for a Terminate without
+// headers.
 std::optional<std::uint64_t> find_oldest_sent(const SenderState& state);
 
 }  // namespace uiw::rdmap
