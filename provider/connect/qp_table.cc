@@ -27,7 +27,7 @@ struct Slots {
   std::uint16_t port = 0;
 };
 
-// What they point at is never freed: readers hold no lock. Zeroed pages that nobody touches are not there.
+// The slots are never freed, since readers hold no lock. Untouched pages of this array take no memory.
 std::array<std::atomic<Slots*>, 65536> by_port;
 
 struct Table {
@@ -41,7 +41,7 @@ Table& table() {
   return *instance;
 }
 
-// Slots are taken in turn, so that a number does not come back as long as that can be helped.
+// Slots are taken in turn, so that a number is used again as late as possible.
 std::uint32_t take(Table& t, Slots& slots, Attachable& qp) {
   if (slots.taken.all()) return 0;
   while (slots.taken[slots.next]) slots.next = (slots.next + 1) % kSlotsPerPort;
@@ -70,12 +70,12 @@ std::uint32_t take_qp_number(Attachable& qp) {
     if (const std::uint32_t number = take(t, slots, qp); number != 0) return number;
     t.turn = (t.turn + 1) % t.reserved.size();
   }
-  // One that was had before is no worse than another, and its slots go on in their turn.
+  // A port that was used before is as good as another, and its slots continue in their turn.
   std::uint16_t port = 0;
-  // What this and the end of the queue pair need is there before anything is taken.
+  // Memory that this call and the end of the queue pair need is allocated before anything is taken.
   t.reserved.reserve(t.reserved.size() + 1);
   t.released.reserve(t.released.size() + t.reserved.size() + 1);
-  const std::uint32_t first = std::random_device()() % kSlotsPerPort;  // the port alone shall not tell the number
+  const std::uint32_t first = std::random_device()() % kSlotsPerPort;  // the number must not follow from the port alone
   auto made = std::make_unique<Slots>();
   for (; port == 0 && !t.released.empty(); t.released.pop_back()) {
     if (reserve_again(t.released.back()->port)) port = t.released.back()->port;
@@ -105,7 +105,7 @@ void free_qp_number(std::uint32_t number) {
   Slots* slots = by_port[port_of(number)].load();
   slots->taken[number % kSlotsPerPort] = false;
   --t.count;
-  // What a parent had reserved is not among ours.
+  // Ports that the parent had reserved are not among ours.
   if (slots->taken.any() || std::erase(t.reserved, slots) == 0) return;
   t.turn = 0;
   t.released.push_back(slots);
@@ -113,7 +113,7 @@ void free_qp_number(std::uint32_t number) {
 }
 
 void for_each_attachable(const std::function<void(Attachable&)>& function) {
-  // From the last to the first, without a copy, for which there may be no memory: where one is removed meanwhile, those
+  // From the last to the first, since there may be no memory for a copy of the list. If one is removed meanwhile, those
   // behind it move to the front, and some are visited twice.
   for (std::size_t left = SIZE_MAX; left > 0; --left) {
     const Slots* slots = nullptr;
@@ -134,7 +134,7 @@ void for_each_attachable(const std::function<void(Attachable&)>& function) {
 void lock_qp_numbers() { table().mutex.lock(); }
 void unlock_qp_numbers() { table().mutex.unlock(); }
 
-// What the parent's queue pairs had stays taken: a number of theirs is not given to another here.
+// The numbers of the parent's queue pairs stay taken: they are not given to other queue pairs here.
 void forget_qp_numbers() {
   Table& t = table();
   for (Slots* slots : t.reserved) {
@@ -150,7 +150,7 @@ void forget_qp_numbers() {
 
 Attachable* find_attachable(std::uint32_t number) {
   const std::atomic<Attachable*>* place = place_of(number);
-  return place == nullptr ? nullptr : place->load();  // sequentially consistent: see grace_period.h
+  return place == nullptr ? nullptr : place->load();  // a sequentially consistent load, see grace_period.h
 }
 
 }  // namespace uiw::provider

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Queue pair numbers: 24 bits, of which the upper 16 are a TCP port of this process (qp_port.h) and the lower 8 a slot.
-// Each is used by one queue pair at a time and not again soon after.
+// Queue pair numbers of 24 bits: the upper 16 bits are a TCP port of this process (qp_port.h), the lower 8 bits are a
+// slot. Each number belongs to one queue pair at a time, and is not used again soon. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@ namespace uiw::provider {
 
 class Attachable;
 
-// 0 if none is free.
+// Takes a number for `qp`, which must remain live until hide_qp() and a grace period. 0 if none is free.
 std::uint32_t take_qp_number(Attachable& qp);
-// The queue pair with this number, or null. Inside a ReadSection.
+// The queue pair with this number, or null. Called inside a ReadSection, in which the result is valid.
 Attachable* find_attachable(std::uint32_t number);
-// Nobody finds it from here on; those who have must be waited for.
+// From here on find_attachable() does not return it. Threads that have found it must be waited for (wait_for_readers()).
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
-// Each that can be found now, one after the other.
+// Calls the function for each queue pair that can be found, one after the other.
 void for_each_attachable(const std::function<void(Attachable&)>& function);
 
-// Around a fork: no number is taken or given back meanwhile. In the child, queue pairs that are made get numbers of
-// their own, and those of the parent are left to it.
+// Hold the lock of the table over a fork. In the child forget_qp_numbers() leaves the parent's numbers to the parent;
+// new queue pairs get numbers of their own.
 void lock_qp_numbers();
 void unlock_qp_numbers();
 void forget_qp_numbers();

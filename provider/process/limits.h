@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a device says it can do (ibv_query_device), and what its functions then enforce.
+// The limits that a device reports (ibv_query_device) and that its functions enforce.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ constexpr int kMaxCq = 65536;
 constexpr int kMaxCqe = 4 * 1024 * 1024;
 constexpr std::uint16_t kMaxModerationCount = 65535;
 constexpr std::uint16_t kMaxModerationPeriod = 65535;  // microseconds
-constexpr int kMaxMr = 1 << 20;                        // less what windows take
+constexpr int kMaxMr = 1 << 20;                        // regions and windows together have room for this many
 constexpr int kMaxMw = 1 << 20;
 constexpr std::uint64_t kMaxDmSize = 64 * 1024 * 1024;  // device memory of a process
 constexpr int kMaxPd = 65536;
@@ -25,7 +25,7 @@ constexpr int kMaxAh = 65536;       // an adapter for RoCE has address handles, 
 constexpr int kMaxReadDepth = 128;  // IRD and ORD of a QP; librdmacm carries them in 8 bits
 constexpr std::uint64_t kMaxMrSize = ~std::uint64_t{0} >> 1;
 constexpr std::uint32_t kMaxMessage = 1U << 31;  // RDMAP could carry 2^32 - 1; adapters report 2^30 or 2^31
-constexpr std::uint32_t kVendorId = 0x756977;    // "uiw": as an OUI that of a group, which nobody is given
+constexpr std::uint32_t kVendorId = 0x756977;    // "uiw": an OUI with the group bit set, which is never assigned
 constexpr std::uint32_t kVendorPart = 0x7569;    // "ui"
 
 }  // namespace uiw::provider

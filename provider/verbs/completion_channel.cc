@@ -17,7 +17,7 @@ struct Registry {
   std::map<int, std::shared_ptr<EventPipe>> channels;
 };
 Registry& registry() {
-  static auto* instance = new Registry;  // outlives every destructor of the program
+  static auto* instance = new Registry;  // never deleted: destructors of the program may still use it
   return *instance;
 }
 
@@ -33,7 +33,7 @@ int create_completion_channel() {
 }
 
 void forget_completion_channel(int fd) {
-  std::shared_ptr<EventPipe> forgotten;  // goes without the lock
+  std::shared_ptr<EventPipe> forgotten;  // destroyed after the lock is released
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().channels.find(fd);
   if (found == registry().channels.end()) return;

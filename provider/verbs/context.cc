@@ -50,7 +50,8 @@ Context::~Context() { close(); }
 
 void Context::close() {
   unregister_context(this);
-  // A part at a time, since there may be no memory for a list of them. Those that have stopped are not found any more.
+  // In several rounds, since there may be no memory for a list of all of them. Queue pairs that have been stopped are
+  // not found again.
   struct {
     const Context* context;
     std::array<Qp*, 64> qps;
@@ -99,7 +100,7 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_qp_wr = kMaxQpWr;
   a.device_cap_flags =
       IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
-  // Extensions: of those that programs can use, local invalidation and Send with Invalidate.
+  // IBV_DEVICE_MEM_MGT_EXTENSIONS: of these extensions programs can use local invalidation and Send with Invalidate.
   a.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
@@ -145,7 +146,7 @@ int Context::query_port(unsigned port, ibv_port_attr& attributes) const {
     attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attributes.flags = IBV_QPF_GRH_REQUIRED;
   }
-  // The nearest lane width and rate; loopback and virtual links say nothing of theirs and count as 10 Gb/s.
+  // The nearest lane width and rate. Loopback and virtual links do not report a speed and count as 10 Gb/s.
   const unsigned speed = device_.speed_mbps == 0 ? 10000 : device_.speed_mbps;
   struct Rate {
     unsigned mbps;
@@ -164,7 +165,7 @@ int Context::query_port(unsigned port, ibv_port_attr& attributes) const {
 bool Context::report(const ibv_async_event& event) {
   ib_uverbs_async_event_desc descriptor{};
   descriptor.event_type = event.event_type;
-  // Each event names one object; all members of the union are as wide as a pointer but the port number.
+  // Each event names one object. All members of the union are pointers except for the port number.
   const bool port = event.event_type >= IBV_EVENT_DEVICE_FATAL && event.event_type <= IBV_EVENT_SM_CHANGE;
   descriptor.element =
       port ? static_cast<std::uint64_t>(event.element.port_num) : reinterpret_cast<std::uintptr_t>(event.element.qp);

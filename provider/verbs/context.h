@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An open device: its attributes, async events and progress engine.
+// An open device: its attributes, its async events and its progress engine. Thread-safe, except for close().
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,15 +15,16 @@
 
 namespace uiw::provider {
 
-// Its objects share it: a program may close a device, or end, and leave some of them behind.
+// Objects of the device share ownership of the context, since a program may close the device, or end, and leave some of
+// them behind.
 class UIW_API Context : public std::enable_shared_from_this<Context> {
  public:
-  // Null with errno: ENODEV if there is no such device (any more), EMFILE and the like.
-  // `handle` is the program's ibv_context.
+  // Null with errno: ENODEV if there is no such device (any more), EMFILE and similar errors. `handle` is the program's
+  // ibv_context; it must remain live as long as the context.
   static std::shared_ptr<Context> open(const std::string& device_name, const ibv_context* handle = nullptr);
   ~Context();
-  // ibv_close_device: queue pairs that are left over end, as the kernel ends them, and nothing of the device moves any
-  // more. Not while other threads use its objects.
+  // ibv_close_device: ends the queue pairs that are left, as the kernel does, and stops all progress of the device. No
+  // other thread may use objects of the device meanwhile.
   void close();
 
   const DeviceInfo& device() const { return device_; }
@@ -35,9 +36,10 @@ class UIW_API Context : public std::enable_shared_from_this<Context> {
   // EINVAL for a port other than 1.
   int query_port(unsigned port, ibv_port_attr& attributes) const;
 
-  // An event for ibv_get_async_event. False if there is no memory for it: then it is lost.
+  // Reports an event to ibv_get_async_event. False if there is no memory for it; then the event is lost.
   bool report(const ibv_async_event& event);
-  // Takes back the events about this object, of `reported` ones, that were not read; returns how many the program has.
+  // Removes those of the `reported` events about this object that the program has not read, and returns how many it has
+  // read.
   unsigned withdraw_events(const void* element, unsigned reported);
 
  private:

@@ -22,8 +22,8 @@
 namespace uiw::provider {
 
 namespace {
-// Two at least: a program with one request at a time may post the next one before it polls for the last (ib_send_lat -e
-// does), and both may be complete then.
+// At least two: a program with one request outstanding may post the next one before it polls for the last (ib_send_lat
+// -e does), and both may be complete then.
 unsigned capacity_for(int entries) { return std::bit_ceil(static_cast<unsigned>(std::max(entries, 2))); }
 }  // namespace
 
@@ -53,7 +53,7 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
   std::shared_ptr<EventPipe> channel;
   if (channel_fd >= 0) {
     channel = completion_channel(channel_fd);
-    // The thread brings the events that find the channel full.
+    // The thread writes the events that find the channel full.
     const int error = channel ? CmLoop::instance().start() : EINVAL;
     if (error != 0) {
       errno = error;
@@ -65,7 +65,7 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
 
 // ---- Taking completions ----------------------------------------------------------------------------------------
 
-// The consumer's lock is held, where one is needed.
+// Called with the consumer's lock held, unless the queue is single-threaded.
 int Cq::take(int count, ibv_wc* completions, Stamp* stamps) {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::uint64_t ready = tail_.load(std::memory_order_acquire) - head;
@@ -115,7 +115,8 @@ void Cq::end_poll() {
   if (!options_.single_threaded) consumer_.unlock();
 }
 
-// A thread may destroy or reset a queue pair, or change the size, before it ends what begin_poll() has begun.
+// A thread may destroy or reset a queue pair, or resize the queue, between its begin_poll() and end_poll(); then it
+// holds the lock already.
 std::unique_lock<Mutex> Cq::lock_consumer() {
   std::unique_lock lock(consumer_, std::defer_lock);
   if (pthread_equal(begun_by_.load(std::memory_order_relaxed), pthread_self()) == 0) lock.lock();
@@ -125,7 +126,7 @@ std::unique_lock<Mutex> Cq::lock_consumer() {
 int Cq::resize(int entries) {
   if (entries < 1 || entries > kMaxCqe) return EINVAL;
   const std::uint64_t capacity = capacity_for(entries);
-  // Made before the locks are taken: producers wait only for the copy.
+  // Allocated before the locks are taken, so that producers wait only for the copy.
   std::unique_ptr<ibv_wc[]> ring(new (std::nothrow) ibv_wc[capacity]);
   if (!ring) return ENOMEM;
   std::unique_ptr<Stamp[]> stamps;
@@ -154,7 +155,7 @@ void Cq::forget(std::uint32_t qp_number) {
   const std::lock_guard producer(producer_);
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const std::uint64_t mask = capacity_.load(std::memory_order_relaxed) - 1;
-  // What stays moves up to the tail, the newest first.
+  // The completions that stay move towards the tail, the newest first.
   std::uint64_t kept = tail_.load(std::memory_order_relaxed);
   for (std::uint64_t at = kept; at-- != head;) {
     const std::uint64_t from = at & mask;
@@ -194,8 +195,8 @@ void Cq::push(const ibv_wc& completion, bool solicited) {
   if (lost) overrun(first);
 }
 
-// The queue pairs that complete here go into error (Verbs draft section 8.3.3, figure 24), and those of other queues do
-// not (section 5.3.1). Their locks are held by whoever pushes, so another thread does it.
+// The queue pairs that complete to this queue enter ERR (Verbs draft section 8.3.3, figure 24); others do not (section
+// 5.3.1). The thread that pushes holds locks of a queue pair, so another thread does it.
 void Cq::overrun(bool first) {
   if (first) {
     ibv_async_event event{};
@@ -211,9 +212,9 @@ void Cq::overrun(bool first) {
         if (qp.completes_to(cq)) qp.completion_lost();
       });
     });
-    if (error != 0) failing_->store(false);  // no thread; the next lost completion tries again
+    if (error != 0) failing_->store(false);  // there is no thread; the next lost completion tries again
   } catch (const std::exception&) {
-    failing_->store(false);  // no memory, likewise
+    failing_->store(false);  // there is no memory; likewise
   }
 }
 
@@ -224,7 +225,7 @@ int Cq::request_notify(bool solicited_only) {
   {
     const std::lock_guard lock(producer_);
     before = armed_.load(std::memory_order_relaxed);
-    // A request for any completion stands until it is met, whatever is asked for later.
+    // A request for any completion stays in force until its event is given, whatever is requested meanwhile.
     if (before != Armed::any) {
       armed_.store(solicited_only ? Armed::solicited : Armed::any, std::memory_order_relaxed);
     }
@@ -244,11 +245,13 @@ void Cq::release_notifications() {
   count_suppressed();
 }
 
-// The producer's lock is held from here on. A completion that an event was asked for has come; failures do not wait.
+// The functions below are called with the producer's lock held. This one is called when a completion comes for which an
+// event was requested; `at_once` for failures, which moderation does not delay.
 void Cq::notify_soon(bool at_once) {
   suppressed_failure_ = suppressed_failure_ || at_once;
   suppressed_.fetch_add(1);
-  // Either this sees that nobody holds events any longer, or who does so last sees this completion.
+  // Either this thread sees that notifications are no longer suppressed, or the last release_notifications() sees this
+  // completion.
   if (suppressors_.load() == 0) count_suppressed();
 }
 
@@ -285,7 +288,7 @@ void Cq::moderation_over() {
 
 int Cq::moderate(unsigned count, unsigned period_us) {
   const bool on = count > 1 && period_us > 0;
-  const std::lock_guard consumer(consumer_);  // one at a time
+  const std::lock_guard consumer(consumer_);  // one caller at a time
   if (on && !timer_) {
     auto timer = CqTimer::create(*this);
     if (!timer) return errno;

@@ -52,7 +52,7 @@ void CqTimer::forget_queue() {
 void CqTimer::ready(std::uint32_t) {
   const std::lock_guard lock(mutex_);
   std::uint64_t expirations;
-  // Nothing to read: it was started again meanwhile.
+  // If there is nothing to read, the timer was started again meanwhile.
   if (::read(fd_, &expirations, sizeof expirations) == sizeof expirations && cq_ != nullptr) cq_->moderation_over();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The period of a completion queue's moderation: a timer on the thread "uiw-cm". One for each queue that asks for it.
+// The timer for the moderation period of a completion queue. It runs on the thread "uiw-cm".
 #pragma once
 
 #include <memory>
@@ -14,15 +14,15 @@ class Cq;
 
 class CqTimer final : public CmLoop::Handler, public std::enable_shared_from_this<CqTimer> {
  public:
-  // Null with errno.
+  // Null with errno. `cq` must remain live until forget_queue() has returned.
   static std::shared_ptr<CqTimer> create(Cq& cq);
   ~CqTimer() override;
   CqTimer(const CqTimer&) = delete;
   CqTimer& operator=(const CqTimer&) = delete;
 
-  // Calls moderation_over() once, so much later; what was started before does not count any more. Any thread.
+  // Calls Cq::moderation_over() once, after this time; replaces an earlier start(). Any thread.
   void start(unsigned microseconds);
-  // The queue goes away: it is called no more once this returns.
+  // The queue is being destroyed: when this returns, the timer does not call it any more.
   void forget_queue();
 
   void ready(std::uint32_t epoll_events) override;
@@ -30,7 +30,7 @@ class CqTimer final : public CmLoop::Handler, public std::enable_shared_from_thi
  private:
   CqTimer(Cq& cq, int fd) : fd_(fd), cq_(&cq) {}
   const int fd_;
-  Mutex mutex_;  // held around the call; taken before the locks of the queue
+  Mutex mutex_;  // held during the call of the queue, so taken before its locks
   Cq* cq_;
 };
 

@@ -21,17 +21,16 @@ namespace uiw::provider {
 namespace {
 
 constexpr const char* kPurpose = "a channel of events";
-constexpr int kWantedSize = 4096;  // one page, or the least that the kernel has
+constexpr int kWantedSize = 4096;  // one page; the kernel rounds up to its minimum
 
-// Reads what is there and does not wait, although the file description, which is the program's too, may be a blocking
-// one.
+// Reads without blocking, although the file description is shared with the program and may be in blocking mode.
 ssize_t read_without_waiting(int fd, void* to, std::size_t size) {
   iovec vector{to, size};
   ssize_t n;
   do {
-    n = ::vmsplice(fd, &vector, 1, SPLICE_F_NONBLOCK);  // which copies, out of a pipe
+    n = ::vmsplice(fd, &vector, 1, SPLICE_F_NONBLOCK);  // for reading from a pipe, vmsplice copies
   } while (n < 0 && errno == EINTR);
-  // Where a sandbox does not know that call: Linux 6.4 has this one for pipes.
+  // Some sandboxes do not allow vmsplice; since Linux 6.4 preadv2 supports this flag for pipes.
   if (n < 0 && errno != EAGAIN) n = ::preadv2(fd, &vector, 1, -1, RWF_NOWAIT);
   return n;
 }
@@ -55,7 +54,7 @@ std::shared_ptr<EventPipe> EventPipe::create() {
   if (capacity > 0) {
     try {
       std::unique_ptr<EventPipe> made(new EventPipe(ends[0], ends[1], own, static_cast<std::size_t>(capacity)));
-      ends[1] = own = -1;  // which are its own from here on
+      ends[1] = own = -1;  // the object owns them from here on
       return std::shared_ptr<EventPipe>(std::move(made));
     } catch (const std::exception&) {
       error = ENOMEM;
@@ -82,13 +81,14 @@ EventPipe::~EventPipe() {
   if (watched_ && !inherited()) CmLoop::instance().unwatch(write_fd_);
   mpa::close_descriptor(write_fd_);
   mpa::close_descriptor(own_read_fd_);
-  if (inherited()) static_cast<void>(line_.release());  // another thread may have been changing it
+  if (inherited())
+    static_cast<void>(line_.release());  // another thread of the parent may have been changing it during the fork
 }
 
 bool EventPipe::put(const void* event, std::size_t size) {
   ssize_t n;
   do {
-    n = ::syscall(SYS_write, write_fd_, event, size);  // no cancellation point, as write() is
+    n = ::syscall(SYS_write, write_fd_, event, size);  // write() of libc would be a cancellation point
   } while (n < 0 && errno == EINTR);
   return n == static_cast<ssize_t>(size);
 }
@@ -102,7 +102,7 @@ void EventPipe::unlink(Line::iterator event) {
   }
 }
 
-// Of several events of one object the next one goes to the end of the line, as they came in turn with those of others.
+// If several events of one object wait, the next one goes to the end of the line: events of all objects take turns.
 void EventPipe::send_waiting() {
   while (!line_->empty() && put(line_->front().octets.data(), line_->front().size)) {
     if (--line_->front().times > 0) {
@@ -120,7 +120,7 @@ void EventPipe::send_waiting() {
   }
   try {
     watched_ = CmLoop::instance().watch(write_fd_, EPOLLOUT, weak_from_this()) == 0;
-  } catch (const std::exception&) {  // no memory for it: who writes or asks for an event next tries again
+  } catch (const std::exception&) {  // no memory: the next write() or flush() tries again
   }
 }
 
@@ -171,7 +171,7 @@ void EventPipe::ready(std::uint32_t) { flush(); }
 
 unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
                               void* argument) {
-  // The parent's events are the parent's to read, and whoever took one acknowledges it there.
+  // Events of the parent are read, and acknowledged, in the parent.
   if (written == 0 || inherited()) return 0;
   const std::lock_guard lock(mutex_);
   for (auto event = line_->begin(); event != line_->end();) {
@@ -182,7 +182,8 @@ unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(c
     }
     event = next;
   }
-  // All at once and, but for what is taken back, in again, so that the order stays: nobody else writes.
+  // Reads everything and writes back what is not removed. The order stays the same, since the lock keeps other writers
+  // out.
   const ssize_t n = read_without_waiting(own_read_fd_, taken_.get(), capacity_);
   std::byte* kept = taken_.get();
   for (ssize_t at = 0; at + static_cast<ssize_t>(size) <= n; at += static_cast<ssize_t>(size)) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The pipe that carries the kernel's event structures to the program: completion channels and async events.
+// A pipe that carries the kernel's event structures to the program: for completion channels and async events.
 //
-// The pipe is small, since what a user may have in pipes is limited; events that find it full wait in memory, in line,
-// and follow when the program has read: the thread "uiw-cm" sees to it, and whoever writes or asks for the next event.
-// A duplicate of the program's read end is kept, so that a write never meets a pipe without readers (SIGPIPE), and
-// events can be taken back without a look at the program's descriptor. Thread-safe.
+// The pipe is small, since the memory of a user's pipes is limited. Events that find it full wait in memory, in order.
+// They are written after the program has read, by the thread "uiw-cm", by the next write(), or by flush(). The object
+// keeps a duplicate of the program's read end. So a write never fails with SIGPIPE, and events can be taken back
+// without using the program's descriptor. Thread-safe.
 #pragma once
 
 #include <array>
@@ -25,18 +25,19 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
  public:
   static constexpr std::size_t kMaxEvent = 16;
 
-  // Where the events of one object wait, all of them alike. Made with the object, so that waiting takes no memory.
+  // The waiting place for the events of one object, which are all alike. It is made together with the object, so that
+  // waiting needs no memory. It must remain live until leave() has returned.
   class Place {
    public:
     Place();
 
    private:
     friend class EventPipe;
-    Line home_;  // the one node, while nothing waits
+    Line home_;  // its one node, while no event waits
     Line::iterator event_;
   };
 
-  // Null with errno. The read end belongs to the program from here on, all else to this object.
+  // Null with errno. The program owns the read end; all else belongs to this object.
   static std::shared_ptr<EventPipe> create();
   ~EventPipe() override;
   EventPipe(const EventPipe&) = delete;
@@ -44,17 +45,19 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
 
   int read_fd() const { return read_fd_; }
 
-  // Nothing is lost, and no memory is needed. The object calls leave() before the place goes.
+  // Writes the event or lets it wait at its place; it is never lost and needs no memory. Before the place is destroyed,
+  // its owner calls leave().
   void write(const void* event, std::size_t size, Place& place) noexcept;
   void leave(Place& place) noexcept;
-  // False where the pipe is full and there is no memory for the event to wait in: then it is lost.
+  // For events without a place. False if the pipe is full and there is no memory; then the event is lost.
   bool write(const void* event, std::size_t size) noexcept;
 
-  // Events that wait go into the pipe as far as there is room. Costs a load where none does.
+  // Writes waiting events as far as the pipe has room. Costs one load if none wait.
   void flush() noexcept;
 
-  // Takes back the events of this size that the program has not read and for which `mine` says so, of `written` ones;
-  // returns how many it has read and is to acknowledge. Neither waits nor needs memory or a descriptor.
+  // Removes the events of this size for which `mine` returns true and that the program has not read. `written` of them
+  // were written; returns how many of these the program has read and must acknowledge. Does not block, and needs no
+  // memory and no descriptor.
   unsigned take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
                      void* argument);
 
@@ -65,25 +68,25 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
     std::array<std::byte, kMaxEvent> octets;
     std::size_t size = 0;
     unsigned times = 0;
-    Line* home = nullptr;  // where the node belongs; null where it goes when it has been written
+    Line* home = nullptr;  // the place that the node returns to; null if it is freed after the write
   };
 
   EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t capacity);
   bool inherited() const { return generation_ != fork_generation(); }
-  // The lock is held.
+  // Called with the lock held.
   bool put(const void* event, std::size_t size);
   void unlink(Line::iterator event);
   void send_waiting();
 
   const int read_fd_, write_fd_, own_read_fd_;
   const std::size_t capacity_;
-  const std::unique_ptr<std::byte[]> taken_;  // room for all that is in the pipe
-  const unsigned generation_;                 // in a child of this process the pipe is the parent's alone
+  const std::unique_ptr<std::byte[]> taken_;  // room for everything in the pipe, for take_back()
+  const unsigned generation_;                 // the fork generation; in a child the pipe belongs to the parent
 
   Mutex mutex_;
   std::unique_ptr<Line> line_;
-  std::atomic<bool> waiting_{false};  // something is in line; written under the lock
-  bool watched_ = false;              // for room in the pipe
+  std::atomic<bool> waiting_{false};  // line_ is not empty; written under the lock
+  bool watched_ = false;              // CmLoop waits for room in the pipe
 };
 
 }  // namespace uiw::provider

@@ -24,7 +24,7 @@ std::uint32_t next_number() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// A queue pair has been promised a receive.
+// Lets a queue pair go on to which a receive has been promised.
 void go_on(std::uint32_t qp_number) {
   const ReadSection section;
   if (Qp* qp = find_qp(qp_number)) qp->progress(Qp::Driver::event);
@@ -32,8 +32,8 @@ void go_on(std::uint32_t qp_number) {
 
 }  // namespace
 
-// On a thread without locks: that of the next queue pair must not be taken under another's. Nothing of it needs memory
-// when it is asked for, or a promise would be lost.
+// Wakes queue pairs from a thread that holds no locks, since the locks of one queue pair must not be taken while those
+// of another are held. Its memory is allocated beforehand: if it could fail, a promise would be lost.
 class Srq::Waker final : public CmLoop::Task {
  public:
   explicit Waker(Srq& srq) : srq_(&srq) {}
@@ -100,7 +100,7 @@ int Srq::post(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   return error;
 }
 
-// Gives receives that are free to those in line. Returns how many, who are to be woken.
+// Promises free receives to queue pairs in line. Returns the number of queue pairs to wake.
 std::size_t Srq::promise() {
   std::size_t count = 0;
   for (; !waiting_.empty() && available() > 0; ++count) {
@@ -112,7 +112,7 @@ std::size_t Srq::promise() {
   return count;
 }
 
-// In the order of their turns, outside of the lock: each takes its receive, and goes on for as long as it finds more.
+// Called without the lock. Wakes the queue pairs in order; each takes its receive and goes on as long as it finds more.
 void Srq::wake(std::size_t count) {
   std::array<std::uint32_t, 16> numbers;
   while (count > 0) {
@@ -124,7 +124,7 @@ void Srq::wake(std::size_t count) {
         to_wake_.front()->move_to(SrqUser::Place::none);
       }
     }
-    if (found == 0) return;  // they have noticed by themselves
+    if (found == 0) return;  // they have seen their promise by themselves
     for (std::size_t i = 0; i < found; ++i) go_on(numbers[i]);
     count -= found;
   }
@@ -138,7 +138,8 @@ bool Srq::next_to_wake(std::uint32_t& qp_number) {
   return true;
 }
 
-// Verbs draft section 6.3.8: once, when fewer are left than the limit. Somebody who finds none counts too.
+// Verbs draft section 6.3.8: the event comes once, when fewer receives than the limit are left. A queue pair that finds
+// none counts too.
 bool Srq::limit_passed() {
   if (limit_ == 0 || available() >= limit_) return false;
   limit_ = 0;
@@ -182,7 +183,8 @@ int Srq::modify(const ibv_srq_attr& attributes, int mask) {
       queue_.swap(resized);
     }
     limit_ = limit;
-    // Whoever waits has found none already: a program that posts only when it is told to must be told.
+    // A queue pair in line has found the queue empty before the limit was armed: a program that posts only after the
+    // event must get the event now.
     passed = !waiting_.empty() && limit_passed();
   }
   if (passed) report_limit();
@@ -235,7 +237,7 @@ bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
         --srq_.promised_;
         if (place_ != Place::none) move_to(Place::none);
       }
-      // Its slot is the poster's again at once, and the receive this queue pair's (section 6.3.5).
+      // The poster may use the slot again at once; the receive belongs to this queue pair (section 6.3.5).
       rdmap::ReceiveQueue& queue = *srq_.queue_;
       const std::span<const rdmap::Sge> sges = queue.front_sges();
       std::copy(sges.begin(), sges.end(), sges_.get());

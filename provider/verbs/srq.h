@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Shared receive queues (Verbs draft section 6.3): receives for whichever of many queue pairs gets the next message.
+// Shared receive queues (Verbs draft section 6.3): many queue pairs take their receives from one queue.
 //
-// A queue pair that finds no receive waits in line, with its stream paused (section 13.2). Receives posted then are
-// promised to those in line, the first one first, one each; nobody else takes a promised one, and who needs another
-// stands at the end of the line. So no queue pair starves, however busy the others are.
+// A queue pair that finds no receive waits in line, and its stream pauses (section 13.2). Receives that are posted then
+// are promised to the queue pairs in line, one each, in order. Nobody else takes a promised receive, and a queue pair
+// that needs another one goes to the end of the line. So no queue pair starves, however busy the others are.
 //
-// Thread-safe. The queue's lock is taken under locks of queue pairs; no lock of one is taken under it.
+// Thread-safe. The queue's lock may be taken while locks of a queue pair are held, and not the other way round. An Srq
+// must remain live as long as queue pairs use it.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,8 +30,8 @@ class SrqUser;
 
 class UIW_API Srq {
  public:
-  // Fills in what was granted; `srq_limit` counts only if `arm`. Null with errno: EINVAL for sizes or a limit out of
-  // range. Throws for lack of memory. `handle` is the program's ibv_srq, which events carry.
+  // Fills in the granted sizes; `srq_limit` is used only if `arm`. Null with errno: EINVAL for sizes or a limit out of
+  // range. Throws std::bad_alloc. `handle` is the program's ibv_srq, which events carry.
   static std::unique_ptr<Srq> create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle);
   ~Srq();
 
@@ -38,18 +39,18 @@ class UIW_API Srq {
 
   // As the manual pages of ibv_post_srq_recv, ibv_modify_srq and ibv_query_srq say: 0 or an errno.
   int post(ibv_recv_wr* requests, ibv_recv_wr** bad);
-  int modify(const ibv_srq_attr& attributes, int mask);  // ENOMEM where a new size cannot be had
+  int modify(const ibv_srq_attr& attributes, int mask);  // ENOMEM if there is no memory for the new size
   void query(ibv_srq_attr& attributes);
 
-  // As those of Qp.
+  // See Qp.
   bool inherited() const;
   void leave_to_parent();
 
-  // Queue pairs are attached: not to be destroyed.
+  // Whether queue pairs use the queue; then it must not be destroyed.
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
-  // How many queue pairs stand in line.
+  // The number of queue pairs in line.
   std::size_t waiting();
-  // Takes the events about it out of the context's pipe that the program has not read; returns how many it has.
+  // Removes the events about this queue that the program has not read, and returns how many it has read.
   unsigned withdraw_events();
 
  private:
@@ -59,7 +60,7 @@ class UIW_API Srq {
 
   Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* handle);
 
-  // The lock is held.
+  // Called with the lock held.
   std::uint32_t available() const { return queue_->size() - promised_; }
   std::size_t promise();
   bool limit_passed();
@@ -79,45 +80,44 @@ class UIW_API Srq {
   alignas(64) Mutex mutex_;
   std::unique_ptr<rdmap::ReceiveQueue> queue_;
   std::uint32_t limit_;         // 0: not armed
-  std::uint32_t promised_ = 0;  // receives in the queue that somebody has been promised
-  Line waiting_;                // they have no receive
-  Line to_wake_;                // they have been promised one and do not know it yet
+  std::uint32_t promised_ = 0;  // receives in the queue that are promised to queue pairs
+  Line waiting_;                // queue pairs without a receive
+  Line to_wake_;                // queue pairs with a promised receive that have not been woken yet
 
-  const std::shared_ptr<Waker> waker_;  // tells them where locks of queue pairs are held
+  const std::shared_ptr<Waker> waker_;  // wakes queue pairs from a thread that holds no locks
 };
 
-// What a queue pair has of a shared receive queue: its place in line, and the receive it took last.
+// A queue pair's part of a shared receive queue: its place in line, and the receive that it took last.
 class SrqUser {
  public:
   explicit SrqUser(Srq& srq);
-  ~SrqUser();  // the queue pair can no longer be found
+  ~SrqUser();  // called when the queue pair cannot be found any more
   SrqUser(const SrqUser&) = delete;
   SrqUser& operator=(const SrqUser&) = delete;
 
-  // In the child of a fork (Qp::leave_to_parent()).
+  // For the child of a fork (Qp::leave_to_parent()).
   void leave_to_parent() { srq_.users_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // Whose progress() is called once a receive has been promised.
+  // The queue pair whose progress() is called when a receive has been promised.
   void set_qp_number(std::uint32_t number) { qp_number_ = number; }
 
-  // The functions below are called under the receiver's lock of the queue pair.
+  // The functions below are called with the receiver's lock of the queue pair held.
 
-  // Takes a receive off the queue; its elements stay valid until the next is taken. False where there is none: then the
-  // queue pair stands in line.
+  // Takes a receive off the queue; its elements stay valid until the next one is taken. If there is none, returns false
+  // and puts the queue pair in line.
   bool take(rdmap::ReceiveBuffer& buffer);
-  // Is one there for it, that had none?
+  // Whether a receive is promised to this queue pair, which had none before.
   bool promised() const { return promised_.load(std::memory_order_acquire); }
-  // Needs none any more. What it was promised goes to the next in line.
+  // The queue pair needs no receive any more. A promised receive goes to the next in line.
   void leave();
-  // The receive it took last is free again: for whoever is next, behind those that are there. False where the queue has
-  // been filled up meanwhile.
+  // Puts the receive that was taken last back at the end of the queue. False if the queue has been filled up meanwhile.
   bool give_back(const rdmap::ReceiveBuffer& buffer);
 
  private:
   friend class Srq;
   enum class Place : std::uint8_t { none, waiting, to_wake };
 
-  // Between the lines of the queue, under its lock; allocates nothing.
+  // Moves the queue pair between the lines, under the queue's lock; allocates nothing.
   void move_to(Place place);
 
   Srq& srq_;
@@ -125,7 +125,7 @@ class SrqUser {
   const std::unique_ptr<rdmap::Sge[]> sges_;
   std::atomic<bool> promised_{false};  // written under the queue's lock
   Place place_ = Place::none;
-  Srq::Line none_;  // its one node, while it stands in no line
+  Srq::Line none_;  // holds its one node while it is in no line
   Srq::Line::iterator node_;
 };
 

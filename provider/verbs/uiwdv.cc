@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The functions of uiwdv.h. A program hands in objects of libibverbs, of any device: what is not ours is recognised
-// before anything behind it is touched.
+// The functions of uiwdv.h. Programs pass objects of libibverbs that may belong to any device. Objects of other devices
+// are recognised before anything behind the pointer is used.
 #pragma GCC visibility push(default)
 #include "provider/include/infiniband/uiwdv.h"
 #pragma GCC visibility pop
@@ -27,14 +27,14 @@ static_assert(sizeof(Immediate) == UIWDV_IMM_SIZE);
 
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 
-// Numbers are unique among our queue pairs, addresses among all that exist.
+// Numbers are unique among the queue pairs of uiw, addresses among all objects.
 rnic::Qp* ours(const ibv_qp* handle) {
   const rnic::ReadSection section;
   rnic::Qp* const qp = rnic::find_qp(handle->qp_num);
   return qp != nullptr && qp->handle() == handle ? qp : nullptr;
 }
 
-// False if it is not ours.
+// False if the object does not belong to uiw.
 template <typename Function>
 bool with(const ibv_context* handle, Function function) {
   bool found = false;
@@ -49,7 +49,8 @@ bool is_ours(const ibv_context* handle) {
   return with(handle, [](rnic::Context&) {});
 }
 
-// As much of it as the program's version of the struct holds; what it has beyond ours becomes zero.
+// Copies as much as the program's version of the struct has room for; members that this version does not know become
+// zero.
 template <typename Attributes>
 int hand_out(const Attributes& all, Attributes* to, std::size_t size) {
   static_assert(std::is_trivially_copyable_v<Attributes>);
@@ -60,7 +61,7 @@ int hand_out(const Attributes& all, Attributes* to, std::size_t size) {
   return 0;
 }
 
-// libibverbs knows of send operations only what the queue pair was created with.
+// EOPNOTSUPP for queue pairs of other devices; EINVAL if the queue pair was created without send operations (ibv_wr_*).
 int find(ibv_qp_ex* handle, rnic::Qp*& qp) {
   qp = ours(&handle->qp_base);
   if (qp == nullptr) return EOPNOTSUPP;
@@ -75,7 +76,7 @@ void join(std::uint32_t first, std::uint32_t rest, std::uint8_t* imm) {
 }  // namespace
 
 bool uiwdv_is_supported(ibv_device* device) {
-  // All devices of ours, and no others, are named so (the plugin is bound to them by that).
+  // All devices of uiw, and no others, have such a name: the plugin matches them by it.
   return device->transport_type == IBV_TRANSPORT_IWARP && std::string_view(device->name).substr(0, 4) == "uiw_";
 }
 
@@ -110,7 +111,7 @@ int uiwdv_query_qp(ibv_qp* qp, uiwdv_qp_attr* attributes, std::size_t size) {
   return hand_out(all, attributes, size);
 }
 
-// The plugin begins the request, as for the call of ibverbs that is nearest; what that cannot say is added to it.
+// The plugin begins the request as for the most similar call of ibverbs; then what that call cannot express is added.
 
 int uiwdv_wr_masked_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t remote_addr, std::uint64_t add,
                               std::uint64_t boundary_mask) {
@@ -140,7 +141,7 @@ int uiwdv_wr_imm8(ibv_qp_ex* qp, const std::uint8_t imm[UIWDV_IMM_SIZE]) {
   return 0;
 }
 
-// Completions carry the octets behind imm_data in src_qp, which ibverbs leaves to datagrams.
+// Completions carry the octets behind imm_data in src_qp, which ibverbs uses for datagrams only.
 
 int uiwdv_wc_imm8(ibv_cq* cq, const ibv_wc* wc, std::uint8_t imm[UIWDV_IMM_SIZE]) {
   if (!is_ours(cq->context)) return EOPNOTSUPP;

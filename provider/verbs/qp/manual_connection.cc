@@ -19,7 +19,7 @@ namespace uiw::provider {
 namespace {
 
 bool usable(const Gid& gid) {
-  if (gid == Gid{} || gid[0] == 0xFF) return false;  // unspecified, multicast
+  if (gid == Gid{} || gid[0] == 0xFF) return false;  // the unspecified address or a multicast address
   return !is_ipv4(gid) || (gid[12] != 0 && gid[12] < 224);
 }
 
@@ -45,7 +45,7 @@ int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) 
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  // What the connection needs and may not get is missed now, where the program can be told.
+  // Starts the threads that the connection needs now, when a failure can still be returned to the program.
   if (const int error = qp_.context->engine().start(); error != 0) return error;
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
@@ -85,7 +85,7 @@ void ManualConnection::ready_to_send(const ibv_qp_attr& attributes) {
   }
 }
 
-// Why the oldest work fails now; empty where it has time left. The sender's lock is held.
+// The status with which the oldest work fails now; nothing if it has time left. Called with the sender's lock held.
 std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clock::time_point now) {
   using Peer = RetryTimer::Peer;
   if (queues_.sends().empty() || qp_.state.load() == IBV_QPS_ERR || !qp_.manual) return std::nullopt;
@@ -100,8 +100,8 @@ std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clo
     return std::nullopt;
   } else {
     const bool no_receive = qp_.stream->receiver().rdmap().peer_waits();
-    // Its answers may stand behind a message that our own program has no receive for; or it has said that it waits for
-    // its.
+    // The peer cannot answer in time if its answers are behind a message for which our program has posted no receive,
+    // or if it has reported that it waits for a receive itself.
     const bool has_to_answer =
         !qp_.signals.receive_stalled && !no_receive && !(qp_.state.load() == IBV_QPS_SQD && connection_.drained());
     const bool asks = qp_.retry_timer.asks_for_answers(limits, now);
@@ -132,7 +132,8 @@ bool ManualConnection::check_retry_timer() {
     verdict = check_oldest_work(now);
     if (!verdict) return !queues_.sends().empty();
     culprit = queues_.sends().head();
-    // What the peer does not take may have completed already: then it is others that wait behind it.
+    // By the local rule, work that the peer does not accept may have completed already, and then it is other work that
+    // waits behind it.
     const bool by_queue = rdmap::uses_queue(queues_.sends().at(*culprit), rdmap::kSendQueue);
     const bool remote =
         qp_.stream != nullptr && qp_.stream->sender().transmitter().completion() == rdmap::Completion::remote;

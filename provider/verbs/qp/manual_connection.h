@@ -2,10 +2,10 @@
 // A queue pair that its program connects with ibv_modify_qp: the steps to RTR and RTS, and when its work fails because
 // the peer cannot be reached, does not answer or has left.
 //
-// Such programs are written for InfiniBand. A peer that has gone is noticed by the work that cannot get to it, and by
-// nothing else: until some is posted the queue pair stays as it is, with its receives.
+// Such programs are written for InfiniBand. There nothing but work that cannot be delivered shows that a peer has gone:
+// until work is posted, the queue pair stays as it is, with its receives.
 //
-// Thread-safe: all of it takes the locks by itself.
+// Thread-safe: each function takes the locks that it needs.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -18,17 +18,16 @@ namespace uiw::provider {
 
 class ManualConnection {
  public:
-  // All three must remain live as long as this.
+  // All arguments must remain live as long as this object.
   ManualConnection(QpCommon& qp, WorkQueues& queues, QpConnection& connection)
       : qp_(qp), queues_(queues), connection_(connection) {}
 
-  // INIT to RTR: the two ends look for each other from here on. 0, or an errno, and nothing has changed.
+  // INIT to RTR: from here on the two ends look for each other. Returns 0, or an errno and nothing has changed.
   int ready_to_receive(const ibv_qp_attr& attributes, int mask);
-  // RTR to RTS: nothing is sent before.
+  // RTR to RTS: from here on the queue pair sends.
   void ready_to_send(const ibv_qp_attr& attributes);
 
-  // Work posted to a queue pair that its program has connected fails once it has waited for too long (RetryTimer).
-  // False if there is none.
+  // Fails work that has waited for too long (RetryTimer). False if no work is posted.
   bool check_retry_timer();
 
  private:

@@ -18,12 +18,12 @@ namespace uiw::provider {
 
 namespace {
 
-// Largest request that the device grants; each 0 becomes what the queues need at least.
+// Whether the device grants these values; raises those below the minimum, 0 for example.
 bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
   if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge || cap.max_inline_data > kMaxInline) return false;
   if (has_receive_queue && (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge)) return false;
   if (!has_receive_queue) cap.max_recv_wr = cap.max_recv_sge = 0;
-  // Programs send a few octets inline without having asked (every adapter grants some).
+  // Some programs send a few octets inline without having requested it; every adapter grants some.
   cap.max_inline_data = std::max(cap.max_inline_data, kLeastInline);
   return true;
 }
@@ -60,13 +60,13 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
       posting_(common_, queues_, attributes.sq_sig_all != 0),
       connection_(common_, queues_),
       manual_(common_, queues_, connection_) {
-  // Until the program says otherwise.
+  // The default until the program sets flags.
   common_.attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   pd.add_user();
   send_cq.add_user();
   receive_cq.add_user();
   try {
-    common_.number = take_qp_number(*this);  // last: from here on it can be found
+    common_.number = take_qp_number(*this);  // the last step: from here on the queue pair can be found
   } catch (const std::exception&) {
     errno = ENOMEM;
   }
@@ -103,7 +103,7 @@ Qp::~Qp() {
 
 bool Qp::inherited() const { return generation_ != fork_generation(); }
 
-// Nothing but what is whole at any time.
+// Uses only state that is consistent at any time.
 void Qp::after_fork_in_child() {
   if (common_.stream != nullptr) common_.stream->after_fork_in_child();
   common_.signals.deferred = false;
@@ -123,10 +123,11 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
     return EINVAL;
   }
   const int error = queues_.post_receive(requests, bad);
-  // Posted first, looked at then; whoever pauses or flushes stores that first and looks at the queue then.
+  // The receives are posted first and the state is checked then. A stream that pauses, and a flush, first store that
+  // and then look at the queue. So one side sees the other.
   if (state() == IBV_QPS_ERR) {
     const std::lock_guard lock(common_.locks.receive);
-    // A stream whose end is still to come flushes them then, after the message in progress.
+    // A stream that has not ended yet flushes them when it ends, after the message in progress.
     if (common_.stream == nullptr || !common_.stream->runs_or_closes()) queues_.flush_receives();
   } else if (common_.signals.receive_stalled) {
     progress(Driver::event);
@@ -134,7 +135,7 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   return error;
 }
 
-// Back to RESET: queues are emptied, and completions that were not polled go with them, as on adapters.
+// Step to RESET: empties the queues and drops completions that were not polled, as adapters do.
 void Qp::reset() {
   {
     const std::lock_guard receive_lock(common_.locks.receive);
@@ -147,7 +148,8 @@ void Qp::reset() {
     common_.attributes = {};
     common_.state = IBV_QPS_RESET;
   }
-  // Without those locks: between ibv_start_poll and ibv_end_poll a program holds the consumer's, and may post.
+  // Not with those locks held: between ibv_start_poll and ibv_end_poll a program holds the consumer's lock, and may
+  // post.
   queues_.forget_completions();
 }
 
@@ -157,8 +159,8 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_CUR_STATE) != 0 && number_in(attributes.cur_qp_state) != state()) return EINVAL;
   const ibv_qp_state from = state();
   const int wanted = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
-  // The connection manager brings a queue pair to RTS by itself; a program that goes through the states of InfiniBand
-  // afterwards finds nothing left to do. The stream may even have ended by then: that is told in other ways.
+  // The connection manager brings a queue pair to RTS by itself. A program that goes through the states of InfiniBand
+  // afterwards finds nothing left to do, even if the stream has ended meanwhile, which is reported in other ways.
   const bool connected_by_manager = from == IBV_QPS_RTS && !common_.manual && connection_.is_connected();
   const bool over_already = from == IBV_QPS_ERR && common_.steps_due;
   const bool nothing_to_do = (connected_by_manager && (wanted == IBV_QPS_INIT || wanted == IBV_QPS_RTR)) ||
@@ -167,7 +169,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   const auto to = static_cast<ibv_qp_state>(wanted);
   if (const int error = check_attributes(attributes, mask, to, init_.qp_type); error != 0) return error;
 
-  // INIT and RTR are on the way; with any other step the program has taken over.
+  // INIT and RTR are steps on this way; with any other step the program takes over.
   if ((mask & IBV_QP_STATE) != 0 && wanted != IBV_QPS_INIT && wanted != IBV_QPS_RTR) common_.steps_due = false;
   int error = 0;
   if ((mask & IBV_QP_STATE) != 0 && !nothing_to_do) {
@@ -207,7 +209,7 @@ void Qp::to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
   if (common_.manual) {
     connection_.drain();
   } else {
-    // On iWARP this is the Verbs draft's Closing state (section 6.2.5): orderly end of the stream.
+    // On iWARP SQD is the Closing state of the Verbs draft (section 6.2.5): the orderly end of the stream.
     connection_.disconnect(nullptr);
   }
 }
@@ -225,14 +227,14 @@ void Qp::to_error() {
   queues_.flush_receives();
 }
 
-// They were checked.
+// The attributes have been checked.
 void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   const std::lock_guard lock(common_.locks.send);
   copy_attributes(common_.attributes, attributes, mask);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) connection_.deny_rights(denied_rights(attributes.qp_access_flags));
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (common_.stream == nullptr || common_.manual)) {
-    // What the peer is told is the connection manager's to say; afterwards it is fixed. A manual connection may stand
-    // before the step to RTR that makes it has returned.
+    // With rdma_cm the connection manager negotiates this value, and afterwards it is fixed. A manual connection may be
+    // established before the step to RTR that began it has returned.
     common_.attributes.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
   }
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) connection_.limit_ord(attributes.max_rd_atomic);

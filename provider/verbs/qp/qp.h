@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs (Verbs draft section 6): what a program sees of them.
+// Queue pairs (Verbs draft section 6), as programs see them.
 //
-// Qp has their life, states and attributes. Its parts: WorkQueues, what is posted and not complete; SendPosting, from a
-// request to its octets on the way; QpConnection, which Stream carries out the work; ManualConnection, for programs
-// that connect with ibv_modify_qp. Locks: qp_common.h.
+// Qp has their creation and destruction, their states and attributes. Its parts: WorkQueues has the work that is posted
+// and not complete; SendPosting takes requests and sends them; QpConnection has the Stream that carries out the work;
+// ManualConnection is for programs that connect with ibv_modify_qp. Thread-safe, except for destruction. Locks:
+// qp_common.h.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -27,14 +28,15 @@ namespace uiw::provider {
 
 class UIW_API Qp final : public Driven, public Attachable {
  public:
-  // Fills in `attributes.cap` with what was granted. Null with errno: EINVAL for caps beyond the device's, EOPNOTSUPP
-  // for a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry. With a
-  // shared receive queue it has none of its own.
+  // Fills in `attributes.cap` with the granted values. Null with errno: EINVAL for values beyond the device's,
+  // EOPNOTSUPP for a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry.
+  // With `srq` the queue pair has no receive queue of its own. Context, domain, queues and `srq` must remain live as
+  // long as the queue pair.
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);
   ~Qp();
-  // The first half of destruction: nobody finds or drives it from here on, no event about it is reported, and its
-  // stream has ended. What was posted and not complete is gone without a completion; what TCP has taken still goes out.
+  // The first half of destruction: from here on the queue pair is not found or driven, no event about it is reported,
+  // and its stream has ended. Work that is not complete gets no completion; octets that TCP has taken are still sent.
   void stop();
 
   std::uint32_t number() const override { return common_.number; }
@@ -42,16 +44,16 @@ class UIW_API Qp final : public Driven, public Attachable {
   const ibv_qp* handle() const { return common_.handle; }
   ibv_qp_state state() const { return common_.state.load(); }
   bool completes_to(const Cq* cq) const { return cq == &common_.send_cq || cq == &common_.receive_cq; }
-  // Async events about this queue pair that went into the context's pipe.
+  // The number of async events about this queue pair that were written to the context's pipe.
   unsigned events_reported() const { return common_.events_reported.load(); }
 
-  // Batches, and what is posted and not yet sent.
+  // The send side: open batches, and posting.
   SendPosting& posting() { return posting_; }
   const SendPosting& posting() const { return posting_; }
   int post_send(ibv_send_wr* requests, ibv_send_wr** bad) { return posting_.post(requests, bad); }
   // As the manual page of ibv_post_recv says: 0 or an errno, with the first bad request.
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
-  // Work posted and not complete.
+  // The number of requests that are posted and not complete.
   std::uint32_t sends_outstanding();
   std::uint32_t receives_outstanding();
 
@@ -59,7 +61,7 @@ class UIW_API Qp final : public Driven, public Attachable {
   int modify(const ibv_qp_attr& attributes, int mask);
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init);
 
-  // As QpConnection and ManualConnection say.
+  // See QpConnection and ManualConnection.
   using Attachment = provider::Attachment;
   using Agreed = Stream::Agreed;
   using Driver = uiw::provider::Driver;
@@ -75,9 +77,9 @@ class UIW_API Qp final : public Driven, public Attachable {
   bool progress(Driver driver) noexcept override { return connection_.progress(driver); }
   bool check_retry_timer() override { return manual_.check_retry_timer(); }
 
-  // It was made by a process of which this one is the child: then it stays that one's. What is done to the copy here
-  // touches neither the stream nor the peer, modify() fails with EIO, and in place of its destruction leave_to_parent()
-  // gives up its domain and queues; its memory may be half changed, and is left as it is.
+  // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process
+  // affect neither the stream nor the peer, and modify() fails with EIO. Instead of destruction, leave_to_parent()
+  // releases the domain and the queues; the memory of the copy may be inconsistent and is left as it is.
   bool inherited() const;
   void leave_to_parent();
   void after_fork_in_child() override;

@@ -23,7 +23,7 @@ constexpr unsigned bit(ibv_qp_state state) { return 1U << state; }
 }  // namespace
 
 bool may_step(ibv_qp_state from, int to, bool manual) {
-  if (to < 0 || to > IBV_QPS_ERR) return false;  // a program may ask for anything
+  if (to < 0 || to > IBV_QPS_ERR) return false;  // a program may pass any number
   constexpr unsigned kAlways = bit(IBV_QPS_RESET) | bit(IBV_QPS_ERR);
   switch (from) {
     case IBV_QPS_RESET: return ((kAlways | bit(IBV_QPS_INIT)) >> to & 1) != 0;
@@ -31,7 +31,7 @@ bool may_step(ibv_qp_state from, int to, bool manual) {
     case IBV_QPS_RTR: return ((kAlways | bit(IBV_QPS_RTR) | bit(IBV_QPS_RTS)) >> to & 1) != 0;
     case IBV_QPS_RTS: return ((kAlways | bit(IBV_QPS_RTS) | bit(IBV_QPS_SQD)) >> to & 1) != 0;
     case IBV_QPS_SQD: return ((kAlways | bit(IBV_QPS_SQD) | (manual ? bit(IBV_QPS_RTS) : 0)) >> to & 1) != 0;
-    // A stream may end by itself right before a program closes it: SQD is taken, and does nothing.
+    // A stream may end by itself right before the program closes it: the step to SQD is accepted and does nothing.
     case IBV_QPS_ERR: return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
     default: return false;
   }
@@ -70,12 +70,12 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_typ
       const int needed =
           IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | (type == IBV_QPT_RC ? kReliable : 0);
       if ((mask & needed) != needed) return EINVAL;
-      // Without a GID there is no address: as on every device whose link layer is Ethernet.
+      // Without a GID there is no address; so it is on every device whose link layer is Ethernet.
       if (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1) return EINVAL;
       if (attributes.dest_qp_num < kFirstQpNumber || attributes.dest_qp_num >> 24 != 0) return EINVAL;
     }
   }
-  // No IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR, packet pacing.
+  // The device does not report IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR or packet pacing.
   if (has(IBV_QP_ALT_PATH) || has(IBV_QP_CAP) || has(IBV_QP_RATE_LIMIT)) return EOPNOTSUPP;
   if (has(IBV_QP_PATH_MIG_STATE) && number_in(attributes.path_mig_state) != IBV_MIG_MIGRATED) return EOPNOTSUPP;
   return 0;

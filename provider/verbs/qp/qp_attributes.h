@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// What ibv_modify_qp may ask for: steps between states, and attributes.
+// The steps and attributes that ibv_modify_qp accepts. The functions have no state.
 //
-// The five states of the Verbs draft (section 6.2) behind those of libibverbs:
+// The five states of the Verbs draft (section 6.2) and the states of libibverbs:
 //
-//   RESET, INIT, RTR   Idle (figure 7): the stages of InfiniBand ask for nothing but their order
-//   RTS                RTS (figure 8), once a connection gave it a stream
-//   SQD                Closing (figure 11): what is posted is sent, then the stream is closed; no way back. Connected
-//   by
-//                      hand, that of InfiniBand: what is posted later waits until the queue pair is back in RTS
-//   ERR                Terminate (figure 9) while a Terminate goes out, Error (figure 10) afterwards
-//   SQE                none: an error of the send queue ends the stream
+//     RESET, INIT, RTR   Idle (figure 7). The three differ only in their order, as InfiniBand requires it
+//     RTS                RTS (figure 8), once a connection has attached a stream
+//     SQD                Closing (figure 11): posted work is sent, then the stream is closed; no way back.
+//                        On a manual connection SQD is that of InfiniBand: work that is posted later
+//                        waits until the queue pair is in RTS again
+//     ERR                Terminate (figure 9) while a Terminate is sent, Error (figure 10) afterwards
+//     SQE                does not occur: an error of the send queue ends the stream
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -19,13 +19,13 @@
 
 namespace uiw::provider {
 
-// The peer's number that rdma_cm gives a program which steps through the states by itself, as it does on RoCE: no queue
-// pair has it (qp_table.cc). The connection manager connects; the step to RTR connects nothing.
+// The number of the peer's queue pair that rdma_cm reports to a program which makes the steps by itself, as on RoCE. No
+// queue pair has this number (qp_table.cc): the connection manager connects, and the step to RTR connects nothing.
 constexpr std::uint32_t kManagedQpNumber = 1;
 
 constexpr std::uint32_t kPsnMask = 0xFFFFFF;
 
-// A program may have put any number into a field of an enumeration: read as such, until it was checked.
+// Reads a field of an enumeration type as a number, since a program may have stored any value in it.
 template <typename Enumeration>
 int number_in(const Enumeration& field) {
   int number;
@@ -34,25 +34,25 @@ int number_in(const Enumeration& field) {
   return number;
 }
 
-// Can a program take a queue pair from one state to the other? A state may always be kept.
+// Whether a program may make this step. Keeping the state is always allowed.
 bool may_step(ibv_qp_state from, int to, bool manual);
 
-// Do these attributes, of a step to RTR, name the peer?
+// Whether the attributes of a step to RTR name a peer.
 bool connects(const ibv_qp_attr& attributes, int mask);
 
-// Are all attributes given that InfiniBand asks for on the way from RTR to RTS (manual page of ibv_modify_qp)?
+// Whether the attributes include all that InfiniBand requires from RTR to RTS (manual page of ibv_modify_qp).
 bool has_all_for_rts(int mask, ibv_qp_type type);
 
-// 0; EINVAL for a mask or value that cannot be, EOPNOTSUPP for what this device does not offer. `to` is the
-// state that the queue pair shall have. As with iWARP adapters, no step demands any attribute: rdma_cm gives
-// none. But one that names the peer demands all that the manual page of ibv_modify_qp lists.
+// 0; EINVAL for an impossible mask or value; EOPNOTSUPP for attributes that the device does not support. `to` is the
+// state after the step. As with iWARP adapters, no step requires any attribute, since rdma_cm sets none. But a step
+// that names the peer requires all that the manual page of ibv_modify_qp lists.
 int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_type type);
 
-// What a peer may not do, by qp_access_flags: rights of ddp/stag_table.h. A queue pair that was never given
-// any flags denies nothing; rdma_cm gives all of them.
+// The rights of ddp/stag_table.h that qp_access_flags deny to the peer. If the program has never set the flags, nothing
+// is denied; rdma_cm allows everything.
 std::uint32_t denied_rights(unsigned access);
 
-// The attributes that are only remembered.
+// Copies the attributes that are only stored.
 void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask);
 
 }  // namespace uiw::provider

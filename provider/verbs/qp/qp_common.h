@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What the parts of a queue pair share: who it is, its state, its locks, and the stream that carries out its work.
+// The state that the parts of a queue pair share: its identity, its state, its locks, and the stream that carries out
+// its work.
 //
-// Locks: those of StreamLocks; the receive queue has one of its own for its posters. The sender's lock is never held
-// while the receiver's is taken. Work is flushed with both, so that nothing is placed for it any more.
+// Locks: those of StreamLocks; and the posters of the receive queue have a lock of their own. The receiver's lock is
+// never taken while the sender's is held. Work is flushed with both locks held, so that nothing is placed for it any
+// more.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -21,7 +23,8 @@ class Context;
 class Pd;
 class Qp;
 
-// The context is kept; domain, completion queues and the program's `handle` must remain live as long as this.
+// The object shares ownership of the context. Domain, completion queues and the program's `handle` must remain live as
+// long as it.
 struct QpCommon {
   QpCommon(Qp& of, Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program,
            ibv_qp_type of_type);
@@ -31,18 +34,18 @@ struct QpCommon {
   Pd& pd;
   Cq& send_cq;
   Cq& receive_cq;
-  ibv_qp* const handle;  // which events carry
+  ibv_qp* const handle;  // events carry it
   const ibv_qp_type type;
-  std::uint32_t number = 0;  // 0 where all are taken
+  std::uint32_t number = 0;  // 0 if all numbers are taken
 
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
-  std::atomic<bool> manual{false};     // connected by its program, from RTR on; written with both locks held
-  std::atomic<bool> steps_due{false};  // on RoCE, while the program has yet to go through the states of its stream
-  std::atomic<unsigned> events_reported{0};  // that went into the context's pipe
+  std::atomic<bool> manual{false};           // a manual connection, from RTR on; written with both locks held
+  std::atomic<bool> steps_due{false};        // RoCE view: rdma_cm has connected, and the program still makes the steps
+  std::atomic<unsigned> events_reported{0};  // events that were written to the context's pipe
 
   StreamLocks locks;
   StreamSignals signals;
-  // None before it is connected, and after RESET. It changes with both locks held.
+  // Null before the queue pair is connected and after RESET. Changes with both locks held.
   std::shared_ptr<Stream> stream;
 
   // With the sender's lock.
@@ -50,22 +53,22 @@ struct QpCommon {
   RetryTimer retry_timer;
 
   bool is_reliable() const { return type == IBV_QPT_RC; }
-  // Changes the state, unless the stream has ended meanwhile and put it into ERR.
+  // Changes the state from `from`. False if the stream has ended meanwhile and has set the state to ERR.
   bool step(ibv_qp_state from, ibv_qp_state to) { return state.compare_exchange_strong(from, to) || from == to; }
   void report(ibv_event_type which);
 
-  // With one of the two locks.
+  // Called with one of the two locks held.
   bool runs(StreamPhase phase) const { return stream != nullptr && stream->phase() == phase; }
-  // With the sender's lock: what can be sent is.
+  // Called with the sender's lock held: sends what can be sent.
   void transmit() {
     if (stream != nullptr) stream->sender().send();
   }
-  // From here on it is the oldest work's time that counts.
+  // Starts the time of the oldest entry, `head`, from `now`.
   void start_retry_timer(std::uint64_t head, RetryTimer::Clock::time_point now) {
     retry_timer.work_at(head, now);
     if (stream != nullptr) stream->sender().note_progress(now);
   }
-  // Something about the stream needed memory that is not to be had: the stream ends, by a reset.
+  // There is no memory for something that the stream needs: ends the stream by RST.
   void no_memory() noexcept;
 };
 

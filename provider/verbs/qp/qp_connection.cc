@@ -19,8 +19,8 @@ namespace uiw::provider {
 
 namespace {
 
-// While an event is dealt with, a completion queue tells its program of nothing: it shall find the answers to the peer
-// ahead of what it sends next.
+// While an event of the socket is handled, completion queues give no events: a program that wakes up must find the
+// answers to the peer sent before its own next message.
 class SuppressedNotifications {
  public:
   explicit SuppressedNotifications(Cq* cq) : cq_(cq) {
@@ -57,7 +57,7 @@ std::shared_ptr<manual::Attempt> QpConnection::attempt() {
   return attempt_;
 }
 
-// What the two ends have agreed on, within what the device and the program allow. With both locks.
+// The parameters that start-up has negotiated, within the limits of device and program. Called with both locks held.
 Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, const mpa::TcpStream& socket) const {
   const mpa::Agreement& agreement = attachment.agreement;
   constexpr std::uint32_t kMost = kMaxReadDepth;
@@ -93,7 +93,7 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   const Stream::Parameters parameters = parameters_of(attachment, socket);
   std::shared_ptr<Stream> made;
   try {
-    // Not by make_shared(): timers, which hold it weakly for some seconds, would keep its memory.
+    // make_shared() is not used, since timers keep weak references for some seconds and would keep its memory.
     made.reset(new Stream(queues_, *this, qp_.context->engine(), qp_.locks, qp_.signals, queues_.sends(), qp_.number,
                           &qp_.pd, queues_.identity(), parameters));
   } catch (const std::bad_alloc&) {
@@ -113,7 +113,7 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   qp_.stream = std::move(made);
   try {
     qp_.transmit();
-  } catch (const std::exception&) {  // it has its stream, which ends for lack of memory
+  } catch (const std::exception&) {  // the stream is attached, and ends for lack of memory
     qp_.stream->sender().break_off();
   }
   return 0;
@@ -143,9 +143,8 @@ void QpConnection::completion_lost() {
   if (qp_.stream != nullptr) qp_.stream->completion_lost();
 }
 
-// The peer expects another PSN than this end starts with: it has another queue pair in mind (one of an earlier life of
-// this number, for example), and an adapter's packets would not get through. A program that sets none says nothing by
-// it.
+// True if the peer expects another PSN than this end starts with: it means another queue pair (one that had this number
+// before, for example), and on an adapter its packets would be dropped. PSN 0 counts as not set.
 bool QpConnection::mixed_up(std::uint32_t peer_psn) const {
   return peer_psn != 0 && qp_.attributes.sq_psn != 0 && peer_psn != qp_.attributes.sq_psn;
 }
@@ -160,7 +159,8 @@ bool QpConnection::is_connected() {
   return qp_.stream != nullptr;
 }
 
-// With both locks held, by whoever has ended it. The one before is free now: who dropped that held both locks, too.
+// Called with both locks held. The stream of before is released here: the thread that dropped it held both locks, too,
+// so it has left it.
 void QpConnection::drop_stream() {
   queues_.leave_shared();
   stream_before_ = std::exchange(qp_.stream, nullptr);
@@ -182,7 +182,7 @@ bool QpConnection::make_progress(Driver driver) {
   {
     std::unique_lock lock(qp_.locks.receive, std::defer_lock);
     if (driver == Driver::poll) {
-      if (!lock.try_lock()) return true;  // somebody is at it
+      if (!lock.try_lock()) return true;  // another thread is driving it
     } else {
       lock.lock();
     }
@@ -193,7 +193,7 @@ bool QpConnection::make_progress(Driver driver) {
   return work;
 }
 
-// RTS to SQD: what is posted from here on waits.
+// RTS to SQD: entries that are posted from here on are not sent.
 void QpConnection::drain() {
   const std::lock_guard lock(qp_.locks.send);
   drain_to_ = queues_.sends().tail();
@@ -201,7 +201,7 @@ void QpConnection::drain() {
   qp_.transmit();
 }
 
-// And back.
+// SQD to RTS: they are sent.
 void QpConnection::stop_draining() {
   const std::lock_guard lock(qp_.locks.send);
   tell_when_drained_ = false;
@@ -223,7 +223,7 @@ void QpConnection::deny_rights(std::uint32_t denied) {
   if (qp_.stream != nullptr) qp_.stream->receiver().rdmap().deny(denied_rights_);
 }
 
-// ORD (Verbs draft section 6.5): never more than the peer has agreed to.
+// Sets ORD (Verbs draft section 6.5), at most to the negotiated value.
 void QpConnection::limit_ord(std::uint32_t ord) {
   ord_limit_ = ord;
   std::uint32_t granted = ord;
@@ -253,7 +253,8 @@ void QpConnection::sent_last() {
   if (std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
 }
 
-// An adapter tries for a while. Meanwhile a program may see work of other queue pairs complete, and end on that.
+// An adapter retries for a while, and so posted work waits here: a program may meanwhile see work of other queue pairs
+// complete, and end regularly.
 void QpConnection::peer_gone() {
   if (queues_.sends().empty()) return;
   manual::start_retry_timers();
@@ -261,7 +262,7 @@ void QpConnection::peer_gone() {
 }
 
 void QpConnection::leave_at_exit() {
-  // A program may call exit() wherever it is: what is locked then stays as it is.
+  // A program may call exit() at any point, so a lock may be held; then the stream stays as it is.
   {
     const std::unique_lock send_lock(qp_.locks.send, std::try_to_lock);
     if (send_lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_posts_before_end();

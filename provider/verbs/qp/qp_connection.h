@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The connection of a queue pair, as far as verbs see it: which stream it has, since when, how the program ends it, and
-// what the stream says of its fate.
+// The connection of a queue pair on the side of verbs: which stream it has, how the program ends it, and what the
+// stream reports about its end.
 //
-// Thread-safe: all of it takes the locks by itself, but for the functions of StreamHost, which say what is held.
+// Thread-safe: each function takes the locks that it needs, except for those with a heading or comment that says which
+// locks are held.
 #pragma once
 
 #include <cstdint>
@@ -21,46 +22,46 @@ namespace uiw::provider {
 
 class QpConnection final : public StreamHost {
  public:
-  // Both must remain live as long as this.
+  // Both arguments must remain live as long as this object.
   QpConnection(QpCommon& qp, WorkQueues& queues) : qp_(qp), queues_(queues) {}
 
   // As Attachable says (provider/connect/attachable.h), with disconnect() and abort_beginning().
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
   bool can_attach(const manual::Attempt* attempt);
-  // A manual connection begins; the attempt before, if any, is over. With both locks.
+  // A manual connection begins; an earlier attempt ends. Called with both locks held.
   void begin_manual(std::shared_ptr<manual::Attempt> attempt) {
     end_attempt();
     attempt_ = std::move(attempt);
     qp_.manual = true;
   }
-  // The queue pair leaves for RESET or is destroyed. With both locks.
+  // RESET or destruction of the queue pair. Called with both locks held.
   void end_attempt() {
     if (attempt_) std::exchange(attempt_, nullptr)->end();
   }
-  // The attempt that is under way, if any, for who has attach() to call.
+  // The attempt in progress, if any; attach() needs it.
   std::shared_ptr<manual::Attempt> attempt();
   bool is_for(std::uint32_t peer_psn);
   // With the sender's lock.
   bool mixed_up(std::uint32_t peer_psn) const;
 
   bool is_connected();
-  // False if it has no stream.
+  // False if there is no stream.
   bool query_agreed(Stream::Agreed& agreed);
   int disconnect(const StreamOwner* owner);
   void abort_beginning(const StreamOwner* owner);
-  // A completion queue had no room for a completion of this or another queue pair: the stream ends with a Terminate.
+  // A completion queue overran that this queue pair uses: the stream ends with a Terminate.
   void completion_lost();
-  // The program ends without having destroyed it.
+  // The program exits without having destroyed the queue pair.
   void leave_at_exit();
 
-  // Moves what can be moved now; true if anything was. A program's poll does not wait for a lock. A stream for which
-  // there is no memory ends.
+  // Receives and sends what is possible now; true if anything was. A poll of the program does not wait for a lock. If
+  // there is no memory, the stream ends.
   bool progress(Driver driver) noexcept;
 
-  // RTS to SQD: what is posted from here on waits, if the program has connected it; and back.
+  // RTS to SQD on a manual connection: work that is posted from here on waits; and back to RTS.
   void drain();
   void stop_draining();
-  // IBV_QP_EN_SQD_ASYNC_NOTIFY
+  // IBV_QP_EN_SQD_ASYNC_NOTIFY: whether IBV_EVENT_SQ_DRAINED is reported.
   void notify_when_drained(bool notify);
 
   // ---- With the sender's lock ----
@@ -88,14 +89,15 @@ class QpConnection final : public StreamHost {
 
   QpCommon& qp_;
   WorkQueues& queues_;
-  // The one before is kept until there is another, for who has dropped it may be at work in it.
+  // The stream of before. It is kept until the next one is dropped, since the thread that has dropped it may still be
+  // inside its functions.
   std::shared_ptr<Stream> stream_before_;
   std::shared_ptr<manual::Attempt> attempt_;  // manual connection; written with both locks held
 
   // With the sender's lock.
   bool tell_when_drained_ = false;
-  std::uint64_t drain_to_ = 0;     // SQD, connected without rdma_cm: what stands before this goes on
-  std::uint32_t ord_limit_ = ~0U;  // what the program asked for before it was connected
+  std::uint64_t drain_to_ = 0;     // SQD of a manual connection: entries before this one are still sent
+  std::uint32_t ord_limit_ = ~0U;  // the limit that the program set before the connection
   std::uint32_t denied_rights_ = 0;
 };
 

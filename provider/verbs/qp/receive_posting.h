@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// From ibv_sge and ibv_recv_wr to the work of a stream.
+// Posting receives: turns ibv_recv_wr into entries of a receive queue, and ibv_sge into elements for sends and
+// receives.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -8,13 +9,13 @@
 
 namespace uiw::provider {
 
-// The memory that a request names. What may not be used so is posted all the same, and fails when it is used (IBV_WC_
-// LOC_PROT_ERR), as with adapters. Inside a ReadSection.
+// The element for an ibv_sge, with the registration that its lkey names now. Memory that may not be used in this way is
+// posted nevertheless and fails when it is used (IBV_WC_LOC_PROT_ERR), as on adapters. Called inside a ReadSection.
 rdmap::Sge resolve(const ibv_sge& sge, const void* domain, ddp::Right right);
 
-// Posts a list to a queue pair's own queue or a shared one, as the manual page of ibv_post_recv says: stops at the
-// first request that is wrong, and tells which in `bad`. 0, EINVAL for a request that is wrong, or ENOMEM for one too
-// many. To be called by the queue's one poster, inside a ReadSection.
+// Posts a list to a queue pair's own queue or to a shared one, as the manual page of ibv_post_recv says: stops at the
+// first wrong request and returns it in `bad`. 0, EINVAL for a wrong request, or ENOMEM if the queue is full. Called by
+// the queue's one poster, inside a ReadSection.
 int post_receives(rdmap::ReceiveQueue& queue, const void* domain, ibv_recv_wr* requests, ibv_recv_wr** bad);
 
 }  // namespace uiw::provider

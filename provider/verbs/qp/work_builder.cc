@@ -15,11 +15,11 @@ namespace {
 
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 
-// Local write says nothing about a window; programs pass it on from the flags of the region.
+// Local write has no meaning for a window; it is accepted, since programs pass on the flags of the region.
 constexpr unsigned kWindowAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                    IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
 
-// The verbs value, which the program stores in network order, stands first; the rest is zero (as other adapters do).
+// The value of verbs, in network byte order, comes first; the other octets are zero, as with other adapters.
 rdmap::Immediate immediate_of(__be32 value) {
   rdmap::Immediate immediate{};
   std::memcpy(immediate.data(), &value, sizeof value);
@@ -59,7 +59,7 @@ rdmap::SendWork& WorkBuilder::fresh(std::uint64_t sequence, rdmap::WorkKind kind
   return work;
 }
 
-// A bad lkey is no errno: the request completes with IBV_WC_LOC_PROT_ERR in its turn.
+// A bad lkey gives no errno: the request completes with IBV_WC_LOC_PROT_ERR.
 int WorkBuilder::build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities) {
   if (request.opcode == IBV_WR_LOCAL_INV || request.opcode == IBV_WR_BIND_MW) return build_local(sequence, request);
   const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
@@ -67,7 +67,8 @@ int WorkBuilder::build(std::uint64_t sequence, const ibv_send_wr& request, const
   if (static_cast<std::uint32_t>(request.num_sge) > queue_.max_sges() && !inlined) return EINVAL;
   const auto kind = kind_of(request.opcode);
   if (!kind) return EOPNOTSUPP;
-  if (rdmap::is_answered(*kind) && (inlined || !abilities.reads)) return EINVAL;  // without `reads` the peer holds none
+  if (rdmap::is_answered(*kind) && (inlined || !abilities.reads))
+    return EINVAL;  // without `reads` the peer accepts no Reads
   const bool has_immediate = request.opcode == IBV_WR_SEND_WITH_IMM || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (*kind == rdmap::WorkKind::send && has_immediate && !abilities.send_immediate) return EOPNOTSUPP;
 
@@ -101,7 +102,7 @@ int WorkBuilder::build_atomic(std::uint64_t sequence, const ibv_send_wr& request
   work.atomic = add ? rdmap::AtomicOpcode::fetch_add : rdmap::AtomicOpcode::compare_swap;
   work.remote_stag = static_cast<ddp::Stag>(request.wr.atomic.rkey);
   work.remote_offset = request.wr.atomic.remote_addr;
-  // RFC 7306 figure 5: what an operation does not use is zero, and a mask of it all ones.
+  // RFC 7306 figure 5: operands that an operation does not use are zero, and unused masks are all ones.
   queue_.operands(sequence) =
       add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
           : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits, request.wr.atomic.compare_add, kAllBits};
@@ -110,7 +111,7 @@ int WorkBuilder::build_atomic(std::uint64_t sequence, const ibv_send_wr& request
   return 0;
 }
 
-// IBV_SEND_INLINE: the memory is the program's again at once.
+// IBV_SEND_INLINE: copies the octets, since the program may use its memory again at once.
 int WorkBuilder::take_octets(std::uint64_t sequence, const ibv_send_wr& request) {
   rdmap::SendWork& work = queue_.at(sequence);
   if (work.length > queue_.max_inline()) return EINVAL;
@@ -141,7 +142,7 @@ void WorkBuilder::name_memory(std::uint64_t sequence, const ibv_send_wr& request
   }
   if (!rdmap::is_answered(work.kind) || work.sges == 0) return;
   work.sink_stag = sges[0].stag;
-  // The response names one run of offsets however many elements there are: it must not wrap.
+  // The response uses one range of tagged offsets for all elements, and this range must not wrap.
   work.sink_offset = sges[0].offset + length < sges[0].offset ? 0 : sges[0].offset;
 }
 
@@ -152,11 +153,11 @@ int WorkBuilder::build_local(std::uint64_t sequence, const ibv_send_wr& request)
     return 0;
   }
   const ibv_mw* mw = request.bind_mw.mw;
-  if (mw == nullptr || mw->type != IBV_MW_TYPE_2) return EINVAL;  // the others by ibv_bind_mw
+  if (mw == nullptr || mw->type != IBV_MW_TYPE_2) return EINVAL;  // windows of type 1 are bound by ibv_bind_mw
   return build_bind(sequence, request.wr_id, request.send_flags, *mw, request.bind_mw.rkey, request.bind_mw.bind_info);
 }
 
-// All that can be wrong with a bind itself shows when it is carried out, for the objects may change until then.
+// Other errors of a bind show when it is carried out, since the objects may change until then.
 int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, const ibv_mw& mw,
                             std::uint32_t rkey, const ibv_mw_bind_info& info) {
   if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
@@ -164,7 +165,8 @@ int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned f
   if (info.mr == nullptr && (!type1 || info.length != 0)) return EINVAL;
   rdmap::SendWork& work = fresh(sequence, rdmap::WorkKind::bind, id, flags);
   if (!queue_.has_operand_room(sequence)) return ENOMEM;
-  if (((rkey ^ mw.rkey) & ~0xFFU) != 0) work.status = rdmap::Status::window_bind;  // not of this window
+  if (((rkey ^ mw.rkey) & ~0xFFU) != 0)
+    work.status = rdmap::Status::window_bind;  // the index is not that of the window
   queue_.binding(sequence) = {static_cast<ddp::Stag>(rkey),
                               info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
                               info.addr,

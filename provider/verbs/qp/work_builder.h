@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// From ibv_send_wr and its relatives to entries of a send queue. What their manual pages promise an errno for is
-// checked here; what else is wrong with a request shows in its turn, and it completes in error.
+// Turns ibv_send_wr and similar requests into entries of a send queue. It checks what the manual pages define an errno
+// for. Other errors in a request show when it is processed, and it completes in error.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,20 +14,22 @@ namespace uiw::provider {
 
 class WorkBuilder {
  public:
-  // What the stream can do, as far as it is known: work may be posted before there is one.
+  // What the stream supports, as far as it is known: work may be posted before there is a stream.
   struct Abilities {
     bool send_immediate = true, reads = true;
   };
-  // What ibv_send_wr cannot say of a request (uiwdv.h): the numbers of an atomic operation, or that Immediate Data
-  // stands alone.
+  // What ibv_send_wr cannot express (uiwdv.h): the operands of a masked atomic operation, or that Immediate Data is
+  // sent without a Write.
   using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
 
-  // The queue must remain live as long as this. `domain` is what the requests name memory of; `signal_all`: sq_sig_all.
+  // The queue must remain live as long as this object. `domain`: the protection domain of the memory in requests;
+  // `signal_all`: sq_sig_all.
   WorkBuilder(rdmap::SendQueue& queue, const void* domain, bool signal_all)
       : queue_(queue), domain_(domain), signal_all_(signal_all) {}
 
-  // These fill in the entry `sequence`, at or behind the tail of the queue, which has room for it. 0, or the errno of
-  // ibv_post_send. The sender's lock is held, or the entry is of an open batch; inside a ReadSection.
+  // These functions fill in the entry `sequence`, at or behind the tail of the queue, for which there is room. 0, or
+  // the errno of ibv_post_send. Called inside a ReadSection, and with the sender's lock held, except for entries of an
+  // open batch.
   int build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
   int extend(std::uint64_t sequence, const Extension& extension);
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, const ibv_mw& mw, std::uint32_t rkey,

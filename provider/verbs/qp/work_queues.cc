@@ -116,7 +116,8 @@ void WorkQueues::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Sta
   if (message.has_immediate) {
     completion.wc_flags = IBV_WC_WITH_IMM;
     std::memcpy(&completion.imm_data, message.immediate.data(), sizeof completion.imm_data);
-    // The other octets, which verbs do not know, stand where a reliable connection has nothing to say (uiwdv.h).
+    // Verbs have no field for the other four octets of Immediate Data; they go into src_qp, which a reliable connection
+    // does not use (uiwdv.h).
     std::memcpy(&completion.src_qp, message.immediate.data() + sizeof completion.imm_data, sizeof completion.src_qp);
   }
   completion.qp_num = qp_.number;
@@ -124,7 +125,7 @@ void WorkQueues::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Sta
     completion.wc_flags = IBV_WC_WITH_INV;
     completion.invalidated_rkey = static_cast<std::uint32_t>(message.stag);
   }
-  // Its pieces are the program's again before it can learn of the completion.
+  // The entry is freed before the program can learn of the completion and post again.
   if (shared_ == nullptr) receives_.pop();
   qp_.receive_cq.push(completion, message.solicited);
 }
@@ -141,7 +142,8 @@ bool WorkQueues::receive_there() const { return shared_ != nullptr ? shared_->pr
 
 void WorkQueues::flush_receives() {
   if (shared_ != nullptr) {
-    // What no message has used is still there for others (Verbs draft section 6.3.6); what one has, is complete.
+    // Receives that no message has used stay in the shared queue (Verbs draft section 6.3.6); the others have
+    // completed.
     shared_->leave();
     if (!std::exchange(last_receive_reported_, true)) qp_.report(IBV_EVENT_QP_LAST_WQE_REACHED);
     return;
@@ -152,16 +154,17 @@ void WorkQueues::flush_receives() {
   }
 }
 
-// A receive of a shared queue is given back to it, or others would have one less for ever; one of its own was not
-// taken.
+// A receive of a shared queue is returned to it, so that others do not lose it. A receive of the own queue has not been
+// removed yet.
 void WorkQueues::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
   if (shared_ == nullptr || shared_->give_back(buffer)) return;
-  if (completes) receive_complete(buffer, rdmap::Status::flushed, {});  // else it ends with its queue pair, or in RESET
+  if (completes)
+    receive_complete(buffer, rdmap::Status::flushed, {});  // otherwise the queue pair is destroyed or reset
 }
 
 // ---- Memory windows (Verbs draft sections 7.8, 7.10 and 8.1.2.3) ----
 
-// Verbs draft figure 23: the errors of either are completion errors.
+// Verbs draft figure 23: errors of both kinds are completion errors.
 rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) {
   if (work.kind == rdmap::WorkKind::bind) {
     if (stag_table().bind(binding, &qp_.pd, this) != ddp::WindowError::none) return rdmap::Status::window_bind;
@@ -175,8 +178,8 @@ rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Bind
   }
 }
 
-// Memory regions are invalidated by their owner alone, windows of type 1 too; those of type 2 by the peer of their
-// stream as well.
+// Only the owner invalidates memory regions and windows of type 1. A window of type 2 may also be invalidated by the
+// peer of its stream.
 std::optional<rdmap::ErrorCode> WorkQueues::invalidate(rdmap::Stag stag) {
   switch (stag_table().invalidate(stag, &qp_.pd, this)) {
     case ddp::WindowError::none: return std::nullopt;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The work queues of a queue pair: what is posted and not complete, and what its completions tell the program.
+// The work queues of a queue pair: the work that is posted and not complete, and the completions that the program gets.
 //
-// They outlive the streams that carry out the work. The send queue belongs to the sender's lock, the receive queue to
-// the receiver's and, where receives are posted, to one of its own.
+// They outlive the streams that carry out the work. The send queue is used with the sender's lock held. The receive
+// queue is used with the receiver's lock held; posting receives has a lock of its own.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,18 +23,18 @@ class SrqUser;
 
 class WorkQueues final : public StreamWork {
  public:
-  // `qp` must remain live as long as this, and `srq`, which is null where the queue pair has receives of its own.
-  // Throws std::bad_alloc.
+  // `qp` and `srq` must remain live as long as this object; `srq` is null if the queue pair has a receive queue of its
+  // own. Throws std::bad_alloc.
   WorkQueues(QpCommon& qp, const ibv_qp_cap& granted, Srq* srq);
   ~WorkQueues();
 
-  // What memory windows are bound to.
+  // Identifies the stream for windows of type 2.
   const void* identity() const { return this; }
 
   // ---- With the sender's lock ----
   rdmap::SendQueue& sends() { return sends_; }
   const rdmap::SendQueue& sends() const { return sends_; }
-  // All that is posted completes as flushed, `culprit` with `status`.
+  // Completes all posted sends as flushed, and `culprit` with `status`.
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
 
   // rdmap::SendHost
@@ -52,34 +52,34 @@ class WorkQueues final : public StreamWork {
   std::uint32_t receives() const { return receives_.size(); }
 
   // ---- With both locks ----
-  // The stream is gone, and with it whom memory windows of type 2 were for. (The Verbs draft, section 6.1.4, would have
-  // a program unbind them before it destroys the queue pair; those that do not, and they are many, must not be left
-  // with half of it.)
+  // The stream has ended, and so end the bindings of windows of type 2. (By the Verbs draft, section 6.1.4, a program
+  // must invalidate them before it destroys the queue pair. Many programs do not, and must not be left with a queue
+  // pair that is half destroyed.)
   void release_windows();
-  // RESET: what is posted goes without a completion.
+  // RESET: drops all posted work without completions.
   void empty();
-  // A shared queue is told that no receive of it is needed here any more.
+  // Leaves the line of the shared queue: no receive is needed any more.
   void leave_shared();
 
   // ---- Without a lock ----
   bool is_shared() const { return shared_ != nullptr; }
-  // As the manual page of ibv_post_recv says; not where the queue is shared.
+  // See the manual page of ibv_post_recv; not for shared queues.
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
-  // Completions that were not polled are gone. Waits for a poll that another thread has begun (ibv_start_poll).
+  // Drops completions that were not polled. Waits for a poll that another thread has begun (ibv_start_poll).
   void forget_completions();
-  // After a fork, in the child.
+  // For the child of a fork.
   void leave_to_parent();
   void number_is_known();
 
  private:
   QpCommon& qp_;
   rdmap::SendQueue sends_;
-  bool has_windows_ = false;  // some of type 2 were bound
+  bool has_windows_ = false;  // windows of type 2 were bound
 
   bool last_receive_reported_ = false;
   alignas(64) SectionMutex post_receive_mutex_;
   rdmap::ReceiveQueue receives_;
-  const std::unique_ptr<SrqUser> shared_;  // in place of it
+  const std::unique_ptr<SrqUser> shared_;  // used instead of receives_ if not null
 };
 
 }  // namespace uiw::provider
