@@ -50,15 +50,16 @@ class ListenerImpl final : public Listener,
       pause();
     }
   }
-  // The pause is over.
+  // Called at the end of pause().
   void run() override { CmLoop::instance().change(socket_.fd(), EPOLLIN); }
 
  private:
   static constexpr int kLeastCalls = 16, kMostCalls = 1024;
-  // Many may call at a time, and none gives way before it has had the chance to speak.
+  // Many callers may come at a time; each gets this time to send its request before it may have to give way.
   static constexpr std::chrono::milliseconds kTimeToSpeak{100}, kPause{20};
 
-  // Who calls, so that nobody keeps others out: a user of this host, or another address.
+  // The origin of a call: a user of this host, or another address. Calls are limited by origin, so that one origin
+  // cannot keep others out.
   struct Source {
     Gid address{};
     std::optional<uid_t> user;
@@ -68,7 +69,7 @@ class ListenerImpl final : public Listener,
   struct Call {
     std::shared_ptr<Connection> connection;
     CmLoop::Clock::time_point since;
-    std::optional<Source> source;  // once that was asked for
+    std::optional<Source> source;  // empty until it is determined
   };
 
   void take_calls() {
@@ -81,7 +82,7 @@ class ListenerImpl final : public Listener,
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
-        // Who has not spoken makes room for who may, where somebody waits.
+        // A caller that has sent nothing gives way if another one waits.
         pollfd waiting{socket_.fd(), POLLIN, 0};
         if (::poll(&waiting, 1, 0) != 1) return;
         if (give_way()) continue;
@@ -89,7 +90,7 @@ class ListenerImpl final : public Listener,
       }
       mpa::TcpStream taken(fd);
       mpa::TcpStream::set_options(fd);
-      // Held here until the request is whole; on the loop's thread alone.
+      // Kept in calls_ until the request is complete; used on the loop's thread only.
       auto call = take_call(
           std::move(taken),
           [weak = weak_from_this()](std::shared_ptr<Connection> waiting, const ConnectionParameters& peer) {
@@ -110,19 +111,19 @@ class ListenerImpl final : public Listener,
     } else {
       source.address = gid_of(generic(remote));
       if (!is_ipv4(source.address))
-        std::fill(source.address.begin() + 8, source.address.end(), std::uint8_t{0});  // its link
+        std::fill(source.address.begin() + 8, source.address.end(), std::uint8_t{0});  // only the /64 prefix counts
     }
     return source;
   }
 
-  // Not to spin on a queue that nothing can be taken from, it is looked at again in a while.
+  // Stops watching for a while: accept() fails now, and would be tried again without end.
   void pause() {
     CmLoop::instance().change(socket_.fd(), 0);
     CmLoop::instance().after(kPause, shared_from_this());
   }
 
-  // The oldest call of the source that has most of them, or of several such sources, ends unanswered. False if none has
-  // been there for long enough.
+  // Ends the oldest call of the source with the most calls, without an answer; if several sources have as many, the one
+  // whose call is the oldest. False if no call is old enough.
   bool give_way() {
     if (calls_.empty() || CmLoop::Clock::now() - calls_.front().since < kTimeToSpeak) return false;
     std::map<Source, std::size_t> counts;
@@ -131,7 +132,7 @@ class ListenerImpl final : public Listener,
       ++counts[*call.source];
     }
     const auto oldest = std::max_element(calls_.begin(), calls_.end(), [&](const Call& a, const Call& b) {
-      return counts[*a.source] < counts[*b.source];  // of equals the first
+      return counts[*a.source] < counts[*b.source];  // the first of equal ones
     });
     if (CmLoop::Clock::now() - oldest->since < kTimeToSpeak) return false;
     calls_.erase(oldest);
@@ -149,7 +150,7 @@ class ListenerImpl final : public Listener,
   const mpa::TcpStream socket_;
   const std::weak_ptr<ListenObserver> observer_;
   std::size_t most_ = 0;
-  std::list<Call> calls_;  // that have not said what they want, the oldest first
+  std::list<Call> calls_;  // calls whose requests are incomplete, the oldest first
 };
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Who calls: a listening socket, and the calls on it whose requests are not whole yet.
+// A listening socket, and the calls on it whose requests have not arrived completely.
 //
-// A listener is owned by who asked for it, and is held weakly by CmLoop. It holds its observer weakly, and calls it on
-// the thread of CmLoop without a lock.
+// The caller of listen() owns the listener; CmLoop keeps a weak reference. The listener keeps a weak reference to its
+// observer and calls it on the thread of CmLoop, without a lock held.
 #pragma once
 
 #include <memory>
@@ -15,18 +15,18 @@ namespace uiw::provider {
 class ListenObserver {
  public:
   virtual ~ListenObserver() = default;
-  // A peer calls. Dropping `call` without an answer closes it.
+  // A peer has sent a request. Destroying `call` without an answer closes it.
   virtual void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) = 0;
 };
 
-// A listening socket. Destroying it stops listening; calls already handed out live on.
+// A listening socket. Destroying it stops listening; calls that were passed to the observer go on.
 class UIW_API Listener {
  public:
   virtual ~Listener() = default;
 };
 
-// Listens on a socket from bind_socket() (local_address.h), which from here on belongs to the listener, also on
-// failure. Thread-safe. 0 or an errno, EADDRINUSE where another process listens there.
+// Listens on a socket from bind_socket() (local_address.h); the listener owns the socket from here on, also after a
+// failure. Thread-safe. 0 or an errno, EADDRINUSE if another process listens there.
 UIW_API int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer,
                    std::shared_ptr<Listener>& listener);
 

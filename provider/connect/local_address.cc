@@ -49,7 +49,7 @@ int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_
     port_of(bound) = 0;
     if (::bind(fd, generic(bound), size) != 0) return errno;
   }
-  // A connected UDP socket sends nothing; the kernel picks route and source as it would for TCP.
+  // Connecting a UDP socket sends nothing; the kernel chooses route and source address as it does for TCP.
   sockaddr_storage remote{};
   std::memcpy(&remote, destination, size);
   if (port_of(remote) == 0) port_of(remote) = htons(1);

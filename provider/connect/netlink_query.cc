@@ -14,7 +14,8 @@ namespace uiw::provider {
 
 namespace {
 
-// What no other socket has had since the system was started. 0 if it is none.
+// The kernel's cookie of a socket (SO_COOKIE): no two sockets have the same one until the system restarts. 0 if `fd` is
+// no socket.
 std::uint64_t cookie_of(int fd) {
   std::uint64_t cookie = 0;
   socklen_t size = sizeof cookie;
@@ -25,7 +26,7 @@ std::uint64_t cookie_of(int fd) {
 
 NetlinkAnswer NetlinkAsker::ask(nl_msg* request) {
   const std::lock_guard lock(mutex_);
-  // The socket that the child of a fork has from its parent is the parent's: each would take the other's answers.
+  // A socket that the child of a fork has inherited is shared with the parent: each would take the other's answers.
   if (!is_usable() && !open()) return nullptr;
   sockaddr_nl from{};
   unsigned char* octets = nullptr;
@@ -36,11 +37,12 @@ NetlinkAnswer NetlinkAsker::ask(nl_msg* request) {
       header->nlmsg_seq == nlmsg_hdr(request)->nlmsg_seq) {
     return answer;
   }
-  close();  // the answer may still come, and would be taken for that to another question
+  close();  // the answer may still arrive, and would be taken for the answer to the next query
   return nullptr;
 }
 
-// A program may have closed it by means that the guard does not see, and the number may stand for something else.
+// The program may have closed the descriptor in a way that the guard does not see, and the number may belong to another
+// file.
 bool NetlinkAsker::is_there() const { return socket_ != nullptr && cookie_of(fd_) == cookie_; }
 
 bool NetlinkAsker::open() {
@@ -52,7 +54,7 @@ bool NetlinkAsker::open() {
   if (!use_netlink_socket(made.get(), fd, protocol_)) return false;
   nl_socket_disable_auto_ack(made.get());
   nl_socket_disable_msg_peek(made.get());
-  nl_socket_set_nonblocking(made.get());  // the answer is there once the request is sent
+  nl_socket_set_nonblocking(made.get());  // the answer is available as soon as the request is sent
   socket_ = std::move(made);
   fd_ = fd;
   cookie_ = cookie_of(fd);
@@ -67,7 +69,7 @@ void NetlinkAsker::close() {
     const auto libnl = hold_libnl();
     socket_.reset();
   } else {
-    static_cast<void>(socket_.release());  // libnl would close a number that is not its own any more
+    static_cast<void>(socket_.release());  // libnl would close a number that is no longer the socket's
   }
 }
 

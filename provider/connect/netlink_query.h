@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Questions to the kernel by netlink(7) that it answers at once, with one message.
+// Queries to the kernel by netlink(7) that the kernel answers at once, with one message. No function throws.
 #pragma once
 
 #include <netlink/msg.h>
@@ -21,13 +21,13 @@ struct FreeNetlink {
 };
 using NetlinkAnswer = std::unique_ptr<unsigned char, FreeNetlink>;
 
-// A socket of one netlink protocol, made at the first question and kept: to make one takes longer than to ask.
-// Thread-safe; the child of a fork may use it.
+// A socket of one netlink protocol. It is created for the first query and kept, since creating it takes longer than a
+// query. Thread-safe; the child of a fork may use it.
 class NetlinkAsker {
  public:
   explicit NetlinkAsker(int protocol) : protocol_(protocol) {}
 
-  // Sends the request, and takes the message that answers it: one whose header is whole; or null.
+  // Sends the request and returns the answer, a message with a complete header; null after an error.
   NetlinkAnswer ask(nl_msg* request);
 
  private:
@@ -40,11 +40,11 @@ class NetlinkAsker {
   Mutex mutex_;
   std::unique_ptr<nl_sock, FreeNetlink> socket_;
   int fd_ = -1;
-  std::uint64_t cookie_ = 0;  // of the socket
+  std::uint64_t cookie_ = 0;  // SO_COOKIE of the socket
   unsigned forks_ = 0;
 };
 
-// One request, and what the kernel says.
+// One request and the answer of the kernel.
 class NetlinkQuery {
  public:
   explicit NetlinkQuery(int type) : request_(nlmsg_alloc_simple(type, NLM_F_REQUEST)), possible_(request_ != nullptr) {}
@@ -56,7 +56,8 @@ class NetlinkQuery {
     possible_ = possible_ && nla_put(request_.get(), type, size, data) == 0;
   }
 
-  // Null where there is none, or an error. What cannot be asked, for lack of descriptors for example, is not an answer.
+  // The body of the answer; null if there is none or the kernel returns an error. If the query cannot be sent, for lack
+  // of descriptors for example, there is no answer.
   template <typename Body>
   const Body* answer(NetlinkAsker& asker) {
     if (possible_) answer_ = asker.ask(request_.get());
@@ -68,7 +69,7 @@ class NetlinkQuery {
     const bool whole = header->nlmsg_type != NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(Body)) != 0;
     return whole ? static_cast<const Body*>(nlmsg_data(header)) : nullptr;
   }
-  // What the kernel has refused with; 0 if it has not.
+  // The errno that the kernel has returned; 0 if none.
   int error() const { return error_; }
 
  private:

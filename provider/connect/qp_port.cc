@@ -22,11 +22,12 @@ namespace uiw::provider {
 
 namespace {
 
-using Descriptor = mpa::TcpStream;  // closes what it holds
+using Descriptor = mpa::TcpStream;  // used as an owner that closes the descriptor
 
-// SO_REUSEPORT lets a port serve again right after a process that used it has ended, keeps other users from it, and
-// lets two processes of one user bind it: this name, which ends with the process, belongs to one of them. Its scope is
-// that of the port, a network namespace. It has the user in it, so that nobody runs out of names by others.
+// SO_REUSEPORT lets a port be used again right after a process that used it has ended, and keeps other users from
+// binding it, but two processes of one user can bind it. So a process also binds an abstract Unix socket with this
+// name, which only one of them can have and which ends with the process. Like the port it belongs to the network
+// namespace. The name contains the user, so that other users cannot take all names.
 int claim(std::uint16_t port) {
   Descriptor socket(mpa::take_descriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
   if (!socket.is_open()) return -errno;
@@ -39,30 +40,30 @@ int claim(std::uint16_t port) {
   return socket.release();
 }
 
-// A socket that holds the port (0: any) on all addresses, without listening.
+// Makes a socket that holds the port (0: any free port) on all addresses, without listening.
 int hold(std::uint16_t& port) {
   sockaddr_storage any{};
   auto& v6 = reinterpret_cast<sockaddr_in6&>(any);
   v6.sin6_family = AF_INET6;
   v6.sin6_port = htons(port);
   int fd = holding_socket(any, false);
-  if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) {  // a host without IPv6
+  if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) {  // the host has no IPv6
     any = {};
     auto& v4 = reinterpret_cast<sockaddr_in&>(any);
     v4.sin_family = AF_INET;
     v4.sin_port = htons(port);
     fd = holding_socket(any, false);
   }
-  // Both families have the port at the same place.
+  // The port is at the same offset for both families.
   if (fd >= 0) port = ntohs(v6.sin6_port);
   return fd;
 }
 
 struct Port {
   Descriptor claimed, held;
-  uid_t user = ::geteuid();                                                 // whose the sockets are
-  std::map<std::pair<unsigned, Gid>, std::shared_ptr<Listener>> listeners;  // by interface and address
-  std::vector<int> listening;                                               // their sockets
+  uid_t user = ::geteuid();                                                 // the user who owns the sockets
+  std::map<std::pair<unsigned, Gid>, std::shared_ptr<Listener>> listeners;  // by interface index and address
+  std::vector<int> listening;                                               // the sockets of the listeners
 };
 struct Ports {
   std::mutex mutex;
@@ -95,8 +96,8 @@ int reserve(Ports& all, std::uint16_t& port) {
   return 0;
 }
 
-// A process that has changed its user since, as services do, takes its port along: callers find out whose the listener
-// is.
+// A process that has changed its user, as services do, makes its sockets again for the new user: callers check the
+// owner of the listener.
 int change_user(Port& held, std::uint16_t port) {
   held.listeners.clear();
   held.listening.clear();
@@ -126,7 +127,7 @@ std::uint16_t reserve_port() {
       if (error == 0) return port;
     }
   } else {
-    // Many processes that start at once do not all try the same ones.
+    // Starts at a random port, so that processes that start at the same time do not all try the same ones.
     const unsigned count = static_cast<unsigned>(last - first) + 1;
     const unsigned start = std::random_device()() % count;
     for (unsigned tries = 0; tries < count; ++tries) {
@@ -162,7 +163,7 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
     std::shared_ptr<Listener>& listener = found->second.listeners[{device.ifindex, gid}];
     int error = 0;
     if (listener == nullptr) {
-      found->second.listening.reserve(found->second.listening.size() + 1);  // nothing is to fail once it listens
+      found->second.listening.reserve(found->second.listening.size() + 1);  // so that nothing fails after it listens
       sockaddr_storage address = address_of(gid, device.ifindex, port);
       const int fd = holding_socket(address, true);
       error = fd < 0 ? -fd : listen(fd, kBacklog, observer, listener);
@@ -191,8 +192,8 @@ void go_on_with_ports() { ports().mutex.unlock(); }
 
 void forget_ports() {
   Ports& all = ports();
-  // Closed, or calls would go on to be taken here once the parent has ended. Listeners are left as they are: a thread
-  // that is not here may have been at work on one.
+  // The descriptors are closed, since otherwise calls would still be accepted here after the parent has ended. The
+  // Listener objects are left as they are: a thread of the parent may have been inside one during the fork.
   for (const auto& [number, port] : all.reserved) {
     for (const int fd : port.listening) mpa::close_descriptor(fd);
     mpa::close_descriptor(port.claimed.fd());

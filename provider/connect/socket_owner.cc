@@ -26,7 +26,7 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr unsigned kWholeUserSpace = 0xFFFFFFFF;  // user IDs of a namespace that maps all of them
+constexpr unsigned kWholeUserSpace = 0xFFFFFFFF;  // the number of user IDs in a namespace that maps all of them
 constexpr uid_t kUsualOverflowUser = 65534;
 
 struct FileCloser {
@@ -44,10 +44,10 @@ File open_text(const char* path) {
   return File(file);
 }
 
-// An IPv6 address, or an IPv4 one in the first word, in network order.
+// An IPv6 address, or an IPv4 address in the first word, in network byte order.
 struct Address {
   std::array<std::uint32_t, 4> words{};
-  std::uint16_t port = 0;  // in network order
+  std::uint16_t port = 0;  // network byte order
   unsigned interface = 0;
 
   explicit Address(const sockaddr_storage& from) {
@@ -64,11 +64,11 @@ struct Address {
   }
 };
 
-// For the life of the process, and made when the library is loaded: see fork.h.
+// These live as long as the process, and are created when the library is loaded (see fork.h).
 NetlinkAsker& sockets = *new NetlinkAsker(NETLINK_SOCK_DIAG);
 NetlinkAsker& routes = *new NetlinkAsker(NETLINK_ROUTE);
 
-// Read once: nobody changes it while programs run.
+// Read once, since it does not change while programs run.
 uid_t overflow_user() {
   static std::atomic<std::int64_t> found{-1};
   if (const std::int64_t before = found.load(std::memory_order_relaxed); before >= 0) return static_cast<uid_t>(before);
@@ -114,12 +114,12 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
   query.append(request);
   const auto* answer = query.answer<inet_diag_msg>(sockets);
   if (answer == nullptr) return std::nullopt;
-  // Where there is no such connection, the kernel answers with the listener of the port, which is no answer.
+  // If there is no such connection, the kernel answers with the listener of the port, which is not meant.
   const bool same = answer->id.idiag_sport == local.port && answer->id.idiag_dport == remote.port;
   return same ? Found{answer->idiag_state, answer->idiag_uid, answer->idiag_inode} : std::optional<Found>{};
 }
 
-// The same from a table for people, whose addresses are words in the order of this host.
+// The same from the text table in /proc, whose addresses are words in host byte order.
 std::optional<Found> read_table(int family, const Address& local, const Address& remote) {
   const File file = open_text(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
   if (!file) return std::nullopt;
@@ -148,7 +148,7 @@ std::optional<Found> read_table(int family, const Address& local, const Address&
   return std::nullopt;
 }
 
-// A socket that its process has closed belongs to nobody any more: it has no inode, and 0 is told as its user.
+// A socket that its process has closed has no owner any more: it has no inode, and the kernel reports user 0.
 std::optional<uid_t> owner(int family, const Address& local, const Address& remote, bool listens) {
   static std::atomic<bool> kernel_answers{false};
   std::optional<Found> found = ask_kernel(family, local, remote);
@@ -178,7 +178,7 @@ std::optional<bool> is_local_address(const sockaddr_storage& address) {
   switch (query.error()) {
     case ENETUNREACH:
     case EHOSTUNREACH: return false;
-    case EOPNOTSUPP: return !device_of(generic(address)).name.empty();  // a kernel that looks up no routes
+    case EOPNOTSUPP: return !device_of(generic(address)).name.empty();  // the kernel does not support this look-up
     default: return std::nullopt;
   }
 }

@@ -23,8 +23,8 @@ namespace {
 
 constexpr auto kNoDescriptorsPause = std::chrono::milliseconds(10);
 
-// Nothing on this thread may end the program. What runs out of memory here stays undone: a connection that is being set
-// up fails when its time is over, what a descriptor has is there to be read the next time.
+// An exception on this thread must not end the program. If memory runs out, the function stays undone: a connection
+// that is being set up fails at its deadline, and a descriptor that is ready stays ready.
 template <typename Function>
 void carry_out(const Function& function) {
   try {
@@ -52,20 +52,20 @@ CmLoop::TimedTask::TimedTask() {
 
 CmLoop::TimedTask::~TimedTask() { CmLoop::instance().cancel(*this); }
 
-// Never destroyed: the thread runs until the process ends.
+// Never destroyed, since the thread runs until the process ends.
 CmLoop& CmLoop::instance() {
   static auto* const instance = new CmLoop;
   return *instance;
 }
 
-// The child has the descriptors of the parent's loop, but must not take its events: it begins anew. Listeners and calls
-// of the parent stay the parent's.
+// The child of a fork inherits the descriptors of the parent's loop, but must not take its events, so it starts anew.
+// Listeners and calls of the parent stay the parent's.
 void CmLoop::after_fork_in_child() {
-  new (&thread_) std::thread;  // the handle is of a thread that is not here: neither to be joined nor detached
+  new (&thread_) std::thread;  // the parent's thread does not exist here, so it can be neither joined nor detached
   for (int* fd : {&epoll_, &wake_, &link_watch_}) {
     if (*fd >= 0) mpa::close_descriptor(std::exchange(*fd, -1));
   }
-  // What the parent had under way is the parent's: not to be run, closed or freed here.
+  // The parent's tasks are not run, closed or freed here.
   new (&first_posted_) decltype(first_posted_);
   last_posted_ = nullptr;
   posted_ = 0;
@@ -81,7 +81,7 @@ int CmLoop::start() {
   return ensure_thread();
 }
 
-// Descriptors, at the first need; where they are not to be had, at the next one. 0 or an errno.
+// Creates the descriptors when they are first needed; after a failure the next call tries again. 0 or an errno.
 int CmLoop::prepare() {
   if (epoll_ >= 0) return 0;
   epoll_ = mpa::take_descriptor(::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
@@ -104,11 +104,12 @@ int CmLoop::ensure_thread() {
   return started_ ? 0 : EAGAIN;
 }
 
-// Once for each sleep: who finds the thread awake leaves it to see what is there before it sleeps again.
+// Wakes the thread, at most once for each sleep: if it is awake, it looks at the queue before it sleeps again.
 void CmLoop::wake() {
   if (!asleep_.exchange(false)) return;
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto n = ::syscall(SYS_write, wake_, &one, sizeof one);  // no cancellation point
+  [[maybe_unused]] const auto n =
+      ::syscall(SYS_write, wake_, &one, sizeof one);  // write() of libc would be a cancellation point
 }
 
 void CmLoop::append(std::shared_ptr<Task> task) {
@@ -136,10 +137,10 @@ void CmLoop::post(std::shared_ptr<Task> task) noexcept {
 
 CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
   const std::lock_guard lock(mutex_);
-  ensure_thread();  // where it cannot be had, what made the timer fails by itself: it needs the thread too
+  ensure_thread();  // the result is ignored: the caller needs the thread for other things too, and fails there
   const Timer timer(Clock::now() + delay, next_timer_++);
   const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
-  // Before one that comes later the thread wakes anyway.
+  // If an earlier timer is set, the thread wakes up in time anyway.
   if (made == timers_.begin()) wake();
   return timer;
 }
@@ -148,7 +149,7 @@ void CmLoop::after(std::chrono::milliseconds delay, const std::shared_ptr<TimedT
   const std::lock_guard lock(mutex_);
   ensure_thread();
   Timers::node_type node = task->node_.empty() ? timers_.extract(task->timer_) : std::move(task->node_);
-  if (node.empty()) return;  // the parent's, and this is the child of a fork
+  if (node.empty()) return;  // this is the child of a fork, and the task is the parent's
   task->timer_ = Timer(Clock::now() + delay, next_timer_++);
   node.key() = task->timer_;
   node.mapped().task = task;
@@ -157,7 +158,7 @@ void CmLoop::after(std::chrono::milliseconds delay, const std::shared_ptr<TimedT
 }
 
 void CmLoop::cancel(const Timer& timer) {
-  Timers::node_type cancelled;  // what its function holds goes without the lock
+  Timers::node_type cancelled;  // its function is destroyed after the lock is released
   const std::lock_guard lock(mutex_);
   cancelled = timers_.extract(timer);
 }
@@ -201,7 +202,7 @@ void CmLoop::unwatch(int fd) {
   if (watched_.erase(fd) != 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
 }
 
-// The thread sleeps for so long, or until it is woken.
+// How long the thread may sleep, unless it is woken.
 int CmLoop::next_timeout_ms() {
   const std::lock_guard lock(mutex_);
   if (first_posted_ != nullptr) return 0;
@@ -217,15 +218,15 @@ std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
   return found != watched_.end() && found->second.tag == tag ? found->second.handler.lock() : nullptr;
 }
 
-// What is due, one after the other. Each is taken out before it runs: where there is no memory for it, it is not tried
-// again.
+// Runs everything that is due, one after the other. Each is removed before it runs; if it runs out of memory, it is not
+// tried again.
 void CmLoop::run_due() {
   for (std::size_t count = ~std::size_t{0}; count > 0; --count) {
     std::function<void()> function;
     std::shared_ptr<Task> task;
     {
       const std::lock_guard lock(mutex_);
-      // What is posted meanwhile has its turn after the descriptors.
+      // Functions that are posted meanwhile run after the descriptors have been served.
       if (count == ~std::size_t{0}) count = posted_ + timers_.size();
       if (first_posted_ != nullptr) {
         task = std::move(first_posted_);
@@ -260,7 +261,7 @@ void CmLoop::run() {
     const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
     asleep_.store(false);
     if (count < 0 && errno != EINTR) {
-      // Never freed: it would close a number that is gone.
+      // Never destroyed: the destructor would close a descriptor number that is no longer ours.
       alignas(std::shared_ptr<Handler>) static std::array<std::byte, sizeof links> kept;
       new (kept.data()) std::shared_ptr<Handler>(std::move(links));
       if (!begin_anew()) return;
@@ -279,9 +280,9 @@ void CmLoop::run() {
   }
 }
 
-// The program has closed our descriptors, by means that the guard does not see. What is watched has gone with them.
-// Somebody may rely on a timer or a posted task, which need no descriptor: they go on, whether others can be had or
-// not. False where there is nothing to do; the next need makes another thread.
+// The program has closed our descriptors in a way that the guard does not see, and nothing is watched any more. Timers
+// and posted tasks need no descriptor and go on, whether new descriptors can be created or not. False if there is
+// nothing to do; the next request starts another thread.
 bool CmLoop::begin_anew() {
   std::unique_lock lock(mutex_);
   epoll_ = wake_ = link_watch_ = -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The thread "uiw-cm": descriptors, timers and posted functions of connection set-up and of closing sockets. It starts
-// with the first of them. All functions are thread-safe.
+// The thread "uiw-cm". It waits for descriptors and timers and runs posted functions: for connection set-up, sockets
+// that linger, and other slow work. It starts when the first of these is requested. All functions are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -22,37 +22,37 @@ class CmLoop {
   class Handler {
    public:
     virtual ~Handler() = default;
-    virtual void ready(std::uint32_t epoll_events) = 0;  // on the thread
+    virtual void ready(std::uint32_t epoll_events) = 0;  // called on the thread
   };
 
   using Clock = std::chrono::steady_clock;
-  using Timer = std::pair<Clock::time_point, std::uint64_t>;  // the number tells two of the same time apart
+  using Timer = std::pair<Clock::time_point, std::uint64_t>;  // the number distinguishes timers of the same time
   class TimedTask;
 
  private:
   struct Due {
     std::function<void()> function;
-    std::weak_ptr<TimedTask> task;  // in place of it
+    std::weak_ptr<TimedTask> task;  // used instead of `function`
   };
   using Timers = std::map<Timer, Due>;
 
  public:
-  // Work that can be asked for without memory: the object itself stands in line, and lives until it has had its turn.
-  // Asked for again before that, it has one turn.
+  // Work that can be posted without memory: the object itself is linked into the queue, and is kept alive until run()
+  // has returned. If it is posted again before that, run() is called once.
   class Task {
    public:
     Task() = default;
     virtual ~Task() = default;
     Task(const Task&) = delete;
     Task& operator=(const Task&) = delete;
-    virtual void run() = 0;  // on the thread
+    virtual void run() = 0;  // called on the thread
 
    private:
     friend class CmLoop;
-    std::shared_ptr<Task> next_;  // in line
+    std::shared_ptr<Task> next_;  // in the queue
     bool in_line_ = false;
   };
-  // One that has a timer, too, whose memory is there beforehand. The timer holds it weakly.
+  // A task with a timer, whose memory is allocated with the object. The timer keeps a weak reference.
   class TimedTask : public Task {
    public:
     TimedTask();
@@ -60,35 +60,36 @@ class CmLoop {
 
    private:
     friend class CmLoop;
-    Timers::node_type node_;  // while the timer is not set
-    Timer timer_;             // while it is
+    Timers::node_type node_;  // valid while the timer is not set
+    Timer timer_;             // valid while the timer is set
   };
 
   static CmLoop& instance();
 
-  // The thread is there, or comes: 0 or an errno, EAGAIN where the system allows no more threads. For a call that shall
-  // fail then, rather than begin what would wait for ever.
+  // Starts the thread if it does not run. 0 or an errno, EAGAIN if the system allows no more threads. For calls of the
+  // program that must fail in that case, instead of waiting for ever.
   int start();
 
-  // Runs on the thread, in the order of posting. 0 or the errno of start(): then it does not run.
+  // Runs `function` on the thread; functions and tasks run in the order of posting. 0, or the errno of start(), and
+  // then `function` does not run.
   int post(std::function<void()> function);
-  // In the same line. Where there is no thread it runs as soon as one can be had.
+  // Posts a task. If the thread cannot be started now, the task runs as soon as it can.
   void post(std::shared_ptr<Task> task) noexcept;
 
   Timer after(std::chrono::milliseconds delay, std::function<void()> function);
-  // In place of the time that was set for it before, if any.
+  // Sets the task's timer; replaces an earlier time.
   void after(std::chrono::milliseconds delay, const std::shared_ptr<TimedTask>& task) noexcept;
   void cancel(TimedTask& task) noexcept;
-  // Its function goes, unless it is due already: then it may still run.
+  // Cancels a timer and destroys its function. A function that is already due may still run.
   void cancel(const Timer& timer);
 
-  // The handler is held weakly. A descriptor is watched until it is closed or unwatched. 0 or an errno, that of start()
-  // too.
+  // Watches a descriptor until it is closed or unwatch() is called; keeps a weak reference to the handler. 0 or an
+  // errno, also that of start().
   int watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler);
   void change(int fd, std::uint32_t epoll_events);
   void unwatch(int fd);
 
-  // Around a fork: nothing is posted or watched meanwhile. In the child it begins anew.
+  // Hold the lock over a fork. The child starts with an empty loop.
   void lock_for_fork() { mutex_.lock(); }
   void unlock_after_fork() { mutex_.unlock(); }
   void after_fork_in_child();
@@ -113,10 +114,10 @@ class CmLoop {
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   std::mutex mutex_;
   bool started_ = false;
-  std::atomic<bool> asleep_{false};  // or about to be, and nobody has woken it; set with the lock
+  std::atomic<bool> asleep_{false};  // the thread sleeps, or is about to, and has not been woken; set under the lock
   std::shared_ptr<Task> first_posted_;
   Task* last_posted_ = nullptr;
-  std::size_t posted_ = 0;  // in that line
+  std::size_t posted_ = 0;  // the number of posted tasks
   Timers timers_;
   std::uint64_t next_timer_ = 0;
   std::unordered_map<int, Watched> watched_;

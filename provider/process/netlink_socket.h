@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A netlink socket for libnl whose descriptor is ours to choose: libnl makes it where the kernel gives it.
+// A netlink socket for libnl with a descriptor that was taken as mpa/descriptor.h says; libnl itself would use the
+// number that the kernel gives.
 #pragma once
 
 #include <linux/netlink.h>
@@ -10,13 +11,13 @@
 
 namespace uiw::provider {
 
-// For a family, of links, addresses and routes for example. -1 with errno.
+// Creates a socket; `family` is NETLINK_ROUTE for links, addresses and routes. -1 with errno.
 inline int make_netlink_socket(int family = NETLINK_ROUTE) {
   return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
 }
 
-// From here on libnl uses this descriptor, and closes it with nl_socket_free(): mpa::leave_descriptor() comes before
-// that. False where it cannot; the descriptor is closed then.
+// Makes libnl use this descriptor. nl_socket_free() closes it, so mpa::leave_descriptor() must be called before that.
+// False on failure; then the descriptor is closed.
 inline bool use_netlink_socket(nl_sock* socket, int fd, int family = NETLINK_ROUTE) {
   if (fd < 0) return false;
   sockaddr_nl any{};

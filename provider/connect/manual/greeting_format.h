@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What the two ends of a manual connection say of themselves in the private data of their MPA frames: who calls
-// whom. Encode and decode side by side; big-endian; nothing here allocates or throws.
+// The greetings of the two ends of a manual connection, in the private data of their MPA frames: which queue pair calls
+// which. Encoding and decoding stand side by side; big-endian; nothing here allocates or throws.
 //
-// Releases understand each other: the fixed part stays as it is, and what is added comes as an option, which an end
-// that does not know it ignores. An option has an effect only where both ends have said it, or where it is harmless
-// alone.
+// Releases understand each other: the fixed part never changes, and additions are options, which an end ignores if it
+// does not know them. An option has an effect only if both ends have sent it, or if it is harmless when only one end
+// knows it.
 //
-// An end that speaks this also knows Send with immediate, and progress reports (rdmap::kReportBit).
+// An end that sends a greeting also supports Send with immediate, and progress reports (rdmap::kReportBit).
 #pragma once
 
 #include <array>
@@ -20,12 +20,12 @@
 namespace uiw::provider {
 
 struct PairGreeting {
-  std::uint32_t source_qp = 0, destination_qp = 0;  // of who says it, and of whom it is said to
+  std::uint32_t source_qp = 0, destination_qp = 0;  // of the sender and of the receiver of the greeting
   Gid source{}, destination{};
-  std::uint32_t psn = 0;  // what the program of the source has set as rq_psn; 0 says nothing
+  std::uint32_t psn = 0;  // the rq_psn of the source; 0 if its program has set none
 
   bool operator==(const PairGreeting&) const = default;
-  // Of the two ends, not of what else is said.
+  // Compares the two ends only, not the PSN.
   bool same_ends(const PairGreeting& other) const {
     return source_qp == other.source_qp && destination_qp == other.destination_qp && source == other.source &&
            destination == other.destination;
@@ -36,15 +36,15 @@ struct PairGreeting {
 enum class PairRefusal : std::uint8_t {
   none = 0,
   no_such_qp = 1,
-  other_peer = 2,  // it is connected to somebody else, or is itself the one to call
+  other_peer = 2,  // the queue pair has another peer, or is the calling end itself
   wrong_address = 3,
   malformed = 4,
-  other_user = 5,  // the caller is not the user who holds the port of the queue pair that it claims to be
+  other_user = 5,  // the caller's user does not hold the port of the source queue pair
 };
 
 //   octet  0..7   "uiw-pair"
 //          8      version, 2
-//          9      in a rejection why, else 0
+//          9      in a rejection the reason (PairRefusal), else 0
 //         10..11  size of the options, in octets
 //         12..19  QP numbers: source, destination
 //         20..51  GIDs: source, destination
@@ -74,7 +74,7 @@ inline PairOctets encode(const PairGreeting& greeting, PairRefusal refusal = Pai
   return octets;
 }
 
-// Empty for another key or version, a rejection, or sizes that do not fit. Octets behind the options are ignored.
+// Nothing for another key or version, a rejection, or sizes that do not fit. Octets behind the options are ignored.
 inline std::optional<PairGreeting> decode_pair_greeting(mpa::Octets from) {
   if (from.size() < kPairFixedSize || std::memcmp(from.data(), kPairKey.data(), kPairKey.size()) != 0 ||
       from[8] != std::byte{kPairVersion} || from[9] != std::byte{0}) {

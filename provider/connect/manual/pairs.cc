@@ -35,7 +35,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls
+constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two attempts
 constexpr milliseconds kRetryTimerPeriod{250};
 constexpr std::size_t kMaxHeldPerQp = 4, kMaxHeld = 4096;
 
@@ -49,7 +49,7 @@ std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refus
   return {octets.begin(), octets.end()};
 }
 
-// A caller that cannot be told why, for lack of memory, sees that it is left.
+// If there is no memory for the reason, the call is closed without one.
 void refuse(Connection& call, const PairGreeting& said, PairRefusal why) noexcept {
   try {
     call.reject(octets_of(said.reversed(), why));
@@ -57,11 +57,11 @@ void refuse(Connection& call, const PairGreeting& said, PairRefusal why) noexcep
   }
 }
 
-// On one host the kernel knows whose a socket is. The connection from `remote` to `local` has to be one of the user who
-// holds the port that the other end's queue pair number names: numbers are known to everybody. What comes from another
-// host, or another network namespace, is as its network has it.
+// On one host the kernel knows the owner of each socket. The connection from `remote` to `local` must belong to the
+// user who holds the port in the queue pair number of the other end, since everybody can know the number. Connections
+// from another host or another network namespace are not checked; their network is trusted.
 bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote, std::uint32_t peer_qp) {
-  // Between two ends of one address that need not be asked.
+  // If both ends have the same address, the peer is on this host.
   if (gid_of(generic(local)) != gid_of(generic(remote))) {
     const std::optional<bool> here = is_local_address(remote);
     if (here && !*here) return true;
@@ -107,7 +107,7 @@ class Pairs final : public ListenObserver {
     std::shared_ptr<Connection> call;
     ScopedTimer expiry;
   };
-  // The newest call that was held for this end by its peer.
+  // Takes the newest call that was kept for this end.
   std::optional<Held> take_held(const PairGreeting& own);
   bool check_retry_timers();
 
@@ -115,21 +115,22 @@ class Pairs final : public ListenObserver {
   void hold(const PairGreeting& greeting, std::shared_ptr<Connection> call);
   void drop(std::uint32_t qp_number, const Connection* call);
 
-  Known pairs_;  // by the number of our queue pair
+  Known pairs_;  // by the number of the local queue pair
   std::unordered_map<std::uint32_t, std::vector<Held>> held_;
   std::size_t held_count_ = 0;
 };
 
 std::atomic<bool> retry_timer_runs{false};
-std::atomic<bool> listening{false};  // before that nobody can have called
+std::atomic<bool> listening{false};  // false: no call can have arrived
 
 std::shared_ptr<Pairs>* const all_pairs = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
 std::shared_ptr<Pairs>& pairs() { return *all_pairs; }
 
-// One end, from RTR until its queue pair leaves it. Whatever fails is tried again after a pause, which needs no memory.
+// One end of a manual connection, from RTR until the queue pair leaves it. A failed step is retried after a pause,
+// which needs no memory.
 class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public std::enable_shared_from_this<Pair> {
  public:
-  // It is known to its Pairs from its first turn on.
+  // Its first run() adds it to Pairs.
   static std::shared_ptr<Pair> make(const Ends& ends) {
     auto made = std::make_shared<Pair>(ends);
     Pairs::Known known;
@@ -174,7 +175,8 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
   }
 
   void established(const ConnectionParameters&) override { connected_ = true; }
-  // The queue pair itself knows what the end of its stream means; if it goes on without one, its peer is somebody else.
+  // The queue pair handles the end of its stream. If it now has no stream and may attach one, the stream was connected
+  // to another end than the peer, so this end looks for its peer again.
   void disconnected() override {
     connection_.reset();
     const ReadSection section;
@@ -183,7 +185,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     connected_ = false;
     failed(EPROTO, nullptr);
   }
-  // If it is the caller, the peer does not listen yet, or has not held the call for long enough.
+  // A call has failed: the peer does not listen yet, or its listener did not keep the call long enough.
   void failed(int, const ConnectionParameters*) override {
     connection_.reset();
     if (over_) return;
@@ -197,7 +199,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     own.qp_num = greeting().source_qp;
     own.attempt = ends_.attempt;
     own.responder_resources = ends_.read_depth;
-    own.initiator_depth = kMaxReadDepth;  // the queue pair keeps to what its program asks for at RTS
+    own.initiator_depth = kMaxReadDepth;  // at RTS the queue pair lowers it to the program's value
     own.private_data = octets_of(greeting());
     own.check_reply = [ours = greeting()](const std::vector<std::byte>& reply, const sockaddr_storage& local,
                                           const sockaddr_storage& remote) -> std::optional<std::uint32_t> {
@@ -234,7 +236,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     }
   }
 
-  // TCP lets a socket connect to its own address: what it sends is what it receives.
+  // TCP allows a socket to connect to its own address; it then receives what it sends.
   void connect_to_itself() {
     sockaddr_storage own = address_of(greeting().source, ends_.ifindex, 0);
     const int fd = bind_socket(own, false);
@@ -293,7 +295,7 @@ void Pairs::stop(std::uint32_t qp_number) {
   if (held == held_.end()) return;
   {
     const ReadSection section;
-    if (find_attachable(qp_number) != nullptr) return;  // it may come to RTR again
+    if (find_attachable(qp_number) != nullptr) return;  // the queue pair may go to RTR again
   }
   for (const Held& one : held->second) refuse(*one.call, one.greeting, PairRefusal::no_such_qp);
   held_count_ -= held->second.size();
@@ -331,8 +333,8 @@ void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Connection> call)
     held.erase(held.begin());
     --held_count_;
   }
-  if (held_count_ >= kMaxHeld) return;  // dropped: the peer calls again
-  // By then its caller, which has the same time to wait for the answer, has given up and calls again.
+  if (held_count_ >= kMaxHeld) return;  // the call is dropped; the peer calls again
+  // After this time the caller, which has the same deadline for the answer, has given up and calls again.
   const milliseconds time(settings().values.startup_timeout_ms);
   ScopedTimer expiry(CmLoop::instance().after(
       time, [number = greeting.destination_qp, late = call.get()] { pairs()->drop(number, late); }));
@@ -360,7 +362,7 @@ std::optional<Pairs::Held> Pairs::take_held(const PairGreeting& own) {
   return taken;
 }
 
-// Is there any?
+// Checks the retry timers of all queue pairs. False if none has posted work.
 bool Pairs::check_retry_timers() {
   bool any = false;
   for (const auto& [number, pair] : pairs_) {
@@ -369,7 +371,7 @@ bool Pairs::check_retry_timers() {
     if (qp == nullptr) continue;
     try {
       any = qp->check_retry_timer() || any;
-    } catch (const std::exception&) {  // no memory: once more, then
+    } catch (const std::exception&) {  // no memory: check again later
       any = true;
     }
   }
@@ -387,7 +389,7 @@ std::shared_ptr<RetryTimerTask>* const retry_timer_task =
 void RetryTimerTask::run() {
   if (!pairs()->check_retry_timers()) {
     retry_timer_runs.store(false);
-    // What was posted before that was seen.
+    // Work that was posted before the store has not started the timer, so this looks again.
     if (!pairs()->check_retry_timers() || retry_timer_runs.exchange(true)) return;
   }
   CmLoop::instance().after(kRetryTimerPeriod, *retry_timer_task);
@@ -417,7 +419,7 @@ void start_retry_timers() noexcept {
 }
 
 void after_fork_in_child() {
-  // What they hold is the parent's, and not to be closed in its name.
+  // The objects are not destroyed, since their sockets are the parent's.
   new (&pairs()) std::shared_ptr<Pairs>(std::make_shared<Pairs>());
   new (retry_timer_task) std::shared_ptr<RetryTimerTask>(std::make_shared<RetryTimerTask>());
   retry_timer_runs.store(false);

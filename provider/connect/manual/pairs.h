@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Manual connections: programs that exchange queue pair number and GID by themselves and call ibv_modify_qp.
 //
-// Each of the two ends may go to RTR at any time. The one whose number (then GID) is smaller calls, as often as it
-// takes; the other listens on the port that its number names. A call for a queue pair that is not in RTR yet is held,
-// one for a queue pair that does not exist, or that belongs to another peer, is refused, and so is one of another user
-// of this host than its greeting claims. A queue pair may be its own peer: then its socket is connected to itself.
+// Each of the two ends may go to RTR at any time. The end with the smaller number (then the smaller GID) calls,
+// repeatedly if necessary; the other listens on the port that its number contains. A call for a queue pair that is not
+// in RTR yet is kept until it is. A call is refused if its queue pair does not exist or belongs to another peer, or if
+// the call comes from another user of this host than its greeting claims. A queue pair may be its own peer: then its
+// socket is connected to itself.
 //
-// Where the stream of a queue pair turns out to be with somebody else than its peer, it is dropped
-// (QpConnection::drop_stream()), and the two look for each other again. What fails for lack of memory or descriptors is
-// tried again likewise.
+// If the stream of a queue pair turns out to be connected to another end than its peer, it is dropped
+// (QpConnection::drop_stream()), and the two ends look for each other again. Failures for lack of memory or descriptors
+// are retried in the same way.
 //
-// Everything happens on the thread of CmLoop; all functions are thread-safe and do not block.
+// Everything runs on the thread of CmLoop; all functions are thread-safe and do not block.
 #pragma once
 
 #include <cstdint>
@@ -23,24 +24,25 @@
 namespace uiw::provider::manual {
 
 struct Ends {
-  PairGreeting greeting;    // as this end says it
-  unsigned ifindex = 0;     // of the device: the scope of link-local addresses
+  PairGreeting greeting;    // the greeting that this end sends
+  unsigned ifindex = 0;     // of the device; the scope of link-local addresses
   unsigned read_depth = 0;  // IRD: how many RDMA Reads and atomics the peer's program may have outstanding
   std::uint8_t traffic_class = 0;
   std::shared_ptr<Attempt> attempt;  // of the queue pair
 };
 
-// The queue pair has gone to RTR. 0, or the errno of ibv_modify_qp: EADDRINUSE, EADDRNOTAVAIL where nothing can listen
-// on the address that this end goes by.
+// The queue pair goes to RTR. 0, or the errno of ibv_modify_qp: EADDRINUSE, or EADDRNOTAVAIL if it is not possible to
+// listen on the address of this end.
 int start(const Ends& ends, const DeviceInfo& device);
-// It is gone, or back in RESET: who waits for it is told so. Also for queue pairs that were never in RTR.
+// The queue pair is destroyed or in RESET: peers that wait for it are refused. May also be called for queue pairs that
+// were never in RTR.
 void stop(std::uint32_t qp_number);
 
-// Work has been posted to a queue pair connected without rdma_cm: from here on it is looked at now and then whether
-// such work gets on, until there is none. Costs a load where that is so already.
+// Work has been posted to a manual connection: from here on the retry timers of all such queue pairs are checked from
+// time to time, until none has posted work. Costs one load if that is running already.
 void start_retry_timers() noexcept;
 
-// In the child of a fork: the pairs are the parent's.
+// In the child of a fork: forgets all pairs, which belong to the parent.
 void after_fork_in_child();
 
 }  // namespace uiw::provider::manual

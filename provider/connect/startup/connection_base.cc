@@ -27,14 +27,14 @@ using std::chrono::milliseconds;
 
 bool is_this_host(const sockaddr_storage& remote) { return !device_of(generic(remote)).name.empty(); }
 
-// Should this side ask for CRCs on a connection from `local` to `remote`?
+// Whether this side requests CRCs on a connection from `local` to `remote`.
 bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
   switch (settings().values.crc) {
     case CrcMode::on: return true;
     case CrcMode::off: return false;
     case CrcMode::automatic: break;
   }
-  // The first comparison spares most connections within a host the list of its addresses.
+  // The first comparison avoids the list of local addresses for most connections within a host.
   return gid_of(generic(local)) != gid_of(generic(remote)) && !is_this_host(remote);
 }
 
@@ -94,7 +94,7 @@ mpa::Proposal ConnectionBase::proposal_of(const ConnectionParameters& own) const
   mpa::Proposal proposal;
   proposal.crc = wants_crc(local_, remote_);
   proposal.revision = revision_;
-  // A few more each way than the program asks for, for the Reads that tell of completions.
+  // IRD and ORD are a little greater than the program's values, for the probes that confirm completions.
   const unsigned probes =
       revision_ >= 2 && remote_completion(own.attempt != nullptr) ? rdmap::SharedReads::kMostProbes : 0;
   proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes;
@@ -134,7 +134,7 @@ void ConnectionBase::deadline(std::unique_lock<Mutex>& lock) {
     case State::connecting:
     case State::awaiting_reply:
     case State::awaiting_request: fail(lock, ETIMEDOUT, nullptr); break;
-    case State::attached: {  // the ready-to-receive message has not come
+    case State::attached: {  // the ready-to-receive message has not arrived in time
       lock.unlock();
       abort_stream();
       break;
@@ -156,7 +156,7 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
   if (remote_completion(own_.attempt != nullptr)) attachment.completion = rdmap::Completion::remote;
   attachment.ord = own_.initiator_depth;
   attachment.ird = own_.responder_resources;
-  // A peer that has said nothing of its depths holds what its program was told of.
+  // Without negotiated read depths ORD is that of the program, with no room for probes.
   if (!said_.read_depths_known) attachment.agreement.ord = std::min(agreement.ord, attachment.ord);
   attachment.mulpdu = settings().values.mulpdu;
   attachment.owner = shared_from_this();
@@ -171,7 +171,8 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
     socket_.abort();
     return error;
   }
-  // Without a ready-to-receive message to wait for, the passive side stands with its reply.
+  // If no ready-to-receive message was negotiated, the connection is established on the passive side when the reply is
+  // sent.
   if (!initiator && agreement.rtr == mpa::ReadyToReceive::none) stream_established();
   return 0;
 }
@@ -204,7 +205,7 @@ ConnectionParameters ConnectionBase::end_startup() {
   deadline_.reset();
   CmLoop::instance().cancel(*this);
   frame_ = StartupFrame();
-  own_.private_data = std::vector<std::byte>();  // whose memory goes, too
+  own_.private_data = std::vector<std::byte>();  // a new vector, so that the memory is freed too
   said_.private_data = std::vector<std::byte>();
   own_.check_reply = nullptr;
   drop_startup();

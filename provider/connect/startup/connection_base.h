@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-// What both ends of a start-up have in common: the socket, the lock, the deadline, the step by which the stream goes to
-// its queue pair, and the news of its end.
+// The common part of both sides of a start-up: the socket, the lock, the deadline, the step that gives the stream to
+// its queue pair, and the reports of its end.
 //
-// Ownership: a connection owns its socket until hand_over() gives it to the queue pair, whose stream then keeps the
-// connection alive until it has ended. Before that its consumer does; CmLoop holds it weakly.
+// Ownership: a connection owns its socket until hand_over() gives it to the queue pair. From then on the stream keeps
+// the connection alive until the stream ends; before that the consumer owns it. CmLoop keeps a weak reference.
 //
-// Threads and locks: ready() and run() come on the thread of CmLoop, the functions of Connection on any thread, those
-// of StreamOwner on any thread with locks of the stream held, which is why they only leave a note for run(). Every
-// member is used with mutex_ held, but for the two notes, and for who is told that it has failed, once that is settled.
-// The lock is taken before those of a queue pair, and is let go of before an observer is called: who is given a
-// std::unique_lock may return without it.
+// Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Connection on any thread.
+// The functions of StreamOwner are called on any thread with locks of the stream held, so they only set a flag for
+// run(). All members are used with mutex_ held, except for these two flags, and for observer_ once failure has been
+// decided. mutex_ is taken before the locks of a queue pair, and is released before an observer is called: a function
+// that gets a std::unique_lock may return without it.
 //
-// Errors: a connection that is being set up fails with ENOMEM where there is no memory for its next step.
+// Errors: a connection fails with ENOMEM if there is no memory for the next step of its set-up.
 #pragma once
 
 #include <netinet/in.h>
@@ -46,7 +46,7 @@ class ConnectionBase : public Connection,
  public:
   ~ConnectionBase() override;
 
-  // EINVAL: they are for calls that come in.
+  // EINVAL, since only incoming calls can be accepted or rejected.
   int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) override;
   int reject(const std::vector<std::byte>& private_data) override;
 
@@ -65,11 +65,11 @@ class ConnectionBase : public Connection,
 
   ConnectionBase(mpa::TcpStream&& socket, State state);
 
-  // The socket has something to read, or has connected.
+  // The socket is readable, or has connected.
   virtual void socket_ready(std::unique_lock<Mutex>& lock) = 0;
-  // What only the start-up needed goes: the stream stands.
+  // The connection is established: frees what only the start-up needed.
   virtual void drop_startup() = 0;
-  // Without the lock: the start-up has failed.
+  // The start-up has failed. Called without the lock.
   virtual void report_failure() {}
 
   template <typename Step>
@@ -84,16 +84,16 @@ class ConnectionBase : public Connection,
   }
 
   mpa::Proposal proposal_of(const ConnectionParameters& own) const;
-  // Its start-up frame as the consumer is shown it.
+  // The peer's start-up frame in the form that the consumer gets.
   ConnectionParameters parameters_of_peer() const;
   void remember_addresses();
-  // Replaces the one before. The consumer's time to think about a request has none.
+  // Starts the deadline; replaces an earlier one. While the consumer decides on a request there is no deadline.
   void start_deadline();
   bool send_whole(const std::vector<std::byte>& octets);
 
-  // The stream goes to its queue pair: 0, or the errno of what hindered it, and the socket has been reset.
+  // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator);
-  // The stream stands, and nothing of its start-up is needed any more. Returns what the peer has said.
+  // The connection is established: frees what only the start-up needed. Returns the parameters of the peer.
   ConnectionParameters end_startup();
   void fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer);
 
@@ -114,7 +114,7 @@ class ConnectionBase : public Connection,
   void on_ended(std::unique_lock<Mutex>& lock);
 
   std::optional<CmLoop::Clock::time_point> deadline_;
-  std::atomic<bool> stream_stands_{false}, stream_over_{false};  // news of the queue pair
+  std::atomic<bool> stream_stands_{false}, stream_over_{false};  // set by the stream, handled by run()
 };
 
 }  // namespace uiw::provider

@@ -20,7 +20,7 @@ namespace uiw::provider {
 
 namespace {
 
-// The responder of RFC 5044 section 7.1. Its states are awaiting_request and requested.
+// The responder of RFC 5044 section 7.1. It uses the states awaiting_request and requested.
 class IncomingCall final : public ConnectionBase {
  public:
   explicit IncomingCall(mpa::TcpStream&& socket) : ConnectionBase(std::move(socket), State::awaiting_request) {}
@@ -41,14 +41,15 @@ class IncomingCall final : public ConnectionBase {
     const ReadSection section;
     Attachable* qp = find_attachable(own.qp_num);
     if (qp == nullptr || !qp->can_attach(own.attempt.get())) return EINVAL;
-    if (own.attempt && !qp->is_for(own.peer_psn)) return EPERM;  // before the peer takes a reply for a connection
+    if (own.attempt && !qp->is_for(own.peer_psn)) return EPERM;  // refused before the peer gets a reply
     mpa::Proposal proposal = proposal_of(own);
     mpa::Agreement agreement;
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
     own_ = own;
     peer_parameters_ = parameters_of_peer();
     observer_ = std::move(observer);
-    // From here on nothing fails for lack of memory. The reply is small and the first thing sent: it fits the socket.
+    // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as
+    // a whole.
     if (!send_whole(reply_)) {
       state_ = State::over;
       socket_.abort();
@@ -62,11 +63,11 @@ class IncomingCall final : public ConnectionBase {
     if (state_ != State::requested) return EINVAL;
     try {
       send_whole(mpa::reject_frame(request_, private_data));
-    } catch (const std::exception&) {  // no memory: the peer sees the end, and not why
+    } catch (const std::exception&) {  // no memory: the connection is closed without a rejection
     }
     state_ = State::over;
     CmLoop::instance().unwatch(socket_.fd());
-    // The peer reads the rejection before it sees the end.
+    // Lingers, so that the peer can read the rejection before FIN.
     linger_and_close_rejected(socket_.release());
     return 0;
   }
@@ -74,7 +75,7 @@ class IncomingCall final : public ConnectionBase {
  private:
   void socket_ready(std::unique_lock<Mutex>& lock) override {
     if (state_ == State::awaiting_request) return read_request(lock);
-    // The consumer thinks about it; a caller that hangs up meanwhile is found out when it is answered.
+    // The consumer decides now. If the caller hangs up meanwhile, that shows when the call is answered.
     if (state_ == State::requested) CmLoop::instance().unwatch(socket_.fd());
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a listener makes of a socket that it has accepted: a connection whose request is still to come.
+// The called side of a start-up: a connection whose request has not arrived yet (RFC 5044 section 7.1, responder).
 #pragma once
 
 #include <functional>
@@ -10,9 +10,9 @@
 
 namespace uiw::provider {
 
-// To be called on the thread of CmLoop. The socket belongs to the connection from here on, and is closed with it. Null
-// where there are no means to watch it. On that thread, later, one of the two is called, once, while the connection is
-// there: `requested` when the request is whole, `failed` when none that can be answered has come in time.
+// To be called on the thread of CmLoop. The connection owns the socket from here on. Null if the socket cannot be
+// watched. Later one of the two functions is called once on that thread, if the connection still exists: `requested`
+// when the request is complete, `failed` if no valid request has arrived in time.
 std::shared_ptr<Connection> take_call(
     mpa::TcpStream&& socket,
     std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,

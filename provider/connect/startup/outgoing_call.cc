@@ -24,7 +24,7 @@ namespace uiw::provider {
 
 namespace {
 
-// The initiator of RFC 5044 section 7.1. Its states are connecting and awaiting_reply.
+// The initiator of RFC 5044 section 7.1. It uses the states connecting and awaiting_reply.
 class OutgoingCall final : public ConnectionBase {
  public:
   explicit OutgoingCall(mpa::TcpStream&& socket) : ConnectionBase(std::move(socket), State::connecting) {}
@@ -36,7 +36,8 @@ class OutgoingCall final : public ConnectionBase {
     own_ = own;
     tos_ = tos;
     observer_ = std::move(observer);
-    revision_ = own.attempt ? 2 : settings().values.mpa_revision;  // either side may send first
+    // A manual connection needs revision 2, in which either side may send first.
+    revision_ = own.attempt ? 2 : settings().values.mpa_revision;
     start_deadline();
     return connect_now();
   }
@@ -50,7 +51,7 @@ class OutgoingCall final : public ConnectionBase {
 
  private:
   static constexpr int kReadable = EPOLLIN | EPOLLRDHUP;
-  static constexpr unsigned kCalls = 11;  // where nobody listens; 50 ms in all
+  static constexpr unsigned kCalls = 11;  // attempts if no process listens; 50 ms in all
   static constexpr std::chrono::milliseconds kCallAgain{5};
 
   void socket_ready(std::unique_lock<Mutex>& lock) override {
@@ -65,11 +66,11 @@ class OutgoingCall final : public ConnectionBase {
     }
     state_ = State::connecting;
     int error = dial();
-    // Within a host TCP has connected by then, and says so when it is asked again.
+    // Within a host TCP has connected already, and a second connect() reports it.
     if (error == EINPROGRESS) error = dial();
     if (error == EALREADY) return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
     if (error == 0 && send_request()) return CmLoop::instance().watch(socket_.fd(), kReadable, weak_from_this());
-    // Told to the observer like any other failure, since the call itself was in order.
+    // The observer gets this failure like any other, since the call of this function was correct.
     call_error_ = error != 0 ? error : ECONNRESET;
     CmLoop::instance().post(shared_from_this());
     return 0;
@@ -78,7 +79,7 @@ class OutgoingCall final : public ConnectionBase {
   int dial() {
     for (;;) {
       if (::connect(socket_.fd(), generic(remote_), size_of(remote_)) == 0) return 0;
-      // Linux ends the call before in the second way, once.
+      // After a refused attempt Linux returns ECONNABORTED once.
       if (errno != EINTR && !(errno == ECONNABORTED && refused_ > 0)) return errno;
     }
   }
@@ -92,9 +93,9 @@ class OutgoingCall final : public ConnectionBase {
     return true;
   }
 
-  // Nobody listens, or not yet: programs whose two ends agree on a port by themselves (perftest -R, qperf) call as soon
-  // as the other is about to listen, and count on the time that an adapter takes to find it. Manual connections have
-  // their own time.
+  // No process listens, or not yet. In some programs both ends know a port beforehand (perftest -R, qperf), and one end
+  // calls when the other is about to listen; they rely on the time that an adapter needs. So the call is retried for a
+  // while. Manual connections retry by themselves.
   void not_reached(std::unique_lock<Mutex>& lock, int error) {
     if (state_ != State::connecting) return;
     if (error != ECONNREFUSED || own_.attempt || ++refused_ >= kCalls) return fail(lock, error, nullptr);
@@ -162,7 +163,7 @@ class OutgoingCall final : public ConnectionBase {
     if (observer) observer->established(peer);
   }
 
-  // A peer of RFC 5044 alone has rejected revision 2: once more with revision 1 (RFC 6581 section 7).
+  // A peer that knows only RFC 5044 has rejected revision 2: calls again with revision 1 (RFC 6581 section 7).
   void call_by_revision_1(std::unique_lock<Mutex>& lock) {
     CmLoop::instance().unwatch(socket_.fd());
     sockaddr_storage source = local_;
@@ -175,7 +176,8 @@ class OutgoingCall final : public ConnectionBase {
     if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
   }
 
-  // The peer is told why there will be no stream (RFC 6581 section 10). The CRC is always right to send.
+  // Tells the peer by a Terminate why there is no connection (RFC 6581 section 10). The Terminate always carries a
+  // correct CRC.
   void send_terminate(mpa::MpaError error) {
     const rdmap::Terminate terminate = llp_terminate(error);
     std::array<std::byte, ddp::kUntaggedHeaderSize + rdmap::kMaxTerminate> header;
@@ -195,8 +197,8 @@ class OutgoingCall final : public ConnectionBase {
   void drop_startup() override { proposal_.private_data = std::vector<std::byte>(); }
 
   mpa::Proposal proposal_;
-  unsigned refused_ = 0;  // calls
-  int call_error_ = 0;    // of a call that failed at once
+  unsigned refused_ = 0;  // attempts that were refused
+  int call_error_ = 0;    // the error of a call that failed at once
   int tos_ = -1;
 };
 
@@ -205,7 +207,7 @@ class OutgoingCall final : public ConnectionBase {
 int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
             std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection) {
   mpa::TcpStream owned(socket);
-  // Without the thread nobody would tell how the call ends.
+  // Without the thread the observer would never be called.
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
     const ReadSection section;

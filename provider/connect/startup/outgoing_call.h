@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The start-up of the side that calls: TCP connect, MPA Request, and what the reply says (RFC 5044 section 7.1.3, RFC
-// 6581).
+// The calling side of a start-up: TCP connect, MPA Request, and the evaluation of the reply (RFC 5044 section 7.1,
+// initiator; RFC 6581).
 #pragma once
 
 #include <sys/socket.h>
@@ -12,9 +12,9 @@
 
 namespace uiw::provider {
 
-// Calls `remote` from a socket of bind_socket(), which from here on belongs to the connection, also on failure.
-// `tos` goes to IP_TOS / IPV6_TCLASS where it is not negative. Thread-safe; does not block: how the call ends is told
-// to the observer. 0 or an errno: EINVAL where the queue pair cannot be connected now, or that of CmLoop::start().
+// Calls `remote` from a socket of bind_socket(); the connection owns the socket from here on, also after a failure.
+// `tos` is set as IP_TOS or IPV6_TCLASS unless it is negative. Thread-safe; does not block: the observer is called with
+// the result. 0 or an errno: EINVAL if the queue pair cannot be connected now, or that of CmLoop::start().
 UIW_API int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
                     std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection);
 

@@ -24,7 +24,7 @@ StartupFrame::Result StartupFrame::read(int fd) {
   return take(fd, {private_data_.get(), header_->pd_length});
 }
 
-// Until all of it is there.
+// Reads until `to` is full.
 StartupFrame::Result StartupFrame::take(int fd, mpa::MutableOctets to) {
   while (size_ < to.size()) {
     const ssize_t n = ::recv(fd, to.data() + size_, to.size() - size_, MSG_DONTWAIT);
@@ -39,7 +39,7 @@ StartupFrame::Result StartupFrame::take(int fd, mpa::MutableOctets to) {
   return Result::frame;
 }
 
-// A caller of another protocol is turned away at its first octets.
+// Whether the first octets can be those of a start-up frame, so that callers of other protocols are refused at once.
 bool StartupFrame::plausible() const {
   const auto matches = [&](std::string_view key) {
     return std::memcmp(key_.data(), key.data(), std::min(size_, key.size())) == 0;

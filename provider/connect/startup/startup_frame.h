@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Has a whole MPA start-up frame (RFC 5044 section 7.1) come on this socket?
+// Reads one MPA start-up frame (RFC 5044 section 7.1) from a socket.
 //
-// It is read no further than its end: what follows belongs to the stream. Not thread-safe.
+// It reads no further than the end of the frame: the octets behind it belong to the stream. Not thread-safe.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ class StartupFrame {
  public:
   enum class Result { more, frame, closed, invalid };
 
-  // Takes what is there of it on a non-blocking socket. Once it says `frame`, header() and private_data() may be used;
-  // after `closed` and `invalid` nothing may.
+  // Reads what is available on a non-blocking socket. After `frame`, header() and private_data() may be used, as long
+  // as this object lives; after `closed` and `invalid` no function may be called. Throws std::bad_alloc.
   Result read(int fd);
   const mpa::StartupHeader& header() const { return *header_; }
   mpa::Octets private_data() const { return {private_data_.get(), header_->pd_length}; }
@@ -27,8 +27,8 @@ class StartupFrame {
   bool plausible() const;
   Result take(int fd, mpa::MutableOctets to);
 
-  std::array<std::byte, mpa::kStartupHeaderSize> key_;  // and what follows it: the octets of the header
-  std::size_t size_ = 0;                                // that have come, of the header or of what is behind it
+  std::array<std::byte, mpa::kStartupHeaderSize> key_;  // the key and the other octets of the header
+  std::size_t size_ = 0;  // octets that have arrived, of the header or of the private data
   std::optional<mpa::StartupHeader> header_;
   std::unique_ptr<std::byte[]> private_data_;
 };
