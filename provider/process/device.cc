@@ -34,7 +34,7 @@ struct CacheFree {
 };
 using Cache = std::unique_ptr<nl_cache, CacheFree>;
 
-// RFC 4291, appendix A, without its flipped bit: as RDMA drivers form a GUID from a MAC address.
+// RFC 4291, appendix A, without flipping the universal/local bit: so RDMA drivers form a GUID from a MAC address.
 std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
   const auto* octets = mac == nullptr ? nullptr : static_cast<const std::uint8_t*>(nl_addr_get_binary_addr(mac));
   const bool usable = octets != nullptr && nl_addr_get_len(mac) == 6 &&
@@ -45,7 +45,7 @@ std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
         static_cast<std::uint8_t>(octets[0] ^ 2), octets[1], octets[2], 0xFF, 0xFE, octets[3], octets[4], octets[5]};
     std::memcpy(eui, from_mac, sizeof eui);
   } else {
-    // No MAC address: FNV-1a of the name, marked locally administered.
+    // Without a MAC address: FNV-1a of the name, marked as locally administered.
     std::uint64_t hash = 0xCBF29CE484222325ULL;
     for (const char letter : name) hash = (hash ^ static_cast<std::uint8_t>(letter)) * 0x100000001B3ULL;
     std::memcpy(eui, &hash, sizeof eui);
@@ -58,7 +58,7 @@ std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
   return guid;
 }
 
-// The speed is not in netlink; /sys/class/net says it for links that have one.
+// Netlink does not report the speed; /sys/class/net does for links that have one.
 unsigned speed_of(const std::string& name) {
   const std::string path = "/sys/class/net/" + name + "/speed";
   const int fd = mpa::guard_descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -130,7 +130,7 @@ std::vector<DeviceInfo> read_devices() {
     device.transport = settings().values.transport;
     device.loopback = (rtnl_link_get_flags(link) & IFF_LOOPBACK) != 0;
     device.gids = found->second;
-    // As on RoCE adapters: link-local IPv6 first, since index 0 is what programs take when told nothing.
+    // Link-local IPv6 addresses come first, as on RoCE adapters, since programs use index 0 by default.
     std::stable_partition(device.gids.begin(), device.gids.end(), is_link_local);
     devices.push_back(std::move(device));
   }
@@ -209,7 +209,7 @@ DeviceInfo device_of(const sockaddr* local) {
   const bool loopback_net = is_ipv4(gid) && gid[12] == 127;
   for (DeviceInfo& device : enumerate_devices()) {
     if (scope != 0 && device.ifindex != scope) continue;
-    // All of 127/8 is the loopback's although it lists one address.
+    // All of 127/8 belongs to the loopback interface, although it lists one address.
     const bool listed = std::find(device.gids.begin(), device.gids.end(), gid) != device.gids.end();
     if (listed || (loopback_net && device.loopback)) return std::move(device);
   }

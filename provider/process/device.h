@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Which RDMA devices this machine has: one for each network interface that is up and has an IP address.
+// The RDMA devices of this machine: one for each network interface that is up and has an IP address.
 //
-// A device is named uiw_<interface>. Its GUID is the EUI-64 of the interface's MAC address (RFC 4291, appendix
-// A); an interface without a MAC gets one derived from its name, locally administered. Its GID table holds one
-// entry per address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 (::ffff:a.b.c.d).
+// A device is named uiw_<interface>. Its GUID is the EUI-64 of the interface's MAC address (RFC 4291, appendix A); an
+// interface without a MAC address gets a locally administered GUID derived from its name. The GID table has one entry
+// for each address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 addresses (::ffff:a.b.c.d).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -29,25 +29,25 @@ struct DeviceInfo {
   unsigned ifindex = 0;
   std::uint64_t guid = 0;   // host byte order
   unsigned mtu = 0;         // of the interface, octets
-  unsigned speed_mbps = 0;  // of the interface; 0 where the kernel does not say
+  unsigned speed_mbps = 0;  // of the interface; 0 if the kernel does not report it
   bool loopback = false;
-  Transport transport = Transport::iwarp;  // how it presents itself
+  Transport transport = Transport::iwarp;  // the kind of adapter that programs see
   std::vector<Gid> gids;                   // in the order of the GID index; never empty
 };
 
-// The devices at this moment, ordered by interface index. Honours UIW_DEVICES. Empty where there is none.
-// Thread-safe. Does not throw but for lack of memory.
+// The devices at this moment, ordered by interface index; only those of UIW_DEVICES, if it is set. Thread-safe. Throws
+// std::bad_alloc.
 UIW_API std::vector<DeviceInfo> enumerate_devices();
 
-// libnl has locks of its own, about which nothing can be done in the child of a fork: so nobody is inside of it around
-// one.
+// libnl has locks of its own, which cannot be repaired in the child of a fork. So code that uses libnl holds this lock,
+// and a fork takes it.
 std::unique_lock<std::mutex> hold_libnl();
 void lock_interfaces();
 void unlock_interfaces();
 
-// The GID that stands for an IP address; all zero for another family.
+// The GID of an IP address; all zero for another address family.
 UIW_API Gid gid_of(const sockaddr* address);
-// The other way round. A link-local address gets the scope `ifindex`.
+// The address of a GID. A link-local address gets the scope `ifindex`.
 sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port);
 constexpr bool is_ipv4(const Gid& gid) {
   for (std::size_t i = 0; i < 10; ++i) {
@@ -57,15 +57,15 @@ constexpr bool is_ipv4(const Gid& gid) {
 }
 constexpr bool is_link_local(const Gid& gid) { return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80; }
 
-// The index of the local address's GID. An address that the device answers to without listing it (127.0.0.2) has that
-// of the first GID of its family.
+// The index of the GID of a local address. For an address that the device answers to without listing it (127.0.0.2)
+// this is the first GID of the same family.
 UIW_API std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
 
-// The largest IBV_MTU_* that fits the interface's.
+// The largest IBV_MTU_* that fits the interface's MTU.
 UIW_API ibv_mtu path_mtu_of(const DeviceInfo& device);
 
-// The device that owns this local address, or one with an empty name. A wildcard address belongs to none.
-// IPv6 link-local addresses need their scope (sin6_scope_id).
+// The device with this local address, or one with an empty name. A wildcard address belongs to no device. IPv6
+// link-local addresses need their scope (sin6_scope_id).
 UIW_API DeviceInfo device_of(const sockaddr* local);
 
 }  // namespace uiw::provider

@@ -18,9 +18,9 @@ namespace uiw::provider {
 
 namespace {
 
-// They stay for the life of the process, so that none is called under a lock.
+// Observers are never removed, so that they can be called without a lock.
 struct Observer {
-  std::function<void(unsigned)> told;
+  std::function<void(unsigned)> removed;
   Observer* next;
 };
 std::atomic<Observer*> observers{nullptr};
@@ -29,10 +29,10 @@ int note(nl_msg* message, void*) {
   const nlmsghdr* header = nlmsg_hdr(message);
   if (header->nlmsg_type != RTM_DELLINK || !nlmsg_valid_hdr(header, sizeof(ifinfomsg))) return NL_OK;
   const auto* link = static_cast<const ifinfomsg*>(nlmsg_data(header));
-  // A bridge says so of its ports under the same message type; such an interface is still there.
+  // A bridge sends the same message type when a port leaves it; the interface itself still exists then.
   if (link->ifi_family != AF_UNSPEC) return NL_OK;
   for (const Observer* one = observers.load(); one != nullptr; one = one->next) {
-    one->told(static_cast<unsigned>(link->ifi_index));
+    one->removed(static_cast<unsigned>(link->ifi_index));
   }
   return NL_OK;
 }
@@ -51,7 +51,7 @@ class LinkWatch final : public CmLoop::Handler {
     return nl_socket_set_nonblocking(socket_) == 0;
   }
   int fd() const { return fd_; }
-  // Messages that were lost for lack of room are made up for by nothing: the event is a courtesy.
+  // Messages that were lost because the socket's buffer was full are not recovered; the event is not essential.
   void ready(std::uint32_t) override { nl_recvmsgs_default(socket_); }
 
  private:

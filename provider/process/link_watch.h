@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tells when a network interface goes away, and its device with it (netlink, RTM_DELLINK). Looks out as long as the
-// thread "uiw-cm" runs, that is once a program listens or connects.
+// Reports when a network interface is removed, and its device with it (netlink, RTM_DELLINK). It works while the thread
+// "uiw-cm" runs, that is, after the program has listened or connected for the first time.
 #pragma once
 
 #include <functional>
@@ -11,11 +11,12 @@
 
 namespace uiw::provider {
 
-// `observer` runs on the thread "uiw-cm" for each interface that has gone. It stays for the life of the process.
-// Thread-safe.
+// `observer` is called on the thread "uiw-cm" for each interface that is removed. It is kept as long as the process
+// lives. Thread-safe. Throws std::bad_alloc.
 UIW_API void observe_removed_interfaces(std::function<void(unsigned ifindex)> observer);
 
-// For the loop, which keeps the handler. Null where netlink is not to be had. `fd` is what to watch for EPOLLIN.
+// For CmLoop, which owns the handler. Null if netlink is not available. `fd` becomes the descriptor to watch for
+// EPOLLIN.
 std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd);
 
 }  // namespace uiw::provider

@@ -7,10 +7,10 @@
 
 namespace uiw::provider {
 
-// Threads of the child may come at the same time: one of them makes it anew, before any of them takes it.
+// Several threads of the child may come at the same time: one of them creates the mutex anew, before any of them takes
+// it.
 void Mutex::renew() {
-  static std::atomic<unsigned> renewing{
-      0};  // the fork in whose child a thread is at it; a fork of its own begins again
+  static std::atomic<unsigned> renewing{0};  // the generation that a thread is renewing for
   const unsigned forks = detail::forks.load(std::memory_order_relaxed);
   for (;;) {
     unsigned nobody = renewing.load(std::memory_order_relaxed);

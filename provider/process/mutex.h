@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A mutex that the child of a fork can take although a thread of the parent held it.
+// A mutex that the child of a fork can take even if another thread of the parent held it.
 //
-// The thread that held it is not there in the child, and nobody would release it. So each mutex knows how many forks
-// the process descends from; the first look at it after another fork makes it anew. What it guards may be half changed
-// then: tables that a child goes on using are locked around the fork instead (verbs/fork.cc), this is for objects
-// that belong to the parent and that a child may at most destroy.
+// That thread does not exist in the child, so nobody would release the mutex. So each mutex stores how many forks the
+// process descends from, and its first use after another fork creates it anew. The data that it guards may be
+// inconsistent then. Tables that a child goes on using are therefore locked over the fork instead (verbs/fork.cc);
+// this class is for objects that belong to the parent and that a child can at most destroy.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,11 @@
 namespace uiw::provider {
 
 namespace detail {
-inline std::atomic<unsigned> forks{0};  // of which this process is the child
+inline std::atomic<unsigned> forks{0};  // how many forks this process descends from
 }
 
-// Tells an object whether the process that made it is this one.
+// The number of forks that this process descends from. An object that stores it can tell whether it was created in this
+// process.
 inline unsigned fork_generation() { return detail::forks.load(std::memory_order_relaxed); }
 
 class Mutex {

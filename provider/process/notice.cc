@@ -48,8 +48,8 @@ void tell_of_descriptors(const char* purpose, unsigned long limit, bool by_limit
   }
 }
 
-// Before the first descriptor is taken.
-[[maybe_unused]] const bool told = (mpa::set_descriptors_exhausted(tell_of_descriptors), true);
+// Set before the first descriptor is taken.
+[[maybe_unused]] const bool registered = (mpa::set_descriptors_exhausted(tell_of_descriptors), true);
 
 }  // namespace
 
@@ -66,7 +66,7 @@ void say_once(Cause cause, const char* format, ...) {
     if (length >= 0) {
       const std::size_t end = std::strlen(line);
       line[end] = '\n';
-      // Not libc's: no cancellation point.
+      // write() of libc would be a cancellation point.
       [[maybe_unused]] const long written = ::syscall(SYS_write, STDERR_FILENO, line, end + 1);
     }
   }

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT
-// What people are told on standard error: that something could not be had, what it was wanted for and what helps.
-// Programs often report no more than that a call failed.
+// Messages on standard error for people: what was not available, what it was needed for, and what helps. Programs often
+// report only that a call failed.
 //
-// Only where UIW_MESSAGES is on, and one line a process for each cause, since a program may try again without end.
+// Messages appear only if UIW_MESSAGES is on, and once per process for each cause, since a program may retry without
+// end.
 #pragma once
 
 namespace uiw::provider {
 
-// One line each; who has another adds it here.
+// The causes, with one message each.
 enum class Cause { descriptors, kCount };
 
-// Writes "uiw: " and this text, if it is the first of its cause and standard error is still the file that it was when
-// the library was loaded: a program that has closed it may have put anything under its number. Keeps errno.
-// Thread-safe; no lock, no allocation.
+// Writes "uiw: " and the text, if it is the first message of its cause and standard error is still the file that it was
+// when the library was loaded; otherwise the program may have opened another file with this number. Keeps errno.
+// Thread-safe; takes no lock and allocates nothing.
 __attribute__((format(printf, 2, 3))) void say_once(Cause cause, const char* format, ...);
 
 }  // namespace uiw::provider

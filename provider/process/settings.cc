@@ -23,7 +23,7 @@ constexpr unsigned kLargestMulpdu = 65535;
 
 struct Setting {
   SettingInfo info;
-  bool (*apply)(const std::string& value, Settings& settings);  // false: not a value of this setting
+  bool (*apply)(const std::string& value, Settings& settings);  // false: the value is invalid
 };
 
 bool number(const std::string& text, unsigned least, unsigned most, unsigned& value) {
@@ -182,7 +182,7 @@ std::string check_setting(const std::string& variable, const std::string& value)
 }
 
 const LoadedSettings& settings() {
-  // Of two threads that come first at once one has read them for nothing.
+  // If two threads come first at the same time, one of them reads the settings in vain.
   static std::atomic<const LoadedSettings*> known{nullptr};
   const LoadedSettings* loaded = known.load();
   if (loaded == nullptr) {

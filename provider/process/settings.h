@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every setting of uiw, in one place: `uiw run` offers each as an option, a program run without it reads the
-// environment variable. Values are checked once, when the first RDMA path is touched.
+// All settings of uiw. `uiw run` has an option for each; without it programs read the environment variables. Values are
+// checked once, when an RDMA path is used for the first time. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,29 +15,29 @@ namespace uiw::provider {
 enum class CrcMode { automatic, on, off };
 enum class CompletionMode { automatic, local, remote };
 
-// How devices present themselves to programs; the wire is iWARP's in either view.
+// The kind of adapter that programs see; the protocol on the wire is iWARP in both cases.
 enum class Transport { iwarp, roce };
 
 struct Settings {
-  CrcMode crc = CrcMode::automatic;  // UIW_CRC: MPA CRC32c; automatic is off where both ends are this host
-  // UIW_COMPLETION: when Sends and Writes complete; automatic is local for rdma_cm, remote for manual connections
+  CrcMode crc = CrcMode::automatic;  // UIW_CRC: MPA CRC32c; automatic: off if both ends are on this host
+  // UIW_COMPLETION: when Sends and Writes complete; automatic: local for rdma_cm, remote for manual connections
   CompletionMode completion = CompletionMode::automatic;
-  std::vector<std::string> devices;     // UIW_DEVICES: interfaces to offer, comma separated; empty is all
-  unsigned mulpdu = 0;                  // UIW_MULPDU: largest ULPDU sent, octets; 0 follows the TCP segment size
-  unsigned startup_timeout_ms = 10000;  // UIW_STARTUP_TIMEOUT: deadline of a connection set-up
+  std::vector<std::string> devices;  // UIW_DEVICES: interfaces that get a device, comma separated; empty: all
+  unsigned mulpdu = 0;  // UIW_MULPDU: the largest ULPDU sent, in octets; 0: derived from the TCP segment size
+  unsigned startup_timeout_ms = 10000;  // UIW_STARTUP_TIMEOUT: the deadline of a connection set-up
   unsigned mpa_revision = 2;            // UIW_MPA_REVISION: revision of the first MPA request
   struct PortRange {
-    std::uint16_t first = 0, last = 0;     // 0: any
-  } port_range;                            // UIW_PORT_RANGE: where manual connections are listened for
+    std::uint16_t first = 0, last = 0;     // 0: any port
+  } port_range;                            // UIW_PORT_RANGE: the ports that listen for manual connections
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
-  std::string runtime_dir;                 // UIW_RUNTIME_DIR: where the sysfs tree is put; empty chooses
-  bool messages = false;                   // UIW_MESSAGES: say what could not be had (process/notice.h)
+  std::string runtime_dir;  // UIW_RUNTIME_DIR: the directory of the sysfs tree; empty: chosen automatically
+  bool messages = false;    // UIW_MESSAGES: messages about what was not available (process/notice.h)
 };
 
-// What `uiw run` turns on, where nobody has set it.
+// `uiw run` turns this on unless it is set.
 inline constexpr char kMessages[] = "UIW_MESSAGES";
 
-// One row a setting: what `uiw run --help` and the README print.
+// One row for each setting, as `uiw run --help` and docs/settings.md have it.
 struct SettingInfo {
   const char* variable;  // "UIW_CRC"
   const char* option;    // "--crc"
@@ -47,19 +47,19 @@ struct SettingInfo {
 };
 UIW_API std::span<const SettingInfo> setting_table();
 
-// Checks one value without applying it: empty when it is good, else a message for people that names the
+// Checks a value without applying it. Returns an empty string if it is valid, otherwise a message for people with the
 // variable, the value and what would be accepted.
 UIW_API std::string check_setting(const std::string& variable, const std::string& value);
 
-// The settings of this process, read from the environment once. `error` is empty, or the message for people
-// about the first bad value or unknown UIW_* variable; then no device is offered. Thread-safe.
+// The settings of this process, read from the environment once. `error` is empty, or the message about the first
+// invalid value or unknown UIW_* variable; then there are no devices. Thread-safe.
 struct LoadedSettings {
   Settings values;
   std::string error;
 };
 UIW_API const LoadedSettings& settings();
 
-// Do Sends and Writes of a connection complete by the remote rule? `manual`: it is none of rdma_cm's.
+// Whether Sends and Writes of a connection complete by the remote rule. `manual`: it is a manual connection.
 bool remote_completion(bool manual);
 
 }  // namespace uiw::provider

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Our own threads: named, deaf to the program's signals, and running none of its code.
+// Starts a thread of the library. It has a name, blocks the program's signals, and runs no code of the program.
 #pragma once
 
 #include <pthread.h>
@@ -11,15 +11,15 @@
 
 namespace uiw::provider {
 
-// The name has at most 15 characters. Faults of the thread itself are not blocked: the copy guard needs them.
-// False where the system allows no more threads.
+// `name` has at most 15 characters. Signals for faults of the thread itself are not blocked, since the copy guard needs
+// them. False if the system allows no more threads.
 inline bool start_service_thread(std::thread& thread, const char* name, std::function<void()> body) {
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   bool started = true;
   try {
-    // The new thread opens its own mask: the caller may have one of these blocked and pending.
+    // The new thread unblocks them itself: the caller may have blocked one that is pending.
     thread = std::thread([body = std::move(body)] {
       sigset_t faults;
       sigemptyset(&faults);

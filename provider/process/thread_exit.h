@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT
-// What a thread has of its own is given back when it ends.
+// Releases what a thread owns when the thread ends.
 //
-// Not by a thread_local object with a destructor: where there is no memory to note one down, libc ends the process. And
-// not before the destructors of the program's own objects have run, which may still use queue pairs: the destructors of
-// keys come last.
+// This is not a thread_local object with a destructor, for two reasons. If there is no memory to register such a
+// destructor, libc ends the process. And destructors of the program's own thread_local objects may still use queue
+// pairs; the destructors of pthread keys run after them.
 #pragma once
 
 #include <pthread.h>
 
 namespace uiw::provider {
 
-// To be made when the library is loaded, or at the first need, and never destroyed.
+// Objects are created when the library is loaded, or when they are first needed, and are never destroyed.
 class ThreadExit {
  public:
-  // `give_back` is called with what the thread had; never for the thread that ends with the process.
+  // `give_back` is called with what the thread has passed to note(); not for the thread that ends the process.
   explicit ThreadExit(void (*give_back)(void*)) : made_(::pthread_key_create(&key_, give_back) == 0) {}
   ThreadExit(const ThreadExit&) = delete;
   ThreadExit& operator=(const ThreadExit&) = delete;
 
-  // The calling thread has this, which is not null. False where it cannot be noted down.
+  // Registers `own`, which is not null, for the calling thread. False if that is not possible.
   bool note(void* own) const { return made_ && ::pthread_setspecific(key_, own) == 0; }
 
  private:

@@ -31,9 +31,9 @@ Contexts& contexts() {
 }
 
 std::atomic<const ForkHooks*> outer_hooks{nullptr};
-const ForkHooks* hooks = nullptr;  // of the fork under way, which there is one of at a time
+const ForkHooks* hooks = nullptr;  // of the fork in progress; there is one at a time
 
-// Each lock is taken before those that a thread may take while it holds it.
+// The order is that of the threads: each lock is taken before those that a thread may take while it holds it.
 void before_fork() {
   hooks = outer_hooks.load();
   if (hooks != nullptr) hooks->before();
@@ -73,8 +73,8 @@ void in_child() {
   if (hooks != nullptr) hooks->in_child();
 }
 
-// When the library is loaded: what the locks guard is made here too. A child would wait for ever for a static object of
-// a function that another thread was about to make.
+// Runs when the library is loaded, and so creates everything that the locks guard. Otherwise a child could wait for
+// ever for a static variable of a function that another thread was just creating.
 [[maybe_unused]] const bool prepared = [] {
   before_fork();
   in_parent();
