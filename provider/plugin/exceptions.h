@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// No exception passes into libibverbs.
+// Turns exceptions into errno values, since none may pass into libibverbs.
 #pragma once
 
 #include <cerrno>
@@ -8,7 +8,7 @@
 
 namespace uiw::plugin {
 
-// What makes an object: what the function returns, or null with errno.
+// For functions that create an object: the function's result, or null with errno.
 template <typename Function>
 auto without_exceptions(Function function) -> decltype(function()) {
   try {
@@ -22,7 +22,7 @@ auto without_exceptions(Function function) -> decltype(function()) {
   }
 }
 
-// What returns 0 or an errno.
+// For functions that return 0 or an errno.
 template <typename Function>
 int errno_of(Function function) {
   try {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The objects that libibverbs and programs hold, with ours behind them: the first member is what they hold.
+// The objects that libibverbs and programs use, and the objects of libuiw behind them. The first member is the one that
+// libibverbs and programs see.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -24,28 +25,29 @@ namespace rnic = uiw::provider;
 struct Device {
   verbs_device base;
 };
-// A verbs_context, which begins somewhere in `front` and ends with the program's ibv_context; then what is ours.
+// A verbs_context, which begins at an offset in `front` that depends on the release, and ends with the program's
+// ibv_context; then our members.
 struct Context {
   alignas(void*) unsigned char front[kMostGrowth * sizeof(void*) + kVerbsContext39 - sizeof(std::size_t) -
                                      sizeof(ibv_context)];
-  std::size_t verbs_size;  // of the verbs_context, as libibverbs says
+  std::size_t verbs_size;  // the size of verbs_context by libibverbs
   ibv_context base;
-  void* spare[32];  // for a verbs_context that is longer than known here, until that has been noticed
+  void* spare[32];  // room for a verbs_context longer than known here, until the check refuses it
   verbs_context* verbs;
-  std::shared_ptr<rnic::Context> rnic;  // made and ended by hand: libibverbs allocates the whole
+  std::shared_ptr<rnic::Context> rnic;  // constructed and destroyed explicitly, since libibverbs allocates the struct
 };
 struct Td {
   ibv_td base;
   std::atomic<int> users{0};
 };
-// A protection domain, or a parent domain made from one: then `rnic` is that one's, so that a parent domain may stand
-// wherever a protection domain may.
+// A protection domain, or a parent domain. In a parent domain `rnic` is that of its protection domain, so that a parent
+// domain can be used like a protection domain.
 struct Pd {
   ibv_pd base;
   rnic::Pd& rnic;
   std::unique_ptr<rnic::Pd> own;  // null in a parent domain
   Td* td = nullptr;
-  std::atomic<int> users{0};  // queue pairs, address handles, completion queues of a parent domain
+  std::atomic<int> users{0};  // queue pairs, address handles, and completion queues of a parent domain
 };
 struct Cq {
   union {
@@ -54,14 +56,14 @@ struct Cq {
   };
   std::unique_ptr<rnic::Cq> rnic;
   Pd* parent;
-  // The completion that an extended poll stands at.
+  // The current completion of an extended poll.
   ibv_wc current;
   rnic::Cq::Stamp stamp;
 };
 struct Qp {
   verbs_qp base;
   std::unique_ptr<rnic::Qp> rnic;
-  // ibv_wr_*: a request that waits for its data.
+  // ibv_wr_*: a request whose data has not been set yet.
   ibv_send_wr pending;
   bool has_pending;
 };
@@ -76,8 +78,9 @@ inline Cq* of(ibv_cq_ex* cq) { return reinterpret_cast<Cq*>(cq); }
 inline Qp* of(ibv_qp* qp) { return reinterpret_cast<Qp*>(qp); }
 inline Qp* of(ibv_qp_ex* qp) { return reinterpret_cast<Qp*>(qp); }
 
-// Waits until the program has acknowledged the events it took, as the manual pages say. Where it took none the object's
-// mutex, which is libibverbs', is left alone: in the child of a fork another thread may hold it that is not there.
+// Waits until the program has acknowledged the events that it has read, as the manual pages say. If it has read none,
+// the mutex of the object is not touched: the mutex belongs to libibverbs, and in the child of a fork a thread of the
+// parent may have held it.
 template <typename Object>
 void await_acknowledgements(Object* object, std::uint32_t& completed, unsigned expected) {
   if (expected == 0) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The provider plugin that stock libibverbs loads: from its operations to the objects of libuiw. The table at the end
-// names all that it does.
+// The provider plugin that stock libibverbs loads. It maps the operations of libibverbs to the objects of libuiw. The
+// table at the end lists all operations.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -30,7 +30,7 @@ void uninit_device(verbs_device* device) { std::free(device); }
 extern const NamedOp kOps[];
 extern const std::size_t kOpCount;
 
-// Ends a context that has nothing of ours any more; `error` goes to errno.
+// Frees a context that has no object of libuiw; sets errno to `error`.
 void discard(Context* context, int error) {
   verbs_uninit_context(context->verbs);
   std::free(context);
@@ -45,7 +45,7 @@ verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
   if (context == nullptr) return nullptr;
   context->verbs = reinterpret_cast<verbs_context*>(reinterpret_cast<char*>(context) + start);
   if (context->verbs_size != size) {
-    discard(context, ENOTSUP);  // it has grown within its PABI, and perhaps the table of operations with it
+    discard(context, ENOTSUP);  // verbs_context has grown within its PABI, and perhaps also the table of operations
     return nullptr;
   }
   new (&context->rnic) std::shared_ptr<rnic::Context>(
@@ -63,7 +63,7 @@ verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
 void free_context(ibv_context* context) {
   Context* self = context_of(context);
   self->rnic->close();
-  std::destroy_at(&self->rnic);  // objects that the program has left behind keep it
+  std::destroy_at(&self->rnic);  // objects that the program has not destroyed still own it
   discard(self, errno);
 }
 
@@ -80,7 +80,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
-  // libibverbs has cleared what it wants filled in, which in releases before 49 ends here.
+  // libibverbs has cleared the part that it wants filled in; in releases before 49 it ends here.
   constexpr std::size_t kSize39 = offsetof(ibv_port_attr, port_cap_flags2) + sizeof attributes->port_cap_flags2;
   ibv_port_attr all = {};
   const int error = context_of(context)->rnic->query_port(port, all);
@@ -98,7 +98,7 @@ void flush_pending(Qp* qp) {
 
 ibv_send_wr& begin_request(ibv_qp_ex* handle, ibv_wr_opcode opcode) {
   Qp* qp = of(handle);
-  flush_pending(qp);  // the one before had no data
+  flush_pending(qp);  // the request before this one had no data
   qp->pending = {};
   qp->pending.wr_id = handle->wr_id;
   qp->pending.send_flags = handle->wr_flags;
@@ -177,7 +177,7 @@ void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t address, std::u
 }
 void wr_set_sge_list(ibv_qp_ex* qp, std::size_t count, const ibv_sge* list) { give_data(qp, list, count, 0); }
 void wr_set_inline_data(ibv_qp_ex* qp, void* address, std::size_t length) {
-  // A length beyond 32 bits is beyond every limit; it must not be cut to a good one.
+  // A length beyond 32 bits exceeds every limit, and must not be truncated to a valid one.
   const ibv_sge sge{reinterpret_cast<std::uintptr_t>(address),
                     length > 0xFFFFFFFF ? 0xFFFFFFFF : static_cast<std::uint32_t>(length), 0};
   give_data(qp, &sge, 1, IBV_SEND_INLINE);
@@ -186,7 +186,7 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
   constexpr std::size_t kMost = 64;
   ibv_sge sges[kMost];
   if (count > kMost) {
-    // Too many pieces to be inline data: refused by an impossible length.
+    // Too many buffers for inline data: an impossible length makes the request fail.
     sges[0] = {0, 0xFFFFFFFF, 0};
     return give_data(qp, sges, 1, IBV_SEND_INLINE);
   }
@@ -245,7 +245,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     base.qp_type = attributes.qp_type;
     pthread_mutex_init(&base.mutex, nullptr);
     pthread_cond_init(&base.cond, nullptr);
-    // Programs ask for the extended object without having asked for its operations.
+    // Some programs use the extended object without having requested its operations.
     set_comp_mask(qp->base, VERBS_QP_EX);
     if (send_ops != 0) offer_send_ops(qp->base.qp_ex);
     of(pd)->users.fetch_add(1);
@@ -368,7 +368,7 @@ const NamedOp kOps[] = {
 };
 const std::size_t kOpCount = sizeof kOps / sizeof kOps[0];
 
-// All devices of ours, and no others, are named uiw_<interface>.
+// All devices of uiw, and no others, are named uiw_<interface>.
 const verbs_match_ent kMatches[] = {
     {nullptr, {.modalias = "rdma_device:*Nuiw_*"}, 0, 0, VERBS_MATCH_MODALIAS},
     {nullptr, {.modalias = nullptr}, 0, 0, 0},
@@ -387,7 +387,7 @@ constexpr verbs_device_ops kDevice = {
     .uninit_device = uninit_device,
 };
 
-// libibverbs learns of the plugin when it, or the interposer, loads it.
+// Registers the plugin with libibverbs when libibverbs or the interposer loads it.
 __attribute__((constructor)) void register_with_libibverbs() { UIW_JOIN(verbs_register_driver_, UIW_PABI)(&kDevice); }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace {
 
 struct KnownOp {
   const char* name;
-  int since;  // the rdma-core release that put it into the table; 0 is before 39
+  int since;  // the rdma-core release that added it to the table; 0: before 39
 };
 
 constexpr KnownOp kKnown[] = {

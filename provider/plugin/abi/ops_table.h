@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The table of operations for verbs_set_ops(), laid out as the libibverbs in this process wants it.
+// Builds the table of operations for verbs_set_ops() in the layout of the libibverbs in this process.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ struct NamedOp {
   uiw_op op;
 };
 
-// The table; operations that are not in `ours` are null. `count` is its length.
+// Returns the table; operations that are not in `ours` are null. `count` becomes its length.
 const uiw_op* make_ops_table(const NamedOp* ours, std::size_t ours_count, std::size_t* count);
 
 }  // namespace uiw::plugin

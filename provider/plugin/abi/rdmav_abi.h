@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The private ABI between libibverbs and its providers, as far as this plugin uses it: rdma-core does not install it.
+// The private ABI between libibverbs and its providers, as far as this plugin uses it; rdma-core does not install it.
 //
-// UIW_PABI says which one: 34 (rdma-core 39 to 56), 57 (57, 58), 59 (59 to 63), 64 (64), 65 (65). Between them the
-// table of operations grows, and so do two structures of the public header that are part of private ones: verbs_context
-// at its beginning, ibv_qp_ex at its end; all this also within a PABI. The header that uiw is built with is that of one
-// release, so the places of what stands before and behind are worked out here. Layouts are those of the ABI; what this
-// plugin does not touch is declared as room.
+// UIW_PABI selects the ABI: 34 (rdma-core 39 to 56), 57 (57, 58), 59 (59 to 63), 64 (64), 65 (65). From one to the next
+// the table of operations grows. Two structures of the public header that are part of private ones also grow:
+// verbs_context at its beginning, ibv_qp_ex at its end. Both may also happen within one PABI. The installed header is
+// that of one release, so the offsets of the members around these structures are computed here. The layouts are those
+// of the ABI; members that this plugin does not use are declared as padding.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -22,7 +22,7 @@ extern "C" {
 
 struct verbs_sysfs_dev;  // the device that libibverbs found in sysfs
 
-// How a provider says which devices are its own; a kind of 0 ends the table.
+// How a provider names its devices; a kind of 0 ends the table.
 enum { VERBS_MATCH_MODALIAS = 2 };
 struct verbs_match_ent {
   void* driver_data;
@@ -49,7 +49,7 @@ struct verbs_device_ops {
   void (*uninit_device)(verbs_device*);
 };
 
-// Filled in by libibverbs; allocated and freed by the provider.
+// libibverbs fills this in; the provider allocates and frees it.
 struct verbs_device {
   ibv_device device;
   const verbs_device_ops* ops;
@@ -59,18 +59,18 @@ struct verbs_device {
   std::uint64_t core_support;
 };
 
-// The size of verbs_context in release 39, which began with query_port.
+// The size of verbs_context in release 39, where it began with query_port.
 constexpr std::size_t kVerbsContext39 = sizeof(verbs_context) - offsetof(verbs_context, query_port);
-// How many pointers a later release has before that.
+// How many pointers a later release has in front of query_port.
 constexpr std::size_t verbs_context_growth(int release) {
   return release < 59 ? 0 : release < 62 ? 3 : release < 64 ? 4 : 6;
 }
 constexpr std::size_t kMostGrowth = verbs_context_growth(UIW_PABI == 59 ? 62 : UIW_PABI);
 
-// The object behind an ibv_qp; the program finds its ibv_qp_ex only if comp_mask says so. That stands behind ibv_qp_ex,
-// which gained one operation in 44 and another in 45. Nothing tells these releases of PABI 34 apart, so there the mask
-// is put into all three places: nobody reads the operations, which are not offered, and the domain for XRC that belong
-// there otherwise.
+// The object behind an ibv_qp. The program finds its ibv_qp_ex only if comp_mask says so. comp_mask follows ibv_qp_ex,
+// which gained one operation in release 44 and another in 45. Releases within PABI 34 cannot be distinguished, so there
+// the mask is stored in all three possible places. That is harmless: the other two places are operations that this
+// plugin does not support, or the XRC domain, and nobody reads them.
 enum { VERBS_QP_EX = 1 << 1 };
 struct uiw_behind_qp_ex {
   unsigned char qp_ex[offsetof(ibv_qp_ex, wr_abort) + sizeof(void*)];  // as in release 39
@@ -98,16 +98,16 @@ struct verbs_mr {
   int access;
 };
 
-// The table that verbs_set_ops() reads is a row of function pointers in the order of their names, and nothing else: so
-// it is built at run time, from the list of all operations and the release that brought each. An empty one answers
-// EOPNOTSUPP.
+// verbs_set_ops() reads a table of function pointers in the order of their names, and nothing else. So the table is
+// built at run time from the list of all operations and the release that added each. For a null entry libibverbs
+// returns EOPNOTSUPP.
 using uiw_op = void (*)();
 
 #define UIW_JOIN_(a, b) a##b
 #define UIW_JOIN(a, b) UIW_JOIN_(a, b)
 void UIW_JOIN(verbs_register_driver_, UIW_PABI)(const verbs_device_ops*);
 
-// Allocates and sets up an object that has a verbs_context at this offset.
+// Allocates and initializes an object that has a verbs_context at this offset.
 void* _verbs_init_and_alloc_context(ibv_device*, int cmd_fd, std::size_t size, struct verbs_context* offset,
                                     std::uint32_t driver_id);
 void verbs_uninit_context(struct verbs_context*);

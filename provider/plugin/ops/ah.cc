@@ -11,7 +11,7 @@ bool offered(ibv_context* context) { return context_of(context)->rnic->device().
 
 }  // namespace
 
-// As on RoCE: there is a GRH always (IBV_QPF_GRH_REQUIRED), and its source is an entry of the GID table.
+// As on RoCE there is always a GRH (IBV_QPF_GRH_REQUIRED), and its source is an entry of the GID table.
 ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   const rnic::DeviceInfo& device = context_of(pd->context)->rnic->device();
   if (!offered(pd->context)) {

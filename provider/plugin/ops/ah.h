@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Address handles, which an adapter for RoCE has. Queue pairs here are connected, so none ever carries a message.
+// Address handles, which only adapters for RoCE have. All queue pairs of uiw are connected, so no message uses them.
 #pragma once
 
 #include <infiniband/verbs.h>

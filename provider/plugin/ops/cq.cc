@@ -35,7 +35,7 @@ void end_poll(ibv_cq_ex* cq) { of(cq)->rnic->end_poll(); }
 ibv_wc_opcode read_opcode(ibv_cq_ex* cq) { return of(cq)->current.opcode; }
 std::uint32_t read_vendor_err(ibv_cq_ex* cq) { return of(cq)->current.vendor_err; }
 std::uint32_t read_byte_len(ibv_cq_ex* cq) { return of(cq)->current.byte_len; }
-// ibv_wc_read_invalidated_rkey() asks here too.
+// ibv_wc_read_invalidated_rkey() calls this, too.
 __be32 read_imm_data(ibv_cq_ex* cq) { return of(cq)->current.imm_data; }
 std::uint32_t read_qp_num(ibv_cq_ex* cq) { return of(cq)->current.qp_num; }
 std::uint32_t read_src_qp(ibv_cq_ex* cq) { return of(cq)->current.src_qp; }
@@ -53,7 +53,7 @@ void offer_reads(ibv_cq_ex& cq, const rnic::Cq::Options& options) {
   cq.read_opcode = read_opcode;
   cq.read_vendor_err = read_vendor_err;
   cq.read_wc_flags = read_wc_flags;
-  // These are at hand, asked for or not.
+  // These are always available, requested or not.
   cq.read_byte_len = read_byte_len;
   cq.read_imm_data = read_imm_data;
   cq.read_qp_num = read_qp_num;
@@ -100,7 +100,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   Pd* parent = nullptr;
   if ((attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0) {
     if (attributes->parent_domain != nullptr) parent = of(attributes->parent_domain);
-    if (parent == nullptr || parent->own) {  // a mere protection domain
+    if (parent == nullptr || parent->own) {  // a protection domain that is no parent domain
       errno = EINVAL;
       return nullptr;
     }

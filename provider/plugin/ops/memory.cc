@@ -30,7 +30,7 @@ Mr* of(verbs_mr* mr) { return reinterpret_cast<Mr*>(mr); }
 Mw* of(ibv_mw* mw) { return reinterpret_cast<Mw*>(mw); }
 Dm* of(ibv_dm* dm) { return reinterpret_cast<Dm*>(dm); }
 
-// libibverbs fills in what it knows itself, for some kinds of regions: all of it is filled in here.
+// For some kinds of regions libibverbs fills in the members itself; here all of them are filled in for every kind.
 template <typename Create>
 ibv_mr* make_mr(ibv_pd* pd, int type, void* address, std::size_t length, int access, Create create) {
   return without_exceptions([&]() -> ibv_mr* {
@@ -58,7 +58,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
 }
 
 ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd, int access) {
-  void* const address = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));  // as libibverbs has it
+  void* const address = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));  // libibverbs stores it so
   return make_mr(pd, UIW_MR_TYPE_DMABUF_MR, address, length, access, [&](rnic::Pd& home) {
     return rnic::Mr::create_dmabuf(home, offset, length, iova, fd, static_cast<unsigned>(access));
   });
@@ -67,7 +67,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
 ibv_mr* alloc_null_mr(ibv_pd* pd) {
   ibv_mr* mr = make_mr(pd, UIW_MR_TYPE_NULL_MR, nullptr, SIZE_MAX, IBV_ACCESS_LOCAL_WRITE,
                        [](rnic::Pd& home) { return rnic::Mr::create_null(home); });
-  if (mr != nullptr) mr->rkey = 0;  // the manual page: only the lkey is valid
+  if (mr != nullptr) mr->rkey = 0;  // by the manual page only the lkey is valid
   return mr;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The operations of libibverbs about memory: regions of every kind, windows, device memory.
+// Operations on memory regions of all kinds, memory windows and device memory.
 #pragma once
 
 #include "provider/plugin/abi/rdmav_abi.h"

@@ -26,8 +26,8 @@ int dealloc_pd(ibv_pd* pd) {
   return 0;
 }
 
-// A thread domain promises that its objects are used by one thread at a time: completion queues of it are polled
-// without a lock. Queue pairs keep theirs, which the progress thread needs.
+// With a thread domain the program promises to use its objects from one thread at a time. Completion queues are then
+// polled without a lock; queue pairs keep their locks, since the progress thread uses them, too.
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
   if (attributes == nullptr || attributes->comp_mask != 0) {
     errno = EINVAL;
@@ -48,7 +48,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
     errno = EINVAL;
     return nullptr;
   }
-  // No buffer of ours is shared with an adapter, so none is the program's to allocate.
+  // No buffer is shared with an adapter, so there is nothing that the program's allocators could allocate.
   if ((attributes->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0) {
     errno = EOPNOTSUPP;
     return nullptr;

@@ -5,8 +5,8 @@
 
 namespace uiw::plugin {
 
-// As adapters do, the ticks of the clock stand whole in tv_nsec: what completions carry, comparable as it is, and
-// right as a time of seconds and nanoseconds too, since a tick is a nanosecond.
+// As with adapters, tv_nsec has all ticks of the clock. So the value compares directly with the time stamps of
+// completions, and it is also correct as seconds and nanoseconds, since one tick is a nanosecond.
 int query_rt_values(ibv_context*, ibv_values_ex* values) {
   values->comp_mask &= IBV_VALUES_MASK_RAW_CLOCK;
   if (values->comp_mask != 0) {
@@ -16,7 +16,7 @@ int query_rt_values(ibv_context*, ibv_values_ex* values) {
   return 0;
 }
 
-// mpa/guarded_copy.h places whatever comes in the order of its octets.
+// mpa/guarded_copy.h places all octets in order.
 int query_qp_data_in_order(ibv_qp*, ibv_wr_opcode opcode, std::uint32_t flags) {
   if (flags != 0) return 0;
   switch (opcode) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Operations that only tell.
+// Operations that only return information.
 #pragma once
 
 #include <infiniband/verbs.h>

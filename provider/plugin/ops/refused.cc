@@ -11,7 +11,7 @@ ibv_flow* create_flow(ibv_qp*, ibv_flow_attr*) {
   return nullptr;
 }
 
-// There is no valid one.
+// No valid flow exists.
 int destroy_flow(ibv_flow*) { return EINVAL; }
 
 }  // namespace uiw::plugin

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Operations that are not offered, and whose manual page names another errno for that than EOPNOTSUPP, which libibverbs
-// returns for all others.
+// Operations that are not supported and whose manual page names another errno for this than EOPNOTSUPP, which
+// libibverbs returns for all others.
 #pragma once
 
 #include <infiniband/verbs.h>
