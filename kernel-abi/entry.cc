@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where does the interposer's table lead? Each entry catches what C++ may throw for lack of memory, and lets
-// the unwinding of a cancelled thread pass.
+// The library's side of the table in entry.h. Each function catches what C++ may throw for lack of memory, and lets the
+// unwinding of a cancelled thread pass.
 #include "kernel-abi/interposer/entry.h"
 
 #include <fcntl.h>
@@ -42,11 +42,10 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
   try {
     if (std::strcmp(node, "rdma_cm") == 0) return CmRegistry::instance().open_channel(flags, object);
     if (!is_own_verbs_node(node)) return -ENXIO;
-    // libibverbs wants a character device with the number of the sysfs `dev` file; every container has this
-    // one.
+    // libibverbs expects a character device with the number in the sysfs `dev` file; every container has this one.
     const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));
     if (fd < 0) {
-      mpa::take_descriptor(fd, "a device");  // which says why
+      mpa::take_descriptor(fd, "a device");  // reports the reason
       return -errno;
     }
     *object = UIW_OBJECT_UVERBS;
@@ -78,7 +77,7 @@ void abi_release(std::uint64_t object, int fd) {
   try {
     if (kind_of(object) == UIW_OBJECT_CM) CmRegistry::instance().release_channel(object);
     if (kind_of(object) == UIW_OBJECT_COMPLETION_CHANNEL) provider::forget_completion_channel(fd);
-  } catch (const std::bad_alloc&) {  // what could not be told of stays until the process ends
+  } catch (const std::bad_alloc&) {  // ids that could not be torn down stay until the process ends
   }
 }
 
@@ -99,7 +98,8 @@ void after_fork_in_child() {
 
 constexpr provider::ForkHooks kForkHooks = {before_fork, after_fork_in_parent, after_fork_in_child};
 
-// When the library is loaded, so that what is locked is made by then (provider/verbs/fork.h).
+// Runs when the library is loaded, so that everything that is locked over a fork exists by then
+// (provider/verbs/fork.h).
 [[maybe_unused]] const bool g_ready = [] {
   before_fork();
   after_fork_in_parent();

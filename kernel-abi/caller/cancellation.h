@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where may pthread_cancel end a thread that is inside this library? Only where a kernel would let it: in a
-// GET_EVENT that blocks. Everywhere else a command runs to its end, so nothing is left half done.
+// pthread_cancel may end a thread inside this library only where a kernel would allow it: in a GET_EVENT that blocks.
+// Everywhere else a command runs to its end, so that nothing is left half done.
 #pragma once
 
 #include <pthread.h>
@@ -28,7 +28,7 @@ class CancellationOff {
   int state_ = PTHREAD_CANCEL_ENABLE;
 };
 
-// Back to what the program had chosen, for the time of one wait.
+// Restores the cancellation state that the program had chosen, for the duration of one wait.
 class CancellationAsBefore {
  public:
   CancellationAsBefore() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How does a bad pointer give EFAULT? The kernel copies within this process (process_vm_readv,
-// process_vm_writev) and checks. Where a sandbox forbids those calls, a plain copy has to do.
+// The kernel copies within this process (process_vm_readv, process_vm_writev) and checks the pointers. If a sandbox
+// forbids these calls, a plain copy is made.
 #include "kernel-abi/caller/user_memory.h"
 
 #include <sys/uio.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How are the program's buffers read and written so that a bad pointer gives EFAULT, as from the kernel?
+// Reads and writes buffers of the program so that a bad pointer gives EFAULT, as from the kernel. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace uiw::kernel_abi {
 
-// Both return 0 or EFAULT; a partial copy may have been made.
+// Both return 0 or EFAULT; after EFAULT a part may have been copied.
 int copy_from_user(void* to, const void* from, std::size_t size);
 int copy_to_user(std::uint64_t to, const void* from, std::size_t size);
 

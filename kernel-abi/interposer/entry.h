@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What does the interposer (libuiw-preload.so, which has no C++ runtime) call in libuiw.so.1, and what does
-// it offer in return? Plain C: two tables, fetched once.
+// The functions that the interposer (libuiw-preload.so, which has no C++ runtime) and libuiw.so.1 call in each other,
+// in plain C: two tables, fetched once.
 //
-// An object is what stands behind a descriptor of ours: its kind in the low three bits, a serial number above
-// them; 0 is none. The interposer keeps the object of each descriptor and never looks inside.
+// An object stands for what is behind a descriptor of uiw: its kind in the low three bits, a serial number above them;
+// 0 means none. The interposer stores the object of each descriptor and does not interpret it.
 #pragma once
 
 #include <signal.h>
@@ -14,45 +14,46 @@ extern "C" {
 
 enum UiwObjectKind {
   UIW_OBJECT_UVERBS = 1,              // /dev/infiniband/uverbsN: a descriptor on /dev/null
-  UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token an event
-  UIW_OBJECT_COMPLETION_CHANNEL = 3,  // only its close matters
-  UIW_OBJECT_INTERNAL = 4,            // the library's own, which the program does not know (mpa/descriptor.h)
+  UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
+  UIW_OBJECT_COMPLETION_CHANNEL = 3,  // the interposer reports only its close
+  UIW_OBJECT_INTERNAL = 4,            // a descriptor of the library, which the program does not know (mpa/descriptor.h)
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
 
-// Offered by the interposer. All are thread-safe; those of signals may be called in signal handlers.
+// Functions of the interposer. All are thread-safe; those about signals may be called in signal handlers.
 struct UiwHost {
   // The object of a live descriptor of this process, or 0.
   uint64_t (*lookup)(int fd);
-  // From here on `fd` stands for `object`. 0 or an errno (EMFILE: the number is beyond the table).
+  // Associates `fd` with `object`. 0 or an errno (EMFILE: the number is beyond the table).
   int (*attach)(int fd, uint64_t object);
-  // From here on, and no longer, the program is kept off this descriptor: to it there is none under the number.
+  // Begins and ends the protection of a descriptor against the program: for its calls the number is not open.
   void (*protect)(int fd);
   void (*unprotect)(int fd);
-  // sigaction() and pthread_sigmask() of libc. NULL where the program's calls of them are not hooked.
+  // sigaction() and pthread_sigmask() of libc. NULL if the program's calls are not hooked.
   int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
   int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
   // True in the child of a vfork, which shares its parent's memory.
   bool (*borrowed)();
 };
 
-// Offered by the library. Every function is thread-safe; none throws.
+// Functions of the library. All are thread-safe; none throws.
 struct UiwKernelAbi {
-  // The directory that holds class/ and dev/, or NULL where no device is offered. `rescan` looks at the
-  // interfaces again. The string lives for ever.
+  // The directory with class/ and dev/, or NULL if there is no device. `rescan` looks at the interfaces again. The
+  // string is never freed.
   const char* (*root)(int rescan);
-  // Opens the device node with this file name ("uverbs0", "rdma_cm"). Returns a new descriptor and its
-  // object, -ENXIO where the node is not ours, or another negative errno.
+  // Opens the device node with this file name ("uverbs0", "rdma_cm"). Returns a new descriptor and its object; -ENXIO
+  // if the node does not belong to uiw; or another negative errno.
   int (*open)(const char* node, int flags, uint64_t* object);
-  // write() on a descriptor of ours: the octets taken, or a negative errno.
+  // write() on a descriptor of uiw: the number of octets taken, or a negative errno.
   long (*write)(uint64_t object, int fd, const void* data, size_t size);
-  // One more descriptor stands for the object.
+  // One more descriptor refers to the object.
   void (*retain)(uint64_t object);
-  // `fd` no longer stands for the object; called before the descriptor is really closed.
+  // `fd` does not refer to the object any more; called before the descriptor is closed.
   void (*release)(uint64_t object, int fd);
 
-  // The program's calls that have to do with SIGSEGV and SIGBUS. sigaction() of one of the two; pthread_sigmask(); what
-  // sigpending() gave is completed; and around the making of a thread, what the first returns goes to the second.
+  // The program's calls that concern SIGSEGV and SIGBUS: sigaction() for one of them; pthread_sigmask(); a call that
+  // completes the result of sigpending(); and two calls around the creation of a thread, where the result of the first
+  // is passed to the second.
   int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
   int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
   void (*add_pending)(sigset_t* pending);
@@ -60,7 +61,7 @@ struct UiwKernelAbi {
   void (*reopen_faults)(unsigned closed);
 };
 
-// NULL where the library cannot serve.
+// NULL if the library cannot be used.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
 #define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v2"
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which descriptors are ours? The table's memory, and what fork does to it.
+// The memory of the descriptor table, and what fork does to it.
 #include "kernel-abi/interposer/fd_table.h"
 
 #include <errno.h>
@@ -39,15 +39,16 @@ std::atomic<uint64_t>* make_table() {
   if (memory == MAP_FAILED) return nullptr;
 
   auto* slots = static_cast<std::atomic<uint64_t>*>(memory);
-  // The capacity first: who sees the slots must see it. Every thread computes the same one, but for a limit
-  // that changes meanwhile; the smaller is safe for both mappings.
+  // The capacity is stored first, since a thread that sees the slots must see it, too. All threads compute the same
+  // capacity unless the limit changes meanwhile; then the smaller one is safe for both mappings.
   unsigned known = 0;
   if (!g_fd_table.capacity.compare_exchange_strong(known, capacity) && known > capacity) {
     munmap(memory, size);
     return nullptr;
   }
   g_fd_table.owner.store(getpid(), std::memory_order_release);
-  // Before the table can be seen, so that no child has it without this. Two threads may both do so: twice does no harm.
+  // Registered before other threads can see the table, so that every child runs it. Two threads may both register it,
+  // which does no harm.
   pthread_atfork(nullptr, nullptr, after_fork_in_child);
   std::atomic<uint64_t>* other = nullptr;
   if (!g_fd_table.slots.compare_exchange_strong(other, slots)) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Which descriptors of this process are ours?
+// The table of the descriptors of uiw in this process.
 //
-// A lock-free array indexed by descriptor number, mapped when the first descriptor of ours appears. An entry
-// belongs to the process that made it:
-//   * after fork, the child's inherited entries are dead: commands fail, close only closes;
-//   * a vfork child shares the memory under another pid: it may read the table, never change it.
+// It is a lock-free array indexed by descriptor number, mapped when the first such descriptor appears. An entry belongs
+// to the process that created it:
+//
+//   * After fork, the entries that the child has inherited are dead: commands fail, close only closes.
+//   * The child of a vfork shares the memory but has another pid: it may read the table and never changes it.
+//
 // Part of the interposer: no allocation, no C++ runtime.
 #pragma once
 
@@ -16,7 +18,7 @@
 
 namespace uiw::kernel_abi {
 
-// One entry: 0, or the object of entry.h, with a mark where it was inherited over fork.
+// An entry: 0, or an object of entry.h, with a mark if it was inherited over fork.
 class FdEntry {
  public:
   constexpr explicit FdEntry(uint64_t bits = 0) : bits_(bits) {}
@@ -33,19 +35,19 @@ class FdEntry {
   uint64_t bits_;
 };
 
-// A descriptor that is the library's own: to the program there is none under its number. Not in the child of a fork,
-// which may close all that it has.
+// The object of the library's own descriptors: for the program the number is not open. This does not apply in the child
+// of a fork, which may close everything.
 constexpr uint64_t kInternalObject = UIW_OBJECT_INTERNAL | (UIW_OBJECT_KIND_MASK + 1);
 
 struct FdTable {
   std::atomic<std::atomic<uint64_t>*> slots{nullptr};
   std::atomic<unsigned> capacity{0};
-  std::atomic<int> highest{-1};  // no entry lies above
-  std::atomic<int> owner{0};     // the pid whose entries these are
+  std::atomic<int> highest{-1};  // no entry has a higher number
+  std::atomic<int> owner{0};     // the pid of the process whose entries these are
 };
 extern FdTable g_fd_table;
 
-// The look-up that every write and close makes.
+// Every write and close makes this look-up.
 inline FdEntry fd_lookup(int fd) {
   std::atomic<uint64_t>* slots = g_fd_table.slots.load(std::memory_order_acquire);
   if (__builtin_expect(slots == nullptr, 1)) return FdEntry();
@@ -53,16 +55,16 @@ inline FdEntry fd_lookup(int fd) {
   return FdEntry(slots[fd].load(std::memory_order_acquire));
 }
 
-// True where the table is another process's, seen through vfork.
+// True if the table belongs to another process and is seen through vfork.
 bool fd_table_is_borrowed();
 
-// Sets an entry. 0, EMFILE where the number lies beyond the table, or ENOMEM.
+// Sets an entry. 0, EMFILE if the number is beyond the table, or ENOMEM.
 int fd_attach(int fd, FdEntry entry);
 
-// Clears an entry and returns what it was; of two concurrent callers one gets it.
+// Clears an entry and returns it. If two threads call it at the same time, one gets the entry.
 FdEntry fd_take(int fd);
 
-// Clears the entry of an internal descriptor, and no other.
+// Clears the entry if it is that of an internal descriptor.
 void fd_unprotect(int fd);
 
 }  // namespace uiw::kernel_abi

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What does every hook on a path need? Part of the interposer.
+// What all hooks of functions with a path share. Part of the interposer.
 #pragma once
 
 #include <limits.h>
@@ -24,8 +24,8 @@ __attribute__((noinline)) auto with_rewritten_path(const RdmaPath& rdma, const c
   return call(rewrite_path(rdma, path, buffer));
 }
 
-// Calls with the path that the real function gets. The buffer is kept out of the way of other paths: a signal
-// handler on a small stack may open files too.
+// Calls `call` with the path for the real function. The buffer is on the stack only for RDMA paths, since a signal
+// handler on a small stack may open files, too.
 template <typename Call>
 inline auto with_path(const char* path, Call call) {
   const RdmaPath rdma = parse_rdma_path(path);

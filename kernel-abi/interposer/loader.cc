@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How are libuiw.so.1 and the plugin found and loaded? Beside the interposer when installed; in the neighbour
-// folders in a build tree; by the loader's own search last.
+// Finds and loads libuiw.so.1 and the plugin: beside the interposer when installed, in the neighbour folders in a build
+// tree, and last by the loader's own search.
 #include "kernel-abi/interposer/loader.h"
 
 #include <dlfcn.h>
@@ -29,8 +29,8 @@ __thread int t_passthrough __attribute__((tls_model("initial-exec"))) = 0;
 namespace {
 
 std::atomic<const UiwKernelAbi*> g_library{nullptr};
-std::atomic<bool> g_disabled{false};         // nothing is offered, for ever
-std::atomic<void*> g_served_verbs{nullptr};  // the libibverbs that knows our plugin
+std::atomic<bool> g_disabled{false};         // uiw is off for the rest of the process
+std::atomic<void*> g_served_verbs{nullptr};  // the libibverbs that our plugin is registered with
 
 constexpr int kHighestGuessedAbi = 255;
 
@@ -45,12 +45,12 @@ __attribute__((format(printf, 1, 2))) void say(const char* format, ...) {
   [[maybe_unused]] long written = syscall(SYS_write, STDERR_FILENO, line, static_cast<size_t>(length));
 }
 
-// Says why, once for all threads, and stops offering anything.
+// Prints the reason once, and turns uiw off.
 void disable(const char* why) {
   if (!g_disabled.exchange(true)) say("uiw: %s\n", why);
 }
 
-// Makes "<folder of this library>/<name>".
+// Writes "<folder of this library>/<name>" to `path`.
 bool beside_us(const char* name, char* path, size_t size) {
   Dl_info info = {};
   if (dladdr(reinterpret_cast<void*>(&beside_us), &info) == 0 || info.dli_fname == nullptr) return false;
@@ -60,8 +60,7 @@ bool beside_us(const char* name, char* path, size_t size) {
   return length > 0 && static_cast<size_t>(length) < size;
 }
 
-// Loads the first of these that is there. A file that is there and does not load is the one to complain
-// about, so its message goes to `why`.
+// Loads the first of these files that exists. If it exists and cannot be loaded, the message goes to `why`.
 void* load_first(const char* const* names, const char* plain_name, int flags, char* why, size_t why_size) {
   why[0] = '\0';
   for (; *names != nullptr; ++names) {
@@ -84,7 +83,7 @@ uint64_t host_lookup(int fd) {
 
 int host_attach(int fd, uint64_t object) { return fd_attach(forget_stale(fd), FdEntry(object)); }
 
-// Where the table has no place for it, it is only less well kept.
+// If the table has no room for it, the descriptor is just not protected.
 void host_protect(int fd) { fd_attach(fd, FdEntry(kInternalObject)); }
 
 constexpr UiwHost kHost = {host_lookup,    host_attach,  host_protect,        fd_unprotect,
@@ -129,8 +128,8 @@ void report_unknown_abi(void* verbs) {
   disable("no RDMA devices, because this libibverbs has no private ABI that is known here");
 }
 
-// The plugin's constructor registers the driver with the libibverbs that it is linked to, which is the one
-// already in memory. Its reference keeps both loaded.
+// The plugin's constructor registers the driver with the libibverbs that it is linked to, which is the one already in
+// memory. The plugin's reference keeps both loaded.
 void load_plugin(void* verbs) {
   for (int abi : kPluginAbis) {
     if (!verbs_has_abi(verbs, abi)) continue;
@@ -156,8 +155,8 @@ void load_plugin(void* verbs) {
   report_unknown_abi(verbs);
 }
 
-// libibverbs walks the verbs class before it looks for drivers, on the thread that does both, so this is
-// early enough. A program may load libibverbs after its first look at the class: then a later look does it.
+// libibverbs lists the verbs class before it looks for drivers, on the same thread, so this is early enough. If a
+// program loads libibverbs after its first look at the class, a later look does it.
 void serve_verbs() {
   void* verbs = dlopen("libibverbs.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (verbs == nullptr) return;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// When is libuiw.so.1 brought in, and how does stock libibverbs come to know our plugin?
+// Loads libuiw.so.1, and makes our plugin known to stock libibverbs.
 //
-// On the first touch of an RDMA path, and not before. Part of the interposer: no lock is held across dlopen
-// (two threads that touch at once both load; dlopen makes that one), so a constructor that touches an RDMA
-// path under the loader's lock cannot deadlock.
+// This happens when an RDMA path is used for the first time, and not before. Part of the interposer. No lock is held
+// during dlopen, so a constructor that uses an RDMA path under the loader's lock cannot deadlock. (If two threads come
+// at once, both call dlopen, which loads the library once.)
 #pragma once
 
 #include "kernel-abi/interposer/entry.h"
@@ -11,12 +11,12 @@
 
 namespace uiw::kernel_abi {
 
-// The library's table once it is loaded, else null; never loads.
+// The library's table if it is loaded, else null; loads nothing.
 const UiwKernelAbi* loaded_library();
 
-// The tree for this area, or null where RDMA paths are to be taken as they are: no device offered, the
-// library or a fitting plugin missing, a set-uid program, or this thread already inside our own code. Loads
-// what is missing. Keeps errno.
+// The tree for this area; loads what is missing. Null if RDMA paths are to be used unchanged: there is no device, the
+// library or a plugin for the private ABI is missing, the program is set-uid, or this thread is inside our own code.
+// Keeps errno.
 const char* tree_root(RdmaArea area, bool rescan);
 
 }  // namespace uiw::kernel_abi

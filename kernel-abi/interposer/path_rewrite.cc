@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which paths are RDMA's? The areas are fixed, so a comparison component by component does.
+// The areas are fixed, so paths are compared component by component.
 #include "kernel-abi/interposer/path_rewrite.h"
 
 #include <string.h>
@@ -14,7 +14,7 @@ struct Component {
   bool is(const char* name) const { return strlen(name) == length && memcmp(text, name, length) == 0; }
 };
 
-// The next component that is not empty and not "."; moves `cursor` behind it. Length 0 at the end.
+// The next component that is neither empty nor "."; moves `cursor` behind it. Length 0 at the end.
 Component next_component(const char*& cursor) {
   for (;;) {
     while (*cursor == '/') ++cursor;
@@ -25,8 +25,8 @@ Component next_component(const char*& cursor) {
   }
 }
 
-// True where no prefix of `rest` climbs above its start. One exception: the parent itself, as in a listing's
-// "..", is a directory of the tree too.
+// True if no prefix of `rest` leaves its start by "..". One exception: the parent itself, as the ".." of a listing, is
+// a directory of the tree, too.
 bool stays_inside(const char* rest) {
   int depth = 0;
   for (;;) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which paths are RDMA's, and what are they called inside our own directory tree?
+// Recognises RDMA paths, and maps them into our own directory tree.
 //
-// Part of the interposer: no allocation, no C++ runtime, no errno.
+// Part of the interposer: no allocation, no C++ runtime, does not change errno.
 #pragma once
 
 #include <stddef.h>
@@ -18,19 +18,19 @@ enum class RdmaArea {
 
 struct RdmaPath {
   RdmaArea area = RdmaArea::none;
-  const char* prefix = nullptr;  // where the area lies below the tree: "class/infiniband"
-  const char* rest = nullptr;    // points into the path, behind the area's name: "", "/", "/uiw_eth0/node_type"
+  const char* prefix = nullptr;  // the path of the area in the tree: "class/infiniband"
+  const char* rest = nullptr;    // points into the path behind the area: "", "/", "/uiw_eth0/node_type"
 };
 
-// Recognises absolute paths into one of the areas, with doubled slashes and "." components. A path that
-// leaves the area again by ".." and goes on is not recognised. A null path is not either.
+// Recognises absolute paths into one of the areas, also with doubled slashes and "." components. Paths that leave the
+// area by ".." and go on, and null, are not recognised.
 RdmaPath parse_rdma_path(const char* path);
 
-// Writes root + "/" + prefix + rest. False where it does not fit.
+// Writes root + "/" + prefix + rest. False if it does not fit.
 bool join_rdma_path(const char* root, const RdmaPath& path, char* buffer, size_t size);
 
-// For a path straight to a device node ("/dev/infiniband//uverbs0"): copies the node's name. False for the
-// directory itself, for anything deeper, and for other areas.
+// Copies the name of the node for a path of a device node ("/dev/infiniband//uverbs0"). False for the directory itself,
+// for anything deeper, and for other areas.
 bool device_node_name(const RdmaPath& path, char* name, size_t size);
 
 }  // namespace uiw::kernel_abi

@@ -4,7 +4,7 @@
 
 namespace uiw::kernel_abi {
 
-// That of most systems first.
+// The one that most systems have comes first.
 inline constexpr int kPluginAbis[] = {34, 57, 59, 64, 65};
 
 }  // namespace uiw::kernel_abi

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which libc functions must know that a descriptor is ours? write() carries the commands; close and dup in
-// all their forms begin and end what a descriptor stands for, and keep off the library's own; socket() refuses
-// NETLINK_RDMA, so that libibverbs and librdmacm ask sysfs, where we can answer.
+// The hooks of libc functions about descriptors: write() takes commands; close and dup in all their forms begin and end
+// the association of a descriptor with an object, and do not touch the library's own descriptors; socket() refuses
+// NETLINK_RDMA, so that libibverbs and librdmacm use sysfs, where uiw can answer.
 #include "kernel-abi/interposer/preload_descriptors.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ inline int call_close(int fd) {
   return static_cast<int>(syscall(SYS_close, fd));
 }
 
-// The number may have been closed by a bare system call and made anew by a function that is not hooked.
+// The descriptor may have been closed by a bare system call, and its number reused by a function that is not hooked.
 bool is_still_ours(int fd, FdEntry entry) {
   struct stat status;
   if (syscall(SYS_newfstatat, fd, "", &status, AT_EMPTY_PATH) != 0) return false;
@@ -65,7 +65,8 @@ bool is_still_ours(int fd, FdEntry entry) {
 __attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const void* data, size_t size) {
   if (entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return call_write(fd, data, size);
   const bool borrowed = fd_table_is_borrowed();
-  // Where the entry has gone too, another thread has closed the descriptor since this call began: the call goes on.
+  // If the entry has changed, too, another thread has closed the descriptor since this call began, and the call goes
+  // on.
   if (!is_still_ours(fd, entry) && fd_lookup(fd).bits() == entry.bits()) {
     if (!borrowed) drop_descriptor(fd);
     return call_write(fd, data, size);
@@ -84,9 +85,9 @@ __attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const voi
   return result < 0 ? -1 : result;
 }
 
-// Is this one of the library's own, which the program is kept off? A child that shares our memory after vfork has
-// descriptors of its own, and may close them. Where a bare system call has closed ours, the number is the program's:
-// ours are close-on-exec, all of them.
+// Whether this is one of the library's own descriptors, which are protected from the program. The child of a vfork
+// shares our memory but has descriptors of its own, and may close them. If a bare system call has closed our
+// descriptor, the number belongs to the program: a descriptor without close-on-exec is not ours.
 bool is_kept(int fd) {
   if (!fd_lookup(fd).internal() || fd_table_is_borrowed()) return false;
   const int saved_errno = errno;
@@ -102,7 +103,7 @@ int refuse(int error) {
   return -1;
 }
 
-// `copy` now stands for what `entry` stands for. A completion channel ends with its first descriptor.
+// Associates `copy` with the object of `entry`. A completion channel ends with its first descriptor.
 int attach_copy(int copy, FdEntry entry) {
   if (copy < 0 || fd_table_is_borrowed()) return copy;
   drop_descriptor(copy);
@@ -128,14 +129,14 @@ int attach_copy(int copy, FdEntry entry) {
 
 inline bool nothing_is_ours() { return g_fd_table.highest.load(std::memory_order_acquire) < 0; }
 
-// Before libc puts something else under a number of ours.
+// To be called before libc replaces the descriptor `to`.
 void make_way(int from, int to) {
   if (from == to || !fd_lookup(to).present() || fd_table_is_borrowed()) return;
   if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_descriptor(to);
 }
 
-// Before this range is closed: ends the entries in it, calls `close_part` for what lies before each kept descriptor,
-// and returns where the rest of the range begins. Beyond `last` where there is none.
+// To be called before this range is closed: removes the entries in it, calls `close_part` for the parts in front of
+// each protected descriptor, and returns where the rest of the range begins; beyond `last` if there is no rest.
 template <typename ClosePart>
 uint64_t close_up_to_rest(unsigned first, unsigned last, ClosePart close_part) {
   if (nothing_is_ours() || fd_table_is_borrowed()) return first;
@@ -186,7 +187,8 @@ UIW_HOOK int close(int fd) {
 }
 
 UIW_HOOK int close_range(unsigned first, unsigned last, int flags) noexcept {
-  constexpr unsigned kClosing = CLOSE_RANGE_UNSHARE;  // the other flag marks only, as the library's own are marked
+  constexpr unsigned kClosing =
+      CLOSE_RANGE_UNSHARE;  // the other flag, close-on-exec, is already set for the library's own
   if ((static_cast<unsigned>(flags) & ~kClosing) != 0 || first > last) return call_close_range(first, last, flags);
   int result = 0;
   const uint64_t rest = close_up_to_rest(first, last, [&](unsigned from, unsigned to) {
@@ -200,7 +202,8 @@ UIW_HOOK void closefrom(int first) noexcept {
   const unsigned from = first < 0 ? 0 : static_cast<unsigned>(first);
   const uint64_t rest = close_up_to_rest(from, UINT_MAX, [](unsigned begin, unsigned end) {
     if (call_close_range(begin, end, 0) == 0) return;
-    for (unsigned fd = begin; fd <= end; ++fd) call_close(static_cast<int>(fd));  // a kernel without close_range
+    for (unsigned fd = begin; fd <= end; ++fd)
+      call_close(static_cast<int>(fd));  // the kernel does not have close_range
   });
   if (auto* function = real_closefrom.get()) return function(static_cast<int>(rest));
   syscall(SYS_close_range, static_cast<unsigned>(rest), UINT_MAX, 0);

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// What do the other hooks have to know of descriptors? Part of the interposer.
+// What the other hooks need to know of descriptors. Part of the interposer.
 #pragma once
 
 #include "kernel-abi/interposer/fd_table.h"
 
 namespace uiw::kernel_abi {
 
-// Ends an entry, telling the library where it is alive. Not in a vfork child.
+// Removes an entry and, unless it is dead, reports that to the library. Not in the child of a vfork.
 void drop_descriptor(int fd);
 
-// For a descriptor that libc has just made: an entry that is still there belonged to one that was closed
-// behind our back (a bare system call, fclose). Returns `fd`.
+// To be called for a descriptor that libc has just created: if the table has an entry for the number, its descriptor
+// was closed without our knowledge (a bare system call, fclose). Returns `fd`.
 inline int forget_stale(int fd) {
   if (__builtin_expect(fd >= 0 && fd_lookup(fd).present(), 0) && !fd_table_is_borrowed()) drop_descriptor(fd);
   return fd;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which libc functions see other paths than the program gave? Those that take a path and that libibverbs,
-// librdmacm and the tools around them use on sysfs and device nodes. Each is the real function on a rewritten
-// path; only an open of a device node is more.
+// The hooks of libc functions with a path that libibverbs, librdmacm and the tools around them use on sysfs and device
+// nodes. Each calls the real function with the rewritten path; only opening a device node does more.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +23,8 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// A device node of ours is opened by the library. -1 with ENXIO: it is not ours, open what the tree holds.
+// The library opens device nodes of uiw. -1 with ENXIO: the node is not one of them, and the file in the tree is
+// opened.
 int open_device_node(const char* node, int flags) {
   Passthrough guard;
   uint64_t object = 0;
@@ -41,7 +41,7 @@ int open_device_node(const char* node, int flags) {
   return -1;
 }
 
-// `open_real` opens the path it is given; it is not called for a device node of ours.
+// `open_real` opens the path that it is given; it is not called for device nodes of uiw.
 template <typename OpenReal>
 __attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* path, int flags, OpenReal open_real) {
   char buffer[PATH_MAX];
@@ -157,7 +157,7 @@ UIW_HOOK int openat64(int folder, const char* path, int flags, ...) {
   return call_openat(real_openat64, folder, path, flags, mode);
 }
 
-// The checked forms end the program where a mode is needed and missing: the real ones do that.
+// The checked forms end the program if a mode is needed and missing; the real functions do that.
 UIW_HOOK int __open_2(const char* path, int flags) {
   return open_path(path, flags, [&](const char* target) {
     Open2Function* function = real_open_2.get();
@@ -277,7 +277,7 @@ UIW_HOOK char* canonicalize_file_name(const char* path) noexcept {
   return with_path(path, [&](const char* target) { return call_or_null(real_canonicalize, target); });
 }
 
-// `ls -l` asks for these of everything it lists.
+// `ls -l` calls these for everything that it lists.
 UIW_HOOK ssize_t getxattr(const char* path, const char* name, void* value, size_t size) noexcept {
   return with_path(path, [&](const char* target) {
     if (auto* function = real_getxattr.get()) return function(target, name, value, size);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Which libc functions must know that we handle SIGSEGV and SIGBUS? Those that set or tell a handler or the signal
-// mask, and those that make threads, which inherit the mask. Once libuiw.so.1 is loaded, it keeps what the program asks
-// for (mpa/fault_signals.h), and the guard of registered memory works whatever that is.
+// The hooks of libc functions that set or read a handler or the signal mask, and of those that create threads, which
+// inherit the mask. They concern SIGSEGV and SIGBUS only. Once libuiw.so.1 is loaded, it records what the program sets
+// (mpa/fault_signals.h), and the guard of registered memory works whatever that is.
 //
-// The functions of System V and BSD are made of sigaction() and pthread_sigmask() here, as in libc, but only for these
-// two signals and once the library is there.
+// The functions of System V and BSD are built from sigaction() and pthread_sigmask() here, as in libc, but only for
+// these two signals and only after the library is loaded.
 #include "kernel-abi/interposer/preload_signals.h"
 
 #include <errno.h>
@@ -19,7 +19,7 @@
 #include "kernel-abi/interposer/loader.h"
 #include "kernel-abi/interposer/real_functions.h"
 
-// libc's own name for it.
+// The name that libc uses internally.
 extern "C" int __sigaction(int signal, const struct sigaction* action, struct sigaction* before);
 
 namespace uiw::kernel_abi {
@@ -44,17 +44,17 @@ constinit RealFunction<int(thrd_t*, thrd_start_t, void*)> real_thrd_create("thrd
 
 inline bool is_fault(int signal) { return signal == SIGSEGV || signal == SIGBUS; }
 
-// What siginterrupt() has said of the two: signal() goes by it.
+// The settings of siginterrupt() for the two signals, which signal() uses.
 std::atomic<bool> g_interrupts[2];
 std::atomic<bool>& interrupts(int signal) { return g_interrupts[signal == SIGSEGV ? 0 : 1]; }
 
-// With no library there is nothing to hide.
+// Without the library nothing is hidden, and libc does it.
 int change_mask(int how, const sigset_t* set, sigset_t* before) {
   const UiwKernelAbi* library = loaded_library();
   return library != nullptr ? library->signal_mask(how, set, before) : call_sigmask(how, set, before);
 }
 
-// Sets errno, as the older functions do.
+// Reports errors in errno, as the older functions do.
 int change_mask_or_errno(int how, const sigset_t* set, sigset_t* before) {
   const int error = change_mask(how, set, before);
   if (error == 0) return 0;
@@ -69,7 +69,7 @@ sigset_t only(int signal) {
   return set;
 }
 
-// Null where libc is to do it.
+// Null if libc is to handle the call.
 const UiwKernelAbi* library_for(int signal) { return is_fault(signal) ? loaded_library() : nullptr; }
 
 Handler set_handler(int signal, Handler handler, int flags, const sigset_t& mask) {
@@ -113,7 +113,7 @@ int change_one(RealFunction<int(int)>& real, int how, int signal) {
   return -1;
 }
 
-// The signals 1 to 32, each a bit.
+// The signals 1 to 32, one bit each.
 int change_by_bits(RealFunction<int(int)>& real, int how, int bits) {
   if (loaded_library() == nullptr) {
     if (auto* function = real.get()) return function(bits);
@@ -129,7 +129,7 @@ int change_by_bits(RealFunction<int(int)>& real, int how, int bits) {
   return static_cast<int>(result);
 }
 
-// The new thread inherits what the program has blocked.
+// The new thread inherits the signals that the program has blocked.
 template <typename Make>
 int make_thread(Make make) {
   const UiwKernelAbi* library = loaded_library();
@@ -191,7 +191,7 @@ UIW_HOOK Handler bsd_signal(int signal, Handler handler) noexcept {
 }
 UIW_HOOK Handler ssignal(int signal, Handler handler) noexcept { return bsd_semantics(real_ssignal, signal, handler); }
 
-// A compiler that is told to keep to C99 makes signal() this.
+// With -std=c99 compilers turn calls of signal() into calls of this.
 UIW_HOOK Handler __sysv_signal(int signal, Handler handler) noexcept {
   return system_v_semantics(real_sysv_signal_of_c99, signal, handler);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Which libc functions tell what a path or a descriptor is? They see rewritten paths; and an rdma_cm
-// descriptor, which is an eventfd, has to look like the character device that librdmacm insists on.
+// The hooks of libc functions about the type of a path or a descriptor. They see rewritten paths; and an rdma_cm
+// descriptor, which is an eventfd, must look like the character device that librdmacm expects.
 //
-// glibc before 2.33 has only the __xstat family; programs built against it call that on newer ones too.
+// glibc before 2.33 has only the __xstat family; programs built against it use that family on newer versions, too.
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ namespace {
 
 static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout on 64-bit");
 
-constexpr unsigned kNullMajor = 1;  // as the tree's `dev` files say, and as /dev/null is
+constexpr unsigned kNullMajor = 1;  // as in the tree's `dev` files; the major number of /dev/null
 constexpr unsigned kNullMinor = 3;
 constexpr mode_t kDeviceMode = S_IFCHR | 0666;
 
@@ -51,7 +51,7 @@ inline bool is_cm(int fd) {
   return __builtin_expect(entry.present(), 0) && entry.kind() == UIW_OBJECT_CM;
 }
 
-// An eventfd has no file type at all; anything else under this number is no longer ours.
+// An eventfd has no file type; if the descriptor has one, the number is used for something else by now.
 int as_device(int fd, int result, struct stat* status) {
   if (result == 0 && is_cm(fd) && (status->st_mode & S_IFMT) == 0) {
     status->st_mode = kDeviceMode;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// How does the interposer reach the functions that it hides? By dlsym(RTLD_NEXT), each on its first use.
+// Gives access to the functions that the interposer hides: by dlsym(RTLD_NEXT), each on its first use.
 //
-// Calls may come before any constructor, from several threads at once, and from inside dlsym itself (an
-// allocator that is interposed too may open files while dlsym allocates). So: one atomic pointer a function,
-// no lock; while this thread is resolving, and where libc lacks the function, the answer is null and the
-// caller uses the system call.
+// Calls may come before any constructor, from several threads at once, and from inside dlsym itself (an allocator that
+// is interposed, too, may open files while dlsym allocates). So there is one atomic pointer for each function and no
+// lock. While this thread is inside dlsym, and if libc lacks the function, the result is null and the caller makes the
+// system call.
 #pragma once
 
 #include <dlfcn.h>
@@ -15,8 +15,8 @@ static_assert(sizeof(void*) == 8, "the fallbacks by system call assume a 64-bit 
 
 namespace uiw::kernel_abi {
 
-// True while this thread is inside dlsym, or inside our own library: paths are then taken as they are.
-// Initial-exec: the interposer is always there from program start, and this must not allocate.
+// Not 0 while this thread is inside dlsym or inside our own library: then paths are used unchanged. Initial-exec TLS,
+// since access must not allocate; that is possible as the interposer is loaded at program start.
 extern __thread int t_passthrough __attribute__((tls_model("initial-exec")));
 
 class Passthrough {

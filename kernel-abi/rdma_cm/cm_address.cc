@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Socket addresses as the rdma_cm commands carry them. Structures are copied in and out of sockaddr_storage,
-// never overlaid, so that any octets may come from the program.
+// Structures are copied to and from sockaddr_storage and never cast, since the program may pass any octets.
 #include "kernel-abi/rdma_cm/cm_address.h"
 
 #include <arpa/inet.h>
@@ -142,7 +141,7 @@ bool hosts_overlap(const sockaddr_storage& one, const sockaddr_storage& other) {
     return std::memcmp(&ipv6_a.sin6_addr, &ipv6_b.sin6_addr, sizeof ipv6_a.sin6_addr) == 0 &&
            ipv6_a.sin6_scope_id == ipv6_b.sin6_scope_id;
   }
-  // Only an IPv6 wildcard reaches into the other family.
+  // Of two different families only an IPv6 wildcard can overlap.
   return (a.ss_family == AF_INET6 && is_wildcard(a)) || (b.ss_family == AF_INET6 && is_wildcard(b));
 }
 

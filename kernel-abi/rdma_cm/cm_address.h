@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Socket addresses as the rdma_cm commands carry them: IPv4, IPv6 and AF_IB.
+// Socket addresses in rdma_cm commands: IPv4, IPv6 and AF_IB. Functions without state; none throws.
 #pragma once
 
 #include <infiniband/ib.h>
@@ -13,15 +13,15 @@
 
 namespace uiw::kernel_abi {
 
-// Of the address's own structure; 0 for a family that is not one of the three.
+// The size of the family's structure; 0 for any other family.
 std::size_t address_size(int family);
 
-// Of at most `size` octets, the rest zero; all zero for an unknown family or where too few octets are there.
+// Copies at most `size` octets, the rest is zero; all zero for an unknown family or if there are too few octets.
 sockaddr_storage address_from(const void* octets, std::size_t size);
 
-// No particular host: 0.0.0.0, ::, or a zero GID.
+// True for 0.0.0.0, ::, or a zero GID.
 bool is_wildcard(const sockaddr_storage& address);
-// IPv6 link-local without the interface that makes it an address.
+// True for an IPv6 link-local address without a scope (interface).
 bool lacks_scope(const sockaddr_storage& address);
 
 sockaddr_storage wildcard_of(int family);
@@ -32,10 +32,10 @@ sockaddr_storage loopback_of(int family, std::uint16_t port);
 std::uint16_t port_of(const sockaddr_storage& address);
 void set_port(sockaddr_storage& address, std::uint16_t port);
 
-// IPv4 in place of an IPv4-mapped IPv6 address; anything else as it is.
+// The IPv4 address of an IPv4-mapped IPv6 address; other addresses unchanged.
 sockaddr_storage unmapped(const sockaddr_storage& address);
 
-// Could two sockets bound to these hosts receive the same connection?
+// Whether two sockets bound to these hosts could receive the same connection.
 bool hosts_overlap(const sockaddr_storage& one, const sockaddr_storage& other);
 
 using provider::generic;

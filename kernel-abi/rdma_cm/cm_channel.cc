@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How do events reach a program that polls, and one that blocks? Pollers see the eventfd. A blocked GET_EVENT
-// waits on a semaphore of its own, because a read of the eventfd would take a token that a DESTROY_ID may
-// want back.
+// A program that polls sees the eventfd. A GET_EVENT that blocks waits on a semaphore of its own, since reading the
+// eventfd would take a token that DESTROY_ID may have to remove.
 #include "kernel-abi/rdma_cm/cm_channel.h"
 
 #include <fcntl.h>
@@ -57,8 +56,8 @@ void CmChannel::add_token() {
   [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof one);
 }
 
-// Whoever removes a token holds the lock and has just removed an event, so the token is there. The program's
-// descriptor may be blocking, and the program may have read it, against all custom: hence the look first.
+// The caller holds the lock and has just removed an event, so there is a token. The program's descriptor may be
+// blocking, and the program may have read it by mistake, so this polls first.
 void CmChannel::remove_token() {
   pollfd ready = {fd_, POLLIN, 0};
   if (::poll(&ready, 1, 0) != 1) return;

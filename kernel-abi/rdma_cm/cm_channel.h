@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// One open of /dev/infiniband/rdma_cm: a queue of events, and the eventfd that says how many there are.
+// One open of /dev/infiniband/rdma_cm: a queue of events, and an eventfd that counts them.
 //
-// The eventfd counts as a semaphore, one token an event, so the program's poll, epoll and O_NONBLOCK see
-// exactly what the queue holds. Tokens move only under the registry's lock, together with the events.
+// The eventfd works as a semaphore with one token for each event, so poll, epoll and O_NONBLOCK of the program see the
+// state of the queue. Tokens and events change together, under the registry's lock.
 #pragma once
 
-#include <netinet/in.h>  // before the kernel's header, which then leaves its own copy of the same types out
+#include <netinet/in.h>  // before the kernel's header, which then omits its own copy of the same types
 #include <rdma/rdma_user_cm.h>
 #include <semaphore.h>
 
@@ -20,50 +20,50 @@ namespace uiw::kernel_abi {
 class CmId;
 
 struct CmEvent {
-  std::shared_ptr<CmId> owner;  // whose event it is: for a CONNECT_REQUEST the listener
+  std::shared_ptr<CmId> owner;  // the id of the event; for a CONNECT_REQUEST the listener
   std::shared_ptr<CmId> child;  // the new id of a CONNECT_REQUEST
   rdma_ucm_event_resp response = {};
 };
 using CmEvents = std::list<CmEvent>;
 
-// Every member needs the registry's lock, but for what says otherwise.
+// All functions are called with the registry's lock held, unless a comment says otherwise.
 class CmChannel {
  public:
-  // Makes the eventfd: the program's descriptor goes to `fd`, and a duplicate of it stays here, for events
-  // come from other threads while the program may close or replace its own. 0 or an errno.
+  // Creates the channel and its eventfd. `fd` becomes the program's descriptor. The channel keeps a duplicate, since
+  // other threads write events while the program may close or replace its descriptor. 0 or an errno.
   static int create(int flags, std::shared_ptr<CmChannel>& channel, int& fd);
   ~CmChannel();
   CmChannel(const CmChannel&) = delete;
   CmChannel& operator=(const CmChannel&) = delete;
 
-  // Takes over the first of `from`: nothing is lost for lack of memory.
+  // Moves the first event of `from` to the queue. This needs no memory, so no event is lost.
   void post(CmEvents& from) noexcept;
   bool empty() const { return events_.empty(); }
   CmEvent& front() { return events_.front(); }
   CmEvent take_front();
-  // Takes out the events that match, in their order.
+  // Removes and returns the events that match, in order.
   CmEvents take_matching(const std::function<bool(const CmEvent&)>& matches);
 
-  // The descriptors that stand for this channel.
+  // Count the descriptors that refer to this channel.
   void retain() { ++descriptors_; }
   bool release() { return --descriptors_ == 0; }
-  // No more events. Who waits for one goes on waiting, as in the kernel: the call keeps the file open, and
-  // programs leave such a thread behind when they exit.
+  // From here on there are no more events. A thread that waits for one goes on waiting, as in the kernel, where the
+  // call keeps the file open; programs leave such a thread behind when they exit.
   void close();
   bool closed() const { return closed_; }
 
   std::set<std::uint32_t>& ids() { return ids_; }
 
-  // For a blocking GET_EVENT. Made under the lock, when the queue was found empty; the wait is without it,
-  // and ends with the next event or the channel's close. It restarts after a signal whose handler says so,
-  // and can be cancelled, as a blocking write to the kernel's device.
+  // For a blocking GET_EVENT. It is created with the lock held, when the queue was found empty. wait() is called
+  // without the lock, and ends with the next event or when the channel is closed. It restarts after a signal whose
+  // handler has SA_RESTART, and can be cancelled, as a blocking write to the kernel's device.
   class Waiter {
    public:
     explicit Waiter(CmChannel& channel);
     ~Waiter();  // takes the lock
     Waiter(const Waiter&) = delete;
     Waiter& operator=(const Waiter&) = delete;
-    int wait();  // 0 (look again) or EINTR
+    int wait();  // 0: look at the queue again; or EINTR
 
    private:
     friend class CmChannel;
@@ -72,7 +72,7 @@ class CmChannel {
   };
   bool non_blocking() const;
 
-  // In the child of a fork: the descriptor is of no use any more, and nothing else may be touched.
+  // For the child of a fork: closes the channel's descriptor; nothing else of the channel may be used afterwards.
   void abandon();
 
  private:
@@ -84,9 +84,9 @@ class CmChannel {
   int fd_;
   unsigned descriptors_ = 1;
   bool closed_ = false;
-  bool was_non_blocking_ = false;  // when it was closed
+  bool was_non_blocking_ = false;  // the state when it was closed
   CmEvents events_;
-  std::set<std::uint32_t> ids_;  // the numbers of the ids whose events come here
+  std::set<std::uint32_t> ids_;  // the numbers of the ids that use this channel
   std::set<Waiter*> waiters_;
 };
 

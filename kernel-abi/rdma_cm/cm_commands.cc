@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How are rdma_cm commands decoded and answered? (drivers/infiniband/core/ucma.c for checks and their order.)
+// Decodes and answers rdma_cm commands, with the checks and their order of drivers/infiniband/core/ucma.c.
 #include "kernel-abi/rdma_cm/cm_commands.h"
 
 #include <infiniband/verbs.h>
@@ -26,7 +26,7 @@ namespace {
 constexpr int kMaxBacklog = 1024;  // the kernel's net.rdma_ucm.max_backlog
 constexpr std::uint32_t kMaxOptionSize = 1U << 16;
 
-// Of rdma-core 59 and later; the headers here may be older.
+// Commands of rdma-core 59 and later; the installed headers may be older.
 constexpr std::uint32_t kResolveIbService = 23;
 constexpr std::uint32_t kWriteCmEvent = 24;
 constexpr std::uint32_t kQueryIbService = 3;
@@ -43,7 +43,7 @@ struct WriteCmEvent {
   __u32 reserved;
   __u32 event;
   __u32 status;
-  __u64 argument;  // the rest of the kernel's union is never read
+  __u64 argument;  // the rest of the kernel's union is not used
 };
 constexpr std::size_t kWriteCmEventParameters = sizeof(rdma_ucm_ud_param);
 static_assert(offsetof(WriteCmEvent, argument) == 16);
@@ -56,7 +56,7 @@ struct Request {
   std::size_t out;
 };
 
-// All of these return 0 or an errno.
+// All functions below return 0 or an errno.
 
 template <typename Command>
 int read_command(const Request& request, Command& command, std::size_t least = sizeof(Command)) {
@@ -70,7 +70,7 @@ int write_response(const Request& request, std::uint64_t address, const Response
   return copy_to_user(address, &response, std::min(request.out, sizeof response));
 }
 
-// Finds the id and runs `action` on it, alone among the id's commands.
+// Finds the id and runs `action` on it, with the id's command lock held.
 template <typename Action>
 int with_id(const Request& request, std::uint32_t number, Action action) {
   CmRegistry& registry = CmRegistry::instance();
@@ -112,13 +112,13 @@ int destroy_id(const Request& request) {
   return error != 0 ? error : write_response(request, command.response, response);
 }
 
-// The older commands carry a sockaddr_in6, which also holds a sockaddr_in.
+// The older commands have a sockaddr_in6, which may also hold a sockaddr_in.
 sockaddr_storage old_address(const sockaddr_in6& octets) {
   const sockaddr_storage address = address_from(&octets, sizeof octets);
   return address.ss_family == AF_IB ? sockaddr_storage{} : address;
 }
 
-// The newer ones carry its size, which must be the family's own.
+// The newer commands have the size of the address, which must be that of its family.
 bool is_sized(const sockaddr_storage& address, std::size_t size) {
   return size != 0 && size == address_size(address.ss_family);
 }
@@ -173,7 +173,7 @@ int query_route(const Request& request) {
   });
 }
 
-// A count, of nothing on iWARP, and what was counted as far as there is room for it.
+// Writes the number of paths, which is 0 on iWARP, and the paths for which there is room.
 int query_path(const Request& request, std::uint64_t response_address, const std::optional<RocePath>& path) {
   rdma_ucm_query_path_resp count = {};
   if (request.out < sizeof count) return ENOSPC;
@@ -194,7 +194,7 @@ int query(const Request& request) {
       case RDMA_USER_CM_QUERY_GID:
         return fits ? write_response(request, command.response, kernel_abi::query_gid(id.route())) : ENOSPC;
       case RDMA_USER_CM_QUERY_PATH: return query_path(request, command.response, id.route().path());
-      case kQueryIbService:  // service records are a subnet administrator's
+      case kQueryIbService:  // service records come from a subnet administrator, which does not exist here
         return query_path(request, command.response, std::nullopt);
       default: return ENOSYS;
     }
@@ -211,7 +211,7 @@ int listen(const Request& request) {
 
 int connect(const Request& request) {
   rdma_ucm_connect command;
-  // Libraries before rdma-core 30 end their command before `ece`.
+  // The command of libraries before rdma-core 30 ends before `ece`.
   if (const int error = read_command(request, command, offsetof(rdma_ucm_connect, ece)); error != 0) return error;
   if (command.conn_param.valid == 0) return EINVAL;
   return with_id(request, command.id, [&](CmId& id) { return id.connection().connect(command.conn_param); });
@@ -254,7 +254,7 @@ int init_qp_attr(const Request& request) {
 
 int get_event(const Request& request) {
   rdma_ucm_get_event command;
-  // Libraries before rdma-core 30 leave no room for `ece`, and 32-bit ones none for the padding before it.
+  // Libraries before rdma-core 30 leave no room for `ece`, and 32-bit libraries no room for the padding before it.
   if (request.out < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
   if (const int error = read_command(request, command); error != 0) return error;
   CmChannel& channel = *request.channel;
@@ -264,8 +264,8 @@ int get_event(const Request& request) {
     {
       CmEvent event;  // released after the lock: it may hold the last reference to an id
       const std::lock_guard lock(registry);
-      // Closed by another thread while this one was on its way: it waits for what will not come, as one that came
-      // just before does.
+      // Another thread may have closed the channel while this call was on its way: then this call waits for an event
+      // that does not come, as one that began just before the close.
       if (!channel.empty() && !channel.closed()) {
         const int error = write_response(request, command.response, channel.front().response);
         if (error != 0) return error;
@@ -348,7 +348,7 @@ int leave_multicast(const Request& request) {
   if (request.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
   rdma_ucm_destroy_id command;
   if (const int error = read_command(request, command); error != 0) return error;
-  return ENOENT;  // no group was ever joined
+  return ENOENT;  // no group can be joined
 }
 
 int migrate_id(const Request& request) {
@@ -381,7 +381,7 @@ int write_cm_event(const Request& request) {
 
 using Handler = int (*)(const Request& request);
 
-// By number; a null entry is a command without a function, in the kernel as here.
+// Indexed by command number; a null entry is a command without a function, as in the kernel.
 constexpr Handler kHandlers[] = {
     create_id,      destroy_id, bind_ip,    resolve_ip,   resolve_route,     query_route,
     connect,        listen,     accept,     reject,       disconnect,        init_qp_attr,

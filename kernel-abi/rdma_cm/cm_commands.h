@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What does a write to an rdma_cm descriptor do? The commands of <rdma/rdma_user_cm.h>, with every length and
+// Carries out what is written to an rdma_cm descriptor: the commands of <rdma/rdma_user_cm.h>, with every length and
 // pointer checked. Thread-safe.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace uiw::kernel_abi {
 
-// The octets taken, or a negative errno: EINVAL for a command that is unknown, shorter than its structure or
-// longer than the write; ENOSPC where the program left too little room for the answer; EFAULT for bad
-// pointers; else what the command itself says. GET_EVENT blocks where the descriptor does.
+// Returns the number of octets taken, or a negative errno: EINVAL for a command that is unknown, shorter than its
+// structure or longer than the write; ENOSPC if the program left too little room for the answer; EFAULT for bad
+// pointers; otherwise the result of the command. GET_EVENT blocks if the descriptor does.
 long write_cm_command(const UiwHost& host, std::uint64_t object, const void* data, std::size_t size);
 
 }  // namespace uiw::kernel_abi

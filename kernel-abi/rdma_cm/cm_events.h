@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The numbers of the events that GET_EVENT delivers. The kernel's header for programs leaves them out, and
-// librdmacm's header, which has them, cannot be included beside it.
+// The event numbers of GET_EVENT. The kernel's header for programs does not have them, and librdmacm's header, which
+// has them, cannot be included together with it.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ enum class CmEventType : std::uint32_t {
   addr_error = 1,
   route_resolved = 2,
   connect_request = 4,
-  connect_response = 5,  // on RoCE: librdmacm answers it, and tells the program of ESTABLISHED
+  connect_response = 5,  // on RoCE: librdmacm answers it and reports ESTABLISHED to the program
   connect_error = 6,
   unreachable = 7,
   rejected = 8,
   established = 9,
   disconnected = 10,
   device_removal = 11,
-  user = 18,  // these two are written by the program itself, since rdma-core 59
+  user = 18,  // the program itself writes these two, since rdma-core 59
   internal = 19,
 };
 

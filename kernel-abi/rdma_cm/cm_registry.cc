@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which channels and ids are there, and how do they end?
+// The tables of channels and ids, and how both end.
 #include "kernel-abi/rdma_cm/cm_registry.h"
 
 #include <unistd.h>
@@ -15,8 +15,8 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// Never destroyed: threads of the program may still be at work while the process exits. Left behind, not
-// freed, in the child of a fork.
+// Never destroyed, since threads of the program may still use it while the process exits. In the child of a fork it is
+// abandoned, not freed.
 CmRegistry* g_registry = nullptr;
 
 }  // namespace
@@ -81,7 +81,7 @@ void CmRegistry::release_channel(std::uint64_t object) {
     }
     const std::lock_guard command(id->command_lock());
     std::uint32_t events_reported;
-    tear_down(id, events_reported);  // by which it leaves the channel, whoever does it
+    tear_down(id, events_reported);  // this also removes the id from its channel, whichever thread does it
   }
 }
 
@@ -138,12 +138,12 @@ void CmRegistry::remove_id_locked(CmId& id) noexcept {
   ids_[id.number()].reset();
   try {
     free_numbers_.insert(id.number());
-  } catch (const std::bad_alloc&) {  // then this number is not used again
+  } catch (const std::bad_alloc&) {  // the number is then not used again
   }
 }
 
-// The caller holds the id's command lock. Children whose CONNECT_REQUEST the program has not fetched go with
-// it; nobody else knows them, and parents come before children in the order of command locks.
+// Called with the id's command lock held. Children whose CONNECT_REQUEST the program has not fetched are torn down,
+// too; no other thread knows them, and command locks of parents come before those of children.
 bool CmRegistry::tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported) {
   CmId::Detached detached;
   CmEvents dropped;
@@ -171,7 +171,7 @@ int CmRegistry::destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint3
   std::shared_ptr<CmId> id;
   if (const int error = find_id(channel, number, id); error != 0) return error;
   const std::lock_guard command(id->command_lock());
-  return tear_down(id, events_reported) ? 0 : ENOENT;  // another thread may have been first
+  return tear_down(id, events_reported) ? 0 : ENOENT;  // another thread may have destroyed it first
 }
 
 int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to,
@@ -219,7 +219,7 @@ void CmRegistry::renew_in_child() {
   for (const std::shared_ptr<CmId>& id : g_registry->ids_)
     if (id != nullptr) id->abandon();
   auto* renewed = new CmRegistry;
-  renewed->inherited_ = g_registry;  // kept, not used: what the parent's threads did with it is over
+  renewed->inherited_ = g_registry;  // kept so that its memory stays reachable, but not used
   g_registry = renewed;
 }
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // All rdma_cm channels and ids of this process, and the lock over them.
 //
-// Two kinds of lock:
-//   * the registry's lock guards every queue, table and id state. It is held for moments only, and never
-//     while the provider is called; so the provider's callbacks may take it on any thread, at any time.
-//   * each id has a command lock, taken before the registry's, that makes its commands come one after
-//     another. Callbacks do not take it.
+// There are two kinds of locks:
+//
+//   * The registry's lock guards all queues, tables and states of ids. It is held for short times only, and never while
+//     the provider is called; so the provider's callbacks may take it on any thread, at any time.
+//   * Each id has a command lock, which is taken before the registry's lock. It makes the commands of an id run one
+//     after the other. Callbacks do not take it.
 #pragma once
 
 #include <array>
@@ -24,48 +25,49 @@ namespace uiw::kernel_abi {
 
 class CmRegistry {
  public:
-  // The registry of this process: a new one after fork, for the child has none of its parent's connections.
+  // The registry of this process. After a fork the child gets a new one, since it has none of its parent's connections.
   static CmRegistry& instance();
 
   std::mutex& mutex() { return mutex_; }
 
-  // Opens a channel: its descriptor, or a negative errno; its object goes to `object`.
+  // Opens a channel. Returns its descriptor, or a negative errno; `object` becomes its object.
   int open_channel(int flags, std::uint64_t* object);
   void retain_channel(std::uint64_t object);
   void release_channel(std::uint64_t object);
-  // Finds one that was closed a moment ago, too: a command that another thread had begun by then goes on with
-  // it, as in the kernel, where the call holds the file.
+  // Also finds a channel that was closed a moment ago: a command that another thread had begun by then continues with
+  // it, as in the kernel, where the call keeps the file open.
   std::shared_ptr<CmChannel> find_channel(std::uint64_t object);
 
-  // Makes an id with the lowest free number. The plain form takes the lock; the other wants it held.
+  // Creates an id with the lowest free number. create_id() takes the lock; create_id_locked() is called with the lock
+  // held.
   std::shared_ptr<CmId> create_id(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters);
   std::shared_ptr<CmId> create_id_locked(const std::shared_ptr<CmChannel>& channel, const CmIdParameters& parameters);
-  // Nobody finds it by its number from here on. The lock is held.
+  // From here on the id cannot be found by its number. Called with the lock held.
   void remove_id_locked(CmId& id) noexcept;
-  // ENOENT where there is no such id, EINVAL where it belongs to another channel.
+  // 0; ENOENT if there is no such id, EINVAL if it belongs to another channel.
   int find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id);
-  // Ends an id: 0 with the number of its events that the program has seen, or as find_id().
+  // Destroys an id. Returns 0 and the number of its events that the program has fetched, or an errno as find_id().
   int destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::uint32_t& events_reported);
-  // Moves an id, its events and the children that wait in them. 0 or as find_id().
+  // Moves an id to another channel, with its events and the children that wait in them. 0, or an errno as find_id().
   int migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to, std::uint32_t number,
                  std::uint32_t& events_reported);
 
-  // Did the id end between find_id() and the lock of its commands (ENOENT), or has its device gone (EIO)?
+  // ENOENT if the id was destroyed between find_id() and the command lock, EIO if its device has gone; otherwise 0.
   int check_alive(const CmId& id);
 
-  // Tells the ids of the device that was this interface.
+  // Reports to the ids of an interface that its device has gone.
   void interface_removed(unsigned ifindex);
 
-  // Needs the lock: does another id hold this port at an overlapping address?
+  // Whether another id holds this port at an overlapping address. Called with the lock held.
   bool port_is_taken(const CmRoute& asking, const CmBinding& binding) const;
 
-  // For fork.
+  // Called before and after a fork.
   static void lock_for_fork();
   static void unlock_in_parent();
   static void renew_in_child();
 
  private:
-  // False where the id is at its end already.
+  // False if the id has been torn down already.
   bool tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported);
 
   std::mutex mutex_;
@@ -75,9 +77,9 @@ class CmRegistry {
     std::uint64_t object = 0;
     std::shared_ptr<CmChannel> channel;
   };
-  std::array<Closed, 16> closed_;  // the latest ones
+  std::array<Closed, 16> closed_;  // the channels that were closed last
   std::size_t next_closed_ = 0;
-  std::vector<std::shared_ptr<CmId>> ids_;  // by number
+  std::vector<std::shared_ptr<CmId>> ids_;  // indexed by number
   std::set<std::uint32_t> free_numbers_;
   CmRegistry* inherited_ = nullptr;
 };

@@ -15,8 +15,8 @@ namespace uiw::kernel_abi {
 namespace {
 
 constexpr std::uint8_t kHopLimit = 64;
-constexpr std::uint8_t kExactly = 2;         // a selector of path records
-constexpr std::uint8_t kUsualLifetime = 18;  // of the kernel's paths on Ethernet
+constexpr std::uint8_t kExactly = 2;         // a selector in path records
+constexpr std::uint8_t kUsualLifetime = 18;  // the value of the kernel for paths on Ethernet
 constexpr std::uint8_t kMostRetries = 7;
 constexpr unsigned kMax5Bits = 31;
 
@@ -31,8 +31,8 @@ std::uint8_t depth(std::uint8_t asked) { return std::min(asked, static_cast<std:
 
 }  // namespace
 
-// The time a local acknowledgement may take is twice the path's lifetime; RDMA_OPTION_ID_ACK_TIMEOUT settles it, where
-// it is set before the path is asked for.
+// The local ACK timeout is twice the lifetime of the path. RDMA_OPTION_ID_ACK_TIMEOUT determines it, if set before the
+// path is resolved.
 RocePath make_path(const provider::DeviceInfo& device, const sockaddr* source, const sockaddr* destination,
                    std::uint8_t traffic_class, std::uint8_t ack_timeout) {
   RocePath path;
@@ -106,7 +106,8 @@ void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optiona
   attributes.timeout = static_cast<std::uint8_t>(std::min(timeout, kMax5Bits));
 }
 
-// MPA says nothing of retries, nor of the peer's queue pair: TCP retries, and the number is the one of fill_rtr().
+// MPA has neither retry counts nor the peer's queue pair number: TCP retransmits, and the number is the one of
+// fill_rtr().
 void fill_message(std::size_t room, rdma_ucm_conn_param& event) {
   event.private_data_len = std::max(event.private_data_len, static_cast<std::uint8_t>(room));
   event.retry_count = event.rnr_retry_count = kMostRetries;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which tree does this process see now? The devices are those of provider/process/device.h; a number once given to a
-// device stays its own as long as the process lives.
+// The devices are those of provider/process/device.h. A device keeps its number as long as the process lives.
 #include "kernel-abi/sysfs/device_tree.h"
 
 #include <dirent.h>
@@ -26,12 +25,12 @@ struct State {
   bool scanned = false;
   uid_t scanned_as = 0;
   const char* root = nullptr;
-  std::set<std::string> roots;  // every root ever returned: its strings must stay
+  std::set<std::string> roots;  // every root that was returned, since the strings must remain live
   std::map<std::string, unsigned> numbers;
   std::set<std::string> complaints;
 };
 
-// Never destroyed: threads of the program may still be at work while the process exits.
+// Never destroyed, since threads of the program may still use it while the process exits.
 State& state() {
   static State* const instance = new State;
   return *instance;
@@ -50,7 +49,7 @@ std::vector<std::string> list_folder(const char* path, const char* prefix) {
   return names;
 }
 
-// The interposer takes paths as they are while it is inside this library, so these are the host's own.
+// The interposer does not rewrite paths inside this library, so these are the directories of the host.
 HostDevices look_at_host() {
   return {list_folder("/sys/class/infiniband", ""), list_folder("/sys/class/infiniband_verbs", "uverbs"),
           list_folder("/dev/infiniband", "")};
@@ -93,7 +92,7 @@ const char* device_tree_root(bool rescan) {
     if (s.scanned && s.scanned_as == user) return s.root;
   }
 
-  // The provider is asked without our lock: its own lock order around fork is its own affair.
+  // The provider is called without our lock, since it has its own lock order over fork.
   const provider::LoadedSettings& settings = provider::settings();
   std::vector<provider::DeviceInfo> devices;
   if (settings.error.empty()) devices = provider::enumerate_devices();

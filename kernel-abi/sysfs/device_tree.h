@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Which tree does this process see now, and which uverbs numbers in it are ours? Thread-safe.
+// The sysfs tree that this process uses, and the uverbs numbers of uiw in it. Thread-safe.
 #pragma once
 
 namespace uiw::kernel_abi {
 
-// The root of the tree, or null where no device is offered: no interface fits, a setting is wrong, or no
-// directory can be written (the last two are said once on stderr). The string lives for ever. `rescan` looks
-// at the interfaces again; so does a change of the effective user, who may not be able to read the old tree.
+// The root of the tree; null if there are no devices: no interface is suitable, a setting is wrong, or no directory can
+// be written (the last two are reported once on stderr). The string is never freed. `rescan` looks at the interfaces
+// again; so does a change of the effective user, who may not be able to read the old tree.
 const char* device_tree_root(bool rescan);
 
-// True for "uverbsN" where N has been given to one of our devices.
+// True for "uverbsN" if N belongs to a device of uiw.
 bool is_own_verbs_node(const char* name);
 
-// For fork: the locks of this module stay whole in the child.
+// Called before and after a fork, so that the child finds the locks free.
 void lock_device_tree();
 void unlock_device_tree();
 

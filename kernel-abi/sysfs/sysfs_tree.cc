@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How does the tree come to be on disk? Every step works on directory descriptors, so that nothing can be
-// swapped under a path between a check and its use.
+// Every step uses directory descriptors, so that nothing can be replaced under a path between a check and its use.
 #include "kernel-abi/sysfs/sysfs_tree.h"
 
 #include <dirent.h>
@@ -21,8 +20,9 @@ namespace uiw::kernel_abi {
 namespace {
 
 constexpr const char* kUnfinished = ".new-";
-constexpr std::time_t kAbandonedAfterSeconds = 60;  // building takes milliseconds
-constexpr int kAttempts = 8;                        // to use a directory that another process may remove
+constexpr std::time_t kAbandonedAfterSeconds =
+    60;                       // a tree in construction is abandoned after this time; building takes milliseconds
+constexpr int kAttempts = 8;  // attempts to use a directory that another process may remove
 
 class Descriptor {
  public:
@@ -76,7 +76,7 @@ void remove_recursively(int parent, const std::string& name) {
   ::unlinkat(parent, name.c_str(), AT_REMOVEDIR);
 }
 
-// Makes every directory above `path`. 0 or an errno.
+// Creates all parent directories of `path`. 0 or an errno.
 int make_parents(int root, const std::string& path, std::set<std::string>& made) {
   for (std::size_t slash = path.find('/'); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     const std::string folder = path.substr(0, slash);
@@ -132,7 +132,8 @@ bool holds(int root, const TreeEntry& entry) {
          std::memcmp(found.data(), entry.content.data(), entry.content.size()) == 0;
 }
 
-// A cleaner of old files may have been here (systemd-tmpfiles in /tmp), so a tree is not trusted by its name.
+// A program that removes old files (systemd-tmpfiles in /tmp) may have removed a part of the tree, so its content is
+// compared.
 bool is_whole(int parent, const std::string& name, const Tree& tree) {
   const Descriptor root = open_folder(parent, name.c_str());
   if (!root.valid()) return false;
@@ -155,7 +156,7 @@ void remove_abandoned(int parent) {
   }
 }
 
-// Puts a whole tree at `name`. 0 or an errno.
+// Creates the complete tree as `name`. 0 or an errno.
 int build_in_place(int parent, const std::string& parent_path, const std::string& name, const Tree& tree) {
   remove_abandoned(parent);
   std::string pattern = parent_path + "/" + kUnfinished + "XXXXXX";
@@ -168,8 +169,8 @@ int build_in_place(int parent, const std::string& parent_path, const std::string
   }
   if (error == 0 && ::renameat(parent, unfinished.c_str(), parent, name.c_str()) != 0) {
     error = errno;
-    // Another process was first, or what stands there is damaged: then it makes way, under a name that is
-    // cleaned up should this process end here.
+    // Another process was faster, or the existing tree is damaged. A damaged tree is renamed to a name that a later
+    // process removes, should this one end here.
     if (error == EEXIST || error == ENOTEMPTY || error == ENOTDIR) {
       error = 0;
       if (!is_whole(parent, name, tree)) {
@@ -188,10 +189,10 @@ int build_in_place(int parent, const std::string& parent_path, const std::string
 struct OwnFolder {
   Descriptor folder;
   std::string name;
-  int error = 0;  // an errno where there is no folder
+  int error = 0;  // an errno if there is no folder
 };
 
-// Opens a directory that is ours alone, and nothing else.
+// Opens a directory that belongs to this user and is closed to others; anything else is an error.
 OwnFolder open_own(int base, const std::string& name) {
   Descriptor folder = open_folder(base, name.c_str());
   struct stat status = {};
@@ -200,9 +201,8 @@ OwnFolder open_own(int base, const std::string& name) {
   return {std::move(folder), name};
 }
 
-// The first, by name, of our directories uiw-<uid>-XXXXXX, so that all processes choose the same one. Others
-// may fill the base with such names: each costs a comparison, and those that sort before what has been found
-// one open besides.
+// The first, by name, of this user's directories uiw-<uid>-XXXXXX, so that all processes choose the same one. Other
+// users may create many such names: each costs a comparison, and an open only if it sorts before the best one so far.
 OwnFolder find_spare(int base, const std::string& prefix) {
   OwnFolder found{Descriptor(), "", ENOENT};
   each_name(base, [&](const char* name) {
@@ -213,21 +213,21 @@ OwnFolder find_spare(int base, const std::string& prefix) {
   return found;
 }
 
-// Our directory under a name that nobody could foresee.
+// This user's directory with an unpredictable name.
 OwnFolder spare_folder(int base, const std::string& base_path, const std::string& prefix) {
   OwnFolder found = find_spare(base, prefix);
   if (found.folder.valid()) return found;
   std::string path = base_path + "/" + prefix + "XXXXXX";
   if (::mkdtemp(path.data()) == nullptr) return {Descriptor(), prefix, errno};
   const std::string made = path.substr(base_path.size() + 1);
-  // Other processes may have made theirs at the same time.
+  // Other processes may have created theirs at the same time.
   found = find_spare(base, prefix);
   if (found.name != made) ::unlinkat(base, made.c_str(), AT_REMOVEDIR);
   return found;
 }
 
-// Our directory in a base, made where it is missing. Anybody may take its name in a directory that all may
-// write to; then we have another.
+// This user's directory in a base, created if missing. In a directory where everybody may write, another user may have
+// taken its name; then an alternative is used.
 OwnFolder own_folder(int base, const std::string& base_path) {
   const std::string name = "uiw-" + std::to_string(::geteuid());
   if (::mkdirat(base, name.c_str(), 0700) != 0 && errno != EEXIST) return {Descriptor(), name, errno};
@@ -251,8 +251,8 @@ int place_in_own(const std::string& base_path, const Tree& tree, std::string& ro
 
 int place_in(const std::string& base, const Tree& tree, std::string& root) {
   if (base.empty() || base.front() != '/') return EINVAL;
-  // A process that made a spare directory and found another's removes its own, which we may have seen in
-  // between.
+  // A process that has created an alternative directory and then found another one removes its own, which this process
+  // may have seen meanwhile.
   int error = ENOENT;
   for (int attempt = 0; error == ENOENT && attempt < kAttempts; ++attempt) error = place_in_own(base, tree, root);
   return error;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Where does the tree lie, and how does it come to be there?
+// Creates the sysfs tree on disk.
 //
-// As <base>/uiw-<uid>/<hash of the content>. It is built under a private name and renamed into place, so it
-// is either whole or absent; every process with the same content uses the same one. Nothing has to be cleaned
-// up: a process that is killed while building leaves a directory that a later builder removes.
+// It is <base>/uiw-<uid>/<hash of the content>. It is built under a temporary name and then renamed, so it is either
+// complete or absent, and all processes with the same content use the same tree. Nothing has to be cleaned up: if a
+// process is killed while building, a later one removes what it has left.
 //
-// Where the name uiw-<uid> is taken by somebody else, which in /dev/shm and /tmp anybody can do, the
-// directory is called uiw-<uid>-XXXXXX with six characters that cannot be foreseen: the first of the user's
-// own by name, or a new one.
+// If another user has taken the name uiw-<uid>, which is possible in /dev/shm and /tmp, the directory is called
+// uiw-<uid>-XXXXXX with six unpredictable characters: the first existing one of this user by name, or a new one.
 #pragma once
 
 #include <string>
@@ -17,16 +16,16 @@
 
 namespace uiw::kernel_abi {
 
-// The places to try, best first: `runtime_dir` alone where it is set, else $XDG_RUNTIME_DIR, /dev/shm, /tmp.
+// The bases to try, best first: only `runtime_dir` if it is set, else $XDG_RUNTIME_DIR, /dev/shm, /tmp.
 std::vector<std::string> tree_bases(const std::string& runtime_dir);
 
 struct PlacedTree {
   std::string root;   // empty on failure
-  std::string error;  // then: what was wrong with the last base tried, for people
+  std::string error;  // on failure: the error of the last base, for people
 };
 
-// Finds or builds the tree in the first base that works. The directory that holds it is a real one, of this
-// user, and closed to all others (no symbolic link planted in a shared /tmp is followed).
+// Finds or builds the tree in the first base that works. Its directory is never a symbolic link, belongs to this user
+// and is closed to all others, so that nothing planted in a shared /tmp is followed.
 PlacedTree place_tree(const Tree& tree, const std::vector<std::string>& bases);
 
 }  // namespace uiw::kernel_abi

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What do sysfs and /dev show of RDMA devices? The kernel's files, formats and values for an adapter with
-// one port (drivers/infiniband/core: sysfs.c, uverbs_main.c, ucma.c).
+// The files, formats and values of the kernel for an adapter with one port (drivers/infiniband/core: sysfs.c,
+// uverbs_main.c, ucma.c).
 #include "kernel-abi/sysfs/tree_content.h"
 
 #include <netinet/in.h>
@@ -16,8 +16,8 @@
 namespace uiw::kernel_abi {
 namespace {
 
-constexpr int kVerbsClassAbi = 6;  // what rdma-core has accepted since 2005, and the kernel shows
-constexpr int kDeviceAbi = 1;      // of uverbsN: what our plugin registers for
+constexpr int kVerbsClassAbi = 6;  // the kernel's value, which rdma-core has accepted since 2005
+constexpr int kDeviceAbi = 1;      // of uverbsN: the version that our plugin registers for
 constexpr const char* kNullDevice = "1:3\n";
 constexpr const char* kNullNode = "/dev/null";
 
@@ -30,8 +30,8 @@ __attribute__((format(printf, 1, 2))) std::string format(const char* pattern, ..
   return std::string(text, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof text) - 1)));
 }
 
-// 64-bit FNV-1a; names, not security: the tree lies where only its owner can write, and is compared when
-// reused.
+// 64-bit FNV-1a. It only makes names: the tree is in a directory that only its owner can write, and its content is
+// compared.
 class Hash {
  public:
   void add(const std::string& text) {
@@ -76,14 +76,14 @@ class Builder {
     file(folder + "/lid_mask_count", "0\n");
     file(folder + "/sm_lid", "0x0\n");
     file(folder + "/sm_sl", "0\n");
-    // CM; and device management, or GIDs that are IP addresses: IBV_PORT_* of verbs.h.
+    // IBV_PORT_* of verbs.h: CM_SUP, and DEVICE_MGMT_SUP (iWARP) or IP_BASED_GIDS (RoCE).
     file(folder + "/cap_mask", is_roce(info) ? "0x04010000\n" : "0x00090000\n");
     file(folder + "/rate", rate_line(info.speed_mbps));
     file(folder + "/pkeys/0", "0xffff\n");
     for (std::size_t i = 0; i < info.gids.size(); ++i) {
       const std::string index = std::to_string(i);
       file(folder + "/gids/" + index, gid_line(info.gids[i]));
-      // The kernel has no type of its own for iWARP; its GIDs carry the one numbered 0.
+      // The kernel has no GID type for iWARP; it shows type 0 for iWARP devices.
       file(folder + "/gid_attrs/types/" + index, is_roce(info) ? "RoCE v2\n" : "IB/RoCE v1\n");
       file(folder + "/gid_attrs/ndevs/" + index, info.interface + "\n");
     }
@@ -114,7 +114,7 @@ class Builder {
       hash.add(tree_.entries[i].path);
       hash.add(tree_.entries[i].content);
     }
-    // Any time in the past will do; 2001 to 2035 leaves room for the hash.
+    // Any time in the past is valid; the range from 2001 to 2035 has room for the hash.
     tree_.times.push_back({folder, 1'000'000'000 + static_cast<std::int64_t>(hash.value() & 0x3fffffff)});
   }
 

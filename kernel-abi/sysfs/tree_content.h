@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What do sysfs and /dev show of RDMA devices? Pure: devices in, names and contents out.
+// The content of sysfs and /dev for RDMA devices. Functions without side effects: devices in, names and contents out.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct TreeEntry {
   bool operator==(const TreeEntry&) const = default;
 };
 
-// A directory whose time of change is fixed, because libibverbs tells devices apart by it: as long as a
-// device stays the same, so does the time.
+// A directory with a fixed modification time: libibverbs uses the time to recognise a device, so it stays the same as
+// long as the device does.
 struct TreeTime {
   std::string path;
   std::int64_t seconds;
@@ -30,27 +30,27 @@ struct Tree {
   std::vector<TreeEntry> entries;
   std::vector<TreeTime> times;
 
-  // Names the content; equal trees have equal hashes.
+  // A name for the content; equal trees have equal hashes.
   std::string hash() const;
 };
 
-// One of our devices and the number N of its uverbsN.
+// A device of uiw and the number N of its uverbsN.
 struct NumberedDevice {
   provider::DeviceInfo info;
   unsigned number;
 };
 
-// What the host has of its own: the entries of the real directories.
+// The host's own RDMA devices: the entries of the real directories.
 struct HostDevices {
   std::vector<std::string> devices;  // /sys/class/infiniband
   std::vector<std::string> verbs;    // /sys/class/infiniband_verbs, the uverbsN only
   std::vector<std::string> nodes;    // /dev/infiniband
 };
 
-// Ours first; an entry of the host with the same name is hidden.
+// The devices of uiw come first; an entry of the host with the same name is hidden.
 Tree make_tree(const std::vector<NumberedDevice>& devices, const HostDevices& host);
 
-// The `rate` file's line for a link of this speed, in the kernel's words.
+// The line of the `rate` file for a link of this speed, in the kernel's format.
 std::string rate_line(unsigned speed_mbps);
 
 }  // namespace uiw::kernel_abi

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What does a write to a uverbs descriptor do? Verbs go straight to the plugin; what libibverbs itself writes
-// is the creation of a completion channel. All else is unknown, as to a kernel without the command
-// (drivers/infiniband/core/uverbs_main.c for the checks).
+// Verbs call the plugin directly. libibverbs itself writes only one command, the creation of a completion channel. All
+// other commands are unknown, as to a kernel without them (checks as in drivers/infiniband/core/uverbs_main.c).
 #include "kernel-abi/uverbs/uverbs.h"
 
 #include <rdma/ib_user_verbs.h>
@@ -31,7 +30,7 @@ int create_channel(const UiwHost& host, const ib_uverbs_create_comp_channel& com
   }
   const ib_uverbs_create_comp_channel_resp response = {static_cast<__u32>(fd)};
   error = copy_to_user(command.response, &response, sizeof response);
-  if (error != 0) ::close(fd);  // through the interposer, which makes the provider forget it
+  if (error != 0) ::close(fd);  // the interposer's close(), so that the provider forgets the channel
   return error;
 }
 

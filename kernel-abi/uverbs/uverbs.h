@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What does a write to a uverbs descriptor do? Thread-safe.
+// Carries out what is written to a uverbs descriptor. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace uiw::kernel_abi {
 
-// The octets taken, or a negative errno.
+// Returns the number of octets taken, or a negative errno.
 long write_uverbs_command(const UiwHost& host, const void* data, std::size_t size);
 
 }  // namespace uiw::kernel_abi

@@ -63,7 +63,7 @@ std::weak_ptr<provider::ConnectionObserver> CmConnection::observer() {
 int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
   if (!id_.route().has_device() || !id_.route().uses_tcp()) return EINVAL;
   if (id_.route().is_roce() && parameters.private_data_len > kReqPrivateData) return EINVAL;
-  // Without the thread nobody would tell how the call ends.
+  // Without the thread there would be no event for the result of the call.
   if (const int error = provider::CmLoop::instance().start(); error != 0) return error;
   const provider::ConnectionParameters own = own_parameters(parameters);
   {
@@ -115,7 +115,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
     id_.events().reserve(2);
     phase_ = ConnectionPhase::accepting;
     former_uid = id_.events().uid();
-    id_.events().set_uid(uid);  // before the call: its event needs it
+    id_.events().set_uid(uid);  // set before the call, since its event needs it
     accepted_resources_ = parameters.responder_resources;
     accepted_depth_ = parameters.initiator_depth;
     if (agreement_) {
@@ -140,8 +140,8 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   return error;
 }
 
-// The active side's connection stands by itself, so there is nothing left to do; that it may have ended by now
-// is told by an event. On the passive side it is never right, and ends the call.
+// The connection of the active side is established without this, so there is nothing left to do; if it has ended
+// meanwhile, an event reports that. On the passive side this command is an error and ends the call.
 int CmConnection::accept_response() {
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
@@ -222,7 +222,7 @@ void CmConnection::failed(int error, const provider::ConnectionParameters* peer)
   parameters.responder_resources = parameters.initiator_depth = 0;
   int status = -error;
   if (event == CmEventType::rejected && id_.route().is_roce()) {
-    // A REJ has a reason, and room for private data; nobody who listens is one too.
+    // A REJ has a reason and room for private data, also if no process listens.
     status = peer == nullptr && error == ECONNREFUSED ? kRejInvalidServiceId : static_cast<int>(kRejectConsumerDefined);
     parameters.private_data_len = std::max(parameters.private_data_len, static_cast<__u8>(kRejPrivateData));
   }

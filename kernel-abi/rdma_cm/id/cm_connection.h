@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The connection of an id: the commands that make and end it, and the events that tell of it (cma.c: rdma_connect,
-// rdma_accept, cma_iw_handler, for RoCE cma_ib_handler; iwcm.c for the stream's states).
+// The connection of an id: the commands that establish and end it, and its events (cma.c: rdma_connect, rdma_accept,
+// cma_iw_handler, for RoCE cma_ib_handler; iwcm.c for the states of the stream).
 //
-// Part of a CmId, which owns it and outlives it; the provider holds it weakly, by its id. Commands are called with the
-// id's command lock; the provider's callbacks come on any thread. All members need the registry's lock, which these
-// functions take where nothing else is said. The provider is called without that lock, for it may answer on this very
-// thread.
+// It is part of a CmId, which owns it; the provider keeps a weak reference through the id. Commands are called with the
+// id's command lock held; the provider's callbacks come on any thread. All members need the registry's lock, which the
+// functions take unless a comment says otherwise. The provider is called without that lock, since it may call back on
+// the same thread.
 //
 // Commands return 0 or an errno.
 #pragma once
 
-#include <netinet/in.h>  // before the kernel's header, which then leaves its own copy of the same types out
+#include <netinet/in.h>  // before the kernel's header, which then omits its own copy of the same types
 #include <rdma/rdma_user_cm.h>
 
 #include <cstddef>
@@ -27,19 +27,20 @@ class CmId;
 
 enum class ConnectionPhase {
   none,
-  calling,    // CONNECT is under way
-  requested,  // a peer's call waits for ACCEPT or REJECT
-  accepting,  // ACCEPT is under way
+  calling,    // CONNECT is in progress
+  requested,  // a peer has called; ACCEPT or REJECT follows
+  accepting,  // ACCEPT is in progress
   established,
   ended,
 };
 
-// What an event says of the peer. What it wants to issue is what this side is asked to serve, and the other way round.
+// The parameters of the peer for an event. The peer's ORD is what this side may be requested to serve as responder
+// resources, and vice versa.
 rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer);
 
 class CmConnection final : public provider::ConnectionObserver {
  public:
-  // The end of a connection, carried out without any lock.
+  // What tear_down() needs to end a connection without any lock.
   struct Detached {
     std::shared_ptr<provider::Connection> connection;
     ConnectionPhase phase = ConnectionPhase::none;
@@ -49,10 +50,11 @@ class CmConnection final : public provider::ConnectionObserver {
 
   int connect(const rdma_ucm_conn_param& parameters);
   int accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid);
-  // An ACCEPT without parameters: the active side's on RoCE, and of rdma_establish().
+  // An ACCEPT without parameters: sent by the active side on RoCE, and by rdma_establish().
   int accept_response();
   int reject(const std::uint8_t* private_data, std::size_t size, unsigned reason);
-  // 0 also for a connection that has ended already, or never stood: the peer may have been faster.
+  // Returns 0 also for a connection that has ended already or was never established, since the peer may have been
+  // faster.
   int disconnect();
 
   // provider::ConnectionObserver
@@ -63,11 +65,11 @@ class CmConnection final : public provider::ConnectionObserver {
   // With the registry's lock held.
   bool has_stream() const { return phase_ != ConnectionPhase::none; }
   const std::optional<RoceAgreement>& agreement() const { return agreement_; }
-  // Begins with a call that has come in; `request` is what its event says.
+  // Starts from an incoming call; `request` has the parameters of its event.
   void begin_requested(const std::shared_ptr<provider::Connection>& call, const rdma_ucm_conn_param& request);
   Detached detach();
 
-  // An unanswered call is rejected and an established connection ends, as when the kernel's id goes.
+  // Rejects an unanswered call, or ends an established connection, as the kernel does when an id is destroyed.
   static void tear_down(Detached detached);
 
  private:
@@ -76,11 +78,11 @@ class CmConnection final : public provider::ConnectionObserver {
 
   CmId& id_;
   ConnectionPhase phase_ = ConnectionPhase::none;
-  bool responded_ = false;                                    // the active side's stream stood
-  bool disconnect_wanted_ = false;                            // DISCONNECT came while the stream was still being set up
-  std::uint8_t retry_count_ = 0;                              // what CONNECT said
-  std::uint8_t accepted_resources_ = 0, accepted_depth_ = 0;  // what ACCEPT said of Reads
-  std::optional<RoceAgreement> agreement_;                    // since the peer's message
+  bool responded_ = false;                                    // the stream of the active side was established
+  bool disconnect_wanted_ = false;                            // DISCONNECT came while the stream was being set up
+  std::uint8_t retry_count_ = 0;                              // from CONNECT
+  std::uint8_t accepted_resources_ = 0, accepted_depth_ = 0;  // from ACCEPT
+  std::optional<RoceAgreement> agreement_;                    // set by the peer's message
   std::shared_ptr<provider::Connection> connection_;
 };
 

@@ -14,7 +14,7 @@ void CmEventSource::post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp
   response.id = number_;
   try {
     reserve(1);
-  } catch (const std::bad_alloc&) {  // for an event that nobody has asked for
+  } catch (const std::bad_alloc&) {  // only for an event that was not reserved
     return;
   }
   spare_events_.front() = {owner, nullptr, response};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What an id tells its program: events to its channel, under the name that the program has given it.
+// The events of an id: they go to its channel, with the program's name for the id.
 //
-// Part of a CmId. Every function needs the registry's lock. The memory of an event is there before what it tells of
-// begins: a program waits for events, and none may be lost for lack of memory.
+// It is part of a CmId. All functions are called with the registry's lock held. The memory of an event is allocated
+// before the operation begins that causes it: a program waits for events, so none may be lost for lack of memory.
 #pragma once
 
 #include <cstddef>
@@ -22,28 +22,27 @@ class CmEventSource {
 
   const std::shared_ptr<CmChannel>& channel() const { return channel_; }
   void set_channel(std::shared_ptr<CmChannel> channel) { channel_ = std::move(channel); }
-  // The program's name for the id; 0 until it accepts a new connection, and till then it is told nothing of it.
+  // The program's name for the id. It is 0 until the program accepts a new connection; until then the id has no events.
   std::uint64_t uid() const { return uid_; }
   void set_uid(std::uint64_t uid) { uid_ = uid; }
 
-  // That many events have their memory from here on; throws std::bad_alloc.
+  // Allocates memory for `count` events; throws std::bad_alloc.
   void reserve(std::size_t count);
-  // `owner` is the id whose events these are. Those that nobody has reserved memory for are dropped where there is
-  // none.
+  // `owner` is the id of the event. An event without reserved memory is dropped if there is no memory.
   void post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response);
   void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const rdma_ucm_conn_param& parameters);
-  // CONNECT_REQUEST, in the first of `event`: a peer calls, and `child` is its id.
+  // Posts a CONNECT_REQUEST in the first element of `event`: a peer has called, and `child` is the new id.
   void post_request(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmId>& child, std::uint32_t child_number,
                     const rdma_ucm_conn_param& parameters, CmEvents& event);
 
-  // Events that the program has fetched.
+  // The number of events that the program has fetched.
   void count_reported() { ++events_reported_; }
   std::uint32_t events_reported() const { return events_reported_; }
 
  private:
   const std::uint32_t number_;
   std::shared_ptr<CmChannel> channel_;
-  CmEvents spare_events_;  // whose memory is there before they can come
+  CmEvents spare_events_;  // events whose memory was allocated in advance
   std::uint64_t uid_;
   std::uint32_t events_reported_ = 0;
 };

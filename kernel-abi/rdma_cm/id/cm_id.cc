@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Through which states does an id go, and how does it end? (cma.c: rdma_bind_addr, rdma_resolve_addr,
-// rdma_resolve_route, the options.)
+// The states of an id and how it ends (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route, the options).
 #include "kernel-abi/rdma_cm/id/cm_id.h"
 
 #include <infiniband/verbs.h>
@@ -100,7 +99,7 @@ int CmId::set_address_family_only(bool value) {
   return route_.set_family_only(value);
 }
 
-// A program may bring the path itself. On Ethernet there is only one, the host's, so that one it is.
+// A program may set the path itself. On Ethernet there is only one path, that of the host, so it is used.
 int CmId::set_ib_path(const std::vector<std::uint8_t>& records) {
   if (!route_.is_roce() || records.size() % sizeof(ib_path_rec_data) != 0) return EINVAL;
   for (std::size_t at = 0; at < records.size(); at += sizeof(ib_path_rec_data)) {
@@ -163,7 +162,7 @@ void CmId::tear_down(Detached detached) {
   if (detached.socket >= 0) mpa::close_descriptor(detached.socket);
 }
 
-// As ucma.c and cma.c do it: the event, then the end of all that the id stood for.
+// As in ucma.c and cma.c: first the event, then the end of the connection or listener.
 void CmId::interface_removed(unsigned ifindex) {
   const std::lock_guard command(command_mutex_);
   if (!route_.device() || route_.device()->ifindex != ifindex) return;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// One rdma_cm id: its state, and what it is made of: the route, the connection or the listener behind it, and the
-// events that it tells the program. The states are those of drivers/infiniband/core/cma.c.
+// One rdma_cm id: its state and its parts: the route, the connection or the listener, and the events. The states are
+// those of drivers/infiniband/core/cma.c.
 //
-// The registry owns an id until it is destroyed; events, commands under way and the provider's callbacks keep it alive
-// for as long as they need it.
+// The registry owns an id until it is destroyed; events, commands in progress and the provider's callbacks keep it
+// alive as long as they need it.
 //
-// Commands return 0 or an errno; the caller holds command_lock(). Callbacks of the provider come on any thread, without
-// it. State and events need the registry's lock (cm_registry.h), which the commands take.
+// Commands return 0 or an errno and are called with command_lock() held. Callbacks of the provider come on any thread,
+// without it. State and events need the registry's lock (cm_registry.h), which the commands take.
 #pragma once
 
-#include <netinet/in.h>  // before the kernel's header, which then leaves its own copy of the same types out
+#include <netinet/in.h>  // before the kernel's header, which then omits its own copy of the same types
 #include <rdma/rdma_user_cm.h>
 #include <sys/socket.h>
 
@@ -30,14 +30,14 @@ namespace uiw::kernel_abi {
 enum class CmState { idle, addr_bound, addr_resolved, route_resolved, connect, listen, destroyed };
 
 struct CmIdParameters {
-  std::uint64_t uid;         // the program's name for the id; 0 until a new connection is accepted
+  std::uint64_t uid;         // the program's name for the id; 0 until the program accepts a new connection
   std::uint16_t port_space;  // RDMA_PS_*
   std::uint8_t qp_type;
 };
 
 class CmId final : public std::enable_shared_from_this<CmId> {
  public:
-  // The end of an id, carried out without any lock.
+  // What tear_down() needs to end an id without any lock.
   struct Detached {
     std::shared_ptr<provider::Listener> listener;
     CmConnection::Detached connection;
@@ -51,7 +51,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   std::uint32_t number() const { return number_; }
   provider::Mutex& command_lock() { return command_mutex_; }
 
-  // Its parts; each says which lock it needs.
+  // The parts; each says which lock it needs.
   CmRoute& route() { return route_; }
   const CmRoute& route() const { return route_; }
   CmConnection& connection() { return connection_; }
@@ -72,24 +72,24 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   int set_address_family_only(bool value);
   int set_ib_path(const std::vector<std::uint8_t>& records);
 
-  // The id's device went away with this interface? Then the program is told, the connection ends, and all that is left
-  // to do with the id is to destroy it. Takes the command lock.
+  // An interface was removed. If the id's device was that one, this reports it to the program and ends the connection;
+  // the id can then only be destroyed. Takes the command lock.
   void interface_removed(unsigned ifindex);
 
-  // For its parts and the registry, with the registry's lock held.
+  // For the parts and the registry; called with the registry's lock held.
   CmState state() const { return state_; }
   void set_state(CmState state) { state_ = state; }
   bool is_destroyed() const { return state_ == CmState::destroyed; }
   bool is_removed() const { return removed_; }
-  // Nothing once the id is at its end.
+  // Does nothing after the id has been torn down.
   void report(CmEventType event, int status, const rdma_ucm_conn_param& parameters = {});
   void count_reported(const CmEvent& event);
   Detached destroy();
 
-  // Without the lock. False, and nothing has changed, where it is in another state.
+  // Called without the lock. False, and nothing has changed, if the id is in another state.
   bool exchange_state(CmState from, CmState to);
   static void tear_down(Detached detached);
-  // In the child of a fork.
+  // For the child of a fork.
   void abandon() { route_.abandon(); }
 
  private:
@@ -100,7 +100,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   CmRoute route_;
   CmEventSource events_;
   CmState state_ = CmState::idle;
-  bool removed_ = false;  // its device is no more
+  bool removed_ = false;  // its device has been removed
   CmConnection connection_;
   CmListener listener_;
 };

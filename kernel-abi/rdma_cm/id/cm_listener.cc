@@ -22,7 +22,7 @@ int CmListener::listen(int backlog) {
     backlog_ = backlog;
   }
   CmRoute& route = id_.route();
-  if (!route.uses_tcp() || route.source().ss_family == AF_IB) return 0;  // nobody can call there
+  if (!route.uses_tcp() || route.source().ss_family == AF_IB) return 0;  // no calls can arrive there
 
   const int socket = route.take_socket();
   int error = socket < 0 ? -socket : 0;
@@ -49,7 +49,7 @@ void CmListener::requested(std::shared_ptr<provider::Connection> call, const pro
     if (!device.name.empty()) {
       CmEvents event(1);
       CmRegistry& registry = CmRegistry::instance();
-      std::shared_ptr<CmId> child;  // without the lock where it goes again
+      std::shared_ptr<CmId> child;  // declared here so that it is destroyed without the lock
       const std::lock_guard lock(registry.mutex());
       if (id_.state() == CmState::listen && !id_.is_removed() && backlog_ > 0) {
         child = registry.create_id_locked(id_.events().channel(), {0, id_.route().port_space(), id_.route().qp_type()});
@@ -61,7 +61,7 @@ void CmListener::requested(std::shared_ptr<provider::Connection> call, const pro
         }
       }
     }
-  } catch (const std::bad_alloc&) {  // the caller is told to come again
+  } catch (const std::bad_alloc&) {  // no memory: the call is rejected
   }
   if (!adopted) call->reject({});
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A listening id: it makes a new id of each call (cma.c: rdma_listen, iw_conn_req_handler, for RoCE
+// A listening id: it creates a new id for each incoming call (cma.c: rdma_listen, iw_conn_req_handler, for RoCE
 // cma_ib_req_handler).
 //
-// Part of a CmId, which owns it and outlives it; the provider holds it weakly, by its id. Members need the registry's
-// lock; listen() is called with the id's command lock, requested() on any thread.
+// It is part of a CmId, which owns it; the provider keeps a weak reference through the id. Members need the registry's
+// lock; listen() is called with the id's command lock held, requested() on any thread.
 #pragma once
 
 #include <sys/socket.h>
@@ -28,9 +28,9 @@ class CmListener final : public provider::ListenObserver {
   // provider::ListenObserver
   void requested(std::shared_ptr<provider::Connection> call, const provider::ConnectionParameters& peer) override;
 
-  // With the registry's lock held. The program has fetched a CONNECT_REQUEST, so there is room for another.
+  // The program has fetched a CONNECT_REQUEST, so there is room for another one. Called with the registry's lock held.
   void count_reported() { ++backlog_; }
-  // To be destroyed without the lock.
+  // Returns the listener, which must be destroyed without the lock held.
   std::shared_ptr<provider::Listener> detach() { return std::move(listener_); }
 
  private:
@@ -39,7 +39,7 @@ class CmListener final : public provider::ListenObserver {
              const provider::ConnectionParameters& peer, CmEvents& event);
 
   CmId& id_;
-  int backlog_ = 0;  // CONNECT_REQUEST events that may still be queued
+  int backlog_ = 0;  // how many more CONNECT_REQUEST events may be queued
   std::shared_ptr<provider::Listener> listener_;
 };
 

@@ -18,7 +18,7 @@
 namespace uiw::kernel_abi {
 namespace {
 
-constexpr std::uint32_t kUnknownIndex = 0xffffffff;  // librdmacm then goes by the GUID
+constexpr std::uint32_t kUnknownIndex = 0xffffffff;  // librdmacm then uses the GUID
 
 static_assert(sizeof(__kernel_sockaddr_storage) == sizeof(sockaddr_storage));
 
@@ -92,10 +92,10 @@ rdma_ucm_query_addr_resp query_gid(const CmRoute& route) {
   return response;
 }
 
-// Of the attributes for INIT the kernel gives access rights late and not all; ours are looked at from the first
-// octet on, so all that iWARP has are given. An iWARP queue pair reaches RTS by the connection itself, so RTS asks
-// for nothing. On RoCE the program steps through the states: from the peer's message on, also when the stream has
-// ended by then.
+// For INIT the kernel gives the access rights late and not all of them. In uiw they apply from the first octet on, so
+// all rights of iWARP are given. An iWARP queue pair reaches RTS by the connection itself, so the step to RTS has no
+// attributes. On RoCE the program makes the steps; they are possible from the peer's message on, also if the stream has
+// ended meanwhile.
 int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attributes) {
   const CmRoute& route = id.route();
   if (qp_state > IBV_QPS_ERR || !route.has_device()) return EINVAL;

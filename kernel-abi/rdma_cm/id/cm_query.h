@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What does an id tell of itself? (ucma.c: the queries; iwcm.c, on RoCE cm.c: the attributes of a queue pair.)
+// Answers queries about an id (ucma.c: the queries; iwcm.c, on RoCE cm.c: the attributes of a queue pair).
 //
-// The caller holds the id's command lock; init_qp_attr() takes the registry's for a moment.
+// Called with the id's command lock held; init_qp_attr() takes the registry's lock for a moment.
 #pragma once
 
-#include <netinet/in.h>  // before the kernel's header, which then leaves its own copy of the same types out
+#include <netinet/in.h>  // before the kernel's header, which then omits its own copy of the same types
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_user_cm.h>
 
@@ -19,7 +19,7 @@ rdma_ucm_query_route_resp query_route(const CmRoute& route);
 rdma_ucm_query_addr_resp query_addr(const CmRoute& route);
 rdma_ucm_query_addr_resp query_gid(const CmRoute& route);
 
-// The attributes that take a queue pair to `qp_state`, with their mask. EINVAL where there are none now.
+// The attributes for the step to `qp_state`, with their mask. EINVAL if there are none now.
 int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attributes);
 
 }  // namespace uiw::kernel_abi

@@ -18,7 +18,7 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// The ports that the kernel gives to who asks for any.
+// The range from which the kernel chooses ports by default.
 constexpr std::uint16_t kFirstAnyPort = 32768;
 constexpr std::uint16_t kLastAnyPort = 60999;
 
@@ -40,7 +40,7 @@ int CmRoute::acquire_device(const sockaddr_storage& local) {
   const sockaddr_storage plain = unmapped(local);
   const provider::DeviceInfo device = provider::device_of(generic(plain));
   if (device.name.empty()) return ENODEV;
-  if (port_space_ == RDMA_PS_IPOIB) return EINVAL;  // needs an InfiniBand interface
+  if (port_space_ == RDMA_PS_IPOIB) return EINVAL;  // this port space needs an InfiniBand interface
   device_ = {device.guid, device.ifindex, device.transport};
   return 0;
 }
@@ -56,7 +56,7 @@ int CmRoute::make_socket(const sockaddr_storage& address) {
   return 0;
 }
 
-// Two ids of one process do not share a port, although their sockets, which all have SO_REUSEADDR, could.
+// Two ids of one process must not share a port, although their sockets, which all have SO_REUSEADDR, could.
 int CmRoute::claim(const CmBinding& binding) {
   CmRegistry& registry = CmRegistry::instance();
   const std::lock_guard lock(registry.mutex());
@@ -76,7 +76,7 @@ int CmRoute::claim_pseudo_port(sockaddr_storage& address) {
   }
 }
 
-// AF_IB: the wildcard is good for any host, which is how librdmacm finds out that the kernel knows the
+// AF_IB: the wildcard is accepted on any host; librdmacm binds to it to find out whether the kernel supports the
 // family. A concrete GID would need an InfiniBand port.
 int CmRoute::bind_ib(sockaddr_storage& address) {
   constexpr std::uint64_t kSpaceMask = 0xffff'ffff'ffff'0000U;
@@ -107,7 +107,7 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
       sockaddr_storage probe = address;
       set_port(probe, 0);
       const int fd = provider::bind_socket(probe, false);
-      if (fd < 0) return -fd;  // the address is not this host's
+      if (fd < 0) return -fd;  // the address does not belong to this host
       mpa::close_descriptor(fd);
     }
     if (error != 0) return error;
@@ -157,7 +157,7 @@ int CmRoute::resolve(const sockaddr_storage& destination, int& reported) {
       provider::choose_source(generic(target), chosen_by_program ? generic(source_) : nullptr, local);
   if (unreachable != 0) return unreachable;
 
-  // From here on the kernel answers by an event.
+  // From here on the kernel reports errors by an event.
   if (!chosen_by_program) {
     set_port(local, port_of(source_));
     reported = acquire_device(local);
@@ -213,7 +213,7 @@ int CmRoute::set_family_only(bool value) {
   const bool before = family_only_.value_or(false);
   family_only_ = value;
   if (socket_ < 0 || source_.ss_family != AF_INET6 || before == value) return 0;
-  // TCP takes the option only before a bind.
+  // TCP accepts the option only before bind.
   mpa::close_descriptor(std::exchange(socket_, -1));
   return make_socket(source_);
 }

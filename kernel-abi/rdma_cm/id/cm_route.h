@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
-// From where to where does an id lead, and by which device? Its two addresses, the device and, on RoCE, the path; the
-// port that it holds and the socket that is bound to it; and the options that go with them (cma.c: rdma_bind_addr,
-// rdma_resolve_addr, rdma_resolve_route).
+// The route of an id: its two addresses, the device and, on RoCE, the path; the port that it holds and the socket that
+// is bound to it; and the options for these (cma.c: rdma_bind_addr, rdma_resolve_addr, rdma_resolve_route).
 //
-// Part of a CmId, and as thread-safe as that: what changes is called with the id's command lock held. The binding is
-// others' to see: it is read and written with the registry's lock, which these functions take where nothing else is
-// said. The socket belongs to the route until take_socket() or detach() gives it away.
+// It is part of a CmId and has its locks: functions that change something are called with the id's command lock held.
+// Other ids read the binding, so it is read and written with the registry's lock, which the functions take unless a
+// comment says otherwise. The route owns the socket until take_socket() or detach() gives it away.
 //
-// Functions that return int return 0 or an errno.
+// Functions that return int return 0 or an errno, unless a comment says otherwise.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,7 +19,7 @@
 
 namespace uiw::kernel_abi {
 
-// The device that an id is tied to.
+// The device of an id.
 struct CmDevice {
   std::uint64_t guid;  // host byte order
   unsigned ifindex;
@@ -36,7 +35,7 @@ struct CmBinding {
 
 class CmRoute {
  public:
-  // RDMA_PS_* and IBV_QPT_*.
+  // The arguments are values of RDMA_PS_* and IBV_QPT_*.
   CmRoute(std::uint16_t port_space, std::uint8_t qp_type) : port_space_(port_space), qp_type_(qp_type) {}
 
   std::uint16_t port_space() const { return port_space_; }
@@ -47,34 +46,35 @@ class CmRoute {
   bool has_device() const { return device_.has_value(); }
   const std::optional<RocePath>& path() const { return path_; }
   std::optional<std::uint8_t> ack_timeout() const { return ack_timeout_; }
-  int type_of_service() const { return type_of_service_; }  // negative where the program has not said
+  int type_of_service() const { return type_of_service_; }  // negative if the program has not set it
   bool is_reliable() const;
-  // An iWARP connection is a TCP connection; the other port spaces exist, and have nothing on the wire.
+  // True for port spaces whose connections are TCP connections; the others exist, but nothing is sent for them.
   bool uses_tcp() const;
   bool is_roce() const;
 
-  // The local address. Where it cannot be had, release_binding() is still to be called.
+  // Binds the local address. After an error the caller must call release_binding().
   int bind(const sockaddr_storage& address);
-  // Source and device for a destination. What the kernel tells by an event goes to `reported`, 0 or an errno, and is no
-  // error here.
+  // Finds source address and device for a destination. Errors that the kernel reports by an event go to `reported` (0
+  // or an errno) and are no error here.
   int resolve(const sockaddr_storage& destination, int& reported);
-  // The path to the destination, on RoCE; set_path() has it known.
+  // On RoCE: the path to the destination; set_path() stores it.
   int find_path(std::optional<RocePath>& path) const;
   void set_path(const std::optional<RocePath>& path) { path_ = path; }
-  // Calls to the wildcard address go to this host.
+  // Replaces a wildcard destination by an address of this host.
   void settle_destination();
-  // The route of a call that `listener` was asked for.
+  // Sets the route of an incoming call of `listener`.
   void adopt(const CmRoute& listener, const sockaddr_storage& local, const sockaddr_storage& remote,
              const provider::DeviceInfo& device);
 
-  // The socket that is bound to the source, made where there is none yet, or a negative errno. It is the caller's.
+  // Returns the socket that is bound to the source, which is created if necessary, or a negative errno. The caller owns
+  // it.
   int take_socket();
-  // In the child of a fork.
+  // For the child of a fork.
   void abandon();
 
   void set_type_of_service(std::uint8_t value) { type_of_service_ = value; }
   int set_ack_timeout(std::uint8_t value);
-  // Also of the socket that is there.
+  // Also changes an existing socket.
   int set_family_only(bool value);
 
   // With the registry's lock held.
@@ -82,7 +82,7 @@ class CmRoute {
   void release_binding() { binding_.reset(); }
   void set_reuse_address(bool value);
   void set_binding_v6only(bool value);
-  // Frees the port. Returns the socket, to be closed without the lock, or -1.
+  // Frees the port. Returns the socket, which the caller closes without the lock held, or -1.
   int detach();
 
  private:
@@ -100,9 +100,9 @@ class CmRoute {
   sockaddr_storage source_ = {};
   sockaddr_storage destination_ = {};
   std::optional<CmDevice> device_;
-  std::optional<RocePath> path_;             // on RoCE, once the route is known
+  std::optional<RocePath> path_;             // on RoCE, after the route has been resolved
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
-  int socket_ = -1;                          // bound, and not yet given to the provider
+  int socket_ = -1;                          // bound, and still owned by the route
   int type_of_service_ = -1;
   bool reuse_address_ = false;
   std::optional<bool> family_only_;
