@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a subcommand of `uiw` does once its options are known. Each subcommand has a function that adds its options to
-// its CLI11 subcommand and returns the action; the action returns the exit status of uiw.
+// The action of a subcommand of `uiw`. For each subcommand a function adds its options to the CLI11 subcommand and
+// returns the action; the action returns the exit status of uiw.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// GIDs and the IP addresses they stand for, as text.
+// GIDs and their IP addresses as text.
 #pragma once
 
 #include <arpa/inet.h>

@@ -26,7 +26,7 @@ void note_interrupt(int signal) { arrived = signal; }
 [[noreturn]] void become(const std::vector<std::string>& argv, const Environment& environment, int output,
                          pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // the parent has gone before prctl took effect
+  if (getppid() != parent) _exit(127);  // the parent has ended before prctl took effect
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_DFL);
   const int input = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (input >= 0) dup2(input, STDIN_FILENO);
@@ -55,9 +55,10 @@ bool Child::start(const std::vector<std::string>& argv, const Environment& envir
   output_.clear();
   int ends[2];
   if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return false;
-  fcntl(ends[1], F_SETFL, 0);  // the child's output blocks as programs expect
+  fcntl(ends[1], F_SETFL, 0);  // the child writes in blocking mode, as programs expect
   const pid_t parent = getpid();
-  // Not vfork or posix_spawn: the environment and the death signal are set in the child. No thread runs here.
+  // fork, not vfork or posix_spawn, since the child sets its environment and its death signal. No other thread runs
+  // here.
   pid_ = fork();
   if (pid_ == 0) become(argv, environment, ends[1], parent);
   close(ends[1]);
@@ -107,7 +108,7 @@ bool Child::wait(milliseconds limit) {
     }
     if (arrived != 0 || Clock::now() >= deadline) return false;
     pollfd waiting{pipe_, POLLIN, 0};
-    // A child that closed its output, or whose own child holds it open, is noticed by the short period.
+    // The poll is short, to detect the end of a child that has closed its output, or whose own child keeps it open.
     poll(&waiting, pipe_ >= 0 ? 1 : 0, 10);
   }
 }
@@ -117,7 +118,7 @@ void Child::stop() {
     kill(pid_, SIGTERM);
     const Clock::time_point deadline = Clock::now() + milliseconds(1000);
     while (!reap(false) && Clock::now() < deadline) {
-      read_output();  // so that a child that still writes can end
+      read_output();  // a child that still writes could not end otherwise
       usleep(5000);
     }
     if (pid_ >= 0) {

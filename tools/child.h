@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Child processes with a deadline. Every child is ended by its pid, at the latest when its Child is
-// destroyed, and by the kernel should this process be killed.
+// Child processes with a deadline. Each child is ended by its pid, at the latest when its Child is destroyed; and by
+// the kernel if this process is killed. Not thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -21,19 +21,19 @@ class Child {
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
-  // Starts argv[0], found through PATH, its standard output and error going to one pipe, its input empty.
-  // False where no process can be made; a program that cannot be executed ends with status 127.
+  // Starts argv[0], found through PATH, with standard output and standard error connected to one pipe and empty
+  // standard input. False if no process can be created; a program that cannot be executed ends with status 127.
   bool start(const std::vector<std::string>& argv, const Environment& environment);
 
-  // Collects output until the child has ended or `limit` has passed; true when it has ended. Returns early,
-  // false, when this process was interrupted (see interrupted()).
+  // Collects output until the child has ended or `limit` has passed; true if it has ended. Returns false early if this
+  // process was interrupted (see interrupted()).
   bool wait(std::chrono::milliseconds limit);
 
-  // Ends the child: SIGTERM, and SIGKILL where that does not help within a second. Does nothing without one.
+  // Ends the child by SIGTERM, and by SIGKILL if it has not ended within a second. Does nothing if there is no child.
   void stop();
 
-  bool running();                         // reads no output
-  int status() const { return status_; }  // as of waitpid, once ended
+  bool running();                         // does not read output
+  int status() const { return status_; }  // the status of waitpid, after the end
   bool succeeded() const;                 // ended with status 0
   const std::string& output() const { return output_; }
   std::string complaint() const;  // the last line of output that is not empty
@@ -51,7 +51,7 @@ class Child {
 // How a child ended, for people: "ended with status 1", "was ended by signal 11 (Segmentation fault)".
 std::string ending_of(int status);
 
-// From here on SIGINT, SIGTERM and SIGHUP make interrupted() true instead of ending this process.
+// From here on SIGINT, SIGTERM and SIGHUP are recorded for interrupted() and do not end this process.
 void catch_interrupts();
 // The signal that has arrived; 0 for none.
 int interrupted();

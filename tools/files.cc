@@ -23,7 +23,7 @@ std::string parent_of(const fs::path& path) {
   return whole.empty() ? std::string() : whole.parent_path().string();
 }
 
-// Directory of the libuiw.so.1 in use.
+// The directory of the libuiw.so.1 in use.
 std::string library_directory() {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&provider::setting_table), &info) == 0 || info.dli_fname == nullptr)
@@ -111,7 +111,7 @@ std::string find_program(const std::string& name, int& error) {
 
 std::string preload_value(const std::string& library, const char* present) {
   if (present == nullptr || *present == '\0') return library;
-  // LD_PRELOAD is separated by colons or spaces.
+  // The entries of LD_PRELOAD are separated by colons or spaces.
   std::string rest;
   std::string entry;
   for (const char* at = present;; ++at) {

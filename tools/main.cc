@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The `uiw` command: which subcommand was asked for.
+// The `uiw` command: selects the subcommand.
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace {
 
-// CLI11's own messages are for people already; ours adds where to read on.
+// CLI11's messages are fit for people; this adds where to read more.
 int usage_error(const CLI::App& app, const CLI::ParseError& error, bool running) {
   if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
   const char* help = running ? "uiw run --help" : "uiw --help";

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// How many processors may this process use?
+// The number of processors that this process may use.
 #pragma once
 
 #include <sched.h>
 
 namespace uiw::tools {
 
-// 1 where the system does not say.
+// 1 if the system does not report it.
 inline unsigned usable_processors() {
   cpu_set_t set;
   CPU_ZERO(&set);

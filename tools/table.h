@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tables for people: columns as wide as their widest cell, two spaces between them.
+// Tables for people: each column is as wide as its widest cell, with two spaces between columns.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 
 namespace uiw::tools {
 
-// One line of text a row, each ended. All rows have as many cells as the first, which is there.
+// One line of text for each row, with a line end. There is at least one row, and all rows have the same number of
+// cells.
 inline std::string aligned(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths(rows[0].size());
   for (const auto& row : rows)

@@ -54,7 +54,7 @@ std::optional<double> measure(const BenchSetup& setup, Series& series) {
   return measure_setup(setup, series.error);
 }
 
-// One line a measurement on standard error, so that standard output holds the table alone.
+// Prints one line for each measurement on standard error, so that standard output has only the table.
 void measure_all(const BenchSetup& setup, Plan& plan, unsigned runs) {
   for (unsigned run = 1; run <= runs; ++run) {
     for (const std::size_t which : plan.order) {
@@ -69,7 +69,7 @@ void measure_all(const BenchSetup& setup, Plan& plan, unsigned runs) {
   }
 }
 
-// The first IPv4 address, of the loopback device if there is one: perftest speaks no IPv6 here.
+// Chooses the first IPv4 address, on the loopback device if there is one; perftest is run without IPv6 here.
 bool choose_device(BenchSetup& setup) {
   std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
   std::stable_partition(devices.begin(), devices.end(), [](const auto& device) { return device.loopback; });
@@ -111,7 +111,7 @@ int bench(const BenchOptions& options) {
   if (const int signal = interrupted(); signal != 0) {
     std::fputs("uiw bench: interrupted; all programs it started have ended\n", stderr);
     std::signal(signal, SIG_DFL);
-    raise(signal);  // so that a shell sees how this ended
+    raise(signal);  // so that the shell sees the signal
     return 128 + signal;
   }
   const BenchFrame frame{runs, setup.seconds, processors, setup.device, setup.address};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `uiw bench`: stock RDMA benchmarks over uiw and plain TCP, taking turns, in one run on this machine.
+// `uiw bench`: runs stock RDMA benchmarks over uiw and over plain TCP in turns, in one run on this machine.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Reading the results that perftest, iperf3 and sockperf print. No processes here: text in, numbers out.
+// Reads the results that perftest, iperf3 and sockperf print. Functions without side effects: text in, numbers out.
 //
-// The formats are those of perftest 4.5 (perftest_parameters.h, REPORT_FMT and REPORT_FMT_LAT), iperf3 3.12
-// with
-// --json, and sockperf 3.7. nullopt means that the text holds no result.
+// The formats are those of perftest 4.5 (perftest_parameters.h, REPORT_FMT and REPORT_FMT_LAT), iperf3 3.12 with
+// --json, and sockperf 3.7. nullopt means that the text has no result.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +22,7 @@ std::optional<PerftestBandwidth> parse_perftest_bandwidth(const std::string& out
 // Send and Write.
 std::optional<double> parse_perftest_latency(const std::string& output, std::size_t size);
 
-// Microseconds a queue pair, of uiw-setup.
+// Microseconds for each queue pair, from uiw-setup.
 std::optional<double> parse_setup(const std::string& output);
 
 // Received bits a second, in Gb/s.

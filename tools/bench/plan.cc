@@ -12,7 +12,7 @@ constexpr std::size_t k8 = 8;
 constexpr std::size_t k64KiB = std::size_t{64} << 10;
 constexpr std::size_t k1MiB = std::size_t{1} << 20;
 
-constexpr unsigned kFewProcessors = 4;  // fewer than these
+constexpr unsigned kFewProcessors = 4;  // fewer processors than this count as few
 
 constexpr char kStream[] = "iperf3, one stream";
 constexpr char kPing[] = "sockperf, one way";
@@ -21,11 +21,11 @@ constexpr char kConnections[] = "TCP connection, each end";
 constexpr char kReads[] = "8-byte reads, 16 outstanding";
 
 constexpr Way kOff{Crc::off, nullptr}, kOn{Crc::on, nullptr}, kAutomatic{};
-// Without rdma_cm: what it costs to complete work as InfiniBand does, once the peer has placed it.
+// Manual connections under both completion rules, to compare what the remote rule costs.
 constexpr Way kLocal{Crc::automatic, "local"}, kRemote{Crc::automatic, "remote"};
 
-// A step of a run. One with an `id` makes a row of the report, against the step that is named there, which came before;
-// one whose name has come before measures that again.
+// A step of a run. A step with an `id` makes a row of the report, compared with an earlier step that it names. A step
+// with a name that was used before measures the same series again.
 struct Step {
   const char* name;
   Measured what;
@@ -34,9 +34,9 @@ struct Step {
   Way way = {};
   const char* id = nullptr;
   const char* reference = nullptr;
-  double target = 0;  // 0 for none
+  double target = 0;  // 0: none
   bool against_tcp = true;
-  double target_few = 0;  // with few processors, where it is another
+  double target_few = 0;  // the target with few processors, if it differs
 };
 
 constexpr Step kSteps[] = {
@@ -58,7 +58,7 @@ constexpr Step kSteps[] = {
 
     {kPing, Measured::sockperf},
     {"ib_send_lat 8 B, typical", Measured::rdma_latency, "ib_send_lat", k8, kAutomatic, "send_lat_8", kPing, 0.85},
-    // ib_write_lat spins on memory, which leaves the progress thread no processor of its own where there are two.
+    // ib_write_lat spins on memory; with two processors this leaves none for the progress thread.
     {"ib_write_lat 8 B, typical", Measured::rdma_latency, "ib_write_lat", k8, kAutomatic, "write_lat_8", kPing, 0.85,
      true, 1.8},
 
@@ -69,7 +69,8 @@ constexpr Step kSteps[] = {
     {"queue pair connected without rdma_cm, set-up", Measured::rdma_setup, nullptr, 0, kAutomatic, "setup_manual",
      kConnections},
 
-    // Plain TCP has nothing to set beside an atomic operation; an RDMA Read takes the same way.
+    // Plain TCP has nothing comparable to an atomic operation, so the reference is an RDMA Read, which takes the same
+    // path.
     {kReads, Measured::rdma_reads},
     {"fetch-and-adds, 16 outstanding", Measured::rdma_fetch_adds, nullptr, 0, kAutomatic, "fetch_adds", kReads, 0.8,
      false},
@@ -91,7 +92,7 @@ constexpr Step kSteps[] = {
      "write_lat_8_remote", "without rdma_cm: ib_write_lat 8 B, completed by TCP", 1.1, false},
 };
 
-// The series of this name; one past the last where there is none yet.
+// The index of the series with this name; one past the last if there is none.
 std::size_t find(const Plan& plan, const char* name) {
   const auto found = std::find_if(plan.series.begin(), plan.series.end(),
                                   [&](const Series& series) { return std::strcmp(series.name, name) == 0; });

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What `uiw bench` measures, in which order, and what is compared with what: a table. Pure; bench.cc carries it out.
+// The table of what `uiw bench` measures, in which order, and what is compared with what. No side effects; bench.cc
+// carries it out.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ enum class Measured {
   sockperf,        // plain TCP
   tcp_sends,       // plain TCP
   tcp_setup,       // plain TCP
-  rdma_bandwidth,  // of `program` of perftest
+  rdma_bandwidth,  // by `program` of perftest
   rdma_messages,   // likewise
   rdma_latency,    // likewise
   rdma_reads,
@@ -26,18 +27,18 @@ enum class Measured {
 };
 Unit unit_of(Measured what);
 
-// One thing to measure again and again. Once it has failed it is left alone.
+// A measurement that is repeated. After a failure it is not run again.
 struct Series {
   const char* name;
   Measured what;
-  const char* program;  // an ib_* of perftest, or null
+  const char* program;  // a program of perftest, or null
   std::size_t size;     // octets of a message
   Way way;
   std::vector<double> samples;
   std::string error;
 };
 
-// A row of the report: one series of uiw, one of plain TCP or of something else to compare with.
+// A row of the report: a series of uiw, and a series of plain TCP or of something else to compare it with.
 struct PlannedRow {
   BenchRow row;  // without values
   std::size_t series;
@@ -46,15 +47,16 @@ struct PlannedRow {
 
 struct Plan {
   std::vector<Series> series;
-  std::vector<std::size_t> order;  // of one run; a reference comes up again close to what is compared with it
+  std::vector<std::size_t>
+      order;  // the order of one run; a reference is measured again close to the series that is compared with it
   std::vector<PlannedRow> rows;
 };
-// Some targets depend on how many processors there are.
+// Some targets depend on the number of processors.
 Plan make_plan(unsigned processors);
 
-// Medians, and the first error where there is none.
+// The rows with medians, or the first error of a series without a result.
 std::vector<BenchRow> rows_of(const Plan& plan);
-// Of one sample at least.
+// `samples` has at least one element.
 double median(std::vector<double> samples);
 
 }  // namespace uiw::tools

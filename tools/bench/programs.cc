@@ -23,19 +23,19 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kStartLimit{5};  // until a server listens and takes its client
+constexpr seconds kStartLimit{5};  // until a server listens and accepts its client
 constexpr seconds kSlack{15};      // set-up and tear-down around a measurement
 
 using Arguments = std::vector<std::string>;
 
-// What to run for one measurement, once a port is known.
+// The programs of one measurement, given a port.
 struct Pair {
   std::function<Arguments(const std::string& port)> server;
   std::function<Arguments(const std::string& port)> client;
   Environment environment;
 };
 
-// A port that is free at this moment; 0 where there is none.
+// A port that is free at this moment; 0 if there is none.
 unsigned free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return 0;
@@ -48,8 +48,8 @@ unsigned free_port() {
   return good ? ntohs(local.sin_port) : 0;
 }
 
-// Whether some process listens on the port. Asking the kernel, since a probing connection would be taken for
-// the client: ib_* and iperf3 -1 serve one.
+// Whether a process listens on the port. Reads the kernel's tables: a test connection would be taken for the client by
+// programs that serve only one (ib_*, iperf3 -1).
 bool listens(unsigned port) {
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
     std::ifstream lines(table);
@@ -69,7 +69,7 @@ std::string one_line(const Child& child) {
   return said.empty() ? "" : ": " + said;
 }
 
-// Runs the client against the server; its output, or nullopt with `error`.
+// Runs the client against the server. Returns the client's output, or nullopt with `error`.
 std::optional<std::string> run_pair(const Pair& pair, seconds duration, std::string& error) {
   const unsigned port = free_port();
   if (port == 0) {
@@ -98,7 +98,7 @@ std::optional<std::string> run_pair(const Pair& pair, seconds duration, std::str
       error = "no process can be made";
       return std::nullopt;
     }
-    // The server's output is not read meanwhile: all of these print far less than a pipe holds.
+    // The server's output is not read meanwhile: all these programs print much less than a pipe holds.
     const bool ended = client.wait(duration + kSlack);
     if (ended && client.succeeded()) break;
     if (interrupted() != 0) {
@@ -111,7 +111,7 @@ std::optional<std::string> run_pair(const Pair& pair, seconds duration, std::str
               " s" + one_line(client);
       return std::nullopt;
     }
-    // A client that came too early may try again while the server still waits.
+    // A client that was too early is started again while the server still waits.
     if (Clock::now() >= deadline || server.wait(milliseconds(100))) {
       error = "client " + client_arguments[0] + " " + ending_of(client.status()) + one_line(client);
       server.stop();
@@ -130,12 +130,12 @@ Environment rdma_environment(const BenchSetup& setup, const Way& way = {}) {
       {"LD_PRELOAD", preload_value(setup.preload, getenv("LD_PRELOAD"))}, {"UIW_CRC", crc}, {"LC_ALL", "C"}};
   if (way.manual != nullptr) {
     environment.emplace_back("UIW_COMPLETION", way.manual);
-    environment.emplace_back("UIW_TRANSPORT", "roce");  // in the other view ib_send_bw needs rdma_cm to end well
+    environment.emplace_back("UIW_TRANSPORT", "roce");  // in the iWARP view ib_send_bw fails at its end without rdma_cm
   }
   return environment;
 }
 
-// Plain TCP has to be without uiw, also where this program runs under it.
+// Plain TCP must run without uiw, also if this program itself runs under uiw.
 Environment plain_environment() { return {{"LD_PRELOAD", ""}, {"LC_ALL", "C"}}; }
 
 std::optional<std::string> run_perftest(const BenchSetup& setup, const std::string& program, const Arguments& options,
@@ -158,10 +158,10 @@ std::optional<std::string> run_perftest(const BenchSetup& setup, const std::stri
   return run_pair(pair, duration, error);
 }
 
-// Two columns of the same row.
+// Reads two columns of the same row.
 std::optional<PerftestBandwidth> measure_bandwidth(const BenchSetup& setup, const std::string& program,
                                                    std::size_t size, const Way& way, std::string& error) {
-  // Without a margin the whole time counts, as it does for iperf3.
+  // With margin 0 (-f) the whole time counts, as for iperf3.
   const Arguments options{"-s", std::to_string(size), "-D", std::to_string(setup.seconds), "-f", "0", "--report_gbits"};
   const std::optional<std::string> output = run_perftest(setup, program, options, seconds(setup.seconds), way, error);
   if (!output) return std::nullopt;
@@ -201,7 +201,7 @@ std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered wh
 std::optional<double> measure_rdma_latency(const BenchSetup& setup, const std::string& program, std::size_t size,
                                            const Way& way, std::string& error) {
   const Arguments options{"-s", std::to_string(size), "-n", std::to_string(setup.iterations)};
-  // Should a round trip take as long as 100 us, there is still time enough.
+  // This is enough time even if a round trip takes 100 us.
   const seconds duration(1 + setup.iterations / 10000);
   const std::optional<std::string> output = run_perftest(setup, program, options, duration, way, error);
   if (!output) return std::nullopt;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What `uiw bench` prints: one row a measure, with what plain TCP (or a like operation) reaches beside it.
+// The report of `uiw bench`: one row for each measurement, with the value of plain TCP or of a similar operation beside
+// it.
 #pragma once
 
 #include <optional>
@@ -15,16 +16,16 @@ struct BenchRow {
   std::string name;  // "ib_write_bw 64 KiB, CRC off"
   Unit unit = Unit::gbits_per_second;
   std::string reference;         // "iperf3, one stream"
-  std::optional<double> target;  // of the ratio uiw / reference: at least for rates, at most for times
-  std::optional<double> value;   // medians
+  std::optional<double> target;  // the target for the ratio uiw / reference: a minimum for rates, a maximum for times
+  std::optional<double> value;   // the median
   std::optional<double> compared;
-  std::string error;        // why there is no value
-  bool against_tcp = true;  // else the reference is an operation of uiw's too
+  std::string error;        // the reason if there is no value
+  bool against_tcp = true;  // false: the reference is also an operation of uiw
 };
 
-// uiw / reference; nullopt where a value is missing.
+// uiw / reference; nullopt if a value is missing.
 std::optional<double> ratio_of(const BenchRow& row);
-// Whether the ratio reaches the target; nullopt where there is no ratio or no target.
+// Whether the ratio reaches the target; nullopt if one of them is missing.
 std::optional<bool> met(const BenchRow& row);
 
 // "41.2 Gb/s", "2.14 us", "1.05 M/s"

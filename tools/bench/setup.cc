@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// uiw-setup ADDRESS SECONDS: how long does a queue pair take that its program connects itself? `uiw bench` runs it.
+// uiw-setup ADDRESS SECONDS: measures how long it takes to set up a queue pair that is connected with ibv_modify_qp.
+// `uiw bench` runs it.
 //
-// An ordinary program of libibverbs, without rdma_cm. Again and again it makes some hundred pairs of queue pairs on the
-// device with ADDRESS, takes each to RTR and RTS, and sends a message each way; once all have come, the time counts. It
-// prints the microseconds that a queue pair has taken: the median of the rounds.
+// It is an ordinary program of libibverbs, without rdma_cm. In each round it creates some hundred pairs of queue pairs
+// on the device with ADDRESS, takes each to RTR and RTS, and sends a message in each direction; the time ends when all
+// messages have arrived. It prints the median of the rounds, in microseconds for each queue pair.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <sched.h>
@@ -106,7 +107,7 @@ void connect(const Device& device, ibv_qp* qp, std::uint32_t peer) {
   if (const int error = ibv_post_send(qp, &send, &bad_send); error != 0) fail("ibv_post_send", error);
 }
 
-// Microseconds a queue pair.
+// Returns microseconds for each queue pair.
 double round(const Device& device) {
   std::vector<ibv_qp*> qps(2 * kPairs);
   const auto start = Clock::now();
@@ -138,7 +139,7 @@ int main(int argc, char** argv) {
   }
   const Device device = open(argv[1]);
   const auto end = Clock::now() + std::chrono::seconds(std::atoi(argv[2]));
-  round(device);  // what is made once
+  round(device);  // creates what is created once, so that it does not count
   std::vector<double> rounds;
   do rounds.push_back(round(device));
   while (Clock::now() < end);

@@ -45,7 +45,7 @@ void take_all(int fd) {
   }
 }
 
-// All connections of one round. False with errno.
+// Makes all connections of one round. False with errno.
 bool connect_all(int listener, const sockaddr_in& address, std::vector<Socket>& ends) {
   constexpr int kConnections = 200;
   const char octet = 0;
@@ -64,7 +64,7 @@ bool connect_all(int listener, const sockaddr_in& address, std::vector<Socket>& 
   return true;
 }
 
-// Listens at the address, on any port, and says on which. Closed with errno where that fails.
+// Listens at the address on any port, which it stores in `local`. On failure the socket is closed and errno set.
 Socket listen_at(const std::string& address, sockaddr_in& local) {
   local.sin_family = AF_INET;
   inet_pton(AF_INET, address.c_str(), &local.sin_addr);
@@ -102,7 +102,7 @@ double tcp_sends_per_second(const std::string& address, std::chrono::millisecond
   std::uint64_t count = 0;
   bool good = true;
   const Clock::time_point start = Clock::now();
-  // The clock is read once in a while, so that it does not count.
+  // The clock is read only from time to time, so that reading it does not count.
   while (good && interrupted() == 0 && Clock::now() - start < duration) {
     for (int i = 0; i < 256 && good; ++i) {
       good = send(sender.fd(), &message, sizeof message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof message);

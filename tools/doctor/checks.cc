@@ -28,7 +28,7 @@ constexpr std::chrono::seconds kSelftestLimit{20};
 
 Finding good(std::string subject, std::string text) { return {Verdict::ok, std::move(subject), std::move(text), ""}; }
 
-// The file that a loaded library came from, links resolved.
+// The file of a loaded library, with links resolved.
 std::string path_of(void* library) {
   link_map* map = nullptr;
   if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || map == nullptr) return {};
@@ -48,7 +48,7 @@ std::string known_abis() {
   return text;
 }
 
-// Leaves the provider ABI in `abi`, 0 where it is unknown.
+// Stores the provider ABI in `abi`, 0 if it is unknown.
 Finding check_libibverbs(unsigned& abi) {
   abi = 0;
   void* library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The single checks of `uiw doctor`. None prints; none takes longer than the self-test's 20 seconds.
+// The checks of `uiw doctor`. They print nothing, and none takes longer than the 20 seconds of the self-test.
 #pragma once
 
 #include <string>
@@ -15,17 +15,17 @@ struct Finding {
   Verdict verdict = Verdict::ok;
   std::string subject;  // "libibverbs"
   std::string text;     // what was found
-  std::string advice;   // what to do about it; empty where nothing is to be done
+  std::string advice;   // what to do about it; empty if there is nothing to do
 };
 
-// All checks, in the order in which a reader wants to mend what is wrong.
+// Runs all checks, in the order in which faults should be corrected.
 std::vector<Finding> examine();
 
-// "44.0" from ".../libibverbs.so.1.14.44.0": rdma-core's release ends the file name.
+// "44.0" from ".../libibverbs.so.1.14.44.0": the file name ends with the release of rdma-core.
 std::string release_of(const std::string& path);
 
-// The address to connect over: 127.0.0.1 where a device has it, else the first of the first device that needs
-// no scope. Empty where there is none.
+// The address for the self-test: 127.0.0.1 if a device has it, else the first address of the first device that needs no
+// scope. Empty if there is none.
 std::string selftest_address(const std::vector<provider::DeviceInfo>& devices);
 
 }  // namespace uiw::tools

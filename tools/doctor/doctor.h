@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `uiw doctor`: does uiw work here, and if not, what to do.
+// `uiw doctor`: checks whether uiw works here, and says what to do if not.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// uiw-selftest ADDRESS: does RDMA work from this process to itself? `uiw doctor` runs it under the preload
+// uiw-selftest ADDRESS: checks whether RDMA works from this process to itself. `uiw doctor` runs it under the preload
 // library.
 //
-// An ordinary program of librdmacm and libibverbs: a server and a client thread connect over ADDRESS; the
-// client writes 1 MiB into the server's memory (RDMA Write), says so (Send), the server compares and answers
-// (Send), the client reads the memory back (RDMA Read) and compares. One line on standard output says how it
-// went; the exit status is 0 when all was right.
+// It is an ordinary program of librdmacm and libibverbs. A server and a client thread connect over ADDRESS. The client
+// writes 1 MiB into the server's memory (RDMA Write) and sends a message (Send); the server compares and answers
+// (Send); the client reads the memory back (RDMA Read) and compares. One line on standard output reports the result;
+// the exit status is 0 if everything was right.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <netdb.h>
@@ -40,13 +40,13 @@ constexpr int kResolveMs = 5000;
   fail(who, std::string(call) + ": " + std::strerror(errno));
 }
 
-// What the server tells the client in the private data of its answer; both ends are this process.
+// What the server sends to the client in the private data of its reply; both ends are this process.
 struct Target {
   std::uint64_t address;
   std::uint32_t rkey;
 };
 
-// One end of the connection. Nothing is freed: the process ends right after.
+// One end of the connection. Nothing is freed, since the process ends right after.
 struct End {
   const char* who;
   rdma_event_channel* channel = nullptr;
@@ -56,7 +56,7 @@ struct End {
   std::vector<std::uint8_t> memory = std::vector<std::uint8_t>(kLength);
 };
 
-// Takes the next event, which has to be the expected one; a later rdma_ack_cm_event is the caller's.
+// Takes the next event, which must be the expected one; the caller acknowledges it with rdma_ack_cm_event.
 rdma_cm_event* expect(End& end, rdma_cm_event_type type) {
   rdma_cm_event* event = nullptr;
   if (rdma_get_cm_event(end.channel, &event) != 0) fail_errno(end.who, "rdma_get_cm_event");
@@ -116,7 +116,7 @@ void post(End& end, ibv_wr_opcode opcode, const Target* target) {
   }
 }
 
-// Waits for that many completions, in whichever order the queues give them.
+// Waits for `count` completions, in any order of the queues.
 void complete(End& end, int count, const char* what) {
   ibv_wc completion{};
   while (count > 0) {
@@ -192,7 +192,7 @@ void call(sockaddr* address) {
 
   post(end, IBV_WR_RDMA_WRITE, &target);
   post(end, IBV_WR_SEND, nullptr);
-  complete(end, 3, "RDMA Write and Send");  // two of ours, and the server's answer
+  complete(end, 3, "RDMA Write and Send");  // two of the client, and the receive of the server's answer
   std::memset(end.memory.data(), 0, kLength);
   post(end, IBV_WR_RDMA_READ, &target);
   complete(end, 1, "RDMA Read");
@@ -233,5 +233,5 @@ int main(int argc, char** argv) {
   std::printf("RDMA Write, Send and RDMA Read of 1 MiB over %s in %lld ms\n", argv[1],
               static_cast<long long>(took.count()));
   std::fflush(stdout);
-  _exit(0);  // nothing was freed; exit handlers have nothing to do here
+  _exit(0);  // without exit handlers, since nothing was freed
 }

@@ -26,11 +26,11 @@ bool read_at(int fd, std::uint64_t offset, T& value) {
   return pread(fd, &value, sizeof value, static_cast<off_t>(offset)) == static_cast<ssize_t>(sizeof value);
 }
 
-// e_machine of this very program; 0 where it cannot be read.
+// e_machine of this program; 0 if it cannot be read.
 Elf64_Half own_machine() {
   const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
-  Elf64_Ehdr header{};  // e_machine stands at the same place in both classes
+  Elf64_Ehdr header{};  // e_machine has the same offset in both classes
   const bool good = read_at(fd, 0, header);
   close(fd);
   return good ? header.e_machine : static_cast<Elf64_Half>(0);
@@ -64,7 +64,7 @@ bool gains_privilege(const std::string& path, const struct stat& st) {
   return geteuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
 }
 
-// The interpreter named in the first line of a script; empty where there is none.
+// The interpreter in the first line of a script; empty if there is none.
 std::string script_interpreter(int fd) {
   std::array<char, 256> start{};
   const ssize_t got = pread(fd, start.data(), start.size() - 1, 0);
@@ -76,7 +76,7 @@ std::string script_interpreter(int fd) {
 
 Reach reach_of(const std::string& path, bool follow_script) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return Reach::reachable;  // may be executed without being readable
+  if (fd < 0) return Reach::reachable;  // an executable file need not be readable
   struct stat st {};
   std::array<unsigned char, SELFMAG> magic{};
   Reach result = Reach::reachable;

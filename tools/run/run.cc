@@ -17,15 +17,16 @@
 namespace uiw::tools {
 namespace {
 
-// Exit statuses as of env(1) and timeout(1): our own failure, found but not executable, not found.
+// Exit statuses as of env(1) and timeout(1): uiw itself failed; PROGRAM was found but cannot be executed; PROGRAM was
+// not found.
 constexpr int kOwnFailure = 125;
 constexpr int kNotExecutable = 126;
 constexpr int kNotFound = 127;
 
-// What the command line gave.
+// The options of the command line.
 struct RunOptions {
-  std::map<std::string, std::string> settings;  // variable -> value, of the options given
-  std::vector<std::string> shown;               // PROGRAM ARGS in --help; stays empty
+  std::map<std::string, std::string> settings;  // variable -> value of the given options
+  std::vector<std::string> shown;               // for PROGRAM ARGS in --help; stays empty
 };
 
 void warn_of(Reach reach, const std::string& path) {
@@ -59,7 +60,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   }
   for (const auto& [variable, value] : options.settings) setenv(variable.c_str(), value.c_str(), 1);
   setenv(provider::kMessages, "on", 0);
-  // Covers variables set from outside as well; the program would otherwise just see no device.
+  // This also checks variables that were set outside; with a wrong one the program would just see no device.
   if (const std::string& error = provider::settings().error; !error.empty()) {
     std::fprintf(stderr, "uiw run: %s\n", error.c_str());
     return kOwnFailure;
@@ -95,7 +96,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   for (const std::string& argument : program) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   execv(path.c_str(), argv.data());
-  if (errno == ENOEXEC) {  // a script without a first line that names its interpreter: for the shell, as in execvp
+  if (errno == ENOEXEC) {  // a script without an interpreter line is run by the shell, as by execvp
     argv[0] = const_cast<char*>(path.c_str());
     argv.insert(argv.begin(), const_cast<char*>("/bin/sh"));
     execv("/bin/sh", argv.data());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// `uiw run`: sets the environment and becomes the program, so that signals and the exit status are the program's.
+// `uiw run`: sets the environment and executes the program in this process, so that signals and the exit status are the
+// program's.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,11 +12,11 @@
 
 namespace uiw::tools {
 
-// `program` is PROGRAM and its arguments: they never pass through CLI11, so that they arrive as they were given.
+// `program` is PROGRAM and its arguments. CLI11 does not see them, so they are passed on unchanged.
 Action add_run(CLI::App& command, const std::vector<std::string>& program);
 
-// Splits the arguments after `uiw run` in two: how many of them are options of uiw (with their values),
-// before PROGRAM. A "--" between the two belongs to neither and is counted by `separator`.
+// Splits the arguments after `uiw run`: how many of them are options of uiw, with their values, before PROGRAM. A "--"
+// between the two belongs to neither and is counted by `separator`.
 struct RunSplit {
   std::size_t options = 0;
   std::size_t separator = 0;
