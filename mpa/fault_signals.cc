@@ -196,8 +196,8 @@ void end_process(int signal, siginfo_t* info) {
 }
 
 void keep_pending(int signal, const siginfo_t& info) {
-  if ((t_faults.pending & bit_of(signal)) != 0 && t_faults.process == getpid())
-    return;  // standard signals do not queue
+  // Standard signals do not queue.
+  if ((t_faults.pending & bit_of(signal)) != 0 && t_faults.process == getpid()) return;
   if (t_faults.process != getpid()) t_faults.pending = 0;
   t_faults.process = getpid();
   std::memcpy(t_faults.sent[index_of(signal)], &info, sizeof t_faults.sent[0]);

@@ -37,9 +37,8 @@ struct SharedReads {
     const Sge* sges;
     std::uint16_t sge_count;
     bool atomic;
-    std::uint32_t identifier() const {
-      return static_cast<std::uint32_t>(sequence);
-    }  // the Request Identifier of an Atomic Request
+    // The Request Identifier of an Atomic Request.
+    std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }
   };
   struct AtomicInbound {
     AtomicRequest request;

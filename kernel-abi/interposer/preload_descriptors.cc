@@ -187,8 +187,8 @@ UIW_HOOK int close(int fd) {
 }
 
 UIW_HOOK int close_range(unsigned first, unsigned last, int flags) noexcept {
-  constexpr unsigned kClosing =
-      CLOSE_RANGE_UNSHARE;  // the other flag, close-on-exec, is already set for the library's own
+  // The other flag, close-on-exec, is already set for the library's own descriptors.
+  constexpr unsigned kClosing = CLOSE_RANGE_UNSHARE;
   if ((static_cast<unsigned>(flags) & ~kClosing) != 0 || first > last) return call_close_range(first, last, flags);
   int result = 0;
   const uint64_t rest = close_up_to_rest(first, last, [&](unsigned from, unsigned to) {
@@ -202,8 +202,8 @@ UIW_HOOK void closefrom(int first) noexcept {
   const unsigned from = first < 0 ? 0 : static_cast<unsigned>(first);
   const uint64_t rest = close_up_to_rest(from, UINT_MAX, [](unsigned begin, unsigned end) {
     if (call_close_range(begin, end, 0) == 0) return;
-    for (unsigned fd = begin; fd <= end; ++fd)
-      call_close(static_cast<int>(fd));  // the kernel does not have close_range
+    // The kernel does not have close_range.
+    for (unsigned fd = begin; fd <= end; ++fd) call_close(static_cast<int>(fd));
   });
   if (auto* function = real_closefrom.get()) return function(static_cast<int>(rest));
   syscall(SYS_close_range, static_cast<unsigned>(rest), UINT_MAX, 0);

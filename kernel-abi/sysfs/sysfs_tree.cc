@@ -20,8 +20,8 @@ namespace uiw::kernel_abi {
 namespace {
 
 constexpr const char* kUnfinished = ".new-";
-constexpr std::time_t kAbandonedAfterSeconds =
-    60;                       // a tree in construction is abandoned after this time; building takes milliseconds
+// A tree that is still under construction after this time is abandoned; building takes milliseconds.
+constexpr std::time_t kAbandonedAfterSeconds = 60;
 constexpr int kAttempts = 8;  // attempts to use a directory that another process may remove
 
 class Descriptor {

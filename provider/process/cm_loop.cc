@@ -108,8 +108,8 @@ int CmLoop::ensure_thread() {
 void CmLoop::wake() {
   if (!asleep_.exchange(false)) return;
   const std::uint64_t one = 1;
-  [[maybe_unused]] const auto n =
-      ::syscall(SYS_write, wake_, &one, sizeof one);  // write() of libc would be a cancellation point
+  // write() of libc would be a cancellation point.
+  [[maybe_unused]] const auto n = ::syscall(SYS_write, wake_, &one, sizeof one);
 }
 
 void CmLoop::append(std::shared_ptr<Task> task) {

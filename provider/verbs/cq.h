@@ -133,8 +133,8 @@ class UIW_API Cq {
   ibv_cq* const handle_;
   std::atomic<int> users_{0};
   std::atomic<unsigned> async_events_{0};
-  const std::shared_ptr<std::atomic<bool>>
-      failing_;                     // a task that reports the overrun to queue pairs is queued; may outlive this object
+  // A task is queued that reports the overrun to queue pairs. It may outlive this object.
+  const std::shared_ptr<std::atomic<bool>> failing_;
   std::shared_ptr<CqTimer> timer_;  // created by the first moderate()
 
   alignas(64) Mutex producer_;

@@ -81,8 +81,8 @@ EventPipe::~EventPipe() {
   if (watched_ && !inherited()) CmLoop::instance().unwatch(write_fd_);
   mpa::close_descriptor(write_fd_);
   mpa::close_descriptor(own_read_fd_);
-  if (inherited())
-    static_cast<void>(line_.release());  // another thread of the parent may have been changing it during the fork
+  // Another thread of the parent may have been changing it during the fork.
+  if (inherited()) static_cast<void>(line_.release());
 }
 
 bool EventPipe::put(const void* event, std::size_t size) {

@@ -47,8 +47,8 @@ struct PlannedRow {
 
 struct Plan {
   std::vector<Series> series;
-  std::vector<std::size_t>
-      order;  // the order of one run; a reference is measured again close to the series that is compared with it
+  // The order of one run. A reference is measured again close to the series that is compared with it.
+  std::vector<std::size_t> order;
   std::vector<PlannedRow> rows;
 };
 // Some targets depend on the number of processors.

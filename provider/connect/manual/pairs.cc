@@ -35,7 +35,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two attempts
+constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls
 constexpr milliseconds kRetryTimerPeriod{250};
 constexpr std::size_t kMaxHeldPerQp = 4, kMaxHeld = 4096;
 
@@ -409,7 +409,7 @@ void stop(std::uint32_t qp_number) {
   if (!listening.load()) return;
   try {
     CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
-  } catch (const std::bad_alloc&) {  // then its pair stays, with an attempt that is over
+  } catch (const std::bad_alloc&) {  // the pair stays, with an attempt that is over
   }
 }
 

@@ -67,8 +67,8 @@ int WorkBuilder::build(std::uint64_t sequence, const ibv_send_wr& request, const
   if (static_cast<std::uint32_t>(request.num_sge) > queue_.max_sges() && !inlined) return EINVAL;
   const auto kind = kind_of(request.opcode);
   if (!kind) return EOPNOTSUPP;
-  if (rdmap::is_answered(*kind) && (inlined || !abilities.reads))
-    return EINVAL;  // without `reads` the peer accepts no Reads
+  // Without `reads` the peer accepts no Reads.
+  if (rdmap::is_answered(*kind) && (inlined || !abilities.reads)) return EINVAL;
   const bool has_immediate = request.opcode == IBV_WR_SEND_WITH_IMM || request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
   if (*kind == rdmap::WorkKind::send && has_immediate && !abilities.send_immediate) return EOPNOTSUPP;
 
@@ -165,8 +165,8 @@ int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned f
   if (info.mr == nullptr && (!type1 || info.length != 0)) return EINVAL;
   rdmap::SendWork& work = fresh(sequence, rdmap::WorkKind::bind, id, flags);
   if (!queue_.has_operand_room(sequence)) return ENOMEM;
-  if (((rkey ^ mw.rkey) & ~0xFFU) != 0)
-    work.status = rdmap::Status::window_bind;  // the index is not that of the window
+  // The index must be that of the window.
+  if (((rkey ^ mw.rkey) & ~0xFFU) != 0) work.status = rdmap::Status::window_bind;
   queue_.binding(sequence) = {static_cast<ddp::Stag>(rkey),
                               info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
                               info.addr,

@@ -158,8 +158,8 @@ void WorkQueues::flush_receives() {
 // removed yet.
 void WorkQueues::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
   if (shared_ == nullptr || shared_->give_back(buffer)) return;
-  if (completes)
-    receive_complete(buffer, rdmap::Status::flushed, {});  // otherwise the queue pair is destroyed or reset
+  // Otherwise the queue pair is being destroyed or reset.
+  if (completes) receive_complete(buffer, rdmap::Status::flushed, {});
 }
 
 // ---- Memory windows (Verbs draft sections 7.8, 7.10 and 8.1.2.3) ----
