@@ -133,7 +133,7 @@ class UIW_API Cq {
   ibv_cq* const handle_;
   std::atomic<int> users_{0};
   std::atomic<unsigned> async_events_{0};
-  // A task is queued that reports the overrun to queue pairs. It may outlive this object.
+  // True while a task waits that reports the overrun to queue pairs. The flag may outlive this object.
   const std::shared_ptr<std::atomic<bool>> failing_;
   std::shared_ptr<CqTimer> timer_;  // created by the first moderate()
 
