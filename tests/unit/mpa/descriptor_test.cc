@@ -61,8 +61,7 @@ int files_to_be_had() {
 
 }  // namespace
 
-TEST_CASE("a descriptor that is taken moves up, close-on-exec, and the guard is told until it is closed",
-          "[descriptor]") {
+TEST_CASE("a descriptor that is taken moves up, close-on-exec, and is protected until it is closed", "[descriptor]") {
   mpa::set_descriptor_guard(&guard);
   const int made = make();
   const int taken = mpa::take_descriptor(made, "a test");
@@ -93,7 +92,7 @@ TEST_CASE("a high number stays what it is", "[descriptor]") {
   mpa::close_descriptor(high);
 }
 
-TEST_CASE("none of the last descriptors is taken, and who wanted one is told of", "[descriptor]") {
+TEST_CASE("none of the last descriptors is taken, and the refusal is reported", "[descriptor]") {
   mpa::set_descriptors_exhausted(tell);
   for (const unsigned long limit : {40UL, 64UL, 300UL, 2000UL}) {
     CAPTURE(limit);

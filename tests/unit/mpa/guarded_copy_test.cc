@@ -57,7 +57,7 @@ TEST_CASE("guarded_copy: every alignment and size", "[guarded_copy]") {
   CHECK((copy == large));
 }
 
-TEST_CASE("guarded_copy: a fault is an answer, not a signal", "[guarded_copy]") {
+TEST_CASE("guarded_copy: a fault is reported as a result, not as a signal", "[guarded_copy]") {
   mpa::install_copy_guard();
   mpa::install_copy_guard();
   const Pages gone(PROT_NONE), fixed(PROT_READ);
@@ -93,7 +93,7 @@ TEST_CASE("guarded_copy: a fault is an answer, not a signal", "[guarded_copy]") 
   CHECK(::sigismember(&blocked, SIGBUS) == 0);
 }
 
-TEST_CASE("guarded_copy: a file that became shorter raises SIGBUS, and that is an answer too", "[guarded_copy]") {
+TEST_CASE("guarded_copy: SIGBUS for a truncated file is reported as a result, too", "[guarded_copy]") {
   mpa::install_copy_guard();
   const int fd = ::memfd_create("uiw-test", MFD_CLOEXEC);
   REQUIRE(fd >= 0);

@@ -9,7 +9,7 @@ using namespace uiw;
 using namespace uiw::test;
 using Fill = rdmap::Transmitter::Fill;
 
-TEST_CASE("completion: what stands before work that fails here completes first", "[completion]") {
+TEST_CASE("completion: work in front of work that fails locally completes first", "[completion]") {
   Requester it;
   Status status = Status::local_protection;
   it.post(1);
@@ -32,7 +32,7 @@ TEST_CASE("completion: what stands before work that fails here completes first",
         std::vector<Sent>{{1, Status::success}, {2, Status::success}, {3, status}, {4, Status::flushed}});
 }
 
-TEST_CASE("completion: flush() lets go of unsignaled work that is with TCP", "[completion]") {
+TEST_CASE("completion: flush() completes unsignaled work that TCP has taken", "[completion]") {
   Requester it;
   it.post(1, false);
   it.post(2);
@@ -62,7 +62,7 @@ TEST_CASE("completion: flush() lets go of unsignaled work that is with TCP", "[c
   }
 }
 
-TEST_CASE("completion: a Terminate confirms what stands before the work it is about", "[completion]") {
+TEST_CASE("completion: a Terminate confirms the work in front of the work that it names", "[completion]") {
   Requester it;
   it.post(100);  // 0
   CHECK(it.all() == "sp");

@@ -47,7 +47,7 @@ TEST_CASE("completion: one probe at a time, the next covers what was sent meanwh
   CHECK(it.all().empty());
 }
 
-TEST_CASE("completion: a program that comes back asks where no other completion is due", "[completion]") {
+TEST_CASE("completion: with if_none_due a probe is sent when no other completion is due", "[completion]") {
   using ProbePolicy = rdmap::Transmitter::ProbePolicy;
   Requester it;
   it.end.tx.set_probe_policy(ProbePolicy::if_none_due);
@@ -116,7 +116,7 @@ TEST_CASE("completion: in a stream of work probes stand a stride apart, a few at
   CHECK(it.end.queue.empty());
 }
 
-TEST_CASE("completion: a short queue is asked about a quarter at a time", "[completion]") {
+TEST_CASE("completion: in a short queue a probe covers a quarter of the queue", "[completion]") {
   Requester it(4, rdmap::SharedReads::kMostProbes, 8);
   it.end.tx.set_probe_policy(rdmap::Transmitter::ProbePolicy::by_stride);
   std::string text;
@@ -157,7 +157,7 @@ TEST_CASE("completion: no probe overtakes a Read that TCP did not take", "[compl
   CHECK(it.end.reads->outstanding.front().sequence == 2);
 }
 
-TEST_CASE("completion: that the peer's work is placed is said before anything else", "[completion]") {
+TEST_CASE("completion: the answer to a probe is sent before anything else", "[completion]") {
   Requester it;
   it.post(1);
   CHECK(it.all() == "sp");
@@ -351,7 +351,7 @@ TEST_CASE("completion: network fences wait for reads alone, local ones for all (
   }
 }
 
-TEST_CASE("completion: where no answer can be heard the local rule holds meanwhile", "[completion]") {
+TEST_CASE("completion: while no answer can be received the local rule applies", "[completion]") {
   Requester it;
   it.post(1);
   it.all();

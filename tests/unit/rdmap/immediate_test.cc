@@ -49,7 +49,7 @@ TEST_CASE("immediate: behind its Write, in the order of Sends (RFC 7306 sections
   CHECK(end.sent.size() == 4);
 }
 
-TEST_CASE("immediate: takes a receive, and tells of the Write right before it", "[immediate]") {
+TEST_CASE("immediate: takes a receive, and reports the length of the Write right before it", "[immediate]") {
   End end(1);
   end.start({});
   Bytes memory(4096);
@@ -78,7 +78,7 @@ TEST_CASE("immediate: takes a receive, and tells of the Write right before it", 
   CHECK(end.received[4].immediate == octets(4));
 }
 
-TEST_CASE("immediate: tells of its Write whatever the peer reports in between", "[immediate]") {
+TEST_CASE("immediate: reports its Write even if a progress report comes in between", "[immediate]") {
   End end(1);
   StreamOptions options;
   options.infiniband = true;

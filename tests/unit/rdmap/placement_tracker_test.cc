@@ -81,7 +81,7 @@ TEST_CASE("placement tracker: what is unconfirmed, and whether a completion wait
   }
 }
 
-TEST_CASE("placement tracker: when a probe is wanted, and worth its while", "[placement]") {
+TEST_CASE("placement tracker: when a probe is wanted, and when policy and stride allow it", "[placement]") {
   struct Row {
     const char* what;
     bool remote, stalled, signaled;
@@ -147,7 +147,7 @@ TEST_CASE("placement tracker: the stride follows from what is under way when the
   CHECK(it.tracker.probe_worthwhile(it.sent, it.sent));
 }
 
-TEST_CASE("placement tracker: a probe that is sent again stands where it stood", "[placement]") {
+TEST_CASE("placement tracker: a probe that is sent again keeps its position", "[placement]") {
   Fixture it;
   it.post(WorkKind::send);
   const Cursor before = it.sent;

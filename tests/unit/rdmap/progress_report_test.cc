@@ -61,7 +61,7 @@ TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their nu
   }
 }
 
-TEST_CASE("completion: that there is no receive is told once, and octet by octet the same", "[completion]") {
+TEST_CASE("completion: an RNR report is sent once, with the same octets when it is built again", "[completion]") {
   const std::size_t taken = GENERATE(0U, 1U, 10U, 19U);
   Requester it;
   it.end.tx.report_rnr({rdmap::Msn{7}, 3});
@@ -77,8 +77,7 @@ TEST_CASE("completion: that there is no receive is told once, and octet by octet
   CHECK(it.go() == 1);
 }
 
-TEST_CASE("completion: a message that may be an answer stands behind the word that what it answers is placed",
-          "[completion]") {
+TEST_CASE("completion: a progress report precedes a message that may be the reply to the peer's work", "[completion]") {
   const bool crc = GENERATE(false, true);
   const bool infiniband = GENERATE(false, true);
   End a(1), b(2);
@@ -110,7 +109,7 @@ TEST_CASE("completion: a message that may be an answer stands behind the word th
   CHECK_FALSE(a.rx.peer_waits());
 }
 
-TEST_CASE("completion: of what was placed the peer is told once, and only in front of what takes a receive",
+TEST_CASE("completion: progress is reported once, and only in front of a message that takes a receive",
           "[completion]") {
   Requester it(4, 1, 64, 1440);
   End& end = it.end;
@@ -171,7 +170,7 @@ TEST_CASE("completion: no report comes between a Write and its Immediate Data (R
   CHECK(controls == std::vector<unsigned>{0x40, 0x48, 0x50, 0x43});
 }
 
-TEST_CASE("completion: a peer that says the same again and again is heard in constant time", "[completion]") {
+TEST_CASE("completion: repeated reports of the same progress take constant time", "[completion]") {
   // Were each of them to walk over the queue, this would take until the time of the test is over.
   constexpr std::uint32_t kDepth = 32768, kTimes = 1'000'000;
   Requester it(4, 1, kDepth);
@@ -188,7 +187,7 @@ TEST_CASE("completion: a peer that says the same again and again is heard in con
   CHECK(it.end.sent.size() == kDepth - 1);
 }
 
-TEST_CASE("completion: an end whose work completes once it is placed asks a peer that knows it to acknowledge",
+TEST_CASE("completion: an end with the remote rule requests progress reports from a peer that supports them",
           "[completion]") {
   const bool remote = GENERATE(true, false), reports = GENERATE(true, false);
   Requester it(4, 1, 64, 1440);
@@ -226,8 +225,7 @@ TEST_CASE("completion: an end whose work completes once it is placed asks a peer
   CHECK(acknowledged(3) == reports);
 }
 
-TEST_CASE("completion: only a peer that keeps to InfiniBand's rules is heard when it says that it has no receive",
-          "[completion]") {
+TEST_CASE("completion: an RNR report counts only if start-up has negotiated it", "[completion]") {
   const bool infiniband = GENERATE(true, false);
   End end(1);
   StreamOptions options;

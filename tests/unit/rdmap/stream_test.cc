@@ -249,7 +249,7 @@ TEST_CASE("stream: no more reads outstanding than agreed on (RFC 5040 section 6.
   CHECK(std::equal(source.begin() + 1000, source.begin() + 13000, sink.begin() + 1000));
 }
 
-TEST_CASE("stream: zero-length read and write name nothing (RFC 5040 sections 5.1 and 5.2.1)", "[stream]") {
+TEST_CASE("stream: zero-length Reads and Writes need no valid STag (RFC 5040 sections 5.1 and 5.2.1)", "[stream]") {
   const bool crc = GENERATE(false, true);
   End a(1), b(2);
   a.start(options_of(crc, 1440));

@@ -133,7 +133,7 @@ TEST_CASE("transmitter: a region retired in the middle of a read response (RFC 5
   }
 }
 
-TEST_CASE("transmitter: work that may only fail does so in its turn", "[transmitter]") {
+TEST_CASE("transmitter: work that can only fail completes in its turn", "[transmitter]") {
   End end(1);
   end.start({});
   const Bytes data = pattern(100);
@@ -240,7 +240,7 @@ TEST_CASE("transmitter: what the socket could not read fails at the next fill", 
   }
 }
 
-TEST_CASE("transmitter: flush() completes all in order, and what was done as it is", "[transmitter]") {
+TEST_CASE("transmitter: flush() completes all in order, and work that is done with success", "[transmitter]") {
   End a(1), b(2);
   a.start({});
   b.start({});

@@ -21,7 +21,7 @@ const PlannedRow& row(const Plan& plan, const std::string& id) {
 
 }  // namespace
 
-TEST_CASE("bench plan: names are there once, and each row compares like with like") {
+TEST_CASE("bench plan: names are unique, and each row compares values of the same unit") {
   const Plan plan = make_plan(8);
   std::set<std::string> names, ids;
   for (const Series& series : plan.series) {
@@ -63,7 +63,7 @@ TEST_CASE("bench plan: a reference comes before what is compared with it, and pl
   }
 }
 
-TEST_CASE("bench plan: where processors are few, one target is another") {
+TEST_CASE("bench plan: with few processors one target differs") {
   CHECK(row(make_plan(2), "write_lat_8").row.target == 1.8);
   CHECK(row(make_plan(3), "write_lat_8").row.target == 1.8);
   CHECK(row(make_plan(4), "write_lat_8").row.target == 0.85);

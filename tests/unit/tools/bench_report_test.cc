@@ -32,7 +32,7 @@ TEST_CASE("bench report: a rate has to reach its target, a time may not pass it"
   CHECK(met(measured(2, 2, Unit::microseconds)) == true);
 }
 
-TEST_CASE("bench report: without two values there is no ratio, without a target no verdict") {
+TEST_CASE("bench report: no ratio without both values, no verdict without a target") {
   BenchRow row = measured(3, 0);
   CHECK_FALSE(ratio_of(row));
   CHECK_FALSE(met(row));

@@ -8,7 +8,7 @@
 
 using namespace uiw::provider;
 
-TEST_CASE("grace_period: nobody reads, nobody waits", "[grace_period]") {
+TEST_CASE("grace_period: without readers there is no wait", "[grace_period]") {
   for (int i = 0; i < 100; ++i) wait_for_readers();
   { const ReadSection section; }
   wait_for_readers();
@@ -75,7 +75,7 @@ TEST_CASE("grace_period: does not wait for sections that open later", "[grace_pe
   for (auto& reader : readers) reader.join();
 }
 
-TEST_CASE("grace_period: what is taken away is used by nobody", "[grace_period]") {
+TEST_CASE("grace_period: no reader uses an object after it was taken away", "[grace_period]") {
   struct Object {
     std::uint64_t value = 42;
     std::uint64_t copy = 42;

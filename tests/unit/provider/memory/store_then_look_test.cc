@@ -90,8 +90,8 @@ TEST_CASE("store then look: a stream pauses while a receive is posted", "[orders
   CHECK(left_alone(Order::seq_cst, Order::acquire));
 }
 
-// StreamSender::delegate_to_sending_thread() and StreamSender::try_stop().
-TEST_CASE("store then look: news for a sender that is about to stop", "[orders]") {
+// StreamSender::delegate_to_sending_thread() and StreamSender::try_stop(): new work is left to the thread that sends.
+TEST_CASE("store then look: new work arrives for a sender that is about to stop", "[orders]") {
   enum { sending, news };
   constexpr int kIdle = 0, kBusy = 1, kSendAgain = 2;
   enum { saw_first, stopped, saw_again, asked };
@@ -107,7 +107,7 @@ TEST_CASE("store then look: news for a sender that is about to stop", "[orders]"
 }
 
 // The same where another has asked before, and the sender is about to look once more for that.
-TEST_CASE("store then look: more news for a sender that has been asked", "[orders]") {
+TEST_CASE("store then look: more work arrives for a sender that was already asked to try again", "[orders]") {
   enum { sending, news };
   constexpr int kIdle = 0, kBusy = 1, kSendAgain = 2;
   enum { stopped, again, saw, stopped_then, saw_then, asked, asked_then };
@@ -149,7 +149,7 @@ TEST_CASE("store then look: an answer comes before its Send is known to be compl
 }
 
 // Cq::notify_soon() and Cq::release_notifications().
-TEST_CASE("store then look: a completion whose event is held back", "[orders]") {
+TEST_CASE("store then look: a completion whose event is suppressed", "[orders]") {
   enum { holds, quiet };
   enum { held, is_quiet };
   const Thread producer = {add(quiet, 1), load(holds, held)};
@@ -161,7 +161,7 @@ TEST_CASE("store then look: a completion whose event is held back", "[orders]") 
 }
 
 // Engine::note_deferred() and Engine::event_asked_for(): the progress thread is woken for what waits to be sent.
-TEST_CASE("store then look: something is held while the program asks for an event", "[orders]") {
+TEST_CASE("store then look: a send is deferred while the program requests an event", "[orders]") {
   enum { holding, awaited };
   enum { is_awaited, holds };
   const Thread holder = {add(holding, 1), load(awaited, is_awaited)};
@@ -171,7 +171,7 @@ TEST_CASE("store then look: something is held while the program asks for an even
 }
 
 // Engine::note_deferred() and Engine::park(): the program does not come back, and the thread watches it no longer.
-TEST_CASE("store then look: something is held while the progress thread stops to watch the program", "[orders]") {
+TEST_CASE("store then look: a send is deferred while the progress thread stops to watch the program", "[orders]") {
   enum { holding, parked };
   enum { is_parked, holds };
   const Thread holder = {add(holding, 1), load(parked, is_parked)};

@@ -64,7 +64,7 @@ TEST_CASE("device: in the order of interfaces, each with addresses and a GUID of
   for (std::size_t i = 0; i < devices.size(); ++i) CHECK(again[i].guid == devices[i].guid);
 }
 
-TEST_CASE("device: which one owns an address", "[device]") {
+TEST_CASE("device: the device of an address", "[device]") {
   CHECK(device_of(generic(ipv4("127.0.0.1"))).name == "uiw_lo");
   CHECK(device_of(generic(ipv4("127.200.3.4"))).name == "uiw_lo");
   CHECK(device_of(generic(ipv4("0.0.0.0"))).name.empty());

@@ -51,7 +51,7 @@ TEST_CASE("notice: one line for each cause, where messages are on", "[notice]") 
   CHECK(in_child("UIW_MESSAGES=off", "[.notice-child]").empty());
 }
 
-TEST_CASE("notice: a program that has closed standard error may have a file under its number", "[notice]") {
+TEST_CASE("notice: nothing is written when the program has reused the number of standard error", "[notice]") {
   // In the child, so that the settings, which are read once, are its own.
   const std::string said = in_child("UIW_MESSAGES=on", "[.notice-closed]");
   CHECK(said == "");

@@ -66,7 +66,7 @@ TEST_CASE("activity: a program that posts looks at what has come from time to ti
   CHECK_FALSE(activity.posts());
 }
 
-TEST_CASE("activity: what another thread did last is not this one's", "[activity]") {
+TEST_CASE("activity: what another thread did last does not count for this one", "[activity]") {
   Activity activity;
   activity.note_post(kStart);
   CHECK(activity.last_here() == kStart);

@@ -32,7 +32,7 @@ TEST_CASE("piggybacking: a program that polls first is not waited for any more",
   CHECK(turn(piggybacking, true));
 }
 
-TEST_CASE("piggybacking: turns with nothing to offer do not count", "[stream]") {
+TEST_CASE("piggybacking: turns without an acknowledgement to defer do not count", "[stream]") {
   Piggybacking piggybacking;
   for (unsigned i = 0; i < 2 * Piggybacking::kInARow; ++i) {
     piggybacking.posted();

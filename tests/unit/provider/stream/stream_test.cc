@@ -158,7 +158,7 @@ TEST_CASE("stream: the peer resets a connection of rdma_cm", "[stream]") {
   CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
 }
 
-TEST_CASE("stream: the peer of a manual connection leaves, and only the next work will notice", "[stream]") {
+TEST_CASE("stream: the peer of a manual connection leaves, which only the next work detects", "[stream]") {
   Rig rig({.manual = true});
   SECTION("by a FIN") { rig.peer.shutdown_send(); }
   SECTION("by a reset") { rig.peer_resets(); }
@@ -168,8 +168,7 @@ TEST_CASE("stream: the peer of a manual connection leaves, and only the next wor
   CHECK(rig.events.empty());
 }
 
-TEST_CASE("stream: a caller of a manual connection that gives up before it has said anything is forgotten",
-          "[stream]") {
+TEST_CASE("stream: a manual connection whose caller closes before its first message is dropped", "[stream]") {
   Rig rig({.manual = true, .initiator = false});
   rig.peer.shutdown_send();
   CHECK(rig.comes_to(Phase::ended));

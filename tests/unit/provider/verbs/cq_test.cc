@@ -69,7 +69,7 @@ TEST_CASE("cq: completions of a queue pair that is gone go, and the others stay 
   }
 }
 
-TEST_CASE("cq: overrun is told once, and what is in it stays (Verbs draft section 8)", "[cq]") {
+TEST_CASE("cq: overrun is reported once, and completions in the queue stay (Verbs draft section 8)", "[cq]") {
   const auto context = open_loopback();
   int object = 0;
   auto* const handle = reinterpret_cast<ibv_cq*>(&object);

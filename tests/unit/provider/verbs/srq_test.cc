@@ -356,7 +356,7 @@ TEST_CASE("srq: the last-WQE event comes once for each time that a queue pair go
   CHECK(none(*side.receive_cq));
 }
 
-TEST_CASE("srq: what one was promised that goes away is the next one's", "[srq]") {
+TEST_CASE("srq: the promised receive of a queue pair that is destroyed goes to the next in line", "[srq]") {
   const auto context = open_loopback();
   Pool pool(*context);
   rdmap::ReceiveBuffer buffer;

@@ -42,7 +42,7 @@ void add(Side& side, const ibv_send_wr& made, const provider::SendPosting::Exten
 
 }  // namespace
 
-TEST_CASE("uiwdv: a request is what it was extended to be", "[uiwdv]") {
+TEST_CASE("uiwdv: an extended request is sent as extended", "[uiwdv]") {
   const auto context = open_loopback();
   Side near(*context), far(*context);
   attach(near, far);
@@ -149,7 +149,7 @@ TEST_CASE("uiwdv: what was agreed on", "[uiwdv]") {
   CHECK_FALSE(agreed.initiator);
 }
 
-TEST_CASE("uiwdv: an object is taken by its address, not by what it says", "[uiwdv]") {
+TEST_CASE("uiwdv: an object is recognised by its address, not by its content", "[uiwdv]") {
   static ibv_context handle, other;
   const auto context = Context::open("uiw_lo", &handle);
   REQUIRE(context);

@@ -212,7 +212,7 @@ TEST_CASE("manual: what does not name a peer is refused, and changes nothing (ma
   CHECK(to_rts(a) == 0);
 }
 
-TEST_CASE("manual: SQD holds what is posted later, and there is a way back", "[manual]") {
+TEST_CASE("manual: in SQD later posts wait, and the queue pair can return to RTS", "[manual]") {
   const auto context = open_loopback();
   Side a(*context), b(*context);
   for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
@@ -262,7 +262,7 @@ TEST_CASE("manual: back to RESET, and connected to another", "[manual]") {
   exchange(a, c);
 }
 
-TEST_CASE("manual: what the peer has received completes, be it destroyed right then", "[manual]") {
+TEST_CASE("manual: work that the peer has received completes even if the peer is destroyed right then", "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
   for (int turn = 0; turn < 100; ++turn) {
@@ -326,7 +326,7 @@ TEST_CASE("manual: work for a peer that has left fails no sooner than an adapter
   CHECK(std::chrono::steady_clock::now() - left >= std::chrono::milliseconds(400));
 }
 
-TEST_CASE("manual: work that could not be sent completes with its own error, be the peer gone at that moment",
+TEST_CASE("manual: work that could not be sent completes with its own error even if the peer leaves at that moment",
           "[manual]") {
   const auto context = open_loopback();
   for (int turn = 0; turn < 20; ++turn) {
@@ -418,7 +418,7 @@ void check_held_for_another_peer(const Context& context, Side& a, Caller& caller
 
 }  // namespace
 
-TEST_CASE("manual: who calls is looked at", "[manual]") {
+TEST_CASE("manual: a caller is accepted only as the user who holds its port", "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
   Caller caller(a);

@@ -311,7 +311,7 @@ TEST_CASE("mix-ups: PSNs that do not fit are of another connection", "[strangers
   }
 }
 
-TEST_CASE("manual: a call for a queue pair that does not come to RTR is not held for ever", "[manual]") {
+TEST_CASE("manual: a call for a queue pair that never goes to RTR is not kept for ever", "[manual]") {
   const auto context = open_loopback();
   Side a(*context), opener(*context);
   Caller caller(a);

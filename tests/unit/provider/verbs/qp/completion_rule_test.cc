@@ -79,7 +79,7 @@ TEST_CASE("completion rule: a Send waits for the peer, or for TCP", "[completion
   it.expect(2, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("completion rule: what is not asked at once is asked when the program waits", "[completion]") {
+TEST_CASE("completion rule: a probe that is not sent at once is sent when the program waits", "[completion]") {
   Raw it;
   it.send(1);
   take(it.peer, kSend + kProbe);
@@ -120,7 +120,7 @@ TEST_CASE("completion rule: the connection ends before the peer has confirmed: I
   CHECK(it.side.qp->state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("completion rule: unsignaled work that the peer says nothing about is no error at the end", "[completion]") {
+TEST_CASE("completion rule: unsignaled work that the peer has not confirmed is no error at the end", "[completion]") {
   Raw it(true, false);
   // More than the queue holds: it never fills.
   for (std::uint64_t id = 0; id < 50; ++id) {
@@ -183,7 +183,7 @@ TEST_CASE("completion rule: before our FIN the peer gets its answer", "[completi
   REQUIRE(eventually([&] { return it.peer.receive({&octet, 1}) == 0; }));
 }
 
-TEST_CASE("completion rule: an error is that of the work it is about; what stands before is good", "[completion]") {
+TEST_CASE("completion rule: an error goes to the work that caused it; the work before it succeeds", "[completion]") {
   enum class Bad { key, bounds, rights, read, atomic, misaligned, long_send, invalidate };
   const auto [bad, expected] = GENERATE(table<Bad, ibv_wc_status>({
       {Bad::key, IBV_WC_REM_ACCESS_ERR},

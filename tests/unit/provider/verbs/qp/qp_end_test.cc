@@ -270,7 +270,7 @@ TEST_CASE("qp: a peer that closes while Reads are due gets a Terminate (Verbs dr
   CHECK_FALSE(next_event(*context, 0));
 }
 
-TEST_CASE("qp: no event tells what a completion tells (Verbs draft section 6.2.3)", "[qp]") {
+TEST_CASE("qp: an error that a completion reports causes no event (Verbs draft section 6.2.3)", "[qp]") {
   const auto context = open_loopback(), other = open_loopback();
   Side a(*context), b(*other);
   Bytes memory(1000), inbox(10);
