@@ -197,7 +197,7 @@ inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::
   CHECK(b.qp->state() == IBV_QPS_RTS);
 }
 
-// The peer of a queue pair, by hand.
+// The peer of a queue pair: the test itself reads and writes the octets of its socket.
 inline mpa::TcpStream attach_raw(Side& side, bool remote = false) {
   auto [one, two] = tcp_pair();
   Qp::Attachment attachment;
