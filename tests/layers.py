@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The layers' rules: who includes whom, who knows sockets and threads, the licence line of every source file, and the sizes
-that sizes.py knows.
+"""The layers' rules: which layer and which room includes which, who knows sockets and threads, the licence line of every
+source file, and the sizes that sizes.py knows.
 
 usage: python3 tests/layers.py [SOURCE-DIRECTORY]
 """
@@ -16,6 +16,28 @@ PROTOCOL = {"mpa", "ddp", "rdmap"}
 SOCKET_HEADERS = {"arpa/inet.h", "netdb.h", "netinet/in.h", "netinet/ip.h", "netinet/tcp.h", "poll.h", "sys/epoll.h",
                   "sys/poll.h", "sys/select.h", "sys/socket.h", "sys/un.h"}
 THREAD_HEADERS = {"thread", "pthread.h", "threads.h", "future", "condition_variable", "semaphore"}
+# The rooms of the large layers, from the lowest to the topmost: each may include itself, those of its layer that its row
+# names, and any of a lower layer. A row names only rooms above it in this table, so that there are no cycles. A folder
+# without a row belongs to the room around it. docs/architecture.md has the picture.
+ROOMS = {
+    "provider/process": ("", "what every room needs: settings, devices, mutexes, threads and their event loop"),
+    "provider/memory": ("process", "tables that a fork renews, threads that end inside a grace period"),
+    "provider/progress": ("process memory", "queue pairs are driven inside a grace period; it knows them as Driven"),
+    "provider/stream": ("process memory progress", "placement is into registered memory; the engine drives the socket"),
+    "provider/connect": ("process memory stream", "a connection ends in a stream; it knows queue pairs as Attachable"),
+    "provider/connect/manual": ("process memory connect", "its calls and listeners are those of connect"),
+    "provider/verbs": ("process memory progress stream connect connect/manual",
+                       "queue pairs and contexts put all of them together, and so does a fork"),
+    "provider/plugin": ("process memory progress verbs", "turns the calls of libibverbs into those of verbs"),
+    "kernel-abi/interposer": ("", "an object of its own, with libc alone; entry.h is what it shares with libuiw.so.1"),
+    "kernel-abi/caller": ("", "what every command needs: the caller's memory and cancellation"),
+    "kernel-abi/sysfs": ("", "files about devices, which the interposer finds by their path"),
+    "kernel-abi/uverbs": ("interposer caller", "commands come by the table of entry.h"),
+    "kernel-abi/rdma_cm": ("interposer caller", "commands come by the table of entry.h"),
+    "kernel-abi": ("interposer caller sysfs uverbs rdma_cm", "entry.cc leads each call to its room"),
+}
+# Headers that belong to no room of theirs.
+COMMON = {"provider/export.h", "provider/version.h", "provider/include/infiniband/uiwdv.h"}
 LICENCE = "SPDX-License-Identifier: MIT"
 SOURCES = {".cc", ".h", ".c", ".py", ".cmake", ".map", ".supp", ".sh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -51,6 +73,41 @@ def layer_faults(root):
                     yield f"{place}: a protocol layer knows verbs: {header}"
 
 
+def room_of(file):
+    """The innermost room that a path from the root lies in; None where there is none."""
+    folders = (str(folder) for folder in pathlib.PurePosixPath(file).parents)
+    return next((folder for folder in folders if folder in ROOMS), None)
+
+
+def table_faults(root):
+    rooms = list(ROOMS)
+    for place, room in enumerate(rooms):
+        layer = room.split("/")[0]
+        if not (root / room).is_dir():
+            yield f"tests/layers.py:1: there is no room {room}"
+        for name in ROOMS[room][0].split():
+            if f"{layer}/{name}" not in rooms[:place]:
+                yield f"tests/layers.py:1: {room} may include {name}, which is no room above it in the table"
+
+
+def room_faults(root):
+    layers = {room.split("/")[0] for room in ROOMS}
+    for path in sorted(path for layer in layers for path in (root / layer).rglob("*")):
+        if path.suffix not in (".cc", ".h", ".c"):
+            continue
+        name = path.relative_to(root).as_posix()
+        layer, room = name.split("/")[0], room_of(name)
+        if room is None and name not in COMMON:
+            yield f"{name}:1: stands in no room that tests/layers.py knows"
+            continue
+        allowed = {room, *(f"{layer}/{other}" for other in ROOMS[room][0].split())} if room else set()
+        for number, quoted, header in includes(path):
+            if not quoted or not header.startswith(f"{layer}/") or header in COMMON or room_of(header) in allowed:
+                continue
+            which = room_of(header) or "what stands in no room"
+            yield f"{name}:{number}: {room or 'a common header'} may not include {which}: {header}"
+
+
 def licence_faults(root):
     for path in [root / "CMakeLists.txt", *sorted(root.glob("cmake/*"))] + [
         path for folder in [*LAYERS, "tests"] for path in sorted((root / folder).rglob("*"))
@@ -73,7 +130,7 @@ def licence_faults(root):
 
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
-    faults = [*layer_faults(root), *licence_faults(root), *sizes.size_faults(root)]
+    faults = [*layer_faults(root), *table_faults(root), *room_faults(root), *licence_faults(root), *sizes.size_faults(root)]
     for fault in faults:
         print(fault)
     print(f"{len(faults)} faults" if faults else "the layers are as they should be")
