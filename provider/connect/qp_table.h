@@ -14,7 +14,8 @@ class Attachable;
 std::uint32_t take_qp_number(Attachable& qp);
 // The queue pair with this number, or null. Called inside a ReadSection, in which the result is valid.
 Attachable* find_attachable(std::uint32_t number);
-// From here on find_attachable() does not return it. Threads that have found it must be waited for (wait_for_readers()).
+// From here on find_attachable() does not return it. Threads that have found it must be waited for
+// (wait_for_readers()).
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
 // Calls the function for each queue pair that can be found, one after the other.

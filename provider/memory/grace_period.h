@@ -9,9 +9,9 @@
 //
 // Memory order: a reader stores that it has entered, then looks up. A destroyer stores that the object cannot be found,
 // then reads which sections are open. One of the two sees the other, because all four accesses are sequentially
-// consistent. This includes the look-ups (StagTable, the table of queue pairs): on processors with a weaker order than x86, an acquire
-// load could be executed before the preceding store. The period is read with acquire, so a reader that sees the new
-// period also sees that the object cannot be found.
+// consistent. This includes the look-ups (StagTable, the table of queue pairs): on processors with a weaker order than
+// x86, an acquire load could be executed before the preceding store. The period is read with acquire, so a reader that
+// sees the new period also sees that the object cannot be found.
 #pragma once
 
 #include <atomic>
