@@ -64,7 +64,7 @@ struct Address {
   }
 };
 
-// These live as long as the process, and are created when the library is loaded (see fork.h).
+// These live as long as the process, and are created when the library is loaded (see provider/verbs/fork.h).
 NetlinkAsker& sockets = *new NetlinkAsker(NETLINK_SOCK_DIAG);
 NetlinkAsker& routes = *new NetlinkAsker(NETLINK_ROUTE);
 

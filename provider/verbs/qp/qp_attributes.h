@@ -19,8 +19,9 @@
 
 namespace uiw::provider {
 
-// The number of the peer's queue pair that rdma_cm reports to a program which makes the steps by itself, as on RoCE. No
-// queue pair has this number (qp_table.cc): the connection manager connects, and the step to RTR connects nothing.
+// The number of the peer queue pair that rdma_cm reports to a program which makes the steps by itself, as on RoCE. No
+// queue pair has this number (provider/connect/qp_table.cc): the connection manager connects, and the step to RTR
+// connects nothing.
 constexpr std::uint32_t kManagedQpNumber = 1;
 
 constexpr std::uint32_t kPsnMask = 0xFFFFFF;

@@ -20,7 +20,8 @@ enum class Taken { deregistered, moved, other_domain, no_right };
 
 // The program's memory is taken from the work that names it, and somebody else's from here on.
 struct Lent {
-  Lent(Pd& pd, std::size_t size, unsigned access = kAll) : memory(pattern(size)), other(pd.context()), elsewhere(size) {
+  Lent(Pd& pd, std::size_t size, unsigned access = kAll)
+      : memory(pattern(size)), other(pd.context().shared_from_this()), elsewhere(size) {
     mr = Mr::create(pd, memory.data(), size, address_of(memory), access);
     REQUIRE(mr);
     sge = sge_of(memory, *mr);
