@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: MIT
+// The engine with queue pairs that only note who drives them: a poll of the program, or the thread on an event.
+#include "provider/progress/engine.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <new>
+#include <thread>
+#include <vector>
+
+#include "provider/memory/grace_period.h"
+
+using namespace uiw;
+using provider::Driven;
+using provider::Driver;
+using provider::Engine;
+
+namespace {
+
+constexpr std::size_t kMost = 16;
+std::array<std::atomic<Driven*>, kMost + 1> numbered;  // by number; 0 is none
+
+Driven* find(std::uint32_t number) { return number < numbered.size() ? numbered[number].load() : nullptr; }
+
+class FakeSends final : public provider::DeferredSends {
+ public:
+  bool has_deferred() const override { return deferred; }
+  bool posts_wait() const override { return waiting; }
+  void send_waiting_posts() override {
+    if (no_memory) throw std::bad_alloc();
+    if (waiting.exchange(false)) ++sent_at_poll;
+  }
+  void send_all_deferred() override { ++sent_in_vain; }
+  void send_overdue_posts() override {
+    if (waiting.exchange(false)) ++sent_by_thread;
+  }
+
+  std::atomic<bool> deferred{false}, waiting{false}, no_memory{false};
+  std::atomic<unsigned> sent_at_poll{0}, sent_in_vain{0}, sent_by_thread{0};
+};
+
+// Its socket is one end of a pair, so that the test can make it readable.
+class FakeQp final : public Driven {
+ public:
+  FakeQp(Engine& engine, std::uint32_t number) : Driven(own_sends), engine_(engine), number_(number) {
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends_) == 0);
+    numbered[number] = this;
+  }
+  ~FakeQp() {
+    engine_.remove(*this);
+    numbered[number_] = nullptr;
+    provider::wait_for_readers();
+    for (const int end : ends_) ::close(end);
+  }
+  std::uint32_t number() const override { return number_; }
+  bool progress(Driver driver) noexcept override {
+    char octet;
+    const bool octet_came = ::recv(ends_[0], &octet, 1, 0) == 1;
+    if (octet_came) ++octets;
+    ++(driver == Driver::poll ? polls : events);
+    return octet_came || (driver == Driver::poll && has_work);
+  }
+  void no_memory() noexcept override { ++failures; }
+
+  int fd() const { return ends_[0]; }
+  void give() const { REQUIRE(::send(ends_[1], "", 1, 0) == 1); }
+
+  FakeSends own_sends;
+  std::atomic<unsigned> polls{0}, events{0}, octets{0}, failures{0};
+  std::atomic<bool> has_work{false};  // for polls
+
+ private:
+  Engine& engine_;
+  const std::uint32_t number_;
+  int ends_[2];
+};
+
+// The thread is to do something: the test gives it as long as a loaded machine may take.
+template <typename Condition>
+bool eventually(Condition condition) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+// A new socket is reported to the thread as writable: that is over when this returns.
+std::unique_ptr<FakeQp> added(Engine& engine, std::uint32_t number) {
+  auto qp = std::make_unique<FakeQp>(engine, number);
+  REQUIRE(engine.add(*qp, qp->fd()) == 0);
+  REQUIRE(eventually([&] { return qp->events > 0; }));
+  return qp;
+}
+
+// As a program that polls all the time, until the thread has left the sockets to it.
+void poll_until_parked(Engine& engine) {
+  REQUIRE(eventually([&] {
+    engine.drive();
+    return engine.program().watched;
+  }));
+}
+
+}  // namespace
+
+TEST_CASE("engine: nothing happens before the first queue pair is added", "[engine]") {
+  Engine engine(find);
+  FakeQp qp(engine, 1);
+  engine.drive();
+  CHECK(qp.polls == 0);
+}
+
+TEST_CASE("engine: the thread drives a queue pair whose program does not poll", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  qp->give();
+  CHECK(eventually([&] { return qp->octets == 1; }));
+  CHECK(qp->polls == 0);
+}
+
+TEST_CASE("engine: a poll drives each of a few queue pairs by itself", "[engine]") {
+  Engine engine(find);
+  const auto a = added(engine, 1), b = added(engine, 2);
+  engine.drive();
+  CHECK(a->polls == 1);
+  CHECK(b->polls == 1);
+}
+
+TEST_CASE("engine: a poll asks the kernel which of many queue pairs have octets", "[engine]") {
+  Engine engine(find);
+  std::vector<std::unique_ptr<FakeQp>> all;
+  for (std::uint32_t number = 1; number <= 9; ++number) all.push_back(added(engine, number));
+  CHECK(engine.drives_many());
+  all[4]->give();
+  CHECK(eventually([&] {
+    engine.drive();
+    return all[4]->octets == 1;
+  }));
+  for (const auto& qp : all) CHECK(qp->polls == 0);
+  engine.remove(*all[8]);
+  CHECK_FALSE(engine.drives_many());
+}
+
+TEST_CASE("engine: an idle queue pair is tried in every 8th poll, a busy one in each", "[engine]") {
+  Engine engine(find);
+  const auto busy = added(engine, 1), idle = added(engine, 2);
+  busy->has_work = true;
+  for (int i = 0; i < 64; ++i) engine.drive();  // from here on the other one is known to be idle
+  const unsigned busy_before = busy->polls, idle_before = idle->polls;
+  for (int i = 0; i < 32; ++i) engine.drive();
+  CHECK(busy->polls - busy_before == 32);
+  CHECK(idle->polls - idle_before == 4);
+  // Work makes it busy again.
+  idle->has_work = true;
+  for (int i = 0; i < 8; ++i) engine.drive();
+  const unsigned found = idle->polls;
+  for (int i = 0; i < 32; ++i) engine.drive();
+  CHECK(idle->polls - found == 32);
+}
+
+TEST_CASE("engine: a queue pair that was removed is driven no more", "[engine]") {
+  Engine engine(find);
+  const auto kept = added(engine, 1), removed = added(engine, 2);
+  engine.remove(*removed);
+  engine.drive();
+  CHECK(kept->polls == 1);
+  CHECK(removed->polls == 0);
+}
+
+TEST_CASE("engine: after stop() nothing is driven, and nothing can be added", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  engine.stop();
+  engine.drive();
+  CHECK(qp->polls == 0);
+  FakeQp late(engine, 2);
+  CHECK(engine.add(late, late.fd()) == ENODEV);
+}
+
+TEST_CASE("engine: a poll sends the posts that wait, and one in vain also what else is deferred", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  poll_until_parked(engine);
+  qp->own_sends.waiting = qp->own_sends.deferred = true;
+  engine.note_deferred(true);
+  engine.drive();
+  CHECK(qp->own_sends.sent_at_poll + qp->own_sends.sent_by_thread == 1);
+  CHECK(qp->own_sends.sent_in_vain == 1);
+  // A poll that finds work is not in vain.
+  qp->has_work = true;
+  engine.drive();
+  CHECK(qp->own_sends.sent_in_vain == 1);
+}
+
+TEST_CASE("engine: a queue pair that has no memory to send in a poll ends, and the poll goes on", "[engine]") {
+  Engine engine(find);
+  const auto poor = added(engine, 1), other = added(engine, 2);
+  poor->own_sends.no_memory = poor->own_sends.waiting = true;
+  engine.drive();
+  CHECK(poor->failures == 1);
+  CHECK(other->polls == 1);
+}
+
+TEST_CASE("engine: while the program polls, arrivals do not wake the thread", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  poll_until_parked(engine);
+  // The program must not pause for so long that the thread takes over, which a loaded machine may force: then the
+  // octet is the thread's, and the test tries again.
+  CHECK(eventually([&] {
+    poll_until_parked(engine);
+    const unsigned events = qp->events, octets = qp->octets;
+    qp->give();
+    while (qp->octets == octets) engine.drive();
+    return qp->events == events;
+  }));
+}
+
+TEST_CASE("engine: once the program stops polling, the thread looks at each queue pair", "[engine]") {
+  Engine engine(find);
+  const auto a = added(engine, 1), b = added(engine, 2);
+  poll_until_parked(engine);
+  const unsigned events_a = a->events, events_b = b->events;
+  CHECK(eventually([&] { return a->events > events_a && b->events > events_b; }));
+  CHECK(eventually([&] { return !engine.program().watched; }));
+}
+
+TEST_CASE("engine: a program that asks for an event ends the thread's sleep at once", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  poll_until_parked(engine);
+  engine.event_asked_for();
+  CHECK(engine.program().awaits_event);
+  qp->give();
+  CHECK(eventually([&] { return qp->octets == 1; }));
+  CHECK(eventually([&] { return !engine.program().watched; }));
+  engine.event_given();
+  CHECK_FALSE(engine.program().awaits_event);
+}
+
+TEST_CASE("engine: the thread sends what a program has deferred and does not come back for", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  SECTION("a program that does not poll: at once, on an event of the queue pair") {
+    const unsigned events = qp->events;
+    qp->own_sends.deferred = true;
+    engine.note_deferred(true);
+    CHECK(eventually([&] { return qp->events > events; }));
+  }
+  SECTION("a program that goes on to post elsewhere: posts that are overdue") {
+    poll_until_parked(engine);
+    qp->own_sends.deferred = qp->own_sends.waiting = true;
+    engine.note_deferred(true);
+    engine.watch_posts();
+    // By begin_posting() it counts as active, so the thread goes on ticking.
+    engine.begin_posting();
+    CHECK(eventually([&] { return qp->own_sends.sent_by_thread > 0 || !engine.program().watched; }));
+    engine.end_posting(0);
+  }
+}
+
+TEST_CASE("engine: take_over() has the thread look at the socket, be it asleep or not", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  const bool parked = GENERATE(false, true);
+  if (parked) poll_until_parked(engine);
+  const unsigned events = qp->events;
+  engine.take_over(qp->number(), qp->fd());
+  CHECK(eventually([&] { return qp->events > events; }));
+}
