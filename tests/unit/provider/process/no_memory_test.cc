@@ -79,6 +79,8 @@ class Exchange {
       count_for_good = refusal.whose == Whose::callers && refusal.for_good;
       live();
       end();
+      // No time is later than this one.
+      if (context_->engine().activity().is_active(~std::uint64_t{0}, 0)) fail("a call that failed counts as under way");
     });
     if (refusal.whose == Whose::service_threads) {
       services_left = refusal.after;

@@ -102,11 +102,16 @@ std::unique_ptr<FakeQp> added(Engine& engine, std::uint32_t number) {
   return qp;
 }
 
-// As a program that polls all the time, until the thread has left the sockets to it.
-void poll_until_parked(Engine& engine) {
+// As a program that polls all the time while octets come, until the thread leaves the sockets to it.
+void poll_until_parked(Engine& engine, FakeQp& qp) {
+  unsigned given = qp.octets;
   REQUIRE(eventually([&] {
+    if (qp.octets == given) {
+      qp.give();
+      ++given;
+    }
     engine.drive();
-    return engine.program().watched;
+    return engine.program().watched && qp.octets == given;
   }));
 }
 
@@ -189,7 +194,7 @@ TEST_CASE("engine: after stop() nothing is driven, and nothing can be added", "[
 TEST_CASE("engine: a poll sends the posts that wait, and one in vain also what else is deferred", "[engine]") {
   Engine engine(find);
   const auto qp = added(engine, 1);
-  poll_until_parked(engine);
+  poll_until_parked(engine, *qp);
   qp->own_sends.waiting = qp->own_sends.deferred = true;
   engine.note_deferred(true);
   engine.drive();
@@ -213,11 +218,11 @@ TEST_CASE("engine: a queue pair that has no memory to send in a poll ends, and t
 TEST_CASE("engine: while the program polls, arrivals do not wake the thread", "[engine]") {
   Engine engine(find);
   const auto qp = added(engine, 1);
-  poll_until_parked(engine);
+  poll_until_parked(engine, *qp);
   // The program must not pause for so long that the thread takes over, which a loaded machine may force: then the
   // octet is the thread's, and the test tries again.
   CHECK(eventually([&] {
-    poll_until_parked(engine);
+    poll_until_parked(engine, *qp);
     const unsigned events = qp->events, octets = qp->octets;
     qp->give();
     while (qp->octets == octets) engine.drive();
@@ -228,7 +233,7 @@ TEST_CASE("engine: while the program polls, arrivals do not wake the thread", "[
 TEST_CASE("engine: once the program stops polling, the thread looks at each queue pair", "[engine]") {
   Engine engine(find);
   const auto a = added(engine, 1), b = added(engine, 2);
-  poll_until_parked(engine);
+  poll_until_parked(engine, *a);
   const unsigned events_a = a->events, events_b = b->events;
   CHECK(eventually([&] { return a->events > events_a && b->events > events_b; }));
   CHECK(eventually([&] { return !engine.program().watched; }));
@@ -237,7 +242,7 @@ TEST_CASE("engine: once the program stops polling, the thread looks at each queu
 TEST_CASE("engine: a program that asks for an event ends the thread's sleep at once", "[engine]") {
   Engine engine(find);
   const auto qp = added(engine, 1);
-  poll_until_parked(engine);
+  poll_until_parked(engine, *qp);
   engine.event_asked_for();
   CHECK(engine.program().awaits_event);
   qp->give();
@@ -257,7 +262,7 @@ TEST_CASE("engine: the thread sends what a program has deferred and does not com
     CHECK(eventually([&] { return qp->events > events; }));
   }
   SECTION("a program that goes on to post elsewhere: posts that are overdue") {
-    poll_until_parked(engine);
+    poll_until_parked(engine, *qp);
     qp->own_sends.deferred = qp->own_sends.waiting = true;
     engine.note_deferred(true);
     engine.watch_posts();
@@ -272,7 +277,7 @@ TEST_CASE("engine: take_over() has the thread look at the socket, be it asleep o
   Engine engine(find);
   const auto qp = added(engine, 1);
   const bool parked = GENERATE(false, true);
-  if (parked) poll_until_parked(engine);
+  if (parked) poll_until_parked(engine, *qp);
   const unsigned events = qp->events;
   engine.take_over(qp->number(), qp->fd());
   CHECK(eventually([&] { return qp->events > events; }));
