@@ -79,8 +79,6 @@ class Exchange {
       count_for_good = refusal.whose == Whose::callers && refusal.for_good;
       live();
       end();
-      // No time is later than this one.
-      if (context_->engine().activity().is_active(~std::uint64_t{0}, 0)) fail("a call that failed counts as under way");
     });
     if (refusal.whose == Whose::service_threads) {
       services_left = refusal.after;
@@ -341,6 +339,8 @@ class Exchange {
       if (one->pd && one->pd->in_use()) fail("something is left in its domain");
       one->pd.reset();
     }
+    // At the last moment there is, nothing is recent: this tells whether a call counts as under way.
+    if (context_->engine().activity().is_active(~std::uint64_t{0}, 0)) fail("a call has not been counted as ended");
     call("ibv_close_device", [&] {
       context_->close();
       context_.reset();
