@@ -9,7 +9,7 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.sut import (FAR, FAR_ADDRESS, FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, SIZES, WC_WRITE, Responder,
-                      check, main, outgoing, row)
+                      check, fpdu_comes, main, outgoing, row)
 from peer.wire import (ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, IMMEDIATE_SE, READ_REQUEST, READ_RESPONSE, SEND,
                        SEND_INV, WRITE, immediate_octets, pattern, verbs_immediate)
 
@@ -34,9 +34,7 @@ def octets_out(bench):
         for want in ("0013" "c1" "40" "01020304" "1122334455667788" "0102030405" "000000",
                      "001a" "41" + control + "00000000" "00000000" "00000001" "00000000" "a1b2c3d4" "00000000"):
             want = bytes.fromhex(want)
-            got = peer.take(len(want) + 4)
-            check(got[:-4] == want, f"{got.hex()} is not {want.hex()}")
-            check(got[-4:] == wire.crc32c(want).to_bytes(4, "little"), "CRC")
+            fpdu_comes(peer, want)
         sut.quit()
 
 

@@ -7,7 +7,7 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.sut import (FAR, FAR_ADDRESS, FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, SIZES, WC_READ, WC_SEND,
-                      WC_WRITE, check, outgoing, row)
+                      WC_WRITE, check, fpdu_comes, outgoing, row)
 from peer.wire import READ_RESPONSE, SEND, SEND_INV, SEND_SE, SEND_SE_INV, WRITE, pattern
 
 
@@ -30,9 +30,7 @@ def send_octets(bench):
     sut.command("poke m 0 68656c6c6f")
     sut.post("call", 1, "send", "m:0:5")
     want = bytes.fromhex("0017" "41" "43" "00000000" "00000000" "00000001" "00000000") + b"hello" + bytes(3)
-    got = peer.take(len(want) + 4)
-    check(got[:-4] == want, f"{got.hex()} is not {want.hex()}")
-    check(got[-4:] == wire.crc32c(want).to_bytes(4, "little"), "CRC")
+    fpdu_comes(peer, want)
 
 
 @row("uiw sends: Send with SE")

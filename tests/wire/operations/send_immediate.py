@@ -5,37 +5,21 @@ that a peer which does not agree never sees it."""
 import errno
 import pathlib
 import sys
+from functools import partial
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import BAD_QN, MSN_ERRORS, UNEXPECTED, error
-from peer.sut import (FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, REM_INV_REQ_ERR, WC_RECV, WC_SEND,
-                      WC_WITH_IMM, Responder, Session, check, main, row)
+from peer.sut import (FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, REM_INV_REQ_ERR, SIZES, WC_RECV, WC_SEND,
+                      WC_WITH_IMM, Responder, Session, check, fpdu_comes, incoming, main, outgoing, row)
 from peer.wire import (IMMEDIATE, OFFERS_SEND_IMM, READ_REQUEST, SEND, SEND_IMM, SEND_INV, SEND_SE, SEND_SE_IMM,
                        TAKES_SEND_IMM, WRITE, pattern, tagged, untagged, verbs_immediate)
 
-SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 31, 100, 1000, 1441, 4096, 20000)
 VALUES = (0, 1, 0x01020304, 0x04030201, 0x80000000, 0xFFFFFFFF, 0x00FF00FF)
 
-
-def outgoing(bench, reserved=TAKES_SEND_IMM, **more):
-    """uiw has called, so it may send first."""
-    session = Session(bench, initiator=True, reserved=reserved, **more)
-    session.sut.memory("m", 65536, "lrw", seed=11)
-    return session, session.sut, session.peer
-
-
-def incoming(bench, receives=(), reserved=OFFERS_SEND_IMM, **more):
-    """receives: numbers, each of 100 octets in "in"."""
-
-    def before(session):
-        session.sut.memory("m", 65536, "lrw", seed=17)
-        session.sut.memory("in", 65536, "l", seed=29)
-        for number in receives:
-            session.sut.recv(session.conn, number, f"in:{number * 100}:100")
-
-    session = Session(bench, before=before, reserved=reserved, **more)
-    return session, session.sut, session.peer
+# Both ends take part in Send with immediate.
+outgoing = partial(outgoing, reserved=TAKES_SEND_IMM)
+incoming = partial(incoming, reserved=OFFERS_SEND_IMM)
 
 
 def expect(peer, msn, payload, value, se=False):
@@ -61,9 +45,7 @@ def octets_out(bench):
         sut.command("poke m 0 0102030405")
         sut.post("call", 1, "send_imm", "m:0:5", imm=0xA1B2C3D4, flags=flags)
         want = bytes.fromhex("0017" "41" + control + "a1b2c3d4" "00000000" "00000001" "00000000" "0102030405" "000000")
-        got = peer.take(len(want) + 4)
-        check(got[:-4] == want, f"{got.hex()} is not {want.hex()}")
-        check(got[-4:] == wire.crc32c(want).to_bytes(4, "little"), "CRC")
+        fpdu_comes(peer, want)
         sut.quit()
 
 

@@ -387,6 +387,13 @@ def incoming(bench, receives=(), **more):
     return session, session.sut, session.peer
 
 
+def fpdu_comes(peer, want):
+    """The next octets of the stream are these: the length field, ULPDU and padding of an FPDU, and behind them its CRC."""
+    got = peer.take(len(want) + 4)
+    check(got[:-4] == want, f"{got.hex()} is not {want.hex()}")
+    check(got[-4:] == wire.crc32c(want).to_bytes(4, "little"), "CRC")
+
+
 def listener(address="127.0.0.1", mss=None, rcvbuf=None):
     heard = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     heard.settimeout(PATIENCE)
