@@ -5,12 +5,11 @@ source files in a folder.
 What it knows of C++ is how this tree is formatted (.clang-format): a body's brace stands behind a space, an initialiser's
 does not.
 
-usage: python3 tests/sizes.py [SOURCE-DIRECTORY]
+layers.py reports what it finds.
 """
 import ast
 import pathlib
 import re
-import sys
 
 FOLDERS = ["mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools", "tests"]
 FILE_LINES = 500
@@ -137,16 +136,3 @@ def size_faults(root):
         for name, count in here.items():
             if count > FOLDER_FILES:
                 yield f"{name}: {count} source files, more than {FOLDER_FILES}"
-
-
-def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
-    faults = list(size_faults(root))
-    for fault in faults:
-        print(fault)
-    print(f"{len(faults)} faults" if faults else "the sizes are as they should be")
-    return 1 if faults else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,16 +9,14 @@ import zlib
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import BAD_QN, Case, MSN_ERRORS, STAG, UNEXPECTED, error
-from peer.sut import (SIZES, SUCCESS, WC_RECV, WC_RECV_IMMEDIATE, WC_WITH_IMM, WC_WRITE, Responder, Session, check,
-                      incoming, main, row)
+from peer.sut import (SIZES, SUCCESS, WC_RECV, WC_RECV_IMMEDIATE, WC_WRITE, Responder, Session, check,
+                      check_immediate, incoming, main, row)
 from peer.wire import (IMMEDIATE, IMMEDIATE_SE, READ_REQUEST, READ_RESPONSE, SEND, WRITE, immediate_octets, pattern,
                        tagged, untagged, verbs_immediate)
 
 
 def judge(wc, value, length):
-    check((wc.opcode, wc.flags) == (WC_RECV_IMMEDIATE, WC_WITH_IMM), f"{wc}: not RECV_RDMA_WITH_IMM with WITH_IMM")
-    check(wc.extra == value, f"{wc}: immediate data {wc.extra:#010x}, not {value:#010x}")
-    check(wc.length == length, f"{wc}: length {wc.length}, the Write just before it has {length} octets")
+    check_immediate(wc, WC_RECV_IMMEDIATE, value, length)
 
 
 @row("Immediate Data behind a Write of every size, in one segment and in several")

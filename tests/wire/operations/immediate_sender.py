@@ -9,7 +9,7 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.sut import (FAR, FAR_ADDRESS, FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, SIZES, WC_WRITE, Responder,
-                      check, fpdu_comes, main, outgoing, row)
+                      check, fpdu_comes, main, outgoing, post_in_turn, row)
 from peer.wire import (ATOMIC_REQUEST, ATOMIC_RESPONSE, IMMEDIATE, IMMEDIATE_SE, READ_REQUEST, READ_RESPONSE, SEND,
                        SEND_INV, WRITE, immediate_octets, pattern, verbs_immediate)
 
@@ -112,14 +112,8 @@ def sges_out(bench):
 @row("Sends and Immediate Data share the MSN of queue 0, in the order posted")
 def msn_out(bench):
     session, sut, peer = outgoing(bench)
-    for number in range(1, 41):
-        flags = "-" if number % 10 == 0 else "c"  # in lists of ten
-        if number % 4 == 1:
-            sut.post("call", number, "send", f"m:{number}:30", flags=flags)
-        elif number % 4 == 2:
-            sut.post("call", number, "send_inv", f"m:{number}:30", flags=flags, rkey=5)
-        else:
-            sut.post("call", number, "write_imm", f"m:{number}:30", flags=flags, rkey=FAR, addr=FAR_ADDRESS, imm=number)
+    write = ("write_imm", {"rkey": FAR, "addr": FAR_ADDRESS})
+    post_in_turn(sut, [write, ("send", {}), ("send_inv", {"rkey": 5}), write])
     for number in range(1, 41):
         if number % 4 in (1, 2):
             first, payload = peer.message((SEND, SEND_INV)[number % 4 - 1])

@@ -11,7 +11,8 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import BAD_QN, MSN_ERRORS, UNEXPECTED, error
 from peer.sut import (FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, REM_INV_REQ_ERR, SIZES, WC_RECV, WC_SEND,
-                      WC_WITH_IMM, Responder, Session, check, fpdu_comes, incoming, main, outgoing, row)
+                      Responder, Session, check, check_immediate, fpdu_comes, incoming, main, outgoing,
+                      post_in_turn, row)
 from peer.wire import (IMMEDIATE, OFFERS_SEND_IMM, READ_REQUEST, SEND, SEND_IMM, SEND_INV, SEND_SE, SEND_SE_IMM,
                        TAKES_SEND_IMM, WRITE, pattern, tagged, untagged, verbs_immediate)
 
@@ -30,9 +31,7 @@ def expect(peer, msn, payload, value, se=False):
 
 
 def judge(wc, value, length):
-    check((wc.opcode, wc.flags) == (WC_RECV, WC_WITH_IMM), f"{wc}: not RECV with WITH_IMM")
-    check(wc.extra == value, f"{wc}: immediate data {wc.extra:#010x}, not {value:#010x}")
-    check(wc.length == length, f"{wc}: length {wc.length}, not {length}")
+    check_immediate(wc, WC_RECV, value, length)
 
 
 # ---- out -------------------------------------------------------------------------------------------------------------
@@ -100,16 +99,7 @@ def sges_out(bench):
 @row("all kinds of Send share the MSN of queue 0, in the order posted")
 def msn_out(bench):
     session, sut, peer = outgoing(bench)
-    for number in range(1, 41):
-        flags = "-" if number % 10 == 0 else "c"  # in lists of ten
-        if number % 4 == 0:
-            sut.post("call", number, "send", f"m:{number}:30", flags=flags)
-        elif number % 4 == 1:
-            sut.post("call", number, "send_inv", f"m:{number}:30", flags=flags, rkey=5)
-        elif number % 4 == 2:
-            sut.post("call", number, "write_imm", f"m:{number}:30", flags=flags, rkey=5, addr=6, imm=number)
-        else:
-            sut.post("call", number, "send_imm", f"m:{number}:30", flags=flags, imm=number)
+    post_in_turn(sut, [("send", {}), ("send_inv", {"rkey": 5}), ("write_imm", {"rkey": 5, "addr": 6}), ("send_imm", {})])
     for number in range(1, 41):
         data = pattern(11 + number, 30)
         if number % 4 == 3:

@@ -394,6 +394,23 @@ def fpdu_comes(peer, want):
     check(got[-4:] == wire.crc32c(want).to_bytes(4, "little"), "CRC")
 
 
+def check_immediate(wc, opcode, value, length):
+    """The completion of a receive tells this immediate data, and this length of its message."""
+    check((wc.opcode, wc.flags) == (opcode, WC_WITH_IMM), f"{wc}: not opcode {opcode} with WITH_IMM")
+    check(wc.extra == value, f"{wc}: immediate data {wc.extra:#010x}, not {value:#010x}")
+    check(wc.length == length, f"{wc}: length {wc.length}, the message has {length} octets")
+
+
+def post_in_turn(sut, kinds):
+    """40 requests of 30 octets, in lists of ten. The kinds take turns: an opcode, and what its requests have besides;
+    immediate data are the number of the request."""
+    for number in range(1, 41):
+        opcode, more = kinds[number % len(kinds)]
+        if opcode.endswith("_imm"):
+            more = {**more, "imm": number}
+        sut.post("call", number, opcode, f"m:{number}:30", flags="-" if number % 10 == 0 else "c", **more)
+
+
 def listener(address="127.0.0.1", mss=None, rcvbuf=None):
     heard = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
     heard.settimeout(PATIENCE)
