@@ -13,8 +13,8 @@ namespace uiw::rdmap {
 // RDMA Read, an atomic operation or a probe confirms that all work before that request has been placed (RFC 5040
 // section 5.5).
 struct Placement {
-  static constexpr std::uint64_t kWeightOfWork =
-      64;  // each work request counts as this many octets more than its payload
+  // Each work request counts as this many octets more than its payload.
+  static constexpr std::uint64_t kWeightOfWork = 64;
 
   std::uint64_t weight = 0;            // of all work before the position
   std::uint64_t requested_weight = 0;  // the part of it that precedes the last request

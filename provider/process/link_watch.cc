@@ -9,9 +9,8 @@
 #include <mutex>
 #include <utility>
 
-#include "provider/process/device.h"
-
 #include "mpa/descriptor.h"
+#include "provider/process/device.h"
 #include "provider/process/netlink_socket.h"
 
 namespace uiw::provider {

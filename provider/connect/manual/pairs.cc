@@ -79,7 +79,7 @@ bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote,
 
 class Pair;
 
-// A timer that goes with its owner: one left behind would keep the memory of what it names until it is due.
+// A timer that is cancelled with its owner.
 class ScopedTimer {
  public:
   explicit ScopedTimer(CmLoop::Timer timer) : timer_(timer) {}
@@ -336,6 +336,7 @@ void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Connection> call)
   if (held_count_ >= kMaxHeld) return;  // the call is dropped; the peer calls again
   // After this time the caller, which has the same deadline for the answer, has given up and calls again.
   const milliseconds time(settings().values.startup_timeout_ms);
+  // `late` is only compared. The timer goes with the entry, on this thread, so the address is still that of this call.
   ScopedTimer expiry(CmLoop::instance().after(
       time, [number = greeting.destination_qp, late = call.get()] { pairs()->drop(number, late); }));
   held.push_back({greeting, std::move(call), std::move(expiry)});

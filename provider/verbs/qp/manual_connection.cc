@@ -67,9 +67,12 @@ int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) 
   if (error != 0) {
     const std::lock_guard receive_lock(qp_.locks.receive);
     const std::lock_guard send_lock(qp_.locks.send);
-    connection_.end_attempt();
-    qp_.manual = false;
-    qp_.step(IBV_QPS_RTR, IBV_QPS_INIT);
+    // Another thread may have reset the queue pair meanwhile, which ends the attempt.
+    if (!ends.attempt->is_over()) {
+      connection_.end_attempt();
+      qp_.manual = false;
+      qp_.step(IBV_QPS_RTR, IBV_QPS_INIT);
+    }
   }
   return error;
 }

@@ -105,7 +105,7 @@ class UIW_API Qp final : public Driven, public Attachable {
   ManualConnection manual_;
 };
 
-// The queue pair with this number, or null. Inside a ReadSection.
+// The queue pair with this number, or null. Inside a ReadSection. The table has no other Attachable than Qp.
 Qp* find_qp(std::uint32_t number);
 // Each that can be found now, one after the other.
 void for_each_qp(const std::function<void(Qp&)>& function);

@@ -39,7 +39,7 @@ struct QpCommon {
   std::uint32_t number = 0;  // 0 if all numbers are taken
 
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
-  std::atomic<bool> manual{false};           // a manual connection, from RTR on; written with both locks held
+  std::atomic<bool> manual{false};           // a manual connection, from RTR on; written with the receiver's lock
   std::atomic<bool> steps_due{false};        // RoCE view: rdma_cm has connected, and the program still makes the steps
   std::atomic<unsigned> events_reported{0};  // events that were written to the context's pipe
 

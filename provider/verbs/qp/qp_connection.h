@@ -34,7 +34,7 @@ class QpConnection final : public StreamHost {
     attempt_ = std::move(attempt);
     qp_.manual = true;
   }
-  // RESET or destruction of the queue pair. Called with both locks held.
+  // The attempt in progress, if any, is over. Called with both locks held.
   void end_attempt() {
     if (attempt_) std::exchange(attempt_, nullptr)->end();
   }
