@@ -183,6 +183,7 @@ def solicited_in(bench):
     # The CQ was armed for any completion first, and the weaker request does not undo that: the first one tells.
     session.immediate(verbs_immediate(1))
     judge(sut.completion(1), 1, 0)
+    sut.asleep()
     session.immediate(verbs_immediate(2))
     peer.fpdu(tagged(WRITE, memory.rkey, memory.addr, b"written"))
     session.immediate(verbs_immediate(3))
@@ -194,6 +195,7 @@ def solicited_in(bench):
         judge(sut.completion(number), number, length)
     session.immediate(verbs_immediate(5), se=True)
     judge(sut.completion(5), 5, 0)
+    sut.asleep()
     session.immediate(verbs_immediate(6))
     session.alive()
     sut.nothing(0.2)

@@ -204,6 +204,7 @@ def solicited_in(bench):
     # The CQ was armed for any completion first, and the weaker request does not undo that: the first one tells.
     session.send(b"1", SEND_IMM, inv=1)
     judge(sut.completion(1), 1, 1)
+    sut.asleep()
     session.send(b"22", SEND_IMM, inv=2)
     session.alive()
     sut.nothing(0.2)
@@ -212,6 +213,7 @@ def solicited_in(bench):
     judge(sut.completion(3), 3, 3)
     session.send(b"", SEND_SE_IMM, inv=4)
     judge(sut.completion(4), 4, 0)
+    sut.asleep()
     session.send(b"", SEND_IMM, inv=5)
     session.alive()
     sut.nothing(0.2)

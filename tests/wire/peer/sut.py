@@ -173,6 +173,11 @@ class Sut:
             check(not events or not self.events, f"events that should not come: {self.events}")
             time.sleep(0.01)
 
+    def asleep(self):
+        """It has taken what its completion queue holds, and waits for an event: a command is answered only then. Before
+        that it polls, and what comes meanwhile needs no event to be found."""
+        self.memories["m"].dump(0, 1)
+
     # What it does.
 
     def memory(self, name, size=4096, access="lrw", pd="pd", seed=None):
