@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How a stream ends: by whom, what goes to the wire, what becomes of the work, and what is reported.
+// How a stream ends: what is sent to the peer, how posted work completes, and which events are reported.
+// docs/architecture.md has the table of all cases.
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
@@ -16,12 +17,13 @@ namespace {
 constexpr std::chrono::seconds kPeerTimeout{5};
 }  // namespace
 
-// ---- The program ends it ----
+// ---- The program ends the stream ----
 
 int Stream::disconnect() {
   const StreamPhase before = state_.phase;
   receiver_.answer_last();
-  if (before == StreamPhase::running && state_.phase != StreamPhase::running) return 0;  // which ended it
+  if (before == StreamPhase::running && state_.phase != StreamPhase::running)
+    return 0;  // answering has ended the stream
   {
     const std::lock_guard lock(state_.locks.send);
     if (state_.phase != StreamPhase::running) return state_.phase == StreamPhase::closing ? 0 : ENOTCONN;
@@ -30,7 +32,7 @@ int Stream::disconnect() {
     sender_.transmit();
     if (bounded) return 0;
   }
-  // Without a timer it might go on for ever.
+  // Without the timer, closing could take for ever.
   if (state_.phase == StreamPhase::closing) end_by_reset();
   return 0;
 }
@@ -49,7 +51,8 @@ void Stream::completion_lost() {
 
 void Stream::flush_work() { end(std::nullopt, rdmap::Status::flushed, true); }
 
-// On InfiniBand all that has come is acknowledged by then, but here the peer may not even have asked.
+// On InfiniBand the adapter has acknowledged all that it has received. Here the peer may not have sent its probe yet,
+// so an RNR report says how much of its work has been placed.
 void Stream::leave() {
   receiver_.answer_last();
   if (state_.phase == StreamPhase::running && state_.policy.reliable) receiver_.report_rnr();
@@ -62,14 +65,14 @@ void Stream::fail_work(std::optional<std::uint64_t> culprit, rdmap::Status statu
 
 // ---- An error here ----
 
-// What was to be done cannot be done later: octets of the stream are lost.
+// The operation that found no memory cannot be repeated: octets of the stream are lost.
 void Stream::end_without_memory() {
   if (!state_.runs_or_closes()) return;
   state_.host.report(IBV_EVENT_QP_FATAL);
   end_by_reset();
 }
 
-// An error that a completion tells of is told by no async event (Verbs draft section 6.2.3).
+// An error that a completion reports is not reported by an async event (Verbs draft section 6.2.3).
 void Stream::end_for_send_error(bool linger) {
   {
     const std::lock_guard lock(state_.locks.send);
@@ -81,7 +84,8 @@ void Stream::end_for_send_error(bool linger) {
 
 void Stream::stream_error(const rdmap::Terminate& terminate) {
   if (state_.policy.manual && receiver_.rdmap().failed_read()) {
-    // On InfiniBand the completion says that its memory is not there, and the peer learns nothing.
+    // As on InfiniBand, the completion of the Read says that its sink memory is not accessible, and the peer is not
+    // told.
     {
       const std::lock_guard lock(state_.locks.send);
       sender_.transmitter().placed_before(*receiver_.rdmap().failed_read());
@@ -92,20 +96,21 @@ void Stream::stream_error(const rdmap::Terminate& terminate) {
   end_with(terminate);
 }
 
-// `peer_gone`: our part is to tell what is left of it; there was nothing wrong with what we had received.
+// `peer_gone`: the peer has sent nothing wrong, but has closed while work was unfinished.
 void Stream::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
   {
     const std::lock_guard lock(state_.locks.send);
-    // That an answer has come says what has been placed, be there room for it or not.
+    // The answer to the failed Read confirms all work before that Read, although the answer could not be placed.
     if (receiver_.rdmap().failed_read()) sender_.transmitter().placed_before(*receiver_.rdmap().failed_read());
-    // Where the octets themselves cannot be trusted there is nothing to wait for.
+    // After an MPA error the received octets cannot be trusted, so earlier requests are not answered before the
+    // Terminate.
     sender_.transmitter().terminate(terminate, terminate.layer != rdmap::Layer::llp);
   }
   if (peer_gone) return end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, true);
   end(receiver_.rdmap().failed_read(), rdmap::Status::local_protection, true);
 }
 
-// ---- The peer ends it ----
+// ---- The peer ends the stream ----
 
 void Stream::peer_terminated(const rdmap::Terminate& terminate) {
   std::optional<std::uint64_t> culprit;
@@ -115,15 +120,15 @@ void Stream::peer_terminated(const rdmap::Terminate& terminate) {
     culprit = terminate.has_ddp_header ? sender_.transmitter().find_terminated(terminate)
                                        : sender_.transmitter().oldest_sent();
     if (culprit) {
-      // What the peer was sent before has been placed, or it would have complained of that.
+      // The peer has placed the work before `culprit`; otherwise its Terminate would be about that work.
       sender_.transmitter().placed_before(*culprit);
-      // An operation that is no more than misaligned is an invalid request (as on InfiniBand); RFC 7306 section 8.2 has
-      // no error code of its own for it.
+      // An atomic operation on a misaligned address completes as an invalid request, as on InfiniBand. RFC 7306 section
+      // 8.2 has no error code for misalignment, so the Terminate only says that the remote operation failed.
       const bool atomic = state_.sends.at(*culprit).kind == rdmap::WorkKind::atomic;
       if (atomic && status == rdmap::Status::remote_operation) status = rdmap::Status::remote_invalid_request;
     }
   }
-  // On InfiniBand a completion says it.
+  // On InfiniBand the completion of the culprit reports the error, so a manual connection needs no event.
   if (!state_.policy.manual || !culprit) state_.host.report(IBV_EVENT_QP_FATAL);
   end(culprit, status, false);
 }
@@ -142,10 +147,10 @@ void Stream::peer_closed(bool broken) {
     sender_.send_posts_before_end();
   }
   if (state_.policy.manual) return peer_left(broken);
-  if (sender_.has_failed()) return end_for_send_error(!broken);  // which was first
+  if (sender_.has_failed()) return end_for_send_error(!broken);  // that error came first
   if (!broken && state_.phase == StreamPhase::running && sender_.awaits_peer()) {
-    state_.host.report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (section 6.2.2.2)
-    // A responder sends nothing before the first message of its peer, a Terminate neither.
+    state_.host.report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (Verbs draft section 6.2.2.2)
+    // A responder sends nothing before the first message of its peer, not even a Terminate.
     if (state_.agreed.initiator || receiver_.is_established()) return end_with(catastrophic_terminate(), true);
   }
   end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, false);
@@ -154,18 +159,20 @@ void Stream::peer_closed(bool broken) {
 
 // A manual connection has ended without a Terminate.
 void Stream::peer_left(bool broken) {
-  // Work that could not be sent failed before, and completes with its own error, even if nobody has come for that yet.
+  // Work that could not be sent failed before the peer left. It completes with its own error, even if no thread has
+  // ended the stream for that error yet.
   if (sender_.has_failed()) return end_for_send_error(!broken);
   std::optional<std::uint64_t> culprit;
   {
     const std::lock_guard lock(state_.locks.send);
-    // It called, and gave up before it got the answer: it calls again.
+    // The peer is the initiator, and has closed before its first message: it calls again.
     if (!state_.agreed.initiator && !receiver_.is_established()) return forget();
-    // Nothing has come and nothing has gone: it may have found out that this is not its peer.
+    // No message has arrived and no work is posted: the peer may have found out that this queue pair is not the one it
+    // means.
     const bool untouched = receiver_.rdmap().progress() == rdmap::Progress{} && !receiver_.rdmap().in_message();
     if (state_.agreed.initiator && state_.host.state() == IBV_QPS_RTR && untouched && state_.sends.empty())
       return forget();
-    // Where the peer has closed in order, what was sent and is not to be told of counts as received.
+    // If the peer has sent FIN, unsignaled work that TCP has taken counts as received.
     if (!broken) sender_.transmitter().release_unsignaled();
     if (!receiver_.rdmap().in_message()) {
       state_.host.peer_gone();
@@ -182,7 +189,8 @@ void Stream::peer_left(bool broken) {
   end(culprit, rdmap::Status::retry_exceeded, false);
 }
 
-// LLP Connection Lost or Reset (Verbs draft figure 24); the state is ERR by then (section 6.2.5).
+// LLP Connection Lost or Reset (Verbs draft figure 24). Called after end(), so the state is ERR already (section
+// 6.2.5).
 void Stream::report_lost() {
   {
     const std::lock_guard lock(state_.locks.send);
@@ -197,7 +205,7 @@ void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, boo
   {
     const std::lock_guard lock(state_.locks.send);
     state_.host.enter_error();
-    // Work that could not be sent failed first, whatever else has come up since.
+    // Work that could not be sent failed before any other error was found, unless `culprit` is older work.
     if (const auto& failure = sender_.transmitter().failure(); failure && !(culprit && *culprit < failure->sequence)) {
       culprit = failure->sequence;
       status = failure->status;
@@ -206,7 +214,7 @@ void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, boo
     if (linger && !sender_.is_dead()) {
       state_.phase = StreamPhase::lingering;
       sender_.transmit();
-      // A peer that does not read shall not keep the socket of a stream that is over (Verbs draft section 6.2.3).
+      // A peer that does not read must not keep the socket of an ended stream open (Verbs draft section 6.2.3).
       if (sender_.is_done() || !later(kPeerTimeout, &Stream::stop_lingering, 0)) let_go_of_socket();
     } else {
       let_go_of_socket();
@@ -221,7 +229,7 @@ void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, boo
   }
 }
 
-// Nobody waits any longer.
+// Ends the stream by RST, without waiting for the peer.
 void Stream::end_by_reset() {
   {
     const std::lock_guard lock(state_.locks.send);
@@ -230,7 +238,7 @@ void Stream::end_by_reset() {
   end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, false);
 }
 
-// Both locks are held. A stream that broke in the middle of an FPDU ends in a reset.
+// Both locks are held. If the sender is dead, an FPDU may have been sent in part, so the connection is reset.
 void Stream::let_go_of_socket() {
   state_.phase = StreamPhase::ended;
   sender_.forget_deferred();
@@ -242,7 +250,7 @@ void Stream::let_go_of_socket() {
   }
 }
 
-// Both locks are held. What was posted stays, for the stream that comes next.
+// Both locks are held. Posted work stays in the queues, for the next stream.
 void Stream::forget() {
   abandon(true);
   state_.host.drop_stream();
@@ -268,8 +276,8 @@ void Stream::stop_lingering(std::uint64_t) {
   let_go_of_socket();
 }
 
-// Closing takes a bounded time (Verbs draft section 6.2.5): the peer has so long to close, and longer only as long as
-// work that was posted before still completes.
+// Closing takes a bounded time (Verbs draft section 6.2.5). The peer has to close within kPeerTimeout, and gets the
+// same time again if posted work has completed meanwhile.
 void Stream::stop_closing(std::uint64_t head) {
   const std::lock_guard lock(state_.locks.receive);
   if (state_.phase != StreamPhase::closing) return;
@@ -281,11 +289,11 @@ void Stream::stop_closing(std::uint64_t head) {
   report_lost();
 }
 
-// The peer has closed, but messages it sent before wait for receives: the program gets some time to post them.
+// The peer has closed, but messages that it sent before wait for receives. The program gets some time to post them.
 void Stream::give_up_later() {
   if (giving_up_) return;
   giving_up_ = later(kPeerTimeout, &Stream::give_up, receiver_.pauses());
-  if (!giving_up_) peer_closed(false);  // nobody would come back for it
+  if (!giving_up_) peer_closed(false);  // without a timer the stream has to end now
 }
 
 void Stream::give_up(std::uint64_t pauses) {
@@ -295,7 +303,7 @@ void Stream::give_up(std::uint64_t pauses) {
   if (receiver_.pauses() == pauses) {
     peer_closed(false);
   } else {
-    receiver_.watch_for_end();  // it does post, if slowly
+    receiver_.watch_for_end();  // the program posts receives, but slowly
   }
 }
 

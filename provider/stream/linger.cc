@@ -27,7 +27,7 @@ std::atomic<unsigned> lingering_now{0};
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
  public:
   explicit Lingering(int fd) : fd_(fd) { lingering_now.fetch_add(1, std::memory_order_relaxed); }
-  // The timer keeps the object alive until its time. To be called before the socket is watched.
+  // The timer keeps the object alive until it expires. Must be called before the socket is watched.
   void start_timer() {
     timer_ = CmLoop::instance().after(kLingerTime, [self = shared_from_this()] { self->end(); });
   }
@@ -39,7 +39,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   void ready(std::uint32_t) override {
     std::array<char, 65536> dropped;
     for (int turns = 0;; ++turns) {
-      if (turns == kTurns) return;  // other work waits for this thread; the loop calls again
+      if (turns == kTurns) return;  // the thread "uiw-cm" has other work, too; CmLoop calls again
       const ssize_t n = ::recv(fd_, dropped.data(), dropped.size(), MSG_DONTWAIT);
       if (n > 0 || (n < 0 && errno == EINTR)) continue;
       if (n < 0 && errno == EAGAIN) return;
@@ -56,7 +56,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   }
 
  private:
-  int fd_;  // once watched, used on the thread "uiw-cm" only
+  int fd_;  // once the socket is watched, only the thread "uiw-cm" uses it
   CmLoop::Timer timer_;
 };
 
@@ -64,7 +64,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
 
 void linger_and_close(int fd) {
   ::shutdown(fd, SHUT_WR);
-  // The peer has closed already and nothing is left to read: this is the usual case and needs no waiting.
+  // In the usual case the peer has closed already and nothing is left to read, so nothing is waited for.
   char octet;
   if (::syscall(SYS_recvfrom, fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK, nullptr, nullptr) == 0) {
     mpa::close_descriptor(fd);
@@ -75,7 +75,7 @@ void linger_and_close(int fd) {
     lingering = std::make_shared<Lingering>(fd);
     lingering->start_timer();
     if (CmLoop::instance().watch(fd, EPOLLIN | EPOLLRDHUP, lingering) != 0) lingering->end();
-  } catch (const std::exception&) {  // no memory to linger
+  } catch (const std::exception&) {  // no memory; `lingering` closes the socket if it exists
     if (!lingering) mpa::close_descriptor(fd);
   }
 }

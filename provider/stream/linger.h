@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Closing a socket whose last octets are still to be delivered. Thread-safe; the functions own `fd` from here on.
+// How to close a socket whose last octets TCP has not delivered yet. Thread-safe. The functions take ownership of `fd`.
 #pragma once
 
 namespace uiw::provider {
@@ -8,8 +8,8 @@ namespace uiw::provider {
 // or after some seconds. Closing at once could reset the connection while the peer has not read everything.
 void linger_and_close(int fd);
 
-// The same for a peer that was never accepted: closes at once if many such sockets linger already, so that strangers
-// cannot use up descriptors.
+// As linger_and_close(), for a connection that was rejected. Closes at once if many sockets linger already, so that
+// unknown peers cannot use up the descriptors.
 void linger_and_close_rejected(int fd);
 
 }  // namespace uiw::provider

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Octets that TCP has delivered, and that wait for a receive to be posted: at most what one read takes.
+// Octets that were read from the socket and wait until a receive is posted: at most what one read takes. Used with the
+// receiver's lock held.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +14,9 @@ namespace uiw::provider {
 
 class ReadAhead {
  public:
-  // Keeps `rest`: either new octets where there are none, or the end of those that are there, without another copy, for
-  // a small message a turn must not mean a copy of all a turn. False where there is no memory.
+  // Keeps `rest`. If no octets are kept yet, `rest` is copied; otherwise `rest` must be the end of the octets that are
+  // kept, and is not copied again: a turn that takes only one small message must not copy all the others. False if
+  // there is no memory.
   bool keep(mpa::Octets rest) {
     if (size_ == 0 && !rest.empty()) {
       octets_.reset(new (std::nothrow) std::byte[rest.size()]);
@@ -25,6 +27,7 @@ class ReadAhead {
     taken_ = size_ - rest.size();
     return true;
   }
+  // Valid until drop().
   mpa::Octets rest() const { return {octets_.get() + taken_, size_ - taken_}; }
   void drop() {
     octets_.reset();

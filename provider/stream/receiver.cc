@@ -18,7 +18,7 @@
 namespace uiw::provider {
 
 namespace {
-constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets before other queue pairs get their turn
+constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read before other queue pairs get their turn
 }  // namespace
 
 StreamReceiver::StreamReceiver(Stream& stream, StreamState& state, StreamSender& sender, const void* domain,
@@ -33,7 +33,8 @@ StreamReceiver::StreamReceiver(Stream& stream, StreamState& state, StreamSender&
 
 bool StreamReceiver::turn(Driver driver, bool& work) {
   if (piggybacking_.begin_turn()) answer_wanted_ = answer_wanted_ && state_.reads.answers_unsent();
-  // A pause has spent the edge that would bring somebody here.
+  // After a pause epoll does not report octets that arrived during it, so no event would cause the turn that sends an
+  // answer which waits.
   const bool may_wait = !answer_wanted_ && !state_.signals.receive_stalled;
   work = receive(driver);
   if (state_.phase == StreamPhase::lingering) stream_.end_lingering();
@@ -46,7 +47,7 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
       answer_wanted_ = answer_wanted_ && state_.reads.answers_unsent();
     }
   }
-  // In a stream that ends nothing is delegated to the sending thread, so a turn of the sender follows an event.
+  // While the stream ends, nothing is delegated to the sending thread, so a turn of the sender follows an event.
   const bool ends = !state_.runs() && !sender_.is_idle();
   const bool wanted = SendScheduler::sender_is_next(
       driver, {transmit_wanted_ || answer_wanted_, sender_.full(), state_.signals.deferred, ends});
@@ -65,7 +66,7 @@ SendScheduler::AnswerConditions StreamReceiver::answer_conditions() {
   return conditions;
 }
 
-// The peer may have asked whether its last message has come; behind our FIN nothing can be answered.
+// The peer may have sent a probe for its last message. It is answered now, since nothing can be sent after our FIN.
 void StreamReceiver::answer_last() {
   if (!state_.runs() || state_.signals.receive_stalled) return;
   receive(Driver::event);
@@ -74,7 +75,7 @@ void StreamReceiver::answer_last() {
   sender_.send();
 }
 
-// What still comes while a Terminate goes out belongs to nobody.
+// While the stream lingers, what arrives is read and dropped.
 bool StreamReceiver::drop_received() {
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
@@ -103,12 +104,12 @@ bool StreamReceiver::receive(Driver driver) {
     return false;
   }
   if (!was_stalled) return receive_available(driver, *io);
-  // Nobody may come back for what has arrived since the pause: its edge is spent.
+  // Epoll does not report again what has arrived since the pause, so this reads on as after an event.
   if (resume()) receive_available(Driver::event, *io);
   return true;
 }
 
-// True if anything came.
+// True if octets were read, or the end of the connection.
 bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
   bool any = false;
   for (std::size_t budget = kReceiveBudget;;) {
@@ -122,8 +123,8 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     any = true;
     const auto size = static_cast<std::size_t>(n);
     if (!take(wanted.size(), size, io) || state_.signals.receive_stalled) return true;
-    // A poll comes back by itself. An event does not: the end of the stream may have come with these octets, in one
-    // edge, so it is read up to.
+    // The program polls again by itself, so a poll may stop here. An event is reported once only, and FIN may have come
+    // together with these octets: so an event reads until the socket is empty or the budget is used up.
     if (driver == Driver::poll && size < wanted.size() + IoScratch::kStaging) return true;
     if (driver == Driver::event && size >= budget) {
       state_.engine.rearm(state_.qp_number, state_.socket.fd());
@@ -141,15 +142,16 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
   }
 }
 
-// Straight to where the rest of an open FPDU belongs, which may be nowhere, and what follows it into the staging
-// buffer.
+// `wanted`: where the rest of an FPDU that was read in part belongs; empty if there is no such FPDU. What follows goes
+// into the staging buffer.
 ssize_t StreamReceiver::read(mpa::MutableOctets wanted, IoScratch& io) {
   if (wanted.empty()) return state_.socket.receive({io.staging.get(), IoScratch::kStaging});
   std::array<iovec, 2> to = {{{wanted.data(), wanted.size()}, {io.staging.get(), IoScratch::kStaging}}};
   return state_.socket.receive(to);
 }
 
-// Of `size` octets read the first belong to an open FPDU, which needs `wanted` of them. False once the stream is over.
+// `size` octets were read. The first of them, at most `wanted`, belong to an FPDU that was read in part before; the
+// others are in the staging buffer. False once the stream is over.
 bool StreamReceiver::take(std::size_t wanted, std::size_t size, IoScratch& io) {
   const std::size_t filled = std::min(size, wanted);
   const mpa::Octets staged{io.staging.get(), size - filled};
@@ -158,11 +160,12 @@ bool StreamReceiver::take(std::size_t wanted, std::size_t size, IoScratch& io) {
   note_first_message();
   if (!take_result(result, staged)) return false;
   if (state_.signals.receive_stalled) return true;
-  // Where it was paused, a receive has come in the meantime.
+  // If the deframer has paused, a receive has been posted meanwhile, so it goes on.
   return (staged.empty() && result != mpa::Deframer::Result::paused) || take_octets(staged);
 }
 
-// A receive has been posted: goes on with what was read already. False if the stream is over, or paused again.
+// A receive has been posted: takes the octets that were read before the pause. False if the stream is over, or paused
+// again.
 bool StreamReceiver::resume() {
   state_.signals.receive_stalled = false;
   set_receive_stalled(false);
@@ -190,10 +193,10 @@ void StreamReceiver::set_receive_stalled(bool stalled) {
   if (sender_.transmitter().completion() == rdmap::Completion::local) return;
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().set_receive_stalled(stalled);
-  transmit_wanted_ = true;  // what waited for completions: a fence, the end; or a probe
+  transmit_wanted_ = true;  // work behind a fence or the end of the stream, which waited for completions; or a probe
 }
 
-// While nothing is read, the end of the connection shows only here.
+// While nothing is read, only this check finds out that the connection has ended.
 void StreamReceiver::watch_for_end() {
   pollfd end{state_.socket.fd(), POLLRDHUP, 0};
   if (::poll(&end, 1, 0) <= 0) return;
@@ -222,17 +225,17 @@ bool StreamReceiver::take_octets(mpa::Octets octets) {
     octets = octets.subspan(consumed);
     if (!take_result(result, octets)) return false;
     if (result != mpa::Deframer::Result::paused || state_.signals.receive_stalled) return true;
-    // Paused, and a receive came in the meantime.
+    // The deframer has paused, and a receive has been posted meanwhile.
   }
 }
 
-// Acts on what the deframer met; `rest` is what it has not taken. False once the stream is over.
+// Acts on the deframer's result; `rest` are the octets that the deframer has not taken. False once the stream is over.
 bool StreamReceiver::take_result(mpa::Deframer::Result result, mpa::Octets rest) {
   switch (result) {
     case mpa::Deframer::Result::more: return true;
     case mpa::Deframer::Result::paused:
       state_.signals.receive_stalled = true;
-      // Either this sees a receive that is posted meanwhile, or who posts it sees the pause.
+      // Either this thread sees a receive that is posted meanwhile, or the thread that posts it sees `receive_stalled`.
       if (state_.work.receive_there()) {
         state_.signals.receive_stalled = false;
         return true;
@@ -251,13 +254,13 @@ bool StreamReceiver::take_result(mpa::Deframer::Result result, mpa::Octets rest)
   return true;
 }
 
-// The receive that a message waits for has not come at once: the peer, whose work before that message is done, hears of
-// it, as by an RNR NAK. Most pauses end sooner.
+// A message waits for a receive. An RNR report will tell the peer so, as an RNR NAK does, and that its work before that
+// message has been placed. The report is sent only after a delay, since most pauses are shorter.
 void StreamReceiver::report_rnr_later() {
   constexpr std::chrono::milliseconds kRnrReportDelay{10};
   if (std::exchange(rnr_report_due_, true)) return;
   if (stream_.later(kRnrReportDelay, &Stream::report_rnr, pauses_)) return;
-  rnr_report_due_ = false;  // no memory: it hears of it at once
+  rnr_report_due_ = false;  // no memory for the timer: the report is sent at once
   report_rnr();
 }
 
@@ -274,7 +277,7 @@ void StreamReceiver::report_rnr() {
   sender_.send();
 }
 
-// ---- What the receiver tells ----
+// ---- What rdmap::Receiver reports ----
 
 void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                       const Message& message) {
@@ -286,8 +289,8 @@ void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap:
 void StreamReceiver::read_complete() {
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().read_complete();
-  sender_.publish_deferred();  // for who comes next to the receiver's lock
-  // The next read, a fence, the end.
+  sender_.publish_deferred();  // for the next thread that takes the receiver's lock
+  // The next Read, work behind a fence, or the end of the stream may be sent now.
   if (sender_.transmitter().unsent() || !state_.runs() || state_.host.state() != IBV_QPS_RTS) transmit_wanted_ = true;
 }
 

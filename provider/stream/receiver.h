@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A stream's receiver: from the socket to the memory of the program, and the pause where no receive is posted. With the
-// receiver's lock.
+// A stream's receiver takes octets from the socket and places them into the memory of the program; it pauses while no
+// receive is posted. All functions are called with the receiver's lock held, except where said otherwise.
 #pragma once
 
 #include <sys/types.h>
@@ -24,25 +24,27 @@ struct IoScratch;
 
 class StreamReceiver final : rdmap::ReceiveHost {
  public:
+  // References must remain live as long as the receiver. `domain`, `identity`: see Stream.
   StreamReceiver(Stream& stream, StreamState& state, StreamSender& sender, const void* domain, const void* identity,
                  std::uint32_t denied_rights);
 
-  // A turn of who drives. True if one of the sender is to follow, without this lock; `work` tells whether anything was
-  // moved.
+  // One turn of the thread that drives. True if StreamSender::turn() is to follow, after the receiver's lock has been
+  // released. `work` says whether there was anything to do.
   bool turn(Driver driver, bool& work);
+  // Answers what has arrived, before our FIN.
   void answer_last();
   void watch_for_end();
   void report_rnr();
-  // By the timer: the pause of that number has lasted for a while.
+  // Called by the timer that was set in the pause with this number.
   void report_rnr(std::uint64_t pauses);
-  // What was read and not taken is dropped.
+  // The stream is over: octets that were read and not taken are dropped.
   void stop();
 
   std::uint64_t pauses() const { return pauses_; }
   bool is_established() const { return established_; }
   bool error_reported() const { return error_reported_; }
 
-  // On any thread: something has been posted, and is about to be sent.
+  // The program has posted work. Any thread, with any lock or none.
   void note_post() { piggybacking_.posted(); }
   rdmap::Receiver& rdmap() { return receiver_; }
 
@@ -78,7 +80,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   ReadAhead read_ahead_;
   std::uint64_t pauses_ = 0;
   bool transmit_wanted_ = false;
-  bool answer_wanted_ = false;  // by a peer that waits for no more than that its work is placed
+  bool answer_wanted_ = false;  // by a probe: the peer only waits to hear that its work is placed
   Piggybacking piggybacking_;
   bool established_ = false;
   bool rnr_report_due_ = false;

@@ -10,13 +10,14 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Less than this a connection may take on a busy host, where an adapter needs none.
+// The limits are never shorter than this. An adapter works independently of its host, but this provider may be slower
+// to connect and to answer on a busy host.
 constexpr milliseconds kLeastRetryTime{4000}, kLeastRnrTime{1000};
-constexpr milliseconds kInVain{500};           // work is tried where the peer is known to have left
-constexpr milliseconds kLongestRnrTimer{655};  // which of them the peer has chosen is not known here
+constexpr milliseconds kInVain{500};           // for work whose peer is known to have closed the connection
+constexpr milliseconds kLongestRnrTimer{655};  // the longest RNR timer: which one the peer has set is not known
 constexpr unsigned kForEver = 7;               // rnr_retry
 
-// InfiniBand: 4.096 us times two to the power of the timeout, for each try.
+// InfiniBand: each try takes 4.096 us times two to the power of `timeout`.
 milliseconds retry_time(const ibv_qp_attr& attributes) {
   if (attributes.timeout == 0) return milliseconds{0};
   const std::uint64_t once_us = (std::uint64_t{4096} << attributes.timeout) / 1000;

@@ -52,7 +52,7 @@ StreamSender::StreamSender(StreamState& state, const void* domain, const void* i
 
 void StreamSender::turn(Driver driver) {
   transmit(scheduler_.turn(driver, state_.engine.program(), raw_clock));
-  // The socket is let go of with the receiver's lock: another turn does it.
+  // The socket is closed with the receiver's lock held, so rearm() causes another turn, which does that.
   if (state_.phase == StreamPhase::lingering && is_done()) state_.engine.rearm(state_.qp_number, state_.socket.fd());
 }
 
@@ -64,7 +64,7 @@ void StreamSender::transmit(ProbePolicy policy) {
   transmitter_.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == StreamPhase::running));
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
-    // The thread of the context has its own, and takes it for a socket that was full.
+    // The thread "uiw-progress" has buffers of its own. It sends since the socket seems to have been full.
     send_state_ = SendState::socket_full;
     publish_deferred();
     return state_.engine.take_over(state_.qp_number, state_.socket.fd());
@@ -84,7 +84,7 @@ void StreamSender::transmit(ProbePolicy policy) {
     }
     if (fill == rdmap::Transmitter::Fill::local_error) {
       note_error();
-      continue;  // the Terminate
+      continue;  // the next fill() sends the Terminate, if one is due
     }
     const ssize_t taken = state_.socket.send(batch.fpdus.vectors());
     if (taken < 0) {
@@ -93,9 +93,9 @@ void StreamSender::transmit(ProbePolicy policy) {
         publish_deferred();
         return;
       }
-      if (taken == -EFAULT && transmitter_.source_gone(batch)) continue;  // the work that it is fails at the next fill
+      if (taken == -EFAULT && transmitter_.source_gone(batch)) continue;  // fill() fails the work whose memory is gone
       send_state_ = SendState::idle;
-      dead_ = true;  // otherwise the receiving side learns why, and ends the stream
+      dead_ = true;  // after other errors the receiver finds out why, and ends the stream
       if (taken == -EFAULT) note_error();
       return;
     }
@@ -103,11 +103,11 @@ void StreamSender::transmit(ProbePolicy policy) {
   }
   publish_deferred();
   finish_sending();
-  if (transmitter_.terminating() && state_.runs_or_closes()) note_error();  // be it of a response to the peer
+  if (transmitter_.terminating() && state_.runs_or_closes()) note_error();  // also if a response to the peer failed
 }
 
-// Something cannot be sent, and the stream is to end. That flushes the work, and a Read among it may be being placed
-// right now: so whoever has the receiver's lock next does it, and somebody is made to come for it.
+// Something cannot be sent, so the stream has to end. That flushes the work, while another thread may be placing the
+// answer to a Read of it. So the next thread with the receiver's lock ends the stream; rearm() causes a turn for that.
 void StreamSender::note_error() {
   error_ = true;
   state_.engine.rearm(state_.qp_number, state_.socket.fd());
@@ -139,7 +139,8 @@ void StreamSender::forget_deferred() {
 bool StreamSender::try_stop(SendState to) {
   SendState expected = SendState::sending;
   if (send_state_.compare_exchange_strong(expected, to)) return true;
-  // An exchange, and not a store: the next pass has to see all that the other threads wrote before they delegated.
+  // This is an exchange and not a store: the next pass has to see all that the other threads wrote before they
+  // delegated.
   send_state_.exchange(SendState::sending);
   transmitter_.set_probe_policy(SendScheduler::kDelegated);
   return false;
@@ -150,17 +151,17 @@ bool StreamSender::try_stop(SendState to) {
 bool StreamSender::delegate_to_sending_thread() {
   if (state_.phase != StreamPhase::running) return false;
   SendState expected = SendState::sending;
-  // This writes where a request stands already, too: the sending thread may have begun the pass for that one, and has
-  // to see what this thread wrote before.
+  // This writes even if another request is set already: the sending thread may be taking that request now, and has to
+  // see what this thread wrote before.
   while (!send_state_.compare_exchange_strong(expected, SendState::send_again)) {
     if (expected != SendState::sending && expected != SendState::send_again) return false;
   }
   return true;
 }
 
-// What has come may be the answer to a Send whose octets TCP took a moment ago, from a thread that has yet to report
-// that the Send is complete. By the remote rule there is nothing to wait for: a peer that keeps to InfiniBand's rules
-// has confirmed the Send before it answers.
+// The message that has arrived may answer a Send whose octets TCP has just taken, while the sending thread has not
+// reported yet that the Send is complete. By the remote rule there is nothing to wait for: a peer that keeps to
+// InfiniBand's rules has confirmed the Send before it answers.
 void StreamSender::wait_for_sending_thread() {
   const SendState state = send_state_;
   if (state != SendState::sending && state != SendState::send_again) return;
@@ -168,9 +169,9 @@ void StreamSender::wait_for_sending_thread() {
   const std::lock_guard lock(state_.locks.send);
 }
 
-// The last octet is with TCP: say so to the peer.
+// TCP has taken all that may be sent now. Sends FIN if this was the last octet of the stream.
 void StreamSender::finish_sending() {
-  // What is signaled is confirmed before the end, what is not need not be.
+  // Signaled work is confirmed before the stream ends; unsignaled work need not be.
   if (state_.phase == StreamPhase::closing) transmitter_.release_unsignaled();
   const bool closing = state_.phase == StreamPhase::closing && state_.sends.empty() && !transmitter_.pending();
   const bool terminated = transmitter_.terminating() && transmitter_.terminate_sent();
@@ -202,9 +203,9 @@ void StreamSender::send_overdue_posts() {
   if (const auto policy = scheduler_.ticked(full(), raw_clock)) transmit(*policy);
 }
 
-// Does nobody answer at the other end of the running stream? The peer's host, which does not acknowledge what was sent
-// again; or its adapter, which neither takes octets nor sends any although its host does. That one gets the time that
-// it has for the answer to a call at least: it is software.
+// Either the peer's host does not answer: it does not acknowledge what TCP has retransmitted. Or the peer's adapter
+// does not: octets move in neither direction. The adapter is software, so it gets at least the time that it has to
+// answer a call.
 bool StreamSender::unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now,
                               bool has_to_answer) {
   const auto info = info_of(state_.socket.fd());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A stream's sender: from the send queue to the socket. With the sender's lock, where not said otherwise.
+// A stream's sender takes work from the send queue and writes its FPDUs to the socket. All functions are called with
+// the sender's lock held, except where said otherwise.
 #pragma once
 
 #include <atomic>
@@ -18,48 +19,50 @@ class StreamSender {
  public:
   using ProbePolicy = SendScheduler::ProbePolicy;
   struct Parameters {
-    std::uint32_t most_ord = 0;  // of Reads to send, however the program limits them
+    std::uint32_t most_ord = 0;  // the most Reads outstanding, whatever lower limit the program sets
     rdmap::Completion completion = rdmap::Completion::local;
-    std::uint64_t hold_from = ~std::uint64_t{0};  // SQD: entries from this one on wait
+    std::uint64_t hold_from = ~std::uint64_t{0};  // SQD: entries from this one on are not sent
   };
-  // `domain` is what the work names memory of; `identity` is what memory windows are bound to.
+  // `state` must remain live as long as the sender. `domain`, `identity`: see Stream.
   StreamSender(StreamState& state, const void* domain, const void* identity, const Parameters& parameters);
 
-  // A turn of who drives.
+  // One turn of the thread that drives: sends all that is due.
   void turn(Driver driver);
-  // Work has been posted, or may be sent that could not before.
+  // Work has been posted, or earlier work may be sent now: sends it, unless the socket is full.
   void send(ProbePolicy policy = ProbePolicy::at_once) {
     if (!full()) transmit(policy);
   }
-  // The same, be the socket full or not.
+  // As send(), but tries even if the socket was full.
   void transmit(ProbePolicy policy = ProbePolicy::at_once);
-  // SendScheduler decides whether these send something. The end of the queue pair or of its stream comes next: posts
-  // that wait go out.
+  // SendScheduler decides whether the next three functions send anything.
+  // The queue pair, or its stream, is about to end: posts that wait are sent.
   void send_posts_before_end();
-  // The program has polled in vain: posts that wait go out, and a probe.
+  // The program has polled in vain: posts that wait are sent, and a probe if one is due.
   void send_all_deferred();
-  // The progress thread has ticked: posts go out that have waited for too long.
+  // The progress thread has ticked: posts that have waited for too long are sent.
   void send_overdue_posts();
   // Tells other threads, and the engine, whether there are deferred sends.
   void publish_deferred();
-  // Nothing of the kind will be sent any more.
+  // Deferred sends will not be sent any more.
   void forget_deferred();
 
-  // Nothing more is sent: the stream is to end by a reset. break_off() has somebody come for that.
+  // Nothing more is sent. After stop_for_good() the caller ends the stream, by RST; break_off() has the engine run a
+  // turn that does so.
   void stop_for_good() { dead_ = true; }
   void break_off();
   bool is_dead() const { return dead_; }
   bool fin_sent() const { return fin_sent_; }
   bool is_done() const { return fin_sent_ || dead_; }
 
-  // Does nobody answer at the other end?
+  // Whether the peer of the running stream has stopped answering, for longer than `retry`. `has_to_answer`: the peer
+  // has no reason to send nothing.
   bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer);
   void note_progress(std::chrono::steady_clock::time_point now) { unmoved_since_ = now; }
 
   SendScheduler& scheduler() { return scheduler_; }
   rdmap::Transmitter& transmitter() { return transmitter_; }
 
-  // ---- With the receiver's lock, or none ----
+  // ---- With the receiver's lock held, or no lock ----
   // The socket takes no more for now.
   bool full() const { return send_state_.load(std::memory_order_relaxed) == SendState::socket_full; }
   bool is_idle() const { return send_state_ == SendState::idle; }
@@ -68,8 +71,9 @@ class StreamSender {
   bool delegate_to_sending_thread();
   // Returns when the thread that is sending now, if there is one, has reported what completes by the local rule.
   void wait_for_sending_thread();
-  // Has an error been found while sending that the receiver's side is to end the stream for? Every poll comes here: one
-  // that finds nothing does not write. Who sets it has the engine come, so that what this load misses is seen then.
+  // Whether an error was found while sending, for which the caller has to end the stream; true once for each error.
+  // Every poll calls this, so it writes only if there is an error. note_error() causes another turn, which sees an
+  // error that this load misses.
   bool take_error() {
     if (!error_.load(std::memory_order_acquire)) return false;
     error_ = false;
@@ -78,19 +82,20 @@ class StreamSender {
   ProbePolicy probe_policy(Driver driver) const;
 
   // ---- These take the sender's lock by themselves ----
-  // Is there work that could not be sent?
+  // Whether there is work that could not be sent.
   bool has_failed();
-  // Is there work that a peer which closes leaves unfinished?
+  // Whether work of ours or a request of the peer would be left unfinished if the peer closed now.
   bool awaits_peer();
-  // Remote rule: the work which, where the connection is gone, is the first that the peer has said nothing about.
+  // The connection is lost. By the remote rule: completes unsignaled work at the head of the queue, and returns the
+  // first entry that the peer has not confirmed. By the local rule: nothing.
   std::optional<std::uint64_t> first_unconfirmed();
 
  private:
   enum class SendState : std::uint8_t {
     idle,         // no thread is sending
-    sending,      // a thread is, with the sender's lock
-    send_again,   // the same, and another thread has delegated a request to it
-    socket_full,  // no thread is, since the socket takes no more for now
+    sending,      // a thread is sending, with the sender's lock held
+    send_again,   // as `sending`, and another thread has delegated a request to that thread
+    socket_full,  // no thread is sending, since the socket takes no more for now
   };
 
   bool try_stop(SendState to);
@@ -101,7 +106,7 @@ class StreamSender {
   rdmap::Transmitter transmitter_;
   std::atomic<SendState> send_state_{SendState::idle};
   SendScheduler scheduler_;
-  bool dead_ = false;  // the socket takes nothing any more
+  bool dead_ = false;  // nothing may be written to the socket any more
   bool fin_sent_ = false;
   std::atomic<bool> error_{false};
   std::uint64_t moved_ = 0;  // octets of the stream, both ways, when unanswered() looked last

@@ -39,7 +39,7 @@ bool Stream::later(std::chrono::milliseconds delay, void (Stream::*function)(std
     CmLoop::instance().after(
         delay, [find = state_.engine.finder(), number = state_.qp_number, weak = weak_from_this(), function, argument] {
           const ReadSection section;
-          // Its queue pair, whose locks it takes, is there until the section closes.
+          // The function takes locks of the queue pair, which lives until the section closes.
           if (find(number) == nullptr) return;
           if (const auto stream = weak.lock()) (stream.get()->*function)(argument);
         });
@@ -52,7 +52,7 @@ bool Stream::later(std::chrono::milliseconds delay, void (Stream::*function)(std
 bool Stream::receive_turn(Driver driver, bool& work) {
   const StreamPhase phase = state_.phase.load();
   if (phase == StreamPhase::ended || phase == StreamPhase::gone) return false;
-  // Before anything is placed for work that has been flushed already.
+  // This comes first, since nothing may be placed for work that has been flushed.
   if (sender_.take_error() && state_.runs_or_closes()) end_for_send_error(true);
   return receiver_.turn(driver, work);
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// One connection of a queue pair, from the moment it has a socket until that is let go of: its two directions, and how
-// it ends.
+// One connection of a queue pair, from attach to end: its two directions, and how it ends.
 //
-// A queue pair makes one when it is connected and drops it in RESET; the next connection has one of its own, so a timer
-// that comes late finds the one that it was set for, or none. All functions are called inside a ReadSection, with the
-// locks that they name.
+// QpConnection makes a stream when the queue pair is connected, and drops it at the latest in RESET. The next
+// connection has a stream of its own, so a timer that expires late finds the stream that it was set for, or none. All
+// functions are called inside a ReadSection, with the locks held that are named below.
 #pragma once
 
 #include <chrono>
@@ -27,16 +26,16 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   using Agreed = StreamAgreement;
   struct Parameters {
     StreamPolicy policy;
-    Agreed agreed;  // with the depths that the program knows of
+    Agreed agreed;  // its ORD and IRD are those that the program sees
     StreamSender::Parameters sender;
-    std::uint32_t read_slots_out = 0, read_slots_in = 0;  // with those for probes
+    std::uint32_t read_slots_out = 0, read_slots_in = 0;  // slots for probes included
     std::uint32_t denied_rights = 0;
-    std::uint32_t peer_psn = 0;  // of a manual connection: the peer's rq_psn, 0 if it has said none
+    std::uint32_t peer_psn = 0;  // manual connection: the peer's rq_psn; 0: not known
     std::shared_ptr<StreamOwner> owner;
   };
 
-  // References must remain live as long as the stream. `domain` is what `sends` name memory of; `identity` is what
-  // memory windows are bound to. Throws std::bad_alloc.
+  // References must remain live as long as the stream. `domain` and `identity` are identifiers for StagTable: the
+  // protection domain, and what binds memory windows of type 2. Throws std::bad_alloc.
   Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& locks, StreamSignals& signals,
          rdmap::SendQueue& sends, std::uint32_t qp_number, const void* domain, const void* identity,
          const Parameters& parameters);
@@ -47,42 +46,44 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   const Agreed& agreed() const { return state_.agreed; }
   std::uint32_t peer_psn() const { return peer_psn_; }
 
-  // With the sender's lock, where they do not say otherwise.
+  // StreamSender and StreamReceiver say which lock each of their functions needs.
   StreamSender& sender() { return sender_; }
-  // What its functions say.
   StreamReceiver& receiver() { return receiver_; }
 
-  // ---- With both locks ----
-  // None before it has been given one.
+  // ---- With both locks held ----
+  // Not open until QpConnection::attach() has moved a socket here.
   mpa::TcpStream& socket() { return state_.socket; }
-  // Nobody waits for anything any more; the receive that a message had begun to use is given back, or `completes`.
+  // Ends the stream and completes no posted work. The receive that a message has begun to use is given back; for
+  // `completes` see StreamWork::give_back().
   void abandon(bool completes);
-  // In the child of a fork it is the parent's.
+  // In the child of a fork: the stream belongs to the parent, and is not used here.
   void after_fork_in_child() { state_.phase = Phase::ended; }
 
-  // ---- With the receiver's lock ----
-  // As StreamReceiver::turn() says.
+  // ---- With the receiver's lock held ----
+  // See StreamReceiver::turn(). Ends the stream first if the sender has found an error.
   bool receive_turn(Driver driver, bool& work);
   bool is_of(const StreamOwner* owner) const { return owner_.get() == owner; }
-  // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if it is over.
+  // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the stream is over already.
   int disconnect();
-  // The peer has had its time to begin.
+  // The peer has sent no first message in time: ends the stream.
   void abort_beginning();
-  // A completion queue had no room: Terminate.
+  // A completion queue had no room: sends a Terminate.
   void completion_lost();
+  // There is no memory for something that the stream needs: ends it by RST.
   void end_without_memory();
-  // The program takes the work back: all of it is flushed. It runs, or closes.
+  // ibv_modify_qp to ERR: flushes all work. The stream runs or closes.
   void flush_work();
-  // The peer of a manual connection is told what has come, as far as TCP takes it at once.
+  // Manual connection: tells the peer what has been placed, as far as TCP takes the octets at once.
   void leave();
-  // Posted work fails: `culprit`, or where that is not of this end, all of it is flushed. What is unanswered ends by a
-  // reset.
+  // Posted work has waited for its peer for too long: `culprit` completes with `status`, and the rest is flushed.
+  // Without a culprit all work is flushed, and IBV_EVENT_QP_FATAL is reported. The stream lingers if `status` is
+  // rnr_exceeded, and ends at once otherwise.
   void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status);
 
  private:
   friend class StreamReceiver;
 
-  // What the receiver meets; with its lock. `broken`: not by a FIN.
+  // StreamReceiver calls these, with the receiver's lock held. `broken`: the connection did not end by FIN.
   void peer_closed(bool broken);
   void peer_terminated(const rdmap::Terminate& terminate);
   void stream_error(const rdmap::Terminate& terminate);
@@ -91,8 +92,9 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   }
   void end_lingering();
   void give_up_later();
+  // Calls `function` on the thread "uiw-cm" after `delay`, if the stream is there then. False if there is no memory.
   bool later(std::chrono::milliseconds delay, void (Stream::*function)(std::uint64_t), std::uint64_t argument);
-  // Timers.
+  // Called by timers.
   void stop_lingering(std::uint64_t);
   void stop_closing(std::uint64_t head);
   void give_up(std::uint64_t pauses);

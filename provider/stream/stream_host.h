@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a stream knows of the queue pair whose work it carries out: the work, the state, and whom to report to.
+// What a stream needs of its queue pair: the work that it carries out, the state, and where it reports events.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,33 +15,34 @@
 
 namespace uiw::provider {
 
-// The receiver's lock is taken first, then the sender's, then those of completion queues. They belong to the queue
-// pair, since its work queues outlive its streams; which stream it has changes under both.
+// The receiver's lock is taken first, then the sender's, then those of completion queues. The locks belong to the queue
+// pair, since its work queues outlive its streams. Which stream a queue pair has changes with both locks held.
 struct StreamLocks {
   alignas(64) SectionMutex receive;
   alignas(64) SectionMutex send;
 };
 
-// What threads without these locks look at. It belongs to the queue pair, as they may look at any time.
+// Threads that hold none of these locks read this. It belongs to the queue pair, since they may read it at any time.
 struct StreamSignals {
   alignas(64) std::atomic<bool> receive_stalled{false};  // nothing is read until a receive is posted
-  // There are deferred sends: posts that wait for the next ones, or a probe.
+  // There are deferred sends: posts that wait for the next posts, or a probe.
   alignas(64) std::atomic<bool> deferred{false};
   std::atomic<std::uint64_t> posts_wait_since{0};  // monotonic, ns; 0 where no posts wait
-  std::atomic<pthread_t> poster{};                 // who has posted them
+  std::atomic<pthread_t> poster{};                 // the thread that has posted them
 };
 
-// The work. The functions of rdmap::SendHost are called with the sender's lock, the others with the receiver's; the
-// first three of those as rdmap::ReceiveHost says.
+// The work of a queue pair. The functions of rdmap::SendHost are called with the sender's lock held, the others with
+// the receiver's. For the first three see rdmap::ReceiveHost.
 class StreamWork : public rdmap::SendHost {
  public:
   virtual bool next_receive(rdmap::ReceiveBuffer& buffer) = 0;
   virtual void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                 const rdmap::ReceiveHost::Message& message) = 0;
   virtual std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) = 0;
+  // Whether a receive is posted.
   virtual bool receive_there() const = 0;
-  // A receive that a message had begun to use is free again; one of a shared queue that cannot be given back to it
-  // completes as flushed if `completes`.
+  // The message that had begun to use `buffer` counts as never begun, so the receive is free again. A receive that
+  // cannot be given back to its shared receive queue completes as flushed if `completes` is set.
   virtual void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) = 0;
   // Every receive that is posted completes as flushed.
   virtual void flush_receives() = 0;
@@ -50,23 +51,24 @@ class StreamWork : public rdmap::SendHost {
   ~StreamWork() = default;
 };
 
+// What a stream reports to its queue pair.
 class StreamHost {
  public:
   virtual ibv_qp_state state() const = 0;
-  // With the receiver's lock.
+  // With the receiver's lock held.
   virtual void report(ibv_event_type type) = 0;
 
-  // With both locks. The stream ends, and with it the work: the state is ERR from here on.
+  // With both locks held. The stream ends, and its work is flushed: the state is ERR from here on.
   virtual void enter_error() = 0;
-  // The peer has left; work that is posted fails after a while.
+  // The peer of a manual connection has left; posted work fails after a while.
   virtual void peer_gone() = 0;
-  // The stream is not the one that the queue pair is to have: another takes its place. It lives until its caller is
-  // done with it.
+  // The queue pair is to be connected by another stream, so this one is dropped. The object lives until the thread that
+  // dropped it has released both locks.
   virtual void drop_stream() = 0;
 
-  // With the sender's lock. TCP has taken all that may be sent now.
+  // With the sender's lock held. TCP has taken all that may be sent now.
   virtual void sent_all() = 0;
-  // And the end of the stream behind it.
+  // As sent_all(), and FIN has been sent in an orderly end.
   virtual void sent_last() = 0;
 
  protected:

@@ -3,8 +3,9 @@
 
 namespace uiw::provider {
 
-// Who set a stream up and wants to know of its fate. Called on any thread, with locks of the stream held: it may note
-// the news, and do nothing else. The stream keeps it alive until it has ended.
+// The connection that has set a stream up, and is told when the stream is established and when it ends. The functions
+// are called on any thread, with locks of the stream held, so they may only record what has happened. The stream shares
+// ownership of its owner until it has ended.
 class StreamOwner {
  public:
   virtual ~StreamOwner() = default;

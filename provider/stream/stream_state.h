@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What both directions of a stream look at.
+// The state that both directions of a stream share.
 #pragma once
 
 #include <atomic>
@@ -14,20 +14,20 @@ namespace uiw::provider {
 
 class Engine;
 
-// What differs between connections.
+// How connections differ.
 struct StreamPolicy {
-  // The program connects the queue pair itself (ibv_modify_qp), and counts on the rules of InfiniBand: an end of the
-  // connection is noticed by the work that cannot get to the peer, and by nothing else.
+  // A manual connection: the program counts on the rules of InfiniBand, where only work that cannot get to the peer
+  // shows that the connection has ended.
   bool manual = false;
   bool reliable = true;  // IBV_QPT_RC
-  bool one_cq = false;   // for sends and receives
+  bool one_cq = false;   // sends and receives complete to the same completion queue
 };
 
 enum class StreamPhase : std::uint8_t {
   running,
-  closing,    // our side has sent, or will send, its last octet
-  lingering,  // in error: the FPDU in progress and a Terminate go out, what comes in is dropped
-  gone,       // a manual connection whose peer has left; nobody has noticed yet
+  closing,    // orderly end: what is posted is sent, then FIN
+  lingering,  // the FPDU in progress and a Terminate are sent; what arrives is dropped
+  gone,       // a manual connection whose peer has left; no work has failed for that yet
   ended,
 };
 
@@ -49,16 +49,16 @@ struct StreamState {
   const StreamPolicy policy;
   const StreamAgreement agreed;
 
-  mpa::TcpStream socket;  // moved, opened and closed with both locks
-  std::atomic<StreamPhase> phase{
-      StreamPhase::running};  // changes with both, but for the step to closing, with the sender's
+  mpa::TcpStream socket;  // moved, opened and closed with both locks held
+  // Changes with both locks held.
+  std::atomic<StreamPhase> phase{StreamPhase::running};
   alignas(64) rdmap::SharedReads reads;
 
   bool runs() const { return phase == StreamPhase::running; }
   bool runs_or_closes() const { return phase == StreamPhase::running || phase == StreamPhase::closing; }
 };
 
-// Older releases, which know no Send with Immediate, know no reports.
+// Older releases of uiw, which have no Send with Immediate, have no progress reports either.
 inline rdmap::Reports reports_of(const StreamState& state) {
   if (state.policy.manual) return rdmap::Reports::always;
   return state.agreed.agreement.send_with_immediate ? rdmap::Reports::on_request : rdmap::Reports::none;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a Terminate message means to the program, on either side (RFC 5040 section 4.8; Verbs draft sections 6.2
-// and 8.3), and those that a stream sends by itself.
+// What a Terminate message means to the program, on either side (RFC 5040 section 4.8; Verbs draft sections 6.2 and
+// 8.3), and the Terminates that a stream sends by itself.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,16 +11,17 @@
 
 namespace uiw::provider {
 
-// How the request that the peer's Terminate is about completes (RFC 5040 section 4.8; Verbs draft section 8.3.2).
+// The status with which the request completes that the peer's Terminate is about (RFC 5040 section 4.8; Verbs draft
+// section 8.3.2).
 rdmap::Status completion_status_of(const rdmap::Terminate& terminate);
 
-// The async event of the side that found the error (Verbs draft figures 24 and 25).
+// The async event at the end that found the error (Verbs draft figures 24 and 25).
 ibv_event_type event_of(const rdmap::Terminate& terminate);
 
-// An error of MPA (RFC 5044 section 8).
+// The Terminate for an error of MPA (RFC 5044 section 8).
 rdmap::Terminate llp_terminate(mpa::MpaError error);
 
-// The stream cannot go on for a reason that is no message's: Bad LLP Close, an error of a completion queue (Verbs draft
+// The Terminate for an error that no message has caused: Bad LLP Close, or an error of a completion queue (Verbs draft
 // figure 24).
 rdmap::Terminate catastrophic_terminate();
 
