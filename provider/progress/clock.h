@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The clocks that completions are stamped with.
+// The clocks that give completions their timestamps.
 #pragma once
 
 #include <time.h>
@@ -20,7 +20,7 @@ inline std::uint64_t nanoseconds(clockid_t clock) {
 }
 }  // namespace detail
 
-// CLOCK_MONOTONIC: read without a system call everywhere, and what programs compare with.
+// CLOCK_MONOTONIC: it is read without a system call, and programs compare timestamps with it.
 inline std::uint64_t raw_clock() { return detail::nanoseconds(CLOCK_MONOTONIC); }
 inline std::uint64_t wall_clock_ns() { return detail::nanoseconds(CLOCK_REALTIME); }
 

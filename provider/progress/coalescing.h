@@ -6,8 +6,8 @@
 // of a burst that comes without pauses wait, and not for long. A program that posts and then does something else (it
 // may spin on memory for the reply) would wait in vain; that is noticed, and for a while none of its posts waits.
 //
-// One for each stream, a part of its SendScheduler, under the sender's lock. Times are monotonic nanoseconds. It
-// decides; it does not send.
+// Each stream has one, in its SendScheduler; called with the sender's lock held. Times are monotonic nanoseconds. This
+// class only decides; it sends nothing.
 #pragma once
 
 #include <algorithm>
@@ -20,20 +20,21 @@ class Coalescing {
  public:
   static constexpr unsigned kMost = 48;                  // requests in one send
   static constexpr std::size_t kMostOctets = 16 * 1024;  // octets of these requests
-  // So many requests between two polls make a burst. In a burst, posts wait after as many posts without a pause.
+  // This many requests between two polls make a burst. In a burst, posts wait after the same number of posts without a
+  // pause.
   static constexpr unsigned kBurst = 8;
   static constexpr std::uint64_t kPauseNs = 2'000;     // a longer time between two posts is a pause
-  static constexpr std::uint64_t kPollNs = 100'000;    // the same, where the program has polled in between
-  static constexpr std::uint64_t kLongestNs = 25'000;  // that a post waits
+  static constexpr std::uint64_t kPollNs = 100'000;    // as kPauseNs, if the program has polled in between
+  static constexpr std::uint64_t kLongestNs = 25'000;  // the longest time that a post waits
   // After posts have waited in vain, none waits for this time; after the next time in vain for twice as long, and so
   // on.
   static constexpr std::uint64_t kPenaltyNs = 100'000, kMostPenaltyNs = 1'000'000'000;
   static constexpr unsigned kForgiven = 16;  // successes in a row after which that time is halved
 
   // The program has posted `requests` of `octets` in all. `polled` is a number that changes when the program takes
-  // completions. True in a burst: then may_wait() says whether they wait.
+  // completions. True in a burst: then may_wait() says whether the posts wait.
   bool posted(unsigned requests, std::size_t octets, std::uint64_t polled);
-  // `active`: when the thread has posted to any queue pair, or polled in vain, before this post.
+  // `active`: when the thread last posted to any queue pair, or polled in vain, before this post.
   bool may_wait(std::uint64_t now, std::uint64_t active = 0);
   // The call that posted returns to the program now: the time that sending took is not a pause of the program.
   void resume(std::uint64_t now) { last_post_ = now; }
@@ -47,9 +48,9 @@ class Coalescing {
   bool waiting() const { return since_ != 0; }
   std::uint64_t since() const { return since_; }  // since when the oldest post waits; 0 where none does
   bool overdue(std::uint64_t now) const { return waiting() && now - since_ >= kLongestNs; }
-  // Another than the posting thread asks whether posts have waited too long; if so, it is to send them. Unless the
-  // program is `busy` with other queue pairs, they have waited in vain: it does something else, or has lost its
-  // processor.
+  // Whether posts have waited for too long; if so, the caller, which is not the thread that posted, sends them. Unless
+  // the program is `busy` with other queue pairs, the posts have waited in vain: the program does something else, or
+  // has lost its processor.
   bool take_overdue(std::uint64_t now, bool busy);
 
  private:

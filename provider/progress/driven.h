@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What the engine knows of a queue pair: how to move its octets, and when its deferred sends go out. Qp is the only one
-// there is; through this interface the engine can stand below it.
+// What the engine needs of a queue pair: a function that moves its octets (Driven), and functions that send what has
+// been deferred (DeferredSends). Qp is the only Driven. The interface lets the engine do without the headers of queue
+// pairs.
 //
-// Thread-safe. A queue pair that was found by its number, or among those of an engine, lives until the ReadSection
-// closes inside which that was done.
+// Thread-safe. If a queue pair is found by its number, or among those of an engine, inside a ReadSection, it lives
+// until that section closes.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +15,16 @@ namespace uiw::provider {
 
 class DeferredSends {
  public:
-  // Are there deferred sends: posts that wait for the next ones, or a probe? They are sent at the latest when the
-  // program waits for a completion.
+  // Whether there are deferred sends: posts that wait for the next posts, or a probe. They are sent at the latest when
+  // the program waits for a completion.
   virtual bool has_deferred() const = 0;
   virtual bool posts_wait() const = 0;
-  // Posts that wait are sent: the program polls. These three leave it to a thread that is sending or posting.
+  // The program polls: posts that wait are sent. If another thread holds the sender's lock, this function and the next
+  // two leave the sending to that thread.
   virtual void send_waiting_posts() = 0;
-  // The program has polled in vain: these posts are sent, and a probe if one is due.
+  // The program has polled in vain: posts that wait are sent, and a probe if one is due.
   virtual void send_all_deferred() = 0;
-  // The progress thread has ticked: posts are sent for which the program has not come back in time.
+  // The progress thread has ticked: posts that have waited for too long are sent.
   virtual void send_overdue_posts() = 0;
 
  protected:
@@ -33,16 +35,17 @@ class Driven {
  public:
   explicit Driven(DeferredSends& sends) : sends_(sends) {}
 
-  // By which the events of its socket name it.
+  // The queue pair number. Events of the socket carry it.
   virtual std::uint32_t number() const = 0;
-  // Moves what can be moved now; true if anything was. A stream for which there is no memory ends.
+  // Moves what can be moved now. True if anything was, or if another thread does it. A stream for which there is no
+  // memory ends.
   virtual bool progress(Driver driver) noexcept = 0;
-  // Something about its stream needed memory that is not to be had: the stream ends.
+  // There is no memory for something that the stream needs: the stream ends.
   virtual void no_memory() noexcept = 0;
   DeferredSends& sends() { return sends_; }
   const DeferredSends& sends() const { return sends_; }
 
-  unsigned idle_rounds = 0;  // the engine's note: polls in a row without work
+  unsigned idle_rounds = 0;  // written by the engine: polls in a row without work
 
  protected:
   ~Driven() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What makes a thread move the octets of a stream.
+// What makes a thread drive a stream.
 #pragma once
 
 #include <cstdint>

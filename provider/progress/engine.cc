@@ -29,17 +29,17 @@ constexpr unsigned kIdleRounds = 64;  // a socket without work for so many round
 constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
 constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
-constexpr std::uint64_t kPollingNs = 20'000;  // a sign of it this recent: the program polls
+constexpr std::uint64_t kPollingNs = 20'000;  // the program polls if it was active this recently
 constexpr unsigned kParkAfter = 3;            // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
-// Where posts wait for the next ones. Each tick costs the peer some microseconds, where the two share processors.
+// The tick while posts wait for the next posts. Each tick costs the peer some microseconds if the two share processors.
 constexpr std::chrono::microseconds kDeferredTick(200);
 constexpr std::chrono::microseconds kLongestTick(1000);
 constexpr std::chrono::milliseconds kNoMemoryPause(10);
 
 constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
 
-// Neither a poll of the program nor the thread may end in an exception: a stream for which there is no memory ends.
+// Neither a poll of the program nor the thread may throw: a stream for which there is no memory ends.
 template <typename Function>
 void carry_out(Driven& qp, Function function) {
   try {
@@ -77,8 +77,9 @@ bool Engine::wake() {
   return ::syscall(SYS_write, wake_, &one, sizeof one) == sizeof one || errno == EAGAIN;
 }
 
-// The program has closed our descriptors, by means that the guard does not see, and the sockets with them: each queue
-// pair finds its own gone. What connects from here on gets others.
+// The program has closed our descriptors, and the sockets with them, in a way that the guard (mpa/descriptor.h) does
+// not see. Each queue pair finds out that its socket is gone. Queue pairs that connect from here on get a new thread
+// and new descriptors.
 void Engine::begin_anew() {
   sweep();
   const std::lock_guard lock(mutex_);
@@ -94,17 +95,17 @@ void Engine::join_or_leave() {
   clock_gettime(CLOCK_MONOTONIC, &end);
   ++end.tv_sec;
   if (pthread_clockjoin_np(thread_.native_handle(), nullptr, CLOCK_MONOTONIC, &end) == 0) {
-    new (&thread_) std::thread;  // joined, which it does not know
+    new (&thread_) std::thread;  // pthread_clockjoin_np() has joined it, and std::thread does not know
   } else {
     thread_.detach();
   }
 }
 
 void Engine::after_fork_in_child() {
-  new (&thread_) std::thread;     // the handle was of a thread that is the parent's: neither to be joined nor detached
-  new (&park_mutex_) std::mutex;  // the thread's, of which the condition wants no other kind
+  new (&thread_) std::thread;     // the thread is the parent's: it can be neither joined nor detached here
+  new (&park_mutex_) std::mutex;  // not a Mutex, since the condition variable needs a std::mutex
   new (&park_condition_) std::condition_variable;
-  // The parent's connections stay the parent's, and so does its set of descriptors.
+  // The connections belong to the parent, and so does the epoll set.
   if (epoll_ >= 0) mpa::close_descriptor(epoll_);
   if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
@@ -116,7 +117,7 @@ void Engine::after_fork_in_child() {
   watching_.store(false);
 }
 
-// Descriptors and thread, at the first need.
+// Makes the descriptors and the thread when they are first needed. Called with mutex_ held.
 int Engine::prepare() {
   if (started_.load()) return 0;
   if (stop_.load()) return ENODEV;
@@ -136,7 +137,7 @@ int Engine::prepare() {
     epoll_ = epoll;
     wake_ = wake;
   }
-  // The thread is there for others, too, that have no memory for buffers of their own.
+  // The thread also sends and receives for threads that have no memory for buffers, so it must have its own.
   std::unique_ptr<IoScratch> scratch = make_io_scratch();
   if (!scratch) return ENOMEM;
   const bool made = start_service_thread(thread_, "uiw-progress", [this, own = scratch.get()] {
@@ -191,8 +192,7 @@ void Engine::rearm(std::uint32_t qp_number, int fd) {
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
 }
 
-// Either the thread waits for events, and this is one; or it sleeps while the program polls or posts, and looks at all
-// queue pairs when it is woken.
+// If the thread waits for events, rearm() causes one. If it is parked, it looks at all queue pairs when it is woken.
 void Engine::take_over(std::uint32_t qp_number, int fd) {
   rearm(qp_number, fd);
   unpark();
@@ -204,7 +204,7 @@ void Engine::look(bool polls) {
   activity_.enter();
   bool yield = false;
   if (const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock); drive_lock.owns_lock()) {
-    const ReadSection section;  // whoever is removed from the entries now lives until it closes
+    const ReadSection section;  // a queue pair that is removed from the entries now lives until it closes
     bool work = false;
     std::array<Driven*, kDirect> direct;
     std::size_t count = kDirect + 1;
@@ -248,8 +248,8 @@ void Engine::look(bool polls) {
   if (yield) sched_yield();
 }
 
-// As many as are tried one by one; if there are more, their turn comes. Nobody removes a queue pair from the entries
-// and destroys it before the caller's section has closed.
+// Visits at most kDirect queue pairs; others are visited in later calls. The caller's ReadSection keeps the queue pairs
+// alive.
 void Engine::send_all_deferred() {
   busy_looks_ = 0;
   std::array<Driven*, kDirect> deferring;
@@ -263,14 +263,15 @@ void Engine::send_all_deferred() {
   for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Driven& qp) { qp.sends().send_all_deferred(); });
 }
 
-// Either this sees that an event is awaited, or who asks for one sees this. Likewise with the thread, which looks for
-// deferred sends once it watches no longer.
+// Either this thread sees that an event is awaited, or the thread that asks for the event sees `deferring_`. In the
+// same way, either this thread sees that "uiw-progress" is not parked, or that thread finds the deferred sends when it
+// leaves park().
 void Engine::note_deferred(bool holds) {
   deferring_.fetch_add(holds ? 1U : ~0U);
   if (holds && (activity_.event_awaited_in_order() || !parked_.load())) wake();
 }
 
-// Most times it is watching already. Where it is not, and the program goes on as it does, it is from here on.
+// Usually the thread is watching already. If it is not, it is woken here, and watches as long as the program polls.
 void Engine::watch_posts() {
   watched_.fetch_add(1);
   if (watching_.load()) return;
@@ -309,7 +310,7 @@ void Engine::unpark() {
   park_condition_.notify_one();
 }
 
-// Everything may have news: events that came while nobody listened are not repeated.
+// Looks at all queue pairs: epoll does not repeat events that came while no thread waited for them.
 void Engine::sweep(bool only_deferred) {
   visit([only_deferred](const Driven& qp) { return !only_deferred || qp.sends().has_deferred(); },
         [](Driven& qp) { qp.progress(Driver::event); });
@@ -326,7 +327,7 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
         if (wanted(*qp)) visited_.push_back(qp->number());
       }
       break;
-    } catch (const std::bad_alloc&) {  // nobody else may come for them: until there is memory again
+    } catch (const std::bad_alloc&) {  // perhaps no other thread will drive them: waits for memory
     }
   }
   for (const std::uint32_t number : visited_) {
@@ -335,7 +336,7 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
   }
 }
 
-// True if some are left that are not overdue yet, or somebody is at them.
+// True if posts are left that wait: they are not overdue yet, or another thread holds the sender's lock.
 bool Engine::send_overdue_posts() {
   bool left = false;
   visit([](const Driven& qp) { return qp.sends().posts_wait(); },
@@ -346,8 +347,8 @@ bool Engine::send_overdue_posts() {
   return left;
 }
 
-// False where the program has stopped. A long tick is for one that polls and has no posts that wait: either this sees
-// that some do, or who lets them wait sees that nobody watches.
+// False if the program has stopped. The tick is long if the program polls and no posts wait. Either this thread sees
+// that posts wait, or the thread that defers them sees that `watching_` is false.
 bool Engine::tick(std::chrono::microseconds& next) {
   if (!activity_.is_active(raw_clock(), 2 * kPollingNs)) return false;
   const bool new_to_it = !watching_.load();

@@ -21,7 +21,7 @@ const ThreadExit at_exit([](void* scratch) {
 
 std::unique_ptr<IoScratch> make_io_scratch() noexcept {
   try {
-    // Not make_unique(), which would clear it.
+    // make_unique() would clear the buffers.
     return std::unique_ptr<IoScratch>(new IoScratch);  // NOLINT(modernize-make-unique)
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -29,7 +29,7 @@ std::unique_ptr<IoScratch> make_io_scratch() noexcept {
 }
 
 void use_io_scratch(std::unique_ptr<IoScratch> scratch) noexcept {
-  if (at_exit.note(scratch.get())) mpa::Deframer::keep_spare(true);  // where that cannot be, it outlives the thread
+  if (at_exit.note(scratch.get())) mpa::Deframer::keep_spare(true);  // if this fails, the buffers outlive the thread
   detail::own_scratch = scratch.release();
 }
 

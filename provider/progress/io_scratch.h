@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The buffers of a thread that moves bytes: they stay in its cache, and an idle queue pair holds none.
+// The buffers of a thread that drives. They belong to the thread, so that they stay in its cache, and an idle queue
+// pair has none.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +21,16 @@ inline constinit thread_local IoScratch* own_scratch = nullptr;
 IoScratch* make_own_scratch() noexcept;
 }  // namespace detail
 
-// The calling thread's; null where there is no memory for it, and then the thread of the context, which has its own
-// from the start, moves the bytes (Engine::take_over). It is there in the thread's last moments too, when a destructor
-// of the program still uses a queue pair.
+// The buffers of the calling thread, which owns them until it ends. Null if there is no memory for them; then the
+// thread "uiw-progress", which has its own from the start, drives instead (Engine::take_over). A destructor of the
+// program that uses a queue pair while the thread ends gets buffers, too.
 inline IoScratch* io_scratch() noexcept {
   IoScratch* const own = detail::own_scratch;
   return own != nullptr ? own : detail::make_own_scratch();
 }
 
-// For a thread that is about to start, which calls use_io_scratch() then. Null where there is no memory for it.
+// Makes the buffers for a thread that is about to start, and that passes them to use_io_scratch(). Null if there is no
+// memory.
 std::unique_ptr<IoScratch> make_io_scratch() noexcept;
 void use_io_scratch(std::unique_ptr<IoScratch> scratch) noexcept;
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Acknowledgement piggybacking: where the peer waits for no more than to hear that its work is placed, and the program
-// answers each message by a post of its own (a ping-pong), the acknowledgement goes in one send with that post.
+// Acknowledgement piggybacking: if the peer only waits to hear that its work is placed, and the program answers each
+// message by a post (a ping-pong), the acknowledgement is sent together with that post.
 //
-// It decides, and sends nothing. posted() is for the thread that posts; the others are called with the receiver's lock.
+// This class only decides; it sends nothing. posted() is called by the thread that posts, the other functions with the
+// receiver's lock held.
 #pragma once
 
 #include <atomic>
@@ -12,23 +13,23 @@ namespace uiw::provider {
 
 class Piggybacking {
  public:
-  // So many times in a row the program has to have posted before it polled again.
+  // The acknowledgement waits once the program has posted before its next poll this many times in a row.
   static constexpr unsigned kInARow = 4;
 
-  // The receiver looks at what has come. True if the turn before had an acknowledgement to offer, which may have gone
-  // out since.
+  // The receiver looks at what has arrived. True if the turn before offered an acknowledgement, which may have been
+  // sent since.
   bool begin_turn() {
     const bool offered = std::exchange(offered_, false);
     if (offered) in_a_row_ = nothing_posted_ ? 0 : in_a_row_ + 1;
     if (!nothing_posted_.load(std::memory_order_relaxed)) nothing_posted_ = true;
     return offered;
   }
-  // An acknowledgement is due that may wait. True if the program is expected to post before it polls again.
+  // An acknowledgement is due, and may wait. True if the program is expected to post before it polls again.
   bool offer() {
     offered_ = true;
     return in_a_row_ >= kInARow;
   }
-  // A post writes once a turn.
+  // Every post calls this, so it writes at most once a turn.
   void posted() {
     if (nothing_posted_.load(std::memory_order_relaxed)) nothing_posted_.store(false, std::memory_order_relaxed);
   }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
-// When is something sent: now, or a little later together with what comes next? Every rule about that stands here, as a
-// function with a name.
+// When is something sent: now, or a little later together with what comes next? Every rule about that is a function
+// here.
 //
-// The caller tells what has happened: the program has posted, polls, has polled in vain; octets have come; the progress
-// thread looks after the program. It gets a decision back, and carries it out. The scheduler sends nothing, takes no
-// lock, and knows no engine, queue pair or stream. Times are monotonic nanoseconds and come from the caller. Reading
-// the clock costs as much as a small post; so, where the time does not always matter, the caller passes the function
-// that reads it, and it is called only if the decision depends on it.
+// The caller tells what has happened: the program has posted, polls, has polled in vain; octets have arrived; the
+// progress thread checks whether the program goes on. It gets a decision back, and carries it out. The scheduler sends
+// nothing, takes no lock, and knows no engine, queue pair or stream. Times are monotonic nanoseconds and come from the
+// caller. Reading the clock costs as much as a small post; so, where the time does not always matter, the caller passes
+// a function that reads the clock, and it is called only if the decision depends on it.
 //
-// There is one for each stream, under the sender's lock. The static functions have no state: they are for any thread,
-// with any lock or none. Two rules have state, hence a file of their own: Coalescing (coalescing.h), which a scheduler
-// has as a part, and Piggybacking (piggybacking.h), which is under the receiver's lock and a part of StreamReceiver.
+// Each stream has one; called with the sender's lock held. The static functions have no state: any thread may call
+// them, with any lock or none. Two rules have state, so each has a file of its own: Coalescing (coalescing.h), which a
+// scheduler has as a part, and Piggybacking (piggybacking.h), which is a part of StreamReceiver and needs the
+// receiver's lock.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ class SendScheduler {
   // All that is due is sent now, with probes by this policy; empty: nothing is sent now.
   using Decision = std::optional<ProbePolicy>;
 
-  // Does the program come back soon by itself, to send what has been deferred?
+  // Whether the program comes back soon by itself, to send what has been deferred.
   struct Program {
     bool awaits_event = false;  // it may block on a completion channel, and does not poll before it has the event
     bool watched = false;       // the progress thread sees that it has stopped polling, and sends in its place
@@ -42,9 +43,9 @@ class SendScheduler {
     const bool comes_back = driver == Driver::poll && !program.awaits_event && program.watched;
     return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
   }
-  // For a thread that posts, or sends what it has posted before. One that has completions to take first is not waiting
-  // for those of its last posts. (With many queue pairs it waits: a poll in vain finds deferred sends only among a
-  // few.)
+  // For a thread that posts, or sends what it has posted before. A thread that has completions to take first is not
+  // waiting for the completions of its last posts. (With many queue pairs it counts as waiting, since a poll in vain
+  // looks for deferred sends in a few of them only.)
   static constexpr ProbePolicy posters_probe_policy(Program program, bool completions_there, bool many_driven) {
     const ProbePolicy policy = probe_policy(Driver::poll, program);
     const bool waits = !completions_there || many_driven;
@@ -55,18 +56,18 @@ class SendScheduler {
     return running ? policy : ProbePolicy::at_once;
   }
 
-  // For the request of a thread that delegates it to the one that is sending, and may not come back.
+  // For a request that a thread has delegated to the sending thread: the delegating thread may not come back.
   static constexpr ProbePolicy kDelegated = ProbePolicy::at_once;
 
   // ---- The program posts ----
   struct Post {
     unsigned requests = 0;
     std::size_t octets = 0;
-    std::uint64_t completions_taken = 0;  // by the program, from the completion queue of its sends, since that was made
+    std::uint64_t completions_taken = 0;  // that the program has taken from the send completion queue so far
   };
   struct PostConditions {
-    bool running = false;      // the stream: it neither closes nor is it in error
-    bool socket_full = false;  // then it is the socket that decides
+    bool running = false;      // the stream is neither closing nor in error
+    bool socket_full = false;  // then posts are sent once the socket has room
     bool queue_full = false;   // nothing can be posted behind these posts
     bool awaits_event = false;
     bool many_driven = false;  // a poll does not look at each queue pair
@@ -75,16 +76,16 @@ class SendScheduler {
   };
   struct PostTime {
     std::uint64_t now = 0;
-    std::uint64_t active = 0;  // when this thread has posted or polled in vain before, on any queue pair; 0: not known
+    std::uint64_t active = 0;  // when this thread last posted or polled in vain, on any queue pair; 0: not known
   };
   enum class PostDecision : std::uint8_t {
-    defer,        // they wait with posts that wait already
-    defer_first,  // they wait, and the progress thread is to watch over them
+    defer,        // the posts wait, as earlier posts do
+    defer_first,  // the posts are the first that wait: the caller has the progress thread watch
     send,
-    send_in_burst,  // sent; resume() is to be told when that is done
-    send_and_look,  // likewise; and the program counts as polling, so it looks from time to time at what has come
+    send_in_burst,  // the posts are sent, and then the caller calls resume()
+    send_and_look,  // as send_in_burst; and the calling thread looks at what has arrived from time to time
   };
-  // With so many requests queued whose completions come from the peer, a program polls soon. With fewer it may be
+  // A program with this many requests queued, whose completions depend on the peer, polls soon. With fewer it may be
   // waiting for the peer to write into its memory.
   static constexpr std::uint32_t kPollsSoon = 4;
 
@@ -111,22 +112,22 @@ class SendScheduler {
 
   // ---- Posts that wait ----
   bool posts_wait() const { return coalescing_.waiting(); }
-  std::uint64_t posts_wait_since() const { return coalescing_.since(); }  // the oldest of them; 0 where none does
-  // All that may be sent is being sent, whoever has decided so.
+  std::uint64_t posts_wait_since() const { return coalescing_.since(); }  // of the oldest of them; 0 if none waits
+  // All that may be sent is being sent, by whichever rule.
   void sending_all() { coalescing_.sent(); }
 
   // The program polls, or needs room in the send queue.
   Decision polled(ProbePolicy policy) const { return posts_wait() ? Decision(policy) : std::nullopt; }
-  // The end of the queue pair or of its stream comes next.
+  // The queue pair, or its stream, is about to end.
   Decision ending() const { return posts_wait() ? Decision(ProbePolicy::at_once) : std::nullopt; }
-  // A turn of whoever drives: all that is due is sent. An event that finds posts which have waited for too long shows
-  // that the program has not come back for them.
+  // A turn of a thread that drives: all that is due is sent. If an event finds posts that have waited for too long, the
+  // program has not come back for them.
   template <typename Clock>
   ProbePolicy turn(Driver driver, Program program, Clock clock) {
     if (driver == Driver::event && posts_wait()) coalescing_.take_overdue(clock(), false);
     return probe_policy(driver, program);
   }
-  // The progress thread looks after a program that posts and polls, and may have forgotten these posts over others.
+  // The progress thread has ticked: the program posts and polls, but may be busy with other queue pairs than this.
   template <typename Clock>
   Decision ticked(bool socket_full, Clock clock) {
     if (socket_full || !coalescing_.take_overdue(clock(), true)) return std::nullopt;
@@ -134,55 +135,57 @@ class SendScheduler {
   }
 
   // ---- Polls in vain ----
-  // A thread that only polls leaves sending to the one that posts, for so long after the first post that waits.
+  // A thread that only polls leaves the sending to the thread that posts, for this time after the first post that
+  // waits.
   static constexpr std::uint64_t kPosterNs = 5'000;
   template <typename Clock>
   static constexpr bool left_to_poster(std::uint64_t posts_wait_since, bool is_poster, Clock clock) {
     return posts_wait_since != 0 && !is_poster && clock() < posts_wait_since + kPosterNs;
   }
-  // Deferred sends of all queue pairs go out once a look at them has found nothing to do: the program waits. Another
-  // queue pair may have work without end, so they go out after so many looks that found some, too.
+  // Deferred sends of all queue pairs are sent once a look at the queue pairs has found no work: the program waits.
+  // Since one queue pair may always have work, they are also sent after this many looks that found work.
   static constexpr unsigned kBusyLooks = 16;
   static constexpr bool ends_deferral(bool found_work, unsigned busy_looks) {
     return !found_work || busy_looks >= kBusyLooks;
   }
-  // For each queue pair, then: `deferred` is its posts that wait, or a probe.
+  // The decision for each queue pair after that. `deferred`: it has posts that wait, or a probe.
   static constexpr Decision polled_in_vain(bool deferred, bool socket_full) {
     return deferred && !socket_full ? Decision(ProbePolicy::at_once) : std::nullopt;
   }
 
-  // ---- Octets have come ----
+  // ---- Octets have arrived ----
   enum class AnswerDecision : std::uint8_t {
     send,
-    wait_for_post,       // the program is expected to post, and takes the answer along
-    look_for_more_once,  // then send: the program has seen by now what came, and its post is on the way
+    wait_for_post,       // the program is expected to post, and the answer is sent with that post
+    look_for_more_once,  // read once more, then send: the program has seen the message, and may be posting
   };
   struct AnswerConditions {
     bool post_expected = false;  // as Piggybacking::offer() says
-    bool more_due = false;       // something else is to be sent, too
+    bool more_due = false;       // something else has to be sent, too
     bool socket_full = false;
     bool awaits_event = false;
-    bool reads = false;  // the stream runs, and a receive is posted for what comes
+    bool reads = false;  // the stream runs, and is not stalled for want of a receive
   };
-  // A peer waits to hear that its work has been placed, and for nothing else.
+  // For a peer that only waits to hear that its work has been placed.
   static constexpr AnswerDecision answer(Driver driver, const AnswerConditions& conditions) {
     if (!conditions.post_expected || conditions.more_due || conditions.socket_full) return AnswerDecision::send;
     if (driver == Driver::poll) return AnswerDecision::wait_for_post;
     return conditions.awaits_event || !conditions.reads ? AnswerDecision::send : AnswerDecision::look_for_more_once;
   }
-  // A peer that waits for answers may have stopped sending. After so many octets they are sent before more is read.
+  // A peer that waits for answers may have stopped sending. After this many octets the answers are sent before more is
+  // read.
   static constexpr std::size_t kMostUnanswered = 256 * 1024;
   static constexpr bool answers_before_reading_on(bool due, std::size_t octets) {
     return due && octets >= kMostUnanswered;
   }
   struct TurnConditions {
     bool due = false;          // the receiver has something to send
-    bool socket_full = false;  // perhaps no longer
+    bool socket_full = false;  // it may have room again meanwhile
     bool deferred = false;
-    bool ends = false;  // the stream, and not all has been sent
+    bool ends = false;  // the stream is ending, and a thread is sending or the socket is full
   };
-  // Does a turn of the sender follow that of the receiver? Deferred sends are left to the poll, which finds them later
-  // (polled_in_vain); an event may be the last one for a long time.
+  // Whether a turn of the sender follows that of the receiver. After a poll deferred sends are left to
+  // polled_in_vain(). After an event they are sent, since the next event may be a long time away.
   static constexpr bool sender_is_next(Driver driver, const TurnConditions& conditions) {
     const bool by_event = driver == Driver::event && (conditions.deferred || conditions.ends);
     return conditions.due || conditions.socket_full || by_event;
