@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// One attempt to connect a queue pair without rdma_cm: from its step to RTR until it leaves for RESET, goes to RTR anew
-// or is destroyed.
+// One attempt to connect a queue pair without rdma_cm. It lasts from the step to RTR until the queue pair goes to
+// RESET, goes to RTR again or is destroyed.
 //
-// The queue pair and all that looks for its peer share it. What comes late, such as the answer to a call that was made
-// before RESET, holds an attempt that is over, and so cannot give its stream to whatever the queue pair, or the next
-// one of that number, does now.
+// The queue pair and all calls that look for its peer share ownership of it. A call that is answered only after RESET
+// holds an attempt that is over, so it cannot give its stream to a later attempt of the queue pair, or to another queue
+// pair that has the same number by then.
 //
 // Thread-safe.
 #pragma once
@@ -15,9 +15,9 @@ namespace uiw::provider::manual {
 
 class Attempt {
  public:
-  // The queue pair ends it, with both of its locks.
+  // Called by the queue pair, with both of its locks held.
   void end() { over_.store(true, std::memory_order_relaxed); }
-  // The answer stays true only for who holds a lock of the queue pair.
+  // The answer stays valid only while the caller holds a lock of the queue pair.
   bool is_over() const { return over_.load(std::memory_order_relaxed); }
 
  private:
