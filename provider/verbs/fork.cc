@@ -33,7 +33,8 @@ Contexts& contexts() {
 std::atomic<const ForkHooks*> outer_hooks{nullptr};
 const ForkHooks* hooks = nullptr;  // of the fork in progress; there is one at a time
 
-// The order is that of the threads: each lock is taken before those that a thread may take while it holds it.
+// The locks are taken in the order in which threads take them: a lock comes before those that a thread may take while
+// it holds that lock.
 void before_fork() {
   hooks = outer_hooks.load();
   if (hooks != nullptr) hooks->before();

@@ -3,7 +3,8 @@
 //
 // The child of a fork has the memory of the parent at that moment, its descriptors, and one thread. It may use memory
 // regions and windows, open devices and use what it creates there. Queue pairs, connections, channels and shared
-// receive queues of the parent stay the parent's: the child can destroy its copies, without an effect on the parent.
+// receive queues of the parent belong to the parent: the child can destroy its copies, which has no effect on the
+// parent.
 //
 // Another thread of the parent may be at any point during the fork. Therefore:
 //

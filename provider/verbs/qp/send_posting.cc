@@ -15,8 +15,8 @@ namespace uiw::provider {
 
 bool SendPosting::state_allows_posts() const {
   const ibv_qp_state state = qp_.state.load();
-  // An RNIC has no RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2), and programs that
-  // take the device for one do (ib_send_bw: the credits of its receiver).
+  // An RNIC has no state RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2). Programs that
+  // see an RNIC post in RTR: the receiver of ib_send_bw sends its credits.
   const bool rnic = qp_.context->device().transport == Transport::iwarp;
   const bool sends = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && qp_.manual && rnic);
   return sends || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
@@ -27,8 +27,8 @@ WorkBuilder::Abilities SendPosting::abilities() const {
   return {qp_.stream->agreed().agreement.send_with_immediate, qp_.attributes.max_rd_atomic > 0};
 }
 
-// For the entry `sequence`. What waits to be sent with it makes room where that is in the way, and so does unsignaled
-// work that is sent.
+// Makes room for the entry `sequence`, if the queue is full: sends posts that wait, and completes unsignaled work that
+// has been sent. False if there is still no room.
 bool SendPosting::make_room(std::uint64_t sequence) {
   if (sends_.has_room(sequence)) return true;
   if (qp_.stream == nullptr) return false;
@@ -38,18 +38,20 @@ bool SendPosting::make_room(std::uint64_t sequence) {
   return sends_.has_room(sequence);
 }
 
-// Where an error of the sender is yet to end the stream, the queue is flushed then, in order.
+// Whether new work can only be flushed. After an error of the sender that has not ended the stream yet this is false:
+// the end of the stream flushes the whole queue in order.
 bool SendPosting::too_late() const {
   const ibv_qp_state state = qp_.state.load();
   if (state == IBV_QPS_ERR) return true;
   const bool running = qp_.runs(Stream::Phase::running);
   if (qp_.stream != nullptr && qp_.stream->sender().fin_sent() && !running) return true;
-  // Running still in SQD: another thread is at that step. What is posted now stands behind earlier work, and goes out
-  // with it.
+  // If the stream still runs in SQD, another thread is making the step to SQD now. What is posted now is behind earlier
+  // work, and is sent with it.
   return state == IBV_QPS_SQD && !running && !qp_.runs(Stream::Phase::closing) && !qp_.manual;
 }
 
-// What has been filled in behind the tail is posted, or completes as flushed where it is too late for anything else.
+// Posts the `count` entries that have been filled in behind the tail; if it is too late for that, they complete as
+// flushed.
 void SendPosting::push_prepared(std::uint32_t count) {
   if (!too_late()) return sends_.push(count);
   for (std::uint32_t i = 0; i < count; ++i) {
@@ -79,7 +81,7 @@ int SendPosting::post(ibv_send_wr* requests, ibv_send_wr** bad) {
   return error;
 }
 
-// Is what has been posted from `first` on sent now, or does it wait for the posts behind it? There is a stream.
+// Whether what has been posted from `first` on is sent now, or waits for the posts behind it. There must be a stream.
 SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
   const std::uint64_t end = sends_.tail();
   SendScheduler::Post post{static_cast<unsigned>(end - first), 0, qp_.send_cq.taken()};
@@ -101,7 +103,7 @@ SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
   });
 }
 
-// Leaves the lock open.
+// Releases the lock.
 void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
   using Decision = SendScheduler::PostDecision;
   if (qp_.manual.load(std::memory_order_relaxed)) manual::start_retry_timers();
@@ -131,7 +133,7 @@ void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMut
   if (looks && engine.end_posting(now)) note_return_to_program();
 }
 
-// Work that is posted already is not taken back: where it cannot be sent for lack of memory, its stream ends.
+// Work that is posted cannot be taken back: if there is no memory to send it, its stream ends.
 void SendPosting::send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) noexcept {
   try {
     send_or_defer(first, lock);
@@ -141,13 +143,14 @@ void SendPosting::send_what_is_posted(std::uint64_t first, std::unique_lock<Sect
   }
 }
 
-// The post has looked at what had come, too, which took its time.
+// The call that posted has also looked at what has arrived. This time is not a pause of the program.
 void SendPosting::note_return_to_program() {
   const std::lock_guard lock(qp_.locks.send);
   if (qp_.stream != nullptr) qp_.stream->sender().scheduler().resume(raw_clock());
 }
 
-// Until no other thread has a batch open. False where this one has.
+// Waits until no other thread has a batch open. False if the calling thread has one open. Releases the lock while it
+// waits.
 bool SendPosting::await_batch(std::unique_lock<SectionMutex>& lock) {
   while (batch_.open.load(std::memory_order_relaxed)) {
     if (pthread_equal(batch_.thread, pthread_self()) != 0) return false;
@@ -230,7 +233,7 @@ SendScheduler::ProbePolicy SendPosting::probe_policy() const {
 }
 
 bool SendPosting::left_to_poster() const {
-  const std::uint64_t since = qp_.signals.posts_wait_since.load();  // before the poster, who is stored before it
+  const std::uint64_t since = qp_.signals.posts_wait_since.load();  // loaded before `poster`, which is stored before it
   const bool own = pthread_equal(qp_.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
   return SendScheduler::left_to_poster(since, own, raw_clock);
 }

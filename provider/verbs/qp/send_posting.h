@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Posting of send requests: one call, a batch, or a window's bind; and when what is posted is sent, at once or with
-// what is posted next (provider/progress/send_scheduler.h).
+// How send requests are posted: by ibv_post_send, as a batch, or as the bind of a memory window; and whether they are
+// sent at once or with the next posts (provider/progress/send_scheduler.h).
 //
-// Thread-safe, and all of it takes the sender's lock by itself; but between begin_batch() and end_batch() only the
-// thread that builds the batch calls add() and extend(), which hold no lock.
+// Thread-safe: the functions take the sender's lock by themselves. Between begin_batch() and end_batch() or
+// abort_batch() only the thread that builds the batch may call add() and extend(), which fill in entries without the
+// lock.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -25,24 +26,24 @@ namespace uiw::provider {
 
 class UIW_API SendPosting final : public DeferredSends {
  public:
-  // Both must remain live as long as this. `signal_all`: sq_sig_all.
+  // `qp` and `queues` must remain live as long as this object. `signal_all`: sq_sig_all.
   SendPosting(QpCommon& qp, WorkQueues& queues, bool signal_all)
       : qp_(qp), queues_(queues), sends_(queues.sends()), builder_(sends_, &qp.pd, signal_all) {}
 
   // As the manual page of ibv_post_send says: 0 or an errno, with the first bad request.
   int post(ibv_send_wr* requests, ibv_send_wr** bad);
-  // ibv_bind_mw: 0 or an errno. On success the window has its new rkey already.
+  // ibv_bind_mw: 0 or an errno. On success `mw` has its new rkey.
   int post_bind(ibv_mw& mw, const ibv_mw_bind& bind);
 
-  // ibv_wr_start ... ibv_wr_complete: one thread builds, and others that post to this queue pair wait for it. No lock
-  // is held in between: the program may do as it likes. EINVAL from end_batch() where this very thread had begun one
-  // already.
+  // ibv_wr_start ... ibv_wr_complete: one thread builds a batch, and others that post to this queue pair wait for its
+  // end. No lock is held in between, so the program may do anything. EINVAL from end_batch() if the same thread had a
+  // batch open already.
   void begin_batch();
   void add(const ibv_send_wr& request);
-  // Of the request that is added next.
+  // Applies to the request that is added next.
   using Extension = WorkBuilder::Extension;
   void extend(const Extension& extension) { batch_.extension = extension; }
-  int end_batch();  // 0 or an errno: then none of the batch was posted
+  int end_batch();  // 0, or an errno and nothing of the batch is posted
   void abort_batch();
 
   // ---- DeferredSends ----
@@ -51,15 +52,15 @@ class UIW_API SendPosting final : public DeferredSends {
   void send_waiting_posts() override;
   void send_all_deferred() override;
   void send_overdue_posts() override;
-  // The end of the queue pair or of its stream comes next: posts that wait are sent.
+  // The queue pair, or its stream, is about to end: posts that wait are sent.
   void send_posts_before_end();
 
  private:
-  // The sender's lock is held from here on.
+  // These are called with the sender's lock held.
   WorkBuilder::Abilities abilities() const;
   bool state_allows_posts() const;
   bool make_room(std::uint64_t sequence);
-  bool too_late() const;  // for anything but a flushed completion
+  bool too_late() const;  // whether new work can only complete as flushed
   void push_prepared(std::uint32_t count);
   bool await_batch(std::unique_lock<SectionMutex>& lock);
   void close_batch();
@@ -67,13 +68,13 @@ class UIW_API SendPosting final : public DeferredSends {
   void send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) noexcept;
   SendScheduler::PostDecision decide(std::uint64_t first);
   SendScheduler::ProbePolicy probe_policy() const;
-  // Without it.
+  // These are called without the sender's lock.
   void note_return_to_program();
   bool left_to_poster() const;
 
   struct Batch {
-    std::atomic<bool> open{false};  // written under the lock
-    // Of the thread that builds it.
+    std::atomic<bool> open{false};  // written with the sender's lock held
+    // Used by the thread that builds the batch.
     pthread_t thread{};
     int error = 0;
     std::uint32_t size = 0;
