@@ -33,8 +33,6 @@ class DeferredSends {
 
 class Driven {
  public:
-  explicit Driven(DeferredSends& sends) : sends_(sends) {}
-
   // The queue pair number. Events of the socket carry it.
   virtual std::uint32_t number() const = 0;
   // Moves what can be moved now. True if anything was, or if another thread does it. A stream for which there is no
@@ -42,16 +40,19 @@ class Driven {
   virtual bool progress(Driver driver) noexcept = 0;
   // There is no memory for something that the stream needs: the stream ends.
   virtual void no_memory() noexcept = 0;
-  DeferredSends& sends() { return sends_; }
-  const DeferredSends& sends() const { return sends_; }
+  DeferredSends& sends() { return *sends_; }
+  const DeferredSends& sends() const { return *sends_; }
 
-  unsigned idle_rounds = 0;  // written by the engine: polls in a row without work
+  // Polls in a row without work. It belongs to the thread that drives: Engine lets one at a time.
+  unsigned idle_rounds = 0;
 
  protected:
   ~Driven() = default;
+  // For the constructor of the derived class, which gives its own member. `sends` must remain live as long as this.
+  void set_sends(DeferredSends& sends) { sends_ = &sends; }
 
  private:
-  DeferredSends& sends_;
+  DeferredSends* sends_ = nullptr;
 };
 
 // The queue pair with this number, or null. Inside a ReadSection.

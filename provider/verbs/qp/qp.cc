@@ -52,14 +52,14 @@ std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receiv
 
 Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
        Srq* srq)
-    : Driven(posting_),
-      generation_(fork_generation()),
+    : generation_(fork_generation()),
       init_(attributes),
       common_(*this, context, pd, send_cq, receive_cq, handle, attributes.qp_type),
       queues_(common_, attributes.cap, srq),
       posting_(common_, queues_, attributes.sq_sig_all != 0),
       connection_(common_, queues_),
       manual_(common_, queues_, connection_) {
+  set_sends(posting_);
   // The default until the program sets flags.
   common_.attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   pd.add_user();

@@ -50,7 +50,8 @@ class FakeSends final : public provider::DeferredSends {
 // Its socket is one end of a pair, so that the test can make it readable.
 class FakeQp final : public Driven {
  public:
-  FakeQp(Engine& engine, std::uint32_t number) : Driven(own_sends), engine_(engine), number_(number) {
+  FakeQp(Engine& engine, std::uint32_t number) : engine_(engine), number_(number) {
+    set_sends(own_sends);
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends_) == 0);
     numbered[number] = this;
   }
