@@ -147,7 +147,7 @@ def port_in_use(bench):
     bench.run(["rping", "-c", "-a", "127.0.0.1", "-p", second, "-C", 3])
 
 
-@row("a peer that is no iWARP: refused or dropped in bounded time, the server lives")
+@row("a peer that does not speak iWARP: refused or dropped in bounded time, the server goes on")
 def stranger(bench):
     port = bench.port()
     brief = {"UIW_STARTUP_TIMEOUT": "3000"}

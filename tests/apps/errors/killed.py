@@ -31,7 +31,7 @@ def after(process, delay):
         time.sleep(0.0005)
 
 
-@row("rping client killed while it talks: the server sees DISCONNECTED, and ends")
+@row("rping client killed during its transfers: the server sees DISCONNECTED, and ends")
 def client_talking(bench):
     port = bench.port()
     for _ in range(5):
@@ -44,7 +44,7 @@ def client_talking(bench):
     next_run(bench, port)
 
 
-@row("rping server killed while it talks: the client sees DISCONNECTED, and ends")
+@row("rping server killed during its transfers: the client sees DISCONNECTED, and ends")
 def server_talking(bench):
     port = bench.port()
     for _ in range(5):
@@ -153,7 +153,7 @@ def one_of_many(bench):
     wait_until(lambda: server.stderr.count("DISCONNECT EVENT") == 8, BOUND, "eight DISCONNECTED at the server")
 
 
-@row("a stopped peer (SIGSTOP, SIGCONT) is no dead peer")
+@row("a stopped peer (SIGSTOP, SIGCONT) is not taken for a dead one")
 def stopped(bench):
     port = bench.port()
     server = bench.start(rping_words(port, "-s")).wait_listen(port)
@@ -168,7 +168,7 @@ def stopped(bench):
     server.succeed(BOUND)
 
 
-@row("kill -9 leaves nothing in the usual places that stops or surprises the next")
+@row("kill -9 leaves nothing behind that hinders the next program")
 def nothing_behind(bench):
     folders = ["/tmp", "/dev/shm", "/var/tmp", "/run", os.path.expanduser("~"), os.path.expanduser("~/.cache")]
     if os.environ.get("XDG_RUNTIME_DIR"):

@@ -57,7 +57,7 @@ def check_runs(bench, root):
     bench.pair(["rping", "-s", *pair], ["rping", "-c", *pair], port)
 
 
-@row("a prefix of one's own: the driver file is under it and names the plugin by its path")
+@row("a prefix below a home directory: the driver file is under it and names the plugin by its path")
 def own_prefix(bench):
     prefix = f"{bench.tmp}/prefix"
     root = install(bench, prefix)
@@ -68,7 +68,7 @@ def own_prefix(bench):
     check_development(bench, root, folder)
 
 
-@row("DESTDIR and /usr: as a package is made; the tree runs where it lies")
+@row("DESTDIR and /usr, as for a package: the tree runs from where it lies")
 def package(bench):
     destination = f"{bench.tmp}/package"
     root = install(bench, "/usr", destination)

@@ -19,7 +19,7 @@ def text_of(ports):
     return f"{ports[0]}-{ports[-1]}"
 
 
-@row("exhausted: 256 queue pairs a port, ENOMEM beyond, one more when one has gone", counts=(1, 3))
+@row("exhausted: 256 queue pairs a port, ENOMEM beyond, one more after one is destroyed", counts=(1, 3))
 def exhausted(bench, counts):
     for count in counts:
         ports = bench.ports_in_a_row(count)
@@ -28,7 +28,7 @@ def exhausted(bench, counts):
         check(f"queue pairs: {256 * count}\n" in ended.stdout, "another number of queue pairs")
 
 
-@row("two processes share a range; a third finds no port; who comes after one has ended does")
+@row("two processes share a range; a third finds no port until one of them has ended")
 def shared(bench):
     ports = bench.ports_in_a_row(2)
     words = [bench.helper("uiw_ports"), "127.0.0.1", bench.port(), "hold"]
@@ -53,14 +53,14 @@ def shared(bench):
         process.succeed(20)
 
 
-@row("a program that has used one ends: no port of the range is held")
+@row("after the program has ended no port of the range is held")
 def nothing_held(bench):
     ports = bench.ports_in_a_row(1)
     for _ in range(5):
         cases.run(bench, "uiw_ports", "exhausted", env={"UIW_PORT_RANGE": text_of(ports)})
 
 
-@row("what is no range is refused, by the option and by the variable")
+@row("a value that is no range is refused, by the option and by the variable")
 def refused(bench):
     for value in ("1", "1024", "1023-2000", "2000-1999", "2000-65536", "2000-", "-2000", "a-b", "2000-2001,3000-3001",
                   " 2000-2001", "2000-0x1000", "2000--2001"):
@@ -75,7 +75,7 @@ for _name in ("fork_exit", "fork_exec", "fork_use", "fork_connect", "fork_busy")
     row(_name, program="uiw_ports", name=_name)(cases.run)
 
 
-@row("fork: the child outlives its parent, whose port nobody listens on any more")
+@row("fork: the child outlives its parent; no process listens on the parent's port any more")
 def outlive(bench):
     process = bench.start([bench.helper("uiw_ports"), "127.0.0.1", bench.port(), "fork_outlive"], stdin=subprocess.PIPE)
     process.wait_output("^child lives")

@@ -70,7 +70,7 @@ def strace(bench):
         peer.succeed(15)
 
 
-@row("strace -p: attach to a talking server and let go of it")
+@row("strace -p: attach to a server during transfers, and detach")
 def strace_attach(bench):
     harness.need_program("strace")
     port, peer = server(bench, "-P")

@@ -251,7 +251,7 @@ def tools(bench):
     """)
 
 
-@row("a program without libc's help: a static binary")
+@row("a static binary, which loads no libc")
 def static(bench):
     harness.need_program("gcc")
     source = os.path.join(bench.tmp, "s.c")

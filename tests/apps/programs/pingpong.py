@@ -106,7 +106,7 @@ def port_range(bench):
         check(len(ports) == 2 and all(first <= port <= first + 20 for port in ports), f"{ports}")
 
 
-@row("two that come one after the other find nothing of each other")
+@row("two programs one after the other find nothing left by each other")
 def again(bench):
     for _ in range(20):
         talk(bench, RC, "-c", iterations=10)

@@ -75,7 +75,7 @@ def persistent(bench):
     harness.wait_until(lambda: server.stderr.count("DISCONNECT EVENT") == 16, 5, "one DISCONNECTED for each of 16")
 
 
-@row("-d -v: the debug output tells of each step")
+@row("-d -v: the debug output names each step")
 def debug(bench):
     server, client = talk(bench, 4, server=("-d", "-v"), client=("-d", "-v", "-C", 3, "-V"))
     for word in ("RDMA_CM_EVENT_ADDR_RESOLVED", "RDMA_CM_EVENT_ROUTE_RESOLVED", "ESTABLISHED", "send completion",
@@ -87,7 +87,7 @@ def debug(bench):
     check(client.output.count("ping data: rdma-ping-") == 3, "not three pings shown")
 
 
-@row("nobody listens: refused at once, with an event")
+@row("no listener: refused at once, with an event")
 def refused(bench):
     client = bench.run(["rping", "-c", "-a", "127.0.0.1", "-p", bench.port(), "-C", 1], status=None, timeout=15)
     check(client.status() != 0, "a connection to nobody succeeds")

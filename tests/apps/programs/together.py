@@ -49,7 +49,7 @@ def twice(bench):
         perftest.patient(bench, attempt)
 
 
-@row("twelve ibv_devinfo start at once on a fresh runtime directory")
+@row("twelve ibv_devinfo start at once on an empty runtime directory")
 def start_at_once(bench):
     for programs in [[bench.start(["ibv_devinfo"]) for _ in range(12)]]:
         for program in programs:
@@ -57,7 +57,7 @@ def start_at_once(bench):
             check("PORT_ACTIVE" in program.stdout, "no active port")
 
 
-@row("one server process, clients of two programs' kinds in turn")
+@row("one server process, clients of two kinds in turn")
 def mixed_clients(bench):
     port = bench.port()
     bench.start(["rping", "-s", "-S", 65535, "-P", "-a", "127.0.0.1", "-p", port]).wait_listen(port)

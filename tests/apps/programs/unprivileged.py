@@ -30,7 +30,7 @@ def barred(bench):
     return {"wrap": words, "cwd": folder}
 
 
-@row("the bench: nobody, no privileges, nothing to write, no environment")
+@row("uiw bench as user nobody: no privileges, no writable directory, no environment")
 def bench_itself(bench):
     script = "id -u; echo $HOME; touch here 2>/dev/null && echo WRITABLE; grep CapEff /proc/self/status"
     shown = bench.run(["sh", "-c", script], uiw=False, **barred(bench)).stdout.splitlines()

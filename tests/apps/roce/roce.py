@@ -80,7 +80,7 @@ harness.borrow(lambda: importlib.import_module("programs.rping"),
                "-q: a QP that the program itself brings to RTS",
                "wildcard server on [::] serves IPv4 and IPv6 clients",
                "-P: one server, eight clients in turn and eight at a time",
-               "-d -v: the debug output tells of each step", "nobody listens: refused at once, with an event")
+               "-d -v: the debug output names each step", "no listener: refused at once, with an event")
 harness.borrow(lambda: importlib.import_module("programs.connections"),
                "ucmatose", "ucmatose, IPv6", "ucmatose -c 100 -C 100 -S 65536",
                "ucmatose -c 500 -C 0: many connections, no data", "ucmatose -m: ids migrate to another channel",

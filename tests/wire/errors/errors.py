@@ -14,7 +14,7 @@ from peer.wire import READ_REQUEST, READ_RESPONSE, SEND, SEND_INV, TERMINATE, WR
 
 # ---- tagged segments (DDP layer, type 1) -----------------------------------------------------------------------------
 
-error("Write: an STag that never was", {STAG}, lambda c: tagged(WRITE, c.memory["rw"].rkey ^ 0x00F00F00,
+error("Write: an STag that was never issued", {STAG}, lambda c: tagged(WRITE, c.memory["rw"].rkey ^ 0x00F00F00,
                                                                 c.memory["rw"].addr, b"data"))
 error("Write: STag 0", {STAG}, lambda c: tagged(WRITE, 0, c.memory["rw"].addr, b"data"))
 error("Write: STag 0xFFFFFFFF", {STAG}, lambda c: tagged(WRITE, 0xFFFFFFFF, c.memory["rw"].addr, b"data"))
@@ -23,8 +23,8 @@ error("Write: only the key octet of the STag is wrong", {STAG},
 error("Write: the STag of a region that was deregistered", {STAG}, lambda c: tagged(WRITE, *c.place("gone"), b"data"))
 error("Write: one octet beyond the end", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw", 4093), b"data"))
 error("Write: begins at the end", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw", 4096), b"d"))
-error("Write: one octet before the begin", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw", -1), b"data"))
-error("Write: ends before the begin", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw", -100), b"data"))
+error("Write: one octet before the start", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw", -1), b"data"))
+error("Write: ends before the start", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw", -100), b"data"))
 error("Write: TO 0", {BOUNDS}, lambda c: tagged(WRITE, c.memory["rw"].rkey, 0, b"data"))
 error("Write: longer than the region", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw"), bytes(4097)))
 error("Write: TO wraps", {WRAP, BOUNDS}, lambda c: tagged(WRITE, c.memory["rw"].rkey, TOP - 2, b"data"))
@@ -38,7 +38,7 @@ error("Write: a receive buffer's region", NO_RIGHTS, lambda c: tagged(WRITE, *c.
 error("Write: the second segment is beyond the end", {BOUNDS},
       lambda c: tagged(WRITE, *c.place("rw", 4096), b"over"),
       before=lambda c: [tagged(WRITE, *c.place("rw", 4090), b"inside", False)], changed=(("rw", (4090, 4096)),))
-error("Write: CRC off, an STag that never was", {STAG}, lambda c: tagged(WRITE, 5, 6, b"data"), crc=False)
+error("Write: CRC off, an STag that was never issued", {STAG}, lambda c: tagged(WRITE, 5, 6, b"data"), crc=False)
 for _dv in (0, 2, 3):
     error(f"DDP version {_dv} in a tagged segment", {0x1104}, lambda c, dv=_dv: tagged(WRITE, *c.place("rw"), b"data",
                                                                                       dv=dv))
@@ -67,7 +67,7 @@ for _qn in (4, 5, 255, 0x10000, 0xFFFFFFFF):
 for _qn in (1, 2):
     error(f"a Send on queue {_qn}", {UNEXPECTED, BAD_QN}, lambda c, qn=_qn: untagged(SEND, qn, 1, 0, b"data"))
 error("a Send on queue 3 (RFC 7306)", {UNEXPECTED, BAD_QN} | MSN_ERRORS, lambda c: untagged(SEND, 3, 1, 0, b"data"))
-error("an Atomic Response that nobody asked for (RFC 7306)", {UNEXPECTED, BAD_QN, 0x0207} | MSN_ERRORS,
+error("an Atomic Response without a request (RFC 7306)", {UNEXPECTED, BAD_QN, 0x0207} | MSN_ERRORS,
       lambda c: untagged(11, 3, 1, 0, bytes(12)))
 for _msn in (0, 2, 3, 1000, 0x80000001, 0xFFFFFFFF):
     error(f"MSN {_msn:#x} on the Send Queue where 1 is due", MSN_ERRORS,
@@ -110,7 +110,7 @@ row("a message longer than its receive: 65517 octets", sizes=(65517,))(too_long)
 
 
 @row("a duplicate MSN", msn=1)
-@row("a gap of one in the MSN after a right one", msn=3)
+@row("a gap of one in the MSN after a message in order", msn=3)
 def wrong_msn(bench, msn):
     case = Case(bench)
     case.peer.fpdu(untagged(SEND, 0, 1, 0, b"first"))
@@ -131,7 +131,7 @@ for _length in (1, 2, 14, 17):
     error(f"an untagged ULPDU of {_length} octets", SHORT, lambda c, n=_length: untagged(SEND, 0, 1)[:n], headers=False)
 
 
-@row("a ULPDU of no octets: too short for a header, or passed over; never a harm")
+@row("a ULPDU of no octets: an error, or ignored; nothing else changes")
 def empty(bench):
     case = Case(bench)
     case.peer.fpdu(b"")
@@ -158,7 +158,7 @@ def reserved_bits(bench):
     check(case.memory["rw"].dump(0, 4) == b"data", "Write")
 
 
-@row("Send with Invalidate of an STag that never was; of another PD's; of a deregistered one; without remote access")
+@row("Send with Invalidate: an STag never issued, of another PD, deregistered, without remote access")
 def invalidate(bench):
     for name, codes in (("nobody", {0x0100, 0x0109}), ("foreign", {0x0103, 0x0109}), ("gone", {0x0100, 0x0109}),
                         ("local", {0x0102, 0x0109})):
@@ -186,7 +186,7 @@ def others(bench):
         check(session.sut.completion(500).qp == session.qp, "QP of the completion")
 
 
-@row("a dozen errors after each other, one program")
+@row("twelve errors one after the other in one program")
 def dozen(bench):
     sut = None
     for _ in range(12):

@@ -64,7 +64,8 @@ def request_error(title, allowed, place, aopcodes=(FETCH_ADD, COMPARE_SWAP)):
 for _offset in range(1, 8):
     request_error(f"an address that is {_offset} beyond a multiple of 8", {MISALIGNED},
                   lambda c, offset=_offset: c.place("at", 64 + offset))
-request_error("an STag that never was", {NO_STAG}, lambda c: (c.memory["at"].rkey ^ 0x0F0F0F00, c.memory["at"].addr))
+request_error("an STag that was never issued", {NO_STAG},
+              lambda c: (c.memory["at"].rkey ^ 0x0F0F0F00, c.memory["at"].addr))
 request_error("only the key octet of the STag is wrong", {NO_STAG},
               lambda c: (c.memory["at"].rkey ^ 1, c.memory["at"].addr))
 request_error("STag 0", {NO_STAG}, lambda c: (0, c.memory["at"].addr))
@@ -135,7 +136,7 @@ fault("Atomic Request: CRC off, an address that is not aligned", {MISALIGNED},
       lambda c: untagged(ATOMIC_REQUEST, 1, 1, 0, header(c, c.place("at", 4))), crc=False)
 
 
-@row("Atomic Request: goes on after the 52nd octet")
+@row("Atomic Request: longer than 52 octets")
 def too_long(bench):
     """The first segment, which is not the last, may be an error already."""
     case = Case(bench, prepare)
@@ -190,7 +191,7 @@ row("one more than IRD outstanding: a Read behind atomics", ird=3, kinds=("atomi
 row("one more than IRD outstanding: IRD 1", ird=1, kinds=("atomic",))(too_many)
 
 
-@row("IRD outstanding behind a big Read, and no more: all are answered", ird=4)
+@row("IRD atomics outstanding behind a big Read: all are answered", ird=4)
 def enough(bench, ird):
     session = Session(bench, ird=ird, crc=False, rcvbuf=8192)
     big = session.sut.memory("big", 4 << 20, "lr", seed=3)
@@ -311,7 +312,7 @@ fault("Atomic Response: nobody asked for it", SURPLUS, lambda c: wire.atomic_res
 fault("Atomic Response: nobody asked for it, no octets", SURPLUS | UNFIT, lambda c: _raw(b""))
 
 
-@row("Atomic Response: one more than was asked for")
+@row("Atomic Response: one more than was requested")
 def surplus(bench):
     case = Case(bench, prepare, initiator=True)
     responder = Responder(case.peer)
@@ -341,7 +342,7 @@ def for_read(bench):
     case.memory["local"].untouched()
 
 
-@row("Atomic Response ahead of the answer to an earlier Read: an error, or both are good in the end; never harm")
+@row("Atomic Response ahead of the answer to an earlier Read: an error, or both complete; nothing else changes")
 def overtaking(bench):
     """RFC 7306 section 7: the Responder must not, the Requester has no placement guarantee between the two."""
     case = Case(bench, prepare, initiator=True)
@@ -361,7 +362,7 @@ def overtaking(bench):
         case.session.down()
 
 
-@row("Atomic Response in two segments: put together, or an error; never harm")
+@row("Atomic Response in two segments: reassembled, or an error; nothing else changes")
 def split(bench):
     case = Case(bench, prepare, initiator=True)
     case.sut.post("call", 50, "fetch_add", "local:104:8", rkey=0x77, addr=0x1000, add=1)
@@ -440,7 +441,7 @@ def names_read(bench):
     asker.judge(ANY_ERROR, ANY_ERROR, {REM_ACCESS_ERR})
 
 
-@row("the peer terminates: names the CmpSwap when the FetchAdd is answered: that stays good")
+@row("the peer terminates: names the CmpSwap when the FetchAdd is answered: the FetchAdd completes with success")
 def names_second(bench):
     asker = Asker(bench)
     asker.responder.answer(0x1122334455667788)
@@ -449,7 +450,7 @@ def names_second(bench):
     check(asker.sut.memories["m"].word(104) == 0x1122334455667788, "the original value that came in time")
 
 
-@row("the peer terminates: names an Atomic Request that is not outstanding, or a Send of the same MSN, or nobody")
+@row("the peer terminates: names an Atomic Request that is not outstanding, a Send of the same MSN, or no request")
 def names_nobody(bench):
     for ddp in (untagged(ATOMIC_REQUEST, 1, 4), untagged(ATOMIC_REQUEST, 1, 0), untagged(SEND, 0, 1),
                 untagged(ATOMIC_RESPONSE, 3, 1), b""):

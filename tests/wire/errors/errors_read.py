@@ -28,12 +28,13 @@ def request_error(title, allowed, source, size=100, sink=(0x11223344, 0x55667788
     row(f"Read Request: {title}")(run)
 
 
-request_error("an STag that never was", {0x0100}, lambda c: (c.memory["rw"].rkey ^ 0x0F0F0F00, c.memory["rw"].addr))
+request_error("an STag that was never issued", {0x0100},
+              lambda c: (c.memory["rw"].rkey ^ 0x0F0F0F00, c.memory["rw"].addr))
 request_error("STag 0", {0x0100}, lambda c: (0, c.memory["rw"].addr))
 request_error("a region that was deregistered", {0x0100}, lambda c: c.place("gone"))
 request_error("one octet beyond the end", {0x0101}, lambda c: c.place("rw", 4096 - 99))
 request_error("begins at the end", {0x0101}, lambda c: c.place("rw", 4096), 1)
-request_error("one octet before the begin", {0x0101}, lambda c: c.place("rw", -1))
+request_error("one octet before the start", {0x0101}, lambda c: c.place("rw", -1))
 request_error("offset 0", {0x0101}, lambda c: (c.memory["rw"].rkey, 0))
 request_error("2^32 - 1 octets", {0x0101}, lambda c: c.place("rw"), 0xFFFFFFFF)
 request_error("the source wraps", {0x0104, 0x0101}, lambda c: (c.memory["rw"].rkey, TOP - 50))
@@ -49,7 +50,7 @@ for _length in (0, 1, 27, 29, 60):
                                                                      + bytes(60))[:n]))
 
 
-@row("Read Request: in two segments: put together, or an error; never harm")
+@row("Read Request: in two segments: reassembled, or an error; nothing else changes")
 def split(bench):
     case = Case(bench)
     read = wire.read_header(1, 2, 10, *case.place("rw"))
@@ -169,15 +170,15 @@ response_error("DDP version 2", {0x1104},
 response_error("RDMAP version 2", {0x0205},
                lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(100), rv=2)])
 
-error("Read Response: nobody asked for it", {0x0206, 0x1100, 0x1101, 0x1102, 0x0207},
+error("Read Response: without a request", {0x0206, 0x1100, 0x1101, 0x1102, 0x0207},
              lambda c: tagged(READ_RESPONSE, *c.place("rw"), b"data"))
-error("Read Response: nobody asked for it, zero length", {0x0206, 0x1100, 0x1101, 0x1102, 0x0207},
+error("Read Response: without a request, zero length", {0x0206, 0x1100, 0x1101, 0x1102, 0x0207},
              lambda c: tagged(READ_RESPONSE, 0, 0))
-error("Read Response: nobody asked for it, into a receive buffer", {0x0206, 0x1100, 0x1101, 0x1102, 0x0207},
+error("Read Response: without a request, into a receive buffer", {0x0206, 0x1100, 0x1101, 0x1102, 0x0207},
              lambda c: tagged(READ_RESPONSE, *c.place("in"), b"data"))
 
 
-@row("Read Response: one more than was asked for")
+@row("Read Response: one more than was requested")
 def surplus(bench):
     case = Case(bench, initiator=True)
     case.sut.post("call", 50, "read", "local:100:10", rkey=0x77, addr=0x1000)

@@ -106,7 +106,7 @@ def names_nobody(bench):
         reader.sut.quit()
 
 
-@row("names the first Read when that is answered already: it stays good")
+@row("names the first Read when that is answered already: its completion is a success")
 def names_done(bench):
     reader = Reader(bench)
     request = wire.read_fields(reader.segments[0])
@@ -140,7 +140,7 @@ def idle(bench):
         session.sut.quit()
 
 
-@row("as the first FPDU of all")
+@row("as the first FPDU of the stream")
 def first(bench):
     session = Session(bench, before=prepare, revision=1)
     session.peer.fpdu(terminate(0, 0, 0))
@@ -148,7 +148,7 @@ def first(bench):
     session.down()
 
 
-@row("followed by other FPDUs: they do not count")
+@row("followed by other FPDUs: they are ignored")
 def followed(bench):
     session = Session(bench, before=prepare)
     memory = session.sut.memories["m"]
@@ -219,7 +219,7 @@ for _name, _ulpdu in [
     row(f"broken: {_name}", ulpdu=_ulpdu)(broken)
 
 
-@row("broken: the last flag is missing")
+@row("malformed: the last flag is missing")
 def not_last(bench):
     """Its rest may come; when FIN comes instead, that is the end."""
     reader = Reader(bench)

@@ -235,7 +235,7 @@ row("a local sink of another PD", access="lrwa", pd="other")(bad_sink)
 row("a local sink without local write", access="r", pd="pd")(bad_sink)
 
 
-@row("both directions at once: uiw asks and is asked, MSNs and identifiers apart")
+@row("both directions at once: MSNs and identifiers of each direction count apart")
 def both(bench):
     session = Session(bench, initiator=True)
     sut, responder = session.sut, Responder(session.peer)
@@ -256,7 +256,7 @@ def both(bench):
     check(memory.word(0) == 58, "the sum")
 
 
-@row("a consumer that polls all the time sees the same wire")
+@row("a program that polls all the time: the same octets are sent and the same completions come")
 def spinning(bench):
     sut, peer, responder = asking(bench)
     sut.command("spin on")
@@ -268,7 +268,7 @@ def spinning(bench):
         check(sut.memories["m"].word(8) == number * 3, "original value")
 
 
-@row("the sink is deregistered before the answer comes: an end, no harm")
+@row("the sink is deregistered before the answer comes: the stream ends, memory is not written")
 def sink_gone(bench):
     sut, peer, responder = asking(bench)
     sink = sut.memory("sink", 4096, "l", seed=77)

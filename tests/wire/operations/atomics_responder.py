@@ -258,7 +258,7 @@ def reserved(bench):
     check(session.original(6) == 101, "second")
 
 
-@row("as many as IRD at once, in one TCP segment and octet by octet, answered in order", ird=5)
+@row("IRD requests at once, in one TCP segment and octet by octet, are answered in order", ird=5)
 def burst(bench, ird):
     session, sut, memory = asked(bench, ird=ird)
     memory.put(0, 0)
@@ -269,7 +269,7 @@ def burst(bench, ird):
     perform(session, memory, swaps, {0: 4 * ird}, ird)
 
 
-@row("atomics and Reads share the MSN of queue 1, answers come in the order asked")
+@row("atomics and Reads share the MSN of queue 1, answers come in the order of the requests")
 def with_reads(bench):
     """Atomic Responses count their MSN on queue 3 alone."""
     session, sut, memory = asked(bench)
@@ -300,7 +300,7 @@ def with_reads(bench):
     check(memory.word(0) == value, "the sum")
 
 
-@row("an Atomic Request in two segments: put together, or an error; never harm")
+@row("an Atomic Request in two segments: reassembled, or an error; nothing else changes")
 def split(bench):
     session, sut, memory = asked(bench)
     memory.put(0, 7)
@@ -317,7 +317,7 @@ def split(bench):
         check(memory.word(0) == 7, "memory changed")
 
 
-@row("a Write, an atomic, a Read of one word: each sees what came before")
+@row("a Write, an atomic and a Read of one word: each sees the result of those before it")
 def write_atomic_read(bench):
     session, sut, memory = asked(bench)
     for number in range(1, 30):

@@ -90,7 +90,7 @@ def lengths_in(bench):
         judge(sut.completion(number), number, number)
 
 
-@row("something of queue 1 or an answer between the Write and the Immediate Data: its length, or 0")
+@row("a segment of queue 1 or an answer between the Write and the Immediate Data: the Write's length, or 0")
 def between_in(bench):
     """RFC 7306 does not ask that the two be adjacent; "just before" may be meant either way."""
     session, sut, peer = incoming(bench, (1, 2, 3), initiator=True)
@@ -128,7 +128,7 @@ def connections_in(bench):
     judge(sut.completion(1), 1, 33)
 
 
-@row("all 32 bits in their order; the last four octets are not the verbs' business")
+@row("all 32 bits in their order; the last four octets do not reach verbs")
 def values_in(bench):
     session, sut, peer = incoming(bench, range(1, 9))
     values = ("0000000000000000", "0102030400000000", "ffffffff00000000", "8000000000000000", "01020304aabbccdd",
@@ -204,7 +204,7 @@ def solicited_in(bench):
     check(sut.completion(7, None).status != SUCCESS, "the last receive succeeds")
 
 
-@row("the Write is in memory when the completion tells of it")
+@row("the Write is in memory when its completion is polled")
 def visible_in(bench):
     session, sut, peer = incoming(bench, crc=False)
     memory = sut.memories["m"]
@@ -234,7 +234,7 @@ def pieces_in(bench):
     check(sut.memories["m"].dump(0, 11) == b"still there", "Write")
 
 
-@row("Immediate Data in two segments: put together, or an error; never harm")
+@row("Immediate Data in two segments: reassembled, or an error; nothing else changes")
 def split_in(bench):
     session, sut, peer = incoming(bench, (1, 2))
     peer.fpdu(untagged(IMMEDIATE, 0, 1, 0, b"\x01\x02\x03", False))
@@ -286,7 +286,7 @@ for _spin, _initiator, _se in ((False, False, False), (True, False, True), (Fals
     row("no receive posted: the stream waits and resumes" + _how, spin=_spin, initiator=_initiator, se=_se)(pause)
 
 
-@row("no receive posted: Immediate Data waits in plenty, one receive lets one through", count=200)
+@row("no receive posted: many Immediate Data wait, each receive takes one", count=200)
 def trickle(bench, count):
     session, sut, peer = incoming(bench)
     for number in range(1, count + 1):
@@ -311,7 +311,7 @@ def pause_sends(bench):
     judge(sut.completion(1), 1, 0)
 
 
-@row("no receive posted, and the peer resets: the end is seen")
+@row("no receive posted, and the peer resets: the program learns of the end")
 def pause_reset(bench):
     session, sut, peer = incoming(bench)
     session.immediate(verbs_immediate(1))
@@ -350,11 +350,11 @@ for _opcode, _name in ((IMMEDIATE, "Immediate Data"), (IMMEDIATE_SE, "Immediate 
 error("Immediate Data in the middle of a Send", MSN_ERRORS | {0x1204, UNEXPECTED},
       lambda c: untagged(IMMEDIATE, 0, 2, 0, bytes(8)), before=lambda c: [untagged(SEND, 0, 1, 0, b"half", False)],
       **OPEN)
-error("the Write ahead of Immediate Data is in error: that is what the Terminate names", {STAG},
+error("the Write ahead of Immediate Data is in error: the Terminate names the Write", {STAG},
       lambda c: tagged(WRITE, 5, 6, b"data"))
 
 
-@row("an error behind good Immediate Data: that stays good")
+@row("an error behind good Immediate Data: the Immediate Data completes with success")
 def behind(bench):
     case = Case(bench)
     case.session.immediate(verbs_immediate(5))

@@ -37,7 +37,7 @@ def both(bench):
     check(sut.memories["sink"].dump(0, 3000) == data, "what uiw read")
 
 
-@row("a consumer that polls all the time sees the same wire")
+@row("a program that polls all the time: the same octets are sent and the same completions come")
 def spinning(bench):
     session, sut, peer = outgoing(bench)
     sut.command("spin on")
@@ -57,7 +57,7 @@ def spinning(bench):
     session.hang_up()
 
 
-@row("MSN of Sends and of Read Requests count alone, and each direction alone")
+@row("the MSNs of Sends, of Read Requests and of each direction count apart")
 def msn(bench):
     session, sut, peer = outgoing(bench)
     sut.memory("in", 4096, "l")

@@ -136,8 +136,8 @@ def write_empty_in(bench):
     sut.nothing(0.05)
 
 
-@row("peer sends: the biggest FPDU there is: ULPDU of 65535 octets", crc=True)
-@row("peer sends: the biggest FPDU there is: ULPDU of 65535 octets, CRC off", crc=False)
+@row("peer sends: the largest possible FPDU: a ULPDU of 65535 octets", crc=True)
+@row("peer sends: the largest possible FPDU: a ULPDU of 65535 octets, CRC off", crc=False)
 def biggest_in(bench, crc):
     session, sut, peer = incoming(bench, crc=crc)
     memory = sut.memories["m"]
@@ -190,7 +190,7 @@ def read_empty_in(bench):
     sut.nothing(0.05)
 
 
-@row("peer sends: as many Reads as IRD at once, in one TCP segment, answered in order", ird=5)
+@row("peer sends: IRD Reads at once, in one TCP segment, are answered in order", ird=5)
 def read_depth_in(bench, ird):
     session, sut, peer = incoming(bench, ird=ird)
     memory = sut.memories["m"]

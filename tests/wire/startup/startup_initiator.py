@@ -150,7 +150,7 @@ def private_data(bench, revision):
         sut.event("DISCONNECTED")
 
 
-@row("a reply with more private data than rdma_cm carries: its head, or a failure")
+@row("a reply with more private data than rdma_cm carries: the first octets, or a failure")
 def private_long(bench):
     sut = None
     for length in (256, 300, 508):
@@ -229,7 +229,7 @@ def octet_by_octet(bench):
     check(memory.dump(0, 5) == b"early", "the FPDU behind the reply")
 
 
-@row("no answer: the deadline")
+@row("no answer: the deadline ends it")
 def deadline(bench):
     call = Call(bench, UIW_STARTUP_TIMEOUT="500")
     began = time.monotonic()
@@ -311,7 +311,7 @@ for _cut in (0, 1, 16, 19, 21):
     row(f"a reply cut short: {_cut} octets, then reset", frame=reply(data=b"abc")[:_cut], reset=True)(wrong)
 
 
-@row("the peer wants more Reads than uiw holds: fewer, or a Terminate 2/0/06 (RFC 6581 section 7)")
+@row("the peer wants more Reads than uiw's IRD: fewer, or a Terminate 2/0/06 (RFC 6581 section 7)")
 def ird_insufficient(bench):
     call = Call(bench, 2, 2)
     call.peer.send(reply(ird=2, ord_=100))

@@ -124,7 +124,7 @@ def private_data(bench, revision):
         sut.event("DISCONNECTED")
 
 
-@row("private data over what rdma_cm can carry (255): the head of it, or refused; never more")
+@row("more private data than rdma_cm can carry (255): the first 255 octets, or refused")
 def private_long(bench):
     sut, port = listening(bench)
     for length in (256, 257, 300, 507, 508):
@@ -218,7 +218,7 @@ def octet_by_octet(bench):
     establish(sut, peer, event)
 
 
-@row("request and first FPDUs in one TCP segment (RFC 5044 forbids it; no harm may come of it)")
+@row("request and first FPDUs in one TCP segment (RFC 5044 forbids it): accepted, or ended; others are served")
 def early_fpdu(bench):
     sut, port = listening(bench)
     memory = sut.memory("m", 4096, "lrw", seed=5)
@@ -234,8 +234,8 @@ def early_fpdu(bench):
 # ---- markers ---------------------------------------------------------------------------------------------------------
 
 
-@row("markers requested: refused cleanly, or sent", revision=1)
-@row("markers requested: refused cleanly, or sent: revision 2", revision=2)
+@row("markers requested: refused with a reply, or sent", revision=1)
+@row("markers requested: refused with a reply, or sent: revision 2", revision=2)
 def markers(bench, revision):
     sut, port = listening(bench)
     peer = Peer.call(port)
@@ -327,7 +327,7 @@ def trickle(bench):
     sut.nothing(0.05)
 
 
-@row("a consumer that does not answer: the request stands longer than the start-up deadline or is ended, no crash")
+@row("a program that does not answer: the request outlives the start-up deadline, or is ended")
 def slow_consumer(bench):
     sut, port = listening(bench, UIW_STARTUP_TIMEOUT="300")
     peer, event = call(bench, sut, port, startup(REQUEST, CRC, 1))
@@ -341,7 +341,7 @@ def slow_consumer(bench):
         sut.quit()
 
 
-@row("a hundred peers that say nothing do not keep others out")
+@row("a hundred peers that send nothing do not keep others out")
 def silent_crowd(bench):
     sut, port = listening(bench, UIW_STARTUP_TIMEOUT="2000")
     crowd = [Peer.call(port) for _ in range(100)]

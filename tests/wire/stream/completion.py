@@ -73,7 +73,7 @@ def local(bench):
         it.sut.quit()
 
 
-@row("a peer that takes no Reads: the local rule")
+@row("a peer whose IRD is 0: work completes by the local rule")
 def no_reads(bench):
     it = Remote(bench, own_ird=0)
     it.send(1)
@@ -81,7 +81,7 @@ def no_reads(bench):
     it.peer.quiet(0.1)
 
 
-@row("a peer that takes one: the probe is the one")
+@row("a peer whose IRD is 1: the probe uses it")
 def one_read(bench):
     it = Remote(bench, own_ird=1)
     it.send(1)
@@ -95,7 +95,7 @@ def one_read(bench):
     it.sut.completion(2)
 
 
-@row("a program that wants no Reads: four are asked for, and held, all the same; one will do")
+@row("a program that asks for no Reads: uiw asks for an ORD of 4 for its probes; 1 suffices")
 def no_reads_wanted(bench):
     it = Remote(bench, own_ird=1, own_ord=1, ird=0, ord_=0)
     request = it.session.request
@@ -108,7 +108,7 @@ def no_reads_wanted(bench):
     it.sut.post("call", 2, "read", "m:100:10", rkey=0x77, addr=0x1000, errno={22})
 
 
-@row("unsignaled work asks for nothing, and completes with what stands behind it")
+@row("unsignaled work sends no probe, and completes with the signaled work behind it")
 def unsignaled(bench):
     it = Remote(bench)
     for number in range(1, 6):
@@ -163,7 +163,7 @@ def disconnect(bench):
     it.session.down()
 
 
-@row("rdma_disconnect, and no answer: the end comes in bounded time, and tells")
+@row("rdma_disconnect, and no answer: the end comes in bounded time, with an event")
 def disconnect_deaf(bench):
     it = Remote(bench)
     it.send(1)

@@ -196,7 +196,7 @@ def answering(bench, how):
 
 
 def together(bench, how, whole):
-    """Octets and the end arrive in the same moment: the end is seen each time, soon."""
+    """Octets and the end arrive in the same moment: the program learns of the end each time, soon."""
     sut = None
     for turn in range(40):
         session = Session(bench, sut=sut, before=None if sut else lambda first: first.sut.memory("m", 4096, "lrw"))
@@ -217,7 +217,7 @@ for _how in HOWS:
     row(f"half an FPDU and the end at once: {_how}", how=_how, whole=False)(together)
 
 
-@row("what came before FIN counts")
+@row("what came before FIN is placed and completes")
 def last_words(bench):
     session = Session(bench, before=prepare)
     memory = session.sut.memories["m"]
@@ -332,7 +332,7 @@ def destroy(bench):
     session.peer.gone()
 
 
-@row("uiw as initiator: the peer ends right behind its reply")
+@row("uiw as initiator: the peer closes right after its reply")
 def behind_reply(bench):
     for how in HOWS:
         sut = Sut(bench)

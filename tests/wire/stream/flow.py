@@ -207,7 +207,7 @@ row("the peer does not read: Writes wait", op="write", spin=False)(slow_reader)
 row("the peer does not read: Sends of a consumer that polls wait", op="send", spin=True)(slow_reader)
 
 
-@row("the peer does not read: answers to its Reads wait; memory changed meanwhile is no harm")
+@row("the peer does not read: answers to its Reads wait; memory that changes meanwhile is sent with a right CRC")
 def slow_answers(bench):
     session = Session(bench, before=prepare, rcvbuf=8192)
     big = session.sut.memory("big", 2 << 20, "lr", seed=1)
@@ -222,7 +222,7 @@ def slow_answers(bench):
     session.hang_up()
 
 
-@row("both do not read: two floods meet, and both get through")
+@row("neither end reads for a while: both directions get through in the end")
 def floods(bench):
     session = Session(bench, initiator=True, before=prepare, crc=False, rcvbuf=8192)
     sut, peer = session.sut, session.peer

@@ -67,7 +67,7 @@ row("every segmentation of a stretch of all operations", crc=True)(segmentation)
 row("every segmentation of a stretch of all operations, CRC off", crc=False)(segmentation)
 
 
-@row("one octet a TCP segment, each seen alone")
+@row("each octet in a TCP segment of its own")
 def octet_by_octet(bench):
     session, sut, peer = session_of(bench)
     octets, judge = script(session, 1, 1)
@@ -164,7 +164,7 @@ def crc_order(bench):
     memory.untouched()
 
 
-@row("CRC: good FPDUs before the bad one in the same TCP segment count, those behind it do not")
+@row("CRC: good FPDUs before the bad one in the same TCP segment are placed, those behind it are not")
 def crc_between(bench):
     session, sut, peer = session_of(bench)
     memory = sut.memories["m"]
@@ -192,7 +192,7 @@ def crc_ignored(bench):
     check(memory.dump(0, 4) == bytes(range(4)), "Writes")
 
 
-@row("a pad that is not zero is not looked at where the CRC is right")
+@row("a pad that is not zero is ignored where the CRC is right")
 def pad_in(bench):
     session, sut, peer = session_of(bench)
     memory = sut.memories["m"]
