@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "provider/connect/attempt.h"
-#include "provider/export.h"
 
 namespace uiw::provider {
 
@@ -63,7 +62,7 @@ class ConnectionObserver {
 
 // A connection of the calling or the called side. Destroying the last reference to a connection that is not established
 // closes its socket without a callback; an established one stays, owned by its QP.
-class UIW_API Connection {
+class Connection {
  public:
   virtual ~Connection() = default;
 

@@ -8,7 +8,6 @@
 #include <memory>
 
 #include "provider/connect/connection.h"
-#include "provider/export.h"
 
 namespace uiw::provider {
 
@@ -20,14 +19,13 @@ class ListenObserver {
 };
 
 // A listening socket. Destroying it stops listening; calls that were passed to the observer go on.
-class UIW_API Listener {
+class Listener {
  public:
   virtual ~Listener() = default;
 };
 
 // Listens on a socket from bind_socket() (local_address.h); the listener owns the socket from here on, also after a
 // failure. Thread-safe. 0 or an errno, EADDRINUSE if another process listens there.
-UIW_API int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer,
-                   std::shared_ptr<Listener>& listener);
+int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener);
 
 }  // namespace uiw::provider

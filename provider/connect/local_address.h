@@ -6,15 +6,13 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "provider/export.h"
-
 namespace uiw::provider {
 
 // Makes a TCP socket bound to `local` (port 0 takes a free one), close-on-exec and non-blocking, as listen() and
 // connect() need it. SO_REUSEADDR is always set, so that a listener may return while old connections are in TIME_WAIT.
 // `v6only` sets IPV6_V6ONLY. Returns the descriptor, which the caller owns, or a negative errno (-EADDRINUSE,
 // -EADDRNOTAVAIL, -EAFNOSUPPORT, -EACCES and others). `local` becomes the address that was bound.
-UIW_API int bind_socket(sockaddr_storage& local, bool v6only);
+int bind_socket(sockaddr_storage& local, bool v6only);
 
 // As bind_socket(), for a port that is reserved against other users. It sets SO_REUSEPORT instead of SO_REUSEADDR: with
 // the latter any user may bind a port on which no socket listens yet. Sockets of the same user do not exclude each
@@ -28,7 +26,7 @@ int calling_socket(sockaddr_storage& local);
 // Stores in `local` the address that the routing of the host chooses for a destination, with port 0. Returns 0 or an
 // errno: ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT, EADDRNOTAVAIL. If `source` is a concrete address, it is checked and
 // returned.
-UIW_API int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local);
+int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_storage& local);
 
 // These take an IPv4 or IPv6 address.
 inline const sockaddr* generic(const sockaddr_storage& address) { return reinterpret_cast<const sockaddr*>(&address); }

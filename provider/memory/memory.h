@@ -25,7 +25,7 @@ class Context;
 
 // A protection domain: it says which queue pairs may use which memory. The plugin refuses its destruction with EBUSY
 // while in_use(). It keeps its context.
-class UIW_API Pd {
+class Pd {
  public:
   explicit Pd(std::shared_ptr<class Context> context) : context_(std::move(context)) {}
   class Context& context() {
@@ -41,15 +41,15 @@ class UIW_API Pd {
 };
 
 // Device memory: memory of the library, filled with zeros at first.
-class UIW_API Dm {
+class Dm {
  public:
   // EINVAL for length 0 or an alignment above 2 MiB; ENOMEM if the process would exceed kMaxDmSize.
-  static std::unique_ptr<Dm> create(std::size_t length, std::uint32_t log_alignment);
-  ~Dm();
+  UIW_API static std::unique_ptr<Dm> create(std::size_t length, std::uint32_t log_alignment);
+  UIW_API ~Dm();
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
   // 0, or EFAULT for a range outside of the device memory or program memory that is not accessible.
-  int copy_in(std::uint64_t offset, const void* from, std::size_t length);
-  int copy_out(void* to, std::uint64_t offset, std::size_t length) const;
+  UIW_API int copy_in(std::uint64_t offset, const void* from, std::size_t length);
+  UIW_API int copy_out(void* to, std::uint64_t offset, std::size_t length) const;
 
  private:
   friend class Mr;
@@ -64,31 +64,33 @@ class UIW_API Dm {
 };
 
 // A memory region; lkey and rkey are its STag.
-class UIW_API Mr {
+class Mr {
  public:
   // EINVAL for impossible access flags or ranges, EFAULT if the memory is not mapped or does not allow the access,
   // ENOMEM. `iova` is the tagged offset of the first octet. With IBV_ACCESS_ON_DEMAND the memory is not checked before
   // it is used; then address 0 with length SIZE_MAX means the whole address space.
-  static std::unique_ptr<Mr> create(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
+  UIW_API static std::unique_ptr<Mr> create(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
+                                            unsigned access);
   // A null region: reads give zeros, written octets are discarded; local access only.
-  static std::unique_ptr<Mr> create_null(Pd& pd);
+  UIW_API static std::unique_ptr<Mr> create_null(Pd& pd);
   // A dma-buf, accessed through mmap of the descriptor. EINVAL for impossible flags and ranges and for descriptors that
   // are no buffer; EBADF; EACCES; EOPNOTSUPP if the exporter does not support mmap.
-  static std::unique_ptr<Mr> create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_t iova, int fd,
-                                           unsigned access);
+  UIW_API static std::unique_ptr<Mr> create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t length, std::uint64_t iova,
+                                                   int fd, unsigned access);
   // A region of device memory; its tagged offsets start at 0. EINVAL for impossible flags, flags without
   // IBV_ACCESS_ZERO_BASED, or a range outside of the device memory.
-  static std::unique_ptr<Mr> create_dm(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned access);
-  ~Mr();
+  UIW_API static std::unique_ptr<Mr> create_dm(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length,
+                                               unsigned access);
+  UIW_API ~Mr();
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
 
   // The first half of destruction: from here on the region cannot be found. EBUSY while windows are bound to it.
-  int prepare_destroy();
+  UIW_API int prepare_destroy();
 
   // ibv_rereg_mr: 0 or an errno. After EBUSY (windows are bound to the region) and after EINVAL for impossible flags
   // the region is as before; after any other error it can only be destroyed (Verbs draft section 7.3.2.3). The key
   // stays the same.
-  int reregister(int flags, Pd* pd, void* address, std::size_t length, unsigned access);
+  UIW_API int reregister(int flags, Pd* pd, void* address, std::size_t length, unsigned access);
 
  private:
   enum class Kind : std::uint8_t { memory, null, dmabuf, dm };
@@ -109,12 +111,12 @@ class UIW_API Mr {
 };
 
 // A memory window. Queue pairs bind and invalidate it (work_queues.cc).
-class UIW_API Mw {
+class Mw {
  public:
   // EINVAL for an unknown type, ENOMEM.
-  static std::unique_ptr<Mw> create(Pd& pd, ibv_mw_type type);
+  UIW_API static std::unique_ptr<Mw> create(Pd& pd, ibv_mw_type type);
   // The window may be bound.
-  ~Mw();
+  UIW_API ~Mw();
   // The key that ibv_alloc_mw returns; binding changes it.
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
 

@@ -46,7 +46,7 @@ void lock_interfaces();
 void unlock_interfaces();
 
 // The GID of an IP address; all zero for another address family.
-UIW_API Gid gid_of(const sockaddr* address);
+Gid gid_of(const sockaddr* address);
 // The address of a GID. A link-local address gets the scope `ifindex`.
 sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port);
 constexpr bool is_ipv4(const Gid& gid) {
@@ -59,13 +59,13 @@ constexpr bool is_link_local(const Gid& gid) { return gid[0] == 0xFE && (gid[1] 
 
 // The index of the GID of a local address. For an address that the device answers to without listing it (127.0.0.2)
 // this is the first GID of the same family.
-UIW_API std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
+std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
 
 // The largest IBV_MTU_* that fits the interface's MTU.
-UIW_API ibv_mtu path_mtu_of(const DeviceInfo& device);
+ibv_mtu path_mtu_of(const DeviceInfo& device);
 
 // The device with this local address, or one with an empty name. A wildcard address belongs to no device. IPv6
 // link-local addresses need their scope (sin6_scope_id).
-UIW_API DeviceInfo device_of(const sockaddr* local);
+DeviceInfo device_of(const sockaddr* local);
 
 }  // namespace uiw::provider

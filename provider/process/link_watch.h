@@ -6,14 +6,13 @@
 #include <functional>
 #include <memory>
 
-#include "provider/export.h"
 #include "provider/process/cm_loop.h"
 
 namespace uiw::provider {
 
 // `observer` is called on the thread "uiw-cm" for each interface that is removed. It is kept as long as the process
 // lives. Thread-safe. Throws std::bad_alloc.
-UIW_API void observe_removed_interfaces(std::function<void(unsigned ifindex)> observer);
+void observe_removed_interfaces(std::function<void(unsigned ifindex)> observer);
 
 // For CmLoop, which owns the handler. Null if netlink is not available. `fd` becomes the descriptor to watch for
 // EPOLLIN.

@@ -7,20 +7,18 @@
 
 #include <memory>
 
-#include "provider/export.h"
-
 namespace uiw::provider {
 
 class EventPipe;
 
 // Creates a channel. Returns the program's descriptor (close-on-exec), or a negative errno (-EMFILE, -ENFILE).
-UIW_API int create_completion_channel();
+int create_completion_channel();
 
 // The channel of a program's descriptor; null if the descriptor is no channel.
 std::shared_ptr<EventPipe> completion_channel(int fd);
 
 // The program has closed this descriptor (the descriptor itself is already closed or is about to be).
-UIW_API void forget_completion_channel(int fd);
+void forget_completion_channel(int fd);
 
 // Hold the lock of the table over a fork. In the child, forget_completion_channels() drops the channels of the parent.
 void lock_completion_channels();

@@ -27,7 +27,7 @@ namespace uiw::provider {
 class Context;
 class CqTimer;
 
-class UIW_API Cq {
+class Cq {
  public:
   struct Options {
     bool single_threaded = false;  // the program polls from one thread at a time and needs no lock
@@ -43,34 +43,35 @@ class UIW_API Cq {
 
   // `handle` is the program's ibv_cq, which events carry; `channel_fd` is -1 for none. Null with errno: EINVAL for a
   // size out of range or an unknown channel, ENOMEM, EAGAIN if the thread that a channel needs cannot be created.
-  static std::unique_ptr<Cq> create(Context& context, int entries, int channel_fd, ibv_cq* handle, Options options);
+  UIW_API static std::unique_ptr<Cq> create(Context& context, int entries, int channel_fd, ibv_cq* handle,
+                                            Options options);
   static std::unique_ptr<Cq> create(Context& context, int entries, int channel_fd, ibv_cq* handle) {
     return create(context, entries, channel_fd, handle, Options());
   }
-  ~Cq();
+  UIW_API ~Cq();
 
   int entries() const { return static_cast<int>(capacity_.load(std::memory_order_relaxed)); }
 
   // ibv_poll_cq. A poll that finds nothing drives the sockets of the context and then looks once more.
-  int poll(int count, ibv_wc* completions);
+  UIW_API int poll(int count, ibv_wc* completions);
 
   // ibv_start_poll, ibv_next_poll, ibv_end_poll. begin_poll() and next_poll() return false if there is no completion.
   // end_poll() is called after a begin_poll() that has returned true, and only then. In between no other thread gets a
   // completion.
-  bool begin_poll(ibv_wc& completion, Stamp& stamp);
-  bool next_poll(ibv_wc& completion, Stamp& stamp);
-  void end_poll();
+  UIW_API bool begin_poll(ibv_wc& completion, Stamp& stamp);
+  UIW_API bool next_poll(ibv_wc& completion, Stamp& stamp);
+  UIW_API void end_poll();
 
-  int request_notify(bool solicited_only);
+  UIW_API int request_notify(bool solicited_only);
 
   // ibv_resize_cq: 0; EINVAL for a size out of range or below the number of completions in the queue; ENOMEM. After an
   // error the queue is as before.
-  int resize(int entries);
+  UIW_API int resize(int entries);
 
   // ibv_modify_cq: an event that the program has requested comes after `count` completions or `period_us` after the
   // first of them, whichever is sooner. If one of them is 0, events come at once. Returns 0 or an errno (EMFILE and
   // others).
-  int moderate(unsigned count, unsigned period_us);
+  UIW_API int moderate(unsigned count, unsigned period_us);
 
   // Adds a completion. `solicited`: it also wakes a program that waits for solicited completions only.
   void push(const ibv_wc& completion, bool solicited);
@@ -87,11 +88,11 @@ class UIW_API Cq {
   void release_notifications();
 
   // See Qp::inherited(): in the child of a fork the copy is not destroyed but left as it is.
-  bool inherited() const;
+  UIW_API bool inherited() const;
 
   // EBUSY while queue pairs use the queue. Otherwise 0, and the number of events that the program has read and must
   // acknowledge.
-  int prepare_destroy(unsigned& events_to_acknowledge);
+  UIW_API int prepare_destroy(unsigned& events_to_acknowledge);
 
   // Whether there is nothing to poll.
   bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }

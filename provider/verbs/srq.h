@@ -28,30 +28,30 @@ class Context;
 class Pd;
 class SrqUser;
 
-class UIW_API Srq {
+class Srq {
  public:
   // Fills in the granted sizes; `srq_limit` is used only if `arm`. Null with errno: EINVAL for sizes or a limit out of
   // range. Throws std::bad_alloc. `handle` is the program's ibv_srq, which events carry.
-  static std::unique_ptr<Srq> create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle);
-  ~Srq();
+  UIW_API static std::unique_ptr<Srq> create(Pd& pd, ibv_srq_attr& attributes, bool arm, ibv_srq* handle);
+  UIW_API ~Srq();
 
   std::uint32_t number() const { return number_; }
 
   // As the manual pages of ibv_post_srq_recv, ibv_modify_srq and ibv_query_srq say: 0 or an errno.
-  int post(ibv_recv_wr* requests, ibv_recv_wr** bad);
-  int modify(const ibv_srq_attr& attributes, int mask);  // ENOMEM if there is no memory for the new size
-  void query(ibv_srq_attr& attributes);
+  UIW_API int post(ibv_recv_wr* requests, ibv_recv_wr** bad);
+  UIW_API int modify(const ibv_srq_attr& attributes, int mask);  // ENOMEM if there is no memory for the new size
+  UIW_API void query(ibv_srq_attr& attributes);
 
   // See Qp.
-  bool inherited() const;
-  void leave_to_parent();
+  UIW_API bool inherited() const;
+  UIW_API void leave_to_parent();
 
   // Whether queue pairs use the queue; then it must not be destroyed.
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
   // The number of queue pairs in line.
   std::size_t waiting();
   // Removes the events about this queue that the program has not read, and returns how many it has read.
-  unsigned withdraw_events();
+  UIW_API unsigned withdraw_events();
 
  private:
   friend class SrqUser;

@@ -26,18 +26,18 @@
 
 namespace uiw::provider {
 
-class UIW_API Qp final : public Driven, public Attachable {
+class Qp final : public Driven, public Attachable {
  public:
   // Fills in `attributes.cap` with the granted values. Null with errno: EINVAL for values beyond the device's,
   // EOPNOTSUPP for a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry.
   // With `srq` the queue pair has no receive queue of its own. Context, domain, queues and `srq` must remain live as
   // long as the queue pair.
-  static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
-                                    ibv_qp* handle, Srq* srq = nullptr);
-  ~Qp();
+  UIW_API static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
+                                            ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq = nullptr);
+  UIW_API ~Qp();
   // The first half of destruction: from here on the queue pair is not found or driven, no event about it is reported,
   // and its stream has ended. Work that is not complete gets no completion; octets that TCP has taken are still sent.
-  void stop();
+  UIW_API void stop();
 
   std::uint32_t number() const override { return common_.number; }
   const Context& context() const { return *common_.context; }
@@ -52,14 +52,14 @@ class UIW_API Qp final : public Driven, public Attachable {
   const SendPosting& posting() const { return posting_; }
   int post_send(ibv_send_wr* requests, ibv_send_wr** bad) { return posting_.post(requests, bad); }
   // As the manual page of ibv_post_recv says: 0 or an errno, with the first bad request.
-  int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
+  UIW_API int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
   // The number of requests that are posted and not complete.
   std::uint32_t sends_outstanding();
   std::uint32_t receives_outstanding();
 
   // As the manual page of ibv_modify_qp says: 0, or an errno and nothing has changed.
-  int modify(const ibv_qp_attr& attributes, int mask);
-  void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init);
+  UIW_API int modify(const ibv_qp_attr& attributes, int mask);
+  UIW_API void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init);
 
   // See QpConnection and ManualConnection.
   using Attachment = provider::Attachment;
@@ -80,8 +80,8 @@ class UIW_API Qp final : public Driven, public Attachable {
   // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process
   // affect neither the stream nor the peer, and modify() fails with EIO. Instead of destruction, leave_to_parent()
   // releases the domain and the queues; the memory of the copy may be inconsistent and is left as it is.
-  bool inherited() const;
-  void leave_to_parent();
+  UIW_API bool inherited() const;
+  UIW_API void leave_to_parent();
   void after_fork_in_child() override;
   void leave_at_exit() { connection_.leave_at_exit(); }
 

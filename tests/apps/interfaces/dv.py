@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """uiwdv.h: what it says, by a program that links libuiw; and that it is C and C++."""
 
+import glob
 import pathlib
 import re
 import sys
@@ -26,6 +27,35 @@ def languages(bench):
         # Without uiw there is no device, and the library sits idle.
         run = bench.run([bench.helper(name)], uiw=False, status=None)
         check("uiw_" not in run.stdout, "a device without uiw")
+
+
+def dynamic_symbols(bench, path):
+    """(name, version) of what a file defines for others, and the names that it needs from others."""
+    defined, needed = set(), set()
+    for line in bench.command(["readelf", "--dyn-syms", "-W", path]).stdout.splitlines():
+        columns = line.split()
+        if len(columns) < 8 or columns[4] not in ("GLOBAL", "WEAK"):
+            continue
+        name, _, version = columns[7].partition("@")
+        if columns[6] == "UND":
+            needed.add(name)
+        elif columns[6] != "ABS":
+            defined.add((name, version.lstrip("@")))
+    return defined, needed
+
+
+@row("libuiw exports what uiwdv.h declares and what uiw's own files need, and nothing else")
+def exports(bench):
+    defined, _ = dynamic_symbols(bench, f"{bench.build}/provider/libuiw.so.1")
+    private = {name for name, version in defined if version.startswith("UIW_PRIVATE_")}
+    check(len(private) + len([name for name, _ in defined if name.startswith("uiwdv_")]) == len(defined),
+          f"symbols without a version of ours: {defined}")
+    needed = {"uiw_kernel_abi_v2"}  # the preload library looks it up by name
+    for path in (*glob.glob(f"{bench.build}/provider/plugin/libuiw-rdmav*.so"), f"{bench.build}/tools/uiw"):
+        needed |= dynamic_symbols(bench, path)[1]
+    # Both variants of a constructor or destructor come of one declaration.
+    unused = {name for name in private - needed if not re.search(r"[CD][012]E", name)}
+    check(not unused, f"exported and not needed: {sorted(unused)}")
 
 
 @row("every function of the header has a version, and no C++ name needs one")
