@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The private ABI between libibverbs and its providers, as far as this plugin uses it; rdma-core does not install it.
 //
-// UIW_PABI selects the ABI: 34 (rdma-core 39 to 56), 57 (57, 58), 59 (59 to 63), 64 (64), 65 (65). From one to the next
-// the table of operations grows. Two structures of the public header that are part of private ones also grow:
+// UIW_PABI selects the ABI; releases.def lists them. From one to the next the table of operations grows. Two structures
+// of the public header that are part of private ones also grow:
 // verbs_context at its beginning, ibv_qp_ex at its end. Both may also happen within one PABI. The installed header is
 // that of one release, so the offsets of the members around these structures are computed here. The layouts are those
 // of the ABI; members that this plugin does not use are declared as padding.
@@ -63,9 +63,31 @@ struct verbs_device {
 constexpr std::size_t kVerbsContext39 = sizeof(verbs_context) - offsetof(verbs_context, query_port);
 // How many pointers a later release has in front of query_port.
 constexpr std::size_t verbs_context_growth(int release) {
-  return release < 59 ? 0 : release < 62 ? 3 : release < 64 ? 4 : 6;
+  std::size_t growth = 0;
+#define UIW_CONTEXT_GROWTH(since, pointers) \
+  if (release >= since) growth = pointers;
+#include "provider/plugin/abi/releases.def"
+#undef UIW_CONTEXT_GROWTH
+  return growth;
 }
-constexpr std::size_t kMostGrowth = verbs_context_growth(UIW_PABI == 59 ? 62 : UIW_PABI);
+
+constexpr int first_release(int abi) {
+#define UIW_PRIVATE_ABI(number, release) \
+  if (abi == number) return release;
+#include "provider/plugin/abi/releases.def"
+#undef UIW_PRIVATE_ABI
+  return 0;
+}
+static_assert(first_release(UIW_PABI) != 0, "releases.def does not list this private ABI");
+constexpr int last_release(int abi) {
+  int last = first_release(abi);
+#define UIW_RELEASE_WITHIN_ABI(number, release, function) \
+  if (abi == number) last = release;
+#include "provider/plugin/abi/releases.def"
+#undef UIW_RELEASE_WITHIN_ABI
+  return last;
+}
+constexpr std::size_t kMostGrowth = verbs_context_growth(last_release(UIW_PABI));
 
 // The object behind an ibv_qp. The program finds its ibv_qp_ex only if comp_mask says so. comp_mask follows ibv_qp_ex,
 // which gained one operation in release 44 and another in 45. Releases within PABI 34 cannot be distinguished, so there

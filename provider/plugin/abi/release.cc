@@ -7,14 +7,37 @@
 
 namespace uiw::plugin {
 
-int release() {
-  if (UIW_PABI != 59) return UIW_PABI == 34 ? 39 : UIW_PABI;
-  // The additions to PABI 59 in release 62 came together with a new public function.
+namespace {
+
+// The release that began an ABI within which there are several, and what distinguishes the later ones: a new private
+// operation came together with a new public function.
+struct Within {
+  int abi;
+  int release;
+  const char* function;
+};
+constexpr Within kWithin[] = {
+#define UIW_RELEASE_WITHIN_ABI(abi, release, function) {abi, release, #function},
+#include "provider/plugin/abi/releases.def"
+#undef UIW_RELEASE_WITHIN_ABI
+};
+
+bool has_function(const char* name) {
   void* libibverbs = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
-  if (libibverbs == nullptr) return 59;
-  const bool longer = dlsym(libibverbs, "ibv_query_port_speed") != nullptr;
+  if (libibverbs == nullptr) return false;
+  const bool has = dlsym(libibverbs, name) != nullptr;
   dlclose(libibverbs);
-  return longer ? 62 : 59;
+  return has;
+}
+
+}  // namespace
+
+int release() {
+  int now = first_release(UIW_PABI);
+  for (const Within& within : kWithin) {
+    if (within.abi == UIW_PABI && within.release > now && has_function(within.function)) now = within.release;
+  }
+  return now;
 }
 
 }  // namespace uiw::plugin

@@ -4,7 +4,7 @@
 
 namespace uiw::plugin {
 
-// The first rdma-core release with the same private ABI: 39, 57, 59, 62, 64 or 65. PABI 59 includes two of them.
+// The first rdma-core release that providers cannot distinguish from this one, as releases.def lists them.
 int release();
 
 }  // namespace uiw::plugin
