@@ -36,14 +36,21 @@ def check_layout(root):
 
 
 def check_development(bench, root, folder):
-    """A C and a C++ program are built against what was installed, and run with it."""
+    """A C and a C++ program are built against what was installed, as pkg-config says, and run with it."""
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "uses_uiwdv.c")
     check(os.path.exists(f"{root}/share/man/man7/uiwdv.7"), "no manual page uiwdv(7)")
+    harness.need_program("pkg-config")
+    ask = ["env", f"PKG_CONFIG_PATH={folder}/pkgconfig", "pkg-config"]
+    flags = bench.command([*ask, "--cflags", "--libs", "libuiw"]).stdout.split()
+    check(f"-I{root}/include" in flags and f"-L{folder}" in flags, f"libuiw.pc names other folders: {flags}")
+    version = bench.command([*ask, "--modversion", "libuiw"]).stdout.strip()
+    told = bench.command([f"{root}/bin/uiw", "--version"]).stdout
+    check(version in told.split(), f"libuiw.pc says version {version}, and uiw --version: {told}")
     for compiler, language in (("cc", ["-std=c99"]), ("c++", ["-x", "c++", "-std=c++11"])):
         harness.need_program(compiler)
         program = f"{bench.tmp}/uses_uiwdv"
-        bench.command([compiler, *language, "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{root}/include", source,
-                       "-x", "none", "-o", program, f"-L{folder}", "-luiw", "-libverbs"])
+        bench.command([compiler, *language, "-Wall", "-Wextra", "-Wpedantic", "-Werror", source, "-x", "none",
+                       "-o", program, *flags])
         listed = bench.run([program], env={"LD_LIBRARY_PATH": folder}).stdout
         check("uiw_lo: uiw " in listed, f"{compiler}: uiw_lo is not taken")
 
@@ -65,7 +72,12 @@ def own_prefix(bench):
     with open(f"{prefix}/{CONFIGURATION}") as driver:
         check(driver.read() == f"driver {folder}/libibverbs/libuiw\n", "uiw.driver names another plugin")
     check_runs(bench, root)
-    check_development(bench, root, folder)
+
+
+@row("C and C++ programs are built with pkg-config against what is installed, and run with it")
+def development(bench):
+    root = install(bench, f"{bench.tmp}/prefix")
+    check_development(bench, root, check_layout(root))
 
 
 @row("DESTDIR and /usr, as for a package: the tree runs from where it lies")
