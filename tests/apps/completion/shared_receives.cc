@@ -40,7 +40,7 @@ struct Service {
     if (rdma_create_srq(anchor, nullptr, &attributes) != 0) die("rdma_create_srq: %s", std::strerror(errno));
     if (attributes.attr.max_wr < depth || attributes.attr.max_sge < 1) die("rdma_create_srq grants too little");
     memory.resize(std::size_t{kSlot} * depth);
-    mr = ibv_reg_mr(anchor->pd, memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE);
+    mr = ibv_reg_mr(anchor->pd, memory.data(), memory.size(), int{IBV_ACCESS_LOCAL_WRITE});
     if (mr == nullptr) die("ibv_reg_mr: %s", std::strerror(errno));
     channel = ibv_create_comp_channel(anchor->verbs);
     cq = ibv_create_cq(anchor->verbs, 4096, nullptr, channel, 0);

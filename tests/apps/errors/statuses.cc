@@ -60,7 +60,9 @@ void add_message_cases(Cases& cases) {
       Failing what;
       what.status = IBV_WC_REM_INV_REQ_ERR;
       what.receive = IBV_WC_LOC_LEN_ERR;
-      what.add_culprit = [=](Requester& requester) { requester.add(kCulprit, opcode, length); };
+      what.add_culprit = [opcode = opcode, length = length](Requester& requester) {
+        requester.add(kCulprit, opcode, length);
+      };
       add_case(cases, std::string(name) + "_too_long" + size, what);
     }
   }
@@ -97,7 +99,7 @@ void add_atomic_cases(Cases& cases) {
     Failing what;
     what.status = IBV_WC_REM_INV_REQ_ERR;
     what.event = IBV_EVENT_QP_REQ_ERR;
-    what.add_culprit = [=](Requester& requester) { requester.add(kCulprit, opcode, 8, 131'076); };
+    what.add_culprit = [opcode = opcode](Requester& requester) { requester.add(kCulprit, opcode, 8, 131'076); };
     add_case(cases, std::string(name) + "_misaligned", what);
   }
 }
@@ -116,7 +118,7 @@ void add_local_cases(Cases& cases) {
   for (const auto& [name, opcode] : {std::pair("send_bad_lkey", IBV_WR_SEND),
                                      {"write_bad_lkey", IBV_WR_RDMA_WRITE},
                                      {"read_bad_lkey", IBV_WR_RDMA_READ}}) {
-    add(name, IBV_WC_LOC_PROT_ERR, [opcode](Requester& requester) {
+    add(name, IBV_WC_LOC_PROT_ERR, [opcode = opcode](Requester& requester) {
       requester.add(kCulprit, opcode, kMessage, 131'072);
       requester.last_sge().lkey ^= 0x5A5A5A00;
     });
@@ -139,7 +141,7 @@ void add_local_cases(Cases& cases) {
                                              {"fetch_add_sink_gone", IBV_WR_ATOMIC_FETCH_AND_ADD, 8U}}) {
     add(
         name, IBV_WC_LOC_PROT_ERR,
-        [opcode, length](Requester& requester) {
+        [opcode = opcode, length = length](Requester& requester) {
           void* gone = page();
           const ibv_mr* mr = requester.end.reg(gone, 4096, IBV_ACCESS_LOCAL_WRITE);
           requester.add(kCulprit, opcode, length, 131'072);
