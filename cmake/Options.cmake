@@ -13,6 +13,10 @@ set_property(CACHE UIW_SANITIZE PROPERTY STRINGS "" address thread)
 set(UIW_PROVIDER_DIR "${CMAKE_INSTALL_LIBDIR}/libibverbs" CACHE STRING "Directory of the libibverbs plugins")
 set(UIW_DRIVER_CONF_DIR "" CACHE STRING "Directory of the libibverbs driver files; empty follows the prefix")
 
+# Where zsh looks for completion functions. Debian's packages have share/zsh/vendor-completions.
+set(UIW_ZSH_COMPLETION_DIR "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" CACHE STRING
+    "Directory of the completion function of zsh")
+
 # A debug-friendly optimised build: -O2 with symbols.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g -DNDEBUG")
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The `uiw` command: selects the subcommand.
+// The `uiw` command: reads the command line, and runs the subcommand.
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "provider/version.h"
-#include "tools/bench/bench.h"
-#include "tools/devices.h"
-#include "tools/doctor/doctor.h"
+#include "tools/command_line.h"
 #include "tools/run/run.h"
+#include "tools/version/version.h"
 
 namespace {
 
@@ -38,24 +37,8 @@ int run(int argc, char** argv) {
     arguments.resize(1 + split.options);
   }
 
-  CLI::App app{"uiw: an RDMA adapter made of software alone, for programs that use libibverbs and librdmacm.", "uiw"};
-  app.set_version_flag("--version", std::string("uiw ") + uiw::kVersion);
-  app.require_subcommand(1);
-  Action action;
-  auto command = [&](const char* name, const char* help) {
-    CLI::App* added = app.add_subcommand(name, help);
-    added->fallthrough(false);
-    return added;
-  };
-  auto chosen = [&](CLI::App* added, const Action& what) { added->final_callback([&action, what] { action = what; }); };
-  CLI::App* run_command = command("run", "Run a program with uiw's RDMA devices");
-  chosen(run_command, add_run(*run_command, program));
-  CLI::App* devices = command("devices", "List the RDMA devices that uiw offers on this machine");
-  chosen(devices, add_devices(*devices));
-  CLI::App* doctor = command("doctor", "Check that uiw works here, and say what to do where it does not");
-  chosen(doctor, add_doctor(*doctor));
-  CLI::App* bench = command("bench", "Measure RDMA over uiw beside plain TCP, on this machine");
-  chosen(bench, add_bench(*bench));
+  const std::unique_ptr<CommandLine> line = command_line(version_text(commit()), program);
+  CLI::App& app = line->app;
 
   // CLI11 would only say that a subcommand is missing.
   if (!arguments.empty() && arguments[0].substr(0, 1) != "-" && !has_command(app, arguments[0])) {
@@ -73,7 +56,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return usage_error(app, error, running);
   }
-  return action();
+  return line->action();
 }
 
 }  // namespace

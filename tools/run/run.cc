@@ -105,6 +105,14 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   return errno == ENOENT ? kNotFound : kNotExecutable;
 }
 
+// A choice between words says itself what the value may be, to people and to the completion of shells.
+std::string type_of(const provider::SettingInfo& setting) {
+  const std::string values = setting.values, variable = setting.variable;
+  const bool choice = values.find('|') != std::string::npos && values.find('.') == std::string::npos;
+  if (choice) return values;
+  return variable.ends_with("_DIR") ? "DIR" : "VALUE";
+}
+
 }  // namespace
 
 RunSplit split_run_arguments(const std::vector<std::string>& arguments) {
@@ -127,13 +135,15 @@ Action add_run(CLI::App& command, const std::vector<std::string>& program) {
   auto options = std::make_shared<RunOptions>();
   for (const provider::SettingInfo& setting : provider::setting_table()) {
     const std::string variable = setting.variable;
-    std::string help = std::string(setting.help) + " (" + variable + "; " + setting.values;
+    const std::string type = type_of(setting);
+    std::string help = std::string(setting.help) + " (" + variable;
+    if (type != setting.values) help += std::string("; ") + setting.values;
     if (*setting.initial != '\0') help += std::string("; default ") + setting.initial;
     command
         .add_option_function<std::string>(
             setting.option, [options, variable](const std::string& value) { options->settings[variable] = value; },
             help + ")")
-        ->type_name("VALUE")
+        ->type_name(type)
         ->check([variable](const std::string& value) { return provider::check_setting(variable, value); });
   }
   command.add_option("PROGRAM", options->shown, "Program to run, and its arguments")->type_name("ARGS");

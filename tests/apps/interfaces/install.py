@@ -32,6 +32,8 @@ def check_layout(root):
     for name in ("libuiw-preload.so", *(f"libibverbs/libuiw-rdmav{abi}.so" for abi in (34, 57, 59, 64, 65))):
         check(os.path.exists(f"{folder}/{name}"), f"no {folder}/{name}")
     check(os.access(f"{root}/bin/uiw", os.X_OK), f"no {root}/bin/uiw")
+    for name in ("bash-completion/completions/uiw", "zsh/site-functions/_uiw", "fish/vendor_completions.d/uiw.fish"):
+        check(os.path.exists(f"{root}/share/{name}"), f"no {root}/share/{name}")
     return folder
 
 

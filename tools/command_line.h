@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// The command line of `uiw` as CLI11 knows it: all subcommands with their options. What is said of it in --help and in
+// the completion of shells comes from here.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/action.h"
+
+namespace uiw::tools {
+
+struct CommandLine {
+  CLI::App app;
+  Action action;  // of the subcommand that parsing has found
+};
+
+// `version` is what --version prints. `program` is PROGRAM of `uiw run` and its arguments (tools/run/run.h). The
+// subcommands refer to the object, so it stays where it is.
+std::unique_ptr<CommandLine> command_line(const std::string& version, const std::vector<std::string>& program);
+
+}  // namespace uiw::tools
