@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Finds and loads the files of uiw that belong to this preload library: beside it when installed, in the neighbour
+// folders in a build tree, and last by the loader's own search. Part of the interposer.
+//
+// No file of another version is loaded: its reasons would be the loader's, and it may work for a while.
+#pragma once
+
+#include <limits.h>
+#include <stddef.h>
+
+namespace uiw::kernel_abi {
+
+inline constexpr size_t kReasonSize = PATH_MAX + 512;  // for a reason that has two paths of the usual length
+
+// The path of this preload library.
+const char* own_path();
+
+// The path of a library that is loaded.
+const char* path_of(void* library);
+
+// Loads the first of these files that exists; the names are relative to the folder of this library, and the first is in
+// the folder where an installation has it. If none can be loaded, `why` says which, why, and what to do.
+void* load_own(const char* const* names, char* why, size_t why_size);
+
+// The names of the plugin for a private ABI, for load_own().
+struct PluginNames {
+  explicit PluginNames(int abi);
+  PluginNames(const PluginNames&) = delete;
+  PluginNames& operator=(const PluginNames&) = delete;
+
+  char installed[64];
+  char beside[64];
+  char built[64];
+  const char* const list[4] = {installed, beside, built, nullptr};
+};
+
+bool is_known_abi(int abi);
+
+// "the plugins in /usr/lib/libibverbs are for 34 and 57".
+void plugins_there(char* text, size_t size);
+
+}  // namespace uiw::kernel_abi
