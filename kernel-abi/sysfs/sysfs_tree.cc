@@ -275,9 +275,11 @@ PlacedTree place_tree(const Tree& tree, const std::vector<std::string>& bases) {
   for (const std::string& base : bases) {
     const int error = place_in(base, tree, result.root);
     if (error == 0) return {result.root, ""};
-    result.error = "cannot put the device files into " + base + ": " + std::strerror(error);
+    result.error += (result.error.empty() ? "" : " or ") + base + " (" + std::strerror(error) + ")";
   }
   result.root.clear();
+  result.error = "no RDMA devices, because their files cannot be put into " + result.error +
+                 "; set UIW_RUNTIME_DIR to a directory of yours that can be written";
   return result;
 }
 

@@ -21,7 +21,7 @@ std::vector<std::string> tree_bases(const std::string& runtime_dir);
 
 struct PlacedTree {
   std::string root;   // empty on failure
-  std::string error;  // on failure: the error of the last base, for people
+  std::string error;  // on failure: what is wrong with each base, and what to do
 };
 
 // Finds or builds the tree in the first base that works. Its directory is never a symbolic link, belongs to this user
