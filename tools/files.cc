@@ -23,14 +23,6 @@ std::string parent_of(const fs::path& path) {
   return whole.empty() ? std::string() : whole.parent_path().string();
 }
 
-// The directory of the libuiw.so.1 in use.
-std::string library_directory() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&provider::setting_table), &info) == 0 || info.dli_fname == nullptr)
-    return {};
-  return parent_of(info.dli_fname);
-}
-
 std::string first_existing(const std::vector<std::string>& places) {
   for (const std::string& place : places) {
     std::error_code ignored;
@@ -46,6 +38,17 @@ bool is_file(const std::string& path) {
 }
 
 }  // namespace
+
+std::string own_library() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&provider::setting_table), &info) == 0 || info.dli_fname == nullptr)
+    return {};
+  const fs::path loaded = info.dli_fname;
+  std::error_code ignored;
+  return (fs::canonical(loaded.parent_path(), ignored) / loaded.filename()).string();
+}
+
+std::string library_directory() { return parent_of(own_library()); }
 
 std::vector<std::string> preload_places() {
   const std::string base = library_directory();
@@ -63,11 +66,13 @@ std::vector<std::string> plugin_directories() {
   return places;
 }
 
-std::string plugin_library(unsigned pabi) {
+std::vector<std::string> plugin_places(unsigned pabi) {
   std::vector<std::string> places = plugin_directories();
   for (std::string& place : places) place += "/libuiw-rdmav" + std::to_string(pabi) + ".so";
-  return first_existing(places);
+  return places;
 }
+
+std::string plugin_library(unsigned pabi) { return first_existing(plugin_places(pabi)); }
 
 std::string helper_program(const std::string& name) {
   const std::string base = parent_of("/proc/self/exe");
@@ -111,7 +116,9 @@ std::string find_program(const std::string& name, int& error) {
 
 std::string preload_value(const std::string& library, const char* present) {
   if (present == nullptr || *present == '\0') return library;
-  // The entries of LD_PRELOAD are separated by colons or spaces.
+  // The entries of LD_PRELOAD are separated by colons or spaces. The preload library of another uiw would answer beside
+  // ours, so it is left out.
+  const fs::path name = fs::path(library).filename();
   std::string rest;
   std::string entry;
   for (const char* at = present;; ++at) {
@@ -119,7 +126,7 @@ std::string preload_value(const std::string& library, const char* present) {
       entry += *at;
       continue;
     }
-    if (!entry.empty() && entry != library) rest += ":" + entry;
+    if (!entry.empty() && fs::path(entry).filename() != name) rest += ":" + entry;
     entry.clear();
     if (*at == '\0') break;
   }

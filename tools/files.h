@@ -8,6 +8,10 @@
 
 namespace uiw::tools {
 
+// The libuiw.so.1 in use, and the directory of the file that it is or links to.
+std::string own_library();
+std::string library_directory();
+
 // The full path of libuiw-preload.so; empty if it is missing.
 std::string preload_library();
 // The places where preload_library() looks, for messages.
@@ -15,8 +19,9 @@ std::vector<std::string> preload_places();
 
 // The full path of libuiw-rdmav<pabi>.so; empty if it is missing.
 std::string plugin_library(unsigned pabi);
-// The directories where plugin_library() looks, for messages.
+// The directories, and the paths, where plugin_library() looks, for messages.
 std::vector<std::string> plugin_directories();
+std::vector<std::string> plugin_places(unsigned pabi);
 
 // The full path of a program that belongs to uiw, "uiw-selftest" for example; empty if it is missing.
 std::string helper_program(const std::string& name);
@@ -25,7 +30,7 @@ std::string helper_program(const std::string& name);
 // ENOENT, or EACCES (the file exists but cannot be executed; its path is returned).
 std::string find_program(const std::string& name, int& error);
 
-// The value of LD_PRELOAD with `library` first, followed by what is there now.
+// The value of LD_PRELOAD with `library` first, followed by what is there now but for libraries of the same name.
 std::string preload_value(const std::string& library, const char* present);
 
 // "a, b or c", for messages.

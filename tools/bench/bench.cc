@@ -91,11 +91,8 @@ int complain(const char* text) {
 
 int bench(const BenchOptions& options) {
   if (const std::string& error = provider::settings().error; !error.empty()) return complain(error.c_str());
-  if (const std::vector<std::string> missing = missing_packages(); !missing.empty()) {
-    std::string text = "programs are missing; install them: apt-get install";
-    for (const std::string& package : missing) text += " " + package;
-    return complain(text.c_str());
-  }
+  if (const std::vector<Package> missing = missing_packages(); !missing.empty())
+    return complain(("programs are missing; install them: " + how_to_install(missing)).c_str());
   BenchSetup setup;
   setup.preload = preload_library();
   if (setup.preload.empty()) return complain("libuiw-preload.so is missing; see `uiw doctor`");

@@ -263,17 +263,17 @@ std::optional<double> measure_sockperf(const BenchSetup& setup, std::string& err
   return result;
 }
 
-std::vector<std::string> missing_packages() {
-  std::vector<std::string> missing;
+std::vector<Package> missing_packages() {
+  std::vector<Package> missing;
   int error = 0;
   for (const char* program :
        {"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_send_lat", "ib_write_lat", "ib_atomic_bw"}) {
     find_program(program, error);
-    if (error != 0 && missing.empty()) missing.emplace_back("perftest");
+    if (error != 0 && missing.empty()) missing.push_back(kPerftest);
   }
-  for (const char* program : {"iperf3", "sockperf"}) {
-    find_program(program, error);
-    if (error != 0) missing.emplace_back(program);
+  for (const Package& package : {kIperf3, kSockperf}) {
+    find_program(package.debian, error);
+    if (error != 0) missing.push_back(package);
   }
   return missing;
 }

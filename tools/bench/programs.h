@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tools/packages.h"
+
 namespace uiw::tools {
 
 // Where and how long measurements run.
@@ -43,7 +45,7 @@ std::optional<double> measure_setup(const BenchSetup& setup, std::string& error)
 std::optional<double> measure_iperf3(const BenchSetup& setup, std::string& error);
 std::optional<double> measure_sockperf(const BenchSetup& setup, std::string& error);
 
-// The needed programs that are missing, as package names of Debian and Ubuntu.
-std::vector<std::string> missing_packages();
+// The packages of the needed programs that are missing.
+std::vector<Package> missing_packages();
 
 }  // namespace uiw::tools

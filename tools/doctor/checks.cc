@@ -4,21 +4,26 @@
 #include <dlfcn.h>
 #include <link.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <optional>
+#include <utility>
 
 #include "kernel-abi/interposer/plugin_abis.h"
 #include "provider/process/settings.h"
+#include "provider/version.h"
 #include "tools/address.h"
 #include "tools/child.h"
 #include "tools/files.h"
+#include "tools/installation.h"
+#include "tools/packages.h"
 #include "tools/processors.h"
 
 namespace uiw::tools {
@@ -37,6 +42,10 @@ std::string path_of(void* library) {
   return whole.empty() ? std::string(map->l_name) : whole.string();
 }
 
+Finding from(Verdict verdict, const char* subject, const Fault& fault) {
+  return {verdict, subject, fault.text, fault.advice};
+}
+
 // "34, 57 and 59": the provider ABIs that uiw has a plugin for.
 std::string known_abis() {
   std::string text;
@@ -48,54 +57,63 @@ std::string known_abis() {
   return text;
 }
 
-// Stores the provider ABI in `abi`, 0 if it is unknown.
+// Stores the provider ABI in `abi`, 0 if there is no plugin for it.
 Finding check_libibverbs(unsigned& abi) {
   abi = 0;
   void* library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     return {Verdict::fail, "libibverbs", std::string("cannot be loaded: ") + dlerror(),
-            "install it: apt-get install libibverbs1"};
-  for (const int known : kernel_abi::kPluginAbis) {
-    const std::string number = std::to_string(known);
-    if (dlvsym(library, ("verbs_register_driver_" + number).c_str(), ("IBVERBS_PRIVATE_" + number).c_str()) != nullptr)
-      abi = static_cast<unsigned>(known);
-  }
+            "install it: " + how_to_install({kLibibverbs})};
+  const int found = kernel_abi::private_abi(library);
+  const bool known = std::find(std::begin(kernel_abi::kPluginAbis), std::end(kernel_abi::kPluginAbis), found) !=
+                     std::end(kernel_abi::kPluginAbis);
   const std::string path = path_of(library);
-  const std::string text = path + ", rdma-core " + release_of(path);
-  if (abi == 0)
-    return {Verdict::fail, "libibverbs", text + ", provider ABI none of " + known_abis(),
-            "use rdma-core 39 or later, or a uiw that knows this release"};
-  return good("libibverbs", text + ", provider ABI " + std::to_string(abi));
+  const std::string text = path + ", rdma-core " + release_of(path) + ", " +
+                           (found == 0 ? "no provider ABI" : "provider ABI " + std::to_string(found));
+  if (!known)
+    return {
+        Verdict::fail, "libibverbs", text + ", and uiw has plugins for " + known_abis(),
+        found == 0 ? "use rdma-core 39 or later" : "install a uiw that knows it, or add it (docs/new-rdma-core.md)"};
+  abi = static_cast<unsigned>(found);
+  return good("libibverbs", text);
+}
+
+Finding check_library() {
+  if (const std::optional<Fault> fault = second_library_fault(loader_directories()))
+    return from(Verdict::warn, "library", *fault);
+  return good("library", own_library() + ", uiw " + kVersion);
 }
 
 Finding check_plugin(unsigned abi) {
-  const std::string name = "libuiw-rdmav" + std::to_string(abi) + ".so";
-  if (abi == 0) return {Verdict::fail, "plugin", "not looked for: the provider ABI is unknown", "see libibverbs above"};
+  if (abi == 0)
+    return {Verdict::fail, "plugin", "not looked for: no provider ABI that is known", "see libibverbs above"};
+  if (const std::optional<Fault> fault = plugin_fault(abi)) return from(Verdict::fail, "plugin", *fault);
   const std::string path = plugin_library(abi);
-  if (path.empty())
-    return {Verdict::fail, "plugin", name + " is not in " + listed(plugin_directories()),
-            "install uiw again or finish the build"};
   if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr)
     return {Verdict::fail, "plugin", path + " cannot be loaded: " + dlerror(), "install uiw again or finish the build"};
   return good("plugin", path);
 }
 
 Finding check_preload() {
-  const std::string path = preload_library();
-  if (path.empty())
-    return {Verdict::fail, "preload library", "not at " + listed(preload_places()),
-            "install uiw again or finish the build"};
-  if (path.find_first_of(": ") != std::string::npos)
-    return {Verdict::fail, "preload library", path + " has a space or colon in its path, which LD_PRELOAD cannot hold",
-            "move uiw elsewhere"};
-  return good("preload library", path);
+  if (const std::optional<Fault> fault = preload_fault()) return from(Verdict::fail, "preload library", *fault);
+  if (const std::optional<Fault> fault = second_preload_fault()) return from(Verdict::warn, "preload library", *fault);
+  return good("preload library", preload_library());
+}
+
+// libibverbs reads these files to find plugins by itself. Without them a program has its devices by the preload
+// library.
+Finding check_driver_file(unsigned abi) {
+  const std::vector<std::string> files = driver_files();
+  if (const std::optional<Fault> fault = driver_fault(files, abi, true))
+    return from(Verdict::warn, "driver file", *fault);
+  return good("driver file", files.empty() ? "none, and none is needed under `uiw run`" : listed(files));
 }
 
 Finding check_librdmacm() {
   void* library = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     return {Verdict::warn, "librdmacm", std::string("cannot be loaded: ") + dlerror(),
-            "most RDMA programs need it: apt-get install librdmacm1"};
+            "most RDMA programs need it: " + how_to_install({kLibrdmacm})};
   return good("librdmacm", path_of(library));
 }
 
@@ -119,30 +137,60 @@ Finding check_devices(const std::vector<provider::DeviceInfo>& devices) {
   return good("devices", text);
 }
 
-std::string usable_directory(const std::vector<std::string>& places) {
-  for (const std::string& place : places) {
-    struct stat st {};
-    if (!place.empty() && stat(place.c_str(), &st) == 0 && S_ISDIR(st.st_mode) &&
-        access(place.c_str(), W_OK | X_OK) == 0)
-      return place;
-  }
-  return {};
+// 0 if this process can put something into the directory, else an errno. It is tried, since SELinux and AppArmor refuse
+// what the modes allow.
+int try_directory(const std::string& path) {
+  std::string name = path + "/uiw-doctor-XXXXXX";
+  if (mkdtemp(name.data()) == nullptr) return errno;
+  rmdir(name.c_str());
+  return 0;
 }
 
 Finding check_runtime_directory() {
-  const std::string& chosen = provider::settings().values.runtime_dir;
-  if (!chosen.empty()) {
-    if (usable_directory({chosen}).empty())
-      return {Verdict::fail, "runtime directory", chosen + " (UIW_RUNTIME_DIR) is no directory that can be written",
-              "create it, or choose another"};
-    return good("runtime directory", chosen + " (UIW_RUNTIME_DIR)");
+  constexpr const char* kSubject = "runtime directory";
+  constexpr const char* kFirst = "/dev/shm";
+  if (const std::string& chosen = provider::settings().values.runtime_dir; !chosen.empty()) {
+    if (const int error = try_directory(chosen); error != 0)
+      return {Verdict::fail, kSubject, chosen + " (UIW_RUNTIME_DIR) cannot be written: " + std::strerror(error),
+              "make it a directory of yours, or choose another"};
+    return good(kSubject, chosen + " (UIW_RUNTIME_DIR)");
   }
-  const char* given = getenv("XDG_RUNTIME_DIR");
-  const std::string found = usable_directory({given != nullptr ? given : "", "/dev/shm", "/tmp"});
-  if (found.empty())
-    return {Verdict::fail, "runtime directory", "neither XDG_RUNTIME_DIR, /dev/shm nor /tmp can be written",
-            "set UIW_RUNTIME_DIR to a directory that can"};
-  return good("runtime directory", found + " can be written");
+  const char* session = getenv("XDG_RUNTIME_DIR");
+  std::vector<std::string> places{kFirst, "/tmp"};
+  if (session != nullptr && *session == '/') places.insert(places.begin(), session);
+  std::vector<std::string> refused;
+  std::string refused_first;
+  for (const std::string& place : places) {
+    const int error = try_directory(place);
+    if (error != 0) {
+      refused.push_back(place + " (" + std::strerror(error) + ")");
+      if (place == kFirst) refused_first = refused.back();
+      continue;
+    }
+    if (refused_first.empty()) return good(kSubject, place + " can be written");
+    return {Verdict::warn, kSubject, refused_first + " cannot be written, so uiw puts its files into " + place,
+            "allow it (mount options, SELinux, AppArmor), or set UIW_RUNTIME_DIR to a directory of yours"};
+  }
+  return {Verdict::fail, kSubject, "uiw cannot put its files into " + listed(refused),
+          "set UIW_RUNTIME_DIR to a directory of yours that can be written"};
+}
+
+// Programs to try uiw with; it works without them.
+Finding check_programs() {
+  constexpr std::pair<const char*, Package> kPrograms[] = {
+      {"ibv_devinfo", kIbverbsUtils}, {"rping", kRdmacmUtils}, {"ib_write_bw", kPerftest}};
+  std::string there, missing;
+  std::vector<Package> packages;
+  for (const auto& [program, package] : kPrograms) {
+    int error = 0;
+    find_program(program, error);
+    std::string& list = error == 0 ? there : missing;
+    list += (list.empty() ? "" : ", ") + std::string(program);
+    if (error != 0) packages.push_back(package);
+  }
+  if (packages.empty()) return good("programs", there);
+  return good("programs",
+              (there.empty() ? "none" : there) + "; to try uiw with " + missing + " too: " + how_to_install(packages));
 }
 
 Finding check_limits() {
@@ -214,9 +262,12 @@ std::vector<Finding> examine() {
   const std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
   std::vector<Finding> findings;
   findings.push_back(check_libibverbs(abi));
+  findings.push_back(check_library());
   findings.push_back(check_plugin(abi));
   findings.push_back(check_preload());
+  findings.push_back(check_driver_file(abi));
   findings.push_back(check_librdmacm());
+  findings.push_back(check_programs());
   findings.push_back(check_settings());
   findings.push_back(check_devices(devices));
   findings.push_back(check_runtime_directory());

@@ -3,7 +3,11 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -26,14 +30,36 @@ bool read_at(int fd, std::uint64_t offset, T& value) {
   return pread(fd, &value, sizeof value, static_cast<off_t>(offset)) == static_cast<ssize_t>(sizeof value);
 }
 
-// e_machine of this program; 0 if it cannot be read.
-Elf64_Half own_machine() {
+// The start of an ELF file; e_machine has the same offset in both classes.
+struct Start {
+  std::array<unsigned char, EI_NIDENT> ident;
+  Elf64_Half type;
+  Elf64_Half machine;
+};
+
+Start own_start() {
+  Start start{};
   const int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
-  Elf64_Ehdr header{};  // e_machine has the same offset in both classes
-  const bool good = read_at(fd, 0, header);
+  if (fd < 0) return start;
+  if (!read_at(fd, 0, start)) start = {};
   close(fd);
-  return good ? header.e_machine : static_cast<Elf64_Half>(0);
+  return start;
+}
+
+std::string machine_name(const Start& start) {
+  const bool is_64 = start.ident[EI_CLASS] == ELFCLASS64;
+  switch (start.machine) {
+    case EM_X86_64: return is_64 ? "x86-64" : "x32 (32-bit)";
+    case EM_AARCH64: return is_64 ? "arm64" : "arm64 (32-bit)";
+    case EM_386: return "i386 (32-bit)";
+    case EM_ARM: return "ARM (32-bit)";
+    case EM_PPC64: return "ppc64";
+    case EM_S390: return is_64 ? "s390x" : "s390 (32-bit)";
+    case EM_RISCV: return is_64 ? "riscv64" : "riscv (32-bit)";
+    case 258: return "loongarch64";  // EM_LOONGARCH, which not every elf.h has
+    default:
+      return "machine type " + std::to_string(start.machine) + (start.ident[EI_CLASS] == ELFCLASS32 ? " (32-bit)" : "");
+  }
 }
 
 template <typename Header, typename Segment>
@@ -48,20 +74,41 @@ bool has_interpreter(int fd) {
   return false;
 }
 
-Reach reach_of_elf(int fd) {
-  Elf64_Ehdr header{};
-  if (!read_at(fd, 0, header)) return Reach::reachable;
-  const Elf64_Half own = own_machine();
-  if (header.e_ident[EI_CLASS] != kOwnClass || (own != 0 && header.e_machine != own)) return Reach::other_machine;
+Reached reach_of_elf(int fd, const std::string& path) {
+  Start start{};
+  if (!read_at(fd, 0, start)) return {Reach::reachable, path, ""};
+  const Start own = own_start();
+  if (start.ident[EI_CLASS] != kOwnClass ||
+      (own.machine != 0 && (start.machine != own.machine || start.ident[EI_DATA] != own.ident[EI_DATA])))
+    return {Reach::other_machine, path, machine_name(start)};
   const bool interpreter = kOwnClass == ELFCLASS64 ? has_interpreter<Elf64_Ehdr, Elf64_Phdr>(fd)
                                                    : has_interpreter<Elf32_Ehdr, Elf32_Phdr>(fd);
-  return interpreter ? Reach::reachable : Reach::is_static;
+  return {interpreter ? Reach::reachable : Reach::is_static, path, ""};
 }
 
-bool gains_privilege(const std::string& path, const struct stat& st) {
-  if ((st.st_mode & S_ISUID) != 0 && st.st_uid != geteuid()) return true;
-  if ((st.st_mode & S_ISGID) != 0 && st.st_gid != getegid()) return true;
-  return geteuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
+std::string user_name(uid_t number) {
+  const passwd* const user = getpwuid(number);
+  return user != nullptr ? user->pw_name : std::to_string(number);
+}
+
+std::string group_name(gid_t number) {
+  const group* const found = getgrgid(number);
+  return found != nullptr ? found->gr_name : std::to_string(number);
+}
+
+// What the program gains beyond the rights of this process, as execve(2) has it.
+Reached privilege_of(const std::string& path) {
+  struct stat st {};
+  struct statvfs file_system {};
+  const bool in_vain = prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 || stat(path.c_str(), &st) != 0 ||
+                       (statvfs(path.c_str(), &file_system) == 0 && (file_system.f_flag & ST_NOSUID) != 0);
+  if (in_vain) return {Reach::reachable, path, ""};
+  if ((st.st_mode & S_ISUID) != 0 && st.st_uid != geteuid()) return {Reach::set_user_id, path, user_name(st.st_uid)};
+  if ((st.st_mode & S_ISGID) != 0 && (st.st_mode & S_IXGRP) != 0 && st.st_gid != getegid())
+    return {Reach::set_group_id, path, group_name(st.st_gid)};
+  if (geteuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0)
+    return {Reach::has_capabilities, path, ""};
+  return {Reach::reachable, path, ""};
 }
 
 // The interpreter in the first line of a script; empty if there is none.
@@ -74,14 +121,14 @@ std::string script_interpreter(int fd) {
   return std::string(from, std::strcspn(from, " \t\n"));
 }
 
-Reach reach_of(const std::string& path, bool follow_script) {
+Reached reach_of(const std::string& path, bool follow_script) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return Reach::reachable;  // an executable file need not be readable
-  struct stat st {};
+  if (fd < 0) return privilege_of(path);  // an executable file need not be readable
   std::array<unsigned char, SELFMAG> magic{};
-  Reach result = Reach::reachable;
+  Reached result{Reach::reachable, path, ""};
   if (read_at(fd, 0, magic) && std::memcmp(magic.data(), ELFMAG, SELFMAG) == 0) {
-    result = fstat(fd, &st) == 0 && gains_privilege(path, st) ? Reach::privileged : reach_of_elf(fd);
+    result = reach_of_elf(fd, path);
+    if (result.reach == Reach::reachable) result = privilege_of(path);
   } else if (follow_script) {
     const std::string interpreter = script_interpreter(fd);
     if (!interpreter.empty()) result = reach_of(interpreter, false);
@@ -92,6 +139,30 @@ Reach reach_of(const std::string& path, bool follow_script) {
 
 }  // namespace
 
-Reach reach_of(const std::string& path) { return reach_of(path, true); }
+Reached reach_of(const std::string& path) { return reach_of(path, true); }
+
+std::string own_machine_name() { return machine_name(own_start()); }
+
+std::string advice_for(const Reached& reached) {
+  const std::string& path = reached.path;
+  const std::string& name = reached.name;
+  switch (reached.reach) {
+    case Reach::reachable: break;
+    case Reach::is_static: return path + " is statically linked, so uiw cannot reach it; link it dynamically";
+    case Reach::set_user_id:
+      return path + " is set-user-ID of " + name +
+             ", so the loader ignores uiw; run a copy without that bit, or run it as that user";
+    case Reach::set_group_id:
+      return path + " is set-group-ID of " + name +
+             ", so the loader ignores uiw; run a copy without that bit, or run it in that group";
+    case Reach::has_capabilities:
+      return path + " has file capabilities, so the loader ignores uiw; run a copy, which has none";
+    case Reach::other_machine:
+      return path + " is built for " + name + " and this uiw for " + own_machine_name() +
+             (name.ends_with("(32-bit)") ? "; uiw is 64-bit alone, so use a 64-bit build of the program"
+                                         : "; use a uiw for " + name);
+  }
+  return {};
+}
 
 }  // namespace uiw::tools

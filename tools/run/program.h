@@ -7,13 +7,27 @@
 namespace uiw::tools {
 
 enum class Reach {
-  reachable,      // dynamically linked, or unknown
-  is_static,      // an ELF program without an interpreter
-  privileged,     // set-user-ID, set-group-ID or with file capabilities: the loader ignores LD_PRELOAD
-  other_machine,  // an ELF program of another class or machine than uiw itself
+  reachable,         // dynamically linked, or unknown
+  is_static,         // an ELF program without an interpreter
+  set_user_id,       // with another user's rights: the loader ignores LD_PRELOAD
+  set_group_id,      // likewise, another group's
+  has_capabilities,  // likewise, by file capabilities
+  other_machine,     // an ELF program of another class or machine than uiw itself
 };
 
-// For a script the answer is that for its interpreter. `path` is a file that can be executed.
-Reach reach_of(const std::string& path);
+struct Reached {
+  Reach reach = Reach::reachable;
+  std::string path;  // the program, or the interpreter of a script
+  std::string name;  // of the user, of the group, or of the machine
+};
+
+// `path` is a file that can be executed. For a script the answer is that for its interpreter.
+Reached reach_of(const std::string& path);
+
+// What the machine is called that this uiw is built for, "x86-64" for example.
+std::string own_machine_name();
+
+// One line for people: what is wrong and what to do; empty where the program is reachable.
+std::string advice_for(const Reached& reached);
 
 }  // namespace uiw::tools

@@ -9,9 +9,11 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "provider/process/settings.h"
 #include "tools/files.h"
+#include "tools/installation.h"
 #include "tools/run/program.h"
 
 namespace uiw::tools {
@@ -29,28 +31,31 @@ struct RunOptions {
   std::vector<std::string> shown;               // for PROGRAM ARGS in --help; stays empty
 };
 
-void warn_of(Reach reach, const std::string& path) {
-  const char* name = path.c_str();
-  switch (reach) {
-    case Reach::reachable: break;
-    case Reach::is_static:
-      std::fprintf(stderr, "uiw: warning: %s is statically linked, so uiw cannot reach it; link it dynamically\n",
-                   name);
-      break;
-    case Reach::privileged:
-      std::fprintf(stderr,
-                   "uiw: warning: %s is set-user-ID, set-group-ID or has file capabilities, so the loader "
-                   "ignores uiw; "
-                   "run a copy without them\n",
-                   name);
-      break;
-    case Reach::other_machine:
-      std::fprintf(stderr,
-                   "uiw: warning: %s is built for another machine type than this uiw, so the loader ignores uiw; "
-                   "use a uiw built for it\n",
-                   name);
-      break;
+// Says the first of what keeps uiw from the program, or may confuse it; `uiw doctor` has all of it.
+void warn_of(const Reached& reached) {
+  if (const std::string advice = advice_for(reached); !advice.empty()) {
+    std::fprintf(stderr, "uiw: warning: %s\n", advice.c_str());
+    return;
   }
+  std::optional<Fault> fault = second_preload_fault();
+  if (!fault) fault = driver_fault(driver_files(), 0, false);
+  if (fault) std::fprintf(stderr, "uiw: warning: %s; %s\n", fault->text.c_str(), fault->advice.c_str());
+}
+
+// Executes the program, by the shell if it is a script without an interpreter line, as execvp does.
+int execute(const std::string& path, const std::vector<std::string>& program) {
+  std::vector<char*> argv;
+  argv.reserve(program.size() + 1);
+  for (const std::string& argument : program) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(path.c_str(), argv.data());
+  if (errno == ENOEXEC) {
+    argv[0] = const_cast<char*>(path.c_str());
+    argv.insert(argv.begin(), const_cast<char*>("/bin/sh"));
+    execv("/bin/sh", argv.data());
+  }
+  std::fprintf(stderr, "uiw run: %s cannot be executed: %s\n", path.c_str(), std::strerror(errno));
+  return errno == ENOENT ? kNotFound : kNotExecutable;
 }
 
 int run_program(const RunOptions& options, const std::vector<std::string>& program) {
@@ -66,15 +71,8 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
     return kOwnFailure;
   }
 
-  const std::string preload = preload_library();
-  if (preload.empty()) {
-    std::fprintf(stderr, "uiw run: libuiw-preload.so is not at %s; install uiw again or finish the build\n",
-                 listed(preload_places()).c_str());
-    return kOwnFailure;
-  }
-  if (preload.find_first_of(": ") != std::string::npos) {
-    std::fprintf(stderr, "uiw run: LD_PRELOAD cannot hold %s; move uiw to a path without spaces and colons\n",
-                 preload.c_str());
+  if (const std::optional<Fault> fault = preload_fault()) {
+    std::fprintf(stderr, "uiw run: %s; %s\n", fault->text.c_str(), fault->advice.c_str());
     return kOwnFailure;
   }
   int error = 0;
@@ -88,21 +86,14 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
                  program[0].find('/') == std::string::npos ? "in PATH" : "there");
     return kNotFound;
   }
-  warn_of(reach_of(path), path);
-  setenv("LD_PRELOAD", preload_value(preload, getenv("LD_PRELOAD")).c_str(), 1);
-
-  std::vector<char*> argv;
-  argv.reserve(program.size() + 1);
-  for (const std::string& argument : program) argv.push_back(const_cast<char*>(argument.c_str()));
-  argv.push_back(nullptr);
-  execv(path.c_str(), argv.data());
-  if (errno == ENOEXEC) {  // a script without an interpreter line is run by the shell, as by execvp
-    argv[0] = const_cast<char*>(path.c_str());
-    argv.insert(argv.begin(), const_cast<char*>("/bin/sh"));
-    execv("/bin/sh", argv.data());
+  const Reached reached = reach_of(path);
+  if (reached.reach == Reach::other_machine) {
+    std::fprintf(stderr, "uiw run: %s\n", advice_for(reached).c_str());
+    return kNotExecutable;
   }
-  std::fprintf(stderr, "uiw run: %s cannot be executed: %s\n", path.c_str(), std::strerror(errno));
-  return errno == ENOENT ? kNotFound : kNotExecutable;
+  warn_of(reached);
+  setenv("LD_PRELOAD", preload_value(preload_library(), getenv("LD_PRELOAD")).c_str(), 1);
+  return execute(path, program);
 }
 
 // A choice between words says itself what the value may be, to people and to the completion of shells.
@@ -149,9 +140,8 @@ Action add_run(CLI::App& command, const std::vector<std::string>& program) {
   command.add_option("PROGRAM", options->shown, "Program to run, and its arguments")->type_name("ARGS");
   command.footer(
       "Options come first; all that follows PROGRAM is the program's: uiw run --crc on ib_write_bw -R\n"
-      "Exit status: that of the program; 125 where uiw fails, 126 where the program cannot be executed, 127 "
-      "where\n"
-      "it is not found.");
+      "Exit status: that of the program; 125 where uiw fails, 126 where the program cannot be executed or is built "
+      "for\nanother architecture, 127 where it is not found.");
   return [options, program] { return run_program(*options, program); };
 }
 

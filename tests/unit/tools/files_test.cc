@@ -14,6 +14,7 @@ TEST_CASE("files: uiw comes first in LD_PRELOAD, and once") {
   CHECK(preload_value("/a/uiw.so", "/b.so /c.so") == "/a/uiw.so:/b.so:/c.so");
   CHECK(preload_value("/a/uiw.so", "/b.so:/a/uiw.so::/c.so") == "/a/uiw.so:/b.so:/c.so");
   CHECK(preload_value("/a/uiw.so", "/a/uiw.so") == "/a/uiw.so");
+  CHECK(preload_value("/a/uiw.so", "/other/uiw.so:/b.so uiw.so") == "/a/uiw.so:/b.so");
 }
 
 TEST_CASE("files: a program is found as a shell finds it") {

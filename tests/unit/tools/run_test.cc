@@ -56,10 +56,24 @@ TEST_CASE("run: a script is as reachable as its interpreter") {
                               "ELF\x7f",
                               5)
                        << std::string(64, '\0');  // of no class that there is
-  CHECK(reach_of("/bin/sh") == Reach::reachable);
-  CHECK(reach_of(script) == Reach::reachable);
-  CHECK(reach_of(text) == Reach::reachable);
-  CHECK(reach_of(alien) == Reach::other_machine);
-  CHECK(reach_of(std::string(folder) + "/none") == Reach::reachable);
+  CHECK(reach_of("/bin/sh").reach == Reach::reachable);
+  CHECK(reach_of(script).reach == Reach::reachable);
+  CHECK(reach_of(text).reach == Reach::reachable);
+  CHECK(reach_of(alien).reach == Reach::other_machine);
+  CHECK(reach_of(script).path == "/bin/sh");
+  CHECK(reach_of(std::string(folder) + "/none").reach == Reach::reachable);
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("run: what keeps uiw from a program is said with what to do") {
+  const auto advice = [](Reach reach, const char* name) { return advice_for({reach, "/x", name}); };
+  CHECK(advice(Reach::reachable, "").empty());
+  CHECK(advice(Reach::is_static, "") == "/x is statically linked, so uiw cannot reach it; link it dynamically");
+  CHECK(advice(Reach::set_user_id, "root") ==
+        "/x is set-user-ID of root, so the loader ignores uiw; run a copy without that bit, or run it as that user");
+  CHECK(advice(Reach::other_machine, "riscv64") ==
+        "/x is built for riscv64 and this uiw for " + own_machine_name() + "; use a uiw for riscv64");
+  CHECK(advice(Reach::other_machine, "i386 (32-bit)") ==
+        "/x is built for i386 (32-bit) and this uiw for " + own_machine_name() +
+            "; uiw is 64-bit alone, so use a 64-bit build of the program");
 }

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#include "tools/installation.h"
+
+#include <link.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "kernel-abi/interposer/file_version.h"
+#include "kernel-abi/interposer/plugin_abis.h"
+#include "provider/version.h"
+#include "tools/files.h"
+
+namespace uiw::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPreloadName = "libuiw-preload.so";
+constexpr const char* kInstallAgain = "install uiw again, so that all its files are of one version";
+
+bool same_file(const std::string& one, const std::string& other) {
+  std::error_code ignored;
+  return fs::equivalent(one, other, ignored);
+}
+
+bool exists(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+// "0.1.0"; empty if the file names no version.
+std::string version_of(const std::string& path) {
+  char version[kernel_abi::kLongestVersion];
+  return kernel_abi::file_version(path.c_str(), version) ? version : "";
+}
+
+bool is_other_version(const std::string& version) { return !version.empty() && version != kVersion; }
+
+std::string with_version(const std::string& path, const std::string& version) {
+  return path + " (uiw " + version + ")";
+}
+
+// A fault if one of these is a link that leads nowhere.
+std::optional<Fault> broken_link(const std::vector<std::string>& places) {
+  for (const std::string& place : places) {
+    std::error_code error;
+    const fs::path target = fs::read_symlink(place, error);
+    if (!error && !exists(place))
+      return Fault{place + " is a link to " + target.string() + ", which does not exist", "install uiw again"};
+  }
+  return {};
+}
+
+std::optional<Fault> version_fault(const std::string& path) {
+  const std::string version = version_of(path);
+  if (!is_other_version(version)) return {};
+  return Fault{with_version(path, version) + " is of another version than " + with_version(own_library(), kVersion),
+               kInstallAgain};
+}
+
+// What to remove of two.
+std::string older_of(const std::string& other, const std::string& version, const std::string& own) {
+  return strverscmp(version.c_str(), kVersion) < 0 ? other : own;
+}
+
+bool is_build_tree() { return !exists(library_directory() + "/" + kPreloadName); }
+
+bool in_own_directory(const std::string& plugin) {
+  for (const std::string& directory : plugin_directories())
+    if (same_file(fs::path(plugin).parent_path(), directory)) return true;
+  return false;
+}
+
+// The names of the drivers in a file of libibverbs.d.
+std::vector<std::string> drivers_in(const std::string& file) {
+  std::vector<std::string> names;
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string word, name;
+    if (words >> word >> name && word == "driver") names.push_back(name);
+  }
+  return names;
+}
+
+// "/x/libuiw" as libibverbs understands it: the plugin for this ABI, or else the first that exists.
+std::string plugin_of_driver(const std::string& driver, unsigned abi) {
+  const std::string stem = driver.front() == '/' ? driver : std::string(UIW_STOCK_PROVIDER_DIR) + "/lib" + driver;
+  std::vector<int> abis(std::begin(kernel_abi::kPluginAbis), std::end(kernel_abi::kPluginAbis));
+  if (abi != 0) abis = {static_cast<int>(abi)};
+  const auto path = [&](int one) { return stem + "-rdmav" + std::to_string(one) + ".so"; };
+  for (const int one : abis)
+    if (exists(path(one))) return path(one);
+  return path(abis.front());
+}
+
+}  // namespace
+
+std::optional<Fault> preload_fault() {
+  const std::string path = preload_library();
+  if (path.empty()) {
+    if (std::optional<Fault> broken = broken_link(preload_places())) return broken;
+    return Fault{std::string(kPreloadName) + " is not at " + listed(preload_places()),
+                 "install the package uiw again or finish the build"};
+  }
+  if (path.find_first_of(": ") != std::string::npos)
+    return Fault{path + " has a space or colon in its path, which LD_PRELOAD cannot hold",
+                 "move uiw to a path without them"};
+  return version_fault(path);
+}
+
+std::optional<Fault> plugin_fault(unsigned abi) {
+  const std::string path = plugin_library(abi);
+  if (!path.empty()) return version_fault(path);
+  if (std::optional<Fault> broken = broken_link(plugin_places(abi))) return broken;
+  return Fault{"libuiw-rdmav" + std::to_string(abi) + ".so is not in " + listed(plugin_directories()),
+               "install the package that has it (Debian: ibverbs-provider-uiw), or finish the build"};
+}
+
+std::optional<Fault> second_preload_fault() {
+  std::vector<std::string> loaded;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* found) {
+        if (fs::path(info->dlpi_name).filename() == kPreloadName)
+          static_cast<std::vector<std::string>*>(found)->emplace_back(info->dlpi_name);
+        return 0;
+      },
+      &loaded);
+  const std::string own = preload_library();
+  const char* variable = getenv("LD_PRELOAD");
+  const bool by_variable = variable != nullptr && std::strstr(variable, kPreloadName) != nullptr;
+  for (const std::string& path : loaded) {
+    if (same_file(path, own)) continue;
+    const std::string version = version_of(path);
+    if (by_variable && version == kVersion) continue;
+    const std::string text = with_version(path, version.empty() ? "of unknown version" : version) + " is in " +
+                             (by_variable ? "LD_PRELOAD" : "/etc/ld.so.preload") + ", and this is the uiw of " +
+                             with_version(own, kVersion);
+    return Fault{text, std::string("use one of the two: remove ") + older_of(path, version, own)};
+  }
+  return {};
+}
+
+std::optional<Fault> second_library_fault(const std::vector<std::string>& directories) {
+  for (const std::string& directory : directories) {
+    const std::string path = directory + "/libuiw.so.1";
+    if (std::optional<Fault> broken = broken_link({path})) return broken;
+    const std::string version = version_of(path);
+    if (!is_other_version(version) || same_file(path, own_library())) continue;
+    return Fault{"there are two: " + with_version(path, version) + " and " + with_version(own_library(), kVersion),
+                 "remove the uiw of " + fs::path(older_of(path, version, own_library())).parent_path().string() +
+                     ", the older one"};
+  }
+  return {};
+}
+
+std::vector<std::string> loader_directories() {
+  std::vector<std::string> directories;
+  if (is_build_tree()) return directories;
+  for (const char* prefix : {"/usr/local", "/usr"})
+    for (const char* folder : {"lib", "lib64", "lib/" UIW_LIBRARY_ARCHITECTURE})
+      directories.push_back(std::string(prefix) + "/" + folder);
+  return directories;
+}
+
+std::optional<Fault> driver_fault(const std::vector<std::string>& files, unsigned abi, bool other_prefix) {
+  for (const std::string& file : files) {
+    for (const std::string& driver : drivers_in(file)) {
+      const std::string plugin = plugin_of_driver(driver, abi);
+      if (in_own_directory(plugin)) continue;  // plugin_fault() tells of it
+      const std::string named = file + " names " + plugin;
+      const std::string remove = "remove " + file + ", or install the uiw that it is of again";
+      if (!exists(plugin)) return Fault{named + ", which does not exist", remove};
+      if (const std::string version = version_of(plugin); is_other_version(version))
+        return Fault{named + " (uiw " + version + "), and this is uiw " + kVersion + " of " + library_directory(),
+                     "remove one of the two, " + (strverscmp(version.c_str(), kVersion) < 0 ? file : "this one")};
+      if (const std::string own = plugin_library(abi); other_prefix && !own.empty())
+        return Fault{named + ", and not the plugin of this uiw, " + own, "remove one of the two installations"};
+    }
+  }
+  return {};
+}
+
+std::vector<std::string> driver_files() {
+  std::vector<std::string> files;
+  if (is_build_tree()) return files;
+  const fs::path libraries = library_directory();
+  const std::vector<fs::path> places{"/etc/libibverbs.d", libraries.parent_path() / "etc/libibverbs.d",
+                                     libraries.parent_path().parent_path() / "etc/libibverbs.d", UIW_DRIVER_CONF_DIR};
+  for (const fs::path& place : places) {
+    if (!place.is_absolute()) continue;
+    const std::string file = (place / "uiw.driver").string();
+    bool known = !exists(file);
+    for (const std::string& other : files) known = known || same_file(file, other);
+    if (!known) files.push_back(file);
+  }
+  return files;
+}
+
+}  // namespace uiw::tools
