@@ -104,6 +104,7 @@ std::string joined(const std::vector<std::string>& texts, const char* separator)
 
 std::string shell_words(const std::vector<std::string>& texts) {
   std::vector<std::string> words;
+  words.reserve(texts.size());
   for (const std::string& text : texts) words.push_back(is_word(text) ? text : shell_word(text));
   return joined(words, " ");
 }

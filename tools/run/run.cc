@@ -100,7 +100,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
 std::string type_of(const provider::SettingInfo& setting) {
   const std::string values = setting.values, variable = setting.variable;
   const bool choice = values.find('|') != std::string::npos && values.find('.') == std::string::npos;
-  if (choice) return values;
+  if (choice) return setting.values;
   return variable.ends_with("_DIR") ? "DIR" : "VALUE";
 }
 
