@@ -47,6 +47,8 @@ function @function@_program
     set -l line (commandline -ct)
     if test $place -le (count $words)
         set line (string escape -- $words[$place..-1]) $line
+    else if string match -q -- '-*' "$line"
+        return
     end
     complete -C "$line"
 end

@@ -169,7 +169,9 @@ def fish(bench, setup):
     lines = LINES + PROGRAM_LINES
     env = prepare(bench)
     words = ["fish", "--no-config", "-c", f"{setup}\n{FISH}", typed(bench, lines, "\0")]
-    judge(bench.run(words, 60, uiw=False, env=env).stdout, lines)
+    process = bench.run(words, 60, uiw=False, env=env)
+    check(not process.stderr, f"fish complains: {process.stderr}")
+    judge(process.stdout, lines)
 
 
 sys.exit(harness.main())
