@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "provider/memory/grace_period.h"
+#include "provider/process/settings.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/fork.h"
 #include "provider/verbs/qp/qp.h"
@@ -77,7 +78,9 @@ void join(std::uint32_t first, std::uint32_t rest, std::uint8_t* imm) {
 
 bool uiwdv_is_supported(ibv_device* device) {
   // All devices of uiw, and no others, have such a name: the plugin matches them by it.
-  return device->transport_type == IBV_TRANSPORT_IWARP && std::string_view(device->name).substr(0, 4) == "uiw_";
+  const bool roce = rnic::settings().values.transport == rnic::Transport::roce;
+  return device->transport_type == (roce ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP) &&
+         std::string_view(device->name).substr(0, 4) == "uiw_";
 }
 
 int uiwdv_query_device(ibv_context* context, uiwdv_device_attr* attributes, std::size_t size) {
