@@ -4,6 +4,7 @@ if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
 endif()
 
 option(UIW_TESTS "Build the tests" ON)
+option(UIW_MAN "Make and install the manual pages" ON)
 option(UIW_WERROR "Treat warnings as errors" OFF)
 option(UIW_FUZZERS "Build the libFuzzer targets (clang only)" OFF)
 set(UIW_SANITIZE "" CACHE STRING "Sanitizers: empty, 'address' (with undefined), or 'thread'")

@@ -109,7 +109,7 @@ CHECKS = {
 
 
 def faults(root):
-    settings = set(SETTING.findall((root / "docs/settings.md").read_text()))
+    settings = set(SETTING.findall((root / "docs/man/uiw.7.rst").read_text()))
     for pattern, check in CHECKS.items():
         paths = sorted(root.glob(pattern))
         if not paths:

@@ -37,7 +37,7 @@ struct Settings {
 // `uiw run` turns this on unless it is set.
 inline constexpr char kMessages[] = "UIW_MESSAGES";
 
-// One row for each setting, as `uiw run --help` and docs/settings.md have it.
+// One row for each setting, as `uiw run --help` and uiw(7) have it.
 struct SettingInfo {
   const char* variable;  // "UIW_CRC"
   const char* option;    // "--crc"

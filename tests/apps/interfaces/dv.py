@@ -2,6 +2,7 @@
 """uiwdv.h: what it says, by a program that links libuiw; and that it is C and C++."""
 
 import glob
+import os
 import pathlib
 import re
 import sys
@@ -27,6 +28,18 @@ def languages(bench):
         # Without uiw there is no device, and the library sits idle.
         run = bench.run([bench.helper(name)], uiw=False, status=None)
         check("uiw_" not in run.stdout, "a device without uiw")
+
+
+@row("the example of uiwdv(7), in both views, prints what the page says")
+def example(bench):
+    page = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../docs/man/uiwdv.7.rst")
+    with open(page) as text:
+        promised = re.search(r"it prints\s+``([^`]*)``", text.read()).group(1)
+    for transport in ("iwarp", "roce"):
+        run = bench.run([bench.helper("uiw_uiwdv_example")], options=["--transport", transport])
+        check(run.stdout == promised + "\n", f"{transport}: it prints {run.stdout!r}")
+    run = bench.run([bench.helper("uiw_uiwdv_example")], uiw=False, status=1)
+    check("no device of uiw" in run.stderr, "without uiw it does not say that there is no device")
 
 
 def dynamic_symbols(bench, path):

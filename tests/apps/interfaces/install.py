@@ -4,6 +4,7 @@
 import glob
 import os
 import pathlib
+import re
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
@@ -37,10 +38,21 @@ def check_layout(root):
     return folder
 
 
+def check_pages(bench, root):
+    """The manual pages lie where man looks, as they were made, with the version of uiw."""
+    with open(f"{bench.build}/CMakeCache.txt") as cache:
+        settings = dict(re.findall(r"^(\w+):\w+=(.*)$", cache.read(), re.M))
+    if settings["UIW_MAN"] != "ON":
+        return
+    for page in ("man1/uiw.1", "man7/uiw.7", "man7/uiwdv.7"):
+        check(os.path.exists(f"{root}/share/man/{page}"), f"no manual page {page}")
+        with open(f"{root}/share/man/{page}") as text:
+            check(f"uiw {settings['CMAKE_PROJECT_VERSION']}" in text.read(), f"{page} has another version")
+
+
 def check_development(bench, root, folder):
     """A C and a C++ program are built against what was installed, as pkg-config says, and run with it."""
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "uses_uiwdv.c")
-    check(os.path.exists(f"{root}/share/man/man7/uiwdv.7"), "no manual page uiwdv(7)")
     harness.need_program("pkg-config")
     ask = ["env", f"PKG_CONFIG_PATH={folder}/pkgconfig", "pkg-config"]
     flags = bench.command([*ask, "--cflags", "--libs", "libuiw"]).stdout.split()
@@ -73,6 +85,7 @@ def own_prefix(bench):
     folder = check_layout(root)
     with open(f"{prefix}/{CONFIGURATION}") as driver:
         check(driver.read() == f"driver {folder}/libibverbs/libuiw\n", "uiw.driver names another plugin")
+    check_pages(bench, root)
     check_runs(bench, root)
 
 
@@ -87,6 +100,7 @@ def package(bench):
     destination = f"{bench.tmp}/package"
     root = install(bench, "/usr", destination)
     check_layout(root)
+    check_pages(bench, root)
     with open(f"{destination}/{CONFIGURATION}") as driver:
         check(driver.read().startswith("driver "), "uiw.driver names no driver")
     check_runs(bench, root)
@@ -95,7 +109,8 @@ def package(bench):
 @row("folders that are there already keep their modes")
 def modes(bench):
     prefix = f"{bench.tmp}/shared"
-    folders = [f"{prefix}/{name}" for name in ("include", "include/infiniband", "bin", "share/man/man7")]
+    names = ("include", "include/infiniband", "bin", "share/man/man1", "share/man/man7")
+    folders = [f"{prefix}/{name}" for name in names]
     for folder in folders:
         os.makedirs(folder)
         os.chmod(folder, 0o2775)  # as Debian makes them under /usr/local
