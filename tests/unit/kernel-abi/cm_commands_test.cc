@@ -24,7 +24,7 @@ TEST_CASE("short and wrong headers are refused") {
   CHECK(node.write(&get_option, sizeof get_option) == -ENOSYS);
 }
 
-TEST_CASE("every command survives every length") {
+TEST_CASE("every command survives every length", "[native]") {
   Node node("rdma_cm", O_RDWR | O_CLOEXEC | O_NONBLOCK);
   std::mt19937 random(1);
   std::vector<std::uint8_t> octets(512);

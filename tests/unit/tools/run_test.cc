@@ -44,7 +44,7 @@ TEST_CASE("run: options end where the program begins") {
   CHECK(found.separator == split.separator);
 }
 
-TEST_CASE("run: a script is as reachable as its interpreter") {
+TEST_CASE("run: a script is as reachable as its interpreter", "[native]") {
   char folder[] = "/tmp/uiw-run-test-XXXXXX";
   REQUIRE(::mkdtemp(folder) != nullptr);
   const std::string script = std::string(folder) + "/script", text = std::string(folder) + "/text",

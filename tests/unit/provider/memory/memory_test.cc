@@ -146,7 +146,7 @@ TEST_CASE("memory: an implicit on-demand region serves any memory, at both ends"
   }
 }
 
-TEST_CASE("memory: advise_mr", "[memory]") {
+TEST_CASE("memory: advise_mr", "[memory][native]") {
   const auto context = open_loopback();
   Pd pd(context), other(context);
   Pages pages(4);
@@ -324,7 +324,7 @@ TEST_CASE("memory: device memory has its limits", "[memory]") {
 // ---- Registered memory that is not there ---------------------------------------------------------------------------
 
 // By the local rule nothing but the first one's own octets decides about it.
-TEST_CASE("memory: of writes that are sent together the one whose memory is gone fails", "[memory]") {
+TEST_CASE("memory: of writes that are sent together the one whose memory is gone fails", "[memory][native]") {
   const auto context = open_loopback();
   Side near(*context), far(*context);
   Bytes own = pattern(3000), target(3000);

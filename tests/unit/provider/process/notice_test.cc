@@ -42,7 +42,7 @@ TEST_CASE("notice: (child)", "[.notice-child]") {
   }
 }
 
-TEST_CASE("notice: one line for each cause, where messages are on", "[notice]") {
+TEST_CASE("notice: one line for each cause, where messages are on", "[notice][native]") {
   const std::string said = in_child("UIW_MESSAGES=on", "[.notice-child]");
   CHECK(said.find("uiw: no descriptor could be had for a test: the process may have ") == 0);
   CHECK(said.find("ulimit -n\n") == said.size() - 10);
@@ -51,7 +51,7 @@ TEST_CASE("notice: one line for each cause, where messages are on", "[notice]") 
   CHECK(in_child("UIW_MESSAGES=off", "[.notice-child]").empty());
 }
 
-TEST_CASE("notice: nothing is written when the program has reused the number of standard error", "[notice]") {
+TEST_CASE("notice: nothing is written when the program has reused the number of standard error", "[notice][native]") {
   // In the child, so that the settings, which are read once, are its own.
   const std::string said = in_child("UIW_MESSAGES=on", "[.notice-closed]");
   CHECK(said == "");

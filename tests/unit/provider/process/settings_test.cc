@@ -94,7 +94,7 @@ TEST_CASE("settings: the table holds each variable once, and its initial value i
   }
 }
 
-TEST_CASE("settings: read from the environment", "[settings]") {
+TEST_CASE("settings: read from the environment", "[settings][native]") {
   CHECK(in_child("") == "|0|0||0|10000|2||0|0-0|0");
   CHECK(in_child("UIW_CRC=on UIW_COMPLETION=remote UIW_DEVICES=lo,eth0 UIW_MULPDU=1500 UIW_STARTUP_TIMEOUT=500 "
                  "UIW_MPA_REVISION=1 UIW_RUNTIME_DIR=/tmp/x UIW_TRANSPORT=roce UIW_PORT_RANGE=20000-20063 "

@@ -202,7 +202,7 @@ TEST_CASE("fork: a child polls a queue that a thread of the parent was polling",
   CHECK(locked);
 }
 
-TEST_CASE("fork: nothing that a child does reaches the parent's connection or its events", "[fork]") {
+TEST_CASE("fork: nothing that a child does reaches the parent's connection or its events", "[fork][native]") {
   const auto context = open_loopback();
   Inherited mine(*context);
   CHECK(talk(mine.couple.a, mine.couple.b));
@@ -219,7 +219,7 @@ TEST_CASE("fork: nothing that a child does reaches the parent's connection or it
   CHECK(events == 1);
 }
 
-TEST_CASE("fork: children of a parent whose threads are busy with everything", "[fork]") {
+TEST_CASE("fork: children of a parent whose threads are busy with everything", "[fork][native]") {
   if (kSanitized) {
     WARN("locks of a sanitizer's allocator are not released in a child: left out");
     return;
