@@ -31,7 +31,8 @@ def version_faults(root):
     build = only(r"^project\(uiw VERSION (\S+)", (root / "CMakeLists.txt").read_text())
     debian = only(r"\Auiw \(([^)-]+)", (root / "debian/changelog").read_text())
     spec = (root / "redhat/uiw.spec").read_text()
-    for place, version in (("debian/changelog", debian), ("redhat/uiw.spec", only(r"^Version: *(\S+)", spec)),
+    readme = only(r"--prefix=uiw-([^/]+)/ -o uiw-\1\.tar\.gz", (root / "README.md").read_text())
+    for place, version in (("debian/changelog", debian), ("README.md", readme), ("redhat/uiw.spec", only(r"^Version: *(\S+)", spec)),
                            ("%changelog of redhat/uiw.spec", only(r"^%changelog\n\*.* - ([^-\s]+)", spec))):
         if version != build:
             yield f"{place} has version {version}, and CMakeLists.txt {build}"
