@@ -27,10 +27,19 @@ def only(pattern):
     return found[0]
 
 
+def private_abis():
+    """Those that plugins are built for, from the list of releases."""
+    sources = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
+    with open(f"{sources}/provider/plugin/abi/releases.def") as file:
+        found = re.findall(r"^UIW_PRIVATE_ABI\((\d+)", file.read(), re.M)
+    check(found, "releases.def lists no private ABI")
+    return found
+
+
 def check_layout(root):
     library = only(f"{root}/lib*/**/libuiw.so.1")
     folder = os.path.dirname(library)
-    for name in ("libuiw-preload.so", *(f"libibverbs/libuiw-rdmav{abi}.so" for abi in (34, 57, 59, 64, 65))):
+    for name in ("libuiw-preload.so", *(f"libibverbs/libuiw-rdmav{abi}.so" for abi in private_abis())):
         check(os.path.exists(f"{folder}/{name}"), f"no {folder}/{name}")
     check(os.access(f"{root}/bin/uiw", os.X_OK), f"no {root}/bin/uiw")
     for name in ("bash-completion/completions/uiw", "zsh/site-functions/_uiw", "fish/vendor_completions.d/uiw.fish"):
