@@ -118,8 +118,10 @@ std::optional<Fault> plugin_fault(unsigned abi) {
   const std::string path = plugin_library(abi);
   if (!path.empty()) return version_fault(path);
   if (std::optional<Fault> broken = broken_link(plugin_places(abi))) return broken;
-  return Fault{"libuiw-rdmav" + std::to_string(abi) + ".so is not in " + listed(plugin_directories()),
-               "install the package that has it (Debian: ibverbs-provider-uiw), or finish the build"};
+  return Fault{
+      "libuiw-rdmav" + std::to_string(abi) + ".so is not in " + listed(plugin_directories()),
+      "install the package that has it (Debian: ibverbs-provider-uiw, Fedora: libibverbs-provider-uiw), or finish "
+      "the build"};
 }
 
 std::optional<Fault> second_preload_fault() {
@@ -174,7 +176,7 @@ std::optional<Fault> driver_fault(const std::vector<std::string>& files, unsigne
       const std::string plugin = plugin_of_driver(driver, abi);
       if (in_own_directory(plugin)) continue;  // plugin_fault() tells of it
       const std::string named = file + " names " + plugin;
-      const std::string remove = "remove " + file + ", or install the uiw that it is of again";
+      const std::string remove = "remove " + file + ", or install again the uiw that it belongs to";
       if (!exists(plugin)) return Fault{named + ", which does not exist", remove};
       if (const std::string version = version_of(plugin); is_other_version(version))
         return Fault{named + " (uiw " + version + "), and this is uiw " + kVersion + " of " + library_directory(),

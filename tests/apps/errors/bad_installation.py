@@ -105,7 +105,8 @@ def no_plugin(bench):
     run = here.run("ibv_devinfo")
     check(run.status() > 0, f"ended with {describe(run.status())}")
     one_line(run, f"libuiw-rdmav{abi}.so", f"private ABI {abi}", here.plugins, there.replace(", 65", " and 65"), "install")
-    found(here.doctor(), "plugin", "fail", f"libuiw-rdmav{abi}.so", here.plugins, "ibverbs-provider-uiw")
+    found(here.doctor(), "plugin", "fail", f"libuiw-rdmav{abi}.so", here.plugins, "Debian: ibverbs-provider-uiw",
+          "Fedora: libibverbs-provider-uiw")
     for abi in ABIS:
         if os.path.exists(here.plugin(abi)):
             os.remove(here.plugin(abi))
