@@ -65,7 +65,7 @@ constexpr std::size_t kVerbsContext39 = sizeof(verbs_context) - offsetof(verbs_c
 constexpr std::size_t verbs_context_growth(int release) {
   std::size_t growth = 0;
 #define UIW_CONTEXT_GROWTH(since, pointers) \
-  if (release >= since) growth = pointers;
+  if (release >= (since)) growth = pointers;
 #include "provider/plugin/abi/releases.def"
 #undef UIW_CONTEXT_GROWTH
   return growth;
@@ -73,7 +73,7 @@ constexpr std::size_t verbs_context_growth(int release) {
 
 constexpr int first_release(int abi) {
 #define UIW_PRIVATE_ABI(number, release) \
-  if (abi == number) return release;
+  if (abi == (number)) return release;
 #include "provider/plugin/abi/releases.def"
 #undef UIW_PRIVATE_ABI
   return 0;
@@ -82,7 +82,7 @@ static_assert(first_release(UIW_PABI) != 0, "releases.def does not list this pri
 constexpr int last_release(int abi) {
   int last = first_release(abi);
 #define UIW_RELEASE_WITHIN_ABI(number, release, function) \
-  if (abi == number) last = release;
+  if (abi == (number)) last = release;
 #include "provider/plugin/abi/releases.def"
 #undef UIW_RELEASE_WITHIN_ABI
   return last;

@@ -7,12 +7,13 @@
 #include <catch2/catch.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 
 using namespace uiw::tools;
 
 namespace {
 
-const PlannedRow& row(const Plan& plan, const std::string& id) {
+const PlannedRow& row(const Plan& plan, std::string_view id) {
   const auto found =
       std::find_if(plan.rows.begin(), plan.rows.end(), [&](const PlannedRow& each) { return each.row.id == id; });
   REQUIRE(found != plan.rows.end());

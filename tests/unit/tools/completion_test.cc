@@ -17,7 +17,7 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const OptionWords& option(const CommandWords& command, const std::string& name) {
+const OptionWords& option(const CommandWords& command, std::string_view name) {
   const auto found = std::find_if(command.options.begin(), command.options.end(), [&](const OptionWords& one) {
     return std::find(one.names.begin(), one.names.end(), name) != one.names.end();
   });
@@ -26,7 +26,7 @@ const OptionWords& option(const CommandWords& command, const std::string& name) 
   return *found;
 }
 
-const CommandWords& subcommand(const CommandWords& command, const std::string& name) {
+const CommandWords& subcommand(const CommandWords& command, std::string_view name) {
   const auto found = std::find_if(command.subcommands.begin(), command.subcommands.end(),
                                   [&](const CommandWords& one) { return one.name == name; });
   CAPTURE(name);
