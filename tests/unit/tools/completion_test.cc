@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <string>
+#include <string_view>
 
 #include "provider/process/settings.h"
 #include "tools/command_line.h"
