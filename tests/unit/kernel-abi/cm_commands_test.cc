@@ -9,7 +9,7 @@
 
 using namespace uiw::test;
 
-TEST_CASE("short and wrong headers are refused") {
+TEST_CASE("short and wrong headers are refused", "[native]") {
   REQUIRE(table() != nullptr);
   Node node("rdma_cm");
   const rdma_ucm_cmd_hdr header = {RDMA_USER_CM_CMD_CREATE_ID, 24, 4};
@@ -82,7 +82,7 @@ TEST_CASE("a command shorter than its structure is invalid") {
   CHECK(destroy_id(node, id) == 0);
 }
 
-TEST_CASE("an answer without room or with a bad address is refused") {
+TEST_CASE("an answer without room or with a bad address is refused", "[native]") {
   Node node("rdma_cm", O_RDWR | O_CLOEXEC | O_NONBLOCK);
   rdma_ucm_create_id create = {};
   create.ps = RDMA_PS_TCP;

@@ -105,7 +105,7 @@ TEST_CASE("attributes of a queue pair are iWARP's") {
   CHECK(run(node, RDMA_USER_CM_CMD_INIT_QP_ATTR, command, sizeof attributes - 1) == -ENOSPC);
 }
 
-TEST_CASE("options are checked by size, name and state") {
+TEST_CASE("options are checked by size, name and state", "[native]") {
   Node node("rdma_cm");
   const std::uint32_t id = create_id(node);
   int number = 1;

@@ -6,7 +6,7 @@
 
 using namespace uiw::test;
 
-TEST_CASE("uverbs descriptors make completion channels and nothing else") {
+TEST_CASE("uverbs descriptors make completion channels and nothing else", "[native]") {
   REQUIRE(abi().root(0) != nullptr);
   uint64_t object = 0;
   CHECK(abi().open("uverbs4095", O_RDWR, &object) == -ENXIO);
