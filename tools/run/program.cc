@@ -19,12 +19,6 @@
 namespace uiw::tools {
 namespace {
 
-#if __SIZEOF_POINTER__ == 8
-constexpr unsigned char kOwnClass = ELFCLASS64;
-#else
-constexpr unsigned char kOwnClass = ELFCLASS32;
-#endif
-
 template <typename T>
 bool read_at(int fd, std::uint64_t offset, T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -63,12 +57,11 @@ std::string machine_name(const Start& start) {
   }
 }
 
-template <typename Header, typename Segment>
 bool has_interpreter(int fd) {
-  Header header{};
+  Elf64_Ehdr header{};
   if (!read_at(fd, 0, header)) return true;
   for (unsigned i = 0; i < header.e_phnum; ++i) {
-    Segment segment{};
+    Elf64_Phdr segment{};
     if (!read_at(fd, header.e_phoff + std::uint64_t{i} * header.e_phentsize, segment)) return true;
     if (segment.p_type == PT_INTERP) return true;
   }
@@ -79,12 +72,10 @@ Reached reach_of_elf(int fd, const std::string& path) {
   Start start{};
   if (!read_at(fd, 0, start)) return {Reach::reachable, path, ""};
   const Start own = own_start();
-  if (start.ident[EI_CLASS] != kOwnClass ||
+  if (start.ident[EI_CLASS] != ELFCLASS64 ||
       (own.machine != 0 && (start.machine != own.machine || start.ident[EI_DATA] != own.ident[EI_DATA])))
     return {Reach::other_machine, path, machine_name(start)};
-  const bool interpreter = kOwnClass == ELFCLASS64 ? has_interpreter<Elf64_Ehdr, Elf64_Phdr>(fd)
-                                                   : has_interpreter<Elf32_Ehdr, Elf32_Phdr>(fd);
-  return {interpreter ? Reach::reachable : Reach::is_static, path, ""};
+  return {has_interpreter(fd) ? Reach::reachable : Reach::is_static, path, ""};
 }
 
 std::string user_name(uid_t number) {
