@@ -11,7 +11,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from support import harness
-from support.harness import check, describe, row
+from support.harness import check, describe, one_line, row
 
 ABIS = (34, 57, 59, 64, 65)
 STUB = """
@@ -72,16 +72,6 @@ def elf_hash(name):
         value = (value << 4) + octet
         value = (value ^ ((value & 0xF0000000) >> 24)) & 0x0FFFFFFF
     return struct.pack("<I", value)
-
-
-def one_line(run, *words):
-    """uiw says one line, with all of the words. Returns it."""
-    said = [line for line in run.stderr.splitlines() if line.startswith("uiw")]
-    check(len(said) == 1, f"uiw says {len(said)} lines")
-    for word in words:
-        check(str(word) in said[0], f"'{word}' is not in: {said[0]}")
-    check("ERROR: ld.so" not in run.stderr, "the loader complains")
-    return said[0]
 
 
 def refused(run, status, *words):

@@ -9,20 +9,11 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from support import harness
-from support.harness import check, describe, row
+from support.harness import check, describe, one_line, row
 
 NOBODY = 65534
 STRANGER = 61234  # who has run nothing here yet, so that there are no files of uiw's that could be used again
 I386, X86_64, ARM64 = 3, 62, 183
-
-
-def one_line(run, *words):
-    """uiw says one line, with all of the words."""
-    said = [line for line in run.stderr.splitlines() if line.startswith("uiw")]
-    check(len(said) == 1, f"uiw says {len(said)} lines")
-    for word in words:
-        check(str(word) in said[0], f"'{word}' is not in: {said[0]}")
-    check("ERROR: ld.so" not in run.stderr, "the loader complains")
 
 
 def private_mounts(script):

@@ -254,6 +254,16 @@ _rows = []
 _known = []
 
 
+def one_line(run, *words):
+    """uiw says one line, with all of the words. Returns it."""
+    said = [line for line in run.stderr.splitlines() if line.startswith("uiw")]
+    check(len(said) == 1, f"uiw says {len(said)} lines")
+    for word in words:
+        check(str(word) in said[0], f"'{word}' is not in: {said[0]}")
+    check("ERROR: ld.so" not in run.stderr, "the loader complains")
+    return said[0]
+
+
 def row(title, **arguments):
     """Marks a function of one Bench, and of the keyword arguments given here, as a row of the test."""
 
