@@ -64,7 +64,7 @@ TEST_CASE("calls that say nothing are bounded, and keep nobody out", "[connectio
   pollfd ended{silent.front().fd(), POLLIN, 0};
   REQUIRE(::poll(&ended, 1, 30'000) == 1);
   CHECK(::recv(silent.front().fd(), &octet, 1, 0) <= 0);
-  CHECK(open_descriptors() - before <= 300 + 130);
+  CHECK(open_descriptors() - before <= 300 + 128 + 8);  // some are there for a moment alone
   const auto context = open_loopback();
   Side client(*context), side(*context);
   real_call(server, client, side, bound_socket());
