@@ -70,7 +70,8 @@ std::string older_of(const std::string& other, const std::string& version, const
 
 bool is_build_tree() { return !exists(library_directory() + "/" + kPreloadName); }
 
-bool in_own_directory(const std::string& plugin) {
+bool is_own_plugin(const std::string& plugin) {
+  if (!fs::path(plugin).filename().string().starts_with("libuiw-rdmav")) return false;
   for (const std::string& directory : plugin_directories())
     if (same_file(fs::path(plugin).parent_path(), directory)) return true;
   return false;
@@ -174,7 +175,7 @@ std::optional<Fault> driver_fault(const std::vector<std::string>& files, unsigne
   for (const std::string& file : files) {
     for (const std::string& driver : drivers_in(file)) {
       const std::string plugin = plugin_of_driver(driver, abi);
-      if (in_own_directory(plugin)) continue;  // plugin_fault() tells of it
+      if (is_own_plugin(plugin)) continue;  // plugin_fault() tells of it
       const std::string named = file + " names " + plugin;
       const std::string remove = "remove " + file + ", or install again the uiw that it belongs to";
       if (!exists(plugin)) return Fault{named + ", which does not exist", remove};
