@@ -159,7 +159,8 @@ void connect_and_end(Context& context) {
   if (!qp || qp->modify(wanted, IBV_QP_STATE) != 0) return;
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return;
   mpa::TcpStream socket(ends[0]);
-  // The queue pair's end may linger for seconds. An ordinary user has 1024 descriptors, so this waits for some to be free.
+  // The queue pair's end may linger for seconds. An ordinary user has 1024 descriptors, so this waits for some to be
+  // free.
   if (ends[0] > 512) {
     ::close(ends[1]);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
