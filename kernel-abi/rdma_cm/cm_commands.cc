@@ -19,6 +19,7 @@
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
 #include "kernel-abi/rdma_cm/id/cm_query.h"
+#include "provider/process/log.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -379,20 +380,53 @@ int write_cm_event(const Request& request) {
                  [&](CmId& id) { return id.write_event(command.event, command.status, command.argument); });
 }
 
-using Handler = int (*)(const Request& request);
-
-// Indexed by command number; a null entry is a command without a function, as in the kernel.
-constexpr Handler kHandlers[] = {
-    create_id,      destroy_id, bind_ip,    resolve_ip,   resolve_route,     query_route,
-    connect,        listen,     accept,     reject,       disconnect,        init_qp_attr,
-    get_event,      nullptr,    set_option, notify,       join_ip_multicast, leave_multicast,
-    migrate_id,     query,      bind,       resolve_addr, join_multicast,    resolve_ib_service,
-    write_cm_event,
+struct Command {
+  const char* name;
+  int (*function)(const Request& request);
 };
-static_assert(kHandlers[RDMA_USER_CM_CMD_GET_OPTION] == nullptr);
-static_assert(kHandlers[RDMA_USER_CM_CMD_MIGRATE_ID] == migrate_id);
-static_assert(kHandlers[RDMA_USER_CM_CMD_JOIN_MCAST] == join_multicast);
-static_assert(kHandlers[kResolveIbService] == resolve_ib_service && kHandlers[kWriteCmEvent] == write_cm_event);
+
+// Indexed by command number; an entry without a function is a command without one, as in the kernel.
+constexpr Command kCommands[] = {
+    {"create_id", create_id},
+    {"destroy_id", destroy_id},
+    {"bind_ip", bind_ip},
+    {"resolve_ip", resolve_ip},
+    {"resolve_route", resolve_route},
+    {"query_route", query_route},
+    {"connect", connect},
+    {"listen", listen},
+    {"accept", accept},
+    {"reject", reject},
+    {"disconnect", disconnect},
+    {"init_qp_attr", init_qp_attr},
+    {"get_event", get_event},
+    {"get_option", nullptr},
+    {"set_option", set_option},
+    {"notify", notify},
+    {"join_ip_multicast", join_ip_multicast},
+    {"leave_multicast", leave_multicast},
+    {"migrate_id", migrate_id},
+    {"query", query},
+    {"bind", bind},
+    {"resolve_addr", resolve_addr},
+    {"join_multicast", join_multicast},
+    {"resolve_ib_service", resolve_ib_service},
+    {"write_cm_event", write_cm_event},
+};
+static_assert(kCommands[RDMA_USER_CM_CMD_GET_OPTION].function == nullptr);
+static_assert(kCommands[RDMA_USER_CM_CMD_MIGRATE_ID].function == migrate_id);
+static_assert(kCommands[RDMA_USER_CM_CMD_JOIN_MCAST].function == join_multicast);
+static_assert(kCommands[kResolveIbService].function == resolve_ib_service &&
+              kCommands[kWriteCmEvent].function == write_cm_event);
+
+// EAGAIN only says that a program that does not block has asked for an event.
+int logged(const Command& command, int error) {
+  if (error != 0 && error != EAGAIN) {
+    provider::log_event(provider::LogLevel::info, "rdma_cm: %s is refused: %s", command.name,
+                        provider::text_of_errno(error));
+  }
+  return error;
+}
 
 }  // namespace
 
@@ -400,13 +434,13 @@ long write_cm_command(const UiwHost& host, std::uint64_t object, const void* dat
   rdma_ucm_cmd_hdr header = {};
   if (size < sizeof header) return -EINVAL;
   if (copy_from_user(&header, data, sizeof header) != 0) return -EFAULT;
-  if (header.cmd >= std::size(kHandlers) || header.in + sizeof header > size) return -EINVAL;
-  const Handler handler = kHandlers[header.cmd];
-  if (handler == nullptr) return -ENOSYS;
+  if (header.cmd >= std::size(kCommands) || header.in + sizeof header > size) return -EINVAL;
+  const Command& command = kCommands[header.cmd];
+  if (command.function == nullptr) return -ENOSYS;
   const Request request = {host, CmRegistry::instance().find_channel(object),
                            static_cast<const std::uint8_t*>(data) + sizeof header, header.in, header.out};
   if (request.channel == nullptr) return -EBADF;
-  const int error = handler(request);
+  const int error = logged(command, command.function(request));
   return error != 0 ? -error : static_cast<long>(size);
 }
 

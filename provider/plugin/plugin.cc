@@ -16,6 +16,7 @@
 #include "provider/plugin/ops/query.h"
 #include "provider/plugin/ops/refused.h"
 #include "provider/plugin/ops/srq.h"
+#include "provider/plugin/refusals.h"
 
 namespace uiw::plugin {
 
@@ -317,54 +318,59 @@ constexpr uiw_op op(Function* function) {
   return reinterpret_cast<uiw_op>(function);
 }
 
+template <OperationName name, auto function>
+uiw_op logged() {
+  return op(&LoggedOperation<name, function>::call);
+}
+
 const NamedOp kOps[] = {
-    {"advise_mr", op(advise_mr)},
-    {"alloc_dm", op(alloc_dm)},
-    {"alloc_mw", op(alloc_mw)},
-    {"alloc_null_mr", op(alloc_null_mr)},
-    {"alloc_parent_domain", op(alloc_parent_domain)},
-    {"alloc_pd", op(alloc_pd)},
-    {"alloc_td", op(alloc_td)},
+    {"advise_mr", logged<"advise_mr", advise_mr>()},
+    {"alloc_dm", logged<"alloc_dm", alloc_dm>()},
+    {"alloc_mw", logged<"alloc_mw", alloc_mw>()},
+    {"alloc_null_mr", logged<"alloc_null_mr", alloc_null_mr>()},
+    {"alloc_parent_domain", logged<"alloc_parent_domain", alloc_parent_domain>()},
+    {"alloc_pd", logged<"alloc_pd", alloc_pd>()},
+    {"alloc_td", logged<"alloc_td", alloc_td>()},
     {"bind_mw", op(bind_mw)},
-    {"create_ah", op(create_ah)},
-    {"create_cq", op(create_cq)},
-    {"create_cq_ex", op(create_cq_ex)},
-    {"create_flow", op(create_flow)},
-    {"create_qp", op(create_qp)},
-    {"create_qp_ex", op(create_qp_ex)},
-    {"create_srq", op(create_srq)},
-    {"create_srq_ex", op(create_srq_ex)},
-    {"dealloc_mw", op(dealloc_mw)},
-    {"dealloc_pd", op(dealloc_pd)},
-    {"dealloc_td", op(dealloc_td)},
-    {"dereg_mr", op(dereg_mr)},
-    {"destroy_ah", op(destroy_ah)},
-    {"destroy_cq", op(destroy_cq)},
-    {"destroy_flow", op(destroy_flow)},
-    {"destroy_qp", op(destroy_qp)},
-    {"destroy_srq", op(destroy_srq)},
+    {"create_ah", logged<"create_ah", create_ah>()},
+    {"create_cq", logged<"create_cq", create_cq>()},
+    {"create_cq_ex", logged<"create_cq_ex", create_cq_ex>()},
+    {"create_flow", logged<"create_flow", create_flow>()},
+    {"create_qp", logged<"create_qp", create_qp>()},
+    {"create_qp_ex", logged<"create_qp_ex", create_qp_ex>()},
+    {"create_srq", logged<"create_srq", create_srq>()},
+    {"create_srq_ex", logged<"create_srq_ex", create_srq_ex>()},
+    {"dealloc_mw", logged<"dealloc_mw", dealloc_mw>()},
+    {"dealloc_pd", logged<"dealloc_pd", dealloc_pd>()},
+    {"dealloc_td", logged<"dealloc_td", dealloc_td>()},
+    {"dereg_mr", logged<"dereg_mr", dereg_mr>()},
+    {"destroy_ah", logged<"destroy_ah", destroy_ah>()},
+    {"destroy_cq", logged<"destroy_cq", destroy_cq>()},
+    {"destroy_flow", logged<"destroy_flow", destroy_flow>()},
+    {"destroy_qp", logged<"destroy_qp", destroy_qp>()},
+    {"destroy_srq", logged<"destroy_srq", destroy_srq>()},
     {"free_context", op(free_context)},
-    {"free_dm", op(free_dm)},
+    {"free_dm", logged<"free_dm", free_dm>()},
     {"get_srq_num", op(get_srq_num)},
-    {"modify_cq", op(modify_cq)},
-    {"modify_qp", op(modify_qp)},
-    {"modify_srq", op(modify_srq)},
+    {"modify_cq", logged<"modify_cq", modify_cq>()},
+    {"modify_qp", logged<"modify_qp", modify_qp>()},
+    {"modify_srq", logged<"modify_srq", modify_srq>()},
     {"poll_cq", op(poll_cq)},
     {"post_recv", op(post_recv)},
     {"post_send", op(post_send)},
     {"post_srq_recv", op(post_srq_recv)},
-    {"query_device_ex", op(query_device_ex)},
-    {"query_port", op(query_port)},
-    {"query_qp", op(query_qp)},
+    {"query_device_ex", logged<"query_device_ex", query_device_ex>()},
+    {"query_port", logged<"query_port", query_port>()},
+    {"query_qp", logged<"query_qp", query_qp>()},
     {"query_qp_data_in_order", op(query_qp_data_in_order)},
-    {"query_rt_values", op(query_rt_values)},
-    {"query_srq", op(query_srq)},
-    {"reg_dm_mr", op(reg_dm_mr)},
-    {"reg_dmabuf_mr", op(reg_dmabuf_mr)},
-    {"reg_mr", op(reg_mr)},
+    {"query_rt_values", logged<"query_rt_values", query_rt_values>()},
+    {"query_srq", logged<"query_srq", query_srq>()},
+    {"reg_dm_mr", logged<"reg_dm_mr", reg_dm_mr>()},
+    {"reg_dmabuf_mr", logged<"reg_dmabuf_mr", reg_dmabuf_mr>()},
+    {"reg_mr", logged<"reg_mr", reg_mr>()},
     {"req_notify_cq", op(req_notify_cq)},
-    {"rereg_mr", op(rereg_mr)},
-    {"resize_cq", op(resize_cq)},
+    {"rereg_mr", logged<"rereg_mr", rereg_mr>()},
+    {"resize_cq", logged<"resize_cq", resize_cq>()},
 };
 const std::size_t kOpCount = sizeof kOps / sizeof kOps[0];
 

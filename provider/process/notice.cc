@@ -53,10 +53,15 @@ void tell_of_descriptors(const char* purpose, unsigned long limit, bool by_limit
 
 }  // namespace
 
+void write_to_standard_error(const char* line, std::size_t size) {
+  if (at_load == Identity{} || standard_error() != at_load) return;
+  // write() of libc would be a cancellation point.
+  [[maybe_unused]] const long written = ::syscall(SYS_write, STDERR_FILENO, line, size);
+}
+
 void say_once(Cause cause, const char* format, ...) {
   const int saved_errno = errno;
-  if (settings().values.messages && !said[static_cast<std::size_t>(cause)].exchange(true) && at_load != Identity{} &&
-      standard_error() == at_load) {
+  if (settings().values.messages && !said[static_cast<std::size_t>(cause)].exchange(true)) {
     char line[512] = "uiw: ";
     const std::size_t start = std::strlen(line);
     std::va_list arguments;
@@ -66,8 +71,7 @@ void say_once(Cause cause, const char* format, ...) {
     if (length >= 0) {
       const std::size_t end = std::strlen(line);
       line[end] = '\n';
-      // write() of libc would be a cancellation point.
-      [[maybe_unused]] const long written = ::syscall(SYS_write, STDERR_FILENO, line, end + 1);
+      write_to_standard_error(line, end + 1);
     }
   }
   errno = saved_errno;

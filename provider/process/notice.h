@@ -6,14 +6,19 @@
 // end.
 #pragma once
 
+#include <cstddef>
+
 namespace uiw::provider {
 
 // The causes, with one message each.
-enum class Cause { descriptors, kCount };
+enum class Cause { descriptors, log, kCount };
 
-// Writes "uiw: " and the text, if it is the first message of its cause and standard error is still the file that it was
-// when the library was loaded; otherwise the program may have opened another file with this number. Keeps errno.
+// Writes "uiw: " and the text, if it is the first message of its cause, by write_to_standard_error(). Keeps errno.
 // Thread-safe; takes no lock and allocates nothing.
 __attribute__((format(printf, 2, 3))) void say_once(Cause cause, const char* format, ...);
+
+// Writes the line if standard error is still the file that it was when the library was loaded; otherwise the program
+// may have opened another file with this number. Thread-safe; no cancellation point.
+void write_to_standard_error(const char* line, std::size_t size);
 
 }  // namespace uiw::provider

@@ -9,9 +9,11 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 namespace uiw::provider {
@@ -95,6 +97,19 @@ bool apply_runtime_dir(const std::string& value, Settings& settings) {
   return true;
 }
 
+// A relative path is one below the directory in which the process is now, whatever directory the program changes to.
+bool apply_log(const std::string& value, Settings& settings) {
+  settings.log = value;
+  if (value.empty() || value == kLogToStandardError || value.front() == '/') return true;
+  std::error_code error;
+  settings.log = (std::filesystem::current_path(error) / value).string();
+  return !error;
+}
+
+bool apply_log_level(const std::string& value, Settings& settings) {
+  return choose(value, {{"error", LogLevel::error}, {"info", LogLevel::info}}, settings.log_level);
+}
+
 bool apply_messages(const std::string& value, Settings& settings) {
   return choose(value, {{"", false}, {"off", false}, {"on", true}}, settings.messages);
 }
@@ -127,6 +142,13 @@ constexpr std::array kSettings = {
     Setting{{"UIW_RUNTIME_DIR", "--runtime-dir", "an absolute path", "",
              "where the small sysfs tree is put; empty takes XDG_RUNTIME_DIR, /dev/shm or /tmp"},
             apply_runtime_dir},
+    Setting{{"UIW_LOG", "--log", "FILE or -", "",
+             "a line for each event of devices, connections and queue pairs, appended to this file, or - for standard "
+             "error"},
+            apply_log},
+    Setting{{"UIW_LOG_LEVEL", "--log-level", "error|info", "info",
+             "what is logged: failures alone, or each call, connection and refusal too"},
+            apply_log_level},
     Setting{{kMessages, "--messages", "on|off", "",
              "a line on standard error, once, where something could not be had; on under uiw run, else off"},
             apply_messages},
@@ -147,6 +169,7 @@ std::string complain(const SettingInfo& info, const std::string& value) {
 
 LoadedSettings load() {
   LoadedSettings loaded;
+  loaded.values.log_level = LogLevel::info;
   constexpr std::string_view kPrefix = "UIW_";
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
@@ -165,6 +188,7 @@ LoadedSettings load() {
     }
     if (!loaded.error.empty()) break;
   }
+  if (loaded.values.log.empty()) loaded.values.log_level = LogLevel::none;
   return loaded;
 }
 

@@ -15,6 +15,9 @@ namespace uiw::provider {
 enum class CrcMode { automatic, on, off };
 enum class CompletionMode { automatic, local, remote };
 
+// How much is logged (provider/process/log.h). Each level includes those before it.
+enum class LogLevel { none, error, info };
+
 // The kind of adapter that programs see; the protocol on the wire is iWARP in both cases.
 enum class Transport { iwarp, roce };
 
@@ -31,8 +34,13 @@ struct Settings {
   } port_range;                            // UIW_PORT_RANGE: the ports that listen for manual connections
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;  // UIW_RUNTIME_DIR: the directory of the sysfs tree; empty: chosen automatically
-  bool messages = false;    // UIW_MESSAGES: messages about what was not available (process/notice.h)
+  std::string log;          // UIW_LOG: an absolute path, kLogToStandardError, or empty: nothing is logged
+  // UIW_LOG_LEVEL, and none if `log` is empty
+  LogLevel log_level = LogLevel::none;
+  bool messages = false;  // UIW_MESSAGES: messages about what was not available (process/notice.h)
 };
+
+inline constexpr char kLogToStandardError[] = "-";
 
 // `uiw run` turns this on unless it is set.
 inline constexpr char kMessages[] = "UIW_MESSAGES";

@@ -6,15 +6,28 @@
 #include <mutex>
 #include <utility>
 
+#include "provider/process/log.h"
 #include "provider/progress/engine.h"
 #include "provider/stream/linger.h"
 #include "provider/stream/stream.h"
 #include "provider/stream/terminate_meaning.h"
+#include "rdmap/error_text.h"
 
 namespace uiw::provider {
 
 namespace {
 constexpr std::chrono::seconds kPeerTimeout{5};
+
+void log_end(const StreamState& state, LogLevel level, const char* why) {
+  log_event(level, "queue pair 0x%06x: its connection ends: %s", state.qp_number, why);
+}
+
+// `how`: how this end has learnt of the error.
+void log_terminate(const StreamState& state, const char* how, const rdmap::Terminate& terminate) {
+  const rdmap::TerminateText text = rdmap::text_of(terminate);
+  log_event(LogLevel::error, "queue pair 0x%06x: its connection ends: %s: %s error: %s (type %u, code 0x%02x)",
+            state.qp_number, how, text.layer, text.error, terminate.type, terminate.code);
+}
 }  // namespace
 
 // ---- The program ends the stream ----
@@ -28,6 +41,7 @@ int Stream::disconnect() {
     const std::lock_guard lock(state_.locks.send);
     if (state_.phase != StreamPhase::running) return state_.phase == StreamPhase::closing ? 0 : ENOTCONN;
     state_.phase = StreamPhase::closing;
+    log_end(state_, LogLevel::info, "the program disconnects");
     const bool bounded = later(kPeerTimeout, &Stream::stop_closing, state_.sends.head());
     sender_.transmit();
     if (bounded) return 0;
@@ -39,17 +53,22 @@ int Stream::disconnect() {
 
 void Stream::abort_beginning() {
   if (!state_.runs_or_closes()) return;
+  log_end(state_, LogLevel::error, "the peer has sent no first message in time");
   if (state_.policy.manual) return peer_left(true);
   end_by_reset();
 }
 
 void Stream::completion_lost() {
   if (!state_.runs_or_closes()) return;
+  log_end(state_, LogLevel::error, "a completion queue had no room for a completion");
   state_.host.report(IBV_EVENT_QP_FATAL);
   end_with(catastrophic_terminate());
 }
 
-void Stream::flush_work() { end(std::nullopt, rdmap::Status::flushed, true); }
+void Stream::flush_work() {
+  log_end(state_, LogLevel::info, "the program moves the queue pair to ERROR");
+  end(std::nullopt, rdmap::Status::flushed, true);
+}
 
 // On InfiniBand the adapter has acknowledged all that it has received. Here the peer may not have sent its probe yet,
 // so an RNR report says how much of its work has been placed.
@@ -59,6 +78,7 @@ void Stream::leave() {
 }
 
 void Stream::fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) {
+  log_end(state_, LogLevel::error, rdmap::text_of(status));
   if (!culprit) state_.host.report(IBV_EVENT_QP_FATAL);
   end(culprit, status, status == rdmap::Status::rnr_exceeded);
 }
@@ -68,6 +88,7 @@ void Stream::fail_work(std::optional<std::uint64_t> culprit, rdmap::Status statu
 // The operation that found no memory cannot be repeated: octets of the stream are lost.
 void Stream::end_without_memory() {
   if (!state_.runs_or_closes()) return;
+  log_end(state_, LogLevel::error, "there is no memory");
   state_.host.report(IBV_EVENT_QP_FATAL);
   end_by_reset();
 }
@@ -76,7 +97,10 @@ void Stream::end_without_memory() {
 void Stream::end_for_send_error(bool linger) {
   {
     const std::lock_guard lock(state_.locks.send);
-    error_reported_ = error_reported_ || sender_.transmitter().failure().has_value();
+    const auto& failure = sender_.transmitter().failure();
+    error_reported_ = error_reported_ || failure.has_value();
+    log_end(state_, LogLevel::error,
+            failure ? rdmap::text_of(failure->status) : "TCP takes no more octets, or a completion queue is full");
   }
   if (!error_reported_) state_.host.report(IBV_EVENT_QP_FATAL);
   end(std::nullopt, rdmap::Status::flushed, linger);
@@ -90,8 +114,10 @@ void Stream::stream_error(const rdmap::Terminate& terminate) {
       const std::lock_guard lock(state_.locks.send);
       sender_.transmitter().placed_before(*receiver_.rdmap().failed_read());
     }
+    log_end(state_, LogLevel::error, "the memory of an RDMA Read is not accessible");
     return end(receiver_.rdmap().failed_read(), rdmap::Status::local_protection, true);
   }
+  log_terminate(state_, "what has arrived is wrong", terminate);
   if (!receiver_.error_reported()) state_.host.report(event_of(terminate));
   end_with(terminate);
 }
@@ -113,6 +139,7 @@ void Stream::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
 // ---- The peer ends the stream ----
 
 void Stream::peer_terminated(const rdmap::Terminate& terminate) {
+  log_terminate(state_, "the peer has sent a Terminate", terminate);
   std::optional<std::uint64_t> culprit;
   rdmap::Status status = completion_status_of(terminate);
   {
@@ -142,6 +169,8 @@ void Stream::peer_closed(bool broken) {
     state_.socket.close();
     return;
   }
+  log_end(state_, broken ? LogLevel::error : LogLevel::info,
+          broken ? "TCP has lost the connection, or the peer has reset it" : "the peer has closed it");
   if (!broken && state_.phase == StreamPhase::running) {
     const std::lock_guard lock(state_.locks.send);
     sender_.send_posts_before_end();
@@ -285,6 +314,7 @@ void Stream::stop_closing(std::uint64_t head) {
     const std::lock_guard send_lock(state_.locks.send);
     if (state_.sends.head() != head && later(kPeerTimeout, &Stream::stop_closing, state_.sends.head())) return;
   }
+  log_end(state_, LogLevel::error, "the peer does not close it");
   end_by_reset();
   report_lost();
 }

@@ -16,6 +16,7 @@
 
 #include "provider/process/limits.h"
 #include "provider/process/link_watch.h"
+#include "provider/process/log.h"
 #include "provider/progress/clock.h"
 #include "provider/verbs/fork.h"
 #include "provider/verbs/qp/qp.h"
@@ -81,6 +82,8 @@ std::shared_ptr<Context> Context::open(const std::string& device_name, const ibv
     if (device.name != device_name) continue;
     auto async = EventPipe::create();
     if (!async) return nullptr;
+    log_event(LogLevel::info, "device %s is opened: interface %s, %s view, version %s", device.name.c_str(),
+              device.interface.c_str(), device.transport == Transport::roce ? "RoCE" : "iWARP", kVersion);
     return std::shared_ptr<Context>(new Context(std::move(device), std::move(async), handle));
   }
   errno = ENODEV;

@@ -52,7 +52,9 @@ int examine_and_print(bool json) {
 Action add_doctor(CLI::App& command) {
   auto json = std::make_shared<bool>(false);
   command.add_flag("--json", *json, "Print JSON");
-  command.footer("Each line starts with ok, warn or FAIL. Exit status 0 where nothing failed, else 1.");
+  command.footer(
+      "Each line starts with ok, warn or FAIL. Exit status 0 where nothing failed, else 1.\n"
+      "Where a program fails although all of this is ok, uiw run --log - PROGRAM says why.");
   return [json] { return examine_and_print(*json); };
 }
 

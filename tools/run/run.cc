@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tools/run/run.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -42,6 +43,16 @@ void warn_of(const Reached& reached) {
   if (fault) std::fprintf(stderr, "uiw: warning: %s; %s\n", fault->text.c_str(), fault->advice.c_str());
 }
 
+// Why nothing can be appended to the log, as an errno; 0 if it can, or there is no log in a file. Makes the file.
+int log_error() {
+  const std::string& log = provider::settings().values.log;
+  if (log.empty() || log == provider::kLogToStandardError) return 0;
+  const int fd = open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
+  if (fd < 0) return errno;
+  close(fd);
+  return 0;
+}
+
 // Executes the program, by the shell if it is a script without an interpreter line, as execvp does.
 int execute(const std::string& path, const std::vector<std::string>& program) {
   std::vector<char*> argv;
@@ -71,6 +82,11 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
     return kOwnFailure;
   }
 
+  if (const int error = log_error(); error != 0) {
+    std::fprintf(stderr, "uiw run: the log %s cannot be written: %s; choose another file\n",
+                 provider::settings().values.log.c_str(), std::strerror(error));
+    return kOwnFailure;
+  }
   if (const std::optional<Fault> fault = preload_fault()) {
     std::fprintf(stderr, "uiw run: %s; %s\n", fault->text.c_str(), fault->advice.c_str());
     return kOwnFailure;
@@ -101,6 +117,7 @@ std::string type_of(const provider::SettingInfo& setting) {
   const std::string values = setting.values, variable = setting.variable;
   const bool choice = values.find('|') != std::string::npos && values.find('.') == std::string::npos;
   if (choice) return setting.values;
+  if (values.starts_with("FILE")) return "FILE";
   return variable.ends_with("_DIR") ? "DIR" : "VALUE";
 }
 

@@ -16,6 +16,7 @@
 #include "provider/memory/grace_period.h"
 #include "provider/process/device.h"
 #include "provider/process/limits.h"
+#include "provider/process/log.h"
 #include "provider/process/settings.h"
 #include "provider/stream/linger.h"
 
@@ -169,8 +170,16 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
   if (error != 0) {
     state_ = before == State::requested ? State::over : before;
     socket_.abort();
+    log_event(LogLevel::error, "queue pair 0x%06x: cannot be given its connection to %s: %s", own_.qp_num,
+              AddressText(remote_).c_str(), text_of_errno(error));
     return error;
   }
+  log_event(LogLevel::info,
+            "queue pair 0x%06x: connected to %s (%s, %s; MPA revision %u, CRC %s, IRD %u, ORD %u; Sends and Writes "
+            "complete when %s)",
+            own_.qp_num, AddressText(remote_).c_str(), own_.attempt ? "without rdma_cm" : "rdma_cm",
+            initiator ? "calling" : "called", revision_, agreement.crc ? "on" : "off", agreement.ird, agreement.ord,
+            attachment.completion == rdmap::Completion::remote ? "the peer has placed them" : "TCP has them");
   // If no ready-to-receive message was negotiated, the connection is established on the passive side when the reply is
   // sent.
   if (!initiator && agreement.rtr == mpa::ReadyToReceive::none) stream_established();
@@ -226,11 +235,28 @@ void ConnectionBase::on_ended(std::unique_lock<Mutex>& lock) {
   }
 }
 
+// Manual connections fail until both ends are there, and are made again.
+void ConnectionBase::log_failure(int error, bool rejected) const {
+  if (own_.attempt || !logs(LogLevel::error)) return;
+  const char* why = text_of_errno(error);
+  if (rejected) {
+    why = "the peer's program has rejected it";
+  } else if (error == ECONNREFUSED) {
+    why = "no process listens there";
+  } else if (error == ETIMEDOUT) {
+    why = "the peer does not answer in time";
+  } else if (error == EPROTO) {
+    why = "the start-up frames do not fit together, or are not those of MPA";
+  }
+  log_event(LogLevel::error, "connection with %s failed: %s", AddressText(remote_).c_str(), why);
+}
+
 void ConnectionBase::fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer) {
   if (state_ == State::over) return;
   state_ = State::over;
   if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
   socket_.close();
+  log_failure(error, peer != nullptr);
   const auto observer = observer_.lock();
   const auto self = shared_from_this();
   lock.unlock();

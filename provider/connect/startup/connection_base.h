@@ -110,6 +110,7 @@ class ConnectionBase : public Connection,
  private:
   void deadline(std::unique_lock<Mutex>& lock);
   void abort_stream();
+  void log_failure(int error, bool rejected) const;
   void on_established(std::unique_lock<Mutex>& lock);
   void on_ended(std::unique_lock<Mutex>& lock);
 

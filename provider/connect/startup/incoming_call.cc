@@ -14,6 +14,7 @@
 #include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
+#include "provider/process/log.h"
 #include "provider/stream/linger.h"
 
 namespace uiw::provider {
@@ -61,6 +62,7 @@ class IncomingCall final : public ConnectionBase {
   int reject(const std::vector<std::byte>& private_data) override {
     const std::lock_guard lock(mutex_);
     if (state_ != State::requested) return EINVAL;
+    log_event(LogLevel::info, "call of %s is rejected", AddressText(remote_).c_str());
     try {
       send_whole(mpa::reject_frame(request_, private_data));
     } catch (const std::exception&) {  // no memory: the connection is closed without a rejection
@@ -94,6 +96,8 @@ class IncomingCall final : public ConnectionBase {
     if (error != mpa::StartupError::none) return fail(lock, EPROTO, nullptr);
     const ConnectionParameters peer = parameters_of_peer();
     state_ = State::requested;
+    log_event(LogLevel::info, "call of %s arrives at %s (MPA revision %u)", AddressText(remote_).c_str(),
+              AddressText(local_).c_str(), request_.revision);
     CmLoop::instance().unwatch(socket_.fd());
     auto on_request = std::move(on_request_);
     auto self = shared_from_this();

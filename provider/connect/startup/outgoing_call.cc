@@ -17,6 +17,7 @@
 #include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
+#include "provider/process/log.h"
 #include "provider/process/settings.h"
 #include "provider/stream/terminate_meaning.h"
 
@@ -38,6 +39,9 @@ class OutgoingCall final : public ConnectionBase {
     observer_ = std::move(observer);
     // A manual connection needs revision 2, in which either side may send first.
     revision_ = own.attempt ? 2 : settings().values.mpa_revision;
+    if (!own_.attempt && logs(LogLevel::info)) {
+      log_event(LogLevel::info, "queue pair 0x%06x: calls %s", own_.qp_num, AddressText(remote_).c_str());
+    }
     start_deadline();
     return connect_now();
   }

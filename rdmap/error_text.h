@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// Errors in words, for people. None of the texts is null, and all live for ever. For Terminate messages they are those
+// of the specifications (RFC 5040 section 4.8 figure 9; for DDP RFC 5041 section 7, for MPA RFC 5044 section 8 and RFC
+// 6581 section 10; RFC 7306 section 8.2).
+#pragma once
+
+#include "rdmap/rdmap_format.h"
+#include "rdmap/work.h"
+
+namespace uiw::rdmap {
+
+struct TerminateText {
+  const char* layer;  // "RDMAP", "DDP", "MPA", or "an unknown layer"
+  const char* error;  // what the code means, or "an unknown error"
+};
+TerminateText text_of(const Terminate& terminate);
+
+// Why a request fails that completes with this status.
+const char* text_of(Status status);
+
+}  // namespace uiw::rdmap
