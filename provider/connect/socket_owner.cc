@@ -20,6 +20,7 @@
 #include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/netlink_query.h"
+#include "provider/connect/proc_file.h"
 #include "provider/process/device.h"
 
 namespace uiw::provider {
@@ -28,21 +29,6 @@ namespace {
 
 constexpr unsigned kWholeUserSpace = 0xFFFFFFFF;  // the number of user IDs in a namespace that maps all of them
 constexpr uid_t kUsualOverflowUser = 65534;
-
-struct FileCloser {
-  void operator()(std::FILE* file) const {
-    mpa::leave_descriptor(::fileno(file));
-    std::fclose(file);
-  }
-};
-using File = std::unique_ptr<std::FILE, FileCloser>;
-
-File open_text(const char* path) {
-  const int fd = mpa::guard_descriptor(::open(path, O_RDONLY | O_CLOEXEC));
-  std::FILE* file = fd >= 0 ? ::fdopen(fd, "r") : nullptr;
-  if (file == nullptr && fd >= 0) mpa::close_descriptor(fd);
-  return File(file);
-}
 
 // An IPv6 address, or an IPv4 address in the first word, in network byte order.
 struct Address {
@@ -73,7 +59,7 @@ uid_t overflow_user() {
   static std::atomic<std::int64_t> found{-1};
   if (const std::int64_t before = found.load(std::memory_order_relaxed); before >= 0) return static_cast<uid_t>(before);
   unsigned user = kUsualOverflowUser;
-  if (const File file = open_text("/proc/sys/kernel/overflowuid"); file) {
+  if (const ProcFile file = open_proc_file("/proc/sys/kernel/overflowuid"); file) {
     if (std::fscanf(file.get(), "%u", &user) != 1) user = kUsualOverflowUser;
   }
   found.store(user, std::memory_order_relaxed);
@@ -81,7 +67,7 @@ uid_t overflow_user() {
 }
 
 bool knows_all_users() {
-  const File file = open_text("/proc/self/uid_map");
+  const ProcFile file = open_proc_file("/proc/self/uid_map");
   if (!file) return false;
   unsigned inside = 0, outside = 0, count = 0;
   return std::fscanf(file.get(), "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
@@ -121,7 +107,7 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
 
 // The same from the text table in /proc, whose addresses are words in host byte order.
 std::optional<Found> read_table(int family, const Address& local, const Address& remote) {
-  const File file = open_text(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
+  const ProcFile file = open_proc_file(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
   if (!file) return std::nullopt;
   const auto written = [family](const Address& address) {
     std::array<char, 48> text{};

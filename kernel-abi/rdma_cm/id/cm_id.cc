@@ -159,7 +159,7 @@ CmId::Detached CmId::detach() {
 void CmId::tear_down(Detached detached) {
   detached.listener.reset();
   CmConnection::tear_down(std::move(detached.connection));
-  if (detached.socket >= 0) mpa::close_descriptor(detached.socket);
+  if (detached.route.socket >= 0) mpa::close_descriptor(detached.route.socket);
 }
 
 // As in ucma.c and cma.c: first the event, then the end of the connection or listener.

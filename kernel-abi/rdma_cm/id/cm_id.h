@@ -41,7 +41,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   struct Detached {
     std::shared_ptr<provider::Listener> listener;
     CmConnection::Detached connection;
-    int socket = -1;
+    CmRoute::Detached route;
     std::uint32_t events_reported = 0;
   };
 

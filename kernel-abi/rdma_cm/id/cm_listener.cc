@@ -24,12 +24,13 @@ int CmListener::listen(int backlog) {
   CmRoute& route = id_.route();
   if (!route.uses_tcp() || route.source().ss_family == AF_IB) return 0;  // no calls can arrive there
 
-  const int socket = route.take_socket();
-  int error = socket < 0 ? -socket : 0;
+  int error = 0;
   std::shared_ptr<provider::Listener> listener;
   try {
-    const std::shared_ptr<provider::ListenObserver> observer(id_.shared_from_this(), this);
-    if (error == 0) error = provider::listen(socket, backlog, observer, listener);
+    error = route.take_number();
+    if (error == 0) error = listen_on(route.take_socket(), backlog, listener);
+    // Since the bind, another socket has begun to listen on the TCP port.
+    if (error == EADDRINUSE) error = listen_on(route.take_substitute_socket(), backlog, listener);
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
@@ -39,6 +40,13 @@ int CmListener::listen(int backlog) {
   else
     id_.set_state(CmState::addr_bound);
   return error;
+}
+
+// `socket` may be a negative errno.
+int CmListener::listen_on(int socket, int backlog, std::shared_ptr<provider::Listener>& listener) {
+  if (socket < 0) return -socket;
+  const std::shared_ptr<provider::ListenObserver> observer(id_.shared_from_this(), this);
+  return provider::listen(socket, backlog, observer, listener);
 }
 
 void CmListener::requested(std::shared_ptr<provider::Connection> call, const provider::ConnectionParameters& peer) {
@@ -69,7 +77,9 @@ void CmListener::requested(std::shared_ptr<provider::Connection> call, const pro
 void CmListener::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
                        const sockaddr_storage& local, const provider::DeviceInfo& device,
                        const provider::ConnectionParameters& peer, CmEvents& event) {
-  child->route().adopt(id_.route(), local, unmapped(call->remote_address()), device);
+  sockaddr_storage called = local;
+  set_port(called, port_of(id_.route().source()));  // the TCP port may be a substitute
+  child->route().adopt(id_.route(), called, unmapped(call->remote_address()), device);
   child->set_state(CmState::connect);
   rdma_ucm_conn_param request = event_parameters(peer);
   if (child->route().is_roce()) fill_message(kReqPrivateData, request);

@@ -34,6 +34,7 @@ class CmListener final : public provider::ListenObserver {
   std::shared_ptr<provider::Listener> detach() { return std::move(listener_); }
 
  private:
+  int listen_on(int socket, int backlog, std::shared_ptr<provider::Listener>& listener);
   void adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
              const sockaddr_storage& local, const provider::DeviceInfo& device,
              const provider::ConnectionParameters& peer, CmEvents& event);

@@ -14,6 +14,7 @@
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
+#include "provider/process/log.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -48,12 +49,37 @@ int CmRoute::acquire_device(const sockaddr_storage& local) {
 int CmRoute::make_socket(const sockaddr_storage& address) {
   sockaddr_storage bound = address;
   const int fd = provider::bind_socket(bound, family_only_.value_or(false));
+  if (fd == -EADDRINUSE && port_of(address) != 0) return make_substitute_socket(address);
   if (fd < 0) return -fd;
   socket_ = fd;
   const std::lock_guard lock(CmRegistry::instance().mutex());
   if (binding_) binding_->address = bound;
   set_port(source_, port_of(bound));
   return 0;
+}
+
+// The source keeps its number.
+int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
+  const bool v6only = family_only_.value_or(false);
+  for (unsigned substitute = 1; substitute <= provider::kSubstitutePorts; ++substitute) {
+    const std::uint16_t number = port_of(address), port = provider::substitute_port(number, substitute);
+    sockaddr_storage bound = address;
+    set_port(bound, port);
+    const int fd = provider::bind_socket(bound, v6only);
+    if (fd == -EADDRINUSE) continue;
+    if (fd < 0) return -fd;
+    const int error = provider::take_rdma_port(address, v6only, substitute, rdma_port_);
+    if (error != 0) {
+      mpa::close_descriptor(fd);
+      return error;
+    }
+    socket_ = fd;
+    provider::log_event(provider::LogLevel::info,
+                        "rdma_cm: TCP port %u belongs to another socket, so RDMA port %u is TCP port %u", number,
+                        number, port);
+    return 0;
+  }
+  return EADDRINUSE;
 }
 
 // Two ids of one process must not share a port, although their sockets, which all have SO_REUSEADDR, could.
@@ -140,6 +166,7 @@ int CmRoute::bind(const sockaddr_storage& address) {
   if (error != 0) {
     source_ = {};
     device_.reset();
+    rdma_port_.reset();
   }
   return error;
 }
@@ -199,7 +226,20 @@ int CmRoute::take_socket() {
   return std::exchange(socket_, -1);
 }
 
+int CmRoute::take_number() {
+  if (rdma_port_ != nullptr) return 0;
+  return provider::take_rdma_port(source_, family_only_.value_or(false), 0, rdma_port_);
+}
+
+int CmRoute::take_substitute_socket() {
+  // Another process may wait for the number, so it is given up only for a moment.
+  rdma_port_.reset();
+  if (const int error = make_substitute_socket(source_); error != 0) return -error;
+  return std::exchange(socket_, -1);
+}
+
 void CmRoute::abandon() {
+  if (rdma_port_ != nullptr) rdma_port_->abandon();
   if (socket_ >= 0) mpa::close_descriptor(std::exchange(socket_, -1));
 }
 
@@ -215,6 +255,7 @@ int CmRoute::set_family_only(bool value) {
   if (socket_ < 0 || source_.ss_family != AF_INET6 || before == value) return 0;
   // TCP accepts the option only before bind.
   mpa::close_descriptor(std::exchange(socket_, -1));
+  rdma_port_.reset();
   return make_socket(source_);
 }
 
@@ -227,9 +268,9 @@ void CmRoute::set_binding_v6only(bool value) {
   if (binding_) binding_->v6only = value;
 }
 
-int CmRoute::detach() {
+CmRoute::Detached CmRoute::detach() {
   binding_.reset();
-  return std::exchange(socket_, -1);
+  return {std::exchange(socket_, -1), std::move(rdma_port_)};
 }
 
 }  // namespace uiw::kernel_abi

@@ -12,9 +12,11 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "kernel-abi/rdma_cm/cm_roce.h"
+#include "provider/connect/rdma_port.h"
 #include "provider/process/device.h"
 
 namespace uiw::kernel_abi {
@@ -69,6 +71,11 @@ class CmRoute {
   // Returns the socket that is bound to the source, which is created if necessary, or a negative errno. The caller owns
   // it.
   int take_socket();
+  // For a listener: takes the number of the source in the space of RDMA ports, unless it has been taken already because
+  // the TCP port is a substitute.
+  int take_number();
+  // As take_socket(), for a listener whose TCP port turned out to belong to another socket.
+  int take_substitute_socket();
   // For the child of a fork.
   void abandon();
 
@@ -82,8 +89,12 @@ class CmRoute {
   void release_binding() { binding_.reset(); }
   void set_reuse_address(bool value);
   void set_binding_v6only(bool value);
-  // Frees the port. Returns the socket, which the caller closes without the lock held, or -1.
-  int detach();
+  // Frees the port. The caller closes the socket, if it is not -1, and destroys the RDMA port without the lock held.
+  struct Detached {
+    int socket;
+    std::shared_ptr<provider::RdmaPort> rdma_port;
+  };
+  Detached detach();
 
  private:
   RocePath make_path(const provider::DeviceInfo& device) const;
@@ -93,6 +104,7 @@ class CmRoute {
   int claim(const CmBinding& binding);
   int claim_pseudo_port(sockaddr_storage& address);
   int make_socket(const sockaddr_storage& address);
+  int make_substitute_socket(const sockaddr_storage& address);
   int acquire_device(const sockaddr_storage& local);
 
   const std::uint16_t port_space_;
@@ -103,6 +115,8 @@ class CmRoute {
   std::optional<RocePath> path_;             // on RoCE, after the route has been resolved
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
   int socket_ = -1;                          // bound, and still owned by the route
+  // A listener's number, and that of an id whose socket has a substitute port.
+  std::shared_ptr<provider::RdmaPort> rdma_port_;
   int type_of_service_ = -1;
   bool reuse_address_ = false;
   std::optional<bool> family_only_;

@@ -14,6 +14,7 @@
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/qp_table.h"
+#include "provider/connect/rdma_port.h"
 #include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
@@ -33,7 +34,7 @@ class OutgoingCall final : public ConnectionBase {
   int call(const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
            std::weak_ptr<ConnectionObserver> observer) {
     const std::lock_guard lock(mutex_);
-    remote_ = remote;
+    called_ = remote_ = remote;
     own_ = own;
     tos_ = tos;
     observer_ = std::move(observer);
@@ -64,6 +65,11 @@ class OutgoingCall final : public ConnectionBase {
   }
 
   int connect_now() {
+    // Looked up for each attempt, since the listener may come meanwhile.
+    if (!own_.attempt) {
+      remote_ = called_;
+      port_of(remote_) = tcp_port_of(called_);
+    }
     if (tos_ > 0) {
       ::setsockopt(socket_.fd(), IPPROTO_IP, IP_TOS, &tos_, sizeof tos_);
       if (remote_.ss_family == AF_INET6) ::setsockopt(socket_.fd(), IPPROTO_IPV6, IPV6_TCLASS, &tos_, sizeof tos_);
@@ -200,6 +206,7 @@ class OutgoingCall final : public ConnectionBase {
 
   void drop_startup() override { proposal_.private_data = std::vector<std::byte>(); }
 
+  sockaddr_storage called_{};  // with the number of an RDMA port; `remote_` has the TCP port
   mpa::Proposal proposal_;
   unsigned refused_ = 0;  // attempts that were refused
   int call_error_ = 0;    // the error of a call that failed at once

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/rdma_port.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "mpa/descriptor.h"
+#include "provider/connect/local_address.h"
+#include "provider/connect/proc_file.h"
+#include "provider/connect/socket_owner.h"
+#include "provider/process/cm_loop.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr char kPurpose[] = "the number of an RDMA listener";
+constexpr int kBacklog = 128;
+constexpr std::uint16_t kFirstUnprivileged = 1024;
+// Substitutes come from below the range of which Linux chooses ports by itself.
+constexpr unsigned kFirstSubstitute = 10000, kSubstituteRange = 10000, kStep = 1667;
+
+std::uint16_t number_of(sockaddr_storage address) { return ntohs(port_of(address)); }
+
+bool is_any(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr == htonl(INADDR_ANY);
+  return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) != 0;
+}
+
+// An IPv4 address that stands in an IPv6 address is one of IPv4.
+sockaddr_storage plain(const sockaddr_storage& address) {
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  if (address.ss_family != AF_INET6 || IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) == 0) return address;
+  sockaddr_storage result{};
+  auto& v4 = reinterpret_cast<sockaddr_in&>(result);
+  v4.sin_family = AF_INET;
+  v4.sin_port = v6.sin6_port;
+  std::memcpy(&v4.sin_addr, &v6.sin6_addr.s6_addr[12], sizeof v4.sin_addr);
+  return result;
+}
+
+sockaddr_storage any_of(int family, std::uint16_t number) {
+  sockaddr_storage any{};
+  any.ss_family = static_cast<sa_family_t>(family);
+  port_of(any) = htons(number);
+  return any;
+}
+
+// An abstract name: "uiw-rdma-port/<number>/<address>", and "/<substitute>" unless that is 0.
+class Name {
+ public:
+  Name(const sockaddr_storage& address, unsigned substitute) {
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    const void* octets = address.ss_family == AF_INET6
+                             ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
+                             : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+    ::inet_ntop(address.ss_family, octets, text.data(), text.size());
+    name_.sun_family = AF_UNIX;
+    int length = std::snprintf(name_.sun_path + 1, sizeof name_.sun_path - 1, "uiw-rdma-port/%u/%s", number_of(address),
+                               text.data());
+    if (substitute != 0) {
+      length += std::snprintf(name_.sun_path + 1 + length, sizeof name_.sun_path - 1 - static_cast<std::size_t>(length),
+                              "/%u", substitute);
+    }
+    size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
+  }
+  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&name_); }
+  socklen_t size() const { return size_; }
+
+ private:
+  sockaddr_un name_{};
+  socklen_t size_;
+};
+
+int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
+
+// The process that has a name; nothing if none has it, or that cannot be found out.
+std::optional<ucred> holder_of(const Name& name) {
+  const int fd = mpa::guard_descriptor(open_socket());
+  if (fd < 0) return std::nullopt;
+  std::optional<ucred> holder;
+  if (::connect(fd, name.address(), name.size()) == 0) {
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) holder = peer;
+  }
+  mpa::close_descriptor(fd);
+  return holder;
+}
+
+// A name that this process has. Those who ask connect to it; they are let go of at once.
+class Held final : public CmLoop::Handler {
+ public:
+  explicit Held(int fd) : fd_(fd) {}
+  ~Held() override {
+    if (fd_ < 0) return;
+    CmLoop::instance().unwatch(fd_);
+    mpa::close_descriptor(fd_);
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  static int take(const Name& name, std::shared_ptr<Held>& held) {
+    const int fd = mpa::take_descriptor(open_socket(), kPurpose);
+    if (fd < 0) return errno;
+    auto made = std::make_shared<Held>(fd);
+    if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, kBacklog) != 0) return errno;
+    if (const int error = CmLoop::instance().watch(fd, EPOLLIN, made); error != 0) return error;
+    held = std::move(made);
+    return 0;
+  }
+  void ready(std::uint32_t) override {
+    for (;;) {
+      const int fd = mpa::guard_descriptor(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (fd < 0) return;
+      mpa::close_descriptor(fd);
+    }
+  }
+  void abandon() {
+    if (fd_ >= 0) mpa::close_descriptor(std::exchange(fd_, -1));
+  }
+
+ private:
+  int fd_;
+};
+
+class RdmaPortImpl final : public RdmaPort {
+ public:
+  int take(const Name& name) {
+    std::shared_ptr<Held> held;
+    const int error = Held::take(name, held);
+    if (error == 0) names_.push_back(std::move(held));
+    return error;
+  }
+  void abandon() override {
+    for (const std::shared_ptr<Held>& held : names_) held->abandon();
+  }
+
+ private:
+  std::vector<std::shared_ptr<Held>> names_;
+};
+
+// Whether another process has the number for one address of this family.
+bool is_taken_for_some_address(int family, std::uint16_t number) {
+  std::array<char, 64> wanted{};
+  const int length = std::snprintf(wanted.data(), wanted.size(), "@uiw-rdma-port/%u/", number);
+  const ProcFile file = open_proc_file("/proc/net/unix");
+  if (file == nullptr) return false;
+  std::array<char, 512> line{};
+  while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
+    const char* found = std::strstr(line.data(), wanted.data());
+    if (found == nullptr) continue;
+    // What follows is the address, and a slash in the name of a substitute.
+    std::array<char, INET6_ADDRSTRLEN> text{};
+    found += length;
+    const std::size_t size = std::strcspn(found, "/\n");
+    if (size >= text.size() || found[size] == '/') continue;
+    std::memcpy(text.data(), found, size);
+    sockaddr_storage address = any_of(family, number);
+    void* octets = family == AF_INET6 ? static_cast<void*>(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr)
+                                      : &reinterpret_cast<sockaddr_in&>(address).sin_addr;
+    if (::inet_pton(family, text.data(), octets) != 1) continue;
+    const auto holder = holder_of(Name(address, 0));
+    if (holder && holder->pid != ::getpid()) return true;
+  }
+  return false;
+}
+
+// Process ids of other namespaces are all 0, so the users are compared too.
+bool is_same(const ucred& one, const ucred& other) { return one.pid == other.pid && one.uid == other.uid; }
+
+bool is_trusted(const ucred& holder) { return holder.uid == 0 || holder.uid == ::geteuid(); }
+
+}  // namespace
+
+std::uint16_t substitute_port(std::uint16_t number, unsigned substitute) {
+  return static_cast<std::uint16_t>(kFirstSubstitute + (number + kStep * substitute) % kSubstituteRange);
+}
+
+int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute,
+                   std::shared_ptr<RdmaPort>& taken) {
+  const sockaddr_storage own = plain(address);
+  const std::uint16_t number = number_of(own);
+  // A number that another process has for all addresses is not free for one of them.
+  if (!is_any(own)) {
+    const auto holder = holder_of(Name(any_of(own.ss_family, number), 0));
+    if (holder && holder->pid != ::getpid()) return EADDRINUSE;
+  }
+  auto made = std::make_shared<RdmaPortImpl>();
+  std::vector<sockaddr_storage> addresses{own};
+  if (own.ss_family == AF_INET6 && is_any(own) && !v6only) addresses.push_back(any_of(AF_INET, number));
+  for (const sockaddr_storage& one : addresses) {
+    if (is_any(one) && is_taken_for_some_address(one.ss_family, number)) return EADDRINUSE;
+    if (const int error = made->take(Name(one, 0)); error != 0) return error;
+    if (substitute == 0) continue;
+    if (const int error = made->take(Name(one, substitute)); error != 0) return error;
+  }
+  taken = std::move(made);
+  return 0;
+}
+
+std::uint16_t tcp_port_of(const sockaddr_storage& address) {
+  sockaddr_storage called = plain(address);
+  const std::uint16_t direct = port_of(called);
+  if (called.ss_family != AF_INET && called.ss_family != AF_INET6) return direct;
+  const sockaddr_storage any = any_of(called.ss_family, ntohs(direct));
+  const auto for_address = holder_of(Name(called, 0)), for_any = holder_of(Name(any, 0));
+  if ((!for_address && !for_any) || !is_local_address(called).value_or(true)) return direct;
+  const bool contradict = for_address && for_any && for_address->uid != for_any->uid;
+  const bool take_address = for_address && (!contradict || is_trusted(*for_address));
+  const ucred holder = take_address ? *for_address : for_any.value_or(ucred{});
+  if ((contradict || ntohs(direct) < kFirstUnprivileged) && !is_trusted(holder)) return direct;
+  for (unsigned substitute = 1; substitute <= kSubstitutePorts; ++substitute) {
+    const auto same = holder_of(Name(take_address ? called : any, substitute));
+    if (same && is_same(*same, holder)) return htons(substitute_port(ntohs(direct), substitute));
+  }
+  return direct;
+}
+
+}  // namespace uiw::provider

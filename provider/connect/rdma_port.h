@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// RDMA ports have a number space of their own, as with an iWARP port mapper: a listener has its number even if the TCP
+// port of this number belongs to another socket. Then it listens on a substitute TCP port, and callers of the same
+// network namespace find that port here.
+//
+// Who has a number, and by which TCP port, stands in the names of abstract Unix sockets (unix(7)), which the kernel
+// gives to one process each and takes back when the process ends: one name for the number and the address, and, for a
+// substitute port, one more with which of the few possible ports it is. A caller asks by connecting to the names.
+//
+// Any user can take any free name, as any free port. So a caller believes a name of a port below 1024 only if it
+// belongs to root or to the caller's own user; and where two names contradict each other (one for the address, one for
+// all addresses) and belong to different users, the one of the caller's user or of root.
+//
+// Thread-safe. Nothing here blocks.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace uiw::provider {
+
+// The number of substitute ports that there are for each number.
+constexpr unsigned kSubstitutePorts = 8;
+
+// A number that this process has; it is free again once this is destroyed.
+class RdmaPort {
+ public:
+  virtual ~RdmaPort() = default;
+  // In the child of a fork: closes the child's copies.
+  virtual void abandon() = 0;
+};
+
+// Takes the number that `address` has as its port, for its IPv4 or IPv6 address; a wildcard stands for all addresses,
+// and that of IPv6 for those of IPv4 too unless `v6only` is set. `substitute`: 0 if the TCP port of that number is
+// used, else which of the substitutes. 0, EADDRINUSE if another process has the number there, EMFILE, ENFILE or ENOMEM.
+int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute, std::shared_ptr<RdmaPort>& taken);
+
+// A substitute TCP port for this number, in host byte order; `substitute` is from 1 to kSubstitutePorts.
+std::uint16_t substitute_port(std::uint16_t number, unsigned substitute);
+
+// The TCP port, in network byte order, of the RDMA listener with this address and number: the number itself, if the
+// address is not one of this network namespace or nothing is known of a substitute.
+std::uint16_t tcp_port_of(const sockaddr_storage& address);
+
+}  // namespace uiw::provider
