@@ -31,9 +31,13 @@ constexpr unsigned kRights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | k
 constexpr unsigned kKnownAccess = kRights | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND |
                                   IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE;
 
-// Remote write and atomic need local write (manual page of ibv_reg_mr).
-bool possible(unsigned access, unsigned known) {
-  return (access & ~known) == 0 && ((access & kRemoteChange) == 0 || (access & IBV_ACCESS_LOCAL_WRITE) != 0);
+// 0; EINVAL for impossible flags: remote write and atomic need local write (manual page of ibv_reg_mr); EOPNOTSUPP, as
+// in the kernel, for flags of operations that the device does not report. Flags of IBV_ACCESS_OPTIONAL_RANGE are
+// requests that a device may ignore, so all of them are known.
+int check_flags(unsigned access, unsigned known) {
+  if ((access & ~(known | kFlushAccess)) != 0) return EINVAL;
+  if ((access & kRemoteChange) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  return (access & kFlushAccess) != 0 ? EOPNOTSUPP : 0;
 }
 
 std::uint32_t rights_of(unsigned access) {
@@ -77,9 +81,9 @@ bool whole_address_space(const void* address, std::size_t length, unsigned acces
   return (access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX;
 }
 
-// 0, EINVAL or EFAULT.
+// 0, EINVAL, EOPNOTSUPP or EFAULT.
 int check_memory(const void* address, std::size_t length, unsigned access) {
-  if (!possible(access, kKnownAccess)) return EINVAL;
+  if (const int error = check_flags(access, kKnownAccess); error != 0) return error;
   if (whole_address_space(address, length, access)) return (access & IBV_ACCESS_HUGETLB) != 0 ? EINVAL : 0;
   if (length > kMaxMrSize || reinterpret_cast<std::uintptr_t>(address) + length < length) return EINVAL;
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
@@ -172,8 +176,9 @@ std::unique_ptr<Mr> Mr::create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t 
     errno = error;
     return nullptr;
   };
-  if (!possible(access, kRights | IBV_ACCESS_OPTIONAL_RANGE) || length == 0 || length > kMaxMrSize ||
-      iova % page != before || __builtin_add_overflow(offset, length, &end) || end > std::uint64_t{INT64_MAX}) {
+  if (const int error = check_flags(access, kRights | IBV_ACCESS_OPTIONAL_RANGE); error != 0) return refuse(error);
+  if (length == 0 || length > kMaxMrSize || iova % page != before || __builtin_add_overflow(offset, length, &end) ||
+      end > std::uint64_t{INT64_MAX}) {
     return refuse(EINVAL);
   }
   if (::fstat(fd, &status) != 0) return refuse(EBADF);
@@ -200,8 +205,10 @@ std::unique_ptr<Mr> Mr::create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t 
 
 std::unique_ptr<Mr> Mr::create_dm(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned access) {
   constexpr unsigned kKnown = kRights | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
-  if (!possible(access, kKnown) || (access & IBV_ACCESS_ZERO_BASED) == 0 || !dm.holds(offset, length)) {
-    errno = EINVAL;
+  int error = check_flags(access, kKnown);
+  if (error == 0 && ((access & IBV_ACCESS_ZERO_BASED) == 0 || !dm.holds(offset, length))) error = EINVAL;
+  if (error != 0) {
+    errno = error;
     return nullptr;
   }
   auto mr = add(pd, Kind::dm, access, region_of(pd, dm.memory_ + offset, length, 0, access));

@@ -66,7 +66,8 @@ class Dm {
 // A memory region; lkey and rkey are its STag.
 class Mr {
  public:
-  // EINVAL for impossible access flags or ranges, EFAULT if the memory is not mapped or does not allow the access,
+  // EINVAL for impossible access flags or ranges, EOPNOTSUPP for the flags of RDMA FLUSH, EFAULT if the memory is not
+  // mapped or does not allow the access,
   // ENOMEM. `iova` is the tagged offset of the first octet. With IBV_ACCESS_ON_DEMAND the memory is not checked before
   // it is used; then address 0 with length SIZE_MAX means the whole address space.
   UIW_API static std::unique_ptr<Mr> create(Pd& pd, void* address, std::size_t length, std::uint64_t iova,

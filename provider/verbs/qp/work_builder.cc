@@ -15,9 +15,10 @@ namespace {
 
 constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 
-// Local write has no meaning for a window; it is accepted, since programs pass on the flags of the region.
+// Local write and the optional flags have no meaning for a window; they are accepted, since programs pass on the flags
+// of the region.
 constexpr unsigned kWindowAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED;
+                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
 
 // The value of verbs, in network byte order, comes first; the other octets are zero, as with other adapters.
 rdmap::Immediate immediate_of(__be32 value) {

@@ -128,7 +128,12 @@ TEST_CASE("mr: what cannot be registered", "[context]") {
   // Manual page of ibv_reg_mr: remote write and atomic need local write.
   CHECK(error(memory.data(), 100, base, IBV_ACCESS_REMOTE_WRITE) == EINVAL);
   CHECK(error(memory.data(), 100, base, IBV_ACCESS_REMOTE_ATOMIC) == EINVAL);
-  CHECK(error(memory.data(), 100, base, 1U << 19) == EINVAL);
+  for (unsigned bit = 10; bit < 20; ++bit) CHECK(error(memory.data(), 100, base, 1U << bit) == EINVAL);
+  CHECK(error(memory.data(), 100, base, 1U << 30) == EINVAL);
+  // IBV_ACCESS_OPTIONAL_RANGE: a device may ignore these.
+  for (unsigned bit = 20; bit < 30; ++bit) CHECK(error(memory.data(), 100, base, 1U << bit) == 0);
+  // RDMA FLUSH is for devices that report it, as in the kernel.
+  for (const unsigned flush : {1U << 8, 1U << 9}) CHECK(error(memory.data(), 100, base, flush) == EOPNOTSUPP);
   CHECK(error(memory.data(), ~std::size_t{0}, base, 0) == EINVAL);
   CHECK(error(memory.data(), 100, ~std::uint64_t{0} - 50, 0) == EINVAL);
 

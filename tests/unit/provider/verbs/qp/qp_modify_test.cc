@@ -50,6 +50,7 @@ const Refused kRefused[] = {
     {IBV_QP_PORT, EINVAL, [](ibv_qp_attr& a) { a.port_num = 0; }},
     {IBV_QP_PKEY_INDEX, EINVAL, [](ibv_qp_attr& a) { a.pkey_index = 1; }},
     {IBV_QP_ACCESS_FLAGS, EINVAL, [](ibv_qp_attr& a) { a.qp_access_flags = 1U << 30; }},
+    {IBV_QP_ACCESS_FLAGS, EINVAL, [](ibv_qp_attr& a) { a.qp_access_flags = 1U << 10; }},
     {IBV_QP_PATH_MTU, EINVAL, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(0); }},
     {IBV_QP_PATH_MTU, EINVAL, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(6); }},
     {IBV_QP_TIMEOUT, EINVAL, [](ibv_qp_attr& a) { a.timeout = 32; }},
@@ -168,6 +169,30 @@ TEST_CASE("qp: each attribute is taken or refused, and then nothing changes (man
   CHECK(side.to(IBV_QPS_RESET) == 0);
   CHECK(query(side).min_rnr_timer == 0);
   CHECK(query(side).port_num == 0);
+}
+
+TEST_CASE("qp: the present state of a new queue pair may be named as libibverbs says it, and as it is queried",
+          "[qp]") {
+  const auto context = open_loopback();
+  for (const ibv_qp_state said : {IBV_QPS_RESET, IBV_QPS_INIT}) {
+    Side side(*context);
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_INIT;
+    attributes.cur_qp_state = said;
+    CHECK(modify(side, IBV_QP_STATE | IBV_QP_CUR_STATE, attributes) == 0);
+  }
+}
+
+TEST_CASE("qp: access flags that mean nothing here are ignored: optional ones, and those of RDMA FLUSH", "[qp]") {
+  const auto context = open_loopback();
+  Side side(*context);
+  constexpr unsigned kFlush = 1U << 8 | 1U << 9;  // IBV_ACCESS_FLUSH_*, as the kernel takes them for any queue pair
+  ibv_qp_attr attributes{};
+  for (const unsigned more : {unsigned{IBV_ACCESS_RELAXED_ORDERING}, unsigned{IBV_ACCESS_OPTIONAL_RANGE}, kFlush}) {
+    attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | more;
+    CHECK(modify(side, IBV_QP_ACCESS_FLAGS, attributes) == 0);
+    CHECK(provider::denied_rights(attributes.qp_access_flags) == (ddp::kRemoteWrite | ddp::kRemoteAtomic));
+  }
 }
 
 TEST_CASE("qp: completions that nobody has polled go with a reset, and with the queue pair", "[qp]") {
