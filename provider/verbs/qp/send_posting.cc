@@ -221,7 +221,6 @@ int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   const int error = builder_.build_bind(sequence, bind.wr_id, bind.send_flags, mw, rkey, bind.bind_info);
   if (error != 0) return error;
   push_prepared(1);
-  mw.rkey = rkey;
   if (qp_.manual) manual::start_retry_timers();
   qp_.transmit();
   return 0;

@@ -153,22 +153,23 @@ int WorkBuilder::build_local(std::uint64_t sequence, const ibv_send_wr& request)
         static_cast<ddp::Stag>(request.invalidate_rkey);
     return 0;
   }
-  const ibv_mw* mw = request.bind_mw.mw;
+  ibv_mw* mw = request.bind_mw.mw;
   if (mw == nullptr || mw->type != IBV_MW_TYPE_2) return EINVAL;  // windows of type 1 are bound by ibv_bind_mw
   return build_bind(sequence, request.wr_id, request.send_flags, *mw, request.bind_mw.rkey, request.bind_mw.bind_info);
 }
 
-// Other errors of a bind show when it is carried out, since the objects may change until then.
-int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, const ibv_mw& mw,
-                            std::uint32_t rkey, const ibv_mw_bind_info& info) {
+// Other errors of a bind show when it is carried out, since the objects may change until then. The rkey is stored now,
+// as by ibv_bind_mw(), so a program that takes it from the window may send it behind the bind.
+int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
+                            const ibv_mw_bind_info& info) {
+  constexpr std::uint32_t kKeyBits = 0xFF;
   if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
   const bool type1 = mw.type == IBV_MW_TYPE_1;
   if (info.mr == nullptr && (!type1 || info.length != 0)) return EINVAL;
-  rdmap::SendWork& work = fresh(sequence, rdmap::WorkKind::bind, id, flags);
+  fresh(sequence, rdmap::WorkKind::bind, id, flags);
   if (!queue_.has_operand_room(sequence)) return ENOMEM;
-  // The index must be that of the window.
-  if (((rkey ^ mw.rkey) & ~0xFFU) != 0) work.status = rdmap::Status::window_bind;
-  queue_.binding(sequence) = {static_cast<ddp::Stag>(rkey),
+  mw.rkey = (mw.rkey & ~kKeyBits) | (rkey & kKeyBits);
+  queue_.binding(sequence) = {static_cast<ddp::Stag>(mw.rkey),
                               info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
                               info.addr,
                               info.length,

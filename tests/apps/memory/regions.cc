@@ -42,8 +42,10 @@ void rereg_errors() {
   expect(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT, "no address");
   expect(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, pair.own.data(), 10, kAll) == IBV_REREG_MR_ERR_INPUT, "stray access");
   expect(rereg(IBV_REREG_MR_CHANGE_PD, nullptr, 0, 0) == IBV_REREG_MR_ERR_CMD, "no PD");
-  expect_error("a bind after errors of input", post_bind(pair.far, window(pair.far.pd()), 0, all_of(pair)), 0);
-  sent(pair.far);  // an error, of the wrong rkey
+  ibv_mw* mw = window(pair.far.pd());
+  expect_error("a bind after errors of input", post_bind(pair.far, mw, 0, all_of(pair)), 0);
+  expect_status("a bind after errors of input", sent(pair.far), IBV_WC_SUCCESS);
+  expect_error("ibv_dealloc_mw", ibv_dealloc_mw(mw), 0);
   void* hole = mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   expect(rereg(IBV_REREG_MR_CHANGE_TRANSLATION, hole, 4096, 0) == IBV_REREG_MR_ERR_CMD, "memory that is not there");
   expect(errno == EFAULT, "errno of memory that is not there");

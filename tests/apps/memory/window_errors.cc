@@ -17,7 +17,6 @@ const std::vector<BadBind> kBadBinds = {
        bind(pair.far, mw, mw->rkey, all_of(pair));
        return post_bind(pair.far, mw, ibv_inc_rkey(mw->rkey), all_of(pair));
      }},
-    {"window_stag", [](Pair& pair, ibv_mw* mw) { return post_bind(pair.far, mw, pair.target_mr->rkey, all_of(pair)); }},
     {"region_stag",
      [](Pair& pair, ibv_mw* mw) {
        static ibv_mr gone;
