@@ -167,6 +167,8 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
                              (over_already && wanted >= IBV_QPS_INIT && wanted <= IBV_QPS_RTS);
   if (!nothing_to_do && !may_step(from, wanted, common_.manual)) return EINVAL;
   const auto to = static_cast<ibv_qp_state>(wanted);
+  const bool roce = common_.context->device().transport == Transport::roce;
+  if (roce && !nothing_to_do && !has_all_for(from, to, mask, init_.qp_type)) return EINVAL;
   if (const int error = check_attributes(attributes, mask, to, init_.qp_type); error != 0) return error;
 
   // INIT and RTR are steps on this way; with any other step the program takes over.
@@ -194,7 +196,7 @@ int Qp::to_rtr(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
 
 int Qp::to_rts(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
   if (common_.manual && from == IBV_QPS_RTR) {
-    if (!has_all_for_rts(mask, init_.qp_type)) return EINVAL;
+    if (!has_all_for(IBV_QPS_RTR, IBV_QPS_RTS, mask, init_.qp_type)) return EINVAL;
     manual_.ready_to_send(attributes);
   } else if (common_.step(from, IBV_QPS_RTS) && common_.manual) {
     connection_.stop_draining();

@@ -42,9 +42,18 @@ bool connects(const ibv_qp_attr& attributes, int mask) {
   return (mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num >= kFirstQpNumber;
 }
 
-bool has_all_for_rts(int mask, ibv_qp_type type) {
-  constexpr int kReliable = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-  const int needed = IBV_QP_SQ_PSN | (type == IBV_QPT_RC ? kReliable : 0);
+bool has_all_for(ibv_qp_state from, ibv_qp_state to, int mask, ibv_qp_type type) {
+  const bool reliable = type == IBV_QPT_RC;
+  int needed = 0;
+  if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) {
+    needed = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+  } else if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
+    needed = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN;
+    if (reliable) needed |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  } else if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) {
+    needed = IBV_QP_SQ_PSN;
+    if (reliable) needed |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  }
   return (mask & needed) == needed;
 }
 
@@ -67,10 +76,7 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_typ
   if (has(IBV_QP_AV) || has(IBV_QP_DEST_QPN)) {
     if (to != IBV_QPS_RTR || !has(IBV_QP_STATE)) return EINVAL;
     if (!has(IBV_QP_DEST_QPN) || attributes.dest_qp_num != kManagedQpNumber) {
-      constexpr int kReliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-      const int needed =
-          IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | (type == IBV_QPT_RC ? kReliable : 0);
-      if ((mask & needed) != needed) return EINVAL;
+      if (!has_all_for(IBV_QPS_INIT, IBV_QPS_RTR, mask, type)) return EINVAL;
       // Without a GID there is no address; so it is on every device whose link layer is Ethernet.
       if (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1) return EINVAL;
       if (attributes.dest_qp_num < kFirstQpNumber || attributes.dest_qp_num >> 24 != 0) return EINVAL;

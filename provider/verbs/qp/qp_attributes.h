@@ -41,12 +41,13 @@ bool may_step(ibv_qp_state from, int to, bool manual);
 // Whether the attributes of a step to RTR name a peer.
 bool connects(const ibv_qp_attr& attributes, int mask);
 
-// Whether the attributes include all that InfiniBand requires from RTR to RTS (manual page of ibv_modify_qp).
-bool has_all_for_rts(int mask, ibv_qp_type type);
+// Whether the attributes include all that InfiniBand requires for this step (manual page of ibv_modify_qp).
+bool has_all_for(ibv_qp_state from, ibv_qp_state to, int mask, ibv_qp_type type);
 
 // 0; EINVAL for an impossible mask or value; EOPNOTSUPP for attributes that the device does not support. `to` is the
-// state after the step. As with iWARP adapters, no step requires any attribute, since rdma_cm sets none. But a step
-// that names the peer requires all that the manual page of ibv_modify_qp lists.
+// state after the step. As with iWARP adapters, no step requires any attribute, since rdma_cm sets none; for a RoCE
+// adapter see has_all_for(). But a step that names the peer always requires all that the manual page of ibv_modify_qp
+// lists.
 int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_type type);
 
 // The rights of ddp/stag_table.h that qp_access_flags deny to the peer. If the program has never set the flags, nothing

@@ -129,12 +129,64 @@ void device() {
   expect_error("a queue pair for datagrams", errno, EOPNOTSUPP);
 }
 
+// Each step demands the attributes that the manual page of ibv_modify_qp marks as required for it, and works with them.
+void required() {
+  Channel client;
+  resolve(client);
+  Queues queues(client.id);
+  ibv_qp_attr attributes{};
+  attributes.port_num = 1;
+  attributes.path_mtu = IBV_MTU_1024;
+  attributes.dest_qp_num = 0x123456;
+  attributes.ah_attr.is_global = 1;
+  attributes.ah_attr.port_num = 1;
+  attributes.ah_attr.grh.dgid = client.id->route.addr.addr.ibaddr.dgid;
+  attributes.ah_attr.grh.hop_limit = 64;
+  ibv_gid source{};
+  while (ibv_query_gid(client.id->verbs, 1, attributes.ah_attr.grh.sgid_index, &source) == 0 &&
+         std::memcmp(&source, &client.id->route.addr.addr.ibaddr.sgid, sizeof source) != 0)
+    ++attributes.ah_attr.grh.sgid_index;
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
+    const bool reliable = type == IBV_QPT_RC;
+    ibv_qp_init_attr initial = queues.initial();
+    initial.qp_type = type;
+    ibv_qp* qp = ibv_create_qp(queues.pd, &initial);
+    expect(qp != nullptr, "ibv_create_qp");
+    ibv_qp_attr now{};
+    expect_error("ibv_query_qp", ibv_query_qp(qp, &now, IBV_QP_STATE, &initial), 0);
+    expect(now.qp_state == IBV_QPS_RESET, "a new queue pair is not in RESET");
+    const int rtr = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN;
+    const int rts = IBV_QP_SQ_PSN;
+    const std::pair<ibv_qp_state, int> steps[] = {
+        {IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},
+        {IBV_QPS_RTR, reliable ? rtr | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER : rtr},
+        {IBV_QPS_RTS,
+         reliable ? rts | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : rts},
+    };
+    for (const auto& [state, needed] : steps) {
+      attributes.qp_state = state;
+      expect_error("a step with the state alone", ibv_modify_qp(qp, &attributes, IBV_QP_STATE), EINVAL);
+      for (int bit = 1; bit <= needed; bit <<= 1) {
+        if ((needed & bit) == 0) continue;
+        const int error = ibv_modify_qp(qp, &attributes, IBV_QP_STATE | (needed & ~bit));
+        if (error != EINVAL) die("to state %d without %#x: %d", state, bit, error);
+      }
+      expect_error("a step with all that is required", ibv_modify_qp(qp, &attributes, IBV_QP_STATE | needed), 0);
+      attributes.qp_state = qp->state;
+      expect_error("staying there", ibv_modify_qp(qp, &attributes, state == IBV_QPS_INIT ? IBV_QP_STATE : 0), 0);
+    }
+    attributes.qp_state = IBV_QPS_RESET;
+    expect_error("RESET", ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
+    expect_error("ibv_destroy_qp", ibv_destroy_qp(qp), 0);
+  }
+}
+
 }  // namespace
 
 }  // namespace apps::views
 
 int main(int argc, char** argv) {
-  apps::Cases cases{{"gids", apps::views::gids}, {"device", apps::views::device}};
+  apps::Cases cases{{"gids", apps::views::gids}, {"device", apps::views::device}, {"required", apps::views::required}};
   apps::views::connecting_cases(cases);
   return apps::run_case(argc, argv, cases);
 }
