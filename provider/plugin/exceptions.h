@@ -22,15 +22,21 @@ auto without_exceptions(Function function) -> decltype(function()) {
   }
 }
 
-// For functions that return 0 or an errno.
+// For functions that return 0 or an errno: programs also look at errno itself, which adapters set too.
+inline int with_errno(int error) {
+  if (error != 0) errno = error;
+  return error;
+}
+
+// The same for functions that may throw.
 template <typename Function>
 int errno_of(Function function) {
   try {
-    return function();
+    return with_errno(function());
   } catch (const std::bad_alloc&) {
-    return ENOMEM;
+    return with_errno(ENOMEM);
   } catch (const std::exception&) {
-    return EAGAIN;
+    return with_errno(EAGAIN);
   }
 }
 

@@ -46,6 +46,7 @@ struct Pd {
   ibv_pd base;
   rnic::Pd& rnic;
   std::unique_ptr<rnic::Pd> own;  // null in a parent domain
+  rnic::Share share{};            // empty in a parent domain
   Td* td = nullptr;
   std::atomic<int> users{0};  // queue pairs, address handles, and completion queues of a parent domain
 };
@@ -55,6 +56,7 @@ struct Cq {
     ibv_cq base;
   };
   std::unique_ptr<rnic::Cq> rnic;
+  rnic::Share share;
   Pd* parent;
   // The current completion of an extended poll.
   ibv_wc current;

@@ -70,8 +70,8 @@ void free_context(ibv_context* context) {
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
                     std::size_t size) {
-  if (input != nullptr && input->comp_mask != 0) return EINVAL;
-  if (size < sizeof attributes->orig_attr) return EINVAL;
+  if (input != nullptr && input->comp_mask != 0) return with_errno(EINVAL);
+  if (size < sizeof attributes->orig_attr) return with_errno(EINVAL);
   ibv_device_attr_ex all;
   std::memset(&all, 0, sizeof all);
   context_of(context)->rnic->query_device(all);
@@ -86,7 +86,7 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attribute
   ibv_port_attr all = {};
   const int error = context_of(context)->rnic->query_port(port, all);
   if (error == 0) std::memcpy(static_cast<void*>(attributes), &all, kSize39);
-  return error;
+  return with_errno(error);
 }
 
 // ---- ibv_wr_* --------------------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ void wr_start(ibv_qp_ex* qp) {
 }
 int wr_complete(ibv_qp_ex* qp) {
   flush_pending(of(qp));
-  return of(qp)->rnic->posting().end_batch();
+  return with_errno(of(qp)->rnic->posting().end_batch());
 }
 void wr_abort(ibv_qp_ex* qp) {
   of(qp)->has_pending = false;
@@ -306,9 +306,11 @@ int query_qp(ibv_qp* qp, ibv_qp_attr* attributes, int, ibv_qp_init_attr* init) {
   return 0;
 }
 
-int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** bad) { return of(qp)->rnic->post_send(requests, bad); }
+int post_send(ibv_qp* qp, ibv_send_wr* requests, ibv_send_wr** bad) {
+  return with_errno(of(qp)->rnic->post_send(requests, bad));
+}
 int post_recv(ibv_qp* qp, ibv_recv_wr* requests, ibv_recv_wr** bad) {
-  return of(qp)->rnic->post_receive(requests, bad);
+  return with_errno(of(qp)->rnic->post_receive(requests, bad));
 }
 
 // ---- The table -------------------------------------------------------------------------------------------------

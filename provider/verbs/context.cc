@@ -90,6 +90,13 @@ std::shared_ptr<Context> Context::open(const std::string& device_name, const ibv
   return nullptr;
 }
 
+bool Context::take(Limited kind) {
+  constexpr int kMost[kLimitedKinds] = {kMaxPd, kMaxCq, kMaxSrq, kMaxAh};
+  if (objects(kind).fetch_add(1, std::memory_order_relaxed) < kMost[static_cast<std::size_t>(kind)]) return true;
+  give_back(kind);
+  return false;
+}
+
 void Context::query_device(ibv_device_attr_ex& attributes) const {
   ibv_device_attr& a = attributes.orig_attr;
   std::snprintf(a.fw_ver, sizeof a.fw_ver, "%s", kVersion);

@@ -4,8 +4,14 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "provider/export.h"
 #include "provider/memory/memory.h"
@@ -14,6 +20,10 @@
 #include "provider/verbs/event_pipe.h"
 
 namespace uiw::provider {
+
+// Objects whose number the device limits, as ibv_query_device() says (provider/process/limits.h).
+enum class Limited : std::uint8_t { pd, cq, srq, ah };
+inline constexpr std::size_t kLimitedKinds = 4;
 
 // Objects of the device share ownership of the context, since a program may close the device, or end, and leave some of
 // them behind.
@@ -32,6 +42,10 @@ class Context : public std::enable_shared_from_this<Context> {
   int async_fd() const { return async_->read_fd(); }
   Engine& engine() { return engine_; }
 
+  // Counts one more object of this kind; false if there are as many as the device has. See Share.
+  UIW_API bool take(Limited kind);
+  void give_back(Limited kind) { objects(kind).fetch_sub(1, std::memory_order_relaxed); }
+
   UIW_API void query_device(ibv_device_attr_ex& attributes) const;
   // EINVAL for a port other than 1.
   UIW_API int query_port(unsigned port, ibv_port_attr& attributes) const;
@@ -45,10 +59,41 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle);
   void report_removal();
+  std::atomic<int>& objects(Limited kind) { return objects_[static_cast<std::size_t>(kind)]; }
+
   DeviceInfo device_;
   const ibv_context* const handle_;
   std::shared_ptr<EventPipe> async_;
   Engine engine_;
+  std::array<std::atomic<int>, kLimitedKinds> objects_{};
+};
+
+// One of the objects that Context counts, from the object's creation to its end.
+class Share {
+ public:
+  Share() = default;
+  // Empty, with errno ENOMEM, if the device has no more objects of this kind.
+  Share(std::shared_ptr<Context> context, Limited kind) : kind_(kind) {
+    if (context->take(kind)) {
+      context_ = std::move(context);
+    } else {
+      errno = ENOMEM;
+    }
+  }
+  ~Share() {
+    if (context_ != nullptr) context_->give_back(kind_);
+  }
+  Share(Share&& other) noexcept : context_(std::move(other.context_)), kind_(other.kind_) {}
+  Share& operator=(Share&& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(kind_, other.kind_);
+    return *this;
+  }
+  explicit operator bool() const { return context_ != nullptr; }
+
+ private:
+  std::shared_ptr<Context> context_;
+  Limited kind_{};
 };
 
 }  // namespace uiw::provider

@@ -7,6 +7,11 @@ namespace uiw::plugin {
 
 namespace {
 
+struct Ah {
+  ibv_ah base;
+  rnic::Share share;
+};
+
 bool offered(ibv_context* context) { return context_of(context)->rnic->device().transport == rnic::Transport::roce; }
 
 }  // namespace
@@ -23,16 +28,18 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
     return nullptr;
   }
   return without_exceptions([&]() -> ibv_ah* {
-    auto* ah = new ibv_ah{pd->context, pd, 0};
+    rnic::Share share(context_of(pd->context)->rnic, rnic::Limited::ah);
+    if (!share) return nullptr;
+    auto* ah = new Ah{{pd->context, pd, 0}, std::move(share)};
     of(pd)->users.fetch_add(1);
-    return ah;
+    return &ah->base;
   });
 }
 
 int destroy_ah(ibv_ah* ah) {
-  if (!offered(ah->context)) return EOPNOTSUPP;
+  if (!offered(ah->context)) return with_errno(EOPNOTSUPP);
   of(ah->pd)->users.fetch_sub(1);
-  delete ah;
+  delete reinterpret_cast<Ah*>(ah);
   return 0;
 }
 

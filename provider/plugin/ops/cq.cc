@@ -68,6 +68,8 @@ void offer_reads(ibv_cq_ex& cq, const rnic::Cq::Options& options) {
 Cq* make_cq(ibv_context* context, int entries, ibv_comp_channel* channel, const rnic::Cq::Options& options) {
   return without_exceptions([&]() -> Cq* {
     auto cq = std::make_unique<Cq>();
+    cq->share = {context_of(context)->rnic, rnic::Limited::cq};
+    if (!cq->share) return nullptr;
     cq->rnic = rnic::Cq::create(*context_of(context)->rnic, entries, channel != nullptr ? channel->fd : -1, &cq->base,
                                 options);
     if (!cq->rnic) return nullptr;
@@ -130,8 +132,10 @@ int resize_cq(ibv_cq* cq, int entries) {
 }
 
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes) {
-  if (attributes->attr_mask == 0) return EINVAL;
-  if ((attributes->attr_mask & ~static_cast<std::uint32_t>(IBV_CQ_ATTR_MODERATE)) != 0) return EOPNOTSUPP;
+  if (attributes->attr_mask == 0) return with_errno(EINVAL);
+  if ((attributes->attr_mask & ~static_cast<std::uint32_t>(IBV_CQ_ATTR_MODERATE)) != 0) {
+    return with_errno(EOPNOTSUPP);
+  }
   const auto& moderate = attributes->moderate;
   return errno_of([&] { return of(cq)->rnic->moderate(moderate.cq_count, moderate.cq_period); });
 }
@@ -139,7 +143,7 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attributes) {
 int destroy_cq(ibv_cq* cq) {
   Cq* self = of(cq);
   unsigned events = 0;
-  if (const int error = self->rnic->prepare_destroy(events); error != 0) return error;
+  if (const int error = self->rnic->prepare_destroy(events); error != 0) return with_errno(error);
   const unsigned reported = self->rnic->async_events_reported();
   await_acknowledgements(cq, cq->comp_events_completed, events);
   await_acknowledgements(cq, cq->async_events_completed, context_of(cq->context)->rnic->withdraw_events(cq, reported));

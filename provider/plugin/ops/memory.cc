@@ -74,22 +74,19 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
 int rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access) {
   rnic::Pd* home = (flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd != nullptr ? &of(pd)->rnic : nullptr;
   const int error = of(mr)->rnic->reregister(flags, home, address, length, static_cast<unsigned>(access));
-  if (error != 0) {
-    errno = error;
-    return error;
-  }
+  if (error != 0) return with_errno(error);
   if ((flags & IBV_REREG_MR_CHANGE_ACCESS) != 0) mr->access = access;
   return 0;
 }
 
 int dereg_mr(verbs_mr* mr) {
-  if (const int error = of(mr)->rnic->prepare_destroy(); error != 0) return error;
+  if (const int error = of(mr)->rnic->prepare_destroy(); error != 0) return with_errno(error);
   delete of(mr);
   return 0;
 }
 
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count) {
-  return rnic::advise_mr(of(pd)->rnic, advice, flags, list, count);
+  return with_errno(rnic::advise_mr(of(pd)->rnic, advice, flags, list, count));
 }
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
@@ -110,7 +107,9 @@ int dealloc_mw(ibv_mw* mw) {
   return 0;
 }
 
-int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) { return of(qp)->rnic->posting().post_bind(*mw, *bind); }
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  return with_errno(of(qp)->rnic->posting().post_bind(*mw, *bind));
+}
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
   if (attributes->comp_mask != 0) {
@@ -123,17 +122,17 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
     if (!dm->rnic) return nullptr;
     dm->base.context = context;
     dm->base.memcpy_to_dm = [](ibv_dm* to, std::uint64_t offset, const void* from, std::size_t length) {
-      return of(to)->rnic->copy_in(offset, from, length);
+      return with_errno(of(to)->rnic->copy_in(offset, from, length));
     };
     dm->base.memcpy_from_dm = [](void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) {
-      return of(from)->rnic->copy_out(to, offset, length);
+      return with_errno(of(from)->rnic->copy_out(to, offset, length));
     };
     return &dm.release()->base;
   });
 }
 
 int free_dm(ibv_dm* dm) {
-  if (of(dm)->rnic->in_use()) return EBUSY;
+  if (of(dm)->rnic->in_use()) return with_errno(EBUSY);
   delete of(dm);
   return 0;
 }

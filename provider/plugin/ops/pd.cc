@@ -7,17 +7,19 @@ namespace uiw::plugin {
 
 ibv_pd* alloc_pd(ibv_context* context) {
   return without_exceptions([&]() -> ibv_pd* {
+    rnic::Share share(context_of(context)->rnic, rnic::Limited::pd);
+    if (!share) return nullptr;
     auto own = std::make_unique<rnic::Pd>(context_of(context)->rnic);
     rnic::Pd& domain = *own;
-    return &(new Pd{{context, 0}, domain, std::move(own)})->base;
+    return &(new Pd{{context, 0}, domain, std::move(own), std::move(share)})->base;
   });
 }
 
 int dealloc_pd(ibv_pd* pd) {
   Pd* self = of(pd);
-  if (self->users.load() != 0) return EBUSY;
+  if (self->users.load() != 0) return with_errno(EBUSY);
   if (self->own) {
-    if (self->own->in_use()) return EBUSY;
+    if (self->own->in_use()) return with_errno(EBUSY);
   } else {
     self->rnic.remove_user();
     if (self->td != nullptr) self->td->users.fetch_sub(1);
@@ -37,7 +39,7 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attributes) {
 }
 
 int dealloc_td(ibv_td* td) {
-  if (of(td)->users.load() != 0) return EBUSY;
+  if (of(td)->users.load() != 0) return with_errno(EBUSY);
   delete of(td);
   return 0;
 }

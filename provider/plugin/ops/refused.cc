@@ -3,6 +3,8 @@
 
 #include <cerrno>
 
+#include "provider/plugin/exceptions.h"
+
 namespace uiw::plugin {
 
 // "Device managed flow steering isn't currently supported".
@@ -12,6 +14,6 @@ ibv_flow* create_flow(ibv_qp*, ibv_flow_attr*) {
 }
 
 // No valid flow exists.
-int destroy_flow(ibv_flow*) { return EINVAL; }
+int destroy_flow(ibv_flow*) { return with_errno(EINVAL); }
 
 }  // namespace uiw::plugin

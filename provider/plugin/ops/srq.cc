@@ -14,12 +14,15 @@ using plugin::of;
 struct Srq {
   ibv_srq base;
   std::unique_ptr<rnic::Srq> rnic;
+  rnic::Share share;
 };
 Srq* of(ibv_srq* srq) { return reinterpret_cast<Srq*>(srq); }
 
 ibv_srq* make_srq(ibv_pd* pd, void* srq_context, ibv_srq_attr& attributes, bool arm) {
   return without_exceptions([&]() -> ibv_srq* {
     auto srq = std::make_unique<Srq>();
+    srq->share = {context_of(pd->context)->rnic, rnic::Limited::srq};
+    if (!srq->share) return nullptr;
     ibv_srq& base = srq->base;
     srq->rnic = rnic::Srq::create(of(pd)->rnic, attributes, arm, &base);
     if (!srq->rnic) return nullptr;
@@ -60,7 +63,7 @@ ibv_srq* create_srq_ex(ibv_context*, ibv_srq_init_attr_ex* attributes) {
 
 int destroy_srq(ibv_srq* srq) {
   Srq* self = of(srq);
-  if (self->rnic->in_use()) return EBUSY;
+  if (self->rnic->in_use()) return with_errno(EBUSY);
   if (self->rnic->inherited()) {
     self->rnic.release()->leave_to_parent();
   } else {
@@ -79,7 +82,9 @@ int query_srq(ibv_srq* srq, ibv_srq_attr* attributes) {
   return 0;
 }
 
-int post_srq_recv(ibv_srq* srq, ibv_recv_wr* requests, ibv_recv_wr** bad) { return of(srq)->rnic->post(requests, bad); }
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* requests, ibv_recv_wr** bad) {
+  return with_errno(of(srq)->rnic->post(requests, bad));
+}
 
 int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
   *number = of(srq)->rnic->number();

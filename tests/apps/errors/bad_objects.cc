@@ -103,6 +103,121 @@ void object_limits() {
   expect_error("querying port 2", ibv_query_port(context, 2, &port), {EINVAL});
 }
 
+// As many objects as ibv_query_device() says can be had, and one more cannot.
+template <typename Create, typename Destroy>
+void expect_limit(const char* what, int most, Create create, Destroy destroy) {
+  std::vector<decltype(create())> made;
+  made.reserve(static_cast<std::size_t>(most));
+  errno = 0;
+  while (auto* object = create()) {
+    made.push_back(object);
+    if (made.size() > static_cast<std::size_t>(most)) die("more than %d %s", most, what);
+  }
+  expect_error(what, errno, {ENOMEM});
+  // Other objects of the kind may exist, of the pair for example.
+  if (made.size() + 8 < static_cast<std::size_t>(most)) die("no more than %zu %s, not %d", made.size(), what, most);
+  if (const int error = destroy(made.back())) die("%s: %s", what, std::strerror(error));
+  made.back() = create();
+  if (made.back() == nullptr) die("%s: none after one was destroyed", what);
+  for (auto* object : made)
+    if (const int error = destroy(object)) die("%s: %s", what, std::strerror(error));
+}
+
+void device_limits() {
+  Pair pair;
+  ibv_context* context = pair.near.id()->verbs;
+  ibv_device_attr device{};
+  if (ibv_query_device(context, &device) != 0) die("ibv_query_device fails");
+  expect_limit(
+      "protection domains", device.max_pd, [&] { return ibv_alloc_pd(context); }, ibv_dealloc_pd);
+  expect_limit(
+      "completion queues", device.max_cq, [&] { return ibv_create_cq(context, 1, nullptr, nullptr, 0); },
+      ibv_destroy_cq);
+  expect_limit(
+      "shared receive queues", device.max_srq,
+      [&] {
+        ibv_srq_init_attr attributes{};
+        attributes.attr = {1, 1, 0};
+        return ibv_create_srq(pair.near.pd(), &attributes);
+      },
+      ibv_destroy_srq);
+}
+
+// What returns an errno also sets errno.
+template <typename Call>
+void fails(const char* what, int error, const Call& call) {
+  errno = 0;
+  const int result = call();
+  if (result != error || errno != error) die("%s: returns %d, errno %d", what, result, errno);
+}
+
+void errno_of_queues() {
+  Pair pair;
+  ibv_context* context = pair.near.id()->verbs;
+  fails("ibv_destroy_cq", EBUSY, [&] { return ibv_destroy_cq(pair.near.id()->send_cq); });
+  fails("ibv_dealloc_pd", EBUSY, [&] { return ibv_dealloc_pd(pair.near.pd()); });
+  fails("ibv_resize_cq", EINVAL, [&] { return ibv_resize_cq(pair.near.id()->send_cq, 0); });
+  ibv_port_attr port{};
+  fails("ibv_query_port", EINVAL, [&] { return ibv_query_port(context, 2, &port); });
+  ibv_qp_attr change{};
+  change.qp_state = static_cast<ibv_qp_state>(55);
+  fails("ibv_modify_qp", EINVAL, [&] { return ibv_modify_qp(pair.near.qp(), &change, IBV_QP_STATE); });
+  ibv_send_wr send{}, *bad_send = nullptr;
+  send.num_sge = -1;
+  fails("ibv_post_send", EINVAL, [&] { return ibv_post_send(pair.near.qp(), &send, &bad_send); });
+  ibv_recv_wr receive{}, *bad_receive = nullptr;
+  receive.num_sge = -1;
+  fails("ibv_post_recv", EINVAL, [&] { return ibv_post_recv(pair.near.qp(), &receive, &bad_receive); });
+
+  ibv_srq_init_attr shared{};
+  shared.attr = {4, 1, 0};
+  ibv_srq* srq = ibv_create_srq(pair.near.pd(), &shared);
+  ibv_qp_init_attr attributes = qp_attributes({});
+  attributes.send_cq = attributes.recv_cq = pair.near.id()->send_cq;
+  attributes.srq = srq;
+  ibv_qp* qp = ibv_create_qp(pair.near.pd(), &attributes);
+  if (srq == nullptr || qp == nullptr) die("a shared receive queue and its queue pair: %s", std::strerror(errno));
+  fails("ibv_destroy_srq", EBUSY, [&] { return ibv_destroy_srq(srq); });
+  fails("ibv_post_srq_recv", EINVAL, [&] { return ibv_post_srq_recv(srq, &receive, &bad_receive); });
+  if (ibv_destroy_qp(qp) != 0 || ibv_destroy_srq(srq) != 0) die("destroying them");
+}
+
+void errno_of_memory() {
+  Pair pair;
+  Memory memory(kSize);
+  ibv_context* context = pair.near.id()->verbs;
+  ibv_mr* mr = reg(pair.near.pd(), memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+  ibv_mw* mw = ibv_alloc_mw(pair.near.pd(), IBV_MW_TYPE_1);
+  ibv_mw_bind bind{};
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_info = {mr, reinterpret_cast<std::uint64_t>(mr->addr), 100, IBV_ACCESS_REMOTE_READ};
+  if (mw == nullptr || ibv_bind_mw(pair.near.qp(), mw, &bind) != 0) die("ibv_bind_mw: %s", std::strerror(errno));
+  expect_status("the bind", sent(pair.near), {IBV_WC_SUCCESS});
+  fails("ibv_dereg_mr", EBUSY, [&] { return ibv_dereg_mr(mr); });
+  bind.bind_info.mw_access_flags = 1U << 12;
+  fails("ibv_bind_mw", EINVAL, [&] { return ibv_bind_mw(pair.near.qp(), mw, &bind); });
+  if (ibv_dealloc_mw(mw) != 0 || ibv_dereg_mr(mr) != 0) die("destroying them");
+
+  ibv_alloc_dm_attr of_dm{};
+  of_dm.length = 64;
+  ibv_dm* dm = ibv_alloc_dm(context, &of_dm);
+  ibv_mr* in_dm = ibv_reg_dm_mr(pair.near.pd(), dm, 0, 64, IBV_ACCESS_ZERO_BASED);
+  if (dm == nullptr || in_dm == nullptr) die("device memory: %s", std::strerror(errno));
+  fails("ibv_free_dm", EBUSY, [&] { return ibv_free_dm(dm); });
+  fails("ibv_memcpy_to_dm", EFAULT, [&] { return ibv_memcpy_to_dm(dm, 60, pair.near.pd(), 5); });
+  if (ibv_dereg_mr(in_dm) != 0 || ibv_free_dm(dm) != 0) die("destroying them");
+
+  ibv_td_init_attr of_td{};
+  ibv_td* td = ibv_alloc_td(context, &of_td);
+  ibv_parent_domain_init_attr of_parent{};
+  of_parent.pd = pair.near.pd();
+  of_parent.td = td;
+  ibv_pd* parent = ibv_alloc_parent_domain(context, &of_parent);
+  if (td == nullptr || parent == nullptr) die("a parent domain: %s", std::strerror(errno));
+  fails("ibv_dealloc_td", EBUSY, [&] { return ibv_dealloc_td(td); });
+  if (ibv_dealloc_pd(parent) != 0 || ibv_dealloc_td(td) != 0) die("destroying them");
+}
+
 void qp_states() {
   Pair pair;
   Memory memory(kSize);
@@ -155,6 +270,9 @@ void object_cases(Cases& cases) {
       {"port_in_use", port_in_use},
       {"cm_misuse", cm_misuse},
       {"object_limits", object_limits},
+      {"device_limits", device_limits},
+      {"errno_of_queues", errno_of_queues},
+      {"errno_of_memory", errno_of_memory},
       {"qp_states", qp_states},
   });
 }
