@@ -107,7 +107,7 @@ int WorkBuilder::build_atomic(std::uint64_t sequence, const ibv_send_wr& request
   queue_.operands(sequence) =
       add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
           : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits, request.wr.atomic.compare_add, kAllBits};
-  if (work.length < rdmap::kAtomicSize) work.status = rdmap::Status::local_length;
+  if (work.length != rdmap::kAtomicSize) work.status = rdmap::Status::local_length;
   work.length = rdmap::kAtomicSize;
   return 0;
 }

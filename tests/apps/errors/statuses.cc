@@ -150,8 +150,15 @@ void add_local_cases(Cases& cases) {
         },
         true);
   }
-  add("atomic_short_list", IBV_WC_LOC_LEN_ERR,
-      [](Requester& requester) { requester.add(kCulprit, IBV_WR_ATOMIC_FETCH_AND_ADD, 4, 131'072); });
+  for (const auto& [name, opcode] :
+       {std::pair("fetch_add", IBV_WR_ATOMIC_FETCH_AND_ADD), {"compare_swap", IBV_WR_ATOMIC_CMP_AND_SWP}}) {
+    for (const auto& [how, length] : {std::pair("_too_short", 4U), {"_too_long", 9U}, {"_far_too_long", 4096U}}) {
+      add((std::string(name) + how).c_str(), IBV_WC_LOC_LEN_ERR,
+          [opcode = opcode, length = length](Requester& requester) {
+            requester.add(kCulprit, opcode, length, kLaterAt);
+          });
+    }
+  }
   add("invalidate_bad_key", IBV_WC_LOC_PROT_ERR, [](Requester& requester) {
     ibv_send_wr& request = requester.add(kCulprit, IBV_WR_LOCAL_INV, 0);
     request.num_sge = 0;
