@@ -156,7 +156,10 @@ void Qp::reset() {
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   if (inherited()) return EIO;
   const ReadSection section;
-  if ((mask & IBV_QP_CUR_STATE) != 0 && number_in(attributes.cur_qp_state) != state()) return EINVAL;
+  if ((mask & IBV_QP_CUR_STATE) != 0) {
+    const int current = number_in(attributes.cur_qp_state);
+    if (current != state() && current != shown_state()) return EINVAL;
+  }
   const ibv_qp_state from = state();
   const int wanted = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
   // The connection manager brings a queue pair to RTS by itself. A program that goes through the states of InfiniBand
@@ -242,10 +245,18 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) connection_.limit_ord(attributes.max_rd_atomic);
 }
 
+// Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1). libibverbs says RESET of a
+// new queue pair, and ibv_query_qp() INIT, as the drivers of the kernel do.
+ibv_qp_state Qp::shown_state() const {
+  const ibv_qp_state actual = state();
+  const bool rnic = common_.context->device().transport == Transport::iwarp;
+  return rnic && actual == IBV_QPS_RESET ? IBV_QPS_INIT : actual;
+}
+
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
   const std::lock_guard lock(common_.locks.send);
   attributes = common_.attributes;
-  attributes.qp_state = attributes.cur_qp_state = state();
+  attributes.qp_state = attributes.cur_qp_state = shown_state();
   attributes.sq_draining = attributes.qp_state == IBV_QPS_SQD && !connection_.drained() ? 1 : 0;
   attributes.path_mig_state = IBV_MIG_MIGRATED;
   attributes.cap = init_.cap;

@@ -95,6 +95,7 @@ class Qp final : public Driven, public Attachable {
   void to_error();
   void reset();
   void change_attributes(const ibv_qp_attr& attributes, int mask);
+  ibv_qp_state shown_state() const;
 
   const unsigned generation_;
   ibv_qp_init_attr init_;

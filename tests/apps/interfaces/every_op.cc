@@ -300,6 +300,14 @@ void overrun(World& w) {
   for (int i = 0; i < w.cq->cqe; ++i) flush_completion(w, wc);
 }
 
+// libibverbs says RESET of it, and the drivers of iWARP adapters INIT.
+void new_queue_pair(World& w) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr init{};
+  works("query_qp", ibv_query_qp(w.qp, &attributes, IBV_QP_STATE, &init));
+  if (attributes.qp_state != IBV_QPS_INIT) die("query_qp: %d", attributes.qp_state);
+}
+
 void queue_pair_attributes(World& w) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr init{};
@@ -474,6 +482,7 @@ int main() {
   {
     World world;
     device(world);
+    new_queue_pair(world);
     domains(world);
     completion_queues(world);
     memory(world);

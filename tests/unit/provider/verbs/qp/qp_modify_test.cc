@@ -133,8 +133,10 @@ TEST_CASE("qp: every step between two states (Verbs draft figures 6 to 11)", "[q
       const bool good = allowed(from, to);
       CHECK(side.to(to) == (good ? 0 : EINVAL));
       CHECK(side.qp->state() == (good && !(from == IBV_QPS_ERR && to == IBV_QPS_SQD) ? to : from));
-      CHECK(query(side).qp_state == side.qp->state());
-      CHECK(query(side).cur_qp_state == side.qp->state());
+      // An adapter for iWARP has one state for the two, and its driver says INIT.
+      const ibv_qp_state shown = side.qp->state() == IBV_QPS_RESET ? IBV_QPS_INIT : side.qp->state();
+      CHECK(query(side).qp_state == shown);
+      CHECK(query(side).cur_qp_state == shown);
     }
     bring_to(side, from);
     CHECK(side.to(static_cast<ibv_qp_state>(55)) == EINVAL);
