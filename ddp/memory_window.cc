@@ -47,8 +47,7 @@ WindowError StagTable::bind(const Binding& binding, const void* domain, const vo
   if (region.domain != domain) return WindowError::not_associated;
   if ((region.rights & kBindWindows) == 0) return WindowError::not_bindable;
   if ((region.rights & kZeroBased) != 0) return WindowError::zero_based;
-  // Verbs draft figure 20. The manual page of ibv_bind_mw allows a window of type 1 without rights.
-  if (binding.rights == 0 && use == Use::window2) return WindowError::rights;
+  // Figure 20 also refuses a window without rights. rxe and mlx5 bind it, and then no access through it is allowed.
   if ((binding.rights & kChanges) != 0 && (region.rights & kLocalWrite) == 0) return WindowError::rights;
   std::uint64_t end;
   if (binding.length == 0 || __builtin_add_overflow(binding.offset, binding.length, &end) ||

@@ -130,7 +130,7 @@ enum class WindowError : std::uint8_t {
   not_associated,  // wrong protection domain, or another stream has bound the window
   not_bindable,    // the region does not have kBindWindows
   zero_based,      // the region has kZeroBased
-  rights,          // figure 20
+  rights,          // figure 20, except that a window may have no rights
   bounds,          // the window exceeds the region
   windows_bound,   // a region with windows bound to it
 };

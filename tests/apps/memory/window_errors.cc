@@ -51,7 +51,6 @@ const std::vector<BadBind> kBadBinds = {
        ibv_mr* mr = reg(pair.far.pd(), pair.target.data(), kSize, IBV_ACCESS_MW_BIND);
        return post_bind(pair.far, mw, mw->rkey, {mr, number(pair.target.data()), 10, IBV_ACCESS_REMOTE_WRITE});
      }},
-    {"no_rights", [](Pair& pair, ibv_mw* mw) { return post_bind(pair.far, mw, mw->rkey, all_of(pair, 0)); }},
     {"zero_based_region",
      [](Pair& pair, ibv_mw* mw) {
        ibv_mr* mr = reg(pair.far.pd(), pair.target.data(), kSize, kBindable | IBV_ACCESS_ZERO_BASED);
