@@ -2,6 +2,7 @@
 #include "provider/stream/retry_timer.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace uiw::provider {
 
@@ -10,24 +11,34 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// The limits are never shorter than this. An adapter works independently of its host, but this provider may be slower
-// to connect and to answer on a busy host.
-constexpr milliseconds kLeastRetryTime{4000}, kLeastRnrTime{1000};
-constexpr milliseconds kInVain{500};           // for work whose peer is known to have closed the connection
-constexpr milliseconds kLongestRnrTimer{655};  // the longest RNR timer: which one the peer has set is not known
-constexpr unsigned kForEver = 7;               // rnr_retry
+// The InfiniBand specification allows an adapter four times the timeout that the program has set. On top of it comes
+// the time to connect, since an adapter works independently of its host, but this provider may be slow on a busy one.
+// This is granted up to a limit; who sets longer times gets those.
+constexpr unsigned kTolerance = 4;
+constexpr milliseconds kToConnect{500}, kMostGranted{4000};
+// No host answers or checks in less.
+constexpr milliseconds kLeastRnrTime{100};
+constexpr milliseconds kInVain{500};  // for work whose peer is known to have closed the connection
+constexpr unsigned kForEver = 7;      // rnr_retry
+// min_rnr_timer in microseconds, by its 5 bits.
+constexpr unsigned kRnrTimers[] = {655'360, 10,     20,     30,      40,      60,      80,      120,
+                                   160,     240,    320,    480,     640,     960,     1280,    1920,
+                                   2560,    3840,   5120,   7680,    10'240,  15'360,  20'480,  30'720,
+                                   40'960,  61'440, 81'920, 122'880, 163'840, 245'760, 327'680, 491'520};
 
 // InfiniBand: each try takes 4.096 us times two to the power of `timeout`.
 milliseconds retry_time(const ibv_qp_attr& attributes) {
   if (attributes.timeout == 0) return milliseconds{0};
   const std::uint64_t once_us = (std::uint64_t{4096} << attributes.timeout) / 1000;
   const auto all = std::chrono::duration_cast<milliseconds>(microseconds(once_us * (attributes.retry_cnt + 1U)));
-  return std::max(all, kLeastRetryTime);
+  return std::max(all, std::min(kTolerance * all + kToConnect, kMostGranted));
 }
 
 milliseconds rnr_time(const ibv_qp_attr& attributes) {
   if (attributes.rnr_retry >= kForEver) return milliseconds{0};
-  return std::max(kLeastRnrTime, kLongestRnrTimer * (attributes.rnr_retry + 1));
+  // The timer of the peer counts, which this end does not know; programs set the same at both.
+  const microseconds all(kRnrTimers[attributes.min_rnr_timer % std::size(kRnrTimers)] * (attributes.rnr_retry + 1U));
+  return std::max(kLeastRnrTime, std::chrono::ceil<milliseconds>(all));
 }
 
 }  // namespace

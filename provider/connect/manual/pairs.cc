@@ -36,7 +36,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls
-constexpr milliseconds kRetryTimerPeriod{250};
+constexpr milliseconds kRetryTimerPeriod{100};
 constexpr std::size_t kMaxHeldPerQp = 4, kMaxHeld = 4096;
 
 bool calls(const PairGreeting& own) {

@@ -10,8 +10,9 @@ using Peer = RetryTimer::Peer;
 
 namespace {
 
-ibv_qp_attr attributes(unsigned timeout, unsigned retry_cnt, unsigned rnr_retry) {
+ibv_qp_attr attributes(unsigned timeout, unsigned retry_cnt, unsigned rnr_retry, unsigned min_rnr_timer = 0) {
   ibv_qp_attr made{};
+  made.min_rnr_timer = static_cast<std::uint8_t>(min_rnr_timer);
   made.timeout = static_cast<std::uint8_t>(timeout);
   made.retry_cnt = static_cast<std::uint8_t>(retry_cnt);
   made.rnr_retry = static_cast<std::uint8_t>(rnr_retry);
@@ -22,14 +23,20 @@ ibv_qp_attr attributes(unsigned timeout, unsigned retry_cnt, unsigned rnr_retry)
 
 TEST_CASE("retry timer: limits by the attributes of ibv_modify_qp", "[retry]") {
   CHECK(RetryTimer::limits_of(attributes(0, 7, 7), true).retry == 0ms);  // for ever
-  // No less than a connection takes on a busy host.
-  CHECK(RetryTimer::limits_of(attributes(1, 0, 0), true).retry == 4000ms);
+  // Four times as long is allowed, and a while to connect on a busy host, up to 4 s.
+  CHECK(RetryTimer::limits_of(attributes(1, 0, 0), true).retry == 500ms);
+  CHECK(RetryTimer::limits_of(attributes(10, 1, 0), true).retry == 532ms);   // 2 times 4.2 ms
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 0), true).retry == 2644ms);  // 8 times 67 ms
+  CHECK(RetryTimer::limits_of(attributes(16, 7, 0), true).retry == 4000ms);  // 8 times 268 ms
   // 4.096 us * 2^20 = 4.295 s for each of 8 tries.
   CHECK(RetryTimer::limits_of(attributes(20, 7, 7), true).retry == 34359ms);
   CHECK(RetryTimer::limits_of(attributes(31, 0, 7), true).retry == 8796093ms);
   CHECK(RetryTimer::limits_of(attributes(14, 7, 7), true).rnr == 0ms);
-  CHECK(RetryTimer::limits_of(attributes(14, 7, 0), true).rnr == 1000ms);
-  CHECK(RetryTimer::limits_of(attributes(14, 7, 6), true).rnr == 4585ms);
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 0), true).rnr == 656ms);  // timer 0 is 655.36 ms
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 6), true).rnr == 4588ms);
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 6, 31), true).rnr == 3441ms);  // 491.52 ms
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 1, 26), true).rnr == 164ms);   // 81.92 ms
+  CHECK(RetryTimer::limits_of(attributes(14, 7, 1, 2), true).rnr == 100ms);    // 0.02 ms
   // An unreliable connection knows no receiver that is not ready.
   CHECK(RetryTimer::limits_of(attributes(14, 7, 0), false).rnr == 0ms);
 }
