@@ -11,6 +11,7 @@
 #include <new>
 
 #include "kernel-abi/caller/cancellation.h"
+#include "kernel-abi/netlink/nldev_socket.h"
 #include "kernel-abi/rdma_cm/cm_commands.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/sysfs/device_tree.h"
@@ -55,12 +56,13 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
   }
 }
 
-long abi_write(std::uint64_t object, int /*fd*/, const void* data, std::size_t size) {
+long abi_write(std::uint64_t object, int fd, const void* data, std::size_t size) {
   const CancellationOff cancellation;
   try {
     switch (kind_of(object)) {
       case UIW_OBJECT_CM: return write_cm_command(*g_host.load(), object, data, size);
       case UIW_OBJECT_UVERBS: return write_uverbs_command(*g_host.load(), data, size);
+      case UIW_OBJECT_NETLINK: return write_nldev_request(fd, data, size);
       default: return -EBADF;
     }
   } catch (const std::bad_alloc&) {

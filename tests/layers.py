@@ -32,9 +32,10 @@ ROOMS = {
     "kernel-abi/interposer": ("", "an object of its own, with libc alone; entry.h is what it shares with libuiw.so.1"),
     "kernel-abi/caller": ("", "what every command needs: the caller's memory and cancellation"),
     "kernel-abi/sysfs": ("", "files about devices, which the interposer finds by their path"),
+    "kernel-abi/netlink": ("caller sysfs", "answers requests of the caller about the devices that sysfs shows"),
     "kernel-abi/uverbs": ("interposer caller", "commands come by the table of entry.h"),
     "kernel-abi/rdma_cm": ("interposer caller", "commands come by the table of entry.h"),
-    "kernel-abi": ("interposer caller sysfs uverbs rdma_cm", "entry.cc leads each call to its room"),
+    "kernel-abi": ("interposer caller sysfs netlink uverbs rdma_cm", "entry.cc leads each call to its room"),
 }
 # Headers that belong to no room of theirs.
 COMMON = {"provider/export.h", "provider/version.h", "provider/include/infiniband/uiwdv.h",

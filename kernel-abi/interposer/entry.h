@@ -17,6 +17,7 @@ enum UiwObjectKind {
   UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
   UIW_OBJECT_COMPLETION_CHANNEL = 3,  // the interposer reports only its close
   UIW_OBJECT_INTERNAL = 4,            // a descriptor of the library, which the program does not know (mpa/descriptor.h)
+  UIW_OBJECT_NETLINK = 5,             // a socket that stands in for one of NETLINK_RDMA; it has no state but its own
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
 
@@ -44,7 +45,8 @@ struct UiwKernelAbi {
   // Opens the device node with this file name ("uverbs0", "rdma_cm"). Returns a new descriptor and its object; -ENXIO
   // if the node does not belong to uiw; or another negative errno.
   int (*open)(const char* node, int flags, uint64_t* object);
-  // write() on a descriptor of uiw: the number of octets taken, or a negative errno.
+  // write() on a descriptor of uiw, and all kinds of send() on a socket: the number of octets taken, or a negative
+  // errno.
   long (*write)(uint64_t object, int fd, const void* data, size_t size);
   // One more descriptor refers to the object.
   void (*retain)(uint64_t object);

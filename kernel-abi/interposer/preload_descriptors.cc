@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The hooks of libc functions about descriptors: write() takes commands; close and dup in all their forms begin and end
-// the association of a descriptor with an object, and do not touch the library's own descriptors; socket() refuses
-// NETLINK_RDMA, so that libibverbs and librdmacm use sysfs, where uiw can answer.
+// the association of a descriptor with an object, and do not touch the library's own descriptors.
 #include "kernel-abi/interposer/preload_descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/close_range.h>
-#include <linux/netlink.h>
 #include <stdarg.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -42,7 +39,6 @@ constinit RealFunction<void(int)> real_closefrom("closefrom");
 constinit RealFunction<int(int, int)> real_dup2("dup2");
 constinit RealFunction<int(int, int, int)> real_dup3("dup3");
 constinit RealFunction<int(int, int, ...)> real_fcntl("fcntl"), real_fcntl64("fcntl64");
-constinit RealFunction<int(int, int, int)> real_socket("socket");
 
 inline ssize_t call_write(int fd, const void* data, size_t size) {
   if (auto* function = real_write.get()) return function(fd, data, size);
@@ -64,6 +60,8 @@ bool is_still_ours(int fd, FdEntry entry) {
 
 __attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const void* data, size_t size) {
   if (entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return call_write(fd, data, size);
+  if (entry.kind() == UIW_OBJECT_NETLINK)
+    return is_stand_in(entry, fd) ? send_request(entry, fd, data, size) : call_write(fd, data, size);
   const bool borrowed = fd_table_is_borrowed();
   // If the entry has changed, too, another thread has closed the descriptor since this call began, and the call goes
   // on.
@@ -255,14 +253,4 @@ UIW_HOOK int fcntl64(int fd, int command, ...) {
   void* argument = va_arg(arguments, void*);
   va_end(arguments);
   return call_fcntl(real_fcntl64, fd, command, argument);
-}
-
-UIW_HOOK int socket(int domain, int type, int protocol) noexcept {
-  if (__builtin_expect(domain == AF_NETLINK && protocol == NETLINK_RDMA, 0) &&
-      tree_root(RdmaArea::verbs_class, true) != nullptr) {
-    errno = EPROTONOSUPPORT;
-    return -1;
-  }
-  if (auto* function = real_socket.get()) return forget_stale(function(domain, type, protocol));
-  return static_cast<int>(syscall(SYS_socket, domain, type, protocol));
 }

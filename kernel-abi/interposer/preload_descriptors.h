@@ -2,6 +2,9 @@
 // What the other hooks need to know of descriptors. Part of the interposer.
 #pragma once
 
+#include <stddef.h>
+#include <sys/types.h>
+
 #include "kernel-abi/interposer/fd_table.h"
 
 namespace uiw::kernel_abi {
@@ -15,5 +18,12 @@ inline int forget_stale(int fd) {
   if (__builtin_expect(fd >= 0 && fd_lookup(fd).present(), 0) && !fd_table_is_borrowed()) drop_descriptor(fd);
   return fd;
 }
+
+// Of preload_netlink.cc. `entry` is that of a socket that stands in for NETLINK_RDMA. False if the descriptor was
+// closed by a bare system call and the number is used for something else by now; then the entry is removed. Keeps
+// errno.
+bool is_stand_in(FdEntry entry, int fd);
+// Takes a request to the kernel, as send() on that socket would: the number of octets, or -1 with errno.
+ssize_t send_request(FdEntry entry, int fd, const void* data, size_t size);
 
 }  // namespace uiw::kernel_abi

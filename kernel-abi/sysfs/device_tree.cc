@@ -11,6 +11,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "kernel-abi/sysfs/sysfs_tree.h"
 #include "kernel-abi/sysfs/tree_content.h"
@@ -27,6 +28,7 @@ struct State {
   const char* root = nullptr;
   std::set<std::string> roots;  // every root that was returned, since the strings must remain live
   std::map<std::string, unsigned> numbers;
+  std::vector<NumberedDevice> devices;  // those of `root`
   std::set<std::string> complaints;
 };
 
@@ -54,8 +56,6 @@ HostDevices look_at_host() {
   return {list_folder("/sys/class/infiniband", ""), list_folder("/sys/class/infiniband_verbs", "uverbs"),
           list_folder("/dev/infiniband", "")};
 }
-
-std::string node_name(unsigned number) { return "uverbs" + std::to_string(number); }
 
 std::vector<NumberedDevice> number_devices(const std::vector<provider::DeviceInfo>& devices, const HostDevices& host,
                                            std::map<std::string, unsigned>& numbers) {
@@ -102,15 +102,25 @@ const char* device_tree_root(bool rescan) {
   s.scanned = true;
   s.scanned_as = user;
   s.root = nullptr;
+  s.devices.clear();
   if (!settings.error.empty()) complain(s, settings.error);
   if (devices.empty()) return nullptr;
-  const Tree tree = make_tree(number_devices(devices, host, s.numbers), host);
-  const PlacedTree placed = place_tree(tree, tree_bases(settings.values.runtime_dir));
-  if (placed.root.empty())
+  std::vector<NumberedDevice> numbered = number_devices(devices, host, s.numbers);
+  const PlacedTree placed = place_tree(make_tree(numbered, host), tree_bases(settings.values.runtime_dir));
+  if (placed.root.empty()) {
     complain(s, placed.error);
-  else
-    s.root = s.roots.insert(placed.root).first->c_str();
+    return nullptr;
+  }
+  s.devices = std::move(numbered);
+  s.root = s.roots.insert(placed.root).first->c_str();
   return s.root;
+}
+
+std::vector<NumberedDevice> numbered_devices(bool rescan) {
+  device_tree_root(rescan);
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.devices;
 }
 
 bool is_own_verbs_node(const char* name) {

@@ -17,7 +17,6 @@ namespace uiw::kernel_abi {
 namespace {
 
 constexpr int kVerbsClassAbi = 6;  // the kernel's value, which rdma-core has accepted since 2005
-constexpr int kDeviceAbi = 1;      // of uverbsN: the version that our plugin registers for
 constexpr const char* kNullDevice = "1:3\n";
 constexpr const char* kNullNode = "/dev/null";
 
@@ -103,10 +102,10 @@ class Builder {
     file(folder + "/hca_type", "uiw\n");
     port(folder + "/ports/1", info);
 
-    const std::string verbs = "uverbs" + std::to_string(device.number);
+    const std::string verbs = node_name(device.number);
     file("class/infiniband_verbs/" + verbs + "/ibdev", info.name + "\n");
     file("class/infiniband_verbs/" + verbs + "/dev", kNullDevice);
-    file("class/infiniband_verbs/" + verbs + "/abi_version", format("%d\n", kDeviceAbi));
+    file("class/infiniband_verbs/" + verbs + "/abi_version", format("%d\n", kUverbsDeviceAbi));
     link("dev/infiniband/" + verbs, kNullNode);
 
     Hash hash;
@@ -125,6 +124,8 @@ class Builder {
 };
 
 }  // namespace
+
+std::string node_name(unsigned number) { return "uverbs" + std::to_string(number); }
 
 std::string rate_line(unsigned speed_mbps) {
   struct Rate {
@@ -164,7 +165,7 @@ Tree make_tree(const std::vector<NumberedDevice>& devices, const HostDevices& ho
   for (const NumberedDevice& device : devices) {
     builder.device(device);
     names.insert(device.info.name);
-    nodes.insert("uverbs" + std::to_string(device.number));
+    nodes.insert(node_name(device.number));
   }
   for (const std::string& name : host.devices)
     if (!names.contains(name)) builder.link("class/infiniband/" + name, "/sys/class/infiniband/" + name);

@@ -40,6 +40,10 @@ struct NumberedDevice {
   unsigned number;
 };
 
+// The device's node in /dev/infiniband.
+std::string node_name(unsigned number);
+constexpr int kUverbsDeviceAbi = 1;  // of uverbsN: the version that our plugin registers for
+
 // The host's own RDMA devices: the entries of the real directories.
 struct HostDevices {
   std::vector<std::string> devices;  // /sys/class/infiniband

@@ -2,6 +2,8 @@
 // The limits that a device reports (ibv_query_device) and that its functions enforce.
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <cstdint>
 
 namespace uiw::provider {
@@ -27,5 +29,10 @@ constexpr std::uint64_t kMaxMrSize = ~std::uint64_t{0} >> 1;
 constexpr std::uint32_t kMaxMessage = 1U << 31;  // RDMAP could carry 2^32 - 1; adapters report 2^30 or 2^31
 constexpr std::uint32_t kVendorId = 0x756977;    // "uiw": an OUI with the group bit set, which is never assigned
 constexpr std::uint32_t kVendorPart = 0x7569;    // "ui"
+
+// IBV_DEVICE_MEM_MGT_EXTENSIONS: of these extensions programs can use local invalidation and Send with Invalidate.
+constexpr std::uint32_t kDeviceCapFlags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
+                                          IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+                                          IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
 
 }  // namespace uiw::provider

@@ -108,10 +108,7 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.vendor_part_id = kVendorPart;
   a.max_qp = kMaxQp;
   a.max_qp_wr = kMaxQpWr;
-  a.device_cap_flags =
-      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID | IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_SRQ_RESIZE;
-  // IBV_DEVICE_MEM_MGT_EXTENSIONS: of these extensions programs can use local invalidation and Send with Invalidate.
-  a.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  a.device_cap_flags = kDeviceCapFlags;
   a.max_sge = kMaxSge;
   a.max_sge_rd = kMaxSge;
   a.max_srq = kMaxSrq;

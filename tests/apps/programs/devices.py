@@ -2,25 +2,14 @@
 """ibv_devices and ibv_devinfo: the devices that stock libibverbs shows, against the machine's interfaces."""
 
 import ipaddress
-import json
 import pathlib
 import re
-import subprocess
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from support import harness
+from support.devices import device_table, interfaces
 from support.harness import check, row
-
-
-def interfaces():
-    """name -> (MAC or None, MTU, [addresses]) of the interfaces that are up and have an address."""
-    found = {}
-    for link in json.loads(subprocess.run(["ip", "-j", "address"], check=True, capture_output=True).stdout):
-        addresses = [ipaddress.ip_address(info["local"]) for info in link.get("addr_info", [])]
-        if "UP" in link.get("flags", []) and addresses:
-            found[link["ifname"]] = (link.get("address"), link["mtu"], addresses)
-    return found
 
 
 def eui64(mac):
@@ -34,15 +23,6 @@ def gid_of(address):
     if address.version == 4:
         return ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + address.packed)
     return address
-
-
-def device_table(text):
-    table = {}
-    for line in text.splitlines():
-        match = re.fullmatch(r"\s+(\S+)\s+([0-9a-f]{16})", line)
-        if match:
-            table[match[1]] = bytes.fromhex(match[2])
-    return table
 
 
 def parse_devinfo(text):

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+// The hooks of libc functions that programs talk to NETLINK_RDMA with (libnl, libmnl): socket() makes a stand-in
+// (kernel-abi/netlink/nldev_socket.h), and what is sent by it to the kernel goes to the library. Receiving, polling and
+// all else needs no hook. For other sockets a hook is one look into the table of descriptors.
+#include <errno.h>
+#include <linux/netlink.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "kernel-abi/interposer/entry.h"
+#include "kernel-abi/interposer/hook.h"
+#include "kernel-abi/interposer/loader.h"
+#include "kernel-abi/interposer/preload_descriptors.h"
+#include "kernel-abi/interposer/real_functions.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+constinit RealFunction<int(int, int, int)> real_socket("socket");
+constinit RealFunction<ssize_t(int, const void*, size_t, int)> real_send("send");
+constinit RealFunction<ssize_t(int, const void*, size_t, int, const sockaddr*, socklen_t)> real_sendto("sendto");
+constinit RealFunction<ssize_t(int, const msghdr*, int)> real_sendmsg("sendmsg");
+
+// Of a request that comes in pieces; libnl and libmnl send one piece.
+constexpr size_t kLongestInPieces = 8192;
+
+int call_socket(int domain, int type, int protocol) {
+  if (auto* function = real_socket.get()) return function(domain, type, protocol);
+  return static_cast<int>(syscall(SYS_socket, domain, type, protocol));
+}
+
+// If the kernel refuses, the caller fails as without RDMA in the kernel, and libibverbs looks into sysfs.
+int open_stand_in(int type) {
+  const int fd = forget_stale(call_socket(AF_NETLINK, type, NETLINK_USERSOCK));
+  if (fd < 0) return fd;
+  const int error = fd_attach(fd, FdEntry(UIW_OBJECT_NETLINK));
+  if (error == 0) return fd;
+  syscall(SYS_close, fd);
+  errno = error;
+  return -1;
+}
+
+// Whether this is a socket of uiw and the destination is the kernel; without an address it always is.
+bool goes_to_kernel(int fd, const void* address, socklen_t length) {
+  const FdEntry entry = fd_lookup(fd);
+  if (entry.kind() != UIW_OBJECT_NETLINK || t_passthrough != 0 || !is_stand_in(entry, fd)) return false;
+  sockaddr_nl destination;
+  if (address == nullptr || length < sizeof destination) return true;
+  memcpy(&destination, address, sizeof destination);
+  return destination.nl_pid == 0 && destination.nl_groups == 0;
+}
+
+inline bool may_be_request(int fd) { return __builtin_expect(fd_lookup(fd).kind() == UIW_OBJECT_NETLINK, 0); }
+
+__attribute__((noinline)) ssize_t send_pieces(int fd, const msghdr* message) {
+  if (message->msg_iovlen == 1)
+    return send_request(fd_lookup(fd), fd, message->msg_iov->iov_base, message->msg_iov->iov_len);
+  char whole[kLongestInPieces];
+  size_t size = 0;
+  for (size_t i = 0; i < message->msg_iovlen; ++i) {
+    const iovec& piece = message->msg_iov[i];
+    if (piece.iov_len > sizeof whole - size) {
+      errno = EMSGSIZE;
+      return -1;
+    }
+    if (piece.iov_len != 0) memcpy(whole + size, piece.iov_base, piece.iov_len);
+    size += piece.iov_len;
+  }
+  return send_request(fd_lookup(fd), fd, whole, size);
+}
+
+}  // namespace
+
+bool is_stand_in(FdEntry entry, int fd) {
+  const int saved_errno = errno;
+  int domain = 0;
+  int protocol = -1;
+  socklen_t length = sizeof domain;
+  bool is = getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) == 0 && domain == AF_NETLINK;
+  length = sizeof protocol;
+  is = is && getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &length) == 0 && protocol == NETLINK_USERSOCK;
+  // If the entry has changed, too, another thread has closed the descriptor since this call began.
+  if (!is && fd_lookup(fd).bits() == entry.bits() && !fd_table_is_borrowed()) drop_descriptor(fd);
+  errno = saved_errno;
+  return is;
+}
+
+ssize_t send_request(FdEntry entry, int fd, const void* data, size_t size) {
+  // The child of a vfork has the parent's memory, which no other thread expects to change. That of a fork may go on
+  // with the socket, since all state is in there.
+  if (fd_table_is_borrowed()) {
+    errno = EIO;
+    return -1;
+  }
+  const int saved_errno = errno;
+  long result;
+  {
+    Passthrough guard;
+    result = loaded_library()->write(entry.object(), fd, data, size);
+  }
+  errno = result < 0 ? static_cast<int>(-result) : saved_errno;
+  return result < 0 ? -1 : result;
+}
+
+}  // namespace uiw::kernel_abi
+
+using namespace uiw::kernel_abi;  // NOLINT: the hooks below have to be global
+
+UIW_HOOK int socket(int domain, int type, int protocol) noexcept {
+  if (__builtin_expect(domain == AF_NETLINK && protocol == NETLINK_RDMA, 0) &&
+      (tree_root(RdmaArea::verbs_class, false) != nullptr || tree_root(RdmaArea::verbs_class, true) != nullptr))
+    return open_stand_in(type);
+  return forget_stale(call_socket(domain, type, protocol));
+}
+
+UIW_HOOK ssize_t send(int fd, const void* data, size_t size, int flags) {
+  if (may_be_request(fd) && goes_to_kernel(fd, nullptr, 0)) return send_request(fd_lookup(fd), fd, data, size);
+  if (auto* function = real_send.get()) return function(fd, data, size, flags);
+  return syscall(SYS_sendto, fd, data, size, flags, nullptr, 0);
+}
+
+UIW_HOOK ssize_t sendto(int fd, const void* data, size_t size, int flags, const sockaddr* address, socklen_t length) {
+  if (may_be_request(fd) && goes_to_kernel(fd, address, length)) return send_request(fd_lookup(fd), fd, data, size);
+  if (auto* function = real_sendto.get()) return function(fd, data, size, flags, address, length);
+  return syscall(SYS_sendto, fd, data, size, flags, address, length);
+}
+
+UIW_HOOK ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  if (may_be_request(fd) && goes_to_kernel(fd, message->msg_name, message->msg_namelen))
+    return send_pieces(fd, message);
+  if (auto* function = real_sendmsg.get()) return function(fd, message, flags);
+  return syscall(SYS_sendmsg, fd, message, flags);
+}

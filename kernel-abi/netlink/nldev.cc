@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: MIT
+#include "kernel-abi/netlink/nldev.h"
+
+#include <rdma/rdma_netlink.h>
+#include <rdma/rdma_user_cm.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <string>
+
+#include "provider/process/limits.h"
+#include "provider/version.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+constexpr std::uint8_t kNodeTypeCa = 1;  // enum rdma_node_type of the kernel
+constexpr std::uint8_t kNodeTypeRnic = 4;
+constexpr std::uint8_t kPortActive = 4;  // IB_PORT_ACTIVE
+constexpr std::uint8_t kPortLinkUp = 5;  // IB_PORT_PHYS_STATE_LINK_UP
+constexpr std::uint32_t kPort = 1;       // devices have one port
+// huge_encode_dev() of /dev/null, which the nodes of the tree lead to.
+constexpr std::uint64_t kNullDevice = 1U << 8 | 3;
+
+constexpr unsigned client_of(unsigned type) { return type >> 10; }
+constexpr unsigned command_of(unsigned type) { return type & 0x3ff; }
+constexpr unsigned nldev_type(unsigned command) { return RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command); }
+
+bool is_roce(const NumberedDevice& device) { return device.info.transport == provider::Transport::roce; }
+std::uint32_t index_of(const NumberedDevice& device) { return kOwnIndices + device.number; }
+
+void write_handle(NetlinkWriter& writer, const NumberedDevice& device) {
+  writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, index_of(device));
+  writer.text(RDMA_NLDEV_ATTR_DEV_NAME, device.info.name);
+}
+
+void write_device(NetlinkWriter& writer, const NumberedDevice& device) {
+  write_handle(writer, device);
+  writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
+  writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_CAP_FLAGS, provider::kDeviceCapFlags);
+  writer.text(RDMA_NLDEV_ATTR_FW_VERSION, kVersion);
+  writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_NODE_GUID, device.info.guid);
+  writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, device.info.guid);
+  writer.number<std::uint8_t>(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, is_roce(device) ? kNodeTypeCa : kNodeTypeRnic);
+  writer.text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, is_roce(device) ? "roce" : "iw");
+}
+
+void write_port(NetlinkWriter& writer, const NumberedDevice& device) {
+  write_handle(writer, device);
+  writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
+  writer.number<std::uint8_t>(RDMA_NLDEV_ATTR_PORT_STATE, kPortActive);
+  writer.number<std::uint8_t>(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, kPortLinkUp);
+  writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_NDEV_INDEX, device.info.ifindex);
+  writer.text(RDMA_NLDEV_ATTR_NDEV_NAME, device.info.interface);
+}
+
+void write_node(NetlinkWriter& writer, std::string_view name, std::uint64_t abi) {
+  writer.text(RDMA_NLDEV_ATTR_CHARDEV_NAME, name);
+  writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_CHARDEV_ABI, abi);
+  writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_CHARDEV, kNullDevice);
+}
+
+// One request and the answer to it.
+class Exchange {
+ public:
+  Exchange(const NetlinkMessage& request, std::uint32_t port, const NldevWorld& world, Datagrams& answers)
+      : request_(request), port_(port), world_(world), answers_(answers) {}
+
+  void answer() {
+    const unsigned flags = request_.header.nlmsg_flags;
+    int error = 0;
+    if ((flags & NLM_F_REQUEST) != 0 && request_.header.nlmsg_type >= NLMSG_MIN_TYPE) {
+      // A dump ends with a message of its own, so nothing is acknowledged then, nor is what the host has answered.
+      error = dispatch();
+      if (answered_in_full_) return;
+    }
+    if (error != 0 || (flags & NLM_F_ACK) != 0) acknowledge(error);
+  }
+
+ private:
+  // All return 0 or a negative errno.
+
+  int dispatch() {
+    if (client_of(request_.header.nlmsg_type) != RDMA_NL_NLDEV) return ask_host(-EINVAL);
+    const auto index = find_attribute(request_.payload, RDMA_NLDEV_ATTR_DEV_INDEX);
+    std::optional<std::uint32_t> number;
+    if (index) {
+      number = number_of<std::uint32_t>(*index);
+      if (!number) return -EINVAL;
+      if (*number < kOwnIndices) return ask_host(-EINVAL);
+    }
+    const bool dump = (request_.header.nlmsg_flags & NLM_F_DUMP) != 0;
+    switch (command_of(request_.header.nlmsg_type)) {
+      case RDMA_NLDEV_CMD_GET: return dump ? dump_devices() : about(number, write_device);
+      case RDMA_NLDEV_CMD_PORT_GET: return dump ? dump_ports(number) : port(number);
+      case RDMA_NLDEV_CMD_GET_CHARDEV: return dump ? -EINVAL : node(number);
+      default: return number ? -EOPNOTSUPP : ask_host(-EOPNOTSUPP);
+    }
+  }
+
+  // The devices as programs that take the first one want them: the loopback device last.
+  std::vector<NumberedDevice> devices(bool rescan) const {
+    std::vector<NumberedDevice> all = world_.devices(rescan);
+    std::stable_partition(all.begin(), all.end(), [](const NumberedDevice& device) { return !device.info.loopback; });
+    return all;
+  }
+
+  std::optional<NumberedDevice> find(std::optional<std::uint32_t> index) const {
+    for (const NumberedDevice& device : world_.devices(false))
+      if (index && index_of(device) == *index) return device;
+    return std::nullopt;
+  }
+
+  NetlinkWriter begin(unsigned flags) const {
+    return {request_.header.nlmsg_type, flags, request_.header.nlmsg_seq, port_};
+  }
+
+  template <typename Write>
+  int about(std::optional<std::uint32_t> index, Write write) {
+    const auto device = find(index);
+    if (!device) return -EINVAL;
+    NetlinkWriter writer = begin(0);
+    write(writer, *device);
+    answers_.add(writer.octets());
+    answers_.close();
+    return 0;
+  }
+
+  int dump_devices() {
+    const std::vector<NumberedDevice> own = devices(true);
+    add_host_devices(own);
+    for (const NumberedDevice& device : own) {
+      NetlinkWriter writer = begin(NLM_F_MULTI);
+      write_device(writer, device);
+      answers_.add(writer.octets());
+    }
+    return done();
+  }
+
+  int dump_ports(std::optional<std::uint32_t> index) {
+    const auto device = find(index);
+    if (!device) return -EINVAL;
+    NetlinkWriter writer = begin(NLM_F_MULTI);
+    write_port(writer, *device);
+    answers_.add(writer.octets());
+    return done();
+  }
+
+  int port(std::optional<std::uint32_t> index) {
+    const auto wanted = find_attribute(request_.payload, RDMA_NLDEV_ATTR_PORT_INDEX);
+    if (!wanted || number_of<std::uint32_t>(*wanted) != kPort) return -EINVAL;
+    return about(index, write_port);
+  }
+
+  // The name and number of a device node; of one that belongs to no device, if there is no index.
+  int node(std::optional<std::uint32_t> index) {
+    const auto attribute = find_attribute(request_.payload, RDMA_NLDEV_ATTR_CHARDEV_TYPE);
+    const auto type = attribute ? text_of(*attribute) : std::nullopt;
+    if (!type) return -EINVAL;
+    if (index) {
+      if (*type != "uverbs") return find(index) ? -EOPNOTSUPP : -EINVAL;
+      return about(index, [](NetlinkWriter& writer, const NumberedDevice& device) {
+        write_node(writer, node_name(device.number), kUverbsDeviceAbi);
+      });
+    }
+    if (*type != "rdma_cm") return ask_host(-EOPNOTSUPP);
+    NetlinkWriter writer = begin(0);
+    write_node(writer, "rdma_cm", RDMA_USER_CM_ABI_VERSION);
+    answers_.add(writer.octets());
+    answers_.close();
+    return 0;
+  }
+
+  // The host's devices, but for those whose name one of ours has.
+  void add_host_devices(const std::vector<NumberedDevice>& own) {
+    const Octets answer = world_.host(request_.whole);
+    OctetView rest = answer;
+    while (const auto message = take_message(rest)) {
+      if (message->header.nlmsg_type != request_.header.nlmsg_type) continue;
+      const auto value = find_attribute(message->payload, RDMA_NLDEV_ATTR_DEV_NAME);
+      const auto name = value ? text_of(*value) : std::nullopt;
+      const bool hidden = std::any_of(own.begin(), own.end(),
+                                      [&](const NumberedDevice& device) { return name && *name == device.info.name; });
+      if (!hidden) pass_on(*message);
+    }
+  }
+
+  // What the host answers is the answer; `otherwise` if there is no RDMA in the kernel.
+  int ask_host(int otherwise) {
+    const Octets answer = world_.host(request_.whole);
+    if (answer.empty()) return otherwise;
+    OctetView rest = answer;
+    while (const auto message = take_message(rest)) pass_on(*message);
+    answers_.close();
+    answered_in_full_ = true;
+    return 0;
+  }
+
+  // The answer went to a socket of ours; the program reads it on its own.
+  void pass_on(const NetlinkMessage& message) {
+    Octets copy(message.whole.begin(), message.whole.end());
+    std::memcpy(copy.data() + offsetof(nlmsghdr, nlmsg_pid), &port_, sizeof port_);
+    answers_.add(copy);
+  }
+
+  int done() {
+    NetlinkWriter writer(NLMSG_DONE, NLM_F_MULTI, request_.header.nlmsg_seq, port_);
+    const int error = 0;
+    writer.raw(&error, sizeof error);
+    answers_.add(writer.octets());
+    answers_.close();
+    answered_in_full_ = true;
+    return 0;
+  }
+
+  // NLM_F_CAPPED: the request is not repeated behind its header.
+  void acknowledge(int error) {
+    NetlinkWriter writer(NLMSG_ERROR, NLM_F_CAPPED, request_.header.nlmsg_seq, port_);
+    nlmsgerr body{};
+    body.error = error;
+    body.msg = request_.header;
+    writer.raw(&body, sizeof body);
+    answers_.add(writer.octets());
+    answers_.close();
+  }
+
+  const NetlinkMessage& request_;
+  const std::uint32_t port_;
+  const NldevWorld& world_;
+  Datagrams& answers_;
+  bool answered_in_full_ = false;
+};
+
+}  // namespace
+
+std::vector<Octets> answer_nldev(OctetView requests, std::uint32_t port, const NldevWorld& world) {
+  Datagrams answers;
+  while (const auto request = take_message(requests)) Exchange(*request, port, world, answers).answer();
+  return answers.take();
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// What the kernel's RDMA core answers on NETLINK_RDMA about devices: the client RDMA_NL_NLDEV of rdma/rdma_netlink.h,
+// as drivers/infiniband/core/nldev.c. Functions without side effects: requests in, answers out.
+//
+// The devices of uiw have indices from kOwnIndices on; those of the host are counted from 0. What is asked about all
+// devices is answered with those of the host first, and what is asked about a device of the host, or is not about
+// devices, by the host alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "kernel-abi/netlink/netlink_format.h"
+#include "kernel-abi/sysfs/tree_content.h"
+
+namespace uiw::kernel_abi {
+
+// A device of uiw has this index plus the N of its uverbsN, so that it keeps the index as long as the process lives.
+constexpr std::uint32_t kOwnIndices = 0x10000;
+
+struct NldevWorld {
+  // The devices of uiw, looked up again if they are asked for now.
+  std::function<std::vector<NumberedDevice>(bool rescan)> devices;
+  // Asks the kernel, and returns all messages that it answers with; nothing if the kernel has no RDMA.
+  std::function<Octets(OctetView request)> host;
+};
+
+// Answers a datagram of requests that came from `port`, in datagrams. What is no message ends it, without an answer.
+std::vector<Octets> answer_nldev(OctetView requests, std::uint32_t port, const NldevWorld& world);
+
+}  // namespace uiw::kernel_abi

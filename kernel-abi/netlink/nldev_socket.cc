@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "kernel-abi/netlink/nldev_socket.h"
+
+#include <linux/netlink.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "kernel-abi/caller/user_memory.h"
+#include "kernel-abi/netlink/nldev.h"
+#include "kernel-abi/sysfs/device_tree.h"
+#include "mpa/descriptor.h"
+
+namespace uiw::kernel_abi {
+namespace {
+
+constexpr std::size_t kLongestRequest = std::size_t{1} << 16;
+constexpr std::size_t kLongestAnswer = std::size_t{1} << 16;  // the kernel's datagrams end at 32 KiB
+
+const sockaddr* generic(const sockaddr_nl* address) { return reinterpret_cast<const sockaddr*>(address); }
+sockaddr* generic(sockaddr_nl* address) { return reinterpret_cast<sockaddr*>(address); }
+
+sockaddr_nl address_of_port(std::uint32_t port) {
+  sockaddr_nl address{};
+  address.nl_family = AF_NETLINK;
+  address.nl_pid = port;
+  return address;
+}
+
+// Connects the socket to itself, so that nobody else can send to it: every process can send to a socket of
+// NETLINK_USERSOCK that is not connected, and programs take what they read for the kernel's answer. What somebody has
+// sent before is dropped. Returns the socket's port number, or a negative errno.
+long long own_port(int fd) {
+  sockaddr_nl own{};
+  socklen_t length = sizeof own;
+  if (::getsockname(fd, generic(&own), &length) != 0) return -errno;
+  if (own.nl_pid == 0) {
+    const sockaddr_nl any = address_of_port(0);
+    length = sizeof own;
+    if (::bind(fd, generic(&any), sizeof any) != 0 || ::getsockname(fd, generic(&own), &length) != 0) return -errno;
+  }
+  sockaddr_nl peer{};
+  length = sizeof peer;
+  if (::getpeername(fd, generic(&peer), &length) == 0 && peer.nl_pid == own.nl_pid) return own.nl_pid;
+  const sockaddr_nl self = address_of_port(own.nl_pid);
+  if (::connect(fd, generic(&self), sizeof self) != 0) return -errno;
+  char octet;
+  while (::recv(fd, &octet, sizeof octet, MSG_DONTWAIT) >= 0 || errno == EINTR || errno == ENOBUFS) {
+  }
+  return own.nl_pid;
+}
+
+// All that the kernel answers to one request. It answers before send() returns, and the further parts of a dump while
+// one part is read; so when nothing is there to be read, the answer is complete.
+Octets ask_kernel(OctetView request) {
+  Octets answer;
+  // A socket would be enough to find out, but the kernel looks for a module then, each time.
+  if (::access("/sys/class/infiniband", F_OK) != 0) return answer;
+  const int fd = mpa::guard_descriptor(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
+  if (fd < 0) return answer;
+  const sockaddr_nl kernel = address_of_port(0);
+  Octets part(kLongestAnswer);
+  if (::sendto(fd, request.data(), request.size(), 0, generic(&kernel), sizeof kernel) >= 0) {
+    for (;;) {
+      const ssize_t length = ::recv(fd, part.data(), part.size(), MSG_DONTWAIT);
+      if (length < 0 && errno == EINTR) continue;
+      if (length <= 0) break;
+      answer.insert(answer.end(), part.begin(), part.begin() + length);
+      answer.resize(netlink_aligned(answer.size()));
+    }
+  }
+  mpa::close_descriptor(fd);
+  return answer;
+}
+
+int deliver(int fd, std::uint32_t port, const Octets& datagram) {
+  const sockaddr_nl self = address_of_port(port);
+  for (;;) {
+    if (::sendto(fd, datagram.data(), datagram.size(), MSG_DONTWAIT, generic(&self), sizeof self) >= 0) return 0;
+    if (errno == EAGAIN) return -ENOBUFS;
+    if (errno != EINTR) return -errno;
+  }
+}
+
+}  // namespace
+
+long write_nldev_request(int fd, const void* data, std::size_t size) {
+  if (size > kLongestRequest) return -EMSGSIZE;
+  Octets request(size);
+  if (copy_from_user(request.data(), data, size) != 0) return -EFAULT;
+  const long long port = own_port(fd);
+  if (port < 0) return static_cast<long>(port);
+  const NldevWorld world = {numbered_devices, ask_kernel};
+  for (const Octets& datagram : answer_nldev(request, static_cast<std::uint32_t>(port), world)) {
+    const int error = deliver(fd, static_cast<std::uint32_t>(port), datagram);
+    if (error != 0) return error;
+  }
+  return static_cast<long>(size);
+}
+
+}  // namespace uiw::kernel_abi

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: MIT
+// Sources: kernel-abi/netlink/nldev.cc, kernel-abi/sysfs/tree_content.cc (hidden in libuiw.so.1)
+#include "kernel-abi/netlink/nldev.h"
+
+#include <rdma/rdma_netlink.h>
+#include <rdma/rdma_user_cm.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <random>
+#include <string>
+
+using namespace uiw::kernel_abi;
+
+namespace {
+
+constexpr std::uint32_t kPort = 4711;
+constexpr std::uint32_t kSequence = 99;
+
+NumberedDevice sample(const std::string& interface, unsigned number) {
+  NumberedDevice device{};
+  device.info.name = "uiw_" + interface;
+  device.info.interface = interface;
+  device.info.ifindex = number + 1;
+  device.info.guid = 0x0011'22ff'fe33'4455 + number;
+  device.info.loopback = interface == "lo";
+  device.number = number;
+  return device;
+}
+
+unsigned type_of(unsigned command) { return RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command); }
+
+struct World {
+  std::vector<NumberedDevice> devices = {sample("lo", 0), sample("eth0", 1)};
+  Octets host_says;
+  int asked = 0, rescans = 0;
+
+  std::vector<Octets> answer(OctetView requests) {
+    const NldevWorld world = {[this](bool rescan) {
+                                if (rescan) ++rescans;
+                                return devices;
+                              },
+                              [this](OctetView) {
+                                ++asked;
+                                return host_says;
+                              }};
+    return answer_nldev(requests, kPort, world);
+  }
+
+  // The messages of the answer, each as a block of its own.
+  std::vector<Octets> messages(OctetView requests) {
+    std::vector<Octets> all;
+    for (const Octets& datagram : answer(requests)) {
+      OctetView rest = datagram;
+      while (const auto message = take_message(rest)) all.emplace_back(message->whole.begin(), message->whole.end());
+      CHECK(rest.empty());
+    }
+    return all;
+  }
+};
+
+using Fill = void (*)(NetlinkWriter&);
+
+Octets request(
+    unsigned command, unsigned flags = 0, Fill fill = [](NetlinkWriter&) {}) {
+  NetlinkWriter writer(type_of(command), NLM_F_REQUEST | flags, kSequence, 0);
+  fill(writer);
+  return writer.octets();
+}
+
+NetlinkMessage parsed(const Octets& octets) {
+  OctetView rest = octets;
+  return take_message(rest).value();
+}
+
+template <typename Number>
+Number number(const Octets& message, unsigned attribute) {
+  return number_of<Number>(find_attribute(parsed(message).payload, attribute).value()).value();
+}
+
+std::string text(const Octets& message, unsigned attribute) {
+  return std::string(text_of(find_attribute(parsed(message).payload, attribute).value()).value());
+}
+
+// What an acknowledgement says: 0 or a negative errno; 1 if it is none.
+int error_of(const Octets& message) {
+  const NetlinkMessage view = parsed(message);
+  if (view.header.nlmsg_type != NLMSG_ERROR) return 1;
+  nlmsgerr body{};
+  REQUIRE(view.payload.size() == sizeof body);
+  std::memcpy(&body, view.payload.data(), sizeof body);
+  CHECK(view.header.nlmsg_seq == kSequence);
+  CHECK(view.header.nlmsg_pid == kPort);
+  CHECK((view.header.nlmsg_flags & NLM_F_CAPPED) != 0);
+  return body.error;
+}
+
+int only_error(const std::vector<Octets>& messages) {
+  REQUIRE(messages.size() == 1);
+  return error_of(messages[0]);
+}
+
+}  // namespace
+
+TEST_CASE("a dump of devices names those of uiw, loopback last, and then is done") {
+  World world;
+  const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP | NLM_F_ACK));
+  REQUIRE(messages.size() == 3);
+  CHECK(world.rescans == 1);
+  CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_eth0");
+  CHECK(text(messages[1], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
+  CHECK(number<std::uint32_t>(messages[0], RDMA_NLDEV_ATTR_DEV_INDEX) == kOwnIndices + 1);
+  CHECK(number<std::uint32_t>(messages[0], RDMA_NLDEV_ATTR_PORT_INDEX) == 1);
+  CHECK(number<std::uint64_t>(messages[0], RDMA_NLDEV_ATTR_NODE_GUID) == 0x0011'22ff'fe33'4456);
+  CHECK(number<std::uint8_t>(messages[0], RDMA_NLDEV_ATTR_DEV_NODE_TYPE) == 4);
+  CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_PROTOCOL) == "iw");
+  for (const Octets& message : messages) {
+    CHECK((parsed(message).header.nlmsg_flags & NLM_F_MULTI) != 0);
+    CHECK(parsed(message).header.nlmsg_seq == kSequence);
+    CHECK(parsed(message).header.nlmsg_pid == kPort);
+  }
+  CHECK(parsed(messages[2]).header.nlmsg_type == NLMSG_DONE);
+  CHECK(parsed(messages[2]).payload.size() == sizeof(int));
+}
+
+TEST_CASE("an adapter for RoCE is a CA with the protocol roce") {
+  World world;
+  world.devices = {sample("eth0", 0)};
+  world.devices[0].info.transport = uiw::provider::Transport::roce;
+  const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP));
+  CHECK(number<std::uint8_t>(messages.at(0), RDMA_NLDEV_ATTR_DEV_NODE_TYPE) == 1);
+  CHECK(text(messages.at(0), RDMA_NLDEV_ATTR_DEV_PROTOCOL) == "roce");
+}
+
+TEST_CASE("the host's devices come first, and one of the same name is hidden") {
+  World world;
+  const auto add = [&](unsigned type, std::uint32_t index, const char* name) {
+    NetlinkWriter writer(type, NLM_F_MULTI, kSequence, 1);
+    writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, index);
+    writer.text(RDMA_NLDEV_ATTR_DEV_NAME, name);
+    const Octets& octets = writer.octets();
+    world.host_says.insert(world.host_says.end(), octets.begin(), octets.end());
+  };
+  add(type_of(RDMA_NLDEV_CMD_GET), 0, "mlx5_0");
+  add(type_of(RDMA_NLDEV_CMD_GET), 1, "uiw_lo");
+  add(NLMSG_DONE, 0, "");
+  const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP));
+  REQUIRE(messages.size() == 4);
+  CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "mlx5_0");
+  CHECK(parsed(messages[0]).header.nlmsg_pid == kPort);
+  CHECK(text(messages[1], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_eth0");
+  CHECK(text(messages[2], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
+  CHECK(parsed(messages[3]).header.nlmsg_type == NLMSG_DONE);
+}
+
+TEST_CASE("one device is answered by its index, acknowledged if that is wanted") {
+  World world;
+  const Fill index = [](NetlinkWriter& writer) {
+    writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices);
+  };
+  auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, index));
+  REQUIRE(messages.size() == 2);
+  CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
+  CHECK((parsed(messages[0]).header.nlmsg_flags & NLM_F_MULTI) == 0);
+  CHECK(error_of(messages[1]) == 0);
+  CHECK(world.messages(request(RDMA_NLDEV_CMD_GET, 0, index)).size() == 1);
+  CHECK(world.asked == 0);
+  // The answer and its acknowledgement are two datagrams, as the kernel's.
+  CHECK(world.answer(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, index)).size() == 2);
+}
+
+TEST_CASE("a port has its state and its interface") {
+  World world;
+  const Octets one = request(RDMA_NLDEV_CMD_PORT_GET, 0, [](NetlinkWriter& writer) {
+    writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
+    writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, 1);
+  });
+  const Octets all = request(RDMA_NLDEV_CMD_PORT_GET, NLM_F_DUMP, [](NetlinkWriter& writer) {
+    writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
+  });
+  CHECK(world.messages(one).size() == 1);
+  CHECK(world.messages(all).size() == 2);
+  for (const Octets& ask : {one, all}) {
+    const Octets message = world.messages(ask).at(0);
+    CHECK(text(message, RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_eth0");
+    CHECK(number<std::uint8_t>(message, RDMA_NLDEV_ATTR_PORT_STATE) == 4);
+    CHECK(number<std::uint8_t>(message, RDMA_NLDEV_ATTR_PORT_PHYS_STATE) == 5);
+    CHECK(number<std::uint32_t>(message, RDMA_NLDEV_ATTR_NDEV_INDEX) == 2);
+    CHECK(text(message, RDMA_NLDEV_ATTR_NDEV_NAME) == "eth0");
+  }
+  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_PORT_GET, 0, [](NetlinkWriter& writer) {
+          writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
+          writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, 2);
+        }))) == -EINVAL);
+}
+
+TEST_CASE("libibverbs and librdmacm learn the names, ABIs and numbers of their nodes") {
+  World world;
+  const Octets uverbs =
+      world
+          .messages(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0,
+                            [](NetlinkWriter& writer) {
+                              writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
+                              writer.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs");
+                            }))
+          .at(0);
+  CHECK(text(uverbs, RDMA_NLDEV_ATTR_CHARDEV_NAME) == "uverbs1");
+  CHECK(number<std::uint64_t>(uverbs, RDMA_NLDEV_ATTR_CHARDEV_ABI) == kUverbsDeviceAbi);
+  CHECK(number<std::uint64_t>(uverbs, RDMA_NLDEV_ATTR_CHARDEV) == 0x103);
+  CHECK_FALSE(find_attribute(parsed(uverbs).payload, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID));
+  const Octets cm =
+      world
+          .messages(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0,
+                            [](NetlinkWriter& writer) { writer.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "rdma_cm"); }))
+          .at(0);
+  CHECK(text(cm, RDMA_NLDEV_ATTR_CHARDEV_NAME) == "rdma_cm");
+  CHECK(number<std::uint64_t>(cm, RDMA_NLDEV_ATTR_CHARDEV_ABI) == RDMA_USER_CM_ABI_VERSION);
+  CHECK(number<std::uint64_t>(cm, RDMA_NLDEV_ATTR_CHARDEV) == 0x103);
+}
+
+TEST_CASE("what does not exist or makes no sense is an error") {
+  World world;
+  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET))) == -EINVAL);
+  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET, 0, [](NetlinkWriter& writer) {
+          writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 7);
+        }))) == -EINVAL);
+  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET, 0, [](NetlinkWriter& writer) {
+          writer.number<std::uint16_t>(RDMA_NLDEV_ATTR_DEV_INDEX, 1);
+        }))) == -EINVAL);
+  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_SET, NLM_F_ACK, [](NetlinkWriter& writer) {
+          writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices);
+          writer.text(RDMA_NLDEV_ATTR_DEV_NAME, "other");
+        }))) == -EOPNOTSUPP);
+  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, [](NetlinkWriter& writer) {
+          writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices);
+          writer.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "umad");
+        }))) == -EOPNOTSUPP);
+  // A text without its end.
+  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, [](NetlinkWriter& writer) {
+          writer.octets(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs", 6);
+        }))) == -EINVAL);
+  // Another client of NETLINK_RDMA, and no client.
+  NetlinkWriter other(RDMA_NL_GET_TYPE(RDMA_NL_LS, 0), NLM_F_REQUEST, kSequence, 0);
+  CHECK(only_error(world.messages(other.octets())) == -EINVAL);
+  NetlinkWriter none(0xffff, NLM_F_REQUEST, kSequence, 0);
+  CHECK(only_error(world.messages(none.octets())) == -EINVAL);
+}
+
+TEST_CASE("what is about the host is answered by the host alone, with the program's port") {
+  World world;
+  NetlinkWriter reply(type_of(RDMA_NLDEV_CMD_GET), 0, kSequence, 1);
+  reply.text(RDMA_NLDEV_ATTR_DEV_NAME, "mlx5_0");
+  world.host_says = reply.octets();
+  const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, [](NetlinkWriter& writer) {
+    writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, 0);
+  }));
+  REQUIRE(messages.size() == 1);
+  CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "mlx5_0");
+  CHECK(parsed(messages[0]).header.nlmsg_pid == kPort);
+  CHECK(world.asked == 1);
+}
+
+TEST_CASE("messages that are no request are at most acknowledged") {
+  World world;
+  NetlinkWriter silent(type_of(RDMA_NLDEV_CMD_GET), NLM_F_DUMP, kSequence, 0);
+  CHECK(world.answer(silent.octets()).empty());
+  NetlinkWriter control(NLMSG_NOOP, NLM_F_REQUEST | NLM_F_ACK, kSequence, 0);
+  CHECK(only_error(world.messages(control.octets())) == 0);
+}
+
+TEST_CASE("several requests in a datagram are answered one by one, up to the first that is broken") {
+  World world;
+  Octets both = request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP);
+  const Octets one = both;
+  both.insert(both.end(), one.begin(), one.end());
+  CHECK(world.messages(both).size() == 6);
+  both.resize(both.size() - 1);
+  CHECK(world.messages(both).size() == 3);
+}
+
+TEST_CASE("octets of any kind are answered or ignored") {
+  World world;
+  std::minstd_rand random(1);
+  const Octets seed = request(RDMA_NLDEV_CMD_GET_CHARDEV, NLM_F_ACK, [](NetlinkWriter& writer) {
+    writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices);
+    writer.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE, "uverbs");
+  });
+  for (int i = 0; i < 20000; ++i) {
+    Octets octets = seed;
+    for (unsigned changes = 1 + random() % 4; changes > 0; --changes)
+      octets[random() % octets.size()] = static_cast<std::uint8_t>(random());
+    if (i % 4 == 0) octets.resize(random() % octets.size());
+    for (const Octets& datagram : world.answer(octets)) REQUIRE(datagram.size() < 4096);
+  }
+}
