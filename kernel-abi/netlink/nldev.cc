@@ -20,8 +20,11 @@ constexpr std::uint8_t kNodeTypeRnic = 4;
 constexpr std::uint8_t kPortActive = 4;  // IB_PORT_ACTIVE
 constexpr std::uint8_t kPortLinkUp = 5;  // IB_PORT_PHYS_STATE_LINK_UP
 constexpr std::uint32_t kPort = 1;       // devices have one port
-// huge_encode_dev() of /dev/null, which the nodes of the tree lead to.
+// huge_encode_dev() of /dev/null, which the nodes of the tree lead to. That of rdma_cm is given as 0, by which
+// librdmacm knows none, as without netlink: where it cannot open the node, it would look for another by the number,
+// find /dev/null itself, and forget why the node could not be opened.
 constexpr std::uint64_t kNullDevice = 1U << 8 | 3;
+constexpr std::uint64_t kNoDevice = 0;
 
 constexpr unsigned client_of(unsigned type) { return type >> 10; }
 constexpr unsigned command_of(unsigned type) { return type & 0x3ff; }
@@ -55,10 +58,10 @@ void write_port(NetlinkWriter& writer, const NumberedDevice& device) {
   writer.text(RDMA_NLDEV_ATTR_NDEV_NAME, device.info.interface);
 }
 
-void write_node(NetlinkWriter& writer, std::string_view name, std::uint64_t abi) {
+void write_node(NetlinkWriter& writer, std::string_view name, std::uint64_t abi, std::uint64_t device) {
   writer.text(RDMA_NLDEV_ATTR_CHARDEV_NAME, name);
   writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_CHARDEV_ABI, abi);
-  writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_CHARDEV, kNullDevice);
+  writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_CHARDEV, device);
 }
 
 // One request and the answer to it.
@@ -161,12 +164,12 @@ class Exchange {
     if (index) {
       if (*type != "uverbs") return find(index) ? -EOPNOTSUPP : -EINVAL;
       return about(index, [](NetlinkWriter& writer, const NumberedDevice& device) {
-        write_node(writer, node_name(device.number), kUverbsDeviceAbi);
+        write_node(writer, node_name(device.number), kUverbsDeviceAbi, kNullDevice);
       });
     }
     if (*type != "rdma_cm") return ask_host(-EOPNOTSUPP);
     NetlinkWriter writer = begin(0);
-    write_node(writer, "rdma_cm", RDMA_USER_CM_ABI_VERSION);
+    write_node(writer, "rdma_cm", RDMA_USER_CM_ABI_VERSION, kNoDevice);
     answers_.add(writer.octets());
     answers_.close();
     return 0;

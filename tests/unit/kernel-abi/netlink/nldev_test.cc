@@ -215,7 +215,8 @@ TEST_CASE("libibverbs and librdmacm learn the names, ABIs and numbers of their n
           .at(0);
   CHECK(text(cm, RDMA_NLDEV_ATTR_CHARDEV_NAME) == "rdma_cm");
   CHECK(number<std::uint64_t>(cm, RDMA_NLDEV_ATTR_CHARDEV_ABI) == RDMA_USER_CM_ABI_VERSION);
-  CHECK(number<std::uint64_t>(cm, RDMA_NLDEV_ATTR_CHARDEV) == 0x103);
+  // librdmacm would look for another node with the number, and /dev/null has it.
+  CHECK(number<std::uint64_t>(cm, RDMA_NLDEV_ATTR_CHARDEV) == 0);
 }
 
 TEST_CASE("what does not exist or makes no sense is an error") {
