@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "tools/devices.h"
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "kernel-abi/interposer/entry.h"
 #include "provider/process/device.h"
 #include "provider/process/settings.h"
 #include "tools/address.h"
 #include "tools/json.h"
 #include "tools/table.h"
+
+// Of libuiw.so.1.
+extern "C" const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host);
 
 namespace uiw::tools {
 namespace {
@@ -78,7 +83,23 @@ void print_table(const std::vector<provider::DeviceInfo>& devices) {
   std::fputs(aligned(rows).c_str(), stdout);
 }
 
-int list_devices(bool json) {
+// The directory that programs under `uiw run` see as /sys, as far as it concerns RDMA. The reason is printed where
+// there is none.
+int print_sysfs() {
+  static const UiwHost host = {[](int) { return std::uint64_t{0}; },
+                               [](int, std::uint64_t) { return ENOTSUP; },
+                               [](int) {},
+                               [](int) {},
+                               nullptr,
+                               nullptr,
+                               nullptr};
+  const char* root = uiw_kernel_abi_v2(&host)->root(1);
+  if (root == nullptr) return 1;
+  std::printf("%s\n", root);
+  return 0;
+}
+
+int list_devices(bool json, bool sysfs) {
   const std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
   if (json) print_json(devices);
   if (const std::string& error = provider::settings().error; !error.empty()) {
@@ -92,6 +113,7 @@ int list_devices(bool json) {
         stderr);
     return 1;
   }
+  if (sysfs) return print_sysfs();
   if (!json) print_table(devices);
   return 0;
 }
@@ -100,8 +122,10 @@ int list_devices(bool json) {
 
 Action add_devices(CLI::App& command) {
   auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "Print JSON");
-  return [json] { return list_devices(*json); };
+  auto sysfs = std::make_shared<bool>(false);
+  CLI::Option* option = command.add_flag("--json", *json, "Print JSON");
+  command.add_flag("--sysfs", *sysfs, "Print the directory that stands for /sys")->excludes(option);
+  return [json, sysfs] { return list_devices(*json, *sysfs); };
 }
 
 }  // namespace uiw::tools

@@ -28,7 +28,6 @@ constexpr std::uint64_t kNoDevice = 0;
 
 constexpr unsigned client_of(unsigned type) { return type >> 10; }
 constexpr unsigned command_of(unsigned type) { return type & 0x3ff; }
-constexpr unsigned nldev_type(unsigned command) { return RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command); }
 
 bool is_roce(const NumberedDevice& device) { return device.info.transport == provider::Transport::roce; }
 std::uint32_t index_of(const NumberedDevice& device) { return kOwnIndices + device.number; }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -57,6 +58,18 @@ HostDevices look_at_host() {
           list_folder("/dev/infiniband", "")};
 }
 
+InterfaceFiles files_of(const provider::DeviceInfo& device) {
+  const std::string folder = "/sys/class/net/" + device.interface;
+  InterfaceFiles files;
+  unsigned index = 0;
+  std::ifstream(folder + "/ifindex") >> index;
+  files.present = index != 0 && index == device.ifindex;
+  for (const char* name : kParentAttributes) {
+    if (files.present && ::access((folder + "/device/" + name).c_str(), R_OK) == 0) files.attributes.emplace_back(name);
+  }
+  return files;
+}
+
 std::vector<NumberedDevice> number_devices(const std::vector<provider::DeviceInfo>& devices, const HostDevices& host,
                                            std::map<std::string, unsigned>& numbers) {
   std::set<std::string> taken(host.verbs.begin(), host.verbs.end());
@@ -71,7 +84,7 @@ std::vector<NumberedDevice> number_devices(const std::vector<provider::DeviceInf
       taken.insert(node_name(number));
       known = numbers.emplace(device.name, number).first;
     }
-    result.push_back({device, known->second});
+    result.push_back({device, known->second, files_of(device)});
   }
   return result;
 }

@@ -88,6 +88,20 @@ class Builder {
     }
   }
 
+  // What stands for the adapter: `device/net/<interface>` names the interface, as for an adapter's port.
+  void parent(const std::string& folder, const NumberedDevice& device) {
+    const std::string interface = "/sys/class/net/" + device.info.interface;
+    const std::string port = folder + "/net/" + device.info.interface;
+    if (device.files.present) {
+      link(port, interface);
+    } else {
+      file(port + "/ifindex", format("%u\n", device.info.ifindex));
+      file(port + "/dev_id", "0x0\n");
+      file(port + "/dev_port", "0\n");
+    }
+    for (const std::string& name : device.files.attributes) link(folder + "/" + name, interface + "/device/" + name);
+  }
+
   void device(const NumberedDevice& device) {
     const provider::DeviceInfo& info = device.info;
     const std::size_t first = tree_.entries.size();
@@ -101,6 +115,7 @@ class Builder {
     file(folder + "/board_id", "uiw\n");
     file(folder + "/hca_type", "uiw\n");
     port(folder + "/ports/1", info);
+    parent(folder + "/device", device);
 
     const std::string verbs = node_name(device.number);
     file("class/infiniband_verbs/" + verbs + "/ibdev", info.name + "\n");

@@ -34,10 +34,21 @@ struct Tree {
   std::string hash() const;
 };
 
+// What the sysfs of this process has of a device's interface. It may be that of another network namespace, and then it
+// has nothing of it.
+struct InterfaceFiles {
+  bool present = false;                 // there is /sys/class/net/<interface>, and it is this interface
+  std::vector<std::string> attributes;  // those of kParentAttributes in its device/
+};
+// What devices share with the adapter of their interface: where it is in the machine. What says which adapter it is
+// would make other providers of libibverbs take the device for theirs (`modalias`).
+constexpr const char* kParentAttributes[] = {"local_cpulist", "local_cpus", "numa_node", "resource"};
+
 // A device of uiw and the number N of its uverbsN.
 struct NumberedDevice {
   provider::DeviceInfo info;
   unsigned number;
+  InterfaceFiles files = {};
 };
 
 // The device's node in /dev/infiniband.

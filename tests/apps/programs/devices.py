@@ -4,6 +4,7 @@
 import ipaddress
 import pathlib
 import re
+import socket
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
@@ -134,6 +135,25 @@ def uiw_devices(bench):
     text = bench.run([bench.uiw, "devices"], uiw=False).stdout
     for name in interfaces():
         check(re.search(rf"\buiw_{re.escape(name)}\b", text), f"uiw_{name} is not shown")
+
+
+@row("sysfs names the interface of a device, as scripts look for it")
+def interface_of(bench):
+    script = 'for port in /sys/class/infiniband/*/device/net/*; do echo "$port $(cat "$port/ifindex")"; done'
+    lines = bench.run(["bash", "-c", script]).stdout.splitlines()
+    wanted = {f"/sys/class/infiniband/uiw_{name}/device/net/{name} {socket.if_nametoindex(name)}" for name in interfaces()}
+    check(set(lines) == wanted, f"not {wanted}: {lines}")
+
+
+@row("uiw devices --sysfs: a directory that is there without uiw, too")
+def real_sysfs(bench):
+    root = bench.run([bench.uiw, "devices", "--sysfs"], uiw=False).stdout.rstrip("\n")
+    devices = pathlib.Path(root, "class", "infiniband")
+    check({path.name for path in devices.iterdir()} == {f"uiw_{name}" for name in interfaces()}, f"not those: {root}")
+    check((devices / "uiw_lo" / "ports" / "1" / "state").read_text() == "4: ACTIVE\n", "no state")
+    check((devices / "uiw_lo" / "device" / "net" / "lo" / "ifindex").exists(), "no interface")
+    both = bench.run([bench.uiw, "devices", "--sysfs", "--json"], uiw=False, status=None)
+    check(both.status() == 2, "--json with it is not refused")
 
 
 if __name__ == "__main__":

@@ -86,6 +86,21 @@ TEST_CASE("sysfs shows an RNIC in the kernel's words") {
   CHECK(content(tree, "dev/infiniband/uverbs3") == "/dev/null");
 }
 
+TEST_CASE("the folder of the adapter names the interface, and where it is in the machine") {
+  NumberedDevice device = sample("eth0", 3);
+  device.info.ifindex = 7;
+  const std::string folder = "class/infiniband/uiw_eth0/device/";
+  Tree tree = make_tree({device}, {});
+  CHECK(content(tree, folder + "net/eth0/ifindex") == "7\n");
+  CHECK(content(tree, folder + "net/eth0/dev_port") == "0\n");
+  CHECK(content(tree, folder + "numa_node") == "(none)");
+  device.files = {true, {"numa_node"}};
+  tree = make_tree({device}, {});
+  CHECK(content(tree, folder + "net/eth0") == "/sys/class/net/eth0");
+  CHECK(content(tree, folder + "numa_node") == "/sys/class/net/eth0/device/numa_node");
+  CHECK(content(tree, folder + "modalias") == "(none)");
+}
+
 TEST_CASE("sysfs shows an adapter for RoCE v2 in the kernel's words") {
   NumberedDevice device = sample("eth0", 3);
   const Tree rnic = make_tree({device}, {});
