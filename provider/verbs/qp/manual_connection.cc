@@ -93,7 +93,9 @@ std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clo
   using Peer = RetryTimer::Peer;
   if (queues_.sends().empty() || qp_.state.load() == IBV_QPS_ERR || !qp_.manual) return std::nullopt;
   if (qp_.retry_timer.has_moved(queues_.sends().head())) return std::nullopt;
-  const RetryTimer::Limits limits = RetryTimer::limits_of(qp_.attributes, qp_.is_reliable());
+  RetryTimer::Limits limits = RetryTimer::limits_of(qp_.attributes, qp_.is_reliable());
+  // On an RNIC a program may post in RTR, and says only with the step to RTS how often to retry.
+  if (qp_.state.load() == IBV_QPS_RTR) limits.rnr = {};
   Peer peer = Peer::answers;
   if (qp_.stream == nullptr) {
     peer = Peer::none;

@@ -355,6 +355,26 @@ TEST_CASE("manual: work that could not be sent completes with its own error even
   }
 }
 
+TEST_CASE("manual: work posted in RTR waits for a receive until the step to RTS says how often to retry", "[manual]") {
+  const auto context = open_loopback();
+  Side a(*context), b(*context);
+  for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(to_rtr(a, b) == 0);
+  REQUIRE(to_rtr(b, a) == 0);
+  REQUIRE(to_rts(b) == 0);
+  Bytes memory = pattern(16), target(16);
+  const auto mr = a.expose(memory, 0), target_mr = b.expose(target, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(memory, *mr)}) == 0);
+  // Longer than the shortest time for which work waits for a receive.
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  ibv_wc completion{};
+  CHECK(a.send_cq->poll(1, &completion) == 0);
+  REQUIRE(to_rts(a) == 0);
+  REQUIRE(b.post_receive(2, {sge_of(target, *target_mr)}) == 0);
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+}
+
 TEST_CASE("manual: a port listens once a queue pair of it is connected, on the device's addresses alone", "[manual]") {
   const auto context = open_loopback();
   Side a(*context);
