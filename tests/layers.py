@@ -26,6 +26,8 @@ ROOMS = {
     "provider/stream": ("process memory progress", "placement is into registered memory; the engine drives the socket"),
     "provider/connect": ("process memory stream", "a connection ends in a stream; it knows queue pairs as Attachable"),
     "provider/connect/manual": ("process memory connect", "its calls and listeners are those of connect"),
+    "provider/datagram": ("process memory progress connect",
+                          "a datagram's ports are those of queue pair numbers; the engine drives its sockets"),
     "provider/verbs": ("process memory progress stream connect connect/manual",
                        "queue pairs and contexts put all of them together, and so does a fork"),
     "provider/plugin": ("process memory progress verbs", "turns the calls of libibverbs into those of verbs"),
