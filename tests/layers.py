@@ -28,7 +28,7 @@ ROOMS = {
     "provider/connect/manual": ("process memory connect", "its calls and listeners are those of connect"),
     "provider/datagram": ("process memory progress connect",
                           "a datagram's ports are those of queue pair numbers; the engine drives its sockets"),
-    "provider/verbs": ("process memory progress stream connect connect/manual",
+    "provider/verbs": ("process memory progress stream connect connect/manual datagram",
                        "queue pairs and contexts put all of them together, and so does a fork"),
     "provider/plugin": ("process memory progress verbs", "turns the calls of libibverbs into those of verbs"),
     "kernel-abi/interposer": ("", "an object of its own, with libc alone; entry.h is what it shares with libuiw.so.1"),

@@ -51,8 +51,6 @@ class Attachable {
   virtual void abort_beginning(const StreamOwner* owner) = 0;
   // Fails work of a manual connection that has waited for too long. False if no work is left that has to be checked.
   virtual bool check_retry_timer() = 0;
-  // In the child of a fork: the queue pair belongs to the parent.
-  virtual void after_fork_in_child() = 0;
 
  protected:
   ~Attachable() = default;

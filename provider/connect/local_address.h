@@ -6,6 +6,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <cstdint>
+
 namespace uiw::provider {
 
 // Makes a TCP socket bound to `local` (port 0 takes a free one), close-on-exec and non-blocking, as listen() and
@@ -18,6 +20,11 @@ int bind_socket(sockaddr_storage& local, bool v6only);
 // the latter any user may bind a port on which no socket listens yet. Sockets of the same user do not exclude each
 // other.
 int holding_socket(sockaddr_storage& local, bool v6only);
+
+// Makes a UDP socket for the datagrams of queue pairs that holds this port on all addresses of both families, as
+// holding_socket() does, with buffers as large as the kernel grants them; it reports the local address of each
+// datagram.
+int holding_datagram_socket(std::uint16_t port);
 
 // As bind_socket(), for a socket that only connects: its port is chosen by connect(), so that connections to different
 // peers can share a port.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "provider/connect/qp_port.h"
 
+#include <fcntl.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -60,7 +61,7 @@ int hold(std::uint16_t& port) {
 }
 
 struct Port {
-  Descriptor claimed, held;
+  Descriptor claimed, held, datagrams;
   uid_t user = ::geteuid();                                                 // the user who owns the sockets
   std::map<std::pair<unsigned, Gid>, std::shared_ptr<Listener>> listeners;  // by interface index and address
   std::vector<int> listening;                                               // the sockets of the listeners
@@ -86,7 +87,12 @@ int reserve(Ports& all, std::uint16_t& port) {
   const int held = hold(port);
   if (held < 0) return -held;
   made.held = Descriptor(held);
-  if (port < kFirstPort) return EADDRINUSE;
+  if (port < kFirstPort || port > kLastPort) return EADDRINUSE;
+  if (settings().values.transport == Transport::roce) {
+    const int datagrams = holding_datagram_socket(port);
+    if (datagrams < 0 && datagrams != -EAFNOSUPPORT) return -datagrams;
+    if (datagrams >= 0) made.datagrams = Descriptor(datagrams);
+  }
   if (wanted == 0) {
     const int claimed = claim(port);
     if (claimed < 0) return -claimed;
@@ -181,6 +187,15 @@ std::optional<uid_t> holder_of(std::uint16_t port) {
   return found != all.reserved.end() ? std::optional(found->second.user) : std::nullopt;
 }
 
+int datagram_descriptor(std::uint16_t port) {
+  Ports& all = ports();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.reserved.find(port);
+  if (found == all.reserved.end() || !found->second.datagrams.is_open()) return -EAFNOSUPPORT;
+  const int fd = mpa::take_descriptor(::fcntl(found->second.datagrams.fd(), F_DUPFD_CLOEXEC, 0), "datagrams");
+  return fd < 0 ? -errno : fd;
+}
+
 void release_port(std::uint16_t port) {
   Ports& all = ports();
   const std::lock_guard lock(all.mutex);
@@ -198,6 +213,7 @@ void forget_ports() {
     for (const int fd : port.listening) mpa::close_descriptor(fd);
     mpa::close_descriptor(port.claimed.fd());
     mpa::close_descriptor(port.held.fd());
+    if (port.datagrams.is_open()) mpa::close_descriptor(port.datagrams.fd());
   }
   new (&all.reserved) decltype(all.reserved);
   all.mutex.unlock();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// TCP ports of queue pairs. The number of a queue pair is the port on which its process listens for manual connections,
-// times 256, plus a slot: a peer that knows number and GID knows where to call.
+// Ports of queue pairs, of TCP and, in the RoCE view, of UDP. The number of a queue pair is the port on which its
+// process listens for manual connections, times 256, plus a slot: a peer that knows number and GID knows where to call.
 //
 // A port is reserved when its first queue pair is created. It listens on no address until one of its queue pairs is
 // connected manually, and is released with its last queue pair. All functions are thread-safe.
@@ -19,6 +19,8 @@ namespace uiw::provider {
 
 constexpr std::uint32_t kSlotsPerPort = 256;
 constexpr std::uint16_t kFirstPort = 1024;
+// The last slot of port 65535 would be the number that stands for multicast (datagram/datagram_format.h).
+constexpr std::uint16_t kLastPort = 65534;
 constexpr std::uint32_t kFirstQpNumber = std::uint32_t{kFirstPort} << 8;
 
 constexpr std::uint16_t port_of(std::uint32_t qp_number) { return static_cast<std::uint16_t>(qp_number >> 8); }
@@ -32,6 +34,10 @@ bool reserve_again(std::uint16_t port);
 // The user who holds this port, so that no other user has a socket on it; nothing if the calling process has not
 // reserved it.
 std::optional<uid_t> holder_of(std::uint16_t port);
+
+// A descriptor of its own for the UDP socket of a reserved port, which the caller owns; or a negative errno,
+// -EAFNOSUPPORT where the port has no such socket. Each descriptor can be waited for by itself.
+int datagram_descriptor(std::uint16_t port);
 
 // Closes the listeners of the port and releases it.
 void release_port(std::uint16_t port);

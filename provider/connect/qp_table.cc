@@ -11,7 +11,7 @@
 #include <random>
 #include <vector>
 
-#include "provider/connect/attachable.h"
+#include "provider/connect/numbered.h"
 #include "provider/connect/qp_port.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/limits.h"
@@ -21,7 +21,7 @@ namespace uiw::provider {
 namespace {
 
 struct Slots {
-  std::array<std::atomic<Attachable*>, kSlotsPerPort> qps{};
+  std::array<std::atomic<Numbered*>, kSlotsPerPort> qps{};
   std::bitset<kSlotsPerPort> taken;
   std::uint32_t next = 0;
   std::uint16_t port = 0;
@@ -42,7 +42,7 @@ Table& table() {
 }
 
 // Slots are taken in turn, so that a number is used again as late as possible.
-std::uint32_t take(Table& t, Slots& slots, Attachable& qp) {
+std::uint32_t take(Table& t, Slots& slots, Numbered& qp) {
   if (slots.taken.all()) return 0;
   while (slots.taken[slots.next]) slots.next = (slots.next + 1) % kSlotsPerPort;
   const std::uint32_t slot = slots.next;
@@ -53,7 +53,7 @@ std::uint32_t take(Table& t, Slots& slots, Attachable& qp) {
   return static_cast<std::uint32_t>(slots.port) << 8 | slot;
 }
 
-std::atomic<Attachable*>* place_of(std::uint32_t number) {
+std::atomic<Numbered*>* place_of(std::uint32_t number) {
   if (number < kFirstQpNumber || number >> 24 != 0) return nullptr;
   Slots* slots = by_port[port_of(number)].load(std::memory_order_acquire);
   return slots == nullptr ? nullptr : &slots->qps[number % kSlotsPerPort];
@@ -61,7 +61,7 @@ std::atomic<Attachable*>* place_of(std::uint32_t number) {
 
 }  // namespace
 
-std::uint32_t take_qp_number(Attachable& qp) {
+std::uint32_t take_qp_number(Numbered& qp) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
   if (t.count == kMaxQp) return 0;
@@ -95,7 +95,7 @@ std::uint32_t take_qp_number(Attachable& qp) {
 }
 
 void hide_qp(std::uint32_t number) {
-  if (std::atomic<Attachable*>* place = place_of(number)) place->store(nullptr);
+  if (std::atomic<Numbered*>* place = place_of(number)) place->store(nullptr);
 }
 
 void free_qp_number(std::uint32_t number) {
@@ -112,7 +112,7 @@ void free_qp_number(std::uint32_t number) {
   release_port(slots->port);
 }
 
-void for_each_attachable(const std::function<void(Attachable&)>& function) {
+void for_each_numbered(const std::function<void(Numbered&)>& function) {
   // From the last to the first, since there may be no memory for a copy of the list. If one is removed meanwhile, those
   // behind it move to the front, and some are visited twice.
   for (std::size_t left = SIZE_MAX; left > 0; --left) {
@@ -123,10 +123,10 @@ void for_each_attachable(const std::function<void(Attachable&)>& function) {
       if (left == 0) return;
       slots = table().reserved[left - 1];
     }
-    for (const std::atomic<Attachable*>& place : slots->qps) {
+    for (const std::atomic<Numbered*>& place : slots->qps) {
       if (place.load(std::memory_order_relaxed) == nullptr) continue;
       const ReadSection section;
-      if (Attachable* qp = place.load()) function(*qp);
+      if (Numbered* qp = place.load()) function(*qp);
     }
   }
 }
@@ -138,8 +138,8 @@ void unlock_qp_numbers() { table().mutex.unlock(); }
 void forget_qp_numbers() {
   Table& t = table();
   for (Slots* slots : t.reserved) {
-    for (const std::atomic<Attachable*>& place : slots->qps) {
-      if (Attachable* qp = place.load()) qp->after_fork_in_child();
+    for (const std::atomic<Numbered*>& place : slots->qps) {
+      if (Numbered* qp = place.load()) qp->after_fork_in_child();
     }
   }
   t.reserved.clear();
@@ -148,9 +148,14 @@ void forget_qp_numbers() {
   t.mutex.unlock();
 }
 
-Attachable* find_attachable(std::uint32_t number) {
-  const std::atomic<Attachable*>* place = place_of(number);
+Numbered* find_numbered(std::uint32_t number) {
+  const std::atomic<Numbered*>* place = place_of(number);
   return place == nullptr ? nullptr : place->load();  // a sequentially consistent load, see grace_period.h
+}
+
+Attachable* find_attachable(std::uint32_t number) {
+  Numbered* const found = find_numbered(number);
+  return found == nullptr ? nullptr : found->attachable();
 }
 
 }  // namespace uiw::provider

@@ -9,17 +9,20 @@
 namespace uiw::provider {
 
 class Attachable;
+class Numbered;
 
 // Takes a number for `qp`, which must remain live until hide_qp() and a grace period. 0 if none is free.
-std::uint32_t take_qp_number(Attachable& qp);
-// The queue pair with this number, or null. Called inside a ReadSection, in which the result is valid.
+std::uint32_t take_qp_number(Numbered& qp);
+// What has this number, or null. Called inside a ReadSection, in which the result is valid.
+Numbered* find_numbered(std::uint32_t number);
+// The same for what a stream can be attached to.
 Attachable* find_attachable(std::uint32_t number);
-// From here on find_attachable() does not return it. Threads that have found it must be waited for
+// From here on find_numbered() does not return it. Threads that have found it must be waited for
 // (wait_for_readers()).
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
-// Calls the function for each queue pair that can be found, one after the other.
-void for_each_attachable(const std::function<void(Attachable&)>& function);
+// Calls the function for each object that can be found, one after the other.
+void for_each_numbered(const std::function<void(Numbered&)>& function);
 
 // Hold the lock of the table over a fork. In the child forget_qp_numbers() leaves the parent's numbers to the parent;
 // new queue pairs get numbers of their own.

@@ -16,7 +16,7 @@
 #include "provider/plugin/exceptions.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq.h"
-#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace uiw::plugin {
 
@@ -64,7 +64,7 @@ struct Cq {
 };
 struct Qp {
   verbs_qp base;
-  std::unique_ptr<rnic::Qp> rnic;
+  std::unique_ptr<rnic::QueuePair> rnic;
   // ibv_wr_*: a request whose data has not been set yet.
   ibv_send_wr pending;
   bool has_pending;

@@ -198,6 +198,14 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
   give_data(qp, sges, count, IBV_SEND_INLINE);
 }
 
+// The address may be set before the data or behind it.
+void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, std::uint32_t number, std::uint32_t qkey) {
+  Qp* qp = of(handle);
+  if (!qp->has_pending) return qp->rnic->posting().address_last(ah, number, qkey);
+  qp->pending.wr.ud = {ah, number, qkey};
+}
+
+constexpr std::uint64_t kDatagramOps = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t kSendOps =
     IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_SEND_WITH_INV |
     IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
@@ -217,6 +225,7 @@ void offer_send_ops(ibv_qp_ex& qp) {
   qp.wr_atomic_cmp_swp = wr_atomic_cmp_swp;
   qp.wr_bind_mw = wr_bind_mw;
   qp.wr_local_inv = wr_local_inv;
+  qp.wr_set_ud_addr = wr_set_ud_addr;
   qp.wr_set_sge = wr_set_sge;
   qp.wr_set_sge_list = wr_set_sge_list;
   qp.wr_set_inline_data = wr_set_inline_data;
@@ -231,9 +240,9 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     ibv_qp& base = qp->base.qp;
     Cq* send_cq = attributes.send_cq != nullptr ? of(attributes.send_cq) : nullptr;
     Cq* receive_cq = attributes.recv_cq != nullptr ? of(attributes.recv_cq) : nullptr;
-    qp->rnic =
-        rnic::Qp::create(*context_of(context)->rnic, of(pd)->rnic, send_cq ? send_cq->rnic.get() : nullptr,
-                         receive_cq ? receive_cq->rnic.get() : nullptr, attributes, &base, rnic_of(attributes.srq));
+    qp->rnic = rnic::QueuePair::create(
+        *context_of(context)->rnic, of(pd)->rnic, send_cq ? send_cq->rnic.get() : nullptr,
+        receive_cq ? receive_cq->rnic.get() : nullptr, attributes, &base, rnic_of(attributes.srq));
     if (!qp->rnic) return nullptr;
     base.context = context;
     base.qp_context = attributes.qp_context;
@@ -259,9 +268,10 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) { return make_qp(pd-
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
   constexpr std::uint32_t kKnown =
       IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  const std::uint64_t offered = attributes->qp_type == IBV_QPT_UD ? kDatagramOps : kSendOps;
   const bool ops = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
   const bool flags = (attributes->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && attributes->create_flags != 0;
-  if ((attributes->comp_mask & ~kKnown) != 0 || flags || (ops && (attributes->send_ops_flags & ~kSendOps) != 0)) {
+  if ((attributes->comp_mask & ~kKnown) != 0 || flags || (ops && (attributes->send_ops_flags & ~offered) != 0)) {
     errno = EOPNOTSUPP;
     return nullptr;
   }

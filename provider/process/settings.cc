@@ -79,7 +79,7 @@ bool apply_port_range(const std::string& value, Settings& settings) {
   if (value.empty()) return settings.port_range = {}, true;
   const std::size_t dash = value.find('-');
   unsigned first = 0, last = 0;
-  if (dash == std::string::npos || !number(value.substr(0, dash), 1024, 65535, first) ||
+  if (dash == std::string::npos || !number(value.substr(0, dash), 1024, 65534, first) ||
       !number(value.substr(dash + 1), first, 65535, last)) {
     return false;
   }
@@ -133,7 +133,7 @@ constexpr std::array kSettings = {
             apply_timeout},
     Setting{{"UIW_MPA_REVISION", "--mpa-revision", "1|2", "2", "revision of the first MPA request"}, apply_revision},
     Setting{
-        {"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535", "",
+        {"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535, FIRST below 65535", "",
          "TCP ports for connections made without rdma_cm, one for each 256 QPs of a process; empty takes any free one"},
         apply_port_range},
     Setting{{"UIW_TRANSPORT", "--transport", "iwarp|roce", "iwarp",

@@ -14,12 +14,14 @@
 #include <cstring>
 #include <new>
 
+#include "provider/connect/numbered.h"
+#include "provider/connect/qp_table.h"
 #include "provider/process/limits.h"
 #include "provider/process/link_watch.h"
 #include "provider/process/log.h"
 #include "provider/progress/clock.h"
 #include "provider/verbs/fork.h"
-#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/queue_pair.h"
 #include "provider/version.h"
 
 namespace uiw::provider {
@@ -30,7 +32,10 @@ Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_
     : device_(std::move(device)),
       handle_(handle),
       async_(std::move(async)),
-      engine_([](std::uint32_t number) -> Driven* { return find_qp(number); }) {
+      engine_([](std::uint32_t number) -> Driven* {
+        Numbered* const found = find_numbered(number);
+        return found == nullptr ? nullptr : found->driven();
+      }) {
   static std::atomic<bool> observing{false};
   if (!observing.exchange(true)) {
     try {
@@ -55,12 +60,12 @@ void Context::close() {
   // not found again.
   struct {
     const Context* context;
-    std::array<Qp*, 64> qps;
+    std::array<QueuePair*, 64> qps;
     std::size_t count;
   } left{this, {}, 0};
   do {
     left.count = 0;
-    for_each_qp([&left](Qp& qp) {
+    for_each_queue_pair([&left](QueuePair& qp) {
       if (&qp.context() != left.context || left.count == left.qps.size()) return;
       const auto end = left.qps.begin() + static_cast<std::ptrdiff_t>(left.count);
       if (std::find(left.qps.begin(), end, &qp) == end) left.qps[left.count++] = &qp;

@@ -17,7 +17,7 @@
 #include "provider/verbs/completion_channel.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq_timer.h"
-#include "provider/verbs/qp/qp.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace uiw::provider {
 
@@ -208,7 +208,7 @@ void Cq::overrun(bool first) {
   try {
     const int error = CmLoop::instance().post([cq = static_cast<const Cq*>(this), failing = failing_] {
       failing->store(false);
-      for_each_qp([cq](Qp& qp) {
+      for_each_queue_pair([cq](QueuePair& qp) {
         if (qp.completes_to(cq)) qp.completion_lost();
       });
     });

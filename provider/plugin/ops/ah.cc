@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "provider/plugin/ops/ah.h"
 
+#include <cstring>
+
 #include "provider/plugin/objects.h"
+#include "provider/verbs/datagram/address_handle.h"
 
 namespace uiw::plugin {
 
 namespace {
 
 struct Ah {
-  ibv_ah base;
+  rnic::AddressHandle handle;  // the first member is the program's
   rnic::Share share;
 };
 
@@ -30,9 +33,14 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
   return without_exceptions([&]() -> ibv_ah* {
     rnic::Share share(context_of(pd->context)->rnic, rnic::Limited::ah);
     if (!share) return nullptr;
-    auto* ah = new Ah{{pd->context, pd, 0}, std::move(share)};
+    rnic::DatagramRoute route;
+    route.from = device.gids[attributes->grh.sgid_index];
+    std::memcpy(route.to.data(), attributes->grh.dgid.raw, route.to.size());
+    route.scope = device.ifindex;
+    route.traffic_class = attributes->grh.traffic_class;
+    auto* ah = new Ah{{{pd->context, pd, 0}, route}, std::move(share)};
     of(pd)->users.fetch_add(1);
-    return &ah->base;
+    return &ah->handle.base;
   });
 }
 

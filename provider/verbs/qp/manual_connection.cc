@@ -145,7 +145,7 @@ bool ManualConnection::check_retry_timer() {
     if (*verdict == rdmap::Status::rnr_exceeded && !(by_queue && remote)) culprit.reset();
     if (!qp_.runs(Stream::Phase::running)) {
       qp_.state = IBV_QPS_ERR;
-      queues_.flush_sends(culprit, *verdict);
+      connection_.flush_sends(culprit, *verdict);
     } else if (*verdict == rdmap::Status::retry_exceeded) {
       qp_.stream->sender().stop_for_good();
     }

@@ -16,20 +16,6 @@
 
 namespace uiw::provider {
 
-namespace {
-
-// Whether the device grants these values; raises those below the minimum, 0 for example.
-bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
-  if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge || cap.max_inline_data > kMaxInline) return false;
-  if (has_receive_queue && (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge)) return false;
-  if (!has_receive_queue) cap.max_recv_wr = cap.max_recv_sge = 0;
-  // Some programs send a few octets inline without having requested it; every adapter grants some.
-  cap.max_inline_data = std::max(cap.max_inline_data, kLeastInline);
-  return true;
-}
-
-}  // namespace
-
 std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                ibv_qp* handle, Srq* srq) {
   const bool has_receive_queue = srq == nullptr;
@@ -62,9 +48,7 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
   set_sends(posting_);
   // The default until the program sets flags.
   common_.attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  pd.add_user();
-  send_cq.add_user();
-  receive_cq.add_user();
+  common_.add_users();
   try {
     common_.number = take_qp_number(*this);  // the last step: from here on the queue pair can be found
   } catch (const std::exception&) {
@@ -96,9 +80,7 @@ Qp::~Qp() {
   stop();
   queues_.forget_completions();
   if (number() != 0) free_qp_number(number());
-  common_.send_cq.remove_user();
-  common_.receive_cq.remove_user();
-  common_.pd.remove_user();
+  common_.remove_users();
 }
 
 bool Qp::inherited() const { return generation_ != fork_generation(); }
@@ -112,9 +94,7 @@ void Qp::after_fork_in_child() {
 
 void Qp::leave_to_parent() {
   queues_.leave_to_parent();
-  common_.send_cq.remove_user();
-  common_.receive_cq.remove_user();
-  common_.pd.remove_user();
+  common_.remove_users();
 }
 
 int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
@@ -227,7 +207,7 @@ void Qp::to_error() {
   {
     const std::lock_guard send_lock(common_.locks.send);
     common_.state = IBV_QPS_ERR;
-    queues_.flush_sends(std::nullopt, rdmap::Status::flushed);
+    connection_.flush_sends(std::nullopt, rdmap::Status::flushed);
   }
   queues_.flush_receives();
 }
@@ -273,11 +253,12 @@ std::uint32_t Qp::receives_outstanding() {
   return queues_.receives();
 }
 
-// Nothing but queue pairs of this class takes numbers.
 Qp* find_qp(std::uint32_t number) { return static_cast<Qp*>(find_attachable(number)); }
 
 void for_each_qp(const std::function<void(Qp&)>& function) {
-  for_each_attachable([&function](Attachable& qp) { function(static_cast<Qp&>(qp)); });
+  for_each_numbered([&function](Numbered& found) {
+    if (Attachable* qp = found.attachable()) function(static_cast<Qp&>(*qp));
+  });
 }
 
 }  // namespace uiw::provider

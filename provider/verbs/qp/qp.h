@@ -15,7 +15,6 @@
 
 #include "mpa/tcp_stream.h"
 #include "provider/connect/attachable.h"
-#include "provider/export.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/driver.h"
 #include "provider/verbs/qp/manual_connection.h"
@@ -23,43 +22,45 @@
 #include "provider/verbs/qp/qp_connection.h"
 #include "provider/verbs/qp/send_posting.h"
 #include "provider/verbs/qp/work_queues.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace uiw::provider {
 
-class Qp final : public Driven, public Attachable {
+class Qp final : public QueuePair, public Driven, public Attachable {
  public:
   // Fills in `attributes.cap` with the granted values. Null with errno: EINVAL for values beyond the device's,
   // EOPNOTSUPP for a type other than RC and UC, ENOMEM, EMFILE. `handle` is the program's ibv_qp, which events carry.
   // With `srq` the queue pair has no receive queue of its own. Context, domain, queues and `srq` must remain live as
   // long as the queue pair.
-  UIW_API static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
-                                            ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq = nullptr);
-  UIW_API ~Qp();
+  static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
+                                    ibv_qp* handle, Srq* srq = nullptr);
+  ~Qp() override;
   // The first half of destruction: from here on the queue pair is not found or driven, no event about it is reported,
   // and its stream has ended. Work that is not complete gets no completion; octets that TCP has taken are still sent.
-  UIW_API void stop();
+  void stop() override;
 
   std::uint32_t number() const override { return common_.number; }
-  const Context& context() const { return *common_.context; }
+  const Context& context() const override { return *common_.context; }
   const ibv_qp* handle() const { return common_.handle; }
   ibv_qp_state state() const { return common_.state.load(); }
-  bool completes_to(const Cq* cq) const { return cq == &common_.send_cq || cq == &common_.receive_cq; }
+  bool completes_to(const Cq* cq) const override { return cq == &common_.send_cq || cq == &common_.receive_cq; }
   // The number of async events about this queue pair that were written to the context's pipe.
-  unsigned events_reported() const { return common_.events_reported.load(); }
+  unsigned events_reported() const override { return common_.events_reported.load(); }
 
   // The send side: open batches, and posting.
-  SendPosting& posting() { return posting_; }
-  const SendPosting& posting() const { return posting_; }
-  int post_send(ibv_send_wr* requests, ibv_send_wr** bad) { return posting_.post(requests, bad); }
+  SendPosting& posting() override { return posting_; }
   // As the manual page of ibv_post_recv says: 0 or an errno, with the first bad request.
-  UIW_API int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad);
+  int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) override;
   // The number of requests that are posted and not complete.
   std::uint32_t sends_outstanding();
   std::uint32_t receives_outstanding();
 
   // As the manual page of ibv_modify_qp says: 0, or an errno and nothing has changed.
-  UIW_API int modify(const ibv_qp_attr& attributes, int mask);
-  UIW_API void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init);
+  int modify(const ibv_qp_attr& attributes, int mask) override;
+  void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) override;
+
+  Attachable* attachable() override { return this; }
+  Driven* driven() override { return this; }
 
   // See QpConnection and ManualConnection.
   using Attachment = provider::Attachment;
@@ -72,7 +73,7 @@ class Qp final : public Driven, public Attachable {
   bool query_agreed(Agreed& agreed) { return connection_.query_agreed(agreed); }
   int disconnect(const StreamOwner* owner) override { return connection_.disconnect(owner); }
   void abort_beginning(const StreamOwner* owner) override { connection_.abort_beginning(owner); }
-  void completion_lost() { connection_.completion_lost(); }
+  void completion_lost() override { connection_.completion_lost(); }
   void no_memory() noexcept override { common_.no_memory(); }
   bool progress(Driver driver) noexcept override { return connection_.progress(driver); }
   bool check_retry_timer() override { return manual_.check_retry_timer(); }
@@ -80,8 +81,8 @@ class Qp final : public Driven, public Attachable {
   // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process
   // affect neither the stream nor the peer, and modify() fails with EIO. Instead of destruction, leave_to_parent()
   // releases the domain and the queues; the memory of the copy may be inconsistent and is left as it is.
-  UIW_API bool inherited() const;
-  UIW_API void leave_to_parent();
+  bool inherited() const override;
+  void leave_to_parent() override;
   void after_fork_in_child() override;
   void leave_at_exit() { connection_.leave_at_exit(); }
 
@@ -106,7 +107,7 @@ class Qp final : public Driven, public Attachable {
   ManualConnection manual_;
 };
 
-// The queue pair with this number, or null. Inside a ReadSection. The table has no other Attachable than Qp.
+// The queue pair with this number, or null. Inside a ReadSection. No other class is Attachable.
 Qp* find_qp(std::uint32_t number);
 // Each that can be found now, one after the other.
 void for_each_qp(const std::function<void(Qp&)>& function);

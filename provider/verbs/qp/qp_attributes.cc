@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "provider/verbs/qp/qp_attributes.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "ddp/stag_table.h"
@@ -22,6 +23,15 @@ constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | 
 constexpr unsigned bit(ibv_qp_state state) { return 1U << state; }
 
 }  // namespace
+
+bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
+  if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge || cap.max_inline_data > kMaxInline) return false;
+  if (has_receive_queue && (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge)) return false;
+  if (!has_receive_queue) cap.max_recv_wr = cap.max_recv_sge = 0;
+  // Some programs send a few octets inline without having requested it; every adapter grants some.
+  cap.max_inline_data = std::max(cap.max_inline_data, kLeastInline);
+  return true;
+}
 
 bool may_step(ibv_qp_state from, int to, bool manual) {
   if (to < 0 || to > IBV_QPS_ERR) return false;  // a program may pass any number

@@ -35,6 +35,9 @@ int number_in(const Enumeration& field) {
   return number;
 }
 
+// Whether the device grants these values; raises those below the minimum, 0 for example.
+bool grant(ibv_qp_cap& cap, bool has_receive_queue);
+
 // Whether a program may make this step. Keeping the state is always allowed.
 bool may_step(ibv_qp_state from, int to, bool manual);
 

@@ -10,20 +10,7 @@ namespace uiw::provider {
 
 QpCommon::QpCommon(Qp& of, Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program,
                    ibv_qp_type of_type)
-    : whole(of),
-      context(opened.shared_from_this()),
-      pd(domain),
-      send_cq(for_sends),
-      receive_cq(for_receives),
-      handle(of_program),
-      type(of_type) {}
-
-void QpCommon::report(ibv_event_type which) {
-  ibv_async_event event{};
-  event.event_type = which;
-  event.element.qp = handle;
-  if (context->report(event)) events_reported.fetch_add(1);
-}
+    : QpIdentity(opened, domain, for_sends, for_receives, of_program, of_type), whole(of) {}
 
 void QpCommon::no_memory() noexcept {
   try {

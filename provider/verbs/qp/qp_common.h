@@ -15,33 +15,20 @@
 
 #include "provider/stream/retry_timer.h"
 #include "provider/stream/stream.h"
-#include "provider/verbs/cq.h"
+#include "provider/verbs/qp_identity.h"
 
 namespace uiw::provider {
 
-class Context;
-class Pd;
 class Qp;
 
-// The object shares ownership of the context. Domain, completion queues and the program's `handle` must remain live as
-// long as it.
-struct QpCommon {
+struct QpCommon : QpIdentity {
   QpCommon(Qp& of, Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program,
            ibv_qp_type of_type);
 
   Qp& whole;
-  const std::shared_ptr<Context> context;
-  Pd& pd;
-  Cq& send_cq;
-  Cq& receive_cq;
-  ibv_qp* const handle;  // events carry it
-  const ibv_qp_type type;
-  std::uint32_t number = 0;  // 0 if all numbers are taken
 
-  std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
-  std::atomic<bool> manual{false};           // a manual connection, from RTR on; written with the receiver's lock
-  std::atomic<bool> steps_due{false};        // RoCE view: rdma_cm has connected, and the program still makes the steps
-  std::atomic<unsigned> events_reported{0};  // events that were written to the context's pipe
+  std::atomic<bool> manual{false};     // a manual connection, from RTR on; written with the receiver's lock
+  std::atomic<bool> steps_due{false};  // RoCE view: rdma_cm has connected, and the program still makes the steps
 
   StreamLocks locks;
   StreamSignals signals;
@@ -53,9 +40,6 @@ struct QpCommon {
   RetryTimer retry_timer;
 
   bool is_reliable() const { return type == IBV_QPT_RC; }
-  // Changes the state from `from`. False if the stream has ended meanwhile and has set the state to ERR.
-  bool step(ibv_qp_state from, ibv_qp_state to) { return state.compare_exchange_strong(from, to) || from == to; }
-  void report(ibv_event_type which);
 
   // Called with one of the two locks held.
   bool runs(StreamPhase phase) const { return stream != nullptr && stream->phase() == phase; }

@@ -214,6 +214,11 @@ void QpConnection::notify_when_drained(bool notify) {
   tell_when_drained_ = notify;
 }
 
+void QpConnection::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) {
+  if (qp_.stream != nullptr) return qp_.stream->sender().transmitter().flush(culprit, status);
+  queues_.flush_sends(culprit, status);
+}
+
 bool QpConnection::drained() const {
   return qp_.manual ? queues_.sends().head() >= drain_to_ : queues_.sends().empty();
 }

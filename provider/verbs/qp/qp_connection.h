@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "mpa/startup.h"
@@ -67,6 +68,8 @@ class QpConnection final : public StreamHost {
   // ---- With the sender's lock ----
   bool drained() const;
   void limit_ord(std::uint32_t ord);
+  // Completes all posted sends as flushed, and `culprit` with `status`.
+  void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
   void deny_rights(std::uint32_t denied);
 
   // ---- With both ----

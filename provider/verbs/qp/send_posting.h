@@ -14,37 +14,37 @@
 #include <cstdint>
 #include <mutex>
 
-#include "provider/export.h"
 #include "provider/memory/grace_period.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/send_scheduler.h"
 #include "provider/verbs/qp/qp_common.h"
 #include "provider/verbs/qp/work_builder.h"
 #include "provider/verbs/qp/work_queues.h"
+#include "provider/verbs/send_requests.h"
 
 namespace uiw::provider {
 
-class SendPosting final : public DeferredSends {
+class SendPosting final : public SendRequests, public DeferredSends {
  public:
   // `qp` and `queues` must remain live as long as this object. `signal_all`: sq_sig_all.
   SendPosting(QpCommon& qp, WorkQueues& queues, bool signal_all)
       : qp_(qp), queues_(queues), sends_(queues.sends()), builder_(sends_, &qp.pd, signal_all) {}
 
   // As the manual page of ibv_post_send says: 0 or an errno, with the first bad request.
-  UIW_API int post(ibv_send_wr* requests, ibv_send_wr** bad);
+  int post(ibv_send_wr* requests, ibv_send_wr** bad) override;
   // ibv_bind_mw: 0 or an errno. On success `mw` has its new rkey.
-  UIW_API int post_bind(ibv_mw& mw, const ibv_mw_bind& bind);
+  int post_bind(ibv_mw& mw, const ibv_mw_bind& bind) override;
 
   // ibv_wr_start ... ibv_wr_complete: one thread builds a batch, and others that post to this queue pair wait for its
   // end. No lock is held in between, so the program may do anything. EINVAL from end_batch() if the same thread had a
   // batch open already.
-  UIW_API void begin_batch();
-  UIW_API void add(const ibv_send_wr& request);
+  void begin_batch() override;
+  void add(const ibv_send_wr& request) override;
   // Applies to the request that is added next.
   using Extension = WorkBuilder::Extension;
   void extend(const Extension& extension) { batch_.extension = extension; }
-  UIW_API int end_batch();  // 0, or an errno and nothing of the batch is posted
-  UIW_API void abort_batch();
+  int end_batch() override;  // 0, or an errno and nothing of the batch is posted
+  void abort_batch() override;
 
   // ---- DeferredSends ----
   bool has_deferred() const override { return qp_.signals.deferred.load(); }

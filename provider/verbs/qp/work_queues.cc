@@ -8,8 +8,8 @@
 
 #include "provider/memory/memory.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/qp/qp_common.h"
 #include "provider/verbs/qp/receive_posting.h"
+#include "provider/verbs/qp_identity.h"
 #include "provider/verbs/srq.h"
 
 namespace uiw::provider {
@@ -50,7 +50,7 @@ ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
 
 }  // namespace
 
-WorkQueues::WorkQueues(QpCommon& qp, const ibv_qp_cap& granted, Srq* srq)
+WorkQueues::WorkQueues(QpIdentity& qp, const ibv_qp_cap& granted, Srq* srq)
     : qp_(qp),
       sends_(granted.max_send_wr, granted.max_send_sge, granted.max_inline_data),
       receives_(granted.max_recv_wr, granted.max_recv_sge),
@@ -120,18 +120,21 @@ void WorkQueues::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Sta
     // does not use (uiwdv.h).
     std::memcpy(&completion.src_qp, message.immediate.data() + sizeof completion.imm_data, sizeof completion.src_qp);
   }
-  completion.qp_num = qp_.number;
   if (message.invalidated) {
     completion.wc_flags = IBV_WC_WITH_INV;
     completion.invalidated_rkey = static_cast<std::uint32_t>(message.stag);
   }
+  receive_complete(completion, message.solicited);
+}
+
+void WorkQueues::receive_complete(ibv_wc& completion, bool solicited) {
+  completion.qp_num = qp_.number;
   // The entry is freed before the program can learn of the completion and post again.
   if (shared_ == nullptr) receives_.pop();
-  qp_.receive_cq.push(completion, message.solicited);
+  qp_.receive_cq.push(completion, solicited);
 }
 
 void WorkQueues::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) {
-  if (qp_.stream != nullptr) return qp_.stream->sender().transmitter().flush(culprit, status);
   for (; !sends_.empty(); sends_.pop()) {
     const std::uint64_t head = sends_.head();
     send_complete(sends_.at(head), culprit == head ? status : rdmap::Status::flushed);

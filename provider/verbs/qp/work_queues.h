@@ -17,7 +17,7 @@
 
 namespace uiw::provider {
 
-struct QpCommon;
+struct QpIdentity;
 class Srq;
 class SrqUser;
 
@@ -25,7 +25,7 @@ class WorkQueues final : public StreamWork {
  public:
   // `qp` and `srq` must remain live as long as this object; `srq` is null if the queue pair has a receive queue of its
   // own. Throws std::bad_alloc.
-  WorkQueues(QpCommon& qp, const ibv_qp_cap& granted, Srq* srq);
+  WorkQueues(QpIdentity& qp, const ibv_qp_cap& granted, Srq* srq);
   ~WorkQueues();
 
   // Identifies the stream for windows of type 2.
@@ -34,7 +34,8 @@ class WorkQueues final : public StreamWork {
   // ---- With the sender's lock ----
   rdmap::SendQueue& sends() { return sends_; }
   const rdmap::SendQueue& sends() const { return sends_; }
-  // Completes all posted sends as flushed, and `culprit` with `status`.
+  // Completes all posted sends as flushed, and `culprit` with `status`. Not for a queue pair with a stream, which does
+  // it by itself (rdmap::Transmitter::flush).
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
 
   // rdmap::SendHost
@@ -45,6 +46,8 @@ class WorkQueues final : public StreamWork {
   bool next_receive(rdmap::ReceiveBuffer& buffer) override;
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                         const rdmap::ReceiveHost::Message& message) override;
+  // The same for a completion that the caller has filled in, but for the number of the queue pair.
+  void receive_complete(ibv_wc& completion, bool solicited);
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
   bool receive_there() const override;
   void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override;
@@ -72,7 +75,7 @@ class WorkQueues final : public StreamWork {
   void number_is_known();
 
  private:
-  QpCommon& qp_;
+  QpIdentity& qp_;
   rdmap::SendQueue sends_;
   bool has_windows_ = false;  // windows of type 2 were bound
 

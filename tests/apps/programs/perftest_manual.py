@@ -57,6 +57,9 @@ def rows(view):
     add("ib_send_bw", "--use-srq", "-n", 500)
     if view == "roce":
         add("ib_send_bw", "--use-srq", "-q", 16, "-n", 100)
+        for program in ("ib_send_bw", "ib_send_lat"):
+            add(program, "-c", "UD", "-n", 100)
+        add("ib_send_bw", "-c", "UD", "-q", 16, "-n", 20)
         add("ib_send_bw", "--use-srq", "-q", 4, "-b", "-n", 100)
     else:
         harness.known("ib_send_bw --use-srq -q 2", "perftest counts an iWARP sender's credits by the numbers of its "

@@ -44,11 +44,11 @@ def add(program, *options, **more):
             lambda bench: talk(bench, program, *options, **more))
 
 
-def each_gid(bench, program, view):
+def each_gid(bench, program, view, option="-c"):
     env = {"UIW_TRANSPORT": view}
     for device, shown in devices.parse_devinfo(bench.run(["ibv_devinfo", "-v"], env=env).stdout).items():
         for index, gid in enumerate(shown["gids"]):
-            for process in talk(bench, program, "-c", device=device, gid=index, iterations=100, env=env):
+            for process in talk(bench, program, option, device=device, gid=index, iterations=100, env=env):
                 check(gids_of(process) == {gid}, f"GIDs {gids_of(process)}, not {gid}")
 
 
@@ -112,7 +112,13 @@ def again(bench):
         talk(bench, RC, "-c", iterations=10)
 
 
-@row("datagrams and XRC: refused where the queue pair is made")
+UD, ROCE = "ibv_ud_pingpong", {"UIW_TRANSPORT": "roce"}
+add(UD, env=ROCE)
+add(UD, "-e", "-s", 1024, env=ROCE)
+add_row("ibv_ud_pingpong: each GID of each device", lambda bench: each_gid(bench, UD, "roce", "-e"))
+
+
+@row("datagrams in the iWARP view, and XRC: refused where the queue pair is made")
 def others(bench):
     for program, reason in (("ibv_ud_pingpong", "Couldn't create QP"), ("ibv_xsrq_pingpong", "Couldn't")):
         ended = bench.run([program, "-d", "uiw_lo", "-g", 0, "-p", bench.port()], status=1)

@@ -61,7 +61,8 @@ TEST_CASE("settings: every value is checked", "[settings]") {
   for (const char* value : {"1", "2"}) CHECK(good("UIW_MPA_REVISION", value));
   for (const char* value : {"", "0", "3", "two"}) CHECK_FALSE(good("UIW_MPA_REVISION", value));
   for (const char* value : {"", "1024-1024", "20000-20063", "1024-65535"}) CHECK(good("UIW_PORT_RANGE", value));
-  for (const char* value : {"20000", "20001-20000", "1023-2000", "20000-65536", "-", "a-b", "1024-", "1024-2000 "}) {
+  for (const char* value :
+       {"20000", "20001-20000", "1023-2000", "20000-65536", "-", "a-b", "1024-", "1024-2000 ", "65535-65535"}) {
     CHECK_FALSE(good("UIW_PORT_RANGE", value));
   }
   for (const char* value : {"iwarp", "roce"}) CHECK(good("UIW_TRANSPORT", value));

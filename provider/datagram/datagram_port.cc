@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+#include "provider/datagram/datagram_port.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "mpa/descriptor.h"
+#include "provider/connect/qp_port.h"
+#include "provider/connect/qp_table.h"
+#include "provider/memory/grace_period.h"
+#include "provider/progress/io_scratch.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// The ports that are open, by context. Those of a parent process are among them and not used.
+struct Opened {
+  Mutex mutex;
+  std::map<std::pair<const Engine*, std::uint16_t>, std::pair<unsigned, std::weak_ptr<DatagramPort>>> ports;
+};
+Opened& opened() {
+  static auto* instance = new Opened;
+  return *instance;
+}
+
+constexpr unsigned kMostRounds = 64;
+
+void hand_over(const IncomingDatagram& datagram) {
+  const DecodedDatagram decoded = decode_datagram(datagram.octets);
+  if (decoded.fault != DatagramFault::none) return count_drop(DatagramDrop::malformed);
+  if (!comes_from_holder(decoded.header, datagram.port)) return count_drop(DatagramDrop::source);
+  Numbered* const found = find_numbered(decoded.header.destination_qp);
+  DatagramTarget* const target = found == nullptr ? nullptr : found->datagrams();
+  if (target == nullptr) return count_drop(DatagramDrop::destination);
+  target->deliver({decoded.header, decoded.payload, datagram.from, datagram.to});
+}
+
+}  // namespace
+
+std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t port) {
+  Opened& all = opened();
+  const std::lock_guard lock(all.mutex);
+  auto& [generation, known] = all.ports[{&engine, port}];
+  if (generation == fork_generation()) {
+    if (auto found = known.lock()) return found;
+  }
+  const int fd = datagram_descriptor(port);
+  if (fd < 0) {
+    errno = -fd;
+    return nullptr;
+  }
+  std::shared_ptr<DatagramPort> made(new DatagramPort(engine, fd));
+  made->number_ = take_qp_number(*made);
+  if (made->number_ == 0) return nullptr;
+  if (const int error = engine.add(*made, fd); error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  generation = fork_generation();
+  known = made;
+  return made;
+}
+
+DatagramPort::DatagramPort(Engine& engine, int fd) : engine_(engine), fd_(fd), generation_(fork_generation()) {
+  set_sends(nothing_);
+}
+
+DatagramPort::~DatagramPort() {
+  if (generation_ != fork_generation()) return;
+  if (number_ != 0) {
+    hide_qp(number_);
+    engine_.remove(*this);
+    engine_.release(fd_);
+    wait_for_readers();
+    free_qp_number(number_);
+  }
+  mpa::close_descriptor(fd_);
+}
+
+void DatagramPort::after_fork_in_child() { mpa::close_descriptor(fd_); }
+
+void DatagramPort::join(DatagramTarget& target) {
+  const std::lock_guard lock(targets_mutex_);
+  targets_.push_back(&target);
+}
+
+void DatagramPort::leave(DatagramTarget& target) {
+  const std::lock_guard lock(targets_mutex_);
+  std::erase(targets_, &target);
+}
+
+// Either the socket takes datagrams again after `blocked_` has been set, and an event follows, or it does so before,
+// and the second attempt sends them.
+std::size_t DatagramPort::send(std::span<const OutgoingDatagram> datagrams) {
+  const std::size_t most = std::min(datagrams.size(), kDatagramBatch);
+  std::size_t sent = send_datagrams(fd_, datagrams);
+  if (sent == most) return sent;
+  blocked_.store(true);
+  return sent + send_datagrams(fd_, datagrams.subspan(sent, most - sent));
+}
+
+void DatagramPort::take_over() {
+  blocked_.store(true);
+  engine_.take_over(number_, fd_);
+}
+
+void DatagramPort::send_what_waits() {
+  if (!blocked_.load(std::memory_order_relaxed) || !blocked_.exchange(false)) return;
+  const std::lock_guard lock(targets_mutex_);
+  for (DatagramTarget* target : targets_) target->may_send();
+}
+
+bool DatagramPort::progress(Driver driver) noexcept {
+  const ReadSection section;
+  send_what_waits();
+  return receive(driver);
+}
+
+// An event is not repeated, so all that has come is read then; a poll of the program reads one batch.
+bool DatagramPort::receive(Driver driver) {
+  std::unique_lock lock(receive_mutex_, std::defer_lock);
+  if (driver == Driver::poll) {
+    if (!lock.try_lock()) return true;  // another thread receives
+  } else {
+    lock.lock();
+  }
+  IoScratch* const scratch = io_scratch();
+  if (scratch == nullptr) {
+    engine_.take_over(number_, fd_);
+    return false;
+  }
+  std::array<IncomingDatagram, kDatagramBatch> arrived;
+  bool any = false;
+  unsigned rounds = 0;
+  for (std::size_t count = kDatagramBatch; count == kDatagramBatch;) {
+    if (++rounds > kMostRounds) {  // others have their turn; the event comes again
+      engine_.rearm(number_, fd_);
+      break;
+    }
+    count = receive_datagrams(fd_, {scratch->staging.get(), IoScratch::kStaging}, arrived);
+    for (std::size_t i = 0; i < count; ++i) hand_over(arrived[i]);
+    any = any || count > 0;
+    if (driver == Driver::poll) break;
+  }
+  return any;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// A UDP port of this process in one context: it sends for the queue pairs whose numbers name the port, and what arrives
+// goes to whichever queue pair of the process it is for. The port has a number of its own, by which the engine of the
+// context finds it.
+//
+// Thread-safe. Locks: the receiving one is held while queue pairs take what has arrived (their receiver's lock comes
+// behind it); the list of queue pairs has one, behind which comes a queue pair's sender's lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "provider/connect/numbered.h"
+#include "provider/datagram/datagram_socket.h"
+#include "provider/datagram/datagram_target.h"
+#include "provider/process/mutex.h"
+#include "provider/progress/driven.h"
+#include "provider/progress/engine.h"
+
+namespace uiw::provider {
+
+class DatagramPort final : public Numbered, public Driven {
+ public:
+  // The port of a queue pair's number, which the process has reserved. All queue pairs of a context share it. Null with
+  // errno. Throws std::bad_alloc. The engine must remain live as long as the port.
+  static std::shared_ptr<DatagramPort> open(Engine& engine, std::uint16_t port);
+  ~DatagramPort() override;
+
+  // From here on the queue pair is told when the socket takes datagrams again, and until leave() has returned. It must
+  // not hold its sender's lock.
+  void join(DatagramTarget& target);
+  void leave(DatagramTarget& target);
+
+  // As send_datagrams() says; where not all were taken, may_send() follows.
+  std::size_t send(std::span<const OutgoingDatagram> datagrams);
+  // The calling thread has no buffers: the thread of the context calls may_send() in its place.
+  void take_over();
+
+  Driven* driven() override { return this; }
+  void after_fork_in_child() override;
+  std::uint32_t number() const override { return number_; }
+  bool progress(Driver driver) noexcept override;
+  void no_memory() noexcept override {}
+
+ private:
+  // Datagrams are sent when they are posted.
+  class NothingDeferred final : public DeferredSends {
+   public:
+    bool has_deferred() const override { return false; }
+    bool posts_wait() const override { return false; }
+    void send_waiting_posts() override {}
+    void send_all_deferred() override {}
+    void send_overdue_posts() override {}
+  };
+
+  DatagramPort(Engine& engine, int fd);
+  bool receive(Driver driver);
+  void send_what_waits();
+
+  Engine& engine_;
+  const int fd_;
+  const unsigned generation_;
+  std::uint32_t number_ = 0;
+  NothingDeferred nothing_;
+  Mutex receive_mutex_;
+  Mutex targets_mutex_;
+  std::vector<DatagramTarget*> targets_;
+  std::atomic<bool> blocked_{false};  // work waits for the socket
+};
+
+}  // namespace uiw::provider

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// The UDP socket of a port: batches of datagrams to and from the kernel. Addresses are GIDs, IPv4 ones mapped.
+//
+// Nothing blocks, and no call is a cancellation point of the program's thread. Threads: any number may send; one at a
+// time receives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "mpa/bytes.h"
+#include "provider/process/device.h"
+
+namespace uiw::provider {
+
+constexpr std::size_t kDatagramBatch = 32;
+
+// Where a datagram goes: fixed when its work is posted, since the program may destroy its address handle then.
+struct DatagramRoute {
+  Gid from, to;
+  std::uint32_t scope = 0;  // interface index, for link-local addresses
+  std::uint8_t traffic_class = 0;
+};
+
+struct OutgoingDatagram {
+  const DatagramRoute* route;
+  std::uint16_t port;  // of the destination
+  mpa::Octets octets;
+};
+
+struct IncomingDatagram {
+  Gid from, to;
+  std::uint16_t port;  // of the source
+  mpa::Octets octets;  // in the caller's memory; empty where the datagram was longer than its part of it
+};
+
+// The number of datagrams that the kernel has taken, from the first one on; at most kDatagramBatch are looked at. One
+// that the kernel refuses (no route, an address that is gone) counts as taken: it is lost, as datagrams may be. 0 where
+// the socket can take none now.
+std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams);
+
+// Receives up to kDatagramBatch datagrams into equal parts of `memory`. The number received; 0 if there is none.
+std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<IncomingDatagram> datagrams);
+
+}  // namespace uiw::provider

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// What a port of datagrams needs of a queue pair: a function that takes a datagram that has arrived for it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "provider/datagram/datagram_format.h"
+#include "provider/process/device.h"
+
+namespace uiw::provider {
+
+// What a receive of datagrams begins with: the network header that an adapter for RoCE v2 would have received. That of
+// IPv6 has 40 octets; that of IPv4 has 20, behind 20 zeros.
+constexpr std::size_t kGrhSize = 40;
+using Grh = std::array<std::byte, kGrhSize>;
+
+struct Arrival {
+  DatagramHeader header;
+  mpa::Octets payload;  // valid during the call
+  Gid from, to;         // the addresses of the IP header; `to` is one of this host's
+};
+
+// Why datagrams were dropped, counted for the process.
+enum class DatagramDrop : std::uint8_t {
+  malformed,    // the decoder refuses it (datagram_format.h)
+  source,       // it has not come from the port of its source
+  destination,  // no such queue pair here, or one that does not receive now, or it was sent to another device's address
+  qkey,
+  no_receive,  // none is posted
+};
+inline constexpr std::size_t kDatagramDrops = 5;
+inline std::array<std::atomic<std::uint64_t>, kDatagramDrops> datagram_drops;
+inline void count_drop(DatagramDrop why) {
+  datagram_drops[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed);
+}
+
+class DatagramTarget {
+ public:
+  // Places the datagram into a posted receive, or drops it. Called inside a ReadSection.
+  virtual void deliver(const Arrival& arrival) noexcept = 0;
+  // The socket takes datagrams again.
+  virtual void may_send() noexcept = 0;
+
+ protected:
+  ~DatagramTarget() = default;
+};
+
+}  // namespace uiw::provider

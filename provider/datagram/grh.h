@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// The network header in front of a datagram that was received, as programs and libibverbs (ibv_init_ah_from_wc) read it
+// on RoCE v2: RFC 791 section 3.1, RFC 8200 section 3.
+#pragma once
+
+#include <cstring>
+
+#include "mpa/bytes.h"
+#include "provider/datagram/datagram_target.h"
+
+namespace uiw::provider {
+
+// `udp_payload`: octets behind the UDP header. The hop limit is the usual one; the sockets do not report that of the
+// datagram.
+inline Grh grh_of(const Gid& from, const Gid& to, std::size_t udp_payload) {
+  constexpr std::byte kHopLimit{64}, kUdp{17};
+  constexpr std::size_t kUdpHeader = 8, kIpv4Header = 20, kMapped = 12;
+  Grh grh{};
+  if (!is_ipv4(to)) {
+    grh[0] = std::byte{0x60};
+    mpa::store_be<std::uint16_t>(grh.data() + 4, static_cast<std::uint16_t>(udp_payload + kUdpHeader));
+    grh[6] = kUdp;
+    grh[7] = kHopLimit;
+    std::memcpy(grh.data() + 8, from.data(), from.size());
+    std::memcpy(grh.data() + 24, to.data(), to.size());
+    return grh;
+  }
+  std::byte* const header = grh.data() + kGrhSize - kIpv4Header;
+  header[0] = std::byte{0x45};
+  mpa::store_be<std::uint16_t>(header + 2, static_cast<std::uint16_t>(udp_payload + kUdpHeader + kIpv4Header));
+  header[6] = std::byte{0x40};  // do not fragment
+  header[8] = kHopLimit;
+  header[9] = kUdp;
+  std::memcpy(header + 12, from.data() + kMapped, 4);
+  std::memcpy(header + 16, to.data() + kMapped, 4);
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < kIpv4Header; i += 2) sum += mpa::load_be<std::uint16_t>(header + i);
+  while (sum > 0xFFFF) sum = (sum & 0xFFFF) + (sum >> 16);
+  mpa::store_be<std::uint16_t>(header + 10, static_cast<std::uint16_t>(~sum));
+  return grh;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: MIT
+// An address handle: the address that a datagram is sent to, and the one that it comes from.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "provider/datagram/datagram_socket.h"
+
+namespace uiw::provider {
+
+struct AddressHandle {
+  ibv_ah base;  // the program's
+  DatagramRoute route;
+};
+
+// The address handle must be one of uiw's.
+inline const DatagramRoute& route_of(const ibv_ah* handle) {
+  return reinterpret_cast<const AddressHandle*>(handle)->route;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/datagram/datagram_qp.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <optional>
+
+#include "mpa/guarded_copy.h"
+#include "provider/connect/qp_port.h"
+#include "provider/connect/qp_table.h"
+#include "provider/datagram/grh.h"
+#include "provider/memory/memory.h"
+#include "provider/process/limits.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/datagram/datagram_attributes.h"
+#include "provider/verbs/fork.h"
+
+namespace uiw::provider {
+
+namespace {
+
+std::size_t most_octets(const DeviceInfo& device) { return std::size_t{128} << path_mtu_of(device); }
+
+// Writes octets to the elements of a receive, one after the other.
+class Scatter {
+ public:
+  explicit Scatter(const rdmap::ReceiveBuffer& buffer) : buffer_(buffer) {}
+  // False if the memory may not be written to. The octets must fit.
+  bool put(const std::byte* from, std::size_t size) {
+    while (size > 0) {
+      const rdmap::Sge& sge = buffer_.sges[element_];
+      const std::size_t part = std::min<std::size_t>(size, sge.length - offset_);
+      const ddp::Access to = rdmap::find(stag_table(), sge, buffer_.domain, offset_, part, ddp::kLocalWrite);
+      if (to.error != ddp::AccessError::none) return false;
+      if (to.memory != ddp::discarded && !mpa::guarded_copy(to.memory, from, part)) return false;
+      from += part;
+      size -= part;
+      offset_ += part;
+      if (offset_ == sge.length) ++element_, offset_ = 0;
+    }
+    return true;
+  }
+
+ private:
+  const rdmap::ReceiveBuffer& buffer_;
+  std::size_t element_ = 0, offset_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<DatagramQp> DatagramQp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
+                                               ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq) {
+  if (send_cq == nullptr || receive_cq == nullptr || !grant(attributes.cap, srq == nullptr)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  mpa::install_copy_guard();
+  std::unique_ptr<DatagramQp> qp(new DatagramQp(context, pd, *send_cq, *receive_cq, attributes, handle, srq));
+  if (qp->number() != 0) qp->port_ = DatagramPort::open(context.engine(), port_of(qp->number()));
+  if (qp->port_ == nullptr) {
+    const int error = errno == EMFILE || errno == ENFILE || errno == EAGAIN || errno == EAFNOSUPPORT ? errno : ENOMEM;
+    qp.reset();
+    errno = error;
+    return nullptr;
+  }
+  qp->port_->join(*qp);
+  return qp;
+}
+
+DatagramQp::DatagramQp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes,
+                       ibv_qp* handle, Srq* srq)
+    : generation_(fork_generation()),
+      init_(attributes),
+      qp_(context, pd, send_cq, receive_cq, handle, attributes.qp_type),
+      queues_(qp_, attributes.cap, srq),
+      sender_(qp_, queues_, attributes.cap, attributes.sq_sig_all != 0, most_octets(context.device())) {
+  qp_.add_users();
+  try {
+    qp_.number = take_qp_number(*this);
+  } catch (const std::exception&) {
+    errno = ENOMEM;
+  }
+  queues_.number_is_known();
+}
+
+void DatagramQp::stop() {
+  hide_qp(number());
+  if (port_ != nullptr) port_->leave(*this);
+  wait_for_readers();
+  const std::lock_guard receive_lock(receive_);
+  queues_.leave_shared();
+}
+
+DatagramQp::~DatagramQp() {
+  stop();
+  queues_.forget_completions();
+  port_.reset();
+  if (number() != 0) free_qp_number(number());
+  qp_.remove_users();
+}
+
+bool DatagramQp::inherited() const { return generation_ != fork_generation(); }
+
+void DatagramQp::leave_to_parent() {
+  queues_.leave_to_parent();
+  qp_.remove_users();
+}
+
+// ---- States ----------------------------------------------------------------------------------------------------
+
+int DatagramQp::modify(const ibv_qp_attr& attributes, int mask) {
+  if (inherited()) return EIO;
+  {
+    const std::lock_guard receive_lock(receive_);
+    const std::lock_guard send_lock(send_);
+    const ibv_qp_state from = qp_.state.load();
+    if ((mask & IBV_QP_CUR_STATE) != 0 && number_in(attributes.cur_qp_state) != from) return EINVAL;
+    const int to = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
+    if (const int error = check_datagram_step(from, to, attributes, mask); error != 0) return error;
+    if ((mask & IBV_QP_QKEY) != 0) attributes_.qkey = attributes.qkey;
+    copy_attributes(attributes_, attributes, mask);
+    if ((mask & IBV_QP_STATE) == 0 || to == static_cast<int>(from)) {
+      if (to != IBV_QPS_RESET) return 0;
+    }
+    switch (to) {
+      case IBV_QPS_RESET: reset(); break;
+      case IBV_QPS_ERR: enter_error(); return 0;
+      default: qp_.state = static_cast<ibv_qp_state>(to); break;
+    }
+    if (to == IBV_QPS_RTS) send();  // what was posted in SQD
+    const bool notify = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attributes.en_sqd_async_notify != 0;
+    if (notify) qp_.report(IBV_EVENT_SQ_DRAINED);
+    if (to != IBV_QPS_RESET) return 0;
+  }
+  // Not with those locks held: see Qp::reset().
+  queues_.forget_completions();
+  return 0;
+}
+
+void DatagramQp::reset() {
+  queues_.leave_shared();
+  queues_.empty();
+  attributes_ = {};
+  qp_.state = IBV_QPS_RESET;
+}
+
+void DatagramQp::enter_error() {
+  qp_.state = IBV_QPS_ERR;
+  queues_.flush_sends(std::nullopt, rdmap::Status::flushed);
+  queues_.flush_receives();
+}
+
+void DatagramQp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
+  const std::lock_guard lock(send_);
+  attributes = attributes_;
+  attributes.qp_state = attributes.cur_qp_state = qp_.state.load();
+  attributes.path_mig_state = IBV_MIG_MIGRATED;
+  attributes.cap = init_.cap;
+  init = init_;
+}
+
+void DatagramQp::completion_lost() {
+  const std::lock_guard receive_lock(receive_);
+  const std::lock_guard send_lock(send_);
+  if (qp_.state == IBV_QPS_RESET || qp_.state == IBV_QPS_ERR) return;
+  enter_error();
+  qp_.report(IBV_EVENT_QP_FATAL);
+}
+
+// ---- Sending ---------------------------------------------------------------------------------------------------
+
+bool DatagramQp::state_allows_posts() const {
+  const ibv_qp_state state = qp_.state.load();
+  return state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
+}
+
+// Called with the sender's lock held. Work that cannot be sent stops the send queue (SQE): what is behind it is
+// flushed.
+void DatagramQp::send() {
+  if (qp_.state == IBV_QPS_RTS && !sender_.send(*port_, attributes_.qkey)) qp_.step(IBV_QPS_RTS, IBV_QPS_SQE);
+  if (qp_.state == IBV_QPS_SQE || qp_.state == IBV_QPS_ERR) {
+    queues_.flush_sends(std::nullopt, rdmap::Status::flushed);
+  }
+}
+
+void DatagramQp::may_send() noexcept {
+  const std::lock_guard lock(send_);
+  send();
+}
+
+int DatagramQp::post(ibv_send_wr* requests, ibv_send_wr** bad) {
+  Lock lock(send_);
+  int error = !await_batch(lock) || !state_allows_posts() ? EINVAL : 0;
+  rdmap::SendQueue& sends = queues_.sends();
+  for (; requests != nullptr && error == 0; requests = requests->next) {
+    const std::uint64_t sequence = sends.tail();
+    error = !sends.has_room(sequence) ? ENOMEM : requests->wr.ud.ah == nullptr ? EINVAL : 0;
+    if (error == 0) error = sender_.build(sequence, *requests);
+    if (error != 0) break;
+    sends.push();
+  }
+  if (error != 0 && bad != nullptr) *bad = requests;
+  send();
+  return error;
+}
+
+int DatagramQp::post_bind(ibv_mw&, const ibv_mw_bind&) { return EINVAL; }
+
+bool DatagramQp::await_batch(Lock& lock) {
+  while (batch_.open.load(std::memory_order_relaxed)) {
+    if (pthread_equal(batch_.thread, pthread_self()) != 0) return false;
+    lock.unlock();
+    batch_.open.wait(true);
+    lock.lock();
+  }
+  return true;
+}
+
+void DatagramQp::begin_batch() {
+  Lock lock(send_);
+  if (!await_batch(lock)) {
+    batch_.error = EINVAL;
+    return;
+  }
+  batch_.open.store(true, std::memory_order_relaxed);
+  batch_.thread = pthread_self();
+  batch_.error = state_allows_posts() ? 0 : EINVAL;
+  batch_.size = 0;
+}
+
+void DatagramQp::add(const ibv_send_wr& request) {
+  if (batch_.error != 0) return;
+  const std::uint64_t sequence = queues_.sends().tail() + batch_.size;
+  const ReadSection section;
+  batch_.error = queues_.sends().has_room(sequence) ? sender_.build(sequence, request) : ENOMEM;
+  if (batch_.error == 0) ++batch_.size;
+}
+
+void DatagramQp::address_last(const ibv_ah* handle, std::uint32_t number, std::uint32_t qkey) {
+  if (batch_.error == 0 && batch_.size > 0) {
+    sender_.address(queues_.sends().tail() + batch_.size - 1, handle, number, qkey);
+  }
+}
+
+int DatagramQp::end_batch() {
+  const std::lock_guard lock(send_);
+  const int error = batch_.error != 0 || state_allows_posts() ? batch_.error : EINVAL;
+  if (error == 0) queues_.sends().push(batch_.size);
+  close_batch();
+  if (error == 0) send();
+  return error;
+}
+
+void DatagramQp::abort_batch() {
+  const std::lock_guard lock(send_);
+  close_batch();
+}
+
+void DatagramQp::close_batch() {
+  batch_.open.store(false, std::memory_order_relaxed);
+  batch_.open.notify_all();
+}
+
+// ---- Receiving -------------------------------------------------------------------------------------------------
+
+int DatagramQp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
+  if (queues_.is_shared() || qp_.state == IBV_QPS_RESET) {
+    if (bad != nullptr) *bad = requests;
+    return EINVAL;
+  }
+  const int error = queues_.post_receive(requests, bad);
+  if (qp_.state == IBV_QPS_ERR) {
+    const std::lock_guard lock(receive_);
+    if (qp_.state == IBV_QPS_ERR) queues_.flush_receives();
+  }
+  return error;
+}
+
+// Whether this address belongs to the device. A loopback interface answers to addresses that it does not list.
+bool DatagramQp::is_ours(const Gid& to) const {
+  const DeviceInfo& device = qp_.context->device();
+  if (std::find(device.gids.begin(), device.gids.end(), to) != device.gids.end()) return true;
+  return device.loopback && is_ipv4(to) && to[12] == 127;
+}
+
+rdmap::Status DatagramQp::place(const Arrival& arrival, const rdmap::ReceiveBuffer& buffer) const {
+  if (buffer.length < kGrhSize + arrival.payload.size()) return rdmap::Status::local_length;
+  const Grh grh = grh_of(arrival.from, arrival.to, arrival.payload.size() + kDatagramOverhead);
+  Scatter scatter(buffer);
+  const bool placed =
+      scatter.put(grh.data(), grh.size()) && scatter.put(arrival.payload.data(), arrival.payload.size());
+  return placed ? rdmap::Status::success : rdmap::Status::local_protection;
+}
+
+void DatagramQp::deliver(const Arrival& arrival) noexcept {
+  const std::lock_guard lock(receive_);
+  const ibv_qp_state state = qp_.state.load();
+  const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
+  if (!receives || !is_ours(arrival.to)) return count_drop(DatagramDrop::destination);
+  if (arrival.header.qkey != attributes_.qkey) return count_drop(DatagramDrop::qkey);
+  rdmap::ReceiveBuffer buffer;
+  if (!queues_.next_receive(buffer)) {
+    queues_.leave_shared();  // a datagram does not wait for a receive
+    return count_drop(DatagramDrop::no_receive);
+  }
+  ibv_wc completion{};
+  completion.wr_id = buffer.id;
+  completion.opcode = IBV_WC_RECV;
+  switch (place(arrival, buffer)) {
+    case rdmap::Status::success: completion.status = IBV_WC_SUCCESS; break;
+    case rdmap::Status::local_length: completion.status = IBV_WC_LOC_LEN_ERR; break;
+    default: completion.status = IBV_WC_LOC_PROT_ERR; break;
+  }
+  completion.byte_len = static_cast<std::uint32_t>(kGrhSize + arrival.payload.size());
+  completion.src_qp = arrival.header.source_qp;
+  completion.wc_flags = IBV_WC_GRH;
+  if (arrival.header.immediate) {
+    completion.wc_flags |= IBV_WC_WITH_IMM;
+    mpa::store_be<std::uint32_t>(reinterpret_cast<std::byte*>(&completion.imm_data), *arrival.header.immediate);
+  }
+  queues_.receive_complete(completion, arrival.header.solicited);
+}
+
+}  // namespace uiw::provider

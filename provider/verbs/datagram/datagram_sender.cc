@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/datagram/datagram_sender.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "mpa/crc32c.h"
+#include "mpa/guarded_copy.h"
+#include "provider/memory/memory.h"
+#include "provider/progress/io_scratch.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/datagram/address_handle.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// A Q_Key with its highest bit set stands for the queue pair's own.
+constexpr std::uint32_t kOwnQkey = 0x80000000;
+
+constexpr std::size_t kPart = IoScratch::kStaging / kDatagramBatch;
+
+}  // namespace
+
+DatagramSender::DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_cap& granted, bool signal_all,
+                               std::size_t most_octets)
+    : qp_(qp),
+      queues_(queues),
+      sends_(queues.sends()),
+      builder_(sends_, &qp.pd, signal_all),
+      most_octets_(std::min(most_octets, kPart - kDatagramOverhead)),
+      destinations_(std::make_unique_for_overwrite<Destination[]>(granted.max_send_wr)) {}
+
+int DatagramSender::build(std::uint64_t sequence, const ibv_send_wr& request) {
+  if (request.opcode != IBV_WR_SEND && request.opcode != IBV_WR_SEND_WITH_IMM) return EINVAL;
+  if (const int error = builder_.build(sequence, request, {}); error != 0) return error;
+  address(sequence, request.wr.ud.ah, request.wr.ud.remote_qpn, request.wr.ud.remote_qkey);
+  return 0;
+}
+
+void DatagramSender::address(std::uint64_t sequence, const ibv_ah* handle, std::uint32_t number, std::uint32_t qkey) {
+  Destination& to = destination(sequence);
+  to.known = handle != nullptr;
+  if (to.known) to.route = route_of(handle);
+  to.number = number & kMulticastQp;
+  to.qkey = qkey;
+}
+
+// Copies the message, so that the CRC is right for the octets that go out even if the program changes them meanwhile.
+bool DatagramSender::gather(std::uint64_t sequence, std::byte* to) {
+  const rdmap::SendWork& work = sends_.at(sequence);
+  if (work.inlined) {
+    std::memcpy(to, sends_.inline_room(sequence), work.length);
+    return true;
+  }
+  for (const rdmap::Sge& sge : sends_.sges(sequence)) {
+    const ddp::Access from = rdmap::find(stag_table(), sge, &qp_.pd, 0, sge.length, ddp::kLocalRead);
+    if (from.error != ddp::AccessError::none || !mpa::guarded_copy(to, from.memory, sge.length)) return false;
+    to += sge.length;
+  }
+  return true;
+}
+
+rdmap::Status DatagramSender::encode_work(std::uint64_t sequence, std::uint32_t own_qkey, mpa::MutableOctets to) {
+  const rdmap::SendWork& work = sends_.at(sequence);
+  const Destination& destination = this->destination(sequence);
+  if (work.status != rdmap::Status::success) return work.status;
+  if (!destination.known) return rdmap::Status::local_operation;
+  if (work.length > most_octets_) return rdmap::Status::local_length;
+  DatagramHeader header;
+  header.destination_qp = destination.number;
+  header.source_qp = qp_.number;
+  header.qkey = (destination.qkey & kOwnQkey) != 0 ? own_qkey : destination.qkey;
+  header.solicited = work.solicited;
+  if (work.has_immediate) header.immediate = mpa::load_be<std::uint32_t>(work.immediate.data());
+  header.msn = static_cast<ddp::Msn>(++msn_);
+  const DatagramHeaderOctets octets = encode(header);
+  std::memcpy(to.data(), octets.data(), octets.size());
+  if (!gather(sequence, to.data() + octets.size())) return rdmap::Status::local_protection;
+  const std::size_t covered = octets.size() + work.length;
+  mpa::Crc32c crc;
+  crc.add(to.first(covered));
+  mpa::store_crc(to.data() + covered, crc.value());
+  return rdmap::Status::success;
+}
+
+bool DatagramSender::send(DatagramPort& port, std::uint32_t own_qkey) {
+  if (sends_.empty()) return true;
+  IoScratch* const scratch = io_scratch();
+  if (scratch == nullptr) {
+    port.take_over();
+    return true;
+  }
+  while (!sends_.empty()) {
+    std::array<OutgoingDatagram, kDatagramBatch> batch;
+    std::size_t count = 0;
+    rdmap::Status status = rdmap::Status::success;
+    for (; count < kDatagramBatch && count < sends_.size(); ++count) {
+      const std::uint64_t sequence = sends_.head() + count;
+      std::byte* const part = scratch->staging.get() + count * kPart;
+      status = encode_work(sequence, own_qkey, {part, kPart});
+      if (status != rdmap::Status::success) break;
+      const Destination& to = destination(sequence);
+      batch[count] = {&to.route, port_of(to.number), {part, sends_.at(sequence).length + kDatagramOverhead}};
+    }
+    const std::size_t sent = count == 0 ? 0 : port.send({batch.data(), count});
+    for (std::size_t i = 0; i < sent; ++i) {
+      const rdmap::SendWork work = sends_.at(sends_.head());
+      sends_.pop();  // before the program can learn of the completion and post again
+      queues_.send_complete(work, rdmap::Status::success);
+    }
+    if (sent < count) return true;
+    if (status == rdmap::Status::success) continue;
+    const rdmap::SendWork work = sends_.at(sends_.head());
+    sends_.pop();
+    queues_.send_complete(work, status);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// The send side of a queue pair for datagrams: requests become entries of the send queue with an address each, entries
+// become datagrams, and complete when the kernel has them.
+//
+// All functions are called with the sender's lock of the queue pair held, inside a ReadSection.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "provider/datagram/datagram_port.h"
+#include "provider/verbs/qp/work_builder.h"
+#include "provider/verbs/qp/work_queues.h"
+#include "provider/verbs/qp_identity.h"
+
+namespace uiw::provider {
+
+class DatagramSender {
+ public:
+  // `qp`, `queues` and `port` must remain live as long as this object. Throws std::bad_alloc.
+  DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_cap& granted, bool signal_all,
+                 std::size_t most_octets);
+
+  // Fills in the entry `sequence`, at or behind the tail: 0, or the errno of ibv_post_send. The address handle may be
+  // null; then address() follows.
+  int build(std::uint64_t sequence, const ibv_send_wr& request);
+  void address(std::uint64_t sequence, const ibv_ah* handle, std::uint32_t number, std::uint32_t qkey);
+
+  // Sends what is posted, as far as the socket takes it. False if there was work that cannot be sent (memory that is
+  // gone, a message that is too long): it has completed in error, and what is behind it is still posted.
+  bool send(DatagramPort& port, std::uint32_t own_qkey);
+
+ private:
+  struct Destination {
+    DatagramRoute route;
+    std::uint32_t number, qkey;
+    bool known;
+  };
+  Destination& destination(std::uint64_t sequence) { return destinations_[sequence % sends_.depth()]; }
+  rdmap::Status encode_work(std::uint64_t sequence, std::uint32_t own_qkey, mpa::MutableOctets to);
+  bool gather(std::uint64_t sequence, std::byte* to);
+
+  QpIdentity& qp_;
+  WorkQueues& queues_;
+  rdmap::SendQueue& sends_;
+  WorkBuilder builder_;
+  const std::size_t most_octets_;
+  const std::unique_ptr<Destination[]> destinations_;  // by entry of the send queue
+  std::uint32_t msn_ = 0;
+};
+
+}  // namespace uiw::provider

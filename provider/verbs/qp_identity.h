@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// What every queue pair has, whatever carries its work out: its identity, its state and where it reports events.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "provider/verbs/cq.h"
+
+namespace uiw::provider {
+
+class Context;
+class Pd;
+
+// The object shares ownership of the context. Domain, completion queues and the program's `handle` must remain live as
+// long as it.
+struct QpIdentity {
+  QpIdentity(Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program, ibv_qp_type of_type);
+
+  const std::shared_ptr<Context> context;
+  Pd& pd;
+  Cq& send_cq;
+  Cq& receive_cq;
+  ibv_qp* const handle;  // events carry it
+  const ibv_qp_type type;
+  std::uint32_t number = 0;  // 0 if all numbers are taken
+
+  std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
+  std::atomic<unsigned> events_reported{0};  // events that were written to the context's pipe
+
+  // Changes the state from `from`. False if it has changed meanwhile (a stream has ended and has set ERR).
+  bool step(ibv_qp_state from, ibv_qp_state to) { return state.compare_exchange_strong(from, to) || from == to; }
+  void report(ibv_event_type which);
+  // A queue pair counts as a user of its domain and its completion queues.
+  void add_users();
+  void remove_users();
+};
+
+}  // namespace uiw::provider

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: MIT
+#include <cstring>
+
+#include "provider/datagram/datagram_target.h"
+#include "provider/verbs/datagram/address_handle.h"
+#include "provider/verbs/datagram/datagram_qp.h"
+#include "provider/verbs/srq.h"
+#include "tests/unit/provider/rnic.h"
+
+namespace uiw::test {
+
+namespace {
+
+using provider::AddressHandle;
+using provider::DatagramDrop;
+using provider::QueuePair;
+
+constexpr std::uint32_t kQkey = 0x1234;
+constexpr std::size_t kGrh = 40;
+
+std::uint64_t dropped(DatagramDrop why) { return provider::datagram_drops[static_cast<std::size_t>(why)].load(); }
+
+// A queue pair for datagrams on the loopback device, with memory of its own.
+struct End {
+  explicit End(Context& in, provider::Srq* srq = nullptr) : context(in), pd(in.shared_from_this()) {
+    send_cq = Cq::create(in, 64, -1, nullptr);
+    receive_cq = Cq::create(in, 64, -1, nullptr);
+    ibv_qp_init_attr attributes{};
+    attributes.qp_type = IBV_QPT_UD;
+    attributes.sq_sig_all = 1;
+    attributes.cap = {16, 16, 4, 4, 64};
+    qp = QueuePair::create(in, pd, send_cq.get(), receive_cq.get(), attributes, nullptr, srq);
+    REQUIRE(qp);
+    mr = Mr::create(pd, memory.data(), memory.size(), address_of(memory), IBV_ACCESS_LOCAL_WRITE);
+    REQUIRE(mr);
+    handle.route.from = handle.route.to = in.device().gids[0];
+    handle.route.scope = in.device().ifindex;
+  }
+  int to(ibv_qp_state state, int mask) {
+    ibv_qp_attr attributes{};
+    attributes.qp_state = state;
+    attributes.port_num = 1;
+    attributes.qkey = kQkey;
+    return qp->modify(attributes, mask | IBV_QP_STATE);
+  }
+  void to_rts() {
+    REQUIRE(to(IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+    REQUIRE(to(IBV_QPS_RTR, 0) == 0);
+    REQUIRE(to(IBV_QPS_RTS, IBV_QP_SQ_PSN) == 0);
+  }
+  ibv_sge part(std::size_t at, std::size_t size) {
+    return {address_of(memory) + at, static_cast<std::uint32_t>(size), mr->key()};
+  }
+  int receive(std::uint64_t id, std::vector<ibv_sge> sges) {
+    ibv_recv_wr request{id, nullptr, sges.data(), static_cast<int>(sges.size())};
+    ibv_recv_wr* bad = nullptr;
+    return qp->post_receive(&request, &bad);
+  }
+  int send(const End& peer, std::vector<ibv_sge> sges, ibv_wr_opcode opcode = IBV_WR_SEND, std::uint32_t qkey = kQkey,
+           unsigned flags = 0) {
+    ibv_send_wr request{};
+    request.wr_id = 7;
+    request.sg_list = sges.data();
+    request.num_sge = static_cast<int>(sges.size());
+    request.opcode = opcode;
+    request.send_flags = flags;
+    request.imm_data = htobe32(0xA1B2C3D4);
+    request.wr.ud = {&handle.base, peer.qp->number(), qkey};
+    ibv_send_wr* bad = nullptr;
+    return qp->post_send(&request, &bad);
+  }
+
+  Context& context;
+  Pd pd;
+  std::unique_ptr<Cq> send_cq, receive_cq;
+  std::unique_ptr<QueuePair> qp;
+  Bytes memory = Bytes(8192);
+  std::unique_ptr<Mr> mr;
+  AddressHandle handle{};
+};
+
+struct Couple {
+  std::shared_ptr<Context> context = open_loopback();
+  End near{*context}, far{*context};
+};
+
+void fill(End& end, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i) end.memory[i] = static_cast<std::byte>(i * 7 + 1);
+}
+
+}  // namespace
+
+TEST_CASE("A datagram arrives behind the header of its network, and its send completes") {
+  Couple two;
+  two.near.to_rts();
+  two.far.to_rts();
+  fill(two.near, 300);
+  REQUIRE(two.far.receive(5, {two.far.part(0, 50), two.far.part(100, 1000)}) == 0);
+  REQUIRE(two.near.send(two.far, {two.near.part(0, 100), two.near.part(100, 200)}, IBV_WR_SEND_WITH_IMM) == 0);
+  const ibv_wc sent = next(*two.near.send_cq);
+  CHECK((sent.status == IBV_WC_SUCCESS && sent.opcode == IBV_WC_SEND && sent.wr_id == 7));
+  const ibv_wc got = next(*two.far.receive_cq);
+  CHECK((got.status == IBV_WC_SUCCESS && got.opcode == IBV_WC_RECV && got.wr_id == 5));
+  CHECK(got.byte_len == kGrh + 300);
+  CHECK(got.wc_flags == (IBV_WC_GRH | IBV_WC_WITH_IMM));
+  CHECK(got.imm_data == htobe32(0xA1B2C3D4));
+  CHECK(got.src_qp == two.near.qp->number());
+  CHECK(got.qp_num == two.far.qp->number());
+  Bytes joined(two.far.memory.begin(), two.far.memory.begin() + 50);
+  joined.insert(joined.end(), two.far.memory.begin() + 100, two.far.memory.begin() + 100 + 290);
+  CHECK(std::memcmp(joined.data() + kGrh, two.near.memory.data(), 300) == 0);
+  CHECK(joined[20] == std::byte{0x45});
+  CHECK(std::memcmp(joined.data() + 36, two.near.handle.route.to.data() + 12, 4) == 0);
+}
+
+TEST_CASE("A datagram with another Q_Key, for another queue pair or without a receive is dropped and counted") {
+  Couple two;
+  two.near.to_rts();
+  const auto lost = [&](DatagramDrop why, const auto& send) {
+    const std::uint64_t before = dropped(why);
+    send();
+    CHECK(next(*two.near.send_cq).status == IBV_WC_SUCCESS);
+    CHECK(eventually([&] { return !none(*two.far.receive_cq) || dropped(why) == before + 1; }));
+    CHECK(dropped(why) == before + 1);
+  };
+  const auto send = [&](std::uint32_t qkey = kQkey) {
+    REQUIRE(two.near.send(two.far, {two.near.part(0, 8)}, IBV_WR_SEND, qkey) == 0);
+  };
+  lost(DatagramDrop::destination, [&] { send(); });  // the far end is in RESET
+  two.far.to_rts();
+  lost(DatagramDrop::no_receive, [&] { send(); });
+  REQUIRE(two.far.receive(1, {two.far.part(0, 100)}) == 0);
+  lost(DatagramDrop::qkey, [&] { send(kQkey + 1); });
+  send();
+  CHECK(next(*two.far.receive_cq).wr_id == 1);
+}
+
+TEST_CASE("A message longer than the MTU stops the send queue until the program goes on") {
+  Couple two;
+  two.near.to_rts();
+  two.far.to_rts();
+  REQUIRE(two.near.send(two.far, {two.near.part(0, 4097)}) == 0);
+  CHECK(next(*two.near.send_cq).status == IBV_WC_LOC_LEN_ERR);
+  REQUIRE(two.near.send(two.far, {two.near.part(0, 8)}) == 0);
+  CHECK(next(*two.near.send_cq).status == IBV_WC_WR_FLUSH_ERR);
+  REQUIRE(two.near.to(IBV_QPS_RTS, 0) == 0);
+  REQUIRE(two.far.receive(1, {two.far.part(0, 4136)}) == 0);
+  REQUIRE(two.near.send(two.far, {two.near.part(0, 4096)}) == 0);
+  CHECK(next(*two.near.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*two.far.receive_cq).byte_len == 4136);
+}
+
+TEST_CASE("Each step needs its attributes, and takes no others") {
+  const auto context = open_loopback();
+  End end(*context);
+  const int init = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+  for (const int one : {IBV_QP_PKEY_INDEX, IBV_QP_PORT, IBV_QP_QKEY})
+    CHECK(end.to(IBV_QPS_INIT, init & ~one) == EINVAL);
+  CHECK(end.to(IBV_QPS_INIT, init | IBV_QP_ACCESS_FLAGS) == EINVAL);
+  CHECK(end.to(IBV_QPS_INIT, init) == 0);
+  CHECK(end.to(IBV_QPS_RTS, IBV_QP_SQ_PSN) == EINVAL);
+  CHECK(end.to(IBV_QPS_RTR, IBV_QP_DEST_QPN) == EINVAL);
+  CHECK(end.to(IBV_QPS_RTR, 0) == 0);
+  CHECK(end.to(IBV_QPS_RTS, 0) == EINVAL);
+  CHECK(end.to(IBV_QPS_RTS, IBV_QP_SQ_PSN) == 0);
+  ibv_qp_attr now{};
+  ibv_qp_init_attr init_attributes{};
+  end.qp->query(now, init_attributes);
+  CHECK((now.qp_state == IBV_QPS_RTS && now.qkey == kQkey && init_attributes.qp_type == IBV_QPT_UD));
+}
+
+TEST_CASE("ERR flushes what is posted, and RESET drops it") {
+  const auto context = open_loopback();
+  End end(*context);
+  end.to_rts();
+  REQUIRE(end.receive(3, {end.part(0, 100)}) == 0);
+  REQUIRE(end.to(IBV_QPS_ERR, 0) == 0);
+  CHECK(next(*end.receive_cq).status == IBV_WC_WR_FLUSH_ERR);
+  REQUIRE(end.to(IBV_QPS_RESET, 0) == 0);
+  end.to_rts();
+  REQUIRE(end.receive(4, {end.part(0, 100)}) == 0);
+  REQUIRE(end.to(IBV_QPS_RESET, 0) == 0);
+  CHECK(none(*end.receive_cq));
+}
+
+TEST_CASE("A batch is posted as a whole, and the address of a request may come behind its data") {
+  Couple two;
+  two.near.to_rts();
+  two.far.to_rts();
+  for (std::uint64_t id = 0; id < 3; ++id) REQUIRE(two.far.receive(id, {two.far.part(id * 100, 100)}) == 0);
+  auto& posting = two.near.qp->posting();
+  posting.begin_batch();
+  ibv_sge sge = two.near.part(0, 10);
+  for (int i = 0; i < 3; ++i) {
+    ibv_send_wr request{};
+    request.opcode = IBV_WR_SEND;
+    request.sg_list = &sge;
+    request.num_sge = 1;
+    posting.add(request);
+    posting.address_last(&two.near.handle.base, two.far.qp->number(), kQkey);
+  }
+  CHECK(none(*two.far.receive_cq));
+  REQUIRE(posting.end_batch() == 0);
+  for (std::uint64_t id = 0; id < 3; ++id) CHECK(next(*two.far.receive_cq).wr_id == id);
+}
+
+}  // namespace uiw::test
