@@ -187,7 +187,10 @@ void required() {
 }  // namespace apps::views
 
 int main(int argc, char** argv) {
-  apps::Cases cases{{"gids", apps::views::gids}, {"device", apps::views::device}, {"required", apps::views::required}};
+  apps::Cases cases{{"gids", apps::views::gids},
+                    {"device", apps::views::device},
+                    {"required", apps::views::required},
+                    {"datagrams", apps::views::datagrams}};
   apps::views::connecting_cases(cases);
   return apps::run_case(argc, argv, cases);
 }

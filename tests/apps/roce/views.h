@@ -154,6 +154,8 @@ struct Queues {
   ibv_mr* mr = nullptr;
 };
 
+// See views_datagrams.cc.
+void datagrams();
 void connecting_cases(Cases& cases);
 
 }  // namespace apps::views
