@@ -63,6 +63,14 @@ bool is_wildcard(const sockaddr_storage& address) {
   }
 }
 
+bool is_loopback(const sockaddr_storage& address) {
+  const sockaddr_storage plain = unmapped(address);
+  if (plain.ss_family == AF_INET) return ntohl(as<sockaddr_in>(plain).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  if (plain.ss_family != AF_INET6) return false;
+  const auto ipv6 = as<sockaddr_in6>(plain);
+  return IN6_IS_ADDR_LOOPBACK(&ipv6.sin6_addr) != 0;
+}
+
 bool lacks_scope(const sockaddr_storage& address) {
   if (address.ss_family != AF_INET6) return false;
   const auto ipv6 = as<sockaddr_in6>(address);

@@ -21,6 +21,8 @@ sockaddr_storage address_from(const void* octets, std::size_t size);
 
 // True for 0.0.0.0, ::, or a zero GID.
 bool is_wildcard(const sockaddr_storage& address);
+// True for 127.0.0.0/8, also as an IPv4-mapped address, and ::1.
+bool is_loopback(const sockaddr_storage& address);
 // True for an IPv6 link-local address without a scope (interface).
 bool lacks_scope(const sockaddr_storage& address);
 

@@ -128,13 +128,17 @@ int CmRoute::bind_ib(sockaddr_storage& address) {
 
 int CmRoute::bind_ip(sockaddr_storage& address) {
   if (!is_wildcard(address)) {
-    const int error = acquire_device(address);
+    // In cma.c a loopback address gives an id no device. Some servers look at the device after they have bound to a
+    // port of it, so here only port 0 does not; programs bind to that to learn which devices there are.
+    const bool loopback = is_loopback(address);
+    int error = loopback && port_of(address) == 0 ? 0 : acquire_device(address);
     if (error == ENODEV) {
       sockaddr_storage probe = address;
       set_port(probe, 0);
       const int fd = provider::bind_socket(probe, false);
       if (fd < 0) return -fd;  // the address does not belong to this host
       mpa::close_descriptor(fd);
+      if (loopback) error = 0;
     }
     if (error != 0) return error;
   }
@@ -185,10 +189,8 @@ int CmRoute::resolve(const sockaddr_storage& destination, int& reported) {
   if (unreachable != 0) return unreachable;
 
   // From here on the kernel reports errors by an event.
-  if (!chosen_by_program) {
-    set_port(local, port_of(source_));
-    reported = acquire_device(local);
-  }
+  if (!chosen_by_program) set_port(local, port_of(source_));
+  if (!chosen_by_program || !device_) reported = acquire_device(chosen_by_program ? source_ : local);
   if (reported == 0) {
     if (!chosen_by_program) source_ = local;
     destination_ = destination;

@@ -5,6 +5,10 @@
 //   uiw_shared_receives HOST PORT CASE     runs one case; --list names them
 //
 // Both ends are in this process.
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <thread>
 #include <vector>
@@ -32,9 +36,23 @@ rdma_cm_id* passive(const std::string& port, ibv_pd* pd, ibv_qp_init_attr* attri
   return id;
 }
 
+// Only an id that is bound to a port of its own choice has a device at once.
+std::string free_port() {
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof any;
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (::bind(fd, reinterpret_cast<sockaddr*>(&any), size) != 0 ||
+      ::getsockname(fd, reinterpret_cast<sockaddr*>(&any), &size) != 0)
+    die("no free port: %s", std::strerror(errno));
+  ::close(fd);
+  return std::to_string(ntohs(any.sin_port));
+}
+
 // The queue belongs to an id of rdma_cm, and each connection that comes in gets a queue pair with it.
 struct Service {
-  Service(std::uint32_t depth, unsigned callers) : anchor(passive("0", nullptr, nullptr)) {
+  Service(std::uint32_t depth, unsigned callers) : anchor(passive(free_port(), nullptr, nullptr)) {
     ibv_srq_init_attr attributes{};
     attributes.attr = {depth, 1, 12345};  // the limit is irrelevant here
     if (rdma_create_srq(anchor, nullptr, &attributes) != 0) die("rdma_create_srq: %s", std::strerror(errno));

@@ -37,9 +37,8 @@ void cm_misuse() {
   wrong.sa_family = AF_UNIX;
   expect_error("bind to another family", failed(rdma_bind_addr(id, &wrong)), {EINVAL, EAFNOSUPPORT, EADDRNOTAVAIL});
   // Stock librdmacm itself looks through a null pointer where these are called on an id without a device.
-  rdma_addrinfo* address = resolve(g_host, "0", RAI_PASSIVE);
+  rdma_addrinfo* address = resolve(g_host, g_port, RAI_PASSIVE);
   if (rdma_bind_addr(id, address->ai_src_addr) != 0) die("rdma_bind_addr: %s", std::strerror(errno));
-  if (rdma_get_src_port(id) == 0) die("port 0 does not become a real one");
   expect_error("a second bind", failed(rdma_bind_addr(id, address->ai_src_addr)), {EINVAL});
   rdma_freeaddrinfo(address);
   rdma_conn_param parameters = connection_parameters();

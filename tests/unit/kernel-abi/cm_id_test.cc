@@ -11,7 +11,7 @@ using namespace uiw::test;
 TEST_CASE("bind ties an id to its device and to a port of its own") {
   Node node("rdma_cm");
   const std::uint32_t id = create_id(node);
-  REQUIRE(bind(node, id, ipv4("127.0.0.1")) == 0);
+  REQUIRE(bind(node, id, free_loopback()) == 0);
   const rdma_ucm_query_addr_resp bound = query(node, id, RDMA_USER_CM_QUERY_ADDR);
   sockaddr_in address;
   std::memcpy(&address, &bound.src_addr, sizeof address);
@@ -36,6 +36,23 @@ TEST_CASE("bind ties an id to its device and to a port of its own") {
   CHECK(destroy_id(node, id) == 0);
   const std::uint32_t third = create_id(node);
   CHECK(bind(node, third, address) == 0);
+}
+
+TEST_CASE("port 0 of a loopback address gives an id no device before it has a destination") {
+  Node node("rdma_cm", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  const std::uint32_t id = create_id(node);
+  REQUIRE(bind(node, id, ipv4("127.0.0.1")) == 0);
+  const rdma_ucm_query_addr_resp bound = query(node, id, RDMA_USER_CM_QUERY_ADDR);
+  CHECK(bound.node_guid == 0);
+  sockaddr_in address;
+  std::memcpy(&address, &bound.src_addr, sizeof address);
+  CHECK(address.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+  CHECK(address.sin_port != 0);
+  REQUIRE(resolve(node, id, ipv4("127.0.0.1", 4791)) == 0);
+  rdma_ucm_event_resp event = {};
+  REQUIRE(get_event(node, event) == 0);
+  CHECK(event.event == kAddrResolved);
+  CHECK(query(node, id, RDMA_USER_CM_QUERY_ADDR).node_guid != 0);
 }
 
 TEST_CASE("librdmacm's question for AF_IB is answered as by the kernel") {
@@ -95,7 +112,7 @@ TEST_CASE("attributes of a queue pair are iWARP's") {
   command.id = id;
   command.qp_state = IBV_QPS_INIT;
   CHECK(run(node, RDMA_USER_CM_CMD_INIT_QP_ATTR, command, sizeof attributes) == -EINVAL);  // no device yet
-  REQUIRE(bind(node, id, ipv4("127.0.0.1")) == 0);
+  REQUIRE(bind(node, id, free_loopback()) == 0);
   REQUIRE(run(node, RDMA_USER_CM_CMD_INIT_QP_ATTR, command, sizeof attributes) == 0);
   CHECK(attributes.qp_attr_mask == (IBV_QP_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_PORT));
   CHECK(attributes.qp_state == IBV_QPS_INIT);
@@ -145,7 +162,7 @@ TEST_CASE("commands out of place are refused") {
   CHECK(run(node, RDMA_USER_CM_CMD_REJECT, reject) == -EINVAL);
   CHECK(run(node, RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id}) == -EINVAL);
   CHECK(run(node, RDMA_USER_CM_CMD_NOTIFY, rdma_ucm_notify{id, 0}) == -EINVAL);
-  REQUIRE(bind(node, id, ipv4("127.0.0.1")) == 0);
+  REQUIRE(bind(node, id, free_loopback()) == 0);
   CHECK(run(node, RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id}) == -EINVAL);
   CHECK(run(node, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 0}) == 0);
   CHECK(run(node, RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{id, 0}) == -EINVAL);
@@ -163,7 +180,7 @@ TEST_CASE("multicast is not iWARP's") {
   const sockaddr_in group = ipv4("239.1.2.3");
   std::memcpy(&join.addr, &group, sizeof group);
   CHECK(run(node, RDMA_USER_CM_CMD_JOIN_MCAST, join, sizeof response) == -EINVAL);  // not bound
-  REQUIRE(bind(node, id, ipv4("127.0.0.1")) == 0);
+  REQUIRE(bind(node, id, free_loopback()) == 0);
   CHECK(run(node, RDMA_USER_CM_CMD_JOIN_MCAST, join, sizeof response) == -ENOSYS);
   join.join_flags = RDMA_MC_JOIN_FLAG_RESERVED;
   CHECK(run(node, RDMA_USER_CM_CMD_JOIN_MCAST, join, sizeof response) == -EINVAL);

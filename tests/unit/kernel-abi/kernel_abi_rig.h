@@ -132,6 +132,17 @@ inline sockaddr_in ipv4(const char* host, std::uint16_t port = 0) {
   return address;
 }
 
+// A free TCP port of 127.0.0.1.
+inline sockaddr_in free_loopback() {
+  sockaddr_in address = ipv4("127.0.0.1");
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+  socklen_t size = sizeof address;
+  REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  ::close(fd);
+  return address;
+}
+
 template <typename Address>
 long bind(Node& node, std::uint32_t id, const Address& address, std::size_t size = sizeof(Address)) {
   rdma_ucm_bind command = {};

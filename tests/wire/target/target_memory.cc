@@ -23,9 +23,10 @@ std::uint32_t crc32(const std::uint8_t* octets, std::size_t count) {  // the one
 }
 
 void open_device(const Words& word) {  // open ADDRESS
-  must(rdma_create_id(g_target.channel, &g_target.anchor, nullptr, RDMA_PS_TCP), "create_id");
-  sockaddr_storage address = parse_address(word[1], "0");
-  must(rdma_bind_addr(g_target.anchor, reinterpret_cast<sockaddr*>(&address)), "bind_addr");
+  // An id that is only bound to a loopback address has no device; one that has a destination does.
+  must(rdma_create_id(nullptr, &g_target.anchor, nullptr, RDMA_PS_TCP), "create_id");
+  sockaddr_storage address = parse_address(word[1], "1");
+  must(rdma_resolve_addr(g_target.anchor, nullptr, reinterpret_cast<sockaddr*>(&address), 2000), "resolve_addr");
   g_target.verbs = made(g_target.anchor->verbs, "verbs");
   for (const int descriptor : {g_target.verbs->async_fd, g_target.channel->fd})
     must(fcntl(descriptor, F_SETFL, fcntl(descriptor, F_GETFL) | O_NONBLOCK), "fcntl");
