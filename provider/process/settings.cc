@@ -119,8 +119,8 @@ constexpr std::array kSettings = {
              "MPA CRC32c: auto is off where both ends are this host, on elsewhere"},
             apply_crc},
     Setting{{"UIW_COMPLETION", "--completion", "auto|local|remote", "auto",
-             "Sends and Writes complete once TCP has them (local) or the peer has placed them (remote); auto is local "
-             "for rdma_cm, remote for connections without it"},
+             "Sends and Writes complete once TCP has them (local) or the peer has placed them (remote); auto is remote "
+             "for connections without rdma_cm and with --transport roce, else local"},
             apply_completion},
     Setting{{"UIW_DEVICES", "--devices", "IFACE[,IFACE...]", "",
              "network interfaces to offer as devices; empty offers all that are up"},
@@ -218,7 +218,8 @@ const LoadedSettings& settings() {
 
 bool remote_completion(bool manual) {
   const CompletionMode mode = settings().values.completion;
-  return mode == CompletionMode::remote || (mode == CompletionMode::automatic && manual);
+  const bool infiniband = manual || settings().values.transport == Transport::roce;
+  return mode == CompletionMode::remote || (mode == CompletionMode::automatic && infiniband);
 }
 
 }  // namespace uiw::provider

@@ -23,7 +23,8 @@ enum class Transport { iwarp, roce };
 
 struct Settings {
   CrcMode crc = CrcMode::automatic;  // UIW_CRC: MPA CRC32c; automatic: off if both ends are on this host
-  // UIW_COMPLETION: when Sends and Writes complete; automatic: local for rdma_cm, remote for manual connections
+  // UIW_COMPLETION: when Sends and Writes complete; automatic: remote for manual connections and in the RoCE view, else
+  // local
   CompletionMode completion = CompletionMode::automatic;
   std::vector<std::string> devices;  // UIW_DEVICES: interfaces that get a device, comma separated; empty: all
   unsigned mulpdu = 0;  // UIW_MULPDU: the largest ULPDU sent, in octets; 0: derived from the TCP segment size

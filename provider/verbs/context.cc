@@ -127,7 +127,8 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_qp_rd_atom = kMaxReadDepth;
   a.max_res_rd_atom = kMaxReadDepth * 1024;
   a.max_qp_init_rd_atom = kMaxReadDepth;
-  a.atomic_cap = IBV_ATOMIC_GLOB;
+  // Atomic also against the processors of this host. But no adapter for RoCE says so, and programs test for equality.
+  a.atomic_cap = device_.transport == Transport::roce ? IBV_ATOMIC_HCA : IBV_ATOMIC_GLOB;
   a.max_pkeys = 1;
   if (device_.transport == Transport::roce) a.max_ah = kMaxAh;
   a.phys_port_cnt = 1;

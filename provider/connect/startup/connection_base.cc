@@ -91,23 +91,29 @@ void ConnectionBase::run() {
   without_exceptions([this](std::unique_lock<Mutex>& lock) { deadline(lock); });
 }
 
+unsigned ConnectionBase::probes(const ConnectionParameters& own) const {
+  return revision_ >= 2 && remote_completion(own.attempt != nullptr) ? rdmap::SharedReads::kMostProbes : 0;
+}
+
 mpa::Proposal ConnectionBase::proposal_of(const ConnectionParameters& own) const {
   mpa::Proposal proposal;
   proposal.crc = wants_crc(local_, remote_);
   proposal.revision = revision_;
   // IRD and ORD are a little greater than the program's values, for the probes that confirm completions.
-  const unsigned probes =
-      revision_ >= 2 && remote_completion(own.attempt != nullptr) ? rdmap::SharedReads::kMostProbes : 0;
-  proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes;
-  proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes;
+  proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes(own);
+  proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes(own);
   proposal.private_data = own.private_data;
   return proposal;
 }
 
 ConnectionParameters ConnectionBase::parameters_of_peer() const {
   ConnectionParameters parameters;
-  const auto depth = [&](unsigned value) {
-    return !said_.read_depths_known || value > static_cast<unsigned>(kMaxReadDepth) ? kMaxReadDepth : value;
+  const unsigned own_probes = probes(own_);
+  // A peer like this end has added its probes. One that has not may allow no more than those, but allows Reads.
+  const auto depth = [&](unsigned value) -> unsigned {
+    if (!said_.read_depths_known) return kMaxReadDepth;
+    const unsigned reads = value > own_probes ? value - own_probes : std::min(value, 1U);
+    return std::min<unsigned>(reads, kMaxReadDepth);
   };
   parameters.responder_resources = depth(said_.ird);
   parameters.initiator_depth = depth(said_.ord);

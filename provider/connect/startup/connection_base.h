@@ -83,6 +83,8 @@ class ConnectionBase : public Connection,
     }
   }
 
+  // The Reads that confirm completions (RFC 5040 section 5.5), for which IRD and ORD are that much greater.
+  unsigned probes(const ConnectionParameters& own) const;
   mpa::Proposal proposal_of(const ConnectionParameters& own) const;
   // The peer's start-up frame in the form that the consumer gets.
   ConnectionParameters parameters_of_peer() const;
