@@ -96,6 +96,10 @@ bool apply_runtime_dir(const std::string& value, Settings& settings) {
   settings.runtime_dir = value;
   return true;
 }
+bool apply_first_message(const std::string& value, Settings& settings) {
+  return choose(value, {{"any", FirstMessage::any}, {"initiator", FirstMessage::initiator}}, settings.first_message);
+}
+
 
 // A relative path is one below the directory in which the process is now, whatever directory the program changes to.
 bool apply_log(const std::string& value, Settings& settings) {
@@ -155,6 +159,11 @@ constexpr std::array kSettings = {
 };
 
 const auto& infos() {
+    Setting{
+        {"UIW_FIRST_MESSAGE", "--first-message", "any|initiator", "any",
+         "the side that may send first where the initiator asks for no peer-to-peer mode: any, soon after the reply "
+         "has arrived, or the initiator alone (RFC 5044 section 7.1.2)"},
+        apply_first_message},
   static const auto table = [] {
     std::array<SettingInfo, kSettings.size()> rows{};
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = kSettings[i].info;

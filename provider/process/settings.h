@@ -16,6 +16,11 @@ enum class CrcMode { automatic, on, off };
 enum class CompletionMode { automatic, local, remote };
 
 // How much is logged (provider/process/log.h). Each level includes those before it.
+// Which side may send first on an rdma_cm connection whose initiator asks for no peer-to-peer mode (RFC 6581 section
+// 8). RFC 5044 section 7.1.2 says the initiator; other responders also send once their reply has arrived, and programs
+// in which the server speaks first would wait for ever.
+enum class FirstMessage { any, initiator };
+
 enum class LogLevel { none, error, info };
 
 // The kind of adapter that programs see; the protocol on the wire is iWARP in both cases.
@@ -28,8 +33,9 @@ struct Settings {
   CompletionMode completion = CompletionMode::automatic;
   std::vector<std::string> devices;  // UIW_DEVICES: interfaces that get a device, comma separated; empty: all
   unsigned mulpdu = 0;  // UIW_MULPDU: the largest ULPDU sent, in octets; 0: derived from the TCP segment size
-  unsigned startup_timeout_ms = 10000;  // UIW_STARTUP_TIMEOUT: the deadline of a connection set-up
-  unsigned mpa_revision = 2;            // UIW_MPA_REVISION: revision of the first MPA request
+  unsigned startup_timeout_ms = 10000;             // UIW_STARTUP_TIMEOUT: the deadline of a connection set-up
+  unsigned mpa_revision = 2;                       // UIW_MPA_REVISION: revision of the first MPA request
+  FirstMessage first_message = FirstMessage::any;  // UIW_FIRST_MESSAGE
   struct PortRange {
     std::uint16_t first = 0, last = 0;     // 0: any port
   } port_range;                            // UIW_PORT_RANGE: the ports that listen for manual connections

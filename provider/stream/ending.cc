@@ -179,8 +179,9 @@ void Stream::peer_closed(bool broken) {
   if (sender_.has_failed()) return end_for_send_error(!broken);  // that error came first
   if (!broken && state_.phase == StreamPhase::running && sender_.awaits_peer()) {
     state_.host.report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (Verbs draft section 6.2.2.2)
-    // A responder sends nothing before the first message of its peer, not even a Terminate.
-    if (state_.agreed.initiator || receiver_.is_established()) return end_with(catastrophic_terminate(), true);
+    // A responder that may not send yet sends no Terminate either.
+    if (state_.agreed.initiator || receiver_.is_established() || speaks_first_)
+      return end_with(catastrophic_terminate(), true);
   }
   end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, false);
   if (broken) report_lost();

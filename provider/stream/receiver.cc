@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "provider/memory/memory.h"
+#include "provider/process/settings.h"
 #include "provider/progress/engine.h"
 #include "provider/progress/io_scratch.h"
 #include "provider/stream/stream.h"
@@ -205,6 +206,13 @@ void StreamReceiver::watch_for_end() {
   } else if ((end.revents & POLLRDHUP) != 0 && !state_.policy.manual) {
     stream_.give_up_later();
   }
+}
+
+void StreamReceiver::wait_for_first_message() {
+  const bool waits =
+      !state_.agreed.initiator && !state_.policy.manual && state_.agreed.agreement.rtr == mpa::ReadyToReceive::none;
+  if (waits && settings().values.first_message == FirstMessage::any)
+    stream_.later(kReplyTime, &Stream::speak_first, false);
 }
 
 void StreamReceiver::note_first_message() {

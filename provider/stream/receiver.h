@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -42,6 +43,11 @@ class StreamReceiver final : rdmap::ReceiveHost {
 
   std::uint64_t pauses() const { return pauses_; }
   bool is_established() const { return established_; }
+  // How long a peer gets to take in a reply that its TCP has acknowledged.
+  static constexpr std::chrono::milliseconds kReplyTime{20};
+  // The stream is attached. A responder whose peer asked for no peer-to-peer mode may send a moment after the peer has
+  // its reply, if the settings allow that, and otherwise after the peer's first message.
+  void wait_for_first_message();
   bool error_reported() const { return error_reported_; }
 
   // The program has posted work. Any thread, with any lock or none.

@@ -216,6 +216,11 @@ bool StreamSender::unanswered(std::chrono::milliseconds retry, std::chrono::stea
   return now - unmoved_since_ > std::max(retry, std::chrono::milliseconds(settings().values.startup_timeout_ms));
 }
 
+bool StreamSender::all_acknowledged() const {
+  const auto info = info_of(state_.socket.fd());
+  return info && info->tcpi_unacked == 0 && info->tcpi_notsent_bytes == 0;
+}
+
 bool StreamSender::has_failed() {
   const std::lock_guard lock(state_.locks.send);
   return transmitter_.failure().has_value();

@@ -82,6 +82,8 @@ class StreamSender {
   ProbePolicy probe_policy(Driver driver) const;
 
   // ---- These take the sender's lock by themselves ----
+  // Whether the peer's TCP has acknowledged all that has been sent.
+  bool all_acknowledged() const;
   // Whether there is work that could not be sent.
   bool has_failed();
   // Whether work of ours or a request of the peer would be left unfinished if the peer closed now.

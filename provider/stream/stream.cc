@@ -57,6 +57,21 @@ bool Stream::receive_turn(Driver driver, bool& work) {
   return receiver_.turn(driver, work);
 }
 
+// An adapter may give up if a message comes together with the reply, so there is a pause between the two. If there is
+// no memory for the timer, the stream waits for the peer's first message.
+void Stream::speak_first(std::uint64_t acknowledged) {
+  const std::lock_guard lock(state_.locks.receive);
+  if (!state_.runs_or_closes() || receiver_.is_established()) return;
+  if (acknowledged == 0) {
+    later(StreamReceiver::kReplyTime, &Stream::speak_first, sender_.all_acknowledged());
+    return;
+  }
+  speaks_first_ = true;
+  const std::lock_guard send_lock(state_.locks.send);
+  sender_.transmitter().release_hold();
+  sender_.transmit();
+}
+
 void Stream::end_lingering() {
   const std::lock_guard lock(state_.locks.send);
   if (sender_.is_done()) let_go_of_socket();

@@ -99,6 +99,7 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   void stop_closing(std::uint64_t head);
   void give_up(std::uint64_t pauses);
   void report_rnr(std::uint64_t pauses);
+  void speak_first(std::uint64_t acknowledged);
 
   void peer_left(bool broken);
   void end_with(const rdmap::Terminate& terminate, bool peer_gone = false);
@@ -115,6 +116,7 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   std::shared_ptr<StreamOwner> owner_;
   const std::uint32_t peer_psn_;
   bool giving_up_ = false;
+  bool speaks_first_ = false;    // a responder that has been allowed to send before the peer's first message
   bool error_reported_ = false;  // by a completion of the send queue
   alignas(64) StreamSender sender_;
   alignas(64) StreamReceiver receiver_;

@@ -113,6 +113,7 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   qp_.stream = std::move(made);
   try {
     qp_.transmit();
+  qp_.stream->receiver().wait_for_first_message();
   } catch (const std::exception&) {  // the stream is attached, and ends for lack of memory
     qp_.stream->sender().break_off();
   }

@@ -357,7 +357,8 @@ def silent_crowd(bench):
 
 
 def silent_first(bench, revision):
-    session = Session(bench, revision=revision, before=lambda session: session.sut.memory("m", 4096, "lrw", seed=3))
+    session = Session(bench, revision=revision, env={"UIW_FIRST_MESSAGE": "initiator"},
+                      before=lambda session: session.sut.memory("m", 4096, "lrw", seed=3))
     session.sut.post(session.conn, 1, "send", "m:0:10")
     session.sut.post(session.conn, 2, "write", "m:0:10", rkey=1, addr=1)
     session.sut.post(session.conn, 3, "read", "m:0:10", rkey=1, addr=1)
@@ -372,6 +373,33 @@ def silent_first(bench, revision):
 
 row("responder sends nothing before the first FPDU of the initiator: revision 1", revision=1)(silent_first)
 row("responder sends nothing before the first FPDU of the initiator: revision 2", revision=2)(silent_first)
+
+
+@row("by default the responder speaks once its reply has arrived: revision 1, no peer-to-peer mode", revision=1)
+@row("by default the responder speaks once its reply has arrived: revision 2, no peer-to-peer mode", revision=2)
+def speaks_first(bench, revision):
+    session = Session(bench, revision=revision, before=lambda session: session.sut.memory("m", 4096, "lrw", seed=3))
+    session.sut.post(session.conn, 1, "send", "m:0:10")
+    check(session.peer.message(wire.SEND)[1] == pattern(3, 10), "the responder's Send")
+    session.sut.completion(1)
+    # And a responder that has sent answers as before.
+    session.sut.post(session.conn, 2, "write", "m:0:10", rkey=1, addr=1)
+    check(session.peer.message(wire.WRITE)[1] == pattern(3, 10), "the responder's Write")
+    session.sut.completion(2)
+
+
+@row("in peer-to-peer mode the responder waits for the ready-to-receive message")
+def waits_for_ready(bench):
+    sut, port = listening(bench, UIW_CRC="on")
+    frame = startup(REQUEST, CRC | ENHANCED, 2, enhanced(4 | wire.PEER_TO_PEER, 4 | RTR_WRITE))
+    peer, event = call(bench, sut, port, frame)
+    sut.memory("m", 4096, "lrw", seed=3)
+    accept(sut, event)
+    peer.startup()
+    sut.post(event.conn, 1, "send", "m:0:10")
+    peer.quiet(0.3)
+    peer.fpdu(wire.tagged(wire.WRITE, 0, 0))
+    check(peer.message(wire.SEND)[1] == pattern(3, 10), "the responder's Send")
 
 
 def rtr(bench, offered, kinds, revision_flags=PEER_TO_PEER):
