@@ -44,7 +44,9 @@ bool QpConnection::may_attach(const manual::Attempt* attempt) const {
   const bool manual = attempt != nullptr;
   if (qp_.stream != nullptr || manual != qp_.manual || (manual && attempt->is_over())) return false;
   if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
-  return qp_.is_reliable() && (state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
+  // On RoCE a program may connect with a queue pair to which the connection manager does nothing.
+  const bool reset = state == IBV_QPS_RESET && qp_.context->device().transport == Transport::roce;
+  return qp_.is_reliable() && (reset || state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
 
 bool QpConnection::can_attach(const manual::Attempt* attempt) {
@@ -111,9 +113,9 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
     qp_.state = IBV_QPS_RTS;
   }
   qp_.stream = std::move(made);
+  qp_.stream->receiver().wait_for_first_message();
   try {
     qp_.transmit();
-  qp_.stream->receiver().wait_for_first_message();
   } catch (const std::exception&) {  // the stream is attached, and ends for lack of memory
     qp_.stream->sender().break_off();
   }
