@@ -114,6 +114,7 @@ class Builder {
     file(folder + "/hw_rev", "0\n");
     file(folder + "/board_id", "uiw\n");
     file(folder + "/hca_type", "uiw\n");
+    file(folder + "/device/modalias", "uiw:" + info.interface + "\n");  // by this the plugin knows its devices
     port(folder + "/ports/1", info);
     parent(folder + "/device", device);
 

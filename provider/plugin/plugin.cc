@@ -386,8 +386,10 @@ const NamedOp kOps[] = {
 };
 const std::size_t kOpCount = sizeof kOps / sizeof kOps[0];
 
-// All devices of uiw, and no others, are named uiw_<interface>.
+// The modalias that all devices of uiw have, and no others. In an installation of which the files for sysfs are those
+// of another release, the usual names serve.
 const verbs_match_ent kMatches[] = {
+    {nullptr, {.modalias = "uiw:*"}, 0, 0, VERBS_MATCH_MODALIAS},
     {nullptr, {.modalias = "rdma_device:*Nuiw_*"}, 0, 0, VERBS_MATCH_MODALIAS},
     {nullptr, {.modalias = nullptr}, 0, 0, 0},
 };

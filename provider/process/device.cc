@@ -121,10 +121,7 @@ std::vector<DeviceInfo> read_devices() {
     if ((rtnl_link_get_flags(link) & IFF_UP) == 0 || found == gids.end()) continue;
     DeviceInfo device;
     device.interface = rtnl_link_get_name(link);
-    if (!offered.empty() && std::find(offered.begin(), offered.end(), device.interface) == offered.end()) continue;
-    device.name = "uiw_" + device.interface;
     device.ifindex = static_cast<unsigned>(rtnl_link_get_ifindex(link));
-    device.guid = guid_of(rtnl_link_get_addr(link), device.interface);
     device.mtu = rtnl_link_get_mtu(link);
     device.speed_mbps = speed_of(device.interface);
     device.transport = settings().values.transport;
@@ -132,10 +129,18 @@ std::vector<DeviceInfo> read_devices() {
     device.gids = found->second;
     // Link-local IPv6 addresses come first, as on RoCE adapters, since programs use index 0 by default.
     std::stable_partition(device.gids.begin(), device.gids.end(), is_link_local);
-    devices.push_back(std::move(device));
+    for (const OfferedInterface& one :
+         offered.empty() ? std::vector{OfferedInterface{device.interface, ""}} : offered) {
+      if (one.interface != device.interface) continue;
+      device.name = device_name(one);
+      // A second device of an interface cannot have the interface's GUID.
+      const bool first = devices.empty() || devices.back().ifindex != device.ifindex;
+      device.guid = guid_of(first ? rtnl_link_get_addr(link) : nullptr, first ? device.interface : device.name);
+      devices.push_back(device);
+    }
   }
-  std::sort(devices.begin(), devices.end(),
-            [](const DeviceInfo& a, const DeviceInfo& b) { return a.ifindex < b.ifindex; });
+  std::stable_sort(devices.begin(), devices.end(),
+                   [](const DeviceInfo& a, const DeviceInfo& b) { return a.ifindex < b.ifindex; });
   return devices;
 }
 

@@ -24,7 +24,7 @@ namespace uiw::provider {
 using Gid = std::array<std::uint8_t, 16>;  // network byte order, as union ibv_gid
 
 struct DeviceInfo {
-  std::string name;       // "uiw_eth0"
+  std::string name;       // "uiw_eth0", or the name that UIW_DEVICES gives it
   std::string interface;  // "eth0"
   unsigned ifindex = 0;
   std::uint64_t guid = 0;   // host byte order
@@ -35,7 +35,8 @@ struct DeviceInfo {
   std::vector<Gid> gids;                   // in the order of the GID index; never empty
 };
 
-// The devices at this moment, ordered by interface index; only those of UIW_DEVICES, if it is set. Thread-safe. Throws
+// The devices at this moment, ordered by interface index, several of one interface as in UIW_DEVICES; only those of
+// UIW_DEVICES, if it is set. Thread-safe. Throws
 // std::bad_alloc.
 UIW_API std::vector<DeviceInfo> enumerate_devices();
 
@@ -64,7 +65,7 @@ std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
 // The largest IBV_MTU_* that fits the interface's MTU.
 ibv_mtu path_mtu_of(const DeviceInfo& device);
 
-// The device with this local address, or one with an empty name. A wildcard address belongs to no device. IPv6
+// The first device with this local address, or one with an empty name. A wildcard address belongs to no device. IPv6
 // link-local addresses need their scope (sin6_scope_id).
 DeviceInfo device_of(const sockaddr* local);
 

@@ -53,16 +53,37 @@ bool apply_completion(const std::string& value, Settings& settings) {
   return choose(value, {{"auto", automatic}, {"local", local}, {"remote", remote}}, settings.completion);
 }
 
+// Names of files below /sys/class/infiniband. Devices whose names begin with "rxe" would get another provider, which
+// knows its devices by name.
+bool is_device_name(const std::string& name) {
+  constexpr std::size_t kMost = 63;  // IBV_SYSFS_NAME_MAX with its null octet is 64
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+  return !name.empty() && name.size() <= kMost && name.front() != '.' &&
+         name.find_first_not_of(kLetters) == name.npos && !name.starts_with("rxe");
+}
+
+// Whether no two devices have one name.
+bool names_differ(const std::vector<OfferedInterface>& offered) {
+  std::vector<std::string> names;
+  for (const OfferedInterface& one : offered) names.push_back(device_name(one));
+  std::sort(names.begin(), names.end());
+  return std::adjacent_find(names.begin(), names.end()) == names.end();
+}
+
 bool apply_devices(const std::string& value, Settings& settings) {
   settings.devices.clear();
   std::size_t start = 0;
   while (start <= value.size() && !value.empty()) {
     const std::size_t comma = std::min(value.find(',', start), value.size());
-    if (comma == start) return false;
-    settings.devices.push_back(value.substr(start, comma - start));
+    const std::string one = value.substr(start, comma - start);
+    const std::size_t equals = std::min(one.find('='), one.size());
+    if (equals == 0) return false;
+    OfferedInterface offered{one.substr(0, equals), equals < one.size() ? one.substr(equals + 1) : ""};
+    if (equals < one.size() && !is_device_name(offered.device)) return false;
+    settings.devices.push_back(std::move(offered));
     start = comma + 1;
   }
-  return true;
+  return names_differ(settings.devices);
 }
 
 bool apply_mulpdu(const std::string& value, Settings& settings) {
@@ -74,6 +95,10 @@ bool apply_timeout(const std::string& value, Settings& settings) {
 }
 
 bool apply_revision(const std::string& value, Settings& settings) { return number(value, 1, 2, settings.mpa_revision); }
+
+bool apply_first_message(const std::string& value, Settings& settings) {
+  return choose(value, {{"any", FirstMessage::any}, {"initiator", FirstMessage::initiator}}, settings.first_message);
+}
 
 bool apply_port_range(const std::string& value, Settings& settings) {
   if (value.empty()) return settings.port_range = {}, true;
@@ -96,10 +121,6 @@ bool apply_runtime_dir(const std::string& value, Settings& settings) {
   settings.runtime_dir = value;
   return true;
 }
-bool apply_first_message(const std::string& value, Settings& settings) {
-  return choose(value, {{"any", FirstMessage::any}, {"initiator", FirstMessage::initiator}}, settings.first_message);
-}
-
 
 // A relative path is one below the directory in which the process is now, whatever directory the program changes to.
 bool apply_log(const std::string& value, Settings& settings) {
@@ -126,9 +147,11 @@ constexpr std::array kSettings = {
              "Sends and Writes complete once TCP has them (local) or the peer has placed them (remote); auto is remote "
              "for connections without rdma_cm and with --transport roce, else local"},
             apply_completion},
-    Setting{{"UIW_DEVICES", "--devices", "IFACE[,IFACE...]", "",
-             "network interfaces to offer as devices; empty offers all that are up"},
-            apply_devices},
+    Setting{
+        {"UIW_DEVICES", "--devices", "IFACE[=NAME][,...]", "",
+         "network interfaces to offer as devices, by a name of your own where one is given; empty offers all that are "
+         "up"},
+        apply_devices},
     Setting{{"UIW_MULPDU", "--mulpdu", "0|128..65535", "0",
              "largest ULPDU sent, in octets; 0 follows the TCP segment size"},
             apply_mulpdu},
@@ -136,6 +159,11 @@ constexpr std::array kSettings = {
              "deadline of a connection set-up, in milliseconds"},
             apply_timeout},
     Setting{{"UIW_MPA_REVISION", "--mpa-revision", "1|2", "2", "revision of the first MPA request"}, apply_revision},
+    Setting{
+        {"UIW_FIRST_MESSAGE", "--first-message", "any|initiator", "any",
+         "the side that may send first where the initiator asks for no peer-to-peer mode: any, soon after the reply "
+         "has arrived, or the initiator alone (RFC 5044 section 7.1.2)"},
+        apply_first_message},
     Setting{
         {"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535, FIRST below 65535", "",
          "TCP ports for connections made without rdma_cm, one for each 256 QPs of a process; empty takes any free one"},
@@ -159,11 +187,6 @@ constexpr std::array kSettings = {
 };
 
 const auto& infos() {
-    Setting{
-        {"UIW_FIRST_MESSAGE", "--first-message", "any|initiator", "any",
-         "the side that may send first where the initiator asks for no peer-to-peer mode: any, soon after the reply "
-         "has arrived, or the initiator alone (RFC 5044 section 7.1.2)"},
-        apply_first_message},
   static const auto table = [] {
     std::array<SettingInfo, kSettings.size()> rows{};
     for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = kSettings[i].info;
@@ -223,6 +246,16 @@ const LoadedSettings& settings() {
     if (known.compare_exchange_strong(loaded, mine.get())) loaded = mine.release();
   }
   return *loaded;
+}
+
+std::string device_name(const OfferedInterface& offered) {
+  return offered.device.empty() ? kDevicePrefix + offered.interface : offered.device;
+}
+
+bool is_own_device(std::string_view name) {
+  if (name.starts_with(kDevicePrefix)) return true;
+  const std::vector<OfferedInterface>& offered = settings().values.devices;
+  return std::any_of(offered.begin(), offered.end(), [&](const auto& one) { return one.device == name; });
 }
 
 bool remote_completion(bool manual) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "provider/export.h"
@@ -15,23 +16,29 @@ namespace uiw::provider {
 enum class CrcMode { automatic, on, off };
 enum class CompletionMode { automatic, local, remote };
 
-// How much is logged (provider/process/log.h). Each level includes those before it.
 // Which side may send first on an rdma_cm connection whose initiator asks for no peer-to-peer mode (RFC 6581 section
 // 8). RFC 5044 section 7.1.2 says the initiator; other responders also send once their reply has arrived, and programs
 // in which the server speaks first would wait for ever.
 enum class FirstMessage { any, initiator };
 
+// How much is logged (provider/process/log.h). Each level includes those before it.
 enum class LogLevel { none, error, info };
 
 // The kind of adapter that programs see; the protocol on the wire is iWARP in both cases.
 enum class Transport { iwarp, roce };
+
+// An interface that is offered as a device; one may be offered several times, by different names.
+struct OfferedInterface {
+  std::string interface;  // "eth0"
+  std::string device;     // "mlx5_0"; empty: the usual name
+};
 
 struct Settings {
   CrcMode crc = CrcMode::automatic;  // UIW_CRC: MPA CRC32c; automatic: off if both ends are on this host
   // UIW_COMPLETION: when Sends and Writes complete; automatic: remote for manual connections and in the RoCE view, else
   // local
   CompletionMode completion = CompletionMode::automatic;
-  std::vector<std::string> devices;  // UIW_DEVICES: interfaces that get a device, comma separated; empty: all
+  std::vector<OfferedInterface> devices;  // UIW_DEVICES: interfaces that get a device, comma separated; empty: all
   unsigned mulpdu = 0;  // UIW_MULPDU: the largest ULPDU sent, in octets; 0: derived from the TCP segment size
   unsigned startup_timeout_ms = 10000;             // UIW_STARTUP_TIMEOUT: the deadline of a connection set-up
   unsigned mpa_revision = 2;                       // UIW_MPA_REVISION: revision of the first MPA request
@@ -73,6 +80,12 @@ struct LoadedSettings {
   std::string error;
 };
 UIW_API const LoadedSettings& settings();
+
+// Devices are named after their interface, for example uiw_eth0, unless UIW_DEVICES says otherwise.
+inline constexpr char kDevicePrefix[] = "uiw_";
+std::string device_name(const OfferedInterface& offered);
+// Whether a device of this name is one of uiw's, as far as the name tells.
+bool is_own_device(std::string_view name);
 
 // Whether Sends and Writes of a connection complete by the remote rule. `manual`: it is a manual connection.
 bool remote_completion(bool manual);

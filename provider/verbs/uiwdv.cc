@@ -77,10 +77,8 @@ void join(std::uint32_t first, std::uint32_t rest, std::uint8_t* imm) {
 }  // namespace
 
 bool uiwdv_is_supported(ibv_device* device) {
-  // All devices of uiw, and no others, have such a name: the plugin matches them by it.
   const bool roce = rnic::settings().values.transport == rnic::Transport::roce;
-  return device->transport_type == (roce ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP) &&
-         std::string_view(device->name).substr(0, 4) == "uiw_";
+  return device->transport_type == (roce ? IBV_TRANSPORT_IB : IBV_TRANSPORT_IWARP) && rnic::is_own_device(device->name);
 }
 
 int uiwdv_query_device(ibv_context* context, uiwdv_device_attr* attributes, std::size_t size) {

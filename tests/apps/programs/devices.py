@@ -130,6 +130,25 @@ def choose(bench):
         check(list(table) == ["uiw_lo"], f"{more} gives {sorted(table)}")
 
 
+@row("an interface is offered twice by names of the program's choice: both devices are used, rdma_cm takes the first")
+def named(bench):
+    options = ("--devices", "lo=mlx5_0,lo=mlx5_1")
+    table = device_table(bench.run(["ibv_devices"], options=options).stdout)
+    check(sorted(table) == ["mlx5_0", "mlx5_1"], f"devices {sorted(table)}")
+    check(len(set(table.values())) == 2, f"one GUID for two devices: {table}")
+    found = parse_devinfo(bench.run(["ibv_devinfo"], options=options).stdout)
+    check(sorted(found) == ["mlx5_0", "mlx5_1"], f"ibv_devinfo finds {sorted(found)}")
+    for pair in (("mlx5_0", "mlx5_1"), ("mlx5_1", "mlx5_0")):
+        port = bench.port()
+        server, client = (["ibv_rc_pingpong", "-d", name, "-g", 0, "-p", port, "-n", 50] for name in pair)
+        bench.pair(server, [*client, "127.0.0.1"], port, options=options)
+    port = bench.port()
+    words = ["ib_write_bw", "-R", "-p", port, "-n", 100, "-d"]
+    bench.pair([*words, "mlx5_0"], [*words, "mlx5_0", "127.0.0.1"], port, options=options)
+    wrong = bench.run(["ibv_devices"], status=125, options=("--devices", "lo=a/b"))
+    check("'lo=a/b'" in wrong.stderr, "no word of the wrong name")
+
+
 @row("uiw devices: the same devices")
 def uiw_devices(bench):
     text = bench.run([bench.uiw, "devices"], uiw=False).stdout

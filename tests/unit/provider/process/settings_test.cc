@@ -38,7 +38,7 @@ TEST_CASE("settings: (child)", "[.settings-child]") {
   const LoadedSettings& loaded = settings();
   const Settings& s = loaded.values;
   std::string devices;
-  for (const auto& device : s.devices) devices += device + ";";
+  for (const auto& device : s.devices) devices += device.interface + "=" + device_name(device) + ";";
   std::printf("settings: %s|%d|%d|%s|%u|%u|%u|%s|%d|%u-%u|%d\n", loaded.error.c_str(), static_cast<int>(s.crc),
               static_cast<int>(s.completion), devices.c_str(), s.mulpdu, s.startup_timeout_ms, s.mpa_revision,
               s.runtime_dir.c_str(), static_cast<int>(s.transport), s.port_range.first, s.port_range.last,
@@ -50,8 +50,11 @@ TEST_CASE("settings: every value is checked", "[settings]") {
   for (const char* value : {"", "ON", "1", "yes", "on "}) CHECK_FALSE(good("UIW_CRC", value));
   for (const char* value : {"auto", "local", "remote"}) CHECK(good("UIW_COMPLETION", value));
   for (const char* value : {"", "Remote", "on", "local "}) CHECK_FALSE(good("UIW_COMPLETION", value));
-  for (const char* value : {"", "lo", "lo,eth0", "eth0.5"}) CHECK(good("UIW_DEVICES", value));
-  for (const char* value : {",", "lo,,eth0", ",lo"}) CHECK_FALSE(good("UIW_DEVICES", value));
+  for (const char* value : {"", "lo", "lo,eth0", "eth0.5", "eth0=mlx5_0,eth0=mlx5_1,lo", "lo,lo=b"})
+    CHECK(good("UIW_DEVICES", value));
+  for (const char* value :
+       {",", "lo,,eth0", ",lo", "=a", "lo=", "lo=a/b", "lo=..", "lo=rxe0", "lo,lo", "lo=a,eth0=a", "eth0=uiw_lo,lo"})
+    CHECK_FALSE(good("UIW_DEVICES", value));
   for (const char* value : {"0", "128", "1500", "65535"}) CHECK(good("UIW_MULPDU", value));
   for (const char* value : {"", "1", "127", "65536", "-1", "4k", " 128", "128 ", "0x80", "99999999999999999999"}) {
     CHECK_FALSE(good("UIW_MULPDU", value));
@@ -97,9 +100,9 @@ TEST_CASE("settings: the table holds each variable once, and its initial value i
 
 TEST_CASE("settings: read from the environment", "[settings][native]") {
   CHECK(in_child("") == "|0|0||0|10000|2||0|0-0|0");
-  CHECK(in_child("UIW_CRC=on UIW_COMPLETION=remote UIW_DEVICES=lo,eth0 UIW_MULPDU=1500 UIW_STARTUP_TIMEOUT=500 "
+  CHECK(in_child("UIW_CRC=on UIW_COMPLETION=remote UIW_DEVICES=lo=a,eth0 UIW_MULPDU=1500 UIW_STARTUP_TIMEOUT=500 "
                  "UIW_MPA_REVISION=1 UIW_RUNTIME_DIR=/tmp/x UIW_TRANSPORT=roce UIW_PORT_RANGE=20000-20063 "
-                 "UIW_MESSAGES=on UIWX=1") == "|1|2|lo;eth0;|1500|500|1|/tmp/x|1|20000-20063|1");
+                 "UIW_MESSAGES=on UIWX=1") == "|1|2|lo=a;eth0=uiw_eth0;|1500|500|1|/tmp/x|1|20000-20063|1");
   CHECK(in_child("UIW_CRC=off UIW_COMPLETION=local").substr(0, 5) == "|2|1|");
   CHECK(in_child("UIW_CRC=never").find("UIW_CRC is 'never'") == 0);
   CHECK(in_child("UIW_TYPO=1").find("UIW_TYPO is not a setting") == 0);
