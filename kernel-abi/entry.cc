@@ -84,6 +84,7 @@ void abi_release(std::uint64_t object, int fd) {
 }
 
 void before_fork() {
+  lock_nldev_sockets();
   lock_device_tree();
   CmRegistry::lock_for_fork();
 }
@@ -91,11 +92,13 @@ void before_fork() {
 void after_fork_in_parent() {
   CmRegistry::unlock_in_parent();
   unlock_device_tree();
+  unlock_nldev_sockets();
 }
 
 void after_fork_in_child() {
   CmRegistry::renew_in_child();
   unlock_device_tree();
+  unlock_nldev_sockets();
 }
 
 constexpr provider::ForkHooks kForkHooks = {before_fork, after_fork_in_parent, after_fork_in_child};

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <mutex>
 
 #include "kernel-abi/caller/user_memory.h"
 #include "kernel-abi/netlink/nldev.h"
@@ -14,6 +15,8 @@
 
 namespace uiw::kernel_abi {
 namespace {
+
+constinit std::mutex g_connecting;  // no two threads make a socket ready at the same time
 
 constexpr std::size_t kLongestRequest = std::size_t{1} << 16;
 constexpr std::size_t kLongestAnswer = std::size_t{1} << 16;  // the kernel's datagrams end at 32 KiB
@@ -30,8 +33,10 @@ sockaddr_nl address_of_port(std::uint32_t port) {
 
 // Connects the socket to itself, so that nobody else can send to it: every process can send to a socket of
 // NETLINK_USERSOCK that is not connected, and programs take what they read for the kernel's answer. What somebody has
-// sent before is dropped. Returns the socket's port number, or a negative errno.
+// sent before is dropped, under a lock: another thread may have an answer in the socket as soon as it is connected.
+// Returns the socket's port number, or a negative errno.
 long long own_port(int fd) {
+  const std::lock_guard lock(g_connecting);
   sockaddr_nl own{};
   socklen_t length = sizeof own;
   if (::getsockname(fd, generic(&own), &length) != 0) return -errno;
@@ -98,5 +103,8 @@ long write_nldev_request(int fd, const void* data, std::size_t size) {
   }
   return static_cast<long>(size);
 }
+
+void lock_nldev_sockets() { g_connecting.lock(); }
+void unlock_nldev_sockets() { g_connecting.unlock(); }
 
 }  // namespace uiw::kernel_abi

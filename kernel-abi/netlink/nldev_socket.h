@@ -15,4 +15,8 @@ namespace uiw::kernel_abi {
 // room. Thread-safe.
 long write_nldev_request(int fd, const void* data, std::size_t size);
 
+// Called before and after a fork, so that the child finds the lock free.
+void lock_nldev_sockets();
+void unlock_nldev_sockets();
+
 }  // namespace uiw::kernel_abi
