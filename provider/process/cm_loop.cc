@@ -12,6 +12,7 @@
 #include <exception>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "mpa/descriptor.h"
 #include "provider/process/link_watch.h"
@@ -200,6 +201,19 @@ void CmLoop::change(int fd, std::uint32_t epoll_events) {
 void CmLoop::unwatch(int fd) {
   const std::lock_guard lock(mutex_);
   if (watched_.erase(fd) != 0) ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr);
+}
+
+bool CmLoop::keeps_process() {
+  std::vector<std::shared_ptr<Handler>> handlers;  // released after the lock, since their destructors take it
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return true;
+  try {
+    for (const auto& [fd, watched] : watched_) handlers.push_back(watched.handler.lock());
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return std::any_of(handlers.begin(), handlers.end(),
+                     [](const auto& handler) { return handler != nullptr && handler->keeps_process(); });
 }
 
 // How long the thread may sleep, unless it is woken.

@@ -23,6 +23,8 @@ class CmLoop {
    public:
     virtual ~Handler() = default;
     virtual void ready(std::uint32_t epoll_events) = 0;  // called on the thread
+    // Whether the process should not end yet. Called by any thread, with the lock of the loop held.
+    virtual bool keeps_process() const { return false; }
   };
 
   using Clock = std::chrono::steady_clock;
@@ -88,6 +90,8 @@ class CmLoop {
   int watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler);
   void change(int fd, std::uint32_t epoll_events);
   void unwatch(int fd);
+  // Whether a handler keeps the process. True if a thread holds the lock of the loop, which may be the caller's.
+  bool keeps_process();
 
   // Hold the lock over a fork. The child starts with an empty loop.
   void lock_for_fork() { mutex_.lock(); }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "provider/stream/linger.h"
 
+#include <linux/sockios.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -46,6 +48,11 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
       end();
       return;
     }
+  }
+  // What has been sent and not been acknowledged, with FIN.
+  bool keeps_process() const override {
+    int octets = 0;
+    return ::ioctl(fd_, SIOCOUTQ, &octets) == 0 && octets > 0;
   }
   void end() {
     if (fd_ < 0) return;

@@ -221,6 +221,10 @@ bool StreamSender::all_acknowledged() const {
   return info && info->tcpi_unacked == 0 && info->tcpi_notsent_bytes == 0;
 }
 
+bool StreamSender::delivers_last() const {
+  return state_.phase == StreamPhase::closing && (!is_done() || !all_acknowledged());
+}
+
 bool StreamSender::has_failed() {
   const std::lock_guard lock(state_.locks.send);
   return transmitter_.failure().has_value();

@@ -53,6 +53,8 @@ class StreamSender {
   bool is_dead() const { return dead_; }
   bool fin_sent() const { return fin_sent_; }
   bool is_done() const { return fin_sent_ || dead_; }
+  // Whether the program has ended the stream, and the peer does not have everything yet.
+  bool delivers_last() const;
 
   // Whether the peer of the running stream has stopped answering, for longer than `retry`. `has_to_answer`: the peer
   // has no reason to send nothing.

@@ -84,7 +84,7 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   bool inherited() const override;
   void leave_to_parent() override;
   void after_fork_in_child() override;
-  void leave_at_exit() { connection_.leave_at_exit(); }
+  QpConnection& connection() { return connection_; }
 
  private:
   Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -13,6 +12,7 @@
 #include "provider/connect/manual/pairs.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
+#include "provider/verbs/qp/exit.h"
 #include "provider/verbs/qp/qp.h"
 
 namespace uiw::provider {
@@ -84,8 +84,7 @@ Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, con
 
 int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   mpa::install_copy_guard();
-  static std::atomic<bool> seen_to{false};
-  if (!seen_to.exchange(true)) std::atexit([] { for_each_qp([](Qp& qp) { qp.leave_at_exit(); }); });
+  act_at_exit();
   const std::lock_guard receive_lock(qp_.locks.receive);
   const std::lock_guard send_lock(qp_.locks.send);
   if (qp_.stream != nullptr) return EISCONN;
@@ -282,6 +281,13 @@ void QpConnection::leave_at_exit() {
     if (!send_lock.owns_lock()) return;
   }
   qp_.stream->leave();
+}
+
+bool QpConnection::delivers_last() {
+  const std::unique_lock receive_lock(qp_.locks.receive, std::try_to_lock);
+  if (!receive_lock.owns_lock() || qp_.stream == nullptr) return false;
+  const std::unique_lock send_lock(qp_.locks.send, std::try_to_lock);
+  return send_lock.owns_lock() && qp_.stream->sender().delivers_last();
 }
 
 }  // namespace uiw::provider

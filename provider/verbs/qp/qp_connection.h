@@ -54,6 +54,9 @@ class QpConnection final : public StreamHost {
   void completion_lost();
   // The program exits without having destroyed the queue pair.
   void leave_at_exit();
+  // Whether the program has ended the connection and the peer does not have everything yet; false if a thread holds a
+  // lock of the queue pair, which may be the caller's.
+  bool delivers_last();
 
   // Receives and sends what is possible now; true if anything was. A poll of the program does not wait for a lock. If
   // there is no memory, the stream ends.

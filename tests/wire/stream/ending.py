@@ -284,6 +284,28 @@ def terminate_deaf(bench):
     session.peer.reset(15)
 
 
+@row("what was sent before the program disconnects, destroys all and exits arrives, although the peer still sends",
+     destroys=True)
+@row("what was sent before the program disconnects and exits arrives, although the peer still sends", destroys=False)
+def exits(bench, destroys):
+    session = Session(bench, rcvbuf=2048, before=prepare)
+    session.send(pattern(1, 10))
+    session.sut.completion(1)
+    session.sut.post(session.conn, 10, "send", "m:0:20000")
+    session.sut.completion(10)  # TCP has it, and the peer's window has no room for most of it
+    session.sut.command(f"disconnect {session.conn}")
+    session.sut.over = True
+    if destroys:
+        session.sut.command("quit")
+    else:
+        session.sut.process.popen.stdin.close()
+    session.send(pattern(2, 10))
+    check(session.peer.message(SEND)[1] == pattern(5, 20000), "the message")
+    check(session.peer.gone() == "fin", "the stream is reset")
+    session.peer.close()
+    check(session.sut.process.wait(5) == (0 if destroys else 1), "the program fails")
+
+
 @row("rdma_disconnect while the peer keeps its side open: the end comes in bounded time, and is a reset, with an event")
 def disconnect_alone(bench):
     session = Session(bench, before=prepare)
