@@ -23,6 +23,9 @@ namespace {
 
 std::size_t most_octets(const DeviceInfo& device) { return std::size_t{128} << path_mtu_of(device); }
 
+// RoCE has no service levels. Adapters of mlx5 say there which kind of packet has arrived, and UCX looks for it.
+constexpr std::uint8_t kRoceV2 = 8, kIpv6Packet = kRoceV2 | 1, kIpv4Packet = kRoceV2 | 2;
+
 // Writes octets to the elements of a receive, one after the other.
 class Scatter {
  public:
@@ -316,6 +319,7 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
   completion.byte_len = static_cast<std::uint32_t>(kGrhSize + arrival.payload.size());
   completion.src_qp = arrival.header.source_qp;
   completion.wc_flags = IBV_WC_GRH;
+  completion.sl = is_ipv4(arrival.to) ? kIpv4Packet : kIpv6Packet;
   if (arrival.header.immediate) {
     completion.wc_flags |= IBV_WC_WITH_IMM;
     mpa::store_be<std::uint32_t>(reinterpret_cast<std::byte*>(&completion.imm_data), *arrival.header.immediate);

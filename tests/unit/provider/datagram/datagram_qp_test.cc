@@ -103,6 +103,7 @@ TEST_CASE("A datagram arrives behind the header of its network, and its send com
   CHECK((got.status == IBV_WC_SUCCESS && got.opcode == IBV_WC_RECV && got.wr_id == 5));
   CHECK(got.byte_len == kGrh + 300);
   CHECK(got.wc_flags == (IBV_WC_GRH | IBV_WC_WITH_IMM));
+  CHECK(got.sl == 0xA);  // a packet of RoCE v2 by IPv4, in the words of mlx5
   CHECK(got.imm_data == htobe32(0xA1B2C3D4));
   CHECK(got.src_qp == two.near.qp->number());
   CHECK(got.qp_num == two.far.qp->number());
