@@ -80,16 +80,19 @@ void show_route(const RocePath& path, rdma_ucm_query_route_resp& response) {
   response.num_paths = 1;
 }
 
-void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes) {
-  attributes.qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  ib_uverbs_ah_attr& address = attributes.ah_attr;
+void fill_address(const RocePath& path, ib_uverbs_ah_attr& address) {
   std::memcpy(address.grh.dgid, path.destination.data(), path.destination.size());
   address.grh.sgid_index = path.source_index;
   address.grh.hop_limit = kHopLimit;
   address.grh.traffic_class = path.traffic_class;
   address.is_global = 1;
   address.port_num = kPort;
+}
+
+void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes) {
+  attributes.qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  fill_address(path, attributes.ah_attr);
   attributes.path_mtu = path.mtu;
   attributes.dest_qp_num = provider::kManagedQpNumber;
   attributes.max_dest_rd_atomic = depth(agreement.responder_resources);
@@ -104,6 +107,11 @@ void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optiona
   attributes.max_rd_atomic = depth(agreement.initiator_depth);
   const unsigned timeout = ack_timeout.value_or(path.lifetime + 1);
   attributes.timeout = static_cast<std::uint8_t>(std::min(timeout, kMax5Bits));
+}
+
+void fill_datagram(ib_uverbs_qp_attr& attributes) {
+  attributes.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+  attributes.qkey = kDatagramQkey;
 }
 
 // MPA has neither retry counts nor the peer's queue pair number: TCP retransmits, and the number is the one of

@@ -22,6 +22,15 @@ namespace uiw::kernel_abi {
 constexpr std::size_t kReqPrivateData = 56;
 constexpr std::size_t kRepPrivateData = 196;
 constexpr std::size_t kRejPrivateData = 148;
+// The same in SIDR_REQ and SIDR_REP, by which services of datagrams are found (section 12.11).
+constexpr std::size_t kSidrReqPrivateData = 180;
+constexpr std::size_t kSidrRepPrivateData = 136;
+
+// The status of a SIDR_REP where no process has the service, and where it rejects (section 12.11.2.2).
+constexpr int kSidrUnsupported = 1, kSidrRejected = 2;
+
+// The Q_Key of rdma_cm's queue pairs for datagrams (RDMA_UDP_QKEY of <rdma/rdma_cma.h>).
+constexpr std::uint32_t kDatagramQkey = 0x01234567;
 
 // The reason in a REJ if no process listens (section 12.6.7.2).
 constexpr int kRejInvalidServiceId = 8;
@@ -54,12 +63,17 @@ struct RoceAgreement {
   std::uint8_t retry_count = 0;
   std::uint8_t rnr_retry_count = 0;
 };
+// An address handle's attributes for the path.
+void fill_address(const RocePath& path, ib_uverbs_ah_attr& address);
 // The attributes for the steps to RTR and to RTS (section 12.10.2), with their masks.
 void fill_rtr(const RocePath& path, const RoceAgreement& agreement, ib_uverbs_qp_attr& attributes);
 // `ack_timeout`: RDMA_OPTION_ID_ACK_TIMEOUT, which may be set after the path was resolved, and also on the passive
 // side.
 void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optional<std::uint8_t> ack_timeout,
               ib_uverbs_qp_attr& attributes);
+
+// The attributes of a queue pair for datagrams, which all its steps may have.
+void fill_datagram(ib_uverbs_qp_attr& attributes);
 
 // Sets the parameters of an event for a REQ or REP with this much room for private data.
 void fill_message(std::size_t room, rdma_ucm_conn_param& event);

@@ -32,7 +32,7 @@ constexpr std::size_t kMaxPrivateData = 508;  // 512 octets less the enhanced he
 
 // What one side says in its start-up frame, and what the consumer learns of the peer.
 struct ConnectionParameters {
-  std::uint32_t qp_num = 0;             // the local QP for the stream; not used for a peer's parameters
+  std::uint32_t qp_num = 0;             // the local QP for the stream; a peer's only in a look-up (lookup/lookup.h)
   unsigned responder_resources = 0;     // IRD: how many RDMA Reads of the peer this side accepts at a time
   unsigned initiator_depth = 0;         // ORD: how many RDMA Reads this side wants to have outstanding
   std::vector<std::byte> private_data;  // of the consumer, at most kMaxPrivateData octets
@@ -45,6 +45,7 @@ struct ConnectionParameters {
   using ReplyCheck = std::function<std::optional<std::uint32_t>(
       const std::vector<std::byte>& private_data, const sockaddr_storage& local, const sockaddr_storage& remote)>;
   ReplyCheck check_reply;
+  std::uint32_t qkey = 0;  // in a look-up: the Q_Key of `qp_num`
 };
 
 class ConnectionObserver {

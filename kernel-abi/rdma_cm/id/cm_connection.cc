@@ -12,6 +12,7 @@
 #include "kernel-abi/rdma_cm/cm_events.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "provider/connect/lookup/lookup.h"
 #include "provider/connect/startup/outgoing_call.h"
 #include "provider/process/cm_loop.h"
 
@@ -56,13 +57,23 @@ rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer)
   return event;
 }
 
+rdma_ucm_ud_param datagram_parameters(const provider::ConnectionParameters& peer, std::size_t room) {
+  rdma_ucm_ud_param event = {};
+  const std::size_t said = std::min(peer.private_data.size(), kOctetMax);
+  event.private_data_len = static_cast<__u8>(std::max(said, room));
+  if (said != 0) std::memcpy(event.private_data, peer.private_data.data(), said);
+  return event;
+}
+
 std::weak_ptr<provider::ConnectionObserver> CmConnection::observer() {
   return std::shared_ptr<provider::ConnectionObserver>(id_.shared_from_this(), this);
 }
 
 int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
-  if (!id_.route().has_device() || !id_.route().uses_tcp()) return EINVAL;
-  if (id_.route().is_roce() && parameters.private_data_len > kReqPrivateData) return EINVAL;
+  const bool service = looks_up(id_.route());
+  if (!id_.route().has_device() || (!id_.route().uses_tcp() && !service)) return EINVAL;
+  const std::size_t room = service ? kSidrReqPrivateData : kReqPrivateData;
+  if (id_.route().is_roce() && parameters.private_data_len > room) return EINVAL;
   // Without the thread there would be no event for the result of the call.
   if (const int error = provider::CmLoop::instance().start(); error != 0) return error;
   const provider::ConnectionParameters own = own_parameters(parameters);
@@ -81,7 +92,8 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
   std::shared_ptr<provider::Connection> connection;
   try {
     if (error == 0) {
-      error = provider::connect(socket, route.destination(), own, route.type_of_service(), observer(), connection);
+      const auto call = service ? provider::look_up : provider::connect;
+      error = call(socket, route.destination(), own, route.type_of_service(), observer(), connection);
     }
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
@@ -102,11 +114,14 @@ int CmConnection::check_call_state() const {
 
 int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t uid) {
   if (!id_.route().has_device()) return EINVAL;
-  if (id_.route().is_roce() && parameters.private_data_len > kRepPrivateData) {
+  const bool service = looks_up(id_.route());
+  const std::size_t room = service ? kSidrRepPrivateData : kRepPrivateData;
+  if (id_.route().is_roce() && parameters.private_data_len > room) {
     reject(nullptr, 0, kRejectConsumerDefined);
     return EINVAL;
   }
-  const provider::ConnectionParameters own = own_parameters(parameters);
+  provider::ConnectionParameters own = own_parameters(parameters);
+  own.qkey = kDatagramQkey;
   std::shared_ptr<provider::Connection> call;
   std::uint64_t former_uid;
   {
@@ -130,9 +145,13 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
-  if (error == 0) return 0;
+  if (error == 0 && !service) return 0;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (error == 0) {  // the caller has its answer, and no event follows
+      phase_ = ConnectionPhase::established;
+      return 0;
+    }
     phase_ = ConnectionPhase::ended;
     id_.events().set_uid(former_uid);
   }
@@ -154,7 +173,7 @@ int CmConnection::accept_response() {
 int CmConnection::reject(const std::uint8_t* private_data, std::size_t size, unsigned reason) {
   if (reason != 0 && reason != kRejectConsumerDefined && reason != kRejectVendorOption) return EINVAL;
   if (!id_.route().has_device()) return EINVAL;
-  if (id_.route().is_roce() && size > kRejPrivateData) return EINVAL;
+  if (id_.route().is_roce() && size > (looks_up(id_.route()) ? kSidrRepPrivateData : kRejPrivateData)) return EINVAL;
   const auto* data = reinterpret_cast<const std::byte*>(private_data);
   const std::vector<std::byte> said(data, data + size);
   std::shared_ptr<provider::Connection> call;
@@ -191,6 +210,10 @@ void CmConnection::established(const provider::ConnectionParameters& peer) {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (id_.is_destroyed() || id_.is_removed()) return;
     const bool called = phase_ == ConnectionPhase::calling;
+    if (looks_up(id_.route())) {
+      phase_ = ConnectionPhase::established;
+      return id_.report(CmEventType::established, 0, service_parameters(peer));
+    }
     rdma_ucm_conn_param parameters = {};
     if (called) {
       parameters = event_parameters(peer);
@@ -216,6 +239,7 @@ void CmConnection::failed(int error, const provider::ConnectionParameters* peer)
   const std::lock_guard lock(CmRegistry::instance().mutex());
   const bool called = phase_ == ConnectionPhase::calling;
   phase_ = ConnectionPhase::ended;
+  if (looks_up(id_.route())) return report_no_service(error, peer);
   const CmEventType event = called ? failure_event(error) : CmEventType::connect_error;
   rdma_ucm_conn_param parameters = {};
   if (peer != nullptr) parameters = event_parameters(*peer);
@@ -227,6 +251,21 @@ void CmConnection::failed(int error, const provider::ConnectionParameters* peer)
     parameters.private_data_len = std::max(parameters.private_data_len, static_cast<__u8>(kRejPrivateData));
   }
   id_.report(event, status, parameters);
+}
+
+rdma_ucm_ud_param CmConnection::service_parameters(const provider::ConnectionParameters& peer) const {
+  rdma_ucm_ud_param event = datagram_parameters(peer, kSidrRepPrivateData);
+  event.qp_num = peer.qp_num;
+  event.qkey = peer.qkey;
+  if (id_.route().path()) fill_address(*id_.route().path(), event.ah_attr);
+  return event;
+}
+
+void CmConnection::report_no_service(int error, const provider::ConnectionParameters* peer) {
+  const int status = error != ECONNREFUSED ? -error : peer == nullptr ? kSidrUnsupported : kSidrRejected;
+  const rdma_ucm_ud_param event =
+      peer == nullptr ? rdma_ucm_ud_param{} : datagram_parameters(*peer, kSidrRepPrivateData);
+  id_.report(CmEventType::unreachable, status, event);
 }
 
 void CmConnection::disconnected() {

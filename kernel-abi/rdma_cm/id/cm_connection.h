@@ -37,6 +37,8 @@ enum class ConnectionPhase {
 // The parameters of the peer for an event. The peer's ORD is what this side may be requested to serve as responder
 // resources, and vice versa.
 rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer);
+// The same for a service of datagrams: the private data, in a message with this much room for it.
+rdma_ucm_ud_param datagram_parameters(const provider::ConnectionParameters& peer, std::size_t room);
 
 class CmConnection final : public provider::ConnectionObserver {
  public:
@@ -75,6 +77,9 @@ class CmConnection final : public provider::ConnectionObserver {
  private:
   std::weak_ptr<provider::ConnectionObserver> observer();
   int check_call_state() const;
+  // With the registry's lock held.
+  rdma_ucm_ud_param service_parameters(const provider::ConnectionParameters& peer) const;
+  void report_no_service(int error, const provider::ConnectionParameters* peer);
 
   CmId& id_;
   ConnectionPhase phase_ = ConnectionPhase::none;

@@ -4,6 +4,17 @@
 #include <new>
 
 namespace uiw::kernel_abi {
+namespace {
+
+void put(const CmEventParameters& parameters, rdma_ucm_event_resp& response) {
+  if (const auto* connection = std::get_if<rdma_ucm_conn_param>(&parameters)) {
+    response.param.conn = *connection;
+  } else {
+    response.param.ud = std::get<rdma_ucm_ud_param>(parameters);
+  }
+}
+
+}  // namespace
 
 void CmEventSource::reserve(std::size_t count) {
   while (spare_events_.size() < count) spare_events_.emplace_back();
@@ -22,22 +33,22 @@ void CmEventSource::post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp
 }
 
 void CmEventSource::post(const std::shared_ptr<CmId>& owner, CmEventType event, int status,
-                         const rdma_ucm_conn_param& parameters) {
+                         const CmEventParameters& parameters) {
   if (uid_ == 0) return;
   rdma_ucm_event_resp response = {};
   response.event = static_cast<__u32>(event);
   response.status = static_cast<__u32>(status);
-  response.param.conn = parameters;
+  put(parameters, response);
   post(owner, response);
 }
 
 void CmEventSource::post_request(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmId>& child,
-                                 std::uint32_t child_number, const rdma_ucm_conn_param& parameters, CmEvents& event) {
+                                 std::uint32_t child_number, const CmEventParameters& parameters, CmEvents& event) {
   rdma_ucm_event_resp response = {};
   response.uid = uid_;
   response.id = child_number;
   response.event = static_cast<__u32>(CmEventType::connect_request);
-  response.param.conn = parameters;
+  put(parameters, response);
   event.front() = {owner, child, response};
   channel_->post(event);
 }

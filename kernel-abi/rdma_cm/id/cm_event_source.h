@@ -9,11 +9,15 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <variant>
 
 #include "kernel-abi/rdma_cm/cm_channel.h"
 #include "kernel-abi/rdma_cm/cm_events.h"
 
 namespace uiw::kernel_abi {
+
+// What the event of a connection says, or that of a service of datagrams.
+using CmEventParameters = std::variant<rdma_ucm_conn_param, rdma_ucm_ud_param>;
 
 class CmEventSource {
  public:
@@ -30,10 +34,10 @@ class CmEventSource {
   void reserve(std::size_t count);
   // `owner` is the id of the event. An event without reserved memory is dropped if there is no memory.
   void post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response);
-  void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const rdma_ucm_conn_param& parameters);
+  void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const CmEventParameters& parameters);
   // Posts a CONNECT_REQUEST in the first element of `event`: a peer has called, and `child` is the new id.
   void post_request(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmId>& child, std::uint32_t child_number,
-                    const rdma_ucm_conn_param& parameters, CmEvents& event);
+                    const CmEventParameters& parameters, CmEvents& event);
 
   // The number of events that the program has fetched.
   void count_reported() { ++events_reported_; }

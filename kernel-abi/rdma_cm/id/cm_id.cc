@@ -30,7 +30,7 @@ bool CmId::exchange_state(CmState from, CmState to) {
   return true;
 }
 
-void CmId::report(CmEventType event, int status, const rdma_ucm_conn_param& parameters) {
+void CmId::report(CmEventType event, int status, const CmEventParameters& parameters) {
   if (state_ == CmState::destroyed || removed_) return;
   events_.post(shared_from_this(), event, status, parameters);
 }

@@ -82,7 +82,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   bool is_destroyed() const { return state_ == CmState::destroyed; }
   bool is_removed() const { return removed_; }
   // Does nothing after the id has been torn down.
-  void report(CmEventType event, int status, const rdma_ucm_conn_param& parameters = {});
+  void report(CmEventType event, int status, const CmEventParameters& parameters = {});
   void count_reported(const CmEvent& event);
   Detached destroy();
 

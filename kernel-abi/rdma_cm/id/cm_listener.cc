@@ -9,6 +9,7 @@
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_connection.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "provider/connect/lookup/lookup.h"
 
 namespace uiw::kernel_abi {
 
@@ -22,15 +23,16 @@ int CmListener::listen(int backlog) {
     backlog_ = backlog;
   }
   CmRoute& route = id_.route();
-  if (!route.uses_tcp() || route.source().ss_family == AF_IB) return 0;  // no calls can arrive there
+  if ((!route.uses_tcp() && !looks_up(route)) || route.source().ss_family == AF_IB)
+    return 0;  // no calls can arrive there
 
   int error = 0;
   std::shared_ptr<provider::Listener> listener;
   try {
-    error = route.take_number();
+    if (route.uses_tcp()) error = route.take_number();
     if (error == 0) error = listen_on(route.take_socket(), backlog, listener);
     // Since the bind, another socket has begun to listen on the TCP port.
-    if (error == EADDRINUSE) error = listen_on(route.take_substitute_socket(), backlog, listener);
+    if (error == EADDRINUSE && route.uses_tcp()) error = listen_on(route.take_substitute_socket(), backlog, listener);
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
@@ -46,6 +48,7 @@ int CmListener::listen(int backlog) {
 int CmListener::listen_on(int socket, int backlog, std::shared_ptr<provider::Listener>& listener) {
   if (socket < 0) return -socket;
   const std::shared_ptr<provider::ListenObserver> observer(id_.shared_from_this(), this);
+  if (looks_up(id_.route())) return provider::listen_for_lookups(socket, observer, listener);
   return provider::listen(socket, backlog, observer, listener);
 }
 
@@ -81,6 +84,13 @@ void CmListener::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr
   set_port(called, port_of(id_.route().source()));  // the TCP port may be a substitute
   child->route().adopt(id_.route(), called, unmapped(call->remote_address()), device);
   child->set_state(CmState::connect);
+  if (looks_up(child->route())) {
+    child->connection().begin_requested(call, {});
+    id_.events().post_request(id_.shared_from_this(), child, child->number(),
+                              datagram_parameters(peer, kSidrReqPrivateData), event);
+    --backlog_;
+    return;
+  }
   rdma_ucm_conn_param request = event_parameters(peer);
   if (child->route().is_roce()) fill_message(kReqPrivateData, request);
   child->connection().begin_requested(call, request);

@@ -111,6 +111,10 @@ int init_qp_attr(const CmId& id, std::uint32_t qp_state, ib_uverbs_qp_attr& attr
   attributes.qp_state = qp_state;
   attributes.port_num = kPort;
   attributes.qp_attr_mask = IBV_QP_PORT;
+  if (route.is_roce() && route.qp_type() == IBV_QPT_UD) {
+    fill_datagram(attributes);
+    return 0;
+  }
   const bool rtr = qp_state == IBV_QPS_RTR;
   if (route.is_roce() && has_stream && qp_state != IBV_QPS_INIT) {
     if ((!rtr && qp_state != IBV_QPS_RTS) || !agreement || !route.path()) return EINVAL;

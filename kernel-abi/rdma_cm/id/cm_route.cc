@@ -14,7 +14,9 @@
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
+#include "provider/connect/lookup/lookup.h"
 #include "provider/process/log.h"
+#include "provider/process/settings.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -28,6 +30,10 @@ constexpr std::uint16_t kLastAnyPort = 60999;
 bool CmRoute::is_reliable() const { return qp_type_ == IBV_QPT_RC; }
 
 bool CmRoute::uses_tcp() const { return port_space_ == RDMA_PS_TCP || (port_space_ == RDMA_PS_IB && is_reliable()); }
+
+bool looks_up(const CmRoute& route) {
+  return route.port_space() == RDMA_PS_UDP && provider::settings().values.transport == provider::Transport::roce;
+}
 
 bool CmRoute::is_roce() const { return device_ && device_->transport == provider::Transport::roce; }
 
@@ -48,8 +54,9 @@ int CmRoute::acquire_device(const sockaddr_storage& local) {
 
 int CmRoute::make_socket(const sockaddr_storage& address) {
   sockaddr_storage bound = address;
-  const int fd = provider::bind_socket(bound, family_only_.value_or(false));
-  if (fd == -EADDRINUSE && port_of(address) != 0) return make_substitute_socket(address);
+  const bool v6only = family_only_.value_or(false);
+  const int fd = looks_up(*this) ? provider::bind_lookup_socket(bound, v6only) : provider::bind_socket(bound, v6only);
+  if (fd == -EADDRINUSE && port_of(address) != 0 && uses_tcp()) return make_substitute_socket(address);
   if (fd < 0) return -fd;
   socket_ = fd;
   const std::lock_guard lock(CmRegistry::instance().mutex());
@@ -142,7 +149,7 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
     }
     if (error != 0) return error;
   }
-  if (!uses_tcp()) return claim_pseudo_port(address);
+  if (!uses_tcp() && !looks_up(*this)) return claim_pseudo_port(address);
   if (const int error = claim({address, reuse_address_, family_only_.value_or(false)}); error != 0) return error;
   source_ = address;
   if (const int error = make_socket(address); error != 0) return error;

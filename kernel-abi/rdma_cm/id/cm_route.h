@@ -123,4 +123,7 @@ class CmRoute {
   std::optional<CmBinding> binding_;
 };
 
+// True for the port space UDP in the RoCE view: there is no connection, but the service's queue pair is looked up.
+bool looks_up(const CmRoute& route);
+
 }  // namespace uiw::kernel_abi

@@ -124,12 +124,6 @@ add_row("MPA revision 1: the peer names no depths",
         lambda bench: perftest.one(bench, "ib_read_bw", "-n", 500, env={"UIW_MPA_REVISION": "1"}))
 
 
-@row("datagrams: udaddy is refused")
-def datagrams(bench):
-    client = bench.run(["udaddy", "-s", "127.0.0.1", "-p", bench.port()], status=None, timeout=20)
-    check(client.status() > 0, "udaddy gets a queue pair for datagrams")
-
-
 if __name__ == "__main__":
     harness.Bench.settings = {"UIW_TRANSPORT": "roce"}
     sys.exit(harness.main())

@@ -46,10 +46,10 @@ def need_program(*names):
             raise Skip(f"{name} is not installed")
 
 
-def _sockets(port, state, pid):
-    """How many TCP sockets with this local port are in this state in the network namespace of pid."""
+def _sockets(port, state, pid, tables=("tcp", "tcp6")):
+    """How many sockets, of TCP by default, with this local port are in this state in the network namespace of pid."""
     count = 0
-    for table in ("tcp", "tcp6"):
+    for table in tables:
         try:
             with open(f"/proc/{pid}/net/{table}") as lines:
                 next(lines)
@@ -64,6 +64,11 @@ def _sockets(port, state, pid):
 def listening(port, pid="self"):
     """Whether somebody listens on this TCP port in the network namespace of pid."""
     return _sockets(port, "0A", pid) > 0
+
+
+def receiving(port, pid="self"):
+    """Whether somebody has this UDP port in the network namespace of pid."""
+    return _sockets(port, "07", pid, ("udp", "udp6")) > 0
 
 
 def established(port, pid="self"):

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// How rdma_cm's port space UDP connects: the caller asks the service's UDP port for a queue pair number and a Q_Key,
+// and the service answers (lookup_format.h). There is no stream: what looks like a connection here is the request on
+// either side, with the functions and observers of connections, which are called on the thread of CmLoop.
+//
+// Requests that are lost are repeated, and the service repeats its answer to them, so a program sees each only once.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <memory>
+
+#include "provider/connect/connection.h"
+#include "provider/connect/listener.h"
+
+namespace uiw::provider {
+
+// Makes a UDP socket bound to `local`, close-on-exec and non-blocking, which reports the local address of each
+// datagram; otherwise as bind_socket() of local_address.h. No other socket gets its port.
+int bind_lookup_socket(sockaddr_storage& local, bool v6only);
+
+// Asks `remote` from a socket of bind_lookup_socket(), which the request owns from here on, also after a failure. The
+// observer's established() has the service's qp_num, qkey and private data; failed() has ECONNREFUSED with the private
+// data of a rejection, ECONNREFUSED with nullptr if no process has the port, ETIMEDOUT if there is no answer, or
+// another errno. Of `own` only the private data, at most kMostLookupData octets, is said. `tos` as in connect().
+// Thread-safe. 0 or an errno. Throws std::bad_alloc.
+int look_up(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
+            std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& request);
+
+// Gives the observer each new request that comes to a socket of bind_lookup_socket(), which the listener owns from here
+// on. Its accept() says qp_num, qkey and private data of its argument, and no callback follows. Thread-safe. 0 or an
+// errno. Throws std::bad_alloc.
+int listen_for_lookups(int socket, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener);
+
+}  // namespace uiw::provider

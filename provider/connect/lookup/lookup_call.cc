@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+// The calling side of a look-up.
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "provider/connect/local_address.h"
+#include "provider/connect/lookup/lookup.h"
+#include "provider/connect/lookup/lookup_format.h"
+#include "provider/connect/lookup/lookup_socket.h"
+#include "provider/process/cm_loop.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// A request is repeated after these times, each twice the one before up to the longest. The kernel gives up after about
+// a minute too, since a service may take its time to answer.
+constexpr std::chrono::milliseconds kFirstPause{250}, kLongestPause{4000}, kPatience{60'000};
+
+class LookupCall final : public Connection,
+                         public CmLoop::Handler,
+                         public CmLoop::TimedTask,
+                         public std::enable_shared_from_this<LookupCall> {
+ public:
+  LookupCall(int fd, std::weak_ptr<ConnectionObserver> observer) : socket_(fd), observer_(std::move(observer)) {}
+  ~LookupCall() override { CmLoop::instance().unwatch(socket_.fd()); }
+
+  int start(const sockaddr_storage& remote, const ConnectionParameters& own, int tos) {
+    if (own.private_data.size() > kMostLookupData) return EINVAL;
+    if (::getrandom(&number_, sizeof number_, 0) != sizeof number_) return EAGAIN;
+    const bool v6 = remote.ss_family == AF_INET6;
+    if (tos >= 0) {
+      ::setsockopt(socket_.fd(), v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS, &tos, sizeof tos);
+    }
+    // From here on nobody else is heard, and a port that no process has is reported.
+    if (::connect(socket_.fd(), generic(remote), size_of(remote)) != 0) return errno;
+    remote_ = remote;
+    request_ = encode({LookupKind::request, number_, 0, 0, own.private_data});
+    if (const int error = CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this()); error != 0) return error;
+    CmLoop::instance().after(std::chrono::milliseconds{0}, shared_from_this());
+    return 0;
+  }
+
+  // The time has come to say it, or to say it again.
+  void run() override {
+    if (over_) return;
+    if (waited_ >= kPatience) return fail(ETIMEDOUT);
+    const int error = socket_.send(request_.octets());
+    if (error == ECONNREFUSED) return fail(error);
+    CmLoop::instance().after(pause_, shared_from_this());
+    waited_ += pause_;
+    pause_ = std::min(2 * pause_, kLongestPause);
+  }
+
+  void ready(std::uint32_t) override {
+    std::array<std::byte, kMostLookupSize> room;
+    sockaddr_storage from, to;
+    while (!over_) {
+      const long size = socket_.receive(room, from, to);
+      if (size == -EAGAIN) return;
+      if (size == -ECONNREFUSED) return fail(ECONNREFUSED);
+      if (size < 0 || static_cast<std::size_t>(size) > room.size()) continue;
+      const auto answer = decode_lookup(mpa::Octets(room).first(static_cast<std::size_t>(size)));
+      if (!answer || answer->request != number_ || answer->kind == LookupKind::request) continue;
+      try {
+        conclude(*answer);
+      } catch (const std::exception&) {
+        fail(ENOMEM);
+      }
+    }
+  }
+
+  int accept(const ConnectionParameters&, std::weak_ptr<ConnectionObserver>) override { return EINVAL; }
+  int reject(const std::vector<std::byte>&) override { return EINVAL; }
+  int disconnect() override { return 0; }
+  sockaddr_storage local_address() const override {
+    sockaddr_storage local{};
+    socklen_t size = sizeof local;
+    ::getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&local), &size);
+    return local;
+  }
+  sockaddr_storage remote_address() const override { return remote_; }
+
+ private:
+  void end() {
+    over_ = true;
+    CmLoop::instance().unwatch(socket_.fd());
+    CmLoop::instance().cancel(*this);
+  }
+  void fail(int error, const ConnectionParameters* peer = nullptr) {
+    end();
+    if (const auto observer = observer_.lock()) observer->failed(error, peer);
+  }
+  void conclude(const LookupMessage& answer) {
+    ConnectionParameters peer;
+    peer.private_data.assign(answer.private_data.begin(), answer.private_data.end());
+    if (answer.kind == LookupKind::rejection) return fail(ECONNREFUSED, &peer);
+    peer.qp_num = answer.qp_number;
+    peer.qkey = answer.qkey;
+    end();
+    if (const auto observer = observer_.lock()) observer->established(peer);
+  }
+
+  const LookupSocket socket_;
+  const std::weak_ptr<ConnectionObserver> observer_;
+  sockaddr_storage remote_{};
+  std::uint64_t number_ = 0;
+  EncodedLookup request_;
+  // Used on the loop's thread.
+  bool over_ = false;
+  std::chrono::milliseconds pause_ = kFirstPause, waited_{0};
+};
+
+}  // namespace
+
+int look_up(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
+            std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& request) {
+  auto made = std::make_shared<LookupCall>(socket, std::move(observer));
+  if (const int error = made->start(remote, own, tos); error != 0) return error;
+  request = std::move(made);
+  return 0;
+}
+
+}  // namespace uiw::provider

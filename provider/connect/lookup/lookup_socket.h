@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// A UDP socket of look-ups, and the datagrams that come and go through it. Thread-safe; nothing blocks or is a
+// cancellation point.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+
+#include "mpa/bytes.h"
+
+namespace uiw::provider {
+
+class LookupSocket {
+ public:
+  explicit LookupSocket(int fd) : fd_(fd) {}  // owns it
+  ~LookupSocket();
+  LookupSocket(const LookupSocket&) = delete;
+  LookupSocket& operator=(const LookupSocket&) = delete;
+
+  int fd() const { return fd_; }
+  // Fills in the sender's address, and the local one with the port of the socket. The number of octets, those beyond
+  // the room included, or a negative errno.
+  long receive(mpa::MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const;
+  // `from` is the local address to send from. 0 or an errno.
+  int send(mpa::Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const;
+  // For a socket that has been connected.
+  int send(mpa::Octets octets) const;
+
+ private:
+  const int fd_;
+};
+
+}  // namespace uiw::provider
