@@ -16,18 +16,19 @@ from peer.wire import PATIENCE, Peer
 SUCCESS, LOC_LEN_ERR, LOC_PROT_ERR, FLUSHED = 0, 1, 4, 5
 LOC_ACCESS_ERR, REM_INV_REQ_ERR, REM_ACCESS_ERR, REM_OP_ERR = 8, 9, 10, 11
 WC_SEND, WC_WRITE, WC_READ, WC_COMPARE_SWAP, WC_FETCH_ADD, WC_RECV, WC_RECV_IMMEDIATE = 0, 1, 2, 3, 4, 128, 129
-WC_WITH_IMM, WC_WITH_INV = 2, 8
-RTS, ERR = 3, 6
+WC_GRH, WC_WITH_IMM, WC_WITH_INV = 1, 2, 8
+RESET, INIT, RTR, RTS, ERR = 0, 1, 2, 3, 6
 FAR, FAR_ADDRESS = 0xC0FFEE77, 0xFEDCBA9876543210  # a tagged buffer of the peer
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 31, 100, 1000, 1441, 4096, 20000)  # of messages
 QP_EVENTS = {1: "QP_FATAL", 2: "QP_REQ_ERR", 3: "QP_ACCESS_ERR"}
 
 
 class Completion:
-    """extra: the immediate data, its first octet on the wire the most significant, or the STag invalidated."""
+    """extra: the immediate data, its first octet on the wire the most significant, or the STag invalidated.
+    source: the number of the queue pair that sent a datagram."""
 
     def __init__(self, words):
-        self.wr_id, self.status, self.opcode, self.length, self.flags, self.qp, self.extra = (
+        self.wr_id, self.status, self.opcode, self.length, self.flags, self.qp, self.extra, self.source = (
             int(word, 0) for word in words)
 
     def __repr__(self):

@@ -29,9 +29,9 @@ void drain() {
   ibv_wc wc{};
   int count;
   while ((count = ibv_poll_cq(g_target.cq, 1, &wc)) == 1)
-    say("wc %" PRIu64 " %d %d %u %u 0x%x 0x%x", wc.wr_id, static_cast<int>(wc.status), static_cast<int>(wc.opcode),
+    say("wc %" PRIu64 " %d %d %u %u 0x%x 0x%x 0x%x", wc.wr_id, static_cast<int>(wc.status), static_cast<int>(wc.opcode),
         wc.byte_len, wc.wc_flags, wc.qp_num,
-        (wc.wc_flags & IBV_WC_WITH_IMM) != 0 ? ntohl(wc.imm_data) : wc.invalidated_rkey);
+        (wc.wc_flags & IBV_WC_WITH_IMM) != 0 ? ntohl(wc.imm_data) : wc.invalidated_rkey, wc.src_qp);
   must(count < 0 ? EIO : 0, "poll_cq");
 }
 
@@ -43,6 +43,8 @@ void quit() {
     if (id->qp != nullptr) rdma_destroy_qp(id);
     must(rdma_destroy_id(id), "destroy_id");
   }
+  for (auto& [name, qp] : g_target.datagram_qps) must(ibv_destroy_qp(qp), "destroy_qp");
+  for (auto& [name, handle] : g_target.address_handles) must(ibv_destroy_ah(handle), "destroy_ah");
   for (auto& [name, memory] : g_target.memories) {
     if (memory.mr != nullptr) must(ibv_dereg_mr(memory.mr), "dereg_mr");
     munmap(memory.base, memory.size);
@@ -64,7 +66,7 @@ void obey(const std::string& line) {
   say("> %.300s", line.c_str());
   try {
     if (word[0] == "quit") return quit();
-    for (const auto& commands : {memory_commands(), connection_commands(), work_commands()})
+    for (const auto& commands : {memory_commands(), connection_commands(), work_commands(), datagram_commands()})
       for (const Command& command : commands)
         if (word[0] == command.name && word.size() >= command.words) return command.run(word);
     throw std::runtime_error("0 no such command");

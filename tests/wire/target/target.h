@@ -13,6 +13,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -47,6 +48,8 @@ struct Target {
   std::map<std::string, ibv_pd*> pds;
   std::map<std::string, Memory> memories;
   std::map<std::string, rdma_cm_id*> ids;
+  std::map<std::string, ibv_qp*> datagram_qps;  // of type UD; their names are not those of ids
+  std::map<std::string, ibv_ah*> address_handles;
   std::vector<Work> chain;  // waits for the work that is posted with it
   Hammer hammer;
   int calls = 0;
@@ -88,6 +91,17 @@ std::uint8_t* span_of(const std::string& name, std::size_t offset, std::size_t l
 // Asks for the next notification of the completion queue, unless it is polled all the time.
 void arm();
 
+// The queue pair of an id, or the one of type UD, that has this name.
+ibv_qp* queue_pair(const std::string& name);
+
+// The SGEs among the words, NAME:OFFSET:LENGTH each.
+std::vector<ibv_sge> parse_sges(const Words& word, std::size_t first);
+// NAME=NUMBER among the words; 0 where it is missing.
+std::uint64_t value_of(const Words& word, std::string_view name);
+unsigned flags_of(const std::string& letters);
+// Posts the work, together with what waits in `chain`, or lets it wait there too: where `flags` has a c.
+void post_work(ibv_qp* qp, Work work, const std::string& flags);
+
 struct Command {
   const char* name;
   std::size_t words;  // at least, with its name
@@ -97,5 +111,6 @@ struct Command {
 std::span<const Command> memory_commands();
 std::span<const Command> connection_commands();
 std::span<const Command> work_commands();
+std::span<const Command> datagram_commands();
 
 }  // namespace target

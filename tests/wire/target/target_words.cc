@@ -70,4 +70,9 @@ std::uint8_t* span_of(const std::string& name, std::size_t offset, std::size_t l
   return memory.base + offset;
 }
 
+ibv_qp* queue_pair(const std::string& name) {
+  const auto at = g_target.datagram_qps.find(name);
+  return at != g_target.datagram_qps.end() ? at->second : find(g_target.ids, name)->qp;
+}
+
 }  // namespace target

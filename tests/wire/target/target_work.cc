@@ -9,9 +9,7 @@
 
 namespace target {
 
-namespace {
-
-std::vector<ibv_sge> parse_sges(const Words& word, std::size_t first) {  // NAME:OFFSET:LENGTH ...
+std::vector<ibv_sge> parse_sges(const Words& word, std::size_t first) {
   std::vector<ibv_sge> list;
   for (std::size_t i = first; i < word.size(); ++i) {
     if (word[i].find('=') != std::string::npos) continue;
@@ -27,22 +25,48 @@ std::vector<ibv_sge> parse_sges(const Words& word, std::size_t first) {  // NAME
   return list;
 }
 
+std::uint64_t value_of(const Words& word, std::string_view name) {
+  for (const std::string& one : word)
+    if (one.size() > name.size() && one.starts_with(name) && one[name.size()] == '=')
+      return number(one.substr(name.size() + 1));
+  return 0;
+}
+
+unsigned flags_of(const std::string& letters) {
+  unsigned flags = IBV_SEND_SIGNALED;
+  for (const char letter : letters) {
+    if (letter == 'u') flags &= ~static_cast<unsigned>(IBV_SEND_SIGNALED);
+    if (letter == 's') flags |= IBV_SEND_SOLICITED;
+    if (letter == 'i') flags |= IBV_SEND_INLINE;
+    if (letter == 'f') flags |= IBV_SEND_FENCE;
+  }
+  return flags;
+}
+
+void post_work(ibv_qp* qp, Work work, const std::string& flags) {
+  g_target.chain.push_back(std::move(work));
+  if (flags.find('c') != std::string::npos) return;
+  std::vector<Work> chain = std::move(g_target.chain);
+  g_target.chain.clear();
+  for (std::size_t i = 0; i < chain.size(); ++i) {
+    chain[i].request.sg_list = chain[i].list.data();
+    chain[i].request.num_sge = static_cast<int>(chain[i].list.size());
+    chain[i].request.next = i + 1 < chain.size() ? &chain[i + 1].request : nullptr;
+  }
+  ibv_send_wr* bad = nullptr;
+  must(ibv_post_send(qp, &chain.front().request, &bad), "post_send");
+}
+
+namespace {
+
 void recv(const Words& word) {  // recv NAME WR_ID [SGE...]
   auto list = parse_sges(word, 3);
   ibv_recv_wr request{}, *bad = nullptr;
   request.wr_id = number(word[2]);
   request.sg_list = list.data();
   request.num_sge = static_cast<int>(list.size());
-  must(ibv_post_recv(find(g_target.ids, word[1])->qp, &request, &bad), "post_recv");
+  must(ibv_post_recv(queue_pair(word[1]), &request, &bad), "post_recv");
   say("ok");
-}
-
-// NAME=NUMBER among the words; 0 where it is missing.
-std::uint64_t value_of(const Words& word, std::string_view name) {
-  for (const std::string& one : word)
-    if (one.size() > name.size() && one.starts_with(name) && one[name.size()] == '=')
-      return number(one.substr(name.size() + 1));
-  return 0;
 }
 
 ibv_wr_opcode opcode_of(const std::string& name) {
@@ -55,17 +79,6 @@ ibv_wr_opcode opcode_of(const std::string& name) {
   if (name == "fetch_add") return IBV_WR_ATOMIC_FETCH_AND_ADD;
   if (name == "compare_swap") return IBV_WR_ATOMIC_CMP_AND_SWP;
   throw std::runtime_error("0 no operation " + name);
-}
-
-unsigned flags_of(const std::string& letters) {
-  unsigned flags = IBV_SEND_SIGNALED;
-  for (const char letter : letters) {
-    if (letter == 'u') flags &= ~static_cast<unsigned>(IBV_SEND_SIGNALED);
-    if (letter == 's') flags |= IBV_SEND_SOLICITED;
-    if (letter == 'i') flags |= IBV_SEND_INLINE;
-    if (letter == 'f') flags |= IBV_SEND_FENCE;
-  }
-  return flags;
 }
 
 // post NAME WR_ID OPERATION FLAGS(u,s,i,f,c) RKEY ADDRESS [SGE... imm=|add=|compare=|swap=NUMBER...]
@@ -93,17 +106,7 @@ void post(const Words& word) {
       if (request.opcode == IBV_WR_RDMA_WRITE_WITH_IMM || request.opcode == IBV_WR_SEND_WITH_IMM)
         request.imm_data = htonl(static_cast<std::uint32_t>(value_of(word, "imm")));
   }
-  g_target.chain.push_back(std::move(work));
-  if (word[4].find('c') != std::string::npos) return say("ok");
-  std::vector<Work> chain = std::move(g_target.chain);
-  g_target.chain.clear();
-  for (std::size_t i = 0; i < chain.size(); ++i) {
-    chain[i].request.sg_list = chain[i].list.data();
-    chain[i].request.num_sge = static_cast<int>(chain[i].list.size());
-    chain[i].request.next = i + 1 < chain.size() ? &chain[i + 1].request : nullptr;
-  }
-  ibv_send_wr* bad = nullptr;
-  must(ibv_post_send(find(g_target.ids, word[1])->qp, &chain.front().request, &bad), "post_send");
+  post_work(queue_pair(word[1]), std::move(work), word[4]);
   say("ok");
 }
 
