@@ -25,7 +25,7 @@ struct Arrival {
 
 // Why datagrams were dropped, counted for the process.
 enum class DatagramDrop : std::uint8_t {
-  malformed,    // the decoder refuses it (datagram_format.h)
+  malformed,    // the decoder refuses it (datagram_format.h), or it is longer than the active MTU
   source,       // it has not come from the port of its source
   destination,  // no such queue pair here, or one that does not receive now, or it was sent to another device's address
   qkey,

@@ -303,6 +303,8 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
   const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
   if (!receives || !is_ours(arrival.to)) return count_drop(DatagramDrop::destination);
   if (arrival.header.qkey != attributes_.qkey) return count_drop(DatagramDrop::qkey);
+  // A program has receives of its MTU, and counts on its network to bring nothing longer.
+  if (arrival.payload.size() > most_octets(qp_.context->device())) return count_drop(DatagramDrop::malformed);
   rdmap::ReceiveBuffer buffer;
   if (!queues_.next_receive(buffer)) {
     queues_.leave_shared();  // a datagram does not wait for a receive

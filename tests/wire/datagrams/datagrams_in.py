@@ -244,6 +244,12 @@ def too_long(bench):
     session.deliver(TEXT, 2)
 
 
+@row("dropped: longer than the MTU of the device, up to the longest datagram of UDP")
+def oversize(bench):
+    session = DatagramSession(bench)
+    dropped(session, [session.good(bytes(size)) for size in (4097, 5000, 9000, 16384, 65507 - OVERHEAD)])
+
+
 # ---- floods --------------------------------------------------------------------------------------------------------
 
 
