@@ -43,7 +43,7 @@ ROOMS = {
 COMMON = {"provider/export.h", "provider/version.h", "provider/include/infiniband/uiwdv.h",
           "provider/plugin/abi/releases.def"}
 LICENCE = "SPDX-License-Identifier: MIT"
-SOURCES = {".cc", ".h", ".c", ".py", ".cmake", ".map", ".supp", ".sh"}
+SOURCES = {".cc", ".h", ".c", ".py", ".cmake", ".map", ".supp", ".sh", ".lua"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 

@@ -18,7 +18,8 @@ PACKAGES = {"": "uiw", "libs": "libuiw1", "devel": "libuiw-dev", "-n libibverbs-
 SETTINGS = {"UIW_PROVIDER_DIR": "lib/ARCH/libibverbs", "UIW_ZSH_COMPLETION_DIR": "share/zsh/site-functions",
             "CMAKE_INSTALL_LIBDIR": "lib/ARCH"}
 MACROS = {"_bindir": "usr/bin", "_libdir": "usr/lib/ARCH", "_libexecdir": "usr/libexec", "_includedir": "usr/include",
-          "_mandir": "usr/share/man", "_sysconfdir": "etc", "bash_completions_dir": "usr/share/bash-completion/completions",
+          "_datadir": "usr/share", "_mandir": "usr/share/man", "_sysconfdir": "etc",
+          "bash_completions_dir": "usr/share/bash-completion/completions",
           "fish_completions_dir": "usr/share/fish/vendor_completions.d",
           "zsh_completions_dir": "usr/share/zsh/site-functions"}
 
