@@ -193,7 +193,13 @@ void DatagramQp::may_send() noexcept {
   send();
 }
 
+// The socket of an inherited queue pair is closed, its descriptor may be the program's by now, and another thread of
+// the parent may have held the lock at the fork.
 int DatagramQp::post(ibv_send_wr* requests, ibv_send_wr** bad) {
+  if (inherited()) {
+    if (bad != nullptr) *bad = requests;
+    return EIO;
+  }
   Lock lock(send_);
   int error = !await_batch(lock) || !state_allows_posts() ? EINVAL : 0;
   rdmap::SendQueue& sends = queues_.sends();
@@ -222,6 +228,10 @@ bool DatagramQp::await_batch(Lock& lock) {
 }
 
 void DatagramQp::begin_batch() {
+  if (inherited()) {
+    batch_.error = EIO;
+    return;
+  }
   Lock lock(send_);
   if (!await_batch(lock)) {
     batch_.error = EINVAL;
@@ -248,6 +258,7 @@ void DatagramQp::address_last(const ibv_ah* handle, std::uint32_t number, std::u
 }
 
 int DatagramQp::end_batch() {
+  if (inherited()) return EIO;
   const std::lock_guard lock(send_);
   const int error = batch_.error != 0 || state_allows_posts() ? batch_.error : EINVAL;
   if (error == 0) queues_.sends().push(batch_.size);
@@ -257,6 +268,7 @@ int DatagramQp::end_batch() {
 }
 
 void DatagramQp::abort_batch() {
+  if (inherited()) return;
   const std::lock_guard lock(send_);
   close_batch();
 }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Queue pairs of type UD in the RoCE view: shared receive queues, extended completion queues, their end in the middle of
-traffic, many of them, and several contexts."""
+traffic, many of them, several contexts, and forks."""
 
 import pathlib
 import sys

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Queue pairs of type UD side by side: many in a context, and several contexts. They share UDP sockets, so
-// each may read what is for another.
+// Queue pairs of type UD side by side: many in a context, several contexts, and the children of a fork. They share UDP
+// sockets, so each may read what is for another.
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "tests/apps/roce/datagrams.h"
@@ -123,13 +130,122 @@ void contexts_that_go() {
   }
 }
 
+std::set<int> descriptors() {
+  std::set<int> found;
+  DIR* folder = opendir("/proc/self/fd");
+  while (const dirent* entry = readdir(folder)) {
+    if (entry->d_name[0] != '.') found.insert(std::stoi(entry->d_name));
+  }
+  found.erase(dirfd(folder));
+  closedir(folder);
+  return found;
+}
+
+// A UDP socket of the program, and the number of a queue pair that would have its port.
+int plain_socket(std::uint32_t& number) {
+  const int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_NONBLOCK, 0);
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  socklen_t size = sizeof address;
+  if (fd < 0 || bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0)
+    die("no UDP socket: %s", std::strerror(errno));
+  number = std::uint32_t{ntohs(address.sin6_port)} << 8;
+  return fd;
+}
+
+// What the child closed may be something else now: nothing of the parent's queue pair may be written there.
+void post_as_child(const End& inherited, const std::set<int>& before) {
+  std::uint32_t heard_number = 0, own_number = 0;
+  const int heard = plain_socket(heard_number), own = plain_socket(own_number);
+  const std::set<int> now = descriptors();
+  for (const int fd : before) {
+    if (!now.contains(fd)) dup2(own, fd);
+  }
+  const int error = inherited.qp.send(heard_number, 1);
+  char octets[256];
+  expect(recv(heard, octets, sizeof octets, 0) < 0 && errno == EAGAIN, "a child has sent for its parent");
+  expect_error("ibv_post_send in a child", error, EIO);
+  expect_error("ibv_modify_qp in a child", inherited.qp.step(IBV_QPS_ERR, 0), EIO);
+}
+
+[[noreturn]] void live_as_child(End& inherited, const std::set<int>& before) {
+  alarm(30);
+  const std::uint32_t parent = inherited.number();
+  expect(inherited.queue.empty(), "a completion of the parent's");
+  post_as_child(inherited, before);
+  inherited.qp.destroy();
+  const End own(16), another(16);
+  expect(own.number() != parent && another.number() != parent, "a number of the parent's");
+  talk(own, another);
+  talk(own, own);
+  own.send(parent, ~0ULL);
+  std::_Exit(0);
+}
+
+// Children have queue pairs of their own, and reach the parent's; the parent's go on.
+void forks() {
+  const End one(16), other(16);
+  End inherited(16);
+  for (int turn = 0; turn < 10; ++turn) {
+    talk(one, other);
+    const std::set<int> before = descriptors();
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child < 0) die("fork: %s", std::strerror(errno));
+    if (child == 0) live_as_child(inherited, before);
+    talk(other, one);  // while the child lives
+    int status = 0;
+    if (waitpid(child, &status, 0) != child) die("waitpid: %s", std::strerror(errno));
+    if (status != 0) die("child %d ended with status %#x", turn, static_cast<unsigned>(status));
+    expect(inherited.next() == ~0ULL, "another message than the child's");
+    talk(one, inherited);
+  }
+}
+
+// The same while other threads of the parent send, receive, and make queue pairs and the first or last of a context.
+// They open no devices: libibverbs' own lock would stay locked in a child.
+void forks_under_traffic() {
+  End inherited(16);
+  const End one(16), other(16);
+  const Device unused;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    while (!stop) talk(one, other);
+  });
+  threads.emplace_back([&] {
+    const Queue queue(unused);
+    while (!stop) const Qp guest(unused, queue.cq);
+  });
+  threads.emplace_back([&] {
+    const Queue queue(other.device);
+    while (!stop) const Qp guest(other.device, queue.cq);
+  });
+  for (int turn = 0; turn < 20; ++turn) {
+    const std::set<int> before = descriptors();
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child < 0) die("fork: %s", std::strerror(errno));
+    if (child == 0) live_as_child(inherited, before);
+    int status = 0;
+    if (waitpid(child, &status, 0) != child) die("waitpid: %s", std::strerror(errno));
+    if (status != 0) die("child %d ended with status %#x", turn, static_cast<unsigned>(status));
+    expect(inherited.next() == ~0ULL, "another message than the child's");
+  }
+  stop = true;
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 
 void together_cases(Cases& cases) {
   cases.insert({{"many_numbers", many_numbers},
                 {"several_contexts", several_contexts},
                 {"sleeper_beside_poller", sleeper_beside_poller},
-                {"contexts_that_go", contexts_that_go}});
+                {"contexts_that_go", contexts_that_go},
+                {"forks", forks},
+                {"forks_under_traffic", forks_under_traffic}});
 }
 
 }  // namespace apps::datagrams
