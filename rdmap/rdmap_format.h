@@ -75,8 +75,9 @@ constexpr unsigned kSolicitedBit = 0x10;
 // offset encodes how much of the peer's work has been placed, the STag says why the report is sent. Other peers ignore
 // the bit, and there is nothing to write.
 constexpr unsigned kReportBit = kSolicitedBit;
-constexpr Stag kRnrReport{0};       // no receive is posted for the next message (as by an RNR NAK), or this end leaves
-constexpr Stag kProgressReport{1};  // a message follows that may be the answer to the peer's work
+constexpr Stag kRnrReport{0};  // no receive is posted for the next message (as by an RNR NAK), or this end leaves
+// A message follows that may be the answer to the peer's work, or this end leaves an rdma_cm connection.
+constexpr Stag kProgressReport{1};
 // This end uses the remote completion rule and wants a report before each message of the peer.
 constexpr Stag kReportsWanted{2};
 

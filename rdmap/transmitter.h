@@ -84,10 +84,10 @@ class Transmitter {
   void start(const Parameters& parameters, SharedReads* reads);
   Completion completion() const { return state_.tracker.remote() ? Completion::remote : Completion::local; }
   void release_hold() { state_.hold = false; }
-  // Has an RNR report sent: no receive is posted, and this much of the peer's work has been placed. Does nothing while
-  // another report waits to be sent.
-  void report_rnr(const Progress& progress) {
-    if (state_.sent.reports == state_.reports.end()) state_.reports.push({kRnrReport, progress}, state_.sent.reports);
+  // Has a report sent, to a peer that takes such: kRnrReport, no receive is posted, or kProgressReport, this end
+  // leaves; and this much of the peer's work has been placed. Does nothing while another report waits to be sent.
+  void report(Stag occasion, const Progress& progress) {
+    if (state_.sent.reports == state_.reports.end()) state_.reports.push({occasion, progress}, state_.sent.reports);
   }
   // From here on a progress report precedes each message, unless an answer has confirmed as much of the peer's work:
   // the message may be the reply to that work.

@@ -37,6 +37,7 @@ int Stream::disconnect() {
   receiver_.answer_last();
   if (before == StreamPhase::running && state_.phase != StreamPhase::running)
     return 0;  // answering has ended the stream
+  if (before == StreamPhase::running && !state_.policy.manual) receiver_.report_last();
   {
     const std::lock_guard lock(state_.locks.send);
     if (state_.phase != StreamPhase::running) return state_.phase == StreamPhase::closing ? 0 : ENOTCONN;
@@ -71,10 +72,11 @@ void Stream::flush_work() {
 }
 
 // On InfiniBand the adapter has acknowledged all that it has received. Here the peer may not have sent its probe yet,
-// so an RNR report says how much of its work has been placed.
+// so a report says how much of its work has been placed.
 void Stream::leave() {
+  if (!receiver_.takes_reports()) return;
   receiver_.answer_last();
-  if (state_.phase == StreamPhase::running && state_.policy.reliable) receiver_.report_rnr();
+  if (state_.phase == StreamPhase::running && state_.policy.reliable) receiver_.report_last();
 }
 
 void Stream::fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) {

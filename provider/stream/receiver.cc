@@ -279,10 +279,16 @@ void StreamReceiver::report_rnr(std::uint64_t pauses) {
   report_rnr();
 }
 
-void StreamReceiver::report_rnr() {
+void StreamReceiver::report_rnr() { report(rdmap::kRnrReport); }
+
+void StreamReceiver::report(rdmap::Stag occasion) {
   const std::lock_guard lock(state_.locks.send);
-  sender_.transmitter().report_rnr(receiver_.progress());
+  sender_.transmitter().report(occasion, receiver_.progress());
   sender_.send();
+}
+
+void StreamReceiver::report_last() {
+  if (takes_reports()) report(state_.policy.manual ? rdmap::kRnrReport : rdmap::kProgressReport);
 }
 
 // ---- What rdmap::Receiver reports ----
@@ -311,6 +317,7 @@ void StreamReceiver::progress_reported(const rdmap::Progress& progress) {
 }
 
 void StreamReceiver::reports_wanted() {
+  peer_wants_reports_ = true;
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().enable_reports();
 }

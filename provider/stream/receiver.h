@@ -36,6 +36,10 @@ class StreamReceiver final : rdmap::ReceiveHost {
   void answer_last();
   void watch_for_end();
   void report_rnr();
+  // Whether the peer takes a report when this end leaves: it has the remote completion rule.
+  bool takes_reports() const { return state_.policy.manual || peer_wants_reports_; }
+  // This end leaves: says how much of the peer's work has been placed, if the peer takes reports.
+  void report_last();
   // Called by the timer that was set in the pause with this number.
   void report_rnr(std::uint64_t pauses);
   // The stream is over: octets that were read and not taken are dropped.
@@ -76,6 +80,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool take_octets(mpa::Octets octets);
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
   void note_first_message();
+  void report(rdmap::Stag occasion);
   void report_rnr_later();
 
   Stream& stream_;
@@ -89,6 +94,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool answer_wanted_ = false;  // by a probe: the peer only waits to hear that its work is placed
   Piggybacking piggybacking_;
   bool established_ = false;
+  bool peer_wants_reports_ = false;
   bool rnr_report_due_ = false;
   bool error_reported_ = false;  // by a completion of the receive queue
 };

@@ -73,7 +73,7 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   void end_without_memory();
   // ibv_modify_qp to ERR: flushes all work. The stream runs or closes.
   void flush_work();
-  // Manual connection: tells the peer what has been placed, as far as TCP takes the octets at once.
+  // Tells a peer with the remote completion rule what has been placed, as far as TCP takes the octets at once.
   void leave();
   // Posted work has waited for its peer for too long: `culprit` completes with `status`, and the rest is flushed.
   // Without a culprit all work is flushed, and IBV_EVENT_QP_FATAL is reported. The stream lingers if `status` is

@@ -60,7 +60,7 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
 void Qp::stop() {
   hide_qp(number());
   posting_.send_posts_before_end();
-  if (common_.manual) {
+  {
     const std::lock_guard lock(common_.locks.receive);
     if (common_.stream != nullptr) common_.stream->leave();
     common_.manual = false;
@@ -119,7 +119,7 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
 void Qp::reset() {
   {
     const std::lock_guard receive_lock(common_.locks.receive);
-    if (common_.manual && common_.stream != nullptr) common_.stream->leave();
+    if (common_.stream != nullptr) common_.stream->leave();
     const std::lock_guard send_lock(common_.locks.send);
     if (common_.stream != nullptr) common_.stream->sender().send_posts_before_end();
     if (common_.manual.exchange(false)) manual::stop(number());
@@ -201,7 +201,7 @@ void Qp::to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
 
 void Qp::to_error() {
   const std::lock_guard lock(common_.locks.receive);
-  if (common_.manual && common_.stream != nullptr) common_.stream->leave();
+  if (common_.stream != nullptr) common_.stream->leave();
   posting_.send_posts_before_end();
   if (common_.stream != nullptr && common_.stream->runs_or_closes()) return common_.stream->flush_work();
   {

@@ -275,7 +275,7 @@ void QpConnection::leave_at_exit() {
     if (send_lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_posts_before_end();
   }
   const std::unique_lock receive_lock(qp_.locks.receive, std::try_to_lock);
-  if (!receive_lock.owns_lock() || !qp_.manual || qp_.stream == nullptr) return;
+  if (!receive_lock.owns_lock() || qp_.stream == nullptr) return;
   {
     const std::unique_lock send_lock(qp_.locks.send, std::try_to_lock);
     if (!send_lock.owns_lock()) return;

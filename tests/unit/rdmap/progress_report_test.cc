@@ -64,16 +64,16 @@ TEST_CASE("completion: a peer that leaves confirms Sends and Writes, by their nu
 TEST_CASE("completion: an RNR report is sent once, with the same octets when it is built again", "[completion]") {
   const std::size_t taken = GENERATE(0U, 1U, 10U, 19U);
   Requester it;
-  it.end.tx.report_rnr({rdmap::Msn{7}, 3});
+  it.end.tx.report(rdmap::kRnrReport, {rdmap::Msn{7}, 3});
   if (taken > 0) it.go(taken);
-  it.end.tx.report_rnr({rdmap::Msn{8}, 3});  // the first is not out yet
+  it.end.tx.report(rdmap::kRnrReport, {rdmap::Msn{8}, 3});  // the first is not out yet
   while (it.go() > 0) {
   }
   const auto ulpdus = ulpdus_of(it.stream, false);
   REQUIRE(ulpdus.size() == 1);
   // An RDMA Write of no octets to STag 0, with the lower reserved bit.
   CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x50).u32(0).u32(3).u32(7).bytes());
-  it.end.tx.report_rnr({rdmap::Msn{8}, 3});
+  it.end.tx.report(rdmap::kRnrReport, {rdmap::Msn{8}, 3});
   CHECK(it.go() == 1);
 }
 
@@ -148,7 +148,7 @@ TEST_CASE("completion: progress is reported once, and only in front of a message
   CHECK(reports().empty());
   // With what is due anyway, in order.
   end.reads->progress = std::uint64_t{5} << 32 | 6;
-  end.tx.report_rnr({rdmap::Msn{5}, 5});
+  end.tx.report(rdmap::kRnrReport, {rdmap::Msn{5}, 5});
   it.post(7);
   CHECK(reports() == Reports{{0, std::uint64_t{5} << 32 | 5}, {1, std::uint64_t{5} << 32 | 6}});
 }

@@ -230,3 +230,27 @@ TEST_CASE("completion rule: an error goes to the work that caused it; the work b
   }
   CHECK(target == data);
 }
+
+TEST_CASE("completion rule: work that the peer has received completes, however the peer leaves", "[completion]") {
+  enum class Way { disconnects, enters_error, is_reset, is_destroyed };
+  const Way way = GENERATE(Way::disconnects, Way::enters_error, Way::is_reset, Way::is_destroyed);
+  const auto context = open_loopback();
+  constexpr int kCount = 10;
+  for (int turn = 0; turn < 50; ++turn) {
+    Side a(*context), b(*context);
+    attach(a, b, false, 4, 0, true, true);
+    Bytes out = pattern(10), in(10);
+    const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+    for (int i = 0; i < kCount; ++i) REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
+    for (int i = 0; i < kCount; ++i) REQUIRE(a.post(IBV_WR_SEND, 1, {sge_of(out, *send)}) == 0);
+    for (int i = 0; i < kCount; ++i) REQUIRE(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+    switch (way) {
+      case Way::disconnects: REQUIRE(b.qp->disconnect(nullptr) == 0); break;
+      case Way::enters_error: REQUIRE(b.to(IBV_QPS_ERR) == 0); break;
+      case Way::is_reset: REQUIRE(b.to(IBV_QPS_RESET) == 0); break;
+      case Way::is_destroyed: b.qp.reset(); break;
+    }
+    INFO("turn " << turn << ", way " << static_cast<int>(way));
+    for (int i = 0; i < kCount; ++i) REQUIRE(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  }
+}
