@@ -341,11 +341,15 @@ Dm::~Dm() {
 }
 
 int Dm::copy_in(std::uint64_t offset, const void* from, std::size_t length) {
-  return holds(offset, length) && mpa::guarded_copy(memory_ + offset, from, length) ? 0 : EFAULT;
+  if (!holds(offset, length)) return EFAULT;
+  if (!in_words(offset, length)) return EINVAL;
+  return mpa::guarded_copy(memory_ + offset, from, length) ? 0 : EFAULT;
 }
 
 int Dm::copy_out(void* to, std::uint64_t offset, std::size_t length) const {
-  return holds(offset, length) && mpa::guarded_copy(to, memory_ + offset, length) ? 0 : EFAULT;
+  if (!holds(offset, length)) return EFAULT;
+  if (!in_words(offset, length)) return EINVAL;
+  return mpa::guarded_copy(to, memory_ + offset, length) ? 0 : EFAULT;
 }
 
 // ---- Advice ----------------------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ class Dm {
   UIW_API static std::unique_ptr<Dm> create(std::size_t length, std::uint32_t log_alignment);
   UIW_API ~Dm();
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
-  // 0, or EFAULT for a range outside of the device memory or program memory that is not accessible.
+  // 0; EFAULT for a range outside of the device memory or program memory that is not accessible; EINVAL for an
+  // offset or a length that is no multiple of four octets: adapters copy words, and so do programs.
   UIW_API int copy_in(std::uint64_t offset, const void* from, std::size_t length);
   UIW_API int copy_out(void* to, std::uint64_t offset, std::size_t length) const;
 
@@ -56,6 +57,7 @@ class Dm {
   Dm(std::byte* memory, std::size_t length, void* mapping, std::size_t mapping_size)
       : memory_(memory), length_(length), mapping_(mapping), mapping_size_(mapping_size) {}
   bool holds(std::uint64_t offset, std::size_t length) const { return offset <= length_ && length <= length_ - offset; }
+  static bool in_words(std::uint64_t offset, std::size_t length) { return (offset | length) % 4 == 0; }
   std::byte* const memory_;
   const std::size_t length_;
   void* const mapping_;

@@ -275,6 +275,10 @@ TEST_CASE("memory: device memory", "[memory]") {
   CHECK(dm->copy_in(900, in.data(), 100) == 0);
   CHECK(dm->copy_in(901, in.data(), 100) == EFAULT);
   CHECK(dm->copy_in(~std::uint64_t{0}, in.data(), 2) == EFAULT);
+  CHECK(dm->copy_in(898, in.data(), 100) == EINVAL);  // words, as adapters have it
+  CHECK(dm->copy_in(896, in.data(), 99) == EINVAL);
+  CHECK(dm->copy_out(out.data(), 1, 4) == EINVAL);
+  CHECK(dm->copy_out(out.data(), 4, 1) == EINVAL);
   CHECK(dm->copy_out(out.data(), 1001, 0) == EFAULT);
   CHECK(dm->copy_out(out.data(), 0, 1001) == EFAULT);
   const auto error = [&](std::uint64_t offset, std::size_t length, unsigned access) {
