@@ -141,6 +141,8 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   attributes.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                                        IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                                                        IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+  // What adapters say of UD, though the receives of these queue pairs may have such memory too.
+  if (device_.transport == Transport::roce) attributes.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
   attributes.max_dm_size = kMaxDmSize;
 }
 
