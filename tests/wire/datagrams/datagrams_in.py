@@ -13,7 +13,7 @@ from peer.datagram import (HEADER, MULTICAST, OVERHEAD, SEND, SEND_IMM, SEND_SE,
 from peer.sut import ERR, INIT, LOC_LEN_ERR, RESET, RTR, RTS, check, harness, main, row
 
 SIZES = (0, 1, 2, 3, 4, 5, 31, 100, 1000, 1431, 1472, 4095, 4096)  # of messages
-TEXT = b"as it should be"
+TEXT, FORGED = b"as it should be", b"to be dropped"
 
 
 def messages(bench, address):
@@ -34,11 +34,12 @@ for _address in ("127.0.0.1", "::1"):
     row(f"messages of every kind and size, {_address}", address=_address)(messages)
 
 
-@row("what a receiver ignores: MSN, Invalidate STag of a Send, reserved bits of DDP")
+@row("what a receiver ignores: MSN, Invalidate STag of a Send, reserved bits of DDP and RDMAP")
 def ignored(bench):
     session = DatagramSession(bench)
     cases = [{"msn": 0}, {"msn": 0xFFFFFFFF}, {"msn": 7}, {"msn": 7}, {"inv": 0x12345678}, *(
-        {"ddp": datagram.DDP | bit} for bit in (4, 8, 16, 32, 60))]
+        {"ddp": datagram.DDP | bit} for bit in (4, 8, 16, 32, 60)), *(
+        {"rdmap": kind | bits} for kind in (SEND, SEND_SE) for bits in (0x10, 0x20, 0x30))]
     for number, case in enumerate(cases, 1):
         session.receive(number)
         inv = case.pop("inv", 0)
@@ -80,7 +81,7 @@ def elements(bench):
 
 def dropped(session, forged, send=None):
     """None of the datagrams is delivered: those that are good, sent behind them, get the receives that were posted. UDP
-    on one host keeps the order."""
+    on one host keeps the order. What is forged has another payload than TEXT."""
     send = send or session.peer.send
     session.receive(1)
     session.receive(2)
@@ -109,19 +110,20 @@ def forgery(title, *build):
 
 def changed(**fields):
     """Good ones but for one field, which has these values, with a CRC that is right."""
-    return lambda session: [session.good(TEXT, **{name: value}) for name, values in fields.items() for value in values]
+    return lambda session: [session.good(FORGED, **{name: value}) for name, values in fields.items()
+                            for value in values]
 
 
 def cut(session):
     whole = session.good(b"")
-    long = session.good(TEXT)
+    long = session.good(FORGED)
     return [*(whole[:size] for size in range(OVERHEAD)), *(sealed(whole[:size]) for size in range(HEADER)),
             *(long[:size] for size in range(len(long)))]
 
 
 def flipped(session):
     """Each bit in turn, with the CRC of what was there before."""
-    whole = session.good(TEXT)
+    whole = session.good(FORGED)
     return [whole[:bit // 8] + bytes([whole[bit // 8] ^ 1 << bit % 8]) + whole[bit // 8 + 1:]
             for bit in range(8 * len(whole))]
 
@@ -130,23 +132,23 @@ forgery("a key that is another", changed(key=(b"uiwD", b"\0\0\0\0", b"dwiu", b"M
 forgery("a version that is another", changed(version=(0, 2, 0x81, 0xFF)))
 forgery("reserved octets that are not zero", changed(reserved=(b"\1\0\0", b"\0\1\0", b"\0\0\1", b"\xff\xff\xff")))
 forgery("too short, or cut off at every length", cut)
-forgery("octets behind the CRC", lambda s: [s.good(TEXT) + bytes(size) for size in (1, 2, 3, 4, 100)])
+forgery("octets behind the CRC", lambda s: [s.good(FORGED) + bytes(size) for size in (1, 2, 3, 4, 100)])
 forgery("a wrong CRC", changed(damage=(1, 0x80000000, 0xFFFFFFFF)),
-        lambda s: [s.good(TEXT)[:-4] + bytes(4), s.good(TEXT)[:-4] + s.good(TEXT)[:-5:-1]])
+        lambda s: [s.good(FORGED)[:-4] + bytes(4), s.good(FORGED)[:-4] + s.good(FORGED)[:-5:-1]])
 forgery("each bit of a good one changed", flipped)
 forgery("a DDP header that is another", changed(
     ddp=(0x01, 0x40, 0x42, 0x43, 0xC1, 0x81, 0x00, 0xFF), qn=(1, 2, 3, 0xFFFFFFFF, 1 << 24),
     mo=(1, 4, 1 << 31, 0xFFFFFFFF)))
 forgery("an RDMAP header that is another", changed(
-    rdmap=tuple(octet for octet in range(256) if octet not in (SEND, SEND_SE, SEND_IMM, SEND_SE_IMM))))
+    rdmap=tuple(octet for octet in range(256) if octet >> 6 != 1 or octet & 15 not in (3, 5, 15))))
 forgery("another Q_Key", changed(qkey=(0, DatagramSession.QKEY + 1, DatagramSession.QKEY ^ 1 << 31, 0xFFFFFFFF,
                                        int.from_bytes(DatagramSession.QKEY.to_bytes(4, "big"), "little"))))
 forgery("a destination that is no queue pair of type UD, or has more than 24 bits", lambda s: [
-    s.good(TEXT, destination=number) for number in (
+    s.good(FORGED, destination=number) for number in (
         0, 1, s.qp ^ 1, s.qp ^ 0xFF, MULTICAST, s.qp | 1 << 24, s.qp | 0xFF << 24, 0xFFFFFFFF, s.qp << 8 & 0xFFFFFFFF,
         s.port)])
 forgery("a source that is not of the port it comes from, is multicast's, or has more than 24 bits", lambda s: [
-    s.good(TEXT, source=number) for number in (
+    s.good(FORGED, source=number) for number in (
         0, s.qp, s.peer.qp ^ 1 << 8, s.peer.qp ^ 1 << 23, MULTICAST, s.peer.qp | 1 << 24, s.peer.qp | 0xFF << 24,
         0xFFFFFFFF, s.peer.port)])
 
@@ -155,7 +157,7 @@ forgery("a source that is not of the port it comes from, is multicast's, or has 
 def spoofed(bench):
     session = DatagramSession(bench)
     other = DatagramPeer(bench)
-    dropped(session, [session.good(TEXT), session.good(TEXT, source=session.qp)], other.send)
+    dropped(session, [session.good(FORGED), session.good(FORGED, source=session.qp)], other.send)
     session.receive(3)
     other.send(session.good(TEXT, source=other.qp), session.port)
     session.arrives(TEXT, 3, source=other.qp)
@@ -166,8 +168,8 @@ def connected(bench):
     session = DatagramSession(bench)
     session.sut.command(f"resolve call 127.0.0.1 {bench.port()}")
     number = int(session.sut.command("qp call"), 0)
-    session.peer.send(session.good(TEXT, destination=number), number >> 8)
-    dropped(session, [session.good(TEXT, destination=number)])
+    session.peer.send(session.good(FORGED, destination=number), number >> 8)
+    dropped(session, [session.good(FORGED, destination=number)])
 
 
 @row("dropped: sent to an address of another device")
@@ -180,8 +182,7 @@ def other_device(bench):
             raise harness.Skip("this host has one address only") from None
         address = probe.getsockname()[0]
     away = DatagramPeer(bench, address)
-    away.send(session.good(TEXT, source=away.qp), session.port)
-    dropped(session, [])
+    dropped(session, [session.good(FORGED, source=away.qp)], away.send)
 
 
 @row("dropped: without a receive, and none waits for the next")
@@ -228,8 +229,8 @@ def destroyed(bench):
     gone = session.make("v")
     session.receive(5, name="v")
     session.sut.command("ud_destroy v")
-    session.peer.send(session.good(TEXT, destination=gone), gone >> 8)
-    dropped(session, [session.good(TEXT, destination=gone)])
+    session.peer.send(session.good(FORGED, destination=gone), gone >> 8)
+    dropped(session, [session.good(FORGED, destination=gone)])
 
 
 @row("a message longer than its receive fails that receive alone, and writes nothing")
