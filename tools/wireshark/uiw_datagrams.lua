@@ -13,6 +13,14 @@ local KINDS = { [0x43] = "Send", [0x45] = "Send with Solicited Event", [0x4F] = 
                 [0x5F] = "Send with immediate and Solicited Event" }
 local IMMEDIATE = { [0x4F] = true, [0x5F] = true }
 
+-- The kind that an RDMAP control octet says, without reserved bits, which a receiver ignores; nil if none is known.
+local function kind_of(control)
+  if math.floor(control / 64) ~= 1 then return nil end
+  local opcode = control % 16
+  if opcode == 3 or opcode == 5 then return 0x40 + opcode end
+  return opcode == 15 and 0x40 + control % 32 or nil
+end
+
 local f = {
   key = ProtoField.string("uiwd.key", "Key"),
   version = ProtoField.uint8("uiwd.version", "Version", base.DEC),
@@ -108,10 +116,10 @@ local function add_control(tree, buffer)
   for _, field in ipairs({ f.ddp_tagged, f.ddp_last, f.ddp_reserved, f.ddp_version }) do
     item:add(field, buffer(20, 1))
   end
-  local kind = buffer(21, 1):uint()
-  item = add(tree, f.rdmap, buffer(21, 1), KINDS[kind] ~= nil)
+  local kind = kind_of(buffer(21, 1):uint())
+  item = add(tree, f.rdmap, buffer(21, 1), kind ~= nil)
   for _, field in ipairs({ f.rdmap_version, f.rdmap_reserved, f.rdmap_opcode }) do item:add(field, buffer(21, 1)) end
-  tree:add(IMMEDIATE[kind] and f.immediate or f.stag, buffer(22, 4))
+  tree:add(kind and IMMEDIATE[kind] and f.immediate or f.stag, buffer(22, 4))
 end
 
 local function add_crc(tree, buffer, size)
@@ -155,7 +163,7 @@ local function dissect(buffer, pinfo, tree)
   if captured > 0 then top:add(f.payload, buffer(HEADER, captured)) end
   if whole then add_crc(top, buffer, size) end
   pinfo.cols.info = string.format("%s 0x%06x -> %s, Q_Key 0x%08x, %d octets",
-    KINDS[buffer(21, 1):uint()] or "unknown", source,
+    KINDS[kind_of(buffer(21, 1):uint()) or 0] or "unknown", source,
     destination == MULTICAST and "multicast" or string.format("0x%06x", destination), buffer(16, 4):uint(), payload)
 end
 

@@ -136,6 +136,7 @@ def marked(bench):
         return datagram.datagram(**field)
 
     cases = [(one(), set()), (one(ddp=0x7D), set()), (one(inv=5), set()), (one(payload=b""), set()),
+             (one(rdmap=0x73), set()), (one(rdmap=0x7F), set()),
              (one(damage=1), {"uiwd.crc.bad"}), (one()[:41], {"uiwd.short"}), (one()[:4], {"uiwd.short"}),
              (one()[:-1], {"uiwd.crc.bad"}), (one(destination=destination ^ 0x100), {"uiwd.other_port"}),
              (one(source=source ^ 0x100), {"uiwd.other_port"})]
