@@ -59,7 +59,6 @@ CANNOT_HOLD = (
     ("test_rdmacm.CMTestCase.test_rdmacm_async_traffic_external_qp", IWARP,
      "waits for CONNECT_RESPONSE; with iWARP rdma_cm says ESTABLISHED, for a queue pair of the program too"),
     ("test_rdmacm.CMTestCase.test_rdmacm_async_udp_traffic", IWARP, "port space UDP needs UD queue pairs"),
-    ("test_rdmacm.CMTestCase.test_rdmacm_async_udp_traffic", ROCE, "port space UDP is not there yet"),
 )
 
 

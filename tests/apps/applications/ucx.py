@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: MIT
+"""UCX in the RoCE view: its benchmark over RC and UD queue pairs of uiw and over UD alone."""
+
+import pathlib
+import re
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from support import harness
+from support.harness import add_row, check, row
+
+# UCX connects RC queue pairs by messages over UD ones.
+TRANSPORTS = {"RC and UD": "rc_verbs,ud_verbs,self", "UD": "ud_verbs,self"}
+
+TESTS = (("tag_lat",), ("tag_bw", "-s", 100000), ("stream_lat",), ("stream_bw", "-s", 10000), ("ucp_am_lat",),
+         ("ucp_am_bw", "-s", 100000), ("ucp_put_lat",), ("ucp_put_bw", "-s", 65536), ("ucp_get", "-s", 10000),
+         ("ucp_add",), ("ucp_fadd",), ("ucp_swap",), ("ucp_cswap",))
+
+
+def environment(transports):
+    return {"UCX_TLS": transports, "UCX_NET_DEVICES": "uiw_lo:1"}
+
+
+def benchmark(bench, transports, *test):
+    harness.need_program("ucx_perftest")
+    port = bench.port()
+    words = ["ucx_perftest", "-p", port]
+    _, client = bench.pair(words, [*words, "127.0.0.1", "-n", 50, "-t", *test], port, timeout=40,
+                           env=environment(transports))
+    check(re.search(r"^Final: +50 ", client.stdout, re.M), f"no result: {client.stdout[-300:]}")
+
+
+for _name, _transports in TRANSPORTS.items():
+    for _test in TESTS:
+        add_row(f"{' '.join(str(word) for word in _test)} over {_name}",
+                lambda bench, transports=_transports, test=_test: benchmark(bench, transports, *test))
+
+
+@row("ucx_info lists RC and UD of the device")
+def listed(bench):
+    harness.need_program("ucx_info")
+    text = bench.run(["ucx_info", "-d"]).stdout
+    for transport in ("rc_verbs", "ud_verbs"):
+        check(re.search(rf"Transport: {transport}\n#\s+Device: uiw_lo:1\n", text), f"no {transport} of uiw_lo")
+
+
+if __name__ == "__main__":
+    harness.Bench.settings = {"UIW_TRANSPORT": "roce"}
+    sys.exit(harness.main())
