@@ -18,11 +18,13 @@
 namespace uiw::kernel_abi {
 
 class CmId;
+struct CmGroup;
 
 struct CmEvent {
   std::shared_ptr<CmId> owner;  // the id of the event; for a CONNECT_REQUEST the listener
   std::shared_ptr<CmId> child;  // the new id of a CONNECT_REQUEST
   rdma_ucm_event_resp response = {};
+  std::shared_ptr<CmGroup> group;  // of a multicast event
 };
 using CmEvents = std::list<CmEvent>;
 

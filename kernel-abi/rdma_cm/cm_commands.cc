@@ -324,9 +324,16 @@ int notify(const Request& request) {
 }
 
 int join(const Request& request, std::uint32_t number, const sockaddr_storage& address, std::size_t size,
-         unsigned flags) {
+         unsigned flags, std::uint64_t uid, std::uint64_t response_address) {
   if (!is_sized(address, size) || flags >= RDMA_MC_JOIN_FLAG_RESERVED) return EINVAL;
-  return with_id(request, number, [](CmId& id) { return id.join_multicast(); });
+  return with_id(request, number, [&](CmId& id) {
+    rdma_ucm_create_id_resp response = {};
+    if (const int error = id.groups().join(address, uid, response.id); error != 0) return error;
+    const int error = write_response(request, response_address, response);
+    std::uint32_t unseen;
+    if (error != 0) id.groups().leave(response.id, unseen);
+    return error;
+  });
 }
 
 int join_ip_multicast(const Request& request) {
@@ -334,7 +341,8 @@ int join_ip_multicast(const Request& request) {
   rdma_ucm_join_ip_mcast command;
   if (const int error = read_command(request, command); error != 0) return error;
   const sockaddr_storage address = old_address(command.addr);
-  return join(request, command.id, address, address_size(address.ss_family), RDMA_MC_JOIN_FLAG_FULLMEMBER);
+  return join(request, command.id, address, address_size(address.ss_family), RDMA_MC_JOIN_FLAG_FULLMEMBER, command.uid,
+              command.response);
 }
 
 int join_multicast(const Request& request) {
@@ -342,14 +350,21 @@ int join_multicast(const Request& request) {
   rdma_ucm_join_mcast command;
   if (const int error = read_command(request, command); error != 0) return error;
   const sockaddr_storage address = address_from(&command.addr, sizeof command.addr);
-  return join(request, command.id, address, command.addr_size, command.join_flags);
+  return join(request, command.id, address, command.addr_size, command.join_flags, command.uid, command.response);
 }
 
 int leave_multicast(const Request& request) {
   if (request.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
   rdma_ucm_destroy_id command;
   if (const int error = read_command(request, command); error != 0) return error;
-  return ENOENT;  // no group can be joined
+  std::shared_ptr<CmId> id;
+  if (const int error = CmRegistry::instance().find_member(request.channel, command.id, id); error != 0) return error;
+  rdma_ucm_destroy_id_resp response = {};
+  {
+    const std::lock_guard lock(id->command_lock());
+    if (const int error = id->groups().leave(command.id, response.events_reported); error != 0) return error;
+  }
+  return write_response(request, command.response, response);
 }
 
 int migrate_id(const Request& request) {

@@ -116,6 +116,17 @@ int CmRegistry::find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t
   return 0;
 }
 
+int CmRegistry::find_member(const std::shared_ptr<CmChannel>& channel, std::uint32_t group, std::shared_ptr<CmId>& id) {
+  const std::lock_guard lock(mutex_);
+  for (const std::shared_ptr<CmId>& one : ids_) {
+    if (one == nullptr || !one->groups().has(group)) continue;
+    if (one->events().channel() != channel) return EINVAL;
+    id = one;
+    return 0;
+  }
+  return ENOENT;
+}
+
 int CmRegistry::check_alive(const CmId& id) {
   const std::lock_guard lock(mutex_);
   if (id.is_destroyed()) return ENOENT;

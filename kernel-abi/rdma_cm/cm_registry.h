@@ -46,6 +46,8 @@ class CmRegistry {
   void remove_id_locked(CmId& id) noexcept;
   // 0; ENOENT if there is no such id, EINVAL if it belongs to another channel.
   int find_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::shared_ptr<CmId>& id);
+  // The id that has joined this group; errors as find_id().
+  int find_member(const std::shared_ptr<CmChannel>& channel, std::uint32_t group, std::shared_ptr<CmId>& id);
   // Destroys an id. Returns 0 and the number of its events that the program has fetched, or an errno as find_id().
   int destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::uint32_t& events_reported);
   // Moves an id to another channel, with its events and the children that wait in them. 0, or an errno as find_id().

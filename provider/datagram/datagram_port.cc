@@ -30,31 +30,27 @@ Opened& opened() {
 
 constexpr unsigned kMostRounds = 64;
 
-void hand_over(const IncomingDatagram& datagram) {
-  const DecodedDatagram decoded = decode_datagram(datagram.octets);
-  if (decoded.fault != DatagramFault::none) return count_drop(DatagramDrop::malformed);
-  if (!comes_from_holder(decoded.header, datagram.port)) return count_drop(DatagramDrop::source);
-  Numbered* const found = find_numbered(decoded.header.destination_qp);
-  DatagramTarget* const target = found == nullptr ? nullptr : found->datagrams();
-  if (target == nullptr) return count_drop(DatagramDrop::destination);
-  target->deliver({decoded.header, decoded.payload, datagram.from, datagram.to});
-}
-
 }  // namespace
 
-std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t port) {
+std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t port) { return open(engine, port, 0); }
+
+std::shared_ptr<DatagramPort> DatagramPort::open_multicast(Engine& engine, unsigned ifindex) {
+  return open(engine, kMulticastPort, ifindex);
+}
+
+std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t port, unsigned multicast) {
   Opened& all = opened();
   const std::lock_guard lock(all.mutex);
-  auto& [generation, known] = all.ports[{&engine, port}];
+  auto& [generation, known] = all.ports[{&engine, multicast != 0 ? 0 : port}];
   if (generation == fork_generation()) {
     if (auto found = known.lock()) return found;
   }
-  const int fd = datagram_descriptor(port);
+  const int fd = multicast != 0 ? multicast_socket(multicast) : datagram_descriptor(port);
   if (fd < 0) {
     errno = -fd;
     return nullptr;
   }
-  std::shared_ptr<DatagramPort> made(new DatagramPort(engine, fd));
+  std::shared_ptr<DatagramPort> made(new DatagramPort(engine, fd, multicast));
   made->number_ = take_qp_number(*made);
   if (made->number_ == 0) return nullptr;
   if (const int error = engine.add(*made, fd); error != 0) {
@@ -66,7 +62,8 @@ std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t p
   return made;
 }
 
-DatagramPort::DatagramPort(Engine& engine, int fd) : engine_(engine), fd_(fd), generation_(fork_generation()) {
+DatagramPort::DatagramPort(Engine& engine, int fd, unsigned multicast)
+    : engine_(engine), fd_(fd), generation_(fork_generation()), multicast_(multicast) {
   set_sends(nothing_);
 }
 
@@ -92,6 +89,44 @@ void DatagramPort::join(DatagramTarget& target) {
 void DatagramPort::leave(DatagramTarget& target) {
   const std::lock_guard lock(targets_mutex_);
   std::erase(targets_, &target);
+}
+
+int DatagramPort::attach(DatagramTarget& target, const Gid& group) {
+  const std::lock_guard lock(members_mutex_);
+  const bool first =
+      std::none_of(members_.begin(), members_.end(), [&](const Member& one) { return one.group == group; });
+  members_.reserve(members_.size() + 1);
+  if (first) {
+    if (const int error = change_membership(fd_, group, multicast_, true); error != 0) return error;
+  }
+  members_.push_back({group, &target});
+  return 0;
+}
+
+void DatagramPort::detach(DatagramTarget& target, const Gid& group) {
+  const std::lock_guard lock(members_mutex_);
+  std::erase_if(members_, [&](const Member& one) { return one.group == group && one.target == &target; });
+  const bool last =
+      std::none_of(members_.begin(), members_.end(), [&](const Member& one) { return one.group == group; });
+  if (last) change_membership(fd_, group, multicast_, false);
+}
+
+// The members are locked while they place the datagram, so detach() waits for it.
+void DatagramPort::hand_over(const IncomingDatagram& datagram) {
+  const DecodedDatagram decoded = decode_datagram(datagram.octets);
+  if (decoded.fault != DatagramFault::none) return count_drop(DatagramDrop::malformed);
+  if (!comes_from_holder(decoded.header, datagram.port)) return count_drop(DatagramDrop::source);
+  const Arrival arrival{decoded.header, decoded.payload, datagram.from, datagram.to};
+  if (multicast_ == 0) {
+    Numbered* const found = find_numbered(decoded.header.destination_qp);
+    DatagramTarget* const target = found == nullptr ? nullptr : found->datagrams();
+    return target == nullptr ? count_drop(DatagramDrop::destination) : target->deliver(arrival);
+  }
+  if (decoded.header.destination_qp != kMulticastQp) return count_drop(DatagramDrop::destination);
+  const std::lock_guard lock(members_mutex_);
+  for (const Member& member : members_) {
+    if (member.group == datagram.to) member.target->deliver(arrival);
+  }
 }
 
 // Either the socket takes datagrams again after `blocked_` has been set, and an event follows, or it does so before,

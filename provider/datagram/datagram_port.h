@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A UDP port of this process in one context: it sends for the queue pairs whose numbers name the port, and what arrives
 // goes to whichever queue pair of the process it is for. The port has a number of its own, by which the engine of the
-// context finds it.
+// context finds it. A context has one more for multicast, which gives what arrives to all queue pairs that are attached
+// to the group.
 //
 // Thread-safe. Locks: the receiving one is held while queue pairs take what has arrived (their receiver's lock comes
 // behind it); the list of queue pairs has one, behind which comes a queue pair's sender's lock.
@@ -27,12 +28,19 @@ class DatagramPort final : public Numbered, public Driven {
   // The port of a queue pair's number, which the process has reserved. All queue pairs of a context share it. Null with
   // errno. Throws std::bad_alloc. The engine must remain live as long as the port.
   static std::shared_ptr<DatagramPort> open(Engine& engine, std::uint16_t port);
+  // The port of multicast; all queue pairs of a context share it. `ifindex` is the interface of the context's device.
+  static std::shared_ptr<DatagramPort> open_multicast(Engine& engine, unsigned ifindex);
   ~DatagramPort() override;
 
   // From here on the queue pair is told when the socket takes datagrams again, and until leave() has returned. It must
   // not hold its sender's lock.
   void join(DatagramTarget& target);
   void leave(DatagramTarget& target);
+
+  // From here on, and until detach() has returned, the queue pair gets what comes to the group. 0, or an errno as of
+  // change_membership(). Only of the port of multicast; throws std::bad_alloc.
+  int attach(DatagramTarget& target, const Gid& group);
+  void detach(DatagramTarget& target, const Gid& group);
 
   // As send_datagrams() says; where not all were taken, may_send() follows.
   std::size_t send(std::span<const OutgoingDatagram> datagrams);
@@ -56,18 +64,28 @@ class DatagramPort final : public Numbered, public Driven {
     void send_overdue_posts() override {}
   };
 
-  DatagramPort(Engine& engine, int fd);
+  // `multicast` is the interface of a port of multicast, else 0.
+  DatagramPort(Engine& engine, int fd, unsigned multicast);
+  static std::shared_ptr<DatagramPort> open(Engine& engine, std::uint16_t port, unsigned multicast);
+  void hand_over(const IncomingDatagram& datagram);
   bool receive(Driver driver);
   void send_what_waits();
 
   Engine& engine_;
   const int fd_;
   const unsigned generation_;
+  const unsigned multicast_;
   std::uint32_t number_ = 0;
   NothingDeferred nothing_;
   Mutex receive_mutex_;
   Mutex targets_mutex_;
   std::vector<DatagramTarget*> targets_;
+  struct Member {
+    Gid group;
+    DatagramTarget* target;
+  };
+  Mutex members_mutex_;
+  std::vector<Member> members_;
   std::atomic<bool> blocked_{false};  // work waits for the socket
 };
 

@@ -10,6 +10,10 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+
+#include "mpa/descriptor.h"
+#include "provider/datagram/datagram_format.h"
 
 namespace uiw::provider {
 
@@ -67,6 +71,15 @@ bool local_address(msghdr& message, Gid& to) {
   }
   return false;
 }
+
+constexpr int kIpv6MulticastAll = 29;  // IPV6_MULTICAST_ALL of <linux/in6.h>, which <netinet/in.h> lacks
+
+struct Closer {
+  int fd;
+  ~Closer() {
+    if (fd >= 0) mpa::close_descriptor(fd);
+  }
+};
 
 }  // namespace
 
@@ -135,6 +148,44 @@ std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<Incom
     if (whole) datagram.octets = mpa::Octets(memory).subspan(i * part, messages[i].msg_len);
   }
   return static_cast<std::size_t>(count);
+}
+
+// An interface may have a group that another has too: the socket hears its own interface alone, as far as the kernel
+// lets it say so (the option needs Linux 5.7 where the process has no privilege).
+int multicast_socket(unsigned ifindex) {
+  const int fd = mpa::take_descriptor(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
+  if (fd < 0) return -errno;
+  Closer closer{fd};
+  const int on = 1, off = 0, buffer = 4 << 20, interface = static_cast<int>(ifindex);
+  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  ::setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &interface, sizeof interface);
+  ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+  ::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
+  ::setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof off);
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);  // the kernel grants what net.core.rmem_max allows
+  ::setsockopt(fd, IPPROTO_IPV6, kIpv6MulticastAll, &off, sizeof off);
+  sockaddr_in6 any{};
+  any.sin6_family = AF_INET6;
+  any.sin6_port = htons(kMulticastPort);
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return -errno;
+  return std::exchange(closer.fd, -1);
+}
+
+int change_membership(int fd, const Gid& group, unsigned ifindex, bool join) {
+  int result;
+  if (is_ipv4(group)) {
+    ip_mreqn request{};
+    std::memcpy(&request.imr_multiaddr, group.data() + 12, sizeof request.imr_multiaddr);
+    request.imr_ifindex = static_cast<int>(ifindex);
+    result = ::setsockopt(fd, IPPROTO_IP, join ? IP_ADD_MEMBERSHIP : IP_DROP_MEMBERSHIP, &request, sizeof request);
+  } else {
+    ipv6_mreq request{};
+    std::memcpy(&request.ipv6mr_multiaddr, group.data(), group.size());
+    request.ipv6mr_interface = ifindex;
+    result = ::setsockopt(fd, IPPROTO_IPV6, join ? IPV6_JOIN_GROUP : IPV6_LEAVE_GROUP, &request, sizeof request);
+  }
+  if (result == 0) return 0;
+  return errno == ENOBUFS ? ENOMEM : errno;
 }
 
 }  // namespace uiw::provider

@@ -294,6 +294,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attributes) {
 
 int destroy_qp(ibv_qp* qp) {
   Qp* self = of(qp);
+  if (!self->rnic->inherited() && self->rnic->is_attached()) return with_errno(EBUSY);
   if (self->rnic->inherited()) {
     self->rnic.release()->leave_to_parent();
   } else {
@@ -343,6 +344,7 @@ const NamedOp kOps[] = {
     {"alloc_parent_domain", logged<"alloc_parent_domain", alloc_parent_domain>()},
     {"alloc_pd", logged<"alloc_pd", alloc_pd>()},
     {"alloc_td", logged<"alloc_td", alloc_td>()},
+    {"attach_mcast", logged<"attach_mcast", attach_mcast>()},
     {"bind_mw", op(bind_mw)},
     {"create_ah", logged<"create_ah", create_ah>()},
     {"create_cq", logged<"create_cq", create_cq>()},
@@ -361,6 +363,7 @@ const NamedOp kOps[] = {
     {"destroy_flow", logged<"destroy_flow", destroy_flow>()},
     {"destroy_qp", logged<"destroy_qp", destroy_qp>()},
     {"destroy_srq", logged<"destroy_srq", destroy_srq>()},
+    {"detach_mcast", logged<"detach_mcast", detach_mcast>()},
     {"free_context", op(free_context)},
     {"free_dm", logged<"free_dm", free_dm>()},
     {"get_srq_num", op(get_srq_num)},

@@ -56,6 +56,7 @@ constexpr bool is_ipv4(const Gid& gid) {
   }
   return gid[10] == 0xFF && gid[11] == 0xFF;
 }
+constexpr bool is_multicast(const Gid& gid) { return is_ipv4(gid) ? (gid[12] & 0xF0) == 0xE0 : gid[0] == 0xFF; }
 constexpr bool is_link_local(const Gid& gid) { return gid[0] == 0xFE && (gid[1] & 0xC0) == 0x80; }
 
 // The index of the GID of a local address. For an address that the device answers to without listing it (127.0.0.2)

@@ -130,7 +130,12 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   // Atomic also against the processors of this host. But no adapter for RoCE says so, and programs test for equality.
   a.atomic_cap = device_.transport == Transport::roce ? IBV_ATOMIC_HCA : IBV_ATOMIC_GLOB;
   a.max_pkeys = 1;
-  if (device_.transport == Transport::roce) a.max_ah = kMaxAh;
+  if (device_.transport == Transport::roce) {
+    a.max_ah = kMaxAh;
+    a.max_mcast_grp = kMaxGroups;
+    a.max_mcast_qp_attach = kMaxAttached;
+    a.max_total_mcast_qp_attach = kMaxGroups * kMaxAttached;
+  }
   a.phys_port_cnt = 1;
   attributes.phys_port_cnt_ex = 1;
   attributes.hca_core_clock = kRawClockKhz;

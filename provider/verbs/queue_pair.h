@@ -5,12 +5,14 @@
 
 #include <infiniband/verbs.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <memory>
 
 #include "provider/connect/numbered.h"
 #include "provider/export.h"
+#include "provider/process/device.h"
 #include "provider/verbs/send_requests.h"
 
 namespace uiw::provider {
@@ -49,6 +51,11 @@ class QueuePair : public Numbered {
   virtual void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) = 0;
   virtual int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) = 0;
   virtual SendRequests& posting() = 0;
+  // ibv_attach_mcast and ibv_detach_mcast: 0 or an errno. Only queue pairs for datagrams do that.
+  virtual int attach(const Gid&) { return EINVAL; }
+  virtual int detach(const Gid&) { return EINVAL; }
+  // Whether it is attached to a group; then it cannot be destroyed.
+  virtual bool is_attached() const { return false; }
   int post_send(ibv_send_wr* requests, ibv_send_wr** bad) { return posting().post(requests, bad); }
 
   // A completion queue overran that this queue pair uses.

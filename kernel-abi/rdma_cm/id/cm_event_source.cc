@@ -3,6 +3,8 @@
 
 #include <new>
 
+#include "kernel-abi/rdma_cm/id/cm_groups.h"
+
 namespace uiw::kernel_abi {
 namespace {
 
@@ -28,7 +30,7 @@ void CmEventSource::post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp
   } catch (const std::bad_alloc&) {  // only for an event that was not reserved
     return;
   }
-  spare_events_.front() = {owner, nullptr, response};
+  spare_events_.front() = {owner, nullptr, response, nullptr};
   channel_->post(spare_events_);
 }
 
@@ -42,6 +44,18 @@ void CmEventSource::post(const std::shared_ptr<CmId>& owner, CmEventType event, 
   post(owner, response);
 }
 
+void CmEventSource::post_group(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmGroup>& group,
+                               const rdma_ucm_ud_param& parameters) {
+  reserve(1);
+  rdma_ucm_event_resp response = {};
+  response.uid = group->uid;
+  response.id = group->number;
+  response.event = static_cast<__u32>(CmEventType::multicast_join);
+  response.param.ud = parameters;
+  spare_events_.front() = {owner, nullptr, response, group};
+  channel_->post(spare_events_);
+}
+
 void CmEventSource::post_request(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmId>& child,
                                  std::uint32_t child_number, const CmEventParameters& parameters, CmEvents& event) {
   rdma_ucm_event_resp response = {};
@@ -49,7 +63,7 @@ void CmEventSource::post_request(const std::shared_ptr<CmId>& owner, const std::
   response.id = child_number;
   response.event = static_cast<__u32>(CmEventType::connect_request);
   put(parameters, response);
-  event.front() = {owner, child, response};
+  event.front() = {owner, child, response, nullptr};
   channel_->post(event);
 }
 

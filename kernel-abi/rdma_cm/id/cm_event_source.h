@@ -35,6 +35,9 @@ class CmEventSource {
   // `owner` is the id of the event. An event without reserved memory is dropped if there is no memory.
   void post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response);
   void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const CmEventParameters& parameters);
+  // Posts a MULTICAST_JOIN, which the program knows by the names of the group.
+  void post_group(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmGroup>& group,
+                  const rdma_ucm_ud_param& parameters);
   // Posts a CONNECT_REQUEST in the first element of `event`: a peer has called, and `child` is the new id.
   void post_request(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmId>& child, std::uint32_t child_number,
                     const CmEventParameters& parameters, CmEvents& event);

@@ -19,7 +19,8 @@ CmId::CmId(std::uint32_t number, std::shared_ptr<CmChannel> channel, const CmIdP
       route_(parameters.port_space, parameters.qp_type),
       events_(number, std::move(channel), parameters.uid),
       connection_(*this),
-      listener_(*this) {}
+      listener_(*this),
+      groups_(*this) {}
 
 CmId::~CmId() = default;
 
@@ -116,13 +117,6 @@ int CmId::notify() {
   return connection_.has_stream() || state_ == CmState::listen ? 0 : EINVAL;
 }
 
-int CmId::join_multicast() {
-  const std::lock_guard lock(CmRegistry::instance().mutex());
-  if (!route_.has_device() || (state_ != CmState::addr_bound && state_ != CmState::addr_resolved)) return EINVAL;
-  if (route_.qp_type() != IBV_QPT_UD) return EINVAL;
-  return ENOSYS;  // iWARP has no multicast
-}
-
 int CmId::resolve_ib_service() {
   const std::lock_guard lock(CmRegistry::instance().mutex());
   if (!route_.has_device() || state_ != CmState::addr_bound) return EINVAL;
@@ -145,6 +139,7 @@ int CmId::write_event(std::uint32_t event, std::uint32_t status, std::uint64_t a
 void CmId::count_reported(const CmEvent& event) {
   events_.count_reported();
   if (event.child != nullptr) listener_.count_reported();
+  if (event.group != nullptr) ++event.group->events_reported;
 }
 
 CmId::Detached CmId::destroy() {

@@ -21,6 +21,7 @@
 #include "kernel-abi/rdma_cm/cm_events.h"
 #include "kernel-abi/rdma_cm/id/cm_connection.h"
 #include "kernel-abi/rdma_cm/id/cm_event_source.h"
+#include "kernel-abi/rdma_cm/id/cm_groups.h"
 #include "kernel-abi/rdma_cm/id/cm_listener.h"
 #include "kernel-abi/rdma_cm/id/cm_route.h"
 #include "provider/process/mutex.h"
@@ -57,6 +58,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   CmConnection& connection() { return connection_; }
   const CmConnection& connection() const { return connection_; }
   CmListener& listener() { return listener_; }
+  CmGroups& groups() { return groups_; }
   CmEventSource& events() { return events_; }
   const CmEventSource& events() const { return events_; }
 
@@ -65,7 +67,6 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   int resolve_addr(const sockaddr_storage& source, const sockaddr_storage& destination);
   int resolve_route();
   int notify();
-  int join_multicast();
   int resolve_ib_service();
   int write_event(std::uint32_t event, std::uint32_t status, std::uint64_t argument);
   int set_reuse_address(bool value);
@@ -103,6 +104,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   bool removed_ = false;  // its device has been removed
   CmConnection connection_;
   CmListener listener_;
+  CmGroups groups_;
 };
 
 }  // namespace uiw::kernel_abi

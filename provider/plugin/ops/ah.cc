@@ -17,6 +17,12 @@ struct Ah {
 
 bool offered(ibv_context* context) { return context_of(context)->rnic->device().transport == rnic::Transport::roce; }
 
+rnic::Gid as_gid(const ibv_gid& gid) {
+  rnic::Gid octets;
+  std::memcpy(octets.data(), gid.raw, octets.size());
+  return octets;
+}
+
 }  // namespace
 
 // As on RoCE there is always a GRH (IBV_QPF_GRH_REQUIRED), and its source is an entry of the GID table.
@@ -49,6 +55,17 @@ int destroy_ah(ibv_ah* ah) {
   of(ah->pd)->users.fetch_sub(1);
   delete reinterpret_cast<Ah*>(ah);
   return 0;
+}
+
+// On RoCE a group is its GID alone.
+int attach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t) {
+  if (!offered(qp->context)) return with_errno(EOPNOTSUPP);
+  return errno_of([&] { return of(qp)->rnic->attach(as_gid(*group)); });
+}
+
+int detach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t) {
+  if (!offered(qp->context)) return with_errno(EOPNOTSUPP);
+  return errno_of([&] { return of(qp)->rnic->detach(as_gid(*group)); });
 }
 
 }  // namespace uiw::plugin

@@ -91,6 +91,8 @@ DatagramQp::DatagramQp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, co
 void DatagramQp::stop() {
   hide_qp(number());
   if (port_ != nullptr) port_->leave(*this);
+  for (const Gid& group : groups_) multicast_->detach(*this, group);
+  groups_.clear();
   wait_for_readers();
   const std::lock_guard receive_lock(receive_);
   queues_.leave_shared();
@@ -99,6 +101,7 @@ void DatagramQp::stop() {
 DatagramQp::~DatagramQp() {
   stop();
   queues_.forget_completions();
+  multicast_.reset();
   port_.reset();
   if (number() != 0) free_qp_number(number());
   qp_.remove_users();
@@ -278,6 +281,36 @@ void DatagramQp::close_batch() {
   batch_.open.notify_all();
 }
 
+// ---- Multicast -------------------------------------------------------------------------------------------------
+
+int DatagramQp::attach(const Gid& group) {
+  if (inherited()) return EIO;
+  if (!is_multicast(group)) return EINVAL;
+  const std::lock_guard lock(groups_mutex_);
+  if (std::find(groups_.begin(), groups_.end(), group) != groups_.end()) return 0;
+  if (multicast_ == nullptr) {
+    multicast_ = DatagramPort::open_multicast(qp_.context->engine(), qp_.context->device().ifindex);
+    if (multicast_ == nullptr) return errno;
+  }
+  groups_.reserve(groups_.size() + 1);
+  const int error = multicast_->attach(*this, group);
+  if (error == 0) groups_.push_back(group);
+  return error;
+}
+
+int DatagramQp::detach(const Gid& group) {
+  if (inherited()) return EIO;
+  const std::lock_guard lock(groups_mutex_);
+  if (std::erase(groups_, group) == 0) return EINVAL;
+  multicast_->detach(*this, group);
+  return 0;
+}
+
+bool DatagramQp::is_attached() const {
+  const std::lock_guard lock(groups_mutex_);
+  return !groups_.empty();
+}
+
 // ---- Receiving -------------------------------------------------------------------------------------------------
 
 int DatagramQp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
@@ -313,7 +346,8 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
   const std::lock_guard lock(receive_);
   const ibv_qp_state state = qp_.state.load();
   const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
-  if (!receives || !is_ours(arrival.to)) return count_drop(DatagramDrop::destination);
+  const bool multicast = arrival.header.destination_qp == kMulticastQp;  // only of groups that it is attached to
+  if (!receives || (!multicast && !is_ours(arrival.to))) return count_drop(DatagramDrop::destination);
   if (arrival.header.qkey != attributes_.qkey) return count_drop(DatagramDrop::qkey);
   // A program has receives of its MTU, and counts on its network to bring nothing longer.
   if (arrival.payload.size() > most_octets(qp_.context->device())) return count_drop(DatagramDrop::malformed);

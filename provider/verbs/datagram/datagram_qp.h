@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "provider/datagram/datagram_port.h"
 #include "provider/datagram/datagram_target.h"
@@ -46,6 +47,9 @@ class DatagramQp final : public QueuePair, public DatagramTarget, private SendRe
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) override;
   SendRequests& posting() override { return *this; }
   void completion_lost() override;
+  int attach(const Gid& group) override;
+  int detach(const Gid& group) override;
+  bool is_attached() const override;
 
   DatagramTarget* datagrams() override { return this; }
   void after_fork_in_child() override {}
@@ -90,7 +94,10 @@ class DatagramQp final : public QueuePair, public DatagramTarget, private SendRe
   alignas(64) SectionMutex send_;
   DatagramSender sender_;
   std::shared_ptr<DatagramPort> port_;
-  ibv_qp_attr attributes_{};  // written with both locks
+  mutable Mutex groups_mutex_;
+  std::vector<Gid> groups_;                  // that it is attached to
+  std::shared_ptr<DatagramPort> multicast_;  // if there are any
+  ibv_qp_attr attributes_{};                 // written with both locks
   Batch batch_;
 };
 

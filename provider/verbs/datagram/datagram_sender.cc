@@ -103,7 +103,7 @@ bool DatagramSender::send(DatagramPort& port, std::uint32_t own_qkey) {
       status = encode_work(sequence, own_qkey, {part, kPart});
       if (status != rdmap::Status::success) break;
       const Destination& to = destination(sequence);
-      batch[count] = {&to.route, port_of(to.number), {part, sends_.at(sequence).length + kDatagramOverhead}};
+      batch[count] = {&to.route, destination_port(to.number), {part, sends_.at(sequence).length + kDatagramOverhead}};
     }
     const std::size_t sent = count == 0 ? 0 : port.send({batch.data(), count});
     for (std::size_t i = 0; i < sent; ++i) {

@@ -49,7 +49,6 @@ SKIPPED = (
      ("test_addr.AHTest.*", "test_cq.*test_resize_cq", "test_cq_events.*_ud", "test_cqex.*_ud_traffic_*",
       "test_qp.*_ud_qp*", "test_qp.*_illegal_caps_*", "test_qp.*test_query_data_in_order", "test_qpex.*_ud_*",
       "test_qpex.*_bad_flow", "test_relaxed_ordering.*_ud_*", "test_rdmacm.*_multicast_*", "test_odp.*_ud_*")),
-    ("multicast", "Multicast", ROCE, False, ("test_rdmacm.*_multicast_*",)),
 )
 
 # (file.class.test, views, reason): tests that are not run.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""rdma_cm's port space UDP in the RoCE view: services of datagrams are found, and answer or reject."""
+"""rdma_cm's port space UDP in the RoCE view: services of datagrams are found, and answer or reject; multicast."""
 
 import pathlib
 import sys
@@ -9,6 +9,7 @@ from support import harness, machine, perftest
 from support.harness import add_row, check, row
 
 UDADDY = 7174  # the port that udaddy has, always
+MCKEY = ("stdbuf", "-oL", "mckey")  # so that it says at once that it has joined
 UNREACHABLE = "RDMA_CM_EVENT_UNREACHABLE, error: 1"
 
 
@@ -45,6 +46,53 @@ for _program in ("ib_send_bw", "ib_send_lat"):
         add_row(" ".join(str(word) for word in (_program, "-c", "UD", "-R", *_words)),
                 lambda bench, program=_program, words=_words: perftest.one(
                     bench, program, "-c", "UD", *words))
+
+
+
+def mckey(bench, group, address, *options, receivers=1, **more):
+    """Receivers that have joined, and a sender, which pauses for a few seconds before it sends."""
+    words = [*MCKEY, "-m", group, "-b", address, *options]
+    heard = [bench.start(words, **more) for _ in range(receivers)]
+    for process in heard:
+        process.wait_output("^mckey: joined dgid: ")
+    sender = bench.run([*words, "-s"], timeout=30, **more)
+    for process in heard:
+        check(process.wait(10) == 0, f"a receiver ended with {process.status()}: {process.output}")
+        check("data transfers complete" in process.output, f"no data: {process.output}")
+    check("data transfers complete" in sender.output, f"no data: {sender.output}")
+
+
+add_row("mckey", lambda bench: mckey(bench, "239.1.2.3", "127.0.0.1"))
+add_row("mckey: two receivers, messages of 1024 octets",
+        lambda bench: mckey(bench, "239.1.2.4", "127.0.0.1", "-C", "50", "-S", "1024", receivers=2))
+
+
+@row("mckey, IPv6")
+def mckey_ipv6(bench):
+    left, _ = bench.two_hosts()
+    mckey(bench, "ff0e::1:2", "fd77::1", namespace=left)
+
+
+@row("mckey, two hosts")
+def mckey_two_hosts(bench):
+    left, right = bench.two_hosts()
+    receiver = bench.start([*MCKEY, "-m", "239.1.2.3", "-b", "10.77.0.2"], namespace=right)
+    receiver.wait_output("^mckey: joined dgid: ")
+    bench.run(["mckey", "-s", "-m", "239.1.2.3", "-b", "10.77.0.1"], timeout=30, namespace=left)
+    check(receiver.wait(10) == 0, f"the receiver ended with {receiver.status()}")
+
+
+@row("mckey in the iWARP view is refused")
+def mckey_iwarp(bench):
+    client = bench.run(["mckey", "-m", "239.1.2.3", "-b", "127.0.0.1"], status=None, timeout=20,
+                       env={"UIW_TRANSPORT": "iwarp"})
+    check(client.status() > 0, "mckey joins a group")
+
+
+# Few octets, which the socket can hold until the receiver has its turn: perftest waits for ever for one that is lost.
+add_row("ib_send_bw -c UD --mcg", lambda bench: perftest.one(
+    bench, "ib_send_bw", "-c", "UD", "-g", "-n", 100, "-s", 64, "-M", "0:0:0:0:0:0:0:0:0:0:255:255:239:1:2:9",
+    way=("-d", "uiw_lo", "-x", 0)))
 
 if __name__ == "__main__":
     harness.Bench.settings = {"UIW_TRANSPORT": "roce"}

@@ -205,4 +205,50 @@ TEST_CASE("A batch is posted as a whole, and the address of a request may come b
   for (std::uint64_t id = 0; id < 3; ++id) CHECK(next(*two.far.receive_cq).wr_id == id);
 }
 
+TEST_CASE("What is sent to a group reaches each queue pair that is attached to it, and no other") {
+  Couple two;
+  End third(*two.context);
+  for (End* end : {&two.near, &two.far, &third}) {
+    end->to_rts();
+    REQUIRE(end->receive(1, {end->part(0, 100)}) == 0);
+  }
+  const provider::Gid group{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 239, 77, 1, 2};
+  provider::Gid other = group;
+  other[15] = 3;
+  CHECK(two.far.qp->attach(two.near.handle.route.from) == EINVAL);  // no group
+  CHECK(two.far.qp->detach(group) == EINVAL);
+  REQUIRE(two.near.qp->attach(group) == 0);
+  REQUIRE(two.far.qp->attach(group) == 0);
+  REQUIRE(two.far.qp->attach(group) == 0);
+  REQUIRE(third.qp->attach(other) == 0);
+  CHECK(two.far.qp->is_attached());
+  const auto send = [&] {
+    AddressHandle to = two.near.handle;
+    to.route.to = group;
+    ibv_sge sge = two.near.part(200, 8);
+    ibv_send_wr request{};
+    request.sg_list = &sge;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_SEND;
+    request.wr.ud = {&to.base, provider::kMulticastQp, kQkey};
+    ibv_send_wr* bad = nullptr;
+    REQUIRE(two.near.qp->post_send(&request, &bad) == 0);
+    CHECK(next(*two.near.send_cq).status == IBV_WC_SUCCESS);
+  };
+  send();
+  for (End* end : {&two.near, &two.far}) {
+    const ibv_wc got = next(*end->receive_cq);
+    CHECK((got.status == IBV_WC_SUCCESS && got.byte_len == kGrh + 8 && got.src_qp == two.near.qp->number()));
+    CHECK(std::memcmp(end->memory.data() + 36, group.data() + 12, 4) == 0);
+  }
+  REQUIRE(two.far.qp->detach(group) == 0);
+  CHECK(!two.far.qp->is_attached());
+  REQUIRE(two.near.receive(2, {two.near.part(0, 100)}) == 0);
+  REQUIRE(two.far.receive(2, {two.far.part(0, 100)}) == 0);
+  send();
+  CHECK(next(*two.near.receive_cq).wr_id == 2);
+  CHECK(none(*two.far.receive_cq));
+  CHECK(none(*third.receive_cq));
+}
+
 }  // namespace uiw::test

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// The multicast groups that an id has joined (cma.c: rdma_join_multicast, rdma_leave_multicast,
+// cma_iboe_join_multicast). A join finds the group's GID and an address for it; what a queue pair receives is decided
+// by ibv_attach_mcast, which librdmacm calls when it gets the event, if the id has a queue pair.
+//
+// It is part of a CmId. Commands are called with the id's command lock held and return 0 or an errno.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernel-abi/rdma_cm/cm_channel.h"
+
+namespace uiw::kernel_abi {
+
+class CmId;
+
+struct CmGroup {
+  std::uint32_t number;  // in the process
+  std::uint64_t uid;     // the program's name for it
+  std::uint32_t events_reported = 0;
+};
+
+class CmGroups {
+ public:
+  explicit CmGroups(CmId& id) : id_(id) {}
+
+  // Fills in the number of the group, and reports MULTICAST_JOIN. EINVAL if the id has no device or stream of
+  // datagrams, or the address is no group's; ENOSYS in the iWARP view.
+  int join(const sockaddr_storage& address, std::uint64_t uid, std::uint32_t& number);
+  // Drops the events that the program has not fetched. ENOENT if there is no such group.
+  int leave(std::uint32_t number, std::uint32_t& events_reported);
+
+  // With the registry's lock held.
+  bool has(std::uint32_t number) const;
+
+ private:
+  CmId& id_;
+  std::vector<std::shared_ptr<CmGroup>> groups_;  // with the registry's lock
+};
+
+}  // namespace uiw::kernel_abi
