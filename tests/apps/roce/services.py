@@ -35,6 +35,11 @@ def nobody(bench):
     check(client.status() > 0 and UNREACHABLE in client.output, f"{client.status()}: {client.output}")
 
 
+@row("what a service says when it accepts and when it rejects; a join, to send only too, and how it is left")
+def said(bench):
+    check("as it should be" in bench.run([bench.helper("uiw_services")]).stdout, "not all of it")
+
+
 @row("the iWARP view has no datagrams: udaddy is refused")
 def iwarp(bench):
     client = bench.run(["udaddy", "-s", "127.0.0.1"], status=None, timeout=20, env={"UIW_TRANSPORT": "iwarp"})
