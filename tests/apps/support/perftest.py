@@ -7,13 +7,17 @@ from support import harness
 from support.harness import check
 
 
+# What rdma_cm says where nobody listens: of a connection in the iWARP and the RoCE view, and of a service of datagrams.
+TOO_SOON = "RDMA_CM_EVENT_(REJECTED; error: (-111|8)|UNREACHABLE; error: 1)[.]"
+
+
 def called_too_soon(client):
     """Whether the client failed as perftest 4.5 does on any adapter when its server is not quick enough.
 
     perftest makes two connections, and does not wait until its server listens for the second. A client that is refused
     tries again with ids that it has just destroyed; what comes of that is chance.
     """
-    return (client.status() not in (None, 0) and re.search("RDMA_CM_EVENT_REJECTED; error: (-111|8)[.]", client.output)
+    return (client.status() not in (None, 0) and re.search(TOO_SOON, client.output)
             and "Failed to connect RDMA CM events" in client.output)
 
 
