@@ -18,10 +18,10 @@ namespace uiw::provider {
 
 namespace {
 
-// The ports that are open, by context. Those of a parent process are among them and not used.
+// The ports that are open, by context.
 struct Opened {
   Mutex mutex;
-  std::map<std::pair<const Engine*, std::uint16_t>, std::pair<unsigned, std::weak_ptr<DatagramPort>>> ports;
+  std::map<std::pair<const Engine*, std::uint16_t>, std::weak_ptr<DatagramPort>> ports;
 };
 Opened& opened() {
   static auto* instance = new Opened;
@@ -41,10 +41,8 @@ std::shared_ptr<DatagramPort> DatagramPort::open_multicast(Engine& engine, unsig
 std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t port, unsigned multicast) {
   Opened& all = opened();
   const std::lock_guard lock(all.mutex);
-  auto& [generation, known] = all.ports[{&engine, multicast != 0 ? 0 : port}];
-  if (generation == fork_generation()) {
-    if (auto found = known.lock()) return found;
-  }
+  std::weak_ptr<DatagramPort>& known = all.ports[{&engine, multicast != 0 ? 0 : port}];
+  if (auto found = known.lock()) return found;
   const int fd = multicast != 0 ? multicast_socket(multicast) : datagram_descriptor(port);
   if (fd < 0) {
     errno = -fd;
@@ -57,9 +55,16 @@ std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t p
     errno = error;
     return nullptr;
   }
-  generation = fork_generation();
   known = made;
   return made;
+}
+
+void lock_datagram_ports() { opened().mutex.lock(); }
+void unlock_datagram_ports() { opened().mutex.unlock(); }
+
+void forget_datagram_ports() {
+  opened().ports.clear();
+  opened().mutex.unlock();
 }
 
 DatagramPort::DatagramPort(Engine& engine, int fd, unsigned multicast)

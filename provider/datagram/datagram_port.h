@@ -89,4 +89,9 @@ class DatagramPort final : public Numbered, public Driven {
   std::atomic<bool> blocked_{false};  // work waits for the socket
 };
 
+// Hold the lock of the table of ports over a fork. In the child, forget_datagram_ports() drops those of the parent.
+void lock_datagram_ports();
+void unlock_datagram_ports();
+void forget_datagram_ports();
+
 }  // namespace uiw::provider

@@ -10,6 +10,7 @@
 #include "provider/connect/manual/pairs.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
+#include "provider/datagram/datagram_port.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
@@ -40,6 +41,7 @@ void before_fork() {
   if (hooks != nullptr) hooks->before();
   contexts().mutex.lock();
   lock_completion_channels();
+  lock_datagram_ports();
   lock_qp_numbers();
   hold_ports();
   CmLoop::instance().lock_for_fork();
@@ -53,6 +55,7 @@ void in_parent() {
   CmLoop::instance().unlock_after_fork();
   go_on_with_ports();
   unlock_qp_numbers();
+  unlock_datagram_ports();
   unlock_completion_channels();
   contexts().mutex.unlock();
   if (hooks != nullptr) hooks->in_parent();
@@ -69,6 +72,7 @@ void in_child() {
   manual::after_fork_in_child();
   forget_ports();
   forget_qp_numbers();
+  forget_datagram_ports();
   forget_completion_channels();
   contexts().mutex.unlock();
   if (hooks != nullptr) hooks->in_child();
