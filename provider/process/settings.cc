@@ -65,6 +65,7 @@ bool is_device_name(const std::string& name) {
 // Whether no two devices have one name.
 bool names_differ(const std::vector<OfferedInterface>& offered) {
   std::vector<std::string> names;
+  names.reserve(offered.size());
   for (const OfferedInterface& one : offered) names.push_back(device_name(one));
   std::sort(names.begin(), names.end());
   return std::adjacent_find(names.begin(), names.end()) == names.end();

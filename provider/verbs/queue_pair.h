@@ -52,8 +52,8 @@ class QueuePair : public Numbered {
   virtual int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) = 0;
   virtual SendRequests& posting() = 0;
   // ibv_attach_mcast and ibv_detach_mcast: 0 or an errno. Only queue pairs for datagrams do that.
-  virtual int attach(const Gid&) { return EINVAL; }
-  virtual int detach(const Gid&) { return EINVAL; }
+  virtual int attach_group(const Gid&) { return EINVAL; }
+  virtual int detach_group(const Gid&) { return EINVAL; }
   // Whether it is attached to a group; then it cannot be destroyed.
   virtual bool is_attached() const { return false; }
   int post_send(ibv_send_wr* requests, ibv_send_wr** bad) { return posting().post(requests, bad); }

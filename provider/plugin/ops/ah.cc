@@ -60,12 +60,12 @@ int destroy_ah(ibv_ah* ah) {
 // On RoCE a group is its GID alone.
 int attach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t) {
   if (!offered(qp->context)) return with_errno(EOPNOTSUPP);
-  return errno_of([&] { return of(qp)->rnic->attach(as_gid(*group)); });
+  return errno_of([&] { return of(qp)->rnic->attach_group(as_gid(*group)); });
 }
 
 int detach_mcast(ibv_qp* qp, const ibv_gid* group, std::uint16_t) {
   if (!offered(qp->context)) return with_errno(EOPNOTSUPP);
-  return errno_of([&] { return of(qp)->rnic->detach(as_gid(*group)); });
+  return errno_of([&] { return of(qp)->rnic->detach_group(as_gid(*group)); });
 }
 
 }  // namespace uiw::plugin

@@ -283,7 +283,7 @@ void DatagramQp::close_batch() {
 
 // ---- Multicast -------------------------------------------------------------------------------------------------
 
-int DatagramQp::attach(const Gid& group) {
+int DatagramQp::attach_group(const Gid& group) {
   if (inherited()) return EIO;
   if (!is_multicast(group)) return EINVAL;
   const std::lock_guard lock(groups_mutex_);
@@ -298,7 +298,7 @@ int DatagramQp::attach(const Gid& group) {
   return error;
 }
 
-int DatagramQp::detach(const Gid& group) {
+int DatagramQp::detach_group(const Gid& group) {
   if (inherited()) return EIO;
   const std::lock_guard lock(groups_mutex_);
   if (std::erase(groups_, group) == 0) return EINVAL;

@@ -47,8 +47,8 @@ class DatagramQp final : public QueuePair, public DatagramTarget, private SendRe
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) override;
   SendRequests& posting() override { return *this; }
   void completion_lost() override;
-  int attach(const Gid& group) override;
-  int detach(const Gid& group) override;
+  int attach_group(const Gid& group) override;
+  int detach_group(const Gid& group) override;
   bool is_attached() const override;
 
   DatagramTarget* datagrams() override { return this; }

@@ -215,12 +215,12 @@ TEST_CASE("What is sent to a group reaches each queue pair that is attached to i
   const provider::Gid group{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 239, 77, 1, 2};
   provider::Gid other = group;
   other[15] = 3;
-  CHECK(two.far.qp->attach(two.near.handle.route.from) == EINVAL);  // no group
-  CHECK(two.far.qp->detach(group) == EINVAL);
-  REQUIRE(two.near.qp->attach(group) == 0);
-  REQUIRE(two.far.qp->attach(group) == 0);
-  REQUIRE(two.far.qp->attach(group) == 0);
-  REQUIRE(third.qp->attach(other) == 0);
+  CHECK(two.far.qp->attach_group(two.near.handle.route.from) == EINVAL);  // no group
+  CHECK(two.far.qp->detach_group(group) == EINVAL);
+  REQUIRE(two.near.qp->attach_group(group) == 0);
+  REQUIRE(two.far.qp->attach_group(group) == 0);
+  REQUIRE(two.far.qp->attach_group(group) == 0);
+  REQUIRE(third.qp->attach_group(other) == 0);
   CHECK(two.far.qp->is_attached());
   const auto send = [&] {
     AddressHandle to = two.near.handle;
@@ -241,7 +241,7 @@ TEST_CASE("What is sent to a group reaches each queue pair that is attached to i
     CHECK((got.status == IBV_WC_SUCCESS && got.byte_len == kGrh + 8 && got.src_qp == two.near.qp->number()));
     CHECK(std::memcmp(end->memory.data() + 36, group.data() + 12, 4) == 0);
   }
-  REQUIRE(two.far.qp->detach(group) == 0);
+  REQUIRE(two.far.qp->detach_group(group) == 0);
   CHECK(!two.far.qp->is_attached());
   REQUIRE(two.near.receive(2, {two.near.part(0, 100)}) == 0);
   REQUIRE(two.far.receive(2, {two.far.part(0, 100)}) == 0);
