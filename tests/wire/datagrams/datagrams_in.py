@@ -288,7 +288,10 @@ def flood(bench, build):
     full = session.drained() - full
     check(full < 20000, "uiw has read nothing of the flood")
     after = session.anonymous_memory()
-    check(after - before <= 256, f"{before} KiB have become {after} KiB")
+    # ThreadSanitizer takes memory for what it has seen; the other builds watch over this.
+    with open(f"{bench.build}/CMakeCache.txt") as cache:
+        if "UIW_SANITIZE:STRING=thread" not in cache.read():
+            check(after - before <= 256, f"{before} KiB have become {after} KiB")
     session.sut.nothing(0.02)
     for number in (1, 2):
         session.receive(number)
