@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What connection set-up needs of a queue pair: whether it may have a stream, and how it is given one. Qp is the only
-// Attachable. The interface lets connect/ do without the headers of queue pairs.
+// What connection set-up needs of a queue pair: whether it may have a stream, and how it is given one. Qp implements
+// it, and HeldSocket where there is no queue pair for the stream. The interface lets connect/ do without the headers of
+// queue pairs.
 //
 // Thread-safe: all functions take the locks of the queue pair by themselves. If a queue pair is found by its number
 // (qp_table.h) inside a ReadSection, it lives until that section closes.

@@ -32,7 +32,9 @@ constexpr std::size_t kMaxPrivateData = 508;  // 512 octets less the enhanced he
 
 // What one side says in its start-up frame, and what the consumer learns of the peer.
 struct ConnectionParameters {
-  std::uint32_t qp_num = 0;             // the local QP for the stream; a peer's only in a look-up (lookup/lookup.h)
+  // The local QP for the stream; in the RoCE view with rdma_cm there may be none (startup/held_socket.h). A peer's only
+  // in a look-up (lookup/lookup.h).
+  std::uint32_t qp_num = 0;
   unsigned responder_resources = 0;     // IRD: how many RDMA Reads of the peer this side accepts at a time
   unsigned initiator_depth = 0;         // ORD: how many RDMA Reads this side wants to have outstanding
   std::vector<std::byte> private_data;  // of the consumer, at most kMaxPrivateData octets
@@ -74,6 +76,9 @@ class Connection {
   // Ends an established connection in order: posted work is sent, then TCP is closed. ENOTCONN if it is not
   // established.
   virtual int disconnect() = 0;
+  // Active side: the consumer has seen the reply and is ready. Only where no queue pair has the stream
+  // (startup/held_socket.h) does the passive side wait for this; else it is ready with the queue pair.
+  virtual void confirm() {}
 
   virtual sockaddr_storage local_address() const = 0;
   virtual sockaddr_storage remote_address() const = 0;

@@ -159,13 +159,18 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   return error;
 }
 
-// The connection of the active side is established without this, so there is nothing left to do; if it has ended
-// meanwhile, an event reports that. On the passive side this command is an error and ends the call.
+// The connection of the active side is established already; if it has ended meanwhile, an event reports that. On the
+// passive side this command is an error and ends the call.
 int CmConnection::accept_response() {
+  std::shared_ptr<provider::Connection> established;
+  bool responded;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
-    if (responded_) return 0;
+    responded = responded_;
+    if (responded && phase_ == ConnectionPhase::established) established = connection_;
   }
+  if (established != nullptr) established->confirm();
+  if (responded) return 0;
   reject(nullptr, 0, kRejectConsumerDefined);
   return EINVAL;
 }

@@ -13,6 +13,7 @@
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/qp_table.h"
+#include "provider/connect/startup/held_socket.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/device.h"
 #include "provider/process/limits.h"
@@ -54,9 +55,14 @@ int ConnectionBase::disconnect() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::attached && state_ != State::established) return ENOTCONN;
   const ReadSection section;
-  Attachable* qp = find_attachable(own_.qp_num);
+  Attachable* qp = end();
   if (qp == nullptr) return ENOTCONN;
   return qp->disconnect(this);
+}
+
+void ConnectionBase::confirm() {
+  const std::lock_guard lock(mutex_);
+  if (held_) held_->confirm();
 }
 
 sockaddr_storage ConnectionBase::local_address() const {
@@ -150,6 +156,16 @@ void ConnectionBase::deadline(std::unique_lock<Mutex>& lock) {
   }
 }
 
+int ConnectionBase::find_end(const ConnectionParameters& own) {
+  Attachable* qp = find_attachable(own.qp_num);
+  if (qp != nullptr) return qp->can_attach(own.attempt.get()) ? 0 : EINVAL;
+  if (own.attempt || settings().values.transport != Transport::roce) return EINVAL;
+  held_ = std::make_shared<HeldSocket>();
+  return 0;
+}
+
+Attachable* ConnectionBase::end() const { return held_ ? held_.get() : find_attachable(own_.qp_num); }
+
 int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator) {
   CmLoop::instance().unwatch(socket_.fd());
   const State before = state_;
@@ -198,13 +214,13 @@ bool ConnectionBase::send_whole(const std::vector<std::byte>& octets) {
 }
 
 void ConnectionBase::abort_stream() {
-  std::uint32_t number;
+  const ReadSection section;
+  Attachable* qp;
   {
     const std::lock_guard lock(mutex_);
-    number = own_.qp_num;
+    qp = end();
   }
-  const ReadSection section;
-  if (Attachable* qp = find_attachable(number)) qp->abort_beginning(this);
+  if (qp != nullptr) qp->abort_beginning(this);
 }
 
 void ConnectionBase::on_established(std::unique_lock<Mutex>& lock) {

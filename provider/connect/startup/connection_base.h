@@ -37,6 +37,7 @@
 namespace uiw::provider {
 
 class Attachable;
+class HeldSocket;
 
 class ConnectionBase : public Connection,
                        public StreamOwner,
@@ -51,6 +52,7 @@ class ConnectionBase : public Connection,
   int reject(const std::vector<std::byte>& private_data) override;
 
   int disconnect() override;
+  void confirm() override;
   sockaddr_storage local_address() const override;
   sockaddr_storage remote_address() const override;
 
@@ -93,6 +95,11 @@ class ConnectionBase : public Connection,
   void start_deadline();
   bool send_whole(const std::vector<std::byte>& octets);
 
+  // What will have the stream of this queue pair number: the queue pair, or a HeldSocket, which is kept. EINVAL if the
+  // queue pair cannot have one now, and, except in the RoCE view with rdma_cm, if there is none. Inside a ReadSection.
+  int find_end(const ConnectionParameters& own);
+  // The same once more; null if it is gone.
+  Attachable* end() const;
   // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator);
   // The connection is established: frees what only the start-up needed. Returns the parameters of the peer.
@@ -108,6 +115,7 @@ class ConnectionBase : public Connection,
   std::weak_ptr<ConnectionObserver> observer_;
   mpa::PeerSaid said_;
   unsigned revision_ = 2;
+  std::shared_ptr<HeldSocket> held_;  // in place of a queue pair
 
  private:
   void deadline(std::unique_lock<Mutex>& lock);

@@ -40,13 +40,13 @@ class IncomingCall final : public ConnectionBase {
     const std::lock_guard lock(mutex_);
     if (state_ != State::requested) return EINVAL;
     const ReadSection section;
-    Attachable* qp = find_attachable(own.qp_num);
-    if (qp == nullptr || !qp->can_attach(own.attempt.get())) return EINVAL;
+    if (const int error = find_end(own); error != 0) return error;
+    own_ = own;
+    Attachable* qp = end();
     if (own.attempt && !qp->is_for(own.peer_psn)) return EPERM;  // refused before the peer gets a reply
     mpa::Proposal proposal = proposal_of(own);
     mpa::Agreement agreement;
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
-    own_ = own;
     peer_parameters_ = parameters_of_peer();
     observer_ = std::move(observer);
     // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as

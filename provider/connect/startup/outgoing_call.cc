@@ -34,6 +34,10 @@ class OutgoingCall final : public ConnectionBase {
   int call(const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
            std::weak_ptr<ConnectionObserver> observer) {
     const std::lock_guard lock(mutex_);
+    {
+      const ReadSection section;
+      if (const int error = find_end(own); error != 0) return error;
+    }
     called_ = remote_ = remote;
     own_ = own;
     tos_ = tos;
@@ -163,7 +167,7 @@ class OutgoingCall final : public ConnectionBase {
       own_.peer_psn = *psn;
     }
     const ReadSection section;
-    Attachable* qp = find_attachable(own_.qp_num);
+    Attachable* qp = end();
     if (qp == nullptr) return fail(lock, EINVAL, nullptr);
     if (const int error = hand_over(*qp, agreement, true); error != 0) return fail(lock, error, nullptr);
     state_ = State::established;
@@ -220,11 +224,6 @@ int connect(int socket, const sockaddr_storage& remote, const ConnectionParamete
   mpa::TcpStream owned(socket);
   // Without the thread the observer would never be called.
   if (const int error = CmLoop::instance().start(); error != 0) return error;
-  {
-    const ReadSection section;
-    Attachable* qp = find_attachable(own.qp_num);
-    if (qp == nullptr || !qp->can_attach(own.attempt.get())) return EINVAL;
-  }
   auto made = std::make_shared<OutgoingCall>(std::move(owned));
   if (const int error = made->call(remote, own, tos, std::move(observer)); error != 0) return error;
   connection = std::move(made);

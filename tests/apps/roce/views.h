@@ -44,6 +44,10 @@ class Channel {
     rdma_ack_cm_event(event);
     return taken;
   }
+  bool silent() const {
+    pollfd ready{channel_->fd, POLLIN, 0};
+    return poll(&ready, 1, 0) == 0;
+  }
 
   rdma_cm_id* id = nullptr;
 

@@ -9,7 +9,8 @@ namespace apps::views {
 
 namespace {
 
-constexpr std::uint32_t kManaged = 1;  // the number that stands for the peer's queue pair
+constexpr std::uint32_t kManaged = 1;             // the number that stands for the peer's queue pair
+constexpr std::uint32_t kNoQueuePair = 0x7fffff;  // no queue pair of the test gets it
 
 constexpr int kInit = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kRtr = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -297,6 +298,61 @@ void delivered() {
   ibv_dereg_mr(mr);
 }
 
+// The connection manager alone: the program names a queue pair that takes no stream, or none.
+void without_queue_pair(std::uint32_t near, std::uint32_t far) {
+  Channel server, client;
+  start_listening(server);
+  resolve(client);
+  const std::vector<std::uint8_t> question{1, 2, 3}, reply{9, 8};
+  rdma_conn_param parameters = with_data(question, near);
+  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect without a queue pair");
+  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  check_message(request, 56, question, 8);
+  rdma_conn_param accepted = with_data(reply, far);
+  accepted.responder_resources = accepted.initiator_depth = 4;
+  expect(rdma_accept(request.id, &accepted) == 0, "rdma_accept without a queue pair");
+  check_message(client.next(RDMA_CM_EVENT_CONNECT_RESPONSE), 196, reply, 4);
+  expect(server.silent(), "the called side has an event before the caller confirms the response");
+  expect(rdma_establish(client.id) == 0, "rdma_establish");
+  server.next(RDMA_CM_EVENT_ESTABLISHED);
+  rdma_cm_id* first = near == kNoQueuePair ? request.id : client.id;
+  expect(rdma_disconnect(first) == 0, "rdma_disconnect");
+  client.next(RDMA_CM_EVENT_DISCONNECTED);
+  server.next(RDMA_CM_EVENT_DISCONNECTED);
+  expect(rdma_disconnect(client.id) == 0 && rdma_disconnect(request.id) == 0, "rdma_disconnect once more");
+  rdma_destroy_id(request.id);
+}
+
+void manager_alone() {
+  Channel any;
+  resolve(any);
+  Queues queues(any.id);
+  ibv_qp_init_attr attributes = queues.initial();
+  attributes.qp_type = IBV_QPT_UD;
+  queues.own = ibv_create_qp(queues.pd, &attributes);
+  expect(queues.own != nullptr, "ibv_create_qp of type UD");
+  without_queue_pair(queues.own->qp_num, queues.own->qp_num);
+  without_queue_pair(kNoQueuePair, queues.own->qp_num);
+}
+
+// One end is gone before it confirms: the other is told.
+void manager_alone_ends() {
+  Channel server;
+  start_listening(server);
+  Event request{};
+  {
+    Channel client;
+    resolve(client);
+    rdma_conn_param parameters = with_data({}, kNoQueuePair);
+    expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect without a queue pair");
+    request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept without a queue pair");
+    client.next(RDMA_CM_EVENT_CONNECT_RESPONSE);
+  }
+  server.next(RDMA_CM_EVENT_CONNECT_ERROR);
+  rdma_destroy_id(request.id);
+}
+
 }  // namespace
 
 void connecting_cases(Cases& cases) {
@@ -304,6 +360,8 @@ void connecting_cases(Cases& cases) {
       {"ack_timeout", ack_timeout},
       {"delivered", delivered},
       {"ended_first", ended_first},
+      {"manager_alone", manager_alone},
+      {"manager_alone_ends", manager_alone_ends},
       {"own_steps", own_steps},
       {"path_and_ece", path_and_ece},
       {"rejected", rejected},

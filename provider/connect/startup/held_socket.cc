@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/startup/held_socket.h"
+
+#include <sys/epoll.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <mutex>
+#include <utility>
+
+#include "mpa/framer.h"
+#include "rdmap/rdmap_format.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr std::chrono::seconds kCloseTime{5};  // as for streams
+// Room for a ready-to-receive message of any kind: the longest is an RDMA Read Request in an FPDU.
+constexpr std::size_t kMostReceived = 64;
+
+}  // namespace
+
+HeldSocket::~HeldSocket() {
+  if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
+}
+
+int HeldSocket::attach(mpa::TcpStream& socket, const Attachment& attachment) {
+  if (attachment.initiator && attachment.agreement.rtr == mpa::ReadyToReceive::read) return EPROTO;
+  const std::lock_guard lock(mutex_);
+  const int error = CmLoop::instance().watch(socket.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
+  if (error != 0) return error;
+  socket_ = std::move(socket);
+  owner_ = attachment.owner;
+  agreement_ = attachment.agreement;
+  initiator_ = attachment.initiator;
+  return 0;
+}
+
+void HeldSocket::confirm() {
+  const std::lock_guard lock(mutex_);
+  if (!owner_ || !initiator_ || std::exchange(confirmed_, true)) return;
+  if (agreement_.rtr == mpa::ReadyToReceive::none) return;
+  // An RDMA Write of no octets, whose STag and offset mean nothing (RFC 6581 section 9.2). It is the first thing that
+  // is sent behind the request, so the socket takes it as a whole.
+  std::array<std::byte, ddp::kTaggedHeaderSize> header;
+  encode(ddp::TaggedHeader{true, rdmap::control_of(rdmap::Opcode::write), {}, 0}, header.data());
+  mpa::Batch batch;
+  mpa::Framer framer;
+  framer.start(agreement_.crc);
+  if (framer.add(batch, mpa::Octets(header), {}) == mpa::Framer::Result::added) socket_.send(batch.vectors());
+}
+
+int HeldSocket::disconnect(const StreamOwner* owner) {
+  const std::lock_guard lock(mutex_);
+  if (!owner_ || (owner != nullptr && owner != owner_.get())) return ENOTCONN;
+  socket_.shutdown_send();
+  CmLoop::instance().after(kCloseTime, shared_from_this());
+  return 0;
+}
+
+void HeldSocket::abort_beginning(const StreamOwner* owner) {
+  const std::lock_guard lock(mutex_);
+  if (owner_ && owner == owner_.get()) end(By::reset);
+}
+
+void HeldSocket::ready(std::uint32_t) {
+  const std::lock_guard lock(mutex_);
+  while (owner_) {
+    std::array<std::byte, kMostReceived> dropped;
+    const ssize_t n = socket_.receive(mpa::MutableOctets(dropped));
+    if (n == -EAGAIN) return;
+    if (n <= 0) return end(n == 0 ? By::fin : By::reset);
+    received_ += static_cast<std::size_t>(n);
+    if (received_ > kMostReceived) return end(By::reset);
+    if (!initiator_ && agreement_.rtr != mpa::ReadyToReceive::none) owner_->stream_established();
+  }
+}
+
+void HeldSocket::run() {
+  const std::lock_guard lock(mutex_);
+  if (owner_) end(By::reset);
+}
+
+// With the lock held.
+void HeldSocket::end(By how) {
+  CmLoop::instance().unwatch(socket_.fd());
+  CmLoop::instance().cancel(*this);
+  if (how == By::fin) {
+    socket_.shutdown_send();  // before the close, since a child of the program may hold the descriptor
+    socket_.close();
+  } else {
+    socket_.abort();
+  }
+  std::exchange(owner_, nullptr)->stream_ended();
+}
+
+}  // namespace uiw::provider

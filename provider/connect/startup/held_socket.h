@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+// What stands in for the queue pair of an rdma_cm connection where no queue pair can have its stream: the program names
+// the number of a queue pair for datagrams, or of none, and wants only what the connection manager does (the events and
+// the private data), to connect queue pairs without rdma_cm afterwards. UCX does. InfiniBand allows it, since there the
+// messages of a connection do not travel on the connection manager's way.
+//
+// The TCP connection stays open without an RDMAP stream, and tells when the peer leaves. The caller sends the
+// ready-to-receive message (RFC 6581 section 9) when its program confirms the reply, and with it the called side is
+// established, as by an RTU. What else arrives can be for no queue pair: the connection is reset.
+//
+// Thread-safe. attach() is called once. The owner is told of the end once, and not kept alive after it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "mpa/startup.h"
+#include "mpa/tcp_stream.h"
+#include "provider/connect/attachable.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+class HeldSocket final : public Attachable,
+                         public CmLoop::Handler,
+                         public CmLoop::TimedTask,
+                         public std::enable_shared_from_this<HeldSocket> {
+ public:
+  ~HeldSocket() override;
+
+  // Attachable. attach() also fails with EPROTO if the peer waits for an RDMA Read as ready-to-receive message, and
+  // with an errno of CmLoop::watch().
+  int attach(mpa::TcpStream& socket, const Attachment& attachment) override;
+  bool can_attach(const manual::Attempt*) override { return true; }
+  bool is_for(std::uint32_t) override { return true; }
+  int disconnect(const StreamOwner* owner) override;
+  void abort_beginning(const StreamOwner* owner) override;
+  bool check_retry_timer() override { return false; }
+
+  // The calling side: sends the ready-to-receive message if one was agreed on and it was not sent yet.
+  void confirm();
+
+  // The peer has sent something, or has left.
+  void ready(std::uint32_t epoll_events) override;
+  // The peer has not closed in time.
+  void run() override;
+
+ private:
+  enum class By { fin, reset };
+  void end(By how);
+
+  Mutex mutex_;  // for all members; taken after that of the owner's connection
+  mpa::TcpStream socket_;
+  std::shared_ptr<StreamOwner> owner_;  // null before attach() and after the end
+  mpa::Agreement agreement_;
+  bool initiator_ = false;
+  bool confirmed_ = false;
+  std::size_t received_ = 0;  // octets
+};
+
+}  // namespace uiw::provider

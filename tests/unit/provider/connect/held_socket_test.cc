@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+// A connection of rdma_cm without a queue pair, against a peer whose octets the test reads and writes.
+#include "provider/connect/startup/held_socket.h"
+
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <memory>
+#include <mutex>
+
+#include "provider/process/cm_loop.h"
+#include "tests/unit/provider/connect/loopback.h"
+#include "tests/unit/provider/rnic.h"
+
+namespace uiw::test {
+
+namespace {
+
+using mpa::ReadyToReceive;
+
+class Owner final : public provider::StreamOwner {
+ public:
+  void stream_established() noexcept override { note(established_); }
+  void stream_ended() noexcept override { note(ended_); }
+  bool wait_established() { return wait(established_); }
+  bool wait_ended() { return wait(ended_); }
+  bool is_established() {
+    const std::lock_guard lock(mutex_);
+    return established_;
+  }
+
+ private:
+  void note(bool& what) {
+    const std::lock_guard lock(mutex_);
+    what = true;
+    changed_.notify_all();
+  }
+  bool wait(const bool& what) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return what; });
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool established_ = false, ended_ = false;
+};
+
+// The two ends of a TCP connection, one of them held.
+struct Held {
+  explicit Held(bool initiator, ReadyToReceive rtr = ReadyToReceive::write) {
+    sockaddr_storage address{};
+    mpa::TcpStream listener(bound_socket(address));
+    REQUIRE(::listen(listener.fd(), 1) == 0);
+    peer = mpa::TcpStream(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(peer.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)) == 0);
+    mpa::TcpStream socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    provider::Attachment attachment;
+    attachment.agreement.rtr = rtr;
+    attachment.initiator = initiator;
+    attachment.owner = owner;
+    REQUIRE(provider::CmLoop::instance().start() == 0);
+    error = end->attach(socket, attachment);
+  }
+  void say(std::size_t octets) {
+    const std::array<std::byte, 256> something{};
+    REQUIRE(::send(peer.fd(), something.data(), octets, MSG_NOSIGNAL) == static_cast<ssize_t>(octets));
+  }
+  // What the peer hears next; a negative errno where it hears of a reset.
+  ssize_t hear(std::array<std::byte, 256>& octets) {
+    pollfd ready{peer.fd(), POLLIN, 0};
+    REQUIRE(::poll(&ready, 1, 30'000) == 1);
+    return peer.receive(mpa::MutableOctets(octets));
+  }
+
+  std::shared_ptr<Owner> owner = std::make_shared<Owner>();
+  std::shared_ptr<provider::HeldSocket> end = std::make_shared<provider::HeldSocket>();
+  mpa::TcpStream peer;
+  int error = -1;
+};
+
+}  // namespace
+
+TEST_CASE("the caller of a connection without a queue pair sends the ready-to-receive message when it confirms") {
+  Held held(true);
+  REQUIRE(held.error == 0);
+  std::array<std::byte, 256> octets{};
+  CHECK(held.peer.receive(mpa::MutableOctets(octets)) == -EAGAIN);
+  held.end->confirm();
+  held.end->confirm();
+  // RFC 5044 figure 4: a ULPDU of 14 octets; RFC 5041 figure 3: tagged, last, version 1; RFC 5040 figure 2: an RDMA
+  // Write of version 1; no payload, so the FPDU ends with the CRC, which was agreed on.
+  REQUIRE(held.hear(octets) == 20);
+  CHECK(std::memcmp(octets.data(), "\x00\x0e\xc1\x40", 4) == 0);
+  CHECK(held.end->disconnect(held.owner.get()) == 0);
+  CHECK(held.hear(octets) == 0);
+  held.peer.shutdown_send();
+  CHECK(held.owner->wait_ended());
+  CHECK(held.end->disconnect(held.owner.get()) == ENOTCONN);
+  CHECK_FALSE(held.owner->is_established());
+}
+
+TEST_CASE("the called side of a connection without a queue pair is established by the first message") {
+  Held held(false);
+  REQUIRE(held.error == 0);
+  held.end->confirm();
+  std::array<std::byte, 256> octets{};
+  CHECK(held.peer.receive(mpa::MutableOctets(octets)) == -EAGAIN);
+  CHECK_FALSE(held.owner->is_established());
+  held.say(20);
+  CHECK(held.owner->wait_established());
+  held.peer.shutdown_send();
+  CHECK(held.owner->wait_ended());
+  CHECK(held.hear(octets) == 0);
+}
+
+TEST_CASE("a connection without a queue pair is reset when messages arrive on it") {
+  Held held(GENERATE(false, true));
+  REQUIRE(held.error == 0);
+  held.say(20);
+  held.say(45);
+  CHECK(held.owner->wait_ended());
+  std::array<std::byte, 256> octets{};
+  CHECK(held.hear(octets) == -ECONNRESET);
+}
+
+TEST_CASE("a connection without a queue pair ends when the peer resets it") {
+  Held held(true);
+  held.peer.abort();
+  CHECK(held.owner->wait_ended());
+}
+
+TEST_CASE("the called side of a connection without a queue pair gives up a peer that sends no first message") {
+  Held held(false);
+  const Owner other;
+  held.end->abort_beginning(&other);
+  CHECK(held.end->disconnect(&other) == ENOTCONN);
+  held.end->abort_beginning(held.owner.get());
+  CHECK(held.owner->wait_ended());
+  std::array<std::byte, 256> octets{};
+  CHECK(held.hear(octets) == -ECONNRESET);
+}
+
+TEST_CASE("a connection without a queue pair needs a peer that takes an RDMA Write as the first message") {
+  Held held(true, ReadyToReceive::read);
+  CHECK(held.error == EPROTO);
+  CHECK(held.owner.use_count() == 1);
+}
+
+}  // namespace uiw::test
