@@ -83,6 +83,15 @@ void abi_release(std::uint64_t object, int fd) {
   }
 }
 
+int abi_give_way(std::uint16_t port) {
+  const CancellationOff cancellation;
+  try {
+    return CmRegistry::instance().give_way(port) ? 1 : 0;
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
 void before_fork() {
   lock_nldev_sockets();
   lock_device_tree();
@@ -116,12 +125,13 @@ constexpr UiwKernelAbi kTable = {abi_root,          abi_open,
                                  abi_write,         abi_retain,
                                  abi_release,       mpa::program_action,
                                  mpa::program_mask, mpa::add_pending_faults,
-                                 mpa::close_faults, mpa::reopen_faults};
+                                 mpa::close_faults, mpa::reopen_faults,
+                                 abi_give_way};
 
 }  // namespace
 }  // namespace uiw::kernel_abi
 
-extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host) {
+extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v3(const UiwHost* host) {
   using namespace uiw::kernel_abi;
   static const bool told = [host] {
     static uiw::mpa::DescriptorGuard guard;

@@ -16,7 +16,7 @@
 #include "tools/table.h"
 
 // Of libuiw.so.1.
-extern "C" const UiwKernelAbi* uiw_kernel_abi_v2(const UiwHost* host);
+extern "C" const UiwKernelAbi* uiw_kernel_abi_v3(const UiwHost* host);
 
 namespace uiw::tools {
 namespace {
@@ -93,7 +93,7 @@ int print_sysfs() {
                                nullptr,
                                nullptr,
                                nullptr};
-  const char* root = uiw_kernel_abi_v2(&host)->root(1);
+  const char* root = uiw_kernel_abi_v3(&host)->root(1);
   if (root == nullptr) return 1;
   std::printf("%s\n", root);
   return 0;

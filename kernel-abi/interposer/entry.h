@@ -61,9 +61,13 @@ struct UiwKernelAbi {
   void (*add_pending)(sigset_t* pending);
   unsigned (*close_faults)();
   void (*reopen_faults)(unsigned closed);
+
+  // A TCP socket of the program is refused this port, in host byte order, since another has it. 1 if that was one of an
+  // RDMA listener or of a bound rdma_cm id, which has another TCP port now; else 0.
+  int (*give_way)(uint16_t port);
 };
 
 // NULL if the library cannot be used.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
-#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v2"
+#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v3"
 }

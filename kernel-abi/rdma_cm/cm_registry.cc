@@ -143,6 +143,22 @@ void CmRegistry::interface_removed(unsigned ifindex) {
     if (id != nullptr) id->interface_removed(ifindex);
 }
 
+bool CmRegistry::give_way(std::uint16_t number) {
+  std::vector<std::shared_ptr<CmId>> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const std::shared_ptr<CmId>& id : ids_)
+      if (id != nullptr && id->route().binding() && port_of(id->route().binding()->address) == number)
+        ids.push_back(id);
+  }
+  bool gave = false;
+  for (const std::shared_ptr<CmId>& id : ids) {
+    const std::lock_guard command(id->command_lock());
+    if (check_alive(*id) == 0 && id->give_way() == 0) gave = true;
+  }
+  return gave;
+}
+
 void CmRegistry::remove_id_locked(CmId& id) noexcept {
   if (id.number() >= ids_.size() || ids_[id.number()].get() != &id) return;
   id.events().channel()->ids().erase(id.number());

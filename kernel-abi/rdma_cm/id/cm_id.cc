@@ -111,6 +111,17 @@ int CmId::set_ib_path(const std::vector<std::uint8_t>& records) {
   return EINVAL;
 }
 
+int CmId::give_way() {
+  CmState state;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    state = state_;
+  }
+  if (state != CmState::addr_bound && state != CmState::listen) return EINVAL;
+  if (const int error = route_.give_way(); error != 0) return error;
+  return state == CmState::listen ? listener_.move() : 0;
+}
+
 int CmId::notify() {
   if (!route_.has_device()) return EINVAL;
   const std::lock_guard lock(CmRegistry::instance().mutex());

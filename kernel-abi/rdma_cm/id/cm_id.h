@@ -72,6 +72,8 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   int set_reuse_address(bool value);
   int set_address_family_only(bool value);
   int set_ib_path(const std::vector<std::uint8_t>& records);
+  // Gives the TCP port of its number up and takes a substitute; EINVAL if it has no such port.
+  int give_way();
 
   // An interface was removed. If the id's device was that one, this reports it to the program and ends the connection;
   // the id can then only be destroyed. Takes the command lock.

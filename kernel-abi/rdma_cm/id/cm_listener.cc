@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "kernel-abi/rdma_cm/id/cm_listener.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
@@ -32,7 +34,7 @@ int CmListener::listen(int backlog) {
     if (route.uses_tcp()) error = route.take_number();
     if (error == 0) error = listen_on(route.take_socket(), backlog, listener);
     // Since the bind, another socket has begun to listen on the TCP port.
-    if (error == EADDRINUSE && route.uses_tcp()) error = listen_on(route.take_substitute_socket(), backlog, listener);
+    if (error == EADDRINUSE && route.give_way() == 0) error = listen_on(route.take_socket(), backlog, listener);
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
   }
@@ -42,6 +44,21 @@ int CmListener::listen(int backlog) {
   else
     id_.set_state(CmState::addr_bound);
   return error;
+}
+
+int CmListener::move() {
+  int backlog;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    backlog = std::max(backlog_, 1);
+  }
+  std::shared_ptr<provider::Listener> listener;
+  if (const int error = listen_on(id_.route().take_socket(), backlog, listener); error != 0) return error;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    std::swap(listener_, listener);
+  }
+  return 0;  // without the lock the former listener closes its socket
 }
 
 // `socket` may be a negative errno.

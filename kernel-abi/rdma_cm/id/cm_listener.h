@@ -25,6 +25,9 @@ class CmListener final : public provider::ListenObserver {
   // 0 or an errno.
   int listen(int backlog);
 
+  // Listens on the route's next socket in place of that of now. 0 or an errno. Called with the id's command lock held.
+  int move();
+
   // provider::ListenObserver
   void requested(std::shared_ptr<provider::Connection> call, const provider::ConnectionParameters& peer) override;
 

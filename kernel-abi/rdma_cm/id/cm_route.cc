@@ -81,6 +81,7 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
       return error;
     }
     socket_ = fd;
+    has_substitute_ = true;
     provider::log_event(provider::LogLevel::info,
                         "rdma_cm: TCP port %u belongs to another socket, so RDMA port %u is TCP port %u", number,
                         number, port);
@@ -240,11 +241,20 @@ int CmRoute::take_number() {
   return provider::take_rdma_port(source_, family_only_.value_or(false), 0, rdma_port_);
 }
 
-int CmRoute::take_substitute_socket() {
+int CmRoute::give_way() {
+  if (!uses_tcp() || has_substitute_) return EINVAL;
   // Another process may wait for the number, so it is given up only for a moment.
+  const bool listens = rdma_port_ != nullptr;
   rdma_port_.reset();
-  if (const int error = make_substitute_socket(source_); error != 0) return -error;
-  return std::exchange(socket_, -1);
+  const int before = std::exchange(socket_, -1);
+  const int error = make_substitute_socket(source_);
+  if (error != 0) {
+    socket_ = before;
+    if (listens) take_number();
+    return error;
+  }
+  if (before >= 0) mpa::close_descriptor(before);
+  return 0;
 }
 
 void CmRoute::abandon() {

@@ -36,6 +36,21 @@ for _name, _transports in TRANSPORTS.items():
                 lambda bench, transports=_transports, test=_test: benchmark(bench, transports, *test))
 
 
+@row("io_demo: client and server find each other by rdma_cm, one port for RDMA and TCP, UCX's choice of transports")
+def by_address(bench):
+    harness.need_program("io_demo")
+    left, _ = bench.two_hosts()
+    more = {"namespace": left, "env": {"UCX_NET_DEVICES": "uiw_v0:1", "UCX_WARN_UNUSED_ENV_VARS": "n"}}
+    port = bench.port()
+    server = bench.start(["io_demo", "-p", port], **more)
+    server.wait_listen(port)
+    client = bench.run(["io_demo", "-p", port, "-i", 20, "-l", 1, "10.77.0.1"], timeout=40,
+                       options=("--log", "-"), **more)
+    check("Client exit with status 'OK'" in client.output, f"no result: {client.output[-500:]}")
+    check("(rdma_cm, calling;" in client.output, "the connection was not made by rdma_cm")
+    server.end()
+
+
 @row("ucx_info lists RC and UD of the device")
 def listed(bench):
     harness.need_program("ucx_info")

@@ -9,8 +9,8 @@ import threading
 import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-from support import harness
-from support.harness import check, row
+from support import cases, harness
+from support.harness import add_row, check, row
 
 NOBODY = 65534
 
@@ -143,6 +143,13 @@ def logged(bench):
         client(bench, port)
     said = pathlib.Path(path).read_text()
     check(f"TCP port {port} belongs to another socket, so RDMA port {port} is TCP port " in said, said)
+
+
+for _view in ("iwarp", "roce"):
+    for _address in ("127.0.0.1", "::1"):
+        add_row(f"a program listens with RDMA first, then with TCP: {_address}, --transport {_view}",
+                lambda bench, a=_address, v=_view: cases.run(bench, "uiw_views", "beside_tcp", address=a,
+                                                             env={"UIW_TRANSPORT": v}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // How connections come and go by rdma_cm where the device is an adapter for RoCE: what stock librdmacm and programs
 // that step through the states by themselves go through.
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <thread>
 
 #include "tests/apps/roce/views.h"
@@ -353,11 +356,86 @@ void manager_alone_ends() {
   rdma_destroy_id(request.id);
 }
 
+class TcpServer {
+ public:
+  TcpServer() {
+    local_ = address(RAI_PASSIVE);
+    fd_ = socket(local_->ai_src_addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    expect(fd_ >= 0, "socket");
+  }
+  ~TcpServer() {
+    close(fd_);
+    rdma_freeaddrinfo(local_);
+  }
+  TcpServer(const TcpServer&) = delete;
+  TcpServer& operator=(const TcpServer&) = delete;
+  void reuse_address() const {
+    const int on = 1;
+    expect(setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0, "SO_REUSEADDR");
+  }
+  void bind() const { expect(::bind(fd_, local_->ai_src_addr, local_->ai_src_len) == 0, "bind to the RDMA port"); }
+  void listen() const { expect(::listen(fd_, 4) == 0, "listen on the RDMA port"); }
+  // A client of plain TCP finds this server, and the RDMA listener hears nothing.
+  void serve() const {
+    const int client = socket(local_->ai_src_addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    expect(connect(client, local_->ai_src_addr, local_->ai_src_len) == 0, "connect by TCP");
+    const int served = accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    char said = 'x', heard = 0;
+    expect(write(client, &said, 1) == 1 && read(served, &heard, 1) == 1 && heard == said, "octets by TCP");
+    close(client);
+    close(served);
+  }
+
+ private:
+  rdma_addrinfo* local_;
+  int fd_;
+};
+
+void call(Channel& server) {
+  Channel client;
+  resolve(client);
+  Queues near(client.id);
+  near.managed();
+  rdma_conn_param parameters = connection_parameters();
+  expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+  const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  expect(rdma_reject(request.id, nullptr, 0) == 0, "rdma_reject");
+  rdma_destroy_id(request.id);
+  client.next(RDMA_CM_EVENT_REJECTED);
+}
+
+// RDMA and TCP with one number in one program, RDMA first: as UCX does.
+void beside_tcp() {
+  {
+    Channel server;
+    start_listening(server);
+    const TcpServer tcp;
+    tcp.bind();
+    tcp.listen();
+    tcp.serve();
+    call(server);
+    tcp.serve();
+  }
+  Channel server;
+  server.make_id();
+  rdma_addrinfo* local = address(RAI_PASSIVE);
+  expect(rdma_bind_addr(server.id, local->ai_src_addr) == 0, "rdma_bind_addr");
+  rdma_freeaddrinfo(local);
+  const TcpServer tcp;
+  tcp.reuse_address();
+  tcp.bind();
+  expect(rdma_listen(server.id, 4) == 0, "rdma_listen");
+  tcp.listen();
+  call(server);
+  tcp.serve();
+}
+
 }  // namespace
 
 void connecting_cases(Cases& cases) {
   cases.insert({
       {"ack_timeout", ack_timeout},
+      {"beside_tcp", beside_tcp},
       {"delivered", delivered},
       {"ended_first", ended_first},
       {"manager_alone", manager_alone},

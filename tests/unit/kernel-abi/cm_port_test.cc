@@ -79,3 +79,32 @@ TEST_CASE("the number of an RDMA listener is its own, whichever TCP port it has"
   any.sin_addr.s_addr = htonl(INADDR_ANY);
   CHECK(bind(node, second, any) == -EADDRINUSE);
 }
+
+TEST_CASE("an RDMA listener, or a bound id, leaves the TCP port of its number to a TCP socket of the program") {
+  Node node("rdma_cm");
+  const bool listens = GENERATE(true, false);
+  const std::uint32_t id = create_id(node);
+  REQUIRE(bind(node, id, ipv4("127.0.0.1")) == 0);
+  if (listens) REQUIRE(listen(node, id) == 0);
+  sockaddr_in address = ipv4("127.0.0.1");
+  address.sin_port = port_of(node, id);
+  const int tcp = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const auto* wanted = reinterpret_cast<const sockaddr*>(&address);
+  CHECK(::bind(tcp, wanted, sizeof address) == -1);
+  CHECK(abi().give_way(ntohs(address.sin_port)) == 1);
+  CHECK(::bind(tcp, wanted, sizeof address) == 0);
+  CHECK(::listen(tcp, 1) == 0);
+  CHECK(abi().give_way(ntohs(address.sin_port)) == 0);
+  CHECK(port_of(node, id) == address.sin_port);
+  const std::uint32_t second = create_id(node);
+  CHECK(bind(node, second, address) == -EADDRINUSE);
+  if (!listens) CHECK(listen(node, id) == 0);
+  ::close(tcp);
+}
+
+TEST_CASE("no id leaves a port that it has not") {
+  Node node("rdma_cm");
+  const TcpSocket tcp;
+  tcp.listen();
+  CHECK(abi().give_way(ntohs(tcp.address().sin_port)) == 0);
+}

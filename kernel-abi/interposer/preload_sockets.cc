@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The hooks of libc functions that programs talk to NETLINK_RDMA with (libnl, libmnl): socket() makes a stand-in
-// (kernel-abi/netlink/nldev_socket.h), and what is sent by it to the kernel goes to the library. Receiving, polling and
-// all else needs no hook. For other sockets a hook is one look into the table of descriptors.
+// The hooks of libc functions for sockets.
+//
+// Programs talk to NETLINK_RDMA by them (libnl, libmnl): socket() makes a stand-in (kernel-abi/netlink/nldev_socket.h),
+// and what is sent by it to the kernel goes to the library. Receiving, polling and all else needs no hook. For other
+// sockets a hook is one look into the table of descriptors.
+//
+// bind() and listen(): RDMA listeners have a port space of their own, so one of this process gives way if a TCP socket
+// of the program wants the TCP port of its number. A call that succeeds costs nothing.
 #include <errno.h>
 #include <linux/netlink.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -23,6 +29,8 @@ constinit RealFunction<int(int, int, int)> real_socket("socket");
 constinit RealFunction<ssize_t(int, const void*, size_t, int)> real_send("send");
 constinit RealFunction<ssize_t(int, const void*, size_t, int, const sockaddr*, socklen_t)> real_sendto("sendto");
 constinit RealFunction<ssize_t(int, const msghdr*, int)> real_sendmsg("sendmsg");
+constinit RealFunction<int(int, const sockaddr*, socklen_t)> real_bind("bind");
+constinit RealFunction<int(int, int)> real_listen("listen");
 
 // Of a request that comes in pieces; libnl and libmnl send one piece.
 constexpr size_t kLongestInPieces = 8192;
@@ -70,6 +78,43 @@ __attribute__((noinline)) ssize_t send_pieces(int fd, const msghdr* message) {
     size += piece.iov_len;
   }
   return send_request(fd_lookup(fd), fd, whole, size);
+}
+
+int call_bind(int fd, const sockaddr* address, socklen_t length) {
+  if (auto* function = real_bind.get()) return function(fd, address, length);
+  return static_cast<int>(syscall(SYS_bind, fd, address, length));
+}
+
+int call_listen(int fd, int backlog) {
+  if (auto* function = real_listen.get()) return function(fd, backlog);
+  return static_cast<int>(syscall(SYS_listen, fd, backlog));
+}
+
+int option(int fd, int name) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
+}
+
+// Whether an RDMA listener has given the port up that this call was refused. Keeps errno.
+bool gave_way(int fd, in_port_t port) {
+  const UiwKernelAbi* library = loaded_library();
+  // The child of a vfork has the parent's memory, which no other thread expects to change.
+  if (library == nullptr || port == 0 || t_passthrough != 0 || fd_table_is_borrowed()) return false;
+  const int saved_errno = errno;
+  bool gave = option(fd, SO_TYPE) == SOCK_STREAM && option(fd, SO_PROTOCOL) == IPPROTO_TCP;
+  if (gave) {
+    Passthrough guard;
+    gave = library->give_way(ntohs(port)) != 0;
+  }
+  errno = saved_errno;
+  return gave;
+}
+
+// IPv4 and IPv6 have the port at the same place. The kernel has read the address already.
+in_port_t port_of(const sockaddr* address, socklen_t length) {
+  const bool ip = length >= sizeof(sockaddr_in) && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
+  return ip ? reinterpret_cast<const sockaddr_in*>(address)->sin_port : 0;
 }
 
 }  // namespace
@@ -133,4 +178,23 @@ UIW_HOOK ssize_t sendmsg(int fd, const msghdr* message, int flags) {
     return send_pieces(fd, message);
   if (auto* function = real_sendmsg.get()) return function(fd, message, flags);
   return syscall(SYS_sendmsg, fd, message, flags);
+}
+
+UIW_HOOK int bind(int fd, const sockaddr* address, socklen_t length) noexcept {
+  const int result = call_bind(fd, address, length);
+  if (__builtin_expect(result == 0 || errno != EADDRINUSE, 1) || !gave_way(fd, port_of(address, length))) return result;
+  return call_bind(fd, address, length);
+}
+
+UIW_HOOK int listen(int fd, int backlog) noexcept {
+  const int result = call_listen(fd, backlog);
+  if (__builtin_expect(result == 0 || errno != EADDRINUSE, 1)) return result;
+  sockaddr_storage own = {};
+  socklen_t length = sizeof own;
+  auto* address = reinterpret_cast<sockaddr*>(&own);
+  if (getsockname(fd, address, &length) != 0 || !gave_way(fd, port_of(address, length))) {
+    errno = EADDRINUSE;
+    return result;
+  }
+  return call_listen(fd, backlog);
 }
