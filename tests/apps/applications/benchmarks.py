@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""qperf and fio, which have RDMA among other things, in both views."""
+"""qperf and fio, which have RDMA among other things, and a program over librpma, in both views."""
 
+import os
 import pathlib
 import re
 import sys
@@ -36,7 +37,21 @@ def fio(bench, view, verb):
     check("err= 0" in client.stdout and "io=16.0MiB" in client.stdout, f"no result: {client.output[-300:]}")
 
 
+def rpma(bench, view):
+    harness.need_program("g++")
+    program = os.path.join(bench.tmp, "patterns")
+    source = pathlib.Path(__file__).resolve().with_name("rpma_patterns.cc")
+    bench.command(["g++", "-O1", "-o", program, source, "-lrpma", "-libverbs"], timeout=60)
+    port = bench.port()
+    # librpma looks for a device by a bind to port 0, which gives none to a loopback address, as in the kernel.
+    host = bench.two_hosts()[0]
+    for run in bench.pair([program, "server", "10.77.0.1", port], [program, "client", "10.77.0.1", port], port,
+                          env={"UIW_TRANSPORT": view}, namespace=host):
+        check("right" in run.stdout, f"wrong data: {run.output[-300:]}")
+
+
 for _view in VIEWS:
+    add_row(f"librpma: write, flush, atomic write, read, send, {_view}", lambda bench, view=_view: rpma(bench, view))
     add_row(f"qperf -cm 1, {_view}", lambda bench, view=_view: qperf(bench, view))
     for _verb in ("write", "read", "send"):
         add_row(f"fio --ioengine=rdma --verb={_verb}, {_view}",
