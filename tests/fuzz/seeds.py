@@ -105,10 +105,38 @@ def cm_commands():
         yield body
 
 
+def datagrams():
+    for opcode, payload in ((0x43, b"hello"), (0x45, b""), (0x4F, b"x" * 100), (0x5F, b"y")):
+        word = 0x01020304 if opcode & 8 else 0
+        yield (b"\x01uiwd" + bytes([1, 0, 0, 0]) + struct.pack(">III", 0x123456, 0x654321, 0x1234567) +
+               struct.pack(">BBIIII", 0x41, opcode, word, 0, 9, 0) + payload + bytes(4))
+    for kind, number, data in ((1, 0, b"question"), (2, 0x123456, b""), (3, 0, b"no")):
+        yield (b"\x03uiwl" + struct.pack(">BBHQII", 1, kind, len(data), 42, number, number) + data + bytes(4))
+
+
+def netlink():
+    def message(kind, flags, body=b"", port=0):
+        return struct.pack("<IHHII", 16 + len(body), kind, flags, 7, port) + body
+
+    def seed(request, host=b""):
+        return struct.pack(">H", len(request)) + request + host
+
+    dump, request = 0x301, 0x1
+    host = message(0x1401, 2, struct.pack("<HHI", 8, 1, 0) + struct.pack("<HH", 11, 2) + b"siw_lo\0\0")
+    done = message(3, 2, bytes(4))
+    for command in (1, 5, 9, 15, 17):
+        yield seed(message(0x1400 | command, dump))
+        yield seed(message(0x1400 | command, dump), host + done)
+        yield seed(message(0x1400 | command, request, struct.pack("<HHI", 8, 1, 0x10000)))
+        yield seed(message(0x1400 | command, request, struct.pack("<HHIHHI", 8, 1, 0x10000, 8, 3, 1)))
+    yield seed(message(0x140F, request, struct.pack("<HH", 13, 69) + b"rdma_cm\0\0\0\0"[:12]))
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     for name, seeds in (("startup", startup()), ("deframer", deframer()), ("receiver", receiver()),
-                        ("terminate", terminates()), ("cm_commands", cm_commands())):
+                        ("terminate", terminates()), ("cm_commands", cm_commands()),
+                        ("datagrams", datagrams()), ("netlink", netlink())):
         (root / name).mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(seeds):
             (root / name / f"{number:02}").write_bytes(seed)
