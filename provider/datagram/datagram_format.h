@@ -42,12 +42,6 @@ constexpr std::size_t kDatagramCrcSize = 4;
 constexpr std::size_t kDatagramOverhead = kDatagramHeaderSize + kDatagramCrcSize;  // octets beside the payload
 
 constexpr std::uint32_t kMulticastQp = 0xFFFFFF;  // every queue pair that has joined the group; never one queue pair
-constexpr std::uint16_t kMulticastPort = 14791;   // the UDP port of all groups, below those that Linux chooses itself
-
-// The UDP port that a datagram for this number goes to.
-constexpr std::uint16_t destination_port(std::uint32_t qp_number) {
-  return qp_number == kMulticastQp ? kMulticastPort : port_of(qp_number);
-}
 
 struct DatagramHeader {
   std::uint32_t destination_qp = 0, source_qp = 0;

@@ -35,7 +35,7 @@ constexpr unsigned kMostRounds = 64;
 std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t port) { return open(engine, port, 0); }
 
 std::shared_ptr<DatagramPort> DatagramPort::open_multicast(Engine& engine, unsigned ifindex) {
-  return open(engine, kMulticastPort, ifindex);
+  return open(engine, destination_port(kMulticastQp), ifindex);
 }
 
 std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t port, unsigned multicast) {

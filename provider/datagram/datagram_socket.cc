@@ -14,6 +14,7 @@
 
 #include "mpa/descriptor.h"
 #include "provider/datagram/datagram_format.h"
+#include "provider/process/settings.h"
 
 namespace uiw::provider {
 
@@ -152,6 +153,10 @@ std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<Incom
 
 // An interface may have a group that another has too: the socket hears its own interface alone, as far as the kernel
 // lets it say so (the option needs Linux 5.7 where the process has no privilege).
+std::uint16_t destination_port(std::uint32_t qp_number) {
+  return qp_number == kMulticastQp ? settings().values.multicast_port : port_of(qp_number);
+}
+
 int multicast_socket(unsigned ifindex) {
   const int fd = mpa::take_descriptor(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
   if (fd < 0) return -errno;
@@ -166,7 +171,7 @@ int multicast_socket(unsigned ifindex) {
   ::setsockopt(fd, IPPROTO_IPV6, kIpv6MulticastAll, &off, sizeof off);
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
-  any.sin6_port = htons(kMulticastPort);
+  any.sin6_port = htons(destination_port(kMulticastQp));
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return -errno;
   return std::exchange(closer.fd, -1);
 }

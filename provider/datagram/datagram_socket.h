@@ -43,8 +43,10 @@ std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams);
 // Receives up to kDatagramBatch datagrams into equal parts of `memory`. The number received; 0 if there is none.
 std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<IncomingDatagram> datagrams);
 
-// Makes a socket for the groups of an interface, beside those of other processes on kMulticastPort; or a negative
-// errno.
+// The UDP port, in host byte order, that a datagram for this number goes to. That of all groups is a setting.
+std::uint16_t destination_port(std::uint32_t qp_number);
+
+// Makes a socket for the groups of an interface, beside those of other processes on their port; or a negative errno.
 int multicast_socket(unsigned ifindex);
 // Joins or leaves a group. 0 or an errno: ENOMEM where the kernel lets a socket join no more groups.
 int change_membership(int fd, const Gid& group, unsigned ifindex, bool join);

@@ -113,6 +113,13 @@ bool apply_port_range(const std::string& value, Settings& settings) {
   return true;
 }
 
+bool apply_multicast_port(const std::string& value, Settings& settings) {
+  unsigned port = 0;
+  if (!number(value, 1024, 65535, port)) return false;
+  settings.multicast_port = static_cast<std::uint16_t>(port);
+  return true;
+}
+
 bool apply_transport(const std::string& value, Settings& settings) {
   return choose(value, {{"iwarp", Transport::iwarp}, {"roce", Transport::roce}}, settings.transport);
 }
@@ -169,6 +176,9 @@ constexpr std::array kSettings = {
         {"UIW_PORT_RANGE", "--port-range", "FIRST-LAST, from 1024 to 65535, FIRST below 65535", "",
          "TCP ports for connections made without rdma_cm, one for each 256 QPs of a process; empty takes any free one"},
         apply_port_range},
+    Setting{{"UIW_MULTICAST_PORT", "--multicast-port", "1024..65535", "14791",
+             "UDP port of datagrams to multicast groups, the same on all hosts"},
+            apply_multicast_port},
     Setting{{"UIW_TRANSPORT", "--transport", "iwarp|roce", "iwarp",
              "the kind of adapter that programs see: an RNIC, or one for RoCE v2; the wire is iWARP's in both"},
             apply_transport},

@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
--- A dissector for Wireshark and tshark of the datagrams of uiw's queue pairs of type UD, as docs/datagrams.md of uiw
--- defines them. It is found by the first four octets, on any UDP port:
+-- Dissectors for Wireshark and tshark of the datagrams of uiw's queue pairs of type UD ("uiwd"), and of the look-ups of
+-- rdma_cm's port space UDP ("uiwl"), as docs/datagrams.md of uiw defines them. They are found by the first four octets,
+-- on any UDP port:
 --
 --   tshark -X lua_script:uiw_datagrams.lua -o udp.try_heuristic_first:TRUE ...
 --
@@ -64,6 +65,7 @@ for name, fields in pairs({ fields = f, experts = e }) do
   uiwd[name] = list
 end
 uiwd.prefs.check_crc = Pref.bool("Check the CRC32c", true)
+uiwd.prefs.multicast_port = Pref.uint("UDP port of multicast", 14791, "UIW_MULTICAST_PORT")
 
 -- ---- CRC32c ---------------------------------------------------------------------------------------------------------
 
@@ -95,9 +97,9 @@ end
 -- ---- Fields ---------------------------------------------------------------------------------------------------------
 
 -- Adds the field, and a note where a receiver drops the value.
-local function add(tree, field, range, good)
+local function add(tree, field, range, good, expert_info)
   local item = tree:add(field, range)
-  if good == false then item:add_proto_expert_info(e.value) end
+  if good == false then item:add_proto_expert_info(expert_info or e.value) end
   return item
 end
 
@@ -122,13 +124,14 @@ local function add_control(tree, buffer)
   tree:add(kind and IMMEDIATE[kind] and f.immediate or f.stag, buffer(22, 4))
 end
 
-local function add_crc(tree, buffer, size)
+-- `fields` and `experts`: those of the protocol.
+local function add_crc(tree, buffer, size, fields, experts)
   local range = buffer(size - CRC, CRC)
-  local item = tree:add_le(f.crc, range)
+  local item = tree:add_le(fields.crc, range)
   if not uiwd.prefs.check_crc then return end
   local good = crc32c(buffer:raw(0, size - CRC)) == range:le_uint()
-  tree:add(f.crc_good, range, good):set_generated()
-  if not good then item:add_proto_expert_info(e.crc) end
+  tree:add(fields.crc_good, range, good):set_generated()
+  if not good then item:add_proto_expert_info(experts.crc) end
 end
 
 local function dissect(buffer, pinfo, tree)
@@ -145,8 +148,9 @@ local function dissect(buffer, pinfo, tree)
   add(top, f.reserved, buffer(5, 3), buffer(5, 3):uint() == 0)
   local destination, source = buffer(8, 4):uint(), buffer(12, 4):uint()
   if destination == MULTICAST then
-    top:add(f.destination, buffer(8, 4))
+    local item = top:add(f.destination, buffer(8, 4))
     top:add(f.multicast, buffer(8, 4), true):set_generated()
+    if pinfo.dst_port ~= uiwd.prefs.multicast_port then item:add_proto_expert_info(e.port) end
   else
     add_number(top, f.destination, f.destination_port, buffer(8, 4), pinfo.dst_port)
   end
@@ -161,7 +165,7 @@ local function dissect(buffer, pinfo, tree)
   local whole = buffer:len() == size -- the capture may have cut the datagram
   local captured = whole and payload or math.min(payload, buffer:len() - HEADER)
   if captured > 0 then top:add(f.payload, buffer(HEADER, captured)) end
-  if whole then add_crc(top, buffer, size) end
+  if whole then add_crc(top, buffer, size, f, e) end
   pinfo.cols.info = string.format("%s 0x%06x -> %s, Q_Key 0x%08x, %d octets",
     KINDS[kind_of(buffer(21, 1):uint()) or 0] or "unknown", source,
     destination == MULTICAST and "multicast" or string.format("0x%06x", destination), buffer(16, 4):uint(), payload)
@@ -174,3 +178,67 @@ uiwd:register_heuristic("udp", function(buffer, pinfo, tree)
   return true
 end)
 DissectorTable.get("udp.port"):add_for_decode_as(uiwd)
+
+-- ---- Look-ups of services ---------------------------------------------------------------------------------------------
+
+local uiwl = Proto("uiwl", "uiw look-up of a service")
+
+local LOOKUP_HEADER, MOST_DATA = 24, 255
+local LOOKUPS = { [1] = "Request", [2] = "Reply", [3] = "Rejection" }
+
+local g = {
+  key = ProtoField.string("uiwl.key", "Key"),
+  version = ProtoField.uint8("uiwl.version", "Version", base.DEC),
+  kind = ProtoField.uint8("uiwl.kind", "Kind", base.DEC, LOOKUPS),
+  size = ProtoField.uint16("uiwl.size", "Octets of private data", base.DEC),
+  request = ProtoField.uint64("uiwl.request", "Request", base.HEX),
+  number = ProtoField.uint32("uiwl.qp", "Queue pair of the service", base.HEX),
+  qkey = ProtoField.uint32("uiwl.qkey", "Q_Key", base.HEX),
+  data = ProtoField.bytes("uiwl.private_data", "Private data"),
+  crc = ProtoField.uint32("uiwl.crc", "CRC32c", base.HEX),
+  crc_good = ProtoField.bool("uiwl.crc.good", "CRC32c is right"),
+}
+local h = {
+  size = ProtoExpert.new("uiwl.wrong_size", "Not as long as it says", expert.group.MALFORMED, expert.severity.ERROR),
+  value = ProtoExpert.new("uiwl.unexpected", "A receiver drops this value", expert.group.PROTOCOL,
+                          expert.severity.WARN),
+  crc = ProtoExpert.new("uiwl.crc.bad", "Wrong CRC", expert.group.CHECKSUM, expert.severity.ERROR),
+}
+for name, fields in pairs({ fields = g, experts = h }) do
+  local list = {}
+  for _, one in pairs(fields) do list[#list + 1] = one end
+  uiwl[name] = list
+end
+
+local function dissect_lookup(buffer, pinfo, tree)
+  local size = buffer:reported_len()
+  pinfo.cols.protocol = "UIWL"
+  local top = tree:add(uiwl, buffer())
+  if size < LOOKUP_HEADER + CRC or buffer:len() < LOOKUP_HEADER then
+    top:add_proto_expert_info(h.size)
+    pinfo.cols.info = "uiw look-up, too short"
+    return
+  end
+  local kind, data = buffer(5, 1):uint(), buffer(6, 2):uint()
+  add(top, g.key, buffer(0, 4))
+  add(top, g.version, buffer(4, 1), buffer(4, 1):uint() == 1, h.value)
+  add(top, g.kind, buffer(5, 1), LOOKUPS[kind] ~= nil, h.value)
+  add(top, g.size, buffer(6, 2), data <= MOST_DATA and data == size - LOOKUP_HEADER - CRC, h.size)
+  top:add(g.request, buffer(8, 8))
+  local number, qkey = buffer(16, 4):uint(), buffer(20, 4):uint()
+  add(top, g.number, buffer(16, 4), kind == 2 and number < MULTICAST or number == 0, h.value)
+  add(top, g.qkey, buffer(20, 4), kind == 2 or qkey == 0, h.value)
+  local there = math.min(size - LOOKUP_HEADER - CRC, buffer:len() - LOOKUP_HEADER)
+  if there > 0 then top:add(g.data, buffer(LOOKUP_HEADER, there)) end
+  if buffer:len() == size then add_crc(top, buffer, size, g, h) end
+  pinfo.cols.info = string.format("%s%s", LOOKUPS[kind] or "unknown",
+    kind == 2 and string.format(": queue pair 0x%06x, Q_Key 0x%08x", number, qkey) or "")
+end
+
+uiwl.dissector = dissect_lookup
+uiwl:register_heuristic("udp", function(buffer, pinfo, tree)
+  if buffer:len() < 4 or buffer(0, 4):string() ~= "uiwl" then return false end
+  dissect_lookup(buffer, pinfo, tree)
+  return true
+end)
+DissectorTable.get("udp.port"):add_for_decode_as(uiwl)

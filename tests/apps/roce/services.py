@@ -72,6 +72,16 @@ add_row("mckey: two receivers, messages of 1024 octets",
         lambda bench: mckey(bench, "239.1.2.4", "127.0.0.1", "-C", "50", "-S", "1024", receivers=2))
 
 
+@row("mckey on a port of one's own for groups, which others do not hear")
+def mckey_port(bench):
+    group, address = "239.1.2.5", "127.0.0.1"
+    deaf = bench.start([*MCKEY, "-m", group, "-b", address])
+    deaf.wait_output("^mckey: joined dgid: ")
+    mckey(bench, group, address, options=("--multicast-port", bench.port()))
+    check(deaf.running(), "a receiver on another port has heard the messages")
+    deaf.end()
+
+
 @row("mckey, IPv6")
 def mckey_ipv6(bench):
     left, _ = bench.two_hosts()

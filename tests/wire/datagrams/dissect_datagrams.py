@@ -13,6 +13,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import datagram, wire
 from peer.datagram import SEND, SEND_IMM, SEND_SE, SEND_SE_IMM, DatagramSession, send
 from peer.sut import check, harness, main, row
+from peer.wire import crc32c
 
 SCRIPT = pathlib.Path(__file__).resolve().parents[3] / "tools" / "wireshark" / "uiw_datagrams.lua"
 FIELDS = ("key", "version", "reserved", "destination", "destination_port", "source", "source_port", "qkey", "ddp",
@@ -155,12 +156,49 @@ def marked(bench):
 def multicast(bench):
     octets = datagram.datagram(datagram.MULTICAST, 0x9C40AA, 7, b"12345")
     fake = datagram.datagram(0xC35011, datagram.MULTICAST, 7, b"12345")
-    reading = Reading(bench, [packet("127.0.0.1", (0x9C40, 50000), octets), packet("127.0.0.1", (65535, 0xC350), fake)])
-    first, second = reading.frames
+    reading = Reading(bench, [packet("127.0.0.1", (0x9C40, 14791), octets), packet("127.0.0.1", (65535, 0xC350), fake),
+                              packet("127.0.0.1", (0x9C40, 14792), octets)])
+    first, second, third = reading.frames
+    check(third["uiwd.other_port"], f"{third}")
     check(first["multicast"] in ("1", "True") and first["destination_port"] == "", f"{first}")
     check("-> multicast, " in first["info"], first["info"])
     check(not any(first[name] for name in COMPLAINTS), f"{first}")
     check(second["uiwd.unexpected"] and not second["multicast"], f"{second}")
+
+
+def lookup_message(kind, data=b"", number=0, qkey=0, version=1, size=None, damage=0):
+    body = struct.pack(">4sBBHQII", b"uiwl", version, kind, len(data) if size is None else size, 0x1122334455667788,
+                       number, qkey) + data
+    return body + struct.pack("<I", crc32c(body) ^ damage)
+
+
+@row("look-ups of services: each field, and what a receiver drops")
+def lookups(bench):
+    good = [lookup_message(1, b"question"), lookup_message(2, b"answer", 0xC35011, 7), lookup_message(3, b"no"),
+            lookup_message(1), lookup_message(1, bytes(255))]
+    flawed = [(lookup_message(4), "unexpected"), (lookup_message(1, version=2), "unexpected"),
+              (lookup_message(1, number=5), "unexpected"), (lookup_message(3, qkey=5), "unexpected"),
+              (lookup_message(2, number=datagram.MULTICAST), "unexpected"), (lookup_message(1, b"12", size=3), "wrong_size"),
+              (lookup_message(1, bytes(256)), "wrong_size"), (lookup_message(1)[:27], "wrong_size"), (b"uiwl", "wrong_size"),
+              (lookup_message(1, damage=1), "crc.bad")]
+    reading = Reading(bench, [packet("127.0.0.1", (40001, 50001), octets) for octets in
+                              (*good, *(octets for octets, _ in flawed))])
+    check(all(frame["protocol"] == "UIWL" for frame in reading.frames), f"{reading.frames}")
+    check(reading.frames[1]["info"] == "Reply: queue pair 0xc35011, Q_Key 0x00000007", reading.frames[1]["info"])
+    names = ("kind", "size", "request", "qp", "qkey", "private_data", "crc.good", "unexpected", "wrong_size", "crc.bad")
+    words = [*reading.base, "-T", "fields", "-E", "separator=|"]
+    for name in names:
+        words += ["-e", f"uiwl.{name}"]
+    frames = [dict(zip(names, line.split("|"))) for line in reading.run(words).splitlines()]
+    for frame, octets in zip(frames, good):
+        kind, size, request, number, qkey = struct.unpack(">BHQII", octets[5:24])
+        got = tuple(int(frame[name], 0) for name in ("kind", "size", "request", "qp", "qkey"))
+        check(got == (kind, size, request, number, qkey), f"{frame}, not {octets.hex()}")
+        check(bytes.fromhex(frame["private_data"].replace(":", "")) == octets[24:-4], f"{frame}")
+        check(frame["crc.good"] in ("1", "True") and not any(frame[name] for name in names[7:]), f"{frame}")
+    for frame, (octets, fault) in zip(frames[len(good):], flawed):
+        found = {name for name in names[7:] if frame[name]}
+        check(found == {fault}, f"{octets.hex()}: {found or 'nothing'}, not {fault}")
 
 
 @row("a capture that holds the beginning of each datagram only")

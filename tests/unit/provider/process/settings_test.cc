@@ -68,6 +68,8 @@ TEST_CASE("settings: every value is checked", "[settings]") {
        {"20000", "20001-20000", "1023-2000", "20000-65536", "-", "a-b", "1024-", "1024-2000 ", "65535-65535"}) {
     CHECK_FALSE(good("UIW_PORT_RANGE", value));
   }
+  for (const char* value : {"1024", "14791", "65535"}) CHECK(good("UIW_MULTICAST_PORT", value));
+  for (const char* value : {"", "0", "1023", "65536", "14791x"}) CHECK_FALSE(good("UIW_MULTICAST_PORT", value));
   for (const char* value : {"iwarp", "roce"}) CHECK(good("UIW_TRANSPORT", value));
   for (const char* value : {"", "RoCE", "rocev2", "ib", "roce "}) CHECK_FALSE(good("UIW_TRANSPORT", value));
   for (const char* value : {"", "/tmp", "/run/user/1000"}) CHECK(good("UIW_RUNTIME_DIR", value));
