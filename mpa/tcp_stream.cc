@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "mpa/tcp_stream.h"
 
+#include <linux/tcp.h>  // glibc's header has not all of struct tcp_info
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -102,6 +102,21 @@ std::size_t TcpStream::segment_size() const {
   socklen_t length = sizeof size;
   if (::getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &size, &length) != 0 || size <= 0) return 536;
   return static_cast<std::size_t>(size);
+}
+
+// An older kernel fills in less of the structure, and the rest stays zero.
+TcpTraffic TcpStream::traffic() const {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (fd_ < 0 || ::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
+  TcpTraffic traffic;
+  traffic.octets_sent = info.tcpi_bytes_sent;
+  traffic.octets_unsent = info.tcpi_notsent_bytes;
+  traffic.octets_received = info.tcpi_bytes_received;
+  traffic.segments_sent = info.tcpi_segs_out;
+  traffic.segments_received = info.tcpi_segs_in;
+  traffic.retransmitted = info.tcpi_total_retrans;
+  return traffic;
 }
 
 }  // namespace uiw::mpa

@@ -7,11 +7,20 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "mpa/bytes.h"
 
 namespace uiw::mpa {
+
+// What TCP has done for a connection so far. Octets are payload of TCP.
+struct TcpTraffic {
+  std::uint64_t octets_sent = 0;  // those that were sent again count again
+  std::uint64_t octets_unsent = 0;
+  std::uint64_t octets_received = 0;
+  std::uint64_t segments_sent = 0, segments_received = 0, retransmitted = 0;
+};
 
 class TcpStream {
  public:
@@ -48,6 +57,8 @@ class TcpStream {
 
   // The effective maximum segment size towards the peer (RFC 5044 section 4.5: EMSS); 536 if TCP does not report it.
   std::size_t segment_size() const;
+  // All zero if the socket is closed or TCP does not report it.
+  TcpTraffic traffic() const;
 
  private:
   int fd_ = -1;

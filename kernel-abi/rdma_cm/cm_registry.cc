@@ -133,14 +133,15 @@ int CmRegistry::check_alive(const CmId& id) {
   return id.is_removed() ? EIO : 0;
 }
 
+std::vector<std::shared_ptr<CmId>> CmRegistry::ids() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<CmId>> all = ids_;
+  std::erase(all, nullptr);
+  return all;
+}
+
 void CmRegistry::interface_removed(unsigned ifindex) {
-  std::vector<std::shared_ptr<CmId>> ids;
-  {
-    const std::lock_guard lock(mutex_);
-    ids = ids_;
-  }
-  for (const std::shared_ptr<CmId>& id : ids)
-    if (id != nullptr) id->interface_removed(ifindex);
+  for (const std::shared_ptr<CmId>& id : ids()) id->interface_removed(ifindex);
 }
 
 bool CmRegistry::give_way(std::uint16_t number) {

@@ -57,6 +57,9 @@ class CmRegistry {
   // ENOENT if the id was destroyed between find_id() and the command lock, EIO if its device has gone; otherwise 0.
   int check_alive(const CmId& id);
 
+  // All ids that there are.
+  std::vector<std::shared_ptr<CmId>> ids();
+
   // Reports to the ids of an interface that its device has gone.
   void interface_removed(unsigned ifindex);
 

@@ -112,7 +112,7 @@ void free_qp_number(std::uint32_t number) {
   release_port(slots->port);
 }
 
-void for_each_numbered(const std::function<void(Numbered&)>& function) {
+void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& function) {
   // From the last to the first, since there may be no memory for a copy of the list. If one is removed meanwhile, those
   // behind it move to the front, and some are visited twice.
   for (std::size_t left = SIZE_MAX; left > 0; --left) {
@@ -123,10 +123,11 @@ void for_each_numbered(const std::function<void(Numbered&)>& function) {
       if (left == 0) return;
       slots = table().reserved[left - 1];
     }
-    for (const std::atomic<Numbered*>& place : slots->qps) {
+    for (std::uint32_t slot = 0; slot < kSlotsPerPort; ++slot) {
+      const std::atomic<Numbered*>& place = slots->qps[slot];
       if (place.load(std::memory_order_relaxed) == nullptr) continue;
       const ReadSection section;
-      if (Numbered* qp = place.load()) function(*qp);
+      if (Numbered* qp = place.load()) function(static_cast<std::uint32_t>(slots->port) << 8 | slot, *qp);
     }
   }
 }

@@ -21,8 +21,8 @@ Attachable* find_attachable(std::uint32_t number);
 // (wait_for_readers()).
 void hide_qp(std::uint32_t number);
 void free_qp_number(std::uint32_t number);
-// Calls the function for each object that can be found, one after the other.
-void for_each_numbered(const std::function<void(Numbered&)>& function);
+// Calls the function for each object that can be found, one after the other, with its number.
+void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& function);
 
 // Hold the lock of the table over a fork. In the child forget_qp_numbers() leaves the parent's numbers to the parent;
 // new queue pairs get numbers of their own.

@@ -74,11 +74,6 @@ bool knows_all_users() {
          count == kWholeUserSpace;
 }
 
-std::optional<uid_t> known(uid_t user) {
-  if (user == overflow_user() && !knows_all_users()) return std::nullopt;
-  return user;
-}
-
 struct Found {
   std::uint8_t state;
   uid_t user;
@@ -144,10 +139,15 @@ std::optional<uid_t> owner(int family, const Address& local, const Address& remo
     found = read_table(family, local, remote);
   }
   if (!found || found->inode == 0 || (found->state == TCP_LISTEN) != listens) return std::nullopt;
-  return known(found->user);
+  return known_user(found->user);
 }
 
 }  // namespace
+
+std::optional<uid_t> known_user(uid_t user) {
+  if (user == overflow_user() && !knows_all_users()) return std::nullopt;
+  return user;
+}
 
 std::optional<bool> is_local_address(const sockaddr_storage& address) {
   const Address to(address);

@@ -13,6 +13,9 @@
 
 namespace uiw::provider {
 
+// The user whom the kernel has named, or nothing if this number stands for all users without a number here.
+std::optional<uid_t> known_user(uid_t user);
+
 // Whether this address belongs to the calling process's network namespace, so that a socket with this address can be
 // found here. Nothing if that cannot be determined.
 std::optional<bool> is_local_address(const sockaddr_storage& address);

@@ -119,15 +119,15 @@ void DatagramPort::detach(DatagramTarget& target, const Gid& group) {
 // The members are locked while they place the datagram, so detach() waits for it.
 void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   const DecodedDatagram decoded = decode_datagram(datagram.octets);
-  if (decoded.fault != DatagramFault::none) return count_drop(DatagramDrop::malformed);
-  if (!comes_from_holder(decoded.header, datagram.port)) return count_drop(DatagramDrop::source);
+  if (decoded.fault != DatagramFault::none) return drop(DatagramDrop::malformed);
+  if (!comes_from_holder(decoded.header, datagram.port)) return drop(DatagramDrop::source);
   const Arrival arrival{decoded.header, decoded.payload, datagram.from, datagram.to};
   if (multicast_ == 0) {
     Numbered* const found = find_numbered(decoded.header.destination_qp);
     DatagramTarget* const target = found == nullptr ? nullptr : found->datagrams();
-    return target == nullptr ? count_drop(DatagramDrop::destination) : target->deliver(arrival);
+    return target == nullptr ? drop(DatagramDrop::destination) : target->deliver(arrival);
   }
-  if (decoded.header.destination_qp != kMulticastQp) return count_drop(DatagramDrop::destination);
+  if (decoded.header.destination_qp != kMulticastQp) return drop(DatagramDrop::destination);
   const std::lock_guard lock(members_mutex_);
   for (const Member& member : members_) {
     if (member.group == datagram.to) member.target->deliver(arrival);
@@ -139,10 +139,32 @@ void DatagramPort::hand_over(const IncomingDatagram& datagram) {
 std::size_t DatagramPort::send(std::span<const OutgoingDatagram> datagrams) {
   const std::size_t most = std::min(datagrams.size(), kDatagramBatch);
   std::size_t sent = send_datagrams(fd_, datagrams);
-  if (sent == most) return sent;
+  if (sent == most) {
+    count_sent(datagrams.first(sent));
+    return sent;
+  }
   blocked_.store(true);
-  return sent + send_datagrams(fd_, datagrams.subspan(sent, most - sent));
+  sent += send_datagrams(fd_, datagrams.subspan(sent, most - sent));
+  count_sent(datagrams.first(sent));
+  return sent;
 }
+
+void DatagramPort::count_sent(std::span<const OutgoingDatagram> sent) {
+  std::size_t octets = 0;
+  for (const OutgoingDatagram& one : sent) octets += one.octets.size();
+  engine_.counters().add(PortCounter::datagrams_sent, sent.size());
+  engine_.counters().add(PortCounter::octets_sent, octets);
+}
+
+// Called with the receiving lock held.
+void DatagramPort::count_received(std::span<const IncomingDatagram> received) {
+  std::size_t octets = 0;
+  for (const IncomingDatagram& one : received) octets += one.octets.size();
+  engine_.counters().add(PortCounter::datagrams_received, received.size());
+  engine_.counters().add(PortCounter::octets_received, octets);
+}
+
+void DatagramPort::drop(DatagramDrop why) { engine_.counters().add(counter_of(why)); }
 
 void DatagramPort::take_over() {
   blocked_.store(true);
@@ -183,6 +205,7 @@ bool DatagramPort::receive(Driver driver) {
       break;
     }
     count = receive_datagrams(fd_, {scratch->staging.get(), IoScratch::kStaging}, arrived);
+    if (count > 0) count_received({arrived.data(), count});
     for (std::size_t i = 0; i < count; ++i) hand_over(arrived[i]);
     any = any || count > 0;
     if (driver == Driver::poll) break;

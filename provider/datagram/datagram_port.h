@@ -70,6 +70,9 @@ class DatagramPort final : public Numbered, public Driven {
   void hand_over(const IncomingDatagram& datagram);
   bool receive(Driver driver);
   void send_what_waits();
+  void count_sent(std::span<const OutgoingDatagram> sent);
+  void count_received(std::span<const IncomingDatagram> received);
+  void drop(DatagramDrop why);
 
   Engine& engine_;
   const int fd_;

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include "provider/datagram/datagram_format.h"
 #include "provider/process/device.h"
+#include "provider/process/shown/port_counters.h"
 
 namespace uiw::provider {
 
@@ -23,7 +23,7 @@ struct Arrival {
   Gid from, to;         // the addresses of the IP header; `to` is one of this host's
 };
 
-// Why datagrams were dropped, counted for the process.
+// Why datagrams were dropped. The counters of a device's port have them in this order.
 enum class DatagramDrop : std::uint8_t {
   malformed,    // the decoder refuses it (datagram_format.h), or it is longer than the active MTU
   source,       // it has not come from the port of its source
@@ -31,11 +31,10 @@ enum class DatagramDrop : std::uint8_t {
   qkey,
   no_receive,  // none is posted
 };
-inline constexpr std::size_t kDatagramDrops = 5;
-inline std::array<std::atomic<std::uint64_t>, kDatagramDrops> datagram_drops;
-inline void count_drop(DatagramDrop why) {
-  datagram_drops[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed);
+constexpr PortCounter counter_of(DatagramDrop why) {
+  return static_cast<PortCounter>(place_of(PortCounter::dropped_malformed) + static_cast<std::size_t>(why));
 }
+static_assert(counter_of(DatagramDrop::no_receive) == PortCounter::dropped_no_receive);
 
 class DatagramTarget {
  public:

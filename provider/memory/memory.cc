@@ -127,6 +127,11 @@ ddp::StagTable& stag_table() {
   return *instance;
 }
 
+// ---- Protection domains ----------------------------------------------------------------------------------------
+
+Pd::Pd(std::shared_ptr<class Context> context) : context_(std::move(context)) {}
+Pd::~Pd() { listed_.leave(); }
+
 // ---- Memory regions --------------------------------------------------------------------------------------------
 
 std::unique_ptr<Mr> Mr::add(Pd& pd, Kind kind, unsigned access, const ddp::Region& region) {
@@ -225,6 +230,7 @@ int Mr::prepare_destroy() {
 }
 
 Mr::~Mr() {
+  listed_.leave();
   if (prepare_destroy() == 0) {
     wait_for_readers();
     stag_table().recycle(stag_);
@@ -263,6 +269,7 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
   // Posted work names memory by tagged offset, so another base offset is another translation too.
   if (!stag_table().replace(stag_, region, translation || region.base != region_.base)) return EBUSY;
   wait_for_readers();
+  const auto shown = Listed<Mr>::hold();
   home.add_user();
   pd_->remove_user();
   pd_ = &home;

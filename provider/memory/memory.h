@@ -18,6 +18,7 @@
 #include "ddp/stag_table.h"
 #include "provider/export.h"
 #include "provider/process/mutex.h"
+#include "provider/process/shown/listed.h"
 
 namespace uiw::provider {
 
@@ -27,17 +28,22 @@ class Context;
 // while in_use(). It keeps its context.
 class Pd {
  public:
-  explicit Pd(std::shared_ptr<class Context> context) : context_(std::move(context)) {}
+  UIW_API explicit Pd(std::shared_ptr<class Context> context);
+  UIW_API ~Pd();
   class Context& context() {
     return *context_;
   }
+  const class Context* shown_context() const { return context_.get(); }  // null in tests
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
   void remove_user() { users_.fetch_sub(1, std::memory_order_relaxed); }
-  bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
+  bool in_use() const { return users() != 0; }
+  int users() const { return users_.load(std::memory_order_relaxed); }
+  std::uint32_t listed_number() const { return listed_.number(); }
 
  private:
   const std::shared_ptr<class Context> context_;
   std::atomic<int> users_{0};
+  Listed<Pd> listed_{*this};
 };
 
 // Device memory: memory of the library, filled with zeros at first.
@@ -86,6 +92,10 @@ class Mr {
                                                unsigned access);
   UIW_API ~Mr();
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
+  // For the function of Listed<Mr>::for_each().
+  const Pd& pd() const { return *pd_; }
+  const ddp::Region& region() const { return region_; }
+  std::uint32_t listed_number() const { return listed_.number(); }
 
   // The first half of destruction: from here on the region cannot be found. EBUSY while windows are bound to it.
   UIW_API int prepare_destroy();
@@ -111,6 +121,7 @@ class Mr {
   void* mapping_ = nullptr;  // Kind::dmabuf
   std::size_t mapping_size_ = 0;
   const unsigned generation_;  // the fork generation in which it was made (process/mutex.h)
+  Listed<Mr> listed_{*this};   // its lock is held while pd_ and region_ change
 };
 
 // A memory window. Queue pairs bind and invalidate it (work_queues.cc).

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "provider/process/mutex.h"
+#include "provider/process/shown/port_counters.h"
 #include "provider/progress/activity.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/send_scheduler.h"
@@ -28,13 +29,14 @@ class Engine {
   static constexpr std::size_t kDirect = 8;  // up to this many sockets are tried one by one; with more, epoll is asked
 
  public:
-  // `find` returns a queue pair of this process by its number.
-  explicit Engine(FindDriven find) : find_(find) {}
+  // `find` returns a queue pair of this process by its number. `counters` are those of the device.
+  explicit Engine(FindDriven find, PortCounters& counters = port_counters("")) : find_(find), counters_(counters) {}
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   // For code that may look for a queue pair after this engine has been destroyed.
   FindDriven finder() const { return find_; }
+  PortCounters& counters() const { return counters_; }
   // Stops for good: the thread ends, and nothing is driven any more.
   void stop();
 
@@ -101,6 +103,7 @@ class Engine {
   void join_or_leave();
 
   const FindDriven find_;
+  PortCounters& counters_;
   int epoll_ = -1, wake_ = -1;
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // protects entries_; taken after the locks of a queue pair

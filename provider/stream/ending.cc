@@ -28,6 +28,12 @@ void log_terminate(const StreamState& state, const char* how, const rdmap::Termi
   log_event(LogLevel::error, "queue pair 0x%06x: its connection ends: %s: %s error: %s (type %u, code 0x%02x)",
             state.qp_number, how, text.layer, text.error, terminate.type, terminate.code);
 }
+
+// Posted work has failed with this status.
+void count_failure(const StreamState& state, rdmap::Status status) {
+  if (status == rdmap::Status::rnr_exceeded) state.engine.counters().add(PortCounter::rnr_exceeded);
+  if (status == rdmap::Status::retry_exceeded) state.engine.counters().add(PortCounter::retries_exceeded);
+}
 }  // namespace
 
 // ---- The program ends the stream ----
@@ -133,6 +139,7 @@ void Stream::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
     // After an MPA error the received octets cannot be trusted, so earlier requests are not answered before the
     // Terminate.
     sender_.transmitter().terminate(terminate, terminate.layer != rdmap::Layer::llp);
+    state_.engine.counters().add(PortCounter::terminates_sent);
   }
   if (peer_gone) return end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, true);
   end(receiver_.rdmap().failed_read(), rdmap::Status::local_protection, true);
@@ -142,6 +149,7 @@ void Stream::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
 
 void Stream::peer_terminated(const rdmap::Terminate& terminate) {
   log_terminate(state_, "the peer has sent a Terminate", terminate);
+  state_.engine.counters().add(PortCounter::terminates_received);
   std::optional<std::uint64_t> culprit;
   rdmap::Status status = completion_status_of(terminate);
   {
@@ -168,6 +176,7 @@ void Stream::peer_closed(bool broken) {
     const std::lock_guard lock(state_.locks.send);
     state_.phase = StreamPhase::ended;
     sender_.forget_deferred();
+    sender_.count_traffic(true);
     state_.socket.close();
     return;
   }
@@ -243,6 +252,7 @@ void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, boo
       status = failure->status;
     }
     sender_.transmitter().flush(culprit, status);
+    if (culprit) count_failure(state_, status);
     if (linger && !sender_.is_dead()) {
       state_.phase = StreamPhase::lingering;
       sender_.transmit();
@@ -275,6 +285,7 @@ void Stream::let_go_of_socket() {
   state_.phase = StreamPhase::ended;
   sender_.forget_deferred();
   state_.engine.release(state_.socket.fd());
+  sender_.count_traffic(true);
   if (sender_.is_dead()) {
     state_.socket.abort();
   } else {

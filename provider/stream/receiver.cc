@@ -179,6 +179,7 @@ bool StreamReceiver::resume() {
 // over.
 bool StreamReceiver::pause(mpa::Octets rest) {
   ++pauses_;
+  state_.engine.counters().add(PortCounter::rnr_waits);
   if (!read_ahead_.keep(rest)) {
     state_.signals.receive_stalled = false;
     stream_.end_without_memory();

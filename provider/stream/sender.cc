@@ -242,4 +242,31 @@ std::optional<std::uint64_t> StreamSender::first_unconfirmed() {
   return transmitter_.oldest_sent();
 }
 
+mpa::TcpTraffic StreamSender::uncounted_traffic() const {
+  if (!state_.socket.is_open()) return {};
+  mpa::TcpTraffic traffic = state_.socket.traffic();
+  traffic.octets_sent -= std::min(traffic.octets_sent, counted_.octets_sent);
+  traffic.octets_received -= std::min(traffic.octets_received, counted_.octets_received);
+  traffic.segments_sent -= std::min(traffic.segments_sent, counted_.segments_sent);
+  traffic.segments_received -= std::min(traffic.segments_received, counted_.segments_received);
+  traffic.retransmitted -= std::min(traffic.retransmitted, counted_.retransmitted);
+  return traffic;
+}
+
+void StreamSender::count_traffic(bool closes) {
+  const mpa::TcpTraffic traffic = uncounted_traffic();
+  PortCounters& counters = state_.engine.counters();
+  counters.add(PortCounter::octets_sent, traffic.octets_sent + (closes && !dead_ ? traffic.octets_unsent : 0));
+  counters.add(PortCounter::octets_received, traffic.octets_received);
+  counters.add(PortCounter::packets_sent, traffic.segments_sent);
+  counters.add(PortCounter::packets_received, traffic.segments_received);
+  counters.add(PortCounter::retransmitted, traffic.retransmitted);
+  counted_.octets_sent += traffic.octets_sent;
+  counted_.octets_received += traffic.octets_received;
+  counted_.segments_sent += traffic.segments_sent;
+  counted_.segments_received += traffic.segments_received;
+  counted_.retransmitted += traffic.retransmitted;
+  counted_connections.fetch_add(1);
+}
+
 }  // namespace uiw::provider

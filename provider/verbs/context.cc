@@ -16,6 +16,7 @@
 
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_table.h"
+#include "provider/inventory/processes.h"
 #include "provider/process/limits.h"
 #include "provider/process/link_watch.h"
 #include "provider/process/log.h"
@@ -32,10 +33,12 @@ Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_
     : device_(std::move(device)),
       handle_(handle),
       async_(std::move(async)),
-      engine_([](std::uint32_t number) -> Driven* {
-        Numbered* const found = find_numbered(number);
-        return found == nullptr ? nullptr : found->driven();
-      }) {
+      engine_(
+          [](std::uint32_t number) -> Driven* {
+            Numbered* const found = find_numbered(number);
+            return found == nullptr ? nullptr : found->driven();
+          },
+          port_counters(device_.name)) {
   static std::atomic<bool> observing{false};
   if (!observing.exchange(true)) {
     try {
@@ -55,6 +58,7 @@ Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_
 Context::~Context() { close(); }
 
 void Context::close() {
+  listed_.leave();
   unregister_context(this);
   // In several rounds, since there may be no memory for a list of all of them. Queue pairs that have been stopped are
   // not found again.
@@ -65,7 +69,7 @@ void Context::close() {
   } left{this, {}, 0};
   do {
     left.count = 0;
-    for_each_queue_pair([&left](QueuePair& qp) {
+    for_each_queue_pair([&left](std::uint32_t, QueuePair& qp) {
       if (&qp.context() != left.context || left.count == left.qps.size()) return;
       const auto end = left.qps.begin() + static_cast<std::ptrdiff_t>(left.count);
       if (std::find(left.qps.begin(), end, &qp) == end) left.qps[left.count++] = &qp;
@@ -89,7 +93,9 @@ std::shared_ptr<Context> Context::open(const std::string& device_name, const ibv
     if (!async) return nullptr;
     log_event(LogLevel::info, "device %s is opened: interface %s, %s view, version %s", device.name.c_str(),
               device.interface.c_str(), device.transport == Transport::roce ? "RoCE" : "iWARP", kVersion);
-    return std::shared_ptr<Context>(new Context(std::move(device), std::move(async), handle));
+    std::shared_ptr<Context> opened(new Context(std::move(device), std::move(async), handle));
+    publish_inventory();
+    return opened;
   }
   errno = ENODEV;
   return nullptr;

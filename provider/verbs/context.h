@@ -16,6 +16,7 @@
 #include "provider/export.h"
 #include "provider/memory/memory.h"
 #include "provider/process/device.h"
+#include "provider/process/shown/listed.h"
 #include "provider/progress/engine.h"
 #include "provider/verbs/event_pipe.h"
 
@@ -41,6 +42,7 @@ class Context : public std::enable_shared_from_this<Context> {
   const ibv_context* handle() const { return handle_; }
   int async_fd() const { return async_->read_fd(); }
   Engine& engine() { return engine_; }
+  std::uint32_t listed_number() const { return listed_.number(); }
 
   // Counts one more object of this kind; false if there are as many as the device has. See Share.
   UIW_API bool take(Limited kind);
@@ -66,6 +68,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::shared_ptr<EventPipe> async_;
   Engine engine_;
   std::array<std::atomic<int>, kLimitedKinds> objects_{};
+  Listed<Context> listed_{*this};
 };
 
 // One of the objects that Context counts, from the object's creation to its end.

@@ -41,6 +41,7 @@ Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, 
 bool Cq::inherited() const { return generation_ != fork_generation(); }
 
 Cq::~Cq() {
+  listed_.leave();
   if (timer_) timer_->forget_queue();
   if (channel_) channel_->leave(place_);
 }
@@ -208,7 +209,7 @@ void Cq::overrun(bool first) {
   try {
     const int error = CmLoop::instance().post([cq = static_cast<const Cq*>(this), failing = failing_] {
       failing->store(false);
-      for_each_queue_pair([cq](QueuePair& qp) {
+      for_each_queue_pair([cq](std::uint32_t, QueuePair& qp) {
         if (qp.completes_to(cq)) qp.completion_lost();
       });
     });

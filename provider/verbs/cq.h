@@ -20,6 +20,7 @@
 
 #include "provider/export.h"
 #include "provider/process/mutex.h"
+#include "provider/process/shown/listed.h"
 #include "provider/verbs/event_pipe.h"
 
 namespace uiw::provider {
@@ -103,6 +104,9 @@ class Cq {
   // The number of async events about this queue that were written to the context's pipe.
   unsigned async_events_reported() const { return async_events_.load(); }
 
+  const Context& context() const { return *context_; }
+  std::uint32_t listed_number() const { return listed_.number(); }
+  int users() const { return users_.load(std::memory_order_relaxed); }
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
   void remove_user() { users_.fetch_sub(1, std::memory_order_relaxed); }
 
@@ -155,6 +159,7 @@ class Cq {
   alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};
   std::atomic<pthread_t> begun_by_{};  // the thread whose begin_poll() holds the lock
+  Listed<Cq> listed_{*this};
 };
 
 }  // namespace uiw::provider

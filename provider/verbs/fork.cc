@@ -11,12 +11,17 @@
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
 #include "provider/datagram/datagram_port.h"
+#include "provider/inventory/processes.h"
 #include "provider/memory/grace_period.h"
+#include "provider/memory/memory.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
 #include "provider/process/mutex.h"
+#include "provider/process/shown/port_counters.h"
 #include "provider/verbs/completion_channel.h"
 #include "provider/verbs/context.h"
+#include "provider/verbs/cq.h"
+#include "provider/verbs/srq.h"
 
 namespace uiw::provider {
 
@@ -34,6 +39,21 @@ Contexts& contexts() {
 std::atomic<const ForkHooks*> outer_hooks{nullptr};
 const ForkHooks* hooks = nullptr;  // of the fork in progress; there is one at a time
 
+// The lists of listed.h, by types that stand for them.
+template <typename Object>
+struct ListOf {
+  static void lock_for_fork() { Listed<Object>::lock_for_fork(); }
+  static void unlock_after_fork() { Listed<Object>::unlock_after_fork(); }
+};
+template <typename Function>
+void for_listed(Function function) {
+  function(ListOf<Context>());
+  function(ListOf<Pd>());
+  function(ListOf<Mr>());
+  function(ListOf<Cq>());
+  function(ListOf<Srq>());
+}
+
 // The locks are taken in the order in which threads take them: a lock comes before those that a thread may take while
 // it holds that lock.
 void before_fork() {
@@ -47,9 +67,11 @@ void before_fork() {
   CmLoop::instance().lock_for_fork();
   lock_interfaces();
   stag_table().lock_for_fork();
+  for_listed([](auto listed) { listed.lock_for_fork(); });
 }
 
 void in_parent() {
+  for_listed([](auto listed) { listed.unlock_after_fork(); });
   stag_table().unlock_after_fork();
   unlock_interfaces();
   CmLoop::instance().unlock_after_fork();
@@ -63,12 +85,15 @@ void in_parent() {
 
 void in_child() {
   detail::forks.fetch_add(1);
+  for_listed([](auto listed) { listed.unlock_after_fork(); });
   forget_other_readers();
+  forget_port_counters();
   stag_table().forget_holders();
   stag_table().unlock_after_fork();
   unlock_interfaces();
   for (Context* context : contexts().all) context->engine().after_fork_in_child();
   CmLoop::instance().after_fork_in_child();
+  withdraw_inventory_in_child();
   manual::after_fork_in_child();
   forget_ports();
   forget_qp_numbers();

@@ -12,6 +12,7 @@
 
 #include "provider/connect/numbered.h"
 #include "provider/export.h"
+#include "provider/inventory/inventory.h"
 #include "provider/process/device.h"
 #include "provider/verbs/send_requests.h"
 
@@ -58,11 +59,15 @@ class QueuePair : public Numbered {
   virtual bool is_attached() const { return false; }
   int post_send(ibv_send_wr* requests, ibv_send_wr** bad) { return posting().post(requests, bad); }
 
+  // Fills in what others may know of the queue pair, all but its number and device, and adds to `traffic` what its
+  // connection has sent and received so far. Takes the sender's lock.
+  virtual void show(ShownQp& shown, PortCounts& traffic) = 0;
+
   // A completion queue overran that this queue pair uses.
   virtual void completion_lost() = 0;
 };
 
-// Each that can be found now, one after the other.
-void for_each_queue_pair(const std::function<void(QueuePair&)>& function);
+// Each that can be found now, one after the other, with its number.
+void for_each_queue_pair(const std::function<void(std::uint32_t, QueuePair&)>& function);
 
 }  // namespace uiw::provider

@@ -79,6 +79,7 @@ Srq::Srq(Pd& pd, const ibv_srq_attr& attributes, std::uint32_t limit, ibv_srq* h
 }
 
 Srq::~Srq() {
+  listed_.leave();
   waker_->forget();
   pd_.remove_user();
 }

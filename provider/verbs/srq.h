@@ -19,6 +19,7 @@
 
 #include "provider/export.h"
 #include "provider/process/mutex.h"
+#include "provider/process/shown/listed.h"
 #include "rdmap/receiver.h"
 #include "rdmap/work.h"
 
@@ -36,6 +37,8 @@ class Srq {
   UIW_API ~Srq();
 
   std::uint32_t number() const { return number_; }
+  const Pd& pd() const { return pd_; }
+  std::uint32_t listed_number() const { return listed_.number(); }
 
   // As the manual pages of ibv_post_srq_recv, ibv_modify_srq and ibv_query_srq say: 0 or an errno.
   UIW_API int post(ibv_recv_wr* requests, ibv_recv_wr** bad);
@@ -85,6 +88,7 @@ class Srq {
   Line to_wake_;                // queue pairs with a promised receive that have not been woken yet
 
   const std::shared_ptr<Waker> waker_;  // wakes queue pairs from a thread that holds no locks
+  Listed<Srq> listed_{*this};
 };
 
 // A queue pair's part of a shared receive queue: its place in line, and the receive that it took last.

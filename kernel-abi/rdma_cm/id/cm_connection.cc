@@ -83,6 +83,7 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
     id_.events().reserve(2);
     id_.set_state(CmState::connect);
     phase_ = ConnectionPhase::calling;
+    qp_number_ = parameters.qp_num;
     retry_count_ = parameters.retry_count;
   }
   CmRoute& route = id_.route();
@@ -129,6 +130,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
     if (const int error = check_call_state(); error != 0) return error;
     id_.events().reserve(2);
     phase_ = ConnectionPhase::accepting;
+    qp_number_ = parameters.qp_num;
     former_uid = id_.events().uid();
     id_.events().set_uid(uid);  // set before the call, since its event needs it
     accepted_resources_ = parameters.responder_resources;
@@ -188,6 +190,7 @@ int CmConnection::reject(const std::uint8_t* private_data, std::size_t size, uns
     phase_ = ConnectionPhase::ended;
     call = connection_;
   }
+  id_.route().device()->counters->add(provider::PortCounter::refused);
   return call->reject(said);
 }
 
@@ -248,6 +251,9 @@ void CmConnection::failed(int error, const provider::ConnectionParameters* peer)
   const CmEventType event = called ? failure_event(error) : CmEventType::connect_error;
   rdma_ucm_conn_param parameters = {};
   if (peer != nullptr) parameters = event_parameters(*peer);
+  if (event == CmEventType::rejected && id_.route().device()) {
+    id_.route().device()->counters->add(provider::PortCounter::refused);
+  }
   parameters.responder_resources = parameters.initiator_depth = 0;
   int status = -error;
   if (event == CmEventType::rejected && id_.route().is_roce()) {

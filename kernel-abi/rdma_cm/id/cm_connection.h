@@ -65,6 +65,8 @@ class CmConnection final : public provider::ConnectionObserver {
   void disconnected() override;
 
   // With the registry's lock held.
+  std::uint32_t qp_number() const { return qp_number_; }  // 0 before CONNECT and ACCEPT
+  ConnectionPhase phase() const { return phase_; }
   bool has_stream() const { return phase_ != ConnectionPhase::none; }
   const std::optional<RoceAgreement>& agreement() const { return agreement_; }
   // Starts from an incoming call; `request` has the parameters of its event.
@@ -83,6 +85,7 @@ class CmConnection final : public provider::ConnectionObserver {
 
   CmId& id_;
   ConnectionPhase phase_ = ConnectionPhase::none;
+  std::uint32_t qp_number_ = 0;
   bool responded_ = false;                                    // the stream of the active side was established
   bool disconnect_wanted_ = false;                            // DISCONNECT came while the stream was being set up
   std::uint8_t retry_count_ = 0;                              // from CONNECT

@@ -48,7 +48,7 @@ int CmRoute::acquire_device(const sockaddr_storage& local) {
   const provider::DeviceInfo device = provider::device_of(generic(plain));
   if (device.name.empty()) return ENODEV;
   if (port_space_ == RDMA_PS_IPOIB) return EINVAL;  // this port space needs an InfiniBand interface
-  device_ = {device.guid, device.ifindex, device.transport};
+  device_ = {device.guid, device.ifindex, device.transport, &provider::port_counters(device.name)};
   return 0;
 }
 
@@ -223,7 +223,7 @@ void CmRoute::adopt(const CmRoute& listener, const sockaddr_storage& local, cons
                     const provider::DeviceInfo& device) {
   source_ = local;
   destination_ = remote;
-  device_ = {device.guid, device.ifindex, device.transport};
+  device_ = {device.guid, device.ifindex, device.transport, &provider::port_counters(device.name)};
   type_of_service_ = listener.type_of_service_;
   ack_timeout_ = listener.ack_timeout_;
   if (is_roce()) path_ = make_path(device);

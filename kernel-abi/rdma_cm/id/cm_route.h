@@ -18,6 +18,7 @@
 #include "kernel-abi/rdma_cm/cm_roce.h"
 #include "provider/connect/rdma_port.h"
 #include "provider/process/device.h"
+#include "provider/process/shown/port_counters.h"
 
 namespace uiw::kernel_abi {
 
@@ -26,6 +27,7 @@ struct CmDevice {
   std::uint64_t guid;  // host byte order
   unsigned ifindex;
   provider::Transport transport;
+  provider::PortCounters* counters;  // with the device's name
 };
 
 // A port that an id holds.

@@ -16,6 +16,7 @@
 #include "provider/verbs/context.h"
 #include "provider/verbs/datagram/datagram_attributes.h"
 #include "provider/verbs/fork.h"
+#include "provider/verbs/shown/inventory_source.h"
 
 namespace uiw::provider {
 
@@ -165,6 +166,11 @@ void DatagramQp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
   attributes.path_mig_state = IBV_MIG_MIGRATED;
   attributes.cap = init_.cap;
   init = init_;
+}
+
+void DatagramQp::show(ShownQp& shown, PortCounts&) {
+  const std::lock_guard lock(send_);
+  show_identity(qp_, qp_.state.load(), attributes_, shown);
 }
 
 void DatagramQp::completion_lost() {
@@ -342,19 +348,21 @@ rdmap::Status DatagramQp::place(const Arrival& arrival, const rdmap::ReceiveBuff
   return placed ? rdmap::Status::success : rdmap::Status::local_protection;
 }
 
+void DatagramQp::drop(DatagramDrop why) const { qp_.context->engine().counters().add(counter_of(why)); }
+
 void DatagramQp::deliver(const Arrival& arrival) noexcept {
   const std::lock_guard lock(receive_);
   const ibv_qp_state state = qp_.state.load();
   const bool receives = state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_SQE;
   const bool multicast = arrival.header.destination_qp == kMulticastQp;  // only of groups that it is attached to
-  if (!receives || (!multicast && !is_ours(arrival.to))) return count_drop(DatagramDrop::destination);
-  if (arrival.header.qkey != attributes_.qkey) return count_drop(DatagramDrop::qkey);
+  if (!receives || (!multicast && !is_ours(arrival.to))) return drop(DatagramDrop::destination);
+  if (arrival.header.qkey != attributes_.qkey) return drop(DatagramDrop::qkey);
   // A program has receives of its MTU, and counts on its network to bring nothing longer.
-  if (arrival.payload.size() > most_octets(qp_.context->device())) return count_drop(DatagramDrop::malformed);
+  if (arrival.payload.size() > most_octets(qp_.context->device())) return drop(DatagramDrop::malformed);
   rdmap::ReceiveBuffer buffer;
   if (!queues_.next_receive(buffer)) {
     queues_.leave_shared();  // a datagram does not wait for a receive
-    return count_drop(DatagramDrop::no_receive);
+    return drop(DatagramDrop::no_receive);
   }
   ibv_wc completion{};
   completion.wr_id = buffer.id;

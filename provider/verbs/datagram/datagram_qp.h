@@ -47,6 +47,7 @@ class DatagramQp final : public QueuePair, public DatagramTarget, private SendRe
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) override;
   SendRequests& posting() override { return *this; }
   void completion_lost() override;
+  void show(ShownQp& shown, PortCounts& traffic) override;
   int attach_group(const Gid& group) override;
   int detach_group(const Gid& group) override;
   bool is_attached() const override;
@@ -70,6 +71,7 @@ class DatagramQp final : public QueuePair, public DatagramTarget, private SendRe
   void abort_batch() override;
 
   bool is_ours(const Gid& to) const;
+  void drop(DatagramDrop why) const;
   rdmap::Status place(const Arrival& arrival, const rdmap::ReceiveBuffer& buffer) const;
   bool state_allows_posts() const;
   void send();

@@ -146,6 +146,9 @@ bool ManualConnection::check_retry_timer() {
     if (!qp_.runs(Stream::Phase::running)) {
       qp_.state = IBV_QPS_ERR;
       connection_.flush_sends(culprit, *verdict);
+      if (*verdict == rdmap::Status::retry_exceeded) {
+        qp_.context->engine().counters().add(PortCounter::retries_exceeded);
+      }
     } else if (*verdict == rdmap::Status::retry_exceeded) {
       qp_.stream->sender().stop_for_good();
     }

@@ -13,6 +13,7 @@
 #include "provider/verbs/context.h"
 #include "provider/verbs/fork.h"
 #include "provider/verbs/qp/qp_attributes.h"
+#include "provider/verbs/shown/inventory_source.h"
 
 namespace uiw::provider {
 
@@ -58,6 +59,11 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
 }
 
 void Qp::stop() {
+  {
+    // What others see of the queue pair is not to vanish before it is counted elsewhere.
+    const std::lock_guard lock(common_.locks.send);
+    if (common_.stream != nullptr) common_.stream->sender().count_traffic(false);
+  }
   hide_qp(number());
   posting_.send_posts_before_end();
   {
@@ -243,6 +249,13 @@ void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
   init = init_;
 }
 
+void Qp::show(ShownQp& shown, PortCounts& traffic) {
+  const std::lock_guard lock(common_.locks.send);
+  show_identity(common_, shown_state(), common_.attributes, shown);
+  shown.remote = common_.attributes.dest_qp_num;
+  if (common_.stream != nullptr) add_traffic(common_.stream->sender().uncounted_traffic(), traffic);
+}
+
 std::uint32_t Qp::sends_outstanding() {
   const std::lock_guard lock(common_.locks.send);
   return queues_.sends().size();
@@ -256,7 +269,7 @@ std::uint32_t Qp::receives_outstanding() {
 Qp* find_qp(std::uint32_t number) { return static_cast<Qp*>(find_attachable(number)); }
 
 void for_each_qp(const std::function<void(Qp&)>& function) {
-  for_each_numbered([&function](Numbered& found) {
+  for_each_numbered([&function](std::uint32_t, Numbered& found) {
     if (Attachable* qp = found.attachable()) function(static_cast<Qp&>(*qp));
   });
 }

@@ -59,6 +59,8 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   int modify(const ibv_qp_attr& attributes, int mask) override;
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) override;
 
+  void show(ShownQp& shown, PortCounts& traffic) override;
+
   Attachable* attachable() override { return this; }
   Driven* driven() override { return this; }
 
@@ -68,7 +70,6 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   using Driver = uiw::provider::Driver;
   int attach(mpa::TcpStream& socket, const Attachment& to) override { return connection_.attach(socket, to); }
   bool can_attach(const manual::Attempt* attempt = nullptr) override { return connection_.can_attach(attempt); }
-  std::shared_ptr<manual::Attempt> attempt() { return connection_.attempt(); }
   bool is_for(std::uint32_t peer_psn) override { return connection_.is_for(peer_psn); }
   bool query_agreed(Agreed& agreed) { return connection_.query_agreed(agreed); }
   int disconnect(const StreamOwner* owner) override { return connection_.disconnect(owner); }

@@ -112,6 +112,7 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
     qp_.state = IBV_QPS_RTS;
   }
   qp_.stream = std::move(made);
+  qp_.context->engine().counters().add(PortCounter::connections);
   qp_.stream->receiver().wait_for_first_message();
   try {
     qp_.transmit();

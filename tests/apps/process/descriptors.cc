@@ -5,6 +5,7 @@
 //   uiw_descriptors HOST PORT CASE
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -13,8 +14,11 @@
 
 #include <algorithm>
 #include <climits>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <set>
+#include <string>
 
 #include "tests/apps/support/couple.h"
 #include "tests/apps/support/process.h"
@@ -161,6 +165,23 @@ void allow_few() {
   getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = kAllowed;
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) die("setrlimit: %s", std::strerror(errno));
+}
+
+// Until the thread "uiw-cm", which the first device starts, waits for work, and so has the descriptors that it takes.
+void await_thread() {
+  for (;;) {
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+      std::string name, call;
+      std::ifstream(task.path() / "comm") >> name;
+      std::ifstream(task.path() / "syscall") >> call;
+      if (name != "uiw-cm") continue;
+#ifdef SYS_epoll_wait
+      if (call == std::to_string(SYS_epoll_wait)) return;
+#endif
+      if (call == std::to_string(SYS_epoll_pwait)) return;
+    }
+    sched_yield();
+  }
 }
 
 // So many files more, at most.
@@ -319,6 +340,7 @@ void few_for_queue_pairs() {
   allow_few();
   const apps::Rnic rnic{apps::g_host};
   const apps::Cq cq{rnic, 64};
+  await_thread();
   {
     const Opened own(all_but(kLeft + 1));
     for (int i = 0; i < 3; ++i) {
@@ -339,6 +361,7 @@ void few_for_a_connection() {
   const apps::Cq cq{rnic, 64};
   const apps::ManualQp a(rnic, cq, {}), b(rnic, cq, {});
   a.to_init();
+  await_thread();
   {
     const Opened own(all_but(kLeft));
     expect_the_last_left("ibv_modify_qp", apps::try_rtr(a.get(), rnic, b.place(), {}));

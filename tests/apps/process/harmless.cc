@@ -3,9 +3,11 @@
 //
 //   uiw_harmless HOST PORT CASE
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -139,10 +141,21 @@ void unread_events_and_no_proc() {
   if (!hidden) std::puts("/proc cannot be hidden here");
 }
 
-// A queue that needs a thread, a queue pair that is to be connected, who listens and who calls are told so; nobody
-// waits for ever.
+// The limit of threads does not bind root, nor who may exceed limits; files stay those of the effective user.
+void bear_limits() {
+  if (geteuid() != 0) return;
+  if (setresuid(65534, 0, 0) != 0) die("setresuid: %s", std::strerror(errno));
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capset, &header, none) != 0) die("capset: %s", std::strerror(errno));
+}
+
+// A device opens without the thread that others need: a queue, a queue pair that is to be connected, who listens and
+// who calls are told so; nobody waits for ever.
 void no_thread_to_be_had() {
   alarm(30);
+  bear_limits();
+  set_limit(RLIMIT_NPROC, 0);
   apps::Rnic rnic(apps::g_host);
   apps::Cq cq(rnic, 4);
   apps::ManualQp qp(rnic, cq, {});
@@ -150,9 +163,6 @@ void no_thread_to_be_had() {
   if (channel == nullptr) die("ibv_create_comp_channel: %s", std::strerror(errno));
   qp.to_init();
   const Ids ids(apps::g_host, apps::g_port);
-  // Does not bind root.
-  set_limit(RLIMIT_NPROC, 0);
-  if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) die("setresuid: %s", std::strerror(errno));
   if (ibv_create_cq(rnic.context(), 4, nullptr, channel, 0) != nullptr) die("a completion queue without a thread");
   expect_error("ibv_create_cq", errno, EAGAIN);
   expect_error("ibv_modify_qp to RTR", apps::try_rtr(qp.get(), rnic, qp.place(), {}), EAGAIN);

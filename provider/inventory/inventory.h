@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// What a process has: the objects of its devices, and what their ports have counted.
+//
+// The records go from process to process as they are in memory (inventory_format.h), so they have no pointers and no
+// padding. Each has the place of its device in Inventory::devices. The numbers of domains, queues, regions, contexts
+// and ids are unique within the process, for each kind; numbers of queue pairs and keys are those that programs know.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "provider/process/shown/port_counters.h"
+
+namespace uiw::provider {
+
+struct ShownDevice {
+  char name[64];  // ends with a NUL
+  PortCounts counts;
+};
+struct ShownContext {
+  std::uint32_t device, number;
+};
+struct ShownPd {
+  std::uint32_t device, number, context, users;
+};
+struct ShownCq {
+  std::uint32_t device, number, context, users;
+  std::uint32_t entries, unused = 0;
+};
+struct ShownMr {
+  std::uint32_t device, number, pd, key;
+  std::uint64_t iova, length;
+};
+struct ShownSrq {
+  std::uint32_t device, number, pd, unused = 0;
+};
+struct ShownQp {
+  std::uint32_t device, number, pd;
+  std::uint32_t remote;  // 0 if it is not known
+  std::uint32_t rq_psn, sq_psn;
+  std::uint8_t type, state;  // enum ibv_qp_type, ibv_qp_state
+  std::uint8_t migration;    // enum ibv_mig_state
+  std::uint8_t unused = 0;
+};
+struct ShownCmId {
+  static constexpr std::uint32_t kNoDevice = ~std::uint32_t{0};
+  std::uint32_t device;  // or kNoDevice, where the id is bound to no address of one
+  std::uint32_t number;
+  std::uint32_t qp;          // 0 before the id has one
+  std::uint32_t port_space;  // RDMA_PS_*
+  std::uint8_t state;        // enum rdma_cm_state of the kernel (include/rdma/rdma_cm.h)
+  std::uint8_t qp_type;
+  std::uint8_t unused[2] = {};
+  std::uint8_t source[28], destination[28];  // sockaddr_in or sockaddr_in6; the family is 0 where there is none
+};
+
+struct Inventory {
+  std::string command;  // the name of the process (proc(5): /proc/PID/comm), at most 15 octets
+  std::vector<ShownDevice> devices;
+  std::vector<ShownContext> contexts;
+  std::vector<ShownPd> pds;
+  std::vector<ShownCq> cqs;
+  std::vector<ShownMr> mrs;
+  std::vector<ShownSrq> srqs;
+  std::vector<ShownQp> qps;
+  std::vector<ShownCmId> cm_ids;
+
+  // The place of the device with this name, which is added if it is missing.
+  std::uint32_t place_of_device(const std::string& name) {
+    ShownDevice wanted{};
+    name.copy(wanted.name, sizeof wanted.name - 1);
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      if (std::strcmp(devices[i].name, wanted.name) == 0) return static_cast<std::uint32_t>(i);
+    }
+    devices.push_back(wanted);
+    return static_cast<std::uint32_t>(devices.size() - 1);
+  }
+};
+
+// An inventory, and whose it is.
+struct ProcessInventory {
+  std::uint32_t pid = 0;  // as the caller's process numbers processes; 0 if it has no number for this one
+  Inventory inventory;
+};
+
+// Takes part in making the inventory of this process. Called on any thread; it must not wait for "uiw-cm".
+using InventorySource = void (*)(Inventory&);
+// At most kInventorySources, each once, when the library is loaded.
+constexpr unsigned kInventorySources = 4;
+void add_inventory_source(InventorySource source);
+
+// The inventory of this process. Throws std::bad_alloc.
+Inventory take_inventory();
+
+}  // namespace uiw::provider

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// A list of all objects of a class in this process, for those who ask what there is.
+//
+// The class has a Listed as its last member, so that an object is whole when it enters the list; its destructor calls
+// leave() first. The constructor and destructor of the class must be in libuiw.so.1: the plugin has no list of its own.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+template <typename Object>
+class Listed {
+ public:
+  explicit Listed(const Object& object) : object_(object), generation_(fork_generation()) {
+    const std::lock_guard lock(mutex_);
+    number_ = ++last_number_;
+    next_ = first_;
+    if (next_ != nullptr) next_->before_ = this;
+    first_ = this;
+  }
+  ~Listed() { leave(); }
+  Listed(const Listed&) = delete;
+  Listed& operator=(const Listed&) = delete;
+
+  // From here on for_each() does not find the object, and no call of its function is about it.
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    if (left_) return;
+    left_ = true;
+    (before_ != nullptr ? before_->next_ : first_) = next_;
+    if (next_ != nullptr) next_->before_ = before_;
+  }
+  // A number that no other object of the class has had in this process, from 1 on.
+  std::uint32_t number() const { return number_; }
+
+  // Calls the function for each object that this process has made, with a lock held under which it must not make or
+  // destroy such an object, nor take locks that are held while one is made.
+  template <typename Function>
+  static void for_each(Function function) {
+    const std::lock_guard lock(mutex_);
+    for (const Listed* one = first_; one != nullptr; one = one->next_) {
+      if (one->generation_ == fork_generation()) function(one->object_);
+    }
+  }
+  // For what for_each() reads and an object changes.
+  static std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
+  // Hold the lock over a fork.
+  static void lock_for_fork() { mutex_.lock(); }
+  static void unlock_after_fork() { mutex_.unlock(); }
+
+ private:
+  static inline constinit std::mutex mutex_;
+  static inline constinit Listed* first_ = nullptr;
+  static inline constinit std::uint32_t last_number_ = 0;
+
+  const Object& object_;
+  const unsigned generation_;
+  std::uint32_t number_ = 0;
+  bool left_ = false;
+  Listed* before_ = nullptr;
+  Listed* next_ = nullptr;
+};
+
+}  // namespace uiw::provider

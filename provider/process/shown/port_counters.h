@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// What the port of each device has done in this process: the part of its counters that no living connection knows.
+//
+// Whoever does something counts it, in whatever thread and with whatever locks it has. Traffic of TCP is not counted
+// while a connection lives, since the kernel does that; when the connection ends, its counts are added here. A child of
+// a fork begins with zeros.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace uiw::provider {
+
+enum class PortCounter : std::uint8_t {
+  // Octets and packets of TCP and UDP, without the headers of IP, TCP and UDP.
+  octets_sent,
+  octets_received,
+  packets_sent,
+  packets_received,
+  retransmitted,  // TCP segments
+  connections,    // queue pairs that got a stream
+  refused,        // calls of rdma_cm that this end or the peer has refused
+  terminates_sent,
+  terminates_received,
+  rnr_waits,         // a message has come, and no receive was posted
+  rnr_exceeded,      // posted work has failed with IBV_WC_RNR_RETRY_EXC_ERR
+  retries_exceeded,  // ... with IBV_WC_RETRY_EXC_ERR
+  datagrams_sent,
+  datagrams_received,
+  // In the order of DatagramDrop (provider/datagram/datagram_target.h).
+  dropped_malformed,
+  dropped_source,
+  dropped_destination,
+  dropped_qkey,
+  dropped_no_receive,
+};
+inline constexpr std::size_t kPortCounters = 19;
+using PortCounts = std::array<std::uint64_t, kPortCounters>;
+
+constexpr std::size_t place_of(PortCounter counter) { return static_cast<std::size_t>(counter); }
+
+class PortCounters {
+ public:
+  explicit PortCounters(std::string_view device) : device_(device) {}
+  void add(PortCounter counter, std::uint64_t amount = 1) {
+    counts_[place_of(counter)].fetch_add(amount, std::memory_order_relaxed);
+  }
+  // Adds what is counted here to `counts`.
+  void add_to(PortCounts& counts) const {
+    for (std::size_t i = 0; i < kPortCounters; ++i) counts[i] += counts_[i].load(std::memory_order_relaxed);
+  }
+  const std::string& device() const { return device_; }
+
+ private:
+  friend PortCounters& port_counters(std::string_view device);
+  friend const PortCounters* next_port_counters(const PortCounters* before);
+  friend void forget_port_counters();
+
+  const std::string device_;
+  std::array<std::atomic<std::uint64_t>, kPortCounters> counts_{};
+  PortCounters* next_ = nullptr;
+};
+
+// Those of the device with this name; made when they are first asked for, and never destroyed. Throws std::bad_alloc.
+PortCounters& port_counters(std::string_view device);
+// Those that there are, one after the other: the first one for null, and null behind the last.
+const PortCounters* next_port_counters(const PortCounters* before);
+// How often counts of a connection have been added here so far.
+inline std::atomic<std::uint64_t> counted_connections{0};
+// In the child of a fork.
+void forget_port_counters();
+
+}  // namespace uiw::provider

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include "provider/verbs/shown/inventory_source.h"
+
+#include "provider/memory/memory.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/cq.h"
+#include "provider/verbs/queue_pair.h"
+#include "provider/verbs/srq.h"
+
+namespace uiw::provider {
+
+namespace {
+
+std::uint32_t device_of(Inventory& inventory, const Context& context) {
+  return inventory.place_of_device(context.device().name);
+}
+
+// Locks of queue pairs are never taken under that of a list.
+void show_objects(Inventory& inventory) {
+  Listed<Context>::for_each([&](const Context& context) {
+    inventory.contexts.push_back({device_of(inventory, context), context.listed_number()});
+  });
+  Listed<Pd>::for_each([&](const Pd& pd) {
+    const Context* const context = pd.shown_context();
+    if (context == nullptr) return;
+    inventory.pds.push_back({device_of(inventory, *context), pd.listed_number(), context->listed_number(),
+                             static_cast<std::uint32_t>(pd.users())});
+  });
+  Listed<Cq>::for_each([&](const Cq& cq) {
+    inventory.cqs.push_back({device_of(inventory, cq.context()), cq.listed_number(), cq.context().listed_number(),
+                             static_cast<std::uint32_t>(cq.users()), static_cast<std::uint32_t>(cq.entries())});
+  });
+  Listed<Mr>::for_each([&](const Mr& mr) {
+    if (mr.pd().shown_context() == nullptr) return;
+    inventory.mrs.push_back({device_of(inventory, *mr.pd().shown_context()), mr.listed_number(),
+                             mr.pd().listed_number(), mr.key(), mr.region().base, mr.region().length});
+  });
+  Listed<Srq>::for_each([&](const Srq& srq) {
+    if (srq.pd().shown_context() == nullptr) return;
+    inventory.srqs.push_back({device_of(inventory, *srq.pd().shown_context()), srq.number(), srq.pd().listed_number()});
+  });
+  for_each_queue_pair([&](std::uint32_t number, QueuePair& qp) {
+    if (qp.inherited()) return;
+    ShownQp shown{};
+    shown.device = device_of(inventory, qp.context());
+    shown.number = number;
+    qp.show(shown, inventory.devices[shown.device].counts);
+    inventory.qps.push_back(shown);
+  });
+}
+
+[[maybe_unused]] const bool added = [] {
+  add_inventory_source(show_objects);
+  return true;
+}();
+
+}  // namespace
+
+void show_identity(const QpIdentity& qp, ibv_qp_state state, const ibv_qp_attr& attributes, ShownQp& shown) {
+  shown.pd = qp.pd.listed_number();
+  shown.rq_psn = attributes.rq_psn;
+  shown.sq_psn = attributes.sq_psn;
+  shown.type = static_cast<std::uint8_t>(qp.type);
+  shown.state = static_cast<std::uint8_t>(state);
+  shown.migration = IBV_MIG_MIGRATED;
+}
+
+void add_traffic(const mpa::TcpTraffic& traffic, PortCounts& counts) {
+  counts[place_of(PortCounter::octets_sent)] += traffic.octets_sent;
+  counts[place_of(PortCounter::octets_received)] += traffic.octets_received;
+  counts[place_of(PortCounter::packets_sent)] += traffic.segments_sent;
+  counts[place_of(PortCounter::packets_received)] += traffic.segments_received;
+  counts[place_of(PortCounter::retransmitted)] += traffic.retransmitted;
+}
+
+}  // namespace uiw::provider
