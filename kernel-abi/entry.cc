@@ -42,6 +42,11 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
   const CancellationOff cancellation;
   try {
     if (std::strcmp(node, "rdma_cm") == 0) return CmRegistry::instance().open_channel(flags, object);
+    if (std::strchr(node, '/') != nullptr) {
+      const int fd = open_counters(node);
+      if (fd >= 0 && (flags & O_CLOEXEC) == 0) ::fcntl(fd, F_SETFD, 0);
+      return fd;
+    }
     if (!is_own_verbs_node(node)) return -ENXIO;
     // libibverbs expects a character device with the number in the sysfs `dev` file; every container has this one.
     const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));

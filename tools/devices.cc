@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "tools/devices.h"
 
+#include <fcntl.h>
+
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -85,7 +87,7 @@ void print_table(const std::vector<provider::DeviceInfo>& devices) {
 
 // The directory that programs under `uiw run` see as /sys, as far as it concerns RDMA. The reason is printed where
 // there is none.
-int print_sysfs() {
+int print_sysfs(const std::string& device) {
   static const UiwHost host = {[](int) { return std::uint64_t{0}; },
                                [](int, std::uint64_t) { return ENOTSUP; },
                                [](int) {},
@@ -93,8 +95,12 @@ int print_sysfs() {
                                nullptr,
                                nullptr,
                                nullptr};
-  const char* root = uiw_kernel_abi_v3(&host)->root(1);
+  const UiwKernelAbi* const library = uiw_kernel_abi_v3(&host);
+  const char* root = library->root(1);
   if (root == nullptr) return 1;
+  // What the counters say now, since who reads the directory without the interposer gets what is in its files.
+  std::uint64_t object = 0;
+  library->open(("class/infiniband/" + device + "/ports").c_str(), O_RDONLY | O_DIRECTORY, &object);
   std::printf("%s\n", root);
   return 0;
 }
@@ -113,7 +119,7 @@ int list_devices(bool json, bool sysfs) {
         stderr);
     return 1;
   }
-  if (sysfs) return print_sysfs();
+  if (sysfs) return print_sysfs(devices.front().name);
   if (!json) print_table(devices);
   return 0;
 }

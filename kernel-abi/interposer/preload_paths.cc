@@ -41,6 +41,39 @@ int open_device_node(const char* node, int flags) {
   return -1;
 }
 
+// Opens what a file of counters says now. -1, and errno as it was, for other files, which are those of the tree; a
+// folder of counters has its files brought up to date.
+int open_counters(const RdmaPath& rdma, int flags) {
+  char path[PATH_MAX];
+  if (rdma.area != RdmaArea::infiniband_class || strstr(rdma.rest, "/ports") == nullptr) return -1;
+  if ((flags & O_ACCMODE) != O_RDONLY || (flags & O_PATH) != 0 || !join_rdma_path(".", rdma, path, sizeof path))
+    return -1;
+  const int saved_errno = errno;
+  uint64_t object = 0;
+  int fd;
+  {
+    Passthrough guard;
+    fd = loaded_library()->open(path, flags, &object);
+  }
+  errno = saved_errno;
+  return fd < 0 ? -1 : forget_stale(fd);
+}
+
+// As rewrite_path(), for calls that list a folder.
+const char* rewrite_folder(const RdmaPath& rdma, const char* path, char* buffer) {
+  const char* target = rewrite_path(rdma, path, buffer);
+  if (target != path) open_counters(rdma, O_RDONLY | O_DIRECTORY);
+  return target;
+}
+
+template <typename Call>
+inline auto with_folder(const char* path, Call call) {
+  const RdmaPath rdma = parse_rdma_path(path);
+  if (__builtin_expect(rdma.area == RdmaArea::none, 1)) return call(path);
+  char buffer[PATH_MAX];
+  return call(rewrite_folder(rdma, path, buffer));
+}
+
 // `open_real` opens the path that it is given; it is not called for device nodes of uiw.
 template <typename OpenReal>
 __attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* path, int flags, OpenReal open_real) {
@@ -53,6 +86,10 @@ __attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* p
     const int fd = open_device_node(node, flags);
     if (fd >= 0 || errno != ENXIO) return fd;
     errno = saved_errno;
+  }
+  if (target != path) {
+    const int fd = open_counters(rdma, flags);
+    if (fd >= 0) return fd;
   }
   return forget_stale(open_real(target));
 }
@@ -92,6 +129,27 @@ inline Result* call_or_null(RealFunction<Result*(Parameters...)>& real, Argument
   if (auto* function = real.get()) return function(arguments...);
   errno = ENOSYS;
   return nullptr;
+}
+
+__attribute__((noinline)) FILE* open_rdma_file(const RdmaPath& rdma, RealFunction<FopenFunction>& real,
+                                               const char* path, const char* mode) {
+  char buffer[PATH_MAX];
+  const char* target = rewrite_path(rdma, path, buffer);
+  if (target != path && mode[0] == 'r' && strchr(mode, '+') == nullptr) {
+    const int fd = open_counters(rdma, strchr(mode, 'e') != nullptr ? O_RDONLY | O_CLOEXEC : O_RDONLY);
+    if (fd >= 0) {
+      FILE* file = fdopen(fd, mode);
+      if (file == nullptr) syscall(SYS_close, fd);
+      return file;
+    }
+  }
+  return call_or_null(real, target, mode);
+}
+
+inline FILE* open_file(RealFunction<FopenFunction>& real, const char* path, const char* mode) {
+  const RdmaPath rdma = parse_rdma_path(path);
+  if (__builtin_expect(rdma.area == RdmaArea::none, 1)) return call_or_null(real, path, mode);
+  return open_rdma_file(rdma, real, path, mode);
 }
 
 constinit RealFunction<OpenFunction> real_open("open"), real_open64("open64");
@@ -186,21 +244,17 @@ UIW_HOOK int __openat64_2(int folder, const char* path, int flags) {
   });
 }
 
-UIW_HOOK FILE* fopen(const char* path, const char* mode) {
-  return with_path(path, [&](const char* target) { return call_or_null(real_fopen, target, mode); });
-}
+UIW_HOOK FILE* fopen(const char* path, const char* mode) { return open_file(real_fopen, path, mode); }
 
-UIW_HOOK FILE* fopen64(const char* path, const char* mode) {
-  return with_path(path, [&](const char* target) { return call_or_null(real_fopen64, target, mode); });
-}
+UIW_HOOK FILE* fopen64(const char* path, const char* mode) { return open_file(real_fopen64, path, mode); }
 
 UIW_HOOK DIR* opendir(const char* path) {
-  return with_path(path, [&](const char* target) { return call_or_null(real_opendir, target); });
+  return with_folder(path, [&](const char* target) { return call_or_null(real_opendir, target); });
 }
 
 UIW_HOOK int scandir(const char* path, dirent*** names, int (*select)(const dirent*),
                      int (*compare)(const dirent**, const dirent**)) {
-  return with_path(path, [&](const char* target) {
+  return with_folder(path, [&](const char* target) {
     if (auto* function = real_scandir.get()) return function(target, names, select, compare);
     errno = ENOSYS;
     return -1;
@@ -209,7 +263,7 @@ UIW_HOOK int scandir(const char* path, dirent*** names, int (*select)(const dire
 
 UIW_HOOK int scandir64(const char* path, dirent64*** names, int (*select)(const dirent64*),
                        int (*compare)(const dirent64**, const dirent64**)) {
-  return with_path(path, [&](const char* target) {
+  return with_folder(path, [&](const char* target) {
     if (auto* function = real_scandir64.get()) return function(target, names, select, compare);
     errno = ENOSYS;
     return -1;

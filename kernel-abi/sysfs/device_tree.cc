@@ -3,9 +3,11 @@
 #include "kernel-abi/sysfs/device_tree.h"
 
 #include <dirent.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -14,8 +16,10 @@
 #include <string>
 #include <utility>
 
+#include "kernel-abi/sysfs/port_files.h"
 #include "kernel-abi/sysfs/sysfs_tree.h"
 #include "kernel-abi/sysfs/tree_content.h"
+#include "provider/inventory/processes.h"
 #include "provider/process/device.h"
 #include "provider/process/settings.h"
 
@@ -141,6 +145,64 @@ bool is_own_verbs_node(const char* name) {
   const std::lock_guard lock(s.mutex);
   return std::any_of(s.numbers.begin(), s.numbers.end(),
                      [&](const auto& entry) { return node_name(entry.second) == name; });
+}
+
+namespace {
+
+std::string line_of(const PortFile& file, const provider::PortCounts& counts) {
+  return std::to_string(file.value(counts)) + "\n";
+}
+
+// The entries of a device's counters with what they say now.
+std::vector<TreeEntry> counters_of(const std::string& device, const provider::PortCounts& counts) {
+  const std::string port = "class/infiniband/" + device + "/ports/1/";
+  std::vector<TreeEntry> entries;
+  for (const PortFile& file : port_counter_files())
+    entries.push_back({TreeEntry::Kind::counter, port + "counters/" + file.name, line_of(file, counts)});
+  for (const PortFile& file : hw_counter_files())
+    entries.push_back({TreeEntry::Kind::counter, port + "hw_counters/" + file.name, line_of(file, counts)});
+  return entries;
+}
+
+// A descriptor for reading, as of a file; or a negative errno.
+int memory_with(const std::string& text) {
+  const int made = ::memfd_create("uiw-counter", MFD_CLOEXEC);
+  if (made < 0) return -errno;
+  if (::write(made, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    ::close(made);
+    return -EIO;
+  }
+  ::lseek(made, 0, SEEK_SET);
+  return made;
+}
+
+}  // namespace
+
+void refresh_counters() {
+  const char* const root = device_tree_root(false);
+  if (root == nullptr) return;
+  const std::vector<NumberedDevice> devices = numbered_devices(false);
+  const std::vector<provider::ProcessInventory> processes = provider::ask_processes();
+  std::vector<TreeEntry> entries;
+  for (const NumberedDevice& device : devices) {
+    for (TreeEntry& entry : counters_of(device.info.name, counts_of(processes, device.info.name)))
+      entries.push_back(std::move(entry));
+  }
+  rewrite_counters(root, entries);
+}
+
+int open_counters(const char* path) {
+  const auto found = parse_port_path(path);
+  if (!found) return -ENXIO;
+  const std::vector<NumberedDevice> devices = numbered_devices(false);
+  const bool known = std::any_of(devices.begin(), devices.end(),
+                                 [&](const NumberedDevice& device) { return device.info.name == found->device; });
+  if (!known) return -ENXIO;
+  if (found->file == nullptr) {
+    refresh_counters();
+    return -ENXIO;
+  }
+  return memory_with(line_of(*found->file, counts_of(provider::ask_processes(), found->device)));
 }
 
 void lock_device_tree() { state().mutex.lock(); }

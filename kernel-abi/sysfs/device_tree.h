@@ -20,6 +20,15 @@ std::vector<NumberedDevice> numbered_devices(bool rescan);
 // True for "uverbsN" if N belongs to a device of uiw.
 bool is_own_verbs_node(const char* name);
 
+// Opens a file of counters in the tree, by its path there ("class/infiniband/uiw_eth0/ports/1/counters/symbol_error"):
+// a descriptor for reading of what it says now, in memory. -ENXIO for other paths, and another negative errno where
+// there is no descriptor. For a folder with counters it first brings its files up to date (refresh_counters()). Throws
+// std::bad_alloc.
+int open_counters(const char* path);
+// Writes into the tree what the counters of its devices say now, for programs that read it without the interposer.
+// Throws std::bad_alloc.
+void refresh_counters();
+
 // Called before and after a fork, so that the child finds the locks free.
 void lock_device_tree();
 void unlock_device_tree();

@@ -104,7 +104,7 @@ int build(int root, const Tree& tree) {
   for (const TreeEntry& entry : tree.entries) {
     int error = make_parents(root, entry.path, made);
     if (error == 0) {
-      if (entry.kind == TreeEntry::Kind::file)
+      if (entry.kind != TreeEntry::Kind::link)
         error = write_file(root, entry);
       else if (::symlinkat(entry.content.c_str(), root, entry.path.c_str()) != 0)
         error = errno;
@@ -121,6 +121,10 @@ int build(int root, const Tree& tree) {
 bool holds(int root, const TreeEntry& entry) {
   std::string found(entry.content.size() + 1, '\0');
   ssize_t length;
+  if (entry.kind == TreeEntry::Kind::counter) {
+    struct stat status = {};
+    return ::fstatat(root, entry.path.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode);
+  }
   if (entry.kind == TreeEntry::Kind::link) {
     length = ::readlinkat(root, entry.path.c_str(), found.data(), found.size());
   } else {
@@ -259,6 +263,25 @@ int place_in(const std::string& base, const Tree& tree, std::string& root) {
 }
 
 }  // namespace
+
+void rewrite_counters(const std::string& root, const std::vector<TreeEntry>& counters) {
+  const std::size_t slash = root.rfind('/');
+  if (slash == std::string::npos) return;
+  const std::string parent_path = root.substr(0, slash);
+  const Descriptor parent = open_folder(AT_FDCWD, parent_path.c_str());
+  const Descriptor tree = open_folder(parent.get(), root.substr(slash + 1).c_str());
+  std::string pattern = parent_path + "/" + kUnfinished + "XXXXXX";
+  if (!parent.valid() || !tree.valid() || ::mkdtemp(pattern.data()) == nullptr) return;
+  const std::string unfinished = pattern.substr(parent_path.size() + 1);
+  {
+    const Descriptor folder = open_folder(parent.get(), unfinished.c_str());
+    for (const TreeEntry& counter : counters) {
+      if (!folder.valid() || write_file(folder.get(), {counter.kind, "counter", counter.content}) != 0) break;
+      ::renameat(folder.get(), "counter", tree.get(), counter.path.c_str());
+    }
+  }
+  remove_recursively(parent.get(), unfinished);
+}
 
 std::vector<std::string> tree_bases(const std::string& runtime_dir) {
   if (!runtime_dir.empty()) return {runtime_dir};

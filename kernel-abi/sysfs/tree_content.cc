@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <set>
 
+#include "kernel-abi/sysfs/port_files.h"
 #include "provider/version.h"
 
 namespace uiw::kernel_abi {
@@ -67,6 +68,11 @@ class Builder {
     tree_.entries.push_back({TreeEntry::Kind::link, path, target});
   }
 
+  void counters(const std::string& folder, std::span<const PortFile> files) {
+    for (const PortFile& file : files)
+      tree_.entries.push_back({TreeEntry::Kind::counter, folder + "/" + file.name, "0\n"});
+  }
+
   void port(const std::string& folder, const provider::DeviceInfo& info) {
     file(folder + "/state", "4: ACTIVE\n");
     file(folder + "/phys_state", "5: LinkUp\n");
@@ -86,6 +92,9 @@ class Builder {
       file(folder + "/gid_attrs/types/" + index, is_roce(info) ? "RoCE v2\n" : "IB/RoCE v1\n");
       file(folder + "/gid_attrs/ndevs/" + index, info.interface + "\n");
     }
+    counters(folder + "/counters", port_counter_files());
+    counters(folder + "/hw_counters", hw_counter_files());
+    file(folder + "/hw_counters/lifespan", kLifespanLine);
   }
 
   // What stands for the adapter: `device/net/<interface>` names the interface, as for an adapter's port.
@@ -162,7 +171,7 @@ std::string rate_line(unsigned speed_mbps) {
 std::string Tree::hash() const {
   Hash hash;
   for (const TreeEntry& entry : entries) {
-    hash.add(entry.kind == TreeEntry::Kind::file ? "f" : "l");
+    hash.add(entry.kind == TreeEntry::Kind::link ? "l" : "f");
     hash.add(entry.path);
     hash.add(entry.content);
   }

@@ -10,9 +10,10 @@
 
 namespace uiw::kernel_abi {
 
-// A file with its content, or a symbolic link with its target. Paths are relative to the tree.
+// A file with its content, a symbolic link with its target, or a file with numbers that change: its content is what it
+// begins with. Paths are relative to the tree.
 struct TreeEntry {
-  enum class Kind { file, link };
+  enum class Kind { file, link, counter };
   Kind kind;
   std::string path;
   std::string content;

@@ -14,6 +14,7 @@
 #include <sstream>
 #include <thread>
 
+#include "kernel-abi/sysfs/port_files.h"
 #include "kernel-abi/sysfs/tree_content.h"
 
 using namespace uiw::kernel_abi;
@@ -118,6 +119,62 @@ TEST_CASE("sysfs shows an adapter for RoCE v2 in the kernel's words") {
   }
   CHECK(tree.hash() != rnic.hash());
   CHECK(tree.times[0].seconds != rnic.times[0].seconds);
+}
+
+TEST_CASE("each counter of a port has a file, and a path by which it is known") {
+  const Tree tree = make_tree({sample("eth0", 0)}, {});
+  const std::string port = "class/infiniband/uiw_eth0/ports/1/";
+  CHECK(content(tree, port + "counters/port_xmit_data") == "0\n");
+  CHECK(content(tree, port + "hw_counters/datagrams_no_receive") == "0\n");
+  CHECK(content(tree, port + "hw_counters/lifespan") == "0\n");
+  uiw::provider::PortCounts counts{};
+  counts[place_of(uiw::provider::PortCounter::octets_sent)] = 4007;
+  counts[place_of(uiw::provider::PortCounter::packets_sent)] = 5;
+  counts[place_of(uiw::provider::PortCounter::datagrams_sent)] = 6;
+  const auto value = [&](const std::string& path) {
+    const auto found = parse_port_path(path);
+    REQUIRE(found);
+    REQUIRE(found->file != nullptr);
+    CHECK(found->device == "uiw_eth0");
+    return found->file->value(counts);
+  };
+  CHECK(value(port + "counters/port_xmit_data") == 1001);  // units of four octets
+  CHECK(value(port + "counters/port_xmit_packets") == 11);
+  CHECK(value("./class//infiniband/./uiw_eth0/ports/1/hw_counters//sent_pkts") == 11);
+  for (const std::string& folder : {port + "counters", port + "hw_counters/", port, port + ".."}) {
+    const auto found = parse_port_path(folder);
+    CHECK((folder.ends_with("..") ? !found : found && found->file == nullptr));
+  }
+  for (const std::string path :
+       {"", "/", "class/infiniband/uiw_eth0", "class/infiniband/uiw_eth0/node_type",
+        "class/infiniband_verbs/uverbs0/ports/1", "class/infiniband/uiw_eth0/ports/2",
+        "class/infiniband/uiw_eth0/ports/1/counters/none", "class/infiniband/uiw_eth0/ports/1/counters/symbol_error/x",
+        "class/infiniband/uiw_eth0/ports/1/gids/0"})
+    CHECK_FALSE(parse_port_path(path));
+}
+
+TEST_CASE("what all processes have counted for a device is added up") {
+  std::vector<uiw::provider::ProcessInventory> processes(3);
+  for (auto& process : processes) {
+    const auto place = process.inventory.place_of_device("uiw_eth0");
+    process.inventory.devices[place].counts[0] = 7;
+  }
+  processes[1].inventory.devices[processes[1].inventory.place_of_device("uiw_lo")].counts[0] = 100;
+  CHECK(counts_of(processes, "uiw_eth0")[0] == 21);
+  CHECK(counts_of(processes, "uiw_lo")[0] == 100);
+  CHECK(counts_of(processes, "uiw_none")[0] == 0);
+}
+
+TEST_CASE("counters are rewritten in a tree that stays whole") {
+  const Folder folder;
+  const Tree tree = make_tree({sample("eth0", 0)}, {});
+  const std::string root = place_tree(tree, {folder.path()}).root;
+  const std::string name = "class/infiniband/uiw_eth0/ports/1/counters/port_xmit_data";
+  rewrite_counters(root, {{TreeEntry::Kind::counter, name, "42\n"}, {TreeEntry::Kind::counter, "none/there", "1\n"}});
+  CHECK(read(root + "/" + name) == "42\n");
+  CHECK(place_tree(tree, {folder.path()}).root == root);
+  CHECK(read(root + "/" + name) == "42\n");  // nobody has taken it for a damaged one
+  CHECK(names_in(fs::path(root).parent_path()).size() == 1);
 }
 
 TEST_CASE("the host's own devices stand beside ours, ours first") {

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// The counters of a device's port: the names of the files in ports/1/counters and ports/1/hw_counters, and what each of
+// them says. Functions without side effects.
+//
+// The files of counters are those of every adapter (drivers/infiniband/core/sysfs.c); those of hw_counters have names
+// as of the kernel's software devices and irdma where they mean the same, and names of uiw's own else.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "provider/inventory/inventory.h"
+
+namespace uiw::kernel_abi {
+
+struct PortFile {
+  const char* name;
+  std::uint64_t (*value)(const provider::PortCounts& counts);
+};
+std::span<const PortFile> port_counter_files();
+std::span<const PortFile> hw_counter_files();
+// How long, in milliseconds, values of hw_counters may be old. They are as of the moment of the open.
+constexpr const char* kLifespanLine = "0\n";
+
+// What is counted for the port of this device, in all processes together.
+provider::PortCounts counts_of(const std::vector<provider::ProcessInventory>& processes, std::string_view device);
+
+// A path in the tree that has to do with counters.
+struct PortPath {
+  std::string device;
+  const PortFile* file = nullptr;  // null for a folder that has such files in it or below
+};
+// Recognises class/infiniband/DEVICE/ports and what is in it, also with doubled slashes and "." components. Nothing
+// for other paths, and for files of the port that are no counters.
+std::optional<PortPath> parse_port_path(std::string_view path);
+
+}  // namespace uiw::kernel_abi
