@@ -156,6 +156,9 @@ class NetlinkWriter {
     std::memcpy(octets_.data() + place + offsetof(nlattr, nla_len), &value, sizeof value);
   }
 
+  // Of what is written so far.
+  std::size_t size() const { return octets_.size(); }
+
   // The message with its length, and with padding behind it.
   const Octets& octets() {
     if (spoilt_) octets_.clear();

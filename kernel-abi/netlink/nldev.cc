@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "kernel-abi/netlink/nldev_resources.h"
 #include "provider/process/limits.h"
 #include "provider/version.h"
 
@@ -97,8 +98,13 @@ class Exchange {
       case RDMA_NLDEV_CMD_GET: return dump ? dump_devices() : about(number, write_device);
       case RDMA_NLDEV_CMD_PORT_GET: return dump ? dump_ports(number) : port(number);
       case RDMA_NLDEV_CMD_GET_CHARDEV: return dump ? -EINVAL : node(number);
-      default: return number ? -EOPNOTSUPP : ask_host(-EOPNOTSUPP);
+      case RDMA_NLDEV_CMD_RES_GET: return dump ? dump_summaries() : summary(number);
+      case RDMA_NLDEV_CMD_STAT_GET: return statistic(number, dump);
+      default: break;
     }
+    if (const ResourceKind* kind = resource_kind(command_of(request_.header.nlmsg_type)))
+      return dump ? dump_resources(*kind, number) : resource(*kind, number);
+    return number ? -EOPNOTSUPP : ask_host(-EOPNOTSUPP);
   }
 
   // The devices as programs that take the first one want them: the loopback device last.
@@ -153,6 +159,87 @@ class Exchange {
     const auto wanted = find_attribute(request_.payload, RDMA_NLDEV_ATTR_PORT_INDEX);
     if (!wanted || number_of<std::uint32_t>(*wanted) != kPort) return -EINVAL;
     return about(index, write_port);
+  }
+
+  // ---- What processes have ----
+
+  int summary(std::optional<std::uint32_t> index) {
+    return about(index, [this](NetlinkWriter& writer, const NumberedDevice& device) {
+      write_handle(writer, device);
+      write_summary(writer, world_.processes(), device.info.name);
+    });
+  }
+
+  int dump_summaries() {
+    const std::vector<NumberedDevice> own = devices(true);
+    add_host_devices(own);
+    const Processes processes = world_.processes();
+    for (const NumberedDevice& device : own) {
+      NetlinkWriter writer = begin(NLM_F_MULTI);
+      write_handle(writer, device);
+      write_summary(writer, processes, device.info.name);
+      answers_.add(writer.octets());
+    }
+    return done();
+  }
+
+  bool names_no_other_port() const {
+    const auto wanted = find_attribute(request_.payload, RDMA_NLDEV_ATTR_PORT_INDEX);
+    return !wanted || number_of<std::uint32_t>(*wanted) == kPort;
+  }
+
+  // The objects of a kind, in as many messages as they need.
+  int dump_resources(const ResourceKind& kind, std::optional<std::uint32_t> index) {
+    constexpr std::size_t kFull = 2048;
+    const auto device = find(index);
+    if (!device || !names_no_other_port()) return -EINVAL;
+    const Processes processes = world_.processes();
+    const std::vector<ResourceKind::Object> objects = kind.objects(processes, device->info.name);
+    for (auto next = objects.begin(); next != objects.end();) {
+      NetlinkWriter writer = begin(NLM_F_MULTI);
+      write_handle(writer, *device);
+      const std::size_t table = writer.begin_nest(kind.table);
+      for (; next != objects.end() && writer.size() < kFull; ++next) {
+        const std::size_t entry = writer.begin_nest(kind.entry);
+        next->write(writer);
+        writer.end_nest(entry);
+      }
+      writer.end_nest(table);
+      answers_.add(writer.octets());
+    }
+    return done();
+  }
+
+  int resource(const ResourceKind& kind, std::optional<std::uint32_t> index) {
+    const auto attribute = find_attribute(request_.payload, kind.number);
+    const auto number = attribute ? number_of<std::uint32_t>(*attribute) : std::nullopt;
+    const auto device = find(index);
+    if (!device || !number || !names_no_other_port()) return -EINVAL;
+    const Processes processes = world_.processes();
+    for (const ResourceKind::Object& object : kind.objects(processes, device->info.name)) {
+      if (object.number != *number) continue;
+      return about(index, [&object](NetlinkWriter& writer, const NumberedDevice& of) {
+        write_handle(writer, of);
+        object.write(writer);
+      });
+    }
+    return -ENOENT;
+  }
+
+  // The counters of the port. Queue pairs and regions have no counters of their own, so a dump of those is empty.
+  int statistic(std::optional<std::uint32_t> index, bool dump) {
+    const auto device = find(index);
+    if (!device || !names_no_other_port()) return -EINVAL;
+    if (find_attribute(request_.payload, RDMA_NLDEV_ATTR_STAT_RES)) return dump ? done() : -EOPNOTSUPP;
+    if (!dump && !find_attribute(request_.payload, RDMA_NLDEV_ATTR_PORT_INDEX)) return -EINVAL;
+    NetlinkWriter writer = begin(dump ? NLM_F_MULTI : 0);
+    write_handle(writer, *device);
+    writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
+    write_hw_counters(writer, world_.processes(), device->info.name);
+    answers_.add(writer.octets());
+    if (dump) return done();
+    answers_.close();
+    return 0;
   }
 
   // The name and number of a device node; of one that belongs to no device, if there is no index.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the kernel's RDMA core answers on NETLINK_RDMA about devices: the client RDMA_NL_NLDEV of rdma/rdma_netlink.h,
-// as drivers/infiniband/core/nldev.c. Functions without side effects: requests in, answers out.
+// What the kernel's RDMA core answers on NETLINK_RDMA about devices and what processes have of them: the client
+// RDMA_NL_NLDEV of rdma/rdma_netlink.h, as drivers/infiniband/core/nldev.c. Functions without side effects: requests
+// in, answers out.
 //
 // The devices of uiw have indices from kOwnIndices on; those of the host are counted from 0. What is asked about all
 // devices is answered with those of the host first, and what is asked about a device of the host, or is not about
@@ -13,6 +14,7 @@
 
 #include "kernel-abi/netlink/netlink_format.h"
 #include "kernel-abi/sysfs/tree_content.h"
+#include "provider/inventory/inventory.h"
 
 namespace uiw::kernel_abi {
 
@@ -22,6 +24,8 @@ constexpr std::uint32_t kOwnIndices = 0x10000;
 struct NldevWorld {
   // The devices of uiw, looked up again if they are asked for now.
   std::function<std::vector<NumberedDevice>(bool rescan)> devices;
+  // The processes of this user that use uiw, and what they have (provider/inventory/processes.h).
+  std::function<std::vector<provider::ProcessInventory>()> processes;
   // Asks the kernel, and returns all messages that it answers with; nothing if the kernel has no RDMA.
   std::function<Octets(OctetView request)> host;
 };

@@ -12,6 +12,7 @@
 #include "kernel-abi/netlink/nldev.h"
 #include "kernel-abi/sysfs/device_tree.h"
 #include "mpa/descriptor.h"
+#include "provider/inventory/processes.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -96,7 +97,7 @@ long write_nldev_request(int fd, const void* data, std::size_t size) {
   if (copy_from_user(request.data(), data, size) != 0) return -EFAULT;
   const long long port = own_port(fd);
   if (port < 0) return static_cast<long>(port);
-  const NldevWorld world = {numbered_devices, ask_kernel};
+  const NldevWorld world = {numbered_devices, provider::ask_processes, ask_kernel};
   for (const Octets& datagram : answer_nldev(request, static_cast<std::uint32_t>(port), world)) {
     const int error = deliver(fd, static_cast<std::uint32_t>(port), datagram);
     if (error != 0) return error;

@@ -2,6 +2,7 @@
 // Sources: kernel-abi/netlink/nldev.cc, kernel-abi/sysfs/tree_content.cc (hidden in libuiw.so.1)
 #include "kernel-abi/netlink/nldev.h"
 
+#include <netinet/in.h>
 #include <rdma/rdma_netlink.h>
 #include <rdma/rdma_user_cm.h>
 
@@ -32,6 +33,7 @@ unsigned type_of(unsigned command) { return RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, comm
 
 struct World {
   std::vector<NumberedDevice> devices = {sample("lo", 0), sample("eth0", 1)};
+  std::vector<uiw::provider::ProcessInventory> processes;
   Octets host_says;
   int asked = 0, rescans = 0;
 
@@ -40,6 +42,7 @@ struct World {
                                 if (rescan) ++rescans;
                                 return devices;
                               },
+                              [this] { return processes; },
                               [this](OctetView) {
                                 ++asked;
                                 return host_says;
@@ -259,6 +262,177 @@ TEST_CASE("what is about the host is answered by the host alone, with the progra
   CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "mlx5_0");
   CHECK(parsed(messages[0]).header.nlmsg_pid == kPort);
   CHECK(world.asked == 1);
+}
+
+namespace {
+
+// Two processes with a device each has, of which the second has no number here.
+std::vector<uiw::provider::ProcessInventory> two_processes(std::size_t queue_pairs = 1) {
+  std::vector<uiw::provider::ProcessInventory> processes(2);
+  processes[0].pid = 300;
+  for (auto& process : processes) {
+    auto& inventory = process.inventory;
+    inventory.command = "program";
+    const std::uint32_t lo = inventory.place_of_device("uiw_lo"), eth = inventory.place_of_device("uiw_eth0");
+    inventory.contexts = {{lo, 1}};
+    inventory.pds = {{lo, 2, 1, 5}};
+    inventory.mrs = {{lo, 3, 2, 0xaabb, 0x7000, 4096}};
+    inventory.cqs = {{lo, 4, 1, 2, 256}};
+    inventory.srqs = {{eth, 9, 2}};
+    for (std::size_t i = 0; i < queue_pairs; ++i) {
+      uiw::provider::ShownQp qp{};
+      qp.device = lo;
+      qp.number = static_cast<std::uint32_t>(0x1000 * (process.pid + 1) + i);
+      qp.pd = 2;
+      qp.remote = 0x77;
+      qp.type = 2;
+      qp.state = 3;
+      inventory.qps.push_back(qp);
+    }
+    uiw::provider::ShownCmId id{};
+    id.device = uiw::provider::ShownCmId::kNoDevice;
+    id.number = 6;
+    id.port_space = RDMA_PS_TCP;
+    id.state = 8;
+    id.source[0] = AF_INET;
+    inventory.cm_ids = {id};
+    id.state = 0;  // bound to nothing: no device shows it
+    inventory.cm_ids.push_back(id);
+  }
+  return processes;
+}
+
+template <std::uint32_t kNumber, unsigned kAttribute = RDMA_NLDEV_ATTR_DEV_INDEX>
+void put(NetlinkWriter& writer) {
+  writer.number<std::uint32_t>(kAttribute, kNumber);
+}
+void put_lo(NetlinkWriter& writer) { put<kOwnIndices>(writer); }
+
+// The entries of a table in the messages of a dump, which ends as it should.
+std::vector<OctetView> entries(const std::vector<Octets>& messages, unsigned table, unsigned entry) {
+  std::vector<OctetView> found;
+  REQUIRE(!messages.empty());
+  CHECK(parsed(messages.back()).header.nlmsg_type == NLMSG_DONE);
+  for (std::size_t i = 0; i + 1 < messages.size(); ++i) {
+    CHECK(text(messages[i], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
+    OctetView rest = find_attribute(parsed(messages[i]).payload, table).value();
+    while (const auto one = take_attribute(rest)) {
+      CHECK(one->type == entry);
+      found.push_back(one->value);
+    }
+  }
+  return found;
+}
+
+template <typename Number>
+Number number_in(OctetView attributes, unsigned attribute) {
+  return number_of<Number>(find_attribute(attributes, attribute).value()).value();
+}
+
+}  // namespace
+
+TEST_CASE("a dump of queue pairs has those of all processes, with their PIDs") {
+  World world;
+  world.processes = two_processes();
+  const auto messages = world.messages(request(RDMA_NLDEV_CMD_RES_QP_GET, NLM_F_DUMP | NLM_F_ACK, put_lo));
+  const auto found = entries(messages, RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_RES_QP_ENTRY);
+  REQUIRE(found.size() == 2);
+  CHECK(number_in<std::uint32_t>(found[0], RDMA_NLDEV_ATTR_RES_PID) == 300);
+  CHECK(number_in<std::uint32_t>(found[0], RDMA_NLDEV_ATTR_RES_LQPN) == 0x1000 * 301);
+  CHECK(number_in<std::uint32_t>(found[0], RDMA_NLDEV_ATTR_RES_RQPN) == 0x77);
+  CHECK(number_in<std::uint8_t>(found[0], RDMA_NLDEV_ATTR_RES_STATE) == 3);
+  CHECK(number_in<std::uint32_t>(found[0], RDMA_NLDEV_ATTR_RES_PDN) == (300 << 10 | 2));
+  CHECK_FALSE(find_attribute(found[1], RDMA_NLDEV_ATTR_RES_PID));
+  CHECK(text_of(find_attribute(found[1], RDMA_NLDEV_ATTR_RES_KERN_NAME).value()) == "program");
+}
+
+TEST_CASE("many objects come in several messages, each small enough for the buffers of programs") {
+  World world;
+  world.processes = two_processes(1000);
+  const Octets asked = request(RDMA_NLDEV_CMD_RES_QP_GET, NLM_F_DUMP, put_lo);
+  for (const Octets& datagram : world.answer(asked)) CHECK(datagram.size() < 4096);
+  CHECK(entries(world.messages(asked), RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_RES_QP_ENTRY).size() == 2000);
+}
+
+TEST_CASE("each kind of objects is dumped, and found by its number") {
+  struct Kind {
+    unsigned command, table, entry, number;
+  };
+  constexpr Kind kKinds[] = {
+      {RDMA_NLDEV_CMD_RES_CQ_GET, RDMA_NLDEV_ATTR_RES_CQ, RDMA_NLDEV_ATTR_RES_CQ_ENTRY, RDMA_NLDEV_ATTR_RES_CQN},
+      {RDMA_NLDEV_CMD_RES_MR_GET, RDMA_NLDEV_ATTR_RES_MR, RDMA_NLDEV_ATTR_RES_MR_ENTRY, RDMA_NLDEV_ATTR_RES_MRN},
+      {RDMA_NLDEV_CMD_RES_PD_GET, RDMA_NLDEV_ATTR_RES_PD, RDMA_NLDEV_ATTR_RES_PD_ENTRY, RDMA_NLDEV_ATTR_RES_PDN},
+      {RDMA_NLDEV_CMD_RES_CTX_GET, RDMA_NLDEV_ATTR_RES_CTX, RDMA_NLDEV_ATTR_RES_CTX_ENTRY, RDMA_NLDEV_ATTR_RES_CTXN},
+      {RDMA_NLDEV_CMD_RES_QP_GET, RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_RES_QP_ENTRY, RDMA_NLDEV_ATTR_RES_LQPN},
+      {RDMA_NLDEV_CMD_RES_CM_ID_GET, RDMA_NLDEV_ATTR_RES_CM_ID, RDMA_NLDEV_ATTR_RES_CM_ID_ENTRY,
+       RDMA_NLDEV_ATTR_RES_CM_IDN},
+  };
+  World world;
+  world.processes = two_processes();
+  for (const Kind& kind : kKinds) {
+    const auto found = entries(world.messages(request(kind.command, NLM_F_DUMP, put_lo)), kind.table, kind.entry);
+    REQUIRE(found.size() == 2);
+    const auto number = number_in<std::uint32_t>(found[0], kind.number);
+    NetlinkWriter asked(type_of(kind.command), NLM_F_REQUEST, kSequence, 0);
+    put_lo(asked);
+    asked.number<std::uint32_t>(kind.number, number);
+    const auto one = world.messages(asked.octets());
+    REQUIRE(one.size() == 1);
+    CHECK(text(one[0], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
+    CHECK(number_in<std::uint32_t>(parsed(one[0]).payload, kind.number) == number);
+    CHECK(number_in<std::uint32_t>(parsed(one[0]).payload, RDMA_NLDEV_ATTR_RES_PID) == 300);
+    NetlinkWriter other(type_of(kind.command), NLM_F_REQUEST, kSequence, 0);
+    put_lo(other);
+    other.number<std::uint32_t>(kind.number, 12345678);
+    CHECK(only_error(world.messages(other.octets())) == -ENOENT);
+    CHECK(only_error(world.messages(request(kind.command, 0, put_lo))) == -EINVAL);
+    CHECK(only_error(world.messages(request(kind.command, NLM_F_DUMP))) == -EINVAL);
+  }
+  const auto other_device = world.messages(request(RDMA_NLDEV_CMD_RES_SRQ_GET, NLM_F_DUMP, put_lo));
+  CHECK(entries(other_device, RDMA_NLDEV_ATTR_RES_SRQ, RDMA_NLDEV_ATTR_RES_SRQ_ENTRY).empty());
+}
+
+TEST_CASE("the summary of a device counts what processes have of it") {
+  World world;
+  world.processes = two_processes(3);
+  const auto one = world.messages(request(RDMA_NLDEV_CMD_RES_GET, 0, put_lo));
+  REQUIRE(one.size() == 1);
+  OctetView rest = find_attribute(parsed(one[0]).payload, RDMA_NLDEV_ATTR_RES_SUMMARY).value();
+  std::string said;
+  while (const auto entry = take_attribute(rest)) {
+    said += text_of(find_attribute(entry->value, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME).value()).value();
+    said += "=" + std::to_string(number_in<std::uint64_t>(entry->value, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR)) + " ";
+  }
+  CHECK(said == "pd=2 cq=2 qp=6 cm_id=2 mr=2 ctx=2 srq=0 ");
+  CHECK(world.messages(request(RDMA_NLDEV_CMD_RES_GET, NLM_F_DUMP)).size() == 3);
+}
+
+TEST_CASE("the counters of a port are answered, and queue pairs have none of their own") {
+  World world;
+  world.processes = two_processes();
+  for (auto& process : world.processes)
+    process.inventory.devices[0].counts[place_of(uiw::provider::PortCounter::connections)] = 4;
+  const auto one = world.messages(request(RDMA_NLDEV_CMD_STAT_GET, 0, [](NetlinkWriter& writer) {
+    put_lo(writer);
+    put<1, RDMA_NLDEV_ATTR_PORT_INDEX>(writer);
+  }));
+  REQUIRE(one.size() == 1);
+  CHECK(number<std::uint32_t>(one[0], RDMA_NLDEV_ATTR_PORT_INDEX) == 1);
+  OctetView rest = find_attribute(parsed(one[0]).payload, RDMA_NLDEV_ATTR_STAT_HWCOUNTERS).value();
+  std::uint64_t connections = 0;
+  while (const auto entry = take_attribute(rest)) {
+    const auto name = text_of(find_attribute(entry->value, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME).value());
+    if (name == "connections_established")
+      connections = number_in<std::uint64_t>(entry->value, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE);
+  }
+  CHECK(connections == 8);
+  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_STAT_GET, 0, put_lo))) == -EINVAL);
+  const auto of_qps = world.messages(request(RDMA_NLDEV_CMD_STAT_GET, NLM_F_DUMP, [](NetlinkWriter& writer) {
+    put_lo(writer);
+    put<RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_STAT_RES>(writer);
+  }));
+  REQUIRE(of_qps.size() == 1);
+  CHECK(parsed(of_qps[0]).header.nlmsg_type == NLMSG_DONE);
 }
 
 TEST_CASE("messages that are no request are at most acknowledged") {
