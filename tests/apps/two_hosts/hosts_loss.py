@@ -12,24 +12,24 @@ from support.harness import check
 from two_hosts import hosts
 
 
-def lossy(bench):
+def lossy(bench, percent=0.1):
     left, right = bench.two_hosts()
-    netem = ["tc", "qdisc", "add", "dev", "v0", "root", "netem", "delay", "1ms", "loss", "0.1%", "limit", "20000"]
+    netem = ["tc", "qdisc", "add", "dev", "v0", "root", "netem", "delay", "1ms", "loss", f"{percent:g}%", "limit", "20000"]
     if bench.command(left.wrap(netem), status=None).status() != 0:
-        return lossy_without_netem(bench)
+        return lossy_without_netem(bench, percent)
     bench.command(right.wrap(netem))
     for side in (left, right):
         # What TSO sends as one would be lost as one: a wire's packets have 1500 octets.
         bench.command(side.wrap(["ip", "link", "set", "v0", "gso_max_size", "1514"]), status=None)
     shown = bench.command(left.wrap(["tc", "qdisc", "show", "dev", "v0"])).stdout
-    check("loss 0.1%" in shown and "delay 1ms" in shown, f"not the line that was asked for: {shown}")
+    check(f"loss {percent:g}%" in shown and "delay 1ms" in shown, f"not the line that was asked for: {shown}")
     return left, right
 
 
-def lossy_without_netem(bench):
+def lossy_without_netem(bench, percent):
     left, right = bench.namespace("left"), bench.namespace("right")
     line = bench.start([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "lossy_line.py"),
-                        left.pid, right.pid, 0.001, 0.001], uiw=False)
+                        left.pid, right.pid, 0.001, percent / 100], uiw=False)
     try:
         line.wait_output("^ready")
     except harness.Failure as failure:
