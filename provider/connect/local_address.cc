@@ -40,7 +40,6 @@ int bind_socket(sockaddr_storage& local, bool v6only) { return bound_socket(loca
 int holding_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, Use::holds); }
 
 int holding_datagram_socket(std::uint16_t port) {
-  constexpr int kBuffer = 4 << 20;  // the kernel grants what net.core.rmem_max allows
   const int fd = mpa::take_descriptor(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
                                       "datagrams of queue pairs");
   if (fd < 0) return -errno;
@@ -49,13 +48,19 @@ int holding_datagram_socket(std::uint16_t port) {
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   ::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kBuffer, sizeof kBuffer);
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kBuffer, sizeof kBuffer);
+  want_datagram_buffers(fd);
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
   any.sin6_port = htons(port);
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return -errno;
   return owner.release();
+}
+
+void want_datagram_buffers(int fd) {
+  constexpr int kReceive = 8 << 20, kSend = 4 << 20;
+  if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceive, sizeof kReceive) != 0)
+    ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kReceive, sizeof kReceive);
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSend, sizeof kSend);
 }
 
 int calling_socket(sockaddr_storage& local) { return bound_socket(local, false, Use::calls); }

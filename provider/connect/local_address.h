@@ -25,6 +25,9 @@ int holding_socket(sockaddr_storage& local, bool v6only);
 // holding_socket() does, with buffers as large as the kernel grants them; it reports the local address of each
 // datagram.
 int holding_datagram_socket(std::uint16_t port);
+// Asks for large buffers, since what finds no room is lost: 16 MiB to receive, or, for a process without CAP_NET_ADMIN,
+// what net.core.rmem_max grants.
+void want_datagram_buffers(int fd);
 
 // As bind_socket(), for a socket that only connects: its port is chosen by connect(), so that connections to different
 // peers can share a port.

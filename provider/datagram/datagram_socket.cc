@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "provider/connect/local_address.h"
 #include "provider/datagram/datagram_format.h"
 #include "provider/process/settings.h"
 
@@ -161,13 +162,13 @@ int multicast_socket(unsigned ifindex) {
   const int fd = mpa::take_descriptor(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
   if (fd < 0) return -errno;
   Closer closer{fd};
-  const int on = 1, off = 0, buffer = 4 << 20, interface = static_cast<int>(ifindex);
+  const int on = 1, off = 0, interface = static_cast<int>(ifindex);
   ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   ::setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &interface, sizeof interface);
   ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   ::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
   ::setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof off);
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer);  // the kernel grants what net.core.rmem_max allows
+  want_datagram_buffers(fd);
   ::setsockopt(fd, IPPROTO_IPV6, kIpv6MulticastAll, &off, sizeof off);
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
