@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <cstring>
 
 namespace uiw::provider {
 
@@ -46,6 +47,17 @@ inline socklen_t size_of(const sockaddr_storage& address) {
 inline in_port_t& port_of(sockaddr_storage& address) {  // in network order
   return address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
+}
+// An IPv4 address that stands in an IPv6 address is one of IPv4.
+inline sockaddr_storage plain_address(const sockaddr_storage& address) {
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  if (address.ss_family != AF_INET6 || IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) == 0) return address;
+  sockaddr_storage result{};
+  auto& v4 = reinterpret_cast<sockaddr_in&>(result);
+  v4.sin_family = AF_INET;
+  v4.sin_port = v6.sin6_port;
+  std::memcpy(&v4.sin_addr, &v6.sin6_addr.s6_addr[12], sizeof v4.sin_addr);
+  return result;
 }
 
 }  // namespace uiw::provider

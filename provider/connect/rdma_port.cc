@@ -18,6 +18,7 @@
 
 #include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
+#include "provider/connect/mapper/port_mapper_service.h"
 #include "provider/connect/proc_file.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/process/cm_loop.h"
@@ -40,16 +41,10 @@ bool is_any(const sockaddr_storage& address) {
   return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) != 0;
 }
 
-// An IPv4 address that stands in an IPv6 address is one of IPv4.
-sockaddr_storage plain(const sockaddr_storage& address) {
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  if (address.ss_family != AF_INET6 || IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) == 0) return address;
-  sockaddr_storage result{};
-  auto& v4 = reinterpret_cast<sockaddr_in&>(result);
-  v4.sin_family = AF_INET;
-  v4.sin_port = v6.sin6_port;
-  std::memcpy(&v4.sin_addr, &v6.sin6_addr.s6_addr[12], sizeof v4.sin_addr);
-  return result;
+bool is_loopback(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) != 0;
 }
 
 sockaddr_storage any_of(int family, std::uint16_t number) {
@@ -88,7 +83,7 @@ class Name {
 int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
 // The process that has a name; nothing if none has it, or that cannot be found out.
-std::optional<ucred> holder_of(const Name& name) {
+std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
   const int fd = mpa::guard_descriptor(open_socket());
   if (fd < 0) return std::nullopt;
   std::optional<ucred> holder;
@@ -96,6 +91,8 @@ std::optional<ucred> holder_of(const Name& name) {
     ucred peer{};
     socklen_t size = sizeof peer;
     if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) holder = peer;
+  } else if (errno == EAGAIN && busy != nullptr) {
+    *busy = true;
   }
   mpa::close_descriptor(fd);
   return holder;
@@ -139,6 +136,7 @@ class Held final : public CmLoop::Handler {
 
 class RdmaPortImpl final : public RdmaPort {
  public:
+  int announce() { return join_port_mapper(member_); }
   int take(const Name& name) {
     std::shared_ptr<Held> held;
     const int error = Held::take(name, held);
@@ -147,9 +145,11 @@ class RdmaPortImpl final : public RdmaPort {
   }
   void abandon() override {
     for (const std::shared_ptr<Held>& held : names_) held->abandon();
+    if (member_ != nullptr) member_->abandon();
   }
 
  private:
+  std::shared_ptr<PortMapperMember> member_;
   std::vector<std::shared_ptr<Held>> names_;
 };
 
@@ -192,7 +192,7 @@ std::uint16_t substitute_port(std::uint16_t number, unsigned substitute) {
 
 int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute,
                    std::shared_ptr<RdmaPort>& taken) {
-  const sockaddr_storage own = plain(address);
+  const sockaddr_storage own = plain_address(address);
   const std::uint16_t number = number_of(own);
   // A number that another process has for all addresses is not free for one of them.
   if (!is_any(own)) {
@@ -208,26 +208,40 @@ int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substi
     if (substitute == 0) continue;
     if (const int error = made->take(Name(one, substitute)); error != 0) return error;
   }
+  if (substitute != 0 && !is_loopback(own)) {
+    if (const int error = made->announce(); error != 0) return error;
+  }
   taken = std::move(made);
   return 0;
 }
 
-std::uint16_t tcp_port_of(const sockaddr_storage& address) {
-  sockaddr_storage called = plain(address);
-  const std::uint16_t direct = port_of(called);
-  if (called.ss_family != AF_INET && called.ss_family != AF_INET6) return direct;
-  const sockaddr_storage any = any_of(called.ss_family, ntohs(direct));
-  const auto for_address = holder_of(Name(called, 0)), for_any = holder_of(Name(any, 0));
-  if ((!for_address && !for_any) || !is_local_address(called).value_or(true)) return direct;
+RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& port) {
+  sockaddr_storage called = plain_address(address);
+  port = port_of(called);
+  if (called.ss_family != AF_INET && called.ss_family != AF_INET6) return RdmaListener::none;
+  const std::uint16_t number = ntohs(port);
+  const sockaddr_storage any = any_of(called.ss_family, number);
+  bool busy = false;
+  const auto for_address = holder_of(Name(called, 0), &busy), for_any = holder_of(Name(any, 0), &busy);
+  if (busy) return RdmaListener::busy;
+  if ((!for_address && !for_any) || !is_local_address(called).value_or(true)) return RdmaListener::none;
   const bool contradict = for_address && for_any && for_address->uid != for_any->uid;
   const bool take_address = for_address && (!contradict || is_trusted(*for_address));
   const ucred holder = take_address ? *for_address : for_any.value_or(ucred{});
-  if ((contradict || ntohs(direct) < kFirstUnprivileged) && !is_trusted(holder)) return direct;
+  if ((contradict || number < kFirstUnprivileged) && !is_trusted(holder)) return RdmaListener::none;
   for (unsigned substitute = 1; substitute <= kSubstitutePorts; ++substitute) {
-    const auto same = holder_of(Name(take_address ? called : any, substitute));
-    if (same && is_same(*same, holder)) return htons(substitute_port(ntohs(direct), substitute));
+    const auto same = holder_of(Name(take_address ? called : any, substitute), &busy);
+    if (!same || !is_same(*same, holder)) continue;
+    port = htons(substitute_port(number, substitute));
+    return RdmaListener::found;
   }
-  return direct;
+  return busy ? RdmaListener::busy : RdmaListener::found;
+}
+
+std::uint16_t tcp_port_of(const sockaddr_storage& address) {
+  std::uint16_t port = 0;
+  find_rdma_listener(address, port);
+  return port;
 }
 
 }  // namespace uiw::provider

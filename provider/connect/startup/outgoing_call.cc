@@ -13,6 +13,7 @@
 #include "mpa/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
+#include "provider/connect/mapper/port_mapper_query.h"
 #include "provider/connect/qp_table.h"
 #include "provider/connect/rdma_port.h"
 #include "provider/connect/startup/connection_base.h"
@@ -73,7 +74,36 @@ class OutgoingCall final : public ConnectionBase {
     if (!own_.attempt) {
       remote_ = called_;
       port_of(remote_) = tcp_port_of(called_);
+      if (asks_mapper()) {
+        state_ = State::connecting;
+        return 0;
+      }
     }
+    return connect_tcp();
+  }
+
+  // Whether the port mapper of another host is asked; mapper_answered() goes on.
+  bool asks_mapper() {
+    sockaddr_storage source{};
+    socklen_t size = sizeof source;
+    ::getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&source), &size);
+    query_ = ask_port_mapper(called_, source, [this, weak = weak_from_this()](in_port_t port) {
+      if (const auto self = weak.lock()) mapper_answered(port);
+    });
+    return query_ != nullptr;
+  }
+
+  void mapper_answered(in_port_t port) {
+    without_exceptions([&](std::unique_lock<Mutex>& lock) {
+      if (state_ != State::connecting || query_ == nullptr) return;
+      query_.reset();
+      port_of(remote_) = port;
+      if (const int error = connect_tcp(); error != 0) fail(lock, error, nullptr);
+    });
+  }
+
+  // To `remote_`.
+  int connect_tcp() {
     if (tos_ > 0) {
       ::setsockopt(socket_.fd(), IPPROTO_IP, IP_TOS, &tos_, sizeof tos_);
       if (remote_.ss_family == AF_INET6) ::setsockopt(socket_.fd(), IPPROTO_IPV6, IPV6_TCLASS, &tos_, sizeof tos_);
@@ -187,7 +217,7 @@ class OutgoingCall final : public ConnectionBase {
     socket_ = mpa::TcpStream(fd);
     revision_ = 1;
     said_ = {};
-    if (const int error = connect_now(); error != 0) fail(lock, error, nullptr);
+    if (const int error = connect_tcp(); error != 0) fail(lock, error, nullptr);
   }
 
   // Tells the peer by a Terminate why there is no connection (RFC 6581 section 10). The Terminate always carries a
@@ -212,8 +242,9 @@ class OutgoingCall final : public ConnectionBase {
 
   sockaddr_storage called_{};  // with the number of an RDMA port; `remote_` has the TCP port
   mpa::Proposal proposal_;
-  unsigned refused_ = 0;  // attempts that were refused
-  int call_error_ = 0;    // the error of a call that failed at once
+  std::shared_ptr<PortMapperQuery> query_;  // while it is under way
+  unsigned refused_ = 0;                    // attempts that were refused
+  int call_error_ = 0;                      // the error of a call that failed at once
   int tos_ = -1;
 };
 

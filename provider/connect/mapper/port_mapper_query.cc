@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/mapper/port_mapper_query.h"
+
+#include <sys/epoll.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <numeric>
+#include <utility>
+
+#include "provider/connect/local_address.h"
+#include "provider/connect/lookup/lookup.h"
+#include "provider/connect/lookup/lookup_socket.h"
+#include "provider/connect/mapper/port_mapper_format.h"
+#include "provider/connect/socket_owner.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/device.h"
+#include "provider/process/log.h"
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+// The request is sent at once, and again after each of these times but the last.
+constexpr std::array<milliseconds, 4> kPauses{milliseconds{50}, milliseconds{100}, milliseconds{200},
+                                              milliseconds{150}};
+static_assert(std::accumulate(kPauses.begin(), kPauses.end(), milliseconds{0}) == kMapperPatience);
+
+// Linux sends about one ICMP message a second to a host that asks more often, and the others would wait in vain. A host
+// that says nothing may be asked again once its administrator can have changed that.
+constexpr milliseconds kRefusalStands{1000}, kSilenceStands{30'000};
+
+// Hosts without a mapper. A host that finds no room takes that of the one that would be forgotten next.
+class Absent {
+ public:
+  static Absent& instance() {
+    static auto* const table = new Absent;
+    return *table;
+  }
+  bool has(const sockaddr_storage& host) {
+    const std::lock_guard lock(mutex_);
+    const auto found = find(host);
+    return found != hosts_.end() && CmLoop::Clock::now() < found->until;
+  }
+  void add(const sockaddr_storage& host, milliseconds time) {
+    const std::lock_guard lock(mutex_);
+    auto place = find(host);
+    if (place == hosts_.end()) {
+      place = std::min_element(hosts_.begin(), hosts_.end(),
+                               [](const Host& one, const Host& other) { return one.until < other.until; });
+    }
+    *place = {gid_of(generic(host)), scope_of(host), CmLoop::Clock::now() + time};
+  }
+
+ private:
+  struct Host {
+    Gid address{};
+    std::uint32_t scope = 0;
+    CmLoop::Clock::time_point until{};
+  };
+  static constexpr std::size_t kHosts = 64;
+
+  static std::uint32_t scope_of(const sockaddr_storage& host) {
+    return host.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(host).sin6_scope_id : 0;
+  }
+  std::array<Host, kHosts>::iterator find(const sockaddr_storage& host) {
+    const Gid address = gid_of(generic(host));
+    return std::find_if(hosts_.begin(), hosts_.end(),
+                        [&](const Host& one) { return one.address == address && one.scope == scope_of(host); });
+  }
+
+  Mutex mutex_;
+  std::array<Host, kHosts> hosts_{};
+};
+
+class PortMapperQueryImpl final : public PortMapperQuery,
+                                  public CmLoop::Handler,
+                                  public CmLoop::TimedTask,
+                                  public std::enable_shared_from_this<PortMapperQueryImpl> {
+ public:
+  PortMapperQueryImpl(int fd, const sockaddr_storage& called, std::function<void(in_port_t)> answered)
+      : socket_(fd), answered_(std::move(answered)) {
+    message_.called = called;
+  }
+  ~PortMapperQueryImpl() override { CmLoop::instance().unwatch(socket_.fd()); }
+
+  bool start() {
+    sockaddr_storage mapper = message_.called;
+    port_of(mapper) = htons(kPortMapperPort);
+    // From here on nobody else is heard, and a port that no process has is reported.
+    if (::connect(socket_.fd(), generic(mapper), size_of(mapper)) != 0) return false;
+    socklen_t size = sizeof message_.caller;
+    if (::getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&message_.caller), &size) != 0) return false;
+    port_of(message_.caller) = 0;  // TCP chooses it when it connects
+    message_.mapped_caller = message_.caller;
+    if (::getrandom(&message_.association, sizeof message_.association, GRND_NONBLOCK) != sizeof message_.association) {
+      return false;
+    }
+    send();
+    return CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this()) == 0;
+  }
+
+  void run() override {
+    if (answered_ == nullptr) return;
+    if (sent_ < kPauses.size()) return send();
+    Absent::instance().add(message_.called, kSilenceStands);
+    end(number());
+  }
+
+  void ready(std::uint32_t) override {
+    std::array<std::byte, kPortMapperRequestSize> room;
+    sockaddr_storage from, to;
+    while (answered_ != nullptr) {
+      const long size = socket_.receive(room, from, to);
+      if (size == -EAGAIN) return;
+      if (size == -EINTR) continue;
+      if (size < 0) {
+        Absent::instance().add(message_.called, kRefusalStands);
+        return end(number());
+      }
+      if (static_cast<std::size_t>(size) <= room.size()) take(mpa::Octets(room).first(static_cast<std::size_t>(size)));
+    }
+  }
+
+ private:
+  in_port_t number() { return port_of(message_.called); }
+
+  void send() {
+    socket_.send(encode(message_).octets());  // an error is found by ready()
+    CmLoop::instance().after(kPauses[sent_++], shared_from_this());
+  }
+
+  void take(mpa::Octets octets) {
+    auto answer = decode_port_mapper(octets);
+    if (!answer || answer->association != message_.association) return;
+    if (answer->called.ss_family != message_.called.ss_family) return;
+    if (answer->kind == PortMapperKind::rejection) return end(number());
+    if (answer->kind != PortMapperKind::accept) return;
+    const in_port_t port = port_of(answer->called);
+    answer->kind = PortMapperKind::acknowledgement;
+    socket_.send(encode(*answer).octets());
+    // A mapper speaks for its own host only.
+    const bool same = gid_of(generic(answer->called)) == gid_of(generic(message_.called));
+    if (!same || port == 0) return end(number());
+    log_event(LogLevel::info, "port mapper: RDMA port of %s is TCP port %u", AddressText(message_.called).c_str(),
+              ntohs(port));
+    end(port);
+  }
+
+  void end(in_port_t port) {
+    CmLoop::instance().unwatch(socket_.fd());
+    CmLoop::instance().cancel(*this);
+    std::exchange(answered_, nullptr)(port);
+  }
+
+  const LookupSocket socket_;
+  // Used on the loop's thread once the query is watched, or its timer set.
+  std::function<void(in_port_t)> answered_;  // empty after the end
+  PortMapperMessage message_;
+  std::size_t sent_ = 0;
+};
+
+bool is_any(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6)
+    return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr) != 0;
+  return reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr == htonl(INADDR_ANY);
+}
+
+}  // namespace
+
+std::shared_ptr<PortMapperQuery> ask_port_mapper(const sockaddr_storage& called, const sockaddr_storage& source,
+                                                 std::function<void(in_port_t)> answered) {
+  const sockaddr_storage remote = plain_address(called);
+  if (remote.ss_family != AF_INET && remote.ss_family != AF_INET6) return nullptr;
+  if (is_any(remote) || Absent::instance().has(remote) || is_local_address(remote).value_or(true)) return nullptr;
+  sockaddr_storage local = plain_address(source);
+  if (local.ss_family != remote.ss_family || is_any(local)) {
+    local = {};
+    local.ss_family = remote.ss_family;
+  }
+  port_of(local) = 0;
+  const int fd = bind_lookup_socket(local, true);
+  if (fd < 0) return nullptr;
+  auto made = std::make_shared<PortMapperQueryImpl>(fd, remote, std::move(answered));
+  return made->start() ? made : nullptr;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/mapper/port_mapper_service.h"
+
+#include <sys/epoll.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "mpa/descriptor.h"
+#include "provider/connect/local_address.h"
+#include "provider/connect/lookup/lookup.h"
+#include "provider/connect/lookup/lookup_socket.h"
+#include "provider/connect/mapper/port_mapper_format.h"
+#include "provider/connect/rdma_port.h"
+#include "provider/connect/socket_owner.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/device.h"
+#include "provider/process/log.h"
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::string_view kHolderName = "uiw-port-mapper";
+constexpr milliseconds kTryAgain{500};
+
+// The abstract name of the holder: a descriptor, or a negative errno, -EADDRINUSE if another process has it. Nobody
+// connects to it.
+int take_holder_name() {
+  const int fd = mpa::take_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
+  if (fd < 0) return -errno;
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::memcpy(name.sun_path + 1, kHolderName.data(), kHolderName.size());
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + kHolderName.size());
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&name), size) == 0) return fd;
+  const int error = errno;
+  mpa::close_descriptor(fd);
+  return -error;
+}
+
+// For both families, where the host has IPv6.
+int take_port() {
+  int fd = -EAFNOSUPPORT;
+  for (const sa_family_t family : {sa_family_t{AF_INET6}, sa_family_t{AF_INET}}) {
+    sockaddr_storage any{};
+    any.ss_family = family;
+    port_of(any) = htons(kPortMapperPort);
+    fd = bind_lookup_socket(any, false);
+    if (fd != -EAFNOSUPPORT && fd != -EADDRNOTAVAIL) break;
+  }
+  return fd;
+}
+
+// Finds listeners for callers of other hosts, so many at a time as leave callers of this host their turn: looking one
+// up occupies those who have the names for a moment.
+class Directory {
+ public:
+  // `busy` also if too many were looked up lately.
+  RdmaListener find(const sockaddr_storage& address, std::uint16_t& port) {
+    const CmLoop::Clock::time_point now = CmLoop::Clock::now();
+    if (known_ && now - looked_up_ < kKnown && std::memcmp(&address_, &address, sizeof address) == 0) {
+      port = port_;
+      return *known_;
+    }
+    refill(now);
+    if (tokens_ == 0) return RdmaListener::busy;
+    --tokens_;
+    if (!is_local_address(address).value_or(false)) return RdmaListener::busy;  // broadcast
+    known_ = find_rdma_listener(address, port);
+    if (*known_ == RdmaListener::busy) known_.reset();
+    looked_up_ = now;
+    address_ = address;
+    port_ = port;
+    return known_.value_or(RdmaListener::busy);
+  }
+
+ private:
+  static constexpr milliseconds kKnown{10};
+  static constexpr std::int64_t kMostTokens = 64;  // one comes each millisecond
+
+  void refill(CmLoop::Clock::time_point now) {
+    const std::int64_t passed = std::chrono::duration_cast<milliseconds>(now - refilled_).count();
+    if (passed <= 0) return;
+    tokens_ = std::min(kMostTokens, tokens_ + std::min(passed, kMostTokens));
+    refilled_ = now;
+  }
+
+  std::optional<RdmaListener> known_;  // what was found last
+  sockaddr_storage address_{};
+  std::uint16_t port_ = 0;
+  CmLoop::Clock::time_point looked_up_{}, refilled_ = CmLoop::Clock::now();
+  std::int64_t tokens_ = kMostTokens;
+};
+
+class Service final : public PortMapperMember,
+                      public CmLoop::Handler,
+                      public CmLoop::TimedTask,
+                      public std::enable_shared_from_this<Service> {
+ public:
+  ~Service() override {
+    if (socket_) CmLoop::instance().unwatch(socket_->fd());
+    close();
+  }
+
+  int start() {
+    int error = take();
+    // A holder that ends gives up the name a moment before the port.
+    for (unsigned i = 0; error == EADDRINUSE && i < kTriesAtStart; ++i) {
+      ::usleep(kPauseAtStart);
+      error = take();
+    }
+    if (error == EALREADY) {
+      CmLoop::instance().after(kTryAgain, shared_from_this());
+      error = CmLoop::instance().start();
+    } else if (error == EADDRINUSE) {
+      report_stranger();
+    }
+    return error;
+  }
+  bool is_of_this_process() const { return generation_ == fork_generation(); }
+
+  // The port may be free by now.
+  void run() override {
+    if (socket_) return;
+    const int error = take();
+    if (error == 0) return;
+    if (error == EADDRINUSE && !std::exchange(reported_, true)) report_stranger();
+    CmLoop::instance().after(kTryAgain, shared_from_this());
+  }
+
+  void ready(std::uint32_t) override {
+    std::array<std::byte, kPortMapperRequestSize> room;
+    sockaddr_storage from, to;
+    for (unsigned i = 0; i < kMostAtATime; ++i) {  // the event comes again while there is more
+      const long size = socket_->receive(room, from, to);
+      if (size == -EAGAIN) return;
+      if (size < 0 || static_cast<std::size_t>(size) > room.size()) continue;
+      auto message = decode_port_mapper(mpa::Octets(room).first(static_cast<std::size_t>(size)));
+      if (!message || message->kind != PortMapperKind::request) continue;
+      if (answer(*message, to)) socket_->send(encode(*message).octets(), to, from);
+    }
+  }
+
+  void abandon() override { close(); }
+
+ private:
+  static constexpr unsigned kMostAtATime = 16;
+  static constexpr unsigned kTriesAtStart = 5;
+  static constexpr useconds_t kPauseAtStart = 2000;
+
+  // EALREADY if another process is the holder. The name comes first, so that who finds the port taken, but not the
+  // name, knows that a program of another kind has it.
+  int take() {
+    const int name = take_holder_name();
+    if (name < 0) return name == -EADDRINUSE ? EALREADY : -name;
+    const int port = take_port();
+    if (port < 0) {
+      mpa::close_descriptor(name);
+      return -port;
+    }
+    name_ = name;
+    socket_.emplace(port);
+    if (const int error = CmLoop::instance().watch(port, EPOLLIN, weak_from_this()); error != 0) {
+      close();
+      return error;
+    }
+    log_event(LogLevel::info, "port mapper: this process answers at UDP port %u", kPortMapperPort);
+    return 0;
+  }
+
+  static void report_stranger() {
+    log_event(LogLevel::error,
+              "port mapper: UDP port %u belongs to another program (iwpmd?), so other hosts cannot learn which TCP "
+              "port an RDMA listener has",
+              kPortMapperPort);
+  }
+
+  // Turns a request into its answer. False if there is to be none. Who has called says in `called` what the datagram
+  // was sent to, unless it means somebody else.
+  bool answer(PortMapperMessage& message, const sockaddr_storage& to) {
+    const sockaddr_storage asked = plain_address(to);
+    if (asked.ss_family != message.called.ss_family || gid_of(generic(asked)) != gid_of(generic(message.called))) {
+      message.kind = PortMapperKind::rejection;
+      return true;
+    }
+    sockaddr_storage address = asked;
+    port_of(address) = port_of(message.called);
+    std::uint16_t port = 0;
+    switch (directory_.find(address, port)) {
+      case RdmaListener::busy: return false;
+      case RdmaListener::none: message.kind = PortMapperKind::rejection; return true;
+      case RdmaListener::found: break;
+    }
+    message.kind = PortMapperKind::accept;
+    port_of(message.called) = port;
+    return true;
+  }
+
+  // The port first: who finds the name free expects it to be free too.
+  void close() {
+    socket_.reset();
+    if (name_ >= 0) mpa::close_descriptor(std::exchange(name_, -1));
+  }
+
+  const unsigned generation_ = fork_generation();
+  std::optional<LookupSocket> socket_;  // of the holder; written once, before it is watched
+  int name_ = -1;
+  Directory directory_;
+  bool reported_ = false;
+};
+
+struct Known {
+  Mutex mutex;
+  std::weak_ptr<Service> service;
+};
+
+}  // namespace
+
+int join_port_mapper(std::shared_ptr<PortMapperMember>& member) {
+  static auto* const known = new Known;
+  const std::lock_guard lock(known->mutex);
+  auto service = known->service.lock();
+  if (service == nullptr || !service->is_of_this_process()) {
+    service = std::make_shared<Service>();
+    if (const int error = service->start(); error != 0) return error;
+    known->service = service;
+  }
+  member = std::move(service);
+  return 0;
+}
+
+}  // namespace uiw::provider

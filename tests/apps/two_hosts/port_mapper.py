@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: MIT
+"""RDMA listeners whose TCP port another program has are found from another host: the iWARP port mapper, UDP port 3935,
+in the format of rdma-core's iwpmd (iwpmd/iwarp_pm.h), which is written down here once more."""
+
+import os
+import pathlib
+import socket
+import struct
+import sys
+import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from support import harness
+from support.harness import check, row
+from support.machine import wait_until
+
+MAPPER = 3935
+REQUEST, ACCEPT, ACKNOWLEDGEMENT, REJECTION = range(4)
+LEFT = {4: "10.77.0.1", 6: "fd77::1"}
+RIGHT = {4: "10.77.0.2", 6: "fd77::2"}
+
+# A server of plain TCP: it answers with what it hears, and prints it.
+PLAIN = """
+import socket, sys
+server = socket.create_server(("::", int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True)
+print("listens", flush=True)
+while True:
+    client, _ = server.accept()
+    with client:
+        octets = client.recv(1000)
+        print("heard", octets, flush=True)
+        client.sendall(octets)
+"""
+CLIENT = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 10) as client:
+    client.sendall(b"plain")
+    assert client.recv(1000) == b"plain"
+"""
+# Asks a mapper: address, octets in hexadecimal; prints what it answers within a second, and from where.
+ASK = """
+import socket, sys
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+with socket.socket(family, socket.SOCK_DGRAM) as udp:
+    udp.settimeout(float(sys.argv[3]))
+    udp.sendto(bytes.fromhex(sys.argv[2]), (sys.argv[1], 3935))
+    try:
+        octets, source = udp.recvfrom(1000)
+        print(octets.hex(), source[0])
+    except TimeoutError:
+        print("nothing")
+"""
+# A mapper: the TCP port that it names, or a rejection where that is 0; prints what it hears.
+MAP = """
+import socket, struct, sys
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+udp.bind((sys.argv[1], 3935))
+print("maps", flush=True)
+while True:
+    octets, source = udp.recvfrom(1000)
+    print(octets.hex(), flush=True)
+    if octets[0] >> 4 == 0:
+        port = int(sys.argv[2])
+        answer = bytearray(octets[:48])
+        answer[0] |= 0x10 if port else 0x30
+        if port:
+            answer[4:6] = struct.pack(">H", port)
+        udp.sendto(answer, source)
+"""
+
+
+def python(bench, code, *words, **more):
+    return bench.start([sys.executable, "-c", code, *words], uiw=False, **more)
+
+
+def plain_server(bench, port, host):
+    server = python(bench, PLAIN, port, namespace=host)
+    server.wait_output("^listens")
+    return server
+
+
+def names(host, port):
+    text = pathlib.Path(f"/proc/{host.pid}/net/unix").read_text(encoding="utf-8", errors="replace")
+    return f"@uiw-rdma-port/{port}/" in text
+
+
+def holds(host):
+    """Whether a process of this host answers as port mapper."""
+    return any(line.split()[1].endswith(f":{MAPPER:04X}") for table in ("udp", "udp6")
+               for line in pathlib.Path(f"/proc/{host.pid}/net/{table}").read_text().splitlines()[1:])
+
+
+def rdma_server(bench, port, host, address="0.0.0.0", **more):
+    server = bench.start(["rping", "-s", "-S", 65535, "-P", "-a", address, "-p", port], namespace=host, **more)
+    wait_until(lambda: names(host, port) or not server.running(), 10, f"RDMA port {port}")
+    check(server.running(), f"does not listen: {server.name()}")
+    return server
+
+
+def rdma_client(bench, port, host, address, **more):
+    return bench.run(["rping", "-c", "-a", address, "-p", port, "-C", 5, "-S", 2000, "-V"], namespace=host, **more)
+
+
+def message(ip, kind, association, caller, called, time_field=0, version=0):
+    """caller, called: address and port."""
+    def octets(address):
+        packed = socket.inet_pton(socket.AF_INET6 if ip == 6 else socket.AF_INET, address)
+        return packed + bytes(16 - len(packed))
+
+    head = struct.pack(">BBHHHQ", version << 6 | kind << 4 | ip, time_field, caller[1] if kind == REQUEST else 0,
+                       called[1], caller[1], association)
+    whole = head + octets(caller[0]) + octets(called[0])
+    return whole + octets(caller[0]) if kind == REQUEST else whole
+
+
+def ask(bench, host, address, octets, patience=5):
+    run = bench.run([sys.executable, "-c", ASK, address, octets.hex(), patience], uiw=False, namespace=host)
+    return run.stdout.split()
+
+
+@row("a listener beside a TCP server is found from another host, and the TCP server does not notice")
+def found(bench):
+    left, right = bench.two_hosts()
+    port = bench.port()
+    plain = plain_server(bench, port, left)
+    server = rdma_server(bench, port, left, "::")
+    wait_until(lambda: holds(left), 10, "the port mapper")
+    for ip in (4, 6):
+        rdma_client(bench, port, right, LEFT[ip])
+        rdma_client(bench, port, right, LEFT[ip], options=("--transport", "roce"))
+        bench.run([sys.executable, "-c", CLIENT, LEFT[ip], port], uiw=False, namespace=right)
+    heard = [line for line in plain.stdout.splitlines() if line.startswith("heard")]
+    check(heard == ["heard b'plain'"] * 2, f"the TCP server has heard {heard}")
+    server.kill()
+    server.wait(10)
+    wait_until(lambda: not holds(left), 10, "the end of the port mapper")
+    plain.end()
+
+
+@row("the holder of the port is killed: the listeners of another process are found all the same")
+def taken_over(bench):
+    left, right = bench.two_hosts()
+    ports = bench.port(), bench.port()
+    plain = [plain_server(bench, port, left) for port in ports]
+    first = rdma_server(bench, ports[0], left)
+    wait_until(lambda: holds(left), 10, "the port mapper")
+    second = rdma_server(bench, ports[1], left)
+    for port in ports:
+        rdma_client(bench, port, right, LEFT[4])
+    first.kill()
+    first.wait(10)
+    wait_until(lambda: holds(left), 10, "the port mapper once more")
+    rdma_client(bench, ports[1], right, LEFT[4])
+    check(second.running(), "the second server has ended")
+    for server in plain:
+        server.end()
+
+
+@row("a caller in the format of iwpmd is answered: accept, reject, and nothing for what is malformed")
+def answers(bench):
+    left, right = bench.two_hosts()
+    port = bench.port()
+    plain = plain_server(bench, port, left)
+    rdma_server(bench, port, left, "::")
+    wait_until(lambda: holds(left), 10, "the port mapper")
+    for ip in (4, 6):
+        caller, association = (RIGHT[ip], 40001), 0x1122334455667788
+        octets, source = ask(bench, right, LEFT[ip], message(ip, REQUEST, association, caller, (LEFT[ip], port)))
+        check(source == LEFT[ip], f"the answer comes from {source}")
+        mapped = struct.unpack(">H", bytes.fromhex(octets)[4:6])[0]
+        check(10000 <= mapped < 20000, f"TCP port {mapped}")
+        wanted = message(ip, ACCEPT, association, caller, (LEFT[ip], mapped))
+        check(bytes.fromhex(octets) == wanted, f"{octets}, not {wanted.hex()}")
+        for called in ((LEFT[ip], port ^ 1), ("10.77.0.9" if ip == 4 else "fd77::9", port)):
+            octets, _ = ask(bench, right, LEFT[ip], message(ip, REQUEST, association, caller, called))
+            wanted = message(ip, REJECTION, association, caller, called)
+            check(bytes.fromhex(octets) == wanted, f"{octets}, not {wanted.hex()}")
+    good = message(4, REQUEST, 1, (RIGHT[4], 40001), (LEFT[4], port))
+    for octets in (good[:47], good + b"\0", b"", b"\x44" + good[1:], b"\x05" + good[1:],
+                   message(4, ACCEPT, 1, (RIGHT[4], 40001), (LEFT[4], port)),
+                   message(4, ACKNOWLEDGEMENT, 1, (RIGHT[4], 40001), (LEFT[4], port))):
+        check(ask(bench, right, LEFT[4], octets, 0.3) == ["nothing"], f"{octets.hex()} is answered")
+    plain.end()
+
+
+@row("a caller asks in the format of iwpmd, takes the port, and acknowledges; after a rejection it takes the number")
+def asks(bench):
+    left, right = bench.two_hosts()
+    number, port = bench.port(), bench.port()
+    bench.start(["rping", "-s", "-P", "-a", LEFT[4], "-p", port], namespace=left).wait_listen(port)
+    mapper = python(bench, MAP, LEFT[4], port, namespace=left)
+    mapper.wait_output("^maps")
+    rdma_client(bench, number, right, LEFT[4])
+    heard = [bytes.fromhex(line) for line in mapper.stdout.split()[1:]]
+    check(len(heard) == 2, f"the mapper has heard {heard}")
+    association = struct.unpack(">Q", heard[0][8:16])[0]
+    check(heard[0] == message(4, REQUEST, association, (RIGHT[4], 0), (LEFT[4], number)), heard[0].hex())
+    check(heard[1] == message(4, ACKNOWLEDGEMENT, association, (RIGHT[4], 0), (LEFT[4], port)), heard[1].hex())
+    mapper.kill()
+    mapper.wait(10)
+    mapper = python(bench, MAP, LEFT[4], 0, namespace=left)
+    mapper.wait_output("^maps")
+    rdma_client(bench, port, right, LEFT[4])
+    mapper.end()
+
+
+@row("a mapper that is silent delays a call by half a second, and only the first of several")
+def silent(bench):
+    left, right = bench.two_hosts()
+    port = bench.port()
+    bench.start(["ucmatose", "-p", port, "-c", 5, "-C", 1], namespace=left).wait_listen(port)
+    deaf = python(bench, "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
+                         "s.bind((sys.argv[1], 3935)); print('deaf', flush=True); sys.stdin.read()",
+                  LEFT[4], namespace=left, stdin=-1)
+    deaf.wait_output("^deaf")
+    begun = time.monotonic()
+    bench.run(["ucmatose", "-s", LEFT[4], "-p", port, "-c", 5, "-C", 1], namespace=right)
+    took = time.monotonic() - begun
+    check(took > 0.4, f"the mapper was not waited for: {took:.2f} s")
+    deaf.end()
+
+
+@row("another program has the mapper's port: EADDRINUSE where it is needed, with the reason in the log")
+def stranger(bench):
+    left, _ = bench.two_hosts()
+    port = bench.port()
+    plain = plain_server(bench, port, left)
+    mapper = python(bench, MAP, "0.0.0.0", 0, namespace=left)
+    mapper.wait_output("^maps")
+    path = os.path.join(bench.tmp, "log")
+    run = bench.run(["rping", "-s", "-a", LEFT[4], "-p", port], status=None, namespace=left, options=("--log", path))
+    check(run.status() and "Address already in use" in run.output, f"listens: {run.output}")
+    check("UDP port 3935 belongs to another program" in pathlib.Path(path).read_text(), "the log does not say why")
+    rdma_server(bench, port, left, "127.0.0.1")  # which other hosts cannot reach
+    mapper.end()
+    plain.end()
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())
