@@ -36,6 +36,22 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Octets said(data + 2 + length, data + size);
   NldevWorld world;
   world.devices = [](bool) { return std::vector<NumberedDevice>{device("lo", 0), device("eth0", 1)}; };
+  world.processes = [] {
+    std::vector<uiw::provider::ProcessInventory> all(2);
+    all[0].pid = 300;
+    for (auto& process : all) {
+      auto& inventory = process.inventory;
+      const std::uint32_t lo = inventory.place_of_device("uiw_lo");
+      inventory.contexts = {{lo, 1}};
+      inventory.pds = {{lo, 2, 1, 5}};
+      inventory.mrs = {{lo, 3, 2, 0xaabb, 0x7000, 4096}};
+      inventory.cqs = {{lo, 4, 1, 2, 256}};
+      inventory.srqs = {{lo, 9, 2}};
+      inventory.qps.resize(3);
+      inventory.cm_ids.resize(1);
+    }
+    return all;
+  };
   world.host = [&](OctetView) { return said; };
   for (const Octets& datagram : answer_nldev(request, 4711, world)) {
     for (std::size_t at = 0; at < datagram.size();) {

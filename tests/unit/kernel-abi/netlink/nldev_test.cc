@@ -370,7 +370,8 @@ TEST_CASE("each kind of objects is dumped, and found by its number") {
   World world;
   world.processes = two_processes();
   for (const Kind& kind : kKinds) {
-    const auto found = entries(world.messages(request(kind.command, NLM_F_DUMP, put_lo)), kind.table, kind.entry);
+    const auto dump = world.messages(request(kind.command, NLM_F_DUMP, put_lo));
+    const auto found = entries(dump, kind.table, kind.entry);
     REQUIRE(found.size() == 2);
     const auto number = number_in<std::uint32_t>(found[0], kind.number);
     NetlinkWriter asked(type_of(kind.command), NLM_F_REQUEST, kSequence, 0);

@@ -26,13 +26,6 @@ using provider::ProcessInventory;
 
 namespace {
 
-const ProcessInventory* find(const std::vector<ProcessInventory>& all, pid_t pid) {
-  const auto found = std::find_if(all.begin(), all.end(), [pid](const ProcessInventory& one) {
-    return one.pid == static_cast<std::uint32_t>(pid);
-  });
-  return found != all.end() ? &*found : nullptr;
-}
-
 std::vector<std::string> names_of(pid_t pid) {
   const std::string wanted = "@uiw-process/" + std::to_string(::geteuid()) + "/" + std::to_string(pid) + "/";
   std::ifstream table("/proc/net/unix");
@@ -103,6 +96,17 @@ TEST_CASE("a process with an open device has one name, and is among those that a
 }
 
 #ifndef __SANITIZE_THREAD__  // which does not allow that the child makes threads
+namespace {
+
+const ProcessInventory* find(const std::vector<ProcessInventory>& all, pid_t pid) {
+  const auto found = std::find_if(all.begin(), all.end(), [pid](const ProcessInventory& one) {
+    return one.pid == static_cast<std::uint32_t>(pid);
+  });
+  return found != all.end() ? &*found : nullptr;
+}
+
+}  // namespace
+
 TEST_CASE("a child is asked for what it has itself, and begins with zeros", "[inventory]") {
   const auto context = open_loopback();
   provider::port_counters("uiw_lo").add(PortCounter::refused, 5);
