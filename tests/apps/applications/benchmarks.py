@@ -39,6 +39,8 @@ def fio(bench, view, verb):
 
 def rpma(bench, view):
     harness.need_program("g++")
+    if not os.path.exists("/usr/include/librpma.h"):
+        raise harness.Skip("librpma-dev is not installed")
     program = os.path.join(bench.tmp, "patterns")
     source = pathlib.Path(__file__).resolve().with_name("rpma_patterns.cc")
     bench.command(["g++", "-O1", "-o", program, source, "-lrpma", "-libverbs"], timeout=60)
