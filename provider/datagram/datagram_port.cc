@@ -70,6 +70,7 @@ void forget_datagram_ports() {
 DatagramPort::DatagramPort(Engine& engine, int fd, unsigned multicast)
     : engine_(engine), fd_(fd), generation_(fork_generation()), multicast_(multicast) {
   set_sends(nothing_);
+  want_joined_datagrams(fd_);
 }
 
 DatagramPort::~DatagramPort() {
@@ -138,13 +139,13 @@ void DatagramPort::hand_over(const IncomingDatagram& datagram) {
 // and the second attempt sends them.
 std::size_t DatagramPort::send(std::span<const OutgoingDatagram> datagrams) {
   const std::size_t most = std::min(datagrams.size(), kDatagramBatch);
-  std::size_t sent = send_datagrams(fd_, datagrams);
+  std::size_t sent = send_datagrams(fd_, datagrams, joins_);
   if (sent == most) {
     count_sent(datagrams.first(sent));
     return sent;
   }
   blocked_.store(true);
-  sent += send_datagrams(fd_, datagrams.subspan(sent, most - sent));
+  sent += send_datagrams(fd_, datagrams.subspan(sent, most - sent), joins_);
   count_sent(datagrams.first(sent));
   return sent;
 }
@@ -157,10 +158,13 @@ void DatagramPort::count_sent(std::span<const OutgoingDatagram> sent) {
 }
 
 // Called with the receiving lock held.
-void DatagramPort::count_received(std::span<const IncomingDatagram> received) {
-  std::size_t octets = 0;
-  for (const IncomingDatagram& one : received) octets += one.octets.size();
-  engine_.counters().add(PortCounter::datagrams_received, received.size());
+void DatagramPort::count_received(std::span<const IncomingPiece> received) {
+  std::size_t count = 0, octets = 0;
+  for (const IncomingPiece& one : received) {
+    count += one.count();
+    octets += one.all.octets.size();
+  }
+  engine_.counters().add(PortCounter::datagrams_received, count);
   engine_.counters().add(PortCounter::octets_received, octets);
 }
 
@@ -196,17 +200,18 @@ bool DatagramPort::receive(Driver driver) {
     engine_.take_over(number_, fd_);
     return false;
   }
-  std::array<IncomingDatagram, kDatagramBatch> arrived;
+  std::array<IncomingPiece, kIncomingPieces> arrived;
   bool any = false;
   unsigned rounds = 0;
-  for (std::size_t count = kDatagramBatch; count == kDatagramBatch;) {
+  for (std::size_t count = kIncomingPieces; count == kIncomingPieces;) {
     if (++rounds > kMostRounds) {  // others have their turn; the event comes again
       engine_.rearm(number_, fd_);
       break;
     }
     count = receive_datagrams(fd_, {scratch->staging.get(), IoScratch::kStaging}, arrived);
     if (count > 0) count_received({arrived.data(), count});
-    for (std::size_t i = 0; i < count; ++i) hand_over(arrived[i]);
+    for (std::size_t i = 0; i < count; ++i)
+      arrived[i].for_each([this](const IncomingDatagram& datagram) { hand_over(datagram); });
     any = any || count > 0;
     if (driver == Driver::poll) break;
   }

@@ -71,7 +71,7 @@ class DatagramPort final : public Numbered, public Driven {
   bool receive(Driver driver);
   void send_what_waits();
   void count_sent(std::span<const OutgoingDatagram> sent);
-  void count_received(std::span<const IncomingDatagram> received);
+  void count_received(std::span<const IncomingPiece> received);
   void drop(DatagramDrop why);
 
   Engine& engine_;
@@ -90,6 +90,7 @@ class DatagramPort final : public Numbered, public Driven {
   Mutex members_mutex_;
   std::vector<Member> members_;
   std::atomic<bool> blocked_{false};  // work waits for the socket
+  std::atomic<bool> joins_{true};     // the kernel takes several datagrams as one
 };
 
 // Hold the lock of the table of ports over a fork. In the child, forget_datagram_ports() drops those of the parent.

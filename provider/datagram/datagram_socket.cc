@@ -2,6 +2,7 @@
 #include "provider/datagram/datagram_socket.h"
 
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ namespace {
 
 // Large enough for each of the control messages below.
 struct alignas(cmsghdr) Control {
-  std::array<std::byte, CMSG_SPACE(sizeof(in6_pktinfo)) + CMSG_SPACE(sizeof(int))> octets;
+  std::array<std::byte, CMSG_SPACE(sizeof(in6_pktinfo)) + 2 * CMSG_SPACE(sizeof(int))> octets;
 };
 
 template <typename Value>
@@ -35,22 +36,29 @@ cmsghdr* put(msghdr& message, cmsghdr* at, int level, int type, const Value& val
   return CMSG_NXTHDR(&message, at);
 }
 
-// The source address, which decides the interface, and the traffic class. A socket for both families takes IPv4
-// addresses in their mapped form.
-void fill_control(msghdr& message, Control& control, const DatagramRoute& route) {
+// The source address, which decides the interface, the traffic class, and the size of each where there are several
+// datagrams, else 0. A socket for both families takes IPv4 addresses in their mapped form.
+void fill_control(msghdr& message, Control& control, const DatagramRoute& route, std::size_t each) {
   control = {};
   message.msg_control = control.octets.data();
   message.msg_controllen = control.octets.size();
   in6_pktinfo source{};
   std::memcpy(&source.ipi6_addr, route.from.data(), route.from.size());
   source.ipi6_ifindex = is_ipv4(route.to) ? 0 : route.scope;
-  cmsghdr* const next = put(message, CMSG_FIRSTHDR(&message), IPPROTO_IPV6, IPV6_PKTINFO, source);
-  message.msg_controllen = CMSG_SPACE(sizeof source);
-  if (route.traffic_class == 0) return;
-  const int traffic_class = route.traffic_class;
-  const bool ipv4 = is_ipv4(route.to);
-  put(message, next, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, traffic_class);
-  message.msg_controllen += CMSG_SPACE(sizeof traffic_class);
+  cmsghdr* next = put(message, CMSG_FIRSTHDR(&message), IPPROTO_IPV6, IPV6_PKTINFO, source);
+  std::size_t length = CMSG_SPACE(sizeof source);
+  if (route.traffic_class != 0) {
+    const int traffic_class = route.traffic_class;
+    const bool ipv4 = is_ipv4(route.to);
+    next = put(message, next, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, traffic_class);
+    length += CMSG_SPACE(sizeof traffic_class);
+  }
+  if (each != 0) {
+    const auto size = static_cast<std::uint16_t>(each);
+    put(message, next, SOL_UDP, UDP_SEGMENT, size);
+    length += CMSG_SPACE(sizeof size);
+  }
+  message.msg_controllen = length;
 }
 
 sockaddr_in6 address_of(const DatagramRoute& route, std::uint16_t port) {
@@ -62,16 +70,23 @@ sockaddr_in6 address_of(const DatagramRoute& route, std::uint16_t port) {
   return address;
 }
 
-// The local address that a datagram was sent to; false if the kernel does not say.
-bool local_address(msghdr& message, Gid& to) {
+// The local address that a piece was sent to, and the size of its datagrams where it is several; false if the kernel
+// does not say the address.
+bool read_control(msghdr& message, Gid& to, std::size_t& size) {
+  bool addressed = false;
   for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
-    if (at->cmsg_level != IPPROTO_IPV6 || at->cmsg_type != IPV6_PKTINFO) continue;
-    in6_pktinfo info;
-    std::memcpy(&info, CMSG_DATA(at), sizeof info);
-    std::memcpy(to.data(), &info.ipi6_addr, to.size());
-    return true;
+    if (at->cmsg_level == IPPROTO_IPV6 && at->cmsg_type == IPV6_PKTINFO) {
+      in6_pktinfo info;
+      std::memcpy(&info, CMSG_DATA(at), sizeof info);
+      std::memcpy(to.data(), &info.ipi6_addr, to.size());
+      addressed = true;
+    } else if (at->cmsg_level == SOL_UDP && at->cmsg_type == UDP_GRO) {
+      int each = 0;
+      std::memcpy(&each, CMSG_DATA(at), sizeof each);
+      if (each > 0) size = static_cast<std::size_t>(each);
+    }
   }
-  return false;
+  return addressed;
 }
 
 constexpr int kIpv6MulticastAll = 29;  // IPV6_MULTICAST_ALL of <linux/in6.h>, which <netinet/in.h> lacks
@@ -85,46 +100,104 @@ struct Closer {
 
 }  // namespace
 
-std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams) {
-  const std::size_t count = std::min(datagrams.size(), kDatagramBatch);
-  std::array<mmsghdr, kDatagramBatch> messages;
-  std::array<sockaddr_in6, kDatagramBatch> addresses;
-  std::array<iovec, kDatagramBatch> vectors;
-  std::array<Control, kDatagramBatch> controls;
-  for (std::size_t i = 0; i < count; ++i) {
-    const OutgoingDatagram& datagram = datagrams[i];
-    addresses[i] = address_of(*datagram.route, datagram.port);
-    vectors[i] = {const_cast<std::byte*>(datagram.octets.data()), datagram.octets.size()};
-    messages[i] = {};
-    msghdr& header = messages[i].msg_hdr;
-    header.msg_name = &addresses[i];
-    header.msg_namelen = sizeof addresses[i];
-    header.msg_iov = &vectors[i];
-    header.msg_iovlen = 1;
-    fill_control(header, controls[i], *datagram.route);
+namespace {
+
+// Of Linux (UDP_MAX_SEGMENTS was 64 before 6.9), and less than an IPv6 datagram with its header.
+constexpr std::size_t kMostJoined = 64, kLongestJoined = 65000;
+
+bool same_way(const OutgoingDatagram& one, const OutgoingDatagram& other) {
+  return one.port == other.port && one.route->from == other.route->from && one.route->to == other.route->to &&
+         one.route->scope == other.route->scope && one.route->traffic_class == other.route->traffic_class;
+}
+
+// How many datagrams from the first one on can be one for the kernel: of one size, but for the last, which may be
+// shorter.
+std::size_t joinable(std::span<const OutgoingDatagram> datagrams) {
+  const std::size_t size = datagrams[0].octets.size();
+  std::size_t count = 1, whole = size;
+  while (count < datagrams.size() && count < kMostJoined) {
+    const std::size_t next = datagrams[count].octets.size();
+    if (next > size || whole + next > kLongestJoined || !same_way(datagrams[0], datagrams[count])) break;
+    ++count;
+    whole += next;
+    if (next < size) break;
   }
+  return count;
+}
+
+// Datagrams as the kernel takes them.
+class Outgoing {
+ public:
+  Outgoing(std::span<const OutgoingDatagram> datagrams, bool join) {
+    for (std::size_t at = 0; at < datagrams.size(); at += joined_[count_++]) {
+      const std::size_t joined = join ? joinable(datagrams.subspan(at)) : 1;
+      joined_[count_] = joined;
+      addresses_[count_] = address_of(*datagrams[at].route, datagrams[at].port);
+      for (std::size_t i = at; i < at + joined; ++i)
+        vectors_[i] = {const_cast<std::byte*>(datagrams[i].octets.data()), datagrams[i].octets.size()};
+      messages_[count_] = {};
+      msghdr& header = messages_[count_].msg_hdr;
+      header.msg_name = &addresses_[count_];
+      header.msg_namelen = sizeof addresses_[count_];
+      header.msg_iov = &vectors_[at];
+      header.msg_iovlen = joined;
+      fill_control(header, controls_[count_], *datagrams[at].route, joined == 1 ? 0 : datagrams[at].octets.size());
+    }
+  }
+  std::size_t count() const { return count_; }
+  // Of a message: how many datagrams it is.
+  std::size_t joined(std::size_t index) const { return joined_[index]; }
+  // The number of messages that the kernel has taken from this one on, or a negative errno.
+  long send(int fd, std::size_t from) {
+    const long result =
+        ::syscall(SYS_sendmmsg, fd, messages_.data() + from, count_ - from, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return result < 0 ? -errno : result;
+  }
+
+ private:
+  std::size_t count_ = 0;
+  std::array<std::size_t, kDatagramBatch> joined_;
+  std::array<mmsghdr, kDatagramBatch> messages_;
+  std::array<sockaddr_in6, kDatagramBatch> addresses_;
+  std::array<iovec, kDatagramBatch> vectors_;
+  std::array<Control, kDatagramBatch> controls_;
+};
+
+}  // namespace
+
+std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, std::atomic<bool>& joins) {
+  datagrams = datagrams.first(std::min(datagrams.size(), kDatagramBatch));
+  Outgoing outgoing(datagrams, joins.load(std::memory_order_relaxed));
   std::size_t sent = 0;
-  while (sent < count) {
-    const long result = ::syscall(SYS_sendmmsg, fd, messages.data() + sent, count - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+  for (std::size_t at = 0; at < outgoing.count();) {
+    const long result = outgoing.send(fd, at);
     if (result > 0) {
-      sent += static_cast<std::size_t>(result);
-    } else if (errno == EAGAIN) {
+      for (const std::size_t end = at + static_cast<std::size_t>(result); at < end; ++at) sent += outgoing.joined(at);
+    } else if (result == -EAGAIN) {
       break;
-    } else if (errno != EINTR) {
-      ++sent;  // lost
+    } else if (result != -EINTR && outgoing.joined(at) > 1) {
+      // Each by itself may be taken: the kernel joins none that are longer than the path allows, for example.
+      joins.store(false, std::memory_order_relaxed);
+      return sent + send_datagrams(fd, datagrams.subspan(sent), joins);
+    } else if (result != -EINTR) {
+      sent += outgoing.joined(at++);  // lost
     }
   }
   return sent;
 }
 
-std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<IncomingDatagram> datagrams) {
-  const std::size_t most = std::min(datagrams.size(), kDatagramBatch);
-  const std::size_t part = memory.size() / kDatagramBatch;
-  std::array<mmsghdr, kDatagramBatch> messages;
-  std::array<sockaddr_in6, kDatagramBatch> addresses;
-  std::array<iovec, kDatagramBatch> vectors;
-  std::array<Control, kDatagramBatch> controls;
-  for (std::size_t i = 0; i < most; ++i) {
+void want_joined_datagrams(int fd) {
+  const int on = 1;
+  ::setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof on);
+}
+
+std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<IncomingPiece, kIncomingPieces> pieces) {
+  const std::size_t part = memory.size() / kIncomingPieces;
+  std::array<mmsghdr, kIncomingPieces> messages;
+  std::array<sockaddr_in6, kIncomingPieces> addresses;
+  std::array<iovec, kIncomingPieces> vectors;
+  std::array<Control, kIncomingPieces> controls;
+  for (std::size_t i = 0; i < kIncomingPieces; ++i) {
     vectors[i] = {memory.data() + i * part, part};
     messages[i] = {};
     msghdr& header = messages[i].msg_hdr;
@@ -137,17 +210,18 @@ std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<Incom
   }
   long count;
   do {
-    count = ::syscall(SYS_recvmmsg, fd, messages.data(), most, MSG_DONTWAIT, nullptr);
+    count = ::syscall(SYS_recvmmsg, fd, messages.data(), kIncomingPieces, MSG_DONTWAIT, nullptr);
   } while (count < 0 && errno == EINTR);
   if (count < 0) return 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    IncomingDatagram& datagram = datagrams[i];
+    IncomingPiece& piece = pieces[i];
     msghdr& header = messages[i].msg_hdr;
-    datagram = {};
-    datagram.port = ntohs(addresses[i].sin6_port);
-    std::memcpy(datagram.from.data(), &addresses[i].sin6_addr, datagram.from.size());
-    const bool whole = (header.msg_flags & MSG_TRUNC) == 0 && local_address(header, datagram.to);
-    if (whole) datagram.octets = mpa::Octets(memory).subspan(i * part, messages[i].msg_len);
+    piece = {};
+    piece.each = messages[i].msg_len;
+    piece.all.port = ntohs(addresses[i].sin6_port);
+    std::memcpy(piece.all.from.data(), &addresses[i].sin6_addr, piece.all.from.size());
+    const bool whole = (header.msg_flags & MSG_TRUNC) == 0 && read_control(header, piece.all.to, piece.each);
+    if (whole) piece.all.octets = mpa::Octets(memory).subspan(i * part, messages[i].msg_len);
   }
   return static_cast<std::size_t>(count);
 }

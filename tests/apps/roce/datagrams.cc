@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Queue pairs of type UD with what else a program may give them: shared receive queues, extended completion queues, and
 // an end in the middle of traffic. A case for each; those of several contexts and processes are in
-// datagrams_together.cc.
+// datagrams_together.cc, those of datagrams posted together in datagrams_batches.cc.
 //
 //   uiw_datagrams HOST PORT CASE
 #include "tests/apps/roce/datagrams.h"
@@ -224,5 +224,6 @@ int main(int argc, char** argv) {
                     {"extended_queue", extended_queue},
                     {"destroyed_under_traffic", destroyed_under_traffic}};
   together_cases(cases);
+  batch_cases(cases);
   return apps::run_case(argc, argv, cases);
 }

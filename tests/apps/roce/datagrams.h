@@ -66,7 +66,8 @@ struct Qp {
 
 void receive(ibv_srq* srq, const Memory& memory, std::uint64_t slot);
 
-// See datagrams_together.cc.
+// See datagrams_together.cc and datagrams_batches.cc.
 void together_cases(Cases& cases);
+void batch_cases(Cases& cases);
 
 }  // namespace apps::datagrams
