@@ -9,8 +9,10 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <optional>
 
 #include "kernel-abi/caller/cancellation.h"
+#include "kernel-abi/interposer/uverbs_node.h"
 #include "kernel-abi/netlink/nldev_socket.h"
 #include "kernel-abi/rdma_cm/cm_commands.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
@@ -19,7 +21,8 @@
 #include "mpa/descriptor.h"
 #include "mpa/fault_signals.h"
 #include "provider/export.h"
-#include "provider/verbs/completion_channel.h"
+#include "provider/verbs/cq/completion_channel.h"
+#include "provider/verbs/device_file.h"
 #include "provider/verbs/fork.h"
 
 namespace uiw::kernel_abi {
@@ -47,14 +50,16 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
       if (fd >= 0 && (flags & O_CLOEXEC) == 0) ::fcntl(fd, F_SETFD, 0);
       return fd;
     }
-    if (!is_own_verbs_node(node)) return -ENXIO;
-    // libibverbs expects a character device with the number in the sysfs `dev` file; every container has this one.
+    const std::optional<unsigned> number = own_verbs_node(node);
+    if (!number) return -ENXIO;
+    // libibverbs expects a character device; every container has this one.
     const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));
     if (fd < 0) {
       mpa::take_descriptor(fd, "a device");  // reports the reason
       return -errno;
     }
-    *object = UIW_OBJECT_UVERBS;
+    static std::atomic<std::uint64_t> opened{0};
+    *object = uverbs_object(*number, opened.fetch_add(1) + 1);
     return fd;
   } catch (const std::bad_alloc&) {
     return -ENOMEM;
@@ -86,6 +91,17 @@ void abi_release(std::uint64_t object, int fd) {
     if (kind_of(object) == UIW_OBJECT_COMPLETION_CHANNEL) provider::forget_completion_channel(fd);
   } catch (const std::bad_alloc&) {  // ids that could not be torn down stay until the process ends
   }
+}
+
+int abi_control(std::uint64_t object, int fd, void* argument) {
+  const CancellationOff cancellation;
+  return kind_of(object) == UIW_OBJECT_UVERBS ? control_uverbs(fd, argument) : -ENOTTY;
+}
+
+// The open file of a device that a descriptor of this process refers to, for contexts that share it.
+provider::DeviceFile device_file(int fd) {
+  const std::uint64_t object = g_host.load()->lookup(fd);
+  return kind_of(object) == UIW_OBJECT_UVERBS ? object : provider::kNoDeviceFile;
 }
 
 int abi_give_way(std::uint16_t port) {
@@ -131,12 +147,12 @@ constexpr UiwKernelAbi kTable = {abi_root,          abi_open,
                                  abi_release,       mpa::program_action,
                                  mpa::program_mask, mpa::add_pending_faults,
                                  mpa::close_faults, mpa::reopen_faults,
-                                 abi_give_way};
+                                 abi_give_way,      abi_control};
 
 }  // namespace
 }  // namespace uiw::kernel_abi
 
-extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v3(const UiwHost* host) {
+extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v4(const UiwHost* host) {
   using namespace uiw::kernel_abi;
   static const bool told = [host] {
     static uiw::mpa::DescriptorGuard guard;
@@ -148,5 +164,6 @@ extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v3(const UiwHost* host) {
   }();
   static_cast<void>(told);
   g_host.store(host);
+  uiw::provider::set_device_files(device_file);
   return &kTable;
 }

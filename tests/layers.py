@@ -34,7 +34,7 @@ ROOMS = {
     "provider/plugin": ("process memory progress verbs", "turns the calls of libibverbs into those of verbs"),
     "kernel-abi/interposer": ("", "an object of its own, with libc alone; entry.h is what it shares with libuiw.so.1"),
     "kernel-abi/caller": ("", "what every command needs: the caller's memory and cancellation"),
-    "kernel-abi/sysfs": ("", "files about devices, which the interposer finds by their path"),
+    "kernel-abi/sysfs": ("interposer", "files about devices, which the interposer finds by their path and number"),
     "kernel-abi/netlink": ("caller sysfs", "answers requests of the caller about the devices that sysfs shows"),
     "kernel-abi/uverbs": ("interposer caller", "commands come by the table of entry.h"),
     "kernel-abi/rdma_cm": ("interposer caller", "commands come by the table of entry.h"),

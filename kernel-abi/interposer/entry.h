@@ -13,7 +13,7 @@
 extern "C" {
 
 enum UiwObjectKind {
-  UIW_OBJECT_UVERBS = 1,              // /dev/infiniband/uverbsN: a descriptor on /dev/null
+  UIW_OBJECT_UVERBS = 1,              // /dev/infiniband/uverbsN: a descriptor on /dev/null (uverbs_node.h)
   UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
   UIW_OBJECT_COMPLETION_CHANNEL = 3,  // the interposer reports only its close
   UIW_OBJECT_INTERNAL = 4,            // a descriptor of the library, which the program does not know (mpa/descriptor.h)
@@ -66,9 +66,12 @@ struct UiwKernelAbi {
   // A TCP socket of the program is refused this port, in host byte order, since another has it. 1 if that was one of an
   // RDMA listener or of a bound rdma_cm id, which has another TCP port now; else 0.
   int (*give_way)(uint16_t port);
+
+  // ioctl(RDMA_VERBS_IOCTL) on a descriptor of uverbs. 0 or a negative errno; -ENOTTY for methods that there are not.
+  int (*control)(uint64_t object, int fd, void* argument);
 };
 
 // NULL if the library cannot be used.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
-#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v3"
+#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v4"
 }

@@ -15,11 +15,11 @@
 
 #include "kernel-abi/interposer/fd_table.h"
 #include "kernel-abi/interposer/file_version.h"
+#include "kernel-abi/interposer/hooks/descriptors.h"
+#include "kernel-abi/interposer/hooks/real_functions.h"
+#include "kernel-abi/interposer/hooks/signals.h"
 #include "kernel-abi/interposer/own_files.h"
 #include "kernel-abi/interposer/plugin_abis.h"
-#include "kernel-abi/interposer/preload_descriptors.h"
-#include "kernel-abi/interposer/preload_signals.h"
-#include "kernel-abi/interposer/real_functions.h"
 #include "provider/version.h"
 
 namespace uiw::kernel_abi {

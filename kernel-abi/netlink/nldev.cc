@@ -21,10 +21,9 @@ constexpr std::uint8_t kNodeTypeRnic = 4;
 constexpr std::uint8_t kPortActive = 4;  // IB_PORT_ACTIVE
 constexpr std::uint8_t kPortLinkUp = 5;  // IB_PORT_PHYS_STATE_LINK_UP
 constexpr std::uint32_t kPort = 1;       // devices have one port
-// huge_encode_dev() of /dev/null, which the nodes of the tree lead to. That of rdma_cm is given as 0, by which
-// librdmacm knows none, as without netlink: where it cannot open the node, it would look for another by the number,
-// find /dev/null itself, and forget why the node could not be opened.
-constexpr std::uint64_t kNullDevice = 1U << 8 | 3;
+// The device number of rdma_cm's node, which leads to /dev/null, is given as 0, by which librdmacm knows none, as
+// without netlink: where it cannot open the node, it would look for another by the number, find /dev/null itself, and
+// forget why the node could not be opened.
 constexpr std::uint64_t kNoDevice = 0;
 
 constexpr unsigned client_of(unsigned type) { return type >> 10; }
@@ -250,7 +249,7 @@ class Exchange {
     if (index) {
       if (*type != "uverbs") return find(index) ? -EOPNOTSUPP : -EINVAL;
       return about(index, [](NetlinkWriter& writer, const NumberedDevice& device) {
-        write_node(writer, node_name(device.number), kUverbsDeviceAbi, kNullDevice);
+        write_node(writer, node_name(device.number), kUverbsDeviceAbi, node_device(device.number));
       });
     }
     if (*type != "rdma_cm") return ask_host(-EOPNOTSUPP);

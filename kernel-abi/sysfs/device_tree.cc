@@ -140,11 +140,12 @@ std::vector<NumberedDevice> numbered_devices(bool rescan) {
   return s.devices;
 }
 
-bool is_own_verbs_node(const char* name) {
+std::optional<unsigned> own_verbs_node(const char* name) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
-  return std::any_of(s.numbers.begin(), s.numbers.end(),
-                     [&](const auto& entry) { return node_name(entry.second) == name; });
+  for (const auto& [device, number] : s.numbers)
+    if (node_name(number) == name) return number;
+  return std::nullopt;
 }
 
 namespace {

@@ -2,6 +2,7 @@
 // The sysfs tree that this process uses, and the uverbs numbers of uiw in it. Thread-safe.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "kernel-abi/sysfs/tree_content.h"
@@ -17,8 +18,8 @@ const char* device_tree_root(bool rescan);
 // Throws std::bad_alloc.
 std::vector<NumberedDevice> numbered_devices(bool rescan);
 
-// True for "uverbsN" if N belongs to a device of uiw.
-bool is_own_verbs_node(const char* name);
+// N of "uverbsN" if it belongs to a device of uiw.
+std::optional<unsigned> own_verbs_node(const char* name);
 
 // Opens a file of counters in the tree, by its path there ("class/infiniband/uiw_eth0/ports/1/counters/symbol_error"):
 // a descriptor for reading of what it says now, in memory. -ENXIO for other paths, and another negative errno where

@@ -5,12 +5,14 @@
 
 #include <netinet/in.h>
 #include <rdma/rdma_user_cm.h>
+#include <sys/sysmacros.h>
 
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <set>
 
+#include "kernel-abi/interposer/uverbs_node.h"
 #include "kernel-abi/sysfs/port_files.h"
 #include "provider/version.h"
 
@@ -129,7 +131,8 @@ class Builder {
 
     const std::string verbs = node_name(device.number);
     file("class/infiniband_verbs/" + verbs + "/ibdev", info.name + "\n");
-    file("class/infiniband_verbs/" + verbs + "/dev", kNullDevice);
+    const dev_t node = node_device(device.number);
+    file("class/infiniband_verbs/" + verbs + "/dev", format("%u:%u\n", major(node), minor(node)));
     file("class/infiniband_verbs/" + verbs + "/abi_version", format("%d\n", kUverbsDeviceAbi));
     link("dev/infiniband/" + verbs, kNullNode);
 
@@ -151,6 +154,7 @@ class Builder {
 }  // namespace
 
 std::string node_name(unsigned number) { return "uverbs" + std::to_string(number); }
+dev_t node_device(unsigned number) { return uverbs_device(number); }
 
 std::string rate_line(unsigned speed_mbps) {
   struct Rate {

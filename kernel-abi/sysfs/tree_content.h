@@ -54,6 +54,9 @@ struct NumberedDevice {
 
 // The device's node in /dev/infiniband.
 std::string node_name(unsigned number);
+
+// Its device number.
+dev_t node_device(unsigned number);
 constexpr int kUverbsDeviceAbi = 1;  // of uverbsN: the version that our plugin registers for
 
 // The host's own RDMA devices: the entries of the real directories.

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Verbs call the plugin directly. libibverbs itself writes only one command, the creation of a completion channel. All
-// other commands are unknown, as to a kernel without them (checks as in drivers/infiniband/core/uverbs_main.c).
+// Verbs call the plugin directly. libibverbs itself writes only one command, the creation of a completion channel, and
+// calls ioctl() for one method, the descriptor of async events. All other commands and methods are unknown, as to a
+// kernel without them (checks as in drivers/infiniband/core/uverbs_main.c and uverbs_ioctl.c).
 #include "kernel-abi/uverbs/uverbs.h"
 
+#include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
 
 #include "kernel-abi/caller/user_memory.h"
-#include "provider/verbs/completion_channel.h"
+#include "provider/verbs/cq/completion_channel.h"
+#include "provider/verbs/device_file.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -51,6 +55,26 @@ long write_uverbs_command(const UiwHost& host, const void* data, std::size_t siz
   if (copy_from_user(&command, payload, sizeof command) != 0) return -EFAULT;
   const int error = create_channel(host, command);
   return error != 0 ? -error : static_cast<long>(size);
+}
+
+// Each context has its descriptor of async events from the start; here libibverbs is told which it is.
+int control_uverbs(int fd, void* argument) {
+  ib_uverbs_ioctl_hdr header = {};
+  ib_uverbs_attr attribute = {};
+  if (copy_from_user(&header, argument, sizeof header) != 0) return -EFAULT;
+  if (header.object_id != UVERBS_OBJECT_ASYNC_EVENT || header.method_id != UVERBS_METHOD_ASYNC_EVENT_ALLOC)
+    return -ENOTTY;
+  if (header.num_attrs != 1 || header.length != sizeof header + sizeof attribute || header.reserved1 != 0 ||
+      header.reserved2 != 0) {
+    return -EINVAL;
+  }
+  auto* const place = static_cast<std::uint8_t*>(argument) + sizeof header;
+  if (copy_from_user(&attribute, place, sizeof attribute) != 0) return -EFAULT;
+  if (attribute.attr_id != UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE || attribute.len != 0) return -EINVAL;
+  const int async = provider::async_descriptor_of(fd);
+  if (async < 0) return -ENOTTY;
+  attribute.data_s64 = async;
+  return -copy_to_user(reinterpret_cast<std::uintptr_t>(place), &attribute, sizeof attribute);
 }
 
 }  // namespace uiw::kernel_abi

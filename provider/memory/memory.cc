@@ -132,6 +132,12 @@ ddp::StagTable& stag_table() {
 Pd::Pd(std::shared_ptr<class Context> context) : context_(std::move(context)) {}
 Pd::~Pd() { listed_.leave(); }
 
+std::shared_ptr<Pd> Pd::create(std::shared_ptr<class Context> context) {
+  return {new Pd(std::move(context)), [](Pd* pd) {
+            if (!pd->in_use()) delete pd;
+          }};
+}
+
 // ---- Memory regions --------------------------------------------------------------------------------------------
 
 std::unique_ptr<Mr> Mr::add(Pd& pd, Kind kind, unsigned access, const ddp::Region& region) {
@@ -224,21 +230,33 @@ std::unique_ptr<Mr> Mr::create_dm(Pd& pd, Dm& dm, std::uint64_t offset, std::siz
 }
 
 int Mr::prepare_destroy() {
-  if (!retired_ && !stag_table().retire(stag_)) return EBUSY;
+  if (retired_) return 0;
+  if (!stag_table().retire(stag_)) return EBUSY;
   retired_ = true;
+  wait_for_readers();
   return 0;
 }
 
-Mr::~Mr() {
+int Mr::end() {
+  if (prepare_destroy() != 0) return EBUSY;
+  let_go();
+  return 0;
+}
+
+// Nothing asks for its domain from here on.
+void Mr::let_go() {
+  if (ended_) return;
+  ended_ = true;
   listed_.leave();
-  if (prepare_destroy() == 0) {
-    wait_for_readers();
-    stag_table().recycle(stag_);
-  }
-  // In the child of a fork the mapping does not exist (MADV_DONTFORK), and other memory may be at its address.
-  if (mapping_ != nullptr && generation_ == fork_generation()) ::munmap(mapping_, mapping_size_);
   if (dm_ != nullptr) dm_->users_.fetch_sub(1, std::memory_order_relaxed);
   pd_->remove_user();
+}
+
+Mr::~Mr() {
+  if (prepare_destroy() == 0) stag_table().recycle(stag_);
+  // In the child of a fork the mapping does not exist (MADV_DONTFORK), and other memory may be at its address.
+  if (mapping_ != nullptr && generation_ == fork_generation()) ::munmap(mapping_, mapping_size_);
+  let_go();
 }
 
 int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigned access) {
@@ -262,9 +280,8 @@ int Mr::reregister(int flags, Pd* pd, void* address, std::size_t length, unsigne
   const ddp::Region region = region_of(home, at, size, iova, wanted);
   if (error == 0 && region.base + region.length < region.base) error = EINVAL;
   if (error != 0) {
-    if (const int busy = prepare_destroy(); busy != 0) return busy;
-    wait_for_readers();
-    return error;
+    const int busy = prepare_destroy();
+    return busy != 0 ? busy : error;
   }
   // Posted work names memory by tagged offset, so another base offset is another translation too.
   if (!stag_table().replace(stag_, region, translation || region.base != region_.base)) return EBUSY;
@@ -308,7 +325,7 @@ Mw::~Mw() {
 
 // ---- Device memory ---------------------------------------------------------------------------------------------
 
-std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment) {
+std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment, DeviceFile file) {
   constexpr std::uint32_t kMostAligned = 21;
   if (length == 0 || log_alignment > kMostAligned) {
     errno = EINVAL;
@@ -333,7 +350,7 @@ std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment) 
     return refuse();
   }
   const std::uintptr_t start = (reinterpret_cast<std::uintptr_t>(mapping) + alignment - 1) & ~(alignment - 1);
-  std::unique_ptr<Dm> dm(new (std::nothrow) Dm(reinterpret_cast<std::byte*>(start), length, mapping, size));
+  std::unique_ptr<Dm> dm(new (std::nothrow) Dm(reinterpret_cast<std::byte*>(start), length, mapping, size, file));
   if (!dm) {
     ::munmap(mapping, size);
     dm_used.fetch_sub(length);
@@ -343,6 +360,7 @@ std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment) 
 }
 
 Dm::~Dm() {
+  listed_.leave();
   dm_used.fetch_sub(length_);
   ::munmap(mapping_, mapping_size_);
 }

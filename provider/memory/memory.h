@@ -24,10 +24,16 @@ namespace uiw::provider {
 
 class Context;
 
+// An open file of a device; contexts on one file share their objects (provider/verbs/device_file.h).
+using DeviceFile = std::uint64_t;
+inline constexpr DeviceFile kNoDeviceFile = 0;
+
 // A protection domain: it says which queue pairs may use which memory. The plugin refuses its destruction with EBUSY
 // while in_use(). It keeps its context.
-class Pd {
+class Pd : public std::enable_shared_from_this<Pd> {
  public:
+  // One that several contexts may own. If the last of them gives it up while something in it is left, it stays.
+  UIW_API static std::shared_ptr<Pd> create(std::shared_ptr<class Context> context);
   UIW_API explicit Pd(std::shared_ptr<class Context> context);
   UIW_API ~Pd();
   class Context& context() {
@@ -47,11 +53,14 @@ class Pd {
 };
 
 // Device memory: memory of the library, filled with zeros at first.
-class Dm {
+class Dm : public std::enable_shared_from_this<Dm> {
  public:
   // EINVAL for length 0 or an alignment above 2 MiB; ENOMEM if the process would exceed kMaxDmSize.
-  UIW_API static std::unique_ptr<Dm> create(std::size_t length, std::uint32_t log_alignment);
+  UIW_API static std::unique_ptr<Dm> create(std::size_t length, std::uint32_t log_alignment,
+                                            DeviceFile file = kNoDeviceFile);
   UIW_API ~Dm();
+  DeviceFile file() const { return file_; }
+  std::uint32_t listed_number() const { return listed_.number(); }
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
   // 0; EFAULT for a range outside of the device memory or program memory that is not accessible; EINVAL for an
   // offset or a length that is no multiple of four octets: adapters copy words, and so do programs.
@@ -60,19 +69,21 @@ class Dm {
 
  private:
   friend class Mr;
-  Dm(std::byte* memory, std::size_t length, void* mapping, std::size_t mapping_size)
-      : memory_(memory), length_(length), mapping_(mapping), mapping_size_(mapping_size) {}
+  Dm(std::byte* memory, std::size_t length, void* mapping, std::size_t mapping_size, DeviceFile file)
+      : memory_(memory), length_(length), mapping_(mapping), mapping_size_(mapping_size), file_(file) {}
   bool holds(std::uint64_t offset, std::size_t length) const { return offset <= length_ && length <= length_ - offset; }
   static bool in_words(std::uint64_t offset, std::size_t length) { return (offset | length) % 4 == 0; }
   std::byte* const memory_;
   const std::size_t length_;
   void* const mapping_;
   const std::size_t mapping_size_;
+  const DeviceFile file_;
   std::atomic<int> users_{0};
+  Listed<Dm> listed_{*this};
 };
 
 // A memory region; lkey and rkey are its STag.
-class Mr {
+class Mr : public std::enable_shared_from_this<Mr> {
  public:
   // EINVAL for impossible access flags or ranges, EOPNOTSUPP for the flags of RDMA FLUSH, EFAULT if the memory is not
   // mapped or does not allow the access,
@@ -97,8 +108,11 @@ class Mr {
   const ddp::Region& region() const { return region_; }
   std::uint32_t listed_number() const { return listed_.number(); }
 
-  // The first half of destruction: from here on the region cannot be found. EBUSY while windows are bound to it.
+  // The first half of destruction: from here on the region cannot be found, and when the call returns nothing uses its
+  // memory any more. EBUSY while windows are bound to it.
   UIW_API int prepare_destroy();
+  // The whole of it for its domain, though there may be other owners, for whom only the object is left. EBUSY as above.
+  UIW_API int end();
 
   // ibv_rereg_mr: 0 or an errno. After EBUSY (windows are bound to the region) and after EINVAL for impossible flags
   // the region is as before; after any other error it can only be destroyed (Verbs draft section 7.3.2.3). The key
@@ -109,6 +123,7 @@ class Mr {
   enum class Kind : std::uint8_t { memory, null, dmabuf, dm };
   Mr(Pd& pd, Kind kind, unsigned access, const ddp::Region& region, ddp::Stag stag)
       : pd_(&pd), kind_(kind), access_(access), region_(region), stag_(stag), generation_(fork_generation()) {}
+  void let_go();
   static std::unique_ptr<Mr> add(Pd& pd, Kind kind, unsigned access, const ddp::Region& region);
 
   Pd* pd_;
@@ -117,6 +132,7 @@ class Mr {
   ddp::Region region_;
   const ddp::Stag stag_;
   bool retired_ = false;
+  bool ended_ = false;
   Dm* dm_ = nullptr;         // Kind::dm
   void* mapping_ = nullptr;  // Kind::dmabuf
   std::size_t mapping_size_ = 0;

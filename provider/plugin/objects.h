@@ -15,7 +15,7 @@
 #include "provider/plugin/abi/rdmav_abi.h"
 #include "provider/plugin/exceptions.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/cq.h"
+#include "provider/verbs/cq/cq.h"
 #include "provider/verbs/queue_pair.h"
 
 namespace uiw::plugin {
@@ -40,15 +40,23 @@ struct Td {
   ibv_td base;
   std::atomic<int> users{0};
 };
-// A protection domain, or a parent domain. In a parent domain `rnic` is that of its protection domain, so that a parent
-// domain can be used like a protection domain.
+// A protection domain, also one that was imported from another context, or a parent domain. In a parent domain `rnic`
+// is that of its protection domain, so that a parent domain can be used like a protection domain.
 struct Pd {
   ibv_pd base;
   rnic::Pd& rnic;
-  std::unique_ptr<rnic::Pd> own;  // null in a parent domain
-  rnic::Share share{};            // empty in a parent domain
+  std::shared_ptr<rnic::Pd> own;  // null in a parent domain
+  rnic::Share share{};            // empty in a parent domain, and in one that was imported
   Td* td = nullptr;
-  std::atomic<int> users{0};  // queue pairs, address handles, and completion queues of a parent domain
+  ibv_parent_domain_init_attr functions{};  // the allocators of a parent domain, where comp_mask names them
+  std::atomic<int> users{0};                // queue pairs, address handles, and completion queues of a parent domain
+  // One that was imported has itself as its first user, until ibv_unimport_pd(): queue pairs may outlive that call.
+  bool imported = false;
+
+  void use() { users.fetch_add(1); }
+  void leave() {
+    if (users.fetch_sub(1) == 1 && imported) delete this;
+  }
 };
 struct Cq {
   union {

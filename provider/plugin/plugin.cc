@@ -38,7 +38,7 @@ void discard(Context* context, int error) {
   errno = error;
 }
 
-verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
+Context* open_context(ibv_device* device, int cmd_fd) {
   const std::size_t size = kVerbsContext39 + verbs_context_growth(release()) * sizeof(void*);
   const std::size_t start = offsetof(Context, base) + sizeof(ibv_context) - size;
   auto* context = static_cast<Context*>(
@@ -58,14 +58,29 @@ verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
   verbs_set_ops(context->verbs, make_ops_table(kOps, kOpCount, nullptr));
   context->base.async_fd = context->rnic->async_fd();
   context->base.num_comp_vectors = 1;
-  return context->verbs;
+  return context;
 }
 
-void free_context(ibv_context* context) {
-  Context* self = context_of(context);
-  self->rnic->close();
-  std::destroy_at(&self->rnic);  // objects that the program has not destroyed still own it
-  discard(self, errno);
+verbs_context* alloc_context(ibv_device* device, int cmd_fd, void*) {
+  Context* const context = open_context(device, cmd_fd);
+  return context == nullptr ? nullptr : context->verbs;
+}
+
+void close_context(Context* context, int error) {
+  context->rnic->close();
+  std::destroy_at(&context->rnic);  // objects that the program has not destroyed still own it
+  discard(context, error);
+}
+
+void free_context(ibv_context* context) { close_context(context_of(context), errno); }
+
+// The objects of the file's other contexts can be imported into this one. Its queue pairs and its async events are its
+// own, and end with it.
+verbs_context* import_context(ibv_device* device, int cmd_fd) {
+  Context* const context = open_context(device, cmd_fd);
+  if (context == nullptr || context->rnic->shares_file()) return context == nullptr ? nullptr : context->verbs;
+  close_context(context, EINVAL);
+  return nullptr;
 }
 
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attributes,
@@ -258,7 +273,7 @@ ibv_qp* make_qp(ibv_context* context, ibv_pd* pd, ibv_qp_init_attr& attributes, 
     // Some programs use the extended object without having requested its operations.
     set_comp_mask(qp->base, VERBS_QP_EX);
     if (send_ops != 0) offer_send_ops(qp->base.qp_ex);
-    of(pd)->users.fetch_add(1);
+    of(pd)->use();
     return &qp.release()->base.qp;
   });
 }
@@ -304,7 +319,7 @@ int destroy_qp(ibv_qp* qp) {
   }
   Pd* pd = of(qp->pd);
   delete self;
-  pd->users.fetch_sub(1);
+  pd->leave();
   return 0;
 }
 
@@ -367,6 +382,9 @@ const NamedOp kOps[] = {
     {"free_context", op(free_context)},
     {"free_dm", logged<"free_dm", free_dm>()},
     {"get_srq_num", op(get_srq_num)},
+    {"import_dm", logged<"import_dm", import_dm>()},
+    {"import_mr", logged<"import_mr", import_mr>()},
+    {"import_pd", logged<"import_pd", import_pd>()},
     {"modify_cq", logged<"modify_cq", modify_cq>()},
     {"modify_qp", logged<"modify_qp", modify_qp>()},
     {"modify_srq", logged<"modify_srq", modify_srq>()},
@@ -386,6 +404,9 @@ const NamedOp kOps[] = {
     {"req_notify_cq", op(req_notify_cq)},
     {"rereg_mr", logged<"rereg_mr", rereg_mr>()},
     {"resize_cq", logged<"resize_cq", resize_cq>()},
+    {"unimport_dm", op(unimport_dm)},
+    {"unimport_mr", op(unimport_mr)},
+    {"unimport_pd", op(unimport_pd)},
 };
 const std::size_t kOpCount = sizeof kOps / sizeof kOps[0];
 
@@ -405,7 +426,7 @@ constexpr verbs_device_ops kDevice = {
     .static_providers = nullptr,
     .match_device = nullptr,
     .alloc_context = alloc_context,
-    .import_context = nullptr,
+    .import_context = import_context,
     .alloc_device = alloc_device,
     .uninit_device = uninit_device,
 };

@@ -21,6 +21,7 @@
 #include "provider/process/link_watch.h"
 #include "provider/process/log.h"
 #include "provider/progress/clock.h"
+#include "provider/verbs/device_file.h"
 #include "provider/verbs/fork.h"
 #include "provider/verbs/queue_pair.h"
 #include "provider/version.h"
@@ -32,6 +33,7 @@ namespace uiw::provider {
 Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle)
     : device_(std::move(device)),
       handle_(handle),
+      file_(handle == nullptr ? kNoDeviceFile : device_file(handle->cmd_fd)),
       async_(std::move(async)),
       engine_(
           [](std::uint32_t number) -> Driven* {
@@ -77,6 +79,15 @@ void Context::close() {
     for (std::size_t i = 0; i < left.count; ++i) left.qps[i]->stop();
   } while (left.count > 0);
   engine_.stop();
+}
+
+bool Context::shares_file() const {
+  bool shared = false;
+  if (file_ == kNoDeviceFile) return false;
+  Listed<Context>::for_each([&](const Context& other) {
+    shared = shared || (&other != this && other.file() == file_ && other.device().name == device_.name);
+  });
+  return shared;
 }
 
 void Context::report_removal() {

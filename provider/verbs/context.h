@@ -31,7 +31,7 @@ inline constexpr std::size_t kLimitedKinds = 4;
 class Context : public std::enable_shared_from_this<Context> {
  public:
   // Null with errno: ENODEV if there is no such device (any more), EMFILE and similar errors. `handle` is the program's
-  // ibv_context; it must remain live as long as the context.
+  // ibv_context; it must remain live as long as the context, and its cmd_fd names the context's file.
   UIW_API static std::shared_ptr<Context> open(const std::string& device_name, const ibv_context* handle = nullptr);
   ~Context();
   // ibv_close_device: ends the queue pairs that are left, as the kernel does, and stops all progress of the device. No
@@ -40,6 +40,9 @@ class Context : public std::enable_shared_from_this<Context> {
 
   const DeviceInfo& device() const { return device_; }
   const ibv_context* handle() const { return handle_; }
+  DeviceFile file() const { return file_; }
+  // Whether another context of this device is on the same file.
+  UIW_API bool shares_file() const;
   int async_fd() const { return async_->read_fd(); }
   Engine& engine() { return engine_; }
   std::uint32_t listed_number() const { return listed_.number(); }
@@ -65,6 +68,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   DeviceInfo device_;
   const ibv_context* const handle_;
+  const DeviceFile file_;
   std::shared_ptr<EventPipe> async_;
   Engine engine_;
   std::array<std::atomic<int>, kLimitedKinds> objects_{};

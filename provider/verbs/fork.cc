@@ -18,9 +18,9 @@
 #include "provider/process/device.h"
 #include "provider/process/mutex.h"
 #include "provider/process/shown/port_counters.h"
-#include "provider/verbs/completion_channel.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/cq.h"
+#include "provider/verbs/cq/completion_channel.h"
+#include "provider/verbs/cq/cq.h"
 #include "provider/verbs/srq.h"
 
 namespace uiw::provider {
@@ -50,6 +50,7 @@ void for_listed(Function function) {
   function(ListOf<Context>());
   function(ListOf<Pd>());
   function(ListOf<Mr>());
+  function(ListOf<Dm>());
   function(ListOf<Cq>());
   function(ListOf<Srq>());
 }

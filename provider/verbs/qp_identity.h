@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "provider/verbs/cq.h"
+#include "provider/verbs/cq/cq.h"
 
 namespace uiw::provider {
 

@@ -108,6 +108,12 @@ int uiwdv_wc_imm8(struct ibv_cq* cq, const struct ibv_wc* wc, uint8_t imm[UIWDV_
  */
 int uiwdv_wc_read_imm8(struct ibv_cq_ex* cq, uint8_t imm[UIWDV_IMM_SIZE]);
 
+/*
+ * The resource_type for the allocators of a parent domain (ibv_alloc_parent_domain()): the entries of a completion
+ * queue that was made in it by ibv_create_cq_ex(). All other memory is the library's own.
+ */
+enum uiwdv_res_type { UIWDV_RES_TYPE_CQ = 1 };
+
 #ifdef __cplusplus
 }
 #endif

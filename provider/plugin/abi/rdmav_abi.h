@@ -113,7 +113,7 @@ inline void set_comp_mask(verbs_qp& qp, std::uint32_t mask) {
   if (UIW_PABI == 34) qp.behind.comp_mask_39 = qp.behind.comp_mask_44 = mask;
 }
 
-enum { UIW_MR_TYPE_MR = 0, UIW_MR_TYPE_NULL_MR = 1, UIW_MR_TYPE_DMABUF_MR = 3 };
+enum { UIW_MR_TYPE_MR = 0, UIW_MR_TYPE_NULL_MR = 1, UIW_MR_TYPE_IMPORTED_MR = 2, UIW_MR_TYPE_DMABUF_MR = 3 };
 struct verbs_mr {
   ibv_mr mr;
   int mr_type;

@@ -45,14 +45,14 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
     route.scope = device.ifindex;
     route.traffic_class = attributes->grh.traffic_class;
     auto* ah = new Ah{{{pd->context, pd, 0}, route}, std::move(share)};
-    of(pd)->users.fetch_add(1);
+    of(pd)->use();
     return &ah->handle.base;
   });
 }
 
 int destroy_ah(ibv_ah* ah) {
   if (!offered(ah->context)) return with_errno(EOPNOTSUPP);
-  of(ah->pd)->users.fetch_sub(1);
+  of(ah->pd)->leave();
   delete reinterpret_cast<Ah*>(ah);
   return 0;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "provider/plugin/ops/cq.h"
 
+#include "provider/include/infiniband/uiwdv.h"
 #include "provider/plugin/objects.h"
 #include "provider/process/limits.h"
 
@@ -65,6 +66,20 @@ void offer_reads(ibv_cq_ex& cq, const rnic::Cq::Options& options) {
   if (options.wall_time) cq.read_completion_wallclock_ns = read_completion_wallclock_ns;
 }
 
+// The program's allocators for what is made in this parent domain.
+rnic::ProgramAllocator allocator_of(Pd& parent) {
+  if ((parent.functions.comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) == 0) return {};
+  return {[](void* owner, std::size_t size, std::size_t alignment) {
+            Pd& pd = *static_cast<Pd*>(owner);
+            return pd.functions.alloc(&pd.base, pd.functions.pd_context, size, alignment, UIWDV_RES_TYPE_CQ);
+          },
+          [](void* owner, void* memory) {
+            Pd& pd = *static_cast<Pd*>(owner);
+            pd.functions.free(&pd.base, pd.functions.pd_context, memory, UIWDV_RES_TYPE_CQ);
+          },
+          &parent};
+}
+
 Cq* make_cq(ibv_context* context, int entries, ibv_comp_channel* channel, const rnic::Cq::Options& options) {
   return without_exceptions([&]() -> Cq* {
     auto cq = std::make_unique<Cq>();
@@ -114,13 +129,14 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attributes) {
   rnic::Cq::Options options;
   options.single_threaded =
       (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0 || (parent != nullptr && parent->td != nullptr);
+  if (parent != nullptr) options.memory = allocator_of(*parent);
   options.ignore_overrun = (flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0;
   options.raw_time = (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) != 0;
   options.wall_time = (attributes->wc_flags & IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) != 0;
   Cq* cq = make_cq(context, static_cast<int>(attributes->cqe), attributes->channel, options);
   if (cq == nullptr) return nullptr;
   cq->parent = parent;
-  if (parent != nullptr) parent->users.fetch_add(1);
+  if (parent != nullptr) parent->use();
   offer_reads(cq->ex, options);
   return &cq->ex;
 }
@@ -147,9 +163,10 @@ int destroy_cq(ibv_cq* cq) {
   const unsigned reported = self->rnic->async_events_reported();
   await_acknowledgements(cq, cq->comp_events_completed, events);
   await_acknowledgements(cq, cq->async_events_completed, context_of(cq->context)->rnic->withdraw_events(cq, reported));
-  if (self->parent != nullptr) self->parent->users.fetch_sub(1);
   if (self->rnic->inherited()) static_cast<void>(self->rnic.release());
+  Pd* const parent = self->parent;
   delete self;
+  if (parent != nullptr) parent->leave();
   return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "provider/memory/memory.h"
 #include "provider/plugin/exceptions.h"
 #include "provider/plugin/objects.h"
+#include "provider/verbs/device_file.h"
 
 namespace uiw::plugin {
 
@@ -14,7 +15,7 @@ namespace {
 
 struct Mr {
   verbs_mr base;
-  std::unique_ptr<rnic::Mr> rnic;
+  std::shared_ptr<rnic::Mr> rnic;
 };
 struct Mw {
   ibv_mw base;
@@ -22,7 +23,7 @@ struct Mw {
 };
 struct Dm {
   ibv_dm base;
-  std::unique_ptr<rnic::Dm> rnic;
+  std::shared_ptr<rnic::Dm> rnic;
 };
 
 using plugin::of;
@@ -42,6 +43,7 @@ ibv_mr* make_mr(ibv_pd* pd, int type, void* address, std::size_t length, int acc
     base.pd = pd;
     base.addr = address;
     base.length = length;
+    base.handle = mr->rnic->listed_number();
     base.lkey = base.rkey = mr->rnic->key();
     mr->base.mr_type = type;
     mr->base.access = access;
@@ -79,11 +81,25 @@ int rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t len
   return 0;
 }
 
+// The region is destroyed for all contexts; of the others' objects for it only the memory is left.
 int dereg_mr(verbs_mr* mr) {
-  if (const int error = of(mr)->rnic->prepare_destroy(); error != 0) return with_errno(error);
+  if (const int error = of(mr)->rnic->end(); error != 0) return with_errno(error);
   delete of(mr);
   return 0;
 }
+
+ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle) {
+  auto found = rnic::find_mr(context_of(pd->context)->rnic->file(), handle);
+  if (!found) {
+    errno = ENOENT;
+    return nullptr;
+  }
+  const std::size_t length = found->region().length;
+  // By the manual page the address is not known.
+  return make_mr(pd, UIW_MR_TYPE_IMPORTED_MR, nullptr, length, 0, [&](rnic::Pd&) { return std::move(found); });
+}
+
+void unimport_mr(ibv_mr* mr) { delete of(reinterpret_cast<verbs_mr*>(mr)); }
 
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count) {
   return with_errno(rnic::advise_mr(of(pd)->rnic, advice, flags, list, count));
@@ -111,16 +127,16 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
   return with_errno(of(qp)->rnic->posting().post_bind(*mw, *bind));
 }
 
-ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
-  if (attributes->comp_mask != 0) {
-    errno = EINVAL;
-    return nullptr;
-  }
+namespace {
+
+template <typename Create>
+ibv_dm* make_dm(ibv_context* context, Create create) {
   return without_exceptions([&]() -> ibv_dm* {
     auto dm = std::make_unique<Dm>();
-    dm->rnic = rnic::Dm::create(attributes->length, attributes->log_align_req);
+    dm->rnic = create(context_of(context)->rnic->file());
     if (!dm->rnic) return nullptr;
     dm->base.context = context;
+    dm->base.handle = dm->rnic->listed_number();
     dm->base.memcpy_to_dm = [](ibv_dm* to, std::uint64_t offset, const void* from, std::size_t length) {
       return with_errno(of(to)->rnic->copy_in(offset, from, length));
     };
@@ -130,6 +146,28 @@ ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
     return &dm.release()->base;
   });
 }
+
+}  // namespace
+
+ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes) {
+  if (attributes->comp_mask != 0) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  return make_dm(context, [&](rnic::DeviceFile file) {
+    return rnic::Dm::create(attributes->length, attributes->log_align_req, file);
+  });
+}
+
+ibv_dm* import_dm(ibv_context* context, std::uint32_t handle) {
+  return make_dm(context, [&](rnic::DeviceFile file) {
+    auto found = rnic::find_dm(file, handle);
+    if (!found) errno = ENOENT;
+    return found;
+  });
+}
+
+void unimport_dm(ibv_dm* dm) { delete of(dm); }
 
 int free_dm(ibv_dm* dm) {
   if (of(dm)->rnic->in_use()) return with_errno(EBUSY);

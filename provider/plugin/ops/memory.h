@@ -11,6 +11,8 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
 ibv_mr* alloc_null_mr(ibv_pd* pd);
 int rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t length, int access);
 int dereg_mr(verbs_mr* mr);
+ibv_mr* import_mr(ibv_pd* pd, std::uint32_t handle);
+void unimport_mr(ibv_mr* mr);
 int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count);
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type);
@@ -19,6 +21,8 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind);
 
 ibv_dm* alloc_dm(ibv_context* context, ibv_alloc_dm_attr* attributes);
 int free_dm(ibv_dm* dm);
+ibv_dm* import_dm(ibv_context* context, std::uint32_t handle);
+void unimport_dm(ibv_dm* dm);
 ibv_mr* reg_dm_mr(ibv_pd* pd, ibv_dm* dm, std::uint64_t offset, std::size_t length, unsigned access);
 
 }  // namespace uiw::plugin

@@ -2,6 +2,7 @@
 #include "provider/plugin/ops/pd.h"
 
 #include "provider/plugin/objects.h"
+#include "provider/verbs/device_file.h"
 
 namespace uiw::plugin {
 
@@ -9,15 +10,17 @@ ibv_pd* alloc_pd(ibv_context* context) {
   return without_exceptions([&]() -> ibv_pd* {
     rnic::Share share(context_of(context)->rnic, rnic::Limited::pd);
     if (!share) return nullptr;
-    auto own = std::make_unique<rnic::Pd>(context_of(context)->rnic);
+    auto own = rnic::Pd::create(context_of(context)->rnic);
     rnic::Pd& domain = *own;
-    return &(new Pd{{context, 0}, domain, std::move(own), std::move(share)})->base;
+    return &(new Pd{{context, domain.listed_number()}, domain, std::move(own), std::move(share)})->base;
   });
 }
 
+// The domain is destroyed for all contexts, unless something is in it. Of the others' objects for it only the memory is
+// left, as the manual page of ibv_import_pd says.
 int dealloc_pd(ibv_pd* pd) {
   Pd* self = of(pd);
-  if (self->users.load() != 0) return with_errno(EBUSY);
+  if (self->users.load() != (self->imported ? 1 : 0)) return with_errno(EBUSY);
   if (self->own) {
     if (self->own->in_use()) return with_errno(EBUSY);
   } else {
@@ -27,6 +30,23 @@ int dealloc_pd(ibv_pd* pd) {
   delete self;
   return 0;
 }
+
+ibv_pd* import_pd(ibv_context* context, std::uint32_t handle) {
+  return without_exceptions([&]() -> ibv_pd* {
+    auto found = rnic::find_pd(context_of(context)->rnic->file(), handle);
+    if (!found) {
+      errno = ENOENT;
+      return nullptr;
+    }
+    rnic::Pd& domain = *found;
+    auto* imported = new Pd{{context, handle}, domain, std::move(found)};
+    imported->imported = true;
+    imported->use();
+    return &imported->base;
+  });
+}
+
+void unimport_pd(ibv_pd* pd) { of(pd)->leave(); }
 
 // With a thread domain the program promises to use its objects from one thread at a time. Completion queues are then
 // polled without a lock; queue pairs keep their locks, since the progress thread uses them, too.
@@ -50,14 +70,16 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
     errno = EINVAL;
     return nullptr;
   }
-  // No buffer is shared with an adapter, so there is nothing that the program's allocators could allocate.
-  if ((attributes->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0) {
-    errno = EOPNOTSUPP;
+  if ((attributes->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) != 0 &&
+      (attributes->alloc == nullptr || attributes->free == nullptr)) {
+    errno = EINVAL;
     return nullptr;
   }
   return without_exceptions([&]() -> ibv_pd* {
     auto* parent = new Pd{{context, 0}, of(attributes->pd)->rnic, nullptr};
     parent->rnic.add_user();
+    parent->functions = *attributes;
+    if ((attributes->comp_mask & IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT) == 0) parent->functions.pd_context = nullptr;
     if (attributes->td != nullptr) {
       parent->td = of(attributes->td);
       parent->td->users.fetch_add(1);

@@ -3,7 +3,7 @@
 
 #include "provider/memory/memory.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/cq.h"
+#include "provider/verbs/cq/cq.h"
 #include "provider/verbs/queue_pair.h"
 #include "provider/verbs/srq.h"
 

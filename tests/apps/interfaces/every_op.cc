@@ -126,10 +126,10 @@ void memory(World& w) {
            ibv_reg_dm_mr(w.pd, dm != nullptr ? dm : &no_dm, 0, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_ZERO_BASED),
            {EOPNOTSUPP});
   if (dm_mr != nullptr) works("dereg_mr", ibv_dereg_mr(dm_mr));
-  works("free_dm", ibv_free_dm(dm != nullptr ? dm : &no_dm), {EOPNOTSUPP});
-  made("import_dm", ibv_import_dm(w.context, 1), {EOPNOTSUPP});
-  ibv_unimport_dm(&no_dm);
+  ibv_dm* same_dm = made("import_dm", ibv_import_dm(w.context, dm != nullptr ? dm->handle : 1), {EOPNOTSUPP});
+  ibv_unimport_dm(same_dm != nullptr ? same_dm : &no_dm);
   print("unimport_dm", 0);
+  works("free_dm", ibv_free_dm(dm != nullptr ? dm : &no_dm), {EOPNOTSUPP});
 
   ibv_mw* mw = made("alloc_mw", ibv_alloc_mw(w.pd, IBV_MW_TYPE_1), {EOPNOTSUPP});
   ibv_mw no_mw = blank<ibv_mw>(w.context);
@@ -149,16 +149,16 @@ void memory(World& w) {
   errno = 0;
   const int result = ibv_rereg_mr(w.mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_LOCAL_WRITE);
   works("rereg_mr", result == 0 ? 0 : errno, {EOPNOTSUPP});
-  made("import_mr", ibv_import_mr(w.pd, 1), {EOPNOTSUPP});
+  ibv_mr* same_mr = made("import_mr", ibv_import_mr(w.pd, w.mr->handle), {EOPNOTSUPP});
   ibv_mr no_mr = blank<ibv_mr>(w.context);
-  ibv_unimport_mr(&no_mr);
+  ibv_unimport_mr(same_mr != nullptr ? same_mr : &no_mr);
   print("unimport_mr", 0);
 }
 
 void domains(World& w) {
-  made("import_pd", ibv_import_pd(w.context, 1), {EOPNOTSUPP});
+  ibv_pd* same_pd = made("import_pd", ibv_import_pd(w.context, w.pd->handle), {EOPNOTSUPP});
   ibv_pd no_pd = blank<ibv_pd>(w.context);
-  ibv_unimport_pd(&no_pd);
+  ibv_unimport_pd(same_pd != nullptr ? same_pd : &no_pd);
   print("unimport_pd", 0);
   ibv_td_init_attr td_attributes{};
   td_attributes.comp_mask = 1;
@@ -173,9 +173,8 @@ void domains(World& w) {
   refused("alloc_parent_domain", ibv_alloc_parent_domain(w.context, &attributes), EINVAL);
   attributes.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS;
   attributes.alloc = [](ibv_pd*, void*, std::size_t, std::size_t, std::uint64_t) { return IBV_ALLOCATOR_USE_DEFAULT; };
+  refused("alloc_parent_domain", ibv_alloc_parent_domain(w.context, &attributes), EINVAL);  // without the other
   attributes.free = [](ibv_pd*, void*, void*, std::uint64_t) {};
-  refused("alloc_parent_domain", ibv_alloc_parent_domain(w.context, &attributes), EOPNOTSUPP);
-  attributes.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
   ibv_pd* parent = made("alloc_parent_domain", ibv_alloc_parent_domain(w.context, &attributes));
   refused("dealloc_td", ibv_dealloc_td(td), EBUSY);
 
@@ -454,8 +453,8 @@ void domains_and_devices_of_others(World& w) {
   works("close_xrcd", ibv_close_xrcd(&no_xrcd), {EOPNOTSUPP});
 
   const int fd = fcntl(w.context->cmd_fd, F_DUPFD_CLOEXEC, 0);
-  made("import_device", ibv_import_device(fd), {EOPNOTSUPP});
-  close(fd);
+  ibv_context* same = made("import_device", ibv_import_device(fd), {EOPNOTSUPP});
+  if (same != nullptr) ibv_close_device(same);
 }
 
 void device(World& w) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Memory regions of every kind, memory windows, invalidation, fences and device memory, as programs use them through
-// stock libibverbs: what works, and one case for each error row.
+// Memory regions of every kind, memory windows, invalidation, fences, device memory, shared contexts and the allocators
+// of parent domains, as programs use them through stock libibverbs: what works, and one case for each error row.
 //
 //   uiw_memory HOST PORT CASE     runs one case; --list names them
 //
@@ -12,5 +12,7 @@ int main(int argc, char** argv) {
   apps::memory::window_cases(cases);
   apps::memory::window_error_cases(cases);
   apps::memory::region_cases(cases);
+  apps::memory::import_cases(cases);
+  apps::memory::allocator_cases(cases);
   return apps::run_case(argc, argv, cases);
 }

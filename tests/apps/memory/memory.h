@@ -129,5 +129,7 @@ inline void read_refused(Pair& pair, std::uint32_t rkey, std::uint64_t from, std
 void window_cases(Cases& cases);
 void window_error_cases(Cases& cases);
 void region_cases(Cases& cases);
+void import_cases(Cases& cases);
+void allocator_cases(Cases& cases);
 
 }  // namespace apps::memory

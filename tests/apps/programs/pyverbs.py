@@ -42,13 +42,10 @@ SKIPPED = (
     ("Atomic Write, which is not in iWARP", "Extended QP", BOTH, True, ("test_qpex.*_rc_atomic_write",)),
     ("an empty GID: uiw's table is as long as the interface has addresses", "All gid indices", BOTH, True,
      ("test_device.*test_query_gid_ex_bad_flow",)),
-    ("parent domains with an allocator", "Parent Domain", BOTH, False, ("test_parent_domain.*_traffic",)),
-    ("import of a device and its objects", "mport", BOTH, False,
-     ("test_device.SharedDMTest.*", "test_shared_pd.*")),
     ("datagrams, which iWARP does not have", "AH|QP type 4|UD QP|Extended QP|Multicast|ODP", IWARP, True,
      ("test_addr.AHTest.*", "test_cq.*test_resize_cq", "test_cq_events.*_ud", "test_cqex.*_ud_traffic_*",
       "test_qp.*_ud_qp*", "test_qp.*_illegal_caps_*", "test_qp.*test_query_data_in_order", "test_qpex.*_ud_*",
-      "test_qpex.*_bad_flow", "test_relaxed_ordering.*_ud_*", "test_rdmacm.*_multicast_*", "test_odp.*_ud_*")),
+      "test_qpex.*_bad_flow", "test_relaxed_ordering.*_ud_*", "test_parent_domain.*_ud_traffic", "test_rdmacm.*_multicast_*", "test_odp.*_ud_*")),
 )
 
 # (file.class.test, views, reason): tests that are not run.

@@ -81,7 +81,7 @@ TEST_CASE("sysfs shows an RNIC in the kernel's words") {
   CHECK(content(tree, device + "ports/1/gids/1") == "2001:0db8:0000:0000:0000:0000:0000:0000\n");
   CHECK(content(tree, device + "ports/1/gid_attrs/ndevs/1") == "eth0\n");
   CHECK(content(tree, "class/infiniband_verbs/uverbs3/ibdev") == "uiw_eth0\n");
-  CHECK(content(tree, "class/infiniband_verbs/uverbs3/dev") == "1:3\n");
+  CHECK(content(tree, "class/infiniband_verbs/uverbs3/dev") == "231:195\n");
   CHECK(content(tree, "class/infiniband_verbs/abi_version") == "6\n");
   CHECK(content(tree, "class/misc/rdma_cm/abi_version") == "4\n");
   CHECK(content(tree, "dev/infiniband/uverbs3") == "/dev/null");

@@ -19,7 +19,7 @@
 
 #include "mpa/tcp_stream.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/cq.h"
+#include "provider/verbs/cq/cq.h"
 #include "provider/verbs/qp/qp.h"
 #include "tests/unit/octets.h"
 

@@ -5,6 +5,7 @@
 #include <netinet/in.h>
 #include <rdma/rdma_netlink.h>
 #include <rdma/rdma_user_cm.h>
+#include <sys/sysmacros.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
@@ -209,7 +210,7 @@ TEST_CASE("libibverbs and librdmacm learn the names, ABIs and numbers of their n
           .at(0);
   CHECK(text(uverbs, RDMA_NLDEV_ATTR_CHARDEV_NAME) == "uverbs1");
   CHECK(number<std::uint64_t>(uverbs, RDMA_NLDEV_ATTR_CHARDEV_ABI) == kUverbsDeviceAbi);
-  CHECK(number<std::uint64_t>(uverbs, RDMA_NLDEV_ATTR_CHARDEV) == 0x103);
+  CHECK(number<std::uint64_t>(uverbs, RDMA_NLDEV_ATTR_CHARDEV) == makedev(231, 193));
   CHECK_FALSE(find_attribute(parsed(uverbs).payload, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID));
   const Octets cm =
       world

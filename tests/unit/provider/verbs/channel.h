@@ -4,7 +4,7 @@
 
 #include <fcntl.h>
 
-#include "provider/verbs/completion_channel.h"
+#include "provider/verbs/cq/completion_channel.h"
 #include "tests/unit/provider/rnic.h"
 
 namespace uiw::test {

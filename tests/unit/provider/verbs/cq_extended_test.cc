@@ -5,7 +5,7 @@
 
 #include "provider/process/limits.h"
 #include "provider/progress/clock.h"
-#include "provider/verbs/cq.h"
+#include "provider/verbs/cq/cq.h"
 #include "tests/unit/provider/rnic.h"
 #include "tests/unit/provider/verbs/channel.h"
 

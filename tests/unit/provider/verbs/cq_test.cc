@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/cq.h"
+#include "provider/verbs/cq/cq.h"
 
 #include <cerrno>
 

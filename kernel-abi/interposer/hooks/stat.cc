@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The hooks of libc functions about the type of a path or a descriptor. They see rewritten paths; and an rdma_cm
-// descriptor, which is an eventfd, must look like the character device that librdmacm expects.
+// The hooks of libc functions about the type of a path or a descriptor. They see rewritten paths; an rdma_cm
+// descriptor, which is an eventfd, must look like the character device that librdmacm expects; and a node of uverbs, by
+// path or descriptor, has the device number of its `dev` file, though it is /dev/null.
 //
 // glibc before 2.33 has only the __xstat family; programs built against it use that family on newer versions, too.
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -12,16 +14,15 @@
 
 #include "kernel-abi/interposer/entry.h"
 #include "kernel-abi/interposer/fd_table.h"
-#include "kernel-abi/interposer/hook.h"
-#include "kernel-abi/interposer/real_functions.h"
+#include "kernel-abi/interposer/hooks/hook.h"
+#include "kernel-abi/interposer/hooks/real_functions.h"
+#include "kernel-abi/interposer/uverbs_node.h"
 
 namespace uiw::kernel_abi {
 namespace {
 
 static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout on 64-bit");
 
-constexpr unsigned kNullMajor = 1;  // as in the tree's `dev` files; the major number of /dev/null
-constexpr unsigned kNullMinor = 3;
 constexpr mode_t kDeviceMode = S_IFCHR | 0666;
 
 using StatFunction = int(const char*, struct stat*);
@@ -46,17 +47,56 @@ int stat_by_system_call(int folder, const char* path, void* result, int flags) {
   return static_cast<int>(syscall(SYS_newfstatat, folder, path, result, flags));
 }
 
-inline bool is_cm(int fd) {
-  const FdEntry entry = fd_lookup(fd);
-  return __builtin_expect(entry.present(), 0) && entry.kind() == UIW_OBJECT_CM;
+// The number of the node for a path of /dev/infiniband/uverbsN, or -1.
+int number_of_node(const char* path) {
+  char name[sizeof "uverbs" + 5];
+  if (!device_node_name(parse_rdma_path(path), name, sizeof name) || strncmp(name, "uverbs", strlen("uverbs")) != 0)
+    return -1;
+  int number = 0;
+  for (const char* digit = name + strlen("uverbs"); *digit != '\0'; ++digit) {
+    if (*digit < '0' || *digit > '9') return -1;
+    number = 10 * number + (*digit - '0');
+  }
+  return number;
 }
 
-// An eventfd has no file type; if the descriptor has one, the number is used for something else by now.
+// What the program is told of a file.
+struct Shown {
+  mode_t mode;
+  dev_t device;
+};
+const dev_t kNullDevice = makedev(1, 3);  // also that of rdma_cm, in the tree's `dev` file
+
+// An eventfd has no file type; if the descriptor has one, the number is used for something else by now. The same holds
+// for a descriptor of uverbs that is not on /dev/null.
+Shown shown_descriptor(int fd, Shown real) {
+  const FdEntry entry = fd_lookup(fd);
+  if (__builtin_expect(!entry.present(), 1)) return real;
+  if (entry.kind() == UIW_OBJECT_CM && (real.mode & S_IFMT) == 0) return {kDeviceMode, kNullDevice};
+  if (entry.kind() == UIW_OBJECT_UVERBS && S_ISCHR(real.mode) && real.device == kNullDevice)
+    return {real.mode, uverbs_device(uverbs_number(entry.object()))};
+  return real;
+}
+
+// The node of a device of the host is not /dev/null.
+Shown shown_path(const char* path, Shown real) {
+  if (!S_ISCHR(real.mode) || real.device != kNullDevice) return real;
+  const int number = number_of_node(path);
+  return number < 0 ? real : Shown{real.mode, uverbs_device(static_cast<unsigned>(number))};
+}
+
+void show(struct stat* status, Shown shown) {
+  status->st_mode = shown.mode;
+  status->st_rdev = shown.device;
+}
+
 int as_device(int fd, int result, struct stat* status) {
-  if (result == 0 && is_cm(fd) && (status->st_mode & S_IFMT) == 0) {
-    status->st_mode = kDeviceMode;
-    status->st_rdev = makedev(kNullMajor, kNullMinor);
-  }
+  if (result == 0) show(status, shown_descriptor(fd, {status->st_mode, status->st_rdev}));
+  return result;
+}
+
+int as_node(const char* path, int result, struct stat* status) {
+  if (result == 0) show(status, shown_path(path, {status->st_mode, status->st_rdev}));
   return result;
 }
 
@@ -66,8 +106,8 @@ bool means_descriptor(const char* path, int flags) {
 
 inline int call_stat(RealFunction<StatFunction>& real, const char* path, struct stat* status, int flags) {
   return with_path(path, [&](const char* target) {
-    if (auto* function = real.get()) return function(target, status);
-    return stat_by_system_call(AT_FDCWD, target, status, flags);
+    if (auto* function = real.get()) return as_node(path, function(target, status), status);
+    return as_node(path, stat_by_system_call(AT_FDCWD, target, status, flags), status);
   });
 }
 
@@ -82,15 +122,15 @@ inline int call_fstatat(RealFunction<FstatatFunction>& real, int folder, const c
     auto* function = real.get();
     const int result = function != nullptr ? function(folder, target, status, flags)
                                            : stat_by_system_call(folder, target, status, flags);
-    return means_descriptor(path, flags) ? as_device(folder, result, status) : result;
+    return means_descriptor(path, flags) ? as_device(folder, result, status) : as_node(path, result, status);
   });
 }
 
 inline int call_xstat(RealFunction<XstatFunction>& real, int version, const char* path, struct stat* status,
                       int flags) {
   return with_path(path, [&](const char* target) {
-    if (auto* function = real.get()) return function(version, target, status);
-    return stat_by_system_call(AT_FDCWD, target, status, flags);
+    if (auto* function = real.get()) return as_node(path, function(version, target, status), status);
+    return as_node(path, stat_by_system_call(AT_FDCWD, target, status, flags), status);
   });
 }
 
@@ -105,7 +145,7 @@ inline int call_fxstatat(RealFunction<FxstatatFunction>& real, int version, int 
     auto* function = real.get();
     const int result = function != nullptr ? function(version, folder, target, status, flags)
                                            : stat_by_system_call(folder, target, status, flags);
-    return means_descriptor(path, flags) ? as_device(folder, result, status) : result;
+    return means_descriptor(path, flags) ? as_device(folder, result, status) : as_node(path, result, status);
   });
 }
 
@@ -181,11 +221,12 @@ UIW_HOOK int statx(int folder, const char* path, int flags, unsigned mask, struc
     auto* function = real_statx.get();
     const int result = function != nullptr ? function(folder, target, flags, mask, status)
                                            : static_cast<int>(syscall(SYS_statx, folder, target, flags, mask, status));
-    if (result == 0 && means_descriptor(path, flags) && is_cm(folder) && (status->stx_mode & S_IFMT) == 0) {
-      status->stx_mode = kDeviceMode;
-      status->stx_rdev_major = kNullMajor;
-      status->stx_rdev_minor = kNullMinor;
-    }
+    if (result != 0) return result;
+    const Shown real{status->stx_mode, makedev(status->stx_rdev_major, status->stx_rdev_minor)};
+    const Shown shown = means_descriptor(path, flags) ? shown_descriptor(folder, real) : shown_path(path, real);
+    status->stx_mode = static_cast<uint16_t>(shown.mode);
+    status->stx_rdev_major = major(shown.device);
+    status->stx_rdev_minor = minor(shown.device);
     return result;
   });
 }

@@ -19,7 +19,7 @@ inline int forget_stale(int fd) {
   return fd;
 }
 
-// Of preload_sockets.cc. `entry` is that of a socket that stands in for NETLINK_RDMA. False if the descriptor was
+// Of sockets.cc. `entry` is that of a socket that stands in for NETLINK_RDMA. False if the descriptor was
 // closed by a bare system call and the number is used for something else by now; then the entry is removed. Keeps
 // errno.
 bool is_stand_in(FdEntry entry, int fd);

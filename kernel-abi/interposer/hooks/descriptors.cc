@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The hooks of libc functions about descriptors: write() takes commands; close and dup in all their forms begin and end
-// the association of a descriptor with an object, and do not touch the library's own descriptors.
-#include "kernel-abi/interposer/preload_descriptors.h"
+// The hooks of libc functions about descriptors: write() and ioctl() take commands; close and dup in all their forms
+// begin and end the association of a descriptor with an object, and do not touch the library's own descriptors.
+#include "kernel-abi/interposer/hooks/descriptors.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/close_range.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
 #include <stdarg.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -15,9 +17,9 @@
 
 #include "kernel-abi/interposer/entry.h"
 #include "kernel-abi/interposer/fd_table.h"
-#include "kernel-abi/interposer/hook.h"
+#include "kernel-abi/interposer/hooks/hook.h"
+#include "kernel-abi/interposer/hooks/real_functions.h"
 #include "kernel-abi/interposer/loader.h"
-#include "kernel-abi/interposer/real_functions.h"
 
 namespace uiw::kernel_abi {
 
@@ -33,6 +35,7 @@ void drop_descriptor(int fd) {
 namespace {
 
 constinit RealFunction<ssize_t(int, const void*, size_t)> real_write("write");
+constinit RealFunction<int(int, unsigned long, ...)> real_ioctl("ioctl");
 constinit RealFunction<int(int)> real_close("close"), real_dup("dup");
 constinit RealFunction<int(unsigned, unsigned, int)> real_close_range("close_range");
 constinit RealFunction<void(int)> real_closefrom("closefrom");
@@ -43,6 +46,11 @@ constinit RealFunction<int(int, int, ...)> real_fcntl("fcntl"), real_fcntl64("fc
 inline ssize_t call_write(int fd, const void* data, size_t size) {
   if (auto* function = real_write.get()) return function(fd, data, size);
   return syscall(SYS_write, fd, data, size);
+}
+
+inline int call_ioctl(int fd, unsigned long request, void* argument) {
+  if (auto* function = real_ioctl.get()) return function(fd, request, argument);
+  return static_cast<int>(syscall(SYS_ioctl, fd, request, argument));
 }
 
 inline int call_close(int fd) {
@@ -58,29 +66,57 @@ bool is_still_ours(int fd, FdEntry entry) {
   return S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
 }
 
-__attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const void* data, size_t size) {
-  if (entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return call_write(fd, data, size);
-  if (entry.kind() == UIW_OBJECT_NETLINK)
-    return is_stand_in(entry, fd) ? send_request(entry, fd, data, size) : call_write(fd, data, size);
+// Whether the library takes a command for this descriptor. Without a descriptor of ours it is the real function's; with
+// one that belongs to another process the command fails, with errno set.
+enum class Taker { library, real_function, nobody };
+Taker taker_of(FdEntry entry, int fd) {
   const bool borrowed = fd_table_is_borrowed();
   // If the entry has changed, too, another thread has closed the descriptor since this call began, and the call goes
   // on.
   if (!is_still_ours(fd, entry) && fd_lookup(fd).bits() == entry.bits()) {
     if (!borrowed) drop_descriptor(fd);
-    return call_write(fd, data, size);
+    return Taker::real_function;
   }
-  if (borrowed || entry.dead()) {
-    errno = EIO;
-    return -1;
+  if (!borrowed && !entry.dead()) return Taker::library;
+  errno = EIO;
+  return Taker::nobody;
+}
+
+// What the library has answered, as a system call does.
+template <typename Result>
+Result as_call(Result answer, int saved_errno) {
+  errno = answer < 0 ? static_cast<int>(-answer) : saved_errno;
+  return answer < 0 ? -1 : answer;
+}
+
+__attribute__((noinline)) int control(FdEntry entry, int fd, unsigned long request, void* argument) {
+  if (entry.kind() != UIW_OBJECT_UVERBS || request != RDMA_VERBS_IOCTL) return call_ioctl(fd, request, argument);
+  const Taker taker = taker_of(entry, fd);
+  if (taker == Taker::real_function) return call_ioctl(fd, request, argument);
+  if (taker == Taker::nobody) return -1;
+  const int saved_errno = errno;
+  int result;
+  {
+    Passthrough guard;
+    result = loaded_library()->control(entry.object(), fd, argument);
   }
+  return as_call(result, saved_errno);
+}
+
+__attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const void* data, size_t size) {
+  if (entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return call_write(fd, data, size);
+  if (entry.kind() == UIW_OBJECT_NETLINK)
+    return is_stand_in(entry, fd) ? send_request(entry, fd, data, size) : call_write(fd, data, size);
+  const Taker taker = taker_of(entry, fd);
+  if (taker == Taker::real_function) return call_write(fd, data, size);
+  if (taker == Taker::nobody) return -1;
   const int saved_errno = errno;
   long result;
   {
     Passthrough guard;
     result = loaded_library()->write(entry.object(), fd, data, size);
   }
-  errno = result < 0 ? static_cast<int>(-result) : saved_errno;
-  return result < 0 ? -1 : result;
+  return as_call(result, saved_errno);
 }
 
 // Whether this is one of the library's own descriptors, which are protected from the program. The child of a vfork
@@ -174,6 +210,16 @@ UIW_HOOK ssize_t write(int fd, const void* data, size_t size) {
   const FdEntry entry = fd_lookup(fd);
   if (__builtin_expect(entry.present(), 0)) return write_command(entry, fd, data, size);
   return call_write(fd, data, size);
+}
+
+UIW_HOOK int ioctl(int fd, unsigned long request, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, request);
+  void* argument = va_arg(arguments, void*);
+  va_end(arguments);
+  const FdEntry entry = fd_lookup(fd);
+  if (__builtin_expect(entry.present(), 0)) return control(entry, fd, request, argument);
+  return call_ioctl(fd, request, argument);
 }
 
 UIW_HOOK int close(int fd) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/completion_channel.h"
+#include "provider/verbs/cq/completion_channel.h"
 
 #include <cerrno>
 #include <map>

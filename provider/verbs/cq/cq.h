@@ -21,6 +21,7 @@
 #include "provider/export.h"
 #include "provider/process/mutex.h"
 #include "provider/process/shown/listed.h"
+#include "provider/verbs/cq/queue_ring.h"
 #include "provider/verbs/event_pipe.h"
 
 namespace uiw::provider {
@@ -35,6 +36,7 @@ class Cq {
     bool ignore_overrun = false;   // completions that do not fit are lost without a report
     bool raw_time = false;         // completions carry the device's clock
     bool wall_time = false;        // completions carry the time of day
+    ProgramAllocator memory{};     // where the ring's memory comes from; the heap without one
   };
   // When a completion was pushed; 0 if the program has not requested it.
   struct Stamp {
@@ -114,7 +116,14 @@ class Cq {
   void moderation_over();
 
  private:
-  Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle, Options options);
+  struct Rings {
+    Ring<ibv_wc> completions;
+    Ring<Stamp> stamps;  // as many, if the program has requested time stamps; else null
+    bool complete = false;
+  };
+  static Rings make_rings(const Options& options, std::uint64_t capacity);
+  Cq(Context& context, unsigned capacity, Rings rings, std::shared_ptr<EventPipe> channel, ibv_cq* handle,
+     Options options);
   int take(int count, ibv_wc* completions, Stamp* stamps);
   std::unique_lock<Mutex> lock_consumer();
   void notify_soon(bool at_once);
@@ -130,8 +139,8 @@ class Cq {
   const Options options_;
   // These change under both locks.
   std::atomic<std::uint64_t> capacity_;
-  std::unique_ptr<ibv_wc[]> ring_;
-  std::unique_ptr<Stamp[]> stamps_;  // as many as ring_ has, if the program has requested time stamps; else null
+  Ring<ibv_wc> ring_;
+  Ring<Stamp> stamps_;
 
   std::shared_ptr<EventPipe> channel_;
   EventPipe::Place place_;  // where events wait while the channel is full

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/cq_timer.h"
+#include "provider/verbs/cq/cq_timer.h"
 
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
@@ -10,7 +10,7 @@
 #include <new>
 
 #include "mpa/descriptor.h"
-#include "provider/verbs/cq.h"
+#include "provider/verbs/cq/cq.h"
 
 namespace uiw::provider {
 

@@ -15,10 +15,10 @@
 #include <unistd.h>
 
 #include "kernel-abi/interposer/fd_table.h"
-#include "kernel-abi/interposer/hook.h"
+#include "kernel-abi/interposer/hooks/descriptors.h"
+#include "kernel-abi/interposer/hooks/hook.h"
+#include "kernel-abi/interposer/hooks/real_functions.h"
 #include "kernel-abi/interposer/loader.h"
-#include "kernel-abi/interposer/preload_descriptors.h"
-#include "kernel-abi/interposer/real_functions.h"
 
 namespace uiw::kernel_abi {
 namespace {

@@ -5,7 +5,7 @@
 //
 // The functions of System V and BSD are built from sigaction() and pthread_sigmask() here, as in libc, but only for
 // these two signals and only after the library is loaded.
-#include "kernel-abi/interposer/preload_signals.h"
+#include "kernel-abi/interposer/hooks/signals.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,9 +15,9 @@
 
 #include <atomic>
 
-#include "kernel-abi/interposer/hook.h"
+#include "kernel-abi/interposer/hooks/hook.h"
+#include "kernel-abi/interposer/hooks/real_functions.h"
 #include "kernel-abi/interposer/loader.h"
-#include "kernel-abi/interposer/real_functions.h"
 
 // The name that libc uses internally.
 extern "C" int __sigaction(int signal, const struct sigaction* action, struct sigaction* before);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/cq.h"
+#include "provider/verbs/cq/cq.h"
 
 #include <rdma/ib_user_verbs.h>
 
@@ -14,9 +14,9 @@
 #include "provider/process/limits.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
-#include "provider/verbs/completion_channel.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/cq_timer.h"
+#include "provider/verbs/cq/completion_channel.h"
+#include "provider/verbs/cq/cq_timer.h"
 #include "provider/verbs/queue_pair.h"
 
 namespace uiw::provider {
@@ -27,13 +27,23 @@ namespace {
 unsigned capacity_for(int entries) { return std::bit_ceil(static_cast<unsigned>(std::max(entries, 2))); }
 }  // namespace
 
-Cq::Cq(Context& context, unsigned capacity, std::shared_ptr<EventPipe> channel, ibv_cq* handle, Options options)
+Cq::Rings Cq::make_rings(const Options& options, std::uint64_t capacity) {
+  Rings rings;
+  rings.completions = make_ring<ibv_wc>(options.memory, capacity);
+  if (!rings.completions) return rings;
+  if (options.raw_time || options.wall_time) rings.stamps = make_ring<Stamp>(options.memory, capacity);
+  rings.complete = rings.stamps || !(options.raw_time || options.wall_time);
+  return rings;
+}
+
+Cq::Cq(Context& context, unsigned capacity, Rings rings, std::shared_ptr<EventPipe> channel, ibv_cq* handle,
+       Options options)
     : context_(context.shared_from_this()),
       generation_(fork_generation()),
       options_(options),
       capacity_(capacity),
-      ring_(std::make_unique_for_overwrite<ibv_wc[]>(capacity)),
-      stamps_(options.raw_time || options.wall_time ? std::make_unique<Stamp[]>(capacity) : nullptr),
+      ring_(std::move(rings.completions)),
+      stamps_(std::move(rings.stamps)),
       channel_(std::move(channel)),
       handle_(handle),
       failing_(std::make_shared<std::atomic<bool>>(false)) {}
@@ -61,7 +71,13 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
       return nullptr;
     }
   }
-  return std::unique_ptr<Cq>(new Cq(context, capacity_for(entries), std::move(channel), handle, options));
+  Rings rings = make_rings(options, capacity_for(entries));
+  if (!rings.complete) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  return std::unique_ptr<Cq>(
+      new Cq(context, capacity_for(entries), std::move(rings), std::move(channel), handle, options));
 }
 
 // ---- Taking completions ----------------------------------------------------------------------------------------
@@ -128,13 +144,8 @@ int Cq::resize(int entries) {
   if (entries < 1 || entries > kMaxCqe) return EINVAL;
   const std::uint64_t capacity = capacity_for(entries);
   // Allocated before the locks are taken, so that producers wait only for the copy.
-  std::unique_ptr<ibv_wc[]> ring(new (std::nothrow) ibv_wc[capacity]);
-  if (!ring) return ENOMEM;
-  std::unique_ptr<Stamp[]> stamps;
-  if (options_.raw_time || options_.wall_time) {
-    stamps.reset(new (std::nothrow) Stamp[capacity]);
-    if (!stamps) return ENOMEM;
-  }
+  Rings rings = make_rings(options_, capacity);
+  if (!rings.complete) return ENOMEM;
   const std::unique_lock consumer = lock_consumer();
   const std::lock_guard producer(producer_);
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
@@ -142,11 +153,11 @@ int Cq::resize(int entries) {
   const std::uint64_t before = capacity_.load(std::memory_order_relaxed);
   if (tail - head > static_cast<std::uint64_t>(entries)) return EINVAL;
   for (std::uint64_t at = head; at != tail; ++at) {
-    ring[at & (capacity - 1)] = ring_[at & (before - 1)];
-    if (stamps) stamps[at & (capacity - 1)] = stamps_[at & (before - 1)];
+    rings.completions[at & (capacity - 1)] = ring_[at & (before - 1)];
+    if (rings.stamps) rings.stamps[at & (capacity - 1)] = stamps_[at & (before - 1)];
   }
-  ring_.swap(ring);
-  stamps_.swap(stamps);
+  ring_.swap(rings.completions);  // what was there is freed behind the locks
+  stamps_.swap(rings.stamps);
   capacity_.store(capacity, std::memory_order_relaxed);
   return 0;
 }

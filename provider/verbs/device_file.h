@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// The open file behind a context: contexts on one file share the objects of the device (ibv_import_device and
+// ibv_import_pd, _mr and _dm). Duplicates of a descriptor refer to one file. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "provider/export.h"
+#include "provider/memory/memory.h"
+
+namespace uiw::provider {
+
+// 0 is no file.
+DeviceFile device_file(int command_fd);
+
+// Tells how device_file() finds the file of a descriptor; without it no descriptor has one.
+void set_device_files(DeviceFile (*file_of)(int command_fd));
+
+// The descriptor of async events of the context with this command descriptor; -1 if there is no such context.
+int async_descriptor_of(int command_fd);
+
+// The object with this handle (handle()) that a context on the file has made, with a share in its ownership; null if
+// there is none. The caller may use it as its owner does, and not at the same time.
+UIW_API std::shared_ptr<Pd> find_pd(DeviceFile file, std::uint32_t handle);
+UIW_API std::shared_ptr<Mr> find_mr(DeviceFile file, std::uint32_t handle);
+UIW_API std::shared_ptr<Dm> find_dm(DeviceFile file, std::uint32_t handle);
+
+}  // namespace uiw::provider
