@@ -104,10 +104,10 @@ provider::DeviceFile device_file(int fd) {
   return kind_of(object) == UIW_OBJECT_UVERBS ? object : provider::kNoDeviceFile;
 }
 
-int abi_give_way(std::uint16_t port) {
+int abi_give_way(std::uint16_t port, int datagrams) {
   const CancellationOff cancellation;
   try {
-    return CmRegistry::instance().give_way(port) ? 1 : 0;
+    return CmRegistry::instance().give_way(port, datagrams != 0) ? 1 : 0;
   } catch (const std::bad_alloc&) {
     return 0;
   }

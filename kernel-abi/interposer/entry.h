@@ -63,9 +63,9 @@ struct UiwKernelAbi {
   unsigned (*close_faults)();
   void (*reopen_faults)(unsigned closed);
 
-  // A TCP socket of the program is refused this port, in host byte order, since another has it. 1 if that was one of an
-  // RDMA listener or of a bound rdma_cm id, which has another TCP port now; else 0.
-  int (*give_way)(uint16_t port);
+  // A TCP socket of the program, or with `datagrams` a UDP socket, is refused this port, in host byte order, since
+  // another has it. 1 if that was one of an RDMA listener or of a bound rdma_cm id, which has another port now; else 0.
+  int (*give_way)(uint16_t port, int datagrams);
 
   // ioctl(RDMA_VERBS_IOCTL) on a descriptor of uverbs. 0 or a negative errno; -ENOTTY for methods that there are not.
   int (*control)(uint64_t object, int fd, void* argument);

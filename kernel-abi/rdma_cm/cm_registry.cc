@@ -144,13 +144,15 @@ void CmRegistry::interface_removed(unsigned ifindex) {
   for (const std::shared_ptr<CmId>& id : ids()) id->interface_removed(ifindex);
 }
 
-bool CmRegistry::give_way(std::uint16_t number) {
+bool CmRegistry::give_way(std::uint16_t number, bool datagrams) {
   std::vector<std::shared_ptr<CmId>> ids;
   {
     const std::lock_guard lock(mutex_);
     for (const std::shared_ptr<CmId>& id : ids_)
-      if (id != nullptr && id->route().binding() && port_of(id->route().binding()->address) == number)
+      if (id != nullptr && id->route().binding() && port_of(id->route().binding()->address) == number &&
+          looks_up(id->route()) == datagrams) {
         ids.push_back(id);
+      }
   }
   bool gave = false;
   for (const std::shared_ptr<CmId>& id : ids) {

@@ -65,7 +65,7 @@ class CmRegistry {
 
   // A TCP socket of the program wants the TCP port `number`: ids that have it as the port of their number take a
   // substitute. Whether one has done so.
-  bool give_way(std::uint16_t number);
+  bool give_way(std::uint16_t number, bool datagrams);
 
   // Whether another id holds this port at an overlapping address. Called with the lock held.
   bool port_is_taken(const CmRoute& asking, const CmBinding& binding) const;

@@ -26,7 +26,7 @@ int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (local.ss_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
   if (use == Use::calls) ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
   // Not bind(): the program's TCP sockets make RDMA listeners give way there
-  // (kernel-abi/interposer/preload_sockets.cc).
+  // (kernel-abi/interposer/hooks/sockets.cc).
   if (::syscall(SYS_bind, fd, generic(local), size_of(local)) != 0) return -errno;
   socklen_t size = sizeof local;
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) return -errno;

@@ -54,18 +54,21 @@ sockaddr_storage any_of(int family, std::uint16_t number) {
   return any;
 }
 
-// An abstract name: "uiw-rdma-port/<number>/<address>", and "/<substitute>" unless that is 0.
+const char* prefix_of(PortSpace space) { return space == PortSpace::tcp ? "uiw-rdma-port" : "uiw-rdma-service"; }
+
+// An abstract name: "uiw-rdma-port/<number>/<address>", or "uiw-rdma-service/..." in the space of UDP, and
+// "/<substitute>" unless that is 0.
 class Name {
  public:
-  Name(const sockaddr_storage& address, unsigned substitute) {
+  Name(PortSpace space, const sockaddr_storage& address, unsigned substitute) {
     std::array<char, INET6_ADDRSTRLEN> text{};
     const void* octets = address.ss_family == AF_INET6
                              ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr)
                              : &reinterpret_cast<const sockaddr_in&>(address).sin_addr;
     ::inet_ntop(address.ss_family, octets, text.data(), text.size());
     name_.sun_family = AF_UNIX;
-    int length = std::snprintf(name_.sun_path + 1, sizeof name_.sun_path - 1, "uiw-rdma-port/%u/%s", number_of(address),
-                               text.data());
+    int length = std::snprintf(name_.sun_path + 1, sizeof name_.sun_path - 1, "%s/%u/%s", prefix_of(space),
+                               number_of(address), text.data());
     if (substitute != 0) {
       length += std::snprintf(name_.sun_path + 1 + length, sizeof name_.sun_path - 1 - static_cast<std::size_t>(length),
                               "/%u", substitute);
@@ -154,9 +157,9 @@ class RdmaPortImpl final : public RdmaPort {
 };
 
 // Whether another process has the number for one address of this family.
-bool is_taken_for_some_address(int family, std::uint16_t number) {
+bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number) {
   std::array<char, 64> wanted{};
-  const int length = std::snprintf(wanted.data(), wanted.size(), "@uiw-rdma-port/%u/", number);
+  const int length = std::snprintf(wanted.data(), wanted.size(), "@%s/%u/", prefix_of(space), number);
   const ProcFile file = open_proc_file("/proc/net/unix");
   if (file == nullptr) return false;
   std::array<char, 512> line{};
@@ -173,7 +176,7 @@ bool is_taken_for_some_address(int family, std::uint16_t number) {
     void* octets = family == AF_INET6 ? static_cast<void*>(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr)
                                       : &reinterpret_cast<sockaddr_in&>(address).sin_addr;
     if (::inet_pton(family, text.data(), octets) != 1) continue;
-    const auto holder = holder_of(Name(address, 0));
+    const auto holder = holder_of(Name(space, address, 0));
     if (holder && holder->pid != ::getpid()) return true;
   }
   return false;
@@ -190,23 +193,23 @@ std::uint16_t substitute_port(std::uint16_t number, unsigned substitute) {
   return static_cast<std::uint16_t>(kFirstSubstitute + (number + kStep * substitute) % kSubstituteRange);
 }
 
-int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute,
-                   std::shared_ptr<RdmaPort>& taken) {
+int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute, std::shared_ptr<RdmaPort>& taken,
+                   PortSpace space) {
   const sockaddr_storage own = plain_address(address);
   const std::uint16_t number = number_of(own);
   // A number that another process has for all addresses is not free for one of them.
   if (!is_any(own)) {
-    const auto holder = holder_of(Name(any_of(own.ss_family, number), 0));
+    const auto holder = holder_of(Name(space, any_of(own.ss_family, number), 0));
     if (holder && holder->pid != ::getpid()) return EADDRINUSE;
   }
   auto made = std::make_shared<RdmaPortImpl>();
   std::vector<sockaddr_storage> addresses{own};
   if (own.ss_family == AF_INET6 && is_any(own) && !v6only) addresses.push_back(any_of(AF_INET, number));
   for (const sockaddr_storage& one : addresses) {
-    if (is_any(one) && is_taken_for_some_address(one.ss_family, number)) return EADDRINUSE;
-    if (const int error = made->take(Name(one, 0)); error != 0) return error;
+    if (is_any(one) && is_taken_for_some_address(space, one.ss_family, number)) return EADDRINUSE;
+    if (const int error = made->take(Name(space, one, 0)); error != 0) return error;
     if (substitute == 0) continue;
-    if (const int error = made->take(Name(one, substitute)); error != 0) return error;
+    if (const int error = made->take(Name(space, one, substitute)); error != 0) return error;
   }
   if (substitute != 0 && !is_loopback(own)) {
     if (const int error = made->announce(); error != 0) return error;
@@ -215,14 +218,14 @@ int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substi
   return 0;
 }
 
-RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& port) {
+RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& port, PortSpace space) {
   sockaddr_storage called = plain_address(address);
   port = port_of(called);
   if (called.ss_family != AF_INET && called.ss_family != AF_INET6) return RdmaListener::none;
   const std::uint16_t number = ntohs(port);
   const sockaddr_storage any = any_of(called.ss_family, number);
   bool busy = false;
-  const auto for_address = holder_of(Name(called, 0), &busy), for_any = holder_of(Name(any, 0), &busy);
+  const auto for_address = holder_of(Name(space, called, 0), &busy), for_any = holder_of(Name(space, any, 0), &busy);
   if (busy) return RdmaListener::busy;
   if ((!for_address && !for_any) || !is_local_address(called).value_or(true)) return RdmaListener::none;
   const bool contradict = for_address && for_any && for_address->uid != for_any->uid;
@@ -230,7 +233,7 @@ RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& 
   const ucred holder = take_address ? *for_address : for_any.value_or(ucred{});
   if ((contradict || number < kFirstUnprivileged) && !is_trusted(holder)) return RdmaListener::none;
   for (unsigned substitute = 1; substitute <= kSubstitutePorts; ++substitute) {
-    const auto same = holder_of(Name(take_address ? called : any, substitute), &busy);
+    const auto same = holder_of(Name(space, take_address ? called : any, substitute), &busy);
     if (!same || !is_same(*same, holder)) continue;
     port = htons(substitute_port(number, substitute));
     return RdmaListener::found;
@@ -238,9 +241,9 @@ RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& 
   return busy ? RdmaListener::busy : RdmaListener::found;
 }
 
-std::uint16_t tcp_port_of(const sockaddr_storage& address) {
+std::uint16_t listening_port(const sockaddr_storage& address, PortSpace space) {
   std::uint16_t port = 0;
-  find_rdma_listener(address, port);
+  find_rdma_listener(address, port, space);
   return port;
 }
 

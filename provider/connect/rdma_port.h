@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// RDMA ports have a number space of their own, as with an iWARP port mapper: a listener has its number even if the TCP
-// port of this number belongs to another socket. Then it listens on a substitute TCP port, and callers of the same
-// network namespace find that port here, those of others by the iWARP port mapper (mapper/).
+// RDMA ports have number spaces of their own, as with an iWARP port mapper: a listener has its number even if the TCP
+// port of this number belongs to another socket, and a service of rdma_cm's port space UDP has it even if the UDP port
+// does. Then it listens on a substitute port, and callers of the same network namespace find that port here, those of
+// others by the iWARP port mapper (mapper/).
 //
-// Who has a number, and by which TCP port, stands in the names of abstract Unix sockets (unix(7)), which the kernel
+// Who has a number, and by which port, stands in the names of abstract Unix sockets (unix(7)), which the kernel
 // gives to one process each and takes back when the process ends: one name for the number and the address, and, for a
 // substitute port, one more with which of the few possible ports it is. A caller asks by connecting to the names.
 //
@@ -19,6 +20,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "provider/connect/port_space.h"
+
 namespace uiw::provider {
 
 // The number of substitute ports that there are for each number.
@@ -33,21 +36,22 @@ class RdmaPort {
 };
 
 // Takes the number that `address` has as its port, for its IPv4 or IPv6 address; a wildcard stands for all addresses,
-// and that of IPv6 for those of IPv4 too unless `v6only` is set. `substitute`: 0 if the TCP port of that number is
-// used, else which of the substitutes, which callers of other hosts learn from the port mapper (mapper/), unless the
-// address is a loopback one. 0, EADDRINUSE if another process has the number there, or a program that is not uiw's the
-// port of the port mapper, EMFILE, ENFILE, ENOMEM, or an errno of CmLoop::start().
-int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute, std::shared_ptr<RdmaPort>& taken);
+// and that of IPv6 for those of IPv4 too unless `v6only` is set. `substitute`: 0 if the port of that number is used,
+// else which of the substitutes, which callers of other hosts learn from the port mapper (mapper/), unless the address
+// is a loopback one. 0, EADDRINUSE if another process has the number there, or a program that is not uiw's the port of
+// the port mapper, EMFILE, ENFILE, ENOMEM, or an errno of CmLoop::start().
+int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute, std::shared_ptr<RdmaPort>& taken,
+                   PortSpace space = PortSpace::tcp);
 
-// A substitute TCP port for this number, in host byte order; `substitute` is from 1 to kSubstitutePorts.
+// A substitute port for this number, in host byte order; `substitute` is from 1 to kSubstitutePorts.
 std::uint16_t substitute_port(std::uint16_t number, unsigned substitute);
 
-// As tcp_port_of(), and whether such a listener is known; `busy` if its process is asked too often to say so now.
+// As listening_port(), and whether such a listener is known; `busy` if its process is asked too often to say so now.
 enum class RdmaListener { none, found, busy };
-RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& port);
+RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& port, PortSpace space = PortSpace::tcp);
 
-// The TCP port, in network byte order, of the RDMA listener with this address and number: the number itself, if the
-// address is not one of this network namespace or nothing is known of a substitute.
-std::uint16_t tcp_port_of(const sockaddr_storage& address);
+// The TCP or UDP port, in network byte order, of the RDMA listener with this address and number: the number itself, if
+// the address is not one of this network namespace or nothing is known of a substitute.
+std::uint16_t listening_port(const sockaddr_storage& address, PortSpace space = PortSpace::tcp);
 
 }  // namespace uiw::provider

@@ -102,10 +102,11 @@ bool gave_way(int fd, in_port_t port) {
   // The child of a vfork has the parent's memory, which no other thread expects to change.
   if (library == nullptr || port == 0 || t_passthrough != 0 || fd_table_is_borrowed()) return false;
   const int saved_errno = errno;
-  bool gave = option(fd, SO_TYPE) == SOCK_STREAM && option(fd, SO_PROTOCOL) == IPPROTO_TCP;
+  const int type = option(fd, SO_TYPE), protocol = option(fd, SO_PROTOCOL);
+  bool gave = (type == SOCK_STREAM && protocol == IPPROTO_TCP) || (type == SOCK_DGRAM && protocol == IPPROTO_UDP);
   if (gave) {
     Passthrough guard;
-    gave = library->give_way(ntohs(port)) != 0;
+    gave = library->give_way(ntohs(port), type == SOCK_DGRAM ? 1 : 0) != 0;
   }
   errno = saved_errno;
   return gave;

@@ -31,9 +31,9 @@ int CmListener::listen(int backlog) {
   int error = 0;
   std::shared_ptr<provider::Listener> listener;
   try {
-    if (route.uses_tcp()) error = route.take_number();
+    error = route.take_number();
     if (error == 0) error = listen_on(route.take_socket(), backlog, listener);
-    // Since the bind, another socket has begun to listen on the TCP port.
+    // Since the bind, another socket has begun to listen on the port.
     if (error == EADDRINUSE && route.give_way() == 0) error = listen_on(route.take_socket(), backlog, listener);
   } catch (const std::bad_alloc&) {
     error = ENOMEM;
@@ -98,7 +98,7 @@ void CmListener::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr
                        const sockaddr_storage& local, const provider::DeviceInfo& device,
                        const provider::ConnectionParameters& peer, CmEvents& event) {
   sockaddr_storage called = local;
-  set_port(called, port_of(id_.route().source()));  // the TCP port may be a substitute
+  set_port(called, port_of(id_.route().source()));  // the port may be a substitute
   child->route().adopt(id_.route(), called, unmapped(call->remote_address()), device);
   child->set_state(CmState::connect);
   if (looks_up(child->route())) {

@@ -35,6 +35,18 @@ bool looks_up(const CmRoute& route) {
   return route.port_space() == RDMA_PS_UDP && provider::settings().values.transport == provider::Transport::roce;
 }
 
+namespace {
+
+provider::PortSpace number_space(const CmRoute& route) {
+  return looks_up(route) ? provider::PortSpace::udp : provider::PortSpace::tcp;
+}
+
+int bind_socket(const CmRoute& route, sockaddr_storage& address, bool v6only) {
+  return looks_up(route) ? provider::bind_lookup_socket(address, v6only) : provider::bind_socket(address, v6only);
+}
+
+}  // namespace
+
 bool CmRoute::is_roce() const { return device_ && device_->transport == provider::Transport::roce; }
 
 RocePath CmRoute::make_path(const provider::DeviceInfo& device) const {
@@ -55,9 +67,17 @@ int CmRoute::acquire_device(const sockaddr_storage& local) {
 int CmRoute::make_socket(const sockaddr_storage& address) {
   sockaddr_storage bound = address;
   const bool v6only = family_only_.value_or(false);
-  const int fd = looks_up(*this) ? provider::bind_lookup_socket(bound, v6only) : provider::bind_socket(bound, v6only);
-  if (fd == -EADDRINUSE && port_of(address) != 0 && uses_tcp()) return make_substitute_socket(address);
+  const int fd = bind_socket(*this, bound, v6only);
+  if (fd == -EADDRINUSE && port_of(address) != 0) return make_substitute_socket(address);
   if (fd < 0) return -fd;
+  // In this space who binds first has the number; in that of TCP, who listens first.
+  if (looks_up(*this) && port_of(address) != 0) {
+    const int error = provider::take_rdma_port(bound, v6only, 0, rdma_port_, number_space(*this));
+    if (error != 0) {
+      mpa::close_descriptor(fd);
+      return error;
+    }
+  }
   socket_ = fd;
   const std::lock_guard lock(CmRegistry::instance().mutex());
   if (binding_) binding_->address = bound;
@@ -72,10 +92,10 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
     const std::uint16_t number = port_of(address), port = provider::substitute_port(number, substitute);
     sockaddr_storage bound = address;
     set_port(bound, port);
-    const int fd = provider::bind_socket(bound, v6only);
+    const int fd = bind_socket(*this, bound, v6only);
     if (fd == -EADDRINUSE) continue;
     if (fd < 0) return -fd;
-    const int error = provider::take_rdma_port(address, v6only, substitute, rdma_port_);
+    const int error = provider::take_rdma_port(address, v6only, substitute, rdma_port_, number_space(*this));
     if (error != 0) {
       mpa::close_descriptor(fd);
       return error;
@@ -83,8 +103,8 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
     socket_ = fd;
     has_substitute_ = true;
     provider::log_event(provider::LogLevel::info,
-                        "rdma_cm: TCP port %u belongs to another socket, so RDMA port %u is TCP port %u", number,
-                        number, port);
+                        "rdma_cm: %s port %u belongs to another socket, so RDMA port %u is %s port %u",
+                        uses_tcp() ? "TCP" : "UDP", number, number, uses_tcp() ? "TCP" : "UDP", port);
     return 0;
   }
   return EADDRINUSE;
@@ -238,11 +258,11 @@ int CmRoute::take_socket() {
 
 int CmRoute::take_number() {
   if (rdma_port_ != nullptr) return 0;
-  return provider::take_rdma_port(source_, family_only_.value_or(false), 0, rdma_port_);
+  return provider::take_rdma_port(source_, family_only_.value_or(false), 0, rdma_port_, number_space(*this));
 }
 
 int CmRoute::give_way() {
-  if (!uses_tcp() || has_substitute_) return EINVAL;
+  if ((!uses_tcp() && !looks_up(*this)) || has_substitute_) return EINVAL;
   // Another process may wait for the number, so it is given up only for a moment.
   const bool listens = rdma_port_ != nullptr;
   rdma_port_.reset();

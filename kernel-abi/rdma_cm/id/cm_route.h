@@ -73,12 +73,12 @@ class CmRoute {
   // Returns the socket that is bound to the source, which is created if necessary, or a negative errno. The caller owns
   // it.
   int take_socket();
-  // For a listener: takes the number of the source in the space of RDMA ports, unless it has been taken already because
-  // the TCP port is a substitute.
+  // For a listener: takes the number of the source in its space of RDMA ports, unless it has been taken already because
+  // the port is a substitute.
   int take_number();
-  // The TCP port of the number belongs to another socket, or is to: the next socket that is taken has a substitute. One
-  // that was taken before is the caller's to close. 0 or an errno, and then nothing has changed; EINVAL if there is a
-  // substitute already, or no TCP port.
+  // The TCP or UDP port of the number belongs to another socket, or is to: the next socket that is taken has a
+  // substitute. One that was taken before is the caller's to close. 0 or an errno, and then nothing has changed; EINVAL
+  // if there is a substitute already, or no port.
   int give_way();
   // For the child of a fork.
   void abandon();
@@ -122,7 +122,7 @@ class CmRoute {
   // A listener's number, and that of an id whose socket has a substitute port.
   std::shared_ptr<provider::RdmaPort> rdma_port_;
   int type_of_service_ = -1;
-  bool has_substitute_ = false;  // the TCP port is not that of the number
+  bool has_substitute_ = false;  // the port is not that of the number
   bool reuse_address_ = false;
   std::optional<bool> family_only_;
   std::optional<CmBinding> binding_;

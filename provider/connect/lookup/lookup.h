@@ -19,11 +19,12 @@ namespace uiw::provider {
 // datagram; otherwise as bind_socket() of local_address.h. No other socket gets its port.
 int bind_lookup_socket(sockaddr_storage& local, bool v6only);
 
-// Asks `remote` from a socket of bind_lookup_socket(), which the request owns from here on, also after a failure. The
-// observer's established() has the service's qp_num, qkey and private data; failed() has ECONNREFUSED with the private
-// data of a rejection, ECONNREFUSED with nullptr if no process has the port, ETIMEDOUT if there is no answer, or
-// another errno. Of `own` only the private data, at most kMostLookupData octets, is said. `tos` as in connect().
-// Thread-safe. 0 or an errno. Throws std::bad_alloc.
+// Asks the service with the address and number `remote`, whose UDP port may be a substitute (rdma_port.h), from a
+// socket of bind_lookup_socket(), which the request owns from here on, also after a failure. The observer's
+// established() has the service's qp_num, qkey and private data; failed() has ECONNREFUSED with the private data of a
+// rejection, ECONNREFUSED with nullptr if no process has the port, ETIMEDOUT if there is no answer, or another errno.
+// Of `own` only the private data, at most kMostLookupData octets, is said. `tos` as in connect(). Thread-safe. 0 or an
+// errno. Throws std::bad_alloc.
 int look_up(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
             std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& request);
 

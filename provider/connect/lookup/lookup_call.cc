@@ -15,6 +15,8 @@
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/lookup/lookup_format.h"
 #include "provider/connect/lookup/lookup_socket.h"
+#include "provider/connect/mapper/port_mapper_query.h"
+#include "provider/connect/rdma_port.h"
 #include "provider/process/cm_loop.h"
 
 namespace uiw::provider {
@@ -40,10 +42,9 @@ class LookupCall final : public Connection,
     if (tos >= 0) {
       ::setsockopt(socket_.fd(), v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS, &tos, sizeof tos);
     }
-    // From here on nobody else is heard, and a port that no process has is reported.
-    if (::connect(socket_.fd(), generic(remote), size_of(remote)) != 0) return errno;
     remote_ = remote;
     request_ = encode({LookupKind::request, number_, 0, 0, own.private_data});
+    if (const int error = aim(listening_port(remote, PortSpace::udp)); error != 0) return error;
     if (const int error = CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this()); error != 0) return error;
     CmLoop::instance().after(std::chrono::milliseconds{0}, shared_from_this());
     return 0;
@@ -53,7 +54,10 @@ class LookupCall final : public Connection,
   void run() override {
     if (over_) return;
     if (waited_ >= kPatience) return fail(ETIMEDOUT);
-    const int error = socket_.send(request_.octets());
+    if (!std::exchange(mapper_asked_, true) && ask_mapper()) return;
+    // The service may have come meanwhile, or have left its port to another socket.
+    int error = mapped_ ? 0 : aim(listening_port(remote_, PortSpace::udp));
+    if (error == 0) error = socket_.send(request_.octets());
     if (error == ECONNREFUSED) return fail(error);
     CmLoop::instance().after(pause_, shared_from_this());
     waited_ += pause_;
@@ -90,8 +94,36 @@ class LookupCall final : public Connection,
   sockaddr_storage remote_address() const override { return remote_; }
 
  private:
+  // From here on nobody else is heard, and a port that no process has is reported.
+  int aim(in_port_t port) {
+    if (port == aimed_at_) return 0;
+    sockaddr_storage service = remote_;
+    port_of(service) = port;
+    if (::connect(socket_.fd(), generic(service), size_of(service)) != 0) return errno;
+    aimed_at_ = port;
+    return 0;
+  }
+  // Whether the port mapper of another host is asked; mapper_answered() goes on.
+  bool ask_mapper() {
+    try {
+      const auto answered = [weak = weak_from_this()](in_port_t port) {
+        if (const auto self = weak.lock()) self->mapper_answered(port);
+      };
+      query_ = ask_port_mapper(remote_, local_address(), answered, PortSpace::udp);
+    } catch (const std::exception&) {  // no memory: as if there were no mapper
+    }
+    return query_ != nullptr;
+  }
+  void mapper_answered(in_port_t port) {
+    query_.reset();
+    if (over_) return;
+    mapped_ = port != port_of(remote_);
+    if (const int error = aim(port); error != 0) return fail(error);
+    run();
+  }
   void end() {
     over_ = true;
+    query_.reset();
     CmLoop::instance().unwatch(socket_.fd());
     CmLoop::instance().cancel(*this);
   }
@@ -115,6 +147,10 @@ class LookupCall final : public Connection,
   std::uint64_t number_ = 0;
   EncodedLookup request_;
   // Used on the loop's thread.
+  std::shared_ptr<PortMapperQuery> query_;
+  bool mapper_asked_ = false;
+  bool mapped_ = false;     // the port is one that the mapper of another host has named
+  in_port_t aimed_at_ = 0;  // the port of the service that the socket is connected to
   bool over_ = false;
   std::chrono::milliseconds pause_ = kFirstPause, waited_{0};
 };

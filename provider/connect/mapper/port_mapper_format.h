@@ -16,10 +16,11 @@
 #include <optional>
 
 #include "mpa/bytes.h"
+#include "provider/connect/port_space.h"
 
 namespace uiw::provider {
 
-//   0  version (2 bits, 0), PortMapperKind (2 bits), IP version of all addresses (4 bits, 4 or 6)
+//   0  version (2 bits: 0, or 1 as below), PortMapperKind (2 bits), IP version of all addresses (4 bits, 4 or 6)
 //   1  pmtime: in seconds, 0 where nothing is said
 //   2  in a request the port that the caller's own port is mapped to, else 0
 //   4  port of the called end, in an accept the one to which it is mapped
@@ -29,6 +30,9 @@ namespace uiw::provider {
 //  32  address of the called end, as above
 //  48  in a request the address that the caller's is mapped to; other messages end here, and so may a request
 // Numbers are big-endian.
+//
+// Version 1 is uiw's own: all is the same, but the numbers are those of rdma_cm's port space UDP, and the port that is
+// named is a UDP port. Other mappers know version 0 alone.
 constexpr std::uint16_t kPortMapperPort = 3935;
 constexpr std::size_t kPortMapperSize = 48, kPortMapperRequestSize = 64;
 
@@ -37,6 +41,7 @@ enum class PortMapperKind : std::uint8_t { request = 0, accept = 1, acknowledgem
 // Addresses have ports in network order, as usual, and all are of the family of `called`.
 struct PortMapperMessage {
   PortMapperKind kind = PortMapperKind::request;
+  PortSpace space = PortSpace::tcp;
   std::uint8_t time = 0;
   std::uint64_t association = 0;
   sockaddr_storage caller{}, called{};
@@ -87,7 +92,8 @@ inline EncodedPortMapper encode(const PortMapperMessage& message) {
   EncodedPortMapper encoded;
   std::byte* const to = encoded.room.data();
   const unsigned ip = message.called.ss_family == AF_INET6 ? 6 : 4;
-  to[0] = static_cast<std::byte>(static_cast<unsigned>(message.kind) << 4 | ip);
+  const unsigned version = message.space == PortSpace::tcp ? 0 : 1;
+  to[0] = static_cast<std::byte>(version << 6 | static_cast<unsigned>(message.kind) << 4 | ip);
   to[1] = static_cast<std::byte>(message.time);
   detail::encode_mapper_end(message.called, to + 4, to + 32);
   detail::encode_mapper_end(message.caller, to + 6, to + 16);
@@ -105,9 +111,10 @@ inline std::optional<PortMapperMessage> decode_port_mapper(mpa::Octets from) {
   const std::byte* const octets = from.data();
   const unsigned first = std::to_integer<unsigned>(octets[0]);
   const unsigned ip = first & 0xF;
-  if (first >> 6 != 0 || (ip != 4 && ip != 6)) return std::nullopt;
+  if (first >> 6 > 1 || (ip != 4 && ip != 6)) return std::nullopt;
   PortMapperMessage message;
-  message.kind = static_cast<PortMapperKind>(first >> 4);
+  message.kind = static_cast<PortMapperKind>(first >> 4 & 3);
+  message.space = first >> 6 == 0 ? PortSpace::tcp : PortSpace::udp;
   message.time = std::to_integer<std::uint8_t>(octets[1]);
   message.association = mpa::load_be<std::uint64_t>(octets + 8);
   message.called = detail::decode_mapper_end(ip == 6, octets + 4, octets + 32);

@@ -45,25 +45,26 @@ class Absent {
     static auto* const table = new Absent;
     return *table;
   }
-  bool has(const sockaddr_storage& host) {
+  bool has(const sockaddr_storage& host, PortSpace space) {
     const std::lock_guard lock(mutex_);
-    const auto found = find(host);
+    const auto found = find(host, space);
     return found != hosts_.end() && CmLoop::Clock::now() < found->until;
   }
-  void add(const sockaddr_storage& host, milliseconds time) {
+  void add(const sockaddr_storage& host, PortSpace space, milliseconds time) {
     const std::lock_guard lock(mutex_);
-    auto place = find(host);
+    auto place = find(host, space);
     if (place == hosts_.end()) {
       place = std::min_element(hosts_.begin(), hosts_.end(),
                                [](const Host& one, const Host& other) { return one.until < other.until; });
     }
-    *place = {gid_of(generic(host)), scope_of(host), CmLoop::Clock::now() + time};
+    *place = {gid_of(generic(host)), scope_of(host), space, CmLoop::Clock::now() + time};
   }
 
  private:
   struct Host {
     Gid address{};
     std::uint32_t scope = 0;
+    PortSpace space = PortSpace::tcp;  // a mapper may know one of them alone
     CmLoop::Clock::time_point until{};
   };
   static constexpr std::size_t kHosts = 64;
@@ -71,10 +72,11 @@ class Absent {
   static std::uint32_t scope_of(const sockaddr_storage& host) {
     return host.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(host).sin6_scope_id : 0;
   }
-  std::array<Host, kHosts>::iterator find(const sockaddr_storage& host) {
+  std::array<Host, kHosts>::iterator find(const sockaddr_storage& host, PortSpace space) {
     const Gid address = gid_of(generic(host));
-    return std::find_if(hosts_.begin(), hosts_.end(),
-                        [&](const Host& one) { return one.address == address && one.scope == scope_of(host); });
+    return std::find_if(hosts_.begin(), hosts_.end(), [&](const Host& one) {
+      return one.address == address && one.scope == scope_of(host) && one.space == space;
+    });
   }
 
   Mutex mutex_;
@@ -86,8 +88,9 @@ class PortMapperQueryImpl final : public PortMapperQuery,
                                   public CmLoop::TimedTask,
                                   public std::enable_shared_from_this<PortMapperQueryImpl> {
  public:
-  PortMapperQueryImpl(int fd, const sockaddr_storage& called, std::function<void(in_port_t)> answered)
+  PortMapperQueryImpl(int fd, const sockaddr_storage& called, std::function<void(in_port_t)> answered, PortSpace space)
       : socket_(fd), answered_(std::move(answered)) {
+    message_.space = space;
     message_.called = called;
   }
   ~PortMapperQueryImpl() override { CmLoop::instance().unwatch(socket_.fd()); }
@@ -111,7 +114,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   void run() override {
     if (answered_ == nullptr) return;
     if (sent_ < kPauses.size()) return send();
-    Absent::instance().add(message_.called, kSilenceStands);
+    Absent::instance().add(message_.called, message_.space, kSilenceStands);
     end(number());
   }
 
@@ -123,7 +126,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
       if (size == -EAGAIN) return;
       if (size == -EINTR) continue;
       if (size < 0) {
-        Absent::instance().add(message_.called, kRefusalStands);
+        Absent::instance().add(message_.called, message_.space, kRefusalStands);
         return end(number());
       }
       if (static_cast<std::size_t>(size) <= room.size()) take(mpa::Octets(room).first(static_cast<std::size_t>(size)));
@@ -140,7 +143,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
 
   void take(mpa::Octets octets) {
     auto answer = decode_port_mapper(octets);
-    if (!answer || answer->association != message_.association) return;
+    if (!answer || answer->association != message_.association || answer->space != message_.space) return;
     if (answer->called.ss_family != message_.called.ss_family) return;
     if (answer->kind == PortMapperKind::rejection) return end(number());
     if (answer->kind != PortMapperKind::accept) return;
@@ -150,8 +153,8 @@ class PortMapperQueryImpl final : public PortMapperQuery,
     // A mapper speaks for its own host only.
     const bool same = gid_of(generic(answer->called)) == gid_of(generic(message_.called));
     if (!same || port == 0) return end(number());
-    log_event(LogLevel::info, "port mapper: RDMA port of %s is TCP port %u", AddressText(message_.called).c_str(),
-              ntohs(port));
+    log_event(LogLevel::info, "port mapper: RDMA port of %s is %s port %u", AddressText(message_.called).c_str(),
+              message_.space == PortSpace::tcp ? "TCP" : "UDP", ntohs(port));
     end(port);
   }
 
@@ -177,10 +180,11 @@ bool is_any(const sockaddr_storage& address) {
 }  // namespace
 
 std::shared_ptr<PortMapperQuery> ask_port_mapper(const sockaddr_storage& called, const sockaddr_storage& source,
-                                                 std::function<void(in_port_t)> answered) {
+                                                 std::function<void(in_port_t)> answered, PortSpace space) {
   const sockaddr_storage remote = plain_address(called);
   if (remote.ss_family != AF_INET && remote.ss_family != AF_INET6) return nullptr;
-  if (is_any(remote) || Absent::instance().has(remote) || is_local_address(remote).value_or(true)) return nullptr;
+  if (is_any(remote) || Absent::instance().has(remote, space) || is_local_address(remote).value_or(true))
+    return nullptr;
   sockaddr_storage local = plain_address(source);
   if (local.ss_family != remote.ss_family || is_any(local)) {
     local = {};
@@ -189,7 +193,7 @@ std::shared_ptr<PortMapperQuery> ask_port_mapper(const sockaddr_storage& called,
   port_of(local) = 0;
   const int fd = bind_lookup_socket(local, true);
   if (fd < 0) return nullptr;
-  auto made = std::make_shared<PortMapperQueryImpl>(fd, remote, std::move(answered));
+  auto made = std::make_shared<PortMapperQueryImpl>(fd, remote, std::move(answered), space);
   return made->start() ? made : nullptr;
 }
 

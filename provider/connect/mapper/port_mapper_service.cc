@@ -71,9 +71,10 @@ int take_port() {
 class Directory {
  public:
   // `busy` also if too many were looked up lately.
-  RdmaListener find(const sockaddr_storage& address, std::uint16_t& port) {
+  RdmaListener find(const sockaddr_storage& address, PortSpace space, std::uint16_t& port) {
     const CmLoop::Clock::time_point now = CmLoop::Clock::now();
-    if (known_ && now - looked_up_ < kKnown && std::memcmp(&address_, &address, sizeof address) == 0) {
+    if (known_ && now - looked_up_ < kKnown && space_ == space &&
+        std::memcmp(&address_, &address, sizeof address) == 0) {
       port = port_;
       return *known_;
     }
@@ -81,10 +82,11 @@ class Directory {
     if (tokens_ == 0) return RdmaListener::busy;
     --tokens_;
     if (!is_local_address(address).value_or(false)) return RdmaListener::busy;  // broadcast
-    known_ = find_rdma_listener(address, port);
+    known_ = find_rdma_listener(address, port, space);
     if (*known_ == RdmaListener::busy) known_.reset();
     looked_up_ = now;
     address_ = address;
+    space_ = space;
     port_ = port;
     return known_.value_or(RdmaListener::busy);
   }
@@ -102,6 +104,7 @@ class Directory {
 
   std::optional<RdmaListener> known_;  // what was found last
   sockaddr_storage address_{};
+  PortSpace space_ = PortSpace::tcp;
   std::uint16_t port_ = 0;
   CmLoop::Clock::time_point looked_up_{}, refilled_ = CmLoop::Clock::now();
   std::int64_t tokens_ = kMostTokens;
@@ -201,7 +204,7 @@ class Service final : public PortMapperMember,
     sockaddr_storage address = asked;
     port_of(address) = port_of(message.called);
     std::uint16_t port = 0;
-    switch (directory_.find(address, port)) {
+    switch (directory_.find(address, message.space, port)) {
       case RdmaListener::busy: return false;
       case RdmaListener::none: message.kind = PortMapperKind::rejection; return true;
       case RdmaListener::found: break;

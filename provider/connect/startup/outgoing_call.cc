@@ -73,7 +73,7 @@ class OutgoingCall final : public ConnectionBase {
     // Looked up for each attempt, since the listener may come meanwhile.
     if (!own_.attempt) {
       remote_ = called_;
-      port_of(remote_) = tcp_port_of(called_);
+      port_of(remote_) = listening_port(called_);
       if (asks_mapper()) {
         state_ = State::connecting;
         return 0;

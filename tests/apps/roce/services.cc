@@ -4,7 +4,10 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -124,6 +127,60 @@ void join(sockaddr_in address, int flags) {
   expect(rdma_leave_multicast(member.id, attributes.addr) == 0, "rdma_leave_multicast again");
 }
 
+// A UDP socket of the program that is bound to this port.
+class UdpSocket {
+ public:
+  explicit UdpSocket(sockaddr_in address) : address_(address) {
+    socklen_t size = sizeof address_;
+    expect(bind(fd_, generic(), sizeof address_) == 0, "bind of a UDP socket");
+    expect(getsockname(fd_, reinterpret_cast<sockaddr*>(&address_), &size) == 0, "getsockname");
+  }
+  ~UdpSocket() { close(fd_); }
+  UdpSocket(const UdpSocket&) = delete;
+  UdpSocket& operator=(const UdpSocket&) = delete;
+
+  const sockaddr_in& address() const { return address_; }
+  // It hears datagrams of others, and nothing else has come so far.
+  void expect_undisturbed() const {
+    char octets[2048];
+    expect(recv(fd_, octets, sizeof octets, MSG_DONTWAIT) == -1 && errno == EAGAIN, "a look-up comes to a UDP socket");
+    const int other = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    expect(sendto(other, "plain", 5, 0, generic(), sizeof address_) == 5, "sendto");
+    expect(recv(fd_, octets, sizeof octets, 0) == 5 && std::memcmp(octets, "plain", 5) == 0, "a plain datagram");
+    close(other);
+  }
+
+ private:
+  const sockaddr* generic() const { return reinterpret_cast<const sockaddr*>(&address_); }
+
+  const int fd_ = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address_;
+};
+
+// A service and a UDP socket of one number, whichever comes first.
+void beside_udp(sockaddr_in address) {
+  const UdpSocket plain(address);
+  address = plain.address();
+  auto* const called = reinterpret_cast<sockaddr*>(&address);
+  {
+    Id service, second;
+    expect(rdma_bind_addr(service.id, called) == 0, "rdma_bind_addr to the number of a UDP socket");
+    expect(rdma_get_src_port(service.id) == address.sin_port, "the service's number");
+    expect(rdma_bind_addr(second.id, called) == -1 && errno == EADDRINUSE, "two services of one number");
+    expect(rdma_listen(service.id, 4) == 0, "rdma_listen");
+    for (const bool accepts : {true, false}) call(service, called, accepts);
+    plain.expect_undisturbed();
+  }
+  Id service;
+  address.sin_port = 0;
+  expect(rdma_bind_addr(service.id, called) == 0 && rdma_listen(service.id, 4) == 0, "a service");
+  address.sin_port = rdma_get_src_port(service.id);
+  call(service, called, true);
+  const UdpSocket later(address);
+  for (const bool accepts : {true, false}) call(service, called, accepts);
+  later.expect_undisturbed();
+}
+
 }  // namespace
 
 int main() {
@@ -138,6 +195,7 @@ int main() {
     called.sin_port = rdma_get_src_port(service.id);
     for (const bool accepts : {true, false, true}) call(service, reinterpret_cast<sockaddr*>(&called), accepts);
   }
+  beside_udp(address);
   for (const int flags : {RDMA_MC_JOIN_FLAG_FULLMEMBER, RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER}) join(address, flags);
   std::puts("as it should be");
 }

@@ -2,6 +2,7 @@
 """rdma_cm's port space UDP in the RoCE view: services of datagrams are found, and answer or reject; multicast."""
 
 import pathlib
+import socket
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
@@ -13,9 +14,15 @@ MCKEY = ("stdbuf", "-oL", "mckey")  # so that it says at once that it has joined
 UNREACHABLE = "RDMA_CM_EVENT_UNREACHABLE, error: 1"
 
 
+def listens(pid="self"):
+    """Whether a process of this network namespace has udaddy's number."""
+    text = pathlib.Path(f"/proc/{pid}/net/unix").read_text(encoding="utf-8", errors="replace")
+    return f"@uiw-rdma-service/{UDADDY}/" in text
+
+
 def udaddy(bench, *options, server=("udaddy",), client=("udaddy", "-s", "127.0.0.1"), **more):
     first = bench.start([*server, *options], **more)
-    machine.wait_until(lambda: machine.receiving(UDADDY, first.pid) or not first.running(), 10, "udaddy's port")
+    machine.wait_until(lambda: listens(first.pid) or not first.running(), 10, "udaddy's number")
     second = bench.run([*client, *options], timeout=40, **more)
     check(first.wait(10) == 0, f"the server ended with {first.status()}")
     for process in (first, second):
@@ -38,6 +45,28 @@ def nobody(bench):
 @row("what a service says when it accepts and when it rejects; a join, to send only too, and how it is left")
 def said(bench):
     check("as it should be" in bench.run([bench.helper("uiw_services")]).stdout, "not all of it")
+
+
+@row("a UDP server has the number: udaddy's ends find each other, and it hears its own clients alone")
+def beside_udp(bench):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as plain, \
+            socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        plain.bind(("0.0.0.0", UDADDY))
+        plain.settimeout(10)
+        udaddy(bench)
+        client.sendto(b"plain", ("127.0.0.1", UDADDY))
+        check(plain.recv(1000) == b"plain", "the UDP server has heard a look-up")
+
+
+@row("a second service of one number is refused, and a killed one leaves the number")
+def second(bench):
+    first = bench.start(["udaddy"])
+    machine.wait_until(listens, 10, "udaddy's number")
+    refused = bench.run(["udaddy"], status=None, timeout=10)
+    check(refused.status() and "Address already in use" in refused.output, f"two services: {refused.output}")
+    first.kill()
+    first.wait(10)
+    udaddy(bench)
 
 
 @row("the iWARP view has no datagrams: udaddy is refused")

@@ -137,6 +137,35 @@ def found(bench):
     plain.end()
 
 
+PLAIN_UDP = """
+import socket, sys
+with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as udp:
+    udp.bind(("::", int(sys.argv[1])))
+    print("listens", flush=True)
+    while True:
+        octets, source = udp.recvfrom(1000)
+        print("heard", octets, flush=True)
+"""
+UDADDY = 7174  # the number of udaddy's service, always
+
+
+@row("a service of datagrams beside a UDP server is found from another host, and the UDP server does not notice")
+def datagrams(bench):
+    left, right = bench.two_hosts()
+    plain = python(bench, PLAIN_UDP, UDADDY, namespace=left)
+    plain.wait_output("^listens")
+    roce = {"options": ("--transport", "roce")}
+    for words in ((), ("-f", "ipv6", "-b", "::")):
+        server = bench.start(["udaddy", *words], namespace=left, **roce)
+        wait_until(lambda: holds(left) or not server.running(), 10, "the port mapper")
+        check(server.running(), f"does not listen: {server.name()}")
+        bench.run(["udaddy", "-s", LEFT[6 if words else 4], *words[:2]], namespace=right, **roce)
+        check(server.wait(10) == 0, f"the server ended with {server.status()}")
+        wait_until(lambda: not holds(left), 10, "the end of the port mapper")
+    check("heard" not in plain.stdout, f"the UDP server has heard {plain.stdout}")
+    plain.end()
+
+
 @row("the holder of the port is killed: the listeners of another process are found all the same")
 def taken_over(bench):
     left, right = bench.two_hosts()
@@ -176,7 +205,7 @@ def answers(bench):
             wanted = message(ip, REJECTION, association, caller, called)
             check(bytes.fromhex(octets) == wanted, f"{octets}, not {wanted.hex()}")
     good = message(4, REQUEST, 1, (RIGHT[4], 40001), (LEFT[4], port))
-    for octets in (good[:47], good + b"\0", b"", b"\x44" + good[1:], b"\x05" + good[1:],
+    for octets in (good[:47], good + b"\0", b"", b"\x84" + good[1:], b"\x05" + good[1:],
                    message(4, ACCEPT, 1, (RIGHT[4], 40001), (LEFT[4], port)),
                    message(4, ACKNOWLEDGEMENT, 1, (RIGHT[4], 40001), (LEFT[4], port))):
         check(ask(bench, right, LEFT[4], octets, 0.3) == ["nothing"], f"{octets.hex()} is answered")

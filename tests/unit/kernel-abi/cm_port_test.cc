@@ -91,10 +91,10 @@ TEST_CASE("an RDMA listener, or a bound id, leaves the TCP port of its number to
   const int tcp = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const auto* wanted = reinterpret_cast<const sockaddr*>(&address);
   CHECK(::bind(tcp, wanted, sizeof address) == -1);
-  CHECK(abi().give_way(ntohs(address.sin_port)) == 1);
+  CHECK(abi().give_way(ntohs(address.sin_port), 0) == 1);
   CHECK(::bind(tcp, wanted, sizeof address) == 0);
   CHECK(::listen(tcp, 1) == 0);
-  CHECK(abi().give_way(ntohs(address.sin_port)) == 0);
+  CHECK(abi().give_way(ntohs(address.sin_port), 0) == 0);
   CHECK(port_of(node, id) == address.sin_port);
   const std::uint32_t second = create_id(node);
   CHECK(bind(node, second, address) == -EADDRINUSE);
@@ -106,5 +106,5 @@ TEST_CASE("no id leaves a port that it has not") {
   Node node("rdma_cm");
   const TcpSocket tcp;
   tcp.listen();
-  CHECK(abi().give_way(ntohs(tcp.address().sin_port)) == 0);
+  CHECK(abi().give_way(ntohs(tcp.address().sin_port), 0) == 0);
 }

@@ -95,6 +95,18 @@ TEST_CASE("the answers of a port mapper have the octets that iwpmd sends") {
   }
 }
 
+TEST_CASE("version 1 of a port mapper's messages is about port space UDP") {
+  auto octets = bytes(kRequest);
+  octets[0] = std::byte{0x44};
+  const auto decoded = decode_port_mapper(octets);
+  REQUIRE(decoded);
+  CHECK(decoded->kind == PortMapperKind::request);
+  CHECK(decoded->space == PortSpace::udp);
+  const auto encoded = encode(*decoded);
+  CHECK(std::vector<std::byte>(encoded.octets().begin(), encoded.octets().end()) == octets);
+  CHECK(decode_port_mapper(bytes(kRequest))->space == PortSpace::tcp);
+}
+
 TEST_CASE("a message of a port mapper of another length, version or IP version is refused") {
   const auto good = bytes(kRequest);
   for (std::size_t size = 0; size < good.size(); ++size) {
@@ -103,7 +115,7 @@ TEST_CASE("a message of a port mapper of another length, version or IP version i
   auto longer = good;
   longer.resize(65);
   CHECK_FALSE(decode_port_mapper(longer));
-  for (const unsigned first : {0x44U, 0x84U, 0xC4U, 0x00U, 0x05U, 0x0FU}) {
+  for (const unsigned first : {0x84U, 0xC4U, 0x40U, 0x45U, 0x00U, 0x05U, 0x0FU}) {
     auto octets = good;
     octets[0] = static_cast<std::byte>(first);
     CHECK_FALSE(decode_port_mapper(octets));

@@ -85,10 +85,10 @@ std::string name(std::uint16_t number, const char* rest) {
 
 TEST_CASE("rdma_port: where nobody has the number, or has it by its own TCP port, that port is called", "[rdma_port]") {
   const std::uint16_t number = free_number();
-  CHECK(tcp_port_of(loopback(number)) == htons(number));
+  CHECK(listening_port(loopback(number)) == htons(number));
   std::shared_ptr<RdmaPort> port;
   REQUIRE(take_rdma_port(loopback(number), false, 0, port) == 0);
-  CHECK(tcp_port_of(loopback(number)) == htons(number));
+  CHECK(listening_port(loopback(number)) == htons(number));
 }
 
 TEST_CASE("rdma_port: a substitute is found, until its holder has gone", "[rdma_port]") {
@@ -96,10 +96,24 @@ TEST_CASE("rdma_port: a substitute is found, until its holder has gone", "[rdma_
   for (unsigned substitute = 1; substitute <= kSubstitutePorts; ++substitute) {
     std::shared_ptr<RdmaPort> port;
     REQUIRE(take_rdma_port(loopback(number), false, substitute, port) == 0);
-    CHECK(tcp_port_of(loopback(number)) == htons(substitute_port(number, substitute)));
-    CHECK(tcp_port_of(loopback(static_cast<std::uint16_t>(number - 1))) == htons(number - 1));
+    CHECK(listening_port(loopback(number)) == htons(substitute_port(number, substitute)));
+    CHECK(listening_port(loopback(static_cast<std::uint16_t>(number - 1))) == htons(number - 1));
   }
-  CHECK(tcp_port_of(loopback(number)) == htons(number));
+  CHECK(listening_port(loopback(number)) == htons(number));
+}
+
+TEST_CASE("rdma_port: the spaces of TCP and UDP do not touch each other", "[rdma_port]") {
+  const std::uint16_t number = free_number();
+  std::shared_ptr<RdmaPort> stream, service, second;
+  REQUIRE(take_rdma_port(loopback(number), false, 1, stream) == 0);
+  CHECK(listening_port(loopback(number), PortSpace::udp) == htons(number));
+  REQUIRE(take_rdma_port(loopback(number), false, 2, service, PortSpace::udp) == 0);
+  CHECK(listening_port(loopback(number), PortSpace::udp) == htons(substitute_port(number, 2)));
+  CHECK(listening_port(loopback(number)) == htons(substitute_port(number, 1)));
+  CHECK(take_rdma_port(loopback(number), false, 0, second, PortSpace::udp) == EADDRINUSE);
+  service.reset();
+  CHECK(listening_port(loopback(number), PortSpace::udp) == htons(number));
+  CHECK(listening_port(loopback(number)) == htons(substitute_port(number, 1)));
 }
 
 TEST_CASE("rdma_port: substitutes are unprivileged, and differ", "[rdma_port]") {
@@ -118,12 +132,12 @@ TEST_CASE("rdma_port: a listener of all addresses is found by each address of it
   const std::uint16_t number = free_number();
   std::shared_ptr<RdmaPort> port;
   REQUIRE(take_rdma_port(ipv6(in6addr_any, number), true, 1, port) == 0);
-  CHECK(tcp_port_of(ipv6(in6addr_loopback, number)) == htons(substitute_port(number, 1)));
-  CHECK(tcp_port_of(loopback(number)) == htons(number));
+  CHECK(listening_port(ipv6(in6addr_loopback, number)) == htons(substitute_port(number, 1)));
+  CHECK(listening_port(loopback(number)) == htons(number));
   port.reset();
   REQUIRE(take_rdma_port(ipv6(in6addr_any, number), false, 2, port) == 0);
-  CHECK(tcp_port_of(ipv6(in6addr_loopback, number)) == htons(substitute_port(number, 2)));
-  CHECK(tcp_port_of(loopback(number)) == htons(substitute_port(number, 2)));
+  CHECK(listening_port(ipv6(in6addr_loopback, number)) == htons(substitute_port(number, 2)));
+  CHECK(listening_port(loopback(number)) == htons(substitute_port(number, 2)));
 }
 
 TEST_CASE("rdma_port: what stands for all addresses of this host says nothing of another host's", "[rdma_port]") {
@@ -132,7 +146,7 @@ TEST_CASE("rdma_port: what stands for all addresses of this host says nothing of
   REQUIRE(take_rdma_port(any_ipv4(number), false, 1, port) == 0);
   sockaddr_storage elsewhere = loopback(number);
   reinterpret_cast<sockaddr_in&>(elsewhere).sin_addr.s_addr = htonl(0xC0000201);  // 192.0.2.1, of documentation
-  CHECK(tcp_port_of(elsewhere) == htons(number));
+  CHECK(listening_port(elsewhere) == htons(number));
 }
 
 TEST_CASE("rdma_port: a number is taken once, for one address or for all", "[rdma_port][native]") {
@@ -162,12 +176,12 @@ TEST_CASE("rdma_port: names that another process adds do not lead callers away",
   SECTION("a substitute of a listener that has none") {
     REQUIRE(take_rdma_port(loopback(number), false, 0, port) == 0);
     const Taker other(name(number, "127.0.0.1/1"));
-    CHECK(tcp_port_of(loopback(number)) == htons(number));
+    CHECK(listening_port(loopback(number)) == htons(number));
   }
   SECTION("a substitute before that of the listener") {
     REQUIRE(take_rdma_port(loopback(number), false, 2, port) == 0);
     const Taker other(name(number, "127.0.0.1/1"));
-    CHECK(tcp_port_of(loopback(number)) == htons(substitute_port(number, 2)));
+    CHECK(listening_port(loopback(number)) == htons(substitute_port(number, 2)));
   }
   if (::geteuid() != 0) {
     WARN("needs root: another user's names are not tested");
@@ -177,16 +191,16 @@ TEST_CASE("rdma_port: names that another process adds do not lead callers away",
   SECTION("another user's name for one address of a listener that has all") {
     REQUIRE(take_rdma_port(any_ipv4(number), false, 1, port) == 0);
     const Taker other(name(number, "127.0.0.1"), kStranger), more(name(number, "127.0.0.1/3"), kStranger);
-    CHECK(tcp_port_of(loopback(number)) == htons(substitute_port(number, 1)));
+    CHECK(listening_port(loopback(number)) == htons(substitute_port(number, 1)));
   }
   SECTION("another user's name for all addresses, of a listener that has one") {
     REQUIRE(take_rdma_port(loopback(number), false, 1, port) == 0);
     const Taker other(name(number, "0.0.0.0"), kStranger), more(name(number, "0.0.0.0/3"), kStranger);
-    CHECK(tcp_port_of(loopback(number)) == htons(substitute_port(number, 1)));
+    CHECK(listening_port(loopback(number)) == htons(substitute_port(number, 1)));
   }
   SECTION("another user's name for a privileged port") {
     const Taker other(name(1001, "127.0.0.1"), kStranger), more(name(1001, "127.0.0.1/1"), kStranger);
-    CHECK(tcp_port_of(loopback(1001)) == htons(1001));
+    CHECK(listening_port(loopback(1001)) == htons(1001));
   }
 }
 
@@ -195,9 +209,10 @@ TEST_CASE("rdma_port: who asks is let go of, so that others can ask", "[rdma_por
   std::shared_ptr<RdmaPort> port;
   REQUIRE(take_rdma_port(loopback(number), false, 1, port) == 0);
   unsigned found = 0;
-  for (int i = 0; i < 2000; ++i) found += tcp_port_of(loopback(number)) == htons(substitute_port(number, 1)) ? 1U : 0U;
+  for (int i = 0; i < 2000; ++i)
+    found += listening_port(loopback(number)) == htons(substitute_port(number, 1)) ? 1U : 0U;
   CHECK(found > 0);
   // At the latest once the thread has caught up.
-  for (int i = 0; i < 30'000 && tcp_port_of(loopback(number)) == htons(number); ++i) ::usleep(1000);
-  CHECK(tcp_port_of(loopback(number)) == htons(substitute_port(number, 1)));
+  for (int i = 0; i < 30'000 && listening_port(loopback(number)) == htons(number); ++i) ::usleep(1000);
+  CHECK(listening_port(loopback(number)) == htons(substitute_port(number, 1)));
 }
