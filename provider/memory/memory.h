@@ -110,7 +110,7 @@ class Mr : public std::enable_shared_from_this<Mr> {
 
   // The first half of destruction: from here on the region cannot be found, and when the call returns nothing uses its
   // memory any more. EBUSY while windows are bound to it.
-  UIW_API int prepare_destroy();
+  int prepare_destroy();
   // The whole of it for its domain, though there may be other owners, for whom only the object is left. EBUSY as above.
   UIW_API int end();
 
