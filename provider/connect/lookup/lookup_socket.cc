@@ -123,6 +123,16 @@ int LookupSocket::send(mpa::Octets octets, const sockaddr_storage& from, const s
   return ::syscall(SYS_sendmsg, fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? errno : 0;
 }
 
+int LookupSocket::want_errors() const {
+  int family = 0;
+  const int on = 1;
+  socklen_t size = sizeof family;
+  if (::getsockopt(fd_, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0) return errno;
+  const bool v6 = family == AF_INET6;
+  const int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP, name = v6 ? IPV6_RECVERR : IP_RECVERR;
+  return ::setsockopt(fd_, level, name, &on, sizeof on) == 0 ? 0 : errno;
+}
+
 int LookupSocket::send(mpa::Octets octets) const {
   const long sent = ::syscall(SYS_sendto, fd_, octets.data(), octets.size(), MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
   return sent < 0 ? errno : 0;

@@ -24,6 +24,8 @@ class LookupSocket {
   long receive(mpa::MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const;
   // `from` is the local address to send from. 0 or an errno.
   int send(mpa::Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const;
+  // For a socket that is not connected: an ICMP error about what it has sent is an error of its next call, too.
+  int want_errors() const;
   // For a socket that has been connected.
   int send(mpa::Octets octets) const;
 

@@ -88,22 +88,23 @@ class PortMapperQueryImpl final : public PortMapperQuery,
                                   public CmLoop::TimedTask,
                                   public std::enable_shared_from_this<PortMapperQueryImpl> {
  public:
-  PortMapperQueryImpl(int fd, const sockaddr_storage& called, std::function<void(in_port_t)> answered, PortSpace space)
-      : socket_(fd), answered_(std::move(answered)) {
+  // `caller` is what the socket is bound to.
+  PortMapperQueryImpl(int fd, const sockaddr_storage& caller, const sockaddr_storage& called,
+                      std::function<void(in_port_t)> answered, PortSpace space)
+      : socket_(fd), mapper_(called), answered_(std::move(answered)) {
+    port_of(mapper_) = htons(kPortMapperPort);
     message_.space = space;
     message_.called = called;
+    message_.caller = caller;
+    port_of(message_.caller) = 0;  // TCP chooses it when it connects
+    message_.mapped_caller = message_.caller;
   }
   ~PortMapperQueryImpl() override { CmLoop::instance().unwatch(socket_.fd()); }
 
   bool start() {
-    sockaddr_storage mapper = message_.called;
-    port_of(mapper) = htons(kPortMapperPort);
-    // From here on nobody else is heard, and a port that no process has is reported.
-    if (::connect(socket_.fd(), generic(mapper), size_of(mapper)) != 0) return false;
-    socklen_t size = sizeof message_.caller;
-    if (::getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&message_.caller), &size) != 0) return false;
-    port_of(message_.caller) = 0;  // TCP chooses it when it connects
-    message_.mapped_caller = message_.caller;
+    // A port that no process has is reported. The socket is not connected, since iwpmd answers from the address that
+    // its host's routing chooses; the association, which is hard to guess, says whose answer it is.
+    if (const int error = socket_.want_errors(); error != 0) return false;
     if (::getrandom(&message_.association, sizeof message_.association, GRND_NONBLOCK) != sizeof message_.association) {
       return false;
     }
@@ -129,7 +130,8 @@ class PortMapperQueryImpl final : public PortMapperQuery,
         Absent::instance().add(message_.called, message_.space, kRefusalStands);
         return end(number());
       }
-      if (static_cast<std::size_t>(size) <= room.size()) take(mpa::Octets(room).first(static_cast<std::size_t>(size)));
+      if (static_cast<std::size_t>(size) <= room.size())
+        take(mpa::Octets(room).first(static_cast<std::size_t>(size)), from);
     }
   }
 
@@ -137,11 +139,11 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   in_port_t number() { return port_of(message_.called); }
 
   void send() {
-    socket_.send(encode(message_).octets());  // an error is found by ready()
+    socket_.send(encode(message_).octets(), message_.caller, mapper_);  // an error is found by ready()
     CmLoop::instance().after(kPauses[sent_++], shared_from_this());
   }
 
-  void take(mpa::Octets octets) {
+  void take(mpa::Octets octets, const sockaddr_storage& from) {
     auto answer = decode_port_mapper(octets);
     if (!answer || answer->association != message_.association || answer->space != message_.space) return;
     if (answer->called.ss_family != message_.called.ss_family) return;
@@ -149,7 +151,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
     if (answer->kind != PortMapperKind::accept) return;
     const in_port_t port = port_of(answer->called);
     answer->kind = PortMapperKind::acknowledgement;
-    socket_.send(encode(*answer).octets());
+    socket_.send(encode(*answer).octets(), message_.caller, from);
     // A mapper speaks for its own host only.
     const bool same = gid_of(generic(answer->called)) == gid_of(generic(message_.called));
     if (!same || port == 0) return end(number());
@@ -165,6 +167,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   }
 
   const LookupSocket socket_;
+  sockaddr_storage mapper_;
   // Used on the loop's thread once the query is watched, or its timer set.
   std::function<void(in_port_t)> answered_;  // empty after the end
   PortMapperMessage message_;
@@ -186,14 +189,12 @@ std::shared_ptr<PortMapperQuery> ask_port_mapper(const sockaddr_storage& called,
   if (is_any(remote) || Absent::instance().has(remote, space) || is_local_address(remote).value_or(true))
     return nullptr;
   sockaddr_storage local = plain_address(source);
-  if (local.ss_family != remote.ss_family || is_any(local)) {
-    local = {};
-    local.ss_family = remote.ss_family;
-  }
+  const bool concrete = local.ss_family == remote.ss_family && !is_any(local);
+  if (choose_source(generic(remote), concrete ? generic(local) : nullptr, local) != 0) return nullptr;
   port_of(local) = 0;
   const int fd = bind_lookup_socket(local, true);
   if (fd < 0) return nullptr;
-  auto made = std::make_shared<PortMapperQueryImpl>(fd, remote, std::move(answered), space);
+  auto made = std::make_shared<PortMapperQueryImpl>(fd, local, remote, std::move(answered), space);
   return made->start() ? made : nullptr;
 }
 

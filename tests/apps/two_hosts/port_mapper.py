@@ -50,11 +50,17 @@ with socket.socket(family, socket.SOCK_DGRAM) as udp:
     except TimeoutError:
         print("nothing")
 """
-# A mapper: the TCP port that it names, or a rejection where that is 0; prints what it hears.
+# A mapper: the TCP port that it names, or a rejection where that is 0, from another address where one is given; prints
+# what it hears, and what the other address hears.
 MAP = """
-import socket, struct, sys
+import socket, struct, sys, threading
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 udp.bind((sys.argv[1], 3935))
+speaks = udp
+if len(sys.argv) > 3:
+    speaks = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    speaks.bind((sys.argv[3], 3935))
+    threading.Thread(target=lambda: print(speaks.recv(1000).hex(), flush=True), daemon=True).start()
 print("maps", flush=True)
 while True:
     octets, source = udp.recvfrom(1000)
@@ -65,7 +71,7 @@ while True:
         answer[0] |= 0x10 if port else 0x30
         if port:
             answer[4:6] = struct.pack(">H", port)
-        udp.sendto(answer, source)
+        speaks.sendto(answer, source)
 """
 
 
@@ -233,20 +239,112 @@ def asks(bench):
     mapper.end()
 
 
-@row("a mapper that is silent delays a call by half a second, and only the first of several")
+@row("a mapper that answers from another address of its host, as iwpmd may, is heard, and hears the acknowledgement")
+def elsewhere(bench):
+    left, right = bench.two_hosts()
+    left.ip("address", "add", "10.77.0.9/24", "dev", "v0")
+    number, port = bench.port(), bench.port()
+    bench.start(["rping", "-s", "-a", LEFT[4], "-p", port], namespace=left).wait_listen(port)
+    mapper = python(bench, MAP, LEFT[4], port, "10.77.0.9", namespace=left)
+    mapper.wait_output("^maps")
+    rdma_client(bench, number, right, LEFT[4])
+    mapper.wait_output("^24")
+    heard = [bytes.fromhex(line) for line in mapper.stdout.split()[1:]]
+    check(len(heard) == 2 and heard[1] == message(4, ACKNOWLEDGEMENT, struct.unpack(">Q", heard[0][8:16])[0],
+                                                  (RIGHT[4], 0), (LEFT[4], port)), f"the mapper has heard {heard}")
+    mapper.end()
+
+
+# Two calls, one after the other, of one program, by the rsockets of librdmacm; and what takes them.
+TWICE = """
+import ctypes, socket, struct, sys
+library = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+def call(name, *words):
+    result = getattr(library, name)(*words)
+    assert result >= 0, (name, ctypes.get_errno())
+    return result
+role, address, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
+name = struct.pack("=H", socket.AF_INET) + struct.pack(">H", port) + socket.inet_aton(address) + bytes(8)
+if role == "server":
+    listener = call("rsocket", socket.AF_INET, socket.SOCK_STREAM, 0)
+    call("rbind", listener, name, len(name))
+    call("rlisten", listener, 5)
+    print("listens", flush=True)
+for _ in range(2):
+    if role == "server":
+        end = call("raccept", listener, None, None)
+    else:
+        end = call("rsocket", socket.AF_INET, socket.SOCK_STREAM, 0)
+        call("rconnect", end, name, len(name))
+    call("rshutdown", end, socket.SHUT_RDWR)
+    call("rclose", end)
+"""
+
+
+@row("a mapper that is silent is asked four times within half a second, by the first call alone")
 def silent(bench):
     left, right = bench.two_hosts()
     port = bench.port()
-    bench.start(["ucmatose", "-p", port, "-c", 5, "-C", 1], namespace=left).wait_listen(port)
+    server = bench.start([sys.executable, "-c", TWICE, "server", LEFT[4], port], namespace=left)
+    server.wait_output("^listens")
     deaf = python(bench, "import socket, sys; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM);"
-                         "s.bind((sys.argv[1], 3935)); print('deaf', flush=True); sys.stdin.read()",
-                  LEFT[4], namespace=left, stdin=-1)
+                         "s.bind((sys.argv[1], 3935)); print('deaf', flush=True)\n"
+                         "while True: print(s.recv(1000).hex(), flush=True)", LEFT[4], namespace=left)
     deaf.wait_output("^deaf")
     begun = time.monotonic()
-    bench.run(["ucmatose", "-s", LEFT[4], "-p", port, "-c", 5, "-C", 1], namespace=right)
+    bench.run([sys.executable, "-c", TWICE, "client", LEFT[4], port], namespace=right)
     took = time.monotonic() - begun
+    server.succeed(10)
     check(took > 0.4, f"the mapper was not waited for: {took:.2f} s")
+    requests = deaf.stdout.split()[1:]
+    check(len(requests) == 4 and len(set(requests)) == 1, f"the mapper has heard {requests}")
     deaf.end()
+
+
+# Requests for one number after another, each with an association of its own, for so many seconds.
+FLOOD = """
+import socket, struct, sys, time
+udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+octets = bytearray.fromhex(sys.argv[2])
+end, sent = time.monotonic() + float(sys.argv[3]), 0
+print("floods", flush=True)
+while time.monotonic() < end:
+    octets[4:6] = struct.pack(">H", 20000 + sent % 10000)
+    octets[8:16] = struct.pack(">Q", sent)
+    udp.sendto(octets, (sys.argv[1], 3935))
+    sent += 1
+print(sent, flush=True)
+"""
+
+
+@row("a flood of requests does not grow the holder, nor keep callers of its own host out; afterwards all is as before")
+def flood(bench):
+    left, right = bench.two_hosts()
+    port = bench.port()
+    plain = plain_server(bench, port, left)
+    server = rdma_server(bench, port, left)
+    wait_until(lambda: holds(left), 10, "the port mapper")
+    rdma_client(bench, port, right, LEFT[4])
+    rdma_client(bench, port, left, LEFT[4])
+
+    def held():
+        """Descriptors, and KiB of memory."""
+        status = pathlib.Path(f"/proc/{server.pid}/status").read_text()
+        return len(os.listdir(f"/proc/{server.pid}/fd")), int(status.split("VmRSS:")[1].split()[0])
+
+    before = held()
+    flooding = python(bench, FLOOD, LEFT[4], message(4, REQUEST, 1, (RIGHT[4], 40001), (LEFT[4], port)).hex(), 2,
+                      namespace=right)
+    flooding.wait_output("^floods")
+    rdma_client(bench, port, left, LEFT[4])
+    check(flooding.wait(10) == 0, "the flood has failed")
+    sent = int(flooding.stdout.split()[1])
+    check(sent > 2000, f"{sent} requests are no flood")
+    rdma_client(bench, port, right, LEFT[4])
+    after = held()
+    check(after[0] <= before[0] + 4, f"{before[0]} descriptors have become {after[0]}")
+    check(after[1] < before[1] + 8192, f"{before[1]} KiB have become {after[1]}")
+    plain.end()
 
 
 @row("another program has the mapper's port: EADDRINUSE where it is needed, with the reason in the log")
