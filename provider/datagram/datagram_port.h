@@ -90,7 +90,7 @@ class DatagramPort final : public Numbered, public Driven {
   Mutex members_mutex_;
   std::vector<Member> members_;
   std::atomic<bool> blocked_{false};  // work waits for the socket
-  std::atomic<bool> joins_{true};     // the kernel takes several datagrams as one
+  std::atomic<bool> joins_;           // the kernel takes several datagrams as one
 };
 
 // Hold the lock of the table of ports over a fork. In the child, forget_datagram_ports() drops those of the parent.

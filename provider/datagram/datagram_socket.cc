@@ -186,6 +186,12 @@ std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, 
   return sent;
 }
 
+bool can_join_datagrams(int fd) {
+  int size = 0;
+  socklen_t length = sizeof size;
+  return ::getsockopt(fd, SOL_UDP, UDP_SEGMENT, &size, &length) == 0;
+}
+
 void want_joined_datagrams(int fd) {
   const int on = 1;
   ::setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof on);

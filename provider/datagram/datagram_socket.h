@@ -61,9 +61,12 @@ struct IncomingPiece {
 
 // The number of datagrams that the kernel has taken, from the first one on; at most kDatagramBatch are looked at. One
 // that the kernel refuses (no route, an address that is gone) counts as taken: it is lost, as datagrams may be. 0 where
-// the socket can take none now. `joins` is of the socket: whether the kernel takes several datagrams as one, true at
-// first; it becomes false where the kernel does not.
+// the socket can take none now. `joins` is of the socket: whether the kernel takes several datagrams as one, at first
+// what can_join_datagrams() says; it becomes false where the kernel does not.
 std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, std::atomic<bool>& joins);
+
+// Whether this kernel knows UDP_SEGMENT. One that does not would send what is joined as one long datagram.
+bool can_join_datagrams(int fd);
 
 // Lets the kernel give several datagrams as one, where it can.
 void want_joined_datagrams(int fd);
