@@ -193,10 +193,11 @@ std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local) {
 }
 
 ibv_mtu path_mtu_of(const DeviceInfo& device) {
-  if (device.mtu >= 4096) return IBV_MTU_4096;
-  if (device.mtu >= 2048) return IBV_MTU_2048;
-  if (device.mtu >= 1024) return IBV_MTU_1024;
-  return device.mtu >= 512 ? IBV_MTU_512 : IBV_MTU_256;
+  const unsigned set = settings().values.mtu, octets = set != 0 ? set : device.mtu;
+  if (octets >= 4096) return IBV_MTU_4096;
+  if (octets >= 2048) return IBV_MTU_2048;
+  if (octets >= 1024) return IBV_MTU_1024;
+  return octets >= 512 ? IBV_MTU_512 : IBV_MTU_256;
 }
 
 DeviceInfo device_of(const sockaddr* local) {

@@ -63,7 +63,8 @@ constexpr bool is_link_local(const Gid& gid) { return gid[0] == 0xFE && (gid[1] 
 // this is the first GID of the same family.
 std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local);
 
-// The largest IBV_MTU_* that fits the interface's MTU.
+// The active MTU of a device: that of UIW_MTU, or the largest IBV_MTU_* that fits the interface's MTU. Where it is more
+// than the interface's, datagrams go in IP fragments.
 ibv_mtu path_mtu_of(const DeviceInfo& device);
 
 // The first device with this local address, or one with an empty name. A wildcard address belongs to no device. IPv6

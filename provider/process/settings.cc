@@ -120,6 +120,11 @@ bool apply_multicast_port(const std::string& value, Settings& settings) {
   return true;
 }
 
+bool apply_mtu(const std::string& value, Settings& settings) {
+  return choose(value, {{"0", 0U}, {"256", 256U}, {"512", 512U}, {"1024", 1024U}, {"2048", 2048U}, {"4096", 4096U}},
+                settings.mtu);
+}
+
 bool apply_transport(const std::string& value, Settings& settings) {
   return choose(value, {{"iwarp", Transport::iwarp}, {"roce", Transport::roce}}, settings.transport);
 }
@@ -179,6 +184,9 @@ constexpr std::array kSettings = {
     Setting{{"UIW_MULTICAST_PORT", "--multicast-port", "1024..65535", "14791",
              "UDP port of datagrams to multicast groups, the same on all hosts"},
             apply_multicast_port},
+    Setting{{"UIW_MTU", "--mtu", "0|256|512|1024|2048|4096", "0",
+             "active MTU of the devices, in octets, which longer datagrams exceed; 0 follows the interface's MTU"},
+            apply_mtu},
     Setting{{"UIW_TRANSPORT", "--transport", "iwarp|roce", "iwarp",
              "the kind of adapter that programs see: an RNIC, or one for RoCE v2; the wire is iWARP's in both"},
             apply_transport},

@@ -110,6 +110,21 @@ for _verb in ("send", "write", "read", "atomic"):
                 lambda bench, program=f"ib_{_verb}_bw": perftest.every_size(bench, program, "-n", 20, timeout=45))
 
 
+@row("UIW_MTU: datagrams that are longer than the interface's MTU go in IP fragments")
+def fragments(bench):
+    left, right = bench.two_hosts()
+    for mtu, size in ((4096, 4096), (2048, 2048), (512, 512)):
+        env = {"UIW_MTU": str(mtu)}
+        text = bench.run(["ibv_devinfo"], namespace=left, env=env).stdout
+        check(f"active_mtu:\t\t{mtu} " in text, f"another MTU than {mtu}: {text}")
+        for program, more in (("ib_send_lat", ()), ("ib_send_bw", ("-l", 8, "-t", 64, "-r", 256))):
+            port = bench.port()
+            words = [program, "-c", "UD", "-d", "uiw_v0", "-x", 1, "-p", port, "-s", size, "-n", 64, "-F", *more]
+            bench.pair(words, [*words, "10.77.0.1"], port, timeout=30, server_more={"namespace": left, "env": env},
+                       client_more={"namespace": right, "env": env})
+        cases.run(bench, "uiw_views", "datagrams", namespace=left, env=env)
+
+
 def mixed(bench, server, client):
     """The wire is the same: either end may have either view."""
     port = bench.port()
