@@ -203,31 +203,24 @@ void Stream::peer_left(bool broken) {
   // Work that could not be sent failed before the peer left. It completes with its own error, even if no thread has
   // ended the stream for that error yet.
   if (sender_.has_failed()) return end_for_send_error(!broken);
-  std::optional<std::uint64_t> culprit;
-  {
-    const std::lock_guard lock(state_.locks.send);
-    // The peer is the initiator, and has closed before its first message: it calls again.
-    if (!state_.agreed.initiator && !receiver_.is_established()) return forget();
-    // No message has arrived and no work is posted: the peer may have found out that this queue pair is not the one it
-    // means.
-    const bool untouched = receiver_.rdmap().progress() == rdmap::Progress{} && !receiver_.rdmap().in_message();
-    if (state_.agreed.initiator && state_.host.state() == IBV_QPS_RTR && untouched && state_.sends.empty())
-      return forget();
-    // If the peer has sent FIN, unsignaled work that TCP has taken counts as received.
-    if (!broken) sender_.transmitter().release_unsignaled();
-    if (!receiver_.rdmap().in_message()) {
-      state_.host.peer_gone();
-      let_go_of_socket();
-      state_.phase = StreamPhase::gone;
-      receiver_.stop();
-      if (owner_) owner_->stream_ended();
-      owner_.reset();
-      return;
-    }
-    if (!state_.sends.empty()) culprit = state_.sends.head();
-    if (broken) sender_.stop_for_good();
-  }
-  end(culprit, rdmap::Status::retry_exceeded, false);
+  const std::lock_guard lock(state_.locks.send);
+  // The peer is the initiator, and has closed before its first message: it calls again.
+  if (!state_.agreed.initiator && !receiver_.is_established()) return forget();
+  // No message has arrived and no work is posted: the peer may have found out that this queue pair is not the one it
+  // means.
+  const bool untouched = receiver_.rdmap().progress() == rdmap::Progress{} && !receiver_.rdmap().in_message();
+  if (state_.agreed.initiator && state_.host.state() == IBV_QPS_RTR && untouched && state_.sends.empty())
+    return forget();
+  // If the peer has sent FIN, unsignaled work that TCP has taken counts as received.
+  if (!broken) sender_.transmitter().release_unsignaled();
+  // On InfiniBand a receive waits on, too, of whose message the peer has sent a part before it left.
+  if (const auto buffer = receiver_.rdmap().forget_message()) state_.work.give_back(*buffer, true);
+  state_.host.peer_gone();
+  let_go_of_socket();
+  state_.phase = StreamPhase::gone;
+  receiver_.stop();
+  if (owner_) owner_->stream_ended();
+  owner_.reset();
 }
 
 // LLP Connection Lost or Reset (Verbs draft figure 24). Called after end(), so the state is ERR already (section
