@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "mpa/crc32c.h"
+#include "mpa/guarded_copy.h"
 
 namespace uiw::mpa {
 
@@ -143,18 +144,26 @@ bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   return true;
 }
 
-// Gathers the length field and the headers from several inputs. Returns as take_body() does.
+// Adds to the head until it has this size. False if the input ends before, or is not there.
+bool Deframer::gather_head(std::size_t size, Octets bytes, Outcome& outcome) {
+  if (head_size_ >= size) return true;
+  const std::size_t take = std::min(size - head_size_, bytes.size() - outcome.consumed);
+  if (take > 0 && !guarded_copy(head_.data() + head_size_, bytes.data() + outcome.consumed, take)) {
+    outcome.result = Result::no_memory;
+    return false;
+  }
+  head_size_ += take;
+  outcome.consumed += take;
+  return head_size_ == size;
+}
+
+// Gathers the length field and the headers, perhaps from several inputs. Returns as take_body() does.
 bool Deframer::take_head(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   std::size_t& done = outcome.consumed;
-  while (head_size_ < kFpduLengthSize && done < bytes.size()) head_[head_size_++] = bytes[done++];
-  if (head_size_ < kFpduLengthSize) return false;
+  if (!gather_head(kFpduLengthSize, bytes, outcome)) return false;
   const std::size_t ulpdu = load_be<std::uint16_t>(head_.data());
   const std::size_t head = kFpduLengthSize + std::min(ulpdu, kHeadSize);
-  const std::size_t take = std::min(head - head_size_, bytes.size() - done);
-  if (take > 0) std::memcpy(head_.data() + head_size_, bytes.data() + done, take);
-  head_size_ += take;
-  done += take;
-  if (head_size_ < head) return false;
+  if (!gather_head(head, bytes, outcome)) return false;
   const auto verdict = sink.ulpdu(Octets(head_).subspan(kFpduLengthSize, head - kFpduLengthSize), 0, ulpdu);
   if (verdict != UlpduSink::Verdict::go_on) {
     outcome = halted(verdict, done, 0);
@@ -170,7 +179,7 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
   for (;;) {
     if (in_body_ && !take_body(bytes, sink, outcome)) return outcome;
     const Octets rest = bytes.subspan(outcome.consumed);
-    if (head_size_ == 0 && rest.size() >= kFpduLengthSize) {
+    if (!shared_ && head_size_ == 0 && rest.size() >= kFpduLengthSize) {
       const std::size_t ulpdu = load_be<std::uint16_t>(rest.data());
       if (rest.size() >= kFpduLengthSize + std::min(ulpdu, kHeadSize)) {
         // The usual case: the headers are complete in the input, so nothing is copied.

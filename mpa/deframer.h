@@ -45,7 +45,7 @@ class Deframer {
     paused,     // the sink paused; the octets from `consumed` on must be given again
     stopped,    // the sink stopped
     bad_crc,    // the stream is lost (RFC 5044 section 4.4)
-    no_memory,  // the stream is lost: no memory for an FPDU that has arrived in part
+    no_memory,  // the stream is lost: no memory for an FPDU that has arrived in part, or it is not there any more
   };
   struct Outcome {
     Result result;
@@ -56,8 +56,10 @@ class Deframer {
   // buffer is not allocated again. A thread that calls keep_spare(true) must call keep_spare(false) before it ends.
   static void keep_spare(bool on);
 
-  // Called once, before the first octets: whether the stream carries CRCs, as start-up has negotiated.
-  void start(bool crc) { crc_ = crc; }
+  // Called once, before the first octets: whether the stream carries CRCs, as start-up has negotiated. `shared`, only
+  // without CRCs: the peer may change octets that are passed in at any time, and they may turn out not to be there.
+  // Then the sink gets the first kHeadSize octets of a ULPDU as a copy, and the others where they are.
+  void start(bool crc, bool shared = false) { crc_ = crc, shared_ = shared; }
 
   // `consumed` counts the octets that need not be passed in again.
   Outcome receive(Octets bytes, UlpduSink& sink);
@@ -75,10 +77,11 @@ class Deframer {
   Outcome receive_unchecked(Octets bytes, UlpduSink& sink);
   void begin_body(std::size_t ulpdu, std::size_t there);
   bool take_body(Octets bytes, UlpduSink& sink, Outcome& outcome);
+  bool gather_head(std::size_t size, Octets bytes, Outcome& outcome);
   bool take_head(Octets bytes, UlpduSink& sink, Outcome& outcome);
   Result take_kept(UlpduSink& sink);
 
-  bool crc_ = true;
+  bool crc_ = true, shared_ = false;
   std::uint64_t fpdus_ = 0;
 
   // CRC off: the first octets of an FPDU until its headers are complete; then how much of the FPDU is still to come.

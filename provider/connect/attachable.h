@@ -12,7 +12,8 @@
 #include <memory>
 
 #include "mpa/startup.h"
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/shared_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/attempt.h"
 #include "provider/stream/stream_owner.h"
 #include "rdmap/transmitter.h"
@@ -33,6 +34,7 @@ struct Attachment {
   // (rdmap/transmitter.h).
   std::uint32_t ord = ~0U, ird = ~0U;
   std::shared_ptr<StreamOwner> owner;
+  std::shared_ptr<mpa::SharedOffer> rings;  // null: the stream stays on TCP; otherwise attach() empties it
 };
 
 class Attachable {

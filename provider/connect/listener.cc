@@ -15,7 +15,7 @@
 #include <optional>
 
 #include "mpa/descriptor.h"
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/incoming_call.h"

@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "mpa/descriptor.h"
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 
 namespace uiw::provider {
 

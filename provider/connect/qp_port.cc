@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "mpa/descriptor.h"
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
 #include "provider/process/settings.h"
 

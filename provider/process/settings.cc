@@ -120,6 +120,10 @@ bool apply_multicast_port(const std::string& value, Settings& settings) {
   return true;
 }
 
+bool apply_same_host(const std::string& value, Settings& settings) {
+  return choose(value, {{"auto", SameHost::automatic}, {"tcp", SameHost::tcp}}, settings.same_host);
+}
+
 bool apply_mtu(const std::string& value, Settings& settings) {
   return choose(value, {{"0", 0U}, {"256", 256U}, {"512", 512U}, {"1024", 1024U}, {"2048", 2048U}, {"4096", 4096U}},
                 settings.mtu);
@@ -184,6 +188,9 @@ constexpr std::array kSettings = {
     Setting{{"UIW_MULTICAST_PORT", "--multicast-port", "1024..65535", "14791",
              "UDP port of datagrams to multicast groups, the same on all hosts"},
             apply_multicast_port},
+    Setting{{"UIW_SAME_HOST", "--same-host", "auto|tcp", "auto",
+             "connections between two processes of one user on this host go through shared memory (auto) or TCP"},
+            apply_same_host},
     Setting{{"UIW_MTU", "--mtu", "0|256|512|1024|2048|4096", "0",
              "active MTU of the devices, in octets, which longer datagrams exceed; 0 follows the interface's MTU"},
             apply_mtu},

@@ -24,6 +24,9 @@ enum class FirstMessage { any, initiator };
 // How much is logged (provider/process/log.h). Each level includes those before it.
 enum class LogLevel { none, error, info };
 
+// Whether two processes of one host may share memory for their connections.
+enum class SameHost { automatic, tcp };
+
 // The kind of adapter that programs see; the protocol on the wire is iWARP in both cases.
 enum class Transport { iwarp, roce };
 
@@ -44,9 +47,10 @@ struct Settings {
   unsigned mpa_revision = 2;                       // UIW_MPA_REVISION: revision of the first MPA request
   FirstMessage first_message = FirstMessage::any;  // UIW_FIRST_MESSAGE
   struct PortRange {
-    std::uint16_t first = 0, last = 0;     // 0: any port
-  } port_range;                            // UIW_PORT_RANGE: the ports that listen for manual connections
-  std::uint16_t multicast_port = 14791;    // UIW_MULTICAST_PORT: the UDP port of datagrams to groups
+    std::uint16_t first = 0, last = 0;       // 0: any port
+  } port_range;                              // UIW_PORT_RANGE: the ports that listen for manual connections
+  std::uint16_t multicast_port = 14791;      // UIW_MULTICAST_PORT: the UDP port of datagrams to groups
+  SameHost same_host = SameHost::automatic;  // UIW_SAME_HOST: what connections within a host use
   unsigned mtu = 0;                        // UIW_MTU: the active MTU, in octets; 0: the largest that fits the interface
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;  // UIW_RUNTIME_DIR: the directory of the sysfs tree; empty: chosen automatically

@@ -183,6 +183,13 @@ void Engine::remove(Driven& qp) {
   note_entries();
 }
 
+int Engine::watch(std::uint32_t qp_number, int fd) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLET;
+  event.data.u64 = qp_number;
+  return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
+}
+
 void Engine::release(int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
 
 void Engine::rearm(std::uint32_t qp_number, int fd) {

@@ -177,6 +177,7 @@ void Stream::peer_closed(bool broken) {
     state_.phase = StreamPhase::ended;
     sender_.forget_deferred();
     sender_.count_traffic(true);
+    state_.shared.reset();
     state_.socket.close();
     return;
   }
@@ -278,7 +279,9 @@ void Stream::let_go_of_socket() {
   state_.phase = StreamPhase::ended;
   sender_.forget_deferred();
   state_.engine.release(state_.socket.fd());
+  if (state_.shared) state_.engine.release(state_.shared->doorbell());
   sender_.count_traffic(true);
+  state_.shared.reset();
   if (sender_.is_dead()) {
     state_.socket.abort();
   } else {

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "mpa/bytes.h"
+#include "mpa/guarded_copy.h"
 
 namespace uiw::provider {
 
@@ -21,7 +22,7 @@ class ReadAhead {
     if (size_ == 0 && !rest.empty()) {
       octets_.reset(new (std::nothrow) std::byte[rest.size()]);
       if (!octets_) return false;
-      std::copy(rest.begin(), rest.end(), octets_.get());
+      if (!mpa::guarded_copy(octets_.get(), rest.data(), rest.size())) return false;
       size_ = rest.size();
     }
     taken_ = size_ - rest.size();

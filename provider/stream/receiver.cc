@@ -29,7 +29,7 @@ StreamReceiver::StreamReceiver(Stream& stream, StreamState& state, StreamSender&
   receiver_.start(&state.reads, {state.agreed.initiator ? mpa::ReadyToReceive::none : agreement.rtr,
                                  agreement.send_with_immediate, state.policy.manual, reports_of(state)});
   receiver_.deny(denied_rights);
-  deframer_.start(agreement.crc);
+  deframer_.start(agreement.crc, state.agreed.shared_octets);
 }
 
 bool StreamReceiver::turn(Driver driver, bool& work) {
@@ -83,10 +83,13 @@ bool StreamReceiver::drop_received() {
     state_.engine.take_over(state_.qp_number, state_.socket.fd());
     return false;
   }
+  mpa::ByteStream& octets = state_.octets();
   ssize_t n;
   do {
-    n = state_.socket.receive({io->staging.get(), IoScratch::kStaging});
-  } while (n > 0);
+    mpa::Octets dropped;
+    n = octets.receive({}, {io->staging.get(), IoScratch::kStaging}, dropped);
+    octets.used();
+  } while (n > 0 || (n == -EAGAIN && !octets.await_octets()));
   if (n != -EAGAIN) stream_.peer_closed(n < 0);
   return true;
 }
@@ -113,17 +116,25 @@ bool StreamReceiver::receive(Driver driver) {
 // True if octets were read, or the end of the connection.
 bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
   bool any = false;
+  mpa::ByteStream& octets = state_.octets();
   for (std::size_t budget = kReceiveBudget;;) {
     const mpa::MutableOctets wanted = deframer_.wanted();
-    const ssize_t n = read(wanted, io);
-    if (n == -EAGAIN) return any;
+    mpa::Octets rest;
+    const ssize_t n = octets.receive(wanted, {io.staging.get(), IoScratch::kStaging}, rest);
+    if (n == -EAGAIN) {
+      if (driver == Driver::event && !octets.await_octets()) continue;
+      return any;
+    }
     if (n <= 0) {
       stream_.peer_closed(n < 0);
       return true;
     }
     any = true;
     const auto size = static_cast<std::size_t>(n);
-    if (!take(wanted.size(), size, io) || state_.signals.receive_stalled) return true;
+    const bool goes_on = take(size - rest.size(), rest);
+    if (!goes_on) return true;  // the stream is over, and perhaps its memory gone
+    octets.used();
+    if (state_.signals.receive_stalled) return true;
     // The program polls again by itself, so a poll may stop here. An event is reported once only, and FIN may have come
     // together with these octets: so an event reads until the socket is empty or the budget is used up.
     if (driver == Driver::poll && size < wanted.size() + IoScratch::kStaging) return true;
@@ -143,26 +154,16 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
   }
 }
 
-// `wanted`: where the rest of an FPDU that was read in part belongs; empty if there is no such FPDU. What follows goes
-// into the staging buffer.
-ssize_t StreamReceiver::read(mpa::MutableOctets wanted, IoScratch& io) {
-  if (wanted.empty()) return state_.socket.receive({io.staging.get(), IoScratch::kStaging});
-  std::array<iovec, 2> to = {{{wanted.data(), wanted.size()}, {io.staging.get(), IoScratch::kStaging}}};
-  return state_.socket.receive(to);
-}
-
-// `size` octets were read. The first of them, at most `wanted`, belong to an FPDU that was read in part before; the
-// others are in the staging buffer. False once the stream is over.
-bool StreamReceiver::take(std::size_t wanted, std::size_t size, IoScratch& io) {
-  const std::size_t filled = std::min(size, wanted);
-  const mpa::Octets staged{io.staging.get(), size - filled};
-  if (wanted == 0) return take_octets(staged);
+// Octets were read: the first of them, `filled`, belong to an FPDU that was read in part before; then comes `rest`.
+// False once the stream is over.
+bool StreamReceiver::take(std::size_t filled, mpa::Octets rest) {
+  if (filled == 0) return take_octets(rest);
   const mpa::Deframer::Result result = deframer_.filled(filled, receiver_);
   note_first_message();
-  if (!take_result(result, staged)) return false;
+  if (!take_result(result, rest)) return false;
   if (state_.signals.receive_stalled) return true;
   // If the deframer has paused, a receive has been posted meanwhile, so it goes on.
-  return (staged.empty() && result != mpa::Deframer::Result::paused) || take_octets(staged);
+  return (rest.empty() && result != mpa::Deframer::Result::paused) || take_octets(rest);
 }
 
 // A receive has been posted: takes the octets that were read before the pause. False if the stream is over, or paused
@@ -223,7 +224,7 @@ void StreamReceiver::note_first_message() {
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().release_hold();
   transmit_wanted_ = true;
-  stream_.note_established();
+  if (stream_.owner_) stream_.owner_->stream_established();
 }
 
 // False once the stream is over.

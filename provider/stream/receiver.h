@@ -71,8 +71,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   SendScheduler::AnswerConditions answer_conditions();
   bool receive(Driver driver);
   bool receive_available(Driver driver, IoScratch& io);
-  ssize_t read(mpa::MutableOctets wanted, IoScratch& io);
-  bool take(std::size_t wanted, std::size_t size, IoScratch& io);
+  bool take(std::size_t filled, mpa::Octets rest);
   bool drop_received();
   bool resume();
   bool pause(mpa::Octets rest);

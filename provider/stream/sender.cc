@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "provider/stream/sender.h"
 
-#include <linux/tcp.h>
-#include <netinet/in.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
@@ -32,13 +29,6 @@ rdmap::Transmitter::Parameters parameters_of(const StreamState& of, const Stream
   parameters.reports = reports_of(of);
   if (of.policy.reliable) parameters.completion = more.completion;
   return parameters;
-}
-
-std::optional<tcp_info> info_of(int fd) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  return info;
 }
 
 }  // namespace
@@ -71,6 +61,7 @@ void StreamSender::transmit(ProbePolicy policy) {
   }
   send_state_ = SendState::sending;
   rdmap::OutgoingBatch& batch = io->batch;
+  mpa::ByteStream& octets = state_.octets();
   for (;;) {
     const auto fill = transmitter_.fill(batch);
     if (fill == rdmap::Transmitter::Fill::idle) {
@@ -86,10 +77,10 @@ void StreamSender::transmit(ProbePolicy policy) {
       note_error();
       continue;  // the next fill() sends the Terminate, if one is due
     }
-    const ssize_t taken = state_.socket.send(batch.fpdus.vectors());
+    const ssize_t taken = octets.send(batch.fpdus.vectors());
     if (taken < 0) {
       if (taken == -EAGAIN) {
-        if (!try_stop(SendState::socket_full)) continue;
+        if (!octets.await_room() || !try_stop(SendState::socket_full)) continue;
         publish_deferred();
         return;
       }
@@ -178,7 +169,7 @@ void StreamSender::finish_sending() {
   state_.host.sent_all();
   const bool cut_off = state_.phase == StreamPhase::lingering && !transmitter_.terminating() && !transmitter_.pending();
   if (fin_sent_ || (!closing && !terminated && !cut_off)) return;
-  state_.socket.shutdown_send();
+  state_.octets().shutdown_send();
   fin_sent_ = true;
   if (closing) state_.host.sent_last();
 }
@@ -208,17 +199,16 @@ void StreamSender::send_overdue_posts() {
 // answer a call.
 bool StreamSender::unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now,
                               bool has_to_answer) {
-  const auto info = info_of(state_.socket.fd());
-  if (!info) return false;
-  if (info->tcpi_retransmits > 0 && std::chrono::milliseconds(info->tcpi_last_ack_recv) > retry) return true;
-  const std::uint64_t moved = info->tcpi_bytes_acked + info->tcpi_bytes_received;
-  if (!has_to_answer || moved != std::exchange(moved_, moved)) unmoved_since_ = now;
+  const auto signs = state_.octets().peer_signs();
+  if (!signs) return false;
+  if (signs->sent_again && signs->silent > retry) return true;
+  if (!has_to_answer || signs->moved != std::exchange(moved_, signs->moved)) unmoved_since_ = now;
   return now - unmoved_since_ > std::max(retry, std::chrono::milliseconds(settings().values.startup_timeout_ms));
 }
 
 bool StreamSender::all_acknowledged() const {
-  const auto info = info_of(state_.socket.fd());
-  return info && info->tcpi_unacked == 0 && info->tcpi_notsent_bytes == 0;
+  const auto signs = state_.octets().peer_signs();
+  return signs && signs->all_taken;
 }
 
 bool StreamSender::delivers_last() const {
@@ -242,9 +232,8 @@ std::optional<std::uint64_t> StreamSender::first_unconfirmed() {
   return transmitter_.oldest_sent();
 }
 
-mpa::TcpTraffic StreamSender::uncounted_traffic() const {
-  if (!state_.socket.is_open()) return {};
-  mpa::TcpTraffic traffic = state_.socket.traffic();
+mpa::StreamTraffic StreamSender::uncounted_traffic() const {
+  mpa::StreamTraffic traffic = state_.octets().traffic();
   traffic.octets_sent -= std::min(traffic.octets_sent, counted_.octets_sent);
   traffic.octets_received -= std::min(traffic.octets_received, counted_.octets_received);
   traffic.segments_sent -= std::min(traffic.segments_sent, counted_.segments_sent);
@@ -254,7 +243,7 @@ mpa::TcpTraffic StreamSender::uncounted_traffic() const {
 }
 
 void StreamSender::count_traffic(bool closes) {
-  const mpa::TcpTraffic traffic = uncounted_traffic();
+  const mpa::StreamTraffic traffic = uncounted_traffic();
   PortCounters& counters = state_.engine.counters();
   counters.add(PortCounter::octets_sent, traffic.octets_sent + (closes && !dead_ ? traffic.octets_unsent : 0));
   counters.add(PortCounter::octets_received, traffic.octets_received);

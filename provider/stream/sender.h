@@ -68,7 +68,7 @@ class StreamSender {
   // closed; what TCP has not sent yet goes out after that, unless the connection is reset.
   void count_traffic(bool closes);
   // What the counters of the port do not have yet.
-  mpa::TcpTraffic uncounted_traffic() const;
+  mpa::StreamTraffic uncounted_traffic() const;
 
   // ---- With the receiver's lock held, or no lock ----
   // The socket takes no more for now.
@@ -118,7 +118,7 @@ class StreamSender {
   SendScheduler scheduler_;
   bool dead_ = false;  // nothing may be written to the socket any more
   bool fin_sent_ = false;
-  mpa::TcpTraffic counted_;  // by count_traffic()
+  mpa::StreamTraffic counted_;  // by count_traffic()
   std::atomic<bool> error_{false};
   std::uint64_t moved_ = 0;  // octets of the stream, both ways, when unanswered() looked last
   std::chrono::steady_clock::time_point unmoved_since_;

@@ -27,12 +27,24 @@ Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& 
              parameters.policy,
              parameters.agreed,
              mpa::TcpStream(),
+             nullptr,
              StreamPhase::running,
              rdmap::SharedReads(parameters.read_slots_out, parameters.read_slots_in)},
       owner_(parameters.owner),
       peer_psn_(parameters.peer_psn),
       sender_(state_, domain, identity, parameters.sender),
       receiver_(*this, state_, sender_, domain, identity, parameters.denied_rights) {}
+
+int Stream::share(mpa::SharedOffer&& offer) {
+  state_.shared = std::make_unique<mpa::SharedStream>(state_.socket, std::move(offer), !state_.agreed.shared_octets);
+  int error = state_.engine.watch(state_.qp_number, state_.shared->doorbell());
+  if (error == 0) error = state_.shared->begin();
+  if (error != 0) {
+    state_.engine.release(state_.shared->doorbell());
+    state_.shared.reset();
+  }
+  return error;
+}
 
 bool Stream::later(std::chrono::milliseconds delay, void (Stream::*function)(std::uint64_t), std::uint64_t argument) {
   try {

@@ -53,6 +53,9 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   // ---- With both locks held ----
   // Not open until QpConnection::attach() has moved a socket here.
   mpa::TcpStream& socket() { return state_.socket; }
+  // Octets go through shared memory once the peer has agreed. Called once, behind the socket's beginning and before
+  // anything is sent. 0 or an errno. Throws std::bad_alloc.
+  int share(mpa::SharedOffer&& offer);
   // Ends the stream and completes no posted work. The receive that a message has begun to use is given back; for
   // `completes` see StreamWork::give_back().
   void abandon(bool completes);
@@ -87,9 +90,6 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   void peer_closed(bool broken);
   void peer_terminated(const rdmap::Terminate& terminate);
   void stream_error(const rdmap::Terminate& terminate);
-  void note_established() const {
-    if (owner_) owner_->stream_established();
-  }
   void end_lingering();
   void give_up_later();
   // Calls `function` on the thread "uiw-cm" after `delay`, if the stream is there then. False if there is no memory.

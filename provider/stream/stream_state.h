@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "mpa/startup.h"
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/shared_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/stream/stream_host.h"
 #include "rdmap/read_queue.h"
 
@@ -35,6 +37,7 @@ struct StreamAgreement {
   mpa::Agreement agreement;
   bool initiator = false;
   std::size_t mulpdu = 0;
+  bool shared_octets = false;  // octets may come from memory that the peer can change
 };
 
 // References must remain live as long as the stream.
@@ -49,11 +52,16 @@ struct StreamState {
   const StreamPolicy policy;
   const StreamAgreement agreed;
 
-  mpa::TcpStream socket;  // moved, opened and closed with both locks held
+  // Moved, opened and closed with both locks held. The connection lives as long as the stream, also where octets go
+  // through memory that the peer shares.
+  mpa::TcpStream socket;
+  std::unique_ptr<mpa::SharedStream> shared;  // null: the octets go by TCP
   // Changes with both locks held.
   std::atomic<StreamPhase> phase{StreamPhase::running};
   alignas(64) rdmap::SharedReads reads;
 
+  mpa::ByteStream& octets() { return shared ? static_cast<mpa::ByteStream&>(*shared) : socket; }
+  const mpa::ByteStream& octets() const { return shared ? static_cast<const mpa::ByteStream&>(*shared) : socket; }
   bool runs() const { return phase == StreamPhase::running; }
   bool runs_or_closes() const { return phase == StreamPhase::running || phase == StreamPhase::closing; }
 };

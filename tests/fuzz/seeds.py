@@ -34,6 +34,15 @@ def deframer():
         yield bytes([control, 7, 0, 3]) + stream
 
 
+def rings():
+    for ulpdus in ((0, 1, 14), (18, 79, 80), (81, 200)):
+        stream = b"".join(fpdu(bytes(range(n))) for n in ulpdus)
+        parts = [stream[at:at + 100] for at in range(0, len(stream), 100)]
+        # The peer sends a part; this end receives, with a step of the peer's or none for each piece, and sends.
+        yield b"".join(bytes([2, len(part)]) + part + bytes([0, 1, 1, 0, 1, 1]) for part in parts) + bytes([1, 200]) * 4
+        yield b"".join(bytes([2, len(part)]) + part + bytes([0, 8, 0, 3, 2, 255, 255, 0]) for part in parts)
+
+
 def tagged(opcode, stag, offset, payload, control=0xC1):
     return struct.pack(">BBIQ", control, 0x40 | opcode, stag, offset) + payload
 
@@ -134,7 +143,8 @@ def netlink():
 
 def main():
     root = pathlib.Path(sys.argv[1])
-    for name, seeds in (("startup", startup()), ("deframer", deframer()), ("receiver", receiver()),
+    for name, seeds in (("startup", startup()), ("deframer", deframer()), ("rings", rings()),
+                        ("receiver", receiver()),
                         ("terminate", terminates()), ("cm_commands", cm_commands()),
                         ("datagrams", datagrams()), ("netlink", netlink())):
         (root / name).mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/connection.h"
 #include "provider/connect/local_address.h"

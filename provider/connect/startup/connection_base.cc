@@ -166,7 +166,8 @@ int ConnectionBase::find_end(const ConnectionParameters& own) {
 
 Attachable* ConnectionBase::end() const { return held_ ? held_.get() : find_attachable(own_.qp_num); }
 
-int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator) {
+int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
+                              std::shared_ptr<mpa::SharedOffer> rings) {
   CmLoop::instance().unwatch(socket_.fd());
   const State before = state_;
   state_ = State::attached;
@@ -183,6 +184,8 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
   if (!said_.read_depths_known) attachment.agreement.ord = std::min(agreement.ord, attachment.ord);
   attachment.mulpdu = settings().values.mulpdu;
   attachment.owner = shared_from_this();
+  attachment.rings = std::move(rings);
+  const char* const way = attachment.rings == nullptr ? "TCP" : initiator ? "shared memory" : "shared memory offered";
   int error;
   try {
     error = qp.attach(socket_, attachment);
@@ -198,10 +201,10 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
   }
   log_event(LogLevel::info,
             "queue pair 0x%06x: connected to %s (%s, %s; MPA revision %u, CRC %s, IRD %u, ORD %u; Sends and Writes "
-            "complete when %s)",
+            "complete when %s; through %s)",
             own_.qp_num, AddressText(remote_).c_str(), own_.attempt ? "without rdma_cm" : "rdma_cm",
             initiator ? "calling" : "called", revision_, agreement.crc ? "on" : "off", agreement.ird, agreement.ord,
-            attachment.completion == rdmap::Completion::remote ? "the peer has placed them" : "TCP has them");
+            attachment.completion == rdmap::Completion::remote ? "the peer has placed them" : "TCP has them", way);
   // If no ready-to-receive message was negotiated, the connection is established on the passive side when the reply is
   // sent.
   if (!initiator && agreement.rtr == mpa::ReadyToReceive::none) stream_established();

@@ -27,7 +27,8 @@
 #include <vector>
 
 #include "mpa/startup.h"
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/shared_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/connection.h"
 #include "provider/connect/startup/startup_frame.h"
 #include "provider/process/cm_loop.h"
@@ -101,7 +102,8 @@ class ConnectionBase : public Connection,
   // The same once more; null if it is gone.
   Attachable* end() const;
   // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.
-  int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator);
+  int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
+                std::shared_ptr<mpa::SharedOffer> rings);
   // The connection is established: frees what only the start-up needed. Returns the parameters of the peer.
   ConnectionParameters end_startup();
   void fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer);

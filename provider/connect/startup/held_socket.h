@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "mpa/startup.h"
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/mutex.h"

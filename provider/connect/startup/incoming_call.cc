@@ -11,6 +11,7 @@
 #include "mpa/startup.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/qp_table.h"
+#include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
@@ -49,6 +50,8 @@ class IncomingCall final : public ConnectionBase {
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
     peer_parameters_ = parameters_of_peer();
     observer_ = std::move(observer);
+    std::shared_ptr<mpa::SharedOffer> rings;
+    if (!held_) rings = offer_rings(local_, remote_);
     // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as
     // a whole.
     if (!send_whole(reply_)) {
@@ -56,7 +59,7 @@ class IncomingCall final : public ConnectionBase {
       socket_.abort();
       return ECONNRESET;
     }
-    return hand_over(*qp, agreement, false);
+    return hand_over(*qp, agreement, false, std::move(rings));
   }
 
   int reject(const std::vector<std::byte>& private_data) override {

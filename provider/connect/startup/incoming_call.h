@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/connection.h"
 
 namespace uiw::provider {

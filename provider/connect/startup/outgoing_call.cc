@@ -10,12 +10,13 @@
 #include <utility>
 
 #include "mpa/startup.h"
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/mapper/port_mapper_query.h"
 #include "provider/connect/qp_table.h"
 #include "provider/connect/rdma_port.h"
+#include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/connection_base.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
@@ -131,6 +132,8 @@ class OutgoingCall final : public ConnectionBase {
   bool send_request() {
     remember_addresses();
     proposal_ = proposal_of(own_);
+    // A HeldSocket has no octets to move.
+    if (!held_) rendezvous_ = RingRendezvous::listen(local_, remote_);
     if (!send_whole(mpa::request_frame(proposal_))) return false;
     state_ = State::awaiting_reply;
     frame_ = StartupFrame();
@@ -199,7 +202,10 @@ class OutgoingCall final : public ConnectionBase {
     const ReadSection section;
     Attachable* qp = end();
     if (qp == nullptr) return fail(lock, EINVAL, nullptr);
-    if (const int error = hand_over(*qp, agreement, true); error != 0) return fail(lock, error, nullptr);
+    std::shared_ptr<mpa::SharedOffer> rings;
+    if (const auto rendezvous = std::move(rendezvous_)) rings = rendezvous->take();
+    if (const int error = hand_over(*qp, agreement, true, std::move(rings)); error != 0)
+      return fail(lock, error, nullptr);
     state_ = State::established;
     const auto observer = observer_.lock();
     const ConnectionParameters peer = end_startup();
@@ -238,10 +244,14 @@ class OutgoingCall final : public ConnectionBase {
     }
   }
 
-  void drop_startup() override { proposal_.private_data = std::vector<std::byte>(); }
+  void drop_startup() override {
+    proposal_.private_data = std::vector<std::byte>();
+    rendezvous_.reset();
+  }
 
   sockaddr_storage called_{};  // with the number of an RDMA port; `remote_` has the TCP port
   mpa::Proposal proposal_;
+  std::unique_ptr<RingRendezvous> rendezvous_;
   std::shared_ptr<PortMapperQuery> query_;  // while it is under way
   unsigned refused_ = 0;                    // attempts that were refused
   int call_error_ = 0;                      // the error of a call that failed at once

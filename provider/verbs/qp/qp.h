@@ -13,7 +13,7 @@
 #include <functional>
 #include <memory>
 
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/driver.h"

@@ -19,6 +19,10 @@ namespace uiw::provider {
 
 namespace {
 
+// FPDUs in memory that both ends share: long enough for their headers not to count, and short enough for the peer to
+// work on one while this end makes the next.
+constexpr std::size_t kRingMulpdu = 32 * 1024;
+
 // While an event of the socket is handled, completion queues give no events: a program that wakes up must find the
 // answers to the peer sent before its own next message.
 class SuppressedNotifications {
@@ -73,13 +77,24 @@ Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, con
   parameters.agreed.agreement.ord = std::min(parameters.sender.most_ord, ord_limit_);
   parameters.agreed.agreement.ird = std::min({parameters.read_slots_in, attachment.ird, kMost});
   parameters.agreed.initiator = attachment.initiator;
-  parameters.agreed.mulpdu = attachment.mulpdu != 0 ? attachment.mulpdu : mpa::mulpdu(socket.segment_size());
+  parameters.agreed.mulpdu = attachment.mulpdu;
+  if (attachment.mulpdu == 0)
+    parameters.agreed.mulpdu = attachment.rings ? kRingMulpdu : mpa::mulpdu(socket.segment_size());
+  parameters.agreed.shared_octets = attachment.rings != nullptr && !agreement.crc;
   parameters.sender.completion = attachment.completion;
   if (parameters.policy.manual && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;
   parameters.denied_rights = denied_rights_;
   parameters.peer_psn = attachment.peer_psn;
   parameters.owner = attachment.owner;
   return parameters;
+}
+
+int QpConnection::use_rings(Stream& stream, mpa::SharedOffer& offer) {
+  try {
+    return stream.share(std::move(offer));
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
 }
 
 int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
@@ -101,7 +116,12 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
     return ENOMEM;
   }
   made->socket() = std::move(socket);
-  if (const int error = qp_.context->engine().add(qp_.whole, made->socket().fd()); error != 0) {
+  Engine& engine = qp_.context->engine();
+  int error = engine.add(qp_.whole, made->socket().fd());
+  if (error == 0 && attachment.rings) error = use_rings(*made, *attachment.rings);
+  if (error != 0) {
+    engine.release(made->socket().fd());
+    engine.remove(qp_.whole);
     socket = std::move(made->socket());
     return error;
   }

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "mpa/startup.h"
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/attempt.h"
 #include "provider/progress/driver.h"
@@ -91,6 +91,7 @@ class QpConnection final : public StreamHost {
  private:
   bool may_attach(const manual::Attempt* attempt) const;
   Stream::Parameters parameters_of(const Attachment& attachment, const mpa::TcpStream& socket) const;
+  int use_rings(Stream& stream, mpa::SharedOffer& offer);
   bool make_progress(Driver driver);
 
   QpCommon& qp_;

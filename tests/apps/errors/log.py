@@ -41,7 +41,7 @@ def connection(bench):
     said(lines, r"^queue pair 0x[0-9a-f]{6}: calls 127\.0\.0\.1:\d+$")
     said(lines, r"^call of 127\.0\.0\.1:\d+ arrives at 127\.0\.0\.1:\d+ \(MPA revision 2\)$")
     said(lines, r"^queue pair 0x[0-9a-f]{6}: connected to 127\.0\.0\.1:\d+ \(rdma_cm, calling; MPA revision 2, CRC off, "
-                r"IRD \d+, ORD \d+; Sends and Writes complete when TCP has them\)$")
+                r"IRD \d+, ORD \d+; Sends and Writes complete when TCP has them; through shared memory\)$")
     said(lines, r"^queue pair 0x[0-9a-f]{6}: connected to .* \(rdma_cm, called; ")
     said(lines, r"^queue pair 0x[0-9a-f]{6}: its connection ends: the program disconnects$")
 
@@ -50,7 +50,7 @@ def connection(bench):
 def agreed(bench):
     path = os.path.join(bench.tmp, "log")
     rping(bench, "--log", path, "--crc", "on", "--mpa-revision", "1", "--completion", "remote")
-    said(read(path), r"calling; MPA revision 1, CRC on, .* complete when the peer has placed them\)$")
+    said(read(path), r"calling; MPA revision 1, CRC on, .* complete when the peer has placed them; through shared memory\)$")
 
 
 @row("connections that fail: who was called, and why it failed; by level `error` nothing else")

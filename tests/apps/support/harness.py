@@ -309,6 +309,8 @@ def _arguments():
     parser.add_argument("--deadline", type=float, default=300, help="seconds for the whole test")
     parser.add_argument("--row", default="", help="run only rows whose title contains this")
     parser.add_argument("--known", action="store_true", help="run only the rows that are known not to pass")
+    parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE",
+                        help="a variable of every program's environment")
     parser.add_argument("--list", action="store_true", help="print the titles of the rows")
     return parser.parse_args()
 
@@ -340,6 +342,7 @@ def main():
         print("\n".join([title for title, _ in _rows] + [f"{title} (known: {reason})" for title, reason, _ in _known]))
         return 0
 
+    Bench.settings = {**Bench.settings, **dict(one.split("=", 1) for one in arguments.setting)}
     _on_signals(_stop)
     signal.setitimer(signal.ITIMER_REAL, arguments.deadline)
 

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq/cq.h"
 #include "provider/verbs/qp/qp.h"

@@ -70,6 +70,8 @@ TEST_CASE("settings: every value is checked", "[settings]") {
   }
   for (const char* value : {"1024", "14791", "65535"}) CHECK(good("UIW_MULTICAST_PORT", value));
   for (const char* value : {"", "0", "1023", "65536", "14791x"}) CHECK_FALSE(good("UIW_MULTICAST_PORT", value));
+  for (const char* value : {"auto", "tcp"}) CHECK(good("UIW_SAME_HOST", value));
+  for (const char* value : {"", "shared", "TCP"}) CHECK_FALSE(good("UIW_SAME_HOST", value));
   for (const char* value : {"0", "256", "4096"}) CHECK(good("UIW_MTU", value));
   for (const char* value : {"", "1", "1500", "8192", "-1", "1024 "}) CHECK_FALSE(good("UIW_MTU", value));
   for (const char* value : {"iwarp", "roce"}) CHECK(good("UIW_TRANSPORT", value));

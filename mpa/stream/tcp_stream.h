@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The TCP socket below MPA; the only file of the protocol layers that does I/O. All calls are non-blocking. A TcpStream
-// owns its descriptor. Threads: one sender and one receiver at a time; the caller provides the locks.
+// The TCP socket below MPA. All calls are non-blocking. A TcpStream owns its descriptor. Threads: one sender and one
+// receiver at a time; the caller provides the locks.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,22 +11,15 @@
 #include <span>
 
 #include "mpa/bytes.h"
+#include "mpa/stream/byte_stream.h"
 
 namespace uiw::mpa {
 
-// What TCP has done for a connection so far. Octets are payload of TCP.
-struct TcpTraffic {
-  std::uint64_t octets_sent = 0;  // those that were sent again count again
-  std::uint64_t octets_unsent = 0;
-  std::uint64_t octets_received = 0;
-  std::uint64_t segments_sent = 0, segments_received = 0, retransmitted = 0;
-};
-
-class TcpStream {
+class TcpStream final : public ByteStream {
  public:
   TcpStream() = default;
   explicit TcpStream(int fd) : fd_(fd) {}
-  ~TcpStream();
+  ~TcpStream() override;
   TcpStream(TcpStream&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
   TcpStream& operator=(TcpStream&& other) noexcept;
   TcpStream(const TcpStream&) = delete;
@@ -45,20 +38,29 @@ class TcpStream {
 
   // The number of octets sent or received. receive() returns 0 when the peer has closed in order. A negative errno for
   // errors; -EAGAIN if the socket would block.
-  ssize_t send(std::span<iovec> vectors);
+  ssize_t send(std::span<iovec> vectors) override;
   ssize_t receive(MutableOctets to);
   ssize_t receive(std::span<iovec> to);
 
+  // An edge-triggered epoll set reports room and octets by itself.
+  bool await_room() override { return true; }
+  ssize_t receive(MutableOctets wanted, MutableOctets staging, Octets& rest) override;
+  void used() override {}
+  bool await_octets() override { return true; }
+  bool is_shared() const override { return false; }
+
   // Sends FIN behind the last octet; receiving goes on.
-  void shutdown_send();
+  void shutdown_send() override;
+  // As that, and what the peer sends is not received any more.
+  void shutdown();
   // Closes both directions; the peer gets RST.
   void abort();
   void close();
 
   // The effective maximum segment size towards the peer (RFC 5044 section 4.5: EMSS); 536 if TCP does not report it.
   std::size_t segment_size() const;
-  // All zero if the socket is closed or TCP does not report it.
-  TcpTraffic traffic() const;
+  StreamTraffic traffic() const override;
+  std::optional<PeerSigns> peer_signs() const override;
 
  private:
   int fd_ = -1;

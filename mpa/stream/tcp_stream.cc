@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-#include "mpa/tcp_stream.h"
+#include "mpa/stream/tcp_stream.h"
 
 #include <linux/tcp.h>  // glibc's header has not all of struct tcp_info
 #include <netinet/in.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 
 #include "mpa/descriptor.h"
@@ -81,8 +82,25 @@ ssize_t TcpStream::receive(std::span<iovec> to) {
   }
 }
 
+ssize_t TcpStream::receive(MutableOctets wanted, MutableOctets staging, Octets& rest) {
+  ssize_t n;
+  if (wanted.empty()) {
+    n = receive(staging);
+  } else {
+    std::array<iovec, 2> to = {{{wanted.data(), wanted.size()}, {staging.data(), staging.size()}}};
+    n = receive(to);
+  }
+  rest = n > static_cast<ssize_t>(wanted.size()) ? Octets(staging).first(static_cast<std::size_t>(n) - wanted.size())
+                                                 : Octets();
+  return n;
+}
+
 void TcpStream::shutdown_send() {
   if (fd_ >= 0) ::shutdown(fd_, SHUT_WR);
+}
+
+void TcpStream::shutdown() {
+  if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
 }
 
 void TcpStream::abort() {
@@ -104,19 +122,40 @@ std::size_t TcpStream::segment_size() const {
   return static_cast<std::size_t>(size);
 }
 
+namespace {
+
 // An older kernel fills in less of the structure, and the rest stays zero.
-TcpTraffic TcpStream::traffic() const {
+std::optional<tcp_info> info_of(int fd) {
   tcp_info info{};
   socklen_t length = sizeof info;
-  if (fd_ < 0 || ::getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return {};
-  TcpTraffic traffic;
-  traffic.octets_sent = info.tcpi_bytes_sent;
-  traffic.octets_unsent = info.tcpi_notsent_bytes;
-  traffic.octets_received = info.tcpi_bytes_received;
-  traffic.segments_sent = info.tcpi_segs_out;
-  traffic.segments_received = info.tcpi_segs_in;
-  traffic.retransmitted = info.tcpi_total_retrans;
+  if (fd < 0 || ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return std::nullopt;
+  return info;
+}
+
+}  // namespace
+
+StreamTraffic TcpStream::traffic() const {
+  StreamTraffic traffic;
+  if (const auto info = info_of(fd_)) {
+    traffic.octets_sent = info->tcpi_bytes_sent;
+    traffic.octets_unsent = info->tcpi_notsent_bytes;
+    traffic.octets_received = info->tcpi_bytes_received;
+    traffic.segments_sent = info->tcpi_segs_out;
+    traffic.segments_received = info->tcpi_segs_in;
+    traffic.retransmitted = info->tcpi_total_retrans;
+  }
   return traffic;
+}
+
+std::optional<PeerSigns> TcpStream::peer_signs() const {
+  const auto info = info_of(fd_);
+  if (!info) return std::nullopt;
+  PeerSigns signs;
+  signs.moved = info->tcpi_bytes_acked + info->tcpi_bytes_received;
+  signs.all_taken = info->tcpi_unacked == 0 && info->tcpi_notsent_bytes == 0;
+  signs.sent_again = info->tcpi_retransmits > 0;
+  signs.silent = std::chrono::milliseconds(info->tcpi_last_ack_recv);
+  return signs;
 }
 
 }  // namespace uiw::mpa

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "mpa/stream/doorbell.h"
+
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "mpa/descriptor.h"
+
+namespace uiw::mpa {
+
+Doorbell::~Doorbell() {
+  if (fd_ >= 0) close_descriptor(fd_);
+}
+
+// These are no cancellation points, as the functions of libc would be. The flags, not the descriptor's status, say that
+// nothing blocks: the peer cannot change them.
+void Doorbell::ring() const {
+  const int before = errno;
+  const char octet = 1;
+  ::syscall(SYS_sendto, fd_, &octet, sizeof octet, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+  errno = before;
+}
+
+bool Doorbell::receive(MutableOctets to) const {
+  const long n = ::syscall(SYS_recvfrom, fd_, to.data(), to.size(), MSG_DONTWAIT, nullptr, nullptr);
+  return n == static_cast<long>(to.size());
+}
+
+// A socket takes some hundreds of single octets.
+void Doorbell::note_sleep() {
+  if ((sleeps_.fetch_add(1, std::memory_order_relaxed) + 1) % kDrainEvery != 0) return;
+  const int before = errno;
+  std::array<char, 1024> dropped;
+  ::syscall(SYS_recvfrom, fd_, dropped.data(), dropped.size(), MSG_DONTWAIT, nullptr, nullptr);
+  errno = before;
+}
+
+}  // namespace uiw::mpa

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+// One end of a connected pair of Unix stream sockets, by which two processes wake each other. It carries octets without
+// a meaning; an epoll set with EPOLLET reports each one, though earlier ones have not been read. Nothing blocks,
+// whatever the peer does. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <utility>
+
+#include "mpa/bytes.h"
+
+namespace uiw::mpa {
+
+class Doorbell {
+ public:
+  Doorbell() = default;
+  explicit Doorbell(int fd) : fd_(fd) {}  // owns it
+  ~Doorbell();
+  Doorbell(Doorbell&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Doorbell& operator=(Doorbell&&) = delete;
+
+  int fd() const { return fd_; }
+  // Wakes the peer. If the socket is full the peer has been woken often enough.
+  void ring() const;
+  // Before any ring: octets of the peer's, all of which must be there.
+  bool receive(MutableOctets to) const;
+  // To be called each time that this end goes to sleep: keeps the socket from becoming full.
+  void note_sleep();
+
+ private:
+  static constexpr unsigned kDrainEvery = 64;
+
+  int fd_ = -1;
+  std::atomic<unsigned> sleeps_{0};
+};
+
+}  // namespace uiw::mpa

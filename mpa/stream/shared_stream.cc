@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "mpa/stream/shared_stream.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "mpa/guarded_copy.h"
+
+namespace uiw::mpa {
+
+namespace {
+
+RingSide written_by(bool caller) { return caller ? RingSide::first : RingSide::second; }
+
+// A short frame behind the few octets of the start-up: TCP takes it as a whole.
+bool send_frame(TcpStream& tcp, const SwitchNonce& nonce) {
+  SwitchFrame frame = encode(nonce);
+  iovec vector{frame.data(), frame.size()};
+  return tcp.send({&vector, 1}) == static_cast<ssize_t>(frame.size());
+}
+
+}  // namespace
+
+SharedStream::SharedStream(TcpStream& tcp, SharedOffer&& offer, bool copies)
+    : tcp_(tcp),
+      offer_(std::move(offer)),
+      copies_(copies),
+      mode_(offer_.caller ? Mode::taken : Mode::offered),
+      writer_(offer_.memory->control(written_by(offer_.caller)), offer_.memory->ring(written_by(offer_.caller))),
+      reader_(offer_.memory->control(written_by(!offer_.caller)), offer_.memory->ring(written_by(!offer_.caller))) {}
+
+int SharedStream::begin() {
+  if (!offer_.caller || send_frame(tcp_, offer_.peers)) return 0;
+  return ECONNRESET;
+}
+
+ssize_t SharedStream::send(std::span<iovec> vectors) {
+  switch (mode_.load(std::memory_order_acquire)) {
+    case Mode::offered:
+    case Mode::taken: return -EAGAIN;
+    case Mode::tcp: return tcp_.send(vectors);
+    case Mode::broken: return -ECONNRESET;
+    case Mode::rings: break;
+  }
+  const ssize_t taken = writer_.write(vectors, [this] { ring(); });
+  return taken == -EPROTO ? break_off() : taken;
+}
+
+// Before the switch the frame of the peer is the event that is waited for.
+bool SharedStream::await_room() {
+  if (mode_.load(std::memory_order_acquire) != Mode::rings) return true;
+  offer_.doorbell.note_sleep();
+  return writer_.await_room();
+}
+
+ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octets& rest) {
+  rest = {};
+  Mode mode = mode_.load(std::memory_order_relaxed);
+  if (mode == Mode::offered || mode == Mode::taken) {
+    const ssize_t n = receive_frame(staging, rest);
+    mode = mode_.load(std::memory_order_relaxed);
+    if (mode != Mode::rings) return n;
+  }
+  switch (mode) {
+    case Mode::tcp: return tcp_.receive(wanted, staging, rest);
+    case Mode::rings: return receive_ring(wanted, staging, rest);
+    default: return -ECONNRESET;
+  }
+}
+
+// Before the switch: the peer's frame, or, where this end has offered memory, what a caller sends that has not taken
+// it. Nothing can have been received before, so there is no FPDU that wants octets.
+ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
+  const ssize_t n = tcp_.receive(MutableOctets(frame_).subspan(frame_size_));
+  if (n <= 0) return n;
+  frame_size_ += static_cast<std::size_t>(n);
+  const Octets come = Octets(frame_).first(frame_size_);
+  if (begins_switch_frame(come)) return frame_size_ < frame_.size() ? -EAGAIN : switch_over();
+  if (offer_.caller) return break_off();
+  mode_.store(Mode::tcp, std::memory_order_release);
+  rest = staging.first(come.size());
+  std::copy(come.begin(), come.end(), staging.begin());
+  return static_cast<ssize_t>(come.size());
+}
+
+// The frame is there as a whole.
+ssize_t SharedStream::switch_over() {
+  if (decode_switch_frame(frame_) != offer_.own) return break_off();
+  if (!offer_.caller && !(offer_.doorbell.receive(offer_.peers) && send_frame(tcp_, offer_.peers))) return break_off();
+  mode_.store(Mode::rings, std::memory_order_release);
+  return 0;
+}
+
+ssize_t SharedStream::receive_ring(MutableOctets wanted, MutableOctets staging, Octets& rest) {
+  for (;;) {
+    Octets found;
+    switch (reader_.look(found)) {
+      case RingReader::Look::octets: empty_looks_ = 0; return take(found, wanted, staging, rest);
+      case RingReader::Look::closed: return 0;
+      case RingReader::Look::broken: return break_off();
+      case RingReader::Look::nothing: break;
+    }
+    if (end_) return *end_;
+    // Octets that the peer had written before its end are there by now.
+    if (++empty_looks_ % kLookAtTcp != 0 || !tcp_has_ended()) return -EAGAIN;
+  }
+}
+
+ssize_t SharedStream::take(Octets found, MutableOctets wanted, MutableOctets staging, Octets& rest) {
+  const std::size_t filled = std::min(wanted.size(), found.size());
+  if (filled > 0 && !guarded_copy(wanted.data(), found.data(), filled)) return break_off();
+  rest = found.subspan(filled);
+  if (copies_) {
+    rest = rest.first(std::min(rest.size(), staging.size()));
+    if (!rest.empty() && !guarded_copy(staging.data(), rest.data(), rest.size())) return break_off();
+    rest = Octets(staging).first(rest.size());
+  }
+  reader_.advance(filled + rest.size());
+  return static_cast<ssize_t>(filled + rest.size());
+}
+
+// True if TCP has ended, or carries what it must not carry any more.
+bool SharedStream::tcp_has_ended() {
+  std::array<std::byte, 1> octet;
+  const ssize_t n = tcp_.receive(MutableOctets(octet));
+  if (n == -EAGAIN) return false;
+  end_ = n > 0 ? -EPROTO : n;
+  return true;
+}
+
+void SharedStream::used() {
+  if (mode_.load(std::memory_order_relaxed) != Mode::rings) return;
+  if (reader_.read() == received_.load(std::memory_order_relaxed)) return;
+  received_.store(reader_.read(), std::memory_order_relaxed);
+  reader_.release();
+  if (reader_.peer_waits()) ring();
+}
+
+// TCP is asked last: what ends there is reported as an event, so nothing is missed.
+bool SharedStream::await_octets() {
+  if (mode_.load(std::memory_order_relaxed) != Mode::rings) return true;
+  if (end_) return false;
+  offer_.doorbell.note_sleep();
+  return reader_.await_octets() && !tcp_has_ended();
+}
+
+void SharedStream::shutdown_send() {
+  if (mode_.load(std::memory_order_acquire) == Mode::rings) {
+    writer_.close();
+    if (writer_.peer_sleeps()) ring();
+  }
+  tcp_.shutdown_send();
+}
+
+// The peer has broken the rings, or memory for them is not there. The end of TCP is an event, with which the receiver
+// ends the stream.
+ssize_t SharedStream::break_off() {
+  mode_.store(Mode::broken, std::memory_order_release);
+  tcp_.shutdown();
+  return -EPROTO;
+}
+
+StreamTraffic SharedStream::traffic() const {
+  StreamTraffic traffic = tcp_.traffic();
+  traffic.octets_sent += writer_.written();
+  traffic.octets_received += received_.load(std::memory_order_relaxed);
+  return traffic;
+}
+
+std::optional<PeerSigns> SharedStream::peer_signs() const {
+  auto signs = tcp_.peer_signs();
+  if (!signs) return std::nullopt;
+  signs->moved += writer_.read_by_peer() + received_.load(std::memory_order_relaxed);
+  signs->all_taken = signs->all_taken && writer_.is_empty();
+  return signs;
+}
+
+}  // namespace uiw::mpa

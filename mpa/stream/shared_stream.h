@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+// A stream in memory that two processes of one host share. Its TCP connection stays: its end is the stream's end.
+//
+// The switch. When the start-up of MPA is over, the called end has offered memory to the caller by a Unix socket, with
+// a number; the caller has sent a number of its own there. The caller attaches, sends the frame of switch_format.h over
+// TCP, and waits. The called end, whose first octets are this frame, answers with its frame. From here on both use the
+// rings, and TCP carries nothing but its end. Where the called end gets something else first, the caller has not taken
+// the memory, and the stream stays on TCP. A wrong number, or an octet behind the frame, ends the stream.
+//
+// Octets in a ring are as hostile as those of TCP, and the peer may change them while they are looked at: see
+// ByteStream::receive().
+//
+// Threads: one sender and one receiver at a time. Both use the functions of the switch, which synchronises them.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "mpa/stream/byte_stream.h"
+#include "mpa/stream/doorbell.h"
+#include "mpa/stream/shared_memory.h"
+#include "mpa/stream/switch_format.h"
+#include "mpa/stream/tcp_stream.h"
+
+namespace uiw::mpa {
+
+// What the two ends have exchanged when the start-up is over.
+struct SharedOffer {
+  // Owns the socket.
+  SharedOffer(int socket, bool calls) : doorbell(socket), caller(calls) {}
+
+  std::unique_ptr<SharedMemory> memory;
+  Doorbell doorbell;
+  const bool caller;    // this end has called
+  SwitchNonce own{};    // the number that this end has made
+  SwitchNonce peers{};  // that of the peer; the called end finds it in the Unix socket once the peer's frame has come
+};
+
+class SharedStream final : public ByteStream {
+ public:
+  // `tcp` must remain live as long as this stream. `copies`: receive() copies octets out of the ring, so that the peer
+  // cannot change them, and is_shared() is false.
+  SharedStream(TcpStream& tcp, SharedOffer&& offer, bool copies);
+
+  // To be called once, before any other function: the caller of the connection says that it goes over. 0 or an errno.
+  int begin();
+
+  int doorbell() const { return offer_.doorbell.fd(); }
+  // Whether the rings are used.
+  bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
+
+  ssize_t send(std::span<iovec> vectors) override;
+  bool await_room() override;
+  ssize_t receive(MutableOctets wanted, MutableOctets staging, Octets& rest) override;
+  void used() override;
+  bool await_octets() override;
+  bool is_shared() const override { return !copies_; }
+  void shutdown_send() override;
+  StreamTraffic traffic() const override;
+  std::optional<PeerSigns> peer_signs() const override;
+
+ private:
+  enum class Mode : std::uint8_t {
+    offered,  // the called end: nothing has come yet
+    taken,    // the caller: the peer has not answered yet
+    rings,
+    tcp,
+    broken,
+  };
+  // TCP is asked whether it has ended in one of so many looks at an empty ring.
+  static constexpr unsigned kLookAtTcp = 1024;
+
+  ssize_t receive_frame(MutableOctets staging, Octets& rest);
+  ssize_t switch_over();
+  ssize_t receive_ring(MutableOctets wanted, MutableOctets staging, Octets& rest);
+  ssize_t take(Octets found, MutableOctets wanted, MutableOctets staging, Octets& rest);
+  bool tcp_has_ended();
+  ssize_t break_off();
+  void ring() const { offer_.doorbell.ring(); }
+
+  TcpStream& tcp_;
+  SharedOffer offer_;
+  const bool copies_;
+  std::atomic<Mode> mode_;
+  RingWriter writer_;
+  // Of the receiver.
+  alignas(64) RingReader reader_;
+  unsigned empty_looks_ = 0;
+  std::optional<ssize_t> end_;  // what TCP has said when it ended
+  std::atomic<std::uint64_t> received_{0};
+  std::size_t frame_size_ = 0;  // octets of the frame that have come
+  SwitchFrame frame_{};
+};
+
+}  // namespace uiw::mpa

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/rings/rendezvous.h"
+
+#include <arpa/inet.h>
+#include <sys/random.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "mpa/descriptor.h"
+#include "provider/connect/local_address.h"
+#include "provider/connect/socket_owner.h"
+#include "provider/process/device.h"
+#include "provider/process/settings.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr char kPurpose[] = "shared memory";
+
+// "uiw-rings/<address and port of the caller>/<those of the called end>"
+class Name {
+ public:
+  Name(const sockaddr_storage& caller, const sockaddr_storage& called) {
+    const Text one = text_of(caller), other = text_of(called);
+    name_.sun_family = AF_UNIX;
+    const int length =
+        std::snprintf(name_.sun_path + 1, sizeof name_.sun_path - 1, "uiw-rings/%s/%s", one.data(), other.data());
+    size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
+  }
+  const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&name_); }
+  socklen_t size() const { return size_; }
+
+ private:
+  using Text = std::array<char, INET6_ADDRSTRLEN + sizeof ".65535">;
+
+  // Both ends write an address in the same way, though a socket of IPv6 may have one of IPv4.
+  static Text text_of(const sockaddr_storage& address) {
+    sockaddr_storage plain = plain_address(address);
+    Text text{};
+    const void* octets = plain.ss_family == AF_INET6
+                             ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6&>(plain).sin6_addr)
+                             : &reinterpret_cast<const sockaddr_in&>(plain).sin_addr;
+    ::inet_ntop(plain.ss_family, octets, text.data(), INET6_ADDRSTRLEN);
+    const std::size_t length = std::strlen(text.data());
+    std::snprintf(text.data() + length, text.size() - length, ".%u", ntohs(port_of(plain)));
+    return text;
+  }
+
+  sockaddr_un name_{};
+  socklen_t size_ = 0;
+};
+
+int open_socket() {
+  return mpa::take_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), kPurpose);
+}
+
+bool may_share(const sockaddr_storage& local, const sockaddr_storage& remote) {
+  if (settings().values.same_host == SameHost::tcp) return false;
+  return gid_of(generic(local)) == gid_of(generic(remote)) || !device_of(generic(remote)).name.empty();
+}
+
+// A user whom this process's user namespace does not know has the number of all such users.
+bool is_own_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.uid != ::geteuid()) return false;
+  return known_user(peer.uid).has_value();
+}
+
+bool fill(mpa::SwitchNonce& nonce) {
+  return ::getrandom(nonce.data(), nonce.size(), GRND_NONBLOCK) == static_cast<ssize_t>(nonce.size());
+}
+
+// A number, and a descriptor unless that is -1. A new socket has room for both.
+struct Message {
+  Message() {
+    header.msg_iov = &vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control.data();
+    header.msg_controllen = control.size();
+  }
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+
+  bool send(int socket, const mpa::SwitchNonce& said, int fd) {
+    nonce = said;
+    if (fd < 0) {
+      header.msg_control = nullptr;
+      header.msg_controllen = 0;
+    } else {
+      cmsghdr* const at = CMSG_FIRSTHDR(&header);
+      at->cmsg_level = SOL_SOCKET;
+      at->cmsg_type = SCM_RIGHTS;
+      at->cmsg_len = CMSG_LEN(sizeof fd);
+      std::memcpy(CMSG_DATA(at), &fd, sizeof fd);
+    }
+    return ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(nonce.size());
+  }
+  // The descriptor that came, which the caller owns, or -1.
+  int receive(int socket) {
+    const ssize_t size = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    int fd = -1;
+    for (cmsghdr* at = CMSG_FIRSTHDR(&header); size >= 0 && at != nullptr; at = CMSG_NXTHDR(&header, at)) {
+      if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS || fd >= 0) continue;
+      std::memcpy(&fd, CMSG_DATA(at), sizeof fd);
+      fd = mpa::guard_descriptor(fd);
+    }
+    if (size == static_cast<ssize_t>(nonce.size()) || fd < 0) return fd;
+    mpa::close_descriptor(fd);
+    return -1;
+  }
+
+  mpa::SwitchNonce nonce{};
+
+ private:
+  // Room for one descriptor: the kernel passes on no more.
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
+  iovec vector{nonce.data(), nonce.size()};
+  msghdr header{};
+};
+
+}  // namespace
+
+std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& local, const sockaddr_storage& remote) {
+  if (!may_share(local, remote)) return nullptr;
+  const int fd = open_socket();
+  if (fd < 0) return nullptr;
+  std::unique_ptr<RingRendezvous> made(new (std::nothrow) RingRendezvous(fd));
+  if (!made) {
+    mpa::close_descriptor(fd);
+    return nullptr;
+  }
+  const Name name(local, remote);
+  if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, 1) != 0) return nullptr;
+  return made;
+}
+
+RingRendezvous::~RingRendezvous() { mpa::close_descriptor(fd_); }
+
+std::shared_ptr<mpa::SharedOffer> RingRendezvous::take() {
+  const int fd = mpa::take_descriptor(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose);
+  if (fd < 0) return nullptr;
+  auto offer = std::make_shared<mpa::SharedOffer>(fd, true);
+  Message message;
+  if (!is_own_user(fd) || !fill(offer->own)) return nullptr;
+  const int memory = message.receive(fd);
+  if (memory < 0) return nullptr;
+  offer->peers = message.nonce;
+  offer->memory = mpa::SharedMemory::attach(memory);
+  mpa::close_descriptor(memory);
+  if (!offer->memory || !Message().send(fd, offer->own, -1)) return nullptr;
+  return offer;
+}
+
+std::shared_ptr<mpa::SharedOffer> offer_rings(const sockaddr_storage& local, const sockaddr_storage& remote) {
+  if (!may_share(local, remote)) return nullptr;
+  const int fd = open_socket();
+  if (fd < 0) return nullptr;
+  auto offer = std::make_shared<mpa::SharedOffer>(fd, false);
+  const Name name(remote, local);
+  if (::connect(fd, name.address(), name.size()) != 0 || !is_own_user(fd) || !fill(offer->own)) return nullptr;
+  int memory = -1;
+  offer->memory = mpa::SharedMemory::create(memory);
+  if (!offer->memory) return nullptr;
+  const bool sent = Message().send(fd, offer->own, memory);
+  mpa::close_descriptor(memory);
+  return sent ? offer : nullptr;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: MIT
+// A stream in shared memory: the switch from TCP, octets both ways, and how it ends.
+#include "mpa/stream/shared_stream.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <memory>
+#include <optional>
+
+#include "tests/unit/mpa/stream/connected.h"
+#include "tests/unit/octets.h"
+
+using namespace uiw;
+using namespace uiw::test;
+using mpa::SharedOffer;
+using mpa::SharedStream;
+
+namespace {
+
+constexpr std::byte kCallers{0x11}, kCalleds{0x22};
+
+Bytes frame(std::byte number) {
+  Bytes octets = Wire().text("uiw shared rings");
+  octets.insert(octets.end(), 16, number);
+  return octets;
+}
+
+// Two ends that have met; `caller` and `called` have not gone over yet.
+struct Ends {
+  explicit Ends(bool copies = false) {
+    int bells[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
+    SharedOffer one(bells[0], true), other(bells[1], false);
+    int fd = -1;
+    other.memory = mpa::SharedMemory::create(fd);
+    REQUIRE(other.memory);
+    memory = mpa::SharedMemory::attach(fd);
+    one.memory = mpa::SharedMemory::attach(fd);
+    ::close(fd);
+    REQUIRE((one.memory && memory));
+    one.own.fill(kCallers);
+    one.peers.fill(kCalleds);
+    other.own.fill(kCalleds);
+    REQUIRE(::send(bells[0], one.own.data(), one.own.size(), 0) == 16);
+    caller.emplace(tcp.a, std::move(one), copies);
+    called.emplace(tcp.b, std::move(other), copies);
+  }
+  void switch_over() {
+    REQUIRE(caller->begin() == 0);
+    REQUIRE(called->begin() == 0);
+    Connected::wait(tcp.b, POLLIN);
+    CHECK(receive(*called) == -EAGAIN);
+    Connected::wait(tcp.a, POLLIN);
+    CHECK(receive(*caller) == -EAGAIN);
+    REQUIRE((caller->is_switched() && called->is_switched()));
+  }
+  // One call; what comes is in `got`.
+  ssize_t receive(SharedStream& stream, std::size_t wanted = 0) {
+    Bytes first(wanted), staging(1000);
+    Octets rest;
+    const ssize_t n = stream.receive(first, staging, rest);
+    got.clear();
+    if (n > 0) {
+      first.resize(static_cast<std::size_t>(n) - rest.size());
+      got = first;
+      got.insert(got.end(), rest.begin(), rest.end());
+    }
+    stream.used();
+    return n;
+  }
+  Connected tcp;
+  std::unique_ptr<mpa::SharedMemory> memory;  // a third view
+  std::optional<SharedStream> caller, called;
+  Bytes got;
+};
+
+ssize_t send(SharedStream& stream, const Bytes& octets) {
+  iovec vector{const_cast<std::byte*>(octets.data()), octets.size()};
+  return stream.send({&vector, 1});
+}
+
+void send_raw(const mpa::TcpStream& tcp, const Bytes& octets) {
+  REQUIRE(::send(tcp.fd(), octets.data(), octets.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(octets.size()));
+}
+
+}  // namespace
+
+TEST_CASE("shared_stream: the ends go over, and octets move both ways") {
+  Ends ends(GENERATE(false, true));
+  CHECK(send(*ends.caller, Bytes(8)) == -EAGAIN);
+  CHECK(send(*ends.called, Bytes(8)) == -EAGAIN);
+  ends.switch_over();
+  for (SharedStream* from : {&*ends.caller, &*ends.called}) {
+    SharedStream& to = from == &*ends.caller ? *ends.called : *ends.caller;
+    const Bytes octets = Wire().text("some octets of a stream");
+    CHECK(send(*from, octets) == static_cast<ssize_t>(octets.size()));
+    CHECK_FALSE(to.await_octets());
+    CHECK(ends.receive(to, 5) == static_cast<ssize_t>(octets.size()));
+    CHECK(ends.got == octets);
+    CHECK(ends.receive(to) == -EAGAIN);
+    CHECK(to.await_octets());
+    send(*from, octets);  // and rings
+    pollfd bell{to.doorbell(), POLLIN, 0};
+    CHECK(::poll(&bell, 1, 10'000) == 1);
+    CHECK(ends.receive(to) == static_cast<ssize_t>(octets.size()));
+    CHECK(to.traffic().octets_received >= 2 * octets.size());
+    CHECK(from->peer_signs()->all_taken);
+  }
+}
+
+TEST_CASE("shared_stream: the frames are those of the format, also in single octets") {
+  Ends ends;
+  REQUIRE(ends.caller->begin() == 0);
+  Bytes got(64);
+  REQUIRE(Connected::receive(ends.tcp.b, got) == 32);
+  got.resize(32);
+  CHECK(got == frame(kCalleds));
+  for (const std::byte octet : frame(kCallers)) {
+    CHECK(ends.receive(*ends.caller) == -EAGAIN);
+    send_raw(ends.tcp.b, Bytes{octet});
+    Connected::wait(ends.tcp.a, POLLIN);
+  }
+  CHECK(ends.receive(*ends.caller) == -EAGAIN);
+  CHECK(ends.caller->is_switched());
+}
+
+TEST_CASE("shared_stream: a caller that has not taken the memory stays on TCP") {
+  Ends ends;
+  const Bytes fpdu = Wire().u16(14).zeros(18);
+  const bool slowly = GENERATE(false, true);
+  Bytes got;
+  const auto take = [&] {
+    Connected::wait(ends.tcp.b, POLLIN);
+    REQUIRE(ends.receive(*ends.called) > 0);
+    got.insert(got.end(), ends.got.begin(), ends.got.end());
+  };
+  if (slowly) {
+    for (const std::byte octet : fpdu) {
+      send_raw(ends.tcp.a, Bytes{octet});
+      take();
+    }
+  } else {
+    send_raw(ends.tcp.a, fpdu);
+    take();
+  }
+  CHECK(got == fpdu);
+  CHECK_FALSE(ends.called->is_switched());
+  CHECK(send(*ends.called, fpdu) == static_cast<ssize_t>(fpdu.size()));
+  Bytes answer(64);
+  CHECK(Connected::receive(ends.tcp.a, answer) == static_cast<ssize_t>(fpdu.size()));
+}
+
+TEST_CASE("shared_stream: a wrong number ends the stream") {
+  Ends ends;
+  SECTION("of the caller") {
+    send_raw(ends.tcp.a, frame(std::byte{0x33}));
+    Connected::wait(ends.tcp.b, POLLIN);
+    CHECK(ends.receive(*ends.called) == -EPROTO);
+    CHECK(send(*ends.called, Bytes(1)) < 0);
+  }
+  SECTION("of the called end") {
+    REQUIRE(ends.caller->begin() == 0);
+    send_raw(ends.tcp.b, frame(std::byte{0x33}));
+    Connected::wait(ends.tcp.a, POLLIN);
+    CHECK(ends.receive(*ends.caller) == -EPROTO);
+  }
+  SECTION("something else than a frame of the called end") {
+    REQUIRE(ends.caller->begin() == 0);
+    send_raw(ends.tcp.b, Bytes(20));
+    Connected::wait(ends.tcp.a, POLLIN);
+    CHECK(ends.receive(*ends.caller) == -EPROTO);
+  }
+}
+
+TEST_CASE("shared_stream: the end comes behind all that is in the ring") {
+  Ends ends;
+  ends.switch_over();
+  const Bytes octets(5000, std::byte{7});
+  REQUIRE(send(*ends.caller, octets) == 5000);
+  SECTION("in order") { ends.caller->shutdown_send(); }
+  SECTION("the process has gone") {
+    ends.caller.reset();
+    ends.tcp.a.close();
+  }
+  Connected::wait(ends.tcp.b, POLLIN);
+  std::size_t received = 0;
+  ssize_t n;
+  while ((n = ends.receive(*ends.called)) > 0 || (n == -EAGAIN && !ends.called->await_octets()))
+    if (n > 0) received += static_cast<std::size_t>(n);
+  CHECK(n == 0);
+  CHECK(received == 5000);
+}
+
+TEST_CASE("shared_stream: a reset of TCP, or an octet on it, ends the stream") {
+  Ends ends;
+  ends.switch_over();
+  SECTION("reset") {
+    ends.tcp.a.abort();
+    Connected::wait(ends.tcp.b, POLLIN);
+    CHECK_FALSE(ends.called->await_octets());
+    CHECK(ends.receive(*ends.called) == -ECONNRESET);
+  }
+  SECTION("octet") {
+    send_raw(ends.tcp.a, Bytes(1));
+    Connected::wait(ends.tcp.b, POLLIN);
+    CHECK_FALSE(ends.called->await_octets());
+    CHECK(ends.receive(*ends.called) == -EPROTO);
+  }
+}
+
+TEST_CASE("shared_stream: the end of TCP is found by polls, too") {
+  Ends ends;
+  ends.switch_over();
+  ends.tcp.a.abort();
+  Connected::wait(ends.tcp.b, POLLIN);
+  unsigned polls = 1;
+  while (ends.receive(*ends.called) == -EAGAIN) ++polls;
+  CHECK(polls <= 1024);
+}
+
+TEST_CASE("shared_stream: a peer that breaks the ring ends the stream") {
+  Ends ends;
+  ends.switch_over();
+  SECTION("what it writes") {
+    ends.memory->control(mpa::RingSide::first).written = ~std::uint64_t{0} / 4;
+    CHECK(ends.receive(*ends.called) == -EPROTO);
+  }
+  SECTION("what it reads") {
+    ends.memory->control(mpa::RingSide::second).read = 1'000'000;
+    REQUIRE(send(*ends.called, Bytes(mpa::SharedMemory::kRing)) == static_cast<ssize_t>(mpa::SharedMemory::kRing));
+    CHECK(send(*ends.called, Bytes(1)) == -EPROTO);
+  }
+  CHECK(ends.receive(*ends.called) == -ECONNRESET);
+  CHECK(send(*ends.called, Bytes(1)) == -ECONNRESET);
+  Connected::wait(ends.tcp.b, POLLIN | POLLHUP);  // an event, by which the receiver finds out
+}
