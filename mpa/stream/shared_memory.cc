@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <new>
 
 #include "mpa/descriptor.h"
@@ -14,15 +15,22 @@
 namespace uiw::mpa {
 
 namespace {
+std::atomic<unsigned> live{0};
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 static_assert(2 * sizeof(RingControl) <= SharedMemory::kControl);
 }  // namespace
 
-SharedMemory::SharedMemory(std::byte* memory) : memory_(memory), process_(::getpid()) {}
+SharedMemory::SharedMemory(std::byte* memory) : memory_(memory), process_(::getpid()) {
+  live.fetch_add(1, std::memory_order_relaxed);
+}
 
 SharedMemory::~SharedMemory() {
-  if (::getpid() == process_) ::munmap(memory_, kSize);
+  if (::getpid() != process_) return;
+  ::munmap(memory_, kSize);
+  live.fetch_sub(1, std::memory_order_relaxed);
 }
+
+unsigned SharedMemory::count() { return live.load(std::memory_order_relaxed); }
 
 // The first page is asked for at once, so that a system without memory says so here: the control blocks are accessed
 // without a guard.

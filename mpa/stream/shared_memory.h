@@ -23,6 +23,9 @@ class SharedMemory {
   static constexpr std::size_t kControl = 4096;
   static constexpr std::size_t kSize = kControl + 2 * kRing;
 
+  // How many there are in this process.
+  static unsigned count();
+
   // Makes new memory. `fd` is its descriptor, close-on-exec, which the caller owns. Null if the system does not allow
   // it.
   static std::unique_ptr<SharedMemory> create(int& fd);

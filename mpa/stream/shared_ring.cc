@@ -10,7 +10,7 @@ namespace uiw::mpa {
 
 // False if the position that the reader has written is impossible.
 bool RingWriter::look() {
-  const std::uint64_t read = control_.read.load(std::memory_order_acquire);
+  const std::uint64_t read = control_.read.load();
   if (read < read_seen_ || read > written_) return false;
   read_seen_ = read;
   return true;
@@ -26,10 +26,10 @@ ssize_t RingWriter::put(const std::byte* from, std::size_t size) {
   return static_cast<ssize_t>(most);
 }
 
-// Either this end sees the room, or the reader, which releases it and then looks at the flag, sees that this end waits.
+// Either this end sees the room, or the reader, which releases it and then looks at the flag, sees that this end waits:
+// all four accesses are sequentially consistent.
 bool RingWriter::await_room() {
-  control_.writer_waits.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  control_.writer_waits.store(1);
   if (look() && room() == 0) return true;
   control_.writer_waits.store(0, std::memory_order_relaxed);
   return false;
@@ -37,13 +37,12 @@ bool RingWriter::await_room() {
 
 // As above: either this end sees that the reader sleeps, or the reader sees the octets.
 bool RingWriter::peer_sleeps() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (control_.reader_sleeps.load(std::memory_order_relaxed) == 0) return false;
+  if (control_.reader_sleeps.load() == 0) return false;
   return control_.reader_sleeps.exchange(0) != 0;
 }
 
 RingReader::Look RingReader::look(Octets& found) {
-  const std::uint64_t said = control_.written.load(std::memory_order_acquire);
+  const std::uint64_t said = control_.written.load();
   const std::uint64_t written = said & ~RingControl::kClosed;
   if (written == read_) return said == written ? Look::nothing : Look::closed;
   if (written < read_ || written - read_ > ring_.size()) return Look::broken;
@@ -55,16 +54,14 @@ RingReader::Look RingReader::look(Octets& found) {
 // A writer that waits found the ring full. It is woken once there is room for a good part of the ring, so that it does
 // not come for a few octets at a time; what is left to read brings the reader here again.
 bool RingReader::peer_waits() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (control_.writer_waits.load(std::memory_order_relaxed) == 0) return false;
+  if (control_.writer_waits.load() == 0) return false;
   const std::uint64_t written = control_.written.load(std::memory_order_relaxed) & ~RingControl::kClosed;
   if (written - read_ > ring_.size() / 2) return false;
   return control_.writer_waits.exchange(0) != 0;
 }
 
 bool RingReader::await_octets() {
-  control_.reader_sleeps.store(1, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  control_.reader_sleeps.store(1);
   Octets found;
   if (look(found) == Look::nothing) return true;
   control_.reader_sleeps.store(0, std::memory_order_relaxed);

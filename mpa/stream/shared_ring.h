@@ -67,7 +67,7 @@ class RingWriter {
   // So that the reader takes octets while more are copied.
   static constexpr std::size_t kPart = 16 * 1024;
 
-  void publish(std::uint64_t closed = 0) { control_.written.store(written_ | closed, std::memory_order_release); }
+  void publish(std::uint64_t closed = 0) { control_.written.store(written_ | closed); }
   bool look();
   std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - read_seen_); }
   // As write(), for up to kPart octets.
@@ -90,7 +90,7 @@ class RingReader {
   // The caller has used this many octets of those found.
   void advance(std::size_t octets) { read_ += octets; }
   // The writer may write over what the caller has advanced beyond.
-  void release() { control_.read.store(read_, std::memory_order_release); }
+  void release() { control_.read.store(read_); }
   // Whether a writer waits for room that has to be woken now; true once for each time it waits.
   bool peer_waits();
   // True if the writer has been told to wake this end; false if there are octets, or the end, by now.

@@ -3,9 +3,11 @@
 
 #include <arpa/inet.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -62,8 +64,17 @@ int open_socket() {
   return mpa::take_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), kPurpose);
 }
 
+// Each stream in shared memory has a descriptor and a mapping more than one over TCP. Both are limited, and belong to
+// the program first: connections that would not be there without them come before faster ones.
+bool has_room() {
+  constexpr rlim_t kMost = 16'384;  // a quarter of the mappings that Linux allows (vm.max_map_count)
+  rlimit descriptors{};
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return false;
+  return mpa::SharedMemory::count() < std::min(descriptors.rlim_cur / 4, kMost);
+}
+
 bool may_share(const sockaddr_storage& local, const sockaddr_storage& remote) {
-  if (settings().values.same_host == SameHost::tcp) return false;
+  if (settings().values.same_host == SameHost::tcp || !has_room()) return false;
   return gid_of(generic(local)) == gid_of(generic(remote)) || !device_of(generic(remote)).name.empty();
 }
 

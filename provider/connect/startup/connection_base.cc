@@ -237,6 +237,7 @@ void ConnectionBase::on_established(std::unique_lock<Mutex>& lock) {
 
 ConnectionParameters ConnectionBase::end_startup() {
   deadline_.reset();
+  rendezvous_.reset();
   CmLoop::instance().cancel(*this);
   frame_ = StartupFrame();
   own_.private_data = std::vector<std::byte>();  // a new vector, so that the memory is freed too
@@ -281,6 +282,7 @@ void ConnectionBase::fail(std::unique_lock<Mutex>& lock, int error, const Connec
   state_ = State::over;
   if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
   socket_.close();
+  rendezvous_.reset();
   log_failure(error, peer != nullptr);
   const auto observer = observer_.lock();
   const auto self = shared_from_this();

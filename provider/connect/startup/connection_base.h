@@ -30,6 +30,7 @@
 #include "mpa/stream/shared_stream.h"
 #include "mpa/stream/tcp_stream.h"
 #include "provider/connect/connection.h"
+#include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/startup_frame.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/mutex.h"
@@ -117,7 +118,8 @@ class ConnectionBase : public Connection,
   std::weak_ptr<ConnectionObserver> observer_;
   mpa::PeerSaid said_;
   unsigned revision_ = 2;
-  std::shared_ptr<HeldSocket> held_;  // in place of a queue pair
+  std::shared_ptr<HeldSocket> held_;            // in place of a queue pair
+  std::unique_ptr<RingRendezvous> rendezvous_;  // of the caller, until the reply has come
 
  private:
   void deadline(std::unique_lock<Mutex>& lock);

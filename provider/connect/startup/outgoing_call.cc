@@ -244,14 +244,10 @@ class OutgoingCall final : public ConnectionBase {
     }
   }
 
-  void drop_startup() override {
-    proposal_.private_data = std::vector<std::byte>();
-    rendezvous_.reset();
-  }
+  void drop_startup() override { proposal_.private_data = std::vector<std::byte>(); }
 
   sockaddr_storage called_{};  // with the number of an RDMA port; `remote_` has the TCP port
   mpa::Proposal proposal_;
-  std::unique_ptr<RingRendezvous> rendezvous_;
   std::shared_ptr<PortMapperQuery> query_;  // while it is under way
   unsigned refused_ = 0;                    // attempts that were refused
   int call_error_ = 0;                      // the error of a call that failed at once
