@@ -75,6 +75,8 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
   header.send_with_immediate = own.send_with_immediate && request.send_with_immediate;
   agreement.crc = header.crc;
   agreement.send_with_immediate = header.send_with_immediate;
+  header.long_fpdus = request.long_fpdus;
+  agreement.long_fpdus = header.long_fpdus || header.send_with_immediate;
   agreement.revision = request.revision;
   agreement.ird = own.ird;
   agreement.ord = own.ord;
@@ -129,6 +131,7 @@ StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets
   if (header.markers) return StartupError::markers_wanted;
   agreement.crc = own.crc || header.crc;
   agreement.send_with_immediate = own.send_with_immediate && header.send_with_immediate;
+  agreement.long_fpdus = agreement.send_with_immediate;
   agreement.revision = header.revision;
   agreement.ird = own.ird;
   agreement.ord = own.ord;

@@ -38,6 +38,10 @@ struct Agreement {
   // that any FPDU will do.
   ReadyToReceive rtr = ReadyToReceive::none;
   bool send_with_immediate = false;  // both sides may send rdmap::Opcode::send_immediate
+  // The peer takes FPDUs that are longer than a TCP segment (RFC 5044 section 4.5: a sender SHOULD NOT send them, a
+  // receiver has to take them). An adapter may then lose its fast path, so this is agreed on: where both sides are uiw,
+  // or the peer has asked for it.
+  bool long_fpdus = false;
 };
 
 // What the peer's frame says.

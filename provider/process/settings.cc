@@ -170,7 +170,7 @@ constexpr std::array kSettings = {
          "up"},
         apply_devices},
     Setting{{"UIW_MULPDU", "--mulpdu", "0|128..65535", "0",
-             "largest ULPDU sent, in octets; 0 follows the TCP segment size"},
+             "largest ULPDU sent, in octets; 0 follows the TCP segment size and what the peer takes"},
             apply_mulpdu},
     Setting{{"UIW_STARTUP_TIMEOUT", "--startup-timeout", "100..600000", "10000",
              "deadline of a connection set-up, in milliseconds"},

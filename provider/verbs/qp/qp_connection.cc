@@ -19,9 +19,11 @@ namespace uiw::provider {
 
 namespace {
 
-// FPDUs in memory that both ends share: long enough for their headers not to count, and short enough for the peer to
-// work on one while this end makes the next.
-constexpr std::size_t kRingMulpdu = 32 * 1024;
+std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket) {
+  if (attachment.mulpdu != 0) return attachment.mulpdu;
+  if (attachment.rings || attachment.agreement.long_fpdus) return mpa::kLongMulpdu;
+  return mpa::mulpdu(socket.segment_size());
+}
 
 // While an event of the socket is handled, completion queues give no events: a program that wakes up must find the
 // answers to the peer sent before its own next message.
@@ -77,9 +79,7 @@ Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, con
   parameters.agreed.agreement.ord = std::min(parameters.sender.most_ord, ord_limit_);
   parameters.agreed.agreement.ird = std::min({parameters.read_slots_in, attachment.ird, kMost});
   parameters.agreed.initiator = attachment.initiator;
-  parameters.agreed.mulpdu = attachment.mulpdu;
-  if (attachment.mulpdu == 0)
-    parameters.agreed.mulpdu = attachment.rings ? kRingMulpdu : mpa::mulpdu(socket.segment_size());
+  parameters.agreed.mulpdu = mulpdu_of(attachment, socket);
   parameters.agreed.shared_octets = attachment.rings != nullptr && !agreement.crc;
   parameters.sender.completion = attachment.completion;
   if (parameters.policy.manual && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;

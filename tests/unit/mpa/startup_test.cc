@@ -282,6 +282,26 @@ TEST_CASE("startup: Send with immediate is agreed on where both sides can", "[st
   CHECK(at_a.agreement.send_with_immediate == (a_can && b_can));
 }
 
+TEST_CASE("startup: long FPDUs go to another uiw, and to a caller that offers to take them", "[startup]") {
+  const auto own = proposal(false, 2, 4, 4, {}, true), without = proposal(false, 2, 4, 4);
+  const Bytes depths = Wire().u16(0x8004).u16(0x8004);
+  // Between two ends of uiw, without a flag of its own.
+  const auto at_b = answer(mpa::request_frame(own), own);
+  CHECK(at_b.agreement.long_fpdus);
+  CHECK((std::to_integer<unsigned>(at_b.reply[16]) & 0x08) == 0);
+  CHECK(hear(own, at_b.reply).agreement.long_fpdus);
+  CHECK_FALSE(answer(mpa::request_frame(own), without).agreement.long_fpdus);
+  CHECK_FALSE(hear(own, answer(mpa::request_frame(own), without).reply).agreement.long_fpdus);
+  // siw with try_gso: the reply has the flag that the request had.
+  const auto offered = answer(frame(false, 0x18, 2, depths), own);
+  CHECK(offered.agreement.long_fpdus);
+  CHECK_FALSE(offered.agreement.send_with_immediate);
+  CHECK((std::to_integer<unsigned>(offered.reply[16]) & 0x0F) == 0x08);
+  CHECK_FALSE(answer(frame(false, 0x10, 2, depths), own).agreement.long_fpdus);
+  // A reply that takes what was not offered.
+  CHECK_FALSE(hear(own, frame(true, 0x18, 2, depths)).agreement.long_fpdus);
+}
+
 TEST_CASE("startup: reserved flags that come by accident agree on nothing", "[startup]") {
   const auto own = proposal(false, 2, 4, 4, {}, true);
   const Bytes depths = Wire().u16(0x8004).u16(0x8004);
@@ -296,10 +316,11 @@ TEST_CASE("startup: reserved flags that come by accident agree on nothing", "[st
   CHECK(hear(own, frame(true, 0x11, 2, depths)).agreement.send_with_immediate);
   // A reply that grants what was not asked for.
   CHECK_FALSE(hear(proposal(false, 2, 4, 4), frame(true, 0x11, 2, depths)).agreement.send_with_immediate);
-  for (const unsigned flags : {0x1U, 0x4U, 0x8U, 0xDU}) {
+  for (const unsigned flags : {0x1U, 0x4U, 0x5U}) {
     const auto out = answer(frame(false, 0x10 | flags, 2, depths), own);
     REQUIRE(out.error == StartupError::none);
     CHECK_FALSE(out.agreement.send_with_immediate);
+    CHECK_FALSE(out.agreement.long_fpdus);
     CHECK((std::to_integer<unsigned>(out.reply[16]) & 0x0F) == 0);
   }
   // A rejection says nothing.

@@ -259,6 +259,8 @@ class Session:
             check(self.reply.key == wire.REPLY, f"key {self.reply.key}")
             check(self.reply.revision == revision, f"the reply has revision {self.reply.revision}")
             check(not self.reply.flags & wire.REJECT, "the reply rejects")
+            both = self.reply.flags & wire.LONG_FPDUS, reserved & wire.LONG_FPDUS
+            check(both[0] == both[1], f"long FPDUs: {both[1]:#x} in the request, {both[0]:#x} in the reply")
             offered = bool(reserved & wire.OFFERS_SEND_IMM)
             check(self.reply.send_imm == offered, f"Send with immediate offered {offered}, taken {self.reply.send_imm}")
             if p2p:

@@ -51,6 +51,8 @@ REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
 MARKERS, CRC, REJECT, ENHANCED = 0x80, 0x40, 0x20, 0x10
 # Send with immediate, by uiw's use of reserved flags: the request offers it, the reply takes the offer.
 OFFERS_SEND_IMM, TAKES_SEND_IMM = 0x02, 0x01
+# siw with its parameter try_gso takes FPDUs that are longer than a TCP segment; its reply has what the request had.
+LONG_FPDUS = 0x08
 PEER_TO_PEER, RTR_SEND = 0x8000, 0x4000  # with IRD
 RTR_WRITE, RTR_READ = 0x8000, 0x4000  # with ORD
 DEPTH = 0x3FFF
@@ -74,7 +76,8 @@ class Startup:
         self.private = raw[20:]
         self.ird = self.ord = None
         own = OFFERS_SEND_IMM if self.key == REQUEST else TAKES_SEND_IMM
-        check(self.flags & 0x0F & ~own == 0, f"reserved flags set in the start-up frame: {self.flags:#x}")
+        allowed = own | (LONG_FPDUS if self.key == REPLY else 0)
+        check(self.flags & 0x0F & ~allowed == 0, f"reserved flags set in the start-up frame: {self.flags:#x}")
         self.send_imm = bool(self.flags & own)
         check(self.length == len(self.private), "PD_Length and frame disagree")
         check(self.length <= 512, f"PD_Length {self.length}")

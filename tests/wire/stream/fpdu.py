@@ -266,6 +266,21 @@ for _mss in (536, 1000, 1460):
     row(f"uiw sends: MULPDU follows a TCP MSS of {_mss}, as responder", mss=_mss, responder=True)(follows_mss)
 
 
+def long_fpdus(bench, reserved):
+    """With an MSS of 1000 a Write of 60000 octets comes in FPDUs of 32 KiB, to a peer that takes them."""
+    session = Session(bench, before=prepare, mss=1000, crc=False, reserved=reserved)
+    session.alive()
+    session.sut.post(session.conn, 1, "write", "m:0:60000", rkey=1, addr=1)
+    lengths = []
+    while sum(lengths) < 60000:
+        lengths.append(len(session.peer.fpdu_raw()[0]) - 14)
+    check(len(lengths) == 2, f"FPDUs with {lengths} octets")
+
+
+for _peer, _reserved in (("a siw that offers it", wire.LONG_FPDUS), ("another uiw", wire.OFFERS_SEND_IMM)):
+    row(f"uiw sends: FPDUs longer than a TCP segment to {_peer}", reserved=_reserved)(long_fpdus)
+
+
 def cut_short(bench, cut, how):
     """The stream ends in the middle of an FPDU: nothing of it is placed, the consumer learns of the end."""
     for _ in range(5):
