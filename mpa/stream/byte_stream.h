@@ -17,7 +17,8 @@
 
 namespace uiw::mpa {
 
-// What a stream has moved so far. Octets are those of MPA; segments are those of TCP, and 0 for others.
+// What a stream has moved so far. Octets are those of MPA. Segments are those of TCP; in shared memory, what was
+// written or taken at a time.
 struct StreamTraffic {
   std::uint64_t octets_sent = 0;  // those that TCP has sent again count again
   std::uint64_t octets_unsent = 0;
@@ -29,7 +30,9 @@ struct StreamTraffic {
 struct PeerSigns {
   // Octets that its end has taken (its TCP, or its process where that shares memory), and that have come from there.
   std::uint64_t moved = 0;
-  bool all_taken = false;  // its end has taken everything that was sent
+  // Everything that was sent reaches it, also if this process ends now: its TCP has taken it, or it is in shared
+  // memory.
+  bool all_taken = false;
   // TCP has sent octets again; and it has heard nothing for so long.
   bool sent_again = false;
   std::chrono::milliseconds silent{0};

@@ -30,7 +30,6 @@ bool Doorbell::receive(MutableOctets to) const {
   return n == static_cast<long>(to.size());
 }
 
-// A socket takes some hundreds of single octets.
 void Doorbell::note_sleep() {
   if ((sleeps_.fetch_add(1, std::memory_order_relaxed) + 1) % kDrainEvery != 0) return;
   const int before = errno;

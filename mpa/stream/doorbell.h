@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // One end of a connected pair of Unix stream sockets, by which two processes wake each other. It carries octets without
-// a meaning; an epoll set with EPOLLET reports each one, though earlier ones have not been read. Nothing blocks,
-// whatever the peer does. Thread-safe.
+// a meaning. Nothing blocks, whatever the peer does. Thread-safe.
 #pragma once
+
+#include <sys/epoll.h>
 
 #include <atomic>
 #include <utility>
@@ -19,6 +20,10 @@ class Doorbell {
   Doorbell(Doorbell&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Doorbell& operator=(Doorbell&&) = delete;
 
+  // The events for an epoll set: each octet is reported, though earlier ones have not been read. A report that waits in
+  // the set would be dropped if another thread read the octet, as note_sleep() does; but there is always room to send.
+  static constexpr unsigned kWatched = EPOLLIN | EPOLLOUT | EPOLLET;
+
   int fd() const { return fd_; }
   // Wakes the peer. If the socket is full the peer has been woken often enough.
   void ring() const;
@@ -28,7 +33,8 @@ class Doorbell {
   void note_sleep();
 
  private:
-  static constexpr unsigned kDrainEvery = 64;
+  // An octet takes up to a kilobyte of the kernel's memory, and sockets have room for some tens of them at least.
+  static constexpr unsigned kDrainEvery = 16;
 
   int fd_ = -1;
   std::atomic<unsigned> sleeps_{0};

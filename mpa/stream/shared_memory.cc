@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <new>
 
 #include "mpa/descriptor.h"
@@ -16,11 +17,28 @@ namespace uiw::mpa {
 
 namespace {
 std::atomic<unsigned> live{0};
+std::atomic<pid_t> counting{0};  // the process
+
+// In the child of a fork the memory is the parent's. Two threads that come first may count one too few.
+void begin_count_in_child() {
+  const pid_t own = ::getpid();
+  if (counting.exchange(own) != own) live.store(0);
+}
+
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-static_assert(2 * sizeof(RingControl) <= SharedMemory::kControl);
+constexpr std::size_t kControlBlocks = 2 * sizeof(RingControl);
+static_assert(kControlBlocks <= 4096);
+
+// Where the system can be told to make no memory executable, it may allow no other.
+int make_memfd() {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING, kNoExecSeal = 0x8U;
+  const int made = ::memfd_create("uiw rings", kFlags | kNoExecSeal);
+  return made < 0 && errno == EINVAL ? ::memfd_create("uiw rings", kFlags) : made;
+}
 }  // namespace
 
 SharedMemory::SharedMemory(std::byte* memory) : memory_(memory), process_(::getpid()) {
+  begin_count_in_child();
   live.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -30,7 +48,10 @@ SharedMemory::~SharedMemory() {
   live.fetch_sub(1, std::memory_order_relaxed);
 }
 
-unsigned SharedMemory::count() { return live.load(std::memory_order_relaxed); }
+unsigned SharedMemory::count() {
+  begin_count_in_child();
+  return live.load(std::memory_order_relaxed);
+}
 
 // The first page is asked for at once, so that a system without memory says so here: the control blocks are accessed
 // without a guard.
@@ -58,10 +79,10 @@ bool limit_allows_size() {
 
 std::unique_ptr<SharedMemory> SharedMemory::create(int& fd) {
   if (!limit_allows_size()) return nullptr;
-  const int made = take_descriptor(::memfd_create("uiw rings", MFD_CLOEXEC | MFD_ALLOW_SEALING), "shared memory");
+  const int made = take_descriptor(make_memfd(), "shared memory");
   if (made < 0) return nullptr;
   // Allocates the control blocks; the rest stays sparse.
-  const bool good = ::ftruncate(made, kSize) == 0 && ::fallocate(made, 0, 0, kControl) == 0 &&
+  const bool good = ::ftruncate(made, kSize) == 0 && ::fallocate(made, 0, 0, kControlBlocks) == 0 &&
                     ::fcntl(made, F_ADD_SEALS, kSeals) == 0;
   auto memory = good ? map(made) : nullptr;
   if (!memory) {
@@ -78,7 +99,7 @@ std::unique_ptr<SharedMemory> SharedMemory::attach(int fd) {
   if (seals < 0 || (seals & kSeals) != kSeals) return nullptr;
   if (::fstat(fd, &status) != 0 || status.st_size != kSize) return nullptr;
   // The peer may have punched a hole where the control blocks are.
-  if (::fallocate(fd, 0, 0, kControl) != 0) return nullptr;
+  if (::fallocate(fd, 0, 0, kControlBlocks) != 0) return nullptr;
   return map(fd);
 }
 

@@ -20,10 +20,11 @@ class SharedMemory {
   // Octets of each ring. What is used stays in the cache of a processor core, and is enough for the peer to work while
   // this end does.
   static constexpr std::size_t kRing = 256 * 1024;
-  static constexpr std::size_t kControl = 4096;
+  // In front of the rings: a page of the system, whose size may be up to this.
+  static constexpr std::size_t kControl = 64 * 1024;
   static constexpr std::size_t kSize = kControl + 2 * kRing;
 
-  // How many there are in this process.
+  // How many there are in this process. A child of a fork begins with none.
   static unsigned count();
 
   // Makes new memory. `fd` is its descriptor, close-on-exec, which the caller owns. Null if the system does not allow

@@ -48,8 +48,9 @@ class RingWriter {
   RingWriter& operator=(const RingWriter&) = delete;
 
   // Copies octets into the ring. The number that was taken, from the first one on; -EAGAIN if there is no room for any;
-  // -EFAULT if the next octet, or its place in the ring, is not accessible; -EPROTO if the peer has broken the ring.
-  // `wake` is called as soon as there are octets for a reader that sleeps, perhaps before all are copied.
+  // -EFAULT if octets that follow are not accessible; -EPROTO if the peer has broken the ring, or memory for it is not
+  // there. `wake` is called as soon as there are octets for a reader that sleeps, perhaps before all are copied. What
+  // stands shortly before octets that are not accessible is not taken: a header goes only with what follows it.
   template <typename Wake>
   ssize_t write(std::span<const iovec> vectors, Wake wake);
 
@@ -62,12 +63,16 @@ class RingWriter {
   bool is_empty() const { return read_by_peer() == written_; }
   std::uint64_t read_by_peer() const { return control_.read.load(std::memory_order_acquire); }
   std::uint64_t written() const { return written_; }
+  MutableOctets memory() const { return ring_; }
 
  private:
   // So that the reader takes octets while more are copied.
   static constexpr std::size_t kPart = 16 * 1024;
 
-  void publish(std::uint64_t closed = 0) { control_.written.store(written_ | closed); }
+  void publish(std::uint64_t closed = 0) {
+    published_ = written_;
+    control_.written.store(written_ | closed);
+  }
   bool look();
   std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - read_seen_); }
   // As write(), for up to kPart octets.
@@ -75,7 +80,7 @@ class RingWriter {
 
   RingControl& control_;
   const MutableOctets ring_;
-  std::uint64_t written_ = 0, read_seen_ = 0;
+  std::uint64_t written_ = 0, published_ = 0, read_seen_ = 0;
 };
 
 class RingReader {
@@ -105,28 +110,27 @@ class RingReader {
 
 template <typename Wake>
 ssize_t RingWriter::write(std::span<const iovec> vectors, Wake wake) {
-  ssize_t taken = 0;
+  const std::uint64_t first = written_;
+  const auto publish_and_wake = [&] {
+    publish();
+    if (peer_sleeps()) wake();
+  };
   for (const iovec& vector : vectors) {
     const auto* from = static_cast<const std::byte*>(vector.iov_base);
     for (std::size_t left = vector.iov_len; left > 0;) {
       const ssize_t put_now = put(from, left);
       if (put_now < 0) {
-        if (taken == 0) return put_now;
-        publish();
-        if (peer_sleeps()) wake();
-        return taken;
+        if (put_now == -EAGAIN && written_ != published_) publish_and_wake();
+        written_ = published_;
+        return written_ == first ? put_now : static_cast<ssize_t>(written_ - first);
       }
       from += put_now;
       left -= static_cast<std::size_t>(put_now);
-      taken += put_now;
-      if (left == 0 && taken < static_cast<ssize_t>(kPart)) break;  // small vectors are published together
-      publish();
-      if (peer_sleeps()) wake();
+      if (written_ - published_ >= kPart) publish_and_wake();
     }
   }
-  publish();
-  if (peer_sleeps()) wake();
-  return taken;
+  publish_and_wake();
+  return static_cast<ssize_t>(written_ - first);
 }
 
 }  // namespace uiw::mpa

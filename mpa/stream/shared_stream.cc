@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "mpa/stream/shared_stream.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 #include "mpa/guarded_copy.h"
 
@@ -11,6 +14,11 @@ namespace uiw::mpa {
 namespace {
 
 RingSide written_by(bool caller) { return caller ? RingSide::first : RingSide::second; }
+
+// One thread at a time counts; others read.
+void count(std::atomic<std::uint64_t>& counter) {
+  counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
 
 // A short frame behind the few octets of the start-up: TCP takes it as a whole.
 bool send_frame(TcpStream& tcp, const SwitchNonce& nonce) {
@@ -43,6 +51,7 @@ ssize_t SharedStream::send(std::span<iovec> vectors) {
     case Mode::rings: break;
   }
   const ssize_t taken = writer_.write(vectors, [this] { ring(); });
+  if (taken > 0) count(writes_);
   return taken == -EPROTO ? break_off() : taken;
 }
 
@@ -78,6 +87,7 @@ ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   if (begins_switch_frame(come)) return frame_size_ < frame_.size() ? -EAGAIN : switch_over();
   if (offer_.caller) return break_off();
   mode_.store(Mode::tcp, std::memory_order_release);
+  offer_.memory.reset();  // what uses it asks for Mode::rings first
   rest = staging.first(come.size());
   std::copy(come.begin(), come.end(), staging.begin());
   return static_cast<ssize_t>(come.size());
@@ -132,6 +142,7 @@ void SharedStream::used() {
   if (mode_.load(std::memory_order_relaxed) != Mode::rings) return;
   if (reader_.read() == received_.load(std::memory_order_relaxed)) return;
   received_.store(reader_.read(), std::memory_order_relaxed);
+  count(takes_);
   reader_.release();
   if (reader_.peer_waits()) ring();
 }
@@ -160,18 +171,30 @@ ssize_t SharedStream::break_off() {
   return -EPROTO;
 }
 
+// Only the writer may do that: it knows which octets of the ring it is not using.
+bool SharedStream::give_back_idle_memory() {
+  if (mode_.load(std::memory_order_acquire) != Mode::rings) return false;
+  const std::uint64_t written = writer_.written();
+  if (written - given_back_ < kWorthGivingBack) return false;
+  const bool idle = written == std::exchange(idle_since_, written) && writer_.is_empty();
+  if (idle && ::madvise(writer_.memory().data(), writer_.memory().size(), MADV_REMOVE) == 0) given_back_ = written;
+  return written != given_back_;
+}
+
 StreamTraffic SharedStream::traffic() const {
   StreamTraffic traffic = tcp_.traffic();
+  if (mode_.load(std::memory_order_acquire) != Mode::rings) return traffic;
   traffic.octets_sent += writer_.written();
   traffic.octets_received += received_.load(std::memory_order_relaxed);
+  traffic.segments_sent += writes_.load(std::memory_order_relaxed);
+  traffic.segments_received += takes_.load(std::memory_order_relaxed);
   return traffic;
 }
 
 std::optional<PeerSigns> SharedStream::peer_signs() const {
   auto signs = tcp_.peer_signs();
-  if (!signs) return std::nullopt;
+  if (!signs || mode_.load(std::memory_order_acquire) != Mode::rings) return signs;
   signs->moved += writer_.read_by_peer() + received_.load(std::memory_order_relaxed);
-  signs->all_taken = signs->all_taken && writer_.is_empty();
   return signs;
 }
 

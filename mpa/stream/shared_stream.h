@@ -30,8 +30,7 @@ namespace uiw::mpa {
 
 // What the two ends have exchanged when the start-up is over.
 struct SharedOffer {
-  // Owns the socket.
-  SharedOffer(int socket, bool calls) : doorbell(socket), caller(calls) {}
+  SharedOffer(Doorbell&& connected, bool calls) : doorbell(std::move(connected)), caller(calls) {}
 
   std::unique_ptr<SharedMemory> memory;
   Doorbell doorbell;
@@ -53,6 +52,11 @@ class SharedStream final : public ByteStream {
   // Whether the rings are used.
   bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
 
+  // Called by the sender from time to time while nothing happens: gives memory of the ring that it writes back to the
+  // system, if nothing has been written since the call before, and the peer has read everything. True if there is more
+  // to give back at another call.
+  bool give_back_idle_memory();
+
   ssize_t send(std::span<iovec> vectors) override;
   bool await_room() override;
   ssize_t receive(MutableOctets wanted, MutableOctets staging, Octets& rest) override;
@@ -72,7 +76,9 @@ class SharedStream final : public ByteStream {
     broken,
   };
   // TCP is asked whether it has ended in one of so many looks at an empty ring.
-  static constexpr unsigned kLookAtTcp = 1024;
+  static constexpr unsigned kLookAtTcp = 128;
+  // For fewer octets of an idle ring it is not worth while: the next ones would need a page of memory again.
+  static constexpr std::size_t kWorthGivingBack = 8 * 1024;
 
   ssize_t receive_frame(MutableOctets staging, Octets& rest);
   ssize_t switch_over();
@@ -87,12 +93,16 @@ class SharedStream final : public ByteStream {
   const bool copies_;
   std::atomic<Mode> mode_;
   RingWriter writer_;
+  std::atomic<std::uint64_t> writes_{0};  // that have put octets into the ring
+  // Up to which position the ring had been written at the last call of give_back_idle_memory(), and when memory was
+  // last given back.
+  std::uint64_t idle_since_ = 0, given_back_ = 0;
   // Of the receiver.
   alignas(64) RingReader reader_;
   unsigned empty_looks_ = 0;
-  std::optional<ssize_t> end_;  // what TCP has said when it ended
-  std::atomic<std::uint64_t> received_{0};
-  std::size_t frame_size_ = 0;  // octets of the frame that have come
+  std::optional<ssize_t> end_;                         // what TCP has said when it ended
+  std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and how often some were taken
+  std::size_t frame_size_ = 0;                         // octets of the frame that have come
   SwitchFrame frame_{};
 };
 

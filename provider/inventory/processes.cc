@@ -114,7 +114,8 @@ class Message {
       header_.msg_name = &from->address;
       header_.msg_namelen = sizeof from->address;
     }
-    header_.msg_controllen = CMSG_SPACE(sizeof(ucred)) + (with_descriptor ? CMSG_SPACE(sizeof(int)) : 0);
+    // Not CMSG_SPACE, which has room for two descriptors.
+    header_.msg_controllen = CMSG_SPACE(sizeof(ucred)) + (with_descriptor ? CMSG_LEN(sizeof(int)) : 0);
     const ssize_t size = ::recvmsg(socket, &header_, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (size < 0) return size;
     if (from != nullptr) from->size = header_.msg_namelen;

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "mpa/stream/doorbell.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/thread.h"
 #include "provider/progress/clock.h"
@@ -184,8 +185,9 @@ void Engine::remove(Driven& qp) {
 }
 
 int Engine::watch(std::uint32_t qp_number, int fd) {
+  watches_ = true;
   epoll_event event{};
-  event.events = EPOLLIN | EPOLLET;
+  event.events = mpa::Doorbell::kWatched;
   event.data.u64 = qp_number;
   return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
 }

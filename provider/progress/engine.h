@@ -48,7 +48,7 @@ class Engine {
   // From here on the queue pair is not driven; a thread that is driving it has finished after the next grace period. (A
   // stream that merely ends closes its socket, and progress() then finds nothing to do.)
   void remove(Driven& qp);
-  // Events of another descriptor count as those of this queue pair's socket, until release(). 0 or an errno.
+  // Events of a doorbell (mpa::Doorbell) count as those of this queue pair's socket, until release(). 0 or an errno.
   int watch(std::uint32_t qp_number, int fd);
   // The engine no longer waits for events of this socket.
   void release(int fd);

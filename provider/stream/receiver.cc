@@ -54,7 +54,8 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
       driver, {transmit_wanted_ || answer_wanted_, sender_.full(), state_.signals.deferred, ends});
   if (!wanted && driver == Driver::poll) return false;
   transmit_wanted_ = answer_wanted_ = false;
-  return !sender_.delegate_to_sending_thread() && wanted;
+  // A thread that was sending may have found the socket full meanwhile, before it had room again.
+  return !sender_.delegate_to_sending_thread() && (wanted || sender_.full());
 }
 
 SendScheduler::AnswerConditions StreamReceiver::answer_conditions() {
@@ -84,13 +85,21 @@ bool StreamReceiver::drop_received() {
     return false;
   }
   mpa::ByteStream& octets = state_.octets();
-  ssize_t n;
-  do {
+  for (std::size_t budget = kReceiveBudget; budget > 0;) {
     mpa::Octets dropped;
-    n = octets.receive({}, {io->staging.get(), IoScratch::kStaging}, dropped);
+    const ssize_t n = octets.receive({}, {io->staging.get(), IoScratch::kStaging}, dropped);
     octets.used();
-  } while (n > 0 || (n == -EAGAIN && !octets.await_octets()));
-  if (n != -EAGAIN) stream_.peer_closed(n < 0);
+    if (n > 0) {
+      budget -= std::min(static_cast<std::size_t>(n), budget);
+    } else if (n != -EAGAIN) {
+      stream_.peer_closed(n < 0);
+      return true;
+    } else if (octets.await_octets()) {
+      return true;
+    }
+  }
+  // A peer that does not stop must not keep this thread, nor those that wait for the receiver's lock.
+  state_.engine.rearm(state_.qp_number, state_.socket.fd());
   return true;
 }
 

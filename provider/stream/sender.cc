@@ -206,6 +206,10 @@ bool StreamSender::unanswered(std::chrono::milliseconds retry, std::chrono::stea
   return now - unmoved_since_ > std::max(retry, std::chrono::milliseconds(settings().values.startup_timeout_ms));
 }
 
+bool StreamSender::give_back_idle_memory() {
+  return state_.shared != nullptr && state_.shared->give_back_idle_memory();
+}
+
 bool StreamSender::all_acknowledged() const {
   const auto signs = state_.octets().peer_signs();
   return signs && signs->all_taken;

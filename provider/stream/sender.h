@@ -88,6 +88,8 @@ class StreamSender {
     return true;
   }
   ProbePolicy probe_policy(Driver driver) const;
+  // See mpa::SharedStream.
+  bool give_back_idle_memory();
 
   // ---- These take the sender's lock by themselves ----
   // Whether the peer's TCP has acknowledged all that has been sent.

@@ -26,6 +26,7 @@ namespace uiw::provider {
 namespace {
 
 constexpr char kPurpose[] = "shared memory";
+constexpr int kBacklog = 8;
 
 // "uiw-rings/<address and port of the caller>/<those of the called end>"
 class Name {
@@ -67,7 +68,7 @@ int open_socket() {
 // Each stream in shared memory has a descriptor and a mapping more than one over TCP. Both are limited, and belong to
 // the program first: connections that would not be there without them come before faster ones.
 bool has_room() {
-  constexpr rlim_t kMost = 16'384;  // a quarter of the mappings that Linux allows (vm.max_map_count)
+  constexpr rlim_t kMost = 24'576;  // of the 65530 mappings that Linux allows (vm.max_map_count)
   rlimit descriptors{};
   if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return false;
   return mpa::SharedMemory::count() < std::min(descriptors.rlim_cur / 4, kMost);
@@ -88,6 +89,17 @@ bool is_own_user(int fd) {
 
 bool fill(mpa::SwitchNonce& nonce) {
   return ::getrandom(nonce.data(), nonce.size(), GRND_NONBLOCK) == static_cast<ssize_t>(nonce.size());
+}
+
+// Takes over the socket, unless that is -1.
+std::shared_ptr<mpa::SharedOffer> make_offer(int fd, bool caller) {
+  if (fd < 0) return nullptr;
+  mpa::Doorbell doorbell(fd);
+  try {
+    return std::make_shared<mpa::SharedOffer>(std::move(doorbell), caller);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 // A number, and a descriptor unless that is -1. A new socket has room for both.
@@ -117,6 +129,7 @@ struct Message {
   }
   // The descriptor that came, which the caller owns, or -1.
   int receive(int socket) {
+    header.msg_controllen = CMSG_LEN(sizeof(int));  // not CMSG_SPACE, which has room for two descriptors
     const ssize_t size = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     int fd = -1;
     for (cmsghdr* at = CMSG_FIRSTHDR(&header); size >= 0 && at != nullptr; at = CMSG_NXTHDR(&header, at)) {
@@ -132,7 +145,6 @@ struct Message {
   mpa::SwitchNonce nonce{};
 
  private:
-  // Room for one descriptor: the kernel passes on no more.
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
   iovec vector{nonce.data(), nonce.size()};
   msghdr header{};
@@ -150,18 +162,27 @@ std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& l
     return nullptr;
   }
   const Name name(local, remote);
-  if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, 1) != 0) return nullptr;
+  if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, kBacklog) != 0) return nullptr;
   return made;
 }
 
 RingRendezvous::~RingRendezvous() { mpa::close_descriptor(fd_); }
 
+// Any user may connect to the name.
+int RingRendezvous::accept() const {
+  for (int tries = 0; tries < kBacklog; ++tries) {
+    const int fd = mpa::take_descriptor(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose);
+    if (fd < 0 || is_own_user(fd)) return fd;
+    mpa::close_descriptor(fd);
+  }
+  return -1;
+}
+
 std::shared_ptr<mpa::SharedOffer> RingRendezvous::take() {
-  const int fd = mpa::take_descriptor(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose);
-  if (fd < 0) return nullptr;
-  auto offer = std::make_shared<mpa::SharedOffer>(fd, true);
+  const int fd = accept();
+  auto offer = make_offer(fd, true);
+  if (!offer || !fill(offer->own)) return nullptr;
   Message message;
-  if (!is_own_user(fd) || !fill(offer->own)) return nullptr;
   const int memory = message.receive(fd);
   if (memory < 0) return nullptr;
   offer->peers = message.nonce;
@@ -174,8 +195,8 @@ std::shared_ptr<mpa::SharedOffer> RingRendezvous::take() {
 std::shared_ptr<mpa::SharedOffer> offer_rings(const sockaddr_storage& local, const sockaddr_storage& remote) {
   if (!may_share(local, remote)) return nullptr;
   const int fd = open_socket();
-  if (fd < 0) return nullptr;
-  auto offer = std::make_shared<mpa::SharedOffer>(fd, false);
+  auto offer = make_offer(fd, false);
+  if (!offer) return nullptr;
   const Name name(remote, local);
   if (::connect(fd, name.address(), name.size()) != 0 || !is_own_user(fd) || !fill(offer->own)) return nullptr;
   int memory = -1;

@@ -31,6 +31,7 @@ class RingRendezvous {
 
  private:
   explicit RingRendezvous(int fd) : fd_(fd) {}
+  int accept() const;
 
   const int fd_;
 };

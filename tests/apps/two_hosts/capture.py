@@ -24,6 +24,9 @@ OPCODES = {0: "RDMA Write", 1: "RDMA Read Request", 2: "RDMA Read Response", 3: 
            8: "Immediate Data", 9: "Immediate Data with Solicited Event", 10: "Atomic Request", 11: "Atomic Response"}
 
 
+# What two processes share in memory is on no wire.
+harness.Bench.settings["UIW_SAME_HOST"] = "tcp"
+
 # These guess that the payload of a Send is theirs, and call it malformed when it is not. Nothing below them guesses.
 GUESSERS = [word for name in ("rpcordma", "smb_direct", "iser", "nvme-rdma") for word in ("--disable-protocol", name)]
 

@@ -32,8 +32,10 @@ namespace {
 constexpr std::size_t kRing = 4096;
 
 struct Ring {
+  explicit Ring(std::size_t size = kRing) : memory(size) {}
+
   std::unique_ptr<RingControl> control = std::make_unique<RingControl>();
-  Bytes memory = Bytes(kRing);
+  Bytes memory;
   RingWriter writer{*control, memory};
   RingReader reader{*control, memory};
   unsigned wakes = 0;
@@ -104,18 +106,29 @@ TEST_CASE("shared_ring: its end is seen behind the last octet") {
   CHECK_FALSE(ring.reader.await_octets());
 }
 
-TEST_CASE("shared_ring: memory that is not accessible is not taken, but what stands before it is") {
+TEST_CASE("shared_ring: memory that is not accessible is not taken, nor a header before it, but earlier octets are") {
   mpa::install_copy_guard();
-  Ring ring;
+  Ring ring(16 * kRing);
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   auto* const pages =
       static_cast<std::byte*>(::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(pages != MAP_FAILED);
   REQUIRE(::mprotect(pages + page, page, PROT_NONE) == 0);
   const std::array<iovec, 2> vectors = {{{pages + page - 8, 8}, {pages + page, 8}}};
-  CHECK(ring.writer.write(vectors, [] {}) == 8);
-  CHECK(ring.writer.write(std::span(vectors).subspan(1), [] {}) == -EFAULT);
-  CHECK(ring.read().size() == 8);
+  CHECK(ring.writer.write(vectors, [] {}) == -EFAULT);
+  CHECK(ring.read().empty());
+  // Of two large messages the first goes, as far as it has been published.
+  const Bytes large = stretch(40'000, 5);
+  const std::array<iovec, 3> messages = {
+      {{const_cast<std::byte*>(large.data()), large.size()}, {pages + page - 8, 8}, {pages + page, 8}}};
+  const ssize_t taken = ring.writer.write(messages, [] {});
+  CHECK(taken > 0);
+  CHECK(taken <= static_cast<ssize_t>(large.size()));
+  const Bytes come = ring.read();
+  CHECK(come == Bytes(large.begin(), large.begin() + taken));
+  // What follows stands where what was not taken would have stood.
+  ring.write(stretch(10, 9));
+  CHECK(ring.read() == stretch(10, 9));
   ::munmap(pages, 2 * page);
 }
 
