@@ -124,6 +124,10 @@ bool apply_same_host(const std::string& value, Settings& settings) {
   return choose(value, {{"auto", SameHost::automatic}, {"tcp", SameHost::tcp}}, settings.same_host);
 }
 
+bool apply_progress_threads(const std::string& value, Settings& settings) {
+  return value == "auto" ? (settings.progress_threads = 0, true) : number(value, 1, 64, settings.progress_threads);
+}
+
 bool apply_mtu(const std::string& value, Settings& settings) {
   return choose(value, {{"0", 0U}, {"256", 256U}, {"512", 512U}, {"1024", 1024U}, {"2048", 2048U}, {"4096", 4096U}},
                 settings.mtu);
@@ -191,6 +195,10 @@ constexpr std::array kSettings = {
     Setting{{"UIW_SAME_HOST", "--same-host", "auto|tcp", "auto",
              "connections between two processes of one user on this host go through shared memory (auto) or TCP"},
             apply_same_host},
+    Setting{{"UIW_PROGRESS_THREADS", "--progress-threads", "auto|1..64", "auto",
+             "threads that move octets for a device while the program does not poll, at most; auto: one, and with four "
+             "processors or more half as many as these, 8 at most"},
+            apply_progress_threads},
     Setting{{"UIW_MTU", "--mtu", "0|256|512|1024|2048|4096", "0",
              "active MTU of the devices, in octets, which longer datagrams exceed; 0 follows the interface's MTU"},
             apply_mtu},

@@ -51,7 +51,8 @@ struct Settings {
   } port_range;                              // UIW_PORT_RANGE: the ports that listen for manual connections
   std::uint16_t multicast_port = 14791;      // UIW_MULTICAST_PORT: the UDP port of datagrams to groups
   SameHost same_host = SameHost::automatic;  // UIW_SAME_HOST: what connections within a host use
-  unsigned mtu = 0;                        // UIW_MTU: the active MTU, in octets; 0: the largest that fits the interface
+  unsigned progress_threads = 0;  // UIW_PROGRESS_THREADS: of each context, at most; 0: by the number of processors
+  unsigned mtu = 0;               // UIW_MTU: the active MTU, in octets; 0: the largest that fits the interface
   Transport transport = Transport::iwarp;  // UIW_TRANSPORT: the kind of adapter that programs see
   std::string runtime_dir;  // UIW_RUNTIME_DIR: the directory of the sysfs tree; empty: chosen automatically
   std::string log;          // UIW_LOG: an absolute path, kLogToStandardError, or empty: nothing is logged

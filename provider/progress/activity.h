@@ -17,6 +17,8 @@ class Activity {
  public:
   // A program that posts looks at what has arrived once this time has passed since the last look.
   static constexpr std::uint64_t kPostingNs = 50'000;
+  // The program polls if it was active this recently.
+  static constexpr std::uint64_t kPollingNs = 20'000;
 
   // Between these two calls a thread of the program drives or posts.
   void enter() { inside_.fetch_add(1, std::memory_order_relaxed); }

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "provider/progress/driver.h"
+#include "provider/progress/turn_gate.h"
 
 namespace uiw::provider {
 
@@ -26,6 +27,9 @@ class DeferredSends {
   virtual void send_all_deferred() = 0;
   // The progress thread has ticked: posts that have waited for too long are sent.
   virtual void send_overdue_posts() = 0;
+  // Called about once a second: gives memory back in which nothing has been sent since the last call. True if there may
+  // be more to give back at the next call.
+  virtual bool give_back_idle_memory() { return false; }
 
  protected:
   ~DeferredSends() = default;
@@ -43,6 +47,8 @@ class Driven {
   DeferredSends& sends() { return *sends_; }
   const DeferredSends& sends() const { return *sends_; }
 
+  // Which of several progress threads drives.
+  TurnGate gate;
   // Polls in a row without work. It belongs to the thread that drives: Engine lets one at a time.
   unsigned idle_rounds = 0;
 

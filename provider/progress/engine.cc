@@ -20,6 +20,8 @@
 #include "provider/memory/grace_period.h"
 #include "provider/process/thread.h"
 #include "provider/progress/clock.h"
+#include "provider/progress/event_turns.h"
+#include "provider/progress/help_needed.h"
 #include "provider/progress/io_scratch.h"
 
 namespace uiw::provider {
@@ -30,15 +32,13 @@ constexpr unsigned kIdleRounds = 64;  // a socket without work for so many round
 constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
 constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
-constexpr std::uint64_t kPollingNs = 20'000;  // the program polls if it was active this recently
-constexpr unsigned kParkAfter = 3;            // wake-ups in a row that found the program polling
+constexpr unsigned kParkAfter = 3;  // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
 // The tick while posts wait for the next posts. Each tick costs the peer some microseconds if the two share processors.
 constexpr std::chrono::microseconds kDeferredTick(200);
 constexpr std::chrono::microseconds kLongestTick(1000);
 constexpr std::chrono::milliseconds kNoMemoryPause(10);
-
-constexpr std::uint64_t kWakeTag = 0;  // no queue pair has number 0
+constexpr int kMostEvents = EventTurns::kMost;
 
 // Neither a poll of the program nor the thread may throw: a stream for which there is no memory ends.
 template <typename Function>
@@ -68,7 +68,8 @@ void Engine::stop() {
       join_or_leave();
     }
   }
-  if (epoll_ >= 0) mpa::close_descriptor(std::exchange(epoll_, -1));
+  helpers_.stop();
+  if (const int epoll = epoll_.exchange(-1); epoll >= 0) mpa::close_descriptor(epoll);
   if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
 }
 
@@ -107,6 +108,7 @@ void Engine::after_fork_in_child() {
   new (&park_mutex_) std::mutex;  // not a Mutex, since the condition variable needs a std::mutex
   new (&park_condition_) std::condition_variable;
   // The connections belong to the parent, and so does the epoll set.
+  helpers_.after_fork_in_child();
   if (epoll_ >= 0) mpa::close_descriptor(epoll_);
   if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
@@ -128,7 +130,7 @@ int Engine::prepare() {
     const int wake = mpa::take_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
     epoll_event event{};
     event.events = EPOLLIN;
-    event.data.u64 = kWakeTag;
+    event.data.u64 = ProgressHelpers::kWakeTag;
     if (wake < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &event) != 0) {
       const int error = errno;
       if (wake >= 0) mpa::close_descriptor(wake);
@@ -160,28 +162,27 @@ int Engine::add(Driven& qp, int fd) {
   const std::lock_guard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
   std::erase(entries_, &qp);  // connected once before
+  int error = 0;
   try {
     entries_.push_back(&qp);
   } catch (const std::bad_alloc&) {
-    note_entries();
-    return ENOMEM;
+    error = ENOMEM;
   }
-  note_entries();
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = qp.number();
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+  if (error == 0 && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
+    error = errno;
     entries_.pop_back();
-    note_entries();
-    return errno;
   }
-  return 0;
+  many_ = entries_.size() > kDirect;
+  return error;
 }
 
 void Engine::remove(Driven& qp) {
   const std::lock_guard lock(mutex_);
   std::erase(entries_, &qp);
-  note_entries();
+  many_ = entries_.size() > kDirect;
 }
 
 int Engine::watch(std::uint32_t qp_number, int fd) {
@@ -238,10 +239,10 @@ void Engine::look(bool polls) {
     } else {
       epoll_event events[32];
       // Not libc's: no cancellation point on the program's thread.
-      const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll_, events, 32, 0, nullptr, 0));
+      const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll_.load(), events, 32, 0, nullptr, 0));
       work = ready > 0;
       for (int i = 0; i < ready; ++i) {
-        if (events[i].data.u64 == kWakeTag) continue;
+        if (events[i].data.u64 == ProgressHelpers::kWakeTag) continue;
         if (Driven* qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Driver::event);
       }
     }
@@ -359,7 +360,7 @@ bool Engine::send_overdue_posts() {
 // False if the program has stopped. The tick is long if the program polls and no posts wait. Either this thread sees
 // that posts wait, or the thread that defers them sees that `watching_` is false.
 bool Engine::tick(std::chrono::microseconds& next) {
-  if (!activity_.is_active(raw_clock(), 2 * kPollingNs)) return false;
+  if (!activity_.is_active(raw_clock(), 2 * Activity::kPollingNs)) return false;
   const bool new_to_it = !watching_.load();
   const bool left = deferring_.load() > 0 && send_overdue_posts();
   next = std::min(2 * next, activity_.posts() ? kDeferredTick : kLongestTick);
@@ -373,6 +374,14 @@ bool Engine::tick(std::chrono::microseconds& next) {
   return true;
 }
 
+void Engine::give_back_idle_memory(std::uint64_t now) {
+  // Only queue pairs with shared memory, which has a doorbell, have something to give back.
+  if (!watches_.load(std::memory_order_relaxed) || !idle_memory_.due(now)) return;
+  bool more = false;
+  visit([](const Driven&) { return true; }, [&more](Driven& qp) { more = qp.sends().give_back_idle_memory() || more; });
+  idle_memory_.looked(now, more);
+}
+
 void Engine::park() {
   parked_.store(true);
   watching_.store(true);
@@ -384,6 +393,7 @@ void Engine::park() {
       hurry_ = false;
       lock.unlock();
       const bool stays = tick(next);
+      give_back_idle_memory(raw_clock());
       lock.lock();
       if (!stays) break;
     }
@@ -395,17 +405,31 @@ void Engine::park() {
 }
 
 void Engine::run() {
-  epoll_event events[64];
+  epoll_event events[kMostEvents];
+  EventTurns turns(find_);
+  HelpNeeded help_needed;
   unsigned found_polling = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
-    const int count = ::epoll_wait(epoll_, events, 64, -1);
+    const std::uint64_t asked = helpers_.allowed() ? raw_clock() : 0;
+    // Threads that help get what this one leaves.
+    const int most = helpers_.helping() > 0 ? 1 : kMostEvents;
+    const int count = ::epoll_wait(epoll_, events, most, turns.repeated() > 0 ? 0 : idle_memory_.patience());
     if (count < 0) {
       if (errno == EINTR) continue;
+      while (turns.repeated() > 0) turns.repeat();
       return begin_anew();
     }
-    const bool polling = activity_.is_active(raw_clock(), kPollingNs);
+    const std::uint64_t answered = raw_clock();
+    const bool polling = activity_.is_active(answered, Activity::kPollingNs);
+    give_back_idle_memory(answered);
+    if (helpers_.allowed() && !polling &&
+        help_needed.asked(asked, answered, static_cast<std::size_t>(count) + turns.repeated(), helpers_.helping(),
+                          helpers_.turns())) {
+      helpers_.call();
+    }
+    turns.repeat();
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.u64 == kWakeTag) {
+      if (events[i].data.u64 == ProgressHelpers::kWakeTag) {
         std::uint64_t value;
         [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
         if (polling && deferring_.load() > 0) {
@@ -415,11 +439,10 @@ void Engine::run() {
         }
         continue;
       }
-      const ReadSection section;
-      if (Driven* qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Driver::event);
+      turns.event(static_cast<std::uint32_t>(events[i].data.u64));
     }
     found_polling = polling ? found_polling + 1 : 0;
-    if (found_polling >= kParkAfter) {
+    if (found_polling >= kParkAfter && turns.repeated() == 0) {
       found_polling = 0;
       park();
     }

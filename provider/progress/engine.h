@@ -7,6 +7,10 @@
 // a pause, the thread sleeps on a timer and not on the sockets, so that octets that arrive do not wake it. After each
 // tick the thread checks whether the program goes on; it drives again once the program has stopped, or asks for an
 // event. A program that spins on memory neither polls nor posts, so the thread drives for it.
+//
+// Where the thread does not get to sleep any more, and there are processors to spare, others help it for as long
+// (ProgressHelpers, by the rule HelpNeeded). They take events from the same epoll set, one at a time; what the program
+// is about to do concerns only "uiw-progress", so they leave as soon as the program polls.
 #pragma once
 
 #include <atomic>
@@ -21,6 +25,8 @@
 #include "provider/process/shown/port_counters.h"
 #include "provider/progress/activity.h"
 #include "provider/progress/driven.h"
+#include "provider/progress/idle_memory.h"
+#include "provider/progress/progress_helpers.h"
 #include "provider/progress/send_scheduler.h"
 
 namespace uiw::provider {
@@ -29,15 +35,17 @@ class Engine {
   static constexpr std::size_t kDirect = 8;  // up to this many sockets are tried one by one; with more, epoll is asked
 
  public:
-  // `find` returns a queue pair of this process by its number. `counters` are those of the device.
-  explicit Engine(FindDriven find, PortCounters& counters = port_counters("")) : find_(find), counters_(counters) {}
+  // `find` returns a queue pair of this process by its number. `counters` are those of the device. `threads`: how many
+  // may drive beside those of the program, at least 1.
+  explicit Engine(FindDriven find, PortCounters& counters = port_counters(""), unsigned threads = 1)
+      : find_(find), counters_(counters), helpers_(threads - 1, epoll_, find, activity_) {}
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
   // For code that may look for a queue pair after this engine has been destroyed.
   FindDriven finder() const { return find_; }
   PortCounters& counters() const { return counters_; }
-  // Stops for good: the thread ends, and nothing is driven any more.
+  // Stops for good: the threads end, and nothing is driven any more.
   void stop();
 
   // Starts the thread if it does not run yet. 0 or an errno; EAGAIN if the system allows no more threads.
@@ -88,7 +96,6 @@ class Engine {
 
  private:
   int prepare();
-  void note_entries() { many_ = entries_.size() > kDirect; }
   void look(bool polls);
   void run();
   void park();
@@ -97,6 +104,7 @@ class Engine {
   template <typename Wanted, typename Visitor>
   void visit(Wanted wanted, Visitor visitor);
   bool send_overdue_posts();
+  void give_back_idle_memory(std::uint64_t now);
   bool tick(std::chrono::microseconds& next);
   void send_all_deferred();
   void unpark();
@@ -106,7 +114,8 @@ class Engine {
 
   const FindDriven find_;
   PortCounters& counters_;
-  int epoll_ = -1, wake_ = -1;
+  std::atomic<int> epoll_{-1};
+  int wake_ = -1;
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // protects entries_; taken after the locks of a queue pair
   std::vector<Driven*> entries_;
@@ -118,6 +127,7 @@ class Engine {
   std::atomic<bool> started_{false}, stop_{false};
 
   Activity activity_;
+  ProgressHelpers helpers_;
   std::atomic<bool> many_{false};       // more queue pairs than are tried one by one
   std::atomic<unsigned> deferring_{0};  // number of queue pairs with deferred sends
   std::atomic<unsigned> watched_{0};    // how often posts began to wait; only grows
@@ -126,8 +136,10 @@ class Engine {
   std::mutex park_mutex_;
   std::condition_variable park_condition_;
   bool unpark_ = false, hurry_ = false;
+  std::atomic<bool> watches_{false};  // watch() has been called
   // Used by the thread "uiw-progress" only.
   unsigned watched_seen_ = 0;
+  IdleMemory idle_memory_;
   std::vector<std::uint32_t> visited_;
 };
 

@@ -20,6 +20,8 @@
 #include "provider/process/limits.h"
 #include "provider/process/link_watch.h"
 #include "provider/process/log.h"
+#include "provider/process/processors.h"
+#include "provider/process/settings.h"
 #include "provider/progress/clock.h"
 #include "provider/verbs/device_file.h"
 #include "provider/verbs/fork.h"
@@ -40,7 +42,7 @@ Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_
             Numbered* const found = find_numbered(number);
             return found == nullptr ? nullptr : found->driven();
           },
-          port_counters(device_.name)) {
+          port_counters(device_.name), progress_threads(settings().values.progress_threads, usable_processors())) {
   static std::atomic<bool> observing{false};
   if (!observing.exchange(true)) {
     try {

@@ -256,6 +256,12 @@ void SendPosting::send_overdue_posts() {
   if (lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_overdue_posts();
 }
 
+bool SendPosting::give_back_idle_memory() {
+  const std::unique_lock lock(qp_.locks.send, std::try_to_lock);
+  if (!lock.owns_lock()) return true;  // another thread sends
+  return qp_.stream != nullptr && qp_.stream->sender().give_back_idle_memory();
+}
+
 void SendPosting::send_posts_before_end() {
   if (!posts_wait()) return;
   const std::lock_guard lock(qp_.locks.send);

@@ -52,6 +52,7 @@ class SendPosting final : public SendRequests, public DeferredSends {
   void send_waiting_posts() override;
   void send_all_deferred() override;
   void send_overdue_posts() override;
+  bool give_back_idle_memory() override;
   // The queue pair, or its stream, is about to end: posts that wait are sent.
   void send_posts_before_end();
 

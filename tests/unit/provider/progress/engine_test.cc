@@ -63,6 +63,7 @@ class FakeQp final : public Driven {
   }
   std::uint32_t number() const override { return number_; }
   bool progress(Driver driver) noexcept override {
+    if (busy) work_on();
     char octet;
     const bool octet_came = ::recv(ends_[0], &octet, 1, 0) == 1;
     if (octet_came) ++octets;
@@ -77,8 +78,27 @@ class FakeQp final : public Driven {
   FakeSends own_sends;
   std::atomic<unsigned> polls{0}, events{0}, octets{0}, failures{0};
   std::atomic<bool> has_work{false};  // for polls
+  // With each turn the next octet comes, and a turn takes as long as that of a large message.
+  std::atomic<bool> busy{false};
+  std::atomic<unsigned> turns_at_once{0};  // the most so far
+  static inline std::atomic<unsigned> busy_qps{0}, busy_at_once{0};
 
  private:
+  static void note_most(std::atomic<unsigned>& most, unsigned now) {
+    unsigned before = most;
+    while (before < now && !most.compare_exchange_weak(before, now)) continue;
+  }
+  void work_on() {
+    note_most(turns_at_once, ++turns_);
+    note_most(busy_at_once, ++busy_qps);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
+    while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    give();
+    --busy_qps;
+    --turns_;
+  }
+
+  std::atomic<unsigned> turns_{0};
   Engine& engine_;
   const std::uint32_t number_;
   int ends_[2];
@@ -287,4 +307,52 @@ TEST_CASE("engine: take_over() has the thread look at the socket, be it asleep o
   const unsigned events = qp->events;
   engine.take_over(qp->number(), qp->fd());
   CHECK(eventually([&] { return qp->events > events; }));
+}
+
+namespace {
+
+void make_busy(std::vector<std::unique_ptr<FakeQp>>& qps, Engine& engine, std::uint32_t count) {
+  for (std::uint32_t number = 1; number <= count; ++number) qps.push_back(added(engine, number));
+  for (const auto& qp : qps) {
+    qp->busy = true;
+    qp->give();
+  }
+}
+
+bool all_go_on(const std::vector<std::unique_ptr<FakeQp>>& qps) {
+  std::vector<unsigned> before;
+  for (const auto& qp : qps) before.push_back(qp->octets);
+  return eventually([&] {
+    for (std::size_t i = 0; i < qps.size(); ++i) {
+      if (qps[i]->octets < before[i] + 20) return false;
+    }
+    return true;
+  });
+}
+
+}  // namespace
+
+TEST_CASE("engine: a thread that is always busy is helped, and no queue pair has two turns at once", "[engine]") {
+  FakeQp::busy_at_once = 0;
+  Engine engine(find, provider::port_counters(""), 3);
+  std::vector<std::unique_ptr<FakeQp>> qps;
+  make_busy(qps, engine, 4);
+  CHECK(eventually([] { return FakeQp::busy_at_once >= 2; }));
+  CHECK(all_go_on(qps));
+  // A program that polls does not keep the queue pairs from going on, and neither does a stop.
+  for (unsigned i = 0; i < 1000; ++i) engine.drive();
+  CHECK(all_go_on(qps));
+  for (const auto& qp : qps) CHECK(qp->turns_at_once <= 2);  // a poll drives by itself
+  CHECK(FakeQp::busy_at_once <= 4);
+  engine.stop();
+}
+
+TEST_CASE("engine: alone, the thread drives all queue pairs in turn", "[engine]") {
+  FakeQp::busy_at_once = 0;
+  Engine engine(find);
+  std::vector<std::unique_ptr<FakeQp>> qps;
+  make_busy(qps, engine, 4);
+  CHECK(all_go_on(qps));
+  CHECK(FakeQp::busy_at_once == 1);
+  engine.stop();
 }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// The queue pairs of which one progress thread has events: it gives each a turn. Where several threads take events from
+// one epoll set, TurnGate keeps two of them from the same queue pair; one whose next event came meanwhile gets its next
+// turn behind the queue pairs that have waited.
+//
+// Belongs to the thread. Allocates nothing.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "provider/memory/grace_period.h"
+#include "provider/progress/driven.h"
+
+namespace uiw::provider {
+
+class EventTurns {
+ public:
+  static constexpr std::size_t kMost = 64;
+
+  explicit EventTurns(FindDriven find) : find_(find) {}
+
+  // How many queue pairs wait for their next turn. They get it by repeat(), until which no other thread drives them.
+  std::size_t repeated() const { return repeated_.count; }
+  void repeat() {
+    const Numbers now = std::exchange(repeated_, Numbers());
+    for (std::size_t i = 0; i < now.count; ++i) turn(now.numbers[i], true);
+  }
+  // A queue pair has an event. True if this thread has driven it, false if another one does.
+  bool event(std::uint32_t number) { return turn(number, false); }
+
+ private:
+  struct Numbers {
+    std::array<std::uint32_t, kMost> numbers;
+    std::size_t count = 0;
+  };
+
+  bool turn(std::uint32_t number, bool entered) {
+    const ReadSection section;
+    Driven* const qp = find_(number);
+    if (qp == nullptr || (!entered && !qp->gate.enter())) return false;
+    do {
+      qp->progress(Driver::event);
+    } while (qp->gate.leave() && !keep(number));
+    return true;
+  }
+  // False if there is no room.
+  bool keep(std::uint32_t number) {
+    if (repeated_.count == kMost) return false;
+    repeated_.numbers[repeated_.count++] = number;
+    return true;
+  }
+
+  const FindDriven find_;
+  Numbers repeated_;
+};
+
+}  // namespace uiw::provider

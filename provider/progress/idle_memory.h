@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// When do queue pairs give memory back that they do not use? Once a second, while they have some. Where nothing happens
+// any more, the progress thread wakes twice for that, and then no more.
+//
+// This class only decides. It belongs to the progress thread; times are monotonic nanoseconds.
+#pragma once
+
+#include <cstdint>
+
+namespace uiw::provider {
+
+class IdleMemory {
+ public:
+  static constexpr std::uint64_t kPeriodNs = 1'000'000'000;
+
+  // For epoll_wait(): how long the thread sleeps at most, in milliseconds; -1: until an event comes.
+  int patience() const { return at_ == 0 ? -1 : static_cast<int>(kPeriodNs / 1'000'000); }
+  // Something has happened, or the patience is over. True: each queue pair gives back what it can now, and then the
+  // caller says by looked() whether there may be more.
+  bool due(std::uint64_t now) {
+    if (at_ == 0) at_ = now + kPeriodNs;
+    return now >= at_;
+  }
+  void looked(std::uint64_t now, bool more) { at_ = more ? now + kPeriodNs : 0; }
+
+ private:
+  std::uint64_t at_ = 0;  // 0: there is no such memory
+};
+
+}  // namespace uiw::provider

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include "provider/progress/progress_helpers.h"
+
+#include <sys/epoll.h>
+
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "provider/process/thread.h"
+#include "provider/progress/clock.h"
+#include "provider/progress/event_turns.h"
+#include "provider/progress/io_scratch.h"
+
+namespace uiw::provider {
+
+void ProgressHelpers::call() {
+  const std::lock_guard lock(mutex_);
+  if (stop_ || helping() >= most_) return;
+  if (helping() + 1 > threads_.size()) {
+    // A thread that cannot get its buffers is not started: one that drives must have them.
+    std::unique_ptr<IoScratch> scratch = make_io_scratch();
+    std::thread thread;
+    bool made = scratch != nullptr;
+    try {
+      threads_.reserve(threads_.size() + 1);
+      made = made && start_service_thread(thread, "uiw-progress", [this, own = scratch.get()] {
+               use_io_scratch(std::unique_ptr<IoScratch>(own));
+               run();
+             });
+    } catch (const std::bad_alloc&) {
+      made = false;
+    }
+    if (!made) {
+      most_ = static_cast<unsigned>(threads_.size());
+      return;
+    }
+    static_cast<void>(scratch.release());
+    threads_.push_back(std::move(thread));
+  }
+  ++helping_;
+  ++calls_;
+  called_.notify_one();
+}
+
+void ProgressHelpers::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    called_.wait(lock, [this] { return calls_ > 0 || stop_; });
+    if (stop_) return;
+    --calls_;
+    lock.unlock();
+    help();
+    lock.lock();
+    --helping_;
+  }
+}
+
+// It takes one event at a time, so that others find the rest. An event for "uiw-progress" stays in the set, and that
+// thread finds it once this one sleeps.
+void ProgressHelpers::help() {
+  constexpr int kPatienceMs = 1;
+  EventTurns turns(find_);
+  for (bool leaves = false; !leaves || turns.repeated() > 0;) {
+    epoll_event event;
+    const int count = leaves ? 0 : ::epoll_wait(epoll_, &event, 1, turns.repeated() > 0 ? 0 : kPatienceMs);
+    turns.repeat();
+    const bool came = count == 1 && event.data.u64 != kWakeTag;
+    if (came && turns.event(static_cast<std::uint32_t>(event.data.u64))) turns_.fetch_add(1, std::memory_order_relaxed);
+    const bool nothing = !came && turns.repeated() == 0;
+    leaves = leaves || nothing || stop_.load() || activity_.is_active(raw_clock(), Activity::kPollingNs);
+  }
+}
+
+void ProgressHelpers::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    called_.notify_all();
+  }
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
+}
+
+void ProgressHelpers::after_fork_in_child() {
+  new (&mutex_) std::mutex;
+  new (&called_) std::condition_variable;
+  new (&threads_) std::vector<std::thread>;  // threads of the parent can be neither joined nor detached here
+  calls_ = 0;
+  helping_ = 0;
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Threads that help "uiw-progress" where it is too slow alone: a passive target with many connections, on a machine
+// with processors to spare. Each starts when it is first called, takes events of the same epoll set until none come or
+// the program polls, sleeps, and is called again. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "provider/progress/activity.h"
+#include "provider/progress/driven.h"
+
+namespace uiw::provider {
+
+class ProgressHelpers {
+ public:
+  // Events have the number of a queue pair, or this: it is an event for "uiw-progress". No queue pair has this number.
+  static constexpr std::uint64_t kWakeTag = 0;
+
+  // At most `most` threads. `epoll`, which has the set or -1, and `activity` must remain live as long as this.
+  ProgressHelpers(unsigned most, const std::atomic<int>& epoll, FindDriven find, const Activity& activity)
+      : most_(most), epoll_(epoll), find_(find), activity_(activity) {}
+  ~ProgressHelpers() { stop(); }
+  ProgressHelpers(const ProgressHelpers&) = delete;
+  ProgressHelpers& operator=(const ProgressHelpers&) = delete;
+
+  // Whether there may be any.
+  bool allowed() const { return most_.load(std::memory_order_relaxed) > 0; }
+  // How many have been called and do not sleep yet.
+  unsigned helping() const { return helping_.load(std::memory_order_relaxed); }
+  // How many turns they have driven so far.
+  std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
+  // Calls one more, if one is left. One thread at a time calls.
+  void call();
+  // Ends them; waits for turns that they drive.
+  void stop();
+  // The threads are those of the parent.
+  void after_fork_in_child();
+
+ private:
+  void run();
+  void help();
+
+  std::atomic<unsigned> most_;  // fewer where the system allows no more threads
+  const std::atomic<int>& epoll_;
+  const FindDriven find_;
+  const Activity& activity_;
+  std::mutex mutex_;  // not a Mutex, since the condition variable needs a std::mutex
+  std::condition_variable called_;
+  std::vector<std::thread> threads_;
+  unsigned calls_ = 0;  // that no thread has taken yet
+  std::atomic<bool> stop_{false};
+  std::atomic<unsigned> helping_{0};
+  std::atomic<std::uint64_t> turns_{0};
+};
+
+// The number of threads for `processors`, by the setting `wanted` (0: automatic): "uiw-progress" and those that help.
+// With two processors, which program and thread need, there is only the one.
+constexpr unsigned progress_threads(unsigned wanted, unsigned processors) {
+  constexpr unsigned kMost = 8;
+  if (wanted > 0) return wanted;
+  return processors < 4 ? 1 : processors / 2 < kMost ? processors / 2 : kMost;
+}
+
+}  // namespace uiw::provider
