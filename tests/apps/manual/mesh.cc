@@ -21,6 +21,9 @@ using apps::die;
 using apps::Place;
 
 constexpr std::chrono::seconds kLong{120};
+// As programs with thousands of queue pairs set it: 2 s, and seven tries more. All of a large mesh connect at once, and
+// two processors need seconds for that.
+constexpr std::uint8_t kTimeout = 19;
 constexpr apps::Capacity kSmall{4, 4, 1, 1, 32};
 
 struct Token {
@@ -151,7 +154,7 @@ class Member {
       qps_[peer].to_init();
       qps_[peer].receive(&heard_[peer], sizeof(Token), mr_, peer);
       qps_[peer].to_rtr(peers_[peer]);
-      qps_[peer].to_rts();
+      qps_[peer].to_rts(kTimeout);
       const Token hello{rank_, 0};
       apps::expect_error("ibv_post_send", qps_[peer].send(&hello, sizeof hello, peer), 0);
     }
