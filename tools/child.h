@@ -32,6 +32,7 @@ class Child {
   // Ends the child by SIGTERM, and by SIGKILL if it has not ended within a second. Does nothing if there is no child.
   void stop();
 
+  pid_t pid() const { return pid_; }      // -1 unless the child was running when last looked at
   bool running();                         // does not read output
   int status() const { return status_; }  // the status of waitpid, after the end
   bool succeeded() const;                 // ended with status 0

@@ -19,6 +19,8 @@ inline constexpr Package kRdmacmUtils{"rdmacm-utils", "librdmacm-utils"};
 inline constexpr Package kPerftest{"perftest", "perftest"};
 inline constexpr Package kIperf3{"iperf3", "iperf3"};
 inline constexpr Package kSockperf{"sockperf", "sockperf"};
+inline constexpr Package kUcxUtils{"ucx-utils", "ucx"};
+inline constexpr Package kLibfabricBin{"libfabric-bin", "libfabric"};
 
 // "apt-get install libibverbs1 (Fedora: dnf install libibverbs)"
 inline std::string how_to_install(const std::vector<Package>& packages) {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -15,10 +14,13 @@
 #include "provider/process/device.h"
 #include "provider/process/settings.h"
 #include "tools/address.h"
+#include "tools/bench/measurement.h"
+#include "tools/bench/pairs.h"
 #include "tools/bench/plan.h"
-#include "tools/bench/programs.h"
+#include "tools/bench/programs/installed.h"
+#include "tools/bench/programs/programs.h"
+#include "tools/bench/programs/two_hosts.h"
 #include "tools/bench/report.h"
-#include "tools/bench/tcp_sends.h"
 #include "tools/child.h"
 #include "tools/files.h"
 #include "tools/processors.h"
@@ -33,41 +35,8 @@ struct BenchOptions {
   unsigned seconds = 1;
 };
 
-std::optional<double> measure(const BenchSetup& setup, Series& series) {
-  const std::chrono::seconds duration(setup.seconds);
-  const auto unless_failed = [](double value) { return value > 0 ? std::optional(value) : std::nullopt; };
-  switch (series.what) {
-    case Measured::iperf3: return measure_iperf3(setup, series.error);
-    case Measured::sockperf: return measure_sockperf(setup, series.error);
-    case Measured::tcp_sends: return unless_failed(tcp_sends_per_second(setup.address, duration, series.error));
-    case Measured::tcp_setup: return unless_failed(tcp_setup_us(setup.address, duration, series.error));
-    case Measured::rdma_bandwidth:
-      return measure_rdma_gbits(setup, series.program, series.size, series.way, series.error);
-    case Measured::rdma_messages:
-      return measure_rdma_messages(setup, series.program, series.size, series.way, series.error);
-    case Measured::rdma_latency:
-      return measure_rdma_latency(setup, series.program, series.size, series.way, series.error);
-    case Measured::rdma_reads: return measure_rdma_answered(setup, Answered::read, series.error);
-    case Measured::rdma_fetch_adds: return measure_rdma_answered(setup, Answered::fetch_add, series.error);
-    case Measured::rdma_setup: break;
-  }
-  return measure_setup(setup, series.error);
-}
-
-// Prints one line for each measurement on standard error, so that standard output has only the table.
-void measure_all(const BenchSetup& setup, Plan& plan, unsigned runs) {
-  for (unsigned run = 1; run <= runs; ++run) {
-    for (const std::size_t which : plan.order) {
-      Series& series = plan.series[which];
-      if (!series.error.empty() || interrupted() != 0) continue;
-      const std::optional<double> value = measure(setup, series);
-      if (interrupted() != 0) return;
-      if (value) series.samples.push_back(*value);
-      std::fprintf(stderr, "run %u of %u: %s: %s\n", run, runs, series.name,
-                   value ? value_text(*value, unit_of(series.what)).c_str() : ("failed: " + series.error).c_str());
-    }
-  }
-}
+// Progress goes to standard error, so that standard output has only the table.
+void tell(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
 // Chooses the first IPv4 address, on the loopback device if there is one; perftest is run without IPv6 here.
 bool choose_device(BenchSetup& setup) {
@@ -84,35 +53,69 @@ bool choose_device(BenchSetup& setup) {
   return false;
 }
 
-int complain(const char* text) {
-  std::fprintf(stderr, "uiw bench: %s\n", text);
+int complain(const std::string& text) {
+  std::fprintf(stderr, "uiw bench: %s\n", text.c_str());
   return 1;
 }
 
-int bench(const BenchOptions& options) {
-  if (const std::string& error = provider::settings().error; !error.empty()) return complain(error.c_str());
+// What there is beyond the needed programs; what there is not is said in `left_out`.
+Available find_available(TwoHosts& hosts, std::vector<std::string>& left_out) {
+  Available available{ucx_installed(), libfabric_installed(), false};
+  if (!available.ucx)
+    left_out.push_back("rows with UCX: ucx_perftest is missing; install it: " + how_to_install({kUcxUtils}));
+  if (!available.libfabric)
+    left_out.push_back("rows with libfabric: fi_pingpong is missing; install it: " + how_to_install({kLibfabricBin}));
+  std::string error;
+  available.two_hosts = hosts.make(error);
+  if (!available.two_hosts) left_out.push_back("rows between two hosts: " + error);
+  return available;
+}
+
+struct Results {
+  BenchFrame frame;
+  std::vector<BenchRow> rows;
+};
+
+// All programs that it starts have ended on return. nullopt if this process was interrupted.
+std::optional<Results> measure_all(const BenchSetup& setup, const BenchOptions& options) {
+  Results results;
+  results.frame = {options.runs, setup.seconds, usable_processors(), setup.device, setup.address, {}};
+  TwoHosts hosts;
+  const Available available = find_available(hosts, results.frame.left_out);
+  for (const Row& row : make_plan(results.frame.processors, available)) {
+    const BenchSetup where = row.needs == Needs::two_hosts ? hosts.between(setup) : setup;
+    const auto once = [&](const Measurement& measurement, std::string& error) {
+      return measure(where, measurement, error);
+    };
+    const std::optional<BenchRow> result = measure_row(
+        row, options.runs, once, [] { return interrupted() != 0; }, tell);
+    if (!result) return std::nullopt;
+    results.rows.push_back(*result);
+  }
+  return results;
+}
+
+int bench(BenchOptions options) {
+  if (const std::string& error = provider::settings().error; !error.empty()) return complain(error);
   if (const std::vector<Package> missing = missing_packages(); !missing.empty())
-    return complain(("programs are missing; install them: " + how_to_install(missing)).c_str());
+    return complain("programs are missing; install them: " + how_to_install(missing));
   BenchSetup setup;
   setup.preload = preload_library();
   if (setup.preload.empty()) return complain("libuiw-preload.so is missing; see `uiw doctor`");
   if (!choose_device(setup)) return complain("no device has an IPv4 address; see `uiw devices`");
-  const unsigned runs = options.quick ? 1 : options.runs;
-  setup.seconds = options.quick ? 1 : options.seconds;
+  if (options.quick) options.runs = options.seconds = 1;
+  setup.seconds = options.seconds;
   setup.iterations = options.quick ? 10000 : 40000 * setup.seconds;
 
   catch_interrupts();
-  const unsigned processors = usable_processors();
-  Plan plan = make_plan(processors);
-  measure_all(setup, plan, runs);
+  const std::optional<Results> results = measure_all(setup, options);
   if (const int signal = interrupted(); signal != 0) {
     std::fputs("uiw bench: interrupted; all programs it started have ended\n", stderr);
     std::signal(signal, SIG_DFL);
     raise(signal);  // so that the shell sees the signal
     return 128 + signal;
   }
-  const BenchFrame frame{runs, setup.seconds, processors, setup.device, setup.address};
-  const std::vector<BenchRow> rows = rows_of(plan);
+  const auto& [frame, rows] = *results;
   const std::string text = options.json ? json_of(frame, rows) : table_of(frame, rows);
   std::fputs(text.c_str(), stdout);
   const bool failed = std::any_of(rows.begin(), rows.end(), [](const BenchRow& row) { return !row.error.empty(); });
@@ -124,7 +127,7 @@ int bench(const BenchOptions& options) {
 Action add_bench(CLI::App& command) {
   auto options = std::make_shared<BenchOptions>();
   command.add_flag("--json", options->json, "Print JSON");
-  command.add_option("--runs", options->runs, "How often each is measured; medians are printed (default 5)")
+  command.add_option("--runs", options->runs, "How often each pair is measured; medians are printed (default 5)")
       ->check(CLI::Range(1U, 1000U));
   command.add_option("--duration", options->seconds, "Seconds of each measurement (default 1)")
       ->check(CLI::Range(1U, 600U));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// `uiw bench`: runs stock RDMA benchmarks over uiw and over plain TCP in turns, in one run on this machine.
+// `uiw bench`: runs stock RDMA benchmarks over uiw, and in turns with them what they are compared with: plain TCP, UCX
+// and libfabric, in one run on this machine.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -31,29 +31,41 @@ std::string optional_json(const std::optional<double>& value) {
   return json_number(value.value_or(std::numeric_limits<double>::quiet_NaN()));
 }
 
+std::string error_json(const std::string& error) { return error.empty() ? "null" : json_string(error); }
+
+std::string spread_json(const std::optional<Spread>& spread) {
+  return spread ? json_array({json_number(spread->smallest), json_number(spread->largest)}) : "null";
+}
+
 std::vector<std::string> cells_of(const BenchRow& row) {
-  const std::optional<double> ratio = ratio_of(row);
   const std::optional<bool> reached = met(row);
   return {row.name,
           row.value ? value_text(*row.value, row.unit) : "failed",
-          row.compared ? value_text(*row.compared, row.unit) : "failed",
+          row.compared ? value_text(*row.compared, row.unit) : "-",
           row.reference,
-          ratio ? with_digits(*ratio, 2) : "-",
+          row.ratio ? with_digits(*row.ratio, 2) : "-",
+          row.spread ? with_digits(row.spread->smallest, 2) + " to " + with_digits(row.spread->largest, 2) : "-",
           row.target ? (smaller_is_better(row.unit) ? "at most " : "at least ") + with_digits(*row.target, 2) : "-",
           reached ? (*reached ? "met" : "not met") : "-"};
 }
 
-}  // namespace
-
-std::optional<double> ratio_of(const BenchRow& row) {
-  if (!row.value || !row.compared || *row.compared <= 0) return std::nullopt;
-  return *row.value / *row.compared;
+// What is said below the table: of rows that failed, once or for good, and of those that there are not.
+std::vector<std::string> remarks(const BenchFrame& frame, const std::vector<BenchRow>& rows) {
+  std::vector<std::string> lines;
+  for (const BenchRow& row : rows) {
+    const std::string name = row.name + " against " + row.reference;
+    if (!row.repeated.empty()) lines.push_back(name + ": measured again after: " + row.repeated);
+    if (!row.error.empty()) lines.push_back(name + ": failed: " + row.error);
+  }
+  for (const std::string& line : frame.left_out) lines.push_back("left out: " + line);
+  return lines;
 }
 
+}  // namespace
+
 std::optional<bool> met(const BenchRow& row) {
-  const std::optional<double> ratio = ratio_of(row);
-  if (!ratio || !row.target) return std::nullopt;
-  return smaller_is_better(row.unit) ? *ratio <= *row.target : *ratio >= *row.target;
+  if (!row.ratio || !row.target) return std::nullopt;
+  return smaller_is_better(row.unit) ? *row.ratio <= *row.target : *row.ratio >= *row.target;
 }
 
 std::string value_text(double value, Unit unit) {
@@ -67,22 +79,24 @@ std::string value_text(double value, Unit unit) {
 
 std::string table_of(const BenchFrame& frame, const std::vector<BenchRow>& rows) {
   std::vector<std::vector<std::string>> lines{
-      {"MEASURE", "UIW", "AGAINST", "MEASURED BY", "RATIO", "TARGET", "RESULT"}};
+      {"MEASURE", "UIW", "AGAINST", "MEASURED BY", "RATIO", "SPREAD", "TARGET", "RESULT"}};
   for (const BenchRow& row : rows) lines.push_back(cells_of(row));
   std::string text = "RDMA over uiw beside plain TCP on device " + frame.device + " (" + frame.address + "), " +
                      std::to_string(frame.processors) + " processors; medians of " + std::to_string(frame.runs) +
-                     (frame.runs == 1 ? " run" : " runs") + " of " + std::to_string(frame.seconds) + " s\n\n";
+                     (frame.runs == 1 ? " pair" : " pairs") + " measured in turns, " + std::to_string(frame.seconds) +
+                     " s each\n\n";
   text += aligned(lines);
-  for (const BenchRow& row : rows)
-    if (!row.error.empty()) text += "\nfailed: " + row.name + ": " + row.error;
-  if (text.back() != '\n') text += '\n';
+  const char* separator = "\n";  // one empty line before all remarks
+  for (const std::string& line : remarks(frame, rows)) {
+    text += separator + line + "\n";
+    separator = "";
+  }
   return text;
 }
 
 std::string json_of(const BenchFrame& frame, const std::vector<BenchRow>& rows) {
   std::vector<std::string> values;
   for (const BenchRow& row : rows) {
-    const std::optional<double> ratio = ratio_of(row);
     const std::optional<bool> reached = met(row);
     values.push_back(json_object({{"id", json_string(row.id)},
                                   {"measure", json_string(row.name)},
@@ -93,17 +107,22 @@ std::string json_of(const BenchFrame& frame, const std::vector<BenchRow>& rows) 
                                   {"tcp_measured_by", row.against_tcp ? json_string(row.reference) : "null"},
                                   {"against", optional_json(row.compared)},
                                   {"against_measured_by", json_string(row.reference)},
-                                  {"ratio", optional_json(ratio)},
+                                  {"ratio", optional_json(row.ratio)},
+                                  {"spread", spread_json(row.spread)},
                                   {"target", optional_json(row.target)},
                                   {"met", reached ? json_bool(*reached) : "null"},
-                                  {"error", row.error.empty() ? "null" : json_string(row.error)}}));
+                                  {"repeated", error_json(row.repeated)},
+                                  {"error", error_json(row.error)}}));
   }
+  std::vector<std::string> left_out;
+  for (const std::string& line : frame.left_out) left_out.push_back(json_string(line));
   return json_object({{"device", json_string(frame.device)},
                       {"address", json_string(frame.address)},
                       {"processors", json_number(frame.processors)},
                       {"runs", json_number(frame.runs)},
                       {"seconds", json_number(frame.seconds)},
-                      {"rows", json_array(values)}}) +
+                      {"rows", json_array(values)},
+                      {"left_out", json_array(left_out)}}) +
          "\n";
 }
 

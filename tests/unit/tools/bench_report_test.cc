@@ -17,13 +17,14 @@ BenchRow measured(double value, double compared, Unit unit = Unit::gbits_per_sec
   row.target = 1.0;
   row.value = value;
   row.compared = compared;
+  row.ratio = value / compared;
+  row.spread = Spread{*row.ratio - 0.25, *row.ratio + 0.5};
   return row;
 }
 
 }  // namespace
 
 TEST_CASE("bench report: a rate has to reach its target, a time may not pass it") {
-  CHECK(ratio_of(measured(3, 2)) == 1.5);
   CHECK(met(measured(3, 2)) == true);
   CHECK(met(measured(2, 3)) == false);
   CHECK(met(measured(2, 2)) == true);
@@ -32,16 +33,12 @@ TEST_CASE("bench report: a rate has to reach its target, a time may not pass it"
   CHECK(met(measured(2, 2, Unit::microseconds)) == true);
 }
 
-TEST_CASE("bench report: no ratio without both values, no verdict without a target") {
-  BenchRow row = measured(3, 0);
-  CHECK_FALSE(ratio_of(row));
+TEST_CASE("bench report: no verdict without a ratio or a target") {
+  BenchRow row = measured(3, 2);
+  row.ratio.reset();
   CHECK_FALSE(met(row));
   row = measured(3, 2);
-  row.value.reset();
-  CHECK_FALSE(ratio_of(row));
-  row = measured(3, 2);
   row.target.reset();
-  CHECK(ratio_of(row));
   CHECK_FALSE(met(row));
 }
 
@@ -51,30 +48,43 @@ TEST_CASE("bench report: values have their unit") {
   CHECK(value_text(1'050'000, Unit::messages_per_second) == "1.05 M/s");
 }
 
-TEST_CASE("bench report: the table") {
+TEST_CASE("bench report: the table, and below it what failed or is missing") {
   BenchRow failed = measured(1, 1, Unit::microseconds);
   failed.name = "another";
   failed.value.reset();
+  failed.compared.reset();
+  failed.ratio.reset();
+  failed.spread.reset();
+  failed.repeated = "it began badly";
   failed.error = "it did not end";
-  const std::string text = table_of({1, 2, 4, "uiw_lo", "127.0.0.1"}, {measured(3, 2), failed});
-  CHECK(text ==
-        "RDMA over uiw beside plain TCP on device uiw_lo (127.0.0.1), 4 processors; medians of 1 run of 2 s\n"
-        "\n"
-        "MEASURE  UIW       AGAINST   MEASURED BY  RATIO  TARGET         RESULT\n"
-        "a row    3.0 Gb/s  2.0 Gb/s  a reference  1.50   at least 1.00  met\n"
-        "another  failed    1.00 us   a reference  -      at most 1.00   -\n"
-        "\n"
-        "failed: another: it did not end\n");
+  const BenchFrame frame{1, 2, 4, "uiw_lo", "127.0.0.1", {"rows with UCX: it is missing"}};
+  CHECK(
+      table_of(frame, {measured(3, 2), failed}) ==
+      "RDMA over uiw beside plain TCP on device uiw_lo (127.0.0.1), 4 processors; medians of 1 pair measured in turns, "
+      "2 s each\n"
+      "\n"
+      "MEASURE  UIW       AGAINST   MEASURED BY  RATIO  SPREAD        TARGET         RESULT\n"
+      "a row    3.0 Gb/s  2.0 Gb/s  a reference  1.50   1.25 to 2.00  at least 1.00  met\n"
+      "another  failed    -         a reference  -      -             at most 1.00   -\n"
+      "\n"
+      "another against a reference: measured again after: it began badly\n"
+      "another against a reference: failed: it did not end\n"
+      "left out: rows with UCX: it is missing\n");
+  const std::string plain = table_of({5, 2, 4, "uiw_lo", "127.0.0.1", {}}, {measured(3, 2)});
+  CHECK(plain.find("; medians of 5 pairs measured") != std::string::npos);
+  CHECK(plain.ends_with("met\n"));
 }
 
 TEST_CASE("bench report: the JSON") {
   BenchRow own = measured(1, 2, Unit::messages_per_second);
   own.against_tcp = false;
-  const std::string text = json_of({5, 1, 2, "uiw_lo", "127.0.0.1"}, {own});
+  own.repeated = "it began badly";
+  const std::string text = json_of({5, 1, 2, "uiw_lo", "127.0.0.1", {"rows with UCX"}}, {own});
   CHECK(
       text ==
       R"({"device": "uiw_lo", "address": "127.0.0.1", "processors": 2, "runs": 5, "seconds": 1, "rows": [{"id": "a_row", )"
       R"("measure": "a row", "unit": "messages/s", "better": "larger", "uiw": 1, "tcp": null, "tcp_measured_by": null, )"
-      R"("against": 2, "against_measured_by": "a reference", "ratio": 0.5, "target": 1, "met": false, "error": null}]})"
+      R"("against": 2, "against_measured_by": "a reference", "ratio": 0.5, "spread": [0.25, 1], "target": 1, "met": false, )"
+      R"("repeated": "it began badly", "error": null}], "left_out": ["rows with UCX"]})"
       "\n");
 }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "tools/bench/parse.h"
+#include "tools/bench/programs/parse.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 #include <vector>
 
@@ -51,10 +53,10 @@ std::optional<PerftestBandwidth> parse_perftest_bandwidth(const std::string& out
   return PerftestBandwidth{row[3], row[4] * 1e6};
 }
 
-std::optional<double> parse_perftest_latency(const std::string& output, std::size_t size) {
+std::optional<PerftestLatency> parse_perftest_latency(const std::string& output, std::size_t size) {
   const std::vector<double> row = perftest_row(output, size, 9);
   if (row.empty() || row[4] <= 0) return std::nullopt;
-  return row[4];
+  return PerftestLatency{{row[4], row[7], row[8]}, row[5]};
 }
 
 std::optional<double> parse_setup(const std::string& output) {
@@ -69,10 +71,39 @@ std::optional<double> parse_iperf3(const std::string& json) {
   return *bits / 1e9;
 }
 
-std::optional<double> parse_sockperf(const std::string& output) {
+std::optional<Percentiles> parse_sockperf(const std::string& output) {
   const std::optional<double> median = number_after(output, "percentile 50.000 =");
-  if (!median || *median <= 0) return std::nullopt;
-  return median;
+  const std::optional<double> most = number_after(output, "percentile 99.000 =");
+  const std::optional<double> nearly_all = number_after(output, "percentile 99.900 =");
+  if (!median || !most || !nearly_all || *median <= 0) return std::nullopt;
+  return Percentiles{*median, *most, *nearly_all};
+}
+
+// Iterations; the median, average and overall time; the average and overall bandwidth; and likewise the rate. Before
+// the end of a long test there are such lines for the time until then, with the thread before the first number.
+std::optional<UcxResult> parse_ucx(const std::string& output) {
+  std::istringstream lines(output);
+  std::optional<UcxResult> result;
+  for (std::string line; std::getline(lines, line);) {
+    std::replace(line.begin(), line.end(), ',', ' ');
+    const std::vector<double> numbers = numbers_of(line);
+    constexpr double kGbitsPerMebibyte = 8 * 1048576 / 1e9;
+    if (numbers.size() == 8 && numbers[5] > 0) result = UcxResult{numbers[1], numbers[5] * kGbitsPerMebibyte};
+  }
+  return result;
+}
+
+std::optional<double> parse_fi_pingpong(const std::string& output) {
+  std::istringstream lines(output);
+  std::optional<double> result;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::vector<std::string> cells{std::istream_iterator<std::string>(words), {}};
+    // Size, sent, acknowledged, total and time have units behind their numbers; MB/sec, usec/xfer and Mxfers/sec none.
+    if (cells.size() != 8 || numbers_of(cells[5] + " " + cells[6] + " " + cells[7]).empty()) continue;
+    if (const double time = std::atof(cells[6].c_str()); time > 0) result = time;
+  }
+  return result;
 }
 
 }  // namespace uiw::tools

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tools/bench/tcp_sends.h"
+#include "tools/bench/programs/tcp_sends.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
