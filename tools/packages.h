@@ -21,6 +21,7 @@ inline constexpr Package kIperf3{"iperf3", "iperf3"};
 inline constexpr Package kSockperf{"sockperf", "sockperf"};
 inline constexpr Package kUcxUtils{"ucx-utils", "ucx"};
 inline constexpr Package kLibfabricBin{"libfabric-bin", "libfabric"};
+inline constexpr Package kGnuplot{"gnuplot-nox", "gnuplot"};
 
 // "apt-get install libibverbs1 (Fedora: dnf install libibverbs)"
 inline std::string how_to_install(const std::vector<Package>& packages) {

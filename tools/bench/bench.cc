@@ -14,9 +14,11 @@
 #include "provider/process/device.h"
 #include "provider/process/settings.h"
 #include "tools/address.h"
+#include "tools/bench/curves.h"
 #include "tools/bench/measurement.h"
 #include "tools/bench/pairs.h"
 #include "tools/bench/plan.h"
+#include "tools/bench/plot.h"
 #include "tools/bench/programs/installed.h"
 #include "tools/bench/programs/programs.h"
 #include "tools/bench/programs/two_hosts.h"
@@ -33,6 +35,7 @@ struct BenchOptions {
   bool quick = false;
   unsigned runs = 5;
   unsigned seconds = 1;
+  std::string plot;  // the file for the picture; empty: none
 };
 
 // Progress goes to standard error, so that standard output has only the table.
@@ -74,6 +77,7 @@ Available find_available(TwoHosts& hosts, std::vector<std::string>& left_out) {
 struct Results {
   BenchFrame frame;
   std::vector<BenchRow> rows;
+  std::optional<Curves> curves;  // if a picture is wanted
 };
 
 // All programs that it starts have ended on return. nullopt if this process was interrupted.
@@ -92,17 +96,33 @@ std::optional<Results> measure_all(const BenchSetup& setup, const BenchOptions& 
     if (!result) return std::nullopt;
     results.rows.push_back(*result);
   }
+  if (options.plot.empty()) return results;
+  results.curves = measure_curves(setup, {options.runs, results.frame.processors, available.ucx}, tell);
+  if (!results.curves) return std::nullopt;
   return results;
+}
+
+// False if the picture could not be made or is incomplete.
+bool draw(const Curves& curves, const std::string& file) {
+  std::string error;
+  if (!run_gnuplot(gnuplot_script(curves.picture, file), error)) {
+    complain("no picture: " + error);
+    return false;
+  }
+  for (const std::string& missing : curves.errors) complain("missing in " + file + ": " + missing);
+  return curves.errors.empty();
 }
 
 int bench(BenchOptions options) {
   if (const std::string& error = provider::settings().error; !error.empty()) return complain(error);
-  if (const std::vector<Package> missing = missing_packages(); !missing.empty())
+  if (const std::vector<Package> missing = missing_packages(!options.plot.empty()); !missing.empty())
     return complain("programs are missing; install them: " + how_to_install(missing));
   BenchSetup setup;
   setup.preload = preload_library();
   if (setup.preload.empty()) return complain("libuiw-preload.so is missing; see `uiw doctor`");
   if (!choose_device(setup)) return complain("no device has an IPv4 address; see `uiw devices`");
+  if (!options.plot.empty())
+    if (const std::string error = cannot_write(options.plot); !error.empty()) return complain(error);
   if (options.quick) options.runs = options.seconds = 1;
   setup.seconds = options.seconds;
   setup.iterations = options.quick ? 10000 : 40000 * setup.seconds;
@@ -115,11 +135,12 @@ int bench(BenchOptions options) {
     raise(signal);  // so that the shell sees the signal
     return 128 + signal;
   }
-  const auto& [frame, rows] = *results;
+  const auto& [frame, rows, curves] = *results;
   const std::string text = options.json ? json_of(frame, rows) : table_of(frame, rows);
   std::fputs(text.c_str(), stdout);
   const bool failed = std::any_of(rows.begin(), rows.end(), [](const BenchRow& row) { return !row.error.empty(); });
-  return failed ? 1 : 0;
+  const bool drawn = !curves || draw(*curves, options.plot);
+  return failed || !drawn ? 1 : 0;
 }
 
 }  // namespace
@@ -132,6 +153,10 @@ Action add_bench(CLI::App& command) {
   command.add_option("--duration", options->seconds, "Seconds of each measurement (default 1)")
       ->check(CLI::Range(1U, 600U));
   command.add_flag("--quick", options->quick, "Measure each once, for a second at most");
+  command
+      .add_option("--plot", options->plot,
+                  "Measure and draw bandwidth over message size, and latency percentiles (SVG)")
+      ->type_name("FILE");
   command.footer("Exit status 0 where everything could be measured, whether or not targets are met; else 1.");
   return [options] { return bench(*options); };
 }

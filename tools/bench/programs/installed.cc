@@ -17,7 +17,7 @@ bool installed(const std::string& program) {
 
 }  // namespace
 
-std::vector<Package> missing_packages() {
+std::vector<Package> missing_packages(bool picture) {
   struct Needed {
     Package package;
     std::vector<std::string> programs;
@@ -27,6 +27,7 @@ std::vector<Package> missing_packages() {
       {kIperf3, {"iperf3"}},
       {kSockperf, {"sockperf"}},
   };
+  if (picture) all.push_back({kGnuplot, {"gnuplot"}});
   std::vector<Package> missing;
   for (const Needed& each : all) {
     if (!std::all_of(each.programs.begin(), each.programs.end(), installed)) missing.push_back(each.package);

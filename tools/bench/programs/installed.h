@@ -8,8 +8,8 @@
 
 namespace uiw::tools {
 
-// The packages of the missing programs that every run needs.
-std::vector<Package> missing_packages();
+// The packages of the missing programs that every run needs; for a picture, gnuplot is one of them.
+std::vector<Package> missing_packages(bool picture);
 
 bool ucx_installed();
 bool libfabric_installed();
