@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "provider/process/device.h"
+#include "provider/process/processors.h"
 #include "provider/process/settings.h"
 #include "tools/address.h"
 #include "tools/bench/curves.h"
@@ -25,7 +26,6 @@
 #include "tools/bench/report.h"
 #include "tools/child.h"
 #include "tools/files.h"
-#include "tools/processors.h"
 
 namespace uiw::tools {
 namespace {
@@ -83,7 +83,7 @@ struct Results {
 // All programs that it starts have ended on return. nullopt if this process was interrupted.
 std::optional<Results> measure_all(const BenchSetup& setup, const BenchOptions& options) {
   Results results;
-  results.frame = {options.runs, setup.seconds, usable_processors(), setup.device, setup.address, {}};
+  results.frame = {options.runs, setup.seconds, provider::usable_processors(), setup.device, setup.address, {}};
   TwoHosts hosts;
   const Available available = find_available(hosts, results.frame.left_out);
   for (const Row& row : make_plan(results.frame.processors, available)) {

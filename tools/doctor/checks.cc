@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "kernel-abi/interposer/plugin_abis.h"
+#include "provider/process/processors.h"
 #include "provider/process/settings.h"
 #include "provider/version.h"
 #include "tools/address.h"
@@ -24,7 +25,6 @@
 #include "tools/files.h"
 #include "tools/installation.h"
 #include "tools/packages.h"
-#include "tools/processors.h"
 
 namespace uiw::tools {
 namespace {
@@ -204,7 +204,7 @@ Finding check_limits() {
 }
 
 Finding check_processors() {
-  const unsigned count = usable_processors();
+  const unsigned count = provider::usable_processors();
   if (count < 2)
     return {Verdict::warn, "processors", "only one may be used",
             "programs that spin on memory are slow on one; allow two"};
