@@ -19,7 +19,13 @@ class FpduRemainder {
   // The octets that are still to be sent; valid until the next call of a member that is not const.
   Octets octets() const { return {memory_.get() + at_, size_ - at_}; }
   void take(std::size_t octets) { at_ += octets; }
-  void clear() { size_ = at_ = 0; }
+  // Large memory is given back: of many connections only few are in the middle of an FPDU.
+  void clear() {
+    size_ = at_ = 0;
+    if (capacity_ <= kMostKept) return;
+    memory_.reset();
+    capacity_ = 0;
+  }
 
   // Room for `size` octets; after filling it the caller calls keep(). If memory has to be allocated, it is at least
   // `wanted` octets, so that later remainders fit. Null if there is no memory.
@@ -36,6 +42,8 @@ class FpduRemainder {
   void keep(std::size_t size) { size_ = size, at_ = 0; }
 
  private:
+  static constexpr std::size_t kMostKept = 4096;
+
   std::unique_ptr<std::byte[]> memory_;
   std::size_t size_ = 0, at_ = 0, capacity_ = 0;
 };

@@ -176,9 +176,11 @@ bool SharedStream::give_back_idle_memory() {
   if (mode_.load(std::memory_order_acquire) != Mode::rings) return false;
   const std::uint64_t written = writer_.written();
   if (written - given_back_ < kWorthGivingBack) return false;
-  const bool idle = written == std::exchange(idle_since_, written) && writer_.is_empty();
-  if (idle && ::madvise(writer_.memory().data(), writer_.memory().size(), MADV_REMOVE) == 0) given_back_ = written;
-  return written != given_back_;
+  if (written != std::exchange(idle_since_, written)) return true;
+  // What the peer has not read stays, and so does all where the system refuses, until more is written.
+  const MutableOctets ring = writer_.memory();
+  if (writer_.is_empty() && ::madvise(ring.data(), ring.size(), MADV_REMOVE) == 0) given_back_ = written;
+  return false;
 }
 
 StreamTraffic SharedStream::traffic() const {

@@ -422,6 +422,7 @@ void Engine::run() {
     const std::uint64_t answered = raw_clock();
     const bool polling = activity_.is_active(answered, Activity::kPollingNs);
     give_back_idle_memory(answered);
+    if (polling) help_needed = HelpNeeded();
     if (helpers_.allowed() && !polling &&
         help_needed.asked(asked, answered, static_cast<std::size_t>(count) + turns.repeated(), helpers_.helping(),
                           helpers_.turns())) {

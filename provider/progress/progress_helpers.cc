@@ -60,14 +60,18 @@ void ProgressHelpers::run() {
 // thread finds it once this one sleeps.
 void ProgressHelpers::help() {
   constexpr int kPatienceMs = 1;
+  constexpr unsigned kMostInVain = 16;  // events in a row of queue pairs that other threads drive
   EventTurns turns(find_);
+  unsigned in_vain = 0;
   for (bool leaves = false; !leaves || turns.repeated() > 0;) {
     epoll_event event;
     const int count = leaves ? 0 : ::epoll_wait(epoll_, &event, 1, turns.repeated() > 0 ? 0 : kPatienceMs);
     turns.repeat();
     const bool came = count == 1 && event.data.u64 != kWakeTag;
-    if (came && turns.event(static_cast<std::uint32_t>(event.data.u64))) turns_.fetch_add(1, std::memory_order_relaxed);
-    const bool nothing = !came && turns.repeated() == 0;
+    const bool drove = came && turns.event(static_cast<std::uint32_t>(event.data.u64));
+    if (drove) turns_.fetch_add(1, std::memory_order_relaxed);
+    in_vain = drove ? 0 : in_vain + 1;
+    const bool nothing = (!came || in_vain >= kMostInVain) && turns.repeated() == 0;
     leaves = leaves || nothing || stop_.load() || activity_.is_active(raw_clock(), Activity::kPollingNs);
   }
 }

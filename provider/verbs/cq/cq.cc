@@ -247,40 +247,41 @@ int Cq::request_notify(bool solicited_only) {
   return 0;
 }
 
-void Cq::suppress_notifications() {
-  if (channel_) suppressors_.fetch_add(1);
+SuppressedNotifications::~SuppressedNotifications() {
+  innermost = outer_;
+  if (completions_ > 0) cq_->count_suppressed(*this);
 }
 
-void Cq::release_notifications() {
-  if (!channel_ || suppressors_.fetch_sub(1) > 1 || suppressed_.load() == 0) return;
+void Cq::count_suppressed(const SuppressedNotifications& suppressed) {
   const std::lock_guard lock(producer_);
-  count_suppressed();
+  if (suppressed.request_ == requests_answered_) count_completions(suppressed.completions_, suppressed.failed_);
 }
 
 // The functions below are called with the producer's lock held. This one is called when a completion comes for which an
 // event was requested; `at_once` for failures, which moderation does not delay.
 void Cq::notify_soon(bool at_once) {
-  suppressed_failure_ = suppressed_failure_ || at_once;
-  suppressed_.fetch_add(1);
-  // Either this thread sees that notifications are no longer suppressed, or the last release_notifications() sees this
-  // completion.
-  if (suppressors_.load() == 0) count_suppressed();
+  SuppressedNotifications* const own = SuppressedNotifications::innermost;
+  if (own == nullptr || own->cq_ != this) return count_completions(1, at_once);
+  if (std::exchange(own->request_, requests_answered_) != requests_answered_)
+    own->completions_ = 0, own->failed_ = false;
+  ++own->completions_;
+  own->failed_ = own->failed_ || at_once;
 }
 
-void Cq::count_suppressed() {
-  const unsigned suppressed = suppressed_.exchange(0);
-  if (suppressed == 0) return;
-  moderated_ += suppressed;
-  if (std::exchange(suppressed_failure_, false) || moderated_ >= moderation_count_) {
+void Cq::count_completions(unsigned completions, bool at_once) {
+  const bool first = moderated_ == 0;
+  moderated_ += completions;
+  if (at_once || moderated_ >= moderation_count_) {
     notify();
-  } else if (moderated_ == suppressed) {
+  } else if (first) {
     timer_->start(moderation_period_);
   }
 }
 
 void Cq::disarm() {
   if (armed_.exchange(Armed::no, std::memory_order_relaxed) != Armed::no) context_->engine().event_given();
-  moderated_ = suppressed_ = 0;
+  ++requests_answered_;
+  moderated_ = 0;
 }
 
 void Cq::notify() {

@@ -22,6 +22,7 @@
 #include "provider/process/mutex.h"
 #include "provider/process/shown/listed.h"
 #include "provider/verbs/cq/queue_ring.h"
+#include "provider/verbs/cq/suppressed_notifications.h"
 #include "provider/verbs/event_pipe.h"
 
 namespace uiw::provider {
@@ -84,12 +85,6 @@ class Cq {
   // completion of it is pushed meanwhile.
   void forget(std::uint32_t qp_number);
 
-  // Between these two calls completions can be polled but cause no event. The pairs of calls may be nested, and several
-  // threads may call them. The reason: a program that sleeps must find the answers to the peer sent before its own next
-  // message, since an adapter acknowledges a message before its program can know of it.
-  void suppress_notifications();
-  void release_notifications();
-
   // See Qp::inherited(): in the child of a fork the copy is not destroyed but left as it is.
   UIW_API bool inherited() const;
 
@@ -116,6 +111,8 @@ class Cq {
   void moderation_over();
 
  private:
+  friend class SuppressedNotifications;
+
   struct Rings {
     Ring<ibv_wc> completions;
     Ring<Stamp> stamps;  // as many, if the program has requested time stamps; else null
@@ -127,7 +124,8 @@ class Cq {
   int take(int count, ibv_wc* completions, Stamp* stamps);
   std::unique_lock<Mutex> lock_consumer();
   void notify_soon(bool at_once);
-  void count_suppressed();
+  void count_completions(unsigned completions, bool at_once);
+  void count_suppressed(const SuppressedNotifications& suppressed);
   void disarm();
   void notify();
   void overrun(bool first);
@@ -156,14 +154,10 @@ class Cq {
   bool overrun_ = false;
   std::atomic<Armed> armed_{Armed::no};
   unsigned events_written_ = 0;
-  unsigned moderation_count_ = 0;   // 0 or 1: none
-  unsigned moderation_period_ = 0;  // microseconds
-  // Calls of suppress_notifications() without release_notifications() yet. Changes without the lock.
-  std::atomic<unsigned> suppressors_{0};
-  // Completions that an event was requested for and that moderated_ does not count yet.
-  std::atomic<unsigned> suppressed_{0};
-  bool suppressed_failure_ = false;  // one of suppressed_ has failed
-  unsigned moderated_ = 0;           // completions since the event was requested
+  unsigned moderation_count_ = 0;        // 0 or 1: none
+  unsigned moderation_period_ = 0;       // microseconds
+  std::uint64_t requests_answered_ = 0;  // requests for an event that have had theirs
+  unsigned moderated_ = 0;               // completions since the event was requested
 
   alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};

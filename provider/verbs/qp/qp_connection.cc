@@ -25,23 +25,6 @@ std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket
   return mpa::mulpdu(socket.segment_size());
 }
 
-// While an event of the socket is handled, completion queues give no events: a program that wakes up must find the
-// answers to the peer sent before its own next message.
-class SuppressedNotifications {
- public:
-  explicit SuppressedNotifications(Cq* cq) : cq_(cq) {
-    if (cq_ != nullptr) cq_->suppress_notifications();
-  }
-  ~SuppressedNotifications() {
-    if (cq_ != nullptr) cq_->release_notifications();
-  }
-  SuppressedNotifications(const SuppressedNotifications&) = delete;
-  SuppressedNotifications& operator=(const SuppressedNotifications&) = delete;
-
- private:
-  Cq* const cq_;
-};
-
 }  // namespace
 
 // The sender's lock is held.
@@ -93,7 +76,8 @@ int QpConnection::use_rings(Stream& stream, mpa::SharedOffer& offer) {
   try {
     return stream.share(std::move(offer));
   } catch (const std::bad_alloc&) {
-    return ENOMEM;
+    // A caller has not said yet that it takes the memory, so the stream stays on TCP.
+    return stream.agreed().initiator ? 0 : ENOMEM;
   }
 }
 

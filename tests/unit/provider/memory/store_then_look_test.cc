@@ -148,18 +148,6 @@ TEST_CASE("store then look: an answer comes before its Send is known to be compl
   }));
 }
 
-// Cq::notify_soon() and Cq::release_notifications().
-TEST_CASE("store then look: a completion whose event is suppressed", "[orders]") {
-  enum { holds, quiet };
-  enum { held, is_quiet };
-  const Thread producer = {add(quiet, 1), load(holds, held)};
-  const Thread releaser = {add(holds, -1), load(quiet, is_quiet)};
-  CHECK_FALSE(can_end({producer, releaser}, {1, 0}, [](const Registers& r, const Values&) {
-    const bool producer_tells = r[held] == 0, releaser_tells = r[is_quiet] == 1;
-    return !producer_tells && !releaser_tells;
-  }));
-}
-
 // Engine::note_deferred() and Engine::event_asked_for(): the progress thread is woken for what waits to be sent.
 TEST_CASE("store then look: a send is deferred while the program requests an event", "[orders]") {
   enum { holding, awaited };

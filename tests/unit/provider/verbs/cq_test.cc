@@ -9,6 +9,7 @@
 
 using namespace uiw;
 using namespace uiw::test;
+using provider::SuppressedNotifications;
 
 TEST_CASE("cq: sizes and channels that are none", "[cq]") {
   const auto context = open_loopback();
@@ -89,19 +90,47 @@ namespace {
 
 void check_suppressed(Cq& cq, const Channel& channel, std::uintptr_t number) {
   cq.request_notify(false);
-  cq.suppress_notifications();
-  cq.suppress_notifications();
-  cq.push(completion_of(1), false);
-  cq.push(completion_of(2), false);
-  cq.release_notifications();
-  CHECK(channel.next() == 0);
-  cq.release_notifications();
-  CHECK(channel.next() == number);
-  CHECK(channel.next() == 0);
-  cq.suppress_notifications();
-  cq.push(completion_of(3), false);
-  cq.release_notifications();
+  {
+    const SuppressedNotifications suppressed(&cq);
+    {
+      const SuppressedNotifications inner(&cq);
+      cq.push(completion_of(1), false);
+      cq.push(completion_of(2), false);
+      CHECK(channel.next() == 0);
+    }
+    CHECK(channel.next() == number);
+    CHECK(channel.next() == 0);
+    cq.push(completion_of(3), false);
+  }
   CHECK(channel.next() == 0);  // not asked for
+  // An event that another thread has caused meanwhile tells of these completions, too.
+  cq.request_notify(false);
+  {
+    const SuppressedNotifications suppressed(&cq);
+    cq.push(completion_of(4), false);
+    std::thread([&] { cq.push(completion_of(5), false); }).join();
+    CHECK(channel.next() == number);
+    cq.request_notify(false);
+  }
+  CHECK(channel.next() == 0);
+  cq.push(completion_of(6), false);
+  CHECK(channel.next() == number);
+}
+
+// Threads whose turns always overlap: there is no moment at which none of them suppresses events.
+void check_overlapping(Cq& cq, const Channel& channel, std::uintptr_t number) {
+  const SuppressedNotifications another_turn(&cq);
+  std::thread([&] {
+    for (unsigned round = 0; round < 3; ++round) {
+      cq.request_notify(false);
+      {
+        const SuppressedNotifications suppressed(&cq);
+        cq.push(completion_of(round), false);
+        CHECK(channel.next() == 0);
+      }
+      CHECK(channel.next() == number);
+    }
+  }).join();
 }
 
 }  // namespace
@@ -151,6 +180,7 @@ TEST_CASE("cq: one event for each request (Verbs draft section 8.2)", "[cq]") {
     CHECK(channel.next() == number);
   }
   SECTION("while events are held nobody is woken, and once afterwards") { check_suppressed(*cq, channel, number); }
+  SECTION("a thread holds the events of its own completions") { check_overlapping(*cq, channel, number); }
   SECTION("asked twice, told once") {
     cq->request_notify(false);
     cq->request_notify(false);

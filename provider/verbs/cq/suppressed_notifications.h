@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// While an event of a queue pair's socket is handled, the completions that come of it can be polled but cause no event
+// of their completion queue. The reason: a program that sleeps must find the answers to the peer sent before its own
+// next message, since an adapter acknowledges a message before its program can know of it.
+//
+// Only completions of the thread that handles the event are concerned: other threads handle events of other queue pairs
+// at the same time, and there need not be a moment at which none does.
+#pragma once
+
+#include <cstdint>
+
+namespace uiw::provider {
+
+class Cq;
+
+class SuppressedNotifications {
+ public:
+  // `cq`, unless it is null, must remain live as long as this object. A thread may have several, one inside the other;
+  // the innermost counts.
+  explicit SuppressedNotifications(Cq* cq) : cq_(cq), outer_(innermost) { innermost = this; }
+  // Now the completions count.
+  ~SuppressedNotifications();
+  SuppressedNotifications(const SuppressedNotifications&) = delete;
+  SuppressedNotifications& operator=(const SuppressedNotifications&) = delete;
+
+ private:
+  friend class Cq;
+  static inline constinit thread_local SuppressedNotifications* innermost = nullptr;
+
+  Cq* const cq_;
+  SuppressedNotifications* const outer_;
+  // With the producer's lock of the queue: completions for which an event was requested, and whether one has failed.
+  // They count for the request that was in force then, by its number.
+  unsigned completions_ = 0;
+  bool failed_ = false;
+  std::uint64_t request_ = 0;
+};
+
+}  // namespace uiw::provider
