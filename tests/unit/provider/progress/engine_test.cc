@@ -93,7 +93,7 @@ class FakeQp final : public Driven {
     note_most(busy_at_once, ++busy_qps);
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(50);
     while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
-    give();
+    if (::send(ends_[1], "", 1, 0) != 1) ++failures;  // assertions belong to the thread of the test
     --busy_qps;
     --turns_;
   }
@@ -342,7 +342,7 @@ TEST_CASE("engine: a thread that is always busy is helped, and no queue pair has
   // A program that polls does not keep the queue pairs from going on, and neither does a stop.
   for (unsigned i = 0; i < 1000; ++i) engine.drive();
   CHECK(all_go_on(qps));
-  for (const auto& qp : qps) CHECK(qp->turns_at_once <= 2);  // a poll drives by itself
+  for (const auto& qp : qps) CHECK((qp->turns_at_once <= 2 && qp->failures == 0));  // a poll drives by itself
   CHECK(FakeQp::busy_at_once <= 4);
   engine.stop();
 }
