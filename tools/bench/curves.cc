@@ -76,6 +76,7 @@ void measure_point(const BenchSetup& setup, unsigned runs, std::size_t size, con
 Percentiles medians(const std::vector<Percentiles>& samples) {
   const auto of = [&](double Percentiles::*which) {
     std::vector<double> values;
+    values.reserve(samples.size());
     for (const Percentiles& each : samples) values.push_back(each.*which);
     return median(values);
   };
