@@ -96,8 +96,7 @@ class Sink final : public UlpduSink {
     if (what % 2 == 0) peer_.step(what / 2);
     unsigned sum = 0;
     for (const std::byte octet : piece) sum += std::to_integer<unsigned>(octet);
-    static volatile unsigned used;
-    used = sum;
+    sum_ = sum;
     done_ = offset + piece.size();
     total_ = total;
     return Verdict::go_on;
@@ -107,6 +106,7 @@ class Sink final : public UlpduSink {
   Input& input_;
   Peer& peer_;
   std::size_t done_ = 0, total_ = 0;
+  volatile unsigned sum_ = 0;  // so that each octet is read
 };
 
 // False once the stream is over.

@@ -12,6 +12,8 @@ from support.machine import Failure, check, listening, process_table, wait_until
 
 OUTPUT_LINES = 60  # of each output stream, shown on failure
 RPING_ENDS = "rdma_get_cm_event: Bad file descriptor\n"
+# What rping says first where a call of its own or its connection has failed.
+RPING_FAILED = re.compile(r"^(rdma_(?!get_cm_event)\w+: |cma event|cma detected)", re.MULTILINE)
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -58,7 +60,7 @@ class Process:
         # At its end rping closes the event channel while another of its threads may be about to ask it for the next
         # event; where the close comes first, on any adapter, that thread ends the program so.
         if status == 255 and "rping" in self.argv and self.stderr.endswith(RPING_ENDS):
-            return 0
+            return 255 if RPING_FAILED.search(self.stderr) else 0
         return status
 
     def wait(self, timeout):
