@@ -148,7 +148,7 @@ bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
 bool Deframer::gather_head(std::size_t size, Octets bytes, Outcome& outcome) {
   if (head_size_ >= size) return true;
   const std::size_t take = std::min(size - head_size_, bytes.size() - outcome.consumed);
-  if (take > 0 && !guarded_copy(head_.data() + head_size_, bytes.data() + outcome.consumed, take)) {
+  if (take > 0 && !guarded_copy_unordered(head_.data() + head_size_, bytes.data() + outcome.consumed, take)) {
     outcome.result = Result::no_memory;
     return false;
   }

@@ -55,7 +55,7 @@ bool Batch::copy_out(std::size_t from, std::size_t to, std::byte* out) const {
     if (end > from) {
       const std::size_t begin = std::max(at, from);
       const std::size_t size = std::min(end, to) - begin;
-      if (!guarded_copy(out, static_cast<const std::byte*>(iov_[i].iov_base) + (begin - at), size)) return false;
+      if (!guarded_copy_unordered(out, static_cast<const std::byte*>(iov_[i].iov_base) + (begin - at), size)) return false;
       out += size;
     }
     at = end;
@@ -82,7 +82,7 @@ Framer::Result Framer::add(Batch& batch, Octets header, std::span<const MemorySe
   if (crc_ || copy || payload_size < kCopyBelow) {
     std::byte* to = head + head_size;
     for (const MemorySegment& piece : payload) {
-      if (!guarded_copy(to, piece.data, piece.size)) return Result::bad_address;
+      if (!guarded_copy_unordered(to, piece.data, piece.size)) return Result::bad_address;
       to += piece.size;
     }
     std::memset(to, 0, pad + kCrcSize);

@@ -14,7 +14,7 @@ namespace {
 bool is_there(const std::byte* from, std::size_t size) {
   std::array<std::byte, 1024> copy;
   for (std::size_t at = 0; at < size; at += copy.size()) {
-    if (!guarded_copy(copy.data(), from + at, std::min(copy.size(), size - at))) return false;
+    if (!guarded_copy_unordered(copy.data(), from + at, std::min(copy.size(), size - at))) return false;
   }
   return true;
 }
@@ -34,7 +34,7 @@ ssize_t RingWriter::put(const std::byte* from, std::size_t size) {
   const std::size_t at = static_cast<std::size_t>(written_) & (ring_.size() - 1);
   const std::size_t most = std::min({size, kPart, room(), ring_.size() - at});
   if (most == 0) return -EAGAIN;
-  if (!guarded_copy(ring_.data() + at, from, most)) return is_there(from, most) ? -EPROTO : -EFAULT;
+  if (!guarded_copy_unordered(ring_.data() + at, from, most)) return is_there(from, most) ? -EPROTO : -EFAULT;
   written_ += most;
   return static_cast<ssize_t>(most);
 }

@@ -118,11 +118,11 @@ ssize_t SharedStream::receive_ring(MutableOctets wanted, MutableOctets staging, 
 
 ssize_t SharedStream::take(Octets found, MutableOctets wanted, MutableOctets staging, Octets& rest) {
   const std::size_t filled = std::min(wanted.size(), found.size());
-  if (filled > 0 && !guarded_copy(wanted.data(), found.data(), filled)) return break_off();
+  if (filled > 0 && !guarded_copy_unordered(wanted.data(), found.data(), filled)) return break_off();
   rest = found.subspan(filled);
   if (copies_) {
     rest = rest.first(std::min(rest.size(), staging.size()));
-    if (!rest.empty() && !guarded_copy(staging.data(), rest.data(), rest.size())) return break_off();
+    if (!rest.empty() && !guarded_copy_unordered(staging.data(), rest.data(), rest.size())) return break_off();
     rest = Octets(staging).first(rest.size());
   }
   reader_.advance(filled + rest.size());

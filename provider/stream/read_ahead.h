@@ -22,7 +22,7 @@ class ReadAhead {
     if (size_ == 0 && !rest.empty()) {
       octets_.reset(new (std::nothrow) std::byte[rest.size()]);
       if (!octets_) return false;
-      if (!mpa::guarded_copy(octets_.get(), rest.data(), rest.size())) return false;
+      if (!mpa::guarded_copy_unordered(octets_.get(), rest.data(), rest.size())) return false;
       size_ = rest.size();
     }
     taken_ = size_ - rest.size();

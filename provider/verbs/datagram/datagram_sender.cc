@@ -57,7 +57,7 @@ bool DatagramSender::gather(std::uint64_t sequence, std::byte* to) {
   }
   for (const rdmap::Sge& sge : sends_.sges(sequence)) {
     const ddp::Access from = rdmap::find(stag_table(), sge, &qp_.pd, 0, sge.length, ddp::kLocalRead);
-    if (from.error != ddp::AccessError::none || !mpa::guarded_copy(to, from.memory, sge.length)) return false;
+    if (from.error != ddp::AccessError::none || !mpa::guarded_copy_unordered(to, from.memory, sge.length)) return false;
     to += sge.length;
   }
   return true;
