@@ -24,20 +24,21 @@
 
 namespace uiw::mpa {
 
-// Positions count octets since the beginning and never wrap (2^63 octets take centuries).
+// Positions count octets since the beginning and never wrap (2^63 octets take centuries). A cache line takes long from one
+// processor to the other, so what is written for each message stands apart from what is only read for each.
 struct RingControl {
   // Written by the writer. kClosed is set once nothing follows.
   alignas(64) std::atomic<std::uint64_t> written;
-  // Set by the writer, which waits for room; cleared by the reader, which wakes it.
-  std::atomic<std::uint32_t> writer_waits;
   // Written by the reader.
   alignas(64) std::atomic<std::uint64_t> read;
+  // Set by the writer, which waits for room; cleared by the reader, which wakes it.
+  alignas(64) std::atomic<std::uint32_t> writer_waits;
   // Set by the reader, which waits for octets; cleared by the writer, which wakes it.
   std::atomic<std::uint32_t> reader_sleeps;
 
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
 };
-static_assert(sizeof(RingControl) == 128);
+static_assert(sizeof(RingControl) == 192);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
 class RingWriter {
@@ -71,7 +72,7 @@ class RingWriter {
 
   void publish(std::uint64_t closed = 0) {
     published_ = written_;
-    control_.written.store(written_ | closed);
+    control_.written.store(written_ | closed, std::memory_order_release);
   }
   bool look();
   std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - read_seen_); }
@@ -95,7 +96,12 @@ class RingReader {
   // The caller has used this many octets of those found.
   void advance(std::size_t octets) { read_ += octets; }
   // The writer may write over what the caller has advanced beyond.
-  void release() { control_.read.store(read_); }
+  void release() {
+    control_.read.store(read_);
+    released_ = read_;
+  }
+  // Octets that the caller has advanced beyond since release() was called last.
+  std::uint64_t unreleased() const { return read_ - released_; }
   // Whether a writer waits for room that has to be woken now; true once for each time it waits.
   bool peer_waits();
   // True if the writer has been told to wake this end; false if there are octets, or the end, by now.
@@ -105,7 +111,7 @@ class RingReader {
  private:
   RingControl& control_;
   const Octets ring_;
-  std::uint64_t read_ = 0;
+  std::uint64_t read_ = 0, released_ = 0;
 };
 
 template <typename Wake>

@@ -110,6 +110,7 @@ ssize_t SharedStream::receive_ring(MutableOctets wanted, MutableOctets staging, 
       case RingReader::Look::broken: return break_off();
       case RingReader::Look::nothing: break;
     }
+    if (reader_.unreleased() > 0) release();
     if (end_) return *end_;
     // Octets that the peer had written before its end are there by now.
     if (++empty_looks_ % kLookAtTcp != 0 || !tcp_has_ended()) return -EAGAIN;
@@ -143,6 +144,10 @@ void SharedStream::used() {
   if (reader_.read() == received_.load(std::memory_order_relaxed)) return;
   received_.store(reader_.read(), std::memory_order_relaxed);
   count(takes_);
+  if (reader_.unreleased() >= kReleased) release();
+}
+
+void SharedStream::release() {
   reader_.release();
   if (reader_.peer_waits()) ring();
 }
@@ -151,6 +156,7 @@ void SharedStream::used() {
 bool SharedStream::await_octets() {
   if (mode_.load(std::memory_order_relaxed) != Mode::rings) return true;
   if (end_) return false;
+  if (reader_.unreleased() > 0) release();
   offer_.doorbell.note_sleep();
   return reader_.await_octets() && !tcp_has_ended();
 }

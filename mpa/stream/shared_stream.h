@@ -77,6 +77,9 @@ class SharedStream final : public ByteStream {
   };
   // TCP is asked whether it has ended in one of so many looks at an empty ring.
   static constexpr unsigned kLookAtTcp = 128;
+  // Octets that have been read are released in so large parts, or when there is nothing left to read: the program waits
+  // for the message that has been read, and not for its room.
+  static constexpr std::size_t kReleased = SharedMemory::kRing / 4;
   // For fewer octets of an idle ring it is not worth while: the next ones would need a page of memory again.
   static constexpr std::size_t kWorthGivingBack = 8 * 1024;
 
@@ -86,6 +89,7 @@ class SharedStream final : public ByteStream {
   ssize_t take(Octets found, MutableOctets wanted, MutableOctets staging, Octets& rest);
   bool tcp_has_ended();
   ssize_t break_off();
+  void release();
   void ring() const { offer_.doorbell.ring(); }
 
   TcpStream& tcp_;

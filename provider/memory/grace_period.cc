@@ -13,6 +13,7 @@ namespace uiw::provider {
 
 namespace detail {
 
+constinit thread_local ReaderSlot* own_slot = nullptr;
 std::atomic<std::uint64_t> current_period{1};
 
 namespace {
@@ -51,8 +52,6 @@ ReaderSlot* take_slot() {
   return slot;
 }
 
-constinit thread_local ReaderSlot* own_slot = nullptr;
-
 const ThreadExit at_exit([](void* own) {
   own_slot = nullptr;
   auto* slot = static_cast<ReaderSlot*>(own);
@@ -62,11 +61,9 @@ const ThreadExit at_exit([](void* own) {
 
 }  // namespace
 
-ReaderSlot& reader_slot() noexcept {
-  if (own_slot == nullptr) {
-    own_slot = take_slot();
-    at_exit.note(own_slot);  // if this fails, the slot stays taken for ever
-  }
+ReaderSlot& take_own_slot() noexcept {
+  own_slot = take_slot();
+  at_exit.note(own_slot);  // if this fails, the slot stays taken for ever
   return *own_slot;
 }
 

@@ -31,7 +31,9 @@ struct alignas(64) ReaderSlot {
   void enter();
   void leave();
 };
-ReaderSlot& reader_slot() noexcept;
+extern constinit thread_local ReaderSlot* own_slot;
+ReaderSlot& take_own_slot() noexcept;
+inline ReaderSlot& reader_slot() noexcept { return own_slot != nullptr ? *own_slot : take_own_slot(); }
 extern std::atomic<std::uint64_t> current_period;
 
 inline void ReaderSlot::enter() {

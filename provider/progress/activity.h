@@ -20,15 +20,22 @@ class Activity {
   // The program polls if it was active this recently.
   static constexpr std::uint64_t kPollingNs = 20'000;
 
-  // Between these two calls a thread of the program drives or posts.
+  // Between these two calls a thread of the program posts.
   void enter() { inside_.fetch_add(1, std::memory_order_relaxed); }
   void leave() { inside_.fetch_sub(1, std::memory_order_relaxed); }
+  // Between these two calls the thread that holds the engine's lock drives.
+  void begin_driving() { driving_.store(true, std::memory_order_relaxed); }
+  void end_driving() { driving_.store(false, std::memory_order_relaxed); }
 
   // The calling thread has looked at what has arrived: because it polls, or in between posts.
   void note_look(std::uint64_t now, bool polls) {
     note(now);
     last_look_.store(now, std::memory_order_relaxed);
-    if (polls) posting_.store(false, std::memory_order_relaxed);
+    if (polls) note_poll();
+  }
+  // The program polls. The clock need not be read for each poll: see note_look().
+  void note_poll() {
+    if (posting_.load(std::memory_order_relaxed)) posting_.store(false, std::memory_order_relaxed);
   }
   // The calling thread has posted. True if the last look was long ago.
   bool note_post(std::uint64_t now) {
@@ -49,7 +56,8 @@ class Activity {
   bool is_active(std::uint64_t now, std::uint64_t within) const {
     if (event_awaited()) return false;
     // Another thread may have stored a time later than `now`, so this adds and does not subtract.
-    return inside_.load(std::memory_order_relaxed) > 0 || now < last_.load(std::memory_order_relaxed) + within;
+    const bool inside = inside_.load(std::memory_order_relaxed) > 0 || driving_.load(std::memory_order_relaxed);
+    return inside || now < last_.load(std::memory_order_relaxed) + within;
   }
   // Whether the program posted, and did not poll, when it was active last.
   bool posts() const { return posting_.load(std::memory_order_relaxed); }
@@ -63,7 +71,7 @@ class Activity {
   bool event_awaited_in_order() const { return events_awaited_.load() > 0; }
 
   // In the child of a fork the parent's other threads do not exist.
-  void after_fork_in_child() { inside_ = 0; }
+  void after_fork_in_child() { inside_ = 0, driving_ = false; }
 
  private:
   void note(std::uint64_t now) {
@@ -76,6 +84,7 @@ class Activity {
   std::atomic<std::uint64_t> last_look_{0};
   std::atomic<int> events_awaited_{0};  // number of completion queues; below 0 if an event is given first
   std::atomic<unsigned> inside_{0};
+  std::atomic<bool> driving_{false};
   std::atomic<bool> posting_{false};
 };
 

@@ -32,6 +32,7 @@ constexpr unsigned kIdleRounds = 64;  // a socket without work for so many round
 constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
 constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
+constexpr unsigned kClockStride = 4;  // of empty rounds in a row, those that read the clock
 constexpr unsigned kParkAfter = 3;  // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
 // The tick while posts wait for the next posts. Each tick costs the peer some microseconds if the two share processors.
@@ -113,6 +114,7 @@ void Engine::after_fork_in_child() {
   if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
   new (&entries_) std::vector<Driven*>;
+  changes_.fetch_add(1);
   activity_.after_fork_in_child();
   deferring_ = 0;
   started_.store(false);
@@ -176,6 +178,7 @@ int Engine::add(Driven& qp, int fd) {
     entries_.pop_back();
   }
   many_ = entries_.size() > kDirect;
+  changes_.fetch_add(1);
   return error;
 }
 
@@ -183,6 +186,7 @@ void Engine::remove(Driven& qp) {
   const std::lock_guard lock(mutex_);
   std::erase(entries_, &qp);
   many_ = entries_.size() > kDirect;
+  changes_.fetch_add(1);
 }
 
 int Engine::watch(std::uint32_t qp_number, int fd) {
@@ -208,53 +212,73 @@ void Engine::take_over(std::uint32_t qp_number, int fd) {
   unpark();
 }
 
-void Engine::look(bool polls) {
-  bool waits = polls;
-  if (!started_.load(std::memory_order_relaxed)) return;
-  activity_.enter();
-  bool yield = false;
-  if (const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock); drive_lock.owns_lock()) {
-    const ReadSection section;  // a queue pair that is removed from the entries now lives until it closes
-    bool work = false;
-    std::array<Driven*, kDirect> direct;
-    std::size_t count = kDirect + 1;
-    if (!drives_many()) {
-      const std::lock_guard lock(mutex_);
-      count = entries_.size();
-      if (count <= kDirect) std::copy(entries_.begin(), entries_.end(), direct.begin());
-    }
-    if (count <= kDirect) {
-      ++round_;
-      for (std::size_t i = 0; i < count; ++i) {
-        Driven& qp = *direct[i];
-        if (waits && qp.sends().posts_wait()) carry_out(qp, [](Driven& one) { one.sends().send_waiting_posts(); });
-        if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
-        if (qp.progress(Driver::poll)) {
-          work = true;
-          qp.idle_rounds = 0;
-        } else {
-          ++qp.idle_rounds;
-        }
-      }
+// Copies the entries, unless they are those of the last look. The caller's ReadSection keeps a queue pair that is removed
+// meanwhile alive until it closes. False if there are too many to look at each.
+bool Engine::find_direct() {
+  if (const unsigned changes = changes_.load(); changes != direct_.changes) {
+    const std::lock_guard lock(mutex_);
+    direct_.changes = changes_.load(std::memory_order_relaxed);
+    direct_.count = entries_.size();
+    if (direct_.count <= kDirect) std::copy(entries_.begin(), entries_.end(), direct_.entries.begin());
+  }
+  return direct_.count <= kDirect;
+}
+
+// True if there was work.
+bool Engine::look_at_each(bool waits) {
+  bool work = false;
+  ++round_;
+  for (std::size_t i = 0; i < direct_.count; ++i) {
+    Driven& qp = *direct_.entries[i];
+    if (waits && qp.sends().posts_wait()) carry_out(qp, [](Driven& one) { one.sends().send_waiting_posts(); });
+    if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
+    if (qp.progress(Driver::poll)) {
+      work = true;
+      qp.idle_rounds = 0;
     } else {
-      epoll_event events[32];
-      // Not libc's: no cancellation point on the program's thread.
-      const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll_.load(), events, 32, 0, nullptr, 0));
-      work = ready > 0;
-      for (int i = 0; i < ready; ++i) {
-        if (events[i].data.u64 == ProgressHelpers::kWakeTag) continue;
-        if (Driven* qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Driver::event);
-      }
+      ++qp.idle_rounds;
     }
-    const bool deferred = waits && deferring_.load(std::memory_order_relaxed) > 0;
-    waits = waits && !work;
+  }
+  return work;
+}
+
+bool Engine::look_at_ready() {
+  epoll_event events[32];
+  // Not libc's: no cancellation point on the program's thread.
+  const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll_.load(), events, 32, 0, nullptr, 0));
+  for (int i = 0; i < ready; ++i) {
+    if (events[i].data.u64 == ProgressHelpers::kWakeTag) continue;
+    if (Driven* qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Driver::event);
+  }
+  return ready > 0;
+}
+
+void Engine::look(bool polls) {
+  if (!started_.load(std::memory_order_relaxed)) return;
+  std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
+  if (!drive_lock.owns_lock()) return activity_.note_look(raw_clock(), polls);
+  activity_.begin_driving();
+  bool yield = false, timed = true;
+  {
+    const ReadSection section;
+    const bool direct = find_direct();
+    const bool work = direct ? look_at_each(polls) : look_at_ready();
+    const bool deferred = polls && deferring_.load(std::memory_order_relaxed) > 0;
+    const bool in_vain = polls && !work;
     if (deferred && work) ++busy_looks_;
     if (deferred && SendScheduler::ends_deferral(work, busy_looks_)) send_all_deferred();
-    empty_rounds_ = waits ? empty_rounds_ + 1 : 0;
+    empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
+    // A look in vain at a few queue pairs takes less time than reading the clock is worth.
+    timed = !in_vain || !direct || empty_rounds_ % kClockStride == 0;
   }
-  activity_.note_look(raw_clock(), polls);
-  activity_.leave();
+  if (timed) {
+    activity_.note_look(raw_clock(), polls);
+  } else {
+    activity_.note_poll();
+  }
+  activity_.end_driving();
+  drive_lock.unlock();
   if (yield) sched_yield();
 }
 

@@ -13,6 +13,7 @@
 // is about to do concerns only "uiw-progress", so they leave as soon as the program polls.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -97,6 +98,9 @@ class Engine {
  private:
   int prepare();
   void look(bool polls);
+  bool find_direct();
+  bool look_at_each(bool waits);
+  bool look_at_ready();
   void run();
   void park();
   void sweep(bool only_deferred = false);
@@ -119,6 +123,13 @@ class Engine {
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // protects entries_; taken after the locks of a queue pair
   std::vector<Driven*> entries_;
+  std::atomic<unsigned> changes_{0};  // of entries_, counted
+  // Protected by drive_mutex_.
+  struct Direct {
+    unsigned changes = 0;  // the copy is of the entries after so many changes
+    std::size_t count = 0;
+    std::array<Driven*, kDirect> entries;
+  } direct_;
   unsigned round_ = 0;
   unsigned empty_rounds_ = 0;  // in a row
   unsigned busy_looks_ = 0;    // looks that found work while sends were deferred, since these were last sent

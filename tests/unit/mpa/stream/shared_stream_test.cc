@@ -261,6 +261,7 @@ TEST_CASE("shared_stream: memory of a ring that is idle goes back to the system"
   CHECK_FALSE(ends.caller->give_back_idle_memory());  // nothing has been written
   REQUIRE(send(*ends.caller, Bytes(10)) == 10);
   CHECK(ends.receive(*ends.called) == 10);
+  CHECK(ends.receive(*ends.called) == -EAGAIN);       // which releases what has been read
   CHECK_FALSE(ends.caller->give_back_idle_memory());  // nor is this worth while
   const auto move = [&](std::size_t octets) {
     for (std::size_t moved = 0; moved < octets; moved += 1000) {
@@ -273,6 +274,7 @@ TEST_CASE("shared_stream: memory of a ring that is idle goes back to the system"
       }
       REQUIRE(got == sent);
     }
+    REQUIRE(ends.receive(*ends.called) == -EAGAIN);
   };
   move(1'000'000);
   CHECK(ends.allocated() >= before + mpa::SharedMemory::kRing);
@@ -290,8 +292,37 @@ TEST_CASE("shared_stream: memory of a ring that is idle goes back to the system"
   CHECK(ends.allocated() > before);
   CHECK(ends.receive(*ends.called) == 10);
   CHECK(ends.got == Bytes(10, std::byte{7}));
+  CHECK(ends.receive(*ends.called) == -EAGAIN);
   CHECK_FALSE(ends.caller->give_back_idle_memory());
   CHECK(ends.allocated() == before);
+}
+
+TEST_CASE("shared_stream: what has been read makes room in large parts, and all of it once there is nothing to read") {
+  Ends ends;
+  ends.switch_over();
+  constexpr std::size_t kAll = mpa::SharedMemory::kRing, kPart = kAll / 8;
+  const auto sent = [&](std::size_t octets) { return send(*ends.caller, Bytes(octets)); };
+  REQUIRE(sent(kPart) == kPart);
+  CHECK(ends.receive(*ends.called) == kPart);
+  REQUIRE(sent(kAll) == kAll - kPart);
+  CHECK(sent(1) == -EAGAIN);
+  SECTION("a quarter of the ring") {
+    CHECK(ends.receive(*ends.called) == kAll - kPart);
+    CHECK(sent(kAll) == kAll);
+  }
+  SECTION("nothing to read, with a writer that waits") {
+    CHECK(ends.caller->await_room());
+    CHECK(ends.receive(*ends.called) == kAll - kPart);
+    CHECK(sent(kPart) == kPart);
+    CHECK(ends.receive(*ends.called) == kPart);
+    REQUIRE(sent(kAll) == kAll - kPart);
+    CHECK(ends.caller->await_room());
+    pollfd room{ends.caller->doorbell(), POLLIN, 0};
+    CHECK(ends.receive(*ends.called) == kAll - kPart);
+    CHECK(ends.receive(*ends.called) == -EAGAIN);
+    CHECK(::poll(&room, 1, 10'000) == 1);
+    CHECK(sent(kAll) == kAll);
+  }
 }
 
 TEST_CASE("shared_stream: a peer that breaks the ring ends the stream") {
