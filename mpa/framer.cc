@@ -55,7 +55,8 @@ bool Batch::copy_out(std::size_t from, std::size_t to, std::byte* out) const {
     if (end > from) {
       const std::size_t begin = std::max(at, from);
       const std::size_t size = std::min(end, to) - begin;
-      if (!guarded_copy_unordered(out, static_cast<const std::byte*>(iov_[i].iov_base) + (begin - at), size)) return false;
+      if (!guarded_copy_unordered(out, static_cast<const std::byte*>(iov_[i].iov_base) + (begin - at), size))
+        return false;
       out += size;
     }
     at = end;

@@ -60,6 +60,8 @@ class ByteStream {
   // false if there is something by now.
   virtual bool await_octets() = 0;
   virtual bool is_shared() const = 0;
+  // So many octets go faster by one call of send() than by several; beyond that it makes no difference.
+  virtual std::size_t octets_in_one_send() const = 0;
 
   // Octets of the peer's end follow, and then its end; the other direction goes on.
   virtual void shutdown_send() = 0;

@@ -48,8 +48,8 @@ bool RingWriter::await_room() {
   return false;
 }
 
-// As above: either this end sees that the reader sleeps, or the reader sees the octets. publish() does not wait until the
-// processor has the cache line, so the octets before it and the position get to the reader together. This waits.
+// As above: either this end sees that the reader sleeps, or the reader sees the octets. publish() does not wait until
+// the processor has the cache line, so the octets before it and the position get to the reader together. This waits.
 bool RingWriter::peer_sleeps() {
   control_.written.fetch_add(0);
   if (control_.reader_sleeps.load() == 0) return false;

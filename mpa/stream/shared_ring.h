@@ -24,8 +24,8 @@
 
 namespace uiw::mpa {
 
-// Positions count octets since the beginning and never wrap (2^63 octets take centuries). A cache line takes long from one
-// processor to the other, so what is written for each message stands apart from what is only read for each.
+// Positions count octets since the beginning and never wrap (2^63 octets take centuries). A cache line takes long from
+// one processor to the other, so what is written for each message stands apart from what is only read for each.
 struct RingControl {
   // Written by the writer. kClosed is set once nothing follows.
   alignas(64) std::atomic<std::uint64_t> written;

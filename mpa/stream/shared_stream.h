@@ -63,6 +63,7 @@ class SharedStream final : public ByteStream {
   void used() override;
   bool await_octets() override;
   bool is_shared() const override { return !copies_; }
+  std::size_t octets_in_one_send() const override { return is_switched() ? 16 * 1024 : tcp_.octets_in_one_send(); }
   void shutdown_send() override;
   StreamTraffic traffic() const override;
   std::optional<PeerSigns> peer_signs() const override;

@@ -48,6 +48,7 @@ class TcpStream final : public ByteStream {
   void used() override {}
   bool await_octets() override { return true; }
   bool is_shared() const override { return false; }
+  std::size_t octets_in_one_send() const override { return 512 * 1024; }
 
   // Sends FIN behind the last octet; receiving goes on.
   void shutdown_send() override;

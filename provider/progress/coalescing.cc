@@ -22,12 +22,12 @@ bool Coalescing::posted(unsigned requests, std::size_t octets, std::uint64_t pol
   return in_burst();
 }
 
-bool Coalescing::may_wait(std::uint64_t now, std::uint64_t active) {
+bool Coalescing::may_wait(std::uint64_t now, std::size_t most_octets, std::uint64_t active) {
   const bool paused = now > std::max(last_post_, active) + (polled_since_ ? kPollNs : kPauseNs);
   last_post_ = now;
   quick_ = paused ? 0 : std::min(quick_ + 1, kBurst);
   if (quick_ < kBurst || now < not_before_) return false;
-  if (requests_ >= kMost || octets_ >= kMostOctets || overdue(now)) return false;
+  if (requests_ >= kMost || octets_ >= most_octets || overdue(now)) return false;
   if (!waiting()) since_ = now;
   return true;
 }

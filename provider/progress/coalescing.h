@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Coalescing: whether small posts are sent at once, or wait a moment for the posts behind them, since a sendmsg costs
-// as much as tens of small messages.
+// Coalescing: whether posts are sent at once, or wait a moment for the posts behind them, since a sendmsg costs as much
+// as tens of small messages, and large ones go faster together.
 //
 // A burst is what a program posts while it takes few completions: several requests for each time it polls. Only posts
 // of a burst that comes without pauses wait, and not for long. A program that posts and then does something else (it
@@ -18,8 +18,7 @@ namespace uiw::provider {
 
 class Coalescing {
  public:
-  static constexpr unsigned kMost = 48;                  // requests in one send
-  static constexpr std::size_t kMostOctets = 16 * 1024;  // octets of these requests
+  static constexpr unsigned kMost = 48;  // requests in one send
   // This many requests between two polls make a burst. In a burst, posts wait after the same number of posts without a
   // pause.
   static constexpr unsigned kBurst = 8;
@@ -34,8 +33,9 @@ class Coalescing {
   // The program has posted `requests` of `octets` in all. `polled` is a number that changes when the program takes
   // completions. True in a burst: then may_wait() says whether the posts wait.
   bool posted(unsigned requests, std::size_t octets, std::uint64_t polled);
-  // `active`: when the thread last posted to any queue pair, or polled in vain, before this post.
-  bool may_wait(std::uint64_t now, std::uint64_t active = 0);
+  // `most_octets`: no more wait than reach this number. `active`: when the thread last posted to any queue pair, or
+  // polled in vain, before this post.
+  bool may_wait(std::uint64_t now, std::size_t most_octets, std::uint64_t active = 0);
   // The call that posted returns to the program now: the time that sending took is not a pause of the program.
   void resume(std::uint64_t now) { last_post_ = now; }
   std::uint64_t last_post() const { return last_post_; }

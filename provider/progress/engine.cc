@@ -33,7 +33,7 @@ constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
 constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
 constexpr unsigned kClockStride = 4;  // of empty rounds in a row, those that read the clock
-constexpr unsigned kParkAfter = 3;  // wake-ups in a row that found the program polling
+constexpr unsigned kParkAfter = 3;    // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
 // The tick while posts wait for the next posts. Each tick costs the peer some microseconds if the two share processors.
 constexpr std::chrono::microseconds kDeferredTick(200);
@@ -212,8 +212,8 @@ void Engine::take_over(std::uint32_t qp_number, int fd) {
   unpark();
 }
 
-// Copies the entries, unless they are those of the last look. The caller's ReadSection keeps a queue pair that is removed
-// meanwhile alive until it closes. False if there are too many to look at each.
+// Copies the entries, unless they are those of the last look. The caller's ReadSection keeps a queue pair that is
+// removed meanwhile alive until it closes. False if there are too many to look at each.
 bool Engine::find_direct() {
   if (const unsigned changes = changes_.load(); changes != direct_.changes) {
     const std::lock_guard lock(mutex_);

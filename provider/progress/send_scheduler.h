@@ -70,9 +70,10 @@ class SendScheduler {
     bool socket_full = false;  // then posts are sent once the socket has room
     bool queue_full = false;   // nothing can be posted behind these posts
     bool awaits_event = false;
-    bool many_driven = false;  // a poll does not look at each queue pair
-    bool remote_rule = false;  // Sends and Writes complete when the peer has placed them
-    std::uint32_t queued = 0;  // requests that are not complete, these included
+    bool many_driven = false;     // a poll does not look at each queue pair
+    bool remote_rule = false;     // Sends and Writes complete when the peer has placed them
+    std::uint32_t queued = 0;     // requests that are not complete, these included
+    std::size_t most_octets = 0;  // see Coalescing::may_wait()
   };
   struct PostTime {
     std::uint64_t now = 0;
@@ -95,7 +96,8 @@ class SendScheduler {
     const bool first = !coalescing_.waiting();
     if (coalescing_.posted(post.requests, post.octets, post.completions_taken) && may_defer(conditions)) {
       const PostTime at = time();
-      if (coalescing_.may_wait(at.now, at.active)) return first ? PostDecision::defer_first : PostDecision::defer;
+      if (coalescing_.may_wait(at.now, conditions.most_octets, at.active))
+        return first ? PostDecision::defer_first : PostDecision::defer;
     }
     const bool polls_soon = conditions.remote_rule && conditions.queued >= kPollsSoon;
     if (coalescing_.without_pause() || polls_soon) return PostDecision::send_and_look;

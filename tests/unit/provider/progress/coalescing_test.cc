@@ -13,6 +13,8 @@ using provider::Coalescing;
 
 namespace {
 
+constexpr std::size_t kMostOctets = 16 * 1024;
+
 // A program with a clock of its own.
 struct Program {
   Coalescing coalescing;
@@ -21,7 +23,7 @@ struct Program {
   // True if what was posted waits.
   bool post(std::uint64_t after_ns = 100, unsigned requests = 1, std::size_t octets = 8) {
     now += after_ns;
-    const bool waits = coalescing.posted(requests, octets, polled) && coalescing.may_wait(now);
+    const bool waits = coalescing.posted(requests, octets, polled) && coalescing.may_wait(now, kMostOctets);
     if (!waits) {
       coalescing.sent();
       now += 5'000;
@@ -49,7 +51,7 @@ TEST_CASE("coalescing: a burst of small posts goes out so many at a time", "[coa
   CHECK_FALSE(program.coalescing.waiting());
   CHECK(program.post());
   // By octets too; and by age, however busy the program is.
-  CHECK_FALSE(program.post(100, 1, Coalescing::kMostOctets));
+  CHECK_FALSE(program.post(100, 1, kMostOctets));
   CHECK(program.post());
   const std::uint64_t since = program.now;
   while (program.post(Coalescing::kPauseNs)) REQUIRE(program.now - since < Coalescing::kLongestNs);

@@ -17,7 +17,8 @@ namespace {
 
 constexpr std::uint64_t kStart = 1'000'000'000;
 constexpr Program kComesBack{false, true}, kAwaitsEvent{true, true}, kUnwatched{false, false};
-constexpr SendScheduler::PostConditions kCanSend{true, false, false, false, false, false, 1};
+constexpr std::size_t kMostOctets = 16 * 1024;
+constexpr SendScheduler::PostConditions kCanSend{true, false, false, false, false, false, 1, kMostOctets};
 
 // A stream whose program posts requests of eight octets, 100 ns apart, and the clock.
 struct Rig {
@@ -171,7 +172,7 @@ TEST_CASE("send scheduler: what the next post of a burst does", "[scheduler]") {
                    PostDecision::send_and_look,
                    0},
                Row{"enough requests wait", kCanSend, {Coalescing::kMost, 8, 0}, 0, PostDecision::send_and_look, 1},
-               Row{"enough octets wait", kCanSend, {1, Coalescing::kMostOctets, 0}, 0, PostDecision::send_and_look, 1},
+               Row{"enough octets wait", kCanSend, {1, kMostOctets, 0}, 0, PostDecision::send_and_look, 1},
                Row{"after a pause", kCanSend, {1, 8, 0}, Coalescing::kPauseNs, PostDecision::send_in_burst, 1},
                Row{"a pause in which it has polled", kCanSend, {1, 8, 1}, Coalescing::kPauseNs, PostDecision::defer, 1},
                Row{"a longer one", kCanSend, {1, 8, 1}, Coalescing::kPollNs, PostDecision::send_in_burst, 1});
