@@ -28,8 +28,6 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr unsigned kIdleRounds = 64;  // a socket without work for so many rounds...
-constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
 constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
 constexpr unsigned kClockStride = 4;  // of empty rounds in a row, those that read the clock
@@ -41,14 +39,16 @@ constexpr std::chrono::microseconds kLongestTick(1000);
 constexpr std::chrono::milliseconds kNoMemoryPause(10);
 constexpr int kMostEvents = EventTurns::kMost;
 
-// Neither a poll of the program nor the thread may throw: a stream for which there is no memory ends.
-template <typename Function>
-void carry_out(Driven& qp, Function function) {
-  try {
-    function(qp);
-  } catch (const std::exception&) {
-    qp.no_memory();
+// True if there was work.
+bool drive_ready(int epoll, FindDriven find) {
+  epoll_event events[32];
+  // Not libc's: no cancellation point on the program's thread.
+  const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll, events, 32, 0, nullptr, 0));
+  for (int i = 0; i < ready; ++i) {
+    if (events[i].data.u64 == ProgressHelpers::kWakeTag) continue;
+    if (Driven* qp = find(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Driver::event);
   }
+  return ready > 0;
 }
 
 }  // namespace
@@ -113,8 +113,7 @@ void Engine::after_fork_in_child() {
   if (epoll_ >= 0) mpa::close_descriptor(epoll_);
   if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
-  new (&entries_) std::vector<Driven*>;
-  changes_.fetch_add(1);
+  driven_.after_fork_in_child();
   activity_.after_fork_in_child();
   deferring_ = 0;
   started_.store(false);
@@ -163,31 +162,17 @@ int Engine::start() {
 int Engine::add(Driven& qp, int fd) {
   const std::lock_guard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
-  std::erase(entries_, &qp);  // connected once before
-  int error = 0;
-  try {
-    entries_.push_back(&qp);
-  } catch (const std::bad_alloc&) {
-    error = ENOMEM;
-  }
+  if (!driven_.add(qp)) return ENOMEM;
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = qp.number();
-  if (error == 0 && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
-    error = errno;
-    entries_.pop_back();
-  }
-  many_ = entries_.size() > kDirect;
-  changes_.fetch_add(1);
+  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) return 0;
+  const int error = errno;
+  driven_.remove(qp);
   return error;
 }
 
-void Engine::remove(Driven& qp) {
-  const std::lock_guard lock(mutex_);
-  std::erase(entries_, &qp);
-  many_ = entries_.size() > kDirect;
-  changes_.fetch_add(1);
-}
+void Engine::remove(Driven& qp) { driven_.remove(qp); }
 
 int Engine::watch(std::uint32_t qp_number, int fd) {
   watches_ = true;
@@ -212,47 +197,6 @@ void Engine::take_over(std::uint32_t qp_number, int fd) {
   unpark();
 }
 
-// Copies the entries, unless they are those of the last look. The caller's ReadSection keeps a queue pair that is
-// removed meanwhile alive until it closes. False if there are too many to look at each.
-bool Engine::find_direct() {
-  if (const unsigned changes = changes_.load(); changes != direct_.changes) {
-    const std::lock_guard lock(mutex_);
-    direct_.changes = changes_.load(std::memory_order_relaxed);
-    direct_.count = entries_.size();
-    if (direct_.count <= kDirect) std::copy(entries_.begin(), entries_.end(), direct_.entries.begin());
-  }
-  return direct_.count <= kDirect;
-}
-
-// True if there was work.
-bool Engine::look_at_each(bool waits) {
-  bool work = false;
-  ++round_;
-  for (std::size_t i = 0; i < direct_.count; ++i) {
-    Driven& qp = *direct_.entries[i];
-    if (waits && qp.sends().posts_wait()) carry_out(qp, [](Driven& one) { one.sends().send_waiting_posts(); });
-    if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
-    if (qp.progress(Driver::poll)) {
-      work = true;
-      qp.idle_rounds = 0;
-    } else {
-      ++qp.idle_rounds;
-    }
-  }
-  return work;
-}
-
-bool Engine::look_at_ready() {
-  epoll_event events[32];
-  // Not libc's: no cancellation point on the program's thread.
-  const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll_.load(), events, 32, 0, nullptr, 0));
-  for (int i = 0; i < ready; ++i) {
-    if (events[i].data.u64 == ProgressHelpers::kWakeTag) continue;
-    if (Driven* qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Driver::event);
-  }
-  return ready > 0;
-}
-
 void Engine::look(bool polls) {
   if (!started_.load(std::memory_order_relaxed)) return;
   std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
@@ -261,8 +205,8 @@ void Engine::look(bool polls) {
   bool yield = false, timed = true;
   {
     const ReadSection section;
-    const bool direct = find_direct();
-    const bool work = direct ? look_at_each(polls) : look_at_ready();
+    const bool many = drives_many();
+    const bool work = many ? drive_ready(epoll_.load(), find_) : driven_.poll_each(polls);
     const bool deferred = polls && deferring_.load(std::memory_order_relaxed) > 0;
     const bool in_vain = polls && !work;
     if (deferred && work) ++busy_looks_;
@@ -270,7 +214,7 @@ void Engine::look(bool polls) {
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
     // A look in vain at a few queue pairs takes less time than reading the clock is worth.
-    timed = !in_vain || !direct || empty_rounds_ % kClockStride == 0;
+    timed = !in_vain || many || empty_rounds_ % kClockStride == 0;
   }
   if (timed) {
     activity_.note_look(raw_clock(), polls);
@@ -282,18 +226,15 @@ void Engine::look(bool polls) {
   if (yield) sched_yield();
 }
 
-// Visits at most kDirect queue pairs; others are visited in later calls. The caller's ReadSection keeps the queue pairs
+// Visits at most kFew queue pairs; others are visited in later calls. The caller's ReadSection keeps the queue pairs
 // alive.
 void Engine::send_all_deferred() {
   busy_looks_ = 0;
-  std::array<Driven*, kDirect> deferring;
+  std::array<Driven*, DrivenList::kFew> deferring;
   std::size_t count = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    for (Driven* qp : entries_) {
-      if (count < kDirect && qp->sends().has_deferred()) deferring[count++] = qp;
-    }
-  }
+  driven_.for_each([&](Driven& qp) {
+    if (count < deferring.size() && qp.sends().has_deferred()) deferring[count++] = &qp;
+  });
   for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Driven& qp) { qp.sends().send_all_deferred(); });
 }
 
@@ -356,10 +297,9 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
     if (stop_.load()) return;
     visited_.clear();
     try {
-      const std::lock_guard lock(mutex_);
-      for (const Driven* qp : entries_) {
-        if (wanted(*qp)) visited_.push_back(qp->number());
-      }
+      driven_.for_each([&](const Driven& qp) {
+        if (wanted(qp)) visited_.push_back(qp.number());
+      });
       break;
     } catch (const std::bad_alloc&) {  // perhaps no other thread will drive them: waits for memory
     }

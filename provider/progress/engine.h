@@ -13,7 +13,6 @@
 // is about to do concerns only "uiw-progress", so they leave as soon as the program polls.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -25,7 +24,7 @@
 #include "provider/process/mutex.h"
 #include "provider/process/shown/port_counters.h"
 #include "provider/progress/activity.h"
-#include "provider/progress/driven.h"
+#include "provider/progress/driven_list.h"
 #include "provider/progress/idle_memory.h"
 #include "provider/progress/progress_helpers.h"
 #include "provider/progress/send_scheduler.h"
@@ -33,8 +32,6 @@
 namespace uiw::provider {
 
 class Engine {
-  static constexpr std::size_t kDirect = 8;  // up to this many sockets are tried one by one; with more, epoll is asked
-
  public:
   // `find` returns a queue pair of this process by its number. `counters` are those of the device. `threads`: how many
   // may drive beside those of the program, at least 1.
@@ -76,7 +73,8 @@ class Engine {
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
   const Activity& activity() const { return activity_; }
-  bool drives_many() const { return many_.load(std::memory_order_relaxed); }
+  // A poll then asks epoll, and does not look at each queue pair.
+  bool drives_many() const { return driven_.many(); }
   // `watched`: the thread is parked (it sleeps on its timer), and soon finds out that the program has stopped polling
   // and posting.
   SendScheduler::Program program() const {
@@ -98,9 +96,6 @@ class Engine {
  private:
   int prepare();
   void look(bool polls);
-  bool find_direct();
-  bool look_at_each(bool waits);
-  bool look_at_ready();
   void run();
   void park();
   void sweep(bool only_deferred = false);
@@ -121,16 +116,8 @@ class Engine {
   std::atomic<int> epoll_{-1};
   int wake_ = -1;
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
-  Mutex mutex_;        // protects entries_; taken after the locks of a queue pair
-  std::vector<Driven*> entries_;
-  std::atomic<unsigned> changes_{0};  // of entries_, counted
-  // Protected by drive_mutex_.
-  struct Direct {
-    unsigned changes = 0;  // the copy is of the entries after so many changes
-    std::size_t count = 0;
-    std::array<Driven*, kDirect> entries;
-  } direct_;
-  unsigned round_ = 0;
+  Mutex mutex_;        // of start and stop
+  DrivenList driven_;
   unsigned empty_rounds_ = 0;  // in a row
   unsigned busy_looks_ = 0;    // looks that found work while sends were deferred, since these were last sent
 
@@ -139,7 +126,6 @@ class Engine {
 
   Activity activity_;
   ProgressHelpers helpers_;
-  std::atomic<bool> many_{false};       // more queue pairs than are tried one by one
   std::atomic<unsigned> deferring_{0};  // number of queue pairs with deferred sends
   std::atomic<unsigned> watched_{0};    // how often posts began to wait; only grows
   alignas(64) std::atomic<bool> parked_{false};

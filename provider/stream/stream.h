@@ -42,8 +42,6 @@ class Stream final : public std::enable_shared_from_this<Stream> {
 
   Phase phase() const { return state_.phase.load(); }
   bool runs() const { return state_.runs(); }
-  // See mpa::ByteStream.
-  std::size_t octets_in_one_send() const { return state_.octets().octets_in_one_send(); }
   bool runs_or_closes() const { return state_.runs_or_closes(); }
   const Agreed& agreed() const { return state_.agreed; }
   std::uint32_t peer_psn() const { return peer_psn_; }

@@ -85,7 +85,7 @@ int SendPosting::post(ibv_send_wr* requests, ibv_send_wr** bad) {
 SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
   const std::uint64_t end = sends_.tail();
   SendScheduler::PostConditions conditions;
-  conditions.most_octets = qp_.stream->octets_in_one_send();
+  conditions.most_octets = qp_.stream->sender().octets_in_one_send();
   SendScheduler::Post post{static_cast<unsigned>(end - first), 0, qp_.send_cq.taken()};
   for (std::uint64_t i = std::max(first, sends_.head()); i < end && post.octets < conditions.most_octets; ++i) {
     post.octets += sends_.at(i).length;

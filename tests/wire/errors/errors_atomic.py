@@ -165,7 +165,7 @@ def too_many(bench, ird, kinds):
     """The peer does not read, so the answers to the first, a big Read, cannot have gone, nor those behind it."""
     session = Session(bench, ird=ird, crc=False, rcvbuf=8192)
     sut, peer = session.sut, session.peer
-    big = sut.memory("big", 16 << 20, "lr", seed=3)
+    big = sut.memory("big", 6 << 20, "lr", seed=3)
     memory = sut.memory("at", 4096, "lrwa", seed=5)
     session.read(1, 0, big.size, big.rkey, big.addr)
     for number, kind in enumerate(kinds, 2):
