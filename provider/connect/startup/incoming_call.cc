@@ -50,8 +50,11 @@ class IncomingCall final : public ConnectionBase {
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
     peer_parameters_ = parameters_of_peer();
     observer_ = std::move(observer);
+    // What the caller sends first tells whether it has taken the memory. A program that calls without a
+    // ready-to-receive message may wait for this end to send.
+    const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
     std::shared_ptr<mpa::SharedOffer> rings;
-    if (!held_) rings = offer_rings(local_, remote_);
+    if (!held_ && caller_speaks) rings = offer_rings(local_, remote_);
     // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as
     // a whole.
     if (!send_whole(reply_)) {

@@ -134,6 +134,11 @@ def not_taken(bench, talk, options):
     expect(bench, talk, NOT_TAKEN, called={"options": options}, calling=calling)
 
 
+def revision_1(bench, talk, rules):
+    options = {"options": ("--mpa-revision", "1")}
+    expect(bench, talk, TCP, called=options, calling={**refused(bench, *rules), **options})
+
+
 def add_refusals():
     for talk in WITH_AND_WITHOUT_CM:
         add_row(f"nothing is refused: {talk.name}", lambda bench, t=talk: expect(bench, t, SHARED))
@@ -143,12 +148,11 @@ def add_refusals():
                     lambda bench, t=talk, r=rules, a=at_called, b=at_calling: at_each_end(bench, t, refused(bench, *r), a, b))
     for talk in WITH_AND_WITHOUT_CM:
         add_row(f"refused: Unix stream sockets: {talk.name}", lambda bench, t=talk: sockets(bench, t))
-    for talk in ALL:  # no message of MPA's own tells the called end that the caller has not taken the memory
-        add_row(f"nothing is refused: --mpa-revision 1: {talk.name}",
-                lambda bench, t=talk: expect(bench, t, SHARED, *2 * [{"options": ("--mpa-revision", "1")}]))
-    for options in (("--crc", "on"), ("--completion", "remote"), ("--mpa-revision", "1"), ("--transport", "roce")):
-        # By revision 1 a caller sends nothing of its own accord, so here one that waits for the server would wait for ever.
-        for talk in ALL if "--mpa-revision" not in options else (RPING, CLIENT_CALLS, SERVER_CALLS):
+    for talk in (RPING, UCMATOSE):  # by revision 1 a caller sends no message of MPA's own, which would tell what it has taken
+        for what, rules in (("nothing is refused", []), ("to map shared memory is refused at the calling end", [NO_MAPPING])):
+            add_row(f"{what}: --mpa-revision 1: {talk.name}", lambda bench, t=talk, r=rules: revision_1(bench, t, r))
+    for options in (("--crc", "on"), ("--completion", "remote"), ("--transport", "roce")):
+        for talk in ALL:
             add_row(f"the calling end cannot map the memory that it is offered: {' '.join(options)}: {talk.name}",
                     lambda bench, t=talk, o=options: not_taken(bench, t, o))
 
