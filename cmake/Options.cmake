@@ -21,8 +21,8 @@ set(UIW_ZSH_COMPLETION_DIR "${CMAKE_INSTALL_DATADIR}/zsh/site-functions" CACHE S
 # A debug-friendly optimised build: -O2 with symbols.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g -DNDEBUG")
 
-# Variables of threads are reached without a call into the loader, also by the handler of faults. They are some 130 octets,
-# which fit into what libc keeps for libraries that are loaded later.
+# The library reaches its thread_local variables without a call into the loader, which also suits the handler of faults.
+# They take 128 octets of the static TLS that libc reserves for libraries that a program opens later.
 add_compile_options(-ftls-model=initial-exec)
 
 # Optimised less, and with what a stack trace needs: that builds in half the time.

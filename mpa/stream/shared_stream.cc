@@ -156,7 +156,6 @@ void SharedStream::release() {
 bool SharedStream::await_octets() {
   if (mode_.load(std::memory_order_relaxed) != Mode::rings) return true;
   if (end_) return false;
-  if (reader_.unreleased() > 0) release();
   offer_.doorbell.note_sleep();
   return reader_.await_octets() && !tcp_has_ended();
 }

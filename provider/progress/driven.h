@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 
 #include "provider/progress/driver.h"
 #include "provider/progress/turn_gate.h"
@@ -60,6 +61,16 @@ class Driven {
  private:
   DeferredSends* sends_ = nullptr;
 };
+
+// Neither a poll of the program nor a thread of ours may throw: a stream for which there is no memory ends.
+template <typename Function>
+void carry_out(Driven& qp, Function function) {
+  try {
+    function(qp);
+  } catch (const std::exception&) {
+    qp.no_memory();
+  }
+}
 
 // The queue pair with this number, or null. Inside a ReadSection.
 using FindDriven = Driven* (*)(std::uint32_t number);

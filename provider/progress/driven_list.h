@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <exception>
 #include <mutex>
 #include <new>
 #include <vector>
@@ -53,15 +52,5 @@ class DrivenList {
   std::array<Driven*, kFew> few_;
   unsigned round_ = 0;
 };
-
-// Neither a poll of the program nor a thread of ours may throw: a stream for which there is no memory ends.
-template <typename Function>
-void carry_out(Driven& qp, Function function) {
-  try {
-    function(qp);
-  } catch (const std::exception&) {
-    qp.no_memory();
-  }
-}
 
 }  // namespace uiw::provider

@@ -116,7 +116,7 @@ class Engine {
   std::atomic<int> epoll_{-1};
   int wake_ = -1;
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
-  Mutex mutex_;        // of start and stop
+  Mutex mutex_;        // of start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;
   unsigned empty_rounds_ = 0;  // in a row
   unsigned busy_looks_ = 0;    // looks that found work while sends were deferred, since these were last sent

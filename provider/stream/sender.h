@@ -70,11 +70,12 @@ class StreamSender {
   // What the counters of the port do not have yet.
   mpa::StreamTraffic uncounted_traffic() const;
 
+  // See mpa::ByteStream.
+  std::size_t octets_in_one_send() const { return state_.octets().octets_in_one_send(); }
+
   // ---- With the receiver's lock held, or no lock ----
   // The socket takes no more for now.
   bool full() const { return send_state_.load(std::memory_order_relaxed) == SendState::socket_full; }
-  // See mpa::ByteStream.
-  std::size_t octets_in_one_send() const { return state_.octets().octets_in_one_send(); }
   bool is_idle() const { return send_state_ == SendState::idle; }
   // Hands a request to send to the thread that is sending now, which makes another pass before it stops: the caller
   // does not wait for the lock. False if no thread is sending; then the caller takes the lock and sends.

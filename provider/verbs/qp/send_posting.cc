@@ -84,14 +84,14 @@ int SendPosting::post(ibv_send_wr* requests, ibv_send_wr** bad) {
 // Whether what has been posted from `first` on is sent now, or waits for the posts behind it. There must be a stream.
 SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
   const std::uint64_t end = sends_.tail();
+  StreamSender& sender = qp_.stream->sender();
   SendScheduler::PostConditions conditions;
-  conditions.most_octets = qp_.stream->sender().octets_in_one_send();
+  conditions.most_octets = sender.octets_in_one_send();
   SendScheduler::Post post{static_cast<unsigned>(end - first), 0, qp_.send_cq.taken()};
   for (std::uint64_t i = std::max(first, sends_.head()); i < end && post.octets < conditions.most_octets; ++i) {
     post.octets += sends_.at(i).length;
   }
   const Engine& engine = qp_.context->engine();
-  StreamSender& sender = qp_.stream->sender();
   conditions.running = qp_.stream->runs();
   conditions.socket_full = sender.full();
   conditions.queue_full = sends_.full();

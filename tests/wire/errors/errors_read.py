@@ -209,7 +209,7 @@ def disorder(bench):
 @row("a region deregistered while the peer reads it: an error or all of it, no crash")
 def dereg_under_read(bench):
     session = Session(bench, crc=False, rcvbuf=8192)
-    big = session.sut.memory("big", 6 << 20, "lr", seed=3)
+    big = session.sut.memory("big", 16 << 20, "lr", seed=3)
     session.peer.fpdu(wire.read_request(1, 0xAA, 1000, big.size, big.rkey, big.addr))
     segment = session.peer.segment()
     got = len(segment.payload)
