@@ -102,8 +102,9 @@ class IncomingCall final : public ConnectionBase {
     if (error != mpa::StartupError::none) return fail(lock, EPROTO, nullptr);
     const ConnectionParameters peer = parameters_of_peer();
     state_ = State::requested;
+    revision_ = request_.revision;
     log_event(LogLevel::info, "call of %s arrives at %s (MPA revision %u)", AddressText(remote_).c_str(),
-              AddressText(local_).c_str(), request_.revision);
+              AddressText(local_).c_str(), revision_);
     CmLoop::instance().unwatch(socket_.fd());
     auto on_request = std::move(on_request_);
     auto self = shared_from_this();
