@@ -57,8 +57,11 @@ class ByteStream {
   // The caller has used what receive() has returned.
   virtual void used() = 0;
   // receive() has returned -EAGAIN. True if an event follows when there is something to receive, the end among it;
-  // false if there is something by now.
-  virtual bool await_octets() = 0;
+  // false if there is something by now. Who knows that the socket has not reported an end so far does not look for one.
+  virtual bool await_octets(bool look_for_end) = 0;
+  // True if a receive() that returns fewer octets than it had room for has found all that there was, so that an event
+  // follows for the next ones (epoll(7)).
+  virtual bool short_receive_is_last() const = 0;
   virtual bool is_shared() const = 0;
   // So many octets go faster by one call of send() than by several; beyond that it makes no difference.
   virtual std::size_t octets_in_one_send() const = 0;

@@ -153,11 +153,11 @@ void SharedStream::release() {
 }
 
 // TCP is asked last: what ends there is reported as an event, so nothing is missed.
-bool SharedStream::await_octets() {
+bool SharedStream::await_octets(bool look_for_end) {
   if (mode_.load(std::memory_order_relaxed) != Mode::rings) return true;
   if (end_) return false;
   offer_.doorbell.note_sleep();
-  return reader_.await_octets() && !tcp_has_ended();
+  return reader_.await_octets() && !(look_for_end && tcp_has_ended());
 }
 
 void SharedStream::shutdown_send() {

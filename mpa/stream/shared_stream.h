@@ -5,7 +5,8 @@
 // a number; the caller has sent a number of its own there. The caller attaches, sends the frame of switch_format.h over
 // TCP, and waits. The called end, whose first octets are this frame, answers with its frame. From here on both use the
 // rings, and TCP carries nothing but its end. Where the called end gets something else first, the caller has not taken
-// the memory, and the stream stays on TCP. A wrong number, or an octet behind the frame, ends the stream.
+// the memory, and the stream stays on TCP. A wrong number ends the stream; so does an octet behind the frame, at the
+// latest when TCP ends.
 //
 // Octets in a ring are as hostile as those of TCP, and the peer may change them while they are looked at: see
 // ByteStream::receive().
@@ -61,7 +62,8 @@ class SharedStream final : public ByteStream {
   bool await_room() override;
   ssize_t receive(MutableOctets wanted, MutableOctets staging, Octets& rest) override;
   void used() override;
-  bool await_octets() override;
+  bool await_octets(bool look_for_end) override;
+  bool short_receive_is_last() const override { return mode_.load(std::memory_order_relaxed) == Mode::tcp; }
   bool is_shared() const override { return !copies_; }
   std::size_t octets_in_one_send() const override { return is_switched() ? 16 * 1024 : tcp_.octets_in_one_send(); }
   void shutdown_send() override;

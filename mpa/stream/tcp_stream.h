@@ -46,7 +46,8 @@ class TcpStream final : public ByteStream {
   bool await_room() override { return true; }
   ssize_t receive(MutableOctets wanted, MutableOctets staging, Octets& rest) override;
   void used() override {}
-  bool await_octets() override { return true; }
+  bool await_octets(bool) override { return true; }
+  bool short_receive_is_last() const override { return true; }
   bool is_shared() const override { return false; }
   std::size_t octets_in_one_send() const override { return 512 * 1024; }
 

@@ -7,6 +7,9 @@
 // until that section closes.
 #pragma once
 
+#include <sys/epoll.h>
+
+#include <atomic>
 #include <cstdint>
 #include <exception>
 
@@ -50,6 +53,15 @@ class Driven {
 
   // Which of several progress threads drives.
   TurnGate gate;
+  // The socket that Engine::add() was given has reported its end. Set before gate.enter(), so that the thread that
+  // drives sees it.
+  std::atomic<bool> end_reported{false};
+  // What drives after an event of the socket.
+  Driver event_driver() const { return end_reported.load() ? Driver::event : Driver::arrival; }
+  // Takes note of an event with these bits of epoll(7).
+  void note_event(std::uint32_t bits) {
+    if ((bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) end_reported.store(true);
+  }
   // Polls in a row without work. It belongs to the thread that drives: Engine lets one at a time.
   unsigned idle_rounds = 0;
 

@@ -46,7 +46,10 @@ bool drive_ready(int epoll, FindDriven find) {
   const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll, events, 32, 0, nullptr, 0));
   for (int i = 0; i < ready; ++i) {
     if (events[i].data.u64 == ProgressHelpers::kWakeTag) continue;
-    if (Driven* qp = find(static_cast<std::uint32_t>(events[i].data.u64))) qp->progress(Driver::event);
+    if (Driven* qp = find(static_cast<std::uint32_t>(events[i].data.u64))) {
+      qp->note_event(events[i].events);
+      qp->progress(qp->event_driver());
+    }
   }
   return ready > 0;
 }
@@ -163,6 +166,7 @@ int Engine::add(Driven& qp, int fd) {
   const std::lock_guard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
   if (!driven_.add(qp)) return ENOMEM;
+  qp.end_reported.store(false);
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = qp.number();
@@ -404,7 +408,7 @@ void Engine::run() {
         }
         continue;
       }
-      turns.event(static_cast<std::uint32_t>(events[i].data.u64));
+      turns.event(static_cast<std::uint32_t>(events[i].data.u64), events[i].events);
     }
     found_polling = polling ? found_polling + 1 : 0;
     if (found_polling >= kParkAfter && turns.repeated() == 0) {

@@ -26,10 +26,10 @@ class EventTurns {
   std::size_t repeated() const { return repeated_.count; }
   void repeat() {
     const Numbers now = std::exchange(repeated_, Numbers());
-    for (std::size_t i = 0; i < now.count; ++i) turn(now.numbers[i], true);
+    for (std::size_t i = 0; i < now.count; ++i) turn(now.numbers[i], 0, true);
   }
-  // A queue pair has an event. True if this thread has driven it, false if another one does.
-  bool event(std::uint32_t number) { return turn(number, false); }
+  // A queue pair has an event with these bits of epoll(7). True: this thread has driven it; false: another one does.
+  bool event(std::uint32_t number, std::uint32_t bits) { return turn(number, bits, false); }
 
  private:
   struct Numbers {
@@ -37,12 +37,14 @@ class EventTurns {
     std::size_t count = 0;
   };
 
-  bool turn(std::uint32_t number, bool entered) {
+  bool turn(std::uint32_t number, std::uint32_t bits, bool entered) {
     const ReadSection section;
     Driven* const qp = find_(number);
-    if (qp == nullptr || (!entered && !qp->gate.enter())) return false;
+    if (qp == nullptr) return false;
+    qp->note_event(bits);
+    if (!entered && !qp->gate.enter()) return false;
     do {
-      qp->progress(Driver::event);
+      qp->progress(qp->event_driver());
     } while (qp->gate.leave() && !keep(number));
     return true;
   }

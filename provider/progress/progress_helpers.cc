@@ -68,7 +68,7 @@ void ProgressHelpers::help() {
     const int count = leaves ? 0 : ::epoll_wait(epoll_, &event, 1, turns.repeated() > 0 ? 0 : kPatienceMs);
     turns.repeat();
     const bool came = count == 1 && event.data.u64 != kWakeTag;
-    const bool drove = came && turns.event(static_cast<std::uint32_t>(event.data.u64));
+    const bool drove = came && turns.event(static_cast<std::uint32_t>(event.data.u64), event.events);
     if (drove) turns_.fetch_add(1, std::memory_order_relaxed);
     in_vain = drove ? 0 : in_vain + 1;
     const bool nothing = (!came || in_vain >= kMostInVain) && turns.repeated() == 0;

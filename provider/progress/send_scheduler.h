@@ -126,7 +126,7 @@ class SendScheduler {
   // program has not come back for them.
   template <typename Clock>
   ProbePolicy turn(Driver driver, Program program, Clock clock) {
-    if (driver == Driver::event && posts_wait()) coalescing_.take_overdue(clock(), false);
+    if (driver != Driver::poll && posts_wait()) coalescing_.take_overdue(clock(), false);
     return probe_policy(driver, program);
   }
   // The progress thread has ticked: the program posts and polls, but may be busy with other queue pairs than this.
@@ -189,7 +189,7 @@ class SendScheduler {
   // Whether a turn of the sender follows that of the receiver. After a poll deferred sends are left to
   // polled_in_vain(). After an event they are sent, since the next event may be a long time away.
   static constexpr bool sender_is_next(Driver driver, const TurnConditions& conditions) {
-    const bool by_event = driver == Driver::event && (conditions.deferred || conditions.ends);
+    const bool by_event = driver != Driver::poll && (conditions.deferred || conditions.ends);
     return conditions.due || conditions.socket_full || by_event;
   }
 

@@ -94,7 +94,7 @@ bool StreamReceiver::drop_received() {
     } else if (n != -EAGAIN) {
       stream_.peer_closed(n < 0);
       return true;
-    } else if (octets.await_octets()) {
+    } else if (octets.await_octets(true)) {
       return true;
     }
   }
@@ -131,7 +131,7 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     mpa::Octets rest;
     const ssize_t n = octets.receive(wanted, {io.staging.get(), IoScratch::kStaging}, rest);
     if (n == -EAGAIN) {
-      if (driver == Driver::event && !octets.await_octets()) continue;
+      if (driver != Driver::poll && !octets.await_octets(driver == Driver::event)) continue;
       return any;
     }
     if (n <= 0) {
@@ -144,10 +144,11 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     if (!goes_on) return true;  // the stream is over, and perhaps its memory gone
     octets.used();
     if (state_.signals.receive_stalled) return true;
-    // The program polls again by itself, so a poll may stop here. An event is reported once only, and FIN may have come
+    // The program polls again by itself, so a poll may stop here. An end is reported once only, and may have come
     // together with these octets: so an event reads until the socket is empty or the budget is used up.
-    if (driver == Driver::poll && size < wanted.size() + IoScratch::kStaging) return true;
-    if (driver == Driver::event && size >= budget) {
+    const bool may_stop = driver == Driver::poll || (driver == Driver::arrival && octets.short_receive_is_last());
+    if (may_stop && size < wanted.size() + IoScratch::kStaging) return true;
+    if (driver != Driver::poll && size >= budget) {
       state_.engine.rearm(state_.qp_number, state_.socket.fd());
       return true;
     }

@@ -184,7 +184,7 @@ bool QpConnection::progress(Driver driver) noexcept {
 
 bool QpConnection::make_progress(Driver driver) {
   const ReadSection section;
-  const SuppressedNotifications suppressed(driver == Driver::event ? &qp_.receive_cq : nullptr);
+  const SuppressedNotifications suppressed(driver != Driver::poll ? &qp_.receive_cq : nullptr);
   bool work = false;
   {
     std::unique_lock lock(qp_.locks.receive, std::defer_lock);

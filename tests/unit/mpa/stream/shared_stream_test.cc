@@ -106,11 +106,11 @@ TEST_CASE("shared_stream: the ends go over, and octets move both ways") {
     SharedStream& to = from == &*ends.caller ? *ends.called : *ends.caller;
     const Bytes octets = Wire().text("some octets of a stream");
     CHECK(send(*from, octets) == static_cast<ssize_t>(octets.size()));
-    CHECK_FALSE(to.await_octets());
+    CHECK_FALSE(to.await_octets(true));
     CHECK(ends.receive(to, 5) == static_cast<ssize_t>(octets.size()));
     CHECK(ends.got == octets);
     CHECK(ends.receive(to) == -EAGAIN);
-    CHECK(to.await_octets());
+    CHECK(to.await_octets(true));
     send(*from, octets);  // and rings
     pollfd bell{to.doorbell(), POLLIN, 0};
     CHECK(::poll(&bell, 1, 10'000) == 1);
@@ -197,7 +197,7 @@ TEST_CASE("shared_stream: the end comes behind all that is in the ring") {
   Connected::wait(ends.tcp.b, POLLIN);
   std::size_t received = 0;
   ssize_t n;
-  while ((n = ends.receive(*ends.called)) > 0 || (n == -EAGAIN && !ends.called->await_octets()))
+  while ((n = ends.receive(*ends.called)) > 0 || (n == -EAGAIN && !ends.called->await_octets(true)))
     if (n > 0) received += static_cast<std::size_t>(n);
   CHECK(n == 0);
   CHECK(received == 5000);
@@ -209,13 +209,13 @@ TEST_CASE("shared_stream: a reset of TCP, or an octet on it, ends the stream") {
   SECTION("reset") {
     ends.tcp.a.abort();
     Connected::wait(ends.tcp.b, POLLIN);
-    CHECK_FALSE(ends.called->await_octets());
+    CHECK_FALSE(ends.called->await_octets(true));
     CHECK(ends.receive(*ends.called) == -ECONNRESET);
   }
   SECTION("octet") {
     send_raw(ends.tcp.a, Bytes(1));
     Connected::wait(ends.tcp.b, POLLIN);
-    CHECK_FALSE(ends.called->await_octets());
+    CHECK_FALSE(ends.called->await_octets(true));
     CHECK(ends.receive(*ends.called) == -EPROTO);
   }
 }
@@ -241,7 +241,7 @@ TEST_CASE("shared_stream: an octet of the doorbell is reported although a thread
   REQUIRE(::epoll_wait(epoll, &event, 1, 10'000) == 1);  // it can be written
   CHECK(::epoll_wait(epoll, &event, 1, 0) == 0);
   for (unsigned round = 0; round < 200; ++round) {
-    REQUIRE(ends.called->await_octets());
+    REQUIRE(ends.called->await_octets(true));
     REQUIRE(send(*ends.caller, Bytes(8)) == 8);  // rings
     // Before the report is taken, a thread finds no room to send, as often as it takes to empty the doorbell.
     REQUIRE(send(*ends.called, Bytes(mpa::SharedMemory::kRing)) == static_cast<ssize_t>(mpa::SharedMemory::kRing));

@@ -68,16 +68,19 @@ class FakeQp final : public Driven {
     const bool octet_came = ::recv(ends_[0], &octet, 1, 0) == 1;
     if (octet_came) ++octets;
     ++(driver == Driver::poll ? polls : events);
+    if (driver == Driver::event) ++looks_for_end;
     return octet_came || (driver == Driver::poll && has_work);
   }
   void no_memory() noexcept override { ++failures; }
 
   int fd() const { return ends_[0]; }
   void give() const { REQUIRE(::send(ends_[1], "", 1, 0) == 1); }
+  void end() const { REQUIRE(::shutdown(ends_[1], SHUT_WR) == 0); }
 
   FakeSends own_sends;
   std::atomic<unsigned> polls{0}, events{0}, octets{0}, failures{0};
-  std::atomic<bool> has_work{false};  // for polls
+  std::atomic<unsigned> looks_for_end{0};  // of the events
+  std::atomic<bool> has_work{false};       // for polls
   // With each turn the next octet comes, and a turn takes as long as that of a large message.
   std::atomic<bool> busy{false};
   std::atomic<unsigned> turns_at_once{0};  // the most so far
@@ -151,6 +154,30 @@ TEST_CASE("engine: the thread drives a queue pair whose program does not poll", 
   qp->give();
   CHECK(eventually([&] { return qp->octets == 1; }));
   CHECK(qp->polls == 0);
+}
+
+TEST_CASE("engine: once a socket has reported its end, each event of it looks for the end", "[engine]") {
+  Engine engine(find);
+  std::vector<std::unique_ptr<FakeQp>> all;
+  const bool polled = GENERATE(false, true);  // with many queue pairs, polls take events, too
+  for (std::uint32_t number = 1; number <= (polled ? 9U : 1U); ++number) all.push_back(added(engine, number));
+  FakeQp& qp = *all.front();
+  const auto comes = [&](auto condition) {
+    return eventually([&] {
+      if (polled) engine.drive();
+      return condition();
+    });
+  };
+  qp.give();
+  CHECK(comes([&] { return qp.octets == 1; }));
+  // The thread looks at everything when it takes over from a program that has polled.
+  if (!polled) CHECK(qp.looks_for_end == 0);
+  qp.give();
+  qp.end();
+  CHECK(comes([&] { return qp.looks_for_end > 0; }));
+  const unsigned looks = qp.looks_for_end;
+  engine.take_over(1, qp.fd());
+  CHECK(comes([&] { return qp.looks_for_end > looks; }));
 }
 
 TEST_CASE("engine: a poll drives each of a few queue pairs by itself", "[engine]") {

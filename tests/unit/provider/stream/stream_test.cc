@@ -3,6 +3,8 @@
 // it.
 #include "provider/stream/stream.h"
 
+#include <poll.h>
+
 #include <mutex>
 #include <string>
 
@@ -148,6 +150,26 @@ TEST_CASE("stream: the peer closes an idle connection of rdma_cm", "[stream]") {
   CHECK((rig.error && rig.flushed && rig.owner->ended));
   CHECK(rig.events.empty());
   CHECK(rig.heard() == std::pair<Bytes, std::string>({}, "FIN"));
+}
+
+// One system call less for each event: what the socket has not reported needs no look.
+TEST_CASE("stream: an arrival reads what is there, and an event finds the end behind it", "[stream]") {
+  Rig rig({});
+  const Bytes first = {std::byte{0}};  // of an FPDU
+  REQUIRE(::send(rig.peer.fd(), first.data(), first.size(), 0) == 1);
+  rig.peer.shutdown_send();
+  pollfd end{rig.stream->socket().fd(), POLLRDHUP, 0};
+  REQUIRE(::poll(&end, 1, 10'000) == 1);
+  const auto turn = [&](Driver driver) {
+    bool work = false;
+    const std::lock_guard lock(rig.locks.receive);
+    rig.stream->receive_turn(driver, work);
+    return work;
+  };
+  CHECK(turn(Driver::arrival));
+  CHECK(rig.stream->phase() == Phase::running);
+  CHECK(turn(Driver::event));
+  CHECK(rig.stream->phase() == Phase::ended);
 }
 
 TEST_CASE("stream: the peer resets a connection of rdma_cm", "[stream]") {
