@@ -117,7 +117,7 @@ class ConnectionBase : public Connection,
   ConnectionParameters own_, peer_parameters_;
   std::weak_ptr<ConnectionObserver> observer_;
   mpa::PeerSaid said_;
-  unsigned revision_ = 2;  // of MPA: that of the request
+  unsigned revision_ = 2;                       // of MPA: that of the request
   std::shared_ptr<HeldSocket> held_;            // in place of a queue pair
   std::unique_ptr<RingRendezvous> rendezvous_;  // of the caller, until the reply has come
 
