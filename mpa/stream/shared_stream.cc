@@ -96,6 +96,7 @@ ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
 // The frame is there as a whole.
 ssize_t SharedStream::switch_over() {
   if (decode_switch_frame(frame_) != offer_.own) return break_off();
+  caller_has_taken_ = !offer_.caller;
   if (!offer_.caller && !(offer_.doorbell.receive(offer_.peers) && send_frame(tcp_, offer_.peers))) return break_off();
   mode_.store(Mode::rings, std::memory_order_release);
   return 0;

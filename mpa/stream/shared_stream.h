@@ -52,6 +52,8 @@ class SharedStream final : public ByteStream {
   int doorbell() const { return offer_.doorbell.fd(); }
   // Whether the rings are used.
   bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
+  // At the called end, for its receiver: the caller has said that it goes over, so the reply of MPA has reached it.
+  bool caller_has_taken() const { return caller_has_taken_; }
 
   // Called by the sender from time to time while nothing happens: gives memory of the ring that it writes back to the
   // system, if nothing has been written since the call before, and the peer has read everything. True if there is more
@@ -110,6 +112,7 @@ class SharedStream final : public ByteStream {
   std::optional<ssize_t> end_;                         // what TCP has said when it ended
   std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and how often some were taken
   std::size_t frame_size_ = 0;                         // octets of the frame that have come
+  bool caller_has_taken_ = false;
   SwitchFrame frame_{};
 };
 

@@ -130,6 +130,7 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     const mpa::MutableOctets wanted = deframer_.wanted();
     mpa::Octets rest;
     const ssize_t n = octets.receive(wanted, {io.staging.get(), IoScratch::kStaging}, rest);
+    note_first_message();
     if (n == -EAGAIN) {
       if (driver != Driver::poll && !octets.await_octets(driver == Driver::event)) continue;
       return any;
@@ -227,8 +228,14 @@ void StreamReceiver::wait_for_first_message() {
     stream_.later(kReplyTime, &Stream::speak_first, false);
 }
 
+// A caller that takes shared memory says so before its program hears of the connection. The program may end it at once,
+// and then its first message never comes; where that goes through TCP it is sent by then.
+bool StreamReceiver::heard() const {
+  return receiver_.heard() || (!state_.policy.manual && state_.shared && state_.shared->caller_has_taken());
+}
+
 void StreamReceiver::note_first_message() {
-  if (established_ || !receiver_.heard()) return;
+  if (established_ || !heard()) return;
   established_ = true;
   if (state_.agreed.initiator) return;
   const std::lock_guard lock(state_.locks.send);

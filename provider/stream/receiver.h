@@ -92,6 +92,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool transmit_wanted_ = false;
   bool answer_wanted_ = false;  // by a probe: the peer only waits to hear that its work is placed
   Piggybacking piggybacking_;
+  bool heard() const;
   bool established_ = false;
   bool peer_wants_reports_ = false;
   bool rnr_report_due_ = false;

@@ -172,6 +172,30 @@ TEST_CASE("stream: an arrival reads what is there, and an event finds the end be
   CHECK(rig.stream->phase() == Phase::ended);
 }
 
+TEST_CASE("stream: a caller that has taken shared memory is connected, though its first message never comes",
+          "[stream]") {
+  Rig rig({.initiator = false});
+  int bells[2], memory = -1;
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
+  mpa::SharedOffer offer(mpa::Doorbell(bells[0]), false);
+  offer.memory = mpa::SharedMemory::create(memory);
+  REQUIRE(offer.memory);
+  offer.own.fill(std::byte{0x22});
+  const Bytes callers(16, std::byte{0x11}), calleds(16, std::byte{0x22});
+  REQUIRE(::send(bells[1], callers.data(), callers.size(), 0) == 16);
+  REQUIRE(rig.engine.start() == 0);
+  REQUIRE(rig.stream->share(std::move(offer)) == 0);
+  CHECK_FALSE(rig.owner->established);
+  Bytes frame = Wire().text("uiw shared rings");
+  frame.insert(frame.end(), calleds.begin(), calleds.end());
+  REQUIRE(::send(rig.peer.fd(), frame.data(), frame.size(), 0) == 32);
+  rig.peer.shutdown_send();
+  CHECK(rig.comes_to(Phase::ended));
+  CHECK((rig.owner->established && rig.owner->ended));
+  ::close(bells[1]);
+  ::close(memory);
+}
+
 TEST_CASE("stream: the peer resets a connection of rdma_cm", "[stream]") {
   Rig rig({});
   rig.peer_resets();
