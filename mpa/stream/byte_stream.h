@@ -57,7 +57,8 @@ class ByteStream {
   // The caller has used what receive() has returned.
   virtual void used() = 0;
   // receive() has returned -EAGAIN. True if an event follows when there is something to receive, the end among it;
-  // false if there is something by now. Who knows that the socket has not reported an end so far does not look for one.
+  // false if there is something by now. `look_for_end`: false saves a system call, where the events of the socket have
+  // not reported an end so far.
   virtual bool await_octets(bool look_for_end) = 0;
   // True if a receive() that returns fewer octets than it had room for has found all that there was, so that an event
   // follows for the next ones (epoll(7)).

@@ -52,7 +52,7 @@ class SharedStream final : public ByteStream {
   int doorbell() const { return offer_.doorbell.fd(); }
   // Whether the rings are used.
   bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
-  // At the called end, for its receiver: the caller has said that it goes over, so the reply of MPA has reached it.
+  // At the called end, for its receiver: the caller's frame has come, so the reply of MPA has reached the caller.
   bool caller_has_taken() const { return caller_has_taken_; }
 
   // Called by the sender from time to time while nothing happens: gives memory of the ring that it writes back to the

@@ -228,8 +228,9 @@ void StreamReceiver::wait_for_first_message() {
     stream_.later(kReplyTime, &Stream::speak_first, false);
 }
 
-// A caller that takes shared memory says so before its program hears of the connection. The program may end it at once,
-// and then its first message never comes; where that goes through TCP it is sent by then.
+// Whether the caller has shown that it has the reply: by its first message, or by taking shared memory. There the first
+// message waits for this end's answer, and is never sent if the caller's program ends the connection before. (Through
+// TCP it is sent before the caller's program hears of the connection.)
 bool StreamReceiver::heard() const {
   return receiver_.heard() || (!state_.policy.manual && state_.shared && state_.shared->caller_has_taken());
 }

@@ -78,6 +78,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   void set_receive_stalled(bool stalled);
   bool take_octets(mpa::Octets octets);
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
+  bool heard() const;
   void note_first_message();
   void report(rdmap::Stag occasion);
   void report_rnr_later();
@@ -92,7 +93,6 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool transmit_wanted_ = false;
   bool answer_wanted_ = false;  // by a probe: the peer only waits to hear that its work is placed
   Piggybacking piggybacking_;
-  bool heard() const;
   bool established_ = false;
   bool peer_wants_reports_ = false;
   bool rnr_report_due_ = false;

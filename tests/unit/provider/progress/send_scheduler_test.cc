@@ -313,4 +313,5 @@ TEST_CASE("send scheduler: whether the sender's turn follows the receiver's", "[
   CAPTURE(row.what);
   CHECK(SendScheduler::sender_is_next(Driver::poll, row.conditions) == row.after_poll);
   CHECK(SendScheduler::sender_is_next(Driver::event, row.conditions) == row.after_event);
+  CHECK(SendScheduler::sender_is_next(Driver::arrival, row.conditions) == row.after_event);
 }
