@@ -55,7 +55,7 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
     // libibverbs expects a character device; every container has this one.
     const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));
     if (fd < 0) {
-      mpa::take_descriptor(fd, "a device");  // reports the reason
+      mpa::DescriptorChange().take(fd, "a device");  // reports the reason
       return -errno;
     }
     static std::atomic<std::uint64_t> opened{0};
@@ -152,11 +152,11 @@ constexpr UiwKernelAbi kTable = {abi_root,          abi_open,
 }  // namespace
 }  // namespace uiw::kernel_abi
 
-extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v4(const UiwHost* host) {
+extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v5(const UiwHost* host) {
   using namespace uiw::kernel_abi;
   static const bool told = [host] {
     static uiw::mpa::DescriptorGuard guard;
-    guard = {host->protect, host->unprotect};
+    guard = {host->protect, host->unprotect, host->begin_change, host->end_change};
     uiw::mpa::set_descriptor_guard(&guard);
     if (host->signal_action != nullptr)
       uiw::mpa::use_interposed_signals({host->signal_action, host->signal_mask, host->borrowed});

@@ -61,16 +61,9 @@ int move_up(int fd, unsigned long limit) {
   return moved;
 }
 
-int keep(int fd, unsigned long limit) {
-  fd = move_up(fd, limit);
-  const DescriptorGuard* guard = the_guard.load(std::memory_order_acquire);
-  if (fd >= 0 && guard != nullptr) guard->protect(fd);
-  return fd;
-}
-
 // The number of open descriptors below the limit, from /proc; -1 if there is no /proc.
 long count_listed(unsigned long limit) {
-  const int folder = guard_descriptor(
+  const int folder = DescriptorChange().guard(
       static_cast<int>(::syscall(SYS_openat, AT_FDCWD, "/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC)));
   if (folder < 0) return -1;
   struct Entry {  // linux_dirent64, see getdents64(2)
@@ -130,7 +123,15 @@ bool refuse(const char* purpose, unsigned long limit, int error) {
 
 }  // namespace
 
-int take_descriptor(int fd, const char* purpose) {
+DescriptorChange::DescriptorChange() : guard_(the_guard.load(std::memory_order_acquire)) {
+  if (guard_ != nullptr) guard_->begin_change();
+}
+
+DescriptorChange::~DescriptorChange() {
+  if (guard_ != nullptr) guard_->end_change();
+}
+
+int DescriptorChange::take(int fd, const char* purpose) const {
   if (fd < 0) {
     refuse(purpose, soft_limit(), errno);
     return -1;
@@ -141,22 +142,28 @@ int take_descriptor(int fd, const char* purpose) {
     refuse(purpose, limit, EMFILE);
     return -1;
   }
-  return keep(fd, limit);
+  return guard(fd);
 }
 
-int guard_descriptor(int fd) { return fd < 0 ? fd : keep(fd, soft_limit()); }
+int DescriptorChange::guard(int fd) const {
+  if (fd < 0) return fd;
+  fd = move_up(fd, soft_limit());
+  if (fd >= 0 && guard_ != nullptr) guard_->protect(fd);
+  return fd;
+}
+
+void DescriptorChange::leave(int fd) const {
+  if (guard_ != nullptr) guard_->unprotect(fd);
+}
 
 bool may_take_descriptor(const char* purpose) {
   const unsigned long limit = soft_limit();
   return are_free(kDescriptorsLeft + 1, limit, -1) || refuse(purpose, limit, EMFILE);
 }
 
-void leave_descriptor(int fd) {
-  if (const DescriptorGuard* guard = the_guard.load(std::memory_order_acquire)) guard->unprotect(fd);
-}
-
 void close_descriptor(int fd) {
-  leave_descriptor(fd);
+  const DescriptorChange change;
+  change.leave(fd);
   close_number(fd);
 }
 

@@ -2,12 +2,13 @@
 // The library's own descriptors (sockets, epoll, eventfds, timers) in a process that belongs to the program.
 //
 // Some programs close all descriptors that they do not know, or open files under numbers of their choice (dup2). They
-// must not hit the library's descriptors. So take_descriptor() moves a descriptor to a high number and reports it to
-// the guard, if the interposer has set one. Descriptors are a limited resource that belongs to the program first: the
-// last 16 below the soft limit are never taken.
+// must not hit the library's descriptors. So each is moved to a high number and reported to the guard, if the
+// interposer has set one. Descriptors are a limited resource that belongs to the program first: the last 16 below the
+// soft limit are never taken.
 //
 // Descriptors that the program gets from a call (the command descriptor, completion channels) are not taken here, nor
-// those that are open only during one call of the program. All functions are thread-safe and take no lock.
+// those that are open only during one call of the program. All functions are thread-safe and take no lock of ours; the
+// guard may let them wait a moment while the program closes descriptors.
 #pragma once
 
 namespace uiw::mpa {
@@ -15,29 +16,48 @@ namespace uiw::mpa {
 // The number of descriptors that are left to the program.
 constexpr int kDescriptorsLeft = 16;
 
-// Takes ownership of a new close-on-exec descriptor; `fd` may be the -1 of a call that failed. Returns the descriptor's
-// new number, or -1 with the errno of that call, or -1 with EMFILE if too few descriptors would be left to the program;
-// then `fd` is closed. `purpose` is a string literal that tells people what needed it, for example "a connection".
-int take_descriptor(int fd, const char* purpose);
-
-// Whether take_descriptor() would succeed. For callers that cannot undo the call that makes the descriptor. Reports a
-// refusal as take_descriptor() does.
-bool may_take_descriptor(const char* purpose);
-
-// Closes a descriptor that was taken. Keeps errno; is no cancellation point.
-void close_descriptor(int fd);
-
-// As take_descriptor(), for a descriptor that is open for a moment only. It may be one of the last, so it is never
-// refused.
-int guard_descriptor(int fd);
-// Gives up ownership of a descriptor without closing it.
-void leave_descriptor(int fd);
-
-// Protects the library's descriptors from the program. Any thread may call either function.
+// Protects the library's descriptors from the program. Any thread may call any of the functions.
 struct DescriptorGuard {
   void (*protect)(int fd);
   void (*unprotect)(int fd);
+  // Between these two a thread has descriptors open that are not protected: calls by which the program would close them
+  // wait. The pairs of one thread may be nested.
+  void (*begin_change)();
+  void (*end_change)();
 };
+
+// The making or closing of descriptors, from before they are made until they are protected, or from the end of their
+// protection until they are closed. It is to be short, and waits for nothing else. Most uses are of one expression:
+//
+//   const int fd = DescriptorChange().take(::socket(...), "a connection");
+class DescriptorChange {
+ public:
+  DescriptorChange();
+  ~DescriptorChange();
+  DescriptorChange(const DescriptorChange&) = delete;
+  DescriptorChange& operator=(const DescriptorChange&) = delete;
+
+  // Takes ownership of a close-on-exec descriptor that was made during this change; `fd` may be the -1 of a call that
+  // failed. Returns the descriptor's new number, or -1 with the errno of that call, or -1 with EMFILE if too few
+  // descriptors would be left to the program; then `fd` is closed. `purpose` is a string literal that tells people what
+  // needed it, for example "a connection".
+  int take(int fd, const char* purpose) const;
+  // As take(), for a descriptor that is open for a moment only. It may be one of the last, so it is never refused.
+  int guard(int fd) const;
+  // Gives up ownership of a descriptor, which something else closes before this change ends.
+  void leave(int fd) const;
+
+ private:
+  const DescriptorGuard* const guard_;
+};
+
+// Whether take() would succeed. For callers that cannot undo the call that makes the descriptor. Reports a refusal as
+// take() does.
+bool may_take_descriptor(const char* purpose);
+
+// Closes a descriptor that was taken or guarded. Keeps errno; is no cancellation point.
+void close_descriptor(int fd);
+
 // Called once, before the first descriptor is taken. The guard must remain live as long as the process.
 void set_descriptor_guard(const DescriptorGuard* guard);
 

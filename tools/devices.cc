@@ -18,7 +18,7 @@
 #include "tools/table.h"
 
 // Of libuiw.so.1.
-extern "C" const UiwKernelAbi* uiw_kernel_abi_v4(const UiwHost* host);
+extern "C" const UiwKernelAbi* uiw_kernel_abi_v5(const UiwHost* host);
 
 namespace uiw::tools {
 namespace {
@@ -92,10 +92,12 @@ int print_sysfs(const std::string& device) {
                                [](int, std::uint64_t) { return ENOTSUP; },
                                [](int) {},
                                [](int) {},
+                               [] {},
+                               [] {},
                                nullptr,
                                nullptr,
                                nullptr};
-  const UiwKernelAbi* const library = uiw_kernel_abi_v4(&host);
+  const UiwKernelAbi* const library = uiw_kernel_abi_v5(&host);
   const char* root = library->root(1);
   if (root == nullptr) return 1;
   // What the counters say now, since who reads the directory without the interposer gets what is in its files.

@@ -30,6 +30,9 @@ struct UiwHost {
   // Begins and ends the protection of a descriptor against the program: for its calls the number is not open.
   void (*protect)(int fd);
   void (*unprotect)(int fd);
+  // Between these two the calling thread makes or closes descriptors that are not protected (mpa/descriptor.h).
+  void (*begin_change)();
+  void (*end_change)();
   // sigaction() and pthread_sigmask() of libc. NULL if the program's calls are not hooked.
   int (*signal_action)(int signal, const struct sigaction* action, struct sigaction* before);
   int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
@@ -73,5 +76,5 @@ struct UiwKernelAbi {
 
 // NULL if the library cannot be used.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
-#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v4"
+#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v5"
 }

@@ -8,6 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "kernel-abi/interposer/fd_changes.h"
+
 namespace uiw::kernel_abi {
 
 FdTable g_fd_table;
@@ -18,6 +20,7 @@ constexpr unsigned kLeastCapacity = 1024;
 constexpr unsigned kMostCapacity = 1U << 20;
 
 void after_fork_in_child() {
+  fd_changes_after_fork();
   std::atomic<uint64_t>* slots = g_fd_table.slots.load(std::memory_order_relaxed);
   g_fd_table.owner.store(getpid(), std::memory_order_relaxed);
   if (slots == nullptr) return;
@@ -59,6 +62,10 @@ std::atomic<uint64_t>* make_table() {
 }
 
 }  // namespace
+
+void fd_table_prepare() {
+  if (!fd_table_is_used()) make_table();
+}
 
 bool fd_table_is_borrowed() { return g_fd_table.owner.load(std::memory_order_relaxed) != getpid(); }
 

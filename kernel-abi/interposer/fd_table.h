@@ -55,6 +55,12 @@ inline FdEntry fd_lookup(int fd) {
   return FdEntry(slots[fd].load(std::memory_order_acquire));
 }
 
+// Whether there is a table, so that a number may be ours.
+inline bool fd_table_is_used() { return g_fd_table.slots.load(std::memory_order_acquire) != nullptr; }
+
+// Makes the table if there is none yet. Without memory for it there is none.
+void fd_table_prepare();
+
 // True if the table belongs to another process and is seen through vfork.
 bool fd_table_is_borrowed();
 

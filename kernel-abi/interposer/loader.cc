@@ -13,6 +13,7 @@
 
 #include <atomic>
 
+#include "kernel-abi/interposer/fd_changes.h"
 #include "kernel-abi/interposer/fd_table.h"
 #include "kernel-abi/interposer/file_version.h"
 #include "kernel-abi/interposer/hooks/descriptors.h"
@@ -56,8 +57,8 @@ int host_attach(int fd, uint64_t object) { return fd_attach(forget_stale(fd), Fd
 // If the table has no room for it, the descriptor is just not protected.
 void host_protect(int fd) { fd_attach(fd, FdEntry(kInternalObject)); }
 
-constexpr UiwHost kHost = {host_lookup,    host_attach,  host_protect,        fd_unprotect,
-                           call_sigaction, call_sigmask, fd_table_is_borrowed};
+constexpr UiwHost kHost = {host_lookup,   host_attach,    host_protect, fd_unprotect,        fd_begin_change,
+                           fd_end_change, call_sigaction, call_sigmask, fd_table_is_borrowed};
 
 // The program may be linked to libuiw.so.1, for uiwdv.h. Then that one is used, since the loader takes it for the
 // plugin too. Null if there is none; uiw is turned off if it is of another version.

@@ -63,7 +63,7 @@ Octets ask_kernel(OctetView request) {
   Octets answer;
   // A socket would be enough to find out, but the kernel looks for a module then, each time.
   if (::access("/sys/class/infiniband", F_OK) != 0) return answer;
-  const int fd = mpa::guard_descriptor(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
+  const int fd = mpa::DescriptorChange().guard(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
   if (fd < 0) return answer;
   const sockaddr_nl kernel = address_of_port(0);
   Octets part(kLongestAnswer);

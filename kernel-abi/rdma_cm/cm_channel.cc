@@ -24,8 +24,8 @@ int CmChannel::create(int flags, std::shared_ptr<CmChannel>& channel, int& fd) {
   const int wanted =
       EFD_SEMAPHORE | ((flags & O_CLOEXEC) != 0 ? EFD_CLOEXEC : 0) | ((flags & O_NONBLOCK) != 0 ? EFD_NONBLOCK : 0);
   const int program = ::eventfd(0, wanted);
-  const int own =
-      mpa::take_descriptor(program < 0 ? -1 : ::fcntl(program, F_DUPFD_CLOEXEC, 3), "a channel of rdma_cm events");
+  const int own = mpa::DescriptorChange().take(program < 0 ? -1 : ::fcntl(program, F_DUPFD_CLOEXEC, 3),
+                                               "a channel of rdma_cm events");
   if (own < 0) {
     const int error = errno;
     if (program >= 0) ::close(program);

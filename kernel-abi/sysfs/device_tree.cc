@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <set>
@@ -19,9 +18,11 @@
 #include "kernel-abi/sysfs/port_files.h"
 #include "kernel-abi/sysfs/sysfs_tree.h"
 #include "kernel-abi/sysfs/tree_content.h"
+#include "mpa/descriptor.h"
 #include "provider/inventory/processes.h"
 #include "provider/process/device.h"
 #include "provider/process/settings.h"
+#include "provider/process/text_file.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -45,6 +46,7 @@ State& state() {
 
 std::vector<std::string> list_folder(const char* path, const char* prefix) {
   std::vector<std::string> names;
+  const mpa::DescriptorChange change;  // until the folder is closed
   if (DIR* stream = ::opendir(path)) {
     while (const dirent* entry = ::readdir(stream)) {
       const std::string name = entry->d_name;
@@ -66,8 +68,8 @@ InterfaceFiles files_of(const provider::DeviceInfo& device) {
   const std::string folder = "/sys/class/net/" + device.interface;
   InterfaceFiles files;
   unsigned index = 0;
-  std::ifstream(folder + "/ifindex") >> index;
-  files.present = index != 0 && index == device.ifindex;
+  const provider::TextFile file = provider::open_text_file((folder + "/ifindex").c_str());
+  files.present = file != nullptr && std::fscanf(file.get(), "%u", &index) == 1 && index == device.ifindex;
   for (const char* name : kParentAttributes) {
     if (files.present && ::access((folder + "/device/" + name).c_str(), R_OK) == 0) files.attributes.emplace_back(name);
   }

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <utility>
 
+#include "mpa/descriptor.h"
+
 namespace uiw::kernel_abi {
 namespace {
 
@@ -33,7 +35,7 @@ class Descriptor {
     return *this;
   }
   ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
+    if (fd_ >= 0) mpa::close_descriptor(fd_);
   }
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
@@ -43,20 +45,23 @@ class Descriptor {
 };
 
 Descriptor open_folder(int parent, const char* name) {
-  return Descriptor(::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  return Descriptor(mpa::DescriptorChange().guard(::openat(parent, name, kFlags)));
 }
 
 template <typename Visitor>
 void each_name(int folder, const Visitor& visit) {
-  const int copy = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int copy = mpa::DescriptorChange().guard(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   DIR* stream = copy >= 0 ? ::fdopendir(copy) : nullptr;
   if (stream == nullptr) {
-    if (copy >= 0) ::close(copy);
+    if (copy >= 0) mpa::close_descriptor(copy);
     return;
   }
   while (const dirent* entry = ::readdir(stream)) {
     if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) visit(entry->d_name);
   }
+  const mpa::DescriptorChange change;
+  change.leave(copy);
   ::closedir(stream);
 }
 
@@ -87,7 +92,8 @@ int make_parents(int root, const std::string& path, std::set<std::string>& made)
 }
 
 int write_file(int root, const TreeEntry& entry) {
-  const Descriptor file(::openat(root, entry.path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0444));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  const Descriptor file(mpa::DescriptorChange().guard(::openat(root, entry.path.c_str(), kFlags, 0444)));
   if (!file.valid()) return errno;
   std::size_t done = 0;
   while (done < entry.content.size()) {
@@ -128,7 +134,8 @@ bool holds(int root, const TreeEntry& entry) {
   if (entry.kind == TreeEntry::Kind::link) {
     length = ::readlinkat(root, entry.path.c_str(), found.data(), found.size());
   } else {
-    const Descriptor file(::openat(root, entry.path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC;
+    const Descriptor file(mpa::DescriptorChange().guard(::openat(root, entry.path.c_str(), kFlags)));
     if (!file.valid()) return false;
     length = ::read(file.get(), found.data(), found.size());
   }
@@ -240,7 +247,7 @@ OwnFolder own_folder(int base, const std::string& base_path) {
 }
 
 int place_in_own(const std::string& base_path, const Tree& tree, std::string& root) {
-  const Descriptor base(::open(base_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const Descriptor base(mpa::DescriptorChange().guard(::open(base_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
   if (!base.valid()) return errno;
   const OwnFolder own = own_folder(base.get(), base_path);
   if (!own.folder.valid()) return own.error;

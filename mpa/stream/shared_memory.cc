@@ -79,7 +79,7 @@ bool limit_allows_size() {
 
 std::unique_ptr<SharedMemory> SharedMemory::create(int& fd) {
   if (!limit_allows_size()) return nullptr;
-  const int made = take_descriptor(make_memfd(), "shared memory");
+  const int made = DescriptorChange().take(make_memfd(), "shared memory");
   if (made < 0) return nullptr;
   // Allocates the control blocks; the rest stays sparse.
   const bool good = ::ftruncate(made, kSize) == 0 && ::fallocate(made, 0, 0, kControlBlocks) == 0 &&

@@ -25,7 +25,8 @@ TcpStream& TcpStream::operator=(TcpStream&& other) noexcept {
 }
 
 int TcpStream::open(int family) {
-  const int fd = take_descriptor(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP), "a socket");
+  const int fd =
+      DescriptorChange().take(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_TCP), "a socket");
   if (fd < 0) return -errno;
   set_options(fd);
   return fd;

@@ -72,13 +72,18 @@ class ListenerImpl final : public Listener,
     std::optional<Source> source;  // empty until it is determined
   };
 
+  // The descriptor of a call, or -1 with errno.
+  int accept() const {
+    if (!mpa::may_take_descriptor(kPurpose)) return -1;
+    const mpa::DescriptorChange change;
+    const int fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    return fd >= 0 || errno == EMFILE || errno == ENFILE ? change.take(fd, kPurpose) : fd;
+  }
+
   void take_calls() {
     for (;;) {
       if (calls_.size() >= most_ && !give_way()) return pause();
-      int fd = -1;
-      if (mpa::may_take_descriptor(kPurpose))
-        fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-      if (fd >= 0 || errno == EMFILE || errno == ENFILE) fd = mpa::take_descriptor(fd, kPurpose);
+      const int fd = accept();
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;

@@ -40,8 +40,8 @@ int bind_socket(sockaddr_storage& local, bool v6only) { return bound_socket(loca
 int holding_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, Use::holds); }
 
 int holding_datagram_socket(std::uint16_t port) {
-  const int fd = mpa::take_descriptor(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-                                      "datagrams of queue pairs");
+  const int fd = mpa::DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                                              "datagrams of queue pairs");
   if (fd < 0) return -errno;
   mpa::TcpStream owner(fd);  // closes the descriptor
   const int on = 1, off = 0;
@@ -70,6 +70,7 @@ int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_
   if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;
   if (source != nullptr && source->sa_family != family) return EAFNOSUPPORT;
   const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  const mpa::DescriptorChange change;  // until the socket is closed
   const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
   mpa::TcpStream closer(fd);

@@ -11,11 +11,12 @@
 #include <memory>
 
 #include "provider/process/mutex.h"
+#include "provider/process/netlink_socket.h"
 
 namespace uiw::provider {
 
 struct FreeNetlink {
-  void operator()(nl_sock* socket) const { nl_socket_free(socket); }
+  void operator()(nl_sock* socket) const { free_netlink_socket(socket); }
   void operator()(nl_msg* message) const { nlmsg_free(message); }
   void operator()(unsigned char* octets) const { std::free(octets); }
 };

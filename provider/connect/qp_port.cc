@@ -30,7 +30,8 @@ using Descriptor = mpa::TcpStream;  // used as an owner that closes the descript
 // name, which only one of them can have and which ends with the process. Like the port it belongs to the network
 // namespace. The name contains the user, so that other users cannot take all names.
 int claim(std::uint16_t port) {
-  Descriptor socket(mpa::take_descriptor(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
+  Descriptor socket(
+      mpa::DescriptorChange().take(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
   if (!socket.is_open()) return -errno;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -192,7 +193,7 @@ int datagram_descriptor(std::uint16_t port) {
   const std::lock_guard lock(all.mutex);
   const auto found = all.reserved.find(port);
   if (found == all.reserved.end() || !found->second.datagrams.is_open()) return -EAFNOSUPPORT;
-  const int fd = mpa::take_descriptor(::fcntl(found->second.datagrams.fd(), F_DUPFD_CLOEXEC, 0), "datagrams");
+  const int fd = mpa::DescriptorChange().take(::fcntl(found->second.datagrams.fd(), F_DUPFD_CLOEXEC, 0), "datagrams");
   return fd < 0 ? -errno : fd;
 }
 

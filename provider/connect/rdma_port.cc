@@ -19,9 +19,9 @@
 #include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/mapper/port_mapper_service.h"
-#include "provider/connect/proc_file.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/process/cm_loop.h"
+#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 
@@ -87,7 +87,7 @@ int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_N
 
 // The process that has a name; nothing if none has it, or that cannot be found out.
 std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
-  const int fd = mpa::guard_descriptor(open_socket());
+  const int fd = mpa::DescriptorChange().guard(open_socket());
   if (fd < 0) return std::nullopt;
   std::optional<ucred> holder;
   if (::connect(fd, name.address(), name.size()) == 0) {
@@ -114,7 +114,7 @@ class Held final : public CmLoop::Handler {
   Held& operator=(const Held&) = delete;
 
   static int take(const Name& name, std::shared_ptr<Held>& held) {
-    const int fd = mpa::take_descriptor(open_socket(), kPurpose);
+    const int fd = mpa::DescriptorChange().take(open_socket(), kPurpose);
     if (fd < 0) return errno;
     auto made = std::make_shared<Held>(fd);
     if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, kBacklog) != 0) return errno;
@@ -124,7 +124,7 @@ class Held final : public CmLoop::Handler {
   }
   void ready(std::uint32_t) override {
     for (;;) {
-      const int fd = mpa::guard_descriptor(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      const int fd = mpa::DescriptorChange().guard(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd < 0) return;
       mpa::close_descriptor(fd);
     }
@@ -160,7 +160,7 @@ class RdmaPortImpl final : public RdmaPort {
 bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number) {
   std::array<char, 64> wanted{};
   const int length = std::snprintf(wanted.data(), wanted.size(), "@%s/%u/", prefix_of(space), number);
-  const ProcFile file = open_proc_file("/proc/net/unix");
+  const TextFile file = open_text_file("/proc/net/unix");
   if (file == nullptr) return false;
   std::array<char, 512> line{};
   while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {

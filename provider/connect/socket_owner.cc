@@ -20,8 +20,8 @@
 #include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/netlink_query.h"
-#include "provider/connect/proc_file.h"
 #include "provider/process/device.h"
+#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 
@@ -59,7 +59,7 @@ uid_t overflow_user() {
   static std::atomic<std::int64_t> found{-1};
   if (const std::int64_t before = found.load(std::memory_order_relaxed); before >= 0) return static_cast<uid_t>(before);
   unsigned user = kUsualOverflowUser;
-  if (const ProcFile file = open_proc_file("/proc/sys/kernel/overflowuid"); file) {
+  if (const TextFile file = open_text_file("/proc/sys/kernel/overflowuid"); file) {
     if (std::fscanf(file.get(), "%u", &user) != 1) user = kUsualOverflowUser;
   }
   found.store(user, std::memory_order_relaxed);
@@ -67,7 +67,7 @@ uid_t overflow_user() {
 }
 
 bool knows_all_users() {
-  const ProcFile file = open_proc_file("/proc/self/uid_map");
+  const TextFile file = open_text_file("/proc/self/uid_map");
   if (!file) return false;
   unsigned inside = 0, outside = 0, count = 0;
   return std::fscanf(file.get(), "%u %u %u", &inside, &outside, &count) == 3 && inside == 0 && outside == 0 &&
@@ -102,7 +102,7 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
 
 // The same from the text table in /proc, whose addresses are words in host byte order.
 std::optional<Found> read_table(int family, const Address& local, const Address& remote) {
-  const ProcFile file = open_proc_file(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
+  const TextFile file = open_text_file(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
   if (!file) return std::nullopt;
   const auto written = [family](const Address& address) {
     std::array<char, 48> text{};

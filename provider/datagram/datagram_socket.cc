@@ -239,7 +239,8 @@ std::uint16_t destination_port(std::uint32_t qp_number) {
 }
 
 int multicast_socket(unsigned ifindex) {
-  const int fd = mpa::take_descriptor(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
+  const int fd =
+      mpa::DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
   if (fd < 0) return -errno;
   Closer closer{fd};
   const int on = 1, off = 0, interface = static_cast<int>(ifindex);

@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "provider/connect/proc_file.h"
+#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 
@@ -16,7 +16,7 @@ constinit std::array<std::atomic<InventorySource>, kInventorySources> sources{};
 
 std::string command_of_process() {
   std::array<char, 16> name{};
-  if (const ProcFile file = open_proc_file("/proc/self/comm"); file) {
+  if (const TextFile file = open_text_file("/proc/self/comm"); file) {
     if (std::fgets(name.data(), name.size(), file.get()) == nullptr) name[0] = '\0';
   }
   name[std::strcspn(name.data(), "\n")] = '\0';

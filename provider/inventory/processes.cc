@@ -26,11 +26,11 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
-#include "provider/connect/proc_file.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/inventory/inventory_format.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/mutex.h"
+#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 
@@ -49,7 +49,8 @@ constexpr std::chrono::seconds kLateFor{1};
 // A descriptor of one call.
 class Descriptor {
  public:
-  explicit Descriptor(int fd) : fd_(mpa::guard_descriptor(fd)) {}
+  // Takes ownership of what is guarded; `fd` may be -1.
+  explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&&) = delete;
   ~Descriptor() {
@@ -116,18 +117,19 @@ class Message {
     }
     // Not CMSG_SPACE, which has room for two descriptors.
     header_.msg_controllen = CMSG_SPACE(sizeof(ucred)) + (with_descriptor ? CMSG_LEN(sizeof(int)) : 0);
+    const mpa::DescriptorChange change;
     const ssize_t size = ::recvmsg(socket, &header_, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (size < 0) return size;
     if (from != nullptr) from->size = header_.msg_namelen;
     for (cmsghdr* at = CMSG_FIRSTHDR(&header_); at != nullptr; at = CMSG_NXTHDR(&header_, at)) {
       if (at->cmsg_level != SOL_SOCKET) continue;
       if (at->cmsg_type == SCM_CREDENTIALS) sender_ = get<ucred>(at);
-      if (at->cmsg_type == SCM_RIGHTS) descriptor_ = get<int>(at);
+      if (at->cmsg_type == SCM_RIGHTS) descriptor_ = change.guard(get<int>(at));
     }
     return size;
   }
   const std::optional<ucred>& sender() const { return sender_; }
-  int descriptor() const { return descriptor_; }  // the caller's
+  int descriptor() const { return descriptor_; }  // guarded, the caller's
 
  private:
   template <typename Value>
@@ -156,13 +158,13 @@ class Message {
 // Memory with the inventory of this process; its descriptor, or -1.
 int inventory_memory() {
   const std::vector<std::byte> octets = encode_inventory(take_inventory());
-  const int fd = ::memfd_create("uiw-inventory", MFD_CLOEXEC);
+  const int fd = mpa::DescriptorChange().guard(::memfd_create("uiw-inventory", MFD_CLOEXEC));
   for (std::size_t done = 0; fd >= 0 && done < octets.size();) {
     const ssize_t written = ::write(fd, octets.data() + done, octets.size() - done);
     if (written > 0) {
       done += static_cast<std::size_t>(written);
     } else if (written == 0 || errno != EINTR) {
-      ::close(fd);
+      mpa::close_descriptor(fd);
       return -1;
     }
   }
@@ -182,7 +184,7 @@ class Answering final : public CmLoop::Handler {
       std::snprintf(digits.data(), digits.size(), "%02x", octet);
       name += digits.data();
     }
-    const int fd = mpa::take_descriptor(open_socket(), kPurpose);
+    const int fd = mpa::DescriptorChange().take(open_socket(), kPurpose);
     if (fd < 0) return nullptr;
     auto made = std::make_shared<Answering>(fd, name);
     const Name address(name);
@@ -251,7 +253,7 @@ Late& late() {
 // The names of other processes of this user, without the NUL in front.
 std::vector<std::string> find_names(const std::string& own) {
   std::vector<std::string> names;
-  const ProcFile file = open_proc_file("/proc/net/unix");
+  const TextFile file = open_text_file("/proc/net/unix");
   if (file == nullptr) return names;
   const std::string wanted = "@" + prefix_of(::geteuid());
   std::array<char, 512> line{};
@@ -292,7 +294,7 @@ std::vector<Asked> ask_all(const std::vector<std::string>& names) {
   const std::lock_guard lock(late().mutex);
   std::erase_if(late().until, [now](const auto& one) { return one.second < now; });
   for (const std::string& name : names) {
-    Asked one{Descriptor(open_socket()), name, late().until.contains(name)};
+    Asked one{Descriptor(mpa::DescriptorChange().guard(open_socket())), name, late().until.contains(name)};
     const Name address(name);
     // The socket gets a name of its own by this option, to which the answer goes; being connected, it takes none else.
     if (one.socket.get() < 0 || ::connect(one.socket.get(), address.generic(), address.size) != 0) continue;

@@ -15,6 +15,7 @@
 #include "provider/memory/rights.h"
 #include "provider/process/limits.h"
 #include "provider/process/mutex.h"
+#include "provider/process/text_file.h"
 
 // Since Linux 5.14; older headers do not define them.
 #ifndef MADV_POPULATE_READ
@@ -60,11 +61,11 @@ bool accessible(const std::byte* address, std::size_t length, bool writable) {
   if (start + length < start) return false;
   const std::uintptr_t last = (start + length - 1) & ~(page - 1);
 
-  std::FILE* maps = std::fopen("/proc/self/maps", "re");
+  const TextFile maps = open_text_file("/proc/self/maps");
   if (maps == nullptr) return true;  // unknown; each access is guarded anyway
   std::uintptr_t covered = start & ~(page - 1);
   char line[512];
-  while (covered <= last && std::fgets(line, sizeof line, maps) != nullptr) {
+  while (covered <= last && std::fgets(line, sizeof line, maps.get()) != nullptr) {
     unsigned long from, to;
     char protection[8];
     if (std::sscanf(line, "%lx-%lx %7s", &from, &to, protection) != 3) continue;
@@ -73,7 +74,6 @@ bool accessible(const std::byte* address, std::size_t length, bool writable) {
     if (protection[0] != 'r' || (writable && protection[1] != 'w')) break;
     covered = to;
   }
-  std::fclose(maps);
   return covered > last;
 }
 

@@ -85,9 +85,9 @@ int CmLoop::start() {
 // Creates the descriptors when they are first needed; after a failure the next call tries again. 0 or an errno.
 int CmLoop::prepare() {
   if (epoll_ >= 0) return 0;
-  epoll_ = mpa::take_descriptor(::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
+  epoll_ = mpa::DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
   if (epoll_ < 0) return errno;
-  wake_ = mpa::take_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the making of connections");
+  wake_ = mpa::DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the making of connections");
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = 0;

@@ -2,7 +2,6 @@
 #include "provider/process/device.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <net/if.h>
 #include <netlink/netlink.h>
 #include <netlink/route/addr.h>
@@ -18,16 +17,14 @@
 #include "mpa/descriptor.h"
 #include "provider/process/netlink_socket.h"
 #include "provider/process/settings.h"
+#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 
 namespace {
 
 struct SocketFree {
-  void operator()(nl_sock* socket) const {
-    if (const int fd = nl_socket_get_fd(socket); fd >= 0) mpa::leave_descriptor(fd);
-    nl_socket_free(socket);
-  }
+  void operator()(nl_sock* socket) const { free_netlink_socket(socket); }
 };
 struct CacheFree {
   void operator()(nl_cache* cache) const { nl_cache_free(cache); }
@@ -61,17 +58,9 @@ std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
 // Netlink does not report the speed; /sys/class/net does for links that have one.
 unsigned speed_of(const std::string& name) {
   const std::string path = "/sys/class/net/" + name + "/speed";
-  const int fd = mpa::guard_descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (fd < 0) return 0;
-  std::FILE* file = ::fdopen(fd, "r");
-  if (file == nullptr) {
-    mpa::close_descriptor(fd);
-    return 0;
-  }
+  const TextFile file = open_text_file(path.c_str());
   int speed = 0;
-  if (std::fscanf(file, "%d", &speed) != 1 || speed < 0) speed = 0;
-  mpa::leave_descriptor(fd);
-  std::fclose(file);
+  if (file == nullptr || std::fscanf(file.get(), "%d", &speed) != 1 || speed < 0) speed = 0;
   return static_cast<unsigned>(speed);
 }
 
@@ -95,7 +84,8 @@ std::vector<DeviceInfo> read_devices() {
   std::vector<DeviceInfo> devices;
   const std::lock_guard lock(libnl());
   const std::unique_ptr<nl_sock, SocketFree> socket(nl_socket_alloc());
-  if (!socket || !use_netlink_socket(socket.get(), mpa::guard_descriptor(make_netlink_socket()))) return devices;
+  if (!socket || !use_netlink_socket(socket.get(), mpa::DescriptorChange().guard(make_netlink_socket())))
+    return devices;
   nl_cache* raw = nullptr;
   if (rtnl_link_alloc_cache(socket.get(), AF_UNSPEC, &raw) < 0) return devices;
   const Cache links(raw);

@@ -39,12 +39,9 @@ int note(nl_msg* message, void*) {
 class LinkWatch final : public CmLoop::Handler {
  public:
   explicit LinkWatch(nl_sock* socket) : socket_(socket) {}
-  ~LinkWatch() override {
-    if (fd_ >= 0) mpa::leave_descriptor(fd_);  // libnl closes it
-    nl_socket_free(socket_);
-  }
+  ~LinkWatch() override { free_netlink_socket(socket_); }
   bool open() {
-    const int fd = mpa::take_descriptor(make_netlink_socket(), "news of network interfaces");
+    const int fd = mpa::DescriptorChange().take(make_netlink_socket(), "news of network interfaces");
     if (!use_netlink_socket(socket_, fd)) return false;
     fd_ = fd;
     return nl_socket_set_nonblocking(socket_) == 0;

@@ -16,7 +16,7 @@ inline int make_netlink_socket(int family = NETLINK_ROUTE) {
   return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
 }
 
-// Makes libnl use this descriptor. nl_socket_free() closes it, so mpa::leave_descriptor() must be called before that.
+// Makes libnl use this descriptor, which free_netlink_socket() closes.
 // False on failure; then the descriptor is closed.
 inline bool use_netlink_socket(nl_sock* socket, int fd, int family = NETLINK_ROUTE) {
   if (fd < 0) return false;
@@ -26,6 +26,13 @@ inline bool use_netlink_socket(nl_sock* socket, int fd, int family = NETLINK_ROU
     return true;
   mpa::close_descriptor(fd);
   return false;
+}
+
+// With its descriptor, if it has one.
+inline void free_netlink_socket(nl_sock* socket) {
+  const mpa::DescriptorChange change;
+  if (const int fd = nl_socket_get_fd(socket); fd >= 0) change.leave(fd);
+  nl_socket_free(socket);
 }
 
 }  // namespace uiw::provider

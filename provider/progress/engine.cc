@@ -129,9 +129,9 @@ int Engine::prepare() {
   if (started_.load()) return 0;
   if (stop_.load()) return ENODEV;
   if (epoll_ < 0) {
-    const int epoll = mpa::take_descriptor(::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
+    const int epoll = mpa::DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
     if (epoll < 0) return errno;
-    const int wake = mpa::take_descriptor(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
+    const int wake = mpa::DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = ProgressHelpers::kWakeTag;

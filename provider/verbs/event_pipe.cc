@@ -40,11 +40,13 @@ ssize_t read_without_waiting(int fd, void* to, std::size_t size) {
 EventPipe::Place::Place() : home_(1), event_(home_.begin()) { event_->home = &home_; }
 
 std::shared_ptr<EventPipe> EventPipe::create() {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) ends[0] = ends[1] = -1;
-  ends[1] = mpa::take_descriptor(ends[1], kPurpose);
-  int own = -1;
-  if (ends[1] >= 0) own = mpa::take_descriptor(::fcntl(ends[0], F_DUPFD_CLOEXEC, 3), kPurpose);
+  int ends[2], own = -1;
+  {
+    const mpa::DescriptorChange change;
+    if (::pipe2(ends, O_CLOEXEC) != 0) ends[0] = ends[1] = -1;
+    ends[1] = change.take(ends[1], kPurpose);
+    if (ends[1] >= 0) own = change.take(::fcntl(ends[0], F_DUPFD_CLOEXEC, 3), kPurpose);
+  }
   int capacity = -1;
   if (own >= 0 && ::fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0) {
     ::fcntl(ends[1], F_SETPIPE_SZ, kWantedSize);

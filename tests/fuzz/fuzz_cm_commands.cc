@@ -16,7 +16,7 @@
 
 #include "kernel-abi/interposer/entry.h"
 
-extern "C" const UiwKernelAbi* uiw_kernel_abi_v4(const UiwHost* host);
+extern "C" const UiwKernelAbi* uiw_kernel_abi_v5(const UiwHost* host);
 
 namespace {
 
@@ -87,8 +87,8 @@ void confine_answer(Command& command, std::uint64_t address) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}, nullptr, nullptr, nullptr};
-  static const UiwKernelAbi* const abi = uiw_kernel_abi_v4(&host);
+  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}, [] {}, [] {}, nullptr, nullptr, nullptr};
+  static const UiwKernelAbi* const abi = uiw_kernel_abi_v5(&host);
   static const bool ready = abi != nullptr && abi->root(0) != nullptr;
   if (!ready) std::abort();
   std::uint64_t object = 0;

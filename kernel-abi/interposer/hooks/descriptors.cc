@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "kernel-abi/interposer/entry.h"
+#include "kernel-abi/interposer/fd_changes.h"
 #include "kernel-abi/interposer/fd_table.h"
 #include "kernel-abi/interposer/hooks/hook.h"
 #include "kernel-abi/interposer/hooks/real_functions.h"
@@ -165,27 +166,56 @@ inline bool nothing_is_ours() { return g_fd_table.highest.load(std::memory_order
 
 // To be called before libc replaces the descriptor `to`.
 void make_way(int from, int to) {
-  if (from == to || !fd_lookup(to).present() || fd_table_is_borrowed()) return;
+  const FdEntry entry = fd_lookup(to);
+  if (from == to || !entry.present() || entry.internal() || fd_table_is_borrowed()) return;
   if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_descriptor(to);
 }
 
-// To be called before this range is closed: removes the entries in it, calls `close_part` for the parts in front of
-// each protected descriptor, and returns where the rest of the range begins; beyond `last` if there is no rest.
-template <typename ClosePart>
-uint64_t close_up_to_rest(unsigned first, unsigned last, ClosePart close_part) {
-  if (nothing_is_ours() || fd_table_is_borrowed()) return first;
+// Calls `replace`, which makes `to` a copy of `from`, unless `to` is protected: then it is EBUSY, as in a race with
+// open() (dup(2)).
+template <typename Replace>
+int replace_unless_kept(int from, int to, Replace replace) {
+  make_way(from, to);
+  int copy;
+  {
+    const FdClosing closing;
+    if (__builtin_expect(is_kept(to), 0))
+      return refuse(from == to || syscall(SYS_fcntl, from, F_GETFD) < 0 ? EBADF : EBUSY);
+    copy = replace();
+  }
+  return from == to || nothing_is_ours() ? copy : attach_copy(copy, fd_lookup(from));
+}
+
+// The program's entries in the range end. The library may make and close descriptors of its own meanwhile.
+void drop_range(unsigned first, unsigned last) {
+  if (nothing_is_ours() || fd_table_is_borrowed()) return;
   const unsigned highest = static_cast<unsigned>(g_fd_table.highest.load(std::memory_order_acquire));
+  for (uint64_t fd = first; fd <= last && fd <= highest; ++fd)
+    if (!fd_lookup(static_cast<int>(fd)).internal()) drop_descriptor(static_cast<int>(fd));
+}
+
+// Calls `close_part` for the parts of the range between protected descriptors.
+template <typename ClosePart>
+void close_around_kept(unsigned first, unsigned last, ClosePart close_part) {
+  drop_range(first, last);
+  const FdClosing closing;
   uint64_t rest = first;
-  for (uint64_t fd = first; fd <= last && fd <= highest; ++fd) {
-    const int number = static_cast<int>(fd);
-    if (is_kept(number)) {
-      if (rest < fd) close_part(static_cast<unsigned>(rest), number - 1U);
+  if (closing.is_active()) {
+    const int highest = g_fd_table.highest.load(std::memory_order_acquire);
+    for (uint64_t fd = first; fd <= last && static_cast<int64_t>(fd) <= highest; ++fd) {
+      if (!is_kept(static_cast<int>(fd))) continue;
+      if (rest < fd) close_part(static_cast<unsigned>(rest), static_cast<unsigned>(fd - 1));
       rest = fd + 1;
-    } else {
-      drop_descriptor(number);
     }
   }
-  return rest;
+  if (rest <= last) close_part(static_cast<unsigned>(rest), last);
+}
+
+// For a number that the table does not name: whether it is not open. Then the library may get it at any time, and the
+// call that would close it must not be made.
+bool is_free(int fd) {
+  const FdClosing closing;
+  return closing.is_active() && !fd_lookup(fd).present() && syscall(SYS_fcntl, fd, F_GETFD) < 0;
 }
 
 int call_close_range(unsigned first, unsigned last, int flags) {
@@ -223,6 +253,7 @@ UIW_HOOK int ioctl(int fd, unsigned long request, ...) noexcept {
 }
 
 UIW_HOOK int close(int fd) {
+  if (__builtin_expect(fd_table_is_used(), 0) && is_free(fd)) return refuse(EBADF);
   if (__builtin_expect(fd_lookup(fd).present(), 0)) {
     if (is_kept(fd)) return refuse(EBADF);
     if (!fd_table_is_borrowed()) drop_descriptor(fd);
@@ -235,22 +266,21 @@ UIW_HOOK int close_range(unsigned first, unsigned last, int flags) noexcept {
   constexpr unsigned kClosing = CLOSE_RANGE_UNSHARE;
   if ((static_cast<unsigned>(flags) & ~kClosing) != 0 || first > last) return call_close_range(first, last, flags);
   int result = 0;
-  const uint64_t rest = close_up_to_rest(first, last, [&](unsigned from, unsigned to) {
+  close_around_kept(first, last, [&](unsigned from, unsigned to) {
     if (result == 0) result = call_close_range(from, to, flags);
   });
-  if (result != 0 || rest > last) return result;
-  return call_close_range(static_cast<unsigned>(rest), last, flags);
+  return result;
 }
 
 UIW_HOOK void closefrom(int first) noexcept {
   const unsigned from = first < 0 ? 0 : static_cast<unsigned>(first);
-  const uint64_t rest = close_up_to_rest(from, UINT_MAX, [](unsigned begin, unsigned end) {
-    if (call_close_range(begin, end, 0) == 0) return;
+  close_around_kept(from, UINT_MAX, [](unsigned begin, unsigned end) {
+    auto* function = real_closefrom.get();
+    if (end == UINT_MAX && function != nullptr) return function(static_cast<int>(begin));
+    if (call_close_range(begin, end, 0) == 0 || end == UINT_MAX) return;
     // The kernel does not have close_range.
     for (unsigned fd = begin; fd <= end; ++fd) call_close(static_cast<int>(fd));
   });
-  if (auto* function = real_closefrom.get()) return function(static_cast<int>(rest));
-  syscall(SYS_close_range, static_cast<unsigned>(rest), UINT_MAX, 0);
 }
 
 UIW_HOOK int dup(int fd) noexcept {
@@ -260,29 +290,20 @@ UIW_HOOK int dup(int fd) noexcept {
 }
 
 UIW_HOOK int dup2(int from, int to) noexcept {
-  if (__builtin_expect(is_kept(to), 0))
-    return refuse(from == to || syscall(SYS_fcntl, from, F_GETFD) < 0 ? EBADF : EBUSY);
-  if (!nothing_is_ours()) make_way(from, to);
-  auto* function = real_dup2.get();
-  int copy;
-  if (function != nullptr) {
-    copy = function(from, to);
-  } else if (from == to) {
-    copy = syscall(SYS_fcntl, from, F_GETFD) < 0 ? -1 : to;
-  } else {
-    copy = static_cast<int>(syscall(SYS_dup3, from, to, 0));
-  }
-  return from == to || nothing_is_ours() ? copy : attach_copy(copy, fd_lookup(from));
+  return replace_unless_kept(from, to, [=] {
+    if (auto* function = real_dup2.get()) return function(from, to);
+    if (from == to) return syscall(SYS_fcntl, from, F_GETFD) < 0 ? -1 : to;
+    return static_cast<int>(syscall(SYS_dup3, from, to, 0));
+  });
 }
 
 UIW_HOOK int dup3(int from, int to, int flags) noexcept {
-  if (__builtin_expect(is_kept(to), 0) && from != to && (flags & ~O_CLOEXEC) == 0)
-    return refuse(syscall(SYS_fcntl, from, F_GETFD) < 0 ? EBADF : EBUSY);
-  if (!nothing_is_ours() && (flags & ~O_CLOEXEC) == 0) make_way(from, to);
-  auto* function = real_dup3.get();
-  const int copy =
-      function != nullptr ? function(from, to, flags) : static_cast<int>(syscall(SYS_dup3, from, to, flags));
-  return nothing_is_ours() ? copy : attach_copy(copy, fd_lookup(from));
+  const auto replace = [=] {
+    if (auto* function = real_dup3.get()) return function(from, to, flags);
+    return static_cast<int>(syscall(SYS_dup3, from, to, flags));
+  };
+  if (from == to || (flags & ~O_CLOEXEC) != 0) return replace();  // EINVAL
+  return replace_unless_kept(from, to, replace);
 }
 
 UIW_HOOK int fcntl(int fd, int command, ...) {

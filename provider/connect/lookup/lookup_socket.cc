@@ -69,8 +69,8 @@ void write_local_address(msghdr& message, Control& control, const sockaddr_stora
 
 int bind_lookup_socket(sockaddr_storage& local, bool v6only) {
   if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
-  const int fd = mpa::take_descriptor(::socket(local.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-                                      "rdma_cm's port space UDP");
+  const int fd = mpa::DescriptorChange().take(::socket(local.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                                              "rdma_cm's port space UDP");
   if (fd < 0) return -errno;
   const int on = 1, only = v6only ? 1 : 0;
   if (local.ss_family == AF_INET6) {

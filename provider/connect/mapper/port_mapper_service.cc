@@ -41,7 +41,8 @@ constexpr milliseconds kTryAgain{500};
 // The abstract name of the holder: a descriptor, or a negative errno, -EADDRINUSE if another process has it. Nobody
 // connects to it.
 int take_holder_name() {
-  const int fd = mpa::take_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
+  const int fd =
+      mpa::DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
   if (fd < 0) return -errno;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;

@@ -62,7 +62,7 @@ class Name {
 };
 
 int open_socket() {
-  return mpa::take_descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), kPurpose);
+  return mpa::DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), kPurpose);
 }
 
 // Each stream in shared memory has a descriptor and a mapping more than one over TCP. Both are limited, and belong to
@@ -130,12 +130,13 @@ struct Message {
   // The descriptor that came, which the caller owns, or -1.
   int receive(int socket) {
     header.msg_controllen = CMSG_LEN(sizeof(int));  // not CMSG_SPACE, which has room for two descriptors
+    const mpa::DescriptorChange change;
     const ssize_t size = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     int fd = -1;
     for (cmsghdr* at = CMSG_FIRSTHDR(&header); size >= 0 && at != nullptr; at = CMSG_NXTHDR(&header, at)) {
       if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS || fd >= 0) continue;
       std::memcpy(&fd, CMSG_DATA(at), sizeof fd);
-      fd = mpa::guard_descriptor(fd);
+      fd = change.guard(fd);
     }
     if (size == static_cast<ssize_t>(nonce.size()) || fd < 0) return fd;
     mpa::close_descriptor(fd);
@@ -171,7 +172,8 @@ RingRendezvous::~RingRendezvous() { mpa::close_descriptor(fd_); }
 // Any user may connect to the name.
 int RingRendezvous::accept() const {
   for (int tries = 0; tries < kBacklog; ++tries) {
-    const int fd = mpa::take_descriptor(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose);
+    const int fd =
+        mpa::DescriptorChange().take(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose);
     if (fd < 0 || is_own_user(fd)) return fd;
     mpa::close_descriptor(fd);
   }

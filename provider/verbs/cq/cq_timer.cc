@@ -15,8 +15,8 @@
 namespace uiw::provider {
 
 std::shared_ptr<CqTimer> CqTimer::create(Cq& cq) {
-  const int fd =
-      mpa::take_descriptor(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "the moderation of a CQ");
+  const int fd = mpa::DescriptorChange().take(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
+                                              "the moderation of a CQ");
   if (fd < 0) return nullptr;
   auto* const made = new (std::nothrow) CqTimer(cq, fd);
   if (made == nullptr) {

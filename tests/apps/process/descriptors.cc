@@ -13,12 +13,14 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <filesystem>
 #include <fstream>
 #include <functional>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "tests/apps/support/couple.h"
 #include "tests/apps/support/process.h"
@@ -118,23 +120,47 @@ class Files {
   int fds_[kCount], events_[kCount];
 };
 
-// Closes with this function what lies between the descriptors that the program knows, and goes on: with the connections
-// that stand, and with new ones.
-void go_on_after(const std::function<void(int first, int last)>& close_all) {
+using CloseAll = std::function<void(int first, int last)>;
+
+// Closes what lies between the descriptors that the program knows.
+void close_others(std::set<int> known, const CloseAll& close_all) {
+  known.insert(INT_MAX);
+  int first = 0;
+  for (const int fd : known) {
+    if (fd > first) close_all(first, fd - 1);
+    first = fd == INT_MAX ? fd : fd + 1;
+  }
+}
+
+// The connections that stand go on, and there may be new ones.
+void go_on_after(const CloseAll& close_all) {
   {
     Connections connections;
-    std::set<int> known = connections.known();
-    known.insert(INT_MAX);
-    int first = 0;
-    for (const int fd : known) {
-      if (fd > first) close_all(first, fd - 1);
-      first = fd == INT_MAX ? fd : fd + 1;
-    }
+    close_others(connections.known(), close_all);
     const Files files;
     for (int i = 0; i < 50; ++i) connections.talk();
   }
   const Files files;
   Connections().talk();
+}
+
+// Another thread makes connections meanwhile, for which the library opens descriptors and closes them at any time.
+void connect_during(const CloseAll& close_all) {
+  constexpr int kConnections = 100;
+  const apps::Side side(true);
+  const ibv_context* context = side.rnic.context();
+  std::set<int> known = g_inherited;
+  known.insert({context->cmd_fd, context->async_fd, side.cq.get()->channel->fd});
+  std::atomic<bool> done{false};
+  std::thread connecting([&] {
+    for (int i = 0; i < kConnections; ++i) apps::ConnectedQps(side).talk();
+    done = true;
+  });
+  while (!done) {
+    close_others(known, close_all);
+    const Files files;
+  }
+  connecting.join();
 }
 
 void close_each(int first, int last) {
@@ -215,9 +241,18 @@ void expect_the_last_left(const char* what, int error) {
 
 void closed_one_by_one() { go_on_after(close_each); }
 
-void closed_as_ranges() {
-  go_on_after([](int first, int last) {
-    expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0), 0);
+void close_as_range(int first, int last) {
+  expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0), 0);
+}
+
+void closed_as_ranges() { go_on_after(close_as_range); }
+
+void ranges_closed_while_connecting() { connect_during(close_as_range); }
+
+// The lowest numbers are those that new descriptors have for a moment.
+void each_closed_while_connecting() {
+  connect_during([](int first, int last) {
+    for (int fd = first; fd <= std::min(last, 63); ++fd) close(fd);
   });
 }
 
@@ -231,7 +266,7 @@ void marked_close_on_exec() {
 void closed_from() {
   go_on_after([](int first, int last) {
     if (last < INT_MAX - 1) {
-      expect_error("close_range", close_range(static_cast<unsigned>(first), static_cast<unsigned>(last), 0), 0);
+      close_as_range(first, last);
     } else {
       closefrom(first);
     }
@@ -431,6 +466,8 @@ const apps::Cases kCases = {
     {"closed_as_ranges", closed_as_ranges},
     {"marked_close_on_exec", marked_close_on_exec},
     {"closed_from", closed_from},
+    {"ranges_closed_while_connecting", ranges_closed_while_connecting},
+    {"each_closed_while_connecting", each_closed_while_connecting},
     {"closed_with_the_devices", closed_with_the_devices},
     {"closed_by_bare_system_calls", closed_by_bare_system_calls},
     {"replaced", replaced},

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Sources: kernel-abi/interposer/fd_table.cc (part of the interposer, not of libuiw.so.1)
+// Sources: kernel-abi/interposer/fd_table.cc, fd_changes.cc (parts of the interposer, not of libuiw.so.1)
 #include "kernel-abi/interposer/fd_table.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "kernel-abi/interposer/fd_changes.h"
 
 using namespace uiw::kernel_abi;
 
@@ -62,4 +67,73 @@ TEST_CASE("a forked child inherits dead entries and makes live ones") {
   CHECK_FALSE(fd_lookup(78).dead());
   CHECK_FALSE(fd_lookup(79).present());
   fd_take(78);
+}
+
+TEST_CASE("the program's close waits for a change of another thread, and a change for the program's close") {
+  constexpr std::chrono::milliseconds kMoment{10};  // for the other thread to go on, if it does not wait
+  std::atomic<int> step{0};
+  bool active = false;
+  int before_close = -1, before_change = -1;
+  fd_begin_change();
+  std::thread program, library;
+  program = std::thread([&] {
+    const FdClosing closing;
+    active = closing.is_active();
+    before_close = step.exchange(2);
+    library = std::thread([&] {
+      fd_begin_change();
+      before_change = step.exchange(4);
+      fd_end_change();
+    });
+    std::this_thread::sleep_for(kMoment);
+    step = 3;
+  });
+  std::this_thread::sleep_for(kMoment);
+  step = 1;
+  fd_end_change();
+  program.join();
+  library.join();
+  CHECK(active);
+  CHECK(before_close == 1);
+  CHECK(before_change == 3);
+}
+
+TEST_CASE("neither side waits for what its own thread does, nor for ever") {
+  fd_begin_change();
+  fd_begin_change();
+  {
+    const FdClosing closing;
+    CHECK(closing.is_active());
+  }
+  fd_end_change();
+  fd_end_change();
+  errno = ELOOP;
+  const FdClosing closing;
+  fd_begin_change();  // goes on after a moment
+  CHECK(errno == ELOOP);
+  fd_end_change();
+}
+
+TEST_CASE("a forked child does not wait for the threads that it does not have") {
+  REQUIRE(fd_attach(84, FdEntry(kInternalObject)) == 0);
+  std::atomic<bool> begun{false}, ended{false};
+  std::thread library([&] {
+    fd_begin_change();
+    begun = true;
+    while (!ended) std::this_thread::yield();
+    fd_end_change();
+  });
+  while (!begun) std::this_thread::yield();
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto before = std::chrono::steady_clock::now();
+    const FdClosing closing;
+    _exit(std::chrono::steady_clock::now() - before < std::chrono::milliseconds(500) ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  ended = true;
+  library.join();
+  fd_unprotect(84);
 }

@@ -18,7 +18,17 @@ using namespace uiw;
 namespace {
 
 std::set<int> kept;
-const mpa::DescriptorGuard guard = {[](int fd) { kept.insert(fd); }, [](int fd) { kept.erase(fd); }};
+int changes = 0;
+bool outside_of_change = false;  // a protection that began or ended outside of a change
+const mpa::DescriptorGuard guard = {[](int fd) {
+                                      kept.insert(fd);
+                                      outside_of_change |= changes == 0;
+                                    },
+                                    [](int fd) {
+                                      kept.erase(fd);
+                                      outside_of_change |= changes == 0;
+                                    },
+                                    [] { ++changes; }, [] { --changes; }};
 
 std::string told;
 void tell(const char* purpose, unsigned long limit, bool by_limit) {
@@ -64,22 +74,24 @@ int files_to_be_had() {
 TEST_CASE("a descriptor that is taken moves up, close-on-exec, and is protected until it is closed", "[descriptor]") {
   mpa::set_descriptor_guard(&guard);
   const int made = make();
-  const int taken = mpa::take_descriptor(made, "a test");
+  const int taken = mpa::DescriptorChange().take(made, "a test");
   REQUIRE(taken >= 0);
   CHECK(taken != made);
   CHECK_FALSE(is_open(made));
   CHECK((::fcntl(taken, F_GETFD) & FD_CLOEXEC) != 0);
   CHECK(kept == std::set{taken});
-  const int other = mpa::take_descriptor(make(), "a test");
+  const int other = mpa::DescriptorChange().take(make(), "a test");
   CHECK(kept == std::set{taken, other});
   errno = ELOOP;
   mpa::close_descriptor(taken);
   CHECK(errno == ELOOP);
   CHECK_FALSE(is_open(taken));
   CHECK(kept == std::set{other});
-  mpa::leave_descriptor(other);
+  mpa::DescriptorChange().leave(other);
   CHECK(kept.empty());
   CHECK(::close(other) == 0);
+  CHECK_FALSE(outside_of_change);
+  CHECK(changes == 0);
   mpa::set_descriptor_guard(nullptr);
 }
 
@@ -88,7 +100,7 @@ TEST_CASE("a high number stays what it is", "[descriptor]") {
   const int high = ::fcntl(made, F_DUPFD_CLOEXEC, 2000);
   ::close(made);
   if (high < 0) return;  // a lower limit
-  CHECK(mpa::take_descriptor(high, "a test") == high);
+  CHECK(mpa::DescriptorChange().take(high, "a test") == high);
   mpa::close_descriptor(high);
 }
 
@@ -99,7 +111,7 @@ TEST_CASE("none of the last descriptors is taken, and the refusal is reported", 
     CHECK(with_limit(limit, [limit]() -> std::string {
             if (!mpa::may_take_descriptor("early")) return "refused early";
             std::vector<int> taken;
-            for (int fd; (fd = mpa::take_descriptor(make(), "a test")) >= 0;) taken.push_back(fd);
+            for (int fd; (fd = mpa::DescriptorChange().take(make(), "a test")) >= 0;) taken.push_back(fd);
             if (errno != EMFILE) return "errno " + std::to_string(errno);
             if (told != "a test " + std::to_string(limit) + " limit;") return told;
             if (mpa::may_take_descriptor("late") || errno != EMFILE) return "not refused late";
@@ -107,7 +119,7 @@ TEST_CASE("none of the last descriptors is taken, and the refusal is reported", 
             if (left != mpa::kDescriptorsLeft) return std::to_string(left) + " are left";
             // Those that are closed are there again.
             mpa::close_descriptor(taken.back());
-            return mpa::take_descriptor(make(), "again") >= 0 ? "" : "refused again";
+            return mpa::DescriptorChange().take(make(), "again") >= 0 ? "" : "refused again";
           }) == ".");
   }
   mpa::set_descriptors_exhausted(nullptr);
@@ -115,12 +127,12 @@ TEST_CASE("none of the last descriptors is taken, and the refusal is reported", 
 
 TEST_CASE("what the program opens meanwhile is counted", "[descriptor]") {
   CHECK(with_limit(200, []() -> std::string {
-          const int first = mpa::take_descriptor(make(), "a test");
+          const int first = mpa::DescriptorChange().take(make(), "a test");
           if (first < 0) return "refused";
           const int free = files_to_be_had();
           for (int left = free; left > mpa::kDescriptorsLeft; --left)
             if (::open("/dev/null", O_RDONLY | O_CLOEXEC) < 0) return "open";
-          if (mpa::take_descriptor(make(), "a test") >= 0) return "one of the last was taken";
+          if (mpa::DescriptorChange().take(make(), "a test") >= 0) return "one of the last was taken";
           return files_to_be_had() == mpa::kDescriptorsLeft ? "" : "not all are left";
         }) == ".");
 }
@@ -128,12 +140,12 @@ TEST_CASE("what the program opens meanwhile is counted", "[descriptor]") {
 TEST_CASE("a limit that was lowered holds", "[descriptor]") {
   CHECK(with_limit(400, []() -> std::string {
           for (int i = 0; i < 20; ++i)
-            if (mpa::take_descriptor(make(), "a test") < 0) return "refused";
+            if (mpa::DescriptorChange().take(make(), "a test") < 0) return "refused";
           rlimit limit{};
           ::getrlimit(RLIMIT_NOFILE, &limit);
           limit.rlim_cur = 100;
           ::setrlimit(RLIMIT_NOFILE, &limit);
-          while (mpa::take_descriptor(make(), "a test") >= 0) {
+          while (mpa::DescriptorChange().take(make(), "a test") >= 0) {
           }
           const int left = files_to_be_had();
           return left == mpa::kDescriptorsLeft ? "" : std::to_string(left) + " are left";
@@ -144,11 +156,11 @@ TEST_CASE("a call that could not make one keeps its errno", "[descriptor]") {
   told.clear();
   mpa::set_descriptors_exhausted(tell);
   errno = EAFNOSUPPORT;
-  CHECK(mpa::take_descriptor(-1, "a test") == -1);
+  CHECK(mpa::DescriptorChange().take(-1, "a test") == -1);
   CHECK(errno == EAFNOSUPPORT);
   CHECK(told.empty());
   errno = ENFILE;
-  CHECK(mpa::take_descriptor(-1, "a test") == -1);
+  CHECK(mpa::DescriptorChange().take(-1, "a test") == -1);
   CHECK(errno == ENFILE);
   CHECK(told.find(" system;") != std::string::npos);
   mpa::set_descriptors_exhausted(nullptr);

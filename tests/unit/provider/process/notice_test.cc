@@ -37,7 +37,7 @@ std::string in_child(const std::string& environment, const char* test) {
 TEST_CASE("notice: (child)", "[.notice-child]") {
   for (int i = 0; i < 3; ++i) {
     errno = EMFILE;
-    REQUIRE(mpa::take_descriptor(-1, "a test") == -1);
+    REQUIRE(mpa::DescriptorChange().take(-1, "a test") == -1);
     REQUIRE(errno == EMFILE);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Text files of /proc, which are read line by line and closed again in the same call.
+// Text files of /proc and /sys, which are read and closed again in the same call.
 #pragma once
 
 #include <fcntl.h>
@@ -11,20 +11,21 @@
 
 namespace uiw::provider {
 
-struct ProcFileCloser {
+struct TextFileCloser {
   void operator()(std::FILE* file) const {
-    mpa::leave_descriptor(::fileno(file));
+    const mpa::DescriptorChange change;
+    change.leave(::fileno(file));
     std::fclose(file);
   }
 };
-using ProcFile = std::unique_ptr<std::FILE, ProcFileCloser>;
+using TextFile = std::unique_ptr<std::FILE, TextFileCloser>;
 
 // Null if the file cannot be opened. `path` is absolute.
-inline ProcFile open_proc_file(const char* path) {
-  const int fd = mpa::guard_descriptor(::open(path, O_RDONLY | O_CLOEXEC));
+inline TextFile open_text_file(const char* path) {
+  const int fd = mpa::DescriptorChange().guard(::open(path, O_RDONLY | O_CLOEXEC));
   std::FILE* file = fd >= 0 ? ::fdopen(fd, "r") : nullptr;
   if (file == nullptr && fd >= 0) mpa::close_descriptor(fd);
-  return ProcFile(file);
+  return TextFile(file);
 }
 
 }  // namespace uiw::provider

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+// Keeps calls by which the program closes descriptors apart from moments in which the library has some open that the
+// table does not name yet, or any more.
+//
+// A descriptor that the library has just made has the lowest free number, and becomes one of the table a moment later.
+// A program that closes all that it does not know would hit it meanwhile; and if a file of the program then got the
+// number, the library would close that file. So either waits for the other. It does not wait for long, since the other
+// thread may be stopped: 0.1 s for the library and 1 s for the program, and then goes on.
+//
+// In the child of a vfork, whose descriptors are its own, nothing waits. Part of the interposer. All functions are
+// thread-safe and keep errno; those of the program's side may be called in signal handlers.
+#pragma once
+
+#include <atomic>
+
+#include "kernel-abi/interposer/fd_table.h"
+
+namespace uiw::kernel_abi {
+
+// The library's side, UiwHost::begin_change and end_change. The pairs of one thread may be nested.
+void fd_begin_change();
+void fd_end_change();
+
+// The program's side: while an object lives, the library begins no change. Without descriptors of ours it does nothing.
+class FdClosing {
+ public:
+  FdClosing() : active_(fd_table_is_used() && begin()) {}
+  ~FdClosing() {
+    if (active_) end();
+  }
+  FdClosing(const FdClosing&) = delete;
+  FdClosing& operator=(const FdClosing&) = delete;
+  // Whether the process has had descriptors of ours, and is not the child of a vfork.
+  bool is_active() const { return active_; }
+
+ private:
+  static bool begin();
+  static void end();
+
+  const bool active_;
+};
+
+// In the child of a fork, where the other threads are not.
+void fd_changes_after_fork();
+
+}  // namespace uiw::kernel_abi
