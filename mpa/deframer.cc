@@ -3,29 +3,15 @@
 #include "mpa/deframer.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 #include "mpa/crc32c.h"
+#include "mpa/fpdu_buffer.h"
 #include "mpa/guarded_copy.h"
 
 namespace uiw::mpa {
 
 namespace {
-constexpr std::size_t kMaxFpdu = fpdu_size(kMaxUlpdu);
-
-constinit thread_local bool keeps_spare = false;
-constinit thread_local std::byte* spare = nullptr;
-
-// Null if there is no memory.
-std::unique_ptr<std::byte[]> take_buffer() {
-  if (spare != nullptr) return std::unique_ptr<std::byte[]>(std::exchange(spare, nullptr));
-  return std::unique_ptr<std::byte[]>(new (std::nothrow) std::byte[kMaxFpdu]);
-}
-
-void give_back(std::unique_ptr<std::byte[]> buffer) {
-  if (keeps_spare && spare == nullptr) spare = buffer.release();
-}
 
 bool crc_matches(const std::byte* fpdu, std::size_t size) {
   Crc32c crc;
@@ -39,12 +25,8 @@ Deframer::Outcome halted(UlpduSink::Verdict verdict, std::size_t before, std::si
   if (verdict == UlpduSink::Verdict::pause) return {Deframer::Result::paused, before};
   return {Deframer::Result::stopped, before + piece};
 }
-}  // namespace
 
-void Deframer::keep_spare(bool on) {
-  keeps_spare = on;
-  if (!on) delete[] std::exchange(spare, nullptr);
-}
+}  // namespace
 
 Deframer::Outcome Deframer::receive(Octets bytes, UlpduSink& sink) {
   return crc_ ? receive_checked(bytes, sink) : receive_unchecked(bytes, sink);
@@ -67,7 +49,7 @@ Deframer::Result Deframer::take_kept(UlpduSink& sink) {
   const auto verdict = sink.ulpdu({kept_.get() + kFpduLengthSize, ulpdu}, 0, ulpdu);
   if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, 0, 0).result;
   ++fpdus_;
-  give_back(std::move(kept_));
+  give_back_fpdu_buffer(std::move(kept_));
   kept_size_ = kept_total_ = 0;
   return Result::more;
 }
@@ -95,7 +77,7 @@ Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
     const std::size_t ulpdu = length_known ? load_be<std::uint16_t>(rest.data()) : 0;
     const std::size_t size = length_known ? fpdu_size(ulpdu) : 0;
     if (!length_known || rest.size() < size) {
-      kept_ = take_buffer();
+      kept_ = take_fpdu_buffer();
       if (!kept_) return {Result::no_memory, done};
       std::memcpy(kept_.get(), rest.data(), rest.size());
       kept_size_ = rest.size();

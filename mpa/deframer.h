@@ -52,10 +52,6 @@ class Deframer {
     std::size_t consumed;
   };
 
-  // Whether the calling thread keeps one buffer for the next stream that stops in the middle of an FPDU, so that this
-  // buffer is not allocated again. A thread that calls keep_spare(true) must call keep_spare(false) before it ends.
-  static void keep_spare(bool on);
-
   // Called once, before the first octets: whether the stream carries CRCs, as start-up has negotiated. `shared`, only
   // without CRCs: the peer may change octets that are passed in at any time, and they may turn out not to be there.
   // Then the sink gets the first kHeadSize octets of a ULPDU as a copy, and the others where they are.

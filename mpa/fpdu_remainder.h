@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <utility>
 
 #include "mpa/bytes.h"
+#include "mpa/fpdu_buffer.h"
 
 namespace uiw::mpa {
 
@@ -19,20 +19,20 @@ class FpduRemainder {
   // The octets that are still to be sent; valid until the next call of a member that is not const.
   Octets octets() const { return {memory_.get() + at_, size_ - at_}; }
   void take(std::size_t octets) { at_ += octets; }
-  // Large memory is given back: of many connections only few are in the middle of an FPDU.
   void clear() {
     size_ = at_ = 0;
     if (capacity_ <= kMostKept) return;
-    memory_.reset();
+    give_back_fpdu_buffer(std::move(memory_));
     capacity_ = 0;
   }
 
-  // Room for `size` octets; after filling it the caller calls keep(). If memory has to be allocated, it is at least
-  // `wanted` octets, so that later remainders fit. Null if there is no memory.
+  // Room for `size` octets, not more than those of the largest FPDU; after filling it the caller calls keep(). If memory
+  // has to be allocated, it is at least `wanted` octets, so that later remainders fit. Null if there is no memory.
   std::byte* provide(std::size_t size, std::size_t wanted) {
     if (capacity_ < size) {
-      const std::size_t capacity = std::max(size, wanted);
-      std::unique_ptr<std::byte[]> memory(new (std::nothrow) std::byte[capacity]);
+      const bool small = std::max(size, wanted) <= kMostKept;
+      const std::size_t capacity = small ? std::max(size, wanted) : kFpduBufferSize;
+      FpduBuffer memory = small ? FpduBuffer(new (std::nothrow) std::byte[capacity]) : take_fpdu_buffer();
       if (!memory) return nullptr;
       memory_ = std::move(memory);
       capacity_ = capacity;
@@ -42,9 +42,9 @@ class FpduRemainder {
   void keep(std::size_t size) { size_ = size, at_ = 0; }
 
  private:
-  static constexpr std::size_t kMostKept = 4096;
+  static constexpr std::size_t kMostKept = 4096;  // larger memory is for those that are in the middle of an FPDU
 
-  std::unique_ptr<std::byte[]> memory_;
+  FpduBuffer memory_;
   std::size_t size_ = 0, at_ = 0, capacity_ = 0;
 };
 

@@ -68,7 +68,7 @@ ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octet
   if (mode == Mode::offered || mode == Mode::taken) {
     const ssize_t n = receive_frame(staging, rest);
     mode = mode_.load(std::memory_order_relaxed);
-    if (mode != Mode::rings) return n;
+    if (n != 0 || mode == Mode::offered || mode == Mode::taken) return n;
   }
   switch (mode) {
     case Mode::tcp: return tcp_.receive(wanted, staging, rest);
@@ -86,8 +86,7 @@ ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   const Octets come = Octets(frame_).first(frame_size_);
   if (begins_switch_frame(come)) return frame_size_ < frame_.size() ? -EAGAIN : switch_over();
   if (offer_.caller) return break_off();
-  mode_.store(Mode::tcp, std::memory_order_release);
-  offer_.memory.reset();  // what uses it asks for Mode::rings first
+  stay_on_tcp();
   rest = staging.first(come.size());
   std::copy(come.begin(), come.end(), staging.begin());
   return static_cast<ssize_t>(come.size());
@@ -95,11 +94,25 @@ ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
 
 // The frame is there as a whole.
 ssize_t SharedStream::switch_over() {
-  if (decode_switch_frame(frame_) != offer_.own) return break_off();
-  caller_has_taken_ = !offer_.caller;
-  if (!offer_.caller && !(offer_.doorbell.receive(offer_.peers) && send_frame(tcp_, offer_.peers))) return break_off();
-  mode_.store(Mode::rings, std::memory_order_release);
+  const SwitchNonce said = decode_switch_frame(frame_);
+  const bool told_to_stay = offer_.caller && said == kSwitchRefused;
+  if (said != offer_.own && !told_to_stay) return break_off();
+  if (!offer_.caller) {
+    caller_has_taken_ = true;
+    if (!offer_.doorbell.receive(offer_.peers)) return break_off();
+    if (!send_frame(tcp_, refused_ ? kSwitchRefused : offer_.peers)) return break_off();
+  }
+  if (refused_ || told_to_stay)
+    stay_on_tcp();
+  else
+    mode_.store(Mode::rings, std::memory_order_release);
   return 0;
+}
+
+// What uses the memory asks for Mode::rings first.
+void SharedStream::stay_on_tcp() {
+  mode_.store(Mode::tcp, std::memory_order_release);
+  offer_.memory.reset();
 }
 
 ssize_t SharedStream::receive_ring(MutableOctets wanted, MutableOctets staging, Octets& rest) {

@@ -5,8 +5,8 @@
 // a number; the caller has sent a number of its own there. The caller attaches, sends the frame of switch_format.h over
 // TCP, and waits. The called end, whose first octets are this frame, answers with its frame. From here on both use the
 // rings, and TCP carries nothing but its end. Where the called end gets something else first, the caller has not taken
-// the memory, and the stream stays on TCP. A wrong number ends the stream; so does an octet behind the frame, at the
-// latest when TCP ends.
+// the memory, and the stream stays on TCP; so it does where the called end refuses. A wrong number ends the stream; so
+// does an octet behind the frame of a switch, at the latest when TCP ends.
 //
 // Octets in a ring are as hostile as those of TCP, and the peer may change them while they are looked at: see
 // ByteStream::receive().
@@ -48,10 +48,17 @@ class SharedStream final : public ByteStream {
 
   // To be called once, before any other function: the caller of the connection says that it goes over. 0 or an errno.
   int begin();
+  // Instead of begin(), at the called end: it cannot use the memory after all, and nobody waits for the doorbell.
+  void refuse() { refused_ = true; }
 
   int doorbell() const { return offer_.doorbell.fd(); }
   // Whether the rings are used.
   bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
+  // For the receiver: whether the peer has yet to show which way the octets go.
+  bool is_undecided() const {
+    const Mode mode = mode_.load(std::memory_order_relaxed);
+    return mode == Mode::offered || mode == Mode::taken;
+  }
   // At the called end, for its receiver: the caller's frame has come, so the reply of MPA has reached the caller.
   bool caller_has_taken() const { return caller_has_taken_; }
 
@@ -90,6 +97,7 @@ class SharedStream final : public ByteStream {
 
   ssize_t receive_frame(MutableOctets staging, Octets& rest);
   ssize_t switch_over();
+  void stay_on_tcp();
   ssize_t receive_ring(MutableOctets wanted, MutableOctets staging, Octets& rest);
   ssize_t take(Octets found, MutableOctets wanted, MutableOctets staging, Octets& rest);
   bool tcp_has_ended();
@@ -112,6 +120,7 @@ class SharedStream final : public ByteStream {
   std::optional<ssize_t> end_;                         // what TCP has said when it ended
   std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and how often some were taken
   std::size_t frame_size_ = 0;                         // octets of the frame that have come
+  bool refused_ = false;  // does not change once octets are received
   bool caller_has_taken_ = false;
   SwitchFrame frame_{};
 };

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What two ends of uiw say on a TCP connection before they go over to shared memory (shared_stream.h): the caller
 // behind the MPA reply, and then the called end, each a frame with the number that it has got from the other by the
-// Unix socket. So each knows that the process with the memory has the other end of this connection.
+// Unix socket. So each knows that the process with the memory has the other end of this connection. A called end that
+// cannot use the memory after all answers with the number 0, which is nobody's, and both stay on TCP.
 //
 // No FPDU begins like this frame (RFC 5041 section 4: reserved bits of the DDP control octet would be set).
 #pragma once
@@ -24,6 +25,8 @@ constexpr std::string_view kSwitchKey = "uiw shared rings";
 constexpr std::size_t kSwitchFrameSize = 32;
 static_assert(kSwitchKey.size() + std::tuple_size_v<SwitchNonce> == kSwitchFrameSize);
 using SwitchFrame = std::array<std::byte, kSwitchFrameSize>;
+
+constexpr SwitchNonce kSwitchRefused{};
 
 inline SwitchFrame encode(const SwitchNonce& nonce) {
   SwitchFrame frame;

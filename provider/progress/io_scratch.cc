@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "mpa/deframer.h"
+#include "mpa/fpdu_buffer.h"
 #include "provider/process/thread_exit.h"
 
 namespace uiw::provider {
@@ -13,7 +13,7 @@ namespace {
 
 const ThreadExit at_exit([](void* scratch) {
   detail::own_scratch = nullptr;
-  mpa::Deframer::keep_spare(false);
+  mpa::keep_spare_fpdu_buffers(false);
   delete static_cast<IoScratch*>(scratch);
 });
 
@@ -29,7 +29,7 @@ std::unique_ptr<IoScratch> make_io_scratch() noexcept {
 }
 
 void use_io_scratch(std::unique_ptr<IoScratch> scratch) noexcept {
-  if (at_exit.note(scratch.get())) mpa::Deframer::keep_spare(true);  // if this fails, the buffers outlive the thread
+  if (at_exit.note(scratch.get())) mpa::keep_spare_fpdu_buffers(true);  // if this fails, the scratch outlives the thread
   detail::own_scratch = scratch.release();
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "provider/memory/memory.h"
+#include "provider/process/log.h"
 #include "provider/process/settings.h"
 #include "provider/progress/engine.h"
 #include "provider/progress/io_scratch.h"
@@ -131,6 +132,7 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     mpa::Octets rest;
     const ssize_t n = octets.receive(wanted, {io.staging.get(), IoScratch::kStaging}, rest);
     note_first_message();
+    if (!way_logged_) log_way();
     if (n == -EAGAIN) {
       if (driver != Driver::poll && !octets.await_octets(driver == Driver::event)) continue;
       return any;
@@ -233,6 +235,15 @@ void StreamReceiver::wait_for_first_message() {
 // TCP it is sent before the caller's program hears of the connection.)
 bool StreamReceiver::heard() const {
   return receiver_.heard() || (!state_.policy.manual && state_.shared && state_.shared->caller_has_taken());
+}
+
+// The line about the connection is written before the peer has answered an offer of shared memory.
+void StreamReceiver::log_way() {
+  if (state_.shared && state_.shared->is_undecided()) return;
+  way_logged_ = true;
+  if (!state_.shared) return;
+  log_event(LogLevel::info, "queue pair 0x%06x: its octets go through %s", state_.qp_number,
+            state_.shared->is_switched() ? "shared memory" : "TCP");
 }
 
 void StreamReceiver::note_first_message() {

@@ -79,6 +79,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool take_octets(mpa::Octets octets);
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
   bool heard() const;
+  void log_way();
   void note_first_message();
   void report(rdmap::Stag occasion);
   void report_rnr_later();
@@ -94,6 +95,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool answer_wanted_ = false;  // by a probe: the peer only waits to hear that its work is placed
   Piggybacking piggybacking_;
   bool established_ = false;
+  bool way_logged_ = false;
   bool peer_wants_reports_ = false;
   bool rnr_report_due_ = false;
   bool error_reported_ = false;  // by a completion of the receive queue

@@ -37,11 +37,13 @@ Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& 
 
 int Stream::share(mpa::SharedOffer&& offer) {
   state_.shared = std::make_unique<mpa::SharedStream>(state_.socket, std::move(offer), !state_.agreed.shared_octets);
-  if (const int error = state_.engine.watch(state_.qp_number, state_.shared->doorbell()); error != 0) {
-    // A caller has not said yet that it takes the memory, so the stream stays on TCP.
-    const bool caller = state_.agreed.initiator;
-    state_.shared.reset();
-    return caller ? 0 : error;
+  if (state_.engine.watch(state_.qp_number, state_.shared->doorbell()) != 0) {
+    // The stream stays on TCP. A caller has not said yet that it takes the memory; a called end has to refuse it.
+    if (state_.agreed.initiator)
+      state_.shared.reset();
+    else
+      state_.shared->refuse();
+    return 0;
   }
   const int error = state_.shared->begin();
   if (error != 0) {

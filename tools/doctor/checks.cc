@@ -14,6 +14,8 @@
 #include <filesystem>
 #include <iterator>
 #include <optional>
+#include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "kernel-abi/interposer/plugin_abis.h"
@@ -221,13 +223,16 @@ Finding check_selftest(const std::vector<provider::DeviceInfo>& devices) {
   if (preload.empty() || address.empty())
     return {Verdict::fail, kSubject, "not run: there is no preload library or no address", "see above"};
   Child child;
-  if (!child.start({program, address}, {{"LD_PRELOAD", preload_value(preload, getenv("LD_PRELOAD"))}}))
+  const Environment environment{{"LD_PRELOAD", preload_value(preload, getenv("LD_PRELOAD"))},
+                                {"UIW_LOG", "-"},
+                                {"UIW_LOG_LEVEL", "info"}};
+  if (!child.start({program, address}, environment))
     return {Verdict::fail, kSubject, std::string("cannot be started: ") + std::strerror(errno), "free some memory"};
   const bool ended = child.wait(kSelftestLimit);
   const bool worked = ended && child.succeeded();
   child.stop();
-  const std::string said = child.complaint();
-  if (worked) return good(kSubject, said);
+  const auto [said, way] = selftest_output(child.output());
+  if (worked) return good(kSubject, said + ", through " + way);
   if (interrupted() != 0) return {Verdict::fail, kSubject, "interrupted", "run `uiw doctor` again"};
   std::string text = ended ? "it " + ending_of(child.status()) : "no end within 20 s over " + address;
   if (!said.empty()) text += ": " + said;
@@ -242,6 +247,20 @@ std::string release_of(const std::string& path) {
   const std::size_t before = last == std::string::npos || last == 0 ? last : path.rfind('.', last - 1);
   if (before == std::string::npos || path.find(".so.1.") == std::string::npos) return "of unknown release";
   return path.substr(before + 1);
+}
+
+SelftestOutput selftest_output(const std::string& output) {
+  constexpr std::string_view kOfLog = " uiw: ", kWay = ": its octets go through ";
+  SelftestOutput result;
+  std::istringstream lines(output);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.find(kOfLog) == std::string::npos) {
+      if (!line.empty()) result.said = line;
+    } else if (const std::size_t at = line.find(kWay); at != std::string::npos) {
+      result.way = line.substr(at + kWay.size());
+    }
+  }
+  return result;
 }
 
 std::string selftest_address(const std::vector<provider::DeviceInfo>& devices) {

@@ -24,6 +24,14 @@ std::vector<Finding> examine();
 // "44.0" from ".../libibverbs.so.1.14.44.0": the file name ends with the release of rdma-core.
 std::string release_of(const std::string& path);
 
+// What uiw-selftest has written, with the log of uiw on standard error: its last line, and what its connection went
+// through, "TCP" or "shared memory".
+struct SelftestOutput {
+  std::string said;
+  std::string way = "TCP";
+};
+SelftestOutput selftest_output(const std::string& output);
+
 // The address for the self-test: 127.0.0.1 if a device has it, else the first address of the first device that needs no
 // scope. Empty if there is none.
 std::string selftest_address(const std::vector<provider::DeviceInfo>& devices);

@@ -17,6 +17,7 @@ out_of_reach = harness.borrow(lambda: importlib.import_module("errors.out_of_rea
 HOST = "127.0.0.1"
 NOBODY = 65534
 LINE = re.compile(r"connected to \S+ \((?:rdma_cm|without rdma_cm), (calling|called);.*; through ([a-z A-Z]+)\)$", re.M)
+DECISION = re.compile(r": its octets go through ([a-z A-Z]+)$", re.M)
 COMPLAINT = re.compile(r"^.*(?:fail|refuse|cannot|wrong).*$", re.M)
 
 # ---- What the two ends say in the end, from the worst to the best ----
@@ -59,7 +60,12 @@ class Talk:
         for process in bench.pair([*self.server, "-p", port], [*self.client, "-p", port], port, server_more=mores[first],
                                   client_more=mores[second]):
             check(not re.search("^uiw", process.stderr, re.M), f"uiw says something: {process.stderr}")
-        return {end: self.way(end, pathlib.Path(path).read_text()) for end, path in logs.items()}
+        texts = {end: pathlib.Path(path).read_text() for end, path in logs.items()}
+        found = {end: self.way(end, text) for end, text in texts.items()}
+        decided = {end: DECISION.findall(text) for end, text in texts.items()}
+        last = SHARED[CALLING] if found == SHARED else "TCP"
+        check(decided == {end: [] if way == "TCP" else [last] for end, way in found.items()}, f"{found}, and then {decided}")
+        return found
 
     @staticmethod
     def way(end, text):

@@ -31,6 +31,17 @@ TEST_CASE("doctor: rdma-core's release ends the name of libibverbs") {
   CHECK(release_of("") == "of unknown release");
 }
 
+TEST_CASE("doctor: the way of the self-test's connection is in the log, which is not its result") {
+  const std::string log = "2026-11-24T20:00:00.000000Z 77 uiw: queue pair 0x9ddb66: ";
+  CHECK(selftest_output("").said.empty());
+  CHECK(selftest_output("it worked\n").said == "it worked");
+  CHECK(selftest_output("it worked\n").way == "TCP");
+  const SelftestOutput both =
+      selftest_output(log + "its octets go through shared memory\nit worked\n\n" + log + "its connection ends: why\n");
+  CHECK(both.said == "it worked");
+  CHECK(both.way == "shared memory");
+}
+
 TEST_CASE("doctor: the self-test goes over 127.0.0.1, or over the first address that needs no scope") {
   CHECK(selftest_address({}).empty());
   CHECK(selftest_address({device({"fe80::1"})}).empty());

@@ -162,6 +162,38 @@ TEST_CASE("shared_stream: a caller that has not taken the memory stays on TCP") 
   CHECK(Connected::receive(ends.tcp.a, answer) == static_cast<ssize_t>(fpdu.size()));
 }
 
+TEST_CASE("shared_stream: both ends stay on TCP where the called end refuses a caller that has taken the memory") {
+  Ends ends(GENERATE(false, true));
+  REQUIRE(ends.caller->begin() == 0);
+  ends.called->refuse();
+  CHECK(send(*ends.called, Bytes(8)) == -EAGAIN);
+  Connected::wait(ends.tcp.b, POLLIN);
+  CHECK(ends.receive(*ends.called) == -EAGAIN);
+  CHECK(ends.called->caller_has_taken());
+  Connected::wait(ends.tcp.a, POLLIN);
+  SECTION("and what follows is of the stream") {
+    CHECK(ends.receive(*ends.caller) == -EAGAIN);
+    for (SharedStream* from : {&*ends.caller, &*ends.called}) {
+      const bool called = from == &*ends.called;
+      const Bytes octets = Wire().text("some octets of a stream");
+      CHECK(send(*from, octets) == static_cast<ssize_t>(octets.size()));
+      Connected::wait(called ? ends.tcp.a : ends.tcp.b, POLLIN);
+      CHECK(ends.receive(called ? *ends.caller : *ends.called) == static_cast<ssize_t>(octets.size()));
+      CHECK(ends.got == octets);
+    }
+  }
+  SECTION("also in the octets that come with the frame") {
+    const Bytes octets = Wire().text("at once");
+    REQUIRE(send(*ends.called, octets) == static_cast<ssize_t>(octets.size()));
+    Bytes got(64);
+    while (::recv(ends.tcp.a.fd(), got.data(), got.size(), MSG_PEEK) < 39) {
+    }
+    CHECK(ends.receive(*ends.caller) == static_cast<ssize_t>(octets.size()));
+    CHECK(ends.got == octets);
+  }
+  CHECK_FALSE((ends.caller->is_switched() || ends.called->is_switched()));
+}
+
 TEST_CASE("shared_stream: a wrong number ends the stream") {
   Ends ends;
   SECTION("of the caller") {
@@ -169,6 +201,11 @@ TEST_CASE("shared_stream: a wrong number ends the stream") {
     Connected::wait(ends.tcp.b, POLLIN);
     CHECK(ends.receive(*ends.called) == -EPROTO);
     CHECK(send(*ends.called, Bytes(1)) < 0);
+  }
+  SECTION("of the caller, which cannot refuse") {
+    send_raw(ends.tcp.a, frame(std::byte{0}));
+    Connected::wait(ends.tcp.b, POLLIN);
+    CHECK(ends.receive(*ends.called) == -EPROTO);
   }
   SECTION("of the called end") {
     REQUIRE(ends.caller->begin() == 0);

@@ -175,6 +175,7 @@ TEST_CASE("stream: an arrival reads what is there, and an event finds the end be
 TEST_CASE("stream: a caller that has taken shared memory is connected, though its first message never comes",
           "[stream]") {
   Rig rig({.initiator = false});
+  const bool watchable = GENERATE(true, false);  // else the memory is refused
   int bells[2], memory = -1;
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
   mpa::SharedOffer offer(mpa::Doorbell(bells[0]), false);
@@ -184,6 +185,7 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
   const Bytes callers(16, std::byte{0x11}), calleds(16, std::byte{0x22});
   REQUIRE(::send(bells[1], callers.data(), callers.size(), 0) == 16);
   REQUIRE(rig.engine.start() == 0);
+  if (!watchable) REQUIRE(rig.engine.watch(1, bells[0]) == 0);  // it cannot be watched twice
   REQUIRE(rig.stream->share(std::move(offer)) == 0);
   CHECK_FALSE(rig.owner->established);
   Bytes frame = Wire().text("uiw shared rings");
@@ -192,6 +194,9 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
   rig.peer.shutdown_send();
   CHECK(rig.comes_to(Phase::ended));
   CHECK((rig.owner->established && rig.owner->ended));
+  const Bytes answer = rig.heard().first;
+  REQUIRE(answer.size() >= frame.size());
+  CHECK(Bytes(answer.begin() + 16, answer.begin() + 32) == (watchable ? callers : Bytes(16)));
   ::close(bells[1]);
   ::close(memory);
 }

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// Buffers for the largest FPDU. Of many connections only few are in the middle of an FPDU, so none keeps one; a thread
+// that moves octets keeps some spare, so that none is allocated for each FPDU that is received or sent in parts.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "mpa/mpa_format.h"
+
+namespace uiw::mpa {
+
+constexpr std::size_t kFpduBufferSize = fpdu_size(kMaxUlpdu);
+using FpduBuffer = std::unique_ptr<std::byte[]>;  // kFpduBufferSize octets
+
+// One of the calling thread's, or a new one; null if there is no memory.
+FpduBuffer take_fpdu_buffer();
+// Any thread may give back what another has taken.
+void give_back_fpdu_buffer(FpduBuffer buffer);
+
+// Whether the calling thread keeps spare buffers: one for a stream that receives, and one for a stream that sends. A
+// thread that has turned this on must turn it off before it ends.
+void keep_spare_fpdu_buffers(bool on);
+
+}  // namespace uiw::mpa
