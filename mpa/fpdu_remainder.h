@@ -26,8 +26,9 @@ class FpduRemainder {
     capacity_ = 0;
   }
 
-  // Room for `size` octets, not more than those of the largest FPDU; after filling it the caller calls keep(). If memory
-  // has to be allocated, it is at least `wanted` octets, so that later remainders fit. Null if there is no memory.
+  // Room for `size` octets, not more than those of the largest FPDU; after filling it the caller calls keep(). If
+  // memory has to be allocated, it is at least `wanted` octets, so that later remainders fit. Null if there is no
+  // memory.
   std::byte* provide(std::size_t size, std::size_t wanted) {
     if (capacity_ < size) {
       const bool small = std::max(size, wanted) <= kMostKept;

@@ -120,7 +120,7 @@ class SharedStream final : public ByteStream {
   std::optional<ssize_t> end_;                         // what TCP has said when it ended
   std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and how often some were taken
   std::size_t frame_size_ = 0;                         // octets of the frame that have come
-  bool refused_ = false;  // does not change once octets are received
+  bool refused_ = false;                               // does not change once octets are received
   bool caller_has_taken_ = false;
   SwitchFrame frame_{};
 };

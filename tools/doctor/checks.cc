@@ -223,9 +223,8 @@ Finding check_selftest(const std::vector<provider::DeviceInfo>& devices) {
   if (preload.empty() || address.empty())
     return {Verdict::fail, kSubject, "not run: there is no preload library or no address", "see above"};
   Child child;
-  const Environment environment{{"LD_PRELOAD", preload_value(preload, getenv("LD_PRELOAD"))},
-                                {"UIW_LOG", "-"},
-                                {"UIW_LOG_LEVEL", "info"}};
+  const Environment environment{
+      {"LD_PRELOAD", preload_value(preload, getenv("LD_PRELOAD"))}, {"UIW_LOG", "-"}, {"UIW_LOG_LEVEL", "info"}};
   if (!child.start({program, address}, environment))
     return {Verdict::fail, kSubject, std::string("cannot be started: ") + std::strerror(errno), "free some memory"};
   const bool ended = child.wait(kSelftestLimit);

@@ -1,0 +1,38 @@
+-- SPDX-License-Identifier: MIT
+-- Marks for Wireshark and tshark ("uiws") where the two ends of a connection of uiw leave TCP for memory that they
+-- share, or decide not to: each says so by one frame behind the start-up of MPA, and no FPDU follows where both go over.
+--
+--   tshark -X lua_script:uiw_same_host.lua -i lo -Y uiws
+--
+-- It looks at TCP segments that begin with such a frame, after all dissectors, since the one of MPA has the connection.
+-- Lua 5.1 to 5.4, as in Wireshark 3 and 4.
+
+local uiws = Proto("uiws", "uiw shared memory")
+
+-- 0: the key, 16: the number that the other end has given by the Unix socket; 0 refuses the memory.
+local KEY, SIZE = "uiw shared rings", 32
+
+local f = {
+  key = ProtoField.string("uiws.key", "Key"),
+  number = ProtoField.bytes("uiws.number", "Number"),
+  refused = ProtoField.bool("uiws.refused", "The memory is refused: the connection stays on TCP"),
+}
+uiws.fields = { f.key, f.number, f.refused }
+
+local payload = Field.new("tcp.payload")
+
+function uiws.dissector(_, pinfo, tree)
+  local info = payload()
+  if info == nil or info.len < SIZE then return end
+  local range = info.range
+  if range(0, #KEY):string() ~= KEY then return end
+  local number = range(#KEY, SIZE - #KEY)
+  local refused = number:bytes():tohex():find("[^0]") == nil
+  local top = tree:add(uiws, range(0, SIZE))
+  top:add(f.key, range(0, #KEY))
+  top:add(f.number, number)
+  top:add(f.refused, number, refused)
+  pinfo.cols.info:append(refused and ", uiw: shared memory is refused" or ", uiw: goes over to shared memory")
+end
+
+register_postdissector(uiws)
