@@ -113,12 +113,9 @@ bool are_free(long wanted, unsigned long limit, int lowest_free) {
   return free >= wanted;
 }
 
-bool refuse(const char* purpose, unsigned long limit, int error) {
-  if (error == EMFILE || error == ENFILE) {
-    if (const DescriptorsExhausted tell = exhausted.load()) tell(purpose, limit, error == EMFILE);
-  }
-  errno = error;
-  return false;
+void report(const char* purpose, unsigned long limit, int error) {
+  if (error != EMFILE && error != ENFILE) return;
+  if (const DescriptorsExhausted tell = exhausted.load()) tell(purpose, limit, error == EMFILE);
 }
 
 }  // namespace
@@ -127,22 +124,21 @@ DescriptorChange::DescriptorChange() : guard_(the_guard.load(std::memory_order_a
   if (guard_ != nullptr) guard_->begin_change();
 }
 
+// The report may wait for who reads it.
 DescriptorChange::~DescriptorChange() {
+  const int saved_errno = errno;
   if (guard_ != nullptr) guard_->end_change();
+  if (refused_ != nullptr) report(refused_, soft_limit(), error_);
+  errno = saved_errno;
 }
 
-int DescriptorChange::take(int fd, const char* purpose) const {
-  if (fd < 0) {
-    refuse(purpose, soft_limit(), errno);
-    return -1;
-  }
-  const unsigned long limit = soft_limit();
-  if (!are_free(kDescriptorsLeft, limit, fd)) {
-    close_number(fd);
-    refuse(purpose, limit, EMFILE);
-    return -1;
-  }
-  return guard(fd);
+int DescriptorChange::take(int fd, const char* purpose) {
+  if (fd >= 0 && are_free(kDescriptorsLeft, soft_limit(), fd)) return guard(fd);
+  error_ = fd < 0 ? errno : EMFILE;
+  refused_ = purpose;
+  if (fd >= 0) close_number(fd);
+  errno = error_;
+  return -1;
 }
 
 int DescriptorChange::guard(int fd) const {
@@ -158,7 +154,10 @@ void DescriptorChange::leave(int fd) const {
 
 bool may_take_descriptor(const char* purpose) {
   const unsigned long limit = soft_limit();
-  return are_free(kDescriptorsLeft + 1, limit, -1) || refuse(purpose, limit, EMFILE);
+  if (are_free(kDescriptorsLeft + 1, limit, -1)) return true;
+  report(purpose, limit, EMFILE);
+  errno = EMFILE;
+  return false;
 }
 
 void close_descriptor(int fd) {

@@ -33,7 +33,7 @@ struct DescriptorGuard {
 class DescriptorChange {
  public:
   DescriptorChange();
-  ~DescriptorChange();
+  ~DescriptorChange();  // keeps errno
   DescriptorChange(const DescriptorChange&) = delete;
   DescriptorChange& operator=(const DescriptorChange&) = delete;
 
@@ -41,7 +41,7 @@ class DescriptorChange {
   // failed. Returns the descriptor's new number, or -1 with the errno of that call, or -1 with EMFILE if too few
   // descriptors would be left to the program; then `fd` is closed. `purpose` is a string literal that tells people what
   // needed it, for example "a connection".
-  int take(int fd, const char* purpose) const;
+  int take(int fd, const char* purpose);
   // As take(), for a descriptor that is open for a moment only. It may be one of the last, so it is never refused.
   int guard(int fd) const;
   // Gives up ownership of a descriptor, which something else closes before this change ends.
@@ -49,6 +49,8 @@ class DescriptorChange {
 
  private:
   const DescriptorGuard* const guard_;
+  const char* refused_ = nullptr;  // the purpose, which is reported once the change is over
+  int error_ = 0;
 };
 
 // Whether take() would succeed. For callers that cannot undo the call that makes the descriptor. Reports a refusal as

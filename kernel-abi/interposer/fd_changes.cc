@@ -10,65 +10,80 @@ namespace uiw::kernel_abi {
 
 namespace {
 
-// Each side announces itself before it looks for the other, in sequentially consistent order, so that one sees the
-// other at least.
-std::atomic<unsigned> g_changes{0};
-std::atomic<unsigned> g_closings{0};
-// The part of g_changes that is this thread's: a close inside of a change does not wait for it.
-__thread unsigned t_changes __attribute__((tls_model("initial-exec"))) = 0;
+// One of the two sides. Each announces itself before it looks for the other, in sequentially consistent order, so that
+// one sees the other at least.
+struct Side {
+  std::atomic<unsigned> open{0};   // that have begun and not ended
+  std::atomic<unsigned> ended{0};  // so many so far
+  std::atomic<unsigned> vain{0};  // 1 + ended when somebody has waited in vain, who need not wait again before one ends
 
-// False if the time is up. The system call is a bare one, since nanosleep() of libc is a cancellation point.
-class Patience {
- public:
-  explicit Patience(int milliseconds) : left_(milliseconds * 10) {}
-  bool wait() {
-    if (left_-- <= 0) return false;
-    const int saved_errno = errno;
+  void begin() { open.fetch_add(1); }
+  void end() {
+    open.fetch_sub(1);
+    ended.fetch_add(1);
+  }
+};
+Side g_changes, g_closings;
+// The parts that are this thread's, which it does not wait for.
+__thread unsigned t_changes __attribute__((tls_model("initial-exec"))) = 0;
+__thread unsigned t_closings __attribute__((tls_model("initial-exec"))) = 0;
+
+// Waits until nothing of the other side is open, or the time is up. `yield` and `resume` are called around each part of
+// the wait. The system call is a bare one, since nanosleep() of libc is a cancellation point.
+template <typename Yield, typename Resume>
+void wait_for(Side& other, int milliseconds, Yield yield, Resume resume) {
+  const int saved_errno = errno;
+  for (int left = milliseconds * 10; other.open.load() != 0; --left) {
+    const unsigned ended = other.ended.load();
+    if (other.vain.load() == ended + 1) break;
+    if (left == 0) {
+      other.vain.store(ended + 1);
+      break;
+    }
+    yield();
     constexpr timespec kStep = {0, 50'000};  // some 100 us, with the timer's slack
     syscall(SYS_nanosleep, &kStep, nullptr);
-    errno = saved_errno;
-    return true;
+    resume();
   }
-
- private:
-  int left_;
-};
+  errno = saved_errno;
+}
 
 }  // namespace
 
+// The program's side does not wait for a change that waits for it.
 void fd_begin_change() {
-  if (t_changes++ > 0) {
-    g_changes.fetch_add(1);
-    return;
-  }
-  fd_table_prepare();
-  for (Patience patience(100);;) {
-    g_changes.fetch_add(1);
-    if (g_closings.load() == 0) return;
-    g_changes.fetch_sub(1);
-    if (!patience.wait()) break;
-  }
-  g_changes.fetch_add(1);
+  if (t_changes++ == 0) fd_table_prepare();
+  g_changes.begin();
+  if (t_changes > 1 || t_closings > 0 || g_closings.open.load() == 0) return;
+  // In the child of a fork, before it has told of itself, the counters are those of the parent.
+  if (fd_table_is_used() && fd_table_is_borrowed()) return;
+  wait_for(
+      g_closings, 100, [] { g_changes.open.fetch_sub(1); }, [] { g_changes.open.fetch_add(1); });
 }
 
 void fd_end_change() {
-  g_changes.fetch_sub(1);
+  g_changes.end();
   --t_changes;
 }
 
 bool FdClosing::begin() {
   if (fd_table_is_borrowed()) return false;
-  g_closings.fetch_add(1);
-  for (Patience patience(1000); g_changes.load() > t_changes && patience.wait();) {
-  }
+  ++t_closings;
+  g_closings.begin();
+  if (t_changes == 0)
+    wait_for(
+        g_changes, 1000, [] {}, [] {});
   return true;
 }
 
-void FdClosing::end() { g_closings.fetch_sub(1); }
+void FdClosing::end() {
+  g_closings.end();
+  --t_closings;
+}
 
 void fd_changes_after_fork() {
-  g_changes.store(t_changes);
-  g_closings.store(0);
+  g_changes.open.store(t_changes);
+  g_closings.open.store(t_closings);
 }
 
 }  // namespace uiw::kernel_abi

@@ -86,10 +86,12 @@ FdEntry fd_take(int fd) {
   return FdEntry(g_fd_table.slots.load(std::memory_order_relaxed)[fd].exchange(0, std::memory_order_acq_rel));
 }
 
-void fd_unprotect(int fd) {
-  if (!fd_lookup(fd).internal()) return;
-  uint64_t internal = kInternalObject;
-  g_fd_table.slots.load(std::memory_order_relaxed)[fd].compare_exchange_strong(internal, 0);
+bool fd_take(int fd, FdEntry entry) {
+  uint64_t bits = entry.bits();
+  return fd_lookup(fd).present() &&
+         g_fd_table.slots.load(std::memory_order_relaxed)[fd].compare_exchange_strong(bits, 0);
 }
+
+void fd_unprotect(int fd) { fd_take(fd, FdEntry(kInternalObject)); }
 
 }  // namespace uiw::kernel_abi

@@ -69,6 +69,8 @@ int fd_attach(int fd, FdEntry entry);
 
 // Clears an entry and returns it. If two threads call it at the same time, one gets the entry.
 FdEntry fd_take(int fd);
+// Clears this entry. False if the number has another one meanwhile.
+bool fd_take(int fd, FdEntry entry);
 
 // Clears the entry if it is that of an internal descriptor.
 void fd_unprotect(int fd);

@@ -59,6 +59,8 @@ class SharedStream final : public ByteStream {
     const Mode mode = mode_.load(std::memory_order_relaxed);
     return mode == Mode::offered || mode == Mode::taken;
   }
+  // The peer has broken the rules, and the stream ends.
+  bool is_broken() const { return mode_.load(std::memory_order_relaxed) == Mode::broken; }
   // At the called end, for its receiver: the caller's frame has come, so the reply of MPA has reached the caller.
   bool caller_has_taken() const { return caller_has_taken_; }
 

@@ -75,7 +75,7 @@ class ListenerImpl final : public Listener,
   // The descriptor of a call, or -1 with errno.
   int accept() const {
     if (!mpa::may_take_descriptor(kPurpose)) return -1;
-    const mpa::DescriptorChange change;
+    mpa::DescriptorChange change;
     const int fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     return fd >= 0 || errno == EMFILE || errno == ENFILE ? change.take(fd, kPurpose) : fd;
   }

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "mpa/descriptor.h"
 #include "provider/process/notice.h"
 
 namespace uiw::provider {
@@ -39,13 +40,16 @@ std::size_t begin_line(Line& line) {
 
 // By bare system calls: those of libc are cancellation points, and some are also functions of uiw's preload library.
 void append(const char* path, const char* line, std::size_t size) {
-  const long fd = ::syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
+  // A FIFO that nobody reads would be waited for.
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  const int fd = mpa::DescriptorChange().guard(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644)));
   if (fd < 0) {
     say_once(Cause::log, "the log %s cannot be written: %s", path, text_of_errno(errno));
     return;
   }
-  [[maybe_unused]] const long written = ::syscall(SYS_write, static_cast<int>(fd), line, size);
-  ::syscall(SYS_close, static_cast<int>(fd));
+  ::syscall(SYS_fcntl, fd, F_SETFL, O_APPEND);
+  [[maybe_unused]] const long written = ::syscall(SYS_write, fd, line, size);
+  mpa::close_descriptor(fd);
 }
 
 }  // namespace

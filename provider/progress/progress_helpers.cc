@@ -3,6 +3,7 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <utility>
@@ -18,6 +19,10 @@ void ProgressHelpers::call() {
   const std::lock_guard lock(mutex_);
   if (stop_ || helping() >= most_) return;
   if (helping() + 1 > threads_.size()) {
+    if (skip_ > 0) {
+      --skip_;
+      return;
+    }
     // A thread that cannot get its buffers is not started: one that drives must have them.
     std::unique_ptr<IoScratch> scratch = make_io_scratch();
     std::thread thread;
@@ -32,9 +37,11 @@ void ProgressHelpers::call() {
       made = false;
     }
     if (!made) {
-      most_ = static_cast<unsigned>(threads_.size());
+      skip_ = pause_;
+      pause_ = std::min(2 * pause_, kMostSkipped);
       return;
     }
+    pause_ = 1;
     static_cast<void>(scratch.release());
     threads_.push_back(std::move(thread));
   }

@@ -29,13 +29,15 @@ class ProgressHelpers {
   ProgressHelpers& operator=(const ProgressHelpers&) = delete;
 
   // Whether there may be any.
-  bool allowed() const { return most_.load(std::memory_order_relaxed) > 0; }
+  bool allowed() const { return most_ > 0; }
   // How many have been called and do not sleep yet.
   unsigned helping() const { return helping_.load(std::memory_order_relaxed); }
   // How many turns they have driven so far.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
-  // Calls one more, if one is left. One thread at a time calls.
+  // Calls one more, if one is left. One thread at a time calls. Where the system has refused to start one, more and
+  // more calls start none, up to kMostSkipped in a row.
   void call();
+  static constexpr unsigned kMostSkipped = 4096;
   // Ends them; waits for turns that they drive.
   void stop();
   // The threads are those of the parent.
@@ -45,14 +47,15 @@ class ProgressHelpers {
   void run();
   void help();
 
-  std::atomic<unsigned> most_;  // fewer where the system allows no more threads
+  const unsigned most_;
   const std::atomic<int>& epoll_;
   const FindDriven find_;
   const Activity& activity_;
   std::mutex mutex_;  // not a Mutex, since the condition variable needs a std::mutex
   std::condition_variable called_;
   std::vector<std::thread> threads_;
-  unsigned calls_ = 0;  // that no thread has taken yet
+  unsigned calls_ = 0;             // that no thread has taken yet
+  unsigned skip_ = 0, pause_ = 1;  // calls that start no thread: now, and after the next refusal
   std::atomic<bool> stop_{false};
   std::atomic<unsigned> helping_{0};
   std::atomic<std::uint64_t> turns_{0};

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "provider/memory/memory.h"
-#include "provider/process/log.h"
 #include "provider/process/settings.h"
 #include "provider/progress/engine.h"
 #include "provider/progress/io_scratch.h"
@@ -129,10 +128,11 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
   mpa::ByteStream& octets = state_.octets();
   for (std::size_t budget = kReceiveBudget;;) {
     const mpa::MutableOctets wanted = deframer_.wanted();
+    const bool short_is_last = driver == Driver::arrival && octets.short_receive_is_last();
     mpa::Octets rest;
     const ssize_t n = octets.receive(wanted, {io.staging.get(), IoScratch::kStaging}, rest);
     note_first_message();
-    if (!way_logged_) log_way();
+    if (!way_logged_) log_decision();
     if (n == -EAGAIN) {
       if (driver != Driver::poll && !octets.await_octets(driver == Driver::event)) continue;
       return any;
@@ -149,8 +149,7 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     if (state_.signals.receive_stalled) return true;
     // The program polls again by itself, so a poll may stop here. An end is reported once only, and may have come
     // together with these octets: so an event reads until the socket is empty or the budget is used up.
-    const bool may_stop = driver == Driver::poll || (driver == Driver::arrival && octets.short_receive_is_last());
-    if (may_stop && size < wanted.size() + IoScratch::kStaging) return true;
+    if ((driver == Driver::poll || short_is_last) && size < wanted.size() + IoScratch::kStaging) return true;
     if (driver != Driver::poll && size >= budget) {
       state_.engine.rearm(state_.qp_number, state_.socket.fd());
       return true;
@@ -237,13 +236,11 @@ bool StreamReceiver::heard() const {
   return receiver_.heard() || (!state_.policy.manual && state_.shared && state_.shared->caller_has_taken());
 }
 
-// The line about the connection is written before the peer has answered an offer of shared memory.
-void StreamReceiver::log_way() {
+void StreamReceiver::log_decision() {
   if (state_.shared && state_.shared->is_undecided()) return;
   way_logged_ = true;
-  if (!state_.shared) return;
-  log_event(LogLevel::info, "queue pair 0x%06x: its octets go through %s", state_.qp_number,
-            state_.shared->is_switched() ? "shared memory" : "TCP");
+  if (!state_.shared || state_.shared->is_broken()) return;
+  log_way(state_, state_.shared->is_switched());
 }
 
 void StreamReceiver::note_first_message() {

@@ -79,7 +79,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool take_octets(mpa::Octets octets);
   bool take_result(mpa::Deframer::Result result, mpa::Octets rest);
   bool heard() const;
-  void log_way();
+  void log_decision();
   void note_first_message();
   void report(rdmap::Stag occasion);
   void report_rnr_later();

@@ -39,10 +39,12 @@ int Stream::share(mpa::SharedOffer&& offer) {
   state_.shared = std::make_unique<mpa::SharedStream>(state_.socket, std::move(offer), !state_.agreed.shared_octets);
   if (state_.engine.watch(state_.qp_number, state_.shared->doorbell()) != 0) {
     // The stream stays on TCP. A caller has not said yet that it takes the memory; a called end has to refuse it.
-    if (state_.agreed.initiator)
-      state_.shared.reset();
-    else
+    if (!state_.agreed.initiator) {
       state_.shared->refuse();
+    } else {
+      state_.shared.reset();
+      log_way(state_, false);
+    }
     return 0;
   }
   const int error = state_.shared->begin();

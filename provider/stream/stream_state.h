@@ -9,6 +9,7 @@
 #include "mpa/startup.h"
 #include "mpa/stream/shared_stream.h"
 #include "mpa/stream/tcp_stream.h"
+#include "provider/process/log.h"
 #include "provider/stream/stream_host.h"
 #include "rdmap/read_queue.h"
 
@@ -65,6 +66,12 @@ struct StreamState {
   bool runs() const { return phase == StreamPhase::running; }
   bool runs_or_closes() const { return phase == StreamPhase::running || phase == StreamPhase::closing; }
 };
+
+// The line about the connection is written before both ends have agreed on shared memory.
+inline void log_way(const StreamState& state, bool shared_memory) {
+  log_event(LogLevel::info, "queue pair 0x%06x: its octets go through %s", state.qp_number,
+            shared_memory ? "shared memory" : "TCP");
+}
 
 // Older releases of uiw, which have no Send with Immediate, have no progress reports either.
 inline rdmap::Reports reports_of(const StreamState& state) {

@@ -42,7 +42,7 @@ EventPipe::Place::Place() : home_(1), event_(home_.begin()) { event_->home = &ho
 std::shared_ptr<EventPipe> EventPipe::create() {
   int ends[2], own = -1;
   {
-    const mpa::DescriptorChange change;
+    mpa::DescriptorChange change;
     if (::pipe2(ends, O_CLOEXEC) != 0) ends[0] = ends[1] = -1;
     ends[1] = change.take(ends[1], kPurpose);
     if (ends[1] >= 0) own = change.take(::fcntl(ends[0], F_DUPFD_CLOEXEC, 3), kPurpose);

@@ -24,14 +24,25 @@
 
 namespace uiw::kernel_abi {
 
-void drop_descriptor(int fd) {
-  const FdEntry entry = fd_take(fd);
+namespace {
+
+void report_drop(int fd, FdEntry entry) {
   if (!entry.present() || entry.dead() || entry.internal()) return;
   const int saved_errno = errno;
   Passthrough guard;
   loaded_library()->release(entry.object(), fd);
   errno = saved_errno;
 }
+
+// As drop_descriptor(), but for the library's own descriptors: another thread may make one of this number meanwhile.
+void drop_programs(int fd) {
+  const FdEntry entry = fd_lookup(fd);
+  if (entry.present() && !entry.internal() && fd_take(fd, entry)) report_drop(fd, entry);
+}
+
+}  // namespace
+
+void drop_descriptor(int fd) { report_drop(fd, fd_take(fd)); }
 
 namespace {
 
@@ -166,9 +177,8 @@ inline bool nothing_is_ours() { return g_fd_table.highest.load(std::memory_order
 
 // To be called before libc replaces the descriptor `to`.
 void make_way(int from, int to) {
-  const FdEntry entry = fd_lookup(to);
-  if (from == to || !entry.present() || entry.internal() || fd_table_is_borrowed()) return;
-  if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_descriptor(to);
+  if (from == to || !fd_lookup(to).present() || fd_table_is_borrowed()) return;
+  if (syscall(SYS_fcntl, from, F_GETFD) >= 0) drop_programs(to);
 }
 
 // Calls `replace`, which makes `to` a copy of `from`, unless `to` is protected: then it is EBUSY, as in a race with
@@ -190,8 +200,7 @@ int replace_unless_kept(int from, int to, Replace replace) {
 void drop_range(unsigned first, unsigned last) {
   if (nothing_is_ours() || fd_table_is_borrowed()) return;
   const unsigned highest = static_cast<unsigned>(g_fd_table.highest.load(std::memory_order_acquire));
-  for (uint64_t fd = first; fd <= last && fd <= highest; ++fd)
-    if (!fd_lookup(static_cast<int>(fd)).internal()) drop_descriptor(static_cast<int>(fd));
+  for (uint64_t fd = first; fd <= last && fd <= highest; ++fd) drop_programs(static_cast<int>(fd));
 }
 
 // Calls `close_part` for the parts of the range between protected descriptors.
@@ -211,11 +220,12 @@ void close_around_kept(unsigned first, unsigned last, ClosePart close_part) {
   if (rest <= last) close_part(static_cast<unsigned>(rest), last);
 }
 
-// For a number that the table does not name: whether it is not open. Then the library may get it at any time, and the
-// call that would close it must not be made.
-bool is_free(int fd) {
+// Whether the number is open and the program's. Then it stays so until the program closes it; any other number may
+// become the library's at any time, and the call that would close it must not be made.
+bool may_close(int fd) {
   const FdClosing closing;
-  return closing.is_active() && !fd_lookup(fd).present() && syscall(SYS_fcntl, fd, F_GETFD) < 0;
+  if (is_kept(fd)) return false;
+  return !closing.is_active() || syscall(SYS_fcntl, fd, F_GETFD) >= 0;
 }
 
 int call_close_range(unsigned first, unsigned last, int flags) {
@@ -253,10 +263,10 @@ UIW_HOOK int ioctl(int fd, unsigned long request, ...) noexcept {
 }
 
 UIW_HOOK int close(int fd) {
-  if (__builtin_expect(fd_table_is_used(), 0) && is_free(fd)) return refuse(EBADF);
-  if (__builtin_expect(fd_lookup(fd).present(), 0)) {
-    if (is_kept(fd)) return refuse(EBADF);
-    if (!fd_table_is_borrowed()) drop_descriptor(fd);
+  if (__builtin_expect(fd_table_is_used(), 0)) {
+    const bool may = may_close(fd);
+    if (fd_lookup(fd).present() && !fd_table_is_borrowed()) drop_programs(fd);
+    if (!may) return refuse(EBADF);
   }
   return call_close(fd);
 }

@@ -107,11 +107,22 @@ TEST_CASE("neither side waits for what its own thread does, nor for ever") {
   }
   fd_end_change();
   fd_end_change();
-  errno = ELOOP;
-  const FdClosing closing;
-  fd_begin_change();  // goes on after a moment
-  CHECK(errno == ELOOP);
+  const FdClosing own;
+  fd_begin_change();
   fd_end_change();
+  errno = ELOOP;
+  std::thread([] {
+    for (int i = 0; i < 3; ++i) {
+      fd_begin_change();  // goes on after a moment
+      fd_end_change();
+    }
+  }).join();
+  fd_begin_change();
+  std::thread([] {
+    for (int i = 0; i < 3; ++i) const FdClosing closing;
+  }).join();
+  fd_end_change();
+  CHECK(errno == ELOOP);
 }
 
 TEST_CASE("a forked child does not wait for the threads that it does not have") {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "provider/progress/progress_helpers.h"
 #include "provider/verbs/srq.h"
 #include "tests/unit/provider/memory/memory_rig.h"
 #include "tests/unit/provider/process/refusing_new.h"
@@ -391,4 +392,31 @@ TEST_CASE("no memory: each allocation on a thread of the library may fail", "[no
   setting.remote = !setting.crc;
   setting.shared = setting.crc;
   walk(setting, Whose::service_threads, for_good, 12);
+}
+
+TEST_CASE("a progress thread that cannot be started is started at a later call") {
+  const std::atomic<int> epoll{-1};
+  const provider::Activity activity;
+  provider::ProgressHelpers helpers(
+      1, epoll, [](std::uint32_t) -> provider::Driven* { return nullptr; }, activity);
+  is_program = true;
+  const auto call = [&](bool refuse) {
+    counts = refuse;
+    count_left = 0;
+    count_for_good = true;
+    const unsigned before = refused;
+    helpers.call();
+    counts = false;
+    return refused != before;
+  };
+  // The calls in between ask for nothing: 1, 2, 4 of them, and so on.
+  unsigned tries = 0;
+  for (int i = 0; i < 15; ++i) tries += call(true) ? 1 : 0;
+  CHECK(tries == 4);
+  CHECK(helpers.helping() == 0);
+  CHECK(helpers.allowed());
+  for (int i = 0; i < 8; ++i) call(false);
+  CHECK(helpers.turns() == 0);
+  helpers.stop();
+  is_program = false;
 }

@@ -201,6 +201,32 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
   ::close(memory);
 }
 
+// The end decides for TCP in the middle of the octets that have come, of which there is one event.
+TEST_CASE("stream: a caller that has not taken shared memory is read to the end", "[stream]") {
+  Rig rig({.initiator = false});
+  int bells[2], memory = -1;
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
+  mpa::SharedOffer offer(mpa::Doorbell(bells[0]), false);
+  offer.memory = mpa::SharedMemory::create(memory);
+  REQUIRE(offer.memory);
+  REQUIRE(rig.stream->share(std::move(offer)) == 0);
+  const Bytes octets = Wire().u16(2000).zeros(998);  // the first part of an FPDU
+  REQUIRE(::send(rig.peer.fd(), octets.data(), octets.size(), 0) == 1000);
+  const int own = rig.stream->socket().fd();
+  pollfd come{own, POLLIN, 0};
+  REQUIRE(::poll(&come, 1, 10'000) == 1);
+  bool work = false;
+  {
+    const std::lock_guard lock(rig.locks.receive);
+    rig.stream->receive_turn(Driver::arrival, work);
+  }
+  CHECK(work);
+  char octet;
+  CHECK(::recv(own, &octet, 1, MSG_PEEK | MSG_DONTWAIT) == -1);
+  ::close(bells[1]);
+  ::close(memory);
+}
+
 TEST_CASE("stream: the peer resets a connection of rdma_cm", "[stream]") {
   Rig rig({});
   rig.peer_resets();
