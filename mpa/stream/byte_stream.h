@@ -29,7 +29,7 @@ struct StreamTraffic {
 // Signs that the peer is alive.
 struct PeerSigns {
   // Octets that its end has taken (its TCP, or its process where that shares memory), and that have come from there.
-  std::uint64_t moved = 0;
+  std::uint64_t taken = 0, come = 0;
   // Everything that was sent reaches it, also if this process ends now: its TCP has taken it, or it is in shared
   // memory.
   bool all_taken = false;

@@ -215,7 +215,8 @@ StreamTraffic SharedStream::traffic() const {
 std::optional<PeerSigns> SharedStream::peer_signs() const {
   auto signs = tcp_.peer_signs();
   if (!signs || mode_.load(std::memory_order_acquire) != Mode::rings) return signs;
-  signs->moved += writer_.read_by_peer() + received_.load(std::memory_order_relaxed);
+  signs->taken += writer_.read_by_peer();
+  signs->come += received_.load(std::memory_order_relaxed);
   return signs;
 }
 

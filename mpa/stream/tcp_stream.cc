@@ -157,7 +157,8 @@ std::optional<PeerSigns> TcpStream::peer_signs() const {
   const auto info = info_of(fd_);
   if (!info) return std::nullopt;
   PeerSigns signs;
-  signs.moved = info->tcpi_bytes_acked + info->tcpi_bytes_received;
+  signs.taken = info->tcpi_bytes_acked;
+  signs.come = info->tcpi_bytes_received;
   signs.all_taken = info->tcpi_unacked == 0 && info->tcpi_notsent_bytes == 0;
   signs.sent_again = info->tcpi_retransmits > 0;
   signs.silent = std::chrono::milliseconds(info->tcpi_last_ack_recv);

@@ -17,6 +17,7 @@ namespace uiw::provider {
 
 namespace {
 constexpr std::chrono::seconds kPeerTimeout{5};
+constexpr unsigned kMostLooks = 60;  // at a stream that lingers
 
 void log_end(const StreamState& state, LogLevel level, const char* why) {
   log_event(level, "queue pair 0x%06x: its connection ends: %s", state.qp_number, why);
@@ -49,7 +50,8 @@ int Stream::disconnect() {
     if (state_.phase != StreamPhase::running) return state_.phase == StreamPhase::closing ? 0 : ENOTCONN;
     state_.phase = StreamPhase::closing;
     log_end(state_, LogLevel::info, "the program disconnects");
-    const bool bounded = later(kPeerTimeout, &Stream::stop_closing, state_.sends.head());
+    movement_.begin(state_);
+    const bool bounded = later(Movement::kLook, &Stream::stop_closing, 0);
     sender_.transmit();
     if (bounded) return 0;
   }
@@ -251,7 +253,8 @@ void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, boo
       state_.phase = StreamPhase::lingering;
       sender_.transmit();
       // A peer that does not read must not keep the socket of an ended stream open (Verbs draft section 6.2.3).
-      if (sender_.is_done() || !later(kPeerTimeout, &Stream::stop_lingering, 0)) let_go_of_socket();
+      movement_.begin(state_);
+      if (sender_.is_done() || !later(Movement::kLook, &Stream::stop_lingering, 1)) let_go_of_socket();
     } else {
       let_go_of_socket();
     }
@@ -310,22 +313,26 @@ void Stream::abandon(bool completes) {
 
 // ---- Timers ----
 
-void Stream::stop_lingering(std::uint64_t) {
+// A peer that reads slowly gets all of it, within a minute.
+void Stream::stop_lingering(std::uint64_t looks) {
   const std::lock_guard receive_lock(state_.locks.receive);
   const std::lock_guard send_lock(state_.locks.send);
   if (state_.phase != StreamPhase::lingering) return;
+  if (looks < kMostLooks && movement_.goes_on(state_, kPeerTimeout) &&
+      later(Movement::kLook, &Stream::stop_lingering, looks + 1))
+    return;
   sender_.stop_for_good();
   let_go_of_socket();
 }
 
-// Closing takes a bounded time (Verbs draft section 6.2.5). The peer has to close within kPeerTimeout, and gets the
-// same time again if posted work has completed meanwhile.
-void Stream::stop_closing(std::uint64_t head) {
+// Closing takes a bounded time (Verbs draft section 6.2.5). The peer has to close within kPeerTimeout after it has
+// taken octets, or work has completed.
+void Stream::stop_closing(std::uint64_t) {
   const std::lock_guard lock(state_.locks.receive);
   if (state_.phase != StreamPhase::closing) return;
   {
     const std::lock_guard send_lock(state_.locks.send);
-    if (state_.sends.head() != head && later(kPeerTimeout, &Stream::stop_closing, state_.sends.head())) return;
+    if (movement_.goes_on(state_, kPeerTimeout) && later(Movement::kLook, &Stream::stop_closing, 0)) return;
   }
   log_end(state_, LogLevel::error, "the peer does not close it");
   end_by_reset();

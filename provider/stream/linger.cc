@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include "mpa/descriptor.h"
 #include "provider/process/cm_loop.h"
@@ -21,7 +22,8 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr auto kLingerTime = std::chrono::seconds(5);
+// A peer that takes octets gets more time, up to a minute.
+constexpr std::chrono::seconds kLingerTime{5}, kLook{1}, kLongest{60};
 constexpr int kTurns = 16;
 constexpr unsigned kMostRejected = 256;
 std::atomic<unsigned> lingering_now{0};
@@ -29,9 +31,9 @@ std::atomic<unsigned> lingering_now{0};
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
  public:
   explicit Lingering(int fd) : fd_(fd) { lingering_now.fetch_add(1, std::memory_order_relaxed); }
-  // The timer keeps the object alive until it expires. Must be called before the socket is watched.
+  // The timer keeps the object alive. Must be called before the socket is watched. Throws std::bad_alloc.
   void start_timer() {
-    timer_ = CmLoop::instance().after(kLingerTime, [self = shared_from_this()] { self->end(); });
+    timer_ = CmLoop::instance().after(kLook, [self = shared_from_this()] { self->look(); });
   }
   ~Lingering() override {
     end();
@@ -50,10 +52,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
     }
   }
   // What has been sent and not been acknowledged, with FIN.
-  bool keeps_process() const override {
-    int octets = 0;
-    return ::ioctl(fd_, SIOCOUTQ, &octets) == 0 && octets > 0;
-  }
+  bool keeps_process() const override { return unacknowledged() > 0; }
   void end() {
     if (fd_ < 0) return;
     CmLoop::instance().unwatch(fd_);
@@ -63,7 +62,25 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   }
 
  private:
-  int fd_;  // once the socket is watched, only the thread "uiw-cm" uses it
+  int unacknowledged() const {
+    int octets = 0;
+    return ::ioctl(fd_, SIOCOUTQ, &octets) == 0 ? octets : 0;
+  }
+  void look() {
+    if (fd_ < 0) return;
+    const int octets = unacknowledged();
+    idle_looks_ = octets < std::exchange(unacknowledged_, octets) ? 0 : idle_looks_ + 1;
+    if (idle_looks_ >= kLingerTime / kLook || ++looks_ >= kLongest / kLook) return end();
+    try {
+      start_timer();
+    } catch (const std::exception&) {
+      end();
+    }
+  }
+
+  int fd_;                                 // once the socket is watched, only the thread "uiw-cm" uses it
+  int unacknowledged_ = unacknowledged();  // at the last look
+  unsigned idle_looks_ = 0, looks_ = 0;
   CmLoop::Timer timer_;
 };
 

@@ -202,7 +202,8 @@ bool StreamSender::unanswered(std::chrono::milliseconds retry, std::chrono::stea
   const auto signs = state_.octets().peer_signs();
   if (!signs) return false;
   if (signs->sent_again && signs->silent > retry) return true;
-  if (!has_to_answer || signs->moved != std::exchange(moved_, signs->moved)) unmoved_since_ = now;
+  const std::uint64_t moved = signs->taken + signs->come;
+  if (!has_to_answer || moved != std::exchange(moved_, moved)) unmoved_since_ = now;
   return now - unmoved_since_ > std::max(retry, std::chrono::milliseconds(settings().values.startup_timeout_ms));
 }
 

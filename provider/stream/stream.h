@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "provider/progress/driver.h"
+#include "provider/stream/movement.h"
 #include "provider/stream/receiver.h"
 #include "provider/stream/sender.h"
 #include "provider/stream/stream_owner.h"
@@ -94,9 +95,9 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   void give_up_later();
   // Calls `function` on the thread "uiw-cm" after `delay`, if the stream is there then. False if there is no memory.
   bool later(std::chrono::milliseconds delay, void (Stream::*function)(std::uint64_t), std::uint64_t argument);
-  // Called by timers.
-  void stop_lingering(std::uint64_t);
-  void stop_closing(std::uint64_t head);
+  // Called by timers. `looks`: how many there have been, with this one.
+  void stop_lingering(std::uint64_t looks);
+  void stop_closing(std::uint64_t);
   void give_up(std::uint64_t pauses);
   void report_rnr(std::uint64_t pauses);
   void speak_first(std::uint64_t acknowledged);
@@ -115,6 +116,7 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   StreamState state_;
   std::shared_ptr<StreamOwner> owner_;
   const std::uint32_t peer_psn_;
+  Movement movement_;
   bool giving_up_ = false;
   bool speaks_first_ = false;    // a responder that has been allowed to send before the peer's first message
   bool error_reported_ = false;  // by a completion of the send queue

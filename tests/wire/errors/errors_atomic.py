@@ -7,6 +7,7 @@ RFC 7306 8.1: the Terminate carries the DDP header, and of no Atomic Request its
 import pathlib
 import struct
 import sys
+import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import faults, wire
@@ -161,8 +162,9 @@ def duplicate(bench):
     case.judge(ulpdu, MSN_ERRORS)
 
 
-def too_many(bench, ird, kinds):
-    """The peer does not read, so the answers to the first, a big Read, cannot have gone, nor those behind it."""
+def too_many(bench, ird, kinds, sips=0):
+    """The peer does not read, so the answers to the first, a big Read, cannot have gone, nor those behind it. sips: a peer that
+    reads so slowly that the stream lingers for longer than where nothing is read."""
     session = Session(bench, ird=ird, crc=False, rcvbuf=8192)
     sut, peer = session.sut, session.peer
     big = sut.memory("big", 6 << 20, "lr", seed=3)
@@ -174,6 +176,9 @@ def too_many(bench, ird, kinds):
         else:
             session.read(number, 0, big.size, big.rkey, big.addr)
     peer.taken()
+    for _ in range(sips):
+        time.sleep(1)
+        peer.ready += peer.socket.recv(1 << 16)
     term = peer.terminates(MSN_ERRORS, skip=(READ_RESPONSE, ATOMIC_RESPONSE))
     check(term.m and term.d and not term.r, f"{term}")
     last = len(kinds) + 1
@@ -189,6 +194,7 @@ row("one more than IRD outstanding: an atomic behind Reads", ird=3, kinds=("read
 row("one more than IRD outstanding: atomics behind a Read", ird=3, kinds=("atomic", "atomic", "atomic"))(too_many)
 row("one more than IRD outstanding: a Read behind atomics", ird=3, kinds=("atomic", "atomic", "read"))(too_many)
 row("one more than IRD outstanding: IRD 1", ird=1, kinds=("atomic",))(too_many)
+row("one more than IRD outstanding: a peer that reads slowly", ird=1, kinds=("atomic",), sips=8)(too_many)
 
 
 @row("IRD atomics outstanding behind a big Read: all are answered", ird=4)
