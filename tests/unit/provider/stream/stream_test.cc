@@ -31,13 +31,14 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
     bool manual = false;
     bool initiator = true;
     rdmap::Completion completion = rdmap::Completion::local;
+    bool crc = false;
   };
   explicit Rig(const Options& options) : queue(8, 1, 0) {
     auto [own, other] = tcp_pair();
     peer = std::move(other);
     Stream::Parameters parameters;
     parameters.policy.manual = options.manual;
-    parameters.agreed.agreement.crc = false;
+    parameters.agreed.agreement.crc = options.crc;
     parameters.agreed.agreement.ord = parameters.agreed.agreement.ird = 1;
     parameters.agreed.initiator = options.initiator;
     parameters.agreed.mulpdu = 1024;
@@ -203,7 +204,7 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
 
 // The end decides for TCP in the middle of the octets that have come, of which there is one event.
 TEST_CASE("stream: a caller that has not taken shared memory is read to the end", "[stream]") {
-  Rig rig({.initiator = false});
+  Rig rig({.initiator = false, .crc = true});  // so that nothing happens before the FPDU is there as a whole
   int bells[2], memory = -1;
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
   mpa::SharedOffer offer(mpa::Doorbell(bells[0]), false);
@@ -221,6 +222,7 @@ TEST_CASE("stream: a caller that has not taken shared memory is read to the end"
     rig.stream->receive_turn(Driver::arrival, work);
   }
   CHECK(work);
+  CHECK(rig.stream->phase() == Phase::running);
   char octet;
   CHECK(::recv(own, &octet, 1, MSG_PEEK | MSG_DONTWAIT) == -1);
   ::close(bells[1]);
