@@ -6,8 +6,8 @@
 // interposer has set one. Descriptors are a limited resource that belongs to the program first: the last 16 below the
 // soft limit are never taken.
 //
-// Descriptors that the program gets from a call (the command descriptor, completion channels) are not taken here, nor
-// those that are open only during one call of the program. All functions are thread-safe and take no lock of ours; the
+// Descriptors that the program gets from a call (the command descriptor, completion channels) are not taken here. All
+// functions are thread-safe and take no lock of ours; the
 // guard may let them wait a moment while the program closes descriptors.
 #pragma once
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <memory>
 #include <new>
 #include <utility>
 
@@ -33,7 +34,8 @@ class FpduRemainder {
     if (capacity_ < size) {
       const bool small = std::max(size, wanted) <= kMostKept;
       const std::size_t capacity = small ? std::max(size, wanted) : kFpduBufferSize;
-      FpduBuffer memory = small ? FpduBuffer(new (std::nothrow) std::byte[capacity]) : take_fpdu_buffer();
+      std::unique_ptr<std::byte[]> memory(small ? new (std::nothrow) std::byte[capacity]
+                                                : take_fpdu_buffer().release());
       if (!memory) return nullptr;
       memory_ = std::move(memory);
       capacity_ = capacity;
@@ -45,7 +47,7 @@ class FpduRemainder {
  private:
   static constexpr std::size_t kMostKept = 4096;  // larger memory is for those that are in the middle of an FPDU
 
-  FpduBuffer memory_;
+  std::unique_ptr<std::byte[]> memory_;  // larger than kMostKept: an FpduBuffer
   std::size_t size_ = 0, at_ = 0, capacity_ = 0;
 };
 

@@ -50,7 +50,7 @@ void wait_for(Side& other, int milliseconds, Yield yield, Resume resume) {
 
 }  // namespace
 
-// The program's side does not wait for a change that waits for it.
+// While it waits it does not count as begun, so that the two sides never wait for each other.
 void fd_begin_change() {
   if (t_changes++ == 0) fd_table_prepare();
   g_changes.begin();

@@ -16,7 +16,7 @@
 namespace uiw::provider {
 
 namespace {
-constexpr std::chrono::seconds kPeerTimeout{5};
+constexpr std::chrono::seconds kPeerTimeout = Movement::kPatience;
 constexpr unsigned kMostLooks = 60;  // at a stream that lingers
 
 void log_end(const StreamState& state, LogLevel level, const char* why) {
@@ -28,6 +28,12 @@ void log_terminate(const StreamState& state, const char* how, const rdmap::Termi
   const rdmap::TerminateText text = rdmap::text_of(terminate);
   log_event(LogLevel::error, "queue pair 0x%06x: its connection ends: %s: %s error: %s (type %u, code 0x%02x)",
             state.qp_number, how, text.layer, text.error, terminate.type, terminate.code);
+}
+
+// The head of the send queue, and the octets that the peer has taken. Both locks are held.
+Movement::Counters counters_of(const StreamState& state) {
+  const auto signs = state.octets().peer_signs();
+  return {state.sends.head(), signs ? signs->taken : 0};
 }
 
 // Posted work has failed with this status.
@@ -50,7 +56,7 @@ int Stream::disconnect() {
     if (state_.phase != StreamPhase::running) return state_.phase == StreamPhase::closing ? 0 : ENOTCONN;
     state_.phase = StreamPhase::closing;
     log_end(state_, LogLevel::info, "the program disconnects");
-    movement_.begin(state_);
+    movement_.begin(counters_of(state_));
     const bool bounded = later(Movement::kLook, &Stream::stop_closing, 0);
     sender_.transmit();
     if (bounded) return 0;
@@ -253,7 +259,7 @@ void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, boo
       state_.phase = StreamPhase::lingering;
       sender_.transmit();
       // A peer that does not read must not keep the socket of an ended stream open (Verbs draft section 6.2.3).
-      movement_.begin(state_);
+      movement_.begin(counters_of(state_));
       if (sender_.is_done() || !later(Movement::kLook, &Stream::stop_lingering, 1)) let_go_of_socket();
     } else {
       let_go_of_socket();
@@ -318,7 +324,7 @@ void Stream::stop_lingering(std::uint64_t looks) {
   const std::lock_guard receive_lock(state_.locks.receive);
   const std::lock_guard send_lock(state_.locks.send);
   if (state_.phase != StreamPhase::lingering) return;
-  if (looks < kMostLooks && movement_.goes_on(state_, kPeerTimeout) &&
+  if (looks < kMostLooks && movement_.goes_on(counters_of(state_)) &&
       later(Movement::kLook, &Stream::stop_lingering, looks + 1))
     return;
   sender_.stop_for_good();
@@ -332,7 +338,7 @@ void Stream::stop_closing(std::uint64_t) {
   if (state_.phase != StreamPhase::closing) return;
   {
     const std::lock_guard send_lock(state_.locks.send);
-    if (movement_.goes_on(state_, kPeerTimeout) && later(Movement::kLook, &Stream::stop_closing, 0)) return;
+    if (movement_.goes_on(counters_of(state_)) && later(Movement::kLook, &Stream::stop_closing, 0)) return;
   }
   log_end(state_, LogLevel::error, "the peer does not close it");
   end_by_reset();

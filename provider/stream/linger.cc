@@ -13,17 +13,17 @@
 #include <cerrno>
 #include <exception>
 #include <memory>
-#include <utility>
 
 #include "mpa/descriptor.h"
 #include "provider/process/cm_loop.h"
+#include "provider/stream/movement.h"
 
 namespace uiw::provider {
 
 namespace {
 
-// A peer that takes octets gets more time, up to a minute.
-constexpr std::chrono::seconds kLingerTime{5}, kLook{1}, kLongest{60};
+// A peer that takes octets gets more time, up to this.
+constexpr std::chrono::seconds kLongest{60};
 constexpr int kTurns = 16;
 constexpr unsigned kMostRejected = 256;
 std::atomic<unsigned> lingering_now{0};
@@ -32,8 +32,9 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
  public:
   explicit Lingering(int fd) : fd_(fd) { lingering_now.fetch_add(1, std::memory_order_relaxed); }
   // The timer keeps the object alive. Must be called before the socket is watched. Throws std::bad_alloc.
-  void start_timer() {
-    timer_ = CmLoop::instance().after(kLook, [self = shared_from_this()] { self->look(); });
+  void start() {
+    movement_.begin(counters());
+    start_timer();
   }
   ~Lingering() override {
     end();
@@ -62,15 +63,17 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   }
 
  private:
+  void start_timer() {
+    timer_ = CmLoop::instance().after(Movement::kLook, [self = shared_from_this()] { self->look(); });
+  }
   int unacknowledged() const {
     int octets = 0;
     return ::ioctl(fd_, SIOCOUTQ, &octets) == 0 ? octets : 0;
   }
+  Movement::Counters counters() const { return {static_cast<std::uint64_t>(unacknowledged()), 0}; }
   void look() {
     if (fd_ < 0) return;
-    const int octets = unacknowledged();
-    idle_looks_ = octets < std::exchange(unacknowledged_, octets) ? 0 : idle_looks_ + 1;
-    if (idle_looks_ >= kLingerTime / kLook || ++looks_ >= kLongest / kLook) return end();
+    if (!movement_.goes_on(counters()) || ++looks_ >= kLongest / Movement::kLook) return end();
     try {
       start_timer();
     } catch (const std::exception&) {
@@ -78,9 +81,9 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
     }
   }
 
-  int fd_;                                 // once the socket is watched, only the thread "uiw-cm" uses it
-  int unacknowledged_ = unacknowledged();  // at the last look
-  unsigned idle_looks_ = 0, looks_ = 0;
+  int fd_;  // once the socket is watched, only the thread "uiw-cm" uses it
+  Movement movement_;
+  unsigned looks_ = 0;
   CmLoop::Timer timer_;
 };
 
@@ -97,7 +100,7 @@ void linger_and_close(int fd) {
   std::shared_ptr<Lingering> lingering;
   try {
     lingering = std::make_shared<Lingering>(fd);
-    lingering->start_timer();
+    lingering->start();
     if (CmLoop::instance().watch(fd, EPOLLIN | EPOLLRDHUP, lingering) != 0) lingering->end();
   } catch (const std::exception&) {  // no memory; `lingering` closes the socket if it exists
     if (!lingering) mpa::close_descriptor(fd);
