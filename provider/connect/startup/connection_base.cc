@@ -156,12 +156,13 @@ void ConnectionBase::deadline(std::unique_lock<Mutex>& lock) {
   }
 }
 
-int ConnectionBase::find_end(const ConnectionParameters& own) {
+Attachable* ConnectionBase::find_end(const ConnectionParameters& own) {
+  held_.reset();  // of an earlier try
   Attachable* qp = find_attachable(own.qp_num);
-  if (qp != nullptr) return qp->can_attach(own.attempt.get()) ? 0 : EINVAL;
-  if (own.attempt || settings().values.transport != Transport::roce) return EINVAL;
+  if (qp != nullptr) return qp->can_attach(own.attempt.get()) ? qp : nullptr;
+  if (own.attempt || settings().values.transport != Transport::roce) return nullptr;
   held_ = std::make_shared<HeldSocket>();
-  return 0;
+  return held_.get();
 }
 
 Attachable* ConnectionBase::end() const { return held_ ? held_.get() : find_attachable(own_.qp_num); }

@@ -97,9 +97,10 @@ class ConnectionBase : public Connection,
   void start_deadline();
   bool send_whole(const std::vector<std::byte>& octets);
 
-  // What will have the stream of this queue pair number: the queue pair, or a HeldSocket, which is kept. EINVAL if the
-  // queue pair cannot have one now, and, except in the RoCE view with rdma_cm, if there is none. Inside a ReadSection.
-  int find_end(const ConnectionParameters& own);
+  // What will have the stream of this queue pair number: the queue pair, or a HeldSocket, which is kept. Null if the
+  // queue pair cannot have one now, and, except in the RoCE view with rdma_cm, if there is none. The result is valid
+  // inside the ReadSection of the call. Each look-up may be the last one that finds the queue pair.
+  Attachable* find_end(const ConnectionParameters& own);
   // The same once more; null if it is gone.
   Attachable* end() const;
   // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.

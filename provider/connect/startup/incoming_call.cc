@@ -41,9 +41,9 @@ class IncomingCall final : public ConnectionBase {
     const std::lock_guard lock(mutex_);
     if (state_ != State::requested) return EINVAL;
     const ReadSection section;
-    if (const int error = find_end(own); error != 0) return error;
+    Attachable* const qp = find_end(own);
+    if (qp == nullptr) return EINVAL;
     own_ = own;
-    Attachable* qp = end();
     if (own.attempt && !qp->is_for(own.peer_psn)) return EPERM;  // refused before the peer gets a reply
     mpa::Proposal proposal = proposal_of(own);
     mpa::Agreement agreement;

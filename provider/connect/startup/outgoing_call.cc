@@ -38,7 +38,7 @@ class OutgoingCall final : public ConnectionBase {
     const std::lock_guard lock(mutex_);
     {
       const ReadSection section;
-      if (const int error = find_end(own); error != 0) return error;
+      if (find_end(own) == nullptr) return EINVAL;
     }
     called_ = remote_ = remote;
     own_ = own;

@@ -2,6 +2,10 @@
 // A connection's life, both sides in this process.
 #include "provider/connect/connection.h"
 
+#include "provider/connect/attachable.h"
+#include "provider/connect/numbered.h"
+#include "provider/connect/qp_table.h"
+#include "provider/memory/grace_period.h"
 #include "tests/unit/provider/connect/connection_rig.h"
 
 using namespace uiw;
@@ -109,6 +113,49 @@ TEST_CASE("connection: a queue pair that cannot take a stream", "[connection]") 
   CHECK(in->disconnect() == ENOTCONN);
   in.reset();  // dropped without an answer
   CHECK(caller->wait_failed() == ECONNRESET);
+}
+
+namespace {
+// A queue pair that the program begins to destroy while a call asks whether it can be accepted.
+class Leaving final : public provider::Numbered, public provider::Attachable {
+ public:
+  Leaving() : number(provider::take_qp_number(*this)) { REQUIRE(number != 0); }
+  ~Leaving() override {
+    provider::wait_for_readers();
+    provider::free_qp_number(number);
+  }
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+
+  Attachable* attachable() override { return this; }
+  void after_fork_in_child() override {}
+  int attach(mpa::TcpStream&, const provider::Attachment&) override { return EINVAL; }
+  bool can_attach(const provider::manual::Attempt*) override {
+    provider::hide_qp(number);
+    return true;
+  }
+  bool is_for(std::uint32_t) override { return true; }
+  int disconnect(const provider::StreamOwner*) override { return ENOTCONN; }
+  void abort_beginning(const provider::StreamOwner*) override {}
+  bool check_retry_timer() override { return false; }
+
+  const std::uint32_t number;
+};
+}  // namespace
+
+TEST_CASE("connection: accepted for a queue pair that is being destroyed", "[connection]") {
+  const auto context = open_loopback();
+  const Server server;
+  Side a(*context);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  const auto caller = std::make_shared<Observer>();
+  std::shared_ptr<Connection> out;
+  REQUIRE(call(a, server.address, caller, out) == 0);
+  const auto in = server.calls->next().first;
+  const Leaving leaving;
+  ConnectionParameters own{leaving.number, 1, 1, {}};
+  if (GENERATE(false, true)) own.attempt = std::make_shared<provider::manual::Attempt>();
+  CHECK(in->accept(own, std::make_shared<Observer>()) == EINVAL);
 }
 
 TEST_CASE("connection: dropping a call or a listener", "[connection]") {
