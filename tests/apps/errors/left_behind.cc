@@ -165,6 +165,8 @@ apps::manual::Case idle(ibv_wr_opcode opcode) {
             for (std::uint32_t i = 0; i < kDepth; ++i) rig.end.post_receive(i, rig.sge(kSize));
             rig.connect(line);
             take_messages(rig, 1);
+            // By the remote rule the Send is confirmed by this process, and a moment after its message has come.
+            line.hear<char>();
             end_here(line);
           },
           [=](const std::string& host, Line& line) {
@@ -172,6 +174,7 @@ apps::manual::Case idle(ibv_wr_opcode opcode) {
             survivor.begin(line);
             survivor.post(IBV_WR_SEND, 100);
             survivor.succeed();
+            line.say('d');
             line.hear<Clock::time_point>();
             line.await_end();
             survivor.check_unmoved();
