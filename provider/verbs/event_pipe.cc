@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/epoll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -22,6 +23,12 @@ namespace {
 
 constexpr const char* kPurpose = "a channel of events";
 constexpr int kWantedSize = 4096;  // one page; the kernel rounds up to its minimum
+
+// The number of the pipe in the kernel's file system; 0 if the descriptor is no pipe.
+ino_t pipe_of(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) ? status.st_ino : 0;
+}
 
 // Reads without blocking, although the file description is shared with the program and may be in blocking mode.
 ssize_t read_without_waiting(int fd, void* to, std::size_t size) {
@@ -75,6 +82,7 @@ EventPipe::EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t cap
       write_fd_(write_fd),
       own_read_fd_(own_read_fd),
       capacity_(capacity),
+      pipe_(pipe_of(own_read_fd)),
       taken_(std::make_unique_for_overwrite<std::byte[]>(capacity)),
       generation_(fork_generation()),
       line_(std::make_unique<Line>()) {}
@@ -184,6 +192,9 @@ unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(c
     }
     event = next;
   }
+  // The program has closed our descriptors in a way that the guard (mpa/descriptor.h) does not see. Which events it has
+  // not read cannot be told, and nobody would ever acknowledge those.
+  if (pipe_of(own_read_fd_) != pipe_ || pipe_of(write_fd_) != pipe_) return 0;
   // Reads everything and writes back what is not removed. The order stays the same, since the lock keeps other writers
   // out.
   const ssize_t n = read_without_waiting(own_read_fd_, taken_.get(), capacity_);

@@ -7,6 +7,8 @@
 // without using the program's descriptor. Thread-safe.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -56,8 +58,8 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   void flush() noexcept;
 
   // Removes the events of this size for which `mine` returns true and that the program has not read. `written` of them
-  // were written; returns how many of these the program has read and must acknowledge. Does not block, and needs no
-  // memory and no descriptor.
+  // were written; returns how many of these the program has read and must acknowledge: none if the program has closed
+  // the descriptors of this object. Does not block, and needs no memory and no descriptor.
   unsigned take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
                      void* argument);
 
@@ -80,6 +82,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
 
   const int read_fd_, write_fd_, own_read_fd_;
   const std::size_t capacity_;
+  const ino_t pipe_;
   const std::unique_ptr<std::byte[]> taken_;  // room for everything in the pipe, for take_back()
   const unsigned generation_;                 // the fork generation; in a child the pipe belongs to the parent
 

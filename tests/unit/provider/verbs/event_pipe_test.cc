@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
@@ -81,6 +82,26 @@ TEST_CASE("channel: one that the program has closed takes events and raises no s
   unsigned to_acknowledge = ~0U;
   CHECK(cq->prepare_destroy(to_acknowledge) == 0);
   CHECK(to_acknowledge == 0);
+}
+
+TEST_CASE("channel: where the program has closed what is not its own, nobody waits for events to be read",
+          "[channel]") {
+  const auto context = open_loopback();
+  const Channel channel;
+  Teller read(*context, channel, 1), unread(*context, channel, 2), late(*context, channel, 3);
+  read.tell();
+  CHECK(channel.next() == 1);
+  unread.tell();
+  struct stat pipe {
+  }, other{};
+  REQUIRE(::fstat(channel.fd(), &pipe) == 0);
+  for (int fd = 0; fd < 4096; ++fd)
+    if (fd != channel.fd() && ::fstat(fd, &other) == 0 && other.st_ino == pipe.st_ino) ::close(fd);
+  late.tell();
+  CHECK(read.destroy() == 0);
+  CHECK(unread.destroy() == 0);
+  CHECK(late.destroy() == 0);
+  CHECK(channel.next() == 2);  // the program's part of the pipe is left alone
 }
 
 TEST_CASE("channel: two hundred take little of what a user may have in pipes", "[channel]") {
