@@ -165,7 +165,7 @@ apps::manual::Case idle(ibv_wr_opcode opcode) {
             for (std::uint32_t i = 0; i < kDepth; ++i) rig.end.post_receive(i, rig.sge(kSize));
             rig.connect(line);
             take_messages(rig, 1);
-            // By the remote rule the Send is confirmed by this process, and a moment after its message has come.
+            // By the remote rule this process confirms the Send, a moment after its message can be polled.
             line.hear<char>();
             end_here(line);
           },

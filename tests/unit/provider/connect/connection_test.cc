@@ -121,6 +121,7 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
  public:
   Leaving() : number(provider::take_qp_number(*this)) { REQUIRE(number != 0); }
   ~Leaving() override {
+    provider::hide_qp(number);
     provider::wait_for_readers();
     provider::free_qp_number(number);
   }
@@ -129,7 +130,7 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
 
   Attachable* attachable() override { return this; }
   void after_fork_in_child() override {}
-  int attach(mpa::TcpStream&, const provider::Attachment&) override { return EINVAL; }
+  int attach(mpa::TcpStream&, const provider::Attachment&) override { return EISCONN; }
   bool can_attach(const provider::manual::Attempt*) override {
     provider::hide_qp(number);
     return true;
@@ -155,7 +156,7 @@ TEST_CASE("connection: accepted for a queue pair that is being destroyed", "[con
   const Leaving leaving;
   ConnectionParameters own{leaving.number, 1, 1, {}};
   if (GENERATE(false, true)) own.attempt = std::make_shared<provider::manual::Attempt>();
-  CHECK(in->accept(own, std::make_shared<Observer>()) == EINVAL);
+  CHECK(in->accept(own, std::make_shared<Observer>()) == EISCONN);  // what attach() says
 }
 
 TEST_CASE("connection: dropping a call or a listener", "[connection]") {

@@ -92,11 +92,15 @@ TEST_CASE("channel: where the program has closed what is not its own, nobody wai
   read.tell();
   CHECK(channel.next() == 1);
   unread.tell();
-  struct stat pipe {
-  }, other{};
+  struct stat pipe {};
   REQUIRE(::fstat(channel.fd(), &pipe) == 0);
-  for (int fd = 0; fd < 4096; ++fd)
-    if (fd != channel.fd() && ::fstat(fd, &other) == 0 && other.st_ino == pipe.st_ino) ::close(fd);
+  unsigned closed = 0;
+  for (int fd = 0; fd < 4096; ++fd) {
+    struct stat other {};
+    if (fd == channel.fd() || ::fstat(fd, &other) != 0) continue;
+    if (other.st_dev == pipe.st_dev && other.st_ino == pipe.st_ino) closed += ::close(fd) == 0;
+  }
+  REQUIRE(closed == 2);
   late.tell();
   CHECK(read.destroy() == 0);
   CHECK(unread.destroy() == 0);
