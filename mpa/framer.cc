@@ -69,7 +69,7 @@ Framer::Result Framer::add(Batch& batch, Octets header, std::span<const MemorySe
   for (const MemorySegment& piece : payload) payload_size += piece.size;
   const std::size_t ulpdu = header.size() + payload_size;
   const std::size_t size = fpdu_size(ulpdu);
-  if (batch.fpdus_ == Batch::kMaxFpdus || (batch.bytes_ > 0 && batch.bytes_ + size > Batch::kMaxBytes) ||
+  if (batch.fpdus_ == Batch::kMaxFpdus || (batch.bytes_ > 0 && batch.bytes_ + size > Batch::limit(crc_)) ||
       batch.iov_count_ + payload.size() + 2 > Batch::kMaxVectors || batch.used_ + size > Batch::kMemory) {
     return Result::full;
   }

@@ -29,7 +29,10 @@ struct MemorySegment {
 
 class Batch {
  public:
-  static constexpr std::size_t kMaxBytes = 512 * 1024;  // one sendmsg; larger ones are not faster
+  // Octets of one sendmsg; more are not faster. With CRCs the payload is copied first, and is to stay in the cache.
+  static constexpr std::size_t kMaxBytes = 1024 * 1024;
+  static constexpr std::size_t kMaxBytesWithCrc = 512 * 1024;
+  static constexpr std::size_t limit(bool crc) { return crc ? kMaxBytesWithCrc : kMaxBytes; }
   static constexpr std::size_t kMaxFpdus = 256;
 
   // Throws std::bad_alloc.

@@ -49,7 +49,7 @@ class TcpStream final : public ByteStream {
   bool await_octets(bool) override { return true; }
   bool short_receive_is_last() const override { return true; }
   bool is_shared() const override { return false; }
-  std::size_t octets_in_one_send() const override { return 512 * 1024; }
+  std::size_t octets_in_one_send() const override { return 1024 * 1024; }
 
   // Sends FIN behind the last octet; receiving goes on.
   void shutdown_send() override;

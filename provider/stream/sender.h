@@ -3,6 +3,7 @@
 // the sender's lock held, except where said otherwise.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -71,7 +72,9 @@ class StreamSender {
   mpa::StreamTraffic uncounted_traffic() const;
 
   // See mpa::ByteStream.
-  std::size_t octets_in_one_send() const { return state_.octets().octets_in_one_send(); }
+  std::size_t octets_in_one_send() const {
+    return std::min(state_.octets().octets_in_one_send(), mpa::Batch::limit(state_.agreed.agreement.crc));
+  }
 
   // ---- With the receiver's lock held, or no lock ----
   // The socket takes no more for now.

@@ -40,7 +40,7 @@ bool fits(const SenderState& state, const SendWork& work, const mpa::Batch& batc
   const std::size_t fpdus = length / state.segment_payload + 3;
   constexpr std::size_t kOverhead = 64;
   return batch.fpdus() + fpdus <= mpa::Batch::kMaxFpdus &&
-         batch.bytes() + length + fpdus * kOverhead <= mpa::Batch::kMaxBytes;
+         batch.bytes() + length + fpdus * kOverhead <= state.batch_limit;
 }
 
 // Whether a probe is sent here. It is sent where nothing else can follow in the batch, so that it covers as much work

@@ -27,6 +27,7 @@ std::uint32_t send_word(const SendWork& work) {
 void SegmentBuilder::start(bool crc, std::size_t mulpdu) {
   framer_.start(crc);
   mulpdu_ = mulpdu;
+  state_.batch_limit = mpa::Batch::limit(crc);
   state_.segment_payload = payload_of(ddp::kUntaggedHeaderSize, ~0U);
 }
 
