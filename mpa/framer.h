@@ -29,10 +29,10 @@ struct MemorySegment {
 
 class Batch {
  public:
-  // Octets of one sendmsg; more are not faster. With CRCs the payload is copied first, and is to stay in the cache.
+  // The octets that one sendmsg sends; more are not faster. With CRCs the payload is copied to the batch first, and a
+  // batch of this size does not stay in the cache until it is sent.
   static constexpr std::size_t kMaxBytes = 1024 * 1024;
-  static constexpr std::size_t kMaxBytesWithCrc = 512 * 1024;
-  static constexpr std::size_t limit(bool crc) { return crc ? kMaxBytesWithCrc : kMaxBytes; }
+  static constexpr std::size_t limit(bool crc) { return crc ? kMaxBytes / 2 : kMaxBytes; }
   static constexpr std::size_t kMaxFpdus = 256;
 
   // Throws std::bad_alloc.

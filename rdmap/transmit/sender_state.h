@@ -32,7 +32,7 @@ struct SenderState {
   bool takes_send_immediate = false;  // the peer accepts Send with immediate
   mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
   std::uint32_t segment_payload = 1;            // the payload that an untagged segment has room for
-  std::size_t batch_limit = 0;                  // octets that a batch takes
+  std::size_t batch_limit = 0;                  // octets, see mpa::Batch::limit()
   std::uint64_t hold_from = ~std::uint64_t{0};  // entries from this one on are not sent
   std::optional<Terminate> terminate;
   std::uint64_t answer_until = 0;  // inbound requests below this number are answered before the Terminate

@@ -406,7 +406,7 @@ TEST_CASE("transmitter: a batch holds many small FPDUs, and a full one goes on i
   Bytes stream;
   while (end.tx.fill(*batch) == Fill::ready) {
     REQUIRE(batch->fpdus.fpdus() <= mpa::Batch::kMaxFpdus);
-    REQUIRE(batch->fpdus.bytes() <= mpa::Batch::kMaxBytes);
+    REQUIRE(batch->fpdus.bytes() <= mpa::Batch::limit(crc));
     REQUIRE(batch->fpdus.vectors().size() <= 1024);
     const Bytes more = gather(batch->fpdus.vectors());
     stream.insert(stream.end(), more.begin(), more.end());
