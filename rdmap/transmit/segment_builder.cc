@@ -31,13 +31,18 @@ void SegmentBuilder::start(bool crc, std::size_t mulpdu) {
   state_.segment_payload = payload_of(ddp::kUntaggedHeaderSize, ~0U);
 }
 
+// The payload of the next segment of a message of which `left` octets are left.
 std::uint32_t SegmentBuilder::payload_of(std::size_t header, std::uint32_t left) const {
   std::size_t most = mulpdu_ - header;
   if (left <= most) return left;
-  // Large segments are multiples of a page, so that the copies on both sides stay aligned.
   constexpr std::size_t kPage = 4096;
-  if (most >= 2 * kPage) most -= most % kPage;
-  return static_cast<std::uint32_t>(most);
+  if (most < 2 * kPage) return static_cast<std::uint32_t>(most);
+  // Long segments are multiples of a page, so that the copies on both sides stay aligned, and of about the same length,
+  // so that one side copies a segment while the other one copies the segment before it.
+  most -= most % kPage;
+  const std::size_t segments = (left + most - 1) / most;
+  const std::size_t even = (left + segments - 1) / segments;
+  return static_cast<std::uint32_t>((even + kPage - 1) / kPage * kPage);
 }
 
 void SegmentBuilder::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left,

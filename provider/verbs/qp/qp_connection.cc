@@ -21,7 +21,9 @@ namespace {
 
 std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket) {
   if (attachment.mulpdu != 0) return attachment.mulpdu;
-  if (attachment.rings || attachment.agreement.long_fpdus) return mpa::kLongMulpdu;
+  // Payload in shared memory is likewise copied by both ends, through their caches.
+  if (attachment.rings) return mpa::long_mulpdu(true);
+  if (attachment.agreement.long_fpdus) return mpa::long_mulpdu(attachment.agreement.crc);
   return mpa::mulpdu(socket.segment_size());
 }
 
