@@ -32,12 +32,20 @@ Deframer::Outcome Deframer::receive(Octets bytes, UlpduSink& sink) {
   return crc_ ? receive_checked(bytes, sink) : receive_unchecked(bytes, sink);
 }
 
-MutableOctets Deframer::wanted() {
+MutableOctets Deframer::wanted(UlpduSink& sink) {
+  if (!crc_) {
+    const bool any = !shared_ && in_body_ && ulpdu_done_ < ulpdu_size_;
+    return any ? sink.place_of_next(ulpdu_size_ - ulpdu_done_) : MutableOctets();
+  }
   if (!kept_ || kept_total_ == 0) return {};
   return {kept_.get() + kept_size_, kept_total_ - kept_size_};
 }
 
 Deframer::Result Deframer::filled(std::size_t octets, UlpduSink& sink) {
+  if (!crc_) {
+    const std::size_t before = std::exchange(ulpdu_done_, ulpdu_done_ + octets);
+    return sink.placed(octets, before, ulpdu_size_) == UlpduSink::Verdict::go_on ? Result::more : Result::stopped;
+  }
   kept_size_ += octets;
   return kept_size_ == kept_total_ ? take_kept(sink) : Result::more;
 }

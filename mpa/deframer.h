@@ -32,6 +32,14 @@ class UlpduSink {
   // gaps.
   virtual Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) = 0;
 
+  // The memory for the next octets of the ULPDU in progress, at most `most`; empty if the sink wants them by ulpdu().
+  // The caller may fill the first of them, but at once, and calls placed() instead of ulpdu().
+  virtual MutableOctets place_of_next(std::size_t /*most*/) { return {}; }
+  // Takes a part of a ULPDU as ulpdu() does, which stands where place_of_next() has said. Never returns `pause`.
+  virtual Verdict placed(std::size_t /*octets*/, std::size_t /*offset*/, std::size_t /*total*/) {
+    return Verdict::go_on;
+  }
+
  protected:
   ~UlpduSink() = default;
 };
@@ -61,9 +69,10 @@ class Deframer {
   Outcome receive(Octets bytes, UlpduSink& sink);
 
   // The room for the rest of a partly received FPDU, so that a socket can be read straight into it; empty if there is
-  // no such FPDU. After filling n octets the caller calls filled(n, sink). The room is valid until the next call of
-  // receive() or filled().
-  MutableOctets wanted();
+  // no such FPDU, or if its rest is to be passed to receive(). After filling n octets, at least one, the caller calls
+  // filled(n, sink). With CRC on, the room is valid until the next call of receive() or filled(); with CRC off it is
+  // that of UlpduSink::place_of_next().
+  MutableOctets wanted(UlpduSink& sink);
   Result filled(std::size_t octets, UlpduSink& sink);
 
   std::uint64_t fpdus() const { return fpdus_; }

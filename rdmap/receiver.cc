@@ -366,7 +366,7 @@ bool Receiver::place(Octets payload) {
   if (payload.empty()) return true;
   if (segment_.target == Target::write) return place_write(payload);
   if (segment_.target != Target::send && segment_.target != Target::read_response) return true;
-  Position& at = segment_.target == Target::send ? message_.at : read_at_;
+  Position& at = position();
   while (!payload.empty()) {
     if (at.sge >= segment_.sges.size()) return fault();
     const Sge& sge = segment_.sges[at.sge];
@@ -381,6 +381,27 @@ bool Receiver::place(Octets payload) {
     if (at.offset == sge.length) at = {at.sge + 1, 0};
   }
   return true;
+}
+
+// The element is looked up at each call, since the region may be deregistered between two parts of a segment. If it is,
+// place() reports that.
+MutableOctets Receiver::place_of_next(std::size_t most) {
+  if (segment_.target != Target::send && segment_.target != Target::read_response) return {};
+  const Position& at = position();
+  if (at.sge >= segment_.sges.size()) return {};
+  const Sge& sge = segment_.sges[at.sge];
+  const auto size = static_cast<std::uint32_t>(std::min<std::size_t>(most, sge.length - at.offset));
+  if (size == 0) return {};
+  const ddp::Access target = rdmap::find(stags_, sge, segment_.sge_domain, at.offset, size, ddp::kLocalWrite);
+  if (target.error != ddp::AccessError::none || target.memory == ddp::discarded) return {};
+  return {target.memory, size};
+}
+
+Receiver::Verdict Receiver::placed(std::size_t octets, std::size_t offset, std::size_t total) {
+  Position& at = position();
+  at.offset += static_cast<std::uint32_t>(octets);
+  if (at.offset == segment_.sges[at.sge].length) at = {at.sge + 1, 0};
+  return offset + octets == total ? end_segment() : Verdict::go_on;
 }
 
 Receiver::Verdict Receiver::end_segment() {

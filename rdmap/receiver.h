@@ -84,6 +84,10 @@ class Receiver final : public mpa::UlpduSink {
   void deny(std::uint32_t rights) { denied_.store(rights, std::memory_order_relaxed); }
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
+  // Only for Sends and Read Responses, whose memory the program does not look at before their completion. An RDMA Write
+  // is placed in ascending order (mpa/guarded_copy.h), as no system call promises.
+  MutableOctets place_of_next(std::size_t most) override;
+  Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
 
   // Whether any message has arrived, also one without octets.
   bool heard() const { return heard_; }
@@ -110,6 +114,12 @@ class Receiver final : public mpa::UlpduSink {
   std::optional<ReceiveBuffer> forget_message();
 
  private:
+  // In the elements of a message.
+  struct Position {
+    std::size_t sge = 0;
+    std::uint32_t offset = 0;
+  };
+
   // Must be called before the consumer can know of a message and answer it.
   void note_progress() { reads_->progress.store(encode(progress()), std::memory_order_release); }
   void note_answer() {
@@ -131,6 +141,7 @@ class Receiver final : public mpa::UlpduSink {
   Verdict take_request(Octets ulpdu, std::size_t total,
                        const std::variant<ReadRequest, SharedReads::AtomicInbound>& request, bool ready_to_receive);
   bool place(Octets payload);
+  Position& position() { return segment_.target == Target::send ? message_.at : read_at_; }
   bool place_write(Octets payload);
   bool fault();
   Verdict end_segment();
@@ -153,10 +164,6 @@ class Receiver final : public mpa::UlpduSink {
     std::uint64_t write_offset = 0;
     std::span<const Sge> sges;  // read response, send: those of the whole message
     const void* sge_domain = nullptr;
-  };
-  struct Position {
-    std::size_t sge = 0;
-    std::uint32_t offset = 0;
   };
   // The Send that is being received.
   struct Message {

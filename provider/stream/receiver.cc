@@ -19,6 +19,10 @@
 namespace uiw::provider {
 
 namespace {
+// What is read behind a payload that goes straight into the program's memory: the end of its FPDU, the headers of the
+// next one, and of its payload whole pages, so that the copies that follow stay aligned.
+constexpr std::size_t kReadBehind = mpa::kCrcSize + mpa::kFpduLengthSize + ddp::kUntaggedHeaderSize + 4096;
+constexpr std::size_t kLeastStraight = 16 * 1024;        // fewer octets are read faster together with what follows them
 constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read before other queue pairs get their turn
 }  // namespace
 
@@ -122,15 +126,34 @@ bool StreamReceiver::receive(Driver driver) {
   return true;
 }
 
+// Reads once, as ByteStream::receive(). `room_filled`: there may be more octets. Without CRC the rest of a long payload
+// is read straight into the program's memory, with little room behind it: for the end of the FPDU, and for the next one
+// until it is known where its payload goes.
+ssize_t StreamReceiver::read(IoScratch& io, mpa::Octets& rest, bool& room_filled) {
+  mpa::ByteStream& octets = state_.octets();
+  const mpa::MutableOctets staging{io.staging.get(), IoScratch::kStaging};
+  mpa::MutableOctets wanted = deframer_.wanted(receiver_);
+  const bool straight = !state_.agreed.agreement.crc && wanted.size() >= kLeastStraight;
+  if (!state_.agreed.agreement.crc && !straight) wanted = {};
+  const mpa::MutableOctets behind = straight ? staging.first(kReadBehind) : staging;
+  ssize_t n = octets.receive(wanted, behind, rest);
+  room_filled = n == static_cast<ssize_t>(wanted.size() + behind.size());
+  // The program has unmapped its memory. The receiver finds that out where it places what has been read elsewhere.
+  if (n != -EFAULT || !straight) return n;
+  n = octets.receive({}, staging, rest);
+  room_filled = n == static_cast<ssize_t>(staging.size());
+  return n;
+}
+
 // True if octets were read, or the end of the connection.
 bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
   bool any = false;
   mpa::ByteStream& octets = state_.octets();
   for (std::size_t budget = kReceiveBudget;;) {
-    const mpa::MutableOctets wanted = deframer_.wanted();
     const bool short_is_last = driver == Driver::arrival && octets.short_receive_is_last();
     mpa::Octets rest;
-    const ssize_t n = octets.receive(wanted, {io.staging.get(), IoScratch::kStaging}, rest);
+    bool room_filled = false;
+    const ssize_t n = read(io, rest, room_filled);
     note_first_message();
     if (!way_logged_) log_decision();
     if (n == -EAGAIN) {
@@ -149,7 +172,7 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
     if (state_.signals.receive_stalled) return true;
     // The program polls again by itself, so a poll may stop here. An end is reported once only, and may have come
     // together with these octets: so an event reads until the socket is empty or the budget is used up.
-    if ((driver == Driver::poll || short_is_last) && size < wanted.size() + IoScratch::kStaging) return true;
+    if ((driver == Driver::poll || short_is_last) && !room_filled) return true;
     if (driver != Driver::poll && size >= budget) {
       state_.engine.rearm(state_.qp_number, state_.socket.fd());
       return true;

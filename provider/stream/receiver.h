@@ -71,6 +71,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   SendScheduler::AnswerConditions answer_conditions();
   bool receive(Driver driver);
   bool receive_available(Driver driver, IoScratch& io);
+  ssize_t read(IoScratch& io, mpa::Octets& rest, bool& room_filled);
   bool take(std::size_t filled, mpa::Octets rest);
   bool drop_received();
   bool resume();

@@ -25,17 +25,31 @@ class Sink final : public UlpduSink {
     if (offset == 0) check(piece.size() >= std::min(total, Deframer::kHeadSize));
     if (offset == 0 && random_ != nullptr && (*random_)() % 8 == 0) return Verdict::pause;
     open_.insert(open_.end(), piece.begin(), piece.end());
-    if (open_.size() == total) {
-      ulpdus.push_back(std::move(open_));
-      open_.clear();
-    }
+    finish(total);
+    return Verdict::go_on;
+  }
+  MutableOctets place_of_next(std::size_t most) override {
+    if (random_ == nullptr) return {};
+    room_.assign(1 + (*random_)() % most, std::byte{0});
+    return room_;
+  }
+  Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override {
+    check(offset == open_.size() && octets <= room_.size() && offset + octets <= total);
+    open_.insert(open_.end(), room_.begin(), room_.begin() + static_cast<std::ptrdiff_t>(octets));
+    finish(total);
     return Verdict::go_on;
   }
   std::vector<std::vector<std::byte>> ulpdus;
 
  private:
+  void finish(std::size_t total) {
+    if (open_.size() != total) return;
+    ulpdus.push_back(std::move(open_));
+    open_.clear();
+  }
+
   std::minstd_rand* random_;
-  std::vector<std::byte> open_;
+  std::vector<std::byte> open_, room_;
 };
 
 void mend(std::vector<std::byte>& stream) {
@@ -72,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   std::size_t again = 0;
   while (result == Deframer::Result::more || result == Deframer::Result::paused) {
     if (rest.empty() && result == Deframer::Result::more) break;
-    const MutableOctets wanted = second.wanted();
+    const MutableOctets wanted = second.wanted(pieces);
     if (result == Deframer::Result::more && !wanted.empty() && random() % 2 == 0) {
       const std::size_t take = std::min({wanted.size(), rest.size(), most});
       std::copy_n(rest.begin(), take, wanted.begin());

@@ -148,15 +148,28 @@ struct Reading {
   bool stopped = false, paused = false;
 };
 
+void take_result(mpa::Deframer::Result result, Reading& in) {
+  check(result != mpa::Deframer::Result::bad_crc);
+  in.paused = result == mpa::Deframer::Result::paused;
+  in.stopped = result == mpa::Deframer::Result::stopped;
+}
+
 void receive(Host& host, Reading& in, std::minstd_rand& random) {
   while (!in.stopped && (in.paused ? host.posted > 0 : !in.wire.empty())) {
+    const mpa::MutableOctets wanted = host.deframer.wanted(host.rx);
+    if (!in.paused && !wanted.empty() && random() % 2 == 0) {
+      const std::size_t take = std::min({wanted.size(), in.wire.size(), 1 + random() % 200});
+      std::copy_n(in.wire.begin(), take, wanted.begin());
+      in.wire.erase(in.wire.begin(), in.wire.begin() + static_cast<std::ptrdiff_t>(take));
+      take_result(host.deframer.filled(take, host.rx), in);
+      continue;
+    }
     const std::size_t give = in.paused ? in.wire.size() : std::min<std::size_t>(in.wire.size(), 1 + random() % 200);
     const std::vector<std::byte> segment(in.wire.begin(), in.wire.begin() + static_cast<std::ptrdiff_t>(give));
     const auto [result, consumed] = host.deframer.receive(segment, host.rx);
-    check(consumed <= give && result != mpa::Deframer::Result::bad_crc);
+    check(consumed <= give);
     in.wire.erase(in.wire.begin(), in.wire.begin() + static_cast<std::ptrdiff_t>(consumed));
-    in.paused = result == mpa::Deframer::Result::paused;
-    in.stopped = result == mpa::Deframer::Result::stopped;
+    take_result(result, in);
   }
 }
 

@@ -23,7 +23,19 @@ class Collector final : public mpa::UlpduSink {
   std::size_t stop_at = ~std::size_t{0};  // stop at this ULPDU
   bool whole = false;                     // CRC on: in one piece
   bool pause_bodies = false;
+  bool gives_room = false;  // CRC off: for the rest of a ULPDU
   std::size_t paused = 0;
+
+  mpa::MutableOctets place_of_next(std::size_t most) override {
+    if (!gives_room) return {};
+    REQUIRE(most == total_ - open_.size());
+    room_.resize(most);
+    return room_;
+  }
+  Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override {
+    REQUIRE(octets <= room_.size());
+    return ulpdu(Octets(room_).first(octets), offset, total);
+  }
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override {
     REQUIRE(offset == open_.size());
@@ -60,7 +72,7 @@ class Collector final : public mpa::UlpduSink {
   }
 
  private:
-  Bytes open_, refused_;
+  Bytes open_, refused_, room_;
   bool refused_once_ = false;
   std::size_t total_ = 0;
 };
@@ -258,18 +270,20 @@ TEST_CASE("deframer: stop says where the stream ended", "[deframer]") {
 }
 
 TEST_CASE("deframer: the rest of an FPDU goes straight to where it belongs", "[deframer]") {
+  const bool crc = GENERATE(false, true);
   const auto expected = some_ulpdus();
-  const Bytes stream = stream_of(expected, true);
+  const Bytes stream = stream_of(expected, crc);
   Deframer deframer;
-  deframer.start(true);
-  CHECK(deframer.wanted().empty());
+  deframer.start(crc);
   Collector sink;
-  sink.whole = true;
+  CHECK(deframer.wanted(sink).empty());
+  sink.whole = crc;
+  sink.gives_room = !crc;
   Random random(GENERATE(range(1, 10)));
   Octets rest = stream;
   bool used = false;
   while (!rest.empty()) {
-    const mpa::MutableOctets wanted = deframer.wanted();
+    const mpa::MutableOctets wanted = deframer.wanted(sink);
     if (!wanted.empty() && test::between(random, 0, 3) != 0) {
       REQUIRE(wanted.size() <= rest.size());
       const std::size_t size = test::between(random, 1, wanted.size());
@@ -297,7 +311,7 @@ TEST_CASE("deframer: filled() pauses, stops and finds a bad CRC like receive()",
   const auto complete = [&](const Bytes& stream, Collector& sink, Deframer& deframer) {
     deframer.start(true);
     deframer.receive(Octets(stream).first(100), sink);
-    const auto wanted = deframer.wanted();
+    const auto wanted = deframer.wanted(sink);
     REQUIRE(wanted.size() == stream.size() - 100);
     std::memcpy(wanted.data(), stream.data() + 100, wanted.size());
     return deframer.filled(wanted.size(), sink);
@@ -307,7 +321,7 @@ TEST_CASE("deframer: filled() pauses, stops and finds a bad CRC like receive()",
   SECTION("pause") {
     sink.refuse = 2;
     REQUIRE(complete(good, sink, deframer) == Deframer::Result::paused);
-    CHECK(deframer.wanted().empty());
+    CHECK(deframer.wanted(sink).empty());
     CHECK(deframer.receive({}, sink).result == Deframer::Result::paused);
     // The next FPDU is given with it, and not touched before its time.
     const auto outcome = deframer.receive(good, sink);
@@ -328,6 +342,32 @@ TEST_CASE("deframer: filled() pauses, stops and finds a bad CRC like receive()",
   }
 }
 
+TEST_CASE("deframer: with CRC off, filled() stops where the sink does", "[deframer]") {
+  const Bytes stream = stream_of({test::pattern(500)}, false);
+  Deframer deframer;
+  deframer.start(false);
+  Collector sink;
+  sink.gives_room = true;
+  REQUIRE(deframer.receive(Octets(stream).first(102), sink).result == Deframer::Result::more);
+  const auto wanted = deframer.wanted(sink);
+  REQUIRE(wanted.size() == 400);
+  sink.stop_at = 0;
+  CHECK(deframer.filled(400, sink) == Deframer::Result::stopped);
+}
+
+TEST_CASE("deframer: octets that the peer may still change are not filled in", "[deframer]") {
+  const Bytes stream = stream_of({test::pattern(500)}, false);
+  Deframer deframer;
+  deframer.start(false, true);
+  Collector sink;
+  sink.gives_room = true;
+  for (const std::byte& octet : stream) {
+    REQUIRE(deframer.receive({&octet, 1}, sink).result == Deframer::Result::more);
+    CHECK(deframer.wanted(sink).empty());
+  }
+  CHECK(sink.ulpdus.size() == 1);
+}
+
 TEST_CASE("deframer: with CRC off nothing is kept to be filled in", "[deframer]") {
   const Bytes stream = stream_of({test::pattern(500)}, false);
   Deframer deframer;
@@ -335,7 +375,7 @@ TEST_CASE("deframer: with CRC off nothing is kept to be filled in", "[deframer]"
   Collector sink;
   for (const std::byte octet : stream) {
     deframer.receive({&octet, 1}, sink);
-    CHECK(deframer.wanted().empty());
+    CHECK(deframer.wanted(sink).empty());
   }
   CHECK(sink.ulpdus.size() == 1);
 }

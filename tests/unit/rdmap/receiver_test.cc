@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "mpa/guarded_copy.h"
@@ -13,6 +14,32 @@ using namespace uiw;
 using namespace uiw::test;
 using Fixture = ReceiverFixture;
 using Verdict = mpa::UlpduSink::Verdict;
+
+namespace {
+
+constexpr std::size_t kFirst = mpa::Deframer::kHeadSize;  // the octets of a ULPDU that come with its headers
+
+// Fills in the rest of a ULPDU where the receiver gives room, in parts of at most `most` octets.
+Verdict fill(rdmap::Receiver& receiver, const Bytes& ulpdu, std::size_t most) {
+  Verdict verdict = receiver.ulpdu(Octets(ulpdu).first(kFirst), 0, ulpdu.size());
+  for (std::size_t at = kFirst; at < ulpdu.size() && verdict == Verdict::go_on;) {
+    const mpa::MutableOctets room = receiver.place_of_next(ulpdu.size() - at);
+    REQUIRE(room.size() <= ulpdu.size() - at);
+    if (room.empty()) {
+      verdict = receiver.ulpdu(Octets(ulpdu).subspan(at, 1), at, ulpdu.size());
+      ++at;
+      continue;
+    }
+    const std::size_t size = std::min(room.size(), most);
+    std::copy_n(ulpdu.begin() + static_cast<std::ptrdiff_t>(at), size, room.begin());
+    verdict = receiver.placed(size, at, ulpdu.size());
+    at += size;
+  }
+  return verdict;
+}
+
+}  // namespace
+
 TEST_CASE_METHOD(Fixture, "receiver: RDMA Write is placed and not delivered (RFC 5040 section 5.1)", "[receiver]") {
   const Bytes data = pattern(100);
   CHECK(give(tagged(kWrite, writable, 0x10000, data)) == Verdict::go_on);
@@ -327,4 +354,76 @@ TEST_CASE("receiver: memory that is gone ends the stream, not the program", "[re
   CHECK(end.rx.error()->code == 7);
   CHECK(end.rx.error()->has_ddp_header);
   ::munmap(gone, kSize);
+}
+
+// ---- A receiver says where the rest of a segment goes, and is told that it stands there ----
+
+TEST_CASE_METHOD(Fixture, "receiver: a Send is filled in over its elements", "[receiver]") {
+  const std::size_t most = GENERATE(1, 33, 4096);
+  end.post(9, {{memory.data(), 100}, {memory.data() + 200, 0}, {memory.data() + 300, 400}, {memory.data() + 900, 9}});
+  const Bytes data = pattern(509);
+  REQUIRE(fill(end.rx, untagged(kSend, 0, 1, 0, Octets(data).first(250), 0x01), most) == Verdict::go_on);
+  CHECK(end.received.empty());
+  REQUIRE(fill(end.rx, untagged(kSend, 0, 1, 250, Octets(data).subspan(250)), most) == Verdict::go_on);
+  REQUIRE(end.received.size() == 1);
+  CHECK(end.received[0].length == 509);
+  Bytes expected(4096);
+  std::copy_n(data.begin(), 100, expected.begin());
+  std::copy_n(data.begin() + 100, 400, expected.begin() + 300);
+  std::copy_n(data.begin() + 500, 9, expected.begin() + 900);
+  CHECK(memory == expected);
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: a Read Response is filled in, a Send between its segments too", "[receiver]") {
+  const std::size_t most = GENERATE(33, 4096);
+  Bytes sink(1000);
+  end.read(1, {{sink.data(), 400}, {sink.data() + 400, 600}}, Stag{1}, 0);
+  take_all(end);
+  end.post(9, {memory_segment(memory)});
+  const Bytes data = pattern(1000), message = pattern(500, 7);
+  REQUIRE(fill(end.rx, tagged(kReadResponse, 0x51000001U, 0x1000, Octets(data).first(300), 0x81), most) ==
+          Verdict::go_on);
+  REQUIRE(fill(end.rx, untagged(kSend, 0, 1, 0, message), most) == Verdict::go_on);
+  CHECK(end.sent.empty());
+  REQUIRE(fill(end.rx, tagged(kReadResponse, 0x51000001U, 0x1000 + 300, Octets(data).subspan(300)), most) ==
+          Verdict::go_on);
+  CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
+  CHECK(sink == data);
+  REQUIRE(end.received.size() == 1);
+  CHECK(std::equal(message.begin(), message.end(), memory.begin()));
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: the last part of a Send with Invalidate, filled in, invalidates", "[receiver]") {
+  Bytes inbox(300);
+  end.post(9, {memory_segment(inbox)});
+  end.on_invalidate = [&] { CHECK(inbox == pattern(300)); };
+  REQUIRE(fill(end.rx, untagged(kSendInvalidate, 0, 1, 0, pattern(300), 0x41, writable), 100) == Verdict::go_on);
+  REQUIRE(end.received.size() == 1);
+  CHECK(end.received[0].invalidated);
+  CHECK(end.received[0].stag == static_cast<Stag>(writable));
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: there is no room for an RDMA Write, whose octets appear in order", "[receiver]") {
+  const Bytes ulpdu = tagged(kWrite, writable, 0x10000, pattern(300));
+  REQUIRE(end.rx.ulpdu(Octets(ulpdu).first(kFirst), 0, ulpdu.size()) == Verdict::go_on);
+  CHECK(end.rx.place_of_next(ulpdu.size() - kFirst).empty());
+}
+
+TEST_CASE_METHOD(Fixture, "receiver: there is no room in a region that is deregistered within a segment",
+                 "[receiver]") {
+  Bytes inbox(300);
+  const Stag stag = end.expose(inbox, ddp::kLocalWrite, 0);
+  const std::vector<rdmap::Sge> sges = {
+      {stag, 300, 0, end.stags.registered(stag, &end.domain, 0, 300, ddp::kLocalWrite)}};
+  end.posted.push_back({9, 300, sges});
+  const Bytes ulpdu = untagged(kSend, 0, 1, 0, pattern(300));
+  REQUIRE(end.rx.ulpdu(Octets(ulpdu).first(kFirst), 0, ulpdu.size()) == Verdict::go_on);
+  CHECK(end.rx.place_of_next(ulpdu.size() - kFirst).size() == ulpdu.size() - kFirst);
+  const Bytes before = inbox;
+  REQUIRE(end.stags.retire(stag));
+  CHECK(end.rx.place_of_next(ulpdu.size() - kFirst).empty());
+  CHECK(end.rx.ulpdu(Octets(ulpdu).subspan(kFirst), kFirst, ulpdu.size()) == Verdict::stop);
+  CHECK(inbox == before);
+  REQUIRE(end.received.size() == 1);
+  CHECK(end.received[0].status == Status::local_protection);
 }

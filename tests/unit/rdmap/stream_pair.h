@@ -383,7 +383,7 @@ class Pair {
     }
     if (to.paused ? to.posted.empty() : wire.empty()) return false;
     std::size_t consumed = 0;
-    if (const auto wanted = to.deframer.wanted(); !to.paused && !wanted.empty() && between(random_, 0, 1) == 0) {
+    if (const auto wanted = to.deframer.wanted(to.rx); !to.paused && !wanted.empty() && between(random_, 0, 1) == 0) {
       consumed = between(random_, 1, std::min(wanted.size(), wire.size()));
       std::memcpy(wanted.data(), wire.data(), consumed);
       to.on_result(to.deframer.filled(consumed, to.rx));
