@@ -54,6 +54,23 @@ bool drive_ready(int epoll, FindDriven find) {
   return ready > 0;
 }
 
+// As epoll_wait(), after looking for some time where that is worthwhile.
+int await(int epoll, epoll_event* events, int most, int patience, BusyWait& wait, const Activity& activity) {
+  const auto polling = [&activity](std::uint64_t now) { return activity.is_active(now, Activity::kPollingNs); };
+  std::uint64_t now = raw_clock();
+  int count = 0;
+  for (bool looks = wait.begin(now) && !polling(now); looks;) {
+    count = ::epoll_wait(epoll, events, most, 0);
+    if (count != 0) break;
+    sched_yield();
+    now = raw_clock();
+    looks = wait.again(now) && !polling(now);
+  }
+  if (count == 0) count = ::epoll_wait(epoll, events, most, patience);
+  wait.end(raw_clock());
+  return count;
+}
+
 }  // namespace
 
 Engine::~Engine() { stop(); }
@@ -381,7 +398,9 @@ void Engine::run() {
     const std::uint64_t asked = helpers_.allowed() ? raw_clock() : 0;
     // Threads that help get what this one leaves.
     const int most = helpers_.helping() > 0 ? 1 : kMostEvents;
-    const int count = ::epoll_wait(epoll_, events, most, turns.repeated() > 0 ? 0 : idle_memory_.patience());
+    const int count = turns.repeated() > 0
+                          ? ::epoll_wait(epoll_, events, most, 0)
+                          : await(epoll_, events, most, idle_memory_.patience(), busy_wait_, activity_);
     if (count < 0) {
       if (errno == EINTR) continue;
       while (turns.repeated() > 0) turns.repeat();

@@ -6,7 +6,8 @@
 // The thread, "uiw-progress", starts with the first queue pair that connects. While the program polls, or posts without
 // a pause, the thread sleeps on a timer and not on the sockets, so that octets that arrive do not wake it. After each
 // tick the thread checks whether the program goes on; it drives again once the program has stopped, or asks for an
-// event. A program that spins on memory neither polls nor posts, so the thread drives for it.
+// event. A program that spins on memory neither polls nor posts, so the thread drives for it. Where events come close
+// together, the thread looks for the next one for some time before it sleeps (BusyWait).
 //
 // Where the thread does not get to sleep any more, and there are processors to spare, others help it for as long
 // (ProgressHelpers, by the rule HelpNeeded). They take events from the same epoll set, one at a time; what the program
@@ -25,9 +26,10 @@
 #include "provider/process/shown/port_counters.h"
 #include "provider/progress/activity.h"
 #include "provider/progress/driven_list.h"
-#include "provider/progress/idle_memory.h"
 #include "provider/progress/progress_helpers.h"
 #include "provider/progress/send_scheduler.h"
+#include "provider/progress/waiting/busy_wait.h"
+#include "provider/progress/waiting/idle_memory.h"
 
 namespace uiw::provider {
 
@@ -137,6 +139,7 @@ class Engine {
   // Used by the thread "uiw-progress" only.
   unsigned watched_seen_ = 0;
   IdleMemory idle_memory_;
+  BusyWait busy_wait_;
   std::vector<std::uint32_t> visited_;
 };
 

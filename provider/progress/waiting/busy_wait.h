@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Whether the thread "uiw-progress" looks for events again and again for a while, before it sleeps until one comes. To
+// wake a thread takes 5 to 50 microseconds; a target that does nothing itself would need that for each turn of an
+// initiator that waits for it.
+//
+// It does so only where the wait before was short, so that a thread with little to do sleeps. Between two looks it
+// yields the processor. Where that takes long, another thread needs the processor: then this one sleeps at once, since
+// the scheduler wakes those first that have slept, and for some time it does not try again.
+//
+// Used by one thread. Times are monotonic nanoseconds (clock.h).
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace uiw::provider {
+
+class BusyWait {
+ public:
+  static constexpr std::uint64_t kLongestNs = 100'000;
+  // A look and a yield take longer than this only if another thread has used up its time slice meanwhile. Threads that
+  // run for a moment do no harm, and none is done to them.
+  static constexpr std::uint64_t kDisplacedNs = 500'000;
+  static constexpr std::uint64_t kFirstPauseNs = 1'000'000'000, kLongestPauseNs = 64 * kFirstPauseNs;
+
+  // The thread has nothing to do at this time. Whether it is to look again before it sleeps.
+  bool begin(std::uint64_t now) {
+    began_ = looked_ = now;
+    return short_ && now >= resumes_;
+  }
+  // It has looked in vain and has yielded. Whether it is to look again.
+  bool again(std::uint64_t now) {
+    if (now - looked_ > kDisplacedNs) {
+      displaced(now);
+      return false;
+    }
+    looked_ = now;
+    return now - began_ < kLongestNs;
+  }
+  // An event has come at this time, with or without sleep.
+  void end(std::uint64_t now) { short_ = now - began_ < kLongestNs; }
+
+ private:
+  // The pauses become longer where displacement goes on.
+  void displaced(std::uint64_t now) {
+    pause_ = now < remembers_ ? std::min(2 * pause_, kLongestPauseNs) : kFirstPauseNs;
+    resumes_ = now + pause_;
+    remembers_ = resumes_ + 4 * pause_;
+  }
+
+  bool short_ = false;  // the last wait
+  std::uint64_t began_ = 0, looked_ = 0;
+  std::uint64_t pause_ = kFirstPauseNs;
+  std::uint64_t resumes_ = 0;    // not before this time
+  std::uint64_t remembers_ = 0;  // a displacement before this time makes the next pause longer
+};
+
+}  // namespace uiw::provider
