@@ -21,7 +21,8 @@ class BusyWait {
   // A look and a yield take longer than this only if another thread has used up its time slice meanwhile. Threads that
   // run for a moment do no harm, and none is done to them.
   static constexpr std::uint64_t kDisplacedNs = 500'000;
-  static constexpr std::uint64_t kFirstPauseNs = 1'000'000'000, kLongestPauseNs = 64 * kFirstPauseNs;
+  // The first pause is short, since a virtual machine is displaced now and then, too.
+  static constexpr std::uint64_t kFirstPauseNs = 10'000'000, kLongestPauseNs = 4096 * kFirstPauseNs;
 
   // The thread has nothing to do at this time. Whether it is to look again before it sleeps.
   bool begin(std::uint64_t now) {

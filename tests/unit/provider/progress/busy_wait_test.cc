@@ -75,7 +75,7 @@ TEST_CASE("busy wait: pauses become longer while displacement goes on, and short
   std::uint64_t now = kStart;
   std::uint64_t pause = BusyWait::kFirstPauseNs;
   wait(busy, now, 10);
-  for (int i = 0; i < 10; ++i) {
+  for (int i = 0; i < 15; ++i) {
     displace(busy, now);
     now += pause - 1;
     wait(busy, now, 0);
