@@ -144,10 +144,10 @@ constexpr std::size_t mulpdu(std::size_t emss) {
   return fits < kMaxUlpdu ? fits : kMaxUlpdu;
 }
 
-// The largest ULPDU towards a peer that takes FPDUs longer than a TCP segment. Without CRC it is the longest that there
-// can be. With CRC, 32 KiB of payload and the headers: both ends go through the payload twice, so it should stay in the
-// caches, and the usual sizes of messages should fill their segments.
-constexpr std::size_t long_mulpdu(bool crc) { return crc ? 32 * 1024 + 18 : kMaxUlpdu; }
+// The largest ULPDU towards a peer that takes FPDUs longer than a TCP segment, if the ends go through the payload
+// themselves, for its CRC or to copy it: 32 KiB of payload and the headers. So the payload stays in the caches, and the
+// usual sizes of messages fill their segments. If only the kernel copies the payload, kMaxUlpdu is faster.
+constexpr std::size_t kCachedMulpdu = 32 * 1024 + 18;
 
 // The codes of a Terminate with layer LLP and type MPA (RFC 5044 section 8, RFC 6581 section 10).
 enum class MpaError : std::uint8_t {

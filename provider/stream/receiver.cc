@@ -137,7 +137,7 @@ ssize_t StreamReceiver::read(IoScratch& io, mpa::Octets& rest, bool& room_filled
   if (!state_.agreed.agreement.crc && !straight) wanted = {};
   const mpa::MutableOctets behind = straight ? staging.first(kReadBehind) : staging;
   ssize_t n = octets.receive(wanted, behind, rest);
-  room_filled = n == static_cast<ssize_t>(wanted.size() + behind.size());
+  room_filled = n >= static_cast<ssize_t>(wanted.size() + behind.size());
   // The program has unmapped its memory. The receiver finds that out where it places what has been read elsewhere.
   if (n != -EFAULT || !straight) return n;
   n = octets.receive({}, staging, rest);

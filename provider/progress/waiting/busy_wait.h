@@ -5,7 +5,7 @@
 //
 // It does so only where the wait before was short, so that a thread with little to do sleeps. Between two looks it
 // yields the processor. Where that takes long, another thread needs the processor: then this one sleeps at once, since
-// the scheduler wakes those first that have slept, and for some time it does not try again.
+// the scheduler runs a thread sooner that has slept, and for some time it does not try again.
 //
 // Used by one thread. Times are monotonic nanoseconds (clock.h).
 #pragma once
@@ -21,7 +21,7 @@ class BusyWait {
   // A look and a yield take longer than this only if another thread has used up its time slice meanwhile. Threads that
   // run for a moment do no harm, and none is done to them.
   static constexpr std::uint64_t kDisplacedNs = 500'000;
-  // The first pause is short, since a virtual machine is displaced now and then, too.
+  // The first pause is short, since a host also takes processors away from its virtual machines, for a millisecond.
   static constexpr std::uint64_t kFirstPauseNs = 10'000'000, kLongestPauseNs = 4096 * kFirstPauseNs;
 
   // The thread has nothing to do at this time. Whether it is to look again before it sleeps.

@@ -21,9 +21,8 @@ namespace {
 
 std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket) {
   if (attachment.mulpdu != 0) return attachment.mulpdu;
-  // Payload in shared memory is likewise copied by both ends, through their caches.
-  if (attachment.rings) return mpa::long_mulpdu(true);
-  if (attachment.agreement.long_fpdus) return mpa::long_mulpdu(attachment.agreement.crc);
+  if (attachment.rings) return mpa::kCachedMulpdu;
+  if (attachment.agreement.long_fpdus) return attachment.agreement.crc ? mpa::kCachedMulpdu : mpa::kMaxUlpdu;
   return mpa::mulpdu(socket.segment_size());
 }
 
