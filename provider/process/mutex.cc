@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: MIT
 #include "provider/process/mutex.h"
 
-#include <sched.h>
-
-#include <new>
-
 namespace uiw::provider {
 
-// Several threads of the child may come at the same time: one of them creates the mutex anew, before any of them takes
-// it.
-void Mutex::renew() {
-  static std::atomic<unsigned> renewing{0};  // the generation that a thread is renewing for
-  const unsigned forks = detail::forks.load(std::memory_order_relaxed);
-  for (;;) {
-    unsigned nobody = renewing.load(std::memory_order_relaxed);
-    if (nobody != forks && renewing.compare_exchange_weak(nobody, forks, std::memory_order_acquire)) break;
-    sched_yield();
+// `found`: the state, which was not that of a free mutex of this process. True if it has been taken: it was taken or
+// created last in a process from which this one descends.
+bool Mutex::try_slowly(unsigned found) {
+  while ((found & ~(kTaken | kAwaited)) != free() || (found & kTaken) == 0) {
+    if (state_.compare_exchange_weak(found, free() | kTaken, std::memory_order_acquire)) return true;
   }
-  if (known_forks_.load(std::memory_order_relaxed) != forks) {
-    new (&mutex_) std::mutex;
-    known_forks_.store(forks, std::memory_order_release);
-  }
-  renewing.store(0, std::memory_order_release);
+  return false;
 }
+
+// A thread that has waited cannot know whether others still do, so it takes the mutex as one that is awaited.
+void Mutex::lock_slowly() {
+  if (try_slowly(state_.load(std::memory_order_relaxed))) return;
+  const unsigned awaited = free() | kTaken | kAwaited;
+  while ((state_.exchange(awaited, std::memory_order_acquire) & kTaken) != 0) {
+    state_.wait(awaited, std::memory_order_relaxed);
+  }
+}
+
+void Mutex::wake_one() { state_.notify_one(); }
 
 }  // namespace uiw::provider

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT
 // A mutex that the child of a fork can take even if another thread of the parent held it.
 //
-// That thread does not exist in the child, so nobody would release the mutex. So each mutex stores how many forks the
-// process descends from, and its first use after another fork creates it anew. The data that it guards may be
+// That thread does not exist in the child, so nobody would release the mutex. So a mutex stores how many forks the
+// process descends from whose thread took it last; in a child it counts as free. The data that it guards may be
 // inconsistent then. Tables that a child goes on using are therefore locked over the fork instead (verbs/fork.cc);
 // this class is for objects that belong to the parent and that a child can at most destroy.
+//
+// A message takes about ten of these, nearly always free ones, so they are taken and released in place, without a call.
 #pragma once
 
 #include <atomic>
-#include <mutex>
+
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
 
 namespace uiw::provider {
 
@@ -22,24 +27,66 @@ inline unsigned fork_generation() { return detail::forks.load(std::memory_order_
 
 class Mutex {
  public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
   void lock() {
-    renew_in_child();
-    mutex_.lock();
+    before_lock(0);
+    unsigned found = free();
+    if (!state_.compare_exchange_strong(found, found | kTaken, std::memory_order_acquire)) lock_slowly();
+    after_lock(0);
   }
   bool try_lock() {
-    renew_in_child();
-    return mutex_.try_lock();
+    before_lock(kTry);
+    unsigned found = free();
+    const bool taken =
+        state_.compare_exchange_strong(found, found | kTaken, std::memory_order_acquire) || try_slowly(found);
+    after_lock(taken ? kTry : kTryFailed);
+    return taken;
   }
-  void unlock() { mutex_.unlock(); }
+  void unlock() {
+    before_unlock();
+    if ((state_.exchange(free(), std::memory_order_release) & kAwaited) != 0) wake_one();
+    after_unlock();
+  }
 
  private:
-  void renew_in_child() {
-    if (known_forks_.load(std::memory_order_acquire) != detail::forks.load(std::memory_order_relaxed)) renew();
-  }
-  void renew();
+  // The state: how many forks the process that took the mutex last descends from, times four, and these two bits.
+  static constexpr unsigned kTaken = 1;
+  static constexpr unsigned kAwaited = 2;  // and other threads may be waiting for it
 
-  std::mutex mutex_;
-  std::atomic<unsigned> known_forks_{detail::forks.load(std::memory_order_relaxed)};
+  static unsigned free() { return fork_generation() << 2; }
+  bool try_slowly(unsigned found);
+  void lock_slowly();
+  void wake_one();
+
+  // ThreadSanitizer learns that this is a mutex, so it checks the order in which they are taken, too. In the child of a
+  // fork it still counts those as taken that other threads held.
+#if defined(__SANITIZE_THREAD__)
+  static constexpr unsigned kTry = __tsan_mutex_try_lock, kTryFailed = kTry | __tsan_mutex_try_lock_failed;
+  static bool tells() { return fork_generation() == 0; }
+  void before_lock(unsigned flags) {
+    if (tells()) __tsan_mutex_pre_lock(this, flags);
+  }
+  void after_lock(unsigned flags) {
+    if (tells()) __tsan_mutex_post_lock(this, flags, 0);
+  }
+  void before_unlock() {
+    if (tells()) __tsan_mutex_pre_unlock(this, 0);
+  }
+  void after_unlock() {
+    if (tells()) __tsan_mutex_post_unlock(this, 0);
+  }
+#else
+  static constexpr unsigned kTry = 0, kTryFailed = 0;
+  void before_lock(unsigned) {}
+  void after_lock(unsigned) {}
+  void before_unlock() {}
+  void after_unlock() {}
+#endif
+
+  std::atomic<unsigned> state_{free()};
 };
 
 }  // namespace uiw::provider
