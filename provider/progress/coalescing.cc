@@ -22,9 +22,18 @@ bool Coalescing::posted(unsigned requests, std::size_t octets, std::uint64_t pol
   return in_burst();
 }
 
+bool Coalescing::waits_too(std::size_t most_octets) {
+  if (!waiting() || polled_since_ || untimed_ + 1 >= kClockStride) return false;
+  if (requests_ >= kMost || octets_ >= most_octets) return false;
+  ++untimed_;
+  return true;
+}
+
 bool Coalescing::may_wait(std::uint64_t now, std::size_t most_octets, std::uint64_t active) {
-  const bool paused = now > std::max(last_post_, active) + (polled_since_ ? kPollNs : kPauseNs);
+  const std::uint64_t quick = polled_since_ ? kPollNs : (untimed_ + 1) * kPauseNs;
+  const bool paused = now > std::max(last_post_, active) + quick;
   last_post_ = now;
+  untimed_ = 0;
   quick_ = paused ? 0 : std::min(quick_ + 1, kBurst);
   if (quick_ < kBurst || now < not_before_) return false;
   if (requests_ >= kMost || octets_ >= most_octets || overdue(now)) return false;

@@ -30,14 +30,22 @@ class Coalescing {
   static constexpr std::uint64_t kPenaltyNs = 100'000, kMostPenaltyNs = 1'000'000'000;
   static constexpr unsigned kForgiven = 16;  // successes in a row after which that time is halved
 
+  static constexpr unsigned kClockStride = 4;  // of the posts that wait, those before which the clock is read
+
   // The program has posted `requests` of `octets` in all. `polled` is a number that changes when the program takes
-  // completions. True in a burst: then may_wait() says whether the posts wait.
+  // completions. True in a burst: then the posts wait if waits_too() or may_wait() says so.
   bool posted(unsigned requests, std::size_t octets, std::uint64_t polled);
+  // True: the posts wait as those before them do. Reading the clock takes as long as the rest of a small post, so this
+  // does without it, for a few posts in a row. False: may_wait() decides.
+  bool waits_too(std::size_t most_octets);
   // `most_octets`: no more wait than reach this number. `active`: when the thread last posted to any queue pair, or
   // polled in vain, before this post.
   bool may_wait(std::uint64_t now, std::size_t most_octets, std::uint64_t active = 0);
   // The call that posted returns to the program now: the time that sending took is not a pause of the program.
-  void resume(std::uint64_t now) { last_post_ = now; }
+  void resume(std::uint64_t now) {
+    last_post_ = now;
+    untimed_ = 0;
+  }
   std::uint64_t last_post() const { return last_post_; }
   // All that was posted is being sent.
   void sent();
@@ -58,6 +66,7 @@ class Coalescing {
   std::uint64_t last_post_ = 0, since_ = 0;
   std::size_t octets_ = 0;
   unsigned requests_ = 0;
+  unsigned untimed_ = 0;               // posts since the clock was read last
   unsigned run_ = 0, run_before_ = 0;  // posts since the last poll, and between that and the one before
   std::uint64_t not_before_ = 0, penalty_ = kPenaltyNs;
   unsigned successes_ = 0;  // in a row: sends of posts that have waited and did not become overdue

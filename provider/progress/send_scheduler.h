@@ -95,6 +95,7 @@ class SendScheduler {
   PostDecision posted(const Post& post, const PostConditions& conditions, Time time) {
     const bool first = !coalescing_.waiting();
     if (coalescing_.posted(post.requests, post.octets, post.completions_taken) && may_defer(conditions)) {
+      if (coalescing_.waits_too(conditions.most_octets)) return PostDecision::defer;
       const PostTime at = time();
       if (coalescing_.may_wait(at.now, conditions.most_octets, at.active))
         return first ? PostDecision::defer_first : PostDecision::defer;

@@ -23,7 +23,8 @@ struct Program {
   // True if what was posted waits.
   bool post(std::uint64_t after_ns = 100, unsigned requests = 1, std::size_t octets = 8) {
     now += after_ns;
-    const bool waits = coalescing.posted(requests, octets, polled) && coalescing.may_wait(now, kMostOctets);
+    const bool waits = coalescing.posted(requests, octets, polled) &&
+                       (coalescing.waits_too(kMostOctets) || coalescing.may_wait(now, kMostOctets));
     if (!waits) {
       coalescing.sent();
       now += 5'000;
@@ -54,14 +55,22 @@ TEST_CASE("coalescing: a burst of small posts goes out so many at a time", "[coa
   CHECK_FALSE(program.post(100, 1, kMostOctets));
   CHECK(program.post());
   const std::uint64_t since = program.now;
-  while (program.post(Coalescing::kPauseNs)) REQUIRE(program.now - since < Coalescing::kLongestNs);
+  constexpr std::uint64_t kLatest = Coalescing::kLongestNs + Coalescing::kClockStride * Coalescing::kPauseNs;
+  while (program.post(Coalescing::kPauseNs)) REQUIRE(program.now - since < kLatest);
 }
 
 TEST_CASE("coalescing: what ends a burst", "[coalescing]") {
   Program program;
   program.begin();
-  SECTION("a pause") {
+  SECTION("a pause before posts wait") {
+    program.coalescing.sent();
     CHECK_FALSE(program.post(Coalescing::kPauseNs + 1));
+    CHECK(program.begin() == Coalescing::kBurst - 1);
+  }
+  SECTION("a pause while posts wait, which the next reading of the clock shows") {
+    program.now += Coalescing::kClockStride * Coalescing::kPauseNs;
+    unsigned waiting = 0;
+    while (program.post()) REQUIRE(++waiting < Coalescing::kClockStride);
     CHECK(program.begin() == Coalescing::kBurst - 1);
   }
   SECTION("not the time that polling took, within reason") {
@@ -78,6 +87,19 @@ TEST_CASE("coalescing: what ends a burst", "[coalescing]") {
     ++program.polled;
     for (int i = 0; i < 100; ++i, ++program.polled) CHECK_FALSE(program.post());
   }
+}
+
+TEST_CASE("coalescing: the clock is read for one in so many of the posts that wait", "[coalescing]") {
+  Program program;
+  program.begin();
+  program.now += 100'000;  // the clock would show a pause
+  for (unsigned i = 1; i < Coalescing::kClockStride; ++i) {
+    REQUIRE(program.coalescing.posted(1, 8, program.polled));
+    CHECK(program.coalescing.waits_too(kMostOctets));
+  }
+  REQUIRE(program.coalescing.posted(1, 8, program.polled));
+  CHECK_FALSE(program.coalescing.waits_too(kMostOctets));
+  CHECK_FALSE(program.coalescing.may_wait(program.now, kMostOctets));
 }
 
 TEST_CASE("coalescing: posts with pauses between them never wait", "[coalescing]") {
