@@ -48,6 +48,8 @@ class Driven {
   virtual bool progress(Driver driver) noexcept = 0;
   // There is no memory for something that the stream needs: the stream ends.
   virtual void no_memory() noexcept = 0;
+  // Whether the kernel reports events of the socket to the engine; at first it does.
+  virtual void watch_socket(bool) {}
   DeferredSends& sends() { return *sends_; }
   const DeferredSends& sends() const { return *sends_; }
 

@@ -183,6 +183,7 @@ int Engine::add(Driven& qp, int fd) {
   const std::lock_guard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
   if (!driven_.add(qp)) return ENOMEM;
+  if (drives_many()) unpark();  // from here on polls ask epoll
   qp.end_reported.store(false);
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
@@ -209,7 +210,8 @@ void Engine::rearm(std::uint32_t qp_number, int fd) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = qp_number;
-  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event);
+  if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) == 0 || errno != ENOENT) return;
+  ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
 }
 
 // If the thread waits for events, rearm() causes one. If it is parked, it looks at all queue pairs when it is woken.
@@ -309,7 +311,10 @@ void Engine::unpark() {
 // Looks at all queue pairs: epoll does not repeat events that came while no thread waited for them.
 void Engine::sweep(bool only_deferred) {
   visit([only_deferred](const Driven& qp) { return !only_deferred || qp.sends().has_deferred(); },
-        [](Driven& qp) { qp.progress(Driver::event); });
+        [only_deferred](Driven& qp) {
+          if (!only_deferred) qp.watch_socket(true);
+          qp.progress(Driver::event);
+        });
 }
 
 template <typename Wanted, typename Visitor>
@@ -370,6 +375,10 @@ void Engine::give_back_idle_memory(std::uint64_t now) {
 void Engine::park() {
   parked_.store(true);
   watching_.store(true);
+  // What arrives need not be reported while polls look at each queue pair, and reporting it takes the sender's time if
+  // the peer is on this host. This asks whether they do with driven_ locked: add() changes that and then looks at
+  // `parked_`.
+  visit([this](const Driven&) { return !drives_many(); }, [](Driven& qp) { qp.watch_socket(false); });
   std::chrono::microseconds next = kFirstTick;
   {
     std::unique_lock lock(park_mutex_);

@@ -72,6 +72,15 @@ SendScheduler::AnswerConditions StreamReceiver::answer_conditions() {
   return conditions;
 }
 
+void StreamReceiver::watch_socket(bool watched) {
+  if (!state_.socket.is_open() || state_.shared || watched == std::exchange(watched_, watched)) return;
+  if (watched) {
+    state_.engine.rearm(state_.qp_number, state_.socket.fd());
+  } else {
+    state_.engine.release(state_.socket.fd());
+  }
+}
+
 // The peer may have sent a probe for its last message. It is answered now, since nothing can be sent after our FIN.
 void StreamReceiver::answer_last() {
   if (!state_.runs() || state_.signals.receive_stalled) return;

@@ -42,6 +42,8 @@ class StreamReceiver final : rdmap::ReceiveHost {
   void report_last();
   // Called by the timer that was set in the pause with this number.
   void report_rnr(std::uint64_t pauses);
+  // As Driven says. Where octets go through memory the socket is silent, and stays watched.
+  void watch_socket(bool watched);
   // The stream is over: octets that were read and not taken are dropped.
   void stop();
 
@@ -99,6 +101,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool way_logged_ = false;
   bool peer_wants_reports_ = false;
   bool rnr_report_due_ = false;
+  bool watched_ = true;
   bool error_reported_ = false;  // by a completion of the receive queue
 };
 

@@ -100,7 +100,7 @@ int uiwdv_query_qp(ibv_qp* qp, uiwdv_qp_attr* attributes, std::size_t size) {
   rnic::Qp* const own = ours(qp);
   if (own == nullptr) return EOPNOTSUPP;
   rnic::Qp::Agreed agreed;
-  if (!own->query_agreed(agreed)) return ENOTCONN;
+  if (!own->connection().query_agreed(agreed)) return ENOTCONN;
   uiwdv_qp_attr all{};
   all.flags = (agreed.agreement.crc ? unsigned{UIWDV_QP_CRC} : 0U) |
               (agreed.initiator ? unsigned{UIWDV_QP_INITIATOR} : 0U) |

@@ -71,12 +71,12 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   int attach(mpa::TcpStream& socket, const Attachment& to) override { return connection_.attach(socket, to); }
   bool can_attach(const manual::Attempt* attempt = nullptr) override { return connection_.can_attach(attempt); }
   bool is_for(std::uint32_t peer_psn) override { return connection_.is_for(peer_psn); }
-  bool query_agreed(Agreed& agreed) { return connection_.query_agreed(agreed); }
   int disconnect(const StreamOwner* owner) override { return connection_.disconnect(owner); }
   void abort_beginning(const StreamOwner* owner) override { connection_.abort_beginning(owner); }
   void completion_lost() override { connection_.completion_lost(); }
   void no_memory() noexcept override { common_.no_memory(); }
   bool progress(Driver driver) noexcept override { return connection_.progress(driver); }
+  void watch_socket(bool watched) override { connection_.watch_socket(watched); }
   bool check_retry_timer() override { return manual_.check_retry_timer(); }
 
   // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process

@@ -72,6 +72,7 @@ class FakeQp final : public Driven {
     return octet_came || (driver == Driver::poll && has_work);
   }
   void no_memory() noexcept override { ++failures; }
+  void watch_socket(bool on) override { watched = on; }
 
   int fd() const { return ends_[0]; }
   void give() const { REQUIRE(::send(ends_[1], "", 1, 0) == 1); }
@@ -81,6 +82,7 @@ class FakeQp final : public Driven {
   std::atomic<unsigned> polls{0}, events{0}, octets{0}, failures{0};
   std::atomic<unsigned> looks_for_end{0};  // of the events
   std::atomic<bool> has_work{false};       // for polls
+  std::atomic<bool> watched{true};
   // With each turn the next octet comes, and a turn takes as long as that of a large message.
   std::atomic<bool> busy{false};
   std::atomic<unsigned> turns_at_once{0};  // the most so far
@@ -278,6 +280,33 @@ TEST_CASE("engine: while the program polls, arrivals do not wake the thread", "[
     while (qp->octets == octets) engine.drive();
     return qp->events == events;
   }));
+}
+
+TEST_CASE("engine: sockets that polls look at are not watched meanwhile", "[engine]") {
+  Engine engine(find);
+  std::vector<std::unique_ptr<FakeQp>> qps;
+  qps.push_back(added(engine, 1));
+  poll_until_parked(engine, *qps[0]);
+  REQUIRE(eventually([&] {
+    engine.drive();
+    return !qps[0]->watched;
+  }));
+  SECTION("until the program stops polling") {
+    CHECK(eventually([&] { return qps[0]->watched.load(); }));
+  }
+  SECTION("until there are so many that polls ask the kernel") {
+    for (std::uint32_t number = 2; number <= provider::DrivenList::kFew + 1; ++number) {
+      qps.push_back(std::make_unique<FakeQp>(engine, number));
+      REQUIRE(engine.add(*qps.back(), qps.back()->fd()) == 0);
+    }
+    CHECK(eventually([&] {
+      engine.drive();
+      return qps[0]->watched.load();
+    }));
+    poll_until_parked(engine, *qps[0]);
+    for (int i = 0; i < 1000; ++i) engine.drive();
+    for (const auto& qp : qps) CHECK(qp->watched);
+  }
 }
 
 TEST_CASE("engine: once the program stops polling, the thread looks at each queue pair", "[engine]") {

@@ -132,7 +132,8 @@ void connect_manually(const Adapter& adapter, Ends& ends) {
   attributes.max_rd_atomic = 2;
   for (End& end : ends) REQUIRE(end.qp->modify(attributes, kRts) == 0);
   Qp::Agreed agreed;
-  REQUIRE(eventually([&] { return ends[0].qp->query_agreed(agreed) && ends[1].qp->query_agreed(agreed); }));
+  REQUIRE(eventually(
+      [&] { return ends[0].qp->connection().query_agreed(agreed) && ends[1].qp->connection().query_agreed(agreed); }));
 }
 
 void post_receives(Qp& qp, std::uint32_t count, ibv_sge sge) {

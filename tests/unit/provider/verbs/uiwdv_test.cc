@@ -137,15 +137,15 @@ TEST_CASE("uiwdv: what was agreed on", "[uiwdv]") {
   const auto context = open_loopback();
   Side near(*context), far(*context);
   Qp::Agreed agreed;
-  CHECK_FALSE(near.qp->query_agreed(agreed));
+  CHECK_FALSE(near.qp->connection().query_agreed(agreed));
   attach(near, far, true, 5, 700);
-  REQUIRE(near.qp->query_agreed(agreed));
+  REQUIRE(near.qp->connection().query_agreed(agreed));
   CHECK(agreed.initiator);
   CHECK(agreed.agreement.crc);
   CHECK(agreed.agreement.ord == 5);
   CHECK(agreed.agreement.ird == 5);
   CHECK(agreed.mulpdu == 700);
-  REQUIRE(far.qp->query_agreed(agreed));
+  REQUIRE(far.qp->connection().query_agreed(agreed));
   CHECK_FALSE(agreed.initiator);
 }
 

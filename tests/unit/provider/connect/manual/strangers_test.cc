@@ -298,7 +298,7 @@ TEST_CASE("mix-ups: PSNs that do not fit are of another connection", "[strangers
   if (late) {
     REQUIRE(eventually([&] {
       Qp::Agreed agreed;
-      return a.qp->query_agreed(agreed);
+      return a.qp->connection().query_agreed(agreed);
     }));
   }
   REQUIRE(to_rts(a, sent) == 0);
