@@ -94,11 +94,10 @@ Transmitter::Fill Transmitter::break_off(const Cursor& at) {
 
 Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
   mpa::Batch& fpdus = batch.fpdus;
-  fpdus.clear();
+  batch.clear();
   if (broken_) return Fill::broken;
   Cursor at = state_.sent;
   if (!rest_.empty()) {
-    batch.start[0] = at;
     fpdus.add_remainder(rest_.octets());
     batch.end[0] = at = rest_end_;
   }
@@ -106,7 +105,8 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
   const std::size_t most = std::exchange(one_at_a_time_, false) ? 1 : mpa::Batch::kMaxFpdus;
   while (fpdus.fpdus() < most) {
     if (at.response - state_.sent.response >= SharedReads::kMaxResponsesInBatch) break;
-    if (!begun && !choose(state_, at, &fpdus)) break;
+    batch.complete = !begun && !choose(state_, at, &fpdus);
+    if (batch.complete) break;
     if (at.source == Source::work && at.offset == 0 && !begun) {
       const SendWork& work = state_.queue.at(at.sequence);
       if (fails(state_, work)) {
@@ -129,7 +129,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
     }
     Segment segment;
     const std::size_t index = fpdus.fpdus();
-    batch.start[index] = at;
+    batch.begun[index] = {at.source, at.offset};
     const auto result = std::exchange(source_gone_, false) ? Added::bad_address : builder_.append(at, segment, fpdus);
     if (result == Added::full) break;
     if (begun && (result == Added::bad_address || partial_ >= fpdus.fpdu_bytes(index))) return break_off(at);
@@ -192,34 +192,31 @@ void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, st
   rest_end_ = batch.end[index];
 }
 
-void Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
-  std::size_t at = 0;  // octets of the batch before FPDU i
-  for (std::size_t i = 0; i < batch.fpdus.fpdus(); ++i) {
-    const std::size_t size = batch.fpdus.fpdu_bytes(i);
-    const bool remainder = i == 0 && !rest_.empty();
-    if (octets - at >= size) {
-      if (remainder) rest_.clear();
-      partial_ = 0;
-      commit(batch.end[i]);
-      at += size;
-      if (at == octets) break;
-      continue;
-    }
-    const std::size_t taken = octets - at;
-    if (taken == 0) break;
-    if (remainder) {
-      rest_.take(taken);
+bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
+  const mpa::Batch& fpdus = batch.fpdus;
+  std::size_t whole = 0;  // FPDUs, and how many octets of the batch are left behind them
+  std::size_t left = octets;
+  for (; whole < fpdus.fpdus() && left >= fpdus.fpdu_bytes(whole); ++whole) left -= fpdus.fpdu_bytes(whole);
+  if (whole > 0) {
+    rest_.clear();
+    partial_ = 0;
+    commit(batch.end[whole - 1]);
+  }
+  if (left > 0 && !rest_.empty()) {
+    rest_.take(left);
+  } else if (left > 0) {
+    state_.sent.source = batch.begun[whole].source;
+    state_.sent.offset = batch.begun[whole].offset;
+    if (builder_.crc()) {
+      keep_rest_of(batch, whole, octets, fpdus.fpdu_bytes(whole) - left);
     } else {
-      state_.sent = batch.start[i];
-      if (builder_.crc()) {
-        keep_rest_of(batch, i, octets, size - taken);
-      } else {
-        partial_ += taken;
-      }
+      partial_ += left;
     }
-    break;
   }
   complete_in_order();
+  // Work that waits for an answer, or that is due now that this work is complete, is asked for by fill().
+  const bool all = batch.complete && octets == fpdus.bytes();
+  return all && !state_.tracker.remote() && state_.sent.sequence >= state_.work_end();
 }
 
 // TCP has taken everything before the position `to`.

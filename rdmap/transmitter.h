@@ -49,11 +49,19 @@ class SendHost {
 // them, as on InfiniBand.
 enum class Completion : std::uint8_t { local, remote };
 
-// A batch of FPDUs and, for each FPDU, the positions before and after it, so that a part of the batch can be taken
-// back. It belongs to the thread that sends.
+// A batch of FPDUs and, for each FPDU, the position after it and the message that it belongs to, so that a part of the
+// batch can be taken back. It belongs to the thread that sends.
 struct OutgoingBatch {
   mpa::Batch fpdus;
-  std::array<Cursor, mpa::Batch::kMaxFpdus> start, end;
+  bool complete = false;  // nothing more could be sent behind these FPDUs when they were built
+  struct Begun {
+    Cursor::Source source;
+    std::uint32_t offset;
+  };
+  std::array<Begun, mpa::Batch::kMaxFpdus> begun;
+  std::array<Cursor, mpa::Batch::kMaxFpdus> end;
+
+  void clear() { fpdus.clear(), complete = false; }
 };
 
 class Transmitter {
@@ -109,7 +117,8 @@ class Transmitter {
   };
   Fill fill(OutgoingBatch& batch);
   // If there is no memory to keep the rest of an FPDU, the next fill() returns `broken`.
-  void sent(const OutgoingBatch& batch, std::size_t octets);
+  // True: nothing is left to send, and fill() need not be asked.
+  bool sent(const OutgoingBatch& batch, std::size_t octets);
 
   // See PlacementTracker.
   void set_probe_policy(ProbePolicy policy) { state_.tracker.set_probe_policy(policy); }

@@ -90,7 +90,7 @@ void StreamSender::transmit(ProbePolicy policy) {
       if (taken == -EFAULT) note_error();
       return;
     }
-    transmitter_.sent(batch, static_cast<std::size_t>(taken));
+    if (transmitter_.sent(batch, static_cast<std::size_t>(taken)) && try_stop(SendState::idle)) break;
   }
   publish_deferred();
   finish_sending();

@@ -30,6 +30,24 @@ bool is_terminate(const Bytes& ulpdu) { return ulpdu.size() >= 18 && (ulpdu[1] &
 
 }  // namespace
 
+TEST_CASE("transmitter: sent() says when fill() need not be asked", "[transmitter]") {
+  End end(1);
+  const bool remote = GENERATE(false, true);
+  StreamOptions options;
+  options.completion = remote ? rdmap::Completion::remote : rdmap::Completion::local;
+  end.start(options);
+  const Bytes data = pattern(100);
+  auto batch = new_batch();
+  for (int i = 0; i < 3; ++i) end.send(i, {memory_segment(data)});
+  REQUIRE(end.tx.fill(*batch) == Fill::ready);
+  SECTION("TCP has taken all") { CHECK(end.tx.sent(*batch, batch->fpdus.bytes()) == !remote); }
+  SECTION("TCP has taken a part") { CHECK_FALSE(end.tx.sent(*batch, batch->fpdus.bytes() - 1)); }
+  SECTION("something was posted meanwhile") {
+    end.send(3, {memory_segment(data)});
+    CHECK_FALSE(end.tx.sent(*batch, batch->fpdus.bytes()));
+  }
+}
+
 TEST_CASE("transmitter: after a Terminate nothing is sent (RFC 5040 section 5.4)", "[transmitter]") {
   End end(1);
   end.start({});
