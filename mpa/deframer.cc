@@ -29,7 +29,8 @@ Deframer::Outcome halted(UlpduSink::Verdict verdict, std::size_t before, std::si
 }  // namespace
 
 Deframer::Outcome Deframer::receive(Octets bytes, UlpduSink& sink) {
-  return crc_ ? receive_checked(bytes, sink) : receive_unchecked(bytes, sink);
+  if (crc_) return receive_checked(bytes, sink);
+  return shared_ ? receive_shared(bytes, sink) : receive_unchecked(bytes, sink);
 }
 
 MutableOctets Deframer::wanted(UlpduSink& sink) {
@@ -134,14 +135,12 @@ bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   return true;
 }
 
-// Adds to the head until it has this size. False if the input ends before, or is not there.
+// Adds to the head until it has this size. False if the input ends before.
 bool Deframer::gather_head(std::size_t size, Octets bytes, Outcome& outcome) {
   if (head_size_ >= size) return true;
   const std::size_t take = std::min(size - head_size_, bytes.size() - outcome.consumed);
-  if (take > 0 && !guarded_copy_unordered(head_.data() + head_size_, bytes.data() + outcome.consumed, take)) {
-    outcome.result = Result::no_memory;
-    return false;
-  }
+  std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(outcome.consumed), take,
+              head_.begin() + static_cast<std::ptrdiff_t>(head_size_));
   head_size_ += take;
   outcome.consumed += take;
   return head_size_ == size;
@@ -169,7 +168,7 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
   for (;;) {
     if (in_body_ && !take_body(bytes, sink, outcome)) return outcome;
     const Octets rest = bytes.subspan(outcome.consumed);
-    if (!shared_ && head_size_ == 0 && rest.size() >= kFpduLengthSize) {
+    if (head_size_ == 0 && rest.size() >= kFpduLengthSize) {
       const std::size_t ulpdu = load_be<std::uint16_t>(rest.data());
       if (rest.size() >= kFpduLengthSize + std::min(ulpdu, kHeadSize)) {
         // The usual case: the headers are complete in the input, so nothing is copied.
@@ -182,6 +181,27 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
       }
     }
     if (!take_head(bytes, sink, outcome)) return outcome;
+  }
+}
+
+// What may have headers is copied first: many small FPDUs at a time, but little where the last FPDU was a long one. The
+// rest of a payload that does not end in the copy is passed on where it is.
+Deframer::Outcome Deframer::receive_shared(Octets bytes, UlpduSink& sink) {
+  Outcome outcome{Result::more, 0};
+  std::array<std::byte, kCopied> copy;
+  for (;;) {
+    if (in_body_ && !take_body(bytes, sink, outcome)) return outcome;
+    const std::size_t most = ulpdu_size_ > copy.size() ? head_.size() : copy.size();
+    const std::size_t take = std::min(most, bytes.size() - outcome.consumed);
+    if (take == 0) return outcome;
+    if (!guarded_copy_unordered(copy.data(), bytes.data() + outcome.consumed, take)) {
+      outcome.result = Result::no_memory;
+      return outcome;
+    }
+    const Outcome part = receive_unchecked(Octets(copy).first(take), sink);
+    outcome.consumed += part.consumed;
+    outcome.result = part.result;
+    if (part.result != Result::more) return outcome;
   }
 }
 

@@ -62,7 +62,7 @@ class Deframer {
 
   // Called once, before the first octets: whether the stream carries CRCs, as start-up has negotiated. `shared`, only
   // without CRCs: the peer may change octets that are passed in at any time, and they may turn out not to be there.
-  // Then the sink gets the first kHeadSize octets of a ULPDU as a copy, and the others where they are.
+  // Then the sink gets a copy of the first octets of a ULPDU, at least kHeadSize, and the others where they are.
   void start(bool crc, bool shared = false) { crc_ = crc, shared_ = shared; }
 
   // `consumed` counts the octets that need not be passed in again.
@@ -78,8 +78,11 @@ class Deframer {
   std::uint64_t fpdus() const { return fpdus_; }
 
  private:
+  static constexpr std::size_t kCopied = 1024;  // octets that are copied at a time if the peer may change them
+
   Outcome receive_checked(Octets bytes, UlpduSink& sink);
   Outcome receive_unchecked(Octets bytes, UlpduSink& sink);
+  Outcome receive_shared(Octets bytes, UlpduSink& sink);
   void begin_body(std::size_t ulpdu, std::size_t there);
   bool take_body(Octets bytes, UlpduSink& sink, Outcome& outcome);
   bool gather_head(std::size_t size, Octets bytes, Outcome& outcome);

@@ -90,7 +90,7 @@ class Sink final : public UlpduSink {
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override {
     check(offset == (offset == 0 ? 0 : done_) && (offset == 0 || total == total_));
     check(offset + piece.size() <= total);
-    if (offset == 0) check(piece.size() == std::min(total, Deframer::kHeadSize));
+    if (offset == 0) check(piece.size() >= std::min(total, Deframer::kHeadSize));
     const unsigned what = input_.take<std::uint8_t>();
     if (offset == 0 && what % 16 == 7) return Verdict::pause;
     if (what % 2 == 0) peer_.step(what / 2);

@@ -120,10 +120,11 @@ void feed(Deframer& deframer, Collector& sink, Octets stream, Next next) {
 
 TEST_CASE("deframer: any segmentation gives the same ULPDUs (RFC 5044 section 4.1)", "[deframer]") {
   const bool crc = GENERATE(false, true);
+  const bool shared = !crc && GENERATE(false, true);
   const auto expected = some_ulpdus();
   const Bytes stream = stream_of(expected, crc);
   Deframer deframer;
-  deframer.start(crc);
+  deframer.start(crc, shared);
   Collector sink;
   sink.whole = crc;
   SECTION("in one piece") {
