@@ -51,7 +51,7 @@ std::uint32_t StagTable::gather(std::uint32_t index) const {
   return left << 12 | right;
 }
 
-StagTable::Slot* StagTable::slot(Stag stag) const { return slot_in(gather(static_cast<std::uint32_t>(stag) >> 8)); }
+StagTable::Slot* StagTable::slot(Stag stag) const { return slot_in(place(stag)); }
 
 StagTable::Slot* StagTable::slot_in(std::uint32_t dense) const {
   if (dense >= kMaxRegions) return nullptr;
@@ -193,9 +193,9 @@ Access StagTable::find(Stag stag, const void* domain, std::uint64_t offset, std:
   return {found.memory(), found.error()};
 }
 
-Hold StagTable::hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
-                     const void* stream) const {
-  const Slot* found = slot(stag);
+Hold StagTable::hold(std::uint32_t place, Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+                     std::uint32_t rights, const void* stream) const {
+  const Slot* found = slot_in(place);
   const std::uint64_t word = word_of(found);
   if ((word & kName) == name_of_region(stag)) {
     return Hold(check(found->region(word), domain, offset, length, rights, stream));
@@ -204,9 +204,8 @@ Hold StagTable::hold(Stag stag, const void* domain, std::uint64_t offset, std::u
   return hold_window(*found, word, domain, offset, length, rights, stream);
 }
 
-Registered StagTable::registered(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
-                                 std::uint32_t rights) const {
-  const std::uint32_t place = gather(static_cast<std::uint32_t>(stag) >> 8);
+Registered StagTable::registered(std::uint32_t place, Stag stag, const void* domain, std::uint64_t offset,
+                                 std::uint64_t length, std::uint32_t rights) const {
   const Slot* found = slot_in(place);
   const std::uint64_t word = word_of(found);
   if ((word & kName) != name_of_region(stag)) return {0, Registration::none};

@@ -160,17 +160,29 @@ class StagTable {
   // such STag, windows are bound to it, or base + length wraps.
   bool replace(Stag stag, const Region& region, bool moves);
 
+  // The place of an STag in the table, whether it is there or not. It never changes, and working it out takes longer
+  // than the rest of a look-up: see KnownPlace.
+  std::uint32_t place(Stag stag) const { return gather(static_cast<std::uint32_t>(stag) >> 8); }
+
   // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`. `stream` identifies the
   // stream for windows of type 2. For a window, find() says only whether the access is allowed; the access itself needs
   // hold().
   Access find(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
               const void* stream = nullptr) const;
   Hold hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
-            const void* stream = nullptr) const;
+            const void* stream = nullptr) const {
+    return hold(place(stag), stag, domain, offset, length, rights, stream);
+  }
+  Hold hold(std::uint32_t place, Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+            std::uint32_t rights, const void* stream = nullptr) const;
 
   // For posted work: registered() returns what the STag of a region names now, or Registration::none if the access is
   // not allowed. find() does the access later, and fails if the STag names something else by then.
   Registered registered(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+                        std::uint32_t rights) const {
+    return registered(place(stag), stag, domain, offset, length, rights);
+  }
+  Registered registered(std::uint32_t place, Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
                         std::uint32_t rights) const;
   Access find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
               std::uint32_t rights) const;
@@ -251,6 +263,22 @@ class StagTable {
   std::uint64_t random_;
   std::uint32_t used_ = 0;
   std::vector<std::uint32_t> free_;
+};
+
+// The place of the STag that was used last. A program names the same memory again and again. Not thread-safe.
+class KnownPlace {
+ public:
+  std::uint32_t of(const StagTable& table, Stag stag) {
+    if (stag != stag_) {
+      stag_ = stag;
+      place_ = table.place(stag);
+    }
+    return place_;
+  }
+
+ private:
+  Stag stag_{0};
+  std::uint32_t place_ = ~std::uint32_t{0};  // beyond the table: no STag is 0
 };
 
 }  // namespace uiw::ddp

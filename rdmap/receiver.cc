@@ -43,12 +43,16 @@ Receiver::Verdict Receiver::ulpdu(Octets piece, std::size_t offset, std::size_t 
   return Verdict::go_on;
 }
 
-ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const {
-  const ddp::Access access = stags_.find(stag, domain_, offset, length, right, stream_);
-  if (access.error == ddp::AccessError::none && (denied_.load(std::memory_order_relaxed) & right) != 0) {
+ddp::Hold Receiver::hold(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) {
+  return stags_.hold(known_.of(stags_, stag), stag, domain_, offset, length, right, stream_);
+}
+
+ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) {
+  const ddp::Hold found = hold(stag, offset, length, right);
+  if (found.error() == ddp::AccessError::none && (denied_.load(std::memory_order_relaxed) & right) != 0) {
     return {nullptr, ddp::AccessError::rights};
   }
-  return access;
+  return {found.memory(), found.error()};
 }
 
 Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
@@ -351,8 +355,7 @@ bool Receiver::fault() {
 // Looks the STag up again, since the region may be deregistered, or the window invalidated, between two parts of a
 // segment.
 bool Receiver::place_write(Octets payload) {
-  const ddp::Hold target =
-      stags_.hold(segment_.write_stag, domain_, segment_.write_offset, payload.size(), ddp::kRemoteWrite, stream_);
+  const ddp::Hold target = hold(segment_.write_stag, segment_.write_offset, payload.size(), ddp::kRemoteWrite);
   if (target.error() != ddp::AccessError::none) {
     fail_tagged(segment_.header, segment_.total, tagged_error(target.error()));
     return false;

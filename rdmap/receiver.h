@@ -128,7 +128,8 @@ class Receiver final : public mpa::UlpduSink {
   bool takes(ddp::Right right) const {
     return !parameters_.denied_are_unexpected || (denied_.load(std::memory_order_relaxed) & right) == 0;
   }
-  ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) const;
+  ddp::Hold hold(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right);
+  ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right);
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
   bool take_report(const ddp::TaggedHeader& header);
@@ -181,6 +182,7 @@ class Receiver final : public mpa::UlpduSink {
   };
 
   const ddp::StagTable& stags_;
+  ddp::KnownPlace known_;
   const void* domain_;
   const void* stream_;
   ReceiveHost& host_;

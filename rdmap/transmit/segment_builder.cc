@@ -167,8 +167,8 @@ void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
 }
 
 // The memory segments with the next `size` octets of the work in progress; `size` is reduced if there are too many of
-// them. Nothing if a part is not registered as it was when the work was posted.
-std::optional<std::size_t> SegmentBuilder::gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces) {
+// them. kUnavailable if a part is not registered as it was when the work was posted.
+std::size_t SegmentBuilder::gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces) {
   const SendWork& work = state_.queue.at(at.sequence);
   if (work.inlined) {
     pieces[0] = {state_.queue.inline_room(at.sequence) + at.offset, size};
@@ -177,7 +177,7 @@ std::optional<std::size_t> SegmentBuilder::gather(const Cursor& at, std::uint32_
   if (work.sges == 1) {
     const ddp::Access source =
         find(stags_, *state_.queue.sge_room(at.sequence), domain_, at.offset, size, ddp::kLocalRead);
-    if (source.error != ddp::AccessError::none) return std::nullopt;
+    if (source.error != ddp::AccessError::none) return kUnavailable;
     pieces[0] = {source.memory, size};
     return 1;
   }
@@ -191,7 +191,7 @@ std::optional<std::size_t> SegmentBuilder::gather(const Cursor& at, std::uint32_
     }
     const std::uint32_t take = std::min(sge.length - offset, left);
     const ddp::Access source = find(stags_, sge, domain_, offset, take, ddp::kLocalRead);
-    if (source.error != ddp::AccessError::none) return std::nullopt;
+    if (source.error != ddp::AccessError::none) return kUnavailable;
     pieces[count++] = {source.memory, take};
     offset = 0;
     left -= take;
@@ -200,15 +200,15 @@ std::optional<std::size_t> SegmentBuilder::gather(const Cursor& at, std::uint32_
   return count;
 }
 
-// The payload of the segment; nothing if it is not available. Too many small memory segments end the FPDU early.
-std::optional<std::size_t> SegmentBuilder::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
+// The payload of the segment. Too many small memory segments end the FPDU early.
+std::size_t SegmentBuilder::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
   if (at.source == Cursor::Source::response) {
     pieces[0] = segment.response;
     return 1;
   }
   std::uint32_t size = segment.payload;
-  const auto count = gather(at, size, pieces);
+  const std::size_t count = gather(at, size, pieces);
   if (size != segment.payload) {
     segment.payload = size;
     segment.last = false;
@@ -220,9 +220,9 @@ std::optional<std::size_t> SegmentBuilder::payload(const Cursor& at, Segment& se
 mpa::Framer::Result SegmentBuilder::append(const Cursor& at, Segment& segment, mpa::Batch& batch) {
   if (!build(at, segment)) return mpa::Framer::Result::bad_address;
   MemorySegment pieces[kMaxPieces];
-  const auto count = payload(at, segment, pieces);
-  if (!count) return mpa::Framer::Result::bad_address;
-  return framer_.add(batch, Octets(segment.header).first(segment.header_size), {pieces, *count},
+  const std::size_t count = payload(at, segment, pieces);
+  if (count == kUnavailable) return mpa::Framer::Result::bad_address;
+  return framer_.add(batch, Octets(segment.header).first(segment.header_size), {pieces, count},
                      segment.source.counted());
 }
 

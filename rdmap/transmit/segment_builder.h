@@ -7,7 +7,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 #include "ddp/stag_table.h"
 #include "mpa/framer.h"
@@ -48,8 +47,11 @@ class SegmentBuilder {
   void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
                       std::uint32_t offset, std::uint32_t left, bool solicited = false);
   std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
-  std::optional<std::size_t> payload(const Cursor& at, Segment& segment, MemorySegment* pieces);
-  std::optional<std::size_t> gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces);
+  // The number of pieces, or kUnavailable. (A std::optional would go through memory here, and the processor waits where
+  // two small stores are loaded as one.)
+  static constexpr std::size_t kUnavailable = ~std::size_t{0};
+  std::size_t payload(const Cursor& at, Segment& segment, MemorySegment* pieces);
+  std::size_t gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces);
 
   SenderState& state_;
   const ddp::StagTable& stags_;

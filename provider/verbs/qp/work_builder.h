@@ -45,6 +45,7 @@ class WorkBuilder {
 
   rdmap::SendQueue& queue_;
   const void* const domain_;
+  ddp::KnownPlace known_;
   const bool signal_all_;
 };
 

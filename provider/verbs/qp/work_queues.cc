@@ -84,7 +84,7 @@ void WorkQueues::empty() {
 
 int WorkQueues::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   const std::lock_guard lock(post_receive_mutex_);
-  return post_receives(receives_, &qp_.pd, requests, bad);
+  return post_receives(receives_, &qp_.pd, known_, requests, bad);
 }
 
 void WorkQueues::send_complete(const rdmap::SendWork& work, rdmap::Status status) {

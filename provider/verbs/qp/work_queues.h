@@ -81,6 +81,7 @@ class WorkQueues final : public StreamWork {
 
   bool last_receive_reported_ = false;
   alignas(64) SectionMutex post_receive_mutex_;
+  ddp::KnownPlace known_;  // of posters
   rdmap::ReceiveQueue receives_;
   const std::unique_ptr<SrqUser> shared_;  // used instead of receives_ if not null
 };

@@ -24,6 +24,31 @@ ddp::Region region_of(Bytes& memory, std::uint64_t base, std::uint32_t rights = 
 std::uint32_t number(Stag stag) { return static_cast<std::uint32_t>(stag); }
 }  // namespace
 
+TEST_CASE("stag_table: a place that is kept finds what the STag names now", "[stag_table]") {
+  ddp::StagTable table(1);
+  ddp::KnownPlace known;
+  Bytes first(100), second(100);
+  const auto find = [&](Stag stag) {
+    return table.hold(known.of(table, stag), stag, &domain_a, 0, 100, ddp::kLocalWrite).memory();
+  };
+  CHECK(find(Stag{0}) == nullptr);
+  const Stag a = table.add(region_of(first, 0)).value(), b = table.add(region_of(second, 0)).value();
+  for (int i = 0; i < 3; ++i) {
+    CHECK(find(a) == first.data());
+    CHECK(find(a) == first.data());
+    CHECK(find(b) == second.data());
+  }
+  CHECK(find(Stag{number(b) ^ 1}) == nullptr);
+  REQUIRE(find(b) == second.data());
+  REQUIRE(table.retire(b));
+  CHECK(find(b) == nullptr);
+  table.recycle(b);
+  const Stag c = table.add(region_of(first, 0)).value();  // the slot of b
+  CHECK(table.place(c) == table.place(b));
+  CHECK(find(b) == nullptr);
+  CHECK(find(c) == first.data());
+}
+
 TEST_CASE("stag_table: bounds (RFC 5041 section 7.1)", "[stag_table]") {
   ddp::StagTable table(1);
   Bytes memory(100);
