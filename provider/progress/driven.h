@@ -48,8 +48,9 @@ class Driven {
   virtual bool progress(Driver driver) noexcept = 0;
   // There is no memory for something that the stream needs: the stream ends.
   virtual void no_memory() noexcept = 0;
-  // Whether the kernel reports events of the socket to the engine; at first it does.
-  virtual void watch_socket(bool) {}
+  // From here on epoll reports events of the socket (`watched`), or does not; at first it does. False if there is no
+  // memory to watch it again.
+  virtual bool watch_socket([[maybe_unused]] bool watched) { return true; }
   DeferredSends& sends() { return *sends_; }
   const DeferredSends& sends() const { return *sends_; }
 

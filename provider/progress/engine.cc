@@ -182,8 +182,9 @@ int Engine::start() {
 int Engine::add(Driven& qp, int fd) {
   const std::lock_guard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
+  const bool asks_epoll = drives_many();
   if (!driven_.add(qp)) return ENOMEM;
-  if (drives_many()) unpark();  // from here on polls ask epoll
+  if (!asks_epoll && drives_many()) unpark();  // polls ask epoll from here on, so it has to watch all sockets again
   qp.end_reported.store(false);
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
@@ -206,12 +207,12 @@ int Engine::watch(std::uint32_t qp_number, int fd) {
 
 void Engine::release(int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
 
-void Engine::rearm(std::uint32_t qp_number, int fd) {
+bool Engine::rearm(std::uint32_t qp_number, int fd) {
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
   event.data.u64 = qp_number;
-  if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) == 0 || errno != ENOENT) return;
-  ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event);
+  if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) == 0 || errno != ENOENT) return true;
+  return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0 || (errno != ENOMEM && errno != ENOSPC);
 }
 
 // If the thread waits for events, rearm() causes one. If it is parked, it looks at all queue pairs when it is woken.
@@ -312,7 +313,7 @@ void Engine::unpark() {
 void Engine::sweep(bool only_deferred) {
   visit([only_deferred](const Driven& qp) { return !only_deferred || qp.sends().has_deferred(); },
         [only_deferred](Driven& qp) {
-          if (!only_deferred) qp.watch_socket(true);
+          if (!only_deferred && !qp.watch_socket(true)) qp.no_memory();
           qp.progress(Driver::event);
         });
 }
@@ -375,9 +376,9 @@ void Engine::give_back_idle_memory(std::uint64_t now) {
 void Engine::park() {
   parked_.store(true);
   watching_.store(true);
-  // What arrives need not be reported while polls look at each queue pair, and reporting it takes the sender's time if
-  // the peer is on this host. This asks whether they do with driven_ locked: add() changes that and then looks at
-  // `parked_`.
+  // While polls look at each queue pair, epoll need not report what arrives; where the peer is on this host, the report
+  // takes time of its system call. The lambda runs with driven_ locked. So either it sees that there are many queue
+  // pairs, or add() sees that the thread is parked.
   visit([this](const Driven&) { return !drives_many(); }, [](Driven& qp) { qp.watch_socket(false); });
   std::chrono::microseconds next = kFirstTick;
   {

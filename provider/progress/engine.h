@@ -60,8 +60,9 @@ class Engine {
   int watch(std::uint32_t qp_number, int fd);
   // The engine no longer waits for events of this socket.
   void release(int fd);
-  // Has epoll report again whether the socket can be read or written.
-  void rearm(std::uint32_t qp_number, int fd);
+  // Has epoll report again whether the socket can be read or written, also after release(). False if the system has no
+  // memory for that, which happens after release() only.
+  bool rearm(std::uint32_t qp_number, int fd);
   // The calling thread has no buffers, for lack of memory: the thread of the context sends and receives in its place.
   void take_over(std::uint32_t qp_number, int fd);
 

@@ -72,13 +72,11 @@ SendScheduler::AnswerConditions StreamReceiver::answer_conditions() {
   return conditions;
 }
 
-void StreamReceiver::watch_socket(bool watched) {
-  if (!state_.socket.is_open() || state_.shared || watched == std::exchange(watched_, watched)) return;
-  if (watched) {
-    state_.engine.rearm(state_.qp_number, state_.socket.fd());
-  } else {
-    state_.engine.release(state_.socket.fd());
-  }
+bool StreamReceiver::watch_socket(bool watched) {
+  if (!state_.socket.is_open() || state_.shared || watched == std::exchange(watched_, watched)) return true;
+  if (watched) return state_.engine.rearm(state_.qp_number, state_.socket.fd());
+  state_.engine.release(state_.socket.fd());
+  return true;
 }
 
 // The peer may have sent a probe for its last message. It is answered now, since nothing can be sent after our FIN.

@@ -43,7 +43,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   // Called by the timer that was set in the pause with this number.
   void report_rnr(std::uint64_t pauses);
   // As Driven says. Where octets go through memory the socket is silent, and stays watched.
-  void watch_socket(bool watched);
+  bool watch_socket(bool watched);
   // The stream is over: octets that were read and not taken are dropped.
   void stop();
 

@@ -76,7 +76,7 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   void completion_lost() override { connection_.completion_lost(); }
   void no_memory() noexcept override { common_.no_memory(); }
   bool progress(Driver driver) noexcept override { return connection_.progress(driver); }
-  void watch_socket(bool watched) override { connection_.watch_socket(watched); }
+  bool watch_socket(bool watched) override { return connection_.watch_socket(watched); }
   bool check_retry_timer() override { return manual_.check_retry_timer(); }
 
   // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process

@@ -174,9 +174,9 @@ void QpConnection::drop_stream() {
   stream_before_ = std::exchange(qp_.stream, nullptr);
 }
 
-void QpConnection::watch_socket(bool watched) {
+bool QpConnection::watch_socket(bool watched) {
   const std::lock_guard lock(qp_.locks.receive);
-  if (qp_.stream != nullptr) qp_.stream->receiver().watch_socket(watched);
+  return qp_.stream == nullptr || qp_.stream->receiver().watch_socket(watched);
 }
 
 bool QpConnection::progress(Driver driver) noexcept {

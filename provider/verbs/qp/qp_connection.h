@@ -61,7 +61,7 @@ class QpConnection final : public StreamHost {
   // Receives and sends what is possible now; true if anything was. A poll of the program does not wait for a lock. If
   // there is no memory, the stream ends.
   bool progress(Driver driver) noexcept;
-  void watch_socket(bool watched);  // as Driven says
+  bool watch_socket(bool watched);  // as Driven says
 
   // RTS to SQD on a manual connection: work that is posted from here on waits; and back to RTS.
   void drain();

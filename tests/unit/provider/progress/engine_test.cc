@@ -72,7 +72,10 @@ class FakeQp final : public Driven {
     return octet_came || (driver == Driver::poll && has_work);
   }
   void no_memory() noexcept override { ++failures; }
-  void watch_socket(bool on) override { watched = on; }
+  bool watch_socket(bool on) override {
+    watched = on;
+    return !on || !no_memory_to_watch;
+  }
 
   int fd() const { return ends_[0]; }
   void give() const { REQUIRE(::send(ends_[1], "", 1, 0) == 1); }
@@ -82,7 +85,7 @@ class FakeQp final : public Driven {
   std::atomic<unsigned> polls{0}, events{0}, octets{0}, failures{0};
   std::atomic<unsigned> looks_for_end{0};  // of the events
   std::atomic<bool> has_work{false};       // for polls
-  std::atomic<bool> watched{true};
+  std::atomic<bool> watched{true}, no_memory_to_watch{false};
   // With each turn the next octet comes, and a turn takes as long as that of a large message.
   std::atomic<bool> busy{false};
   std::atomic<unsigned> turns_at_once{0};  // the most so far
@@ -293,6 +296,11 @@ TEST_CASE("engine: sockets that polls look at are not watched meanwhile", "[engi
   }));
   SECTION("until the program stops polling") {
     CHECK(eventually([&] { return qps[0]->watched.load(); }));
+    CHECK(qps[0]->failures == 0);
+  }
+  SECTION("and one that cannot be watched again ends its stream") {
+    qps[0]->no_memory_to_watch = true;
+    CHECK(eventually([&] { return qps[0]->failures > 0; }));
   }
   SECTION("until there are so many that polls ask the kernel") {
     for (std::uint32_t number = 2; number <= provider::DrivenList::kFew + 1; ++number) {
