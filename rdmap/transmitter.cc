@@ -194,8 +194,8 @@ void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, st
 
 bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   const mpa::Batch& fpdus = batch.fpdus;
-  std::size_t whole = 0;  // FPDUs, and how many octets of the batch are left behind them
-  std::size_t left = octets;
+  std::size_t whole = 0;      // the number of FPDUs that were taken as a whole
+  std::size_t left = octets;  // those taken of the FPDU behind them
   for (; whole < fpdus.fpdus() && left >= fpdus.fpdu_bytes(whole); ++whole) left -= fpdus.fpdu_bytes(whole);
   if (whole > 0) {
     rest_.clear();
@@ -214,7 +214,7 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
     }
   }
   complete_in_order();
-  // Work that waits for an answer, or that is due now that this work is complete, is asked for by fill().
+  // Otherwise more may be due: work that waited until this work was complete, or a probe.
   const bool all = batch.complete && octets == fpdus.bytes();
   return all && !state_.tracker.remote() && state_.sent.sequence >= state_.work_end();
 }

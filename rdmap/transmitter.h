@@ -117,7 +117,7 @@ class Transmitter {
   };
   Fill fill(OutgoingBatch& batch);
   // If there is no memory to keep the rest of an FPDU, the next fill() returns `broken`.
-  // True: nothing is left to send, and fill() need not be asked.
+  // True if nothing is left to send, so that fill() would return `idle`; false if that is not known.
   bool sent(const OutgoingBatch& batch, std::size_t octets);
 
   // See PlacementTracker.

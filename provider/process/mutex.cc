@@ -3,8 +3,8 @@
 
 namespace uiw::provider {
 
-// `found`: the state, which was not that of a free mutex of this process. True if it has been taken: it was taken or
-// created last in a process from which this one descends.
+// `found`: the state, which was not that of a free mutex of this process. True if this call has taken the mutex: it has
+// become free meanwhile, or its state is of an earlier generation.
 bool Mutex::try_slowly(unsigned found) {
   while ((found & ~(kTaken | kAwaited)) != free() || (found & kTaken) == 0) {
     if (state_.compare_exchange_weak(found, free() | kTaken, std::memory_order_acquire)) return true;

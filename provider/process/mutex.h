@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A mutex that the child of a fork can take even if another thread of the parent held it.
 //
-// That thread does not exist in the child, so nobody would release the mutex. So a mutex stores how many forks the
-// process descends from whose thread took it last; in a child it counts as free. The data that it guards may be
-// inconsistent then. Tables that a child goes on using are therefore locked over the fork instead (verbs/fork.cc);
-// this class is for objects that belong to the parent and that a child can at most destroy.
+// That thread does not exist in the child, so nobody would release the mutex. So the state of a mutex includes the fork
+// generation of the process that took or created it last, and in a process of a later generation it counts as free. The
+// data that it guards may be inconsistent then. Tables that a child goes on using are therefore locked over the fork
+// instead (verbs/fork.cc); this class is for objects that belong to the parent and that a child can at most destroy.
 //
 // A message takes about ten of these, nearly always free ones, so they are taken and released in place, without a call.
 #pragma once
@@ -52,7 +52,7 @@ class Mutex {
   }
 
  private:
-  // The state: how many forks the process that took the mutex last descends from, times four, and these two bits.
+  // The state: the fork generation, times four, and these two bits.
   static constexpr unsigned kTaken = 1;
   static constexpr unsigned kAwaited = 2;  // and other threads may be waiting for it
 

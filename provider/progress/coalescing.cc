@@ -30,8 +30,8 @@ bool Coalescing::waits_too(std::size_t most_octets) {
 }
 
 bool Coalescing::may_wait(std::uint64_t now, std::size_t most_octets, std::uint64_t active) {
-  const std::uint64_t quick = polled_since_ ? kPollNs : (untimed_ + 1) * kPauseNs;
-  const bool paused = now > std::max(last_post_, active) + quick;
+  const std::uint64_t allowed = polled_since_ ? kPollNs : (untimed_ + 1) * kPauseNs;
+  const bool paused = now > std::max(last_post_, active) + allowed;
   last_post_ = now;
   untimed_ = 0;
   quick_ = paused ? 0 : std::min(quick_ + 1, kBurst);

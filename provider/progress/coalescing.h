@@ -28,15 +28,14 @@ class Coalescing {
   // After posts have waited in vain, none waits for this time; after the next time in vain for twice as long, and so
   // on.
   static constexpr std::uint64_t kPenaltyNs = 100'000, kMostPenaltyNs = 1'000'000'000;
-  static constexpr unsigned kForgiven = 16;  // successes in a row after which that time is halved
-
-  static constexpr unsigned kClockStride = 4;  // of the posts that wait, those before which the clock is read
+  static constexpr unsigned kForgiven = 16;    // successes in a row after which that time is halved
+  static constexpr unsigned kClockStride = 4;  // while posts wait, the clock is read for one post in this many
 
   // The program has posted `requests` of `octets` in all. `polled` is a number that changes when the program takes
   // completions. True in a burst: then the posts wait if waits_too() or may_wait() says so.
   bool posted(unsigned requests, std::size_t octets, std::uint64_t polled);
-  // True: the posts wait as those before them do. Reading the clock takes as long as the rest of a small post, so this
-  // does without it, for a few posts in a row. False: may_wait() decides.
+  // True: the posts wait, as those before them do, and the clock need not be read, which takes a good part of the time
+  // of a small post. That is so for a few posts in a row. False: may_wait() decides.
   bool waits_too(std::size_t most_octets);
   // `most_octets`: no more wait than reach this number. `active`: when the thread last posted to any queue pair, or
   // polled in vain, before this post.

@@ -24,6 +24,7 @@ class Collector final : public mpa::UlpduSink {
   bool whole = false;                     // CRC on: in one piece
   bool pause_bodies = false;
   bool gives_room = false;  // CRC off: for the rest of a ULPDU
+  Octets not_in;            // headers are not passed where they are
   std::size_t paused = 0;
 
   mpa::MutableOctets place_of_next(std::size_t most) override {
@@ -43,6 +44,7 @@ class Collector final : public mpa::UlpduSink {
     if (whole) REQUIRE(piece.size() == total);
     if (offset == 0) {
       REQUIRE(piece.size() >= std::min(total, Deframer::kHeadSize));
+      REQUIRE((piece.data() < not_in.data() || piece.data() >= not_in.data() + not_in.size()));
     } else {
       REQUIRE_FALSE(piece.empty());
       REQUIRE(total == total_);
@@ -127,6 +129,7 @@ TEST_CASE("deframer: any segmentation gives the same ULPDUs (RFC 5044 section 4.
   deframer.start(crc, shared);
   Collector sink;
   sink.whole = crc;
+  if (shared) sink.not_in = stream;
   SECTION("in one piece") {
     feed(deframer, sink, stream, [&] { return stream.size(); });
   }

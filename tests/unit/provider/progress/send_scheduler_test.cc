@@ -178,8 +178,8 @@ TEST_CASE("send scheduler: what the next post of a burst does", "[scheduler]") {
   CAPTURE(row.what);
   Rig rig;
   rig.begin_burst();
-  rig.clock_readings = 0;
   rig.now += row.pause_ns;
+  rig.clock_readings = 0;
   CHECK(rig.post(row.conditions, row.post) == row.decision);
   CHECK(rig.clock_readings == row.clock_readings);
   CHECK(rig.scheduler.posts_wait() == (row.decision == PostDecision::defer));
