@@ -15,7 +15,7 @@ void DrivenList::note_change() {
   changes_.fetch_add(1);
 }
 
-bool DrivenList::add(Driven& qp) noexcept {
+std::size_t DrivenList::add(Driven& qp) noexcept {
   const std::lock_guard lock(mutex_);
   std::erase(entries_, &qp);
   bool added = true;
@@ -25,7 +25,7 @@ bool DrivenList::add(Driven& qp) noexcept {
     added = false;
   }
   note_change();
-  return added;
+  return added ? entries_.size() : 0;
 }
 
 void DrivenList::remove(Driven& qp) noexcept {

@@ -19,8 +19,8 @@ class DrivenList {
  public:
   static constexpr std::size_t kFew = 8;  // with more than these it takes too long to look at each
 
-  // False if there is no memory. A queue pair that is there already stays once.
-  bool add(Driven& qp) noexcept;
+  // Returns how many there are now, 0 if there is no memory. A queue pair that is there already stays once.
+  std::size_t add(Driven& qp) noexcept;
   void remove(Driven& qp) noexcept;
   bool many() const { return many_.load(std::memory_order_relaxed); }
   // Calls visitor(Driven&) for each, with the list locked.

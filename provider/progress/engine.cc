@@ -182,9 +182,10 @@ int Engine::start() {
 int Engine::add(Driven& qp, int fd) {
   const std::lock_guard lock(mutex_);
   if (const int error = prepare(); error != 0) return error;
-  const bool asks_epoll = drives_many();
-  if (!driven_.add(qp)) return ENOMEM;
-  if (!asks_epoll && drives_many()) unpark();  // polls ask epoll from here on, so it has to watch all sockets again
+  const std::size_t count = driven_.add(qp);
+  if (count == 0) return ENOMEM;
+  // Polls ask epoll from here on, so it has to watch all sockets again.
+  if (count == DrivenList::kFew + 1) unpark();
   qp.end_reported.store(false);
   epoll_event event{};
   event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;

@@ -73,9 +73,10 @@ SendScheduler::AnswerConditions StreamReceiver::answer_conditions() {
 }
 
 bool StreamReceiver::watch_socket(bool watched) {
-  if (!state_.socket.is_open() || state_.shared || watched == std::exchange(watched_, watched)) return true;
-  if (watched) return state_.engine.rearm(state_.qp_number, state_.socket.fd());
-  state_.engine.release(state_.socket.fd());
+  if (!state_.socket.is_open() || state_.shared || watched == watched_) return true;
+  if (watched && !state_.engine.rearm(state_.qp_number, state_.socket.fd())) return false;
+  if (!watched) state_.engine.release(state_.socket.fd());
+  watched_ = watched;
   return true;
 }
 
