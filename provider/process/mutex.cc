@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "provider/process/mutex.h"
 
+#include <cerrno>
+
 namespace uiw::provider {
 
 // `found`: the state, which was not that of a free mutex of this process. True if this call has taken the mutex: it has
@@ -12,15 +14,23 @@ bool Mutex::try_slowly(unsigned found) {
   return false;
 }
 
+// Errors are often returned in errno with mutexes released on the way, so errno stays as it is.
+//
 // A thread that has waited cannot know whether others still do, so it takes the mutex as one that is awaited.
 void Mutex::lock_slowly() {
   if (try_slowly(state_.load(std::memory_order_relaxed))) return;
   const unsigned awaited = free() | kTaken | kAwaited;
+  const int kept = errno;
   while ((state_.exchange(awaited, std::memory_order_acquire) & kTaken) != 0) {
     state_.wait(awaited, std::memory_order_relaxed);
   }
+  errno = kept;
 }
 
-void Mutex::wake_one() { state_.notify_one(); }
+void Mutex::wake_one() {
+  const int kept = errno;
+  state_.notify_one();
+  errno = kept;
+}
 
 }  // namespace uiw::provider

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -39,19 +40,25 @@ bool free_in_child(Mutex& mutex) {
 TEST_CASE("mutex: one thread at a time", "[mutex]") {
   Mutex mutex;
   unsigned long count = 0;
+  std::atomic<unsigned> errno_changes{0};
   constexpr unsigned kThreads = 4, kTimes = 20'000;
   std::vector<std::thread> threads;
   for (unsigned i = 0; i < kThreads; ++i) {
     threads.emplace_back([&] {
       for (unsigned k = 0; k < kTimes; ++k) {
-        const std::lock_guard lock(mutex);
-        ++count;
-        if (k % 64 == 0) std::this_thread::yield();  // so that others wait
+        errno = E2BIG;
+        {
+          const std::lock_guard lock(mutex);
+          ++count;
+          if (k % 64 == 0) std::this_thread::yield();  // so that others wait
+        }
+        if (errno != E2BIG) ++errno_changes;
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(count == kThreads * kTimes);
+  CHECK(errno_changes == 0);
 }
 
 TEST_CASE("mutex: try_lock() takes a free one only, and does not wait", "[mutex]") {
