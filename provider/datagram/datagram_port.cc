@@ -52,6 +52,7 @@ std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t p
   made->number_ = take_qp_number(*made);
   if (made->number_ == 0) return nullptr;
   if (const int error = engine.add(*made, fd); error != 0) {
+    made.reset();
     errno = error;
     return nullptr;
   }
