@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// RFC 5044 section 4.1 (FPDU format) and section 4.4 (CRC).
+// RFC 5044 section 4.1 (FPDU format), section 4.3 (markers) and section 4.4 (CRC).
 #include "mpa/deframer.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "mpa/crc32c.h"
 #include "mpa/fpdu_buffer.h"
 #include "mpa/guarded_copy.h"
+#include "mpa/markers.h"
 
 namespace uiw::mpa {
 
@@ -29,13 +30,14 @@ Deframer::Outcome halted(UlpduSink::Verdict verdict, std::size_t before, std::si
 }  // namespace
 
 Deframer::Outcome Deframer::receive(Octets bytes, UlpduSink& sink) {
+  if (kind_ == Kind::marked) return receive_marked(bytes, sink);
   if (crc_) return receive_checked(bytes, sink);
-  return shared_ ? receive_shared(bytes, sink) : receive_unchecked(bytes, sink);
+  return kind_ == Kind::shared ? receive_shared(bytes, sink) : receive_unchecked(bytes, sink);
 }
 
 MutableOctets Deframer::wanted(UlpduSink& sink) {
-  if (!crc_) {
-    const bool any = !shared_ && in_body_ && ulpdu_done_ < ulpdu_size_;
+  if (!keeps()) {
+    const bool any = kind_ == Kind::plain && in_body_ && ulpdu_done_ < ulpdu_size_;
     return any ? sink.place_of_next(ulpdu_size_ - ulpdu_done_) : MutableOctets();
   }
   if (!kept_ || kept_total_ == 0) return {};
@@ -43,7 +45,7 @@ MutableOctets Deframer::wanted(UlpduSink& sink) {
 }
 
 Deframer::Result Deframer::filled(std::size_t octets, UlpduSink& sink) {
-  if (!crc_) {
+  if (!keeps()) {
     const std::size_t before = std::exchange(ulpdu_done_, ulpdu_done_ + octets);
     return sink.placed(octets, before, ulpdu_size_) == UlpduSink::Verdict::go_on ? Result::more : Result::stopped;
   }
@@ -51,33 +53,53 @@ Deframer::Result Deframer::filled(std::size_t octets, UlpduSink& sink) {
   return kept_size_ == kept_total_ ? take_kept(sink) : Result::more;
 }
 
-// The kept FPDU is complete: checks its CRC and passes its ULPDU to the sink.
+// The kept FPDU is complete: checks its CRC, and checks and removes its markers.
+Deframer::Result Deframer::check_kept() {
+  if (crc_ && !crc_matches(kept_.get(), kept_total_)) return Result::bad_crc;
+  if (kind_ == Kind::marked) {
+    if (!remove_markers({kept_.get(), kept_total_}, position_)) return Result::bad_marker;
+    position_ = (position_ + kept_total_) % kMarkerSpacing;
+  }
+  kept_checked_ = true;
+  return Result::more;
+}
+
+// The kept FPDU is complete: passes its ULPDU to the sink, again if it has paused before.
 Deframer::Result Deframer::take_kept(UlpduSink& sink) {
-  if (!crc_matches(kept_.get(), kept_total_)) return Result::bad_crc;
+  if (!kept_checked_) {
+    if (const Result result = check_kept(); result != Result::more) return result;
+  }
   const std::size_t ulpdu = load_be<std::uint16_t>(kept_.get());
   const auto verdict = sink.ulpdu({kept_.get() + kFpduLengthSize, ulpdu}, 0, ulpdu);
   if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, 0, 0).result;
   ++fpdus_;
   give_back_fpdu_buffer(std::move(kept_));
   kept_size_ = kept_total_ = 0;
+  kept_checked_ = false;
   return Result::more;
+}
+
+// Adds to the kept FPDU. True once it is complete, which it is after a pause even if no new octets have arrived; false
+// if the input ends before.
+bool Deframer::gather_kept(Octets bytes, std::size_t& done) {
+  if (kept_total_ == 0) {
+    const std::size_t head = (kind_ == Kind::marked ? length_offset(position_) : 0) + kFpduLengthSize;
+    while (kept_size_ < head && done < bytes.size()) kept_[kept_size_++] = bytes[done++];
+    if (kept_size_ < head) return false;
+    kept_total_ = fpdu_size(load_be<std::uint16_t>(kept_.get() + head - kFpduLengthSize));
+    if (kind_ == Kind::marked) kept_total_ = marked_size(position_, kept_total_);
+  }
+  const std::size_t take = std::min(kept_total_ - kept_size_, bytes.size() - done);
+  if (take > 0) std::memcpy(kept_.get() + kept_size_, bytes.data() + done, take);
+  kept_size_ += take;
+  done += take;
+  return kept_size_ == kept_total_;
 }
 
 Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
   std::size_t done = 0;
-  // First the FPDU that has arrived in part. After a pause it is passed to the sink again even if no new octets have
-  // arrived.
   if (kept_) {
-    if (kept_total_ == 0) {
-      while (kept_size_ < kFpduLengthSize && done < bytes.size()) kept_[kept_size_++] = bytes[done++];
-      if (kept_size_ < kFpduLengthSize) return {Result::more, done};
-      kept_total_ = fpdu_size(load_be<std::uint16_t>(kept_.get()));
-    }
-    const std::size_t take = std::min(kept_total_ - kept_size_, bytes.size() - done);
-    if (take > 0) std::memcpy(kept_.get() + kept_size_, bytes.data() + done, take);
-    kept_size_ += take;
-    done += take;
-    if (kept_size_ < kept_total_) return {Result::more, done};
+    if (!gather_kept(bytes, done)) return {Result::more, done};
     if (const Result result = take_kept(sink); result != Result::more) return {result, done};
   }
   while (done < bytes.size()) {
@@ -98,6 +120,18 @@ Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
     if (verdict != UlpduSink::Verdict::go_on) return halted(verdict, done, size);
     ++fpdus_;
     done += size;
+  }
+  return {Result::more, done};
+}
+
+// Peers with markers are rare, so each FPDU is copied: its markers are removed there.
+Deframer::Outcome Deframer::receive_marked(Octets bytes, UlpduSink& sink) {
+  std::size_t done = 0;
+  while (kept_ || done < bytes.size()) {
+    if (!kept_) kept_ = take_fpdu_buffer();
+    if (!kept_) return {Result::no_memory, done};
+    if (!gather_kept(bytes, done)) break;
+    if (const Result result = take_kept(sink); result != Result::more) return {result, done};
   }
   return {Result::more, done};
 }

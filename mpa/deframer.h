@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Finds ULPDUs in the TCP byte stream: the receiving half of MPA full operation (RFC 5044 section 4; FPDU format
-// section 4.1, CRC section 4.4). Markers (section 4.3) are not supported; start-up refuses peers that ask for them.
+// section 4.1, markers section 4.3, CRC section 4.4).
 //
 // The caller passes in what TCP has delivered, in any segmentation. With CRC on, the sink gets each ULPDU as a whole,
-// and only after its CRC has been checked. With CRC off, the sink gets the ULPDU in parts as they arrive, so that
-// nothing needs to be kept; the first part has at least min(ULPDU, kHeadSize) octets, hence always the DDP and RDMAP
-// headers.
+// and only after its CRC has been checked; with markers too, and after these have been checked. With CRC off, the sink
+// gets the ULPDU in parts as they arrive, so that nothing needs to be kept; the first part has at least min(ULPDU,
+// kHeadSize) octets, hence always the DDP and RDMAP headers.
 //
 // The sink is used only during receive() and filled(); the octets that it gets are valid only during the call of the
-// sink. Not thread-safe; no I/O. Memory: a buffer for headers, and with CRC on one buffer for an FPDU that has arrived
-// in part. If this buffer cannot be allocated, the result is no_memory and the stream is lost; nothing is thrown.
+// sink. Not thread-safe; no I/O. Memory: a buffer for headers, and with CRC on or markers one buffer for an FPDU that
+// has arrived in part. If this buffer cannot be allocated, the result is no_memory and the stream is lost; nothing is
+// thrown.
 #pragma once
 
 #include <array>
@@ -49,29 +50,36 @@ class Deframer {
   static constexpr std::size_t kHeadSize = 80;  // rdmap/receiver.h checks it against the longest headers
 
   enum class Result {
-    more,       // everything was consumed
-    paused,     // the sink paused; the octets from `consumed` on must be given again
-    stopped,    // the sink stopped
-    bad_crc,    // the stream is lost (RFC 5044 section 4.4)
-    no_memory,  // the stream is lost: no memory for an FPDU that has arrived in part, or it is not there any more
+    more,        // everything was consumed
+    paused,      // the sink paused; the octets from `consumed` on must be given again
+    stopped,     // the sink stopped
+    bad_crc,     // the stream is lost (RFC 5044 section 4.4)
+    bad_marker,  // the stream is lost: a marker does not point to the start of its FPDU (RFC 5044 section 8)
+    no_memory,   // the stream is lost: no memory for an FPDU that has arrived in part, or it is not there any more
   };
   struct Outcome {
     Result result;
     std::size_t consumed;
   };
 
-  // Called once, before the first octets: whether the stream carries CRCs, as start-up has negotiated. `shared`, only
-  // without CRCs: the peer may change octets that are passed in at any time, and they may turn out not to be there.
-  // Then the sink gets a copy of the first octets of a ULPDU, at least kHeadSize, and the others where they are.
-  void start(bool crc, bool shared = false) { crc_ = crc, shared_ = shared; }
+  enum class Kind : std::uint8_t {
+    plain,
+    marked,  // it has markers, as start-up has negotiated
+    // The peer may change octets that are passed in at any time, and they may turn out not to be there. Then the sink
+    // gets a copy of the first octets of a ULPDU, at least kHeadSize, and the others where they are. Only without CRCs.
+    shared,
+  };
+
+  // Called once, before the first octets: whether the stream carries CRCs, as start-up has negotiated.
+  void start(bool crc, Kind kind = Kind::plain) { crc_ = crc, kind_ = kind; }
 
   // `consumed` counts the octets that need not be passed in again.
   Outcome receive(Octets bytes, UlpduSink& sink);
 
   // The room for the rest of a partly received FPDU, so that a socket can be read straight into it; empty if there is
   // no such FPDU, or if its rest is to be passed to receive(). After filling n octets, at least one, the caller calls
-  // filled(n, sink). With CRC on, the room is valid until the next call of receive() or filled(); with CRC off it is
-  // that of UlpduSink::place_of_next().
+  // filled(n, sink). With CRC on or markers, the room is valid until the next call of receive() or filled(); otherwise
+  // it is that of UlpduSink::place_of_next().
   MutableOctets wanted(UlpduSink& sink);
   Result filled(std::size_t octets, UlpduSink& sink);
 
@@ -80,16 +88,21 @@ class Deframer {
  private:
   static constexpr std::size_t kCopied = 1024;  // octets that are copied at a time if the peer may change them
 
+  bool keeps() const { return crc_ || kind_ == Kind::marked; }
   Outcome receive_checked(Octets bytes, UlpduSink& sink);
+  Outcome receive_marked(Octets bytes, UlpduSink& sink);
   Outcome receive_unchecked(Octets bytes, UlpduSink& sink);
   Outcome receive_shared(Octets bytes, UlpduSink& sink);
   void begin_body(std::size_t ulpdu, std::size_t there);
   bool take_body(Octets bytes, UlpduSink& sink, Outcome& outcome);
   bool gather_head(std::size_t size, Octets bytes, Outcome& outcome);
   bool take_head(Octets bytes, UlpduSink& sink, Outcome& outcome);
+  bool gather_kept(Octets bytes, std::size_t& done);
+  Result check_kept();
   Result take_kept(UlpduSink& sink);
 
-  bool crc_ = true, shared_ = false;
+  bool crc_ = true;
+  Kind kind_ = Kind::plain;
   std::uint64_t fpdus_ = 0;
 
   // CRC off: the first octets of an FPDU until its headers are complete; then how much of the FPDU is still to come.
@@ -100,10 +113,12 @@ class Deframer {
   std::size_t ulpdu_done_ = 0;
   std::size_t trailer_left_ = 0;
 
-  // CRC on: an FPDU that has arrived in part.
+  // CRC on or markers: an FPDU that has arrived in part, or at whose end the sink has paused.
   std::unique_ptr<std::byte[]> kept_;
   std::size_t kept_size_ = 0;   // octets that have arrived
   std::size_t kept_total_ = 0;  // octets of the whole FPDU; 0 until its length field is known
+  bool kept_checked_ = false;   // it is complete and correct, and has no markers any more
+  std::size_t position_ = 0;    // of its first octet, by the reckoning of mpa/markers.h; 0 if there are no markers
 };
 
 }  // namespace uiw::mpa

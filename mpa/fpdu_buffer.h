@@ -6,11 +6,11 @@
 #include <cstddef>
 #include <memory>
 
-#include "mpa/mpa_format.h"
+#include "mpa/markers.h"
 
 namespace uiw::mpa {
 
-constexpr std::size_t kFpduBufferSize = fpdu_size(kMaxUlpdu);
+constexpr std::size_t kFpduBufferSize = marked_size(0, fpdu_size(kMaxUlpdu));
 using FpduBuffer = std::unique_ptr<std::byte[]>;  // kFpduBufferSize octets
 
 // One of the calling thread's, or a new one; null if there is no memory.

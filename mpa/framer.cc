@@ -68,29 +68,33 @@ Framer::Result Framer::add(Batch& batch, Octets header, std::span<const MemorySe
   std::size_t payload_size = 0;
   for (const MemorySegment& piece : payload) payload_size += piece.size;
   const std::size_t ulpdu = header.size() + payload_size;
-  const std::size_t size = fpdu_size(ulpdu);
-  if (batch.fpdus_ == Batch::kMaxFpdus || (batch.bytes_ > 0 && batch.bytes_ + size > Batch::limit(crc_)) ||
+  const std::size_t unmarked = fpdu_size(ulpdu);
+  const std::size_t position = markers_ ? position_ + batch.bytes_ : 0;
+  const std::size_t size = markers_ ? marked_size(position, unmarked) : unmarked;
+  if (batch.fpdus_ == Batch::kMaxFpdus || (batch.bytes_ > 0 && batch.bytes_ + size > Batch::limit(copies())) ||
       batch.iov_count_ + payload.size() + 2 > Batch::kMaxVectors || batch.used_ + size > Batch::kMemory) {
     return Result::full;
   }
 
   const std::size_t pad = pad_size(ulpdu);
-  std::byte* head = batch.end();
+  std::byte* head = batch.end() + (size - unmarked);
   store_be<std::uint16_t>(head, static_cast<std::uint16_t>(ulpdu));
   if (!header.empty()) std::memcpy(head + kFpduLengthSize, header.data(), header.size());
   std::size_t head_size = kFpduLengthSize + header.size();
 
-  if (crc_ || copy || payload_size < kCopyBelow) {
+  if (copies() || copy || payload_size < kCopyBelow) {
     std::byte* to = head + head_size;
     for (const MemorySegment& piece : payload) {
       if (!guarded_copy_unordered(to, piece.data, piece.size)) return Result::bad_address;
       to += piece.size;
     }
     std::memset(to, 0, pad + kCrcSize);
+    std::byte* const fpdu = batch.end();
+    if (markers_) insert_markers({fpdu, size}, unmarked, position);
     if (crc_) {
       Crc32c crc;
-      crc.add(head, size - kCrcSize);
-      store_crc(to + pad, crc.value());
+      crc.add(fpdu, size - kCrcSize);
+      store_crc(fpdu + size - kCrcSize, crc.value());
     }
     batch.add_own(size);
   } else {

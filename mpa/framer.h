@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Makes a gather list of FPDUs for one sendmsg: the sending half of MPA full operation (RFC 5044 section 4; FPDU format
-// section 4.1, CRC section 4.4).
+// section 4.1, markers section 4.3, CRC section 4.4).
 //
 // A Batch collects whole FPDUs. Headers, trailers and small payload are copied into the batch's own memory, so that
 // many small FPDUs become one iovec. With CRC off, large payload is sent from the program's memory without a copy; this
-// memory must remain live and registered until the batch is sent or cleared. With CRC on, all payload is copied first,
-// and the CRC is computed over the copy: it covers exactly the octets that are sent, even if the program changes the
-// source meanwhile. A batch belongs to the thread that sends, not to a stream. Not thread-safe; no I/O.
+// memory must remain live and registered until the batch is sent or cleared. With CRC on or markers, all payload
+// is copied first, and the CRC is computed over the copy: it covers exactly the octets that are sent, even if the
+// program changes the source meanwhile. A batch belongs to the thread that sends, not to a stream. Not thread-safe; no
+// I/O.
 #pragma once
 
 #include <sys/uio.h>
@@ -17,7 +18,7 @@
 #include <memory>
 #include <span>
 
-#include "mpa/mpa_format.h"
+#include "mpa/markers.h"
 
 namespace uiw::mpa {
 
@@ -29,10 +30,10 @@ struct MemorySegment {
 
 class Batch {
  public:
-  // The octets that one sendmsg sends; more are not faster. With CRCs the payload is copied to the batch first, and a
+  // The octets that one sendmsg sends; more are not faster. If the payload is copied to the batch first (`copies`), a
   // batch of this size does not stay in the cache until it is sent.
   static constexpr std::size_t kMaxBytes = 1024 * 1024;
-  static constexpr std::size_t limit(bool crc) { return crc ? kMaxBytes / 2 : kMaxBytes; }
+  static constexpr std::size_t limit(bool copies) { return copies ? kMaxBytes / 2 : kMaxBytes; }
   static constexpr std::size_t kMaxFpdus = 256;
 
   // Throws std::bad_alloc.
@@ -63,7 +64,7 @@ class Batch {
  private:
   friend class Framer;
   static constexpr std::size_t kMaxVectors = 512;  // below IOV_MAX
-  static constexpr std::size_t kMemory = kMaxBytes + 2 * (kMaxUlpdu + 64);
+  static constexpr std::size_t kMemory = kMaxBytes + 2 * marked_size(0, kMaxUlpdu + 64);
 
   std::byte* end() { return memory_.get() + used_; }
   void add_own(std::size_t size);
@@ -89,17 +90,24 @@ class Framer {
     bad_address,  // payload memory is not accessible; nothing was added
   };
 
-  // Called once, before the first FPDU, with what start-up has negotiated. There are no markers (RFC 5044 section 4.3):
-  // start-up refuses a peer that asks for them.
-  void start(bool crc) { crc_ = crc; }
-  bool crc() const { return crc_; }
+  // Called once, before the first FPDU, with what start-up has negotiated.
+  void start(bool crc, bool markers = false) { crc_ = crc, markers_ = markers; }
+  // Whether all payload is copied to the batch.
+  bool copies() const { return crc_ || markers_; }
+  // The first `octets` of a batch have been sent, or are the rest of an FPDU; where markers stand depends on them. The
+  // FPDUs of the next batch follow, also those that this batch had and that were not sent.
+  void sent(std::size_t octets) {
+    if (markers_) position_ = (position_ + octets) % kMarkerSpacing;
+  }
 
-  // Adds one FPDU whose ULPDU is `header` followed by `payload`; the caller keeps their sum within 65535 octets.
-  // `header` is copied. With `copy` the payload is copied too, and the batch does not refer to its memory.
+  // Adds one FPDU whose ULPDU is `header` followed by `payload`; the caller keeps their sum within kMaxUlpdu, with
+  // markers within kMaxMarkedUlpdu. `header` is copied. With `copy` the payload is copied too, and the batch does not
+  // refer to its memory.
   Result add(Batch& batch, Octets header, std::span<const MemorySegment> payload, bool copy = false);
 
  private:
-  bool crc_ = true;
+  bool crc_ = true, markers_ = false;
+  std::size_t position_ = 0;  // of the next octet that is sent (mpa/markers.h)
 };
 
 }  // namespace uiw::mpa

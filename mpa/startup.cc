@@ -45,6 +45,7 @@ bool split(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeade
 std::vector<std::byte> request_frame(const Proposal& own) {
   StartupHeader header;
   header.kind = FrameKind::request;
+  header.markers = own.markers;
   header.crc = own.crc;
   header.revision = static_cast<std::uint8_t>(own.revision);
   header.send_with_immediate = own.send_with_immediate;
@@ -61,7 +62,6 @@ std::vector<std::byte> request_frame(const Proposal& own) {
 StartupError read_request(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeader& enhanced) {
   if (header.kind != FrameKind::request) return StartupError::invalid_frame;
   if (!split(header, pd, said, enhanced)) return StartupError::invalid_frame;
-  if (header.markers) return StartupError::markers_wanted;
   return StartupError::none;
 }
 
@@ -70,10 +70,13 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
   StartupHeader header;
   header.kind = FrameKind::reply;
   header.revision = request.revision;
+  header.markers = own.markers;
   // One flag decides on CRC for both directions: CRC is on if either side wants it (RFC 5044 section 7.1).
   header.crc = own.crc || request.crc;
   header.send_with_immediate = own.send_with_immediate && request.send_with_immediate;
   agreement.crc = header.crc;
+  agreement.marks = request.markers;
+  agreement.marked = own.markers;
   agreement.send_with_immediate = header.send_with_immediate;
   header.long_fpdus = request.long_fpdus;
   agreement.long_fpdus = header.long_fpdus || header.send_with_immediate;
@@ -128,8 +131,9 @@ StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets
     // A peer that knows only revision 1 rejects the request with a frame of revision 1.
     return header.revision < own.revision ? StartupError::revision : StartupError::rejected;
   }
-  if (header.markers) return StartupError::markers_wanted;
   agreement.crc = own.crc || header.crc;
+  agreement.marks = header.markers;
+  agreement.marked = own.markers;
   agreement.send_with_immediate = own.send_with_immediate && header.send_with_immediate;
   agreement.long_fpdus = agreement.send_with_immediate;
   agreement.revision = header.revision;

@@ -25,6 +25,7 @@ struct Proposal {
   unsigned ord = 0;
   std::vector<std::byte> private_data;  // of the consumer (the program)
   bool send_with_immediate = true;
+  bool markers = false;  // this side wants markers in what it receives (RFC 5044 section 4.3)
 };
 
 // What the two frames agree on.
@@ -42,6 +43,8 @@ struct Agreement {
   // receiver has to take them). An adapter may then lose its fast path, so this is agreed on: where both sides are uiw,
   // or the peer has asked for it.
   bool long_fpdus = false;
+  bool marks = false;   // this side puts markers into what it sends
+  bool marked = false;  // what it receives has markers
 };
 
 // What the peer's frame says.
@@ -56,7 +59,6 @@ struct PeerSaid {
 enum class StartupError {
   none,
   invalid_frame,   // wrong key, kind, length or enhanced header: close without a report to the consumer
-  markers_wanted,  // the peer wants markers, which are not implemented (RFC 5044 section 4.3)
   revision,        // the peer rejected revision 2: call again with revision 1
   rejected,        // the peer's consumer has rejected the connection
   too_many_reads,  // the responder's ORD exceeds our IRD: Terminate LLP/MPA/0x06 (RFC 6581 section 10)

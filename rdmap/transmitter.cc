@@ -14,7 +14,9 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   const std::uint64_t first = state_.queue.head();
   state_.reads = reads;
   state_.read_queue.start(*reads, parameters.ord, first);
-  builder_.start(parameters.crc, parameters.mulpdu);
+  mpa::Framer framer;
+  framer.start(parameters.crc, parameters.markers);
+  builder_.start(framer, parameters.mulpdu);
   state_.rtr = parameters.rtr;
   state_.hold = parameters.hold;
   state_.takes_send_immediate = parameters.send_immediate;
@@ -179,10 +181,10 @@ void Transmitter::keep_rest() {
   partial_ = 0;
 }
 
-// The same with CRC on: keeps the octets [from, from + size) of the batch, which end its FPDU `index`, exactly as they
-// are.
+// The same where the batch has a copy of the payload: keeps the octets [from, from + size) of the batch, which end its
+// FPDU `index`, exactly as they are.
 void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size) {
-  std::byte* const room = rest_.provide(size, mpa::fpdu_size(builder_.mulpdu() + kMaxTerminate));
+  std::byte* const room = rest_.provide(size, mpa::marked_size(0, mpa::fpdu_size(builder_.mulpdu() + kMaxTerminate)));
   if (room == nullptr) {
     broken_ = true;  // the octets cannot be reproduced
     return;
@@ -194,6 +196,7 @@ void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, st
 
 bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   const mpa::Batch& fpdus = batch.fpdus;
+  builder_.sent(octets);
   std::size_t whole = 0;      // the number of FPDUs that were taken as a whole
   std::size_t left = octets;  // those taken of the FPDU behind them
   for (; whole < fpdus.fpdus() && left >= fpdus.fpdu_bytes(whole); ++whole) left -= fpdus.fpdu_bytes(whole);
@@ -207,7 +210,7 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   } else if (left > 0) {
     state_.sent.source = batch.begun[whole].source;
     state_.sent.offset = batch.begun[whole].offset;
-    if (builder_.crc()) {
+    if (builder_.copies()) {
       keep_rest_of(batch, whole, octets, fpdus.fpdu_bytes(whole) - left);
     } else {
       partial_ += left;

@@ -68,6 +68,7 @@ class Transmitter {
  public:
   struct Parameters {
     bool crc = true;
+    bool markers = false;  // the peer wants them
     std::size_t mulpdu = 1440;
     std::uint32_t ord = 0;                                // room in `reads` beyond it is for probes only
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // the message to send first

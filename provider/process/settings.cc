@@ -48,6 +48,10 @@ bool apply_crc(const std::string& value, Settings& settings) {
   return choose(value, {{"auto", CrcMode::automatic}, {"on", CrcMode::on}, {"off", CrcMode::off}}, settings.crc);
 }
 
+bool apply_markers(const std::string& value, Settings& settings) {
+  return choose(value, {{"off", false}, {"on", true}}, settings.markers);
+}
+
 bool apply_completion(const std::string& value, Settings& settings) {
   using enum CompletionMode;
   return choose(value, {{"auto", automatic}, {"local", local}, {"remote", remote}}, settings.completion);
@@ -164,6 +168,9 @@ constexpr std::array kSettings = {
     Setting{{"UIW_CRC", "--crc", "auto|on|off", "auto",
              "MPA CRC32c: auto is off where both ends are this host, on elsewhere"},
             apply_crc},
+    Setting{{"UIW_MARKERS", "--markers", "off|on", "off",
+             "whether this end asks its peers for MPA markers (RFC 5044 section 4.3), which keeps connections on TCP"},
+            apply_markers},
     Setting{{"UIW_COMPLETION", "--completion", "auto|local|remote", "auto",
              "Sends and Writes complete once TCP has them (local) or the peer has placed them (remote); auto is remote "
              "for connections without rdma_cm and with --transport roce, else local"},

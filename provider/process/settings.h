@@ -38,6 +38,7 @@ struct OfferedInterface {
 
 struct Settings {
   CrcMode crc = CrcMode::automatic;  // UIW_CRC: MPA CRC32c; automatic: off if both ends are on this host
+  bool markers = false;              // UIW_MARKERS: this side asks for markers in what it receives
   // UIW_COMPLETION: when Sends and Writes complete; automatic: remote for manual connections and in the RoCE view, else
   // local
   CompletionMode completion = CompletionMode::automatic;

@@ -33,7 +33,10 @@ StreamReceiver::StreamReceiver(Stream& stream, StreamState& state, StreamSender&
   receiver_.start(&state.reads, {state.agreed.initiator ? mpa::ReadyToReceive::none : agreement.rtr,
                                  agreement.send_with_immediate, state.policy.manual, reports_of(state)});
   receiver_.deny(denied_rights);
-  deframer_.start(agreement.crc, state.agreed.shared_octets);
+  using Kind = mpa::Deframer::Kind;
+  deframer_.start(agreement.crc, agreement.marked             ? Kind::marked
+                                 : state.agreed.shared_octets ? Kind::shared
+                                                              : Kind::plain);
 }
 
 bool StreamReceiver::turn(Driver driver, bool& work) {
@@ -309,6 +312,7 @@ bool StreamReceiver::take_result(mpa::Deframer::Result result, mpa::Octets rest)
       }
       return pause(rest);
     case mpa::Deframer::Result::bad_crc: stream_.stream_error(llp_terminate(mpa::MpaError::crc)); return false;
+    case mpa::Deframer::Result::bad_marker: stream_.stream_error(llp_terminate(mpa::MpaError::marker)); return false;
     case mpa::Deframer::Result::no_memory: stream_.end_without_memory(); return false;
     case mpa::Deframer::Result::stopped:
       if (receiver_.peer_terminate()) {

@@ -20,6 +20,7 @@ rdmap::Transmitter::Parameters parameters_of(const StreamState& of, const Stream
   rdmap::Transmitter::Parameters parameters;
   const mpa::Agreement& agreement = of.agreed.agreement;
   parameters.crc = agreement.crc;
+  parameters.markers = agreement.marks;
   parameters.mulpdu = of.agreed.mulpdu;
   parameters.ord = more.most_ord;
   parameters.rtr = of.agreed.initiator ? agreement.rtr : mpa::ReadyToReceive::none;

@@ -73,7 +73,8 @@ class StreamSender {
 
   // See mpa::ByteStream.
   std::size_t octets_in_one_send() const {
-    return std::min(state_.octets().octets_in_one_send(), mpa::Batch::limit(state_.agreed.agreement.crc));
+    const mpa::Agreement& agreement = state_.agreed.agreement;
+    return std::min(state_.octets().octets_in_one_send(), mpa::Batch::limit(agreement.crc || agreement.marks));
   }
 
   // ---- With the receiver's lock held, or no lock ----

@@ -24,10 +24,10 @@ std::uint32_t send_word(const SendWork& work) {
 
 }  // namespace
 
-void SegmentBuilder::start(bool crc, std::size_t mulpdu) {
-  framer_.start(crc);
+void SegmentBuilder::start(const mpa::Framer& framer, std::size_t mulpdu) {
+  framer_ = framer;
   mulpdu_ = mulpdu;
-  state_.batch_limit = mpa::Batch::limit(crc);
+  state_.batch_limit = mpa::Batch::limit(framer_.copies());
   state_.segment_payload = payload_of(ddp::kUntaggedHeaderSize, ~0U);
 }
 

@@ -30,8 +30,9 @@ class SegmentBuilder {
   SegmentBuilder(SenderState& state, const ddp::StagTable& stags, const void* domain, const void* stream)
       : state_(state), stags_(stags), domain_(domain), stream_(stream) {}
 
-  void start(bool crc, std::size_t mulpdu);
-  bool crc() const { return framer_.crc(); }
+  void start(const mpa::Framer& framer, std::size_t mulpdu);
+  bool copies() const { return framer_.copies(); }
+  void sent(std::size_t octets) { framer_.sent(octets); }
   std::size_t mulpdu() const { return mulpdu_; }
 
   // Adds the next segment of the message at the cursor to the batch. bad_address: its memory is not registered any more

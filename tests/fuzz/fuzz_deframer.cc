@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The deframer: any octets in any segmentation, with a sink that pauses. The same octets in one piece give the same.
-// Input: 4 octets of control, then the stream. With CRC on, the fuzzer cannot guess sums: bit 1 mends them.
+// Input: 4 octets of control, then the stream. The fuzzer cannot guess CRCs, nor where markers are wanted: bit 1 mends
+// them.
 #include <algorithm>
 #include <cstdlib>
 #include <random>
@@ -8,6 +9,7 @@
 
 #include "mpa/crc32c.h"
 #include "mpa/deframer.h"
+#include "mpa/markers.h"
 
 using namespace uiw::mpa;
 
@@ -52,13 +54,19 @@ class Sink final : public UlpduSink {
   std::vector<std::byte> open_, room_;
 };
 
-void mend(std::vector<std::byte>& stream) {
-  for (std::size_t at = 0; at + 8 <= stream.size();) {
-    const std::size_t size = fpdu_size(load_be<std::uint16_t>(stream.data() + at));
+void mend(std::vector<std::byte>& stream, bool markers) {
+  for (std::size_t at = 0; at + 12 <= stream.size();) {
+    std::byte* const fpdu = stream.data() + at;
+    const std::size_t length = markers ? length_offset(at) : 0;
+    const std::size_t unmarked = fpdu_size(load_be<std::uint16_t>(fpdu + length));
+    const std::size_t size = markers ? marked_size(at, unmarked) : unmarked;
     if (at + size > stream.size()) return;
+    for (std::size_t i = 0; markers && i < size; i += 4) {
+      if ((at + i) % kMarkerSpacing == 0) store_be(fpdu + i + 2, static_cast<std::uint16_t>(i == 0 ? 0 : i - length));
+    }
     Crc32c crc;
-    crc.add(stream.data() + at, size - kCrcSize);
-    store_crc(stream.data() + at + size - kCrcSize, crc.value());
+    crc.add(fpdu, size - kCrcSize);
+    store_crc(fpdu + size - kCrcSize, crc.value());
     at += size;
   }
 }
@@ -72,12 +80,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::size_t most = 1 + data[3] * 8U;
   const auto* octets = reinterpret_cast<const std::byte*>(data);
   std::vector<std::byte> stream(octets + 4, octets + size);
-  if ((data[0] & 2) != 0) mend(stream);
+  const bool markers = (data[0] & 4) != 0;
+  if ((data[0] & 2) != 0) mend(stream, markers);
 
   Sink whole(nullptr), pieces(&random);
   Deframer first, second;
-  first.start(crc);
-  second.start(crc);
+  const auto kind = markers ? Deframer::Kind::marked : Deframer::Kind::plain;
+  first.start(crc, kind);
+  second.start(crc, kind);
   const auto expected = first.receive(stream, whole);
   check(expected.consumed <= stream.size());
 

@@ -146,7 +146,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   RingReader reader(*incoming.control, incoming.ring);
   RingWriter writer(*outgoing.control, outgoing.ring);
   Deframer deframer;
-  deframer.start(false, true);
+  deframer.start(false, Deframer::Kind::shared);
   while (!input.empty()) {
     const unsigned what = input.take<std::uint8_t>();
     if (what % 4 == 0 && !receive(reader, deframer, sink)) break;

@@ -30,7 +30,7 @@ def fpdu(ulpdu):
 
 def deframer():
     stream = b"".join(fpdu(bytes(range(n % 256)) * (1 + n // 256)) for n in (0, 1, 14, 18, 79, 80, 81, 200))
-    for control in range(4):
+    for control in range(8):
         yield bytes([control, 7, 0, 3]) + stream
 
 

@@ -8,6 +8,7 @@
 #include <random>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace uiw::test {
@@ -79,6 +80,31 @@ inline Bytes fpdu(Octets ulpdu, bool crc) {
   const std::uint32_t sum = crc ? slow_crc32c(wire.bytes()) : 0;
   for (int i = 0; i < 4; ++i) wire.u8(sum >> (8 * i) & 0xFF);
   return wire;
+}
+
+// The same with markers (RFC 5044 section 4.3), behind a stream of such FPDUs.
+inline void add_marked_fpdu(Bytes& stream, Octets ulpdu, bool crc) {
+  const std::size_t start = stream.size();
+  std::size_t length = 0;
+  bool begun = false;
+  const auto put = [&](std::byte octet) {
+    if (stream.size() % 512 == 0) {
+      const std::size_t pointer = begun ? stream.size() - length : 0;
+      for (const std::size_t part : {std::size_t{0}, std::size_t{0}, pointer >> 8, pointer & 0xFF}) {
+        stream.push_back(static_cast<std::byte>(part));
+      }
+    }
+    if (!std::exchange(begun, true)) length = stream.size();
+    stream.push_back(octet);
+  };
+  const Bytes plain = fpdu(ulpdu, false);
+  for (const std::byte octet : Octets(plain).first(plain.size() - 4)) put(octet);
+  if (stream.size() % 512 == 0) {  // a marker before the CRC, which covers it
+    put({});
+    stream.pop_back();
+  }
+  const std::uint32_t sum = crc ? slow_crc32c(Octets(stream).subspan(start)) : 0;
+  for (int i = 0; i < 4; ++i) put(static_cast<std::byte>(sum >> (8 * i)));
 }
 
 using Random = std::mt19937;

@@ -104,6 +104,7 @@ unsigned ConnectionBase::probes(const ConnectionParameters& own) const {
 mpa::Proposal ConnectionBase::proposal_of(const ConnectionParameters& own) const {
   mpa::Proposal proposal;
   proposal.crc = wants_crc(local_, remote_);
+  proposal.markers = settings().values.markers;
   proposal.revision = revision_;
   // IRD and ORD are a little greater than the program's values, for the probes that confirm completions.
   proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes(own);

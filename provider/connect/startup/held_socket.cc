@@ -48,7 +48,7 @@ void HeldSocket::confirm() {
   encode(ddp::TaggedHeader{true, rdmap::control_of(rdmap::Opcode::write), {}, 0}, header.data());
   mpa::Batch batch;
   mpa::Framer framer;
-  framer.start(agreement_.crc);
+  framer.start(agreement_.crc, agreement_.marks);
   if (framer.add(batch, mpa::Octets(header), {}) == mpa::Framer::Result::added) socket_.send(batch.vectors());
 }
 

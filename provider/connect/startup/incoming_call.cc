@@ -54,7 +54,7 @@ class IncomingCall final : public ConnectionBase {
     // ready-to-receive message may wait for this end to send.
     const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
     std::shared_ptr<mpa::SharedOffer> rings;
-    if (!held_ && caller_speaks) rings = offer_rings(local_, remote_);
+    if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = offer_rings(local_, remote_);
     // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as
     // a whole.
     if (!send_whole(reply_)) {
@@ -95,10 +95,6 @@ class IncomingCall final : public ConnectionBase {
     }
     request_ = frame_.header();
     const auto error = mpa::read_request(request_, frame_.private_data(), said_, enhanced_);
-    if (error == mpa::StartupError::markers_wanted) {
-      send_whole(mpa::reject_frame(request_, {}));
-      return fail(lock, EPROTO, nullptr);
-    }
     if (error != mpa::StartupError::none) return fail(lock, EPROTO, nullptr);
     const ConnectionParameters peer = parameters_of_peer();
     state_ = State::requested;

@@ -133,7 +133,7 @@ class OutgoingCall final : public ConnectionBase {
     remember_addresses();
     proposal_ = proposal_of(own_);
     // A HeldSocket has no octets to move.
-    if (!held_) rendezvous_ = RingRendezvous::listen(local_, remote_);
+    if (!held_ && !proposal_.markers) rendezvous_ = RingRendezvous::listen(local_, remote_);
     if (!send_whole(mpa::request_frame(proposal_))) return false;
     state_ = State::awaiting_reply;
     frame_ = StartupFrame();
@@ -186,10 +186,10 @@ class OutgoingCall final : public ConnectionBase {
         return fail(lock, ECONNREFUSED, &said);
       }
       case mpa::StartupError::too_many_reads:
-        send_terminate(mpa::MpaError::insufficient_ird);
+        send_terminate(mpa::MpaError::insufficient_ird, agreement.marks);
         return fail(lock, EPROTO, nullptr);
       case mpa::StartupError::no_rtr:
-        send_terminate(mpa::MpaError::no_matching_rtr);
+        send_terminate(mpa::MpaError::no_matching_rtr, agreement.marks);
         return fail(lock, EPROTO, nullptr);
       default: return fail(lock, EPROTO, nullptr);
     }
@@ -228,7 +228,7 @@ class OutgoingCall final : public ConnectionBase {
 
   // Tells the peer by a Terminate why there is no connection (RFC 6581 section 10). The Terminate always carries a
   // correct CRC.
-  void send_terminate(mpa::MpaError error) {
+  void send_terminate(mpa::MpaError error, bool markers) {
     const rdmap::Terminate terminate = llp_terminate(error);
     std::array<std::byte, ddp::kUntaggedHeaderSize + rdmap::kMaxTerminate> header;
     encode(ddp::UntaggedHeader{true, rdmap::control_of(rdmap::Opcode::terminate), 0, rdmap::kTerminateQueue,
@@ -238,7 +238,7 @@ class OutgoingCall final : public ConnectionBase {
         ddp::kUntaggedHeaderSize + rdmap::encode(terminate, header.data() + ddp::kUntaggedHeaderSize);
     mpa::Batch batch;
     mpa::Framer framer;
-    framer.start(true);
+    framer.start(true, markers);
     if (framer.add(batch, mpa::Octets(header).first(size), {}) == mpa::Framer::Result::added) {
       socket_.send(batch.vectors());
     }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "mpa/guarded_copy.h"
+#include "mpa/markers.h"
 #include "provider/connect/manual/pairs.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
@@ -20,10 +21,17 @@ namespace uiw::provider {
 namespace {
 
 std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket) {
-  if (attachment.mulpdu != 0) return attachment.mulpdu;
-  if (attachment.rings) return mpa::kCachedMulpdu;
-  if (attachment.agreement.long_fpdus) return attachment.agreement.crc ? mpa::kCachedMulpdu : mpa::kMaxUlpdu;
-  return mpa::mulpdu(socket.segment_size());
+  const mpa::Agreement& agreement = attachment.agreement;
+  std::size_t most = attachment.mulpdu;
+  if (most != 0) {  // the user's choice
+  } else if (attachment.rings) {
+    most = mpa::kCachedMulpdu;
+  } else if (agreement.long_fpdus) {
+    most = agreement.crc || agreement.marks ? mpa::kCachedMulpdu : mpa::kMaxUlpdu;
+  } else {
+    most = mpa::mulpdu(socket.segment_size(), agreement.marks);
+  }
+  return agreement.marks ? std::min(most, mpa::kMaxMarkedUlpdu) : most;
 }
 
 }  // namespace

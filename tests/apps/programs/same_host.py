@@ -60,6 +60,15 @@ def refused(bench):
     expect(ways(bench, dict(tcp), dict(tcp)), TCP)
 
 
+@row("an end that wants markers: TCP, whose streams have them")
+def markers(bench):
+    wanted = {"options": ("--markers", "on")}
+    expect(ways(bench, dict(wanted), {}), TCP)
+    expect(ways(bench, {}, dict(wanted)), TCP)
+    for crc in ("auto", "on"):
+        expect(ways(bench, {"options": ("--markers", "on", "--crc", crc)}, dict(wanted)), TCP)
+
+
 def as_user(user):
     return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
 

@@ -126,7 +126,7 @@ TEST_CASE("deframer: any segmentation gives the same ULPDUs (RFC 5044 section 4.
   const auto expected = some_ulpdus();
   const Bytes stream = stream_of(expected, crc);
   Deframer deframer;
-  deframer.start(crc, shared);
+  deframer.start(crc, shared ? Deframer::Kind::shared : Deframer::Kind::plain);
   Collector sink;
   sink.whole = crc;
   if (shared) sink.not_in = stream;
@@ -362,7 +362,7 @@ TEST_CASE("deframer: with CRC off, filled() stops where the sink does", "[defram
 TEST_CASE("deframer: octets that the peer may still change are not filled in", "[deframer]") {
   const Bytes stream = stream_of({test::pattern(500)}, false);
   Deframer deframer;
-  deframer.start(false, true);
+  deframer.start(false, Deframer::Kind::shared);
   Collector sink;
   sink.gives_room = true;
   for (const std::byte& octet : stream) {

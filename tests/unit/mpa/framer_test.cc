@@ -51,7 +51,7 @@ TEST_CASE("framer: FPDUs octet by octet (RFC 5044 section 4.1)", "[framer]") {
   const Bytes data = pattern(70'000);
   Framer framer;
   framer.start(crc);
-  CHECK(framer.crc() == crc);
+  CHECK(framer.copies() == crc);
   Batch batch;
   for (const std::size_t header : {0, 14, 18, 46}) {
     Bytes head = pattern(46, 3);

@@ -233,12 +233,22 @@ TEST_CASE("startup: a rejection brings its private data", "[startup]") {
   CHECK(heard.said.private_data == pd);
 }
 
-TEST_CASE("startup: markers are refused", "[startup]") {
-  CHECK(answer(frame(false, 0x80, 1, {}), proposal(true, 2, 1, 1)).error == StartupError::markers_wanted);
-  CHECK(hear(proposal(true, 1, 1, 1), frame(true, 0x80, 1, {})).error == StartupError::markers_wanted);
-  // We ask for none.
-  CHECK_FALSE(header_of(mpa::request_frame(proposal(true, 2, 1, 1))).markers);
-  CHECK_FALSE(header_of(answer(frame(false, 0, 1, {}), proposal(true, 2, 1, 1)).reply).markers);
+TEST_CASE("startup: each side decides about the markers that it receives (RFC 5044 section 7.1.1)", "[startup]") {
+  const unsigned revision = GENERATE(1, 2);
+  auto a = proposal(true, revision, 1, 1), b = proposal(true, 2, 1, 1);
+  a.markers = GENERATE(false, true);
+  b.markers = GENERATE(false, true);
+  const Bytes request = mpa::request_frame(a);
+  CHECK(header_of(request).markers == a.markers);
+  const auto at_b = answer(request, b);
+  REQUIRE(at_b.error == StartupError::none);
+  CHECK(header_of(at_b.reply).markers == b.markers);
+  CHECK(at_b.agreement.marks == a.markers);
+  CHECK(at_b.agreement.marked == b.markers);
+  const auto at_a = hear(a, at_b.reply);
+  REQUIRE(at_a.error == StartupError::none);
+  CHECK(at_a.agreement.marks == b.markers);
+  CHECK(at_a.agreement.marked == a.markers);
 }
 
 TEST_CASE("startup: frames of the wrong kind or length", "[startup]") {

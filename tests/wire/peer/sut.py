@@ -216,7 +216,8 @@ class Sut:
 class Session:
     """A Sut with one connection to a Peer. The connection is called `conn` on the Sut's side.
 
-    initiator: uiw calls, else the peer calls. revision, crc, reserved (flags): of the peer's frame. p2p: the RTR that
+    initiator: uiw calls, else the peer calls. revision, crc, reserved (flags, wire.MARKERS among them): of the peer's
+    frame. p2p: the RTR that
     the peer sends (responder) or chooses (initiator): "write", "read", "send" or None for client-server.
     before(session): what is to be done between the making of the QP and the connection (receives, memory)."""
 
@@ -245,6 +246,7 @@ class Session:
             check(self.request.key == wire.REQUEST, f"key {self.request.key}")
             check(self.request.send_imm, "the request does not offer Send with immediate")
             self.peer.send(wire.startup(wire.REPLY, flags, revision, data))
+            self._agree_on_markers(flags, self.request)
             self.sut.event("ESTABLISHED", "call")
         else:
             self.port = self.sut.listen() if sut is None else sut.port
@@ -259,6 +261,7 @@ class Session:
             check(self.reply.key == wire.REPLY, f"key {self.reply.key}")
             check(self.reply.revision == revision, f"the reply has revision {self.reply.revision}")
             check(not self.reply.flags & wire.REJECT, "the reply rejects")
+            self._agree_on_markers(flags, self.reply)
             both = self.reply.flags & wire.LONG_FPDUS, reserved & wire.LONG_FPDUS
             check(both[0] == both[1], f"long FPDUs: {both[1]:#x} in the request, {both[0]:#x} in the reply")
             offered = bool(reserved & wire.OFFERS_SEND_IMM)
@@ -266,6 +269,9 @@ class Session:
             if p2p:
                 self.ready(p2p)
             self.sut.event("ESTABLISHED", self.conn)
+
+    def _agree_on_markers(self, flags, frame):
+        self.peer.marked, self.peer.marks = bool(flags & wire.MARKERS), bool(frame.flags & wire.MARKERS)
 
     def _make_qp(self):
         self.qp = int(self.sut.command(f"qp {self.conn}"), 0)

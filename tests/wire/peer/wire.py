@@ -99,6 +99,37 @@ def fpdu(ulpdu, crc=True, damage=0, length=None, pad=b"\0\0\0"):
     return body + struct.pack("<I", (crc32c(body) if crc else 0) ^ damage)
 
 
+MARKER_SPACING = 512
+
+
+def marker(pointer):
+    return struct.pack(">HH", 0, pointer)
+
+
+def marked_fpdu(at, ulpdu, crc=True, damage=0, wrong=0):
+    """An FPDU behind `at` octets of a stream with markers (RFC 5044 section 4.3). damage is XORed into the CRC field,
+    wrong into each FPDUPTR."""
+    octets = b""
+    length = None  # where ULPDU_Length stands
+
+    def put(part):
+        nonlocal octets, length
+        while part:
+            room = MARKER_SPACING - (at + len(octets)) % MARKER_SPACING
+            if room == MARKER_SPACING:
+                octets += marker((0 if length is None else len(octets) - length) ^ wrong)
+                room -= 4
+            if length is None:
+                length = len(octets)
+            octets += part[:room]
+            part = part[room:]
+
+    body = struct.pack(">H", len(ulpdu)) + ulpdu
+    put(body + bytes(-len(body) % 4))
+    put(bytes(4))
+    return octets[:-4] + struct.pack("<I", (crc32c(octets[:-4]) if crc else 0) ^ damage)
+
+
 # ---- DDP and RDMAP -----------------------------------------------------------------------------------------------
 
 WRITE, READ_REQUEST, READ_RESPONSE, SEND, SEND_INV, SEND_SE, SEND_SE_INV, TERMINATE = range(8)
@@ -249,7 +280,8 @@ def pattern(seed, length):
 
 
 class Peer:
-    """One end of a TCP connection. crc: whether FPDUs carry and are checked for CRCs.
+    """One end of a TCP connection. crc: whether FPDUs carry and are checked for CRCs. `marks`, `marked`: whether FPDUs
+    that it sends, and receives, have markers.
 
     `record`, a list, receives (sent by us, octets) for everything that passes."""
 
@@ -257,6 +289,8 @@ class Peer:
         self.socket = connection
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.crc = crc
+        self.marks = self.marked = False
+        self.octets_out = self.octets_in = 0  # of FPDUs
         self.ready = b""
         self.ended = None
         self.record = []
@@ -373,19 +407,46 @@ class Peer:
         self.record[-2:] = [(False, frame.raw)]
         return frame
 
+    def frame(self, ulpdu, **more):
+        """The octets of the next FPDU; the caller sends them."""
+        more = {"crc": self.crc, **more}
+        octets = marked_fpdu(self.octets_out, ulpdu, **more) if self.marks else fpdu(ulpdu, **more)
+        self.octets_out += len(octets)
+        return octets
+
     def fpdu(self, ulpdu, **more):
-        self.send(fpdu(ulpdu, **{"crc": self.crc, **more}))
+        self.send(self.frame(ulpdu, **more))
 
     def fpdu_raw(self, timeout=PATIENCE):
         """The next FPDU, as (ulpdu, pad, crc field); pad and CRC checked."""
-        head = self.take(2, timeout, "FPDU")
-        length = struct.unpack(">H", head)[0]
-        rest = self.take(length + -(2 + length) % 4 + 4, timeout, f"FPDU of {length} octets")
-        ulpdu, pad, trailer = rest[:length], rest[length:-4], rest[-4:]
-        self.record[-2:] = [(False, head + rest)]
+        before, raw, start = len(self.record), b"", None  # start: of ULPDU_Length
+
+        def take(count, what):
+            nonlocal raw, start
+            octets = b""
+            while count:
+                room = MARKER_SPACING - (self.octets_in + len(raw)) % MARKER_SPACING if self.marked else count
+                if self.marked and room == MARKER_SPACING:
+                    mark = self.take(4, timeout, "a marker")
+                    expected = marker(0 if start is None else len(raw) - start)
+                    check(mark == expected, f"marker {mark.hex()}, not {expected.hex()}")
+                    raw += mark
+                    room -= 4
+                if start is None:
+                    start = len(raw)
+                part = self.take(min(room, count), timeout, what)
+                raw, octets, count = raw + part, octets + part, count - len(part)
+            return octets
+
+        length = struct.unpack(">H", take(2, "FPDU"))[0]
+        rest = take(length + -(2 + length) % 4, f"FPDU of {length} octets")
+        trailer = take(4, f"CRC of an FPDU of {length} octets")
+        ulpdu, pad = rest[:length], rest[length:]
+        self.record[before:] = [(False, raw)]
+        self.octets_in += len(raw)
         check(not any(pad), f"pad octets {pad.hex()}")
         if self.crc:
-            check(struct.unpack("<I", trailer)[0] == crc32c(head + rest[:-4]), f"CRC of an FPDU of {length} octets")
+            check(struct.unpack("<I", trailer)[0] == crc32c(raw[:-4]), f"CRC of an FPDU of {length} octets")
         self.fpdus += 1
         return ulpdu, pad, trailer
 

@@ -8,7 +8,7 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.sut import RTS, Sut, accept, check, listener, main, row
-from peer.wire import (CRC, DEPTH, ENHANCED, MARKERS, PEER_TO_PEER, REJECT, REPLY, REQUEST, RTR_READ, RTR_SEND,
+from peer.wire import (CRC, DEPTH, ENHANCED, PEER_TO_PEER, REJECT, REPLY, REQUEST, RTR_READ, RTR_SEND,
                        RTR_WRITE, enhanced, pattern, startup)
 
 LENGTHS = (0, 1, 3, 4, 5, 64, 195, 196, 197, 254, 255)
@@ -302,7 +302,6 @@ for _name, _frame in [("the key of a request", startup(REQUEST, CRC, 2)),
                       ("PD_Length 513", startup(REPLY, CRC, 1, bytes(513))),
                       ("PD_Length 65535", startup(REPLY, CRC | ENHANCED, 2, bytes(700), 65535)),
                       ("the S flag and no enhanced header", startup(REPLY, CRC | ENHANCED, 2, b"\0\4\0")),
-                      ("markers wanted", reply(CRC | ENHANCED | MARKERS)),
                       ("an FPDU instead of a reply", wire.fpdu(wire.untagged(wire.SEND, 0, 1)))]:
     row(f"a wrong reply: {_name}", frame=_frame)(wrong)
 for _cut in (0, 1, 16, 19, 21):

@@ -8,7 +8,7 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.sut import RTS, Session, Sut, check, main, row
-from peer.wire import (CRC, DEPTH, ENHANCED, MARKERS, PEER_TO_PEER, REJECT, REPLY, REQUEST, RTR_READ, RTR_SEND,
+from peer.wire import (CRC, DEPTH, ENHANCED, PEER_TO_PEER, REJECT, REPLY, REQUEST, RTR_READ, RTR_SEND,
                        RTR_WRITE, Peer, enhanced, pattern, startup)
 
 LENGTHS = (0, 1, 2, 3, 4, 5, 20, 63, 64, 127, 128, 195, 196, 197, 200, 254, 255)
@@ -229,34 +229,6 @@ def early_fpdu(bench):
     peer.take(20)
     sut.nothing(0.1)
     memory.untouched()
-
-
-# ---- markers ---------------------------------------------------------------------------------------------------------
-
-
-@row("markers requested: refused with a reply, or sent", revision=1)
-@row("markers requested: refused with a reply, or sent: revision 2", revision=2)
-def markers(bench, revision):
-    sut, port = listening(bench)
-    peer = Peer.call(port)
-    bench.closers.append(peer.close)
-    peer.send(startup(REQUEST, CRC | MARKERS | (ENHANCED if revision == 2 else 0), revision,
-                      enhanced(4, 4) if revision == 2 else b""))
-    sut.wait(lambda: True if sut.events or not peer_silent(peer) else None, 15, "any answer")
-    if sut.events:
-        event = sut.event("CONNECT_REQUEST")
-        accept(sut, event)
-        frame = peer.startup()
-        if not frame.flags & REJECT:
-            sut.event("ESTABLISHED")
-            peer.fpdu(wire.read_request(1, 1, 2, 0, 0, 0))
-            check(peer.take(4) == bytes(4), "the first octets are no marker")
-            return
-    elif peer.ready:
-        check(peer.startup().flags & REJECT, "the reply does not reject")
-    peer.gone()
-    sut.nothing(0.1)
-    serves(bench, sut, port)
 
 
 # ---- frames that are wrong -------------------------------------------------------------------------------------------

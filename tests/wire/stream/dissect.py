@@ -82,10 +82,11 @@ def prepare(session):
     session.sut.memory("in", 65536, "l", seed=6)
 
 
-def operations(bench, crc, revision, initiator, mulpdu):
+def operations(bench, crc, revision, initiator, mulpdu, markers=False):
     harness.need_program("tshark")
     session = Session(bench, initiator=initiator, before=prepare, crc=crc, revision=revision,
-                      env={"UIW_MPA_REVISION": str(revision), "UIW_MULPDU": mulpdu})
+                      env={"UIW_MPA_REVISION": str(revision), "UIW_MULPDU": mulpdu,
+                           "UIW_MARKERS": "on" if markers else "off"}, reserved=wire.MARKERS if markers else 0)
     sut, peer, conn = session.sut, session.peer, session.conn
     memory = sut.memories["m"]
     if not initiator:
@@ -119,6 +120,11 @@ for _crc in (True, False):
             row(f"every operation and a Terminate, MPA revision {_revision}, CRC {'on' if _crc else 'off'}, "
                 f"uiw {'calls' if _initiator else 'is called'}", crc=_crc, revision=_revision, initiator=_initiator,
                 mulpdu="1400")(operations)
+# tshark takes a marker right behind an FPDU for a part of that FPDU, and then waits for it (RFC 5044 section 4.3: it
+# belongs to the next one). With this MULPDU no FPDU ends there.
+for _crc in (True, False):
+    row(f"every operation and a Terminate, markers in both directions, CRC {'on' if _crc else 'off'}", crc=_crc,
+        revision=2, initiator=False, mulpdu="1300", markers=True)(operations)
 
 
 def terminates(bench, build, errors):

@@ -53,17 +53,6 @@ TEST_CASE("connection: callers that are none are turned away (RFC 5044 section 7
   CHECK(server.calls->count() == 0);
 }
 
-TEST_CASE("connection: a caller that wants markers is rejected", "[connection]") {
-  const Server server;
-  auto stream = server.dial();
-  say(stream, Wire().text("MPA ID Req Frame").u8(0x80).u8(1).u16(0));
-  const Bytes reply = read_to_end(stream);
-  REQUIRE(reply.size() >= 20);
-  CHECK(std::memcmp(reply.data(), "MPA ID Rep Frame", 16) == 0);
-  CHECK((reply[16] & std::byte{0x20}) != std::byte{0});
-  CHECK(server.calls->count() == 0);
-}
-
 TEST_CASE("connection: a caller of revision 1, its request in pieces (RFC 5044 section 7.1)", "[connection]") {
   const auto context = open_loopback();
   const Server server;
@@ -145,10 +134,6 @@ TEST_CASE("connection: replies that are none", "[connection]") {
   }
   SECTION("no ready-to-receive message that both can do") {
     say(peer, Wire().text("MPA ID Rep Frame").u8(0x10).u8(2).u16(4).u16(0x8001).u16(0x0001));
-    CHECK(caller->wait_failed() == EPROTO);
-  }
-  SECTION("markers") {
-    say(peer, Wire().text("MPA ID Rep Frame").u8(0x90).u8(2).u16(4).u16(0x8001).u16(0x8001));
     CHECK(caller->wait_failed() == EPROTO);
   }
   SECTION("the end") {
