@@ -321,15 +321,24 @@ inline std::size_t encode(const Terminate& terminate, std::byte* to) {
   return size;
 }
 
+// The kernel's siw (Linux 6.18) on a little-endian machine sends Layer and EType in each other's place, and M, D and R
+// in the low bits of their octet, in this order from the lowest. It sets M and D together; with these two bits and no
+// other but R the form is certain. Without them nothing tells. Its DDP segment length is that of the payload alone, and
+// it may set R without the header.
+constexpr bool is_terminate_of_siw(std::uint32_t word) { return (word & 0xFBFFU) == 0x0300U; }
+
 // Nothing if the Terminate is cut short.
 inline std::optional<Terminate> decode_terminate(Octets from) {
   if (from.size() < kTerminateControlSize) return std::nullopt;
   const auto word = load_be<std::uint32_t>(from.data());
+  const bool siw = is_terminate_of_siw(word);
+  const std::uint32_t high = word >> 28, low = word >> 24 & 0x0F;
   Terminate terminate;
-  terminate.layer = static_cast<Layer>(word >> 28);
-  terminate.type = word >> 24 & 0x0F;
+  terminate.layer = static_cast<Layer>(siw ? low : high);
+  terminate.type = static_cast<std::uint8_t>(siw ? high : low);
   terminate.code = word >> 16 & 0xFF;
-  const bool length = (word & 0x8000U) != 0, ddp = (word & 0x4000U) != 0, rdma = (word & 0x2000U) != 0;
+  const bool length = siw || (word & 0x8000U) != 0, ddp = siw || (word & 0x4000U) != 0;
+  const bool rdma = (word & (siw ? 0x0400U : 0x2000U)) != 0;
   Octets rest = from.subspan(kTerminateControlSize);
   if (length || ddp) {
     if (rest.size() < 2) return std::nullopt;
@@ -344,8 +353,9 @@ inline std::optional<Terminate> decode_terminate(Octets from) {
     terminate.ddp_header_size = static_cast<std::uint8_t>(size);
     std::memcpy(terminate.ddp_header.data(), rest.data(), size);
     rest = rest.subspan(size);
+    if (siw) terminate.segment_length = static_cast<std::uint16_t>(terminate.segment_length + size);
   }
-  if (rdma) {
+  if (rdma && (!siw || rest.size() >= kReadRequestSize)) {
     if (rest.size() < kReadRequestSize) return std::nullopt;
     terminate.has_read_request = true;
     std::memcpy(terminate.read_request.data(), rest.data(), kReadRequestSize);

@@ -29,14 +29,33 @@ std::optional<std::uint64_t> find_write(const SenderState& state, const ddp::Tag
   return near;
 }
 
-// Requests are found by their MSN; probes use MSNs of this queue, too.
-std::optional<std::uint64_t> find_request(const SenderState& state, Msn msn) {
+// The oldest request without an answer for which `is_it` is true.
+template <typename IsIt>
+std::optional<std::uint64_t> find_unanswered(const SenderState& state, IsIt is_it) {
   SendQueue& queue = state.queue;
   for (std::uint64_t sequence = queue.head(); sequence < queue.tail() && sequence <= state.sent.sequence; ++sequence) {
     const SendWork& work = queue.at(sequence);
-    if (is_answered(work.kind) && state.read_queue.is_passed(sequence) && work.request_msn == msn) return sequence;
+    if (is_answered(work.kind) && state.read_queue.is_passed(sequence) && is_it(work)) return sequence;
   }
   return std::nullopt;
+}
+
+// Whether the answer to the request that a Terminate names goes where that to this work does, or to its rest.
+bool names(const ReadRequest& request, const SendWork& work) {
+  return work.kind == WorkKind::read && request.sink_stag == work.sink_stag &&
+         request.sink_offset - work.sink_offset < std::max(work.length, 1U);
+}
+
+// Requests are found by their MSN; probes use MSNs of this queue, too. The kernel's siw, if it notices an error while
+// it answers a Read, tells the Read Request with another MSN. So if the request with this MSN has another sink, or
+// there is none, the sink tells.
+std::optional<std::uint64_t> find_request(const SenderState& state, Msn msn, const Terminate& terminate) {
+  const auto by_msn = find_unanswered(state, [msn](const SendWork& work) { return work.request_msn == msn; });
+  if (!terminate.has_read_request) return by_msn;
+  const auto request = decode_read_request(terminate.read_request);
+  if (!request || (by_msn && names(*request, state.queue.at(*by_msn)))) return by_msn;
+  const auto by_sink = find_unanswered(state, [&](const SendWork& work) { return names(*request, work); });
+  return by_sink ? by_sink : by_msn;
 }
 
 // The entry whose message has, or will have, this MSN of the Send Queue, counted back from the next one to be sent.
@@ -69,7 +88,7 @@ std::optional<std::uint64_t> find_terminated(const SenderState& state, const Ter
   }
   const auto header = ddp::decode_untagged(headers);
   if (!header) return std::nullopt;
-  if (header->queue == kReadRequestQueue) return find_request(state, header->msn);
+  if (header->queue == kReadRequestQueue) return find_request(state, header->msn, terminate);
   return header->queue == kSendQueue ? find_send(state, header->msn) : std::nullopt;
 }
 

@@ -107,6 +107,36 @@ TEST_CASE("rdmap_format: Terminate header (RFC 5040 section 4.8, figures 7 and 8
   for (std::size_t cut = 0; cut < size; ++cut) CHECK_FALSE(rdmap::decode_terminate(Octets(out).first(cut)));
 }
 
+TEST_CASE("rdmap_format: a Terminate in the form of the kernel's siw", "[rdmap_format]") {
+  // Layer RDMAP, type remote protection, code access rights; M, D and R; the payload's length; the headers.
+  const Bytes ddp = Wire().u8(0x41).u8(0x41).zeros(16), read = pattern(28);
+  const auto terminate = rdmap::decode_terminate(Wire().u32(0x10020700).u16(0).add(ddp).add(read).bytes());
+  REQUIRE(terminate);
+  CHECK(terminate->layer == rdmap::Layer::rdma);
+  CHECK(terminate->type == 1);
+  CHECK(terminate->code == 2);
+  CHECK(terminate->segment_length == 18);
+  REQUIRE(terminate->has_ddp_header);
+  CHECK(Bytes(terminate->ddp_header.begin(), terminate->ddp_header.end()) == ddp);
+  REQUIRE(terminate->has_read_request);
+  CHECK(Bytes(terminate->read_request.begin(), terminate->read_request.end()) == read);
+
+  // Of a Write: it sets R all the same, and four octets more than a tagged header has follow.
+  const Bytes tagged = Wire().u8(0xC1).u8(0x40).zeros(12);
+  const auto write = rdmap::decode_terminate(Wire().u32(0x10000700).u16(1000).add(tagged).zeros(4).bytes());
+  REQUIRE(write);
+  CHECK(write->type == 1);
+  CHECK(write->segment_length == 1014);
+  CHECK(write->ddp_header_size == 14);
+  CHECK_FALSE(write->has_read_request);
+
+  // Without these bits it may be the usual form.
+  const auto unknown = rdmap::decode_terminate(Wire().u32(0x02020000).bytes());
+  REQUIRE(unknown);
+  CHECK(unknown->layer == rdmap::Layer::rdma);
+  CHECK(unknown->type == 2);
+}
+
 TEST_CASE("rdmap_format: a Terminate of an unknown layer and of reserved bits is read", "[rdmap_format]") {
   const auto terminate = rdmap::decode_terminate(Wire().u32(0xFFFF1FFF).bytes());
   REQUIRE(terminate);

@@ -126,6 +126,58 @@ def half_answer(bench):
     reader.judge({REM_ACCESS_ERR})
 
 
+# ---- the form of the kernel's siw ------------------------------------------------------------------------------------
+
+
+def of_siw(layer, etype, code, headers, payload, read=False):
+    """siw on a little-endian machine: layer and type in each other's place, M, D and R in the low bits, the length of
+    the payload alone."""
+    word = bytes([etype << 4 | layer, code, 7 if read else 3, 0])
+    return untagged(TERMINATE, 2, 1, 0, word + payload.to_bytes(2, "big") + headers)
+
+
+def siw_names_read(bench, which, error, statuses, msn=None):
+    """msn: siw names another where it notices the error while it answers."""
+    reader = Reader(bench)
+    ulpdu = reader.segments[which].ulpdu
+    if msn is not None:
+        ulpdu = untagged(READ_REQUEST, 1, msn) + ulpdu[18:]
+    reader.peer.fpdu(of_siw(*error, ulpdu, 0, error[:2] == (0, 1)))
+    if which == 0:
+        reader.judge(statuses)
+    else:
+        reader.judge(ANY_ERROR, statuses)
+
+
+for _which in (0, 1):
+    for _code in (0, 1, 2):
+        row(f"in siw's form: remote protection error {_code} names Read {_which + 1}", which=_which,
+            error=(0, 1, _code), statuses={REM_ACCESS_ERR})(siw_names_read)
+    row(f"in siw's form: untagged buffer error names Read {_which + 1}", which=_which, error=(1, 2, 2),
+        statuses={REM_OP_ERR, REM_INV_REQ_ERR})(siw_names_read)
+for _which, _msn in ((0, 100), (1, 10), (0, 2), (1, 1)):
+    row(f"in siw's form: Read {_which + 1} with MSN {_msn}", which=_which, error=(0, 1, 2), msn=_msn,
+        statuses={REM_ACCESS_ERR})(siw_names_read)
+
+
+@row("in siw's form: names a Write", layer=1)
+@row("in siw's form: names a Write, by RDMAP", layer=0)
+def siw_names_write(bench, layer):
+    session = Session(bench, initiator=True, before=prepare, env={"UIW_COMPLETION": "remote"})
+    for number in (50, 51):
+        session.sut.post("call", number, "write", "m:0:100", rkey=0x77, addr=0x1000 * number)
+    segments = [segment for segment in (session.peer.segment() for _ in range(2)) if segment.opcode == WRITE]
+    while len(segments) < 2:
+        segment = session.peer.segment()
+        segments += [segment] if segment.opcode == WRITE else []
+    headers = segments[1].ulpdu[:14] + (bytes(4) if layer == 0 else b"")
+    session.peer.fpdu(of_siw(layer, 1, 0, headers, 100, layer == 0))
+    check(session.peer.gone() in ("fin", "reset"), "the stream stands")
+    session.down()
+    session.sut.completion(50, SUCCESS)
+    session.sut.completion(51, REM_ACCESS_ERR)
+
+
 @row("with nothing outstanding")
 def idle(bench):
     for headers in (False, True):
