@@ -141,12 +141,35 @@ def netlink():
     yield seed(message(0x140F, request, struct.pack("<HH", 13, 69) + b"rdma_cm\0\0\0\0"[:12]))
 
 
+def port_mapper():
+    for kind in range(4):
+        for version, family in ((0, 4), (1, 6)):
+            head = struct.pack(">BBHHHQ", version << 6 | kind << 4 | family, 0, 9, 4711, 40000, 0x0102030405060708)
+            yield head + bytes(range(16)) + bytes(range(16, 32)) + (bytes(16) if kind == 0 else b"")
+
+
+def settings():
+    for number, text in enumerate(("auto", "on", "remote", "lo=mlx5_0,eth0", "1500", "10000", "2", "initiator", "4000-5000",
+                                   "14791", "tcp", "8", "4096", "roce", "/run/uiw", "/var/log/uiw", "info")):
+        yield bytes([number]) + text.encode()
+    for path in ("/sys/class/infiniband/uiw_lo/ports/1/hw_counters/x", "/dev/infiniband//uverbs0",
+                 "/sys/class/infiniband_verbs/./uverbs0/../abi_version", "class/infiniband/uiw_lo/ports/1/counters"):
+        yield bytes([0]) + path.encode()
+
+
+def uverbs():
+    yield struct.pack("<IHHQ", 17, 4, 1, 0)  # CREATE_COMP_CHANNEL
+    yield struct.pack("<IHHQ", 1, 4, 1, 0)
+    yield struct.pack("<HHHHQII", 40, 16, 0, 1, 0, 0, 0) + struct.pack("<HHHHQ", 0, 0, 1, 0, 0)  # ASYNC_EVENT_ALLOC
+
+
 def main():
     root = pathlib.Path(sys.argv[1])
     for name, seeds in (("startup", startup()), ("deframer", deframer()), ("rings", rings()),
                         ("receiver", receiver()),
                         ("terminate", terminates()), ("cm_commands", cm_commands()),
-                        ("datagrams", datagrams()), ("netlink", netlink())):
+                        ("datagrams", datagrams()), ("netlink", netlink()), ("port_mapper", port_mapper()),
+                        ("settings", settings()), ("uverbs", uverbs())):
         (root / name).mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(seeds):
             (root / name / f"{number:02}").write_bytes(seed)

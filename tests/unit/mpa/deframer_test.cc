@@ -206,6 +206,28 @@ TEST_CASE("deframer: nothing of an FPDU is delivered before its CRC was checked 
   }
 }
 
+TEST_CASE("deframer: each single wrong bit of an FPDU is found by the CRC (RFC 5044 section 4.4)", "[deframer]") {
+  const bool marked = GENERATE(false, true);
+  Bytes stream;
+  if (marked) {
+    test::add_marked_fpdu(stream, test::pattern(1200), true);
+  } else {
+    stream = test::fpdu(test::pattern(1200), true);
+  }
+  const std::size_t bits = 8 * stream.size();
+  const Bytes more = test::pattern(70'000, 9);  // for a length that is too great
+  stream.insert(stream.end(), more.begin(), more.end());
+  for (std::size_t bit = 0; bit < bits; ++bit) {
+    stream[bit / 8] ^= std::byte{1} << static_cast<int>(bit % 8);
+    Deframer deframer;
+    deframer.start(true, marked ? Deframer::Kind::marked : Deframer::Kind::plain);
+    Collector sink;
+    REQUIRE(deframer.receive(stream, sink).result == Deframer::Result::bad_crc);
+    REQUIRE(sink.ulpdus.empty());
+    stream[bit / 8] ^= std::byte{1} << static_cast<int>(bit % 8);
+  }
+}
+
 TEST_CASE("deframer: a damaged length field is found by the CRC", "[deframer]") {
   Bytes stream = stream_of({test::pattern(100)}, true);
   const Bytes more = test::pattern(70000, 9);
