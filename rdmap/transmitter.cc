@@ -60,25 +60,42 @@ void Transmitter::carry_out(Cursor& at) {
   complete_in_order();
 }
 
+namespace {
+
+// Why an inbound request is not answered from `offset` on: its memory is not there any more. RFC 5040 sections 4.8 and
+// 7.1, rule 3: the Terminate has the request's DDP header, and the Read Request advanced to where the response stopped;
+// RFC 7306 section 8.1, rule 2: of an atomic request it has the DDP header.
+Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_t offset) {
+  Terminate why;
+  why.type = static_cast<std::uint8_t>(ErrorType::remote_protection);
+  why.code = static_cast<std::uint8_t>(ErrorCode::invalid_stag);
+  const auto* read = std::get_if<ReadRequest>(&inbound.request);
+  why.has_ddp_header = true;
+  why.ddp_header_size = ddp::kUntaggedHeaderSize;
+  why.segment_length = ddp::kUntaggedHeaderSize + (read != nullptr ? kReadRequestSize : kAtomicRequestSize);
+  const Opcode opcode = read != nullptr ? Opcode::read_request : Opcode::atomic_request;
+  encode(ddp::UntaggedHeader{true, control_of(opcode), 0, kReadRequestQueue, msn, 0}, why.ddp_header.data());
+  if (read == nullptr) return why;
+  ReadRequest request = *read;
+  request.sink_offset += offset;
+  request.source_offset += offset;
+  request.size -= offset;
+  why.has_read_request = true;
+  encode(request, why.read_request.data());
+  return why;
+}
+
+}  // namespace
+
 // The message at the cursor cannot be built, since its memory is not available.
 Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status) {
-  Terminate why;
   if (at.source == Source::response) {
-    state_.answer_until = 0;  // neither this request nor any behind it is answered
-    // RFC 5040 section 4.8: the Terminate carries the request, advanced to where the response stopped.
-    why.type = static_cast<std::uint8_t>(ErrorType::remote_protection);
-    why.code = static_cast<std::uint8_t>(ErrorCode::invalid_stag);
-    if (const auto* read = std::get_if<ReadRequest>(&state_.reads->inbound.at(at.response).request)) {
-      ReadRequest request = *read;
-      request.sink_offset += at.offset;
-      request.source_offset += at.offset;
-      request.size -= at.offset;
-      why.has_read_request = true;
-      encode(request, why.read_request.data());
-    }
-    terminate(why);
+    state_.answer_until = 0;                                     // neither this request nor any behind it is answered
+    const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // each message of the queue is a request
+    terminate(memory_gone(state_.reads->inbound.at(at.response), msn, at.offset));
     return Fill::ready;
   }
+  Terminate why;
   why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
   if (terminates_local_errors_) terminate(why);
   failure_ = {at.sequence, status};

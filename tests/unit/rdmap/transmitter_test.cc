@@ -120,14 +120,17 @@ TEST_CASE("transmitter: a region retired in the middle of a read response (RFC 5
     REQUIRE(out.size() == 3);
     REQUIRE(is_terminate(out[2]));
     const Octets terminate = Octets(out[2]).subspan(18);
-    CHECK(terminate.size() == 4 + 28);
+    REQUIRE(terminate.size() == 4 + 2 + 18 + 28);
     CHECK(big_endian(terminate.first(2)) == 0x0100);  // RDMA, remote protection, invalid STag
-    CHECK(big_endian(terminate.subspan(2, 2)) == 0x2000);
-    CHECK(big_endian(terminate.subspan(4, 4)) == 0x51000001);
-    CHECK(big_endian(terminate.subspan(8, 8)) == 0x1000 + 2000);
-    CHECK(big_endian(terminate.subspan(16, 4)) == 3000);
-    CHECK(big_endian(terminate.subspan(20, 4)) == static_cast<std::uint32_t>(stag));
-    CHECK(big_endian(terminate.subspan(24, 8)) == 0x9000 + 2000);
+    CHECK(big_endian(terminate.subspan(2, 2)) == 0xE000);
+    CHECK(big_endian(terminate.subspan(4, 2)) == request[0].size());
+    CHECK(Bytes(terminate.begin() + 6, terminate.begin() + 24) == Bytes(request[0].begin(), request[0].begin() + 18));
+    const Octets moved_on = terminate.subspan(24);
+    CHECK(big_endian(moved_on.first(4)) == 0x51000001);
+    CHECK(big_endian(moved_on.subspan(4, 8)) == 0x1000 + 2000);
+    CHECK(big_endian(moved_on.subspan(12, 4)) == 3000);
+    CHECK(big_endian(moved_on.subspan(16, 4)) == static_cast<std::uint32_t>(stag));
+    CHECK(big_endian(moved_on.subspan(20, 8)) == 0x9000 + 2000);
   }
   SECTION("in the middle of a segment") {
     Bytes stream = take(b, mpa::fpdu_size(1014) + 500);
