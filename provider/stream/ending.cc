@@ -147,7 +147,8 @@ void Stream::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
     // After an MPA error the received octets cannot be trusted, so earlier requests are not answered before the
     // Terminate.
     sender_.transmitter().terminate(terminate, terminate.layer != rdmap::Layer::llp);
-    state_.engine.counters().add(PortCounter::terminates_sent);
+    // Nothing follows our FIN.
+    if (!sender_.fin_sent()) state_.engine.counters().add(PortCounter::terminates_sent);
   }
   if (peer_gone) return end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, true);
   end(receiver_.rdmap().failed_read(), rdmap::Status::local_protection, true);

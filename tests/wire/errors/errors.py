@@ -7,7 +7,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
-from peer.faults import BAD_QN, BOUNDS, Case, MSN_ERRORS, NOT_ASSOCIATED, NO_RIGHTS, STAG, TOP, UNEXPECTED, WRAP, error
+from peer.faults import BAD_QN, BOUNDS, Case, MSN_ERRORS, NO_BUFFER, NO_RIGHTS, NOT_ASSOCIATED, STAG, TOP, UNEXPECTED, WRAP, error
 from peer.sut import FLUSHED, LOC_LEN_ERR, Session, check, main, row
 from peer.wire import READ_REQUEST, READ_RESPONSE, SEND, SEND_INV, TERMINATE, WRITE, pattern, tagged, untagged
 
@@ -27,8 +27,8 @@ error("Write: one octet before the start", {BOUNDS}, lambda c: tagged(WRITE, *c.
 error("Write: ends before the start", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw", -100), b"data"))
 error("Write: TO 0", {BOUNDS}, lambda c: tagged(WRITE, c.memory["rw"].rkey, 0, b"data"))
 error("Write: longer than the region", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw"), bytes(4097)))
-error("Write: TO wraps", {WRAP, BOUNDS}, lambda c: tagged(WRITE, c.memory["rw"].rkey, TOP - 2, b"data"))
-error("Write: TO and length reach 2^64 and no further", {WRAP, BOUNDS},
+error("Write: TO wraps", {WRAP}, lambda c: tagged(WRITE, c.memory["rw"].rkey, TOP - 2, b"data"))
+error("Write: TO and length reach 2^64 and no further", {WRAP},
       lambda c: tagged(WRITE, c.memory["rw"].rkey, TOP - 4, b"data"))
 error("Write: a region of another PD", {NOT_ASSOCIATED}, lambda c: tagged(WRITE, *c.place("foreign"), b"data"))
 error("Write: a region without remote write", NO_RIGHTS, lambda c: tagged(WRITE, *c.place("ro"), b"data"))
@@ -44,7 +44,11 @@ for _dv in (0, 2, 3):
                                                                                       dv=dv))
     error(f"DDP version {_dv} in an untagged segment", {0x1206}, lambda c, dv=_dv: untagged(SEND, 0, 1, 0, b"data",
                                                                                             dv=dv))
-for _rv in (2, 3):
+    error(f"DDP version {_dv} in a Terminate", {0x1206},
+          lambda c, dv=_dv: untagged(TERMINATE, 2, 1, 0, bytes(4), dv=dv))
+for _rv in (0, 2, 3):
+    error(f"RDMAP version {_rv} in a Terminate", {0x0205},
+          lambda c, rv=_rv: untagged(TERMINATE, 2, 1, 0, bytes(4), rv=rv))
     error(f"RDMAP version {_rv} in a Write", {0x0205}, lambda c, rv=_rv: tagged(WRITE, *c.place("rw"), b"data", rv=rv))
     error(f"RDMAP version {_rv} in a Send", {0x0205}, lambda c, rv=_rv: untagged(SEND, 0, 1, 0, b"data", rv=rv),
           open_ends=("in",))
@@ -57,24 +61,36 @@ for _opcode in (WRITE, READ_RESPONSE, 12, 13, 14, 15):
     error(f"an untagged segment on queue 0 with opcode {_opcode}", {UNEXPECTED},
           lambda c, opcode=_opcode: untagged(opcode, 0, 1, 0, b"data"), open_ends=("in",))
 for _opcode in (READ_REQUEST, TERMINATE):
-    error(f"an untagged segment on queue 0 with opcode {_opcode}", {UNEXPECTED, BAD_QN},
+    error(f"an untagged segment on queue 0 with opcode {_opcode}", {UNEXPECTED},
           lambda c, opcode=_opcode: untagged(opcode, 0, 1, 0, bytes(28)), open_ends=("in",))
 
 # ---- untagged segments (DDP layer, type 2) ---------------------------------------------------------------------------
 
+for _name, _opcode in (("Send with SE", wire.SEND_SE), ("Send with Invalidate", SEND_INV),
+                       ("Send with SE and Invalidate", wire.SEND_SE_INV), ("Immediate Data", wire.IMMEDIATE)):
+    error(f"a Send goes on as {_name}", {UNEXPECTED},
+          lambda c, opcode=_opcode: untagged(opcode, 0, 1, 4, b"more" if opcode != wire.IMMEDIATE else bytes(8)),
+          before=lambda c: [untagged(SEND, 0, 1, 0, b"half", False)], open_ends=("in",))
+
+# RFC 5041 section 5.2: each segment of a message but the last has payload.
+error("a Write of no octets that is not the last segment", {BOUNDS}, lambda c: tagged(WRITE, *c.place("rw"), b"", False))
+error("a Send of no octets that is not the last segment", {0x1204}, lambda c: untagged(SEND, 0, 1, 0, b"", False))
+error("a segment of no octets in the middle of a Send", {0x1204}, lambda c: untagged(SEND, 0, 1, 4, b"", False),
+      before=lambda c: [untagged(SEND, 0, 1, 0, b"half", False)], open_ends=("in",))
+
 for _qn in (4, 5, 255, 0x10000, 0xFFFFFFFF):
     error(f"queue number {_qn:#x}", {BAD_QN}, lambda c, qn=_qn: untagged(SEND, qn, 1, 0, b"data"))
 for _qn in (1, 2):
-    error(f"a Send on queue {_qn}", {UNEXPECTED, BAD_QN}, lambda c, qn=_qn: untagged(SEND, qn, 1, 0, b"data"))
-error("a Send on queue 3 (RFC 7306)", {UNEXPECTED, BAD_QN} | MSN_ERRORS, lambda c: untagged(SEND, 3, 1, 0, b"data"))
-error("an Atomic Response without a request (RFC 7306)", {UNEXPECTED, BAD_QN, 0x0207} | MSN_ERRORS,
+    error(f"a Send on queue {_qn}", {UNEXPECTED}, lambda c, qn=_qn: untagged(SEND, qn, 1, 0, b"data"))
+error("a Send on queue 3 (RFC 7306)", {UNEXPECTED}, lambda c: untagged(SEND, 3, 1, 0, b"data"))
+error("an Atomic Response without a request (RFC 7306)", NO_BUFFER,
       lambda c: untagged(11, 3, 1, 0, bytes(12)))
 for _msn in (0, 2, 3, 1000, 0x80000001, 0xFFFFFFFF):
     error(f"MSN {_msn:#x} on the Send Queue where 1 is due", MSN_ERRORS,
           lambda c, msn=_msn: untagged(SEND, 0, msn, 0, b"data"))
     error(f"MSN {_msn:#x} on the Read Request queue where 1 is due", MSN_ERRORS,
           lambda c, msn=_msn: wire.read_request(msn, 1, 2, 10, *c.place("rw")))
-error("MSN changes within a message", MSN_ERRORS | {0x1204}, lambda c: untagged(SEND, 0, 2, 4, b"more"),
+error("MSN changes within a message", MSN_ERRORS, lambda c: untagged(SEND, 0, 2, 4, b"more"),
       before=lambda c: [untagged(SEND, 0, 1, 0, b"data", False)], open_ends=("in",))
 error("MO 4 in the first segment of a message", {0x1204}, lambda c: untagged(SEND, 0, 1, 4, b"data"), open_ends=("in",))
 error("MO leaves a gap", {0x1204}, lambda c: untagged(SEND, 0, 1, 5, b"more"),
@@ -123,12 +139,17 @@ def wrong_msn(bench, msn):
 # ---- ULPDUs that hold no header --------------------------------------------------------------------------------------
 
 # The Verbs draft says 0x1000; RFC 5041 has no code of its own for it.
-SHORT = {0x1000, 0x0000, 0x0207, 0x02FF} | {0x1000 | code for code in range(256)}
+SHORT = {0x1000}
 for _length in (1, 2, 13):
     error(f"a tagged ULPDU of {_length} octets", SHORT, lambda c, n=_length: tagged(WRITE, *c.place("rw"))[:n],
           headers=False)
 for _length in (1, 2, 14, 17):
     error(f"an untagged ULPDU of {_length} octets", SHORT, lambda c, n=_length: untagged(SEND, 0, 1)[:n], headers=False)
+
+
+error("a second ULPDU of no octets", SHORT, lambda c: b"", headers=False, before=lambda c: [b""])
+error("a ULPDU of no octets behind a Write", SHORT, lambda c: b"", headers=False,
+      before=lambda c: [tagged(WRITE, *c.place("rw"), b"good")], changed=(("rw", (0, 4)),))
 
 
 @row("a ULPDU of no octets: an error, or ignored; nothing else changes")

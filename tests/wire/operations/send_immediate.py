@@ -276,7 +276,7 @@ for _msn in (0, 2, 0xFFFFFFFF):
           **AGREED)
 error("agreed: longer than the receive", {0x1205}, lambda c: untagged(SEND_IMM, 0, 1, 0, bytes(257)), **AGREED)
 for _qn in (1, 2, 3):
-    error(f"agreed: on queue {_qn}", {UNEXPECTED, BAD_QN} | MSN_ERRORS,
+    error(f"agreed: on queue {_qn}", {UNEXPECTED},
           lambda c, qn=_qn: untagged(SEND_IMM, qn, 1, 0, b"data"), **AGREED)
 error("agreed: tagged", {UNEXPECTED}, lambda c: tagged(SEND_IMM, *c.place("rw"), b"data"), **AGREED)
 for _first, _second in ((SEND, SEND_IMM), (SEND_IMM, SEND), (SEND_IMM, SEND_SE_IMM), (SEND_SE_IMM, SEND_IMM)):

@@ -20,7 +20,7 @@ WC_GRH, WC_WITH_IMM, WC_WITH_INV = 1, 2, 8
 RESET, INIT, RTR, RTS, ERR = 0, 1, 2, 3, 6
 FAR, FAR_ADDRESS = 0xC0FFEE77, 0xFEDCBA9876543210  # a tagged buffer of the peer
 SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 31, 100, 1000, 1441, 4096, 20000)  # of messages
-QP_EVENTS = {1: "QP_FATAL", 2: "QP_REQ_ERR", 3: "QP_ACCESS_ERR"}
+QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR = QP_EVENTS = range(1, 4)
 
 
 class Completion:
