@@ -65,7 +65,7 @@ Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   }
   const bool tagged = ddp::decode_control(ulpdu[0]).tagged;
   const Verdict verdict = tagged ? begin_tagged(ulpdu, total) : begin_untagged(ulpdu, total);
-  if (verdict == Verdict::go_on) heard_ = true;
+  if (verdict != Verdict::stop) heard_ = true;  // also of a Send that waits for a receive
   return verdict;
 }
 
@@ -193,7 +193,7 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
   }
   const std::size_t size = total - ddp::kUntaggedHeaderSize;
   if (size == 0 && !header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-  const bool bare = size == 0 && header.last && control.opcode != Opcode::send_immediate;
+  const bool bare = size == 0 && header.last && control.opcode == Opcode::send;
   if (!message_.begun && parameters_.rtr == mpa::ReadyToReceive::fulpdu && !heard_ && bare) {
     send_msn_ = next(send_msn_);
     return Verdict::go_on;

@@ -182,8 +182,9 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
   if (remote_completion(own_.attempt != nullptr)) attachment.completion = rdmap::Completion::remote;
   attachment.ord = own_.initiator_depth;
   attachment.ird = own_.responder_resources;
-  // Without negotiated read depths ORD is that of the program, with no room for probes.
-  if (!said_.read_depths_known) attachment.agreement.ord = std::min(agreement.ord, attachment.ord);
+  // If the peer has not said how many Reads it takes, ORD is that of the program, with no room for probes.
+  const bool ird_known = said_.read_depths_known && said_.ird != mpa::kReadDepthNotNegotiated;
+  if (!ird_known) attachment.agreement.ord = std::min(agreement.ord, attachment.ord);
   attachment.mulpdu = settings().values.mulpdu;
   attachment.owner = shared_from_this();
   attachment.rings = std::move(rings);
@@ -205,7 +206,8 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
             "queue pair 0x%06x: connected to %s (%s, %s; MPA revision %u, CRC %s, IRD %u, ORD %u; Sends and Writes "
             "complete when %s; through %s)",
             own_.qp_num, AddressText(remote_).c_str(), own_.attempt ? "without rdma_cm" : "rdma_cm",
-            initiator ? "calling" : "called", revision_, agreement.crc ? "on" : "off", agreement.ird, agreement.ord,
+            initiator ? "calling" : "called", agreement.revision, agreement.crc ? "on" : "off", agreement.ird,
+            agreement.ord,
             attachment.completion == rdmap::Completion::remote ? "the peer has placed them" : "TCP has them", way);
   // If no ready-to-receive message was negotiated, the connection is established on the passive side when the reply is
   // sent.

@@ -59,16 +59,49 @@ def request2(bench):
     call = Call(bench, 3, 5, b"hello", UIW_CRC="on")
     frame = call.request
     check(frame.raw[:20] == b"MPA ID Req Frame\x52\x02\x00\x09", f"{frame.raw[:20]}")
-    check(frame.ird & DEPTH == 3 and frame.ord & DEPTH == 5, f"IRD {frame.ird:#x} ORD {frame.ord:#x}")
+    check((frame.ird, frame.ord) == (PEER_TO_PEER | 3, RTR_WRITE | RTR_READ | 5), f"{frame.ird:#x} {frame.ord:#x}")
     check(frame.private == b"hello", f"{frame.private}")
-    if frame.ird & PEER_TO_PEER:
-        check(frame.ird & RTR_SEND or frame.ord & (RTR_WRITE | RTR_READ), "peer-to-peer without any RTR")
-    else:
-        check(frame.ird & ~DEPTH == 0 and frame.ord & ~DEPTH == 0, "RTR bits without A")
     call.peer.quiet(0.2)  # no FPDU before the reply
     call.peer.send(reply(ord_=3))
     call.established()
     call.works()
+
+
+@row("a reply as siw sends it: the request's reserved flags, IRD and ORD 0")
+def of_siw(bench):
+    call = Call(bench, UIW_CRC="on")
+    call.sut.memory("m", 4096, "lrw", seed=3)
+    call.peer.send(reply(call.request.flags, ird=PEER_TO_PEER, ord_=RTR_WRITE))
+    event = call.established()
+    check((event.responder_resources, event.initiator_depth) == (0, 0), f"{event} says others")
+    segment = call.peer.segment()
+    check((segment.opcode, segment.stag, segment.to, segment.payload) == (wire.WRITE, 0, 0, b""), f"{segment}")
+    call.works()
+
+
+def reads_at_most(bench, depth, own, most, **env):
+    """No more Reads are outstanding than both ends allow, those that confirm Writes among them."""
+    call = Call(bench, 4, own, **env)
+    call.sut.memory("m", 4096, "lrw", seed=3)
+    call.peer.send(reply(ird=depth, ord_=0))
+    call.established()
+    for number in range(most + 2):
+        call.sut.post("call", number, "read", f"m:{number * 8}:8", rkey=1, addr=1)
+        call.sut.post("call", 100 + number, "write", "m:0:8", rkey=1, addr=1)
+    requests = 0
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        if call.peer.ready or call.peer._more(0.1):
+            requests += call.peer.segment().opcode == wire.READ_REQUEST
+    check(requests == most, f"{requests} Read Requests, not {most}")
+
+
+row("the reply negotiates no IRD: the program's ORD counts", depth=DEPTH, own=4, most=4)(reads_at_most)
+row("the reply negotiates no IRD: the program's ORD counts, completed by the peer", depth=DEPTH, own=4, most=4,
+    UIW_COMPLETION="remote")(reads_at_most)
+row("the reply has IRD 2: it counts", depth=2, own=4, most=2)(reads_at_most)
+row("the reply has IRD 2: it counts, completed by the peer", depth=2, own=4, most=2,
+    UIW_COMPLETION="remote")(reads_at_most)
 
 
 @row("the octets of the request: revision 1")

@@ -374,6 +374,70 @@ def waits_for_ready(bench):
     check(peer.message(wire.SEND)[1] == pattern(3, 10), "the responder's Send")
 
 
+@row("a first Send that waits for a receive is heard: the responder may speak", p2p=False)
+@row("a first Send in the place of an RDMA Write as RTR waits for a receive, and is heard", p2p=True)
+def first_send_waits(bench, p2p):
+    sut, port = listening(bench, UIW_CRC="on", UIW_FIRST_MESSAGE="initiator")
+    frame = startup(REQUEST, CRC | ENHANCED, 2, enhanced(4 | (PEER_TO_PEER if p2p else 0), 4 | (RTR_WRITE if p2p else 0)))
+    peer, event = call(bench, sut, port, frame)
+    sut.memory("m", 4096, "lrw", seed=3)
+    accept(sut, event)
+    peer.startup()
+    sut.post(event.conn, 1, "send", "m:0:10")
+    peer.quiet(0.2)
+    peer.fpdu(wire.untagged(wire.SEND, 0, 1, 0, b"hello"))
+    sut.event("ESTABLISHED")
+    check(peer.message(wire.SEND)[1] == pattern(3, 10), "the responder's Send")
+    sut.completion(1)
+    sut.recv(event.conn, 2, "m:1000:100")
+    check(sut.completion(2).length == 5 and sut.memories["m"].dump(1000, 5) == b"hello", "the Send")
+
+
+def rtr_choice(bench, asked, answered, ird=4):
+    """The enhanced header of the reply, octet by octet (RFC 6581 section 9)."""
+    sut, port = listening(bench, UIW_CRC="on")
+    peer, event = call(bench, sut, port, startup(REQUEST, CRC | ENHANCED, 2, enhanced(*asked)))
+    accept(sut, event, ird=ird)
+    frame = peer.startup()
+    check((frame.ird, frame.ord) == answered, f"{frame.ird:04x} {frame.ord:04x}, not {answered[0]:04x} {answered[1]:04x}")
+    if not answered[0] & PEER_TO_PEER:
+        sut.event("ESTABLISHED")
+    elif answered[1] & RTR_WRITE:
+        peer.fpdu(wire.tagged(wire.WRITE, 0, 0))
+        sut.event("ESTABLISHED")
+
+
+for _name, _asked, _answered, _ird in (
+        ("all are offered: RDMA Write", (0xC004, 0xC004), (0x8004, 0x8004), 4),
+        ("RDMA Read alone", (0x8004, 0x4004), (0x8004, 0x4004), 4),
+        ("Send alone", (0xC004, 0x0004), (0xC004, 0x0004), 4),
+        ("RDMA Read alone, and no room for one", (0x8004, 0x4004), (0x0000, 0x0004), 0),
+        ("none", (0x8004, 0x0004), (0x0004, 0x0004), 4),
+        ("all, but no peer-to-peer mode", (0x4004, 0xC004), (0x0004, 0x0004), 4)):
+    row(f"the reply's choice of an RTR: {_name}", asked=_asked, answered=_answered, ird=_ird)(rtr_choice)
+
+
+def depths(bench, asked, own, answered, told):
+    sut, port = listening(bench, UIW_CRC="on")
+    peer, event = call(bench, sut, port, startup(REQUEST, CRC | ENHANCED, 2, enhanced(*asked)))
+    check((event.responder_resources, event.initiator_depth) == told,
+          f"the event says {event.responder_resources} and {event.initiator_depth}, not {told}")
+    accept(sut, event, *own)
+    frame = peer.startup()
+    check((frame.ird, frame.ord) == answered, f"{frame.ird:04x} {frame.ord:04x}, not {answered[0]:04x} {answered[1]:04x}")
+    sut.event("ESTABLISHED")
+
+
+# Asked with, own IRD and ORD, answered with, and what the consumer hears: the peer's ORD, which is what this end has to
+# take, and the peer's IRD.
+for _asked, _own, _answered, _told in (
+        ((0, 0), (4, 4), (4, 0), (0, 0)), ((1, 1), (4, 4), (4, 1), (1, 1)), ((2, 2), (8, 8), (8, 2), (2, 2)),
+        ((0x80, 0x80), (4, 4), (4, 4), (128, 128)), ((0x3FFE, 0x3FFE), (4, 4), (4, 4), (128, 128)),
+        ((DEPTH, DEPTH), (4, 4), (4, 4), (128, 128)), ((DEPTH, DEPTH), (128, 128), (0x80, 0x80), (128, 128))):
+    row(f"IRD {_asked[0]:#x} and ORD {_asked[1]:#x} asked, own {_own[0]} and {_own[1]}", asked=_asked, own=_own,
+        answered=_answered, told=_told)(depths)
+
+
 def rtr(bench, offered, kinds, revision_flags=PEER_TO_PEER):
     """Peer-to-peer: the reply picks one of the offered RTRs, the responder speaks only after it."""
     sut, port = listening(bench, UIW_CRC="on")
