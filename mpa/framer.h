@@ -94,8 +94,8 @@ class Framer {
   void start(bool crc, bool markers = false) { crc_ = crc, markers_ = markers; }
   // Whether all payload is copied to the batch.
   bool copies() const { return crc_ || markers_; }
-  // The first `octets` of a batch have been sent, or are the rest of an FPDU; where markers stand depends on them. The
-  // FPDUs of the next batch follow, also those that this batch had and that were not sent.
+  // TCP has taken the first `octets` of a batch, and the next batch begins behind them: with the rest of an FPDU that
+  // was taken in part, or with the next FPDU. Where the markers of that batch stand depends on this.
   void sent(std::size_t octets) {
     if (markers_) position_ = (position_ + octets) % kMarkerSpacing;
   }

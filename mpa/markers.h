@@ -10,6 +10,7 @@
 // No I/O; no errors but that of remove_markers(). Thread-safe where the memory is the caller's alone.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "mpa/mpa_format.h"
@@ -33,6 +34,13 @@ constexpr std::size_t marked_size(std::size_t position, std::size_t size) {
   return size + ((size - before - 1) / kBetween + 1) * kMarkerSize;
 }
 static_assert(marked_size(0, fpdu_size(kMaxMarkedUlpdu)) <= 0x10000);
+
+// The largest ULPDU whose FPDU fits the effective maximum segment size wherever the markers stand in it (RFC 5044
+// section 4.5).
+constexpr std::size_t marked_mulpdu(std::size_t emss) {
+  const std::size_t markers = kMarkerSize * (emss / kMarkerSpacing + 1);
+  return std::min(mulpdu(emss - std::min(emss, markers)), kMaxMarkedUlpdu);
+}
 
 // The FPDU of `size` octets without markers stands at the end of `marked`, which has marked_size() octets. Afterwards
 // it takes up all of `marked`, with its markers. The CRC covers these (RFC 5044 section 4.4), so it is computed then.

@@ -137,11 +137,10 @@ constexpr std::size_t pad_size(std::size_t ulpdu) { return (4 - (kFpduLengthSize
 constexpr std::size_t fpdu_size(std::size_t ulpdu) { return kFpduLengthSize + ulpdu + pad_size(ulpdu) + kCrcSize; }
 
 // The largest ULPDU whose FPDU fits the effective maximum segment size (RFC 5044 section 4.5).
-constexpr std::size_t mulpdu(std::size_t emss, bool markers = false) {
+constexpr std::size_t mulpdu(std::size_t emss) {
   constexpr std::size_t kSmallest = 128;  // RFC 5044 section 4.5: the least that a ULP can rely on
-  const std::size_t overhead = 6 + emss % 4 + (markers ? 4 * (emss / 512 + 1) : 0);
-  if (emss < kSmallest + overhead) return kSmallest;
-  const std::size_t fits = emss - overhead;
+  if (emss < kSmallest + 8) return kSmallest;
+  const std::size_t fits = emss - (6 + emss % 4);
   return fits < kMaxUlpdu ? fits : kMaxUlpdu;
 }
 

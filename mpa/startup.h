@@ -45,6 +45,9 @@ struct Agreement {
   bool long_fpdus = false;
   bool marks = false;   // this side puts markers into what it sends
   bool marked = false;  // what it receives has markers
+
+  // Whether this side copies all payload that it sends, as mpa::Framer::copies().
+  bool copies() const { return crc || marks; }
 };
 
 // What the peer's frame says.

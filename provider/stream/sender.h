@@ -73,8 +73,7 @@ class StreamSender {
 
   // See mpa::ByteStream.
   std::size_t octets_in_one_send() const {
-    const mpa::Agreement& agreement = state_.agreed.agreement;
-    return std::min(state_.octets().octets_in_one_send(), mpa::Batch::limit(agreement.crc || agreement.marks));
+    return std::min(state_.octets().octets_in_one_send(), mpa::Batch::limit(state_.agreed.agreement.copies()));
   }
 
   // ---- With the receiver's lock held, or no lock ----

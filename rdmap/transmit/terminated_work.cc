@@ -40,15 +40,15 @@ std::optional<std::uint64_t> find_unanswered(const SenderState& state, IsIt is_i
   return std::nullopt;
 }
 
-// Whether the answer to the request that a Terminate names goes where that to this work does, or to its rest.
+// Whether the sink of this Read Request, perhaps advanced to where its response stopped, lies in that of the work.
 bool names(const ReadRequest& request, const SendWork& work) {
   return work.kind == WorkKind::read && request.sink_stag == work.sink_stag &&
          request.sink_offset - work.sink_offset < std::max(work.length, 1U);
 }
 
-// Requests are found by their MSN; probes use MSNs of this queue, too. The kernel's siw, if it notices an error while
-// it answers a Read, tells the Read Request with another MSN. So if the request with this MSN has another sink, or
-// there is none, the sink tells.
+// Requests are found by their MSN; probes use MSNs of this queue, too. If the kernel's siw finds an error while it
+// answers a Read, its Terminate has another MSN. So if there is no request with this MSN, or its sink is another one,
+// the sink decides.
 std::optional<std::uint64_t> find_request(const SenderState& state, Msn msn, const Terminate& terminate) {
   const auto by_msn = find_unanswered(state, [msn](const SendWork& work) { return work.request_msn == msn; });
   if (!terminate.has_read_request) return by_msn;

@@ -22,16 +22,12 @@ namespace {
 
 std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket) {
   const mpa::Agreement& agreement = attachment.agreement;
-  std::size_t most = attachment.mulpdu;
-  if (most != 0) {  // the user's choice
-  } else if (attachment.rings) {
-    most = mpa::kCachedMulpdu;
-  } else if (agreement.long_fpdus) {
-    most = agreement.crc || agreement.marks ? mpa::kCachedMulpdu : mpa::kMaxUlpdu;
-  } else {
-    most = mpa::mulpdu(socket.segment_size(), agreement.marks);
-  }
-  return agreement.marks ? std::min(most, mpa::kMaxMarkedUlpdu) : most;
+  const std::size_t possible = agreement.marks ? mpa::kMaxMarkedUlpdu : mpa::kMaxUlpdu;
+  if (attachment.mulpdu != 0) return std::min(attachment.mulpdu, possible);
+  if (attachment.rings) return mpa::kCachedMulpdu;
+  if (agreement.long_fpdus) return agreement.copies() ? mpa::kCachedMulpdu : possible;
+  const std::size_t emss = socket.segment_size();
+  return agreement.marks ? mpa::marked_mulpdu(emss) : mpa::mulpdu(emss);
 }
 
 }  // namespace

@@ -207,10 +207,12 @@ TEST_CASE("markers: the CRC covers them (RFC 5044 section 4.4)", "[markers]") {
 
 TEST_CASE("markers: the largest ULPDU leaves room for them (RFC 5044 section 4.5)", "[markers]") {
   for (std::size_t emss = 512; emss < 9100; ++emss) {
-    const std::size_t most = mpa::mulpdu(emss, true);
+    const std::size_t most = mpa::marked_mulpdu(emss);
     for (std::size_t position = 0; position < 512; position += 4) {
       REQUIRE(mpa::marked_size(position, mpa::fpdu_size(most)) <= emss);
     }
   }
-  CHECK(mpa::mulpdu(1460, true) == 1460 - 6 - 4 * 3);
+  CHECK(mpa::marked_mulpdu(1460) == 1460 - 6 - 4 * 3);
+  CHECK(mpa::marked_mulpdu(0) == 128);
+  CHECK(mpa::marked_mulpdu(65535) == mpa::kMaxMarkedUlpdu);
 }

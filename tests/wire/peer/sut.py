@@ -216,9 +216,9 @@ class Sut:
 class Session:
     """A Sut with one connection to a Peer. The connection is called `conn` on the Sut's side.
 
-    initiator: uiw calls, else the peer calls. revision, crc, reserved (flags, wire.MARKERS among them): of the peer's
-    frame. p2p: the RTR that
-    the peer sends (responder) or chooses (initiator): "write", "read", "send" or None for client-server.
+    initiator: uiw calls, else the peer calls. revision, crc, reserved (more flags, such as wire.MARKERS): of the peer's
+    frame. p2p: the RTR that the peer sends (responder) or chooses (initiator): "write", "read", "send" or None for
+    client-server.
     before(session): what is to be done between the making of the QP and the connection (receives, memory)."""
 
     def __init__(self, bench, initiator=False, revision=2, crc=True, env=None, ird=8, ord_=8, own_ird=8, own_ord=8,

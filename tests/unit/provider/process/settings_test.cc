@@ -48,6 +48,8 @@ TEST_CASE("settings: (child)", "[.settings-child]") {
 TEST_CASE("settings: every value is checked", "[settings]") {
   for (const char* value : {"auto", "on", "off"}) CHECK(good("UIW_CRC", value));
   for (const char* value : {"", "ON", "1", "yes", "on "}) CHECK_FALSE(good("UIW_CRC", value));
+  for (const char* value : {"off", "on"}) CHECK(good("UIW_MARKERS", value));
+  for (const char* value : {"", "auto", "1"}) CHECK_FALSE(good("UIW_MARKERS", value));
   for (const char* value : {"auto", "local", "remote"}) CHECK(good("UIW_COMPLETION", value));
   for (const char* value : {"", "Remote", "on", "local "}) CHECK_FALSE(good("UIW_COMPLETION", value));
   for (const char* value : {"", "lo", "lo,eth0", "eth0.5", "eth0=mlx5_0,eth0=mlx5_1,lo", "lo,lo=b"})
