@@ -24,7 +24,7 @@ void count(std::atomic<std::uint64_t>& counter) {
 bool send_frame(TcpStream& tcp, const SwitchNonce& nonce) {
   SwitchFrame frame = encode(nonce);
   iovec vector{frame.data(), frame.size()};
-  return tcp.send({&vector, 1}) == static_cast<ssize_t>(frame.size());
+  return tcp.send_untapped({&vector, 1}) == static_cast<ssize_t>(frame.size());
 }
 
 }  // namespace
@@ -51,7 +51,11 @@ ssize_t SharedStream::send(std::span<iovec> vectors) {
     case Mode::rings: break;
   }
   const ssize_t taken = writer_.write(vectors, [this] { ring(); });
-  if (taken > 0) count(writes_);
+  if (taken > 0) {
+    count(writes_);
+    if (StreamTap* const tap = tcp_.tap())
+      tap->passed(StreamTap::Direction::sent, vectors, static_cast<std::size_t>(taken));
+  }
   return taken == -EPROTO ? break_off() : taken;
 }
 
@@ -80,7 +84,7 @@ ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octet
 // Before the switch: the peer's frame, or, where this end has offered memory, what a caller sends that has not taken
 // it. Nothing can have been received before, so there is no FPDU that wants octets.
 ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
-  const ssize_t n = tcp_.receive(MutableOctets(frame_).subspan(frame_size_));
+  const ssize_t n = tcp_.receive_untapped(MutableOctets(frame_).subspan(frame_size_));
   if (n <= 0) return n;
   frame_size_ += static_cast<std::size_t>(n);
   const Octets come = Octets(frame_).first(frame_size_);
@@ -89,6 +93,7 @@ ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   stay_on_tcp();
   rest = staging.first(come.size());
   std::copy(come.begin(), come.end(), staging.begin());
+  show_received({}, rest);
   return static_cast<ssize_t>(come.size());
 }
 
@@ -120,7 +125,7 @@ ssize_t SharedStream::receive_ring(MutableOctets wanted, MutableOctets staging, 
     Octets found;
     switch (reader_.look(found)) {
       case RingReader::Look::octets: empty_looks_ = 0; return take(found, wanted, staging, rest);
-      case RingReader::Look::closed: return 0;
+      case RingReader::Look::closed: show_end(StreamTap::End::fin); return 0;
       case RingReader::Look::broken: return break_off();
       case RingReader::Look::nothing: break;
     }
@@ -141,14 +146,28 @@ ssize_t SharedStream::take(Octets found, MutableOctets wanted, MutableOctets sta
     rest = Octets(staging).first(rest.size());
   }
   reader_.advance(filled + rest.size());
+  show_received(wanted.first(filled), rest);
   return static_cast<ssize_t>(filled + rest.size());
+}
+
+void SharedStream::show_received(Octets first, Octets second) const {
+  StreamTap* const tap = tcp_.tap();
+  if (tap == nullptr) return;
+  const std::array<iovec, 2> vectors = {
+      {{const_cast<std::byte*>(first.data()), first.size()}, {const_cast<std::byte*>(second.data()), second.size()}}};
+  tap->passed(StreamTap::Direction::received, vectors, first.size() + second.size());
+}
+
+void SharedStream::show_end(StreamTap::End end) const {
+  if (StreamTap* const tap = tcp_.tap()) tap->ended(StreamTap::Direction::received, end);
 }
 
 // True if TCP has ended, or carries what it must not carry any more.
 bool SharedStream::tcp_has_ended() {
   std::array<std::byte, 1> octet;
-  const ssize_t n = tcp_.receive(MutableOctets(octet));
+  const ssize_t n = tcp_.receive_untapped(MutableOctets(octet));
   if (n == -EAGAIN) return false;
+  show_end(n == 0 ? StreamTap::End::fin : StreamTap::End::rst);
   end_ = n > 0 ? -EPROTO : n;
   return true;
 }

@@ -102,6 +102,8 @@ class SharedStream final : public ByteStream {
   void stay_on_tcp();
   ssize_t receive_ring(MutableOctets wanted, MutableOctets staging, Octets& rest);
   ssize_t take(Octets found, MutableOctets wanted, MutableOctets staging, Octets& rest);
+  void show_received(Octets first, Octets second) const;
+  void show_end(StreamTap::End end) const;
   bool tcp_has_ended();
   ssize_t break_off();
   void release();

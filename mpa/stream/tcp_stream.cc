@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <utility>
 
 #include "mpa/descriptor.h"
 
@@ -18,8 +19,8 @@ TcpStream::~TcpStream() { close(); }
 TcpStream& TcpStream::operator=(TcpStream&& other) noexcept {
   if (this != &other) {
     close();
-    fd_ = other.fd_;
-    other.fd_ = -1;
+    fd_ = std::exchange(other.fd_, -1);
+    tap_ = std::move(other.tap_);
   }
   return *this;
 }
@@ -44,16 +45,15 @@ void TcpStream::set_options(int fd) {
 }
 
 int TcpStream::release() {
-  const int fd = fd_;
-  fd_ = -1;
-  return fd;
+  tap_.reset();
+  return std::exchange(fd_, -1);
 }
 
 // These three make system calls without libc. The functions of libc are cancellation points, and a thread of the
 // program that is cancelled must not leave a post or a poll in the middle. (ThreadSanitizer does not see these calls,
 // as it should be: octets are taken from memory as an adapter takes them by DMA.)
 
-ssize_t TcpStream::send(std::span<iovec> vectors) {
+ssize_t TcpStream::send_untapped(std::span<iovec> vectors) {
   // A small message is one vector, and sendto costs the kernel less.
   const bool one = vectors.size() == 1;
   const iovec& first = vectors.front();
@@ -69,12 +69,23 @@ ssize_t TcpStream::send(std::span<iovec> vectors) {
   }
 }
 
-ssize_t TcpStream::receive(MutableOctets to) {
+ssize_t TcpStream::send(std::span<iovec> vectors) {
+  const ssize_t n = send_untapped(vectors);
+  if (tap_ != nullptr && n > 0) tap_->passed(StreamTap::Direction::sent, vectors, static_cast<std::size_t>(n));
+  return n;
+}
+
+ssize_t TcpStream::receive_untapped(MutableOctets to) {
   for (;;) {
     const ssize_t n = ::syscall(SYS_recvfrom, fd_, to.data(), to.size(), MSG_DONTWAIT, nullptr, nullptr);
     if (n >= 0) return n;
     if (errno != EINTR) return -errno;
   }
+}
+
+ssize_t TcpStream::receive(MutableOctets to) {
+  const iovec vector{to.data(), to.size()};
+  return received({&vector, 1}, receive_untapped(to));
 }
 
 ssize_t TcpStream::receive(std::span<iovec> to) {
@@ -83,8 +94,23 @@ ssize_t TcpStream::receive(std::span<iovec> to) {
   message.msg_iovlen = to.size();
   for (;;) {
     const ssize_t n = ::syscall(SYS_recvmsg, fd_, &message, MSG_DONTWAIT);
-    if (n >= 0) return n;
-    if (errno != EINTR) return -errno;
+    if (n >= 0) return received(to, n);
+    if (errno != EINTR) return received(to, -errno);
+  }
+}
+
+ssize_t TcpStream::received(std::span<const iovec> to, ssize_t result) {
+  if (tap_ != nullptr) tell_received(to, result);
+  return result;
+}
+
+void TcpStream::tell_received(std::span<const iovec> to, ssize_t result) {
+  if (result > 0) {
+    tap_->passed(StreamTap::Direction::received, to, static_cast<std::size_t>(result));
+  } else if (result == 0) {
+    tap_->ended(StreamTap::Direction::received, StreamTap::End::fin);
+  } else if (result != -EAGAIN) {
+    tap_->ended(StreamTap::Direction::received, StreamTap::End::rst);
   }
 }
 
@@ -102,23 +128,29 @@ ssize_t TcpStream::receive(MutableOctets wanted, MutableOctets staging, Octets& 
 }
 
 void TcpStream::shutdown_send() {
-  if (fd_ >= 0) ::shutdown(fd_, SHUT_WR);
+  if (fd_ < 0) return;
+  ::shutdown(fd_, SHUT_WR);
+  if (tap_ != nullptr) tap_->ended(StreamTap::Direction::sent, StreamTap::End::fin);
 }
 
 void TcpStream::shutdown() {
-  if (fd_ >= 0) ::shutdown(fd_, SHUT_RDWR);
+  if (fd_ < 0) return;
+  ::shutdown(fd_, SHUT_RDWR);
+  if (tap_ != nullptr) tap_->ended(StreamTap::Direction::sent, StreamTap::End::fin);
 }
 
 void TcpStream::abort() {
   if (fd_ < 0) return;
   const linger reset{1, 0};
   ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+  if (tap_ != nullptr) tap_->ended(StreamTap::Direction::sent, StreamTap::End::rst);
   close();
 }
 
 void TcpStream::close() {
   if (fd_ >= 0) close_descriptor(fd_);
   fd_ = -1;
+  tap_.reset();
 }
 
 std::size_t TcpStream::segment_size() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The TCP socket below MPA. All calls are non-blocking. A TcpStream owns its descriptor. Threads: one sender and one
-// receiver at a time; the caller provides the locks.
+// The TCP socket below MPA. All calls are non-blocking. A TcpStream owns its descriptor, and its tap if it has one.
+// Threads: one sender and one receiver at a time; the caller provides the locks.
 #pragma once
 
 #include <sys/socket.h>
@@ -8,10 +8,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
+#include <utility>
 
 #include "mpa/bytes.h"
 #include "mpa/stream/byte_stream.h"
+#include "mpa/stream/stream_tap.h"
 
 namespace uiw::mpa {
 
@@ -20,7 +23,7 @@ class TcpStream final : public ByteStream {
   TcpStream() = default;
   explicit TcpStream(int fd) : fd_(fd) {}
   ~TcpStream() override;
-  TcpStream(TcpStream&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  TcpStream(TcpStream&& other) noexcept : fd_(std::exchange(other.fd_, -1)), tap_(std::move(other.tap_)) {}
   TcpStream& operator=(TcpStream&& other) noexcept;
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
@@ -32,6 +35,9 @@ class TcpStream final : public ByteStream {
   static void set_options(int fd);
 
   int fd() const { return fd_; }
+  // What sees the octets from here on until the socket is closed or given up.
+  void set_tap(std::unique_ptr<StreamTap> tap) { tap_ = std::move(tap); }
+  StreamTap* tap() const { return tap_.get(); }
   // Gives up the descriptor: the caller owns it, and this object is closed.
   int release();
   bool is_open() const { return fd_ >= 0; }
@@ -41,6 +47,9 @@ class TcpStream final : public ByteStream {
   ssize_t send(std::span<iovec> vectors) override;
   ssize_t receive(MutableOctets to);
   ssize_t receive(std::span<iovec> to);
+  // As these, for octets that are not those of MPA: the tap does not see them.
+  ssize_t send_untapped(std::span<iovec> vectors);
+  ssize_t receive_untapped(MutableOctets to);
 
   // An edge-triggered epoll set reports room and octets by itself.
   bool await_room() override { return true; }
@@ -65,7 +74,11 @@ class TcpStream final : public ByteStream {
   std::optional<PeerSigns> peer_signs() const override;
 
  private:
+  ssize_t received(std::span<const iovec> to, ssize_t result);
+  void tell_received(std::span<const iovec> to, ssize_t result);
+
   int fd_ = -1;
+  std::unique_ptr<StreamTap> tap_;
 };
 
 }  // namespace uiw::mpa

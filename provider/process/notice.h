@@ -11,7 +11,7 @@
 namespace uiw::provider {
 
 // The causes, with one message each.
-enum class Cause { descriptors, log, kCount };
+enum class Cause { descriptors, log, capture, kCount };
 
 // Writes "uiw: " and the text, if it is the first message of its cause, by write_to_standard_error(). Keeps errno.
 // Thread-safe; takes no lock and allocates nothing.

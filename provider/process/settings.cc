@@ -148,12 +148,21 @@ bool apply_runtime_dir(const std::string& value, Settings& settings) {
 }
 
 // A relative path is one below the directory in which the process is now, whatever directory the program changes to.
+bool make_absolute(std::string& path) {
+  if (path.empty() || path.front() == '/') return true;
+  std::error_code error;
+  path = (std::filesystem::current_path(error) / path).string();
+  return !error;
+}
+
 bool apply_log(const std::string& value, Settings& settings) {
   settings.log = value;
-  if (value.empty() || value == kLogToStandardError || value.front() == '/') return true;
-  std::error_code error;
-  settings.log = (std::filesystem::current_path(error) / value).string();
-  return !error;
+  return value == kLogToStandardError || make_absolute(settings.log);
+}
+
+bool apply_capture(const std::string& value, Settings& settings) {
+  settings.capture = value;
+  return make_absolute(settings.capture);
 }
 
 bool apply_log_level(const std::string& value, Settings& settings) {
@@ -222,6 +231,10 @@ constexpr std::array kSettings = {
     Setting{{"UIW_LOG_LEVEL", "--log-level", "error|info", "info",
              "what is logged: failures alone, or each call, connection and refusal too"},
             apply_log_level},
+    Setting{
+        {"UIW_CAPTURE", "--capture", "FILE", "",
+         "what connections carry is appended to this file, in the form of Wireshark (pcapng), shared memory included"},
+        apply_capture},
     Setting{{kMessages, "--messages", "on|off", "",
              "a line on standard error, once, where something could not be had; on under uiw run, else off"},
             apply_messages},

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "provider/capture/capture_file.h"
 #include "provider/process/settings.h"
 #include "tools/files.h"
 #include "tools/installation.h"
@@ -86,6 +87,12 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
     std::fprintf(stderr, "uiw run: the log %s cannot be written: %s; choose another file\n",
                  provider::settings().values.log.c_str(), std::strerror(error));
     return kOwnFailure;
+  }
+  if (const std::string& capture = provider::settings().values.capture; !capture.empty()) {
+    if (const std::string fault = provider::prepare_capture(capture); !fault.empty()) {
+      std::fprintf(stderr, "uiw run: %s\n", fault.c_str());
+      return kOwnFailure;
+    }
   }
   if (const std::optional<Fault> fault = preload_fault()) {
     std::fprintf(stderr, "uiw run: %s; %s\n", fault->text.c_str(), fault->advice.c_str());

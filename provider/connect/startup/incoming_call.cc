@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mpa/startup.h"
+#include "provider/capture/connection_capture.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/qp_table.h"
 #include "provider/connect/rings/rendezvous.h"
@@ -33,6 +34,7 @@ class IncomingCall final : public ConnectionBase {
     on_request_ = std::move(on_request);
     on_failure_ = std::move(on_failure);
     remember_addresses();
+    socket_.set_tap(capture_connection(local_, remote_, false));
     start_deadline();
     return CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
   }
@@ -88,7 +90,7 @@ class IncomingCall final : public ConnectionBase {
   }
 
   void read_request(std::unique_lock<Mutex>& lock) {
-    switch (frame_.read(socket_.fd())) {
+    switch (frame_.read(socket_)) {
       case StartupFrame::Result::more: return;
       case StartupFrame::Result::frame: break;
       default: return fail(lock, EPROTO, nullptr);

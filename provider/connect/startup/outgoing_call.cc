@@ -11,6 +11,7 @@
 
 #include "mpa/startup.h"
 #include "mpa/stream/tcp_stream.h"
+#include "provider/capture/connection_capture.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/mapper/port_mapper_query.h"
@@ -131,6 +132,7 @@ class OutgoingCall final : public ConnectionBase {
 
   bool send_request() {
     remember_addresses();
+    socket_.set_tap(capture_connection(local_, remote_, true));
     proposal_ = proposal_of(own_);
     // A HeldSocket has no octets to move.
     if (!held_ && !proposal_.markers) rendezvous_ = RingRendezvous::listen(local_, remote_);
@@ -171,7 +173,7 @@ class OutgoingCall final : public ConnectionBase {
   }
 
   void read_reply(std::unique_lock<Mutex>& lock) {
-    switch (frame_.read(socket_.fd())) {
+    switch (frame_.read(socket_)) {
       case StartupFrame::Result::more: return;
       case StartupFrame::Result::closed: return fail(lock, ECONNRESET, nullptr);
       case StartupFrame::Result::invalid: return fail(lock, EPROTO, nullptr);

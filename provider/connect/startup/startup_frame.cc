@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "provider/connect/startup/startup_frame.h"
 
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -11,9 +9,9 @@
 
 namespace uiw::provider {
 
-StartupFrame::Result StartupFrame::read(int fd) {
+StartupFrame::Result StartupFrame::read(mpa::TcpStream& socket) {
   if (!header_) {
-    if (const Result result = take(fd, key_); result != Result::frame) return result;
+    if (const Result result = take(socket, key_); result != Result::frame) return result;
     const auto header = mpa::decode_startup_header(key_);
     if (!header) return Result::invalid;
     private_data_.reset(new (std::nothrow) std::byte[header->pd_length]);
@@ -21,20 +19,19 @@ StartupFrame::Result StartupFrame::read(int fd) {
     header_ = header;
     size_ = 0;
   }
-  return take(fd, {private_data_.get(), header_->pd_length});
+  return take(socket, {private_data_.get(), header_->pd_length});
 }
 
 // Reads until `to` is full.
-StartupFrame::Result StartupFrame::take(int fd, mpa::MutableOctets to) {
+StartupFrame::Result StartupFrame::take(mpa::TcpStream& socket, mpa::MutableOctets to) {
   while (size_ < to.size()) {
-    const ssize_t n = ::recv(fd, to.data() + size_, to.size() - size_, MSG_DONTWAIT);
+    const ssize_t n = socket.receive(to.subspan(size_));
     if (n > 0) {
       size_ += static_cast<std::size_t>(n);
       if (!header_ && !plausible()) return Result::invalid;
       continue;
     }
-    if (n < 0 && errno == EINTR) continue;
-    return n < 0 && errno == EAGAIN ? Result::more : Result::closed;
+    return n == -EAGAIN ? Result::more : Result::closed;
   }
   return Result::frame;
 }

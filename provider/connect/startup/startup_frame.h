@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "mpa/startup.h"
+#include "mpa/stream/tcp_stream.h"
 
 namespace uiw::provider {
 
@@ -17,15 +18,15 @@ class StartupFrame {
  public:
   enum class Result { more, frame, closed, invalid };
 
-  // Reads what is available on a non-blocking socket. After `frame`, header() and private_data() may be used, as long
+  // Reads what is available. After `frame`, header() and private_data() may be used, as long
   // as this object lives; after `closed` and `invalid` no function may be called. Throws std::bad_alloc.
-  Result read(int fd);
+  Result read(mpa::TcpStream& socket);
   const mpa::StartupHeader& header() const { return *header_; }
   mpa::Octets private_data() const { return {private_data_.get(), header_->pd_length}; }
 
  private:
   bool plausible() const;
-  Result take(int fd, mpa::MutableOctets to);
+  Result take(mpa::TcpStream& socket, mpa::MutableOctets to);
 
   std::array<std::byte, mpa::kStartupHeaderSize> key_;  // the key and the other octets of the header
   std::size_t size_ = 0;  // octets that have arrived, of the header or of the private data

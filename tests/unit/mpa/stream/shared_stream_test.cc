@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "tests/unit/mpa/stream/connected.h"
+#include "tests/unit/mpa/stream/recording_tap.h"
 #include "tests/unit/octets.h"
 
 using namespace uiw;
@@ -117,6 +118,36 @@ TEST_CASE("shared_stream: the ends go over, and octets move both ways") {
     CHECK(ends.receive(to) == static_cast<ssize_t>(octets.size()));
     CHECK(to.traffic().octets_received >= 2 * octets.size());
     CHECK(from->peer_signs()->all_taken);
+  }
+}
+
+TEST_CASE("shared_stream: the taps of the TCP connections see the octets of the stream alone, and its end") {
+  Tapped caller, called;
+  Ends ends(GENERATE(false, true));
+  ends.tcp.a.set_tap(std::make_unique<RecordingTap>(caller));
+  ends.tcp.b.set_tap(std::make_unique<RecordingTap>(called));
+  SECTION("in shared memory") {
+    ends.switch_over();
+    const Bytes one = Wire().text("some octets"), other = Wire().text("of a stream");
+    send(*ends.caller, one);
+    send(*ends.called, other);
+    CHECK(ends.receive(*ends.called, 5) == 11);
+    CHECK(ends.receive(*ends.caller) == 11);
+    CHECK((caller.sent == one && called.received == one));
+    CHECK((called.sent == other && caller.received == other));
+    ends.caller->shutdown_send();
+    CHECK(ends.receive(*ends.called) == 0);
+    CHECK(caller.ends == " sent fin");
+    CHECK(called.ends == " received fin");
+  }
+  SECTION("over TCP, where the caller has not taken the memory") {
+    const Bytes fpdu = Wire().u16(14).zeros(48);
+    send_raw(ends.tcp.a, fpdu);
+    while (called.received.size() < fpdu.size()) {
+      Connected::wait(ends.tcp.b, POLLIN);
+      REQUIRE(ends.receive(*ends.called) > 0);
+    }
+    CHECK(called.received == fpdu);
   }
 }
 

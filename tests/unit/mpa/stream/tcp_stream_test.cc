@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "tests/unit/mpa/stream/connected.h"
+#include "tests/unit/mpa/stream/recording_tap.h"
 #include "tests/unit/octets.h"
 
 using namespace uiw;
@@ -134,4 +135,39 @@ TEST_CASE("tcp_stream: segment size", "[tcp_stream]") {
   const Connected pair;
   CHECK(pair.a.segment_size() >= 536);
   CHECK(TcpStream().segment_size() == 536);
+}
+
+TEST_CASE("tcp_stream: a tap sees what passes, in both directions, and how it ends", "[tcp_stream]") {
+  Tapped one, other;
+  Connected pair;
+  pair.a.set_tap(std::make_unique<RecordingTap>(one));
+  pair.b.set_tap(std::make_unique<RecordingTap>(other));
+  const Bytes first = pattern(10, 1), second = pattern(20, 2), third = pattern(5, 3);
+  iovec vectors[] = {vector_of(first), vector_of(second)};
+  REQUIRE(pair.a.send(vectors) == 30);
+  iovec hidden[] = {vector_of(third)};
+  REQUIRE(pair.a.send_untapped(hidden) == 5);
+  CHECK(one.sent == Wire().add(first).add(second).bytes());
+
+  Bytes wanted(4), staging(16), into(100);
+  Octets rest;
+  Connected::wait(pair.b, POLLIN);
+  REQUIRE(pair.b.receive(wanted, staging, rest) == 20);
+  REQUIRE(pair.b.receive(mpa::MutableOctets(into).first(10)) == 10);
+  REQUIRE(pair.b.receive_untapped(mpa::MutableOctets(into)) == 5);
+  CHECK(pair.b.receive(mpa::MutableOctets(into)) == -EAGAIN);
+  CHECK(other.received == one.sent);
+
+  // The tap goes with the socket.
+  TcpStream moved = std::move(pair.a);
+  CHECK(pair.a.tap() == nullptr);
+  moved.shutdown_send();
+  CHECK(one.ends == " sent fin");
+  REQUIRE(Connected::receive(pair.b, into) == 0);
+  CHECK(other.ends == " received fin");
+  pair.b.abort();
+  CHECK(other.ends == " received fin sent rst");
+  REQUIRE(Connected::receive(moved, into) == -ECONNRESET);
+  CHECK(one.ends == " sent fin received rst");
+  CHECK((one.received.empty() && other.sent.empty()));
 }

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// The file of UIW_CAPTURE. Any number of processes append to it: each writes whole blocks, one by one call of
+// writev(2), which Linux does not mix.
+//
+// Thread-safe. Where the file can no longer be written (the file system is full, the limit of the process for files is
+// reached), capturing ends for this process, a message says so, and nothing else changes.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "provider/export.h"
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+// Makes the capture file, or finds out that it is one of this release. Empty, or a message for people that says what is
+// wrong.
+UIW_API std::string prepare_capture(const std::string& path);
+
+class CaptureFile {
+ public:
+  // The file of this process. Null if nothing is captured, or no more.
+  static CaptureFile* get() noexcept;
+
+  // If both ends of a connection are captured into one file, the first of them is enough. False if the other end is
+  // there already. `connection` is the same number for both. release() follows where it was true.
+  bool claim(std::uint64_t connection) noexcept;
+  void release(std::uint64_t connection) noexcept;
+
+  // Appends one block of `size` octets.
+  void append(std::span<const iovec> block, std::size_t size) noexcept;
+
+ private:
+  CaptureFile(int fd, int process) : fd_(fd), process_(process) {}
+  static CaptureFile* open() noexcept;
+  bool has_room(std::size_t size) const;
+  void give_up(int error, std::size_t written);
+
+  const int fd_;
+  const int process_;  // the one that has opened it: locks of a file belong to an open file description
+  std::atomic<bool> broken_{false};
+  Mutex mutex_;
+  std::vector<std::uint64_t> claimed_;
+};
+
+}  // namespace uiw::provider
