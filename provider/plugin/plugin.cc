@@ -17,6 +17,7 @@
 #include "provider/plugin/ops/refused.h"
 #include "provider/plugin/ops/srq.h"
 #include "provider/plugin/refusals.h"
+#include "provider/verbs/fault_effects.h"
 
 namespace uiw::plugin {
 
@@ -28,8 +29,8 @@ verbs_device* alloc_device(verbs_sysfs_dev*) { return static_cast<verbs_device*>
 
 void uninit_device(verbs_device* device) { std::free(device); }
 
-extern const NamedOp kOps[];
-extern const std::size_t kOpCount;
+extern const NamedOp kOps[], kFaultyOps[];
+extern const std::size_t kOpCount, kFaultyOpCount;
 
 // Frees a context that has no object of libuiw; sets errno to `error`.
 void discard(Context* context, int error) {
@@ -39,6 +40,12 @@ void discard(Context* context, int error) {
 }
 
 Context* open_context(ibv_device* device, int cmd_fd) {
+  int fault = rnic::begin_faults();
+  if (fault == 0) fault = rnic::fault_of_call("open_device");
+  if (fault != 0) {
+    errno = fault;
+    return nullptr;
+  }
   const std::size_t size = kVerbsContext39 + verbs_context_growth(release()) * sizeof(void*);
   const std::size_t start = offsetof(Context, base) + sizeof(ibv_context) - size;
   auto* context = static_cast<Context*>(
@@ -56,6 +63,7 @@ Context* open_context(ibv_device* device, int cmd_fd) {
     return nullptr;
   }
   verbs_set_ops(context->verbs, make_ops_table(kOps, kOpCount, nullptr));
+  if (rnic::calls_may_fail()) verbs_set_ops(context->verbs, make_ops_table(kFaultyOps, kFaultyOpCount, nullptr));
   context->base.async_fd = context->rnic->async_fd();
   context->base.num_comp_vectors = 1;
   return context;
@@ -146,6 +154,14 @@ void wr_abort(ibv_qp_ex* qp) {
   of(qp)->rnic->posting().abort_batch();
 }
 
+// It posts, so it fails where ibv_post_send() would.
+int faulty_wr_complete(ibv_qp_ex* qp) {
+  const int error = rnic::fault_of_call("post_send");
+  if (error == 0) return wr_complete(qp);
+  wr_abort(qp);
+  return with_errno(error);
+}
+
 void wr_send(ibv_qp_ex* qp) { begin_request(qp, IBV_WR_SEND); }
 void wr_send_imm(ibv_qp_ex* qp, __be32 immediate) { begin_request(qp, IBV_WR_SEND_WITH_IMM).imm_data = immediate; }
 void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) { begin_request(qp, IBV_WR_SEND_WITH_INV).invalidate_rkey = rkey; }
@@ -228,7 +244,7 @@ constexpr std::uint64_t kSendOps =
 
 void offer_send_ops(ibv_qp_ex& qp) {
   qp.wr_start = wr_start;
-  qp.wr_complete = wr_complete;
+  qp.wr_complete = rnic::calls_may_fail() ? faulty_wr_complete : wr_complete;
   qp.wr_abort = wr_abort;
   qp.wr_send = wr_send;
   qp.wr_send_inv = wr_send_inv;
@@ -409,6 +425,21 @@ const NamedOp kOps[] = {
     {"unimport_pd", op(unimport_pd)},
 };
 const std::size_t kOpCount = sizeof kOps / sizeof kOps[0];
+
+int faulty_poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
+  const int error = rnic::fault_of_call("poll_cq");
+  return error == 0 ? poll_cq(cq, count, completions) : -with_errno(error);
+}
+
+// What takes the place of operations of the data path in a process of which a user has asked for faults.
+const NamedOp kFaultyOps[] = {
+    {"poll_cq", op(faulty_poll_cq)},
+    {"post_recv", op(&FaultyPosting<"post_recv", post_recv>::call)},
+    {"post_send", op(&FaultyPosting<"post_send", post_send>::call)},
+    {"post_srq_recv", op(&FaultyPosting<"post_srq_recv", post_srq_recv>::call)},
+    {"req_notify_cq", logged<"req_notify_cq", req_notify_cq>()},
+};
+const std::size_t kFaultyOpCount = sizeof kFaultyOps / sizeof kFaultyOps[0];
 
 // The modalias that all devices of uiw have, and no others. In an installation of which the files for sysfs are those
 // of another release, the usual names serve.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Logs the calls of libibverbs that are refused (provider/process/log.h). It is for operations that make, change, ask
+// Logs the calls of libibverbs that are refused (provider/process/log.h), and refuses those of which a user has asked
+// for it (provider/process/faults/faults.h). It is for operations that make, change, ask
 // for or destroy something, not for those that are called for each work request or completion.
 #pragma once
 
@@ -8,6 +9,7 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "provider/process/faults/faults.h"
 #include "provider/process/log.h"
 
 namespace uiw::plugin {
@@ -26,8 +28,8 @@ struct LoggedOperation;
 template <OperationName name, typename Result, typename... Arguments, Result (*function)(Arguments...)>
 struct LoggedOperation<name, function> {
   static Result call(Arguments... arguments) {
-    const Result result = function(arguments...);
-    int error;
+    int error = provider::fault_of_call(name.text);
+    const Result result = error == 0 ? function(arguments...) : refusal(error);
     if constexpr (std::is_pointer_v<Result>) {
       error = result == nullptr ? errno : 0;
     } else {
@@ -38,6 +40,31 @@ struct LoggedOperation<name, function> {
                           provider::text_of_errno(error));
     }
     return result;
+  }
+
+ private:
+  static Result refusal(int error) {
+    errno = error;
+    if constexpr (std::is_pointer_v<Result>)
+      return nullptr;
+    else
+      return error;
+  }
+};
+
+// The same for an operation of the data path that takes a list of requests. Nothing is logged, and libibverbs gets it
+// only where a user has asked for faults.
+template <OperationName name, auto function>
+struct FaultyPosting;
+
+template <OperationName name, typename Queue, typename Request, int (*function)(Queue*, Request*, Request**)>
+struct FaultyPosting<name, function> {
+  static int call(Queue* queue, Request* requests, Request** bad) {
+    const int error = provider::fault_of_call(name.text);
+    if (error == 0) return function(queue, requests, bad);
+    if (bad != nullptr) *bad = requests;
+    errno = error;
+    return error;
   }
 };
 

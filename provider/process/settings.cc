@@ -26,6 +26,7 @@ constexpr unsigned kLargestMulpdu = 65535;
 struct Setting {
   SettingInfo info;
   bool (*apply)(const std::string& value, Settings& settings);  // false: the value is invalid
+  std::string (*why)(const std::string& value) = nullptr;       // in words, for a value with parts
 };
 
 bool number(const std::string& text, unsigned least, unsigned most, unsigned& value) {
@@ -165,6 +166,13 @@ bool apply_capture(const std::string& value, Settings& settings) {
   return make_absolute(settings.capture);
 }
 
+bool apply_fault(const std::string& value, Settings& settings) { return parse_faults(value, settings.faults).empty(); }
+
+std::string why_no_fault(const std::string& value) {
+  FaultPlan scratch;
+  return parse_faults(value, scratch);
+}
+
 bool apply_log_level(const std::string& value, Settings& settings) {
   return choose(value, {{"error", LogLevel::error}, {"info", LogLevel::info}}, settings.log_level);
 }
@@ -235,6 +243,10 @@ constexpr std::array kSettings = {
         {"UIW_CAPTURE", "--capture", "FILE", "",
          "what connections carry is appended to this file, in the form of Wireshark (pcapng), shared memory included"},
         apply_capture},
+    Setting{{"UIW_FAULT", "--fault", "RULE[,RULE...], as uiw(7) has them", "",
+             "what the program meets, to test it: send=REM_ACCESS_ERR@100, disconnect@USR1, reg_mr=ENOMEM@random:10"},
+            apply_fault,
+            why_no_fault},
     Setting{{kMessages, "--messages", "on|off", "",
              "a line on standard error, once, where something could not be had; on under uiw run, else off"},
             apply_messages},
@@ -249,8 +261,10 @@ const auto& infos() {
   return table;
 }
 
-std::string complain(const SettingInfo& info, const std::string& value) {
-  return std::string(info.variable) + " is '" + value + "'; it may be " + info.values;
+std::string complain(const Setting& setting, const std::string& value) {
+  std::string text = std::string(setting.info.variable) + " is '" + value + "'; it may be " + setting.info.values;
+  if (setting.why != nullptr) text += ": " + setting.why(value);
+  return text;
 }
 
 LoadedSettings load() {
@@ -270,7 +284,7 @@ LoadedSettings load() {
     if (found == nullptr) {
       loaded.error = variable + " is not a setting of uiw ('uiw run --help' lists them)";
     } else if (!found->apply(value, loaded.values)) {
-      loaded.error = complain(found->info, value);
+      loaded.error = complain(*found, value);
     }
     if (!loaded.error.empty()) break;
   }
@@ -286,7 +300,7 @@ std::string check_setting(const std::string& variable, const std::string& value)
   Settings scratch;
   for (const Setting& setting : kSettings) {
     if (variable != setting.info.variable) continue;
-    return setting.apply(value, scratch) ? std::string() : complain(setting.info, value);
+    return setting.apply(value, scratch) ? std::string() : complain(setting, value);
   }
   return variable + " is not a setting of uiw";
 }

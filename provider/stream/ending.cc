@@ -66,11 +66,13 @@ int Stream::disconnect() {
   return 0;
 }
 
-void Stream::abort_beginning() {
+void Stream::lose_connection(Lost why) {
   if (!state_.runs_or_closes()) return;
-  log_end(state_, LogLevel::error, "the peer has sent no first message in time");
+  log_end(state_, LogLevel::error,
+          why == Lost::beginning ? "the peer has sent no first message in time" : "a fault was asked for");
   if (state_.policy.manual) return peer_left(true);
   end_by_reset();
+  if (why == Lost::by_fault) report_lost();
 }
 
 void Stream::completion_lost() {

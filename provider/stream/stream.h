@@ -69,8 +69,9 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   bool is_of(const StreamOwner* owner) const { return owner_.get() == owner; }
   // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the stream is over already.
   int disconnect();
-  // The peer has sent no first message in time: ends the stream.
-  void abort_beginning();
+  // Ends the stream without the peer: it has sent no first message in time, or a fault was asked for.
+  enum class Lost { beginning, by_fault };
+  void lose_connection(Lost why);
   // A completion queue had no room: sends a Terminate.
   void completion_lost();
   // There is no memory for something that the stream needs: ends it by RST.

@@ -172,7 +172,8 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
 
 int Context::query_port(unsigned port, ibv_port_attr& attributes) const {
   if (port != 1) return EINVAL;
-  attributes.state = IBV_PORT_ACTIVE;
+  const bool down = port_down_.load();
+  attributes.state = down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
   attributes.max_mtu = IBV_MTU_4096;
   attributes.active_mtu = path_mtu_of(device_);
   attributes.gid_tbl_len = static_cast<int>(device_.gids.size());
@@ -180,7 +181,8 @@ int Context::query_port(unsigned port, ibv_port_attr& attributes) const {
   attributes.pkey_tbl_len = 1;
   attributes.max_vl_num = 1;
   attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
-  attributes.phys_state = 5;  // LinkUp
+  constexpr std::uint8_t kDisabled = 3, kLinkUp = 5;
+  attributes.phys_state = down ? kDisabled : kLinkUp;
   if (device_.transport == Transport::roce) {
     attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attributes.flags = IBV_QPF_GRH_REQUIRED;

@@ -55,6 +55,9 @@ class Context : public std::enable_shared_from_this<Context> {
   // EINVAL for a port other than 1.
   UIW_API int query_port(unsigned port, ibv_port_attr& attributes) const;
 
+  // What ibv_query_port() says of the port; it changes nothing else.
+  void set_port_down(bool down) { port_down_.store(down); }
+
   // Reports an event to ibv_get_async_event. False if there is no memory for it; then the event is lost.
   bool report(const ibv_async_event& event);
   // Removes those of the `reported` events about this object that the program has not read, and returns how many it has
@@ -72,6 +75,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::shared_ptr<EventPipe> async_;
   Engine engine_;
   std::array<std::atomic<int>, kLimitedKinds> objects_{};
+  std::atomic<bool> port_down_{false};
   Listed<Context> listed_{*this};
 };
 

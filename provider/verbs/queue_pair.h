@@ -14,6 +14,7 @@
 #include "provider/export.h"
 #include "provider/inventory/inventory.h"
 #include "provider/process/device.h"
+#include "provider/verbs/qp_identity.h"
 #include "provider/verbs/send_requests.h"
 
 namespace uiw::provider {
@@ -33,11 +34,12 @@ class QueuePair : public Numbered {
   UIW_API static std::unique_ptr<QueuePair> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
                                                    ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq);
 
+  virtual QpIdentity& identity() = 0;
   virtual std::uint32_t number() const = 0;
-  virtual const Context& context() const = 0;
-  virtual bool completes_to(const Cq* cq) const = 0;
+  const Context& context() { return *identity().context; }
+  bool completes_to(const Cq* cq) { return cq == &identity().send_cq || cq == &identity().receive_cq; }
   // The number of async events about this queue pair that were written to the context's pipe.
-  virtual unsigned events_reported() const = 0;
+  unsigned events_reported() { return identity().events_reported.load(); }
 
   // The first half of destruction: from here on the queue pair is not found or driven, nothing is received into the
   // program's memory, and no event about it is reported. Work that is not complete gets no completion.
@@ -65,6 +67,8 @@ class QueuePair : public Numbered {
 
   // A completion queue overran that this queue pair uses.
   virtual void completion_lost() = 0;
+  // Its connection, if it has one, ends as if the network had lost it.
+  virtual void lose_connection() {}
 };
 
 // Each that can be found now, one after the other, with its number.

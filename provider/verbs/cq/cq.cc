@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "provider/process/cm_loop.h"
+#include "provider/process/faults/faults.h"
 #include "provider/process/limits.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
@@ -76,8 +77,13 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
     errno = ENOMEM;
     return nullptr;
   }
-  return std::unique_ptr<Cq>(
+  std::unique_ptr<Cq> made(
       new Cq(context, capacity_for(entries), std::move(rings), std::move(channel), handle, options));
+  if (const Faults* const faults = Faults::active(); faults != nullptr && faults->has(FaultKind::delay)) {
+    made->timer_ = CqTimer::create(*made);
+    if (!made->timer_) return nullptr;
+  }
+  return made;
 }
 
 // ---- Taking completions ----------------------------------------------------------------------------------------
@@ -198,6 +204,9 @@ void Cq::push(const ibv_wc& completion, bool solicited) {
         stamps_[slot] = {options_.raw_time ? raw_clock() : 0, options_.wall_time ? wall_clock_ns() : 0};
       }
       tail_.store(tail + 1, std::memory_order_release);
+      if (Faults* const faults = Faults::active(); faults != nullptr) [[unlikely]] {
+        if (const FaultRule* const rule = faults->due(FaultKind::delay)) delay(static_cast<unsigned>(rule->value));
+      }
       const Armed armed = armed_.load(std::memory_order_relaxed);
       // Failures count as solicited.
       const bool failed = completion.status != IBV_WC_SUCCESS;
@@ -237,6 +246,8 @@ int Cq::request_notify(bool solicited_only) {
   {
     const std::lock_guard lock(producer_);
     before = armed_.load(std::memory_order_relaxed);
+    // What is delayed comes after this request.
+    if (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed()) moderated_ = std::max(moderated_, 1U);
     // A request for any completion stays in force until its event is given, whatever is requested meanwhile.
     if (before != Armed::any) {
       armed_.store(solicited_only ? Armed::solicited : Armed::any, std::memory_order_relaxed);
@@ -260,6 +271,10 @@ void Cq::count_suppressed(const SuppressedNotifications& suppressed) {
 // The functions below are called with the producer's lock held. This one is called when a completion comes for which an
 // event was requested; `at_once` for failures, which moderation does not delay.
 void Cq::notify_soon(bool at_once) {
+  if (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed()) {
+    ++moderated_;  // moderation_over() gives the event
+    return;
+  }
   SuppressedNotifications* const own = SuppressedNotifications::innermost;
   if (own == nullptr || own->cq_ != this) return count_completions(1, at_once);
   if (std::exchange(own->request_, requests_answered_) != requests_answered_)
@@ -296,7 +311,22 @@ void Cq::notify() {
 
 void Cq::moderation_over() {
   const std::lock_guard lock(producer_);
+  if (const std::uint64_t until = delayed_until_.load(std::memory_order_relaxed); until != 0) {
+    if (const std::uint64_t now = raw_clock(); now < until) {
+      return timer_->start(static_cast<unsigned>((until - now) / 1000 + 1));
+    }
+    delayed_until_.store(0, std::memory_order_relaxed);
+  }
   if (moderated_ > 0) notify();
+}
+
+bool Cq::is_delayed() const { return raw_clock() < delayed_until_.load(std::memory_order_relaxed); }
+
+void Cq::delay(unsigned milliseconds) {
+  const std::uint64_t until = raw_clock() + std::uint64_t{milliseconds} * 1'000'000;
+  if (until <= delayed_until_.load(std::memory_order_relaxed)) return;
+  delayed_until_.store(until, std::memory_order_relaxed);
+  timer_->start(milliseconds * 1000);
 }
 
 int Cq::moderate(unsigned count, unsigned period_us) {

@@ -93,7 +93,10 @@ class Cq {
   UIW_API int prepare_destroy(unsigned& events_to_acknowledge);
 
   // Whether there is nothing to poll.
-  bool empty() const { return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire); }
+  bool empty() const {
+    return head_.load(std::memory_order_relaxed) == tail_.load(std::memory_order_acquire) ||
+           (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed());
+  }
 
   // The number of completions that were polled so far.
   std::uint64_t taken() const { return head_.load(std::memory_order_relaxed); }
@@ -107,7 +110,7 @@ class Cq {
   void add_user() { users_.fetch_add(1, std::memory_order_relaxed); }
   void remove_user() { users_.fetch_sub(1, std::memory_order_relaxed); }
 
-  // Called by the timer when the period of moderation is over.
+  // Called by the timer when the period of moderation is over, or that in which completions were delayed.
   void moderation_over();
 
  private:
@@ -127,6 +130,8 @@ class Cq {
   void count_completions(unsigned completions, bool at_once);
   void count_suppressed(const SuppressedNotifications& suppressed);
   void disarm();
+  bool is_delayed() const;
+  void delay(unsigned milliseconds);
   void notify();
   void overrun(bool first);
 
@@ -143,6 +148,8 @@ class Cq {
   std::shared_ptr<EventPipe> channel_;
   EventPipe::Place place_;  // where events wait while the channel is full
   ibv_cq* const handle_;
+  // A fault that was asked for: nothing is to be polled before this time (raw_clock()). 0 almost always.
+  std::atomic<std::uint64_t> delayed_until_{0};
   std::atomic<int> users_{0};
   std::atomic<unsigned> async_events_{0};
   // True while a task waits that reports the overrun to queue pairs. The flag may outlive this object.

@@ -34,10 +34,8 @@ class DatagramQp final : public QueuePair, public DatagramTarget, private SendRe
                                             ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq = nullptr);
   ~DatagramQp() override;
 
+  QpIdentity& identity() override { return qp_; }
   std::uint32_t number() const override { return qp_.number; }
-  const Context& context() const override { return *qp_.context; }
-  bool completes_to(const Cq* cq) const override { return cq == &qp_.send_cq || cq == &qp_.receive_cq; }
-  unsigned events_reported() const override { return qp_.events_reported.load(); }
   void stop() override;
   bool inherited() const override;
   void leave_to_parent() override;

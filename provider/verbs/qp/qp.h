@@ -39,13 +39,10 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   // and its stream has ended. Work that is not complete gets no completion; octets that TCP has taken are still sent.
   void stop() override;
 
+  QpIdentity& identity() override { return common_; }
   std::uint32_t number() const override { return common_.number; }
-  const Context& context() const override { return *common_.context; }
   const ibv_qp* handle() const { return common_.handle; }
   ibv_qp_state state() const { return common_.state.load(); }
-  bool completes_to(const Cq* cq) const override { return cq == &common_.send_cq || cq == &common_.receive_cq; }
-  // The number of async events about this queue pair that were written to the context's pipe.
-  unsigned events_reported() const override { return common_.events_reported.load(); }
 
   // The send side: open batches, and posting.
   SendPosting& posting() override { return posting_; }
@@ -74,6 +71,7 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   int disconnect(const StreamOwner* owner) override { return connection_.disconnect(owner); }
   void abort_beginning(const StreamOwner* owner) override { connection_.abort_beginning(owner); }
   void completion_lost() override { connection_.completion_lost(); }
+  void lose_connection() override { connection_.lose_connection(); }
   void no_memory() noexcept override { common_.no_memory(); }
   bool progress(Driver driver) noexcept override { return connection_.progress(driver); }
   bool watch_socket(bool watched) override { return connection_.watch_socket(watched); }

@@ -147,7 +147,12 @@ int QpConnection::disconnect(const StreamOwner* owner) {
 
 void QpConnection::abort_beginning(const StreamOwner* owner) {
   const std::lock_guard lock(qp_.locks.receive);
-  if (qp_.stream != nullptr && qp_.stream->is_of(owner)) qp_.stream->abort_beginning();
+  if (qp_.stream != nullptr && qp_.stream->is_of(owner)) qp_.stream->lose_connection(Stream::Lost::beginning);
+}
+
+void QpConnection::lose_connection() {
+  const std::lock_guard lock(qp_.locks.receive);
+  if (qp_.stream != nullptr) qp_.stream->lose_connection(Stream::Lost::by_fault);
 }
 
 void QpConnection::completion_lost() {

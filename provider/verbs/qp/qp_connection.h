@@ -50,6 +50,8 @@ class QpConnection final : public StreamHost {
   bool query_agreed(Stream::Agreed& agreed);
   int disconnect(const StreamOwner* owner);
   void abort_beginning(const StreamOwner* owner);
+  // As QueuePair says.
+  void lose_connection();
   // A completion queue overran that this queue pair uses: the stream ends with a Terminate.
   void completion_lost();
   // The program exits without having destroyed the queue pair.

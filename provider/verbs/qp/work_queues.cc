@@ -8,6 +8,7 @@
 
 #include "provider/memory/memory.h"
 #include "provider/verbs/context.h"
+#include "provider/verbs/fault_effects.h"
 #include "provider/verbs/qp/receive_posting.h"
 #include "provider/verbs/qp_identity.h"
 #include "provider/verbs/srq.h"
@@ -79,7 +80,7 @@ void WorkQueues::empty() {
   while (!sends_.empty()) sends_.pop();
   while (!receives_.empty()) receives_.pop();
   release_windows();
-  last_receive_reported_ = false;
+  last_receive_reported_ = send_failed_ = receive_failed_ = false;
 }
 
 int WorkQueues::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
@@ -88,10 +89,14 @@ int WorkQueues::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
 }
 
 void WorkQueues::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
-  if (status == rdmap::Status::success && !work.signaled) return;
+  ibv_wc_status shown = status_of(status);
+  if (Faults* const faults = Faults::active(); faults != nullptr) [[unlikely]] {
+    shown = status_with_faults(*faults, FaultKind::send, qp_, shown, send_failed_);
+  }
+  if (shown == IBV_WC_SUCCESS && !work.signaled) return;
   ibv_wc completion{};
   completion.wr_id = work.id;
-  completion.status = status_of(status);
+  completion.status = shown;
   completion.opcode = opcode_of(work);
   completion.byte_len = work.length;
   completion.qp_num = qp_.number;
@@ -129,6 +134,9 @@ void WorkQueues::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Sta
 
 void WorkQueues::receive_complete(ibv_wc& completion, bool solicited) {
   completion.qp_num = qp_.number;
+  if (Faults* const faults = Faults::active(); faults != nullptr) [[unlikely]] {
+    completion.status = status_with_faults(*faults, FaultKind::receive, qp_, completion.status, receive_failed_);
+  }
   // The entry is freed before the program can learn of the completion and post again.
   if (shared_ == nullptr) receives_.pop();
   qp_.receive_cq.push(completion, solicited);

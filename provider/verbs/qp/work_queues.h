@@ -79,6 +79,8 @@ class WorkQueues final : public StreamWork {
   rdmap::SendQueue sends_;
   bool has_windows_ = false;  // windows of type 2 were bound
 
+  // A fault that was asked for has ended the queue. Of the sender, and of the receiver.
+  bool send_failed_ = false, receive_failed_ = false;
   bool last_receive_reported_ = false;
   alignas(64) SectionMutex post_receive_mutex_;
   ddp::KnownPlace known_;  // of posters

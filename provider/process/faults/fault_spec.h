@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+// The faults that a user asks for by UIW_FAULT, as they are written:
+//
+//   RULE[,RULE...]     RULE: WHAT[@WHEN], or seed=NUMBER
+//
+//   WHAT   send=STATUS, recv=STATUS   a completion of that queue has this status of ibv_wc_status
+//          disconnect                 the connection is lost
+//          event=EVENT                an asynchronous event of ibv_event_type
+//          CALL=ERRNO                 a call of libibverbs fails: reg_mr=ENOMEM
+//          delay=MILLISECONDS         completions are not to be polled before so long
+//   WHEN   N, N+, every:N, random:N, or the name of a signal; without it 1
+//
+// Names are those of the headers without their prefix, in capitals or not. docs/man/uiw.7.rst says what each does.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace uiw::provider {
+
+enum class FaultKind : std::uint8_t { send, receive, disconnect, event, call, delay };
+
+// At which operations a rule is due. The first operation has number 1.
+enum class FaultTime : std::uint8_t {
+  once,    // the operation `number`
+  from,    // that one and all behind it
+  every,   // each that is a multiple of `number`
+  random,  // one in `number`, by the seed
+  signal,  // the next one after each signal `number`
+};
+
+struct FaultRule {
+  FaultKind kind = FaultKind::send;
+  int value = 0;     // an ibv_wc_status, an ibv_event_type, an errno, or milliseconds
+  std::string call;  // of FaultKind::call, without "ibv_"
+  FaultTime time = FaultTime::once;
+  std::uint64_t number = 1;
+  std::string text;  // as it was written
+};
+
+struct FaultPlan {
+  std::vector<FaultRule> rules;
+  std::uint64_t seed = 1;
+};
+
+// Fills in `plan`. Empty, or a message for people about the first rule that is wrong. Throws std::bad_alloc.
+std::string parse_faults(std::string_view text, FaultPlan& plan);
+
+// The calls that can be made to fail.
+std::span<const char* const> fault_calls();
+
+}  // namespace uiw::provider

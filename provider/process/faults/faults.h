@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// Decides which operations of this process meet a fault (fault_spec.h). What the fault then does is done where the
+// operation is (provider/verbs/fault_effects.h, provider/plugin/).
+//
+// Without UIW_FAULT there is no object, and each place that asks reads one pointer. All functions are thread-safe.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "provider/export.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/faults/fault_spec.h"
+
+namespace uiw::provider {
+
+class Faults {
+ public:
+  // Null unless faults were asked for.
+  static Faults* active() { return active_.load(std::memory_order_acquire); }
+
+  // Begins, if UIW_FAULT asks for faults. Called when a device is opened; calls after the first do nothing.
+  // `everywhere` is called on the thread "uiw-cm" for a lost connection or an event that is due at a signal, without
+  // any operation. 0 or an errno.
+  static int begin(std::function<void(const FaultRule&)> everywhere);
+
+  // Counts an operation for the rules of this kind, and those of `call` where it is a call. The first rule that is due;
+  // null if none is.
+  const FaultRule* due(FaultKind kind, std::string_view call = {}) noexcept;
+  bool has(FaultKind kind) const;
+
+ private:
+  struct Counted {
+    explicit Counted(const FaultRule& asked) : rule(asked) {}
+    const FaultRule& rule;
+    std::atomic<std::uint64_t> operations{0};
+    std::atomic<std::uint64_t> signals{0};  // that have had their fault
+  };
+  class SignalWatch;
+
+  explicit Faults(const FaultPlan& plan);
+  int watch_signals(std::function<void(const FaultRule&)> everywhere);
+  bool is_due(Counted& counted, std::uint64_t& operation) const;
+
+  static std::atomic<Faults*> active_;
+
+  const FaultPlan& plan_;
+  std::vector<std::unique_ptr<Counted>> rules_;
+  std::shared_ptr<SignalWatch> watch_;
+};
+
+// The errno with which this call of libibverbs is to fail, or 0. `call` is its name without "ibv_".
+UIW_API int fault_of_call(const char* call) noexcept;
+// Whether any call may fail by fault_of_call().
+UIW_API bool calls_may_fail() noexcept;
+
+}  // namespace uiw::provider
