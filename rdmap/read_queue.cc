@@ -8,14 +8,16 @@ namespace uiw::rdmap {
 bool ReadQueue::has_room(std::uint32_t probes) const {
   // With ORD 0 a Read that was posted before the negotiation would wait for ever. So it is let through, and fails.
   if (outstanding_ >= ord_ && ord_ > 0) return false;
-  if (probes > 0 && outstanding_ + probes >= agreed()) return false;
+  const std::uint32_t own = probes + ready_to_receive_;
+  if (own > 0 && outstanding_ + own >= agreed()) return false;
   // If there is no room for lack of memory, other requests are outstanding, and sending goes on when they are answered.
   return ring_->has_room();
 }
 
 bool ReadQueue::has_room_for_probe(std::uint32_t probes) const {
-  if (probes == SharedReads::kMostProbes || outstanding_ + probes >= agreed()) return false;
-  if (probes > 0 && probes + ord_ >= agreed()) return false;  // the remaining room is for Reads
+  const std::uint32_t own = probes + ready_to_receive_;
+  if (probes == SharedReads::kMostProbes || outstanding_ + own >= agreed()) return false;
+  if (probes > 0 && own + ord_ >= agreed()) return false;  // the remaining room is for Reads
   return ring_->has_room();
 }
 
@@ -30,12 +32,17 @@ void ReadQueue::push_answered(SendQueue& queue, SendWork& work, std::uint64_t se
 void ReadQueue::push_ready_to_receive() {
   if (std::exchange(ready_to_receive_pushed_, true)) return;
   ring_->push({SharedReads::kReadyToReceive, Stag{0}, 0, 0, 0, nullptr, 0, false});
+  ready_to_receive_ = 1;
 }
 
 std::uint64_t ReadQueue::pop() {
   const std::uint64_t sequence = ring_->front().sequence;
   ring_->pop();
-  if (sequence != SharedReads::kReadyToReceive && sequence != SharedReads::kProbe) --outstanding_;
+  if (sequence == SharedReads::kReadyToReceive) {
+    ready_to_receive_ = 0;
+  } else if (sequence != SharedReads::kProbe) {
+    --outstanding_;
+  }
   return sequence;
 }
 

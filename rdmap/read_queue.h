@@ -18,9 +18,9 @@ namespace uiw::rdmap {
 // pushes, the sender reads and pops. Reads and atomic operations count against one limit, and are answered in the order
 // of the requests. It must remain live as long as both directions.
 struct SharedReads {
-  // There is room for one request more than was negotiated, since the ready-to-receive message may be a Read (RFC 6581
-  // section 9). A request stays in `inbound` until TCP has taken its response, so there is room for a batch of
-  // responses as well.
+  // There is room for one request more than was negotiated: where the ready-to-receive message is a Read (RFC 6581
+  // section 9), a peer may have agreed on no other Reads, or may not count this one. A request stays in `inbound` until
+  // TCP has taken its response, so there is room for a batch of responses as well.
   static constexpr std::uint32_t kMaxResponsesInBatch = 64;
   static constexpr std::uint32_t kMostProbes = 4;  // outstanding at a time; a power of two
   SharedReads(std::uint32_t ord, std::uint32_t ird)
@@ -85,7 +85,8 @@ class ReadQueue {
   std::uint32_t limit_ord(std::uint32_t ord) { return ord_ = std::min(ord, most_ord_); }
   std::uint32_t ord() const { return ord_; }
   std::uint32_t agreed() const { return ring_->capacity() - 1; }  // including the room for probes
-  std::uint32_t outstanding() const { return outstanding_; }      // not counting probes
+  // Not counting probes and the ready-to-receive message, which are not posted work.
+  std::uint32_t outstanding() const { return outstanding_; }
 
   // Whether there is room for one more Read or atomic operation, and for one more probe, while `probes` probes are
   // outstanding.
@@ -101,7 +102,7 @@ class ReadQueue {
     SendWork& work = queue.at(sequence);
     if (is_answered(work.kind)) push_answered(queue, work, sequence, msn);
   }
-  // Pushes the ready-to-receive message, if it is a Read (RFC 6581 section 9).
+  // Pushes the ready-to-receive message, if it is a Read (RFC 6581 section 9). It is outstanding as any other Read is.
   void push_ready_to_receive();
   void push_probe() { ring_->push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false}); }
   // Whether push() has been called for this entry.
@@ -118,6 +119,7 @@ class ReadQueue {
   SpscRing<SharedReads::Outstanding>* ring_ = nullptr;
   std::uint32_t ord_ = 0, most_ord_ = 0;
   std::uint32_t outstanding_ = 0;
+  std::uint32_t ready_to_receive_ = 0;  // 1 while the ready-to-receive message waits for its answer
   bool ready_to_receive_pushed_ = false;
   std::uint64_t pushed_ = 0;           // push() has been called for the entries below this
   std::uint64_t answered_pushed_ = 0;  // the entry behind the last pushed Read or atomic operation

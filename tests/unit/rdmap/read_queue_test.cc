@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "rdmap/read_queue.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 using namespace uiw::rdmap;
@@ -22,6 +23,7 @@ TEST_CASE("read queue: room for Reads and for probes", "[read_queue]") {
   struct Row {
     std::uint32_t ord, agreed, reads, probes;
     bool read, probe;
+    bool ready_to_receive = false;  // a Read as ready-to-receive message has not been answered
   };
   const Row row = GENERATE(Row{2, 2, 0, 0, true, true},    // no slots for probes alone: one takes a Read's
                            Row{2, 2, 1, 0, true, true},    //
@@ -36,22 +38,36 @@ TEST_CASE("read queue: room for Reads and for probes", "[read_queue]") {
                            Row{2, 4, 1, 1, true, true},    //
                            Row{2, 4, 2, 0, false, true},   // ORD
                            Row{0, 4, 0, 0, true, true},    // no depth: a Read is let through, and fails
-                           Row{0, 0, 0, 0, true, false});  // the peer takes no Reads
+                           Row{0, 0, 0, 0, true, false},   // the peer takes no Reads
+                           // The ready-to-receive message takes one of the agreed places (RFC 5040 section 6.1).
+                           Row{1, 1, 0, 0, false, false, true},  //
+                           Row{2, 2, 0, 0, true, true, true},    //
+                           Row{2, 2, 1, 0, false, false, true},  //
+                           Row{2, 6, 1, 2, true, true, true},    //
+                           Row{2, 6, 1, 3, true, false, true},   //
+                           Row{2, 6, 2, 0, false, true, true},   //
+                           Row{0, 0, 0, 0, false, false, true});
   CAPTURE(row.ord, row.agreed, row.reads, row.probes);
   SharedReads shared(row.agreed, 0);
   SendQueue sends(8, 1, 0);
   ReadQueue reads;
   reads.start(shared, row.ord, 0);
   CHECK(reads.agreed() == row.agreed);
+  if (row.ready_to_receive) reads.push_ready_to_receive();
   for (std::uint32_t i = 0; i < row.reads; ++i) {
     post(sends, WorkKind::read);
     reads.push(sends, i, Msn{i + 1});
   }
   for (std::uint32_t i = 0; i < row.probes; ++i) reads.push_probe();
   CHECK(reads.outstanding() == row.reads);
-  CHECK(shared.outstanding.size() == row.reads + row.probes);
+  CHECK(shared.outstanding.size() == row.reads + row.probes + (row.ready_to_receive ? 1 : 0));
   CHECK(reads.has_room(row.probes) == row.read);
   CHECK(reads.has_room_for_probe(row.probes) == row.probe);
+  // Its answer frees the place.
+  if (!row.ready_to_receive) return;
+  CHECK(reads.pop() == SharedReads::kReadyToReceive);
+  CHECK(reads.outstanding() == row.reads);
+  CHECK(reads.has_room(row.probes) == (row.reads < std::max(row.ord, 1U)));
 }
 
 TEST_CASE("read queue: each Read and atomic operation is pushed once, however often it is built", "[read_queue]") {
