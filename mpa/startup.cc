@@ -23,6 +23,9 @@ std::vector<std::byte> frame(StartupHeader header, const EnhancedHeader* enhance
   return octets;
 }
 
+// The Read that is the ready-to-receive message is outstanding like any other, so it takes an ORD of at least 1.
+bool offers_read_as_rtr(const Proposal& own) { return own.read_as_rtr && own.ord > 0; }
+
 // Splits private data into the enhanced header, where there is one, and the consumer's part.
 bool split(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeader& enhanced) {
   if (pd.size() != header.pd_length) return false;
@@ -53,7 +56,7 @@ std::vector<std::byte> request_frame(const Proposal& own) {
   EnhancedHeader enhanced;
   enhanced.peer_to_peer = true;  // verbs programs may send first from either side
   enhanced.rtr_write = true;
-  enhanced.rtr_read = true;
+  enhanced.rtr_read = offers_read_as_rtr(own);
   enhanced.ird = depth_field(own.ird);
   enhanced.ord = depth_field(own.ord);
   return frame(header, &enhanced, own.private_data);
@@ -94,7 +97,7 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
     reply.peer_to_peer = true;
     if (enhanced.rtr_write) {
       agreement.rtr = ReadyToReceive::write;
-    } else if (enhanced.rtr_read && own.ird > 0) {
+    } else if (enhanced.rtr_read && own.read_as_rtr && own.ird > 0) {
       agreement.rtr = ReadyToReceive::read;
     } else if (enhanced.rtr_fulpdu) {
       agreement.rtr = ReadyToReceive::fulpdu;
@@ -147,7 +150,7 @@ StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets
   if (enhanced.peer_to_peer) {
     if (enhanced.rtr_write) {
       agreement.rtr = ReadyToReceive::write;
-    } else if (enhanced.rtr_read) {
+    } else if (enhanced.rtr_read && offers_read_as_rtr(own)) {
       agreement.rtr = ReadyToReceive::read;
     } else {
       return StartupError::no_rtr;

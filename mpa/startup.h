@@ -26,6 +26,8 @@ struct Proposal {
   std::vector<std::byte> private_data;  // of the consumer (the program)
   bool send_with_immediate = true;
   bool markers = false;  // this side wants markers in what it receives (RFC 5044 section 4.3)
+  // Whether this side can send and answer an RDMA Read as ready-to-receive message, as far as its ORD and IRD allow.
+  bool read_as_rtr = true;
 };
 
 // What the two frames agree on.

@@ -110,6 +110,7 @@ mpa::Proposal ConnectionBase::proposal_of(const ConnectionParameters& own) const
   proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes(own);
   proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes(own);
   proposal.private_data = own.private_data;
+  proposal.read_as_rtr = held_ == nullptr;
   return proposal;
 }
 

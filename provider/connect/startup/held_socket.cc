@@ -17,7 +17,7 @@ namespace uiw::provider {
 namespace {
 
 constexpr std::chrono::seconds kCloseTime{5};  // as for streams
-// Room for a ready-to-receive message of any kind: the longest is an RDMA Read Request in an FPDU.
+// More than any ready-to-receive message has: the longest that may be agreed on is an RDMA Write or Send of no octets.
 constexpr std::size_t kMostReceived = 64;
 
 }  // namespace

@@ -6,7 +6,8 @@
 //
 // The TCP connection stays open without an RDMAP stream, and tells when the peer leaves. The caller sends the
 // ready-to-receive message (RFC 6581 section 9) when its program confirms the reply, and with it the called side is
-// established, as by an RTU. What else arrives can be for no queue pair: the connection is reset.
+// established, as by an RTU. That is never an RDMA Read, which nobody here would answer or hear the answer of
+// (Proposal::read_as_rtr). What else arrives can be for no queue pair: the connection is reset.
 //
 // Thread-safe. attach() is called once. The owner is told of the end once, and not kept alive after it.
 #pragma once

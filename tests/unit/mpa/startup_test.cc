@@ -173,6 +173,27 @@ TEST_CASE("startup: which ready-to-receive message the responder picks (RFC 6581
   }
 }
 
+TEST_CASE("startup: a side that can do nothing with a Read neither offers nor takes it as RTR", "[startup]") {
+  const Bytes depths = Wire().u16(0x8004).u16(0x4004), choice = depths;
+  auto own = proposal(false, 2, 4, 4);
+  // Offers of an RDMA Write and a Read have the flags C and D of RFC 6581 section 4.
+  const auto offered = [](const mpa::Proposal& side) {
+    return big_endian(pd_of(mpa::request_frame(side)).subspan(2, 2));
+  };
+  CHECK(offered(own) == 0xC004);
+  own.read_as_rtr = false;
+  CHECK(offered(own) == 0x8004);
+  CHECK(hear(own, frame(true, 0x10, 2, choice)).error == StartupError::no_rtr);
+  const auto out = answer(frame(false, 0x10, 2, depths), own);
+  CHECK(out.agreement.rtr == ReadyToReceive::none);
+  CHECK(pd_of(out.reply).size() == 4);
+  CHECK(big_endian(pd_of(out.reply).first(2)) == 4);
+  CHECK(big_endian(pd_of(out.reply).subspan(2, 2)) == 4);
+  // With ORD 0 none may be outstanding.
+  CHECK(offered(proposal(false, 2, 4, 0)) == 0x8000);
+  CHECK(hear(proposal(false, 2, 4, 0), frame(true, 0x10, 2, choice)).error == StartupError::no_rtr);
+}
+
 TEST_CASE("startup: what the initiator makes of the reply's choice (RFC 6581 section 9)", "[startup]") {
   const auto own = proposal(false, 2, 4, 4);
   const auto reply = [](unsigned first, unsigned second) {
