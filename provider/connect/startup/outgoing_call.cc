@@ -23,6 +23,7 @@
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
+#include "provider/stream/linger.h"
 #include "provider/stream/terminate_meaning.h"
 
 namespace uiw::provider {
@@ -187,12 +188,8 @@ class OutgoingCall final : public ConnectionBase {
         const ConnectionParameters said = parameters_of_peer();
         return fail(lock, ECONNREFUSED, &said);
       }
-      case mpa::StartupError::too_many_reads:
-        send_terminate(mpa::MpaError::insufficient_ird, agreement.marks);
-        return fail(lock, EPROTO, nullptr);
-      case mpa::StartupError::no_rtr:
-        send_terminate(mpa::MpaError::no_matching_rtr, agreement.marks);
-        return fail(lock, EPROTO, nullptr);
+      case mpa::StartupError::too_many_reads: return refuse(lock, mpa::MpaError::insufficient_ird, agreement);
+      case mpa::StartupError::no_rtr: return refuse(lock, mpa::MpaError::no_matching_rtr, agreement);
       default: return fail(lock, EPROTO, nullptr);
     }
     peer_parameters_ = parameters_of_peer();
@@ -228,9 +225,17 @@ class OutgoingCall final : public ConnectionBase {
     if (const int error = connect_tcp(); error != 0) fail(lock, error, nullptr);
   }
 
-  // Tells the peer by a Terminate why there is no connection (RFC 6581 section 10). The Terminate always carries a
-  // correct CRC.
-  void send_terminate(mpa::MpaError error, bool markers) {
+  // Tells the peer by a Terminate why there is no connection (RFC 6581 section 10).
+  void refuse(std::unique_lock<Mutex>& lock, mpa::MpaError error, const mpa::Agreement& agreement) {
+    send_terminate(error, agreement);
+    CmLoop::instance().unwatch(socket_.fd());
+    // Octets may have come behind the reply. If they were unread at the close, TCP would send a reset, and the peer
+    // could lose the Terminate.
+    linger_and_close_rejected(socket_.release());
+    fail(lock, EPROTO, nullptr);
+  }
+
+  void send_terminate(mpa::MpaError error, const mpa::Agreement& agreement) {
     const rdmap::Terminate terminate = llp_terminate(error);
     std::array<std::byte, ddp::kUntaggedHeaderSize + rdmap::kMaxTerminate> header;
     encode(ddp::UntaggedHeader{true, rdmap::control_of(rdmap::Opcode::terminate), 0, rdmap::kTerminateQueue,
@@ -240,7 +245,7 @@ class OutgoingCall final : public ConnectionBase {
         ddp::kUntaggedHeaderSize + rdmap::encode(terminate, header.data() + ddp::kUntaggedHeaderSize);
     mpa::Batch batch;
     mpa::Framer framer;
-    framer.start(true, markers);
+    framer.start(agreement.crc, agreement.marks);
     if (framer.add(batch, mpa::Octets(header).first(size), {}) == mpa::Framer::Result::added) {
       socket_.send(batch.vectors());
     }

@@ -11,14 +11,15 @@ FAILED = {"UNREACHABLE", "CONNECT_ERROR", "REJECTED"}
 class Call:
     """uiw calls; the peer holds its request."""
 
-    def __init__(self, bench, ird=4, ord_=4, data=b"", sut=None, name="call", **env):
+    def __init__(self, bench, ird=4, ord_=4, data=b"", sut=None, name="call", qp=True, **env):
         self.bench = bench
         self.sut = sut or Sut(bench, env)
         self.heard = listener()
         bench.closers.append(self.heard.close)
         self.name = name
         self.sut.command(f"resolve {name} 127.0.0.1 {self.heard.getsockname()[1]}")
-        self.sut.command(f"qp {name}")
+        if qp:
+            self.sut.command(f"qp {name}")
         self.sut.command(f"connect {name} {ird} {ord_} {data.hex() or '-'}")
         self.answer()
 
