@@ -37,7 +37,9 @@ RoceAgreement agreement_of(const rdma_ucm_conn_param& event) {
   return {event.responder_resources, event.initiator_depth, event.retry_count, event.rnr_retry_count};
 }
 
-CmEventType failure_event(int error) {
+CmEventType failure_event(int error, bool calling) {
+  // A called end that hears nothing after its reply reports that as one whose REP gets no RTU does.
+  if (!calling) return error == ETIMEDOUT ? CmEventType::unreachable : CmEventType::connect_error;
   switch (error) {
     case ECONNREFUSED:
     case ECONNRESET: return CmEventType::rejected;
@@ -245,10 +247,10 @@ void CmConnection::established(const provider::ConnectionParameters& peer) {
 
 void CmConnection::failed(int error, const provider::ConnectionParameters* peer) {
   const std::lock_guard lock(CmRegistry::instance().mutex());
-  const bool called = phase_ == ConnectionPhase::calling;
+  const bool calling = phase_ == ConnectionPhase::calling;
   phase_ = ConnectionPhase::ended;
   if (looks_up(id_.route())) return report_no_service(error, peer);
-  const CmEventType event = called ? failure_event(error) : CmEventType::connect_error;
+  const CmEventType event = failure_event(error, calling);
   rdma_ucm_conn_param parameters = {};
   if (peer != nullptr) parameters = event_parameters(*peer);
   if (event == CmEventType::rejected && id_.route().device()) {

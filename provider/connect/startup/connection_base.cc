@@ -150,6 +150,7 @@ void ConnectionBase::deadline(std::unique_lock<Mutex>& lock) {
     case State::awaiting_reply:
     case State::awaiting_request: fail(lock, ETIMEDOUT, nullptr); break;
     case State::attached: {  // the ready-to-receive message has not arrived in time
+      end_error_ = ETIMEDOUT;
       lock.unlock();
       abort_stream();
       break;
@@ -257,12 +258,13 @@ void ConnectionBase::on_ended(std::unique_lock<Mutex>& lock) {
   if (before == State::over) return;
   state_ = State::over;
   const auto observer = observer_.lock();
+  const int error = end_error_;
   lock.unlock();
   if (!observer) return;
   if (before == State::established) {
     observer->disconnected();
   } else {
-    observer->failed(ECONNRESET, nullptr);
+    observer->failed(error, nullptr);
   }
 }
 

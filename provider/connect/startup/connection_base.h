@@ -130,6 +130,7 @@ class ConnectionBase : public Connection,
   void on_ended(std::unique_lock<Mutex>& lock);
 
   std::optional<CmLoop::Clock::time_point> deadline_;
+  int end_error_ = ECONNRESET;                                   // why a stream has ended that was never established
   std::atomic<bool> stream_stands_{false}, stream_over_{false};  // set by the stream, handled by run()
 };
 
