@@ -180,6 +180,8 @@ class OutgoingCall final : public ConnectionBase {
       case StartupFrame::Result::invalid: return fail(lock, EPROTO, nullptr);
       case StartupFrame::Result::frame: break;
     }
+    // A manual connection stays with revision 2, so whoever answers with another one is not its peer.
+    if (own_.attempt && frame_.header().revision != revision_) return fail(lock, EPROTO, nullptr);
     mpa::Agreement agreement;
     switch (mpa::read_reply(proposal_, frame_.header(), frame_.private_data(), said_, agreement)) {
       case mpa::StartupError::none: break;

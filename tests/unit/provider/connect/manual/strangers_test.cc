@@ -53,13 +53,19 @@ struct Callee {
       own = std::uint32_t{port} << 8;
     }
   }
-  // Takes a call, and answers it as the peer would.
-  mpa::TcpStream answer(std::uint32_t psn = 0) const {
+  // Takes a call, which is always by revision 2.
+  mpa::TcpStream take() const {
     pollfd ready{listener.fd(), POLLIN, 0};
     REQUIRE(::poll(&ready, 1, 30'000) == 1);
     mpa::TcpStream stream(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     Bytes request(kReply);
     REQUIRE(::recv(stream.fd(), request.data(), request.size(), MSG_WAITALL) == static_cast<ssize_t>(kReply));
+    REQUIRE(request[17] == std::byte{2});
+    return stream;
+  }
+  // Takes a call, and answers it as the peer would.
+  mpa::TcpStream answer(std::uint32_t psn = 0) const {
+    mpa::TcpStream stream = take();
     const Bytes greeting = octets_of({own, peer, device.gids[0], device.gids[0], psn});
     give(stream, Wire()
                      .text("MPA ID Rep Frame")
@@ -225,6 +231,25 @@ TEST_CASE("strangers: who answers for another user is left, and the right one ge
   {
     const AsStranger stranger;
     const mpa::TcpStream taken = callee.answer();
+    CHECK_FALSE(speaks(taken));
+  }
+  const mpa::TcpStream taken = callee.answer();
+  CHECK(speaks(taken));  // the ready-to-receive message
+}
+
+TEST_CASE("manual: who knows only revision 1 is not the peer, which gets the next call", "[manual]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  Callee callee(a);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  REQUIRE(uiw::test::to_rtr(a, gid(*context), callee.own) == 0);
+  {
+    mpa::TcpStream taken = callee.take();
+    // Rejects revision 2, or would go on with revision 1, in which only the initiator may speak first.
+    const unsigned flags = GENERATE(0x20U, 0x00U);
+    const Bytes greeting = octets_of({callee.own, callee.peer, callee.device.gids[0], callee.device.gids[0], 0});
+    give(taken,
+         Wire().text("MPA ID Rep Frame").u8(flags).u8(1).u16(static_cast<unsigned>(greeting.size())).add(greeting));
     CHECK_FALSE(speaks(taken));
   }
   const mpa::TcpStream taken = callee.answer();
