@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: MIT
 """uiw as the responder, step by step: a peer calls with a request of its own making."""
 
+import time
+
 from peer import wire
 from peer.sut import RTS, Sut, check
-from peer.wire import CRC, REQUEST, Peer, startup
+from peer.wire import CRC, REJECT, REQUEST, Peer, startup
 
 
 def listening(bench, **env):
@@ -47,3 +49,32 @@ def serves(bench, sut, port):
     peer, event = call(bench, sut, port, startup(REQUEST, CRC, 1))
     establish(sut, peer, event)
     return peer, event
+
+
+def silent(peer):
+    """Nothing has come yet, and the stream stands."""
+    peer._more(0)
+    return not peer.ready and not peer.ended
+
+
+def refused(bench, frame, finish=False):
+    """Nothing reaches the consumer, no octet comes back but a rejection, the stream is closed; others are served."""
+    sut, port = listening(bench, UIW_STARTUP_TIMEOUT="1000")
+    peer = Peer.call(port)
+    bench.closers.append(peer.close)
+    began = time.monotonic()
+    try:
+        peer.send(frame)
+        if finish:
+            peer.finish()
+    except (BrokenPipeError, ConnectionResetError):
+        pass
+    end = began + 10
+    while not peer.ended and time.monotonic() < end:
+        peer._more(end - time.monotonic())
+    check(peer.ended, "the stream stands")
+    check(time.monotonic() - began < 6, "UIW_STARTUP_TIMEOUT of 1 s, closed later than 6 s")
+    if peer.ready:
+        check(peer.startup().flags & REJECT, "an answer that does not reject")
+    sut.nothing(0.05)
+    serves(bench, sut, port)

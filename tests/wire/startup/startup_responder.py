@@ -7,7 +7,7 @@ import time
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
-from peer.called import accept, call, establish, listening, serves, works
+from peer.called import accept, call, establish, listening, refused, serves, silent, works
 from peer.sut import Session, check, main, row
 from peer.wire import (CRC, DEPTH, ENHANCED, PEER_TO_PEER, REJECT, REPLY, REQUEST, RTR_READ, RTR_SEND,
                        RTR_WRITE, Peer, enhanced, pattern, startup)
@@ -90,7 +90,7 @@ def private_long(bench):
         peer = Peer.call(port)
         bench.closers.append(peer.close)
         peer.send(startup(REQUEST, CRC | ENHANCED, 2, enhanced(4, 4, data)))
-        sut.wait(lambda: True if sut.events or not peer_silent(peer) else None, 15, f"{length} octets: any answer")
+        sut.wait(lambda: True if sut.events or not silent(peer) else None, 15, f"{length} octets: any answer")
         offered = bool(sut.events)
         if offered:
             event = sut.event("CONNECT_REQUEST")
@@ -100,11 +100,6 @@ def private_long(bench):
         peer.close(reset=True)
         if offered:
             sut.event("DISCONNECTED")
-
-
-def peer_silent(peer):
-    peer._more(0)
-    return not peer.ready and not peer.ended
 
 
 @row("a rejection carries private data and the R flag; the stream is closed", revision=1)
@@ -191,30 +186,6 @@ def early_fpdu(bench):
 
 # ---- frames that are wrong -------------------------------------------------------------------------------------------
 
-
-def refused(bench, frame, finish=False):
-    """Nothing reaches the consumer, no octet comes back but a rejection, the stream is closed; others are served."""
-    sut, port = listening(bench, UIW_STARTUP_TIMEOUT="1000")
-    peer = Peer.call(port)
-    bench.closers.append(peer.close)
-    began = time.monotonic()
-    try:
-        peer.send(frame)
-        if finish:
-            peer.finish()
-    except (BrokenPipeError, ConnectionResetError):
-        pass
-    end = began + 10
-    while not peer.ended and time.monotonic() < end:
-        peer._more(end - time.monotonic())
-    check(peer.ended, "the stream stands")
-    check(time.monotonic() - began < 6, "UIW_STARTUP_TIMEOUT of 1 s, closed later than 6 s")
-    if peer.ready:
-        check(peer.startup().flags & REJECT, "an answer that does not reject")
-    sut.nothing(0.05)
-    serves(bench, sut, port)
-
-
 WRONG = [
     ("the key of a reply", startup(REPLY, CRC, 1)),
     ("one octet of the key wrong", startup(b"MPA ID Req Fram\0", CRC, 1)),
@@ -249,7 +220,7 @@ def trickle(bench):
         for octet in frame:
             peer.send(bytes([octet]))
             time.sleep(0.03)
-            if not peer_silent(peer):
+            if not silent(peer):
                 break
     except (BrokenPipeError, ConnectionResetError):
         pass
@@ -453,7 +424,7 @@ def rtr_none(bench):
     peer = Peer.call(port)
     bench.closers.append(peer.close)
     peer.send(startup(REQUEST, CRC | ENHANCED, 2, enhanced(4 | PEER_TO_PEER, 4)))
-    sut.wait(lambda: True if sut.events or not peer_silent(peer) else None, 15, "any answer")
+    sut.wait(lambda: True if sut.events or not silent(peer) else None, 15, "any answer")
     offered = bool(sut.events)
     if offered:
         accept(sut, sut.event("CONNECT_REQUEST"))
