@@ -220,6 +220,23 @@ for _cut in (0, 10):
     row(f"the initiator sends {_cut} octets of the RTR, then resets: CONNECT_ERROR", octets=_cut, reset=True)(leaves)
 
 
+@row("the program destroys its id while the RTR is awaited: nothing is sent any more")
+def destroyed(bench):
+    agreed = Agreed(bench, "write")
+    agreed.sut.command(f"destroy {agreed.conn}")
+    agreed.peer.gone()
+    agreed.sut.nothing(0.1)
+    serves(bench, agreed.sut, agreed.port)
+
+
+@row("the program's queue pair goes to ERR while the RTR is awaited: nothing is sent any more")
+def errs(bench):
+    agreed = Agreed(bench, "write")
+    agreed.sut.command(f"fail {agreed.conn}")
+    agreed.peer.gone()
+    agreed.failed("CONNECT_ERROR", -errno.ECONNRESET)
+
+
 # ---- the ready-to-receive message comes before it may ---------------------------------------------------------------
 
 
