@@ -15,6 +15,48 @@ NO_BUFFER = {0x1202}  # more requests than IRD, an answer to no request
 MSN_ERRORS = {0x1203}  # RFC 5041: out of range; the Verbs draft takes 0x1202 on queue 0
 
 
+def expected(error, ulpdu=b""):
+    """The Terminate of this error, 0xLTCC, about this ULPDU, octet by octet: RFC 5040 figures 7 to 10."""
+    layer, etype, code = error >> 12, error >> 8 & 15, error & 0xFF
+    if layer == 2 or etype == 0 or not ulpdu:
+        return wire.terminate(layer, etype, code)
+    size = wire.TAGGED_HEADER if ulpdu[0] & wire.T else wire.UNTAGGED_HEADER
+    read = (layer, etype) == (0, 1) and ulpdu[1] & 15 == wire.READ_REQUEST
+    return wire.terminate(layer, etype, code, ulpdu[:size], len(ulpdu), ulpdu[size:] if read else b"")
+
+
+def last_word(peer, want, skip=()):
+    """The next FPDU, behind messages of the opcodes in `skip`, has exactly these octets, and behind it comes FIN. Returns
+    the octets of payload that were skipped."""
+    skipped = 0
+    segment = peer.segment()
+    while segment.opcode in skip:
+        skipped += len(segment.payload)
+        segment = peer.segment()
+    check(segment.ulpdu == want, f"{segment.ulpdu.hex()}, not {want.hex()}")
+    check(peer.gone() == "fin", "reset, so that the Terminate may be lost")
+    return skipped
+
+
+def ended(session, kind, completions=((1, FLUSHED), (2, FLUSHED))):
+    """The program hears of the end: these completions in this order and no other, and one asynchronous event of this kind;
+    none where the kind is None."""
+    sut = session.sut
+    session.down()
+    for number, status in completions:
+        sut.completion(number, status)
+    if kind is not None:
+        session.qp_event()
+    sut.nothing(0.05)
+    check(sut.asyncs == ([(kind, session.qp)] if kind is not None else []), f"asynchronous events {sut.asyncs}, not {kind}")
+
+
+def event_of(error):
+    """The asynchronous event of an error, 0xLTCC, in what the peer has sent (Verbs draft section 8.3.3)."""
+    protection = error >> 8 in (0x01, 0x11)
+    return QP_FATAL if error >> 12 == 2 else QP_ACCESS_ERR if protection else QP_REQ_ERR
+
+
 def prepare(session):
     sut = session.sut
     sut.command("pd other")
@@ -94,8 +136,7 @@ class Case:
         """By one asynchronous event, of the right kind."""
         sut = self.sut
         self.session.qp_event()
-        protection = (term.layer, term.etype) in ((0, 1), (1, 1))
-        kind = QP_FATAL if term.layer == 2 else QP_ACCESS_ERR if protection else QP_REQ_ERR
+        kind = event_of(term.error)
         check(sut.asyncs == [(kind, self.session.qp)], f"{term}: asynchronous events {sut.asyncs}, not {kind}")
 
 
