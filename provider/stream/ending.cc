@@ -185,6 +185,8 @@ void Stream::peer_closed(bool broken) {
   if (state_.phase == StreamPhase::ended || state_.phase == StreamPhase::gone) return;
   if (state_.phase == StreamPhase::lingering) {
     const std::lock_guard lock(state_.locks.send);
+    // The peer may have closed its half only: it still gets what is left, as far as it takes that (stop_lingering).
+    if (!broken && !state_.shared && !sender_.is_done()) return;
     state_.phase = StreamPhase::ended;
     sender_.forget_deferred();
     sender_.count_traffic(true);

@@ -108,7 +108,7 @@ bool StreamReceiver::drop_received() {
       budget -= std::min(static_cast<std::size_t>(n), budget);
     } else if (n != -EAGAIN) {
       stream_.peer_closed(n < 0);
-      return true;
+      return state_.phase == StreamPhase::ended;
     } else if (octets.await_octets(true)) {
       return true;
     }
