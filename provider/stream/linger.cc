@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include "mpa/descriptor.h"
 #include "provider/process/cm_loop.h"
@@ -27,6 +28,14 @@ constexpr std::chrono::seconds kLongest{60};
 constexpr int kTurns = 16;
 constexpr unsigned kMostRejected = 256;
 std::atomic<unsigned> lingering_now{0};
+
+int queued(int fd, unsigned long which) {
+  int octets = 0;
+  return ::ioctl(fd, which, &octets) == 0 ? octets : 0;
+}
+// What has been sent and not been acknowledged, with FIN; and what has not been sent, since the peer does not read.
+int unacknowledged(int fd) { return queued(fd, SIOCOUTQ); }
+int unsent(int fd) { return queued(fd, SIOCOUTQNSD); }
 
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
  public:
@@ -48,12 +57,13 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
       const ssize_t n = ::recv(fd_, dropped.data(), dropped.size(), MSG_DONTWAIT);
       if (n > 0 || (n < 0 && errno == EINTR)) continue;
       if (n < 0 && errno == EAGAIN) return;
-      end();
+      if (n < 0 || unsent(fd_) == 0) return end();
+      // The peer has closed its half only. The end of what it sends stays readable, so only changes are reported now.
+      if (!std::exchange(peer_closed_, true)) CmLoop::instance().change(fd_, EPOLLET);
       return;
     }
   }
-  // What has been sent and not been acknowledged, with FIN.
-  bool keeps_process() const override { return unacknowledged() > 0; }
+  bool keeps_process() const override { return unacknowledged(fd_) > 0; }
   void end() {
     if (fd_ < 0) return;
     CmLoop::instance().unwatch(fd_);
@@ -66,24 +76,27 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   void start_timer() {
     timer_ = CmLoop::instance().after(Movement::kLook, [self = shared_from_this()] { self->look(); });
   }
-  int unacknowledged() const {
-    int octets = 0;
-    return ::ioctl(fd_, SIOCOUTQ, &octets) == 0 ? octets : 0;
-  }
-  Movement::Counters counters() const { return {static_cast<std::uint64_t>(unacknowledged()), 0}; }
+  Movement::Counters counters() const { return {static_cast<std::uint64_t>(unacknowledged(fd_)), 0}; }
   void look() {
-    if (fd_ < 0) return;
-    if (!movement_.goes_on(counters()) || ++looks_ >= kLongest / Movement::kLook) return end();
+    if (fd_ < 0 || (peer_closed_ && unsent(fd_) == 0)) return end();
+    if (!movement_.goes_on(counters()) || ++looks_ >= kLongest / Movement::kLook) return give_up();
     try {
       start_timer();
     } catch (const std::exception&) {
-      end();
+      give_up();
     }
+  }
+  // The kernel would offer the rest to a peer that does not read for minutes.
+  void give_up() {
+    const linger reset{1, 0};
+    if (unacknowledged(fd_) > 0) ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    end();
   }
 
   int fd_;  // once the socket is watched, only the thread "uiw-cm" uses it
   Movement movement_;
   unsigned looks_ = 0;
+  bool peer_closed_ = false;
   CmLoop::Timer timer_;
 };
 
@@ -91,9 +104,9 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
 
 void linger_and_close(int fd) {
   ::shutdown(fd, SHUT_WR);
-  // In the usual case the peer has closed already and nothing is left to read, so nothing is waited for.
+  // In the usual case the peer has closed already and nothing is left to read or to send, so nothing is waited for.
   char octet;
-  if (::syscall(SYS_recvfrom, fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK, nullptr, nullptr) == 0) {
+  if (::syscall(SYS_recvfrom, fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK, nullptr, nullptr) == 0 && unsent(fd) == 0) {
     mpa::close_descriptor(fd);
     return;
   }

@@ -265,15 +265,6 @@ def disconnect(bench):
         session.sut.quit()
 
 
-@row("rdma_disconnect while the peer does not read and never closes: the call returns, an end in bounded time or none")
-def disconnect_deaf(bench):
-    session = Session(bench, initiator=True, before=prepare, rcvbuf=8192, crc=False)
-    big = session.sut.memory("big", 16 << 20, "l", seed=1)
-    session.sut.post("call", 10, "send", f"big:0:{big.size}")
-    session.sut.command("disconnect call")
-    session.sut.command("destroy call")
-
-
 @row("a Terminate that the peer does not read: the connection is reset in bounded time")
 def terminate_deaf(bench):
     session = Session(bench, before=prepare, rcvbuf=8192, crc=False)
