@@ -23,18 +23,7 @@ namespace apps::manual {
 // Octets between the two programs, beside RDMA.
 class Line {
  public:
-  static Line listen(const std::string& host, const std::string& port) {
-    const sockaddr_in address = address_of(host, port);
-    const int passive = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int on = 1;
-    ::setsockopt(passive, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (::bind(passive, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || ::listen(passive, 1) != 0)
-      die("listen on %s %s: %s", host.c_str(), port.c_str(), std::strerror(errno));
-    const int fd = ::accept4(passive, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) die("accept: %s", std::strerror(errno));
-    ::close(passive);
-    return Line(fd);
-  }
+  static Line listen(const std::string& host, const std::string& port);
   static Line call(const std::string& host, const std::string& port) {
     const sockaddr_in address = address_of(host, port);
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -42,7 +31,7 @@ class Line {
       die("connect to %s %s: %s", host.c_str(), port.c_str(), std::strerror(errno));
     return Line(fd);
   }
-  Line(Line&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Line(Line&& other) noexcept : fd_(std::exchange(other.fd_, -1)), patience_(other.patience_) {}
   Line& operator=(Line&&) = delete;
   ~Line() {
     if (fd_ >= 0) ::close(fd_);
@@ -57,10 +46,12 @@ class Line {
   T hear() {
     static_assert(std::is_trivially_copyable_v<T>);
     T value{};
-    if (!ready(kPatience)) die("the other program says nothing");
+    if (!ready(patience_)) die("the other program says nothing");
     if (::recv(fd_, &value, sizeof value, MSG_WAITALL) != ssize_t{sizeof value}) die("the other program has ended");
     return value;
   }
+  // How long the other program may say nothing.
+  void set_patience(std::chrono::seconds patience) { patience_ = patience; }
   // Both programs have come here.
   void meet(char where) {
     say(where);
@@ -74,6 +65,7 @@ class Line {
   }
 
  private:
+  friend class Door;
   explicit Line(int fd) : fd_(fd) {
     const int on = 1;
     ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -91,7 +83,35 @@ class Line {
   }
 
   int fd_;
+  std::chrono::seconds patience_ = kPatience;
 };
+
+// Where programs call.
+class Door {
+ public:
+  Door(const std::string& host, const std::string& port, int calls)
+      : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const sockaddr_in address = Line::address_of(host, port);
+    const int on = 1;
+    ::setsockopt(fd_, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (::bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 || ::listen(fd_, calls) != 0)
+      die("listen on %s %s: %s", host.c_str(), port.c_str(), std::strerror(errno));
+  }
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+  ~Door() { ::close(fd_); }
+
+  Line accept() const {
+    const int fd = ::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd < 0) die("accept: %s", std::strerror(errno));
+    return Line(fd);
+  }
+
+ private:
+  const int fd_;
+};
+
+inline Line Line::listen(const std::string& host, const std::string& port) { return Door(host, port, 1).accept(); }
 
 struct Wanted : Manners {
   Wanted() { rnr_timer = 1; }
