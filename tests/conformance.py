@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The conformance tables of docs/conformance hold: every occurrence of MUST and SHALL has its row, every function and
-test that a row names exists. docs/conformance/README.md says what a row looks like.
+test that a row names exists. docs/conformance/README.md says what a row looks like. So do the tests that docs/security.md
+names: each attack has one, or says why there is none.
 
 usage: python3 tests/conformance.py [SOURCE-DIRECTORY]
        python3 tests/conformance.py --count TEXT=FILE...     prints sections.tsv anew from the texts
@@ -293,6 +294,31 @@ def table_faults(root, text, sections):
     return sorted(faults), summary
 
 
+# ---- the attacks -----------------------------------------------------------------------------------------------
+
+ATTACKS = "docs/security.md"
+_TEST = re.compile(r'`(tests/[\w./]+: "[^`]*)`')
+
+
+def attack_faults(root):
+    """(line, fault), and at the end a line for the summary."""
+    text = (root / ATTACKS).read_text()
+    begins = text.index("\n## The attacks of RFC 5042")
+    faults, named, attacks = [], 0, 0
+    # A heading, or an entry of a list that has a section's number; what stands under it goes to the next one.
+    starts = [match.start() for match in re.finditer(r"^(?:### |\* \*\*\d)", text[begins:], re.M)]
+    for start, end in zip(starts, [*starts[1:], len(text) - begins]):
+        part = text[begins + start:begins + end]
+        line = text.count("\n", 0, begins + start) + 1
+        tests = _TEST.findall(part)
+        heading = part.startswith("### ") and re.match(r"### [^\n]*\n\n\* \*\*\d", part + text[begins + end:][:5])
+        if not tests and "No test: " not in part and not heading:
+            faults.append((line, "names no test, and does not say 'No test: ' and why"))
+        faults += [(line, fault) for fault in filter(None, (test_fault(root, reference) for reference in tests))]
+        named, attacks = named + len(tests), attacks + (0 if heading else 1)
+    return faults, f"security: {named} tests for {attacks} attacks"
+
+
 def main():
     if sys.argv[1:2] == ["--count"]:
         return print_count(sys.argv[2:])
@@ -305,6 +331,11 @@ def main():
             print(f"docs/conformance/{text}.md:{line}: {fault}")
         print(summary)
         count_of_faults += len(faults)
+    faults, summary = attack_faults(root)
+    for line, fault in faults:
+        print(f"{ATTACKS}:{line}: {fault}")
+    print(summary)
+    count_of_faults += len(faults)
     print(f"{count_of_faults} faults" if count_of_faults else "the tables are as they should be")
     return 1 if count_of_faults else 0
 

@@ -23,6 +23,13 @@ SIZES = (0, 1, 2, 3, 4, 5, 7, 8, 31, 100, 1000, 1441, 4096, 20000)  # of message
 QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR = QP_EVENTS = range(1, 4)
 
 
+def processor_time(process):
+    """Seconds of processor that a process has used."""
+    with open(f"/proc/{process.pid}/stat") as stat:
+        column = stat.read().rsplit(")", 1)[1].split()
+    return (int(column[11]) + int(column[12])) / 100
+
+
 class Completion:
     """extra: the immediate data, its first octet on the wire the most significant, or the STag invalidated.
     source: the number of the queue pair that sent a datagram."""

@@ -8,20 +8,13 @@ import zlib
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
-from peer.sut import FLUSHED, SUCCESS, Session, check, main, row
+from peer.sut import FLUSHED, SUCCESS, Session, check, main, processor_time, row
 from peer.wire import CLOSE_WAIT, READ_RESPONSE, SEND, WRITE, fpdu, pattern, tagged, untagged, wait_until
 
 
 def prepare(session):
     session.sut.memory("m", 65536, "lrw", seed=5)
     session.sut.memory("in", 65536, "l", seed=6)
-
-
-def processor_time(process):
-    """Seconds of processor that a process has used."""
-    with open(f"/proc/{process.pid}/stat") as stat:
-        column = stat.read().rsplit(")", 1)[1].split()
-    return (int(column[11]) + int(column[12])) / 100
 
 
 def pause(bench, spin, initiator):
