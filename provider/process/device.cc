@@ -212,4 +212,11 @@ DeviceInfo device_of(const sockaddr* local) {
   return {};
 }
 
+bool is_within_host(const sockaddr_storage& local, const sockaddr_storage& remote) {
+  const auto* const one = reinterpret_cast<const sockaddr*>(&local);
+  const auto* const other = reinterpret_cast<const sockaddr*>(&remote);
+  // The first comparison avoids the list of local addresses for most connections within a host.
+  return gid_of(one) == gid_of(other) || !device_of(other).name.empty();
+}
+
 }  // namespace uiw::provider

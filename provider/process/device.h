@@ -71,4 +71,7 @@ ibv_mtu path_mtu_of(const DeviceInfo& device);
 // link-local addresses need their scope (sin6_scope_id).
 DeviceInfo device_of(const sockaddr* local);
 
+// Whether both ends of a connection have addresses of this host.
+bool is_within_host(const sockaddr_storage& local, const sockaddr_storage& remote);
+
 }  // namespace uiw::provider

@@ -28,14 +28,15 @@ namespace {
 constexpr char kPurpose[] = "shared memory";
 constexpr int kBacklog = 8;
 
-// "uiw-rings/<address and port of the caller>/<those of the called end>"
+// "uiw-rings/<address and port of the caller>/<those of the called end>", or "uiw-call/..." of one that shares nothing.
 class Name {
  public:
-  Name(const sockaddr_storage& caller, const sockaddr_storage& called) {
+  Name(RingRendezvous::Purpose purpose, const sockaddr_storage& caller, const sockaddr_storage& called) {
     const Text one = text_of(caller), other = text_of(called);
     name_.sun_family = AF_UNIX;
+    const char* const prefix = purpose == RingRendezvous::Purpose::sharing ? "rings" : "call";
     const int length =
-        std::snprintf(name_.sun_path + 1, sizeof name_.sun_path - 1, "uiw-rings/%s/%s", one.data(), other.data());
+        std::snprintf(name_.sun_path + 1, sizeof name_.sun_path - 1, "uiw-%s/%s/%s", prefix, one.data(), other.data());
     size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
   }
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&name_); }
@@ -74,10 +75,7 @@ bool has_room() {
   return mpa::SharedMemory::count() < std::min(descriptors.rlim_cur / 4, kMost);
 }
 
-bool may_share(const sockaddr_storage& local, const sockaddr_storage& remote) {
-  if (settings().values.same_host == SameHost::tcp || !has_room()) return false;
-  return gid_of(generic(local)) == gid_of(generic(remote)) || !device_of(generic(remote)).name.empty();
-}
+bool may_share() { return settings().values.same_host != SameHost::tcp && has_room(); }
 
 // A user whom this process's user namespace does not know has the number of all such users.
 bool is_own_user(int fd) {
@@ -153,16 +151,18 @@ struct Message {
 
 }  // namespace
 
-std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& local, const sockaddr_storage& remote) {
-  if (!may_share(local, remote)) return nullptr;
+std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& local, const sockaddr_storage& remote,
+                                                       Wishes wishes) {
+  const Purpose purpose = wishes.sharing && may_share() ? Purpose::sharing : Purpose::presence;
+  if ((purpose == Purpose::presence && !wishes.presence) || !is_within_host(local, remote)) return nullptr;
   const int fd = open_socket();
   if (fd < 0) return nullptr;
-  std::unique_ptr<RingRendezvous> made(new (std::nothrow) RingRendezvous(fd));
+  std::unique_ptr<RingRendezvous> made(new (std::nothrow) RingRendezvous(fd, purpose));
   if (!made) {
     mpa::close_descriptor(fd);
     return nullptr;
   }
-  const Name name(local, remote);
+  const Name name(purpose, local, remote);
   if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, kBacklog) != 0) return nullptr;
   return made;
 }
@@ -181,6 +181,7 @@ int RingRendezvous::accept() const {
 }
 
 std::shared_ptr<mpa::SharedOffer> RingRendezvous::take() {
+  if (purpose_ == Purpose::presence) return nullptr;
   const int fd = accept();
   auto offer = make_offer(fd, true);
   if (!offer || !fill(offer->own)) return nullptr;
@@ -194,13 +195,29 @@ std::shared_ptr<mpa::SharedOffer> RingRendezvous::take() {
   return offer;
 }
 
-std::shared_ptr<mpa::SharedOffer> offer_rings(const sockaddr_storage& local, const sockaddr_storage& remote) {
-  if (!may_share(local, remote)) return nullptr;
+RingContact::RingContact(const sockaddr_storage& local, const sockaddr_storage& remote) {
+  if (!is_within_host(local, remote)) return;
   const int fd = open_socket();
+  if (fd < 0) return;
+  for (const auto purpose : {RingRendezvous::Purpose::sharing, RingRendezvous::Purpose::presence}) {
+    const Name name(purpose, remote, local);
+    if (::connect(fd, name.address(), name.size()) != 0) continue;
+    fd_ = fd;
+    sharing_ = purpose == RingRendezvous::Purpose::sharing;
+    return;
+  }
+  mpa::close_descriptor(fd);
+}
+
+RingContact::~RingContact() {
+  if (fd_ >= 0) mpa::close_descriptor(fd_);
+}
+
+std::shared_ptr<mpa::SharedOffer> RingContact::offer() {
+  if (!sharing_ || !may_share()) return nullptr;
+  const int fd = std::exchange(fd_, -1);
   auto offer = make_offer(fd, false);
-  if (!offer) return nullptr;
-  const Name name(remote, local);
-  if (::connect(fd, name.address(), name.size()) != 0 || !is_own_user(fd) || !fill(offer->own)) return nullptr;
+  if (!offer || !is_own_user(fd) || !fill(offer->own)) return nullptr;
   int memory = -1;
   offer->memory = mpa::SharedMemory::create(memory);
   if (!offer->memory) return nullptr;

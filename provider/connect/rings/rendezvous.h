@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT
-// How the two ends of a TCP connection find out that they are processes of one user in one network namespace, and share
-// memory for their stream (mpa/stream/shared_stream.h): by an abstract Unix socket, whose name has the addresses and
-// ports of the connection. The caller listens there before it sends the request of MPA; the called end connects before
-// it sends the reply, and passes on the memory. So when the reply arrives, the caller has all that there will be, and
-// nobody waits.
+// How the two ends of a TCP connection find out that they are in one network namespace, with nothing between them, and,
+// as processes of one user, share memory for their stream (mpa/stream/shared_stream.h): by an abstract Unix socket,
+// whose name has the addresses and ports of the connection. The caller listens there before it sends the request of
+// MPA; the called end connects before it sends the reply, and passes on the memory. So when the reply arrives, the
+// caller has all that there will be, and nobody waits.
+//
+// Where a program forwards TCP, both ends see addresses of their own host, but each has another connection, whose name
+// the other end does not know. They must not do without a CRC then, since the forwarder may send through a network.
 //
 // Whatever of it cannot be had (other namespaces or users, an end that does not know this, no descriptors or memory, a
-// sandbox), the stream stays on TCP, and only the log tells. Each end believes only a peer whose user the kernel says
-// to be its own. Nothing blocks. Thread-safe.
+// sandbox), the stream stays on TCP, with a CRC unless both ends refuse it, and only the log tells. Each end shares
+// memory only with a peer whose user the kernel says to be its own. Nothing blocks. Thread-safe.
 #pragma once
 
 #include <sys/socket.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "mpa/stream/shared_stream.h"
@@ -20,8 +24,16 @@ namespace uiw::provider {
 
 class RingRendezvous {
  public:
-  // For the caller, of whose TCP connection these are the ends. Null where there can be no shared memory.
-  static std::unique_ptr<RingRendezvous> listen(const sockaddr_storage& local, const sockaddr_storage& remote);
+  // What the caller is to be found for: to share memory, or only to be known as a caller of this host.
+  enum class Purpose : std::uint8_t { sharing, presence };
+  struct Wishes {
+    bool sharing, presence;
+  };
+
+  // For the caller, of whose TCP connection these are the ends: listens for the first wish that can be met. Null where
+  // none can, as where the peer's address is not of this host, or there is no descriptor.
+  static std::unique_ptr<RingRendezvous> listen(const sockaddr_storage& local, const sockaddr_storage& remote,
+                                                Wishes wishes);
   ~RingRendezvous();
   RingRendezvous(const RingRendezvous&) = delete;
   RingRendezvous& operator=(const RingRendezvous&) = delete;
@@ -30,13 +42,32 @@ class RingRendezvous {
   std::shared_ptr<mpa::SharedOffer> take();
 
  private:
-  explicit RingRendezvous(int fd) : fd_(fd) {}
+  RingRendezvous(int fd, Purpose purpose) : fd_(fd), purpose_(purpose) {}
   int accept() const;
 
   const int fd_;
+  const Purpose purpose_;
 };
 
-// For the called end, before it replies: offers memory to the caller. Null where there can be none.
-std::shared_ptr<mpa::SharedOffer> offer_rings(const sockaddr_storage& local, const sockaddr_storage& remote);
+// For the called end, before it replies: its connection to the caller's socket.
+class RingContact {
+ public:
+  RingContact() = default;  // none
+  // Looks for the caller of the TCP connection of which these are the ends.
+  RingContact(const sockaddr_storage& local, const sockaddr_storage& remote);
+  ~RingContact();
+  RingContact(const RingContact&) = delete;
+  RingContact& operator=(const RingContact&) = delete;
+
+  // Whether the caller is a process of this network namespace that has the other end of this very connection. False
+  // also where that cannot be found out.
+  bool found() const { return fd_ >= 0; }
+  // Offers memory to the caller. Null where there can be none. To be called once.
+  std::shared_ptr<mpa::SharedOffer> offer();
+
+ private:
+  int fd_ = -1;
+  bool sharing_ = false;
+};
 
 }  // namespace uiw::provider

@@ -27,8 +27,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-bool is_this_host(const sockaddr_storage& remote) { return !device_of(generic(remote)).name.empty(); }
-
 // Whether this side requests CRCs on a connection from `local` to `remote`.
 bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
   switch (settings().values.crc) {
@@ -36,8 +34,7 @@ bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
     case CrcMode::off: return false;
     case CrcMode::automatic: break;
   }
-  // The first comparison avoids the list of local addresses for most connections within a host.
-  return gid_of(generic(local)) != gid_of(generic(remote)) && !is_this_host(remote);
+  return !is_within_host(local, remote);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
+#include "provider/process/settings.h"
 #include "provider/stream/linger.h"
 
 namespace uiw::provider {
@@ -48,6 +49,12 @@ class IncomingCall final : public ConnectionBase {
     own_ = own;
     if (own.attempt && !qp->is_for(own.peer_psn)) return EPERM;  // refused before the peer gets a reply
     mpa::Proposal proposal = proposal_of(own);
+    RingContact caller = held_ ? RingContact() : RingContact(local_, remote_);
+    if (!caller.found() && may_be_forwarded(own, proposal)) {
+      log_event(LogLevel::info, "call of %s: its end is not known on this host, so it gets a CRC",
+                AddressText(remote_).c_str());
+      proposal.crc = true;
+    }
     mpa::Agreement agreement;
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
     peer_parameters_ = parameters_of_peer();
@@ -56,7 +63,7 @@ class IncomingCall final : public ConnectionBase {
     // ready-to-receive message may wait for this end to send.
     const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
     std::shared_ptr<mpa::SharedOffer> rings;
-    if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = offer_rings(local_, remote_);
+    if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer();
     // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as
     // a whole.
     if (!send_whole(reply_)) {
@@ -87,6 +94,12 @@ class IncomingCall final : public ConnectionBase {
     if (state_ == State::awaiting_request) return read_request(lock);
     // The consumer decides now. If the caller hangs up meanwhile, that shows when the call is answered.
     if (state_ == State::requested) CmLoop::instance().unwatch(socket_.fd());
+  }
+
+  // A caller that seems to be on this host, and cannot be found there: a program may forward its octets, perhaps to
+  // another host. Of a manual connection the owner of both ends is known (manual/pairs.cc), so nothing lies between.
+  bool may_be_forwarded(const ConnectionParameters& own, const mpa::Proposal& proposal) const {
+    return settings().values.crc == CrcMode::automatic && !proposal.crc && !request_.crc && !held_ && !own.attempt;
   }
 
   void read_request(std::unique_lock<Mutex>& lock) {

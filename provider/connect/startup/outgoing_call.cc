@@ -135,8 +135,11 @@ class OutgoingCall final : public ConnectionBase {
     remember_addresses();
     socket_.set_tap(capture_connection(local_, remote_, true));
     proposal_ = proposal_of(own_);
-    // A HeldSocket has no octets to move.
-    if (!held_ && !proposal_.markers) rendezvous_ = RingRendezvous::listen(local_, remote_);
+    // A HeldSocket has no octets to move. The called end of a manual connection knows the owner of this one.
+    if (!held_) {
+      rendezvous_ =
+          RingRendezvous::listen(local_, remote_, {!proposal_.markers, !proposal_.crc && own_.attempt == nullptr});
+    }
     if (!send_whole(mpa::request_frame(proposal_))) return false;
     state_ = State::awaiting_reply;
     frame_ = StartupFrame();
