@@ -137,7 +137,8 @@ for _name, _rejection in TURNED_DOWN.items():
 
 
 def second_fails(bench, event, status, octets=b"", reset=False, finish=False):
-    call = Fallback(bench, TURNED_DOWN["30 01 0008"], UIW_STARTUP_TIMEOUT="700")
+    env = {"UIW_STARTUP_TIMEOUT": "1500"} if event == "UNREACHABLE" else {}
+    call = Fallback(bench, TURNED_DOWN["30 01 0008"], **env)
     if octets:
         call.peer.send(octets)
     if finish:

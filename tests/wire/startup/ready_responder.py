@@ -174,7 +174,7 @@ for _kind in READY:
 
 
 def terminated(bench, error):
-    """The initiator cannot meet what the reply says, and tells (RFC 6581 section 8). The connection never stood."""
+    """The initiator cannot meet what the reply says, and tells (RFC 6581, MPA error codes). The connection never stood."""
     agreed = Agreed(bench, "write")
     agreed.peer.fpdu(wire.terminate(error >> 12, 0, error & 0xFF))
     agreed.peer.gone()
@@ -191,8 +191,10 @@ row("in place of the RTR a Terminate 2/0/07 comes: the program's accept fails", 
 def missing(bench, octets, kind="write"):
     """The deadline is that of the start-up, and told as every deadline is."""
     agreed = Agreed(bench, kind, UIW_STARTUP_TIMEOUT="500")
-    if octets:
+    try:
         agreed.peer.send(wire.fpdu(READY[kind])[:octets])
+    except ConnectionError:  # a slow machine: the deadline was sooner
+        pass
     agreed.peer.gone()
     agreed.failed("UNREACHABLE", -errno.ETIMEDOUT)
 

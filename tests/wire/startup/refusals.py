@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Start-ups of uiw as the initiator that do not come about: the Terminates of RFC 6581 section 8, rejections, peers that
-know only revision 1, and programs that give up."""
+"""Start-ups of uiw as the initiator that it ends itself: by the Terminates of RFC 6581, where a reply cannot be met, or
+since its program gives up; and what it offers without a queue pair."""
 
 import pathlib
 import sys
