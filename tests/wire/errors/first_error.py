@@ -133,15 +133,40 @@ def waiting(bench, crc):
     session = Session(bench, before=prepare, crc=crc, rcvbuf=8192)
     sut, peer = session.sut, session.peer
     session.alive()
-    big = sut.memory("big", 16 << 20, "l", seed=1)
+    big = sut.memory("big", 6 << 20, "l", seed=1)
     sut.post(session.conn, 10, "send", f"big:0:{big.size}")
     for name in ("a Send on queue 9", "a Write with STag 0", "a Read Request with STag 0"):
         peer.fpdu(ERRORS[name][1](session))
         peer.taken()
     first = ERRORS["a Send on queue 9"][1](session)
     sent = last_word(peer, expected(0x1201, first), skip=(SEND,))
-    check(sent < big.size, "16 MiB went into a window of 8 KiB")
+    check(sent < big.size, "6 MiB went into a window of 8 KiB")
     ended(session, event_of(0x1201), [(number, FLUSHED) for number in (10, 1, 2)])
+
+
+@row("an error and FIN in the same moment: the Terminate comes", crc=True)
+@row("an error and FIN in the same moment: the Terminate comes, CRC off", crc=False)
+def and_fin(bench, crc):
+    session = Session(bench, before=prepare, crc=crc)
+    ulpdu = ERRORS["a Send on queue 9"][1](session)
+    session.peer.fpdu(ulpdu)
+    session.peer.finish()
+    last_word(session.peer, expected(0x1201, ulpdu))
+    ended(session, event_of(0x1201))
+
+
+@row("the Terminate waits for a peer that does not read, and closes its half meanwhile: it comes")
+def waiting_and_fin(bench):
+    session = Session(bench, before=prepare, rcvbuf=8192)
+    sut, peer = session.sut, session.peer
+    session.alive()
+    big = sut.memory("big", 6 << 20, "lr", seed=1)
+    session.read(7, 0, big.size, big.rkey, big.addr)
+    ulpdu = ERRORS["a Send on queue 9"][1](session)
+    peer.fpdu(ulpdu)
+    peer.finish()
+    ended(session, event_of(0x1201))
+    check(last_word(peer, expected(0x1201, ulpdu), skip=(READ_RESPONSE,)) == big.size, "the answer")
 
 
 # ---- what is answered before the Terminate -------------------------------------------------------------------------------

@@ -38,6 +38,16 @@ def last_word(peer, want, skip=()):
     return skipped
 
 
+def whole_fpdus(peer):
+    """All that comes: the octets of payload in whole FPDUs, how the stream ends, and the octets of an FPDU that is not whole."""
+    got = 0
+    try:
+        while True:
+            got += len(peer.segment().payload)
+    except wire.Failure:
+        return got, peer.ended, len(peer.ready)
+
+
 def ended(session, kind, completions=((1, FLUSHED), (2, FLUSHED))):
     """The program hears of the end: these completions in this order and no other, and one asynchronous event of this kind;
     none where the kind is None."""

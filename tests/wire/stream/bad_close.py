@@ -16,6 +16,7 @@ from peer.wire import READ_RESPONSE, SEND, WRITE, pattern, tagged, untagged
 RECEIVES = ((1, FLUSHED), (2, FLUSHED))
 BAD_CLOSE = wire.untagged(wire.TERMINATE, 2, 1, 0, bytes.fromhex("02070000"))
 RETRY_EXC_ERR = 12
+ODD = {"UIW_MULPDU": "6001"}  # so that TCP takes a part of an FPDU when it is full
 
 
 def prepare(session):
@@ -119,7 +120,7 @@ def adding(bench, initiator):
 @row("half-close: Sends wait for room in TCP; what was begun ends as a whole FPDU", crc=True)
 @row("half-close: Sends wait for room in TCP; what was begun ends as a whole FPDU, CRC off", crc=False)
 def full(bench, crc):
-    session, sut, peer = session_of(bench, True, rcvbuf=8192, crc=crc)
+    session, sut, peer = session_of(bench, True, rcvbuf=8192, crc=crc, env=ODD)
     big = sut.memory("big", 16 << 20, "l", seed=1)
     for number in (10, 11):
         sut.post("call", number, "send", f"big:0:{big.size}")
@@ -147,7 +148,7 @@ def both_read(bench):
 
 @row("half-close: in the middle of the answer to the peer's Read, which then reads on: whole FPDUs, then the Terminate")
 def answering(bench):
-    session, sut, peer = session_of(bench, False, rcvbuf=8192)
+    session, sut, peer = session_of(bench, False, rcvbuf=8192, env=ODD)
     big = sut.memory("big", 6 << 20, "lr", seed=1)
     session.read(1, 0, big.size, big.rkey, big.addr)
     peer.taken()
@@ -191,6 +192,15 @@ def unconfirmed_read(bench):
     peer.finish()
     last_word(peer, BAD_CLOSE)
     ended(session, QP_FATAL, ((10, RETRY_EXC_ERR), (11, FLUSHED)) + RECEIVES)
+
+
+@row("half-close before the peer's first FPDU: what is posted waits for that, so no Terminate may be sent either")
+def not_begun(bench):
+    session = Session(bench, before=prepare, revision=1, env={"UIW_FIRST_MESSAGE": "initiator"})
+    session.sut.post(session.conn, 10, "send", "m:0:100")
+    session.peer.finish()
+    check(session.peer.gone() == "fin", "reset")
+    ended(session, QP_FATAL, flushed(10))
 
 
 # ---- reset -----------------------------------------------------------------------------------------------------------
