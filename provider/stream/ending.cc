@@ -136,7 +136,8 @@ void Stream::stream_error(const rdmap::Terminate& terminate) {
     return end(receiver_.rdmap().failed_read(), rdmap::Status::local_protection, true);
   }
   log_terminate(state_, "what has arrived is wrong", terminate);
-  if (!receiver_.error_reported()) state_.host.report(event_of(terminate));
+  // The completion of a Read or atomic operation, too, says that its memory is not accessible.
+  if (!receiver_.error_reported() && !receiver_.rdmap().failed_read()) state_.host.report(event_of(terminate));
   end_with(terminate);
 }
 
@@ -178,7 +179,7 @@ void Stream::peer_terminated(const rdmap::Terminate& terminate) {
   }
   // On InfiniBand the completion of the culprit reports the error, so a manual connection needs no event.
   if (!state_.policy.manual || !culprit) state_.host.report(IBV_EVENT_QP_FATAL);
-  end(culprit, status, false);
+  end(culprit, status, true);
 }
 
 void Stream::peer_closed(bool broken) {
@@ -208,7 +209,7 @@ void Stream::peer_closed(bool broken) {
     if (state_.agreed.initiator || receiver_.is_established() || speaks_first_)
       return end_with(catastrophic_terminate(), true);
   }
-  end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, false);
+  end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, !broken);
   if (broken) report_lost();
 }
 

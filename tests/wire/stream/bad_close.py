@@ -9,7 +9,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
-from peer.faults import ended, last_word
+from peer.faults import ended, last_word, whole_fpdus
 from peer.sut import FLUSHED, QP_FATAL, SUCCESS, Session, check, main, row
 from peer.wire import READ_RESPONSE, SEND, WRITE, pattern, tagged, untagged
 
@@ -201,6 +201,22 @@ def not_begun(bench):
     session.peer.finish()
     check(session.peer.gone() == "fin", "reset")
     ended(session, QP_FATAL, flushed(10))
+
+
+@row("half-close while uiw disconnects and Sends wait for room in TCP: whole FPDUs, then FIN", crc=True)
+@row("half-close while uiw disconnects and Sends wait for room in TCP: whole FPDUs, then FIN, CRC off", crc=False)
+def both_close(bench, crc):
+    """Both ends close in order, so it is no Bad LLP Close; what was not sent is flushed."""
+    session, sut, peer = session_of(bench, True, rcvbuf=8192, crc=crc, env=ODD)
+    big = sut.memory("big", 16 << 20, "l", seed=1)
+    for number in (10, 11):
+        sut.post("call", number, "send", f"big:0:{big.size}")
+    sut.command("disconnect call")
+    peer.finish()
+    ended(session, None, flushed(10, 11))
+    got, end, rest = whole_fpdus(peer)
+    check(0 < got < big.size, f"{got} octets of {2 * big.size} were sent")
+    check((end, rest) == ("fin", 0), f"{end} behind {rest} octets of an FPDU")
 
 
 # ---- reset -----------------------------------------------------------------------------------------------------------
