@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "mpa/guarded_copy.h"
+#include "rdmap/protection_error.h"
 
 namespace uiw::rdmap {
 
@@ -17,16 +18,6 @@ ddp::TaggedError tagged_error(ddp::AccessError error) {
     case ddp::AccessError::wrap: return ddp::TaggedError::wrap;
     case ddp::AccessError::not_associated: return ddp::TaggedError::not_associated;
     default: return ddp::TaggedError::invalid_stag;
-  }
-}
-
-ErrorCode protection_error(ddp::AccessError error) {
-  switch (error) {
-    case ddp::AccessError::bounds: return ErrorCode::base_or_bounds;
-    case ddp::AccessError::wrap: return ErrorCode::wrap;
-    case ddp::AccessError::not_associated: return ErrorCode::not_associated;
-    case ddp::AccessError::rights: return ErrorCode::access_rights;
-    default: return ErrorCode::invalid_stag;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <new>
 #include <utility>
 
+#include "rdmap/protection_error.h"
 #include "rdmap/transmit/choose.h"
 
 namespace uiw::rdmap {
@@ -62,20 +63,22 @@ void Transmitter::carry_out(Cursor& at) {
 
 namespace {
 
-// Why an inbound request is not answered from `offset` on: its memory is not there any more. RFC 5040 sections 4.8 and
-// 7.1, rule 3: the Terminate has the request's DDP header, and the Read Request advanced to where the response stopped;
-// RFC 7306 section 8.1, rule 2: of an atomic request it has the DDP header.
-Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_t offset) {
+// Why an inbound request is not answered from `offset` on. `refused`: its memory may not be used any more, or may be,
+// and is not there, which is no error of the peer (`none`). RFC 5040 sections 4.8 and 7.1, rule 3: the Terminate has
+// the request's DDP header and, for a protection error (figure 10), the Read Request advanced to where the response
+// stopped; RFC 7306 section 8.1, rule 2: of an atomic request it has the DDP header.
+Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_t offset, ddp::AccessError refused) {
+  const bool protection = refused != ddp::AccessError::none;
   Terminate why;
-  why.type = static_cast<std::uint8_t>(ErrorType::remote_protection);
-  why.code = static_cast<std::uint8_t>(ErrorCode::invalid_stag);
+  why.type = static_cast<std::uint8_t>(protection ? ErrorType::remote_protection : ErrorType::remote_operation);
+  why.code = static_cast<std::uint8_t>(protection ? protection_error(refused) : ErrorCode::catastrophic_stream);
   const auto* read = std::get_if<ReadRequest>(&inbound.request);
   why.has_ddp_header = true;
   why.ddp_header_size = ddp::kUntaggedHeaderSize;
   why.segment_length = ddp::kUntaggedHeaderSize + (read != nullptr ? kReadRequestSize : kAtomicRequestSize);
   const Opcode opcode = read != nullptr ? Opcode::read_request : Opcode::atomic_request;
   encode(ddp::UntaggedHeader{true, control_of(opcode), 0, kReadRequestQueue, msn, 0}, why.ddp_header.data());
-  if (read == nullptr) return why;
+  if (read == nullptr || !protection) return why;
   ReadRequest request = *read;
   request.sink_offset += offset;
   request.source_offset += offset;
@@ -88,11 +91,11 @@ Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_
 }  // namespace
 
 // The message at the cursor cannot be built, since its memory is not available.
-Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status) {
+Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp::AccessError refused) {
   if (at.source == Source::response) {
     state_.answer_until = 0;                                     // neither this request nor any behind it is answered
     const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // each message of the queue is a request
-    terminate(memory_gone(state_.reads->inbound.at(at.response), msn, at.offset));
+    terminate(memory_gone(state_.reads->inbound.at(at.response), msn, at.offset, refused));
     return Fill::ready;
   }
   Terminate why;
@@ -159,7 +162,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
         continue;
       }
       if (!fpdus.empty()) break;
-      if (fail_message(at, Status::local_protection) == Fill::local_error) return Fill::local_error;
+      if (fail_message(at, Status::local_protection, segment.refused) == Fill::local_error) return Fill::local_error;
       at = state_.sent;  // a Terminate is sent, and nothing more of the response
       at.source = Source::none;
       continue;

@@ -180,7 +180,7 @@ class Transmitter {
 
   void push_own_request(const Cursor& at);
   void carry_out(Cursor& at);
-  Fill fail_message(const Cursor& at, Status status);
+  Fill fail_message(const Cursor& at, Status status, ddp::AccessError refused = ddp::AccessError::none);
   Fill break_off(const Cursor& at);
   void keep_rest();
   void keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size);

@@ -63,7 +63,7 @@ void SegmentBuilder::build_untagged(Segment& segment, Opcode opcode, std::uint32
   segment.header_size = ddp::kUntaggedHeaderSize;
 }
 
-// False if the source of a read response is not registered any more.
+// False if the memory of a response is not available.
 bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
   switch (at.source) {
     case Cursor::Source::none: break;
@@ -105,7 +105,8 @@ bool SegmentBuilder::build_response(const Cursor& at, Segment& segment) {
     if (!atomic->executed) {
       const ddp::Hold target =
           stags_.hold(request.stag, domain_, request.offset, kAtomicSize, ddp::kRemoteAtomic, stream_);
-      if (target.error() != ddp::AccessError::none ||
+      segment.refused = target.error();
+      if (segment.refused != ddp::AccessError::none ||
           !execute(request.opcode, request.operands, target.memory(), atomic->original)) {
         return false;
       }
@@ -123,7 +124,8 @@ bool SegmentBuilder::build_response(const Cursor& at, Segment& segment) {
     // The source is looked up for every segment, since the program may deregister it in the middle of a long response.
     segment.source = stags_.hold(request.source_stag, domain_, request.source_offset + at.offset, segment.payload,
                                  ddp::kRemoteRead, stream_);
-    if (segment.source.error() != ddp::AccessError::none) return false;
+    segment.refused = segment.source.error();
+    if (segment.refused != ddp::AccessError::none) return false;
     segment.response = {segment.source.memory(), segment.payload};
   }
   return true;

@@ -22,6 +22,8 @@ struct Segment {
   bool last = true;
   MemorySegment response{};  // the payload of a read response
   ddp::Hold source;          // the access to the memory that `response` points to
+  // Why the memory of a response may not be used any more; `none` where it may, but is not accessible.
+  ddp::AccessError refused = ddp::AccessError::none;
 };
 
 class SegmentBuilder {

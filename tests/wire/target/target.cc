@@ -45,6 +45,7 @@ void quit() {
   }
   for (auto& [name, qp] : g_target.datagram_qps) must(ibv_destroy_qp(qp), "destroy_qp");
   for (auto& [name, handle] : g_target.address_handles) must(ibv_destroy_ah(handle), "destroy_ah");
+  for (auto& [name, mw] : g_target.windows) must(ibv_dealloc_mw(mw), "dealloc_mw");
   for (auto& [name, memory] : g_target.memories) {
     if (memory.mr != nullptr) must(ibv_dereg_mr(memory.mr), "dereg_mr");
     munmap(memory.base, memory.size);

@@ -47,6 +47,7 @@ struct Target {
   ibv_cq* cq = nullptr;
   std::map<std::string, ibv_pd*> pds;
   std::map<std::string, Memory> memories;
+  std::map<std::string, ibv_mw*> windows;
   std::map<std::string, rdma_cm_id*> ids;
   std::map<std::string, ibv_qp*> datagram_qps;  // of type UD; their names are not those of ids
   std::map<std::string, ibv_ah*> address_handles;

@@ -46,14 +46,21 @@ void add_pd(const Words& word) {  // pd NAME
   say("ok");
 }
 
-void add_mr(const Words& word) {  // mr NAME SIZE ACCESS(lrwa) [PD [IOVA]]
+int access_of(const std::string& letters) {
   int access = 0;
-  for (const char letter : word[3])
+  for (const char letter : letters)
     access |= letter == 'l'   ? IBV_ACCESS_LOCAL_WRITE
               : letter == 'r' ? IBV_ACCESS_REMOTE_READ
               : letter == 'w' ? IBV_ACCESS_REMOTE_WRITE
               : letter == 'a' ? IBV_ACCESS_REMOTE_ATOMIC
+              : letter == 'b' ? IBV_ACCESS_MW_BIND
+              : letter == '0' ? IBV_ACCESS_ZERO_BASED
                               : 0;
+  return access;
+}
+
+void add_mr(const Words& word) {  // mr NAME SIZE ACCESS(lrwab) [PD [IOVA]]
+  const int access = access_of(word[3]);
   Memory memory;
   memory.size = number(word[2]);
   void* base = mmap(nullptr, memory.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -81,6 +88,57 @@ void dereg(const Words& word) {  // dereg NAME
   must(ibv_dereg_mr(memory.mr), "dereg_mr");
   memory.mr = nullptr;
   say("ok");
+}
+
+void rereg(const Words& word) {  // rereg NAME ACCESS: other rights for the same memory
+  must(ibv_rereg_mr(find(g_target.memories, word[1]).mr, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
+                    access_of(word[2])),
+       "rereg_mr");
+  say("ok");
+}
+
+void unmap(const Words& word) {  // unmap NAME: the memory goes while it is registered; no other takes its place
+  Memory& memory = find(g_target.memories, word[1]);
+  void* const hole = mmap(memory.base, memory.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  if (hole == MAP_FAILED) must(-1, "mmap");
+  say("ok");
+}
+
+void add_mw(const Words& word) {  // mw NAME TYPE(1|2) [PD]
+  ibv_pd* pd = find(g_target.pds, word.size() > 3 ? word[3] : "pd");
+  ibv_mw* mw = made(ibv_alloc_mw(pd, word[2] == "1" ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2), "alloc_mw");
+  g_target.windows[word[1]] = mw;
+  say("ok rkey=0x%x", mw->rkey);
+}
+
+void free_mw(const Words& word) {  // mw_free NAME
+  ibv_mw* mw = find(g_target.windows, word[1]);
+  must(ibv_dealloc_mw(mw), "dealloc_mw");
+  g_target.windows.erase(word[1]);
+  say("ok");
+}
+
+// mw_bind CONNECTION WR_ID NAME MEMORY OFFSET LENGTH ACCESS(rwa0): 0 for tagged offsets from zero; length 0 ends the
+// binding of a window of type 1. Says the new STag.
+void bind_mw(const Words& word) {
+  ibv_qp* qp = queue_pair(word[1]);
+  ibv_mw* mw = find(g_target.windows, word[3]);
+  const Memory& memory = find(g_target.memories, word[4]);
+  const ibv_mw_bind_info info{memory.mr, memory.address + number(word[5]), number(word[6]),
+                              static_cast<unsigned>(access_of(word[7]))};
+  if (mw->type == IBV_MW_TYPE_1) {
+    ibv_mw_bind bind{number(word[2]), IBV_SEND_SIGNALED, info};
+    must(ibv_bind_mw(qp, mw, &bind), "bind_mw");
+  } else {
+    ibv_send_wr request{}, *bad = nullptr;
+    request.wr_id = number(word[2]);
+    request.opcode = IBV_WR_BIND_MW;
+    request.send_flags = IBV_SEND_SIGNALED;
+    request.bind_mw = {mw, ibv_inc_rkey(mw->rkey), info};
+    must(ibv_post_send(qp, &request, &bad), "post_send");
+    mw->rkey = request.bind_mw.rkey;
+  }
+  say("ok rkey=0x%x", mw->rkey);
 }
 
 void fill(const Words& word) {  // fill NAME SEED: octet i is (seed + i) mod 251
@@ -129,8 +187,10 @@ void rest(const Words&) {  // rest: says how often the hammer added
 
 std::span<const Command> memory_commands() {
   static constexpr Command kCommands[] = {
-      {"open", 2, open_device}, {"pd", 2, add_pd}, {"mr", 4, add_mr}, {"dereg", 2, dereg},   {"fill", 3, fill},
-      {"poke", 4, poke},        {"dump", 4, dump}, {"hash", 4, hash}, {"hammer", 3, hammer}, {"rest", 1, rest},
+      {"open", 2, open_device}, {"pd", 2, add_pd},       {"mr", 4, add_mr},   {"dereg", 2, dereg},
+      {"fill", 3, fill},        {"rereg", 3, rereg},     {"unmap", 2, unmap}, {"mw", 3, add_mw},
+      {"mw_free", 2, free_mw},  {"mw_bind", 8, bind_mw}, {"poke", 4, poke},   {"dump", 4, dump},
+      {"hash", 4, hash},        {"hammer", 3, hammer},   {"rest", 1, rest},
   };
   return kCommands;
 }

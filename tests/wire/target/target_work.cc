@@ -76,6 +76,7 @@ ibv_wr_opcode opcode_of(const std::string& name) {
   if (name == "write") return IBV_WR_RDMA_WRITE;
   if (name == "write_imm") return IBV_WR_RDMA_WRITE_WITH_IMM;
   if (name == "read") return IBV_WR_RDMA_READ;
+  if (name == "local_inv") return IBV_WR_LOCAL_INV;
   if (name == "fetch_add") return IBV_WR_ATOMIC_FETCH_AND_ADD;
   if (name == "compare_swap") return IBV_WR_ATOMIC_CMP_AND_SWP;
   throw std::runtime_error("0 no operation " + name);
@@ -92,6 +93,7 @@ void post(const Words& word) {
   request.opcode = opcode_of(word[3]);
   request.send_flags = flags_of(word[4]);
   switch (request.opcode) {
+    case IBV_WR_LOCAL_INV:
     case IBV_WR_SEND_WITH_INV: request.invalidate_rkey = rkey; break;
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
     case IBV_WR_ATOMIC_CMP_AND_SWP:
