@@ -53,6 +53,8 @@ void PlacementTracker::placed_before(std::uint64_t sequence, const Cursor& sent)
 
 // Each entry is passed once, so a report that confirms nothing new takes no longer with a deep queue.
 std::optional<std::uint64_t> PlacementTracker::take_report(const Progress& progress, const Cursor& sent) {
+  // A peer may send a report that this end has not requested. Then `reported_` does not follow the queue.
+  if (!reports_) return std::nullopt;
   const bool of_sent = !is_ahead(progress.send_msn, sent.send_msn) && !is_ahead(progress.writes, sent.writes);
   if (!of_sent) return std::nullopt;
   std::optional<std::uint64_t> reached;

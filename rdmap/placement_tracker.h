@@ -74,7 +74,7 @@ class PlacementTracker {
   // hostile peer answers.
   void placed_before(std::uint64_t sequence, const Cursor& sent);
   // Takes a progress report of the peer. Returns an entry; all work before it has been placed. Nothing if the report
-  // confirms no more than earlier ones.
+  // confirms no more than earlier ones, or if start() has said that there are none.
   std::optional<std::uint64_t> take_report(const Progress& progress, const Cursor& sent);
   // All work that is done has been completed.
   void note_completed(const Cursor& sent) {

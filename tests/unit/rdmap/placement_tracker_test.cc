@@ -234,3 +234,17 @@ TEST_CASE("placement tracker: reports go on behind work that has completed other
   it.queue.pop();
   CHECK(it.tracker.take_report({Msn{4}, 0}, it.sent) == 3);
 }
+
+// A peer may send a report that this end has never asked for. Then nobody has followed what has completed, and the
+// entries that such a report would be about are not in the queue any more.
+TEST_CASE("placement tracker: a report that was not agreed on confirms nothing", "[placement]") {
+  Fixture it(false, false);
+  for (std::uint64_t i = 0; i < 3 * it.queue.depth(); ++i) {
+    it.post(WorkKind::send);
+    it.tracker.note_pop(it.queue.at(i));
+    it.queue.pop();
+  }
+  it.post(WorkKind::send);
+  CHECK_FALSE(it.tracker.take_report({it.sent.send_msn, 0}, it.sent));
+  CHECK(it.done().empty());
+}
