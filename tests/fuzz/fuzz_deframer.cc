@@ -9,6 +9,7 @@
 
 #include "mpa/crc32c.h"
 #include "mpa/deframer.h"
+#include "mpa/fpdu_buffer.h"
 #include "mpa/markers.h"
 
 using namespace uiw::mpa;
@@ -75,6 +76,7 @@ void mend(std::vector<std::byte>& stream, bool markers) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 4) return 0;
+  keep_spare_fpdu_buffers(true);  // new ones for each input take long
   const bool crc = (data[0] & 1) != 0;
   std::minstd_rand random(1U + data[1] + 256U * data[2]);
   const std::size_t most = 1 + data[3] * 8U;

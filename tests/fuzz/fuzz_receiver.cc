@@ -13,6 +13,7 @@
 
 #include "mpa/crc32c.h"
 #include "mpa/deframer.h"
+#include "mpa/fpdu_buffer.h"
 #include "rdmap/receiver.h"
 #include "rdmap/transmitter.h"
 
@@ -24,9 +25,19 @@ void check(bool condition) {
   if (!condition) std::abort();
 }
 
+// Of all inputs, since it has much memory.
+ddp::StagTable& the_stags() {
+  static ddp::StagTable stags(1);
+  return stags;
+}
+rdmap::OutgoingBatch& the_batch() {
+  static rdmap::OutgoingBatch batch;
+  return batch;
+}
+
 struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   Host(bool crc, bool send_immediate)
-      : stags(1), queue(8, 4, 0), tx(queue, stags, this, *this), rx(stags, this, *this), reads(2, 2) {
+      : queue(8, 4, 0), tx(queue, stags, this, *this), rx(stags, this, *this), reads(2, 2) {
     rdmap::Transmitter::Parameters parameters;
     parameters.crc = crc;
     parameters.mulpdu = 256;
@@ -37,6 +48,12 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
     memory.resize(64 + 256 + 64, std::byte{0x11});
     stag = *stags.add(
         {memory.data() + 64, 0xAA000000, 256, ddp::kLocalWrite | ddp::kRemoteRead | ddp::kRemoteWrite, this});
+  }
+  ~Host() {
+    for (const ddp::Stag mine : {stag, inbox_stag, sink_stag}) {
+      stags.retire(mine);  // unless that has been done
+      stags.recycle(mine);
+    }
   }
   void send_complete(const rdmap::SendWork&, rdmap::Status) override { ++completions; }
   bool next_receive(rdmap::ReceiveBuffer& buffer) override {
@@ -76,22 +93,22 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   }
   void transmit(std::size_t most) {
     for (int i = 0; i < 1000; ++i) {
-      const auto fill = tx.fill(*batch);
+      const auto fill = tx.fill(batch);
       if (fill == rdmap::Transmitter::Fill::local_error) {
         tx.flush(tx.failure()->sequence, tx.failure()->status);
         continue;
       }
       broken = broken || fill == rdmap::Transmitter::Fill::broken;
       if (fill != rdmap::Transmitter::Fill::ready) return;
-      const std::size_t take = std::min(most, batch->fpdus.bytes());
-      tx.sent(*batch, take);
+      const std::size_t take = std::min(most, batch.fpdus.bytes());
+      tx.sent(batch, take);
       most -= take;
       if (most == 0) return;
     }
     check(false);  // it must come to an end
   }
 
-  ddp::StagTable stags;
+  ddp::StagTable& stags = the_stags();
   rdmap::SendQueue queue;
   rdmap::Transmitter tx;
   rdmap::Receiver rx;
@@ -105,7 +122,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   unsigned posted = 0;
   unsigned completions = 0, work_posted = 0;
   bool broken = false;  // an FPDU that was begun cannot be finished
-  std::unique_ptr<rdmap::OutgoingBatch> batch = std::make_unique<rdmap::OutgoingBatch>();
+  rdmap::OutgoingBatch& batch = the_batch();
 };
 
 // What the program does before the ULPDU comes.
@@ -188,6 +205,7 @@ void end_stream(Host& host) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
+  mpa::keep_spare_fpdu_buffers(true);  // new ones for each input take long
   const bool crc = (data[0] & 1) != 0;
   std::minstd_rand random(1U + data[1]);
   const auto host_owner = std::make_unique<Host>(crc, (data[0] & 2) != 0);

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Writes the seed corpora: one directory for each fuzzer, small files that are right, or nearly.
+"""Writes the corpora that the fuzzers start from: one directory for each, with seeds, which are right or nearly
+so, and with what longer runs have found and corpora/NAME.zip keeps.
 
 usage: seeds.py DIRECTORY
 """
 import pathlib
 import struct
 import sys
+import zipfile
 
 
 def startup():
@@ -77,6 +79,69 @@ def receiver():
                              (4, tagged(2, 0xAA000001, 0xAA000000 + 40, b"r" * 60)))
         yield head + records((0, untagged(7, 2, 1, 0, terminate(1, 1, 0, struct.pack(">H", 20) + tagged(0, 1, 0, b""),
                                                                0xC000))))
+
+
+# The steps of stream/step.h, in the order of Act.
+(RECEIVE, SEND, WRITE, READ, ATOMIC, IMMEDIATE, INVALIDATE, BIND, REGISTER, DEREGISTER, CHANGE, WINDOW, TRANSMIT,
+ DELIVER, SEGMENT, OCTETS, END, SETTING, SCRIBBLE, RUN) = range(20)
+# Kinds of segments; this one is delivered at once, is not the last of its message, is damaged.
+P_SEND = 0
+P_WRITE, P_READ, P_ANSWER, P_ATOMIC, P_IMMEDIATE, P_TERMINATE, P_REPORT, P_EMPTY, P_ANY = range(3, 12)
+NOW, MORE, DAMAGED, LONG, SIGNALED = 0x20, 0x10, 0x40, 0x80, 0x40
+
+
+def streams():
+    def stream(*steps, flags=1, rules=0, depths=0x33):
+        records = [(flags, rules, depths), *steps]
+        return b"".join(bytes(record) + bytes(8 - len(record)) for record in records)
+
+    run = (RUN,)
+    receives = [(RECEIVE, 1, 0, 0x40 * i, 200) for i in range(3)]
+    sends = [(SEND, SIGNALED | 1, 0, 0, 200), (SEND, SIGNALED | 4 | 2, 0, 2, 20, 3, 10), (SEND, 8 | 1, 7, 4, 0xC8),
+             (SEND, 0xC0, 0, 0, 30), run]
+    arrivals = [(SEGMENT, P_SEND | NOW | MORE, 0, 50), (SEGMENT, P_SEND | NOW, 0, 50),
+                (SEGMENT, P_SEND | NOW, 0, 9, 0, 2), (SEGMENT, P_IMMEDIATE | NOW, 0, 0, 0, 1)]
+    reads = [(READ, SIGNALED | 2, 1, 0, 100, 0x41, 50), (READ, SIGNALED, 2), (ATOMIC, SIGNALED, 3, 0x80),
+             (ATOMIC, SIGNALED | 1, 3, 1), run]
+    answers = [(SEGMENT, P_ANSWER | NOW, 0, 70), (SEGMENT, P_ANSWER | NOW), (SEGMENT, P_ANSWER | NOW),
+               (SEGMENT, P_ANSWER | NOW), run, (SEGMENT, P_ANSWER | NOW), run]
+    requests = [(SEGMENT, P_READ | NOW, 2, 200), (SEGMENT, P_READ | NOW, 3, 0), (TRANSMIT, 60), (TRANSMIT, 200), run,
+                (SEGMENT, P_ATOMIC | NOW, 3, 1, 8, 0), (SEGMENT, P_ATOMIC | NOW, 4, 2, 16, 1), run]
+    writes = [(SEGMENT, P_WRITE | NOW | MORE, 1, 100), (SEGMENT, P_WRITE | NOW, 3, 20, 2), (SEGMENT, P_IMMEDIATE | NOW)]
+    posted = [(WRITE, SIGNALED | 1, 1, 0, 220), (WRITE, SIGNALED | 4 | 8 | 1, 2, 3, 30), (WRITE, 0xC0, 1, 0, 20),
+              (IMMEDIATE, SIGNALED | 4, 1, 2), run]
+    windows = [(WINDOW, 0), (WINDOW, 1, 1), (BIND, SIGNALED, 0, 4, 2, 20, 0x1C),
+               (BIND, SIGNALED | 8, 1, 4, 4, 20, 0x1C), run, (SEGMENT, P_WRITE | NOW, 8, 40),
+               (SEGMENT, P_READ | NOW, 9, 30), run]
+    invalidations = [(RECEIVE, 1, 0, 0, 200), (SEGMENT, P_SEND | NOW, 8, 5, 0, 1), (BIND, SIGNALED, 4, 4, 2, 20, 0x1C),
+                     (INVALIDATE, SIGNALED, 0), run, (WINDOW, 0)]
+    for flags in (1, 0, 3, 7, 6, 15):
+        for rules in (0, 8, 9, 3, 5):
+            yield stream(*receives, *sends, *arrivals, run, flags=flags, rules=rules)
+            yield stream(*reads, *answers, *requests, flags=flags, rules=rules, depths=0x37)
+            yield stream(*receives, *posted, *writes, run, *windows, *invalidations, flags=flags, rules=rules)
+    for rtr in (0, 1, 2, 3):
+        first = {0: (P_SEND, 0, 5), 1: (P_EMPTY,), 2: (P_WRITE,), 3: (P_READ, 6)}[rtr]
+        yield stream(*receives, (SEND, SIGNALED | 1, 0, 0, 50), run, (SEGMENT, first[0] | NOW, *first[1:]), run, *sends,
+                     flags=0x11 | rtr << 5)
+        yield stream((SEND, SIGNALED | 1, 0, 0, 50), run, (SEGMENT, P_ANSWER | NOW), run, flags=1 | rtr << 5, rules=1)
+    for wrong in ((SEGMENT, P_WRITE | NOW, 0, 9), (SEGMENT, P_READ | NOW, 1, 9), (SEGMENT, P_ATOMIC | NOW, 3, 0, 1),
+                  (SEGMENT, P_SEND | NOW, 0, 255), (SEGMENT, P_ANY | NOW, 0x41, 9, 0x43),
+                  (SEGMENT, P_ANSWER | NOW, 0, 5),
+                  (SEGMENT, P_TERMINATE | NOW, 3, 1, 0, 0x11), (SEGMENT, P_SEND | NOW | DAMAGED, 0, 9, 0, 0, 0xC0, 1),
+                  (SEGMENT, P_SEND | NOW | DAMAGED, 0, 9, 0, 0, 10, 1),
+                  (SEGMENT, P_SEND | NOW | DAMAGED, 0, 200, 0, 0, 0xC2, 1), (OCTETS, 5, 0, 1, 2, 3, 4, 5),
+                  (END, 0), (END, 1), (END, 3), (DEREGISTER, 0), (SCRIBBLE, 0, 0, 255, 9)):
+        for flags in (1, 2, 7):
+            yield stream(*receives, *sends[:2], (TRANSMIT, 100), *arrivals[:1], wrong, (DELIVER, 255), *sends, *reads,
+                         flags=flags)
+    for sent in (10, 50, 200):
+        yield stream(*sends[:1], (TRANSMIT, sent), (END, 0), (SCRIBBLE, 0, 0, 255, 9), run, flags=0)
+    yield stream(*receives, *sends, (SEGMENT, P_REPORT | NOW, 0, 0, 0, 2), (SEGMENT, P_REPORT | NOW, 0, 0, 0, 1), run,
+                 (SETTING, 0), run, rules=5)
+    yield stream((SEGMENT, P_SEND | LONG, 0, 20), (DELIVER, 30), (DELIVER, 40), (RECEIVE, 2, 0, 0, 0xC4, 4, 20),
+                 (DELIVER, 20, 1), (DELIVER, 255, 1), (REGISTER, 5, 240, 10, 8, 1), (SEGMENT, P_WRITE | NOW, 5, 60),
+                 (CHANGE, 5, 1, 1, 4), (SEGMENT, P_WRITE | NOW, 5, 60), flags=0)
 
 
 def terminates():
@@ -166,13 +231,17 @@ def uverbs():
 def main():
     root = pathlib.Path(sys.argv[1])
     for name, seeds in (("startup", startup()), ("deframer", deframer()), ("rings", rings()),
-                        ("receiver", receiver()),
+                        ("receiver", receiver()), ("stream", streams()),
                         ("terminate", terminates()), ("cm_commands", cm_commands()),
                         ("datagrams", datagrams()), ("netlink", netlink()), ("port_mapper", port_mapper()),
                         ("settings", settings()), ("uverbs", uverbs())):
         (root / name).mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(seeds):
-            (root / name / f"{number:02}").write_bytes(seed)
+            (root / name / f"{number:03}").write_bytes(seed)
+        kept = pathlib.Path(__file__).parent / "corpora" / f"{name}.zip"
+        if kept.exists():
+            with zipfile.ZipFile(kept) as archive:
+                archive.extractall(root / name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// The input of the fuzzer of streams: eight octets that say what start-up has agreed on, and steps of eight octets.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "mpa/startup.h"
+#include "rdmap/rdmap_format.h"
+
+namespace uiw::fuzz {
+
+constexpr std::size_t kStepSize = 8;
+
+enum class Act : std::uint8_t {
+  post_receive,
+  post_send,
+  post_write,
+  post_read,
+  post_atomic,
+  post_immediate,
+  post_invalidate,
+  post_bind,
+  register_memory,
+  deregister_memory,
+  change_memory,
+  window,
+  transmit,
+  deliver,
+  segment,  // the peer sends one
+  octets,   // the peer sends some that are no FPDU
+  end,
+  setting,
+  scribble,  // the program writes to its memory
+  run,       // everything is delivered and sent
+  count
+};
+
+struct Step {
+  Act act;
+  std::uint8_t a, b, c, d, e, f, g;
+};
+
+inline Step step_of(const std::uint8_t* from) {
+  const auto act = static_cast<Act>(from[0] % static_cast<unsigned>(Act::count));
+  return {act, from[1], from[2], from[3], from[4], from[5], from[6], from[7]};
+}
+
+struct Agreed {
+  bool crc, markers_in, markers_out, send_immediate, initiator, remote_completion;
+  mpa::ReadyToReceive rtr;
+  rdmap::Reports reports;
+  std::uint32_t ord, probe_slots, ird;
+  std::size_t mulpdu;
+};
+
+inline Agreed agreed_of(const std::uint8_t* from) {
+  Agreed agreed;
+  agreed.crc = (from[0] & 1) != 0;
+  agreed.markers_in = (from[0] & 2) != 0;
+  agreed.markers_out = (from[0] & 4) != 0;
+  agreed.send_immediate = (from[0] & 8) != 0;
+  agreed.initiator = (from[0] & 16) == 0;
+  agreed.rtr = static_cast<mpa::ReadyToReceive>(from[0] >> 5 & 3);
+  agreed.remote_completion = (from[1] & 1) != 0;
+  agreed.reports = static_cast<rdmap::Reports>((from[1] >> 1 & 3) % 3);
+  agreed.mulpdu = (from[1] & 8) != 0 ? 1440 : 128;
+  agreed.ord = from[2] & 3;
+  agreed.probe_slots = from[2] >> 2 & 3;
+  agreed.ird = from[2] >> 4 & 3;
+  return agreed;
+}
+
+}  // namespace uiw::fuzz
