@@ -27,13 +27,20 @@ def lossy(bench, percent=0.1):
 
 
 def lossy_without_netem(bench, percent):
+    return line(bench, 0.001, percent / 100)
+
+
+def line(bench, seconds, loss, **faults):
+    """Two hosts joined by lossy_line.py."""
     left, right = bench.namespace("left"), bench.namespace("right")
-    line = bench.start([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)), "lossy_line.py"),
-                        left.pid, right.pid, 0.001, percent / 100], uiw=False)
+    words = [f"{name}={value:g}" for name, value in faults.items()]
+    carrier = bench.start([sys.executable, "-B", os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                                              "lossy_line.py"), left.pid, right.pid, seconds, loss, *words],
+                          uiw=False)
     try:
-        line.wait_output("^ready")
+        carrier.wait_output("^ready")
     except harness.Failure as failure:
-        raise harness.Skip(f"neither netem nor TAP devices here: {failure}") from None
+        raise harness.Skip(f"no TAP devices here: {failure}") from None
     bench.address_hosts(left, right)
     return left, right
 

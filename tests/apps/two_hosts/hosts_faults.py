@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""Two hosts over lines with faults: what arrives is right, however the line treats it, or the connection ends and says why."""
+
+import hashlib
+import importlib
+import os
+import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+from support import harness
+from support.harness import check, row
+from two_hosts import hosts_loss
+
+pingpong = harness.borrow(lambda: importlib.import_module("programs.pingpong"))
+
+ADDRESS = "10.77.0.1"
+LONG = 60  # seconds that a program may take
+# Title -> delay in seconds, loss, other faults; how many octets and how many turns it can take in some seconds.
+LINES = {
+    "2 % loss": ((0.001, 0.02, {}), 65535, 40),
+    "10 % of frames overtaken": ((0.001, 0, {"reorder": 0.1}), 65535, 100),
+    "10 % of frames twice": ((0.001, 0, {"duplicate": 0.1}), 65535, 100),
+    "a bit changed in 1 % of frames": ((0.001, 0, {"flip": 0.01}), 65535, 40),
+    "all faults that TCP makes good": ((0.001, 0.005, {"reorder": 0.02, "duplicate": 0.02, "flip": 0.005}), 65535, 40),
+    "1 Mb/s": ((0.001, 0, {"rate": 1e6}), 20000, 4),
+    "500 ms each way": ((0.5, 0, {}), 20000, 2),
+}
+
+
+def rping(bench, left, right, size, turns, address=ADDRESS, **more):
+    """A pair of programs that compare each octet."""
+    port = bench.port()
+    return bench.pair(["rping", "-s", "-S", 65535, "-a", address, "-p", port],
+                      ["rping", "-c", "-a", address, "-p", port, "-C", turns, "-S", size, "-V"], port, timeout=LONG,
+                      server_more={"namespace": left}, client_more={"namespace": right}, **more)
+
+
+def copied(bench, left, right, size, turns):
+    source, sink = os.path.join(bench.tmp, "source"), os.path.join(bench.tmp, "sink")
+    content = os.urandom(size * turns)
+    with open(source, "wb") as file:
+        file.write(content)
+    port = bench.port()
+    bench.pair(["rcopy", "-p", port], ["rcopy", source, f"{ADDRESS}:{sink}", "-p", port], port, timeout=LONG,
+               server_ends=False, server_more={"namespace": left}, client_more={"namespace": right})
+    with open(sink, "rb") as file:
+        check(hashlib.file_digest(file, "sha256").digest() == hashlib.sha256(content).digest(), "the copy differs")
+
+
+def by_hand(bench, left, right, size, turns):
+    pingpong.talk(bench, pingpong.RC, "-c", "-s", size, device="uiw_v0", gid=1, iterations=turns, address=ADDRESS,
+                  server_more={"namespace": left}, client_more={"namespace": right})
+
+
+for _title, (_line, _size, _turns) in LINES.items():
+    for _program, _function in (("rping -V", rping), ("rcopy", copied), ("ibv_rc_pingpong -c", by_hand)):
+
+        def run(bench, line=_line, size=_size, turns=_turns, function=_function):
+            seconds, loss, faults = line
+            function(bench, *hosts_loss.line(bench, seconds, loss, **faults), size, turns)
+
+        harness.add_row(f"{_program}, {_title}", run)
+
+
+@row("an exchange of words that TCP's checksum does not find: the CRC ends the connection, and nothing wrong arrives")
+def exchanged(bench):
+    left, right = hosts_loss.line(bench, 0.001, 0, exchange=0.02)
+    log = os.path.join(bench.tmp, "log")
+    port = bench.port()
+    server = bench.start(["rping", "-s", "-v", "-S", 65535, "-a", ADDRESS, "-p", port], namespace=left,
+                         env={"UIW_LOG": log}).wait_listen(port)
+    client = bench.start(["rping", "-c", "-v", "-V", "-a", ADDRESS, "-p", port, "-S", 65535], namespace=right,
+                         env={"UIW_LOG": log})
+    client.wait(LONG)
+    server.wait(LONG)
+    with open(log, errors="replace") as text:
+        said = text.read()
+    check("CRC" in said, f"no end by a CRC: {said[-1000:]}")
+    check("mismatch" not in client.output + server.output, "wrong octets have arrived")
+
+
+def interrupted(bench, interrupt):
+    """A connection that is in use while the line of one of the two hosts is taken away and given back."""
+    left, right = hosts_loss.line(bench, 0.001, 0)
+    port = bench.port()
+    server = bench.start(["rping", "-s", "-v", "-S", 20000, "-a", ADDRESS, "-p", port], namespace=left).wait_listen(port)
+    client = bench.start(["rping", "-c", "-v", "-V", "-a", ADDRESS, "-p", port, "-S", 20000], namespace=right)
+    harness.wait_until(lambda: os.path.getsize(client.stdout_path) > 0, 20, "pings")
+    interrupt({"server": left, "client": right})
+    before = os.path.getsize(client.stdout_path)
+    harness.wait_until(lambda: os.path.getsize(client.stdout_path) > before + 100_000 or not client.running(), LONG,
+                       "pings once the line is back, or the end")
+    check(client.running() and server.running(), "the connection has not outlived the interruption")
+    check("mismatch" not in client.output, "wrong octets have arrived")
+
+
+for _side, _address in (("server", "10.77.0.1"), ("client", "10.77.0.2")):
+
+    def _address_again(hosts, side=_side, address=_address):
+        hosts[side].ip("address", "del", f"{address}/24", "dev", "v0")
+        hosts[side].ip("address", "add", f"{address}/24", "dev", "v0")
+
+    def _link_again(hosts, side=_side):
+        hosts[side].ip("link", "set", "v0", "down")
+        hosts[side].ip("link", "set", "v0", "up")
+
+    for _what, _interrupt in (("the address is removed and added again", _address_again),
+                              ("the interface goes down and up again", _link_again)):
+        harness.add_row(f"{_what} at the {_side}: a connection in use goes on",
+                        lambda bench, interrupt=_interrupt: interrupted(bench, interrupt))
+
+
+if __name__ == "__main__":
+    sys.exit(harness.main())
