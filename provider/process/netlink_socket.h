@@ -6,6 +6,7 @@
 #include <linux/netlink.h>
 #include <netlink/netlink.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include "mpa/descriptor.h"
 
@@ -13,7 +14,12 @@ namespace uiw::provider {
 
 // Creates a socket; `family` is NETLINK_ROUTE for links, addresses and routes. -1 with errno.
 inline int make_netlink_socket(int family = NETLINK_ROUTE) {
-  return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
+  const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
+  // The kernel has answered by the time a request is sent. libnl also waits for the answer to a request that the kernel
+  // has not taken, for lack of memory: without end, if this did not end it.
+  const timeval patience{1, 0};
+  if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  return fd;
 }
 
 // Makes libnl use this descriptor, which free_netlink_socket() closes.
