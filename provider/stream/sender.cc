@@ -87,8 +87,8 @@ void StreamSender::transmit(ProbePolicy policy) {
       }
       if (taken == -EFAULT && transmitter_.source_gone(batch)) continue;  // fill() fails the work whose memory is gone
       send_state_ = SendState::idle;
-      dead_ = true;  // after other errors the receiver finds out why, and ends the stream
-      if (taken == -EFAULT) note_error();
+      dead_ = true;  // after an error of the connection the receiver finds out why, and ends the stream
+      if (taken == -EFAULT || taken == -ENOMEM || taken == -ENOBUFS) note_error();
       return;
     }
     if (transmitter_.sent(batch, static_cast<std::size_t>(taken)) && try_stop(SendState::idle)) break;
