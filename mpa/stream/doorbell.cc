@@ -21,12 +21,17 @@ Doorbell::~Doorbell() {
 void Doorbell::ring() const {
   const int before = errno;
   const char octet = 1;
-  ::syscall(SYS_sendto, fd_, &octet, sizeof octet, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
+  while (::syscall(SYS_sendto, fd_, &octet, sizeof octet, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0) < 0 &&
+         errno == EINTR) {
+  }
   errno = before;
 }
 
 bool Doorbell::receive(MutableOctets to) const {
-  const long n = ::syscall(SYS_recvfrom, fd_, to.data(), to.size(), MSG_DONTWAIT, nullptr, nullptr);
+  long n;
+  do {
+    n = ::syscall(SYS_recvfrom, fd_, to.data(), to.size(), MSG_DONTWAIT, nullptr, nullptr);
+  } while (n < 0 && errno == EINTR);
   return n == static_cast<long>(to.size());
 }
 
