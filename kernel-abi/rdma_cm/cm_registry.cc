@@ -10,6 +10,7 @@
 
 #include "kernel-abi/interposer/entry.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
+#include "provider/memory/immortal.h"
 #include "provider/process/link_watch.h"
 
 namespace uiw::kernel_abi {
@@ -23,7 +24,8 @@ CmRegistry* g_registry = nullptr;
 
 CmRegistry& CmRegistry::instance() {
   static const bool made = [] {
-    g_registry = new CmRegistry;
+    static provider::Immortal<CmRegistry> first;
+    g_registry = &*first;
     provider::observe_removed_interfaces([](unsigned ifindex) { instance().interface_removed(ifindex); });
     return true;
   }();

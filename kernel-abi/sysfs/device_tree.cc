@@ -20,6 +20,7 @@
 #include "kernel-abi/sysfs/tree_content.h"
 #include "mpa/descriptor.h"
 #include "provider/inventory/processes.h"
+#include "provider/memory/immortal.h"
 #include "provider/process/device.h"
 #include "provider/process/settings.h"
 #include "provider/process/text_file.h"
@@ -38,9 +39,8 @@ struct State {
   std::set<std::string> complaints;
 };
 
-// Never destroyed, since threads of the program may still use it while the process exits.
 State& state() {
-  static State* const instance = new State;
+  static provider::Immortal<State> instance;
   return *instance;
 }
 
@@ -118,21 +118,25 @@ const char* device_tree_root(bool rescan) {
   const HostDevices host = devices.empty() ? HostDevices() : look_at_host();
 
   const std::lock_guard lock(s.mutex);
+  // Where there is no memory, this throws, and what was found before is still there.
+  const char* root = nullptr;
+  std::vector<NumberedDevice> numbered;
+  if (!settings.error.empty()) complain(s, settings.error);
+  if (!devices.empty()) {
+    numbered = number_devices(devices, host, s.numbers);
+    const PlacedTree placed = place_tree(make_tree(numbered, host), tree_bases(settings.values.runtime_dir));
+    if (placed.root.empty()) {
+      complain(s, placed.error);
+      numbered.clear();
+    } else {
+      root = s.roots.insert(placed.root).first->c_str();
+    }
+  }
   s.scanned = true;
   s.scanned_as = user;
-  s.root = nullptr;
-  s.devices.clear();
-  if (!settings.error.empty()) complain(s, settings.error);
-  if (devices.empty()) return nullptr;
-  std::vector<NumberedDevice> numbered = number_devices(devices, host, s.numbers);
-  const PlacedTree placed = place_tree(make_tree(numbered, host), tree_bases(settings.values.runtime_dir));
-  if (placed.root.empty()) {
-    complain(s, placed.error);
-    return nullptr;
-  }
   s.devices = std::move(numbered);
-  s.root = s.roots.insert(placed.root).first->c_str();
-  return s.root;
+  s.root = root;
+  return root;
 }
 
 std::vector<NumberedDevice> numbered_devices(bool rescan) {

@@ -17,6 +17,7 @@
 #include "mpa/descriptor.h"
 #include "mpa/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
+#include "provider/memory/immortal.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {
@@ -72,7 +73,7 @@ struct Ports {
   std::map<std::uint16_t, Port> reserved;
 };
 Ports& ports() {
-  static auto* instance = new Ports;
+  static Immortal<Ports> instance;
   return *instance;
 }
 

@@ -14,6 +14,7 @@
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_port.h"
 #include "provider/memory/grace_period.h"
+#include "provider/memory/immortal.h"
 #include "provider/process/limits.h"
 
 namespace uiw::provider {
@@ -37,7 +38,7 @@ struct Table {
   std::uint32_t count = 0;
 };
 Table& table() {
-  static auto* instance = new Table;
+  static Immortal<Table> instance;
   return *instance;
 }
 

@@ -20,6 +20,7 @@
 #include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/netlink_query.h"
+#include "provider/memory/immortal.h"
 #include "provider/process/device.h"
 #include "provider/process/text_file.h"
 
@@ -50,9 +51,9 @@ struct Address {
   }
 };
 
-// These live as long as the process, and are created when the library is loaded (see provider/verbs/fork.h).
-NetlinkAsker& sockets = *new NetlinkAsker(NETLINK_SOCK_DIAG);
-NetlinkAsker& routes = *new NetlinkAsker(NETLINK_ROUTE);
+// Created when the library is loaded (see provider/verbs/fork.h).
+Immortal<NetlinkAsker> sockets(NETLINK_SOCK_DIAG);
+Immortal<NetlinkAsker> routes(NETLINK_ROUTE);
 
 // Read once, since it does not change while programs run.
 uid_t overflow_user() {
@@ -93,7 +94,7 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
   request.id.idiag_cookie[0] = request.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
   NetlinkQuery query(SOCK_DIAG_BY_FAMILY);
   query.append(request);
-  const auto* answer = query.answer<inet_diag_msg>(sockets);
+  const auto* answer = query.answer<inet_diag_msg>(*sockets);
   if (answer == nullptr) return std::nullopt;
   // If there is no such connection, the kernel answers with the listener of the port, which is not meant.
   const bool same = answer->id.idiag_sport == local.port && answer->id.idiag_dport == remote.port;
@@ -159,7 +160,7 @@ std::optional<bool> is_local_address(const sockaddr_storage& address) {
   query.append(request);
   query.attribute(RTA_DST, to.words.data(), size);
   if (to.interface != 0) query.attribute(RTA_OIF, &to.interface, sizeof to.interface);
-  const auto* answer = query.answer<rtmsg>(routes);
+  const auto* answer = query.answer<rtmsg>(*routes);
   if (answer != nullptr) return answer->rtm_type == RTN_LOCAL;
   switch (query.error()) {
     case ENETUNREACH:

@@ -12,6 +12,7 @@
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
 #include "provider/memory/grace_period.h"
+#include "provider/memory/immortal.h"
 #include "provider/progress/io_scratch.h"
 
 namespace uiw::provider {
@@ -24,7 +25,7 @@ struct Opened {
   std::map<std::pair<const Engine*, std::uint16_t>, std::weak_ptr<DatagramPort>> ports;
 };
 Opened& opened() {
-  static auto* instance = new Opened;
+  static Immortal<Opened> instance;
   return *instance;
 }
 

@@ -173,7 +173,7 @@ int inventory_memory() {
 
 class Answering final : public CmLoop::Handler {
  public:
-  Answering(int fd, std::string name) : fd_(fd), name_(std::move(name)) {}
+  explicit Answering(std::string name) : name_(std::move(name)) {}
   // Null if there is no descriptor or no thread for it.
   static std::shared_ptr<Answering> start() {
     std::array<unsigned char, 8> random{};
@@ -184,9 +184,9 @@ class Answering final : public CmLoop::Handler {
       std::snprintf(digits.data(), digits.size(), "%02x", octet);
       name += digits.data();
     }
-    const int fd = mpa::DescriptorChange().take(open_socket(), kPurpose);
+    auto made = std::make_shared<Answering>(name);
+    const int fd = made->fd_ = mpa::DescriptorChange().take(open_socket(), kPurpose);
     if (fd < 0) return nullptr;
-    auto made = std::make_shared<Answering>(fd, name);
     const Name address(name);
     if (::bind(fd, address.generic(), address.size) != 0) return nullptr;
     return CmLoop::instance().watch(fd, EPOLLIN, made) == 0 ? made : nullptr;
@@ -216,18 +216,20 @@ class Answering final : public CmLoop::Handler {
   void abandon() { mpa::close_descriptor(std::exchange(fd_, -1)); }
 
  private:
-  int fd_;
+  int fd_ = -1;
   const std::string name_;
 };
 
-// Of this process; never destroyed, since threads may publish and ask while the process ends.
+// Of this process; never destroyed, since threads may publish and ask while the process ends. As with Immortal
+// (provider/memory/), making it needs no memory.
 struct Published {
   Mutex mutex;
   std::shared_ptr<Answering> answering;
   std::atomic<unsigned> generation{~0U};  // the fork generation in which `answering` was made
 };
 Published& published() {
-  static auto* instance = new Published;
+  alignas(Published) static std::byte memory[sizeof(Published)];
+  static auto* const instance = new (memory) Published;
   return *instance;
 }
 
@@ -239,7 +241,8 @@ struct Late {
   std::map<std::string, Clock::time_point> until;
 };
 Late& late() {
-  static auto* instance = new Late;
+  alignas(Late) static std::byte memory[sizeof(Late)];
+  static auto* const instance = new (memory) Late;
   return *instance;
 }
 

@@ -12,6 +12,7 @@
 
 #include "mpa/guarded_copy.h"
 #include "provider/memory/grace_period.h"
+#include "provider/memory/immortal.h"
 #include "provider/memory/rights.h"
 #include "provider/process/limits.h"
 #include "provider/process/mutex.h"
@@ -118,12 +119,12 @@ std::atomic<std::uint64_t> dm_used{0};
 }  // namespace
 
 ddp::StagTable& stag_table() {
-  static ddp::StagTable* const instance = [] {
+  static Immortal<ddp::StagTable> instance([] {
     std::uint64_t secret = 0;
     while (::getrandom(&secret, sizeof secret, 0) != sizeof secret) {
     }
-    return new ddp::StagTable(secret);  // never deleted: destructors of the program may still use it
-  }();
+    return secret;
+  }());
   return *instance;
 }
 

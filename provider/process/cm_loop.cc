@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <exception>
 #include <new>
 #include <utility>
@@ -53,9 +54,11 @@ CmLoop::TimedTask::TimedTask() {
 
 CmLoop::TimedTask::~TimedTask() { CmLoop::instance().cancel(*this); }
 
-// Never destroyed, since the thread runs until the process ends.
+// Never destroyed, since the thread runs until the process ends. As with Immortal (provider/memory/), making it needs
+// no memory.
 CmLoop& CmLoop::instance() {
-  static auto* const instance = new CmLoop;
+  alignas(CmLoop) static std::byte memory[sizeof(CmLoop)];
+  static auto* const instance = new (memory) CmLoop;
   return *instance;
 }
 

@@ -76,8 +76,8 @@ Gid gid_of_address(int family, const void* octets) {
 }
 
 std::mutex& libnl() {
-  static auto* const mutex = new std::mutex;
-  return *mutex;
+  static constinit std::mutex mutex;
+  return mutex;
 }
 
 std::vector<DeviceInfo> read_devices() {

@@ -5,6 +5,7 @@
 #include <netlink/netlink.h>
 #include <netlink/route/link.h>
 
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <utility>
@@ -18,11 +19,7 @@ namespace uiw::provider {
 namespace {
 
 // Observers are never removed, so that they can be called without a lock.
-struct Observer {
-  std::function<void(unsigned)> removed;
-  Observer* next;
-};
-std::atomic<Observer*> observers{nullptr};
+constinit std::array<std::atomic<RemovalObserver>, kRemovalObservers> observers{};
 
 int note(nl_msg* message, void*) {
   const nlmsghdr* header = nlmsg_hdr(message);
@@ -30,8 +27,8 @@ int note(nl_msg* message, void*) {
   const auto* link = static_cast<const ifinfomsg*>(nlmsg_data(header));
   // A bridge sends the same message type when a port leaves it; the interface itself still exists then.
   if (link->ifi_family != AF_UNSPEC) return NL_OK;
-  for (const Observer* one = observers.load(); one != nullptr; one = one->next) {
-    one->removed(static_cast<unsigned>(link->ifi_index));
+  for (const auto& one : observers) {
+    if (const RemovalObserver removed = one.load()) removed(static_cast<unsigned>(link->ifi_index));
   }
   return NL_OK;
 }
@@ -57,9 +54,10 @@ class LinkWatch final : public CmLoop::Handler {
 
 }  // namespace
 
-void observe_removed_interfaces(std::function<void(unsigned)> observer) {
-  auto* added = new Observer{std::move(observer), observers.load()};
-  while (!observers.compare_exchange_weak(added->next, added)) {
+void observe_removed_interfaces(RemovalObserver observer) {
+  for (auto& place : observers) {
+    RemovalObserver nobody = nullptr;
+    if (place.compare_exchange_strong(nobody, observer) || nobody == observer) return;
   }
 }
 

@@ -3,16 +3,18 @@
 // "uiw-cm" runs, that is, after the program has listened or connected for the first time.
 #pragma once
 
-#include <functional>
+#include <cstddef>
 #include <memory>
 
 #include "provider/process/cm_loop.h"
 
 namespace uiw::provider {
 
-// `observer` is called on the thread "uiw-cm" for each interface that is removed. It is kept as long as the process
-// lives. Thread-safe. Throws std::bad_alloc.
-void observe_removed_interfaces(std::function<void(unsigned ifindex)> observer);
+// `observer` is called on the thread "uiw-cm" for each interface that is removed, from here on as long as the process
+// lives. Thread-safe. At most kRemovalObservers functions; one that is known already is called once.
+constexpr std::size_t kRemovalObservers = 4;
+using RemovalObserver = void (*)(unsigned ifindex);
+void observe_removed_interfaces(RemovalObserver observer);
 
 // For CmLoop, which owns the handler. Null if netlink is not available. `fd` becomes the descriptor to watch for
 // EPOLLIN.

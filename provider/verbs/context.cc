@@ -7,11 +7,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <exception>
 #include <new>
 
 #include "provider/connect/numbered.h"
@@ -43,19 +43,11 @@ Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_
             return found == nullptr ? nullptr : found->driven();
           },
           port_counters(device_.name), progress_threads(settings().values.progress_threads, usable_processors())) {
-  static std::atomic<bool> observing{false};
-  if (!observing.exchange(true)) {
-    try {
-      observe_removed_interfaces([](unsigned ifindex) {
-        for_each_context([ifindex](Context& context) {
-          if (context.device().ifindex == ifindex) context.report_removal();
-        });
-      });
-    } catch (const std::bad_alloc&) {
-      observing.store(false);
-      throw;
-    }
-  }
+  observe_removed_interfaces([](unsigned ifindex) {
+    for_each_context([ifindex](Context& context) {
+      if (context.device().ifindex == ifindex) context.report_removal();
+    });
+  });
   register_context(this);
 }
 
@@ -106,9 +98,15 @@ std::shared_ptr<Context> Context::open(const std::string& device_name, const ibv
     if (!async) return nullptr;
     log_event(LogLevel::info, "device %s is opened: interface %s, %s view, version %s", device.name.c_str(),
               device.interface.c_str(), device.transport == Transport::roce ? "RoCE" : "iWARP", kVersion);
-    std::shared_ptr<Context> opened(new Context(std::move(device), std::move(async), handle));
-    publish_inventory();
-    return opened;
+    const int read_end = async->read_fd();  // the program's, once it has a context
+    try {
+      std::shared_ptr<Context> opened(new Context(std::move(device), std::move(async), handle));
+      publish_inventory();
+      return opened;
+    } catch (const std::exception&) {
+      ::close(read_end);
+      throw;
+    }
   }
   errno = ENODEV;
   return nullptr;

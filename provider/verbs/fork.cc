@@ -13,6 +13,7 @@
 #include "provider/datagram/datagram_port.h"
 #include "provider/inventory/processes.h"
 #include "provider/memory/grace_period.h"
+#include "provider/memory/immortal.h"
 #include "provider/memory/memory.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
@@ -32,7 +33,7 @@ struct Contexts {
   std::vector<Context*> all;
 };
 Contexts& contexts() {
-  static auto* instance = new Contexts;
+  static Immortal<Contexts> instance;
   return *instance;
 }
 

@@ -10,6 +10,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <optional>
 #include <unordered_map>
@@ -25,8 +26,10 @@
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/outgoing_call.h"
 #include "provider/memory/grace_period.h"
+#include "provider/memory/immortal.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/limits.h"
+#include "provider/process/mutex.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider::manual {
@@ -123,8 +126,26 @@ class Pairs final : public ListenObserver {
 std::atomic<bool> retry_timer_runs{false};
 std::atomic<bool> listening{false};  // false: no call can have arrived
 
-std::shared_ptr<Pairs>* const all_pairs = new std::shared_ptr<Pairs>(std::make_shared<Pairs>());
-std::shared_ptr<Pairs>& pairs() { return *all_pairs; }
+class RetryTimerTask final : public CmLoop::TimedTask {
+ public:
+  void run() override;
+};
+
+// Made with the first pair. Changed under `making`; read behind a step to RTR, whose thread has made them or seen them.
+struct Shared {
+  Mutex making;
+  std::shared_ptr<Pairs> pairs;
+  std::shared_ptr<RetryTimerTask> retry_timer;
+};
+Immortal<Shared> shared;
+std::shared_ptr<Pairs>& pairs() { return shared->pairs; }
+
+// Throws std::bad_alloc.
+void make_shared_objects() {
+  const std::lock_guard lock(shared->making);
+  if (shared->pairs == nullptr) shared->pairs = std::make_shared<Pairs>();
+  if (shared->retry_timer == nullptr) shared->retry_timer = std::make_shared<RetryTimerTask>();
+}
 
 // One end of a manual connection, from RTR until the queue pair leaves it. A failed step is retried after a pause,
 // which needs no memory.
@@ -379,27 +400,20 @@ bool Pairs::check_retry_timers() {
   return any;
 }
 
-class RetryTimerTask final : public CmLoop::TimedTask {
- public:
-  void run() override;
-};
-
-std::shared_ptr<RetryTimerTask>* const retry_timer_task =
-    new std::shared_ptr<RetryTimerTask>(std::make_shared<RetryTimerTask>());
-
 void RetryTimerTask::run() {
   if (!pairs()->check_retry_timers()) {
     retry_timer_runs.store(false);
     // Work that was posted before the store has not started the timer, so this looks again.
     if (!pairs()->check_retry_timers() || retry_timer_runs.exchange(true)) return;
   }
-  CmLoop::instance().after(kRetryTimerPeriod, *retry_timer_task);
+  CmLoop::instance().after(kRetryTimerPeriod, shared->retry_timer);
 }
 
 }  // namespace
 
 int start(const Ends& ends, const DeviceInfo& device) {
   const PairGreeting& own = ends.greeting;
+  make_shared_objects();
   if (const int error = listen_on(port_of(own.source_qp), device, own.source, pairs()); error != 0) return error;
   listening.store(true);
   CmLoop::instance().post(Pair::make(ends));
@@ -415,14 +429,15 @@ void stop(std::uint32_t qp_number) {
 }
 
 void start_retry_timers() noexcept {
+  if (shared->retry_timer == nullptr) return;  // in the child of a fork, which has no connections
   if (retry_timer_runs.load(std::memory_order_relaxed) || retry_timer_runs.exchange(true)) return;
-  CmLoop::instance().after(kRetryTimerPeriod, *retry_timer_task);
+  CmLoop::instance().after(kRetryTimerPeriod, shared->retry_timer);
 }
 
 void after_fork_in_child() {
   // The objects are not destroyed, since their sockets are the parent's.
-  new (&pairs()) std::shared_ptr<Pairs>(std::make_shared<Pairs>());
-  new (retry_timer_task) std::shared_ptr<RetryTimerTask>(std::make_shared<RetryTimerTask>());
+  new (&shared->pairs) std::shared_ptr<Pairs>;
+  new (&shared->retry_timer) std::shared_ptr<RetryTimerTask>;
   retry_timer_runs.store(false);
   listening.store(false);
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "provider/verbs/cq/completion_channel.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
 
+#include "provider/memory/immortal.h"
 #include "provider/verbs/event_pipe.h"
 
 namespace uiw::provider {
@@ -17,7 +21,7 @@ struct Registry {
   std::map<int, std::shared_ptr<EventPipe>> channels;
 };
 Registry& registry() {
-  static auto* instance = new Registry;  // never deleted: destructors of the program may still use it
+  static Immortal<Registry> instance;
   return *instance;
 }
 
@@ -28,7 +32,12 @@ int create_completion_channel() {
   if (!pipe) return -errno;
   const int fd = pipe->read_fd();
   const std::lock_guard lock(registry().mutex);
-  registry().channels[fd].swap(pipe);
+  try {
+    registry().channels[fd].swap(pipe);
+  } catch (const std::bad_alloc&) {
+    ::close(fd);  // not the program's yet
+    throw;
+  }
   return fd;
 }
 
