@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: MIT
+"""Allocations and system calls of uiw's that fail, one in each run of a program's life (uiw_faults): the call that met it
+says so, or work and events do; nothing is left behind, another connection goes on, and the next life is as any.
+
+Each row takes some of the places in uiw that make such calls. `--setting FAULTS=all` takes every call, which takes some
+hours, and `--setting FAULTS=sites` every place once; both want a longer --deadline."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "apps"))
+from support import harness
+from support.harness import add_row, check
+
+OBJECTS = {"libuiw": "provider/libuiw.so.1", "preload": "kernel-abi/libuiw-preload.so"}
+PLACE = re.compile(r"\b(libuiw|preload)\+0x([0-9a-f]+)")
+COUNTS = re.compile(r"^(\d+) calls, (\d+) faults, (\d+) met, (\d+) made no difference, (\d+) wrong$", re.M)
+
+
+def readable(bench, text):
+    """The text with the names of functions in place of addresses, where addr2line is installed."""
+    if not shutil.which("addr2line"):
+        return text
+
+    def name(found):
+        words = ["addr2line", "-Cfsp", "-e", os.path.join(bench.build, OBJECTS[found[1]]), hex(int(found[2], 16) - 1)]
+        return "\n      " + subprocess.run(words, capture_output=True, text=True, check=False).stdout.strip()
+
+    return PLACE.sub(name, re.sub(r" library\+0x[0-9a-f]+", "", text))
+
+
+def sweep(bench, life, options=(), every=1, start=0, settings=None):
+    folder = os.path.join(bench.build, "tests", "faults")
+    preloaded = os.path.join(folder, "libfaults.so") + " " + bench.preload
+    extent = {"all": [], "sites": ["--sites"]}.get(bench.settings.get("FAULTS"),
+                                                   ["--sites", "--every", every, "--from", start])
+    run = bench.run([os.path.join(folder, "uiw_faults"), life, *options, *extent, "--jobs", len(os.sched_getaffinity(0))],
+                    timeout=24 * 3600, status=None, uiw=False, env={"LD_PRELOAD": preloaded, **(settings or {})})
+    wrong = [line for line in run.stdout.splitlines() if line.startswith("WRONG")]
+    check(not wrong, readable(bench, "\n".join(wrong)))
+    counts = COUNTS.search(run.stdout)
+    check(counts and run.status() == 0, f"ended with {harness.describe(run.status())}")
+    check(int(counts[3]) * 2 > int(counts[2]), f"few of the faults were met: {counts[0]}")
+    print(f"      {counts[0]}")
+
+
+TCP, ROCE = {"UIW_SAME_HOST": "tcp"}, {"UIW_TRANSPORT": "roce"}
+for number, (title, life, every, more) in enumerate([
+        ("two queue pairs that ibv_modify_qp connects", "manual", 20, {}),
+        ("the same by TCP, beside another connection", "manual", 20, {"options": ["--warm"], "settings": TCP}),
+        ("a connection of rdma_cm", "cm", 40, {}),
+        ("the same by TCP, beside another connection", "cm", 20, {"options": ["--warm"], "settings": TCP}),
+        ("objects of every kind", "objects", 20, {}),
+        ("datagrams", "datagram", 20, {"settings": ROCE}),
+        ("an empty runtime directory", "objects", 40, {"options": ["--fresh"]})]):
+    add_row(f"{life}: {title}",
+            lambda bench, life=life, every=every, start=number, more=more: sweep(bench, life, every=every, start=start,
+                                                                                 **more))
+
+if __name__ == "__main__":
+    sys.exit(harness.main())
