@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory regions of every kind, memory windows, invalidation, fences, device memory, shared contexts and the allocators
-// of parent domains, as programs use them through stock libibverbs: what works, and one case for each error row.
+// of parent domains, as programs use them through stock libibverbs: what works, one case for each error row, and memory
+// that goes while it is registered.
 //
 //   uiw_memory HOST PORT CASE     runs one case; --list names them
 //
@@ -14,5 +15,6 @@ int main(int argc, char** argv) {
   apps::memory::region_cases(cases);
   apps::memory::import_cases(cases);
   apps::memory::allocator_cases(cases);
+  apps::memory::vanished_cases(cases);
   return apps::run_case(argc, argv, cases);
 }

@@ -131,5 +131,6 @@ void window_error_cases(Cases& cases);
 void region_cases(Cases& cases);
 void import_cases(Cases& cases);
 void allocator_cases(Cases& cases);
+void vanished_cases(Cases& cases);
 
 }  // namespace apps::memory
