@@ -161,8 +161,9 @@ def page_faults(pages):
         if not path.is_file():
             yield f"{path}: is not there"
             continue
-        if "@" in re.sub(r'^\.\\".*$', "", path.read_text(), flags=re.M):
-            yield f"{path}: has an @ that configure_file has left"
+        left = re.search(r"@\w+@", re.sub(r'^\.\\".*$', "", path.read_text(), flags=re.M))
+        if left:
+            yield f"{path}: has {left[0]}, which configure_file has left"
         if command:
             run = subprocess.run([*command, path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                                  env=environment)
