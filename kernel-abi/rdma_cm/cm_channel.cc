@@ -53,7 +53,8 @@ CmChannel::~CmChannel() {
 
 void CmChannel::add_token() {
   const std::uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(fd_, &one, sizeof one);
+  while (::write(fd_, &one, sizeof one) < 0 && errno == EINTR) {
+  }
 }
 
 // The caller holds the lock and has just removed an event, so there is a token. The program's descriptor may be
