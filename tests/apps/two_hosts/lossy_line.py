@@ -9,7 +9,8 @@ TAP devices without offloads are given no larger ones. Other faults:
 
   duplicate    a frame arrives twice
   reorder      a frame takes 5 ms more, so that others arrive before it
-  flip         one bit of a frame is changed; checksums of IP and TCP find that
+  flip         one bit of a frame of TCP or UDP is changed, which checksums find; ARP has none, and hosts would remember
+               what is wrong
   exchange     two words of 16 bits in the data of TCP change places, which TCP's checksum cannot find
 
 rate: the bits that the line carries in a second, in each direction.
@@ -42,6 +43,12 @@ def tap(pid):
     return device
 
 
+def has_checksum(frame):
+    """Whether a changed bit in it is found: it is TCP or UDP over IPv4 or IPv6."""
+    protocol = {b"\x08\x00": 23, b"\x86\xdd": 20}.get(frame[12:14])
+    return protocol is not None and frame[protocol] in (6, 17)
+
+
 class Line:
     """What is done to frames, each of which is for the device at the other end."""
 
@@ -60,7 +67,7 @@ class Line:
         now = time.monotonic()
         if self.rate:
             now = self.free[device] = max(now, self.free.get(device, 0)) + len(frame) * 8 / self.rate
-        if self.happens(self.flip):
+        if has_checksum(frame) and self.happens(self.flip):
             frame = self.flipped(frame)
         if self.happens(self.exchange):
             frame = self.exchanged(frame)
