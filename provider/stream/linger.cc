@@ -2,6 +2,8 @@
 #include "provider/stream/linger.h"
 
 #include <linux/sockios.h>
+#include <linux/tcp.h>  // glibc's header has not all of struct tcp_info
+#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -11,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -29,13 +32,18 @@ constexpr int kTurns = 16;
 constexpr unsigned kMostRejected = 256;
 std::atomic<unsigned> lingering_now{0};
 
-int queued(int fd, unsigned long which) {
+// What has been sent and not been acknowledged, with FIN.
+int unacknowledged(int fd) {
   int octets = 0;
-  return ::ioctl(fd, which, &octets) == 0 ? octets : 0;
+  return ::ioctl(fd, SIOCOUTQ, &octets) == 0 ? octets : 0;
 }
-// What has been sent and not been acknowledged, with FIN; and what has not been sent, since the peer does not read.
-int unacknowledged(int fd) { return queued(fd, SIOCOUTQ); }
-int unsent(int fd) { return queued(fd, SIOCOUTQNSD); }
+
+// What has not been sent, since the peer does not read. (valgrind does not know SIOCOUTQNSD.)
+std::uint32_t unsent(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_notsent_bytes : 0;
+}
 
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
  public:
