@@ -50,7 +50,7 @@ def copied(bench, left, right, size, turns):
 
 def by_hand(bench, left, right, size, turns):
     pingpong.talk(bench, pingpong.RC, "-c", "-s", size, device="uiw_v0", gid=1, iterations=turns, address=ADDRESS,
-                  server_more={"namespace": left}, client_more={"namespace": right})
+                  timeout=LONG, server_more={"namespace": left}, client_more={"namespace": right})
 
 
 for _title, (_line, _size, _turns) in LINES.items():
