@@ -303,7 +303,7 @@ void Stream::let_go_of_socket() {
   if (sender_.is_dead()) {
     state_.socket.abort();
   } else {
-    linger_and_close(state_.socket.release());
+    linger_and_close(std::move(state_.socket));
   }
 }
 

@@ -2,8 +2,6 @@
 #include "provider/stream/linger.h"
 
 #include <linux/sockios.h>
-#include <linux/tcp.h>  // glibc's header has not all of struct tcp_info
-#include <netinet/in.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -13,7 +11,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -32,22 +29,14 @@ constexpr int kTurns = 16;
 constexpr unsigned kMostRejected = 256;
 std::atomic<unsigned> lingering_now{0};
 
-// What has been sent and not been acknowledged, with FIN.
-int unacknowledged(int fd) {
-  int octets = 0;
-  return ::ioctl(fd, SIOCOUTQ, &octets) == 0 ? octets : 0;
-}
-
-// What has not been sent, since the peer does not read. (valgrind does not know SIOCOUTQNSD.)
-std::uint32_t unsent(int fd) {
-  tcp_info info{};
-  socklen_t length = sizeof info;
-  return ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 ? info.tcpi_notsent_bytes : 0;
-}
+// Whether some octets, or FIN, have not been sent, since the peer does not read.
+bool has_unsent(const mpa::TcpStream& socket) { return socket.traffic().octets_unsent > 0; }
 
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
  public:
-  explicit Lingering(int fd) : fd_(fd) { lingering_now.fetch_add(1, std::memory_order_relaxed); }
+  explicit Lingering(mpa::TcpStream&& socket) : socket_(std::move(socket)) {
+    lingering_now.fetch_add(1, std::memory_order_relaxed);
+  }
   // The timer keeps the object alive. Must be called before the socket is watched. Throws std::bad_alloc.
   void start() {
     movement_.begin(counters());
@@ -59,24 +48,24 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   }
 
   void ready(std::uint32_t) override {
-    std::array<char, 65536> dropped;
+    std::array<std::byte, 65536> dropped;
     for (int turns = 0;; ++turns) {
       if (turns == kTurns) return;  // the thread "uiw-cm" has other work, too; CmLoop calls again
-      const ssize_t n = ::recv(fd_, dropped.data(), dropped.size(), MSG_DONTWAIT);
-      if (n > 0 || (n < 0 && errno == EINTR)) continue;
-      if (n < 0 && errno == EAGAIN) return;
-      if (n < 0 || unsent(fd_) == 0) return end();
+      const ssize_t n = socket_.receive(mpa::MutableOctets(dropped));
+      if (n > 0) continue;
+      if (n == -EAGAIN) return;
+      if (n < 0 || !has_unsent(socket_)) return end();
       // The peer has closed its half only. The end of what it sends stays readable, so only changes are reported now.
-      if (!std::exchange(peer_closed_, true)) CmLoop::instance().change(fd_, EPOLLET);
+      if (!std::exchange(peer_closed_, true)) CmLoop::instance().change(socket_.fd(), EPOLLET);
       return;
     }
   }
-  bool keeps_process() const override { return unacknowledged(fd_) > 0; }
+  int fd() const { return socket_.fd(); }
+  bool keeps_process() const override { return unacknowledged() > 0; }
   void end() {
-    if (fd_ < 0) return;
-    CmLoop::instance().unwatch(fd_);
-    mpa::close_descriptor(fd_);
-    fd_ = -1;
+    if (!socket_.is_open()) return;
+    CmLoop::instance().unwatch(socket_.fd());
+    socket_.close();
     CmLoop::instance().cancel(timer_);
   }
 
@@ -84,9 +73,14 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   void start_timer() {
     timer_ = CmLoop::instance().after(Movement::kLook, [self = shared_from_this()] { self->look(); });
   }
-  Movement::Counters counters() const { return {static_cast<std::uint64_t>(unacknowledged(fd_)), 0}; }
+  // What has been sent and not been acknowledged, with FIN.
+  int unacknowledged() const {
+    int octets = 0;
+    return ::ioctl(socket_.fd(), SIOCOUTQ, &octets) == 0 ? octets : 0;
+  }
+  Movement::Counters counters() const { return {static_cast<std::uint64_t>(unacknowledged()), 0}; }
   void look() {
-    if (fd_ < 0 || (peer_closed_ && unsent(fd_) == 0)) return end();
+    if (!socket_.is_open() || (peer_closed_ && !has_unsent(socket_))) return end();
     if (!movement_.goes_on(counters()) || ++looks_ >= kLongest / Movement::kLook) return give_up();
     try {
       start_timer();
@@ -96,12 +90,13 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
   }
   // The kernel would offer the rest to a peer that does not read for minutes.
   void give_up() {
-    const linger reset{1, 0};
-    if (unacknowledged(fd_) > 0) ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-    end();
+    if (unacknowledged() == 0) return end();
+    CmLoop::instance().unwatch(socket_.fd());
+    socket_.abort();
+    CmLoop::instance().cancel(timer_);
   }
 
-  int fd_;  // once the socket is watched, only the thread "uiw-cm" uses it
+  mpa::TcpStream socket_;  // once the socket is watched, only the thread "uiw-cm" uses it
   Movement movement_;
   unsigned looks_ = 0;
   bool peer_closed_ = false;
@@ -110,27 +105,24 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
 
 }  // namespace
 
-void linger_and_close(int fd) {
-  ::shutdown(fd, SHUT_WR);
+void linger_and_close(mpa::TcpStream&& socket) {
+  socket.shutdown_send();
   // In the usual case the peer has closed already and nothing is left to read or to send, so nothing is waited for.
   char octet;
-  if (::syscall(SYS_recvfrom, fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK, nullptr, nullptr) == 0 && unsent(fd) == 0) {
-    mpa::close_descriptor(fd);
-    return;
-  }
-  std::shared_ptr<Lingering> lingering;
+  const long n = ::syscall(SYS_recvfrom, socket.fd(), &octet, 1, MSG_DONTWAIT | MSG_PEEK, nullptr, nullptr);
+  if (n == 0 && !has_unsent(socket)) return socket.close();
   try {
-    lingering = std::make_shared<Lingering>(fd);
+    const auto lingering = std::make_shared<Lingering>(std::move(socket));
     lingering->start();
-    if (CmLoop::instance().watch(fd, EPOLLIN | EPOLLRDHUP, lingering) != 0) lingering->end();
-  } catch (const std::exception&) {  // no memory; `lingering` closes the socket if it exists
-    if (!lingering) mpa::close_descriptor(fd);
+    if (CmLoop::instance().watch(lingering->fd(), EPOLLIN | EPOLLRDHUP, lingering) != 0) lingering->end();
+  } catch (const std::exception&) {  // no memory; if `lingering` exists, it has closed the socket
+    socket.close();
   }
 }
 
-void linger_and_close_rejected(int fd) {
-  if (lingering_now.load(std::memory_order_relaxed) < kMostRejected) return linger_and_close(fd);
-  mpa::close_descriptor(fd);
+void linger_and_close_rejected(mpa::TcpStream&& socket) {
+  if (lingering_now.load(std::memory_order_relaxed) < kMostRejected) return linger_and_close(std::move(socket));
+  socket.close();
 }
 
 }  // namespace uiw::provider

@@ -85,7 +85,7 @@ class IncomingCall final : public ConnectionBase {
     state_ = State::over;
     CmLoop::instance().unwatch(socket_.fd());
     // Lingers, so that the peer can read the rejection before FIN.
-    linger_and_close_rejected(socket_.release());
+    linger_and_close_rejected(std::move(socket_));
     return 0;
   }
 

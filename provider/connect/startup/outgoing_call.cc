@@ -236,7 +236,7 @@ class OutgoingCall final : public ConnectionBase {
     CmLoop::instance().unwatch(socket_.fd());
     // Octets may have come behind the reply. If they were unread at the close, TCP would send a reset, and the peer
     // could lose the Terminate.
-    linger_and_close_rejected(socket_.release());
+    linger_and_close_rejected(std::move(socket_));
     fail(lock, EPROTO, nullptr);
   }
 
