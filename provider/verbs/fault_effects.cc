@@ -39,8 +39,6 @@ void for_queue_pair(std::uint32_t number, Function function) {
 
 bool is_of_queue_pair(ibv_event_type type) { return type < IBV_EVENT_DEVICE_FATAL && type != IBV_EVENT_CQ_ERR; }
 
-bool is_of_device(ibv_event_type type) { return !is_of_queue_pair(type); }
-
 void report_to(Context& context, ibv_event_type type) {
   if (type == IBV_EVENT_PORT_ERR || type == IBV_EVENT_PORT_ACTIVE) context.set_port_down(type == IBV_EVENT_PORT_ERR);
   ibv_async_event event{};
@@ -56,7 +54,7 @@ void report_to(Context& context, ibv_event_type type) {
 // On the thread "uiw-cm".
 void act_everywhere(const FaultRule& rule) {
   const auto type = static_cast<ibv_event_type>(rule.value);
-  if (rule.kind == FaultKind::event && is_of_device(type)) {
+  if (rule.kind == FaultKind::event && !is_of_queue_pair(type)) {
     return for_each_context([&](Context& context) { report_to(context, type); });
   }
   for_each_queue_pair([&](std::uint32_t, QueuePair& qp) {

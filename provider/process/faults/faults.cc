@@ -11,11 +11,13 @@
 #include <array>
 #include <cerrno>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <utility>
 
 #include "mpa/descriptor.h"
 #include "provider/process/log.h"
+#include "provider/process/mutex.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {
@@ -23,6 +25,8 @@ namespace uiw::provider {
 namespace {
 
 constexpr std::size_t kSignals = 65;
+
+Mutex beginning;
 
 // What the handler of signals uses.
 std::array<std::atomic<std::uint64_t>, kSignals> signals_seen{};
@@ -95,17 +99,16 @@ Faults::Faults(const FaultPlan& plan) : plan_(plan) {
 
 int Faults::begin(std::function<void(const FaultRule&)> everywhere) {
   const FaultPlan& plan = settings().values.faults;
-  if (plan.rules.empty() || active() != nullptr) return 0;
+  if (plan.rules.empty()) return 0;
+  const std::lock_guard lock(beginning);
+  if (active() != nullptr) return 0;
   try {
-    // If two threads come first at the same time, one of them has made its object in vain.
     std::unique_ptr<Faults> made(new Faults(plan));
-    Faults* none = nullptr;
-    Faults* const mine = made.get();
-    if (!active_.compare_exchange_strong(none, mine)) return 0;
-    made.release();
+    if (const int error = made->watch_signals(std::move(everywhere)); error != 0) return error;
     log_event(LogLevel::info, "faults are asked for: %zu rules, seed %llu", plan.rules.size(),
               static_cast<unsigned long long>(plan.seed));
-    return mine->watch_signals(std::move(everywhere));
+    active_.store(made.release(), std::memory_order_release);
+    return 0;
   } catch (const std::exception&) {
     return ENOMEM;
   }
