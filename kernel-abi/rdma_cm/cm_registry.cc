@@ -10,8 +10,8 @@
 
 #include "kernel-abi/interposer/entry.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
-#include "provider/memory/immortal.h"
-#include "provider/process/link_watch.h"
+#include "provider/process/immortal.h"
+#include "provider/process/netlink/link_watch.h"
 
 namespace uiw::kernel_abi {
 namespace {

@@ -20,8 +20,8 @@
 #include "kernel-abi/sysfs/tree_content.h"
 #include "mpa/descriptor.h"
 #include "provider/inventory/processes.h"
-#include "provider/memory/immortal.h"
 #include "provider/process/device.h"
+#include "provider/process/immortal.h"
 #include "provider/process/settings.h"
 #include "provider/process/text_file.h"
 

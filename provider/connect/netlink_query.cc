@@ -8,7 +8,7 @@
 
 #include "mpa/descriptor.h"
 #include "provider/process/device.h"
-#include "provider/process/netlink_socket.h"
+#include "provider/process/netlink/netlink_socket.h"
 
 namespace uiw::provider {
 

@@ -11,7 +11,7 @@
 #include <memory>
 
 #include "provider/process/mutex.h"
-#include "provider/process/netlink_socket.h"
+#include "provider/process/netlink/netlink_socket.h"
 
 namespace uiw::provider {
 

@@ -17,7 +17,7 @@
 #include "mpa/descriptor.h"
 #include "mpa/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
-#include "provider/memory/immortal.h"
+#include "provider/process/immortal.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {

@@ -14,7 +14,7 @@
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_port.h"
 #include "provider/memory/grace_period.h"
-#include "provider/memory/immortal.h"
+#include "provider/process/immortal.h"
 #include "provider/process/limits.h"
 
 namespace uiw::provider {

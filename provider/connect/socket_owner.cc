@@ -20,8 +20,8 @@
 #include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/netlink_query.h"
-#include "provider/memory/immortal.h"
 #include "provider/process/device.h"
+#include "provider/process/immortal.h"
 #include "provider/process/text_file.h"
 
 namespace uiw::provider {

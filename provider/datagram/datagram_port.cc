@@ -12,7 +12,7 @@
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
 #include "provider/memory/grace_period.h"
-#include "provider/memory/immortal.h"
+#include "provider/process/immortal.h"
 #include "provider/progress/io_scratch.h"
 
 namespace uiw::provider {

@@ -29,6 +29,7 @@
 #include "provider/connect/socket_owner.h"
 #include "provider/inventory/inventory_format.h"
 #include "provider/process/cm_loop.h"
+#include "provider/process/immortal.h"
 #include "provider/process/mutex.h"
 #include "provider/process/text_file.h"
 
@@ -220,16 +221,14 @@ class Answering final : public CmLoop::Handler {
   const std::string name_;
 };
 
-// Of this process; never destroyed, since threads may publish and ask while the process ends. As with Immortal
-// (provider/memory/), making it needs no memory.
+// Of this process.
 struct Published {
   Mutex mutex;
   std::shared_ptr<Answering> answering;
   std::atomic<unsigned> generation{~0U};  // the fork generation in which `answering` was made
 };
 Published& published() {
-  alignas(Published) static std::byte memory[sizeof(Published)];
-  static auto* const instance = new (memory) Published;
+  static Immortal<Published> instance;
   return *instance;
 }
 
@@ -241,8 +240,7 @@ struct Late {
   std::map<std::string, Clock::time_point> until;
 };
 Late& late() {
-  alignas(Late) static std::byte memory[sizeof(Late)];
-  static auto* const instance = new (memory) Late;
+  static Immortal<Late> instance;
   return *instance;
 }
 

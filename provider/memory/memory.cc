@@ -12,8 +12,8 @@
 
 #include "mpa/guarded_copy.h"
 #include "provider/memory/grace_period.h"
-#include "provider/memory/immortal.h"
 #include "provider/memory/rights.h"
+#include "provider/process/immortal.h"
 #include "provider/process/limits.h"
 #include "provider/process/mutex.h"
 #include "provider/process/text_file.h"

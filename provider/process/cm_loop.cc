@@ -16,7 +16,8 @@
 #include <vector>
 
 #include "mpa/descriptor.h"
-#include "provider/process/link_watch.h"
+#include "provider/process/immortal.h"
+#include "provider/process/netlink/link_watch.h"
 #include "provider/process/thread.h"
 
 namespace uiw::provider {
@@ -54,11 +55,8 @@ CmLoop::TimedTask::TimedTask() {
 
 CmLoop::TimedTask::~TimedTask() { CmLoop::instance().cancel(*this); }
 
-// Never destroyed, since the thread runs until the process ends. As with Immortal (provider/memory/), making it needs
-// no memory.
 CmLoop& CmLoop::instance() {
-  alignas(CmLoop) static std::byte memory[sizeof(CmLoop)];
-  static auto* const instance = new (memory) CmLoop;
+  static Immortal<CmLoop> instance;
   return *instance;
 }
 

@@ -17,6 +17,9 @@
 
 namespace uiw::provider {
 
+template <typename Object>
+class Immortal;
+
 class CmLoop {
  public:
   class Handler {
@@ -99,6 +102,7 @@ class CmLoop {
   void after_fork_in_child();
 
  private:
+  friend class Immortal<CmLoop>;
   CmLoop() = default;
   int prepare();
   int ensure_thread();

@@ -15,7 +15,7 @@
 #include <memory>
 
 #include "mpa/descriptor.h"
-#include "provider/process/netlink_socket.h"
+#include "provider/process/netlink/netlink_socket.h"
 #include "provider/process/settings.h"
 #include "provider/process/text_file.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/process/link_watch.h"
+#include "provider/process/netlink/link_watch.h"
 
 #include <linux/rtnetlink.h>
 #include <netlink/netlink.h>
@@ -12,7 +12,7 @@
 
 #include "mpa/descriptor.h"
 #include "provider/process/device.h"
-#include "provider/process/netlink_socket.h"
+#include "provider/process/netlink/netlink_socket.h"
 
 namespace uiw::provider {
 

@@ -9,7 +9,7 @@
 #include <new>
 #include <utility>
 
-#include "provider/memory/immortal.h"
+#include "provider/process/immortal.h"
 #include "provider/verbs/event_pipe.h"
 
 namespace uiw::provider {
