@@ -95,7 +95,8 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp
   if (at.source == Source::response) {
     state_.answer_until = 0;                                     // neither this request nor any behind it is answered
     const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // each message of the queue is a request
-    terminate(memory_gone(state_.reads->inbound.at(at.response), msn, at.offset, refused));
+    // If there is an error already, that message came behind this request, and the first one is named (rule 4).
+    state_.terminate = memory_gone(state_.reads->inbound.at(at.response), msn, at.offset, refused);
     return Fill::ready;
   }
   Terminate why;

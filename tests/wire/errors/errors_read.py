@@ -212,17 +212,24 @@ def disorder(bench):
 
 @row("a region deregistered while the peer reads it, CRC off", crc=False)
 @row("a region deregistered while the peer reads it", crc=True)
-def dereg_under_read(bench, crc):
+@row("a region deregistered while the peer reads it, which the peer asks for once more then", crc=True, behind=True)
+def dereg_under_read(bench, crc, behind=False):
     session = Session(bench, crc=crc, rcvbuf=8192)
     big = session.sut.memory("big", 16 << 20, "lr", seed=3)
     session.alive()
     request = wire.read_request(session.read_msn, 0xAA, 1000, big.size, big.rkey, big.addr)
     session.peer.fpdu(request)
-    # One behind it is not answered either.
-    session.peer.fpdu(wire.read_request(session.read_msn + 1, 0xBB, 0, 10, big.rkey, big.addr))
+    # One behind it is not answered either, and is not the one that is named (RFC 5040 7.1, rule 4).
+    second = wire.read_request(session.read_msn + 1, 0xBB, 0, 10, big.rkey, big.addr)
+    if not behind:
+        session.peer.fpdu(second)
     segment = session.peer.segment()
     got = len(segment.payload)
+    session.peer.taken()
     session.sut.command("dereg big")
+    if behind:
+        session.peer.fpdu(second)
+        session.peer.taken()
     try:
         while segment.opcode == READ_RESPONSE:
             segment = session.peer.segment()
