@@ -66,7 +66,7 @@ int write_start(int fd) {
 int open_capture(const char* path) {
   // A FIFO that nobody reads would be waited for.
   constexpr int kFlags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  const int fd = mpa::DescriptorChange().take(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644)),
+  const int fd = mpa::DescriptorChange().take(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600)),
                                               "the capture");
   if (fd < 0) return -errno;
   int error = lock_octet(fd, kStartLock, F_WRLCK, true);

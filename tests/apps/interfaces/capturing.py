@@ -101,6 +101,7 @@ def environment(bench):
     user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     port = rping(bench, wrap=user, env={"UIW_CAPTURE": path, "UIW_CRC": "on"})
     check(os.stat(path).st_uid == NOBODY, "the file has another owner")
+    check(os.stat(path).st_mode & 0o777 == 0o600, "others can read it")
     judge(captured(bench, "user.pcapng"), port, {0, 1, 2, 3})
 
 
