@@ -70,7 +70,7 @@ const std::map<Function, Errors>& table() {
       {symlinkat, kNames},
       {timerfd_create, kDescriptor},
       {unlinkat, {EBUSY}},
-      {vmsplice, {EAGAIN, ENOMEM}},
+      {vmsplice, {ENOMEM}},  // EAGAIN would say that the pipe is empty
       {write, {EINTR, EAGAIN, ECONNRESET, kShort}},
   };
   return errors;
