@@ -29,35 +29,26 @@ enum class FrameKind : std::uint8_t { request, reply };
 // The first 20 octets of either frame.
 struct StartupHeader {
   FrameKind kind = FrameKind::request;
-  bool markers = false;              // M: the sender of this frame wants markers in what it receives
-  bool crc = false;                  // C: the sender of this frame wants CRCs
-  bool rejected = false;             // R: reply only
-  bool enhanced = false;             // S: the private data starts with the enhanced header (RFC 6581)
-  bool send_with_immediate = false;  // request: supported; reply: supported by both
-  bool long_fpdus = false;           // request: the sender takes long FPDUs; reply: both do
+  bool markers = false;     // M: the sender of this frame wants markers in what it receives
+  bool crc = false;         // C: the sender of this frame wants CRCs
+  bool rejected = false;    // R: reply only
+  bool enhanced = false;    // S: the private data starts with the enhanced header (RFC 6581)
+  bool long_fpdus = false;  // request: the sender takes long FPDUs; reply: both do
   std::uint8_t revision = 2;
   std::uint16_t pd_length = 0;  // octets that follow, the enhanced header among them
 
   bool operator==(const StartupHeader&) const = default;
 };
 
-// Send with immediate is an extension of uiw; iWARP does not have it. Two of the reserved flags negotiate it. RFC 5044
-// section 7.1.1 says that reserved flags are sent as zero and not checked by the receiver, so peers without the
-// extension ignore them. The reply uses another flag than the request, since some peers (siw) copy the request's flags
-// into their reply.
-constexpr std::uint8_t send_with_immediate_flag(FrameKind kind) { return kind == FrameKind::request ? 0x02 : 0x01; }
-
 // With this reserved flag siw offers to take FPDUs that are longer than a TCP segment (its parameter try_gso). The
-// reply has it only where the request had it.
+// reply has it only where the request had it, and no request of uiw has it.
 constexpr std::uint8_t kLongFpdusFlag = 0x08;
 
 inline void encode(const StartupHeader& header, std::byte* to) {
   const std::string_view key = header.kind == FrameKind::request ? kRequestKey : kReplyKey;
   std::memcpy(to, key.data(), key.size());
   to[16] = static_cast<std::byte>((header.markers ? 0x80 : 0) | (header.crc ? 0x40 : 0) | (header.rejected ? 0x20 : 0) |
-                                  (header.enhanced ? 0x10 : 0) |
-                                  (header.send_with_immediate ? send_with_immediate_flag(header.kind) : 0) |
-                                  (header.long_fpdus ? kLongFpdusFlag : 0));
+                                  (header.enhanced ? 0x10 : 0) | (header.long_fpdus ? kLongFpdusFlag : 0));
   to[17] = static_cast<std::byte>(header.revision);
   store_be<std::uint16_t>(to + 18, header.pd_length);
 }
@@ -79,7 +70,6 @@ inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   header.crc = (flags & 0x40) != 0;
   header.rejected = (flags & 0x20) != 0;
   header.enhanced = (flags & 0x10) != 0;
-  header.send_with_immediate = (flags & send_with_immediate_flag(header.kind)) != 0;
   header.long_fpdus = (flags & kLongFpdusFlag) != 0;
   header.revision = std::to_integer<std::uint8_t>(from[17]);
   header.pd_length = load_be<std::uint16_t>(from.data() + 18);

@@ -26,6 +26,11 @@ std::vector<std::byte> frame(StartupHeader header, const EnhancedHeader* enhance
 // The Read that is the ready-to-receive message is outstanding like any other, so it takes an ORD of at least 1.
 bool offers_read_as_rtr(const Proposal& own) { return own.read_as_rtr && own.ord > 0; }
 
+// An empty FPDU has no room for a hello.
+PeerKind peer_after(ReadyToReceive rtr) {
+  return rtr == ReadyToReceive::write || rtr == ReadyToReceive::read ? PeerKind::not_known : PeerKind::other;
+}
+
 // Splits private data into the enhanced header, where there is one, and the consumer's part.
 bool split(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeader& enhanced) {
   if (pd.size() != header.pd_length) return false;
@@ -39,7 +44,6 @@ bool split(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeade
     said.ord = enhanced.ord;
   }
   said.private_data.assign(pd.begin(), pd.end());
-  said.send_with_immediate = header.send_with_immediate;
   return true;
 }
 
@@ -51,7 +55,6 @@ std::vector<std::byte> request_frame(const Proposal& own) {
   header.markers = own.markers;
   header.crc = own.crc;
   header.revision = static_cast<std::uint8_t>(own.revision);
-  header.send_with_immediate = own.send_with_immediate;
   if (own.revision < 2) return frame(header, nullptr, own.private_data);
   EnhancedHeader enhanced;
   enhanced.peer_to_peer = true;  // verbs programs may send first from either side
@@ -76,13 +79,10 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
   header.markers = own.markers;
   // One flag decides on CRC for both directions: CRC is on if either side wants it (RFC 5044 section 7.1).
   header.crc = own.crc || request.crc;
-  header.send_with_immediate = own.send_with_immediate && request.send_with_immediate;
   agreement.crc = header.crc;
   agreement.marks = request.markers;
   agreement.marked = own.markers;
-  agreement.send_with_immediate = header.send_with_immediate;
-  header.long_fpdus = request.long_fpdus;
-  agreement.long_fpdus = header.long_fpdus || header.send_with_immediate;
+  agreement.long_fpdus = header.long_fpdus = request.long_fpdus;
   agreement.revision = request.revision;
   agreement.ird = own.ird;
   agreement.ord = own.ord;
@@ -108,6 +108,7 @@ std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedH
     reply.rtr_write = agreement.rtr == ReadyToReceive::write;
     reply.rtr_read = agreement.rtr == ReadyToReceive::read;
     reply.rtr_fulpdu = agreement.rtr == ReadyToReceive::fulpdu;
+    agreement.peer = peer_after(agreement.rtr);
   }
   return frame(header, &reply, own.private_data);
 }
@@ -137,8 +138,6 @@ StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets
   agreement.crc = own.crc || header.crc;
   agreement.marks = header.markers;
   agreement.marked = own.markers;
-  agreement.send_with_immediate = own.send_with_immediate && header.send_with_immediate;
-  agreement.long_fpdus = agreement.send_with_immediate;
   agreement.revision = header.revision;
   agreement.ird = own.ird;
   agreement.ord = own.ord;
@@ -155,6 +154,7 @@ StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets
     } else {
       return StartupError::no_rtr;
     }
+    agreement.peer = peer_after(agreement.rtr);
   }
   return StartupError::none;
 }

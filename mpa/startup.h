@@ -24,11 +24,14 @@ struct Proposal {
   unsigned ird = 0;
   unsigned ord = 0;
   std::vector<std::byte> private_data;  // of the consumer (the program)
-  bool send_with_immediate = true;
-  bool markers = false;  // this side wants markers in what it receives (RFC 5044 section 4.3)
+  bool markers = false;                 // this side wants markers in what it receives (RFC 5044 section 4.3)
   // Whether this side can send and answer an RDMA Read as ready-to-receive message, as far as its ORD and IRD allow.
   bool read_as_rtr = true;
 };
+
+// What the other end is: uiw has extensions of iWARP, which no other peer gets to see. The frames of start-up do not
+// say it, since all that is free in them is reserved; the first messages do (rdmap::kHello).
+enum class PeerKind : std::uint8_t { other, not_known, uiw };
 
 // What the two frames agree on.
 struct Agreement {
@@ -40,16 +43,17 @@ struct Agreement {
   // responder must not send before the first FPDU of the initiator has arrived (RFC 5044 section 7.1.2); `none` means
   // that any FPDU will do.
   ReadyToReceive rtr = ReadyToReceive::none;
-  bool send_with_immediate = false;  // both sides may send rdmap::Opcode::send_immediate
-  // The peer takes FPDUs that are longer than a TCP segment (RFC 5044 section 4.5: a sender SHOULD NOT send them, a
-  // receiver has to take them). An adapter may then lose its fast path, so this is agreed on: where both sides are uiw,
-  // or the peer has asked for it.
+  PeerKind peer = PeerKind::other;
+  // The peer has asked for FPDUs that are longer than a TCP segment (RFC 5044 section 4.5: a sender SHOULD NOT send
+  // them, a receiver has to take them; an adapter may then lose its fast path). uiw takes them without asking.
   bool long_fpdus = false;
   bool marks = false;   // this side puts markers into what it sends
   bool marked = false;  // what it receives has markers
 
   // Whether this side copies all payload that it sends, as mpa::Framer::copies().
   bool copies() const { return crc || marks; }
+
+  bool operator==(const Agreement&) const = default;
 };
 
 // What the peer's frame says.
@@ -58,7 +62,6 @@ struct PeerSaid {
   unsigned ord = 0;
   bool read_depths_known = false;  // frames of revision 1 do not carry read depths
   std::vector<std::byte> private_data;
-  bool send_with_immediate = false;
 };
 
 enum class StartupError {

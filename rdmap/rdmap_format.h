@@ -36,18 +36,22 @@ enum class Opcode : std::uint8_t {
   immediate_solicited = 0x9,
   atomic_request = 0xA,
   atomic_response = 0xB,
-  // An extension of uiw, used only if start-up has negotiated it (mpa::Agreement): a Send whose Invalidate STag field
+  // An extension of uiw, sent only to a peer that is uiw too (mpa::PeerKind): a Send whose Invalidate STag field
   // carries four octets of immediate data, as the consumer gave them, in each of its segments. RFC 5040 figure 4 does
-  // not use this opcode. Control says how it requests a solicited event.
+  // not use these opcodes.
+  send_immediate_solicited = 0xE,
   send_immediate = 0xF,
 };
 
+constexpr bool is_send_immediate(Opcode opcode) {
+  return opcode == Opcode::send_immediate || opcode == Opcode::send_immediate_solicited;
+}
 constexpr bool is_send(Opcode opcode) {
-  return (opcode >= Opcode::send && opcode <= Opcode::send_solicited_invalidate) || opcode == Opcode::send_immediate;
+  return (opcode >= Opcode::send && opcode <= Opcode::send_solicited_invalidate) || is_send_immediate(opcode);
 }
 constexpr bool is_solicited(Opcode opcode) {
   return opcode == Opcode::send_solicited || opcode == Opcode::send_solicited_invalidate ||
-         opcode == Opcode::immediate_solicited;
+         opcode == Opcode::immediate_solicited || opcode == Opcode::send_immediate_solicited;
 }
 constexpr bool is_immediate(Opcode opcode) {
   return opcode == Opcode::immediate || opcode == Opcode::immediate_solicited;
@@ -66,22 +70,31 @@ enum Queue : std::uint32_t {
 
 constexpr unsigned kRdmapVersion = 1;
 
-// The lower of the two reserved bits in the control octet. In send_immediate it requests a solicited event, since there
-// is no second opcode for that. In a Write it is kReportBit. With all other opcodes both bits are sent as zero and
-// ignored when received (RFC 5040 section 4.1).
-constexpr unsigned kSolicitedBit = 0x10;
+// ---- What two ends of uiw tell each other ----
+// These are RDMA Writes and Reads of no octets. Every other peer takes them for that: their STags and offsets are not
+// checked and have no effect (RFC 5040 section 5.2.1; RFC 6581 section 9 has both as ready-to-receive messages). With
+// them no reserved bit is needed.
 
-// The same bit in an RDMA Write of no octets, between two ends of uiw: the Write is a progress report. The tagged
-// offset encodes how much of the peer's work has been placed, the STag says why the report is sent. Other peers ignore
-// the bit, and there is nothing to write.
-constexpr unsigned kReportBit = kSolicitedBit;
-constexpr Stag kRnrReport{0};  // no receive is posted for the next message (as by an RNR NAK), or this end leaves
+constexpr std::uint32_t kOwnStags = 0x75697700;  // "uiw", and in the last octet what the message says
+constexpr bool is_own(Stag stag) { return (static_cast<std::uint32_t>(stag) & ~0xFFU) == kOwnStags; }
+
+// Progress reports: RDMA Writes. The tagged offset encodes how much of the peer's work has been placed, the STag says
+// why the report is sent.
+constexpr Stag kRnrReport{
+    kOwnStags};  // no receive is posted for the next message (as by an RNR NAK), or this end leaves
 // A message follows that may be the answer to the peer's work, or this end leaves an rdma_cm connection.
-constexpr Stag kProgressReport{1};
+constexpr Stag kProgressReport{kOwnStags + 1};
 // This end uses the remote completion rule and wants a report before each message of the peer.
-constexpr Stag kReportsWanted{2};
+constexpr Stag kReportsWanted{kOwnStags + 2};
 
-// Which reports start-up has negotiated.
+// Hello, with this offset: the sender is uiw. The initiator says it with its ready-to-receive message, an RDMA Write to
+// this STag or an RDMA Read from it. If the responder is uiw, its first message is an RDMA Write to this STag. So both
+// know as soon as they have had the first message of the other.
+constexpr Stag kHello{kOwnStags + 0xFF};
+constexpr std::uint64_t kHelloOffset = 0x7569'7769'5741'5250;  // "uiwiWARP"
+constexpr bool is_hello(Stag stag, std::uint64_t offset) { return stag == kHello && offset == kHelloOffset; }
+
+// Which reports the ends of a connection send, if both are uiw.
 enum class Reports : std::uint8_t {
   none,
   on_request,  // progress reports, after kReportsWanted has arrived
@@ -113,25 +126,17 @@ constexpr Progress decode_progress(std::uint64_t offset) {
 struct Control {
   unsigned version = kRdmapVersion;
   Opcode opcode = Opcode::write;
-  bool solicited = false;  // for send_immediate only; other opcodes imply it
 
   bool operator==(const Control&) const = default;
 };
+// The two bits between version and opcode are reserved: sent as zero, and ignored when received (RFC 5040 section 4.1).
 constexpr std::uint8_t encode(Control control) {
-  return static_cast<std::uint8_t>(control.version << 6 | (control.solicited ? kSolicitedBit : 0U) |
-                                   static_cast<unsigned>(control.opcode));
+  return static_cast<std::uint8_t>(control.version << 6 | static_cast<unsigned>(control.opcode));
 }
 constexpr Control decode_control(std::uint8_t octet) {
-  const auto opcode = static_cast<Opcode>(octet & 0x0F);
-  return {static_cast<unsigned>(octet >> 6), opcode, opcode == Opcode::send_immediate && (octet & kSolicitedBit) != 0};
+  return {static_cast<unsigned>(octet >> 6), static_cast<Opcode>(octet & 0x0F)};
 }
-constexpr std::uint8_t control_of(Opcode opcode, bool solicited = false) {
-  return encode(Control{kRdmapVersion, opcode, solicited});
-}
-// The control octet of a progress report.
-constexpr std::uint8_t control_of_report() { return static_cast<std::uint8_t>(control_of(Opcode::write) | kReportBit); }
-constexpr bool is_report(std::uint8_t write_control) { return (write_control & kReportBit) != 0; }
-constexpr bool is_solicited(Control control) { return control.solicited || is_solicited(control.opcode); }
+constexpr std::uint8_t control_of(Opcode opcode) { return encode(Control{kRdmapVersion, opcode}); }
 
 // ---- RDMA Read Request (section 4.4) ----
 

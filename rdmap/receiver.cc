@@ -56,18 +56,27 @@ Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   }
   const bool tagged = ddp::decode_control(ulpdu[0]).tagged;
   const Verdict verdict = tagged ? begin_tagged(ulpdu, total) : begin_untagged(ulpdu, total);
-  if (verdict != Verdict::stop) heard_ = true;  // also of a Send that waits for a receive
+  if (verdict == Verdict::stop || heard_) return verdict;
+  heard_ = true;                // also of a Send that waits for a receive
+  learn(mpa::PeerKind::other);  // unless it was a hello
   return verdict;
 }
 
-// False if it is no report that was negotiated.
-bool Receiver::take_report(const ddp::TaggedHeader& header) {
+void Receiver::learn(mpa::PeerKind peer) {
+  if (parameters_.peer != mpa::PeerKind::not_known) return;
+  parameters_.peer = peer;
+  host_.peer_known(peer, parameters_.rtr != mpa::ReadyToReceive::none);
+}
+
+// An RDMA Write of no octets to an STag of ours. False if the peer is no uiw, or says nothing that was agreed on.
+bool Receiver::take_own(const ddp::TaggedHeader& header) {
+  if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
+  if (parameters_.peer != mpa::PeerKind::uiw) return false;
   const Reports agreed = parameters_.reports;
+  if (header.stag == kHello) return true;
+  if (header.stag == kReportsWanted && agreed != Reports::none) return host_.reports_wanted(), true;
   if (header.stag == kRnrReport && agreed == Reports::always) {
     peer_waits_.store(true, std::memory_order_relaxed);
-  } else if (header.stag == kReportsWanted && agreed != Reports::none) {
-    host_.reports_wanted();
-    return true;
   } else if (header.stag != kProgressReport || agreed == Reports::none) {
     return false;
   }
@@ -106,8 +115,8 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
       segment_.target = Target::write;
     } else if (!header.last) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
-    } else if (is_report(header.ulp_control) && take_report(header)) {
-      segment_.last = false;  // a report is no Write; Immediate Data may follow the Write before it
+    } else if (is_own(header.stag) && take_own(header)) {
+      segment_.last = false;  // this is no Write; Immediate Data may follow the Write before it
       write_ = before;
     } else if (!heard_ && parameters_.rtr == mpa::ReadyToReceive::write) {
       segment_.last = false;
@@ -123,7 +132,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
         header.last != (size == read.size - read.received) || (size == 0 && !header.last)) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
-    note_answer();
+    if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);  // its report is out of date
     if (read.received == 0) read_at_ = {};
     segment_.sges = {read.sges, read.sge_count};
     segment_.sge_domain = domain_;
@@ -148,7 +157,7 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
   }
   if (is_send(control.opcode) && header.queue == kSendQueue &&
-      (control.opcode != Opcode::send_immediate || parameters_.send_immediate)) {
+      (!is_send_immediate(control.opcode) || parameters_.peer == mpa::PeerKind::uiw)) {
     return begin_send(header, control, ulpdu, total);
   }
   if (control.opcode == Opcode::read_request && header.queue == kReadRequestQueue) {
@@ -233,6 +242,7 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
     }
   }
   const bool ready_to_receive = !heard_ && request.size == 0 && parameters_.rtr == mpa::ReadyToReceive::read;
+  if (ready_to_receive && is_hello(request.source_stag, request.source_offset)) learn(mpa::PeerKind::uiw);
   return take_request(ulpdu, total, request, ready_to_receive);
 }
 
@@ -291,7 +301,7 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
   if (response->identifier != request.identifier()) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
   }
-  note_answer();
+  if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
   atomic_msn_ = next(atomic_msn_);
   // The result is stored as a number in the byte order of the host.
   segment_.sges = {request.sges, request.sge_count};
@@ -418,10 +428,10 @@ Receiver::Verdict Receiver::end_segment() {
     }
     ReceiveHost::Message message;
     message.length = message_.received;
-    message.solicited = is_solicited(message_.control);
+    message.solicited = is_solicited(message_.control.opcode);
     message.invalidated = invalidates(message_.control.opcode);
     message.stag = static_cast<Stag>(message_.word);
-    message.has_immediate = message_.control.opcode == Opcode::send_immediate;
+    message.has_immediate = is_send_immediate(message_.control.opcode);
     if (message.has_immediate) message.immediate = immediate_of_word(message_.word);
     message_.begun = false;
     message_.received = 0;

@@ -52,6 +52,8 @@ class ReceiveHost {
   virtual void read_requested(bool probe) = 0;
   // A progress report or an RNR report of the peer: it has placed this much of our work.
   virtual void progress_reported(const Progress& progress) { static_cast<void>(progress); }
+  // What the peer is has turned out (Transmitter::peer_known()). `answer`: it is to be told what this end is.
+  virtual void peer_known(mpa::PeerKind peer, bool answer) { static_cast<void>(peer), static_cast<void>(answer); }
   // The peer wants progress reports (Transmitter::enable_reports()).
   virtual void reports_wanted() {}
   // Invalidates a local STag for the peer. Nothing if that is done; otherwise an error code of remote protection
@@ -73,9 +75,9 @@ class Receiver final : public mpa::UlpduSink {
     // The ready-to-receive message that start-up has negotiated (RFC 6581 section 9). A Send of no octets in this role
     // is not reported to the consumer, and a Read of no octets does not count against IRD.
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
-    bool send_immediate = false;         // the peer may send that opcode
+    mpa::PeerKind peer = mpa::PeerKind::other;
     bool denied_are_unexpected = false;  // operations that deny() forbids are unexpected opcodes, not access errors
-    Reports reports = Reports::none;
+    Reports reports = Reports::none;     // if the peer is uiw
   };
   void start(SharedReads* reads, const Parameters& parameters) { reads_ = reads, parameters_ = parameters; }
 
@@ -88,6 +90,9 @@ class Receiver final : public mpa::UlpduSink {
   // is placed in ascending order (mpa/guarded_copy.h), as no system call promises.
   MutableOctets place_of_next(std::size_t most) override;
   Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
+
+  // Sets what the peer is, unless that is known. By itself the receiver learns it from the first message.
+  void learn(mpa::PeerKind peer);
 
   // Whether any message has arrived, also one without octets.
   bool heard() const { return heard_; }
@@ -122,9 +127,6 @@ class Receiver final : public mpa::UlpduSink {
 
   // Must be called before the consumer can know of a message and answer it.
   void note_progress() { reads_->progress.store(encode(progress()), std::memory_order_release); }
-  void note_answer() {
-    if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
-  }
   bool takes(ddp::Right right) const {
     return !parameters_.denied_are_unexpected || (denied_.load(std::memory_order_relaxed) & right) == 0;
   }
@@ -132,7 +134,7 @@ class Receiver final : public mpa::UlpduSink {
   ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right);
   Verdict begin(Octets ulpdu, std::size_t total);
   Verdict begin_tagged(Octets ulpdu, std::size_t total);
-  bool take_report(const ddp::TaggedHeader& header);
+  bool take_own(const ddp::TaggedHeader& header);
   Verdict begin_untagged(Octets ulpdu, std::size_t total);
   Verdict begin_send(const ddp::UntaggedHeader& header, Control control, Octets ulpdu, std::size_t total);
   Verdict read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The progress reports that this end is to send: how much of the peer's work has been placed (kReportBit). Called with
-// the sender's lock held.
+// What this end is to tell a peer that is uiw: its hello, and progress reports, which say how much of the peer's work
+// has been placed. Called with the sender's lock held.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ class ReportQueue {
   }
 
  private:
-  static constexpr std::uint32_t kMost = 2;
+  static constexpr std::uint32_t kMost = 4;
   std::uint32_t end_ = 0;
   std::array<Report, kMost> reports_;
 };

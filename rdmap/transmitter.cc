@@ -20,15 +20,28 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   builder_.start(framer, parameters.mulpdu);
   state_.rtr = parameters.rtr;
   state_.hold = parameters.hold;
-  state_.takes_send_immediate = parameters.send_immediate;
   terminates_local_errors_ = parameters.terminates_local_errors;
+  reports_ = parameters.reports;
+  state_.mulpdu_to_uiw = parameters.mulpdu_to_uiw;
+  state_.peer = parameters.peer;
+  state_.rtr_asks = state_.peer == mpa::PeerKind::not_known;
   state_.reports_progress = parameters.reports == Reports::always;
   state_.sent.rtr_sent = state_.rtr == mpa::ReadyToReceive::none;
   state_.sent.sequence = state_.sent.placement.requested_before = first;
   const bool remote = parameters.completion == Completion::remote && state_.read_queue.agreed() > 0;
   // The peer sends progress reports if this end requests them (remote rule) or if `always` was negotiated.
   state_.tracker.start(remote, remote || parameters.reports == Reports::always);
-  if (remote && parameters.reports == Reports::on_request) state_.reports.push({kReportsWanted, {}}, 0);
+  if (state_.peer == mpa::PeerKind::uiw) peer_known(state_.peer, false);
+}
+
+void Transmitter::peer_known(mpa::PeerKind peer, bool answer) {
+  state_.peer = peer;
+  if (partial_ == 0) builder_.follow_peer();
+  if (peer != mpa::PeerKind::uiw) return;
+  if (answer) state_.reports.push({kHello, {}}, state_.sent.reports);
+  if (state_.tracker.remote() && reports_ == Reports::on_request) {
+    state_.reports.push({kReportsWanted, {}}, state_.sent.reports);
+  }
 }
 
 // ---- Choose and build ----
@@ -237,6 +250,7 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
       partial_ += left;
     }
   }
+  if (partial_ == 0) builder_.follow_peer();  // otherwise the next FPDU must be built exactly as before
   complete_in_order();
   // Otherwise more may be due: work that waited until this work was complete, or a probe.
   const bool all = batch.complete && octets == fpdus.bytes();
@@ -262,13 +276,8 @@ void Transmitter::complete_in_order() {
     const SendWork& work = queue.at(queue.head());
     if (!work.done) break;
     host_.send_complete(work, Status::success);
-    pop(work);
+    state_.pop(work);
   }
-}
-
-void Transmitter::pop(const SendWork& work) {
-  state_.tracker.note_pop(work);
-  state_.queue.pop();
 }
 
 // ---- What the peer has placed ----
@@ -320,7 +329,7 @@ void Transmitter::release_unsignaled() {
     const SendWork& work = queue.at(queue.head());
     if (!work.done && (work.signaled || is_answered(work.kind))) break;
     host_.send_complete(work, Status::success);
-    pop(work);
+    state_.pop(work);
   }
 }
 
@@ -342,7 +351,7 @@ void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
     if (culprit && queue.head() == *culprit) outcome = status;
     in_error = outcome != Status::success;
     host_.send_complete(work, outcome);
-    pop(work);
+    state_.pop(work);
   }
 }
 

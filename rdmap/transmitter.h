@@ -70,11 +70,12 @@ class Transmitter {
     bool crc = true;
     bool markers = false;  // the peer wants them
     std::size_t mulpdu = 1440;
+    std::size_t mulpdu_to_uiw = 1440;                     // once the peer turns out to be uiw
     std::uint32_t ord = 0;                                // room in `reads` beyond it is for probes only
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // the message to send first
     bool hold = false;                                    // the responder sends nothing before the peer's first FPDU
-    bool send_immediate = false;                          // the peer accepts Send with immediate
-    bool terminates_local_errors = true;                  // work that fails locally sends a Terminate
+    mpa::PeerKind peer = mpa::PeerKind::other;
+    bool terminates_local_errors = true;  // work that fails locally sends a Terminate
     Reports reports = Reports::none;
     Completion completion = Completion::local;  // remote becomes local if the peer accepts no Reads
   };
@@ -93,6 +94,8 @@ class Transmitter {
   void start(const Parameters& parameters, SharedReads* reads);
   Completion completion() const { return state_.tracker.remote() ? Completion::remote : Completion::local; }
   void release_hold() { state_.hold = false; }
+  // What the peer is has turned out. `answer`: if it is uiw, the next message tells it that this end is, too.
+  void peer_known(mpa::PeerKind peer, bool answer);
   // Has a report sent, to a peer that takes such: kRnrReport, no receive is posted, or kProgressReport, this end
   // leaves; and this much of the peer's work has been placed. Does nothing while another report waits to be sent.
   void report(Stag occasion, const Progress& progress) {
@@ -185,13 +188,13 @@ class Transmitter {
   void keep_rest();
   void keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size);
   void commit(const Cursor& to);
-  void pop(const SendWork& work);
   void complete_in_order();
 
   SenderState state_;
   SegmentBuilder builder_;
   SendHost& host_;
   bool terminates_local_errors_ = true;
+  Reports reports_ = Reports::none;
   bool source_gone_ = false;    // the memory of the next FPDU is not accessible
   bool one_at_a_time_ = false;  // the next fill() builds one FPDU only
   bool broken_ = false;         // an FPDU was sent in part and can never be finished

@@ -50,8 +50,9 @@ class Attachable {
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
   // there is no stream, or it belongs to another owner; nullptr stands for any owner.
   virtual int disconnect(const StreamOwner* owner) = 0;
-  // The peer has sent no first message in time: the stream of this owner ends.
-  virtual void abort_beginning(const StreamOwner* owner) = 0;
+  // The peer has sent no first message in time. If it has called, that message is due, and the stream of this owner
+  // ends; a peer that was called may stay silent, and counts as no uiw (mpa::PeerKind).
+  virtual void no_first_message(const StreamOwner* owner) = 0;
   // Fails work of a manual connection that has waited for too long. False if no work is left that has to be checked.
   virtual bool check_retry_timer() = 0;
 

@@ -86,7 +86,8 @@ inline DatagramHeaderOctets encode(const DatagramHeader& header) {
   segment.queue = rdmap::kSendQueue;
   segment.msn = header.msn;
   if (header.immediate) {
-    segment.ulp_control = rdmap::control_of(rdmap::Opcode::send_immediate, header.solicited);
+    segment.ulp_control =
+        rdmap::control_of(header.solicited ? rdmap::Opcode::send_immediate_solicited : rdmap::Opcode::send_immediate);
     segment.ulp_word = *header.immediate;
   } else {
     segment.ulp_control = rdmap::control_of(header.solicited ? rdmap::Opcode::send_solicited : rdmap::Opcode::send);
@@ -106,9 +107,9 @@ inline bool decode_datagram_segment(mpa::Octets from, DatagramHeader& header) {
   }
   const rdmap::Control send = rdmap::decode_control(segment->ulp_control);
   if (send.version != rdmap::kRdmapVersion) return false;
-  const bool immediate = send.opcode == rdmap::Opcode::send_immediate;
+  const bool immediate = rdmap::is_send_immediate(send.opcode);
   if (!immediate && send.opcode != rdmap::Opcode::send && send.opcode != rdmap::Opcode::send_solicited) return false;
-  header.solicited = rdmap::is_solicited(send);
+  header.solicited = rdmap::is_solicited(send.opcode);
   if (immediate) header.immediate = segment->ulp_word;
   header.msn = segment->msn;
   return true;

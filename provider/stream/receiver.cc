@@ -30,8 +30,8 @@ StreamReceiver::StreamReceiver(Stream& stream, StreamState& state, StreamSender&
                                const void* identity, std::uint32_t denied_rights)
     : stream_(stream), state_(state), sender_(sender), receiver_(stag_table(), domain, *this, identity) {
   const mpa::Agreement& agreement = state.agreed.agreement;
-  receiver_.start(&state.reads, {state.agreed.initiator ? mpa::ReadyToReceive::none : agreement.rtr,
-                                 agreement.send_with_immediate, state.policy.manual, reports_of(state)});
+  receiver_.start(&state.reads, {state.agreed.initiator ? mpa::ReadyToReceive::none : agreement.rtr, agreement.peer,
+                                 state.policy.manual, reports_of(state)});
   receiver_.deny(denied_rights);
   using Kind = mpa::Deframer::Kind;
   deframer_.start(agreement.crc, agreement.marked             ? Kind::marked
@@ -377,6 +377,16 @@ void StreamReceiver::progress_reported(const rdmap::Progress& progress) {
   sender_.publish_deferred();
   transmit_wanted_ =
       transmit_wanted_ || sender_.transmitter().unsent() || !state_.runs() || state_.host.state() != IBV_QPS_RTS;
+}
+
+void StreamReceiver::peer_known(mpa::PeerKind peer, bool answer) {
+  state_.peer.store(peer, std::memory_order_relaxed);
+  const std::lock_guard lock(state_.locks.send);
+  sender_.transmitter().peer_known(peer, answer);
+  if (!sender_.transmitter().pending()) return;
+  // What has waited for it. If the peer stays silent, no turn is on its way, and this causes one.
+  transmit_wanted_ = true;
+  state_.engine.rearm(state_.qp_number, state_.socket.fd());
 }
 
 void StreamReceiver::reports_wanted() {

@@ -68,6 +68,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   void read_requested(bool probe) override { (probe ? answer_wanted_ : transmit_wanted_) = true; }
   void progress_reported(const rdmap::Progress& progress) override;
   void reports_wanted() override;
+  void peer_known(mpa::PeerKind peer, bool answer) override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return state_.work.invalidate(stag); }
 
   SendScheduler::AnswerConditions answer_conditions();

@@ -22,10 +22,11 @@ rdmap::Transmitter::Parameters parameters_of(const StreamState& of, const Stream
   parameters.crc = agreement.crc;
   parameters.markers = agreement.marks;
   parameters.mulpdu = of.agreed.mulpdu;
+  parameters.mulpdu_to_uiw = of.agreed.mulpdu_to_uiw;
   parameters.ord = more.most_ord;
   parameters.rtr = of.agreed.initiator ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !of.agreed.initiator;
-  parameters.send_immediate = agreement.send_with_immediate;
+  parameters.peer = agreement.peer;
   parameters.terminates_local_errors = !of.policy.manual;
   parameters.reports = reports_of(of);
   if (of.policy.reliable) parameters.completion = more.completion;

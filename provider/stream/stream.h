@@ -44,7 +44,12 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   Phase phase() const { return state_.phase.load(); }
   bool runs() const { return state_.runs(); }
   bool runs_or_closes() const { return state_.runs_or_closes(); }
-  const Agreed& agreed() const { return state_.agreed; }
+  // With what has turned out about the peer by now.
+  Agreed agreed() const {
+    Agreed known = state_.agreed;
+    known.agreement.peer = state_.peer.load(std::memory_order_relaxed);
+    return known;
+  }
   std::uint32_t peer_psn() const { return peer_psn_; }
 
   // StreamSender and StreamReceiver say which lock each of their functions needs.

@@ -38,7 +38,8 @@ struct StreamAgreement {
   mpa::Agreement agreement;
   bool initiator = false;
   std::size_t mulpdu = 0;
-  bool shared_octets = false;  // octets may come from memory that the peer can change
+  std::size_t mulpdu_to_uiw = 0;  // once the peer turns out to be uiw
+  bool shared_octets = false;     // octets may come from memory that the peer can change
 };
 
 // References must remain live as long as the stream.
@@ -60,6 +61,8 @@ struct StreamState {
   // Changes with both locks held.
   std::atomic<StreamPhase> phase{StreamPhase::running};
   alignas(64) rdmap::SharedReads reads;
+  // Changes once, from `not_known`, with the receiver's lock held.
+  std::atomic<mpa::PeerKind> peer{agreed.agreement.peer};
 
   mpa::ByteStream& octets() { return shared ? static_cast<mpa::ByteStream&>(*shared) : socket; }
   const mpa::ByteStream& octets() const { return shared ? static_cast<const mpa::ByteStream&>(*shared) : socket; }
@@ -73,10 +76,8 @@ inline void log_way(const StreamState& state, bool shared_memory) {
             shared_memory ? "shared memory" : "TCP");
 }
 
-// Older releases of uiw, which have no Send with Immediate, have no progress reports either.
 inline rdmap::Reports reports_of(const StreamState& state) {
-  if (state.policy.manual) return rdmap::Reports::always;
-  return state.agreed.agreement.send_with_immediate ? rdmap::Reports::on_request : rdmap::Reports::none;
+  return state.policy.manual ? rdmap::Reports::always : rdmap::Reports::on_request;
 }
 
 }  // namespace uiw::provider

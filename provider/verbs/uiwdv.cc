@@ -104,7 +104,7 @@ int uiwdv_query_qp(ibv_qp* qp, uiwdv_qp_attr* attributes, std::size_t size) {
   uiwdv_qp_attr all{};
   all.flags = (agreed.agreement.crc ? unsigned{UIWDV_QP_CRC} : 0U) |
               (agreed.initiator ? unsigned{UIWDV_QP_INITIATOR} : 0U) |
-              (agreed.agreement.send_with_immediate ? unsigned{UIWDV_QP_SEND_WITH_IMM} : 0U);
+              (agreed.agreement.peer != uiw::mpa::PeerKind::other ? unsigned{UIWDV_QP_SEND_WITH_IMM} : 0U);
   all.mpa_revision = agreed.agreement.revision;
   all.ord = agreed.agreement.ord;
   all.ird = agreed.agreement.ird;

@@ -9,10 +9,13 @@ namespace {
 
 using Source = Cursor::Source;
 
+// What only a uiw takes.
+bool is_send_immediate(const SendWork& work) { return work.kind == WorkKind::send && work.has_immediate; }
+
 // Work that the peer does not support, posted before start-up had negotiated that.
 bool is_impossible(const SenderState& state, const SendWork& work) {
   if (is_answered(work.kind)) return state.read_queue.ord() == 0;
-  return work.kind == WorkKind::send && work.has_immediate && !state.takes_send_immediate;
+  return is_send_immediate(work) && state.peer == mpa::PeerKind::other;
 }
 
 // Local work sends nothing, so it need not wait for the peer's first FPDU.
@@ -25,6 +28,7 @@ bool may_begin(const SenderState& state, const Cursor& at) {
   if (at.sequence >= state.work_end()) return false;
   const SendWork& next = state.queue.at(at.sequence);
   const bool passed = state.read_queue.is_passed(at.sequence);
+  if (is_send_immediate(next) && state.peer == mpa::PeerKind::not_known) return false;
   if (next.fence && !passed && state.read_queue.outstanding() > 0) return false;
   const bool first = state.queue.head() == at.sequence;
   if (next.fence && is_local(next.kind) && !first) return false;
@@ -128,8 +132,9 @@ bool choose(const SenderState& state, Cursor& at, const mpa::Batch* batch) {
   const bool probe = probe_due(state, at, batch);
   const bool work = probe || may_begin(state, at);
   if (!response && !work && !report) return false;
+  const bool hello = report && state.reports.at(at.reports).occasion == kHello;
   // The answer to a probe goes first: the peer may rely on its work being placed when it gets a message that follows.
-  if (response &&
+  if (response && !hello &&
       (at.response_next || !(work || report) || SharedReads::is_probe(state.reads->inbound.at(at.response)))) {
     at.source = Source::response;
   } else if (report) {

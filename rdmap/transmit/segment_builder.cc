@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kMaxPieces = 64;  // in one FPDU; the message continues in the next one
 
 Opcode send_opcode(const SendWork& work) {
-  if (work.has_immediate) return Opcode::send_immediate;
+  if (work.has_immediate) return work.solicited ? Opcode::send_immediate_solicited : Opcode::send_immediate;
   if (work.invalidates) return work.solicited ? Opcode::send_solicited_invalidate : Opcode::send_invalidate;
   return work.solicited ? Opcode::send_solicited : Opcode::send;
 }
@@ -26,8 +26,12 @@ std::uint32_t send_word(const SendWork& work) {
 
 void SegmentBuilder::start(const mpa::Framer& framer, std::size_t mulpdu) {
   framer_ = framer;
-  mulpdu_ = mulpdu;
   state_.batch_limit = mpa::Batch::limit(framer_.copies());
+  set_mulpdu(mulpdu);
+}
+
+void SegmentBuilder::set_mulpdu(std::size_t mulpdu) {
+  mulpdu_ = mulpdu;
   state_.segment_payload = payload_of(ddp::kUntaggedHeaderSize, ~0U);
 }
 
@@ -45,21 +49,19 @@ std::uint32_t SegmentBuilder::payload_of(std::size_t header, std::uint32_t left)
   return static_cast<std::uint32_t>((even + kPage - 1) / kPage * kPage);
 }
 
-void SegmentBuilder::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left,
-                                  bool report) {
+void SegmentBuilder::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset,
+                                  std::uint32_t left) {
   segment.payload = payload_of(ddp::kTaggedHeaderSize, left);
   segment.last = segment.payload == left;
-  const std::uint8_t control = report ? control_of_report() : control_of(opcode);
-  encode(ddp::TaggedHeader{segment.last, control, stag, offset}, segment.header.data());
+  encode(ddp::TaggedHeader{segment.last, control_of(opcode), stag, offset}, segment.header.data());
   segment.header_size = ddp::kTaggedHeaderSize;
 }
 
 void SegmentBuilder::build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
-                                    std::uint32_t offset, std::uint32_t left, bool solicited) {
+                                    std::uint32_t offset, std::uint32_t left) {
   segment.payload = payload_of(ddp::kUntaggedHeaderSize, left);
   segment.last = segment.payload == left;
-  encode(ddp::UntaggedHeader{segment.last, control_of(opcode, solicited), word, queue, msn, offset},
-         segment.header.data());
+  encode(ddp::UntaggedHeader{segment.last, control_of(opcode), word, queue, msn, offset}, segment.header.data());
   segment.header_size = ddp::kUntaggedHeaderSize;
 }
 
@@ -73,18 +75,16 @@ bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
         break;
       }
       if (state_.rtr == mpa::ReadyToReceive::write) {
-        build_tagged(segment, Opcode::write, Stag{0}, 0, 0);
+        build_tagged(segment, Opcode::write, rtr_stag(), rtr_offset(), 0);
         break;
       }
-      [[fallthrough]];  // likewise a Read of no octets
-    case Cursor::Source::probe:
-      build_untagged(segment, Opcode::read_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
-      encode(ReadRequest{}, segment.header.data() + segment.header_size);
-      segment.header_size += kReadRequestSize;
+      build_empty_read(at, segment, rtr_stag(), rtr_offset());
       break;
+    case Cursor::Source::probe: build_empty_read(at, segment, Stag{0}, 0); break;
     case Cursor::Source::report: {
       const ReportQueue::Report& report = state_.reports.at(at.reports);
-      build_tagged(segment, Opcode::write, report.occasion, encode(report.progress), 0, true);
+      const std::uint64_t offset = report.occasion == kHello ? kHelloOffset : encode(report.progress);
+      build_tagged(segment, Opcode::write, report.occasion, offset, 0);
       break;
     }
     case Cursor::Source::terminate: {
@@ -96,6 +96,16 @@ bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
     case Cursor::Source::work: build_work(at, segment); break;
   }
   return true;
+}
+
+// A Read of no octets.
+void SegmentBuilder::build_empty_read(const Cursor& at, Segment& segment, Stag source, std::uint64_t offset) {
+  ReadRequest request;
+  request.source_stag = source;
+  request.source_offset = offset;
+  build_untagged(segment, Opcode::read_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
+  encode(request, segment.header.data() + segment.header_size);
+  segment.header_size += kReadRequestSize;
 }
 
 bool SegmentBuilder::build_response(const Cursor& at, Segment& segment) {
@@ -143,12 +153,14 @@ void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
   }
   switch (work.kind) {
     case WorkKind::send:
-      build_untagged(segment, send_opcode(work), kSendQueue, at.send_msn, send_word(work), at.offset, left,
-                     work.has_immediate && work.solicited);
+      build_untagged(segment, send_opcode(work), kSendQueue, at.send_msn, send_word(work), at.offset, left);
       break;
-    case WorkKind::write:
-      build_tagged(segment, Opcode::write, work.remote_stag, work.remote_offset + at.offset, left);
+    case WorkKind::write: {
+      // What the consumer calls a target of no octets must not look like a message of ours.
+      const Stag target = work.length == 0 && is_own(work.remote_stag) ? Stag{0} : work.remote_stag;
+      build_tagged(segment, Opcode::write, target, work.remote_offset + at.offset, left);
       break;
+    }
     case WorkKind::read:
       build_untagged(segment, Opcode::read_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
       encode(ReadRequest{work.sink_stag, work.sink_offset, work.length, work.remote_stag, work.remote_offset},

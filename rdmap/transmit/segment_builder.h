@@ -33,6 +33,10 @@ class SegmentBuilder {
       : state_(state), stags_(stags), domain_(domain), stream_(stream) {}
 
   void start(const mpa::Framer& framer, std::size_t mulpdu);
+  // FPDUs to a uiw may be longer. Not while TCP has a part of an FPDU that is built again.
+  void follow_peer() {
+    if (state_.peer == mpa::PeerKind::uiw && mulpdu_ != state_.mulpdu_to_uiw) set_mulpdu(state_.mulpdu_to_uiw);
+  }
   bool copies() const { return framer_.copies(); }
   void sent(std::size_t octets) { framer_.sent(octets); }
   std::size_t mulpdu() const { return mulpdu_; }
@@ -42,13 +46,17 @@ class SegmentBuilder {
   mpa::Framer::Result append(const Cursor& at, Segment& segment, mpa::Batch& batch);
 
  private:
+  void set_mulpdu(std::size_t mulpdu);
   bool build(const Cursor& at, Segment& segment);
+  // Of the ready-to-receive message.
+  Stag rtr_stag() const { return state_.rtr_asks ? kHello : Stag{0}; }
+  std::uint64_t rtr_offset() const { return state_.rtr_asks ? kHelloOffset : 0; }
+  void build_empty_read(const Cursor& at, Segment& segment, Stag source, std::uint64_t offset);
   bool build_response(const Cursor& at, Segment& segment);
   void build_work(const Cursor& at, Segment& segment);
-  void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left,
-                    bool report = false);
+  void build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left);
   void build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
-                      std::uint32_t offset, std::uint32_t left, bool solicited = false);
+                      std::uint32_t offset, std::uint32_t left);
   std::uint32_t payload_of(std::size_t header, std::uint32_t left) const;
   // The number of pieces, or kUnavailable. (A std::optional would go through memory here, and the processor waits where
   // two small stores are loaded as one.)

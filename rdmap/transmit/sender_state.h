@@ -26,11 +26,13 @@ struct SenderState {
   ReadQueue read_queue;
   PlacementTracker tracker;
   ReportQueue reports;
-  bool reports_progress = false;      // progress reports precede messages
-  bool hold = false;                  // nothing is sent before the peer's first FPDU
-  bool ended = false;                 // no more work is sent
-  bool takes_send_immediate = false;  // the peer accepts Send with immediate
+  bool reports_progress = false;  // progress reports precede messages
+  bool hold = false;              // nothing is sent before the peer's first FPDU
+  bool ended = false;             // no more work is sent
+  mpa::PeerKind peer = mpa::PeerKind::other;
+  std::size_t mulpdu_to_uiw = 0;
   mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
+  bool rtr_asks = false;                        // what the peer is
   std::uint32_t segment_payload = 1;            // the payload that an untagged segment has room for
   std::size_t batch_limit = 0;                  // octets, see mpa::Batch::limit()
   std::uint64_t hold_from = ~std::uint64_t{0};  // entries from this one on are not sent
@@ -40,6 +42,11 @@ struct SenderState {
   explicit SenderState(SendQueue& sends) : queue(sends), tracker(sends) {}
 
   std::uint64_t work_end() const { return std::min(queue.tail(), hold_from); }
+  // The oldest entry, which has been completed, leaves the queue.
+  void pop(const SendWork& work) {
+    tracker.note_pop(work);
+    queue.pop();
+  }
   Progress progress() const { return decode_progress(reads->progress.load(std::memory_order_acquire)); }
 };
 

@@ -36,14 +36,14 @@ rdmap::OutgoingBatch& the_batch() {
 }
 
 struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
-  Host(bool crc, bool send_immediate)
+  Host(bool crc, mpa::PeerKind peer)
       : queue(8, 4, 0), tx(queue, stags, this, *this), rx(stags, this, *this), reads(2, 2) {
     rdmap::Transmitter::Parameters parameters;
     parameters.crc = crc;
     parameters.mulpdu = 256;
     parameters.ord = 2;
     tx.start(parameters, &reads);
-    rx.start(&reads, {mpa::ReadyToReceive::none, send_immediate, false, rdmap::Reports::none});
+    rx.start(&reads, {mpa::ReadyToReceive::none, peer, false, rdmap::Reports::none});
     deframer.start(crc);
     memory.resize(64 + 256 + 64, std::byte{0x11});
     stag = *stags.add(
@@ -208,7 +208,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   mpa::keep_spare_fpdu_buffers(true);  // new ones for each input take long
   const bool crc = (data[0] & 1) != 0;
   std::minstd_rand random(1U + data[1]);
-  const auto host_owner = std::make_unique<Host>(crc, (data[0] & 2) != 0);
+  const auto host_owner = std::make_unique<Host>(crc, (data[0] & 2) != 0 ? mpa::PeerKind::uiw : mpa::PeerKind::other);
   Host& host = *host_owner;
   const auto* at = reinterpret_cast<const std::byte*>(data) + 2;
   const auto* const end = reinterpret_cast<const std::byte*>(data) + size;

@@ -17,7 +17,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Proposal own;
   own.crc = (data[0] & 1) != 0;
   own.revision = (data[0] & 2) != 0 ? 2 : 1;
-  own.send_with_immediate = (data[0] & 4) == 0;
   own.ird = data[1];
   own.ord = data[2];
   const Octets frame = std::as_bytes(std::span(data + 3, size - 3));
@@ -39,8 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto back = decode_startup_header(reply);
     check(back && back->kind == FrameKind::reply && reply.size() == kStartupHeaderSize + back->pd_length);
     check(agreement.crc == (own.crc || header->crc) && agreement.ord <= own.ord && agreement.ird == own.ird);
-    check(back->send_with_immediate == agreement.send_with_immediate);
-    check(!agreement.send_with_immediate || (own.send_with_immediate && said.send_with_immediate));
+    check(agreement.peer != PeerKind::uiw);
     if (agreement.rtr != ReadyToReceive::none) check(header->enhanced && enhanced.peer_to_peer);
     const auto reject = reject_frame(*header, said.private_data);
     check(decode_startup_header(reject).has_value());

@@ -412,6 +412,7 @@ class Run final : public ProgramWatcher {
 
   void ending() override { judge_.freeze(); }
   void request_taken(const rdmap::SharedReads::Inbound& request) override { judge_.asked(request); }
+  void peer_known(mpa::PeerKind peer) override { judge_.peer_known(peer); }
   std::optional<Bytes> next_message() override { return next(peer_.messages); }
   std::optional<Bytes> next_answer() override { return next(peer_.answers); }
   std::optional<Bytes> next(std::deque<Bytes>& all) const {

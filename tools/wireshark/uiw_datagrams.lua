@@ -11,15 +11,14 @@ local uiwd = Proto("uiwd", "uiw datagram")
 
 local HEADER, CRC, MULTICAST = 38, 4, 0xFFFFFF
 local KINDS = { [0x43] = "Send", [0x45] = "Send with Solicited Event", [0x4F] = "Send with immediate",
-                [0x5F] = "Send with immediate and Solicited Event" }
-local IMMEDIATE = { [0x4F] = true, [0x5F] = true }
+                [0x4E] = "Send with immediate and Solicited Event" }
+local IMMEDIATE = { [0x4F] = true, [0x4E] = true }
 
 -- The kind that an RDMAP control octet says, without reserved bits, which a receiver ignores; nil if none is known.
 local function kind_of(control)
   if math.floor(control / 64) ~= 1 then return nil end
-  local opcode = control % 16
-  if opcode == 3 or opcode == 5 then return 0x40 + opcode end
-  return opcode == 15 and 0x40 + control % 32 or nil
+  local kind = 0x40 + control % 16
+  return KINDS[kind] and kind or nil
 end
 
 local f = {

@@ -6,7 +6,7 @@
 // does not know them. An option has an effect only if both ends have sent it, or if it is harmless when only one end
 // knows it.
 //
-// An end that sends a greeting also supports Send with immediate, and progress reports (rdmap::kReportBit).
+// An end that sends a greeting also supports Send with immediate, and progress reports (rdmap::kRnrReport).
 #pragma once
 
 #include <array>

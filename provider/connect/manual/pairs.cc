@@ -268,7 +268,6 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     attachment.agreement.crc = false;
     attachment.ord = attachment.ird = ends_.read_depth;
     attachment.agreement.ord = attachment.agreement.ird = ends_.read_depth + rdmap::SharedReads::kMostProbes;
-    attachment.agreement.send_with_immediate = true;
     attachment.initiator = true;
     attachment.attempt = ends_.attempt;
     attachment.peer_psn = greeting().psn;

@@ -146,13 +146,14 @@ void ConnectionBase::deadline(std::unique_lock<Mutex>& lock) {
     case State::connecting:
     case State::awaiting_reply:
     case State::awaiting_request: fail(lock, ETIMEDOUT, nullptr); break;
-    case State::attached: {  // the ready-to-receive message has not arrived in time
-      end_error_ = ETIMEDOUT;
+    case State::attached:
+    case State::established:
+      end_error_ = ETIMEDOUT;  // if the ready-to-receive message is missing, the connection fails
       lock.unlock();
-      abort_stream();
+      no_first_message();
       break;
-    }
-    default: break;
+    case State::requested:
+    case State::over: break;
   }
 }
 
@@ -219,14 +220,14 @@ bool ConnectionBase::send_whole(const std::vector<std::byte>& octets) {
   return socket_.send({&vector, 1}) == static_cast<ssize_t>(octets.size());
 }
 
-void ConnectionBase::abort_stream() {
+void ConnectionBase::no_first_message() {
   const ReadSection section;
   Attachable* qp;
   {
     const std::lock_guard lock(mutex_);
     qp = end();
   }
-  if (qp != nullptr) qp->abort_beginning(this);
+  if (qp != nullptr) qp->no_first_message(this);
 }
 
 void ConnectionBase::on_established(std::unique_lock<Mutex>& lock) {

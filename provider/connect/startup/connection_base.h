@@ -124,7 +124,7 @@ class ConnectionBase : public Connection,
 
  private:
   void deadline(std::unique_lock<Mutex>& lock);
-  void abort_stream();
+  void no_first_message();
   void log_failure(int error, bool rejected) const;
   void on_established(std::unique_lock<Mutex>& lock);
   void on_ended(std::unique_lock<Mutex>& lock);

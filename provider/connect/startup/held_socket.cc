@@ -60,9 +60,9 @@ int HeldSocket::disconnect(const StreamOwner* owner) {
   return 0;
 }
 
-void HeldSocket::abort_beginning(const StreamOwner* owner) {
+void HeldSocket::no_first_message(const StreamOwner* owner) {
   const std::lock_guard lock(mutex_);
-  if (owner_ && owner == owner_.get()) end(By::reset);
+  if (owner_ && owner == owner_.get() && !initiator_) end(By::reset);
 }
 
 void HeldSocket::ready(std::uint32_t) {

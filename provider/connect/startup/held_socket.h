@@ -37,7 +37,7 @@ class HeldSocket final : public Attachable,
   bool can_attach(const manual::Attempt*) override { return true; }
   bool is_for(std::uint32_t) override { return true; }
   int disconnect(const StreamOwner* owner) override;
-  void abort_beginning(const StreamOwner* owner) override;
+  void no_first_message(const StreamOwner* owner) override;
   bool check_retry_timer() override { return false; }
 
   // The calling side: sends the ready-to-receive message if one was agreed on and it was not sent yet.

@@ -213,6 +213,7 @@ class OutgoingCall final : public ConnectionBase {
     state_ = State::established;
     const auto observer = observer_.lock();
     const ConnectionParameters peer = end_startup();
+    if (!own_.attempt && agreement.peer == mpa::PeerKind::not_known) start_deadline();  // for the peer's first message
     lock.unlock();
     if (observer) observer->established(peer);
   }

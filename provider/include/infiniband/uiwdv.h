@@ -51,7 +51,7 @@ int uiwdv_query_device(struct ibv_context* context, struct uiwdv_device_attr* at
 enum uiwdv_qp_flags {
   UIWDV_QP_CRC = 1 << 0,          /* FPDUs carry a CRC32c */
   UIWDV_QP_INITIATOR = 1 << 1,    /* this end called the other */
-  UIWDV_QP_SEND_WITH_IMM = 1 << 2 /* IBV_WR_SEND_WITH_IMM works; else it is refused with EOPNOTSUPP */
+  UIWDV_QP_SEND_WITH_IMM = 1 << 2 /* IBV_WR_SEND_WITH_IMM may be posted; else it is refused with EOPNOTSUPP */
 };
 
 /* What the two ends of a connection have agreed on. */

@@ -69,7 +69,7 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   bool can_attach(const manual::Attempt* attempt = nullptr) override { return connection_.can_attach(attempt); }
   bool is_for(std::uint32_t peer_psn) override { return connection_.is_for(peer_psn); }
   int disconnect(const StreamOwner* owner) override { return connection_.disconnect(owner); }
-  void abort_beginning(const StreamOwner* owner) override { connection_.abort_beginning(owner); }
+  void no_first_message(const StreamOwner* owner) override { connection_.no_first_message(owner); }
   void completion_lost() override { connection_.completion_lost(); }
   void lose_connection() override { connection_.lose_connection(); }
   void no_memory() noexcept override { common_.no_memory(); }

@@ -20,12 +20,12 @@ namespace uiw::provider {
 
 namespace {
 
-std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket) {
+std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket, mpa::PeerKind peer) {
   const mpa::Agreement& agreement = attachment.agreement;
   const std::size_t possible = agreement.marks ? mpa::kMaxMarkedUlpdu : mpa::kMaxUlpdu;
   if (attachment.mulpdu != 0) return std::min(attachment.mulpdu, possible);
   if (attachment.rings) return mpa::kCachedMulpdu;
-  if (agreement.long_fpdus) return agreement.copies() ? mpa::kCachedMulpdu : possible;
+  if (agreement.long_fpdus || peer == mpa::PeerKind::uiw) return agreement.copies() ? mpa::kCachedMulpdu : possible;
   const std::size_t emss = socket.segment_size();
   return agreement.marks ? mpa::marked_mulpdu(emss) : mpa::mulpdu(emss);
 }
@@ -67,7 +67,9 @@ Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, con
   parameters.agreed.agreement.ord = std::min(parameters.sender.most_ord, ord_limit_);
   parameters.agreed.agreement.ird = std::min({parameters.read_slots_in, attachment.ird, kMost});
   parameters.agreed.initiator = attachment.initiator;
-  parameters.agreed.mulpdu = mulpdu_of(attachment, socket);
+  if (parameters.policy.manual) parameters.agreed.agreement.peer = mpa::PeerKind::uiw;
+  parameters.agreed.mulpdu = mulpdu_of(attachment, socket, parameters.agreed.agreement.peer);
+  parameters.agreed.mulpdu_to_uiw = mulpdu_of(attachment, socket, mpa::PeerKind::uiw);
   parameters.agreed.shared_octets = attachment.rings != nullptr && !agreement.crc;
   parameters.sender.completion = attachment.completion;
   if (parameters.policy.manual && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;
@@ -135,6 +137,7 @@ bool QpConnection::query_agreed(Stream::Agreed& agreed) {
   const std::lock_guard lock(qp_.locks.receive);
   if (qp_.stream == nullptr) return false;
   agreed = qp_.stream->agreed();
+  if (agreed.agreement.peer == mpa::PeerKind::uiw) agreed.mulpdu = agreed.mulpdu_to_uiw;
   return true;
 }
 
@@ -145,9 +148,11 @@ int QpConnection::disconnect(const StreamOwner* owner) {
   return qp_.stream->disconnect();
 }
 
-void QpConnection::abort_beginning(const StreamOwner* owner) {
+void QpConnection::no_first_message(const StreamOwner* owner) {
   const std::lock_guard lock(qp_.locks.receive);
-  if (qp_.stream != nullptr && qp_.stream->is_of(owner)) qp_.stream->lose_connection(Stream::Lost::beginning);
+  if (qp_.stream == nullptr || !qp_.stream->is_of(owner)) return;
+  if (qp_.stream->agreed().initiator) return qp_.stream->receiver().rdmap().learn(mpa::PeerKind::other);
+  qp_.stream->lose_connection(Stream::Lost::beginning);
 }
 
 void QpConnection::lose_connection() {

@@ -33,11 +33,14 @@ class Judge {
     rtr_due_ = agreed.initiator && agreed.rtr != mpa::ReadyToReceive::none;
     send_msn_ = read_msn_ = atomic_msn_ = 1;
     writes_ = 0;
-    in_message_ = closed_ = terminated_ = false;
+    in_message_ = closed_ = terminated_ = greeted_ = false;
+    peer_ = agreed.peer;
     asked_.clear(), requests.clear();
     last_.clear();
     frozen_.clear();
   }
+  // The stream has found out what the peer is.
+  void peer_known(mpa::PeerKind peer) { peer_ = peer; }
   // The stream has taken a request of the peer.
   void asked(const rdmap::SharedReads::Inbound& request) { asked_.push_back({request, 0}); }
   // The next octets. `steady`: memory has not changed since they were gathered.
@@ -90,7 +93,7 @@ class Judge {
     if (rtr_due_ && ready_to_receive(ulpdu)) return;
     check(ulpdu.size() >= 14);
     check((ulpdu[0] & 0x3F) == 1);     // reserved bits and the version of DDP
-    check((ulpdu[1] & 0xE0) == 0x40);  // the version of RDMAP and a reserved bit
+    check((ulpdu[1] & 0xF0) == 0x40);  // those of RDMAP
     last_segment_ = (ulpdu[0] & 0x40) != 0;
     if ((ulpdu[0] & 0x80) != 0) return tagged(ulpdu);
     check(ulpdu.size() >= 18);
@@ -115,9 +118,11 @@ class Judge {
     const std::uint64_t offset = number(ulpdu.subspan(6, 8));
     const View payload = ulpdu.subspan(14);
     if (ulpdu[1] == 0x42) return response(stag, offset, payload);
-    if (ulpdu[1] == 0x50) {
-      check(agreed_->reports != rdmap::Reports::none && last_segment_ && payload.empty() && stag <= 2 &&
-            between_messages());
+    if (ulpdu[1] == 0x40 && rdmap::is_own(Stag{stag})) {
+      check(peer_ == mpa::PeerKind::uiw && last_segment_ && payload.empty() && between_messages());
+      const bool hello = rdmap::is_hello(Stag{stag}, offset);
+      check(hello ? !agreed_->initiator && !greeted_ : agreed_->reports != rdmap::Reports::none && (stag & 0xFF) <= 2);
+      greeted_ = greeted_ || hello;
       return;
     }
     check(ulpdu[1] == 0x40);
@@ -213,7 +218,6 @@ class Judge {
     const unsigned opcode = ulpdu[1] & 0x0F;
     const std::uint64_t word = number(ulpdu.subspan(2, 4));
     if (opcode == 8 || opcode == 9) {
-      check(ulpdu[1] < 0x50);
       check(work.kind == WorkKind::immediate ||
             (work.kind == WorkKind::write && work.has_immediate && posted.data_sent));
       check(last_segment_ && offset == 0 && (opcode == 9) == work.solicited && body.size() == 8);
@@ -222,9 +226,9 @@ class Judge {
     } else {
       check(work.kind == WorkKind::send && offset == posted.sent);
       const unsigned plain = (work.invalidates ? 4U : 3U) + (work.solicited ? 2U : 0U);
-      check(ulpdu[1] == (work.has_immediate ? 0x4FU | (work.solicited ? 0x10U : 0U) : 0x40U | plain));
+      check(ulpdu[1] == (work.has_immediate ? 0x4FU - (work.solicited ? 1U : 0U) : 0x40U | plain));
       if (work.has_immediate)
-        check(agreed_->send_immediate &&
+        check(peer_ == mpa::PeerKind::uiw &&
               word == number(View(reinterpret_cast<const std::uint8_t*>(work.immediate.data()), 4)));
       if (work.invalidates && !work.has_immediate) check(Stag{static_cast<std::uint32_t>(word)} == work.invalidate);
       data(posted, body);
@@ -283,6 +287,8 @@ class Judge {
   std::size_t frozen_from_ = 0;
   std::uint32_t send_msn_ = 1, read_msn_ = 1, atomic_msn_ = 1, writes_ = 0;
   bool rtr_due_ = false, begins_ = false, steady_ = false, whole_ = false, last_segment_ = false, in_message_ = false;
+  bool greeted_ = false;  // it has said that it is uiw
+  mpa::PeerKind peer_ = mpa::PeerKind::other;
   bool closed_ = false, terminated_ = false;
 };
 

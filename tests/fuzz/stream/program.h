@@ -21,6 +21,7 @@ class ProgramWatcher {
  public:
   virtual void ending() = 0;
   virtual void request_taken(const rdmap::SharedReads::Inbound& request) = 0;
+  virtual void peer_known(mpa::PeerKind peer) = 0;
   // The payload of the next message, or of the next answer, as the peer has sent it; nothing if that is not known.
   virtual std::optional<std::vector<std::uint8_t>> next_message() = 0;
   virtual std::optional<std::vector<std::uint8_t>> next_answer() = 0;
@@ -50,13 +51,14 @@ class Program final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.ord = agreed.ord;
     parameters.rtr = agreed.initiator ? agreed.rtr : mpa::ReadyToReceive::none;
     parameters.hold = !agreed.initiator;
-    parameters.send_immediate = agreed.send_immediate;
+    parameters.peer = agreed.peer;
+    parameters.mulpdu_to_uiw = agreed.mulpdu;
     parameters.completion = agreed.remote_completion ? rdmap::Completion::remote : rdmap::Completion::local;
     parameters.terminates_local_errors = !manual();
     parameters.reports = agreed.reports;
     tx.start(parameters, &reads);
-    rx.start(&reads, {agreed.initiator ? mpa::ReadyToReceive::none : agreed.rtr, agreed.send_immediate, manual(),
-                      agreed.reports});
+    rx.start(&reads,
+             {agreed.initiator ? mpa::ReadyToReceive::none : agreed.rtr, agreed.peer, manual(), agreed.reports});
     rx.deny(memory.denied);
     deframer.start(agreed.crc, agreed.markers_in ? mpa::Deframer::Kind::marked : mpa::Deframer::Kind::plain);
   }
@@ -196,6 +198,11 @@ class Program final : public rdmap::SendHost, public rdmap::ReceiveHost {
     watcher_.request_taken(request);
   }
   void progress_reported(const rdmap::Progress& progress) override { tx.take_report(progress); }
+  void peer_known(mpa::PeerKind peer, bool answer) override {
+    check(agreed_.peer == mpa::PeerKind::not_known && answer == !agreed_.initiator);
+    watcher_.peer_known(peer);
+    tx.peer_known(peer, answer);
+  }
   void reports_wanted() override {
     reports_wanted_ = true;
     tx.enable_reports();

@@ -48,7 +48,8 @@ inline Step step_of(const std::uint8_t* from) {
 }
 
 struct Agreed {
-  bool crc, markers_in, markers_out, send_immediate, initiator, remote_completion;
+  bool crc, markers_in, markers_out, initiator, remote_completion;
+  mpa::PeerKind peer;
   mpa::ReadyToReceive rtr;
   rdmap::Reports reports;
   std::uint32_t ord, probe_slots, ird;
@@ -60,7 +61,6 @@ inline Agreed agreed_of(const std::uint8_t* from) {
   agreed.crc = (from[0] & 1) != 0;
   agreed.markers_in = (from[0] & 2) != 0;
   agreed.markers_out = (from[0] & 4) != 0;
-  agreed.send_immediate = (from[0] & 8) != 0;
   agreed.initiator = (from[0] & 16) == 0;
   agreed.rtr = static_cast<mpa::ReadyToReceive>(from[0] >> 5 & 3);
   agreed.remote_completion = (from[1] & 1) != 0;
@@ -69,6 +69,10 @@ inline Agreed agreed_of(const std::uint8_t* from) {
   agreed.ord = from[2] & 3;
   agreed.probe_slots = from[2] >> 2 & 3;
   agreed.ird = from[2] >> 4 & 3;
+  const bool uiw = (from[0] & 8) != 0 || agreed.reports != rdmap::Reports::none;
+  agreed.peer = uiw ? mpa::PeerKind::uiw : mpa::PeerKind::other;
+  const bool greets = agreed.rtr == mpa::ReadyToReceive::write || agreed.rtr == mpa::ReadyToReceive::read;
+  if ((from[1] & 16) != 0 && greets && agreed.reports != rdmap::Reports::always) agreed.peer = mpa::PeerKind::not_known;
   return agreed;
 }
 

@@ -21,9 +21,8 @@ mpa::StartupHeader header_of(const Bytes& frame) {
 }
 Octets pd_of(const Bytes& frame) { return Octets(frame).subspan(20); }
 
-mpa::Proposal proposal(bool crc, unsigned revision, unsigned ird, unsigned ord, const Bytes& pd = {},
-                       bool send_with_immediate = false) {
-  return {crc, revision, ird, ord, pd, send_with_immediate};
+mpa::Proposal proposal(bool crc, unsigned revision, unsigned ird, unsigned ord, const Bytes& pd = {}) {
+  return {crc, revision, ird, ord, pd};
 }
 
 Bytes frame(bool reply, unsigned flags, unsigned revision, const Bytes& pd) {
@@ -296,63 +295,47 @@ TEST_CASE("startup: S is a reserved flag in revision 1, hence ignored (RFC 5044 
   CHECK(out.said.private_data == pattern(10));
 }
 
-TEST_CASE("startup: Send with immediate is agreed on where both sides can", "[startup]") {
+TEST_CASE("startup: frames do not say who is uiw; a ready-to-receive message may", "[startup]") {
   const unsigned revision = GENERATE(1, 2);
-  const bool a_can = GENERATE(false, true), b_can = GENERATE(false, true);
-  const auto a = proposal(true, revision, 1, 1, {}, a_can), b = proposal(true, 2, 1, 1, {}, b_can);
+  const auto a = proposal(true, revision, 1, 1), b = proposal(true, 2, 1, 1);
   const Bytes request = mpa::request_frame(a);
-  CHECK((std::to_integer<unsigned>(request[16]) & 0x0F) == (a_can ? 2U : 0U));
+  CHECK((std::to_integer<unsigned>(request[16]) & 0x0F) == 0);
   const auto at_b = answer(request, b);
   REQUIRE(at_b.error == StartupError::none);
-  CHECK(at_b.said.send_with_immediate == a_can);
-  CHECK(at_b.agreement.send_with_immediate == (a_can && b_can));
-  CHECK((std::to_integer<unsigned>(at_b.reply[16]) & 0x0F) == (a_can && b_can ? 1U : 0U));
+  CHECK((std::to_integer<unsigned>(at_b.reply[16]) & 0x0F) == 0);
   const auto at_a = hear(a, at_b.reply);
   REQUIRE(at_a.error == StartupError::none);
-  CHECK(at_a.said.send_with_immediate == (a_can && b_can));
-  CHECK(at_a.agreement.send_with_immediate == (a_can && b_can));
+  const auto known = revision == 1 ? mpa::PeerKind::other : mpa::PeerKind::not_known;
+  CHECK(at_b.agreement.peer == known);
+  CHECK(at_a.agreement.peer == known);
+  // An empty FPDU has no room for it.
+  const auto out = answer(frame(false, 0x10, 2, Wire().u16(0xC001).u16(0x0001)), b);
+  CHECK(out.agreement.rtr == mpa::ReadyToReceive::fulpdu);
+  CHECK(out.agreement.peer == mpa::PeerKind::other);
 }
 
-TEST_CASE("startup: long FPDUs go to another uiw, and to a caller that offers to take them", "[startup]") {
-  const auto own = proposal(false, 2, 4, 4, {}, true), without = proposal(false, 2, 4, 4);
+TEST_CASE("startup: long FPDUs go to a caller that offers to take them", "[startup]") {
+  const auto own = proposal(false, 2, 4, 4);
   const Bytes depths = Wire().u16(0x8004).u16(0x8004);
-  // Between two ends of uiw, without a flag of its own.
-  const auto at_b = answer(mpa::request_frame(own), own);
-  CHECK(at_b.agreement.long_fpdus);
-  CHECK((std::to_integer<unsigned>(at_b.reply[16]) & 0x08) == 0);
-  CHECK(hear(own, at_b.reply).agreement.long_fpdus);
-  CHECK_FALSE(answer(mpa::request_frame(own), without).agreement.long_fpdus);
-  CHECK_FALSE(hear(own, answer(mpa::request_frame(own), without).reply).agreement.long_fpdus);
   // siw with try_gso: the reply has the flag that the request had.
   const auto offered = answer(frame(false, 0x18, 2, depths), own);
   CHECK(offered.agreement.long_fpdus);
-  CHECK_FALSE(offered.agreement.send_with_immediate);
   CHECK((std::to_integer<unsigned>(offered.reply[16]) & 0x0F) == 0x08);
   CHECK_FALSE(answer(frame(false, 0x10, 2, depths), own).agreement.long_fpdus);
   // A reply that takes what was not offered.
   CHECK_FALSE(hear(own, frame(true, 0x18, 2, depths)).agreement.long_fpdus);
 }
 
-TEST_CASE("startup: reserved flags that come by accident agree on nothing", "[startup]") {
-  const auto own = proposal(false, 2, 4, 4, {}, true);
+TEST_CASE("startup: reserved flags agree on nothing", "[startup]") {
+  const auto own = proposal(false, 2, 4, 4);
   const Bytes depths = Wire().u16(0x8004).u16(0x8004);
-  // A peer that makes its reply of the request's flags, or uses other reserved ones.
-  const unsigned echoed = std::to_integer<unsigned>(mpa::request_frame(own)[16]) & 0x0F;
-  CHECK(echoed != 0);
-  for (const unsigned flags : {echoed, 0x2U, 0x4U, 0x8U, 0xEU}) {
+  for (unsigned flags = 0; flags < 16; ++flags) {
     const auto heard = hear(own, frame(true, 0x10 | flags, 2, depths));
     REQUIRE(heard.error == StartupError::none);
-    CHECK_FALSE(heard.agreement.send_with_immediate);
-  }
-  CHECK(hear(own, frame(true, 0x11, 2, depths)).agreement.send_with_immediate);
-  // A reply that grants what was not asked for.
-  CHECK_FALSE(hear(proposal(false, 2, 4, 4), frame(true, 0x11, 2, depths)).agreement.send_with_immediate);
-  for (const unsigned flags : {0x1U, 0x4U, 0x5U}) {
+    CHECK(heard.agreement == hear(own, frame(true, 0x10, 2, depths)).agreement);
     const auto out = answer(frame(false, 0x10 | flags, 2, depths), own);
     REQUIRE(out.error == StartupError::none);
-    CHECK_FALSE(out.agreement.send_with_immediate);
-    CHECK_FALSE(out.agreement.long_fpdus);
-    CHECK((std::to_integer<unsigned>(out.reply[16]) & 0x0F) == 0);
+    CHECK((std::to_integer<unsigned>(out.reply[16]) & 0x07) == 0);
   }
   // A rejection says nothing.
   CHECK((std::to_integer<unsigned>(mpa::reject_frame(header_of(mpa::request_frame(own)), {})[16]) & 0x0F) == 0);

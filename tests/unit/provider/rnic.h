@@ -177,13 +177,13 @@ inline std::pair<mpa::TcpStream, mpa::TcpStream> tcp_pair() {
 
 // Connects two queue pairs without the connection manager.
 inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::size_t mulpdu = 0,
-                   bool send_with_immediate = false, bool remote = false) {
+                   mpa::PeerKind peer = mpa::PeerKind::other, bool remote = false) {
   auto [one, two] = tcp_pair();
   Qp::Attachment attachment;
   attachment.agreement.crc = crc;
   attachment.agreement.ird = attachment.agreement.ord = depth;
   attachment.agreement.rtr = mpa::ReadyToReceive::write;
-  attachment.agreement.send_with_immediate = send_with_immediate;
+  attachment.agreement.peer = peer;
   attachment.mulpdu = mulpdu;
   if (remote) attachment.completion = rdmap::Completion::remote;
   for (Side* side : {&a, &b}) {

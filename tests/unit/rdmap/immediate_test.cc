@@ -88,7 +88,7 @@ TEST_CASE("immediate: reports its Write even if a progress report comes in betwe
   end.post(1, {});
   REQUIRE(give(end, a_write(stag, 0, pattern(300))) == Verdict::go_on);
   const std::uint32_t report = GENERATE(0U, 1U);  // a receive is missing; what was placed
-  REQUIRE(give(end, Wire().u8(0xC1).u8(0x50).u32(report).u64(0).bytes()) == Verdict::go_on);
+  REQUIRE(give(end, Wire().u8(0xC1).u8(0x40).u32(0x75697700 + report).u64(0).bytes()) == Verdict::go_on);
   REQUIRE(give(end, immediate(1, octets(1))) == Verdict::go_on);
   REQUIRE(end.received.size() == 1);
   CHECK(end.received[0].length == 300);

@@ -29,22 +29,22 @@ TEST_CASE("rdmap_format: control octet (RFC 5040 section 4.1, figures 3 and 4)",
   CHECK(rdmap::decode_control(0xC0).version == 3);
 }
 
-TEST_CASE("rdmap_format: Send with immediate, solicited by a bit of its control octet", "[rdmap_format]") {
+TEST_CASE("rdmap_format: Send with immediate has two opcodes that RFC 5040 and RFC 7306 leave free", "[rdmap_format]") {
   using rdmap::Opcode;
   CHECK(rdmap::control_of(Opcode::send_immediate) == 0x4F);
-  CHECK(rdmap::control_of(Opcode::send_immediate, true) == 0x5F);
-  for (const unsigned octet : {0x4FU, 0x5FU, 0x6FU, 0x7FU}) {
-    const auto control = rdmap::decode_control(static_cast<std::uint8_t>(octet));
-    CHECK(control.version == 1);
-    CHECK(control.opcode == Opcode::send_immediate);
-    CHECK(rdmap::is_solicited(control) == ((octet & 0x10) != 0));
+  CHECK(rdmap::control_of(Opcode::send_immediate_solicited) == 0x4E);
+  for (const unsigned reserved : {0x00U, 0x10U, 0x20U, 0x30U}) {  // bits that are ignored
+    for (const auto opcode : {Opcode::send_immediate, Opcode::send_immediate_solicited, Opcode::send}) {
+      const auto control = rdmap::decode_control(static_cast<std::uint8_t>(rdmap::control_of(opcode) | reserved));
+      CHECK(control.version == 1);
+      CHECK(control.opcode == opcode);
+    }
   }
   CHECK(rdmap::is_send(Opcode::send_immediate));
+  CHECK(rdmap::is_send(Opcode::send_immediate_solicited));
+  CHECK_FALSE(rdmap::is_solicited(Opcode::send_immediate));
+  CHECK(rdmap::is_solicited(Opcode::send_immediate_solicited));
   CHECK_FALSE(rdmap::invalidates(Opcode::send_immediate));
-  // The bit says nothing with other opcodes.
-  CHECK(rdmap::decode_control(0x53) == rdmap::decode_control(0x43));
-  CHECK_FALSE(rdmap::is_solicited(rdmap::decode_control(0x53)));
-  CHECK(rdmap::is_solicited(rdmap::decode_control(0x45)));
 
   const rdmap::Immediate immediate = rdmap::immediate_of_word(0xA1B2C3D4);
   CHECK(Bytes(immediate.begin(), immediate.end()) == Wire().u32(0xA1B2C3D4).zeros(4).bytes());

@@ -47,16 +47,15 @@ struct StreamOptions {
   std::uint32_t ird = 8;
   mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
   bool hold = false;
-  bool send_immediate = false;
+  mpa::PeerKind peer = mpa::PeerKind::other;
   rdmap::Completion completion = rdmap::Completion::local;
   std::uint32_t probe_slots = 0;  // so many more than `ord` are agreed on
-  bool infiniband = false;        // both ends keep to its rules
-  bool reports = false;           // both know them
+  bool infiniband = false;        // both ends are uiw, and keep to its rules
+  std::size_t mulpdu_to_uiw = 0;  // 0: `mulpdu`
 };
 
 inline rdmap::Reports reports_of(const StreamOptions& options) {
-  if (options.infiniband) return rdmap::Reports::always;
-  return options.reports ? rdmap::Reports::on_request : rdmap::Reports::none;
+  return options.infiniband ? rdmap::Reports::always : rdmap::Reports::on_request;
 }
 
 class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
@@ -75,13 +74,15 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.ord = options.ord;
     parameters.rtr = options.hold ? mpa::ReadyToReceive::none : options.rtr;  // only the initiator sends it
     parameters.hold = options.hold;
-    parameters.send_immediate = options.send_immediate;
+    const mpa::PeerKind peer = options.infiniband ? mpa::PeerKind::uiw : options.peer;
+    parameters.peer = peer;
+    parameters.mulpdu_to_uiw = options.mulpdu_to_uiw != 0 ? options.mulpdu_to_uiw : options.mulpdu;
     parameters.completion = options.completion;
     parameters.terminates_local_errors = !options.infiniband;
     parameters.reports = reports_of(options);
     tx.start(parameters, reads.get());
-    rx.start(reads.get(), {options.hold ? options.rtr : mpa::ReadyToReceive::none, options.send_immediate,
-                           options.infiniband, reports_of(options)});
+    rx.start(reads.get(),
+             {options.hold ? options.rtr : mpa::ReadyToReceive::none, peer, options.infiniband, reports_of(options)});
     deframer.start(options.crc);
   }
 
@@ -234,6 +235,10 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     ++reports;
     tx.take_report(progress);
   }
+  void peer_known(mpa::PeerKind peer, bool answer) override {
+    known.push_back(peer);
+    tx.peer_known(peer, answer);
+  }
   void reports_wanted() override { tx.enable_reports(); }
   std::optional<rdmap::ErrorCode> invalidate(Stag stag) override {
     if (on_invalidate) on_invalidate();
@@ -278,6 +283,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   std::vector<std::uint64_t> carried;  // local work, in the order in which it was carried out
   std::vector<Received> received;
   unsigned requests = 0, reports = 0;
+  std::vector<mpa::PeerKind> known;  // what it has found out about the peer
   std::function<void()> on_invalidate;
   rdmap::ErrorCode invalidate_error = rdmap::ErrorCode::cannot_invalidate;
   bool paused = false, stopped = false, bad_crc = false, broken = false, held_off = false;

@@ -140,7 +140,7 @@ forgery("a DDP header that is another", changed(
     ddp=(0x01, 0x40, 0x42, 0x43, 0xC1, 0x81, 0x00, 0xFF), qn=(1, 2, 3, 0xFFFFFFFF, 1 << 24),
     mo=(1, 4, 1 << 31, 0xFFFFFFFF)))
 forgery("an RDMAP header that is another", changed(
-    rdmap=tuple(octet for octet in range(256) if octet >> 6 != 1 or octet & 15 not in (3, 5, 15))))
+    rdmap=tuple(octet for octet in range(256) if octet >> 6 != 1 or octet & 15 not in (3, 5, 14, 15))))
 forgery("another Q_Key", changed(qkey=(0, DatagramSession.QKEY + 1, DatagramSession.QKEY ^ 1 << 31, 0xFFFFFFFF,
                                        int.from_bytes(DatagramSession.QKEY.to_bytes(4, "big"), "little"))))
 forgery("a destination that is no queue pair of type UD, or has more than 24 bits", lambda s: [

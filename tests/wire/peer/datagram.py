@@ -14,7 +14,7 @@ from peer.wire import PATIENCE, Failure, check, crc32c, wait_until
 
 KEY, VERSION = b"uiwd", 1
 DDP = 0x41
-SEND, SEND_SE, SEND_IMM, SEND_SE_IMM = 0x43, 0x45, 0x4F, 0x5F
+SEND, SEND_SE, SEND_IMM, SEND_SE_IMM = 0x43, 0x45, 0x4F, 0x4E
 HEADER, CRC, OVERHEAD = 38, 4, 42
 GRH = 40
 MULTICAST = 0xFFFFFF

@@ -40,8 +40,6 @@ assert crc32c(bytes(32)) == 0x8A9136AA  # RFC 3720 B.4
 
 REQUEST, REPLY = b"MPA ID Req Frame", b"MPA ID Rep Frame"
 MARKERS, CRC, REJECT, ENHANCED = 0x80, 0x40, 0x20, 0x10
-# Send with immediate, by uiw's use of reserved flags: the request offers it, the reply takes the offer.
-OFFERS_SEND_IMM, TAKES_SEND_IMM = 0x02, 0x01
 # siw with its parameter try_gso takes FPDUs that are longer than a TCP segment; its reply has what the request had.
 LONG_FPDUS = 0x08
 PEER_TO_PEER, RTR_SEND = 0x8000, 0x4000  # with IRD
@@ -66,10 +64,8 @@ class Startup:
         self.flags, self.revision, self.length = struct.unpack(">BBH", raw[16:20])
         self.private = raw[20:]
         self.ird = self.ord = None
-        own = OFFERS_SEND_IMM if self.key == REQUEST else TAKES_SEND_IMM
-        allowed = own | (LONG_FPDUS if self.key == REPLY else 0)
+        allowed = LONG_FPDUS if self.key == REPLY else 0
         check(self.flags & 0x0F & ~allowed == 0, f"reserved flags set in the start-up frame: {self.flags:#x}")
-        self.send_imm = bool(self.flags & own)
         check(self.length == len(self.private), "PD_Length and frame disagree")
         check(self.length <= 512, f"PD_Length {self.length}")
         check(self.revision in (1, 2), f"revision {self.revision}")

@@ -225,11 +225,13 @@ class Session:
 
     initiator: uiw calls, else the peer calls. revision, crc, reserved (more flags, such as wire.MARKERS): of the peer's
     frame. p2p: the RTR that the peer sends (responder) or chooses (initiator): "write", "read", "send" or None for
-    client-server.
+    client-server. uiw: the peer says that it is uiw too, with its first message; that takes an RTR.
     before(session): what is to be done between the making of the QP and the connection (receives, memory)."""
 
     def __init__(self, bench, initiator=False, revision=2, crc=True, env=None, ird=8, ord_=8, own_ird=8, own_ord=8,
-                 p2p=None, before=None, mss=None, rcvbuf=None, address="127.0.0.1", sut=None, sndbuf=None, reserved=0):
+                 p2p=None, before=None, mss=None, rcvbuf=None, address="127.0.0.1", sut=None, sndbuf=None, reserved=0,
+                 uiw=False):
+        p2p = p2p or ("write" if uiw else None)
         settings = {"UIW_CRC": "on" if crc else "off"}
         settings.update(env or {})
         self.sut = sut or Sut(bench, settings, address)
@@ -251,10 +253,11 @@ class Session:
                 self.peer = accept(bench, heard, crc)
             self.request = self.peer.startup()
             check(self.request.key == wire.REQUEST, f"key {self.request.key}")
-            check(self.request.send_imm, "the request does not offer Send with immediate")
             self.peer.send(wire.startup(wire.REPLY, flags, revision, data))
             self._agree_on_markers(flags, self.request)
             self.sut.event("ESTABLISHED", "call")
+            if uiw:
+                self.hear_hello(p2p, answers=True)
         else:
             self.port = self.sut.listen() if sut is None else sut.port
             self.sut.port = self.port
@@ -271,10 +274,8 @@ class Session:
             self._agree_on_markers(flags, self.reply)
             both = self.reply.flags & wire.LONG_FPDUS, reserved & wire.LONG_FPDUS
             check(both[0] == both[1], f"long FPDUs: {both[1]:#x} in the request, {both[0]:#x} in the reply")
-            offered = bool(reserved & wire.OFFERS_SEND_IMM)
-            check(self.reply.send_imm == offered, f"Send with immediate offered {offered}, taken {self.reply.send_imm}")
             if p2p:
-                self.ready(p2p)
+                self.ready(p2p, (wire.HELLO_STAG, wire.HELLO_TO) if uiw else (0, 0))
             self.sut.event("ESTABLISHED", self.conn)
 
     def _agree_on_markers(self, flags, frame):
@@ -285,18 +286,35 @@ class Session:
         if self.before:
             self.before(self)
 
-    def ready(self, p2p):
-        """Sends the RTR."""
+    def hear_hello(self, kind, answers=False):
+        """uiw says that it is uiw, by an RDMA Write of no octets, or a Read as its RTR. answers: the peer says so too."""
+        segment = self.peer.segment()
+        if kind == "read":
+            request = wire.read_fields(segment)
+            said = request.source_stag, request.source_to, request.size
+        else:
+            said = segment.stag, segment.to, len(segment.payload)
+        check(said == (wire.HELLO_STAG, wire.HELLO_TO, 0), f"no hello: {segment}")
+        if answers:
+            self.peer.fpdu(wire.tagged(wire.WRITE, wire.HELLO_STAG, wire.HELLO_TO))
+        if kind == "read":
+            self.peer.fpdu(wire.tagged(wire.READ_RESPONSE, request.sink_stag, request.sink_to))
+
+    def ready(self, p2p, place=(0, 0)):
+        """Sends the RTR, with this STag and offset. To a hello the answer is one."""
         if p2p == "write":
-            self.peer.fpdu(wire.tagged(wire.WRITE, 0, 0))
+            self.peer.fpdu(wire.tagged(wire.WRITE, *place))
         elif p2p == "read":
-            self.peer.fpdu(wire.read_request(1, 0, 0, 0, 0, 0))
+            self.peer.fpdu(wire.read_request(1, 0, 0, 0, *place))
             self.read_msn = 2
-            first, payload = self.peer.message(wire.READ_RESPONSE)
-            check((first.stag, first.to, payload) == (0, 0, b""), f"answer to the zero-length Read: {first}")
         elif p2p == "send":
             self.peer.fpdu(wire.untagged(wire.SEND, 0, 1))
             self.send_msn = 2
+        if place == (wire.HELLO_STAG, wire.HELLO_TO):
+            self.hear_hello("write")
+        if p2p == "read":
+            first, payload = self.peer.message(wire.READ_RESPONSE)
+            check((first.stag, first.to, payload) == (0, 0, b""), f"answer to the zero-length Read: {first}")
 
     def send(self, payload, opcode=wire.SEND, chunk=None, inv=0):
         self.peer.send_message(opcode, payload, chunk, self.send_msn, inv=inv)

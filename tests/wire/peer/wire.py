@@ -18,15 +18,17 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "apps"))
 from support.harness import Failure, check, wait_until
 
-from peer.mpa import (CRC, DEPTH, ENHANCED, LONG_FPDUS, MARKER_SPACING, MARKERS, OFFERS_SEND_IMM, PEER_TO_PEER, REJECT,
-                      REPLY, REQUEST, RTR_READ, RTR_SEND, RTR_WRITE, TAKES_SEND_IMM, Startup, crc32c, enhanced, fpdu,
-                      marked_fpdu, marker, startup)  # also for those that import this file
+from peer.mpa import (CRC, DEPTH, ENHANCED, LONG_FPDUS, MARKER_SPACING, MARKERS, PEER_TO_PEER, REJECT, REPLY, REQUEST,
+                      RTR_READ, RTR_SEND, RTR_WRITE, Startup, crc32c, enhanced, fpdu, marked_fpdu, marker,
+                      startup)  # also for those that import this file
 
 # ---- DDP and RDMAP -----------------------------------------------------------------------------------------------
 
 WRITE, READ_REQUEST, READ_RESPONSE, SEND, SEND_INV, SEND_SE, SEND_SE_INV, TERMINATE = range(8)
 IMMEDIATE, IMMEDIATE_SE, ATOMIC_REQUEST, ATOMIC_RESPONSE = range(8, 12)  # RFC 7306 figure 2
-SEND_IMM, SEND_SE_IMM = 0xF, 0x1F  # uiw's own: solicited by a reserved bit of the control octet
+SEND_SE_IMM, SEND_IMM = 0xE, 0xF  # uiw's own
+# What two ends of uiw tell each other, in messages of no octets: the STag and the offset of a hello.
+HELLO_STAG, HELLO_TO = 0x756977FF, 0x7569776957415250
 FETCH_ADD, COMPARE_SWAP = 0, 2  # AOpCode, RFC 7306 figure 5
 ONES = (1 << 64) - 1
 T, L = 0x80, 0x40
@@ -99,9 +101,7 @@ class Segment:
         self.tagged, self.last, self.opcode = bool(control & T), bool(control & L), rdmap & 0x0F
         check(control & 0x3C == 0, f"reserved bits set in the DDP control octet {control:#04x}")
         check(control & 0x03 == 1, f"DDP version in {control:#04x}")
-        if self.opcode == SEND_IMM:
-            self.opcode |= rdmap & 0x10
-        check(rdmap & 0x30 == self.opcode & 0x10, f"reserved bits set in the RDMAP control octet {rdmap:#04x}")
+        check(rdmap & 0x30 == 0, f"reserved bits set in the RDMAP control octet {rdmap:#04x}")
         check(rdmap & 0xC0 == 0x40, f"RDMAP version in {rdmap:#04x}")
         if self.tagged:
             check(len(ulpdu) >= TAGGED_HEADER, "a tagged segment cut short")

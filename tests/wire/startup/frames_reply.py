@@ -113,7 +113,7 @@ class Fallback(Call):
         self.peer.send(rejection)
         self.peer.gone()
         self.answer()
-        check(self.request.raw == b"MPA ID Req Frame\x42\x01\x00\x05hello", f"{self.request.raw}")
+        check(self.request.raw == b"MPA ID Req Frame\x40\x01\x00\x05hello", f"{self.request.raw}")
         self.sut.nothing(0.05)
 
     def no_third(self):

@@ -8,7 +8,7 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer.called import accept, call, establish, listening, refused, works
 from peer.sut import check, main, row
-from peer.wire import CRC, ENHANCED, LONG_FPDUS, MARKERS, REJECT, REQUEST, TAKES_SEND_IMM, enhanced, pattern, startup
+from peer.wire import CRC, ENHANCED, LONG_FPDUS, MARKERS, REJECT, REQUEST, enhanced, pattern, startup
 
 MOST = 255  # octets of private data that rdma_cm has room for
 
@@ -55,11 +55,10 @@ def flagged(bench, flags, revision, answered, private=b"", **env):
     works(sut, peer, event.conn)
 
 
-IN_REPLY = LONG_FPDUS | TAKES_SEND_IMM  # of the reserved flags: uiw's answers to 0x08 and 0x02
 DEPTHS = enhanced(4, 4, b"data")
 for _flags, _revision, _answered, _private in (
-        (0xFF, 2, CRC | ENHANCED | IN_REPLY, DEPTHS), (0xDF, 2, CRC | ENHANCED | IN_REPLY, DEPTHS),
-        (0xFF, 1, CRC | IN_REPLY, DEPTHS), (0xDF, 1, CRC | IN_REPLY, DEPTHS),
+        (0xFF, 2, CRC | ENHANCED | LONG_FPDUS, DEPTHS), (0xDF, 2, CRC | ENHANCED | LONG_FPDUS, DEPTHS),
+        (0xFF, 1, CRC | LONG_FPDUS, DEPTHS), (0xDF, 1, CRC | LONG_FPDUS, DEPTHS),
         (REJECT, 1, 0, b"data"), (REJECT | CRC, 1, CRC, b"data"), (REJECT | ENHANCED, 2, ENHANCED, DEPTHS),
         (MARKERS, 1, 0, b"data"), (MARKERS | CRC, 1, CRC, b""), (MARKERS | ENHANCED, 2, ENHANCED, DEPTHS),
         (ENHANCED, 1, 0, b"x"), (CRC | ENHANCED, 1, CRC, b""),

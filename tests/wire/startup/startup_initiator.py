@@ -19,7 +19,7 @@ LENGTHS = (0, 1, 3, 4, 5, 64, 195, 196, 197, 254, 255)
 def request2(bench):
     call = Call(bench, 3, 5, b"hello", UIW_CRC="on")
     frame = call.request
-    check(frame.raw[:20] == b"MPA ID Req Frame\x52\x02\x00\x09", f"{frame.raw[:20]}")
+    check(frame.raw[:20] == b"MPA ID Req Frame\x50\x02\x00\x09", f"{frame.raw[:20]}")
     check((frame.ird, frame.ord) == (PEER_TO_PEER | 3, RTR_WRITE | RTR_READ | 5), f"{frame.ird:#x} {frame.ord:#x}")
     check(frame.private == b"hello", f"{frame.private}")
     call.peer.quiet(0.2)  # no FPDU before the reply
@@ -36,7 +36,7 @@ def of_siw(bench):
     event = call.established()
     check((event.responder_resources, event.initiator_depth) == (0, 0), f"{event} says others")
     segment = call.peer.segment()
-    check((segment.opcode, segment.stag, segment.to, segment.payload) == (wire.WRITE, 0, 0, b""), f"{segment}")
+    check((segment.opcode, segment.stag, segment.to, segment.payload) == (wire.WRITE, wire.HELLO_STAG, wire.HELLO_TO, b""), f"{segment}")
     call.works()
 
 
@@ -68,7 +68,7 @@ row("the reply has IRD 2: it counts, completed by the peer", depth=2, own=4, mos
 @row("the octets of the request: revision 1")
 def request1(bench):
     call = Call(bench, 3, 5, b"hello", UIW_CRC="on", UIW_MPA_REVISION="1")
-    check(call.request.raw == b"MPA ID Req Frame\x42\x01\x00\x05hello", f"{call.request.raw}")
+    check(call.request.raw == b"MPA ID Req Frame\x40\x01\x00\x05hello", f"{call.request.raw}")
     call.peer.send(reply(CRC, 1, data=b"world"))
     check(call.established().private == b"world", "private data")
     call.works()
@@ -104,7 +104,7 @@ def fallback(bench):
     call.peer.send(reply(CRC | REJECT, 1))
     call.peer.gone()
     call.answer()
-    check(call.request.raw == b"MPA ID Req Frame\x42\x01\x00\x05hello", f"{call.request.raw}")
+    check(call.request.raw == b"MPA ID Req Frame\x40\x01\x00\x05hello", f"{call.request.raw}")
     call.sut.nothing(0.1)
     call.peer.send(reply(CRC, 1, data=b"world"))
     check(call.established().private == b"world", "private data")

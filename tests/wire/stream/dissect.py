@@ -242,10 +242,10 @@ for _crc in (True, False):
         row(f"atomics and Immediate Data, CRC {'on' if _crc else 'off'}, uiw {'calls' if _initiator else 'is called'}",
             crc=_crc, initiator=_initiator)(extensions)
 
-@row("Send with immediate, an opcode that tshark does not know")
+@row("a hello, and Send with immediate, whose opcodes tshark does not know")
 def send_immediate(bench):
     harness.need_program("tshark")
-    session = Session(bench, initiator=True, before=prepare, reserved=wire.TAKES_SEND_IMM)
+    session = Session(bench, initiator=True, before=prepare, uiw=True)
     sut, peer = session.sut, session.peer
     for number, (opcode, flags) in enumerate(((wire.SEND_IMM, "-"), (wire.SEND_SE_IMM, "s")), 1):
         sut.post("call", number, "send_imm", "m:0:3000", imm=0xA1B2C3D4, flags=flags)
@@ -254,7 +254,7 @@ def send_immediate(bench):
         sut.recv("call", 10 + number, "in:0:3000")
         session.send(pattern(3, 3000), opcode, 1000, inv=number)
         sut.completion(10 + number)
-    judge(bench, peer, {wire.SEND_IMM})
+    judge(bench, peer, {wire.WRITE, wire.SEND_IMM, wire.SEND_SE_IMM})
 
 
 row("Terminate of an Atomic Request: a DDP header, no RDMA header", errors={0x0102},

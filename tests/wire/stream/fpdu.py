@@ -266,9 +266,9 @@ for _mss in (536, 1000, 1460):
     row(f"uiw sends: MULPDU follows a TCP MSS of {_mss}, as responder", mss=_mss, responder=True)(follows_mss)
 
 
-def long_fpdus(bench, reserved):
+def long_fpdus(bench, **more):
     """With an MSS of 1000, Writes come in FPDUs of up to 64 KiB to a peer that takes them, evenly split."""
-    session = Session(bench, before=prepare, mss=1000, crc=False, reserved=reserved)
+    session = Session(bench, before=prepare, mss=1000, crc=False, **more)
     session.alive()
     for number, (size, expected) in enumerate(((60000, [60000]), (65536, [32768, 32768]))):
         session.sut.post(session.conn, number, "write", f"m:0:{size}", rkey=1, addr=1)
@@ -278,8 +278,10 @@ def long_fpdus(bench, reserved):
         check(lengths == expected, f"FPDUs with {lengths} octets")
 
 
-for _peer, _reserved in (("a siw that offers it", wire.LONG_FPDUS), ("another uiw", wire.OFFERS_SEND_IMM)):
-    row(f"uiw sends: FPDUs longer than a TCP segment to {_peer}", reserved=_reserved)(long_fpdus)
+row("uiw sends: FPDUs longer than a TCP segment to a siw that offers it", reserved=wire.LONG_FPDUS)(long_fpdus)
+for _initiator in (True, False):
+    row(f"uiw sends: FPDUs longer than a TCP segment to another uiw that it {'calls' if _initiator else 'answers'}",
+        uiw=True, initiator=_initiator)(long_fpdus)
 
 
 def cut_short(bench, cut, how):

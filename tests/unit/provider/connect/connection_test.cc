@@ -137,7 +137,7 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
   }
   bool is_for(std::uint32_t) override { return true; }
   int disconnect(const provider::StreamOwner*) override { return ENOTCONN; }
-  void abort_beginning(const provider::StreamOwner*) override {}
+  void no_first_message(const provider::StreamOwner*) override {}
   bool check_retry_timer() override { return false; }
 
   const std::uint32_t number;

@@ -134,9 +134,9 @@ TEST_CASE("a connection without a queue pair ends when the peer resets it") {
 TEST_CASE("the called side of a connection without a queue pair gives up a peer that sends no first message") {
   Held held(false);
   const Owner other;
-  held.end->abort_beginning(&other);
+  held.end->no_first_message(&other);
   CHECK(held.end->disconnect(&other) == ENOTCONN);
-  held.end->abort_beginning(held.owner.get());
+  held.end->no_first_message(held.owner.get());
   CHECK(held.owner->wait_ended());
   std::array<std::byte, 256> octets{};
   CHECK(held.hear(octets) == -ECONNRESET);

@@ -85,7 +85,7 @@ TEST_CASE("datagram_format: what does not belong to the format is refused", "[da
   CHECK(fault_of({.queue = 1}) == DatagramFault::segment);
   CHECK(fault_of({.offset = 1}) == DatagramFault::segment);
   for (std::uint8_t opcode = 0; opcode < 16; ++opcode) {
-    const bool good = opcode == 0x3 || opcode == 0x5 || opcode == 0xF;
+    const bool good = opcode == 0x3 || opcode == 0x5 || opcode == 0xE || opcode == 0xF;
     CHECK(fault_of({.rdmap = static_cast<std::uint8_t>(0x40 | opcode)}) ==
           (good ? DatagramFault::none : DatagramFault::segment));
   }

@@ -69,7 +69,7 @@ TEST_CASE("memory lifetime: a receive whose memory is taken back", "[memory]") {
   const bool crc = GENERATE(false, true);
   const auto context = open_loopback();
   Side near(*context), far(*context);
-  attach(near, far, crc, 4, 0, false, true);
+  attach(near, far, crc, 4, 0, mpa::PeerKind::other, true);
   Bytes message = pattern(1000, 2);
   const auto source = near.expose(message, 0);
   Lent lent(far.pd, 1000);
@@ -90,7 +90,7 @@ TEST_CASE("memory lifetime: a receive of a shared queue whose memory is taken ba
   const auto context = open_loopback();
   Pool pool(*context);
   Side near(*context), far(*context, 16, 4, 64, true, pool.srq.get());
-  attach(near, far, false, 4, 0, false, true);
+  attach(near, far, false, 4, 0, mpa::PeerKind::other, true);
   Lent lent(pool.pd, 64);
   REQUIRE(pool.post(1, &lent.sge, 1) == 0);
   lent.take(how);
@@ -202,7 +202,7 @@ TEST_CASE("memory lifetime: a receive that may not be posted so fails when a mes
   const auto context = open_loopback();
   Side near(*context), far(*context);
   Pd elsewhere(context);
-  attach(near, far, false, 4, 0, false, true);
+  attach(near, far, false, 4, 0, mpa::PeerKind::other, true);
   Bytes message = pattern(64, 2);
   const auto source = near.expose(message, 0);
   Lent lent(far.pd, 64), constant(far.pd, 64, 0), foreign(elsewhere, 64);

@@ -267,7 +267,7 @@ TEST_CASE("manual: work that could not be sent completes with its own error even
     mr.reset();
     // Mostly before the thread of the context has seen the error.
     REQUIRE(a.post(IBV_WR_SEND, 1, {sge}) == 0);
-    a.qp->abort_beginning(nullptr);
+    a.qp->no_first_message(nullptr);
     CHECK(next(*a.send_cq).status == IBV_WC_LOC_PROT_ERR);
     CHECK(a.qp->state() == IBV_QPS_ERR);
   }

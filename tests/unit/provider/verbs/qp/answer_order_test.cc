@@ -57,7 +57,7 @@ TEST_CASE("answer order: the completion of a Send is found before the receive of
   if (rule == Rule::remote_manual) {
     connect_manually(a, b);
   } else {
-    attach(a, b, false, 8, 0, true, rule == Rule::remote);
+    attach(a, b, false, 8, 0, mpa::PeerKind::uiw, rule == Rule::remote);
   }
   Bytes memory(64), memory_b(64);
   const auto mr = a.expose(memory, IBV_ACCESS_LOCAL_WRITE), mr_b = b.expose(memory_b, IBV_ACCESS_LOCAL_WRITE);

@@ -197,7 +197,7 @@ TEST_CASE("completion rule: an error goes to the work that caused it; the work b
   }));
   const auto near_context = open_loopback(), far_context = open_loopback();
   Side near(*near_context), far(*far_context);
-  attach(near, far, false, 4, 0, false, true);
+  attach(near, far, false, 4, 0, mpa::PeerKind::other, true);
   Bytes data = pattern(64), target(64), inbox(100), locked(64);
   const auto mr = near.expose(data, kAll), remote = far.expose(target, kAll), receive = far.expose(inbox, kAll),
              readable = far.expose(locked, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
@@ -238,7 +238,7 @@ TEST_CASE("completion rule: work that the peer has received completes, however t
   constexpr int kCount = 10;
   for (int turn = 0; turn < 50; ++turn) {
     Side a(*context), b(*context);
-    attach(a, b, false, 4, 0, true, true);
+    attach(a, b, false, 4, 0, mpa::PeerKind::uiw, true);
     Bytes out = pattern(10), in(10);
     const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
     for (int i = 0; i < kCount; ++i) REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);

@@ -41,7 +41,7 @@ TEST_CASE("flush: the sink of a Read is not written behind its completion", "[fl
   unsigned late = 0, flushed = 0;
   for (int turn = 0; turn < 40; ++turn) {
     Side near(*context), far(*context);
-    attach(near, far, false, 4, 0, false, remote);
+    attach(near, far, false, 4, 0, mpa::PeerKind::other, remote);
     const auto source_mr = far.expose(source, kAll), sink_mr = near.expose(sink, kLocal);
     std::fill(sink.begin(), sink.end(), std::byte{0});
     REQUIRE(near.post(IBV_WR_RDMA_READ, 1, {sge_of(sink, *sink_mr)}, 0, source_mr->key(), address_of(source)) == 0);

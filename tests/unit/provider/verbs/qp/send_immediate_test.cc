@@ -33,7 +33,7 @@ TEST_CASE("send_immediate: a receive, also of a shared queue, completes with it"
   const bool shared = GENERATE(false, true), crc = GENERATE(false, true);
   Pool pool(*context);
   Side near(*context), far(*context, 16, 4, 64, true, shared ? pool.srq.get() : nullptr);
-  attach(near, far, crc, 4, 128, true);
+  attach(near, far, crc, 4, 128, GENERATE(mpa::PeerKind::uiw, mpa::PeerKind::not_known));
   Bytes data = pattern(200), inbox(256);
   const auto source = near.expose(data, 0);
   const auto sink = far.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
@@ -82,7 +82,8 @@ TEST_CASE("send_immediate: refused on a connection without it", "[send_immediate
 TEST_CASE("send_immediate: posted before the connection stands, it fails in its turn if there is no agreement",
           "[send_immediate]") {
   const auto context = open_loopback();
-  const bool agreed = GENERATE(false, true);
+  const mpa::PeerKind peer = GENERATE(mpa::PeerKind::other, mpa::PeerKind::not_known, mpa::PeerKind::uiw);
+  const bool agreed = peer != mpa::PeerKind::other;  // each finds out that the other is uiw
   Side near(*context), far(*context);
   CHECK(post(near, request(1, 5)) == EINVAL);
   near.to_rts();
@@ -93,7 +94,7 @@ TEST_CASE("send_immediate: posted before the connection stands, it fails in its 
   for (std::uint64_t id = 1; id <= 3; ++id) REQUIRE(far.post_receive(id, {}) == 0);
   auto [one, two] = tcp_pair();
   Qp::Attachment attachment;
-  attachment.agreement.send_with_immediate = agreed;
+  attachment.agreement.peer = peer;
   attachment.agreement.rtr = mpa::ReadyToReceive::write;
   REQUIRE(far.qp->attach(two, attachment) == 0);
   attachment.initiator = true;

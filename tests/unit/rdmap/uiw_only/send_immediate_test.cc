@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Send with immediate: the opcode that two ends of ours agree on.
+// Send with immediate: the opcodes that uiw sends to uiw.
 #include <catch2/catch.hpp>
 
 #include "tests/unit/rdmap/stream_pair.h"
@@ -13,7 +13,7 @@ namespace {
 StreamOptions agreed(std::size_t mulpdu = 1440) {
   StreamOptions options;
   options.mulpdu = mulpdu;
-  options.send_immediate = true;
+  options.peer = mpa::PeerKind::uiw;
   return options;
 }
 
@@ -37,8 +37,8 @@ TEST_CASE("send_immediate: the octets of messages, in the order of Sends", "[sen
   const auto out = ulpdus_of(take_all(end), true);
   REQUIRE(out.size() == 5);
   CHECK(out[0] == segment(1, 0, {}, 0, true, 0x43));
-  CHECK(out[1] == segment(2, 0x01020304, Octets(data).first(110), 0, false, 0x5F));
-  CHECK(out[2] == segment(2, 0x01020304, Octets(data).subspan(110), 110, true, 0x5F));
+  CHECK(out[1] == segment(2, 0x01020304, Octets(data).first(110), 0, false, 0x4E));
+  CHECK(out[2] == segment(2, 0x01020304, Octets(data).subspan(110), 110, true, 0x4E));
   CHECK(out[3] == segment(3, 0xFFFFFFFF, {}));
   CHECK(out[4] == segment(4, 0x77, {}, 0, true, 0x46));
   CHECK(end.sent.size() == 4);
@@ -137,7 +137,7 @@ TEST_CASE("send_immediate: what is refused", "[send_immediate]") {
   SECTION("tagged") { bad = Wire().u8(0xC1).u8(0x4F).u32(1).u64(0).bytes(); }
   SECTION("solicited by its second segment alone") {
     REQUIRE(give(end, segment(1, 5, payload, 0, false)) == Verdict::go_on);
-    bad = segment(1, 5, payload, 8, true, 0x5F);
+    bad = segment(1, 5, payload, 8, true, 0x4E);
   }
   SECTION("behind the first segment of a Send") {
     REQUIRE(give(end, segment(1, 0, payload, 0, false, 0x43)) == Verdict::go_on);

@@ -71,8 +71,8 @@ TEST_CASE("completion: an RNR report is sent once, with the same octets when it 
   }
   const auto ulpdus = ulpdus_of(it.stream, false);
   REQUIRE(ulpdus.size() == 1);
-  // An RDMA Write of no octets to STag 0, with the lower reserved bit.
-  CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x50).u32(0).u32(3).u32(7).bytes());
+  // An RDMA Write of no octets to an STag of ours.
+  CHECK(ulpdus[0] == Wire().u8(0xC1).u8(0x40).u32(0x75697700).u32(3).u32(7).bytes());
   it.end.tx.report(rdmap::kRnrReport, {rdmap::Msn{8}, 3});
   CHECK(it.go() == 1);
 }
@@ -83,7 +83,8 @@ TEST_CASE("completion: a progress report precedes a message that may be the repl
   End a(1), b(2);
   StreamOptions options;
   options.crc = crc;
-  (infiniband ? options.infiniband : options.reports) = true;
+  options.infiniband = infiniband;
+  options.peer = mpa::PeerKind::uiw;
   options.completion = Completion::remote;
   options.probe_slots = 1;
   a.start(options);
@@ -122,8 +123,9 @@ TEST_CASE("completion: progress is reported once, and only in front of a message
     while (it.go() > 0) {
     }
     for (const Bytes& ulpdu : ulpdus_of(it.stream, false)) {
-      if (ulpdu[1] == std::byte{0x50}) {
-        found.emplace_back(big_endian(Octets(ulpdu).subspan(2, 4)), big_endian(Octets(ulpdu).subspan(6, 8)));
+      const std::uint64_t stag = big_endian(Octets(ulpdu).subspan(2, 4));
+      if (ulpdu[1] == std::byte{0x40} && stag >> 8 == 0x756977) {
+        found.emplace_back(stag & 0xFF, big_endian(Octets(ulpdu).subspan(6, 8)));
       }
     }
     it.stream.clear();
@@ -167,7 +169,7 @@ TEST_CASE("completion: no report comes between a Write and its Immediate Data (R
   }
   std::vector<unsigned> controls;
   for (const Bytes& ulpdu : ulpdus_of(it.stream, false)) controls.push_back(std::to_integer<unsigned>(ulpdu[1]));
-  CHECK(controls == std::vector<unsigned>{0x40, 0x48, 0x50, 0x43});
+  CHECK(controls == std::vector<unsigned>{0x40, 0x48, 0x40, 0x43});
 }
 
 TEST_CASE("completion: repeated reports of the same progress take constant time", "[completion]") {
@@ -194,7 +196,7 @@ TEST_CASE("completion: an end with the remote rule requests progress reports fro
   End& end = it.end;
   StreamOptions options;
   options.crc = false;
-  options.reports = reports;
+  options.peer = reports ? mpa::PeerKind::uiw : mpa::PeerKind::other;
   options.completion = remote ? Completion::remote : Completion::local;
   end.start(options);
   it.post(1);
@@ -202,8 +204,8 @@ TEST_CASE("completion: an end with the remote rule requests progress reports fro
   }
   const std::vector<Bytes> sent = ulpdus_of(it.stream, false);
   REQUIRE(sent.size() >= 1);
-  // In front of its first message; an RDMA Write of no octets to STag 2.
-  const bool asked = sent[0] == Wire().u8(0xC1).u8(0x50).u32(2).u64(std::uint64_t{1}).bytes();
+  // In front of its first message; an RDMA Write of no octets.
+  const bool asked = sent[0] == Wire().u8(0xC1).u8(0x40).u32(0x75697702).u64(std::uint64_t{1}).bytes();
   CHECK(asked == (remote && reports));
 
   // It acknowledges itself only once it is asked.
@@ -215,17 +217,17 @@ TEST_CASE("completion: an end with the remote rule requests progress reports fro
     }
     bool found = false;
     for (const Bytes& ulpdu : ulpdus_of(it.stream, false))
-      found |= ulpdu == Wire().u8(0xC1).u8(0x50).u32(1).u64(3).bytes();
+      found |= ulpdu == Wire().u8(0xC1).u8(0x40).u32(0x75697701).u64(3).bytes();
     it.stream.clear();
     return found;
   };
   CHECK_FALSE(acknowledged(2));
-  const Bytes asking = Wire().u8(0xC1).u8(0x50).u32(2).u64(1).bytes();
+  const Bytes asking = Wire().u8(0xC1).u8(0x40).u32(0x75697702).u64(1).bytes();
   CHECK(end.rx.ulpdu(asking, 0, asking.size()) == mpa::UlpduSink::Verdict::go_on);
   CHECK(acknowledged(3) == reports);
 }
 
-TEST_CASE("completion: an RNR report counts only if start-up has negotiated it", "[completion]") {
+TEST_CASE("completion: an RNR report counts only on a connection by the rules of InfiniBand", "[completion]") {
   const bool infiniband = GENERATE(true, false);
   End end(1);
   StreamOptions options;
@@ -236,9 +238,9 @@ TEST_CASE("completion: an RNR report counts only if start-up has negotiated it",
   };
   give(Wire().u8(0xC1).u8(0x40).u32(0).u64(7).bytes());  // a Write of nothing
   CHECK(end.reports == 0);
-  give(Wire().u8(0xC1).u8(0x50).u32(0).u64(7).bytes());
+  give(Wire().u8(0xC1).u8(0x40).u32(0x75697700).u64(7).bytes());
   CHECK(end.reports == (infiniband ? 1 : 0));
   CHECK(end.rx.peer_waits() == infiniband);
-  give(Wire().u8(0xC1).u8(0x50).u32(1).u64(8).bytes());  // that something was placed, and no more
+  give(Wire().u8(0xC1).u8(0x40).u32(0x75697701).u64(8).bytes());  // that something was placed, and no more
   CHECK(end.reports == (infiniband ? 2 : 0));
 }
