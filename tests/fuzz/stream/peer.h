@@ -50,6 +50,9 @@ class Peer {
   std::deque<Bytes> answers;   // the payload of the answer to each request
 
  private:
+  static constexpr std::uint32_t kHelloStag = 0x756977FF;
+  static constexpr std::uint64_t kHelloOffset = 0x7569776957415250;
+
   void build(const Step& step) {
     switch (step.a & 15) {
       case 3:
@@ -107,10 +110,10 @@ class Peer {
   }
 
   void send(const Step& step) {
-    static constexpr unsigned kOpcodes[] = {0x43, 0x44, 0x45, 0x46, 0x4F, 0x5F};
+    static constexpr unsigned kOpcodes[] = {0x43, 0x44, 0x45, 0x46, 0x4F, 0x4E};
     if (message_opcode_ == 0 || (step.e & 0x80) != 0) message_opcode_ = kOpcodes[step.e % 6];
     odd_ = odd_ || (step.e & 0x80) != 0 || (!last_ && length_ == 0);
-    const bool immediate = (message_opcode_ & 0xF) == 0xF;
+    const bool immediate = message_opcode_ >= 0x4E;
     untagged(message_opcode_, immediate ? step.b : name(step.b).stag, 0, send_msn_, message_.size());
     payload(length_, &message_);
     if (!last_) return;
@@ -133,8 +136,9 @@ class Peer {
     put(ulpdu_, 0x7000 + msn, 4);
     put(ulpdu_, (step.e & 1) != 0 ? ~std::uint64_t{0} - step.e : msn * 0x10000U, 8);
     put(ulpdu_, length_, 4);
-    put(ulpdu_, source.stag, 4);
-    put(ulpdu_, source.base + step.d * 8U, 8);
+    const bool hello = length_ == 0 && (step.e & 4) != 0;
+    put(ulpdu_, hello ? kHelloStag : source.stag, 4);
+    put(ulpdu_, hello ? kHelloOffset : source.base + step.d * 8U, 8);
   }
   void atomic_request(const Step& step) {
     last_ = true;
@@ -192,7 +196,8 @@ class Peer {
   void report(const Step& step) {
     last_ = true;
     const std::uint64_t writes = judge_.writes() - step.c % 4U, sends = judge_.send_msn() - step.d % 4U;
-    tagged(0x50, step.e % 3, (writes & 0xFFFFFFFF) << 32 | (sends & 0xFFFFFFFF));
+    if (step.e % 4 == 3) return tagged(0x40, kHelloStag, kHelloOffset);
+    tagged(0x40, 0x75697700 + step.e % 4, (writes & 0xFFFFFFFF) << 32 | (sends & 0xFFFFFFFF));
   }
   void any(const Step& step) {
     for (const std::uint8_t octet : {step.b, step.d, step.e, step.f, step.g}) ulpdu_.push_back(octet);
