@@ -48,14 +48,13 @@ ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length
 
 Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   segment_.target = Target::none;
-  if (total == 0) {
-    // An empty FPDU is a ready-to-receive message (RFC 6581 section 9): it must be the first message.
-    if (heard_) return fail_cut_short(total);
-    heard_ = true;
-    return Verdict::go_on;
+  // An empty FPDU is a ready-to-receive message (RFC 6581 section 9): it must be the first message.
+  if (total == 0 && heard_) return fail_cut_short(total);
+  Verdict verdict = Verdict::go_on;
+  if (total > 0) {
+    const bool tagged = ddp::decode_control(ulpdu[0]).tagged;
+    verdict = tagged ? begin_tagged(ulpdu, total) : begin_untagged(ulpdu, total);
   }
-  const bool tagged = ddp::decode_control(ulpdu[0]).tagged;
-  const Verdict verdict = tagged ? begin_tagged(ulpdu, total) : begin_untagged(ulpdu, total);
   if (verdict == Verdict::stop || heard_) return verdict;
   heard_ = true;                // also of a Send that waits for a receive
   learn(mpa::PeerKind::other);  // unless it was a hello
@@ -68,19 +67,19 @@ void Receiver::learn(mpa::PeerKind peer) {
   host_.peer_known(peer, parameters_.rtr != mpa::ReadyToReceive::none);
 }
 
-// An RDMA Write of no octets to an STag of ours. False if the peer is no uiw, or says nothing that was agreed on.
+// An RDMA Write of no octets to an STag of ours. False if the peer is no uiw. What it says and this end does not expect
+// is ignored.
 bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
   if (parameters_.peer != mpa::PeerKind::uiw) return false;
   const Reports agreed = parameters_.reports;
-  if (header.stag == kHello) return true;
-  if (header.stag == kReportsWanted && agreed != Reports::none) return host_.reports_wanted(), true;
-  if (header.stag == kRnrReport && agreed == Reports::always) {
-    peer_waits_.store(true, std::memory_order_relaxed);
-  } else if (header.stag != kProgressReport || agreed == Reports::none) {
-    return false;
+  const bool rnr = header.stag == kRnrReport && agreed == Reports::always;
+  if (rnr) peer_waits_.store(true, std::memory_order_relaxed);
+  if (rnr || (header.stag == kProgressReport && agreed != Reports::none)) {
+    host_.progress_reported(decode_progress(header.offset));
+  } else if (header.stag == kReportsWanted && agreed != Reports::none) {
+    host_.reports_wanted();
   }
-  host_.progress_reported(decode_progress(header.offset));
   return true;
 }
 

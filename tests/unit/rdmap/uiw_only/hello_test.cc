@@ -82,6 +82,7 @@ TEST_CASE("hello: a first message that is none comes from another peer", "[hello
   SECTION("a hello with another offset") { first = Wire().u8(0xC1).u8(0x40).u32(0x756977FF).u64(kOffset + 1).bytes(); }
   SECTION("a report") { first = Wire().u8(0xC1).u8(0x40).u32(0x75697702).u64(1).bytes(); }
   SECTION("a Send") { first = send_of(1); }
+  SECTION("an empty FPDU") { first = {}; }
   REQUIRE(give(end, first) == Verdict::go_on);
   CHECK(end.known == std::vector{PeerKind::other});
   REQUIRE(give(end, kHello) == Verdict::go_on);  // too late
