@@ -24,7 +24,7 @@ void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
   reports_ = parameters.reports;
   state_.mulpdu_to_uiw = parameters.mulpdu_to_uiw;
   state_.peer = parameters.peer;
-  state_.rtr_asks = state_.peer == mpa::PeerKind::not_known;
+  state_.hello = parameters.hello;
   state_.reports_progress = parameters.reports == Reports::always;
   state_.sent.rtr_sent = state_.rtr == mpa::ReadyToReceive::none;
   state_.sent.sequence = state_.sent.placement.requested_before = first;

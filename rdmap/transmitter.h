@@ -75,6 +75,7 @@ class Transmitter {
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // the message to send first
     bool hold = false;                                    // the responder sends nothing before the peer's first FPDU
     mpa::PeerKind peer = mpa::PeerKind::other;
+    bool hello = false;                   // the ready-to-receive message says that this end is uiw
     bool terminates_local_errors = true;  // work that fails locally sends a Terminate
     Reports reports = Reports::none;
     Completion completion = Completion::local;  // remote becomes local if the peer accepts no Reads

@@ -281,6 +281,7 @@ void StreamReceiver::note_first_message() {
   if (established_ || !heard()) return;
   established_ = true;
   if (state_.agreed.initiator) return;
+  if (!receiver_.heard()) receiver_.learn(mpa::PeerKind::uiw);  // who takes the memory is uiw
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().release_hold();
   transmit_wanted_ = true;

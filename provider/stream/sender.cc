@@ -27,6 +27,7 @@ rdmap::Transmitter::Parameters parameters_of(const StreamState& of, const Stream
   parameters.rtr = of.agreed.initiator ? agreement.rtr : mpa::ReadyToReceive::none;
   parameters.hold = !of.agreed.initiator;
   parameters.peer = agreement.peer;
+  parameters.hello = of.agreed.hello;
   parameters.terminates_local_errors = !of.policy.manual;
   parameters.reports = reports_of(of);
   if (of.policy.reliable) parameters.completion = more.completion;

@@ -37,6 +37,7 @@ enum class StreamPhase : std::uint8_t {
 struct StreamAgreement {
   mpa::Agreement agreement;
   bool initiator = false;
+  bool hello = false;  // the ready-to-receive message says that this end is uiw
   std::size_t mulpdu = 0;
   std::size_t mulpdu_to_uiw = 0;  // once the peer turns out to be uiw
   bool shared_octets = false;     // octets may come from memory that the peer can change

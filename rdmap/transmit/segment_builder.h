@@ -49,8 +49,8 @@ class SegmentBuilder {
   void set_mulpdu(std::size_t mulpdu);
   bool build(const Cursor& at, Segment& segment);
   // Of the ready-to-receive message.
-  Stag rtr_stag() const { return state_.rtr_asks ? kHello : Stag{0}; }
-  std::uint64_t rtr_offset() const { return state_.rtr_asks ? kHelloOffset : 0; }
+  Stag rtr_stag() const { return state_.hello ? kHello : Stag{0}; }
+  std::uint64_t rtr_offset() const { return state_.hello ? kHelloOffset : 0; }
   void build_empty_read(const Cursor& at, Segment& segment, Stag source, std::uint64_t offset);
   bool build_response(const Cursor& at, Segment& segment);
   void build_work(const Cursor& at, Segment& segment);

@@ -32,7 +32,7 @@ struct SenderState {
   mpa::PeerKind peer = mpa::PeerKind::other;
   std::size_t mulpdu_to_uiw = 0;
   mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
-  bool rtr_asks = false;                        // what the peer is
+  bool hello = false;                           // that message says that this end is uiw
   std::uint32_t segment_payload = 1;            // the payload that an untagged segment has room for
   std::size_t batch_limit = 0;                  // octets, see mpa::Batch::limit()
   std::uint64_t hold_from = ~std::uint64_t{0};  // entries from this one on are not sent

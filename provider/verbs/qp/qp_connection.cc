@@ -67,7 +67,12 @@ Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, con
   parameters.agreed.agreement.ord = std::min(parameters.sender.most_ord, ord_limit_);
   parameters.agreed.agreement.ird = std::min({parameters.read_slots_in, attachment.ird, kMost});
   parameters.agreed.initiator = attachment.initiator;
-  if (parameters.policy.manual) parameters.agreed.agreement.peer = mpa::PeerKind::uiw;
+  // Whoever sends a greeting is uiw, and so is who offers memory. A caller that takes it says hello all the same: the
+  // other end does not know yet that it has.
+  parameters.agreed.hello = !parameters.policy.manual && agreement.peer == mpa::PeerKind::not_known;
+  if (parameters.policy.manual || (attachment.initiator && attachment.rings)) {
+    parameters.agreed.agreement.peer = mpa::PeerKind::uiw;
+  }
   parameters.agreed.mulpdu = mulpdu_of(attachment, socket, parameters.agreed.agreement.peer);
   parameters.agreed.mulpdu_to_uiw = mulpdu_of(attachment, socket, mpa::PeerKind::uiw);
   parameters.agreed.shared_octets = attachment.rings != nullptr && !agreement.crc;

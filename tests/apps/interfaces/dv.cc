@@ -367,6 +367,30 @@ void mistakes(Pair& pair) {
   MUST(std::atomic_ref(pair.word(2)).load() == 13);
 }
 
+// Both ends send with immediate at once: the called one may have had no message yet, where it knows its caller from the
+// memory that they share.
+void sends_at_once(Pair& pair) {
+  for (Endpoint* end : {&pair.far(), &pair.near()}) {
+    ibv_recv_wr receive{}, *bad = nullptr;
+    MUST(ibv_post_recv(end->qp(), &receive, &bad) == 0);
+  }
+  for (Endpoint* end : {&pair.far(), &pair.near()}) {
+    ibv_send_wr send{}, *bad = nullptr;
+    send.opcode = IBV_WR_SEND_WITH_IMM;
+    send.send_flags = IBV_SEND_SIGNALED;
+    send.imm_data = htobe32(0x01020304);
+    MUST(ibv_post_send(end->qp(), &send, &bad) == 0);
+  }
+  for (Endpoint* end : {&pair.far(), &pair.near()}) {
+    ibv_wc wc{};
+    MUST(end->send_completion(wc));
+    apps::must_succeed(wc, "Send with immediate");
+    MUST(end->recv_completion(wc));
+    apps::must_succeed(wc, "its receive");
+    MUST((wc.wc_flags & IBV_WC_WITH_IMM) != 0 && wc.imm_data == htobe32(0x01020304));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -374,6 +398,10 @@ int main(int argc, char** argv) {
   {
     Pair pair(argv[1], argv[2], true);
     extended_queue(pair);
+  }
+  for (int turn = 0; turn < 20; ++turn) {
+    Pair pair(argv[1], argv[2]);
+    sends_at_once(pair);
   }
   Pair pair(argv[1], argv[2]);
   queries(pair);

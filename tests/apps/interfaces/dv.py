@@ -12,9 +12,9 @@ from support import harness
 from support.harness import check, row
 
 
-@row("masked atomics, 8-octet Immediate Data, queries, foreign objects")
+@row("masked atomics, 8-octet Immediate Data, Send with immediate, queries, foreign objects")
 def behaviour(bench):
-    for env in ({}, {"UIW_CRC": "on"}):
+    for env in ({}, {"UIW_CRC": "on"}, {"UIW_SAME_HOST": "tcp"}):
         run = bench.run([bench.helper("uiw_dv"), "127.0.0.1", bench.port()], env=env, timeout=30)
         check("as uiwdv(7) says" in run.stdout, "it did not finish")
 

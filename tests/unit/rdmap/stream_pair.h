@@ -76,6 +76,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.hold = options.hold;
     const mpa::PeerKind peer = options.infiniband ? mpa::PeerKind::uiw : options.peer;
     parameters.peer = peer;
+    parameters.hello = peer == mpa::PeerKind::not_known;
     parameters.mulpdu_to_uiw = options.mulpdu_to_uiw != 0 ? options.mulpdu_to_uiw : options.mulpdu;
     parameters.completion = options.completion;
     parameters.terminates_local_errors = !options.infiniband;
