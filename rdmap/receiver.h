@@ -91,7 +91,7 @@ class Receiver final : public mpa::UlpduSink {
   MutableOctets place_of_next(std::size_t most) override;
   Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
 
-  // Sets what the peer is, unless that is known. By itself the receiver learns it from the first message.
+  // What the peer is, if that is not known yet. Otherwise the receiver learns it from the first message.
   void learn(mpa::PeerKind peer);
 
   // Whether any message has arrived, also one without octets.

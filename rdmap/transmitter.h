@@ -95,7 +95,8 @@ class Transmitter {
   void start(const Parameters& parameters, SharedReads* reads);
   Completion completion() const { return state_.tracker.remote() ? Completion::remote : Completion::local; }
   void release_hold() { state_.hold = false; }
-  // What the peer is has turned out. `answer`: if it is uiw, the next message tells it that this end is, too.
+  // What the peer is has turned out; `other` may turn out to be `uiw` later. `answer`: if it is uiw, the next message
+  // tells it that this end is, too.
   void peer_known(mpa::PeerKind peer, bool answer);
   // Has a report sent, to a peer that takes such: kRnrReport, no receive is posted, or kProgressReport, this end
   // leaves; and this much of the peer's work has been placed. Does nothing while another report waits to be sent.

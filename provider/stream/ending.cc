@@ -346,6 +346,10 @@ void Stream::stop_closing(std::uint64_t) {
     const std::lock_guard send_lock(state_.locks.send);
     if (movement_.goes_on(counters_of(state_)) && later(Movement::kLook, &Stream::stop_closing, 0)) return;
   }
+  // Work may wait for the first message of the peer, which does not send any. It fails, and ends the stream.
+  if (agreed().agreement.peer == mpa::PeerKind::not_known && later(Movement::kLook, &Stream::stop_closing, 0)) {
+    return receiver_.peer_known(mpa::PeerKind::other, false);
+  }
   log_end(state_, LogLevel::error, "the peer does not close it");
   end_by_reset();
   report_lost();

@@ -38,6 +38,8 @@ class StreamReceiver final : rdmap::ReceiveHost {
   void report_rnr();
   // Whether the peer takes a report when this end leaves: it has the remote completion rule.
   bool takes_reports() const { return state_.policy.manual || peer_wants_reports_; }
+  // What the peer is has turned out; or it has said nothing for so long that it counts as no uiw until it does.
+  void peer_known(mpa::PeerKind peer, bool answer) override;
   // This end leaves: says how much of the peer's work has been placed, if the peer takes reports.
   void report_last();
   // Called by the timer that was set in the pause with this number.
@@ -68,7 +70,6 @@ class StreamReceiver final : rdmap::ReceiveHost {
   void read_requested(bool probe) override { (probe ? answer_wanted_ : transmit_wanted_) = true; }
   void progress_reported(const rdmap::Progress& progress) override;
   void reports_wanted() override;
-  void peer_known(mpa::PeerKind peer, bool answer) override;
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return state_.work.invalidate(stag); }
 
   SendScheduler::AnswerConditions answer_conditions();

@@ -62,7 +62,7 @@ struct StreamState {
   // Changes with both locks held.
   std::atomic<StreamPhase> phase{StreamPhase::running};
   alignas(64) rdmap::SharedReads reads;
-  // Changes once, from `not_known`, with the receiver's lock held.
+  // Changes from `not_known`, and again if the peer is silent at first, with the receiver's lock held.
   std::atomic<mpa::PeerKind> peer{agreed.agreement.peer};
 
   mpa::ByteStream& octets() { return shared ? static_cast<mpa::ByteStream&>(*shared) : socket; }

@@ -12,7 +12,7 @@ using Source = Cursor::Source;
 // What only a uiw takes.
 bool is_send_immediate(const SendWork& work) { return work.kind == WorkKind::send && work.has_immediate; }
 
-// Work that the peer does not support, posted before start-up had negotiated that.
+// Work that the peer does not support, posted before that was known.
 bool is_impossible(const SenderState& state, const SendWork& work) {
   if (is_answered(work.kind)) return state.read_queue.ord() == 0;
   return is_send_immediate(work) && state.peer == mpa::PeerKind::other;

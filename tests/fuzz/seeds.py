@@ -18,8 +18,8 @@ def startup():
     control = bytes([3, 4, 4])
     yield control + frame(request, 0x50, 2, struct.pack(">HH", 0x8004, 0xC004) + b"private")
     yield control + frame(request, 0x40, 1, b"")
-    yield control + frame(request, 0x52, 2, struct.pack(">HH", 0x8004, 0x8004))
-    yield control + frame(reply, 0x51, 2, struct.pack(">HH", 0x8004, 0x8004))
+    yield control + frame(request, 0x58, 2, struct.pack(">HH", 0x8004, 0x8004))
+    yield control + frame(reply, 0x58, 2, struct.pack(">HH", 0x8004, 0x8004))
     yield control + frame(reply, 0x50, 2, struct.pack(">HH", 0x8004, 0x8004))
     yield control + frame(reply, 0x20, 1, b"no")
     yield control + frame(request, 0x90, 2, struct.pack(">HH", 0xBFFF, 0x3FFF))
@@ -71,7 +71,7 @@ def receiver():
                              (1, untagged(6, 0, 2, 0, b"z", word=0xAA000000)))
         yield bytes([crc | 2, 5]) + records((1, untagged(0xF, 0, 1, 0, b"x" * 50, 0x01, word=7)),
                                             (0, untagged(0xF, 0, 1, 50, b"y" * 50, word=7)),
-                                            (1, untagged(0x1F, 0, 2, 0, b"", word=8)))
+                                            (1, untagged(0xE, 0, 2, 0, b"", word=8)))
         yield head + records((0, tagged(0, 0xAA000000, 0xAA000000, b"w" * 100)),
                              (4, tagged(0, 0xAA000000, 0xAA000000 + 156, b"w" * 100)))
         yield head + records((4, read_request(1, 256)), (4, read_request(2, 0)), (8 | 0x70, read_request(3, 10)))
@@ -180,7 +180,7 @@ def cm_commands():
 
 
 def datagrams():
-    for opcode, payload in ((0x43, b"hello"), (0x45, b""), (0x4F, b"x" * 100), (0x5F, b"y")):
+    for opcode, payload in ((0x43, b"hello"), (0x45, b""), (0x4F, b"x" * 100), (0x4E, b"y")):
         word = 0x01020304 if opcode & 8 else 0
         yield (b"\x01uiwd" + bytes([1, 0, 0, 0]) + struct.pack(">III", 0x123456, 0x654321, 0x1234567) +
                struct.pack(">BBIIII", 0x41, opcode, word, 0, 9, 0) + payload + bytes(4))

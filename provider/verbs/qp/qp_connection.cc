@@ -156,8 +156,11 @@ int QpConnection::disconnect(const StreamOwner* owner) {
 void QpConnection::no_first_message(const StreamOwner* owner) {
   const std::lock_guard lock(qp_.locks.receive);
   if (qp_.stream == nullptr || !qp_.stream->is_of(owner)) return;
-  if (qp_.stream->agreed().initiator) return qp_.stream->receiver().rdmap().learn(mpa::PeerKind::other);
-  qp_.stream->lose_connection(Stream::Lost::beginning);
+  if (!qp_.stream->agreed().initiator) {
+    qp_.stream->lose_connection(Stream::Lost::beginning);
+  } else if (qp_.stream->agreed().agreement.peer == mpa::PeerKind::not_known) {
+    qp_.stream->receiver().peer_known(mpa::PeerKind::other, false);
+  }
 }
 
 void QpConnection::lose_connection() {

@@ -4,6 +4,7 @@
 // (RFC 5040 sections 4 and 5, RFC 5041 section 4, RFC 7306 sections 5 and 6).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -86,7 +87,7 @@ class Judge {
   };
 
   void hear_ulpdu(View ulpdu, bool whole) {
-    check(!terminated_ && ulpdu.size() <= agreed_->mulpdu);
+    check(!terminated_ && ulpdu.size() <= std::max(agreed_->mulpdu, agreed_->mulpdu_to_uiw));
     begins_ = whole;
     whole_ = whole && steady_;
     last_.assign(ulpdu.begin(), ulpdu.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(ulpdu.size(), 46)));
@@ -95,6 +96,10 @@ class Judge {
     check((ulpdu[0] & 0x3F) == 1);     // reserved bits and the version of DDP
     check((ulpdu[1] & 0xF0) == 0x40);  // those of RDMAP
     last_segment_ = (ulpdu[0] & 0x40) != 0;
+    if (!agreed_->initiator && agreed_->peer != peer_ && peer_ == mpa::PeerKind::uiw && !greeted_) {
+      // Its hello is due, and only the last words of a stream come before it.
+      check(ulpdu[1] == 0x47 || ulpdu[1] == 0x42 || ulpdu[1] == 0x4B || (ulpdu[0] == 0xC1 && ulpdu[1] == 0x40));
+    }
     if ((ulpdu[0] & 0x80) != 0) return tagged(ulpdu);
     check(ulpdu.size() >= 18);
     untagged(ulpdu);

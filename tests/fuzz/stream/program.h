@@ -53,7 +53,7 @@ class Program final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.hold = !agreed.initiator;
     parameters.peer = agreed.peer;
     parameters.hello = agreed.peer == mpa::PeerKind::not_known;
-    parameters.mulpdu_to_uiw = agreed.mulpdu;
+    parameters.mulpdu_to_uiw = agreed.mulpdu_to_uiw;
     parameters.completion = agreed.remote_completion ? rdmap::Completion::remote : rdmap::Completion::local;
     parameters.terminates_local_errors = !manual();
     parameters.reports = agreed.reports;

@@ -53,7 +53,7 @@ struct Agreed {
   mpa::ReadyToReceive rtr;
   rdmap::Reports reports;
   std::uint32_t ord, probe_slots, ird;
-  std::size_t mulpdu;
+  std::size_t mulpdu, mulpdu_to_uiw;
 };
 
 inline Agreed agreed_of(const std::uint8_t* from) {
@@ -66,6 +66,7 @@ inline Agreed agreed_of(const std::uint8_t* from) {
   agreed.remote_completion = (from[1] & 1) != 0;
   agreed.reports = static_cast<rdmap::Reports>((from[1] >> 1 & 3) % 3);
   agreed.mulpdu = (from[1] & 8) != 0 ? 1440 : 128;
+  agreed.mulpdu_to_uiw = (from[1] & 32) != 0 ? 1568 - agreed.mulpdu : agreed.mulpdu;  // the other one
   agreed.ord = from[2] & 3;
   agreed.probe_slots = from[2] >> 2 & 3;
   agreed.ird = from[2] >> 4 & 3;

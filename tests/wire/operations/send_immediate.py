@@ -384,7 +384,31 @@ def then_nothing(bench):
     session.down()
 
 
-@row("not known yet: a hello that comes late, or twice, is a Write of no octets")
+@row("not known yet: it fails where the program disconnects, and the peer says nothing")
+def then_disconnects(bench):
+    session = waits(bench)
+    session.sut.command("disconnect call")
+    session.peer.terminated()
+    session.sut.completion(2, LOC_QP_OP_ERR)
+    session.sut.completion(3, FLUSHED)
+    session.down()
+
+
+@row("not known yet: a peer that has been silent for too long may still say hello")
+def silent_at_first(bench):
+    session = Session(bench, initiator=True, p2p="write", env={"UIW_STARTUP_TIMEOUT": "200"})
+    session.hear_hello("write")
+    session.sut.memory("m", 4096, "lrw", seed=11)
+    session.peer.quiet(1)
+    session.sut.post("call", 1, "send_imm", "m:0:8", imm=1, errno={errno.EOPNOTSUPP})
+    session.peer.fpdu(tagged(WRITE, HELLO_STAG, HELLO_TO))
+    session.alive()
+    session.sut.post("call", 2, "send_imm", "m:0:8", imm=2)
+    expect(session.peer, 1, pattern(11, 8), 2)
+    session.sut.completion(2)
+
+
+@row("not known yet: a hello that is not the first message is a Write of no octets")
 def late_hello(bench):
     session = Session(bench, initiator=True, p2p="write")
     session.hear_hello("write")

@@ -96,7 +96,8 @@ def picks(bench, ird, ord_, first):
         read_msn = 2
     elif first == wire.WRITE:
         segment = call.peer.segment()
-        check((segment.opcode, segment.stag, segment.to, segment.payload) == (wire.WRITE, wire.HELLO_STAG, wire.HELLO_TO, b""), f"{segment}")
+        check((segment.opcode, segment.stag, segment.to, segment.payload) ==
+              (wire.WRITE, wire.HELLO_STAG, wire.HELLO_TO, b""), f"{segment}")
     call.peer.quiet(0.15)
     call.sut.post("call", 1, "send", "m:0:10")
     message, payload = call.peer.message(wire.SEND)

@@ -28,15 +28,16 @@ def request2(bench):
     call.works()
 
 
-@row("a reply as siw sends it: the request's reserved flags, IRD and ORD 0")
+@row("a reply as siw sends it: reserved flags set, IRD and ORD 0")
 def of_siw(bench):
     call = Call(bench, UIW_CRC="on")
     call.sut.memory("m", 4096, "lrw", seed=3)
-    call.peer.send(reply(call.request.flags, ird=PEER_TO_PEER, ord_=RTR_WRITE))
+    call.peer.send(reply(call.request.flags | 0x0B, ird=PEER_TO_PEER, ord_=RTR_WRITE))
     event = call.established()
     check((event.responder_resources, event.initiator_depth) == (0, 0), f"{event} says others")
     segment = call.peer.segment()
-    check((segment.opcode, segment.stag, segment.to, segment.payload) == (wire.WRITE, wire.HELLO_STAG, wire.HELLO_TO, b""), f"{segment}")
+    check((segment.opcode, segment.stag, segment.to, segment.payload) ==
+          (wire.WRITE, wire.HELLO_STAG, wire.HELLO_TO, b""), f"{segment}")
     call.works()
 
 

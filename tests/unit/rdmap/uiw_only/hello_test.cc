@@ -127,11 +127,20 @@ TEST_CASE("hello: Send with immediate waits until it is known what the peer is",
     CHECK(end.sent == std::vector<Sent>{{1, Status::success}, {2, Status::local_operation}, {3, Status::flushed}});
   }
   SECTION("silent") {
-    end.rx.learn(PeerKind::other);
-    CHECK(end.known == std::vector{PeerKind::other});
+    end.tx.peer_known(PeerKind::other, false);
     take_all(end);
     CHECK(end.tx.failure());
   }
+}
+
+TEST_CASE("hello: a peer that was silent for too long may still say hello", "[hello]") {
+  End end(1);
+  end.start(asking(true));
+  end.tx.peer_known(PeerKind::other, false);
+  REQUIRE(give(end, kHello) == Verdict::go_on);
+  CHECK(end.known == std::vector{PeerKind::uiw});
+  end.send_immediate(1, {}, 5);
+  CHECK(said(end) == std::vector<Bytes>{kHello, Wire().u8(0x41).u8(0x4F).u32(5).u32(0).u32(1).u32(0).bytes()});
 }
 
 TEST_CASE("hello: FPDUs to uiw may be longer than a TCP segment, once TCP has the one in progress", "[hello]") {
