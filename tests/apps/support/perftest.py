@@ -83,7 +83,10 @@ def one(bench, program, *options, **more):
     check(len(lines) == 1, f"{len(lines)} lines of results, not 1")
     # Of bandwidths the message rate: a few octets a second are none in perftest's unit.
     average = max(lines[0][3:]) if program.endswith("bw") else lines[0][min(5, len(lines[0]) - 1)]
-    check(average > 0, f"a result of 0: {lines[0]}")
+    # perftest measures the processor's clock when it begins. On a machine where other programs come in between it says that
+    # its samples do not fit a line, takes the clock for 0, and shows 0 for everything.
+    if "Correlation coefficient" not in client.stderr:
+        check(average > 0, f"a result of 0: {lines[0]}")
 
 
 def every_size(bench, program, *options, **more):
