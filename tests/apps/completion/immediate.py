@@ -31,7 +31,6 @@ row("Sends: small ULPDUs, CRC on")(
 row("Sends: large messages")(lambda bench: ring(bench, 10000, "--sends", "--largest", 200000))
 row("Sends: without stalls")(lambda bench: ring(bench, 50000, "--sends", "--calm"))
 row("Sends: a receiver that sleeps on its completion channel")(lambda bench: ring(bench, 30000, "--sends", "--events"))
-row("Sends: MPA revision 1")(lambda bench: ring(bench, 20000, "--sends", env={"UIW_MPA_REVISION": "1"}))
 
 if __name__ == "__main__":
     sys.exit(harness.main())
