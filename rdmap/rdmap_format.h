@@ -80,8 +80,8 @@ constexpr bool is_own(Stag stag) { return (static_cast<std::uint32_t>(stag) & ~0
 
 // Progress reports: RDMA Writes. The tagged offset encodes how much of the peer's work has been placed, the STag says
 // why the report is sent.
-constexpr Stag kRnrReport{
-    kOwnStags};  // no receive is posted for the next message (as by an RNR NAK), or this end leaves
+// No receive is posted for the next message (as by an RNR NAK), or this end leaves.
+constexpr Stag kRnrReport{kOwnStags};
 // A message follows that may be the answer to the peer's work, or this end leaves an rdma_cm connection.
 constexpr Stag kProgressReport{kOwnStags + 1};
 // This end uses the remote completion rule and wants a report before each message of the peer.
@@ -96,7 +96,6 @@ constexpr bool is_hello(Stag stag, std::uint64_t offset) { return stag == kHello
 
 // Which reports the ends of a connection send, if both are uiw.
 enum class Reports : std::uint8_t {
-  none,
   on_request,  // progress reports, after kReportsWanted has arrived
   always,      // progress reports and RNR reports, without a request
 };

@@ -72,12 +72,11 @@ void Receiver::learn(mpa::PeerKind peer) {
 bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
   if (parameters_.peer != mpa::PeerKind::uiw) return false;
-  const Reports agreed = parameters_.reports;
-  const bool rnr = header.stag == kRnrReport && agreed == Reports::always;
+  const bool rnr = header.stag == kRnrReport && parameters_.reports == Reports::always;
   if (rnr) peer_waits_.store(true, std::memory_order_relaxed);
-  if (rnr || (header.stag == kProgressReport && agreed != Reports::none)) {
+  if (rnr || header.stag == kProgressReport) {
     host_.progress_reported(decode_progress(header.offset));
-  } else if (header.stag == kReportsWanted && agreed != Reports::none) {
+  } else if (header.stag == kReportsWanted) {
     host_.reports_wanted();
   }
   return true;

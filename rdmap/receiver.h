@@ -76,8 +76,8 @@ class Receiver final : public mpa::UlpduSink {
     // is not reported to the consumer, and a Read of no octets does not count against IRD.
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
     mpa::PeerKind peer = mpa::PeerKind::other;
-    bool denied_are_unexpected = false;  // operations that deny() forbids are unexpected opcodes, not access errors
-    Reports reports = Reports::none;     // if the peer is uiw
+    bool denied_are_unexpected = false;     // operations that deny() forbids are unexpected opcodes, not access errors
+    Reports reports = Reports::on_request;  // if the peer is uiw
   };
   void start(SharedReads* reads, const Parameters& parameters) { reads_ = reads, parameters_ = parameters; }
 

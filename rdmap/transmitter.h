@@ -77,7 +77,7 @@ class Transmitter {
     mpa::PeerKind peer = mpa::PeerKind::other;
     bool hello = false;                   // the ready-to-receive message says that this end is uiw
     bool terminates_local_errors = true;  // work that fails locally sends a Terminate
-    Reports reports = Reports::none;
+    Reports reports = Reports::on_request;
     Completion completion = Completion::local;  // remote becomes local if the peer accepts no Reads
   };
 
@@ -196,7 +196,7 @@ class Transmitter {
   SegmentBuilder builder_;
   SendHost& host_;
   bool terminates_local_errors_ = true;
-  Reports reports_ = Reports::none;
+  Reports reports_ = Reports::on_request;
   bool source_gone_ = false;    // the memory of the next FPDU is not accessible
   bool one_at_a_time_ = false;  // the next fill() builds one FPDU only
   bool broken_ = false;         // an FPDU was sent in part and can never be finished

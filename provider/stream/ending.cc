@@ -342,12 +342,14 @@ void Stream::stop_lingering(std::uint64_t looks) {
 void Stream::stop_closing(std::uint64_t) {
   const std::lock_guard lock(state_.locks.receive);
   if (state_.phase != StreamPhase::closing) return;
+  bool peer_is_silent = false;
   {
     const std::lock_guard send_lock(state_.locks.send);
     if (movement_.goes_on(counters_of(state_)) && later(Movement::kLook, &Stream::stop_closing, 0)) return;
+    peer_is_silent = !sender_.fin_sent() && agreed().agreement.peer == mpa::PeerKind::not_known;
   }
-  // Work may wait for the first message of the peer, which does not send any. It fails, and ends the stream.
-  if (agreed().agreement.peer == mpa::PeerKind::not_known && later(Movement::kLook, &Stream::stop_closing, 0)) {
+  // Work may wait for the first message of the peer, which sends none. It fails now, and that ends the stream.
+  if (peer_is_silent && later(Movement::kLook, &Stream::stop_closing, 0)) {
     return receiver_.peer_known(mpa::PeerKind::other, false);
   }
   log_end(state_, LogLevel::error, "the peer does not close it");

@@ -385,9 +385,9 @@ void StreamReceiver::peer_known(mpa::PeerKind peer, bool answer) {
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().peer_known(peer, answer);
   if (!sender_.transmitter().pending()) return;
-  // What has waited for it. If the peer stays silent, no turn is on its way, and this causes one.
   transmit_wanted_ = true;
-  state_.engine.rearm(state_.qp_number, state_.socket.fd());
+  // Work that has waited for it fails. If the peer is silent, no turn is on its way, and this causes one.
+  if (peer == mpa::PeerKind::other) state_.engine.rearm(state_.qp_number, state_.socket.fd());
 }
 
 void StreamReceiver::reports_wanted() {

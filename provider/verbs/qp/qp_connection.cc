@@ -12,6 +12,7 @@
 #include "mpa/markers.h"
 #include "provider/connect/manual/pairs.h"
 #include "provider/process/limits.h"
+#include "provider/process/log.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/qp/exit.h"
 #include "provider/verbs/qp/qp.h"
@@ -159,6 +160,8 @@ void QpConnection::no_first_message(const StreamOwner* owner) {
   if (!qp_.stream->agreed().initiator) {
     qp_.stream->lose_connection(Stream::Lost::beginning);
   } else if (qp_.stream->agreed().agreement.peer == mpa::PeerKind::not_known) {
+    log_event(LogLevel::info, "queue pair 0x%06x: its peer has sent nothing yet, and counts as no uiw until it does",
+              qp_.number);
     qp_.stream->receiver().peer_known(mpa::PeerKind::other, false);
   }
 }

@@ -126,7 +126,7 @@ class Judge {
     if (ulpdu[1] == 0x40 && rdmap::is_own(Stag{stag})) {
       check(peer_ == mpa::PeerKind::uiw && last_segment_ && payload.empty() && between_messages());
       const bool hello = rdmap::is_hello(Stag{stag}, offset);
-      check(hello ? !agreed_->initiator && !greeted_ : agreed_->reports != rdmap::Reports::none && (stag & 0xFF) <= 2);
+      check(hello ? !agreed_->initiator && !greeted_ : (stag & 0xFF) <= 2);
       greeted_ = greeted_ || hello;
       return;
     }

@@ -64,13 +64,14 @@ inline Agreed agreed_of(const std::uint8_t* from) {
   agreed.initiator = (from[0] & 16) == 0;
   agreed.rtr = static_cast<mpa::ReadyToReceive>(from[0] >> 5 & 3);
   agreed.remote_completion = (from[1] & 1) != 0;
-  agreed.reports = static_cast<rdmap::Reports>((from[1] >> 1 & 3) % 3);
+  const unsigned reports = (from[1] >> 1 & 3) % 3;
+  agreed.reports = reports == 2 ? rdmap::Reports::always : rdmap::Reports::on_request;
   agreed.mulpdu = (from[1] & 8) != 0 ? 1440 : 128;
   agreed.mulpdu_to_uiw = (from[1] & 32) != 0 ? 1568 - agreed.mulpdu : agreed.mulpdu;  // the other one
   agreed.ord = from[2] & 3;
   agreed.probe_slots = from[2] >> 2 & 3;
   agreed.ird = from[2] >> 4 & 3;
-  const bool uiw = (from[0] & 8) != 0 || agreed.reports != rdmap::Reports::none;
+  const bool uiw = (from[0] & 8) != 0 || reports != 0;
   agreed.peer = uiw ? mpa::PeerKind::uiw : mpa::PeerKind::other;
   const bool greets = agreed.rtr == mpa::ReadyToReceive::write || agreed.rtr == mpa::ReadyToReceive::read;
   if ((from[1] & 16) != 0 && greets && agreed.reports != rdmap::Reports::always) agreed.peer = mpa::PeerKind::not_known;

@@ -11,7 +11,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import BAD_QN, MSN_ERRORS, UNEXPECTED, error
 from peer.sut import (FLUSHED, LOC_ACCESS_ERR, LOC_LEN_ERR, LOC_PROT_ERR, REM_INV_REQ_ERR, SIZES, WC_RECV, WC_SEND,
-                      Responder, Session, check, check_immediate, fpdu_comes, incoming, main, outgoing,
+                      PATIENCE, Responder, Session, check, check_immediate, fpdu_comes, incoming, main, outgoing,
                       post_in_turn, row)
 from peer.wire import (HELLO_STAG, HELLO_TO, IMMEDIATE, READ_REQUEST, SEND, SEND_IMM, SEND_INV, SEND_SE, SEND_SE_IMM,
                        WRITE, pattern, tagged, untagged, verbs_immediate)
@@ -358,13 +358,18 @@ def then_hello(bench):
     session.sut.completion(3)
 
 
-def then_other(bench, message):
-    session = waits(bench)
-    session.peer.fpdu(message(session.sut.memories["m"]))
+def fails(session):
+    """The work that has waited, and the connection with it."""
     session.peer.terminated(skip=(wire.READ_RESPONSE,))
     session.sut.completion(2, LOC_QP_OP_ERR)
     session.sut.completion(3, FLUSHED)
     session.down()
+
+
+def then_other(bench, message):
+    session = waits(bench)
+    session.peer.fpdu(message(session.sut.memories["m"]))
+    fails(session)
 
 
 for _title, _message in {
@@ -377,29 +382,24 @@ for _title, _message in {
 
 @row("not known yet: it fails where the peer says nothing for as long as a start-up may take")
 def then_nothing(bench):
-    session = waits(bench, env={"UIW_STARTUP_TIMEOUT": "2000"})
-    session.peer.terminated()
-    session.sut.completion(2, LOC_QP_OP_ERR)
-    session.sut.completion(3, FLUSHED)
-    session.down()
+    fails(waits(bench, env={"UIW_STARTUP_TIMEOUT": "2000"}))
 
 
 @row("not known yet: it fails where the program disconnects, and the peer says nothing")
 def then_disconnects(bench):
     session = waits(bench)
     session.sut.command("disconnect call")
-    session.peer.terminated()
-    session.sut.completion(2, LOC_QP_OP_ERR)
-    session.sut.completion(3, FLUSHED)
-    session.down()
+    fails(session)
 
 
 @row("not known yet: a peer that has been silent for too long may still say hello")
 def silent_at_first(bench):
-    session = Session(bench, initiator=True, p2p="write", env={"UIW_STARTUP_TIMEOUT": "200"})
+    log = pathlib.Path(bench.tmp) / "log"
+    env = {"UIW_STARTUP_TIMEOUT": "200", "UIW_LOG": str(log), "UIW_LOG_LEVEL": "info"}
+    session = Session(bench, initiator=True, p2p="write", env=env)
     session.hear_hello("write")
     session.sut.memory("m", 4096, "lrw", seed=11)
-    session.peer.quiet(1)
+    wire.wait_until(lambda: "counts as no uiw" in log.read_text(), PATIENCE, "the time of the start-up is over")
     session.sut.post("call", 1, "send_imm", "m:0:8", imm=1, errno={errno.EOPNOTSUPP})
     session.peer.fpdu(tagged(WRITE, HELLO_STAG, HELLO_TO))
     session.alive()
