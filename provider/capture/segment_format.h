@@ -36,7 +36,7 @@ struct SegmentEndpoint {
     }
   }
   std::span<const std::byte> octets() const { return std::span(address).first(address_size); }
-  friend auto operator<=>(const SegmentEndpoint&, const SegmentEndpoint&) = default;
+  auto operator<=>(const SegmentEndpoint&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
 };
 
 enum SegmentFlags : std::uint8_t { kFin = 1, kSyn = 2, kRst = 4, kPsh = 8, kAck = 16 };

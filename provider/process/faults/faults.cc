@@ -68,7 +68,7 @@ class Faults::SignalWatch final : public CmLoop::Handler {
       : everywhere_(std::move(everywhere)),
         fd_(mpa::DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the signals of faults")) {
     for (const FaultRule& rule : plan.rules) {
-      if (acts_without_operation(rule)) rules_.push_back({&rule, 0});
+      if (acts_without_operation(rule)) rules_.push_back({.rule = &rule, .done = 0});
     }
   }
   ~SignalWatch() override {
@@ -79,18 +79,22 @@ class Faults::SignalWatch final : public CmLoop::Handler {
   void ready(std::uint32_t) override {
     std::uint64_t count;
     [[maybe_unused]] const long size = ::syscall(SYS_read, fd_, &count, sizeof count);
-    for (auto& [rule, done] : rules_) {
-      for (const std::uint64_t seen = signals_seen[rule->number].load(); done < seen; ++done) {
-        log_event(LogLevel::error, "fault %s: at a signal", rule->text.c_str());
-        everywhere_(*rule);
+    for (AtSignals& at : rules_) {
+      for (const std::uint64_t seen = signals_seen[at.rule->number].load(); at.done < seen; ++at.done) {
+        log_event(LogLevel::error, "fault %s: at a signal", at.rule->text.c_str());
+        everywhere_(*at.rule);
       }
     }
   }
 
  private:
+  struct AtSignals {
+    const FaultRule* rule;
+    std::uint64_t done;  // how many of its signals have been answered
+  };
   const std::function<void(const FaultRule&)> everywhere_;
   const int fd_;
-  std::vector<std::pair<const FaultRule*, std::uint64_t>> rules_;
+  std::vector<AtSignals> rules_;
 };
 
 Faults::Faults(const FaultPlan& plan) : plan_(plan) {
