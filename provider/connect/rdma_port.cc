@@ -104,7 +104,7 @@ std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
 // A name that this process has. Those who ask connect to it; they are let go of at once.
 class Held final : public CmLoop::Handler {
  public:
-  explicit Held(int fd) : fd_(fd) {}
+  Held() = default;
   ~Held() override {
     if (fd_ < 0) return;
     CmLoop::instance().unwatch(fd_);
@@ -114,9 +114,9 @@ class Held final : public CmLoop::Handler {
   Held& operator=(const Held&) = delete;
 
   static int take(const Name& name, std::shared_ptr<Held>& held) {
-    const int fd = mpa::DescriptorChange().take(open_socket(), kPurpose);
+    auto made = std::make_shared<Held>();
+    const int fd = made->fd_ = mpa::DescriptorChange().take(open_socket(), kPurpose);
     if (fd < 0) return errno;
-    auto made = std::make_shared<Held>(fd);
     if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, kBacklog) != 0) return errno;
     if (const int error = CmLoop::instance().watch(fd, EPOLLIN, made); error != 0) return error;
     held = std::move(made);
@@ -134,7 +134,7 @@ class Held final : public CmLoop::Handler {
   }
 
  private:
-  int fd_;
+  int fd_ = -1;
 };
 
 class RdmaPortImpl final : public RdmaPort {

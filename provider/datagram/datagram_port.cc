@@ -5,10 +5,12 @@
 #include <array>
 #include <cerrno>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
 #include "provider/memory/grace_period.h"
@@ -49,7 +51,10 @@ std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t p
     errno = -fd;
     return nullptr;
   }
-  std::shared_ptr<DatagramPort> made(new DatagramPort(engine, fd, multicast));
+  mpa::TcpStream owner(fd);  // closes the descriptor
+  std::unique_ptr<DatagramPort> port_of_fd(new DatagramPort(engine, fd, multicast));
+  owner.release();
+  std::shared_ptr<DatagramPort> made(std::move(port_of_fd));
   made->number_ = take_qp_number(*made);
   if (made->number_ == 0) return nullptr;
   if (const int error = engine.add(*made, fd); error != 0) {

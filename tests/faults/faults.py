@@ -56,6 +56,8 @@ for number, (title, life, every, more) in enumerate([
         ("the same by TCP, beside another connection", "cm", 20, {"options": ["--warm"], "settings": TCP}),
         ("objects of every kind", "objects", 20, {}),
         ("datagrams", "datagram", 20, {"settings": ROCE}),
+        ("a connection of rdma_cm, each place that allocates", "cm", 1, {"options": ["--function", "memory"]}),
+        ("datagrams, each place that allocates", "datagram", 1, {"options": ["--function", "memory"], "settings": ROCE}),
         ("an empty runtime directory", "objects", 40, {"options": ["--fresh"]})]):
     add_row(f"{life}: {title}",
             lambda bench, life=life, every=every, start=number, more=more: sweep(bench, life, every=every, start=start,
