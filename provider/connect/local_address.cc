@@ -21,10 +21,10 @@ int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   const int fd = mpa::TcpStream::open(local.ss_family);
   if (fd < 0) return fd;
   mpa::TcpStream socket(fd);
-  const int on = 1, only = v6only ? 1 : 0;
-  ::setsockopt(fd, SOL_SOCKET, use == Use::holds ? SO_REUSEPORT : SO_REUSEADDR, &on, sizeof on);
-  if (local.ss_family == AF_INET6) ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
-  if (use == Use::calls) ::setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof on);
+  if (!set_option(fd, SOL_SOCKET, use == Use::holds ? SO_REUSEPORT : SO_REUSEADDR, true)) return -errno;
+  if (local.ss_family == AF_INET6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only)) return -errno;
+  if (use == Use::calls)
+    set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // where there is none, fewer ports are free
   // Not bind(): the program's TCP sockets make RDMA listeners give way there
   // (kernel-abi/interposer/hooks/sockets.cc).
   if (::syscall(SYS_bind, fd, generic(local), size_of(local)) != 0) return -errno;
@@ -44,10 +44,9 @@ int holding_datagram_socket(std::uint16_t port) {
                                               "datagrams of queue pairs");
   if (fd < 0) return -errno;
   mpa::TcpStream owner(fd);  // closes the descriptor
-  const int on = 1, off = 0;
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  ::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
+  if (!set_option(fd, SOL_SOCKET, SO_REUSEPORT, true) || !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, false) ||
+      !set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true))
+    return -errno;
   want_datagram_buffers(fd);
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;

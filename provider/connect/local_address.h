@@ -34,6 +34,12 @@ void want_datagram_buffers(int fd);
 // peers can share a port.
 int calling_socket(sockaddr_storage& local);
 
+// Turns an option of a socket on or off. False, with errno, if the kernel refuses that.
+inline bool set_option(int fd, int level, int option, bool on) {
+  const int value = on ? 1 : 0;
+  return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
+}
+
 // Stores in `local` the address that the routing of the host chooses for a destination, with port 0. Returns 0 or an
 // errno: ENETUNREACH, EHOSTUNREACH, EAFNOSUPPORT, EADDRNOTAVAIL. If `source` is a concrete address, it is checked and
 // returned.

@@ -243,14 +243,15 @@ int multicast_socket(unsigned ifindex) {
       mpa::DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
   if (fd < 0) return -errno;
   Closer closer{fd};
-  const int on = 1, off = 0, interface = static_cast<int>(ifindex);
-  ::setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  const int interface = static_cast<int>(ifindex);
+  if (!set_option(fd, SOL_SOCKET, SO_REUSEADDR, true) || !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, false) ||
+      !set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true))
+    return -errno;
+  // Older kernels do not know all of these; then datagrams for others' groups come too, and are dropped.
+  set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, false);
   ::setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &interface, sizeof interface);
-  ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  ::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
-  ::setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &off, sizeof off);
+  set_option(fd, IPPROTO_IPV6, kIpv6MulticastAll, false);
   want_datagram_buffers(fd);
-  ::setsockopt(fd, IPPROTO_IPV6, kIpv6MulticastAll, &off, sizeof off);
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
   any.sin6_port = htons(destination_port(kMulticastQp));

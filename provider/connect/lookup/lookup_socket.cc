@@ -72,15 +72,11 @@ int bind_lookup_socket(sockaddr_storage& local, bool v6only) {
   const int fd = mpa::DescriptorChange().take(::socket(local.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
                                               "rdma_cm's port space UDP");
   if (fd < 0) return -errno;
-  const int on = 1, only = v6only ? 1 : 0;
-  if (local.ss_family == AF_INET6) {
-    ::setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
-    ::setsockopt(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &on, sizeof on);
-  } else {
-    ::setsockopt(fd, IPPROTO_IP, IP_PKTINFO, &on, sizeof on);
-  }
+  const bool set = local.ss_family == AF_INET6 ? set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only) &&
+                                                     set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true)
+                                               : set_option(fd, IPPROTO_IP, IP_PKTINFO, true);
   socklen_t size = sizeof local;
-  if (::bind(fd, generic(local), size_of(local)) != 0 ||
+  if (!set || ::bind(fd, generic(local), size_of(local)) != 0 ||
       ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) {
     const int error = errno;
     mpa::close_descriptor(fd);
@@ -125,12 +121,11 @@ int LookupSocket::send(mpa::Octets octets, const sockaddr_storage& from, const s
 
 int LookupSocket::want_errors() const {
   int family = 0;
-  const int on = 1;
   socklen_t size = sizeof family;
   if (::getsockopt(fd_, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0) return errno;
   const bool v6 = family == AF_INET6;
   const int level = v6 ? IPPROTO_IPV6 : IPPROTO_IP, name = v6 ? IPV6_RECVERR : IP_RECVERR;
-  return ::setsockopt(fd_, level, name, &on, sizeof on) == 0 ? 0 : errno;
+  return set_option(fd_, level, name, true) ? 0 : errno;
 }
 
 int LookupSocket::send(mpa::Octets octets) const {
