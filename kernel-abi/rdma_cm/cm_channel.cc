@@ -17,6 +17,7 @@
 #include "kernel-abi/caller/cancellation.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "mpa/descriptor.h"
+#include "provider/process/event_counter.h"
 
 namespace uiw::kernel_abi {
 
@@ -51,11 +52,7 @@ CmChannel::~CmChannel() {
   if (fd_ >= 0) mpa::close_descriptor(fd_);
 }
 
-void CmChannel::add_token() {
-  const std::uint64_t one = 1;
-  while (::write(fd_, &one, sizeof one) < 0 && errno == EINTR) {
-  }
-}
+void CmChannel::add_token() { provider::add_event(fd_); }
 
 // The caller holds the lock and has just removed an event, so there is a token. The program's descriptor may be
 // blocking, and the program may have read it by mistake, so this polls first.

@@ -3,7 +3,6 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include <vector>
 
 #include "mpa/descriptor.h"
+#include "provider/process/event_counter.h"
 #include "provider/process/immortal.h"
 #include "provider/process/netlink/link_watch.h"
 #include "provider/process/thread.h"
@@ -109,9 +109,7 @@ int CmLoop::ensure_thread() {
 // Wakes the thread, at most once for each sleep: if it is awake, it looks at the queue before it sleeps again.
 void CmLoop::wake() {
   if (!asleep_.exchange(false)) return;
-  const std::uint64_t one = 1;
-  // write() of libc would be a cancellation point.
-  [[maybe_unused]] const auto n = ::syscall(SYS_write, wake_, &one, sizeof one);
+  add_event(wake_);
 }
 
 void CmLoop::append(std::shared_ptr<Task> task) {

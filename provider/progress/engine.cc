@@ -18,6 +18,7 @@
 #include "mpa/descriptor.h"
 #include "mpa/stream/doorbell.h"
 #include "provider/memory/grace_period.h"
+#include "provider/process/event_counter.h"
 #include "provider/process/thread.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/event_turns.h"
@@ -94,11 +95,7 @@ void Engine::stop() {
   if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
 }
 
-bool Engine::wake() {
-  const std::uint64_t one = 1;
-  // Not libc's: no cancellation point on the program's thread.
-  return ::syscall(SYS_write, wake_, &one, sizeof one) == sizeof one || errno == EAGAIN;
-}
+bool Engine::wake() { return add_event(wake_); }
 
 // The program has closed our descriptors, and the sockets with them, in a way that the guard (mpa/descriptor.h) does
 // not see. Each queue pair finds out that its socket is gone. Queue pairs that connect from here on get a new thread

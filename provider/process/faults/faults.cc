@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "provider/process/event_counter.h"
 #include "provider/process/log.h"
 #include "provider/process/mutex.h"
 #include "provider/process/settings.h"
@@ -35,8 +36,7 @@ std::atomic<int> signal_event{-1};
 void count_signal(int number) {
   const int saved_errno = errno;
   signals_seen[static_cast<std::size_t>(number)].fetch_add(1);
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const long written = ::syscall(SYS_write, signal_event.load(), &one, sizeof one);
+  add_event(signal_event.load());
   errno = saved_errno;
 }
 
