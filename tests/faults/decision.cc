@@ -5,6 +5,7 @@
 #include <link.h>
 #include <unwind.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -76,6 +77,13 @@ Caller caller(const void* from) {
 bool is_watching() {
   const Control* const control = g_control.load(std::memory_order_acquire);
   return control != nullptr && control->armed.load(std::memory_order_acquire);
+}
+
+bool is_spared(int fd) {
+  const Control* const control = g_control.load(std::memory_order_acquire);
+  if (control == nullptr || fd <= 0) return false;
+  return std::any_of(control->spared.begin(), control->spared.end(),
+                     [fd](const std::atomic<int>& one) { return one.load() == fd; });
 }
 
 int decide(Function function, unsigned traits, const Caller& who) {

@@ -17,6 +17,8 @@ Caller caller(const void* from);
 
 // Whether some call is to fail, or calls are logged.
 bool is_watching();
+// Whether the calls with this socket pass.
+bool is_spared(int fd);
 // Counts the call. 0, or the errno or kShort with which it ends.
 int decide(Function function, unsigned traits, const Caller& who);
 

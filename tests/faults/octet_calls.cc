@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Functions of libc that move octets: they fail, or move fewer than they could. uiw calls some of them by syscall().
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -49,8 +50,11 @@ unsigned traits_of(Function function, int fd, std::size_t size, bool at_once) {
   if (is_sent(function) && socket_option(fd, SO_DOMAIN) == AF_NETLINK) traits |= kTakenAtOnce;  // by the kernel
   struct stat status {};
   if (::fstat(fd, &status) == 0 && S_ISREG(status.st_mode)) traits |= kFile;
+  // What a peer has sent into a Unix socket is there when its call returns.
+  pollfd waiting{fd, POLLIN, 0};
+  const bool is_there = !is_sent(function) && socket_option(fd, SO_DOMAIN) == AF_UNIX && ::poll(&waiting, 1, 0) > 0;
   const bool cannot_block = at_once || (g_syscall.get()(SYS_fcntl, fd, F_GETFL, 0) & O_NONBLOCK) != 0;
-  if (cannot_block && !(is_sent(function) && size <= kFew)) traits |= kCannotBlock;
+  if (cannot_block && !is_there && !(is_sent(function) && size <= kFew)) traits |= kCannotBlock;
   const bool in_parts = (traits & kFile) != 0 || ((traits & kStream) != 0 && socket_option(fd, SO_DOMAIN) != AF_UNIX);
   if (in_parts && size > (is_sent(function) && (traits & kStream) != 0 ? kPage : 1)) traits |= kCanBeShort;
   return traits;
@@ -66,6 +70,7 @@ void reset(int fd) {
 // Does the call as the verdict says. `call` takes the most octets that it may move, and returns as a system call does.
 template <typename Call>
 ssize_t move(Function function, int fd, std::size_t size, bool at_once, const void* from, Call call) {
+  if (is_spared(fd)) return call(size);
   const int error = verdict(function, from, [=] { return traits_of(function, fd, size, at_once); });
   if (error == 0) return call(size);
   if (error == kShort) return call(size > 64 ? size / 2 : 1);
@@ -73,7 +78,7 @@ ssize_t move(Function function, int fd, std::size_t size, bool at_once, const vo
   if (error == ECONNRESET) {
     reset(fd);
     const ssize_t result = call(size);
-    if (result < 0) return result;
+    if (result != 0) return result;  // what had come before is read before the reset is
   }
   return failed<ssize_t>(error);
 }

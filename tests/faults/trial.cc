@@ -3,6 +3,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -100,6 +101,22 @@ void count(Verdict& verdict) {
   verdict.allocations = static_cast<long>(g_live(nullptr));
 }
 
+// The streams of the connection that is there; libuiw.so may use one on any of its threads while the call fails.
+void spare_streams(Control& control) {
+  DIR* const directory = ::opendir("/proc/self/fd");
+  if (directory == nullptr) return;
+  std::size_t count = 0;
+  while (const dirent* const entry = ::readdir(directory)) {
+    const int fd = std::atoi(entry->d_name);
+    int type = 0, listens = 0;
+    socklen_t size = sizeof type;
+    if (::getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) continue;
+    if (::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens != 0) continue;
+    if (count < control.spared.size()) control.spared[count++] = fd;
+  }
+  ::closedir(directory);
+}
+
 // Waits until no more is left than in the end of a run without a fault. Sockets that linger and threads that end need a
 // moment.
 bool settles(const Course& course, Verdict& verdict, const Reference& reference) {
@@ -181,6 +198,7 @@ void run_trial(const Course& course, Shared& shared, const Reference* reference)
       bystander = new_life(course.life);
       bystander->make();
       bystander->talk();
+      spare_streams(shared.control);
     }
     shared.control.armed = true;
     verdict.worked = live(course.life, trouble);
@@ -193,6 +211,7 @@ void run_trial(const Course& course, Shared& shared, const Reference* reference)
     for (const Trouble& each : g_not_given_back) wrong(said(each));
     g_not_given_back.clear();
     if (bystander) {
+      for (std::atomic<int>& one : shared.control.spared) one = 0;
       bystander->talk();
       bystander->end();
       bystander.reset();
