@@ -5,6 +5,7 @@ Every octet of every TCP stream must belong to a start-up frame or to an FPDU th
 """
 
 import re
+import subprocess
 
 from support.harness import check
 
@@ -22,7 +23,7 @@ GUESSERS = [word for name in ("rpcordma", "smb_direct", "iser", "nvme-rdma") for
 
 # Processors that send at once may be captured in another order.
 TCP_OPTIONS = ["-o", "tcp.desegment_tcp_streams:TRUE", "-o", "tcp.reassemble_out_of_order:TRUE",
-               "-o", "tcp.try_heuristic_first:TRUE"]
+               "-o", "tcp.try_heuristic_first:TRUE", "-o", "gui.max_tree_depth:5000"]  # each FPDU of a segment is deeper
 
 
 class Dissected:
@@ -100,6 +101,37 @@ def judge(capture, port, opcodes, crc=True, revision=None):
     check(right == fpdus or not crc, f"{right} right CRCs in {fpdus} FPDUs")
     check(opcodes <= seen, f"RDMAP opcodes {sorted(seen)}; {[OPCODES[code] for code in opcodes - seen]} is missing")
     check(seen <= set(range(13)), f"unknown RDMAP opcodes: {sorted(seen)}")
+
+
+def is_misread(frame):
+    """Whether there is a Terminate whose header of a tagged segment tshark has not found: it looks for it only where the
+    error type is 1 of whatever layer, and else for a longer one."""
+    return bool(frame["iwarp_rdma.term_etype_rdma"] and frame["iwarp_rdma.term_ddp_seg_len"]
+                and not frame["iwarp_rdma.term_ddp_h"])
+
+
+def judge_sent(file):
+    """What tshark says of the frames that uiw has sent by a capture of uiw's, in words, and a list of what it finds wrong.
+    The peer of a test may send anything, and is not judged. Octets of streams that tshark does not take for iWARP, since
+    their start-up frames came in pieces, are counted only."""
+    words = ["tshark", "-n", *GUESSERS, "-r", file, *TCP_OPTIONS]
+    sent = "frame.packet_flags_direction == 2 && tcp.len > 0"
+    fields = ("frame.number", "frame.protocols", "_ws.malformed", "iwarp_mpa.bad_length",
+              "iwarp_rdma.term_etype_rdma", "iwarp_rdma.term_ddp_seg_len", "iwarp_rdma.term_ddp_h")
+    columns = [word for field in fields for word in ("-e", field)]
+    text = subprocess.run([*words, "-Y", sent, "-T", "fields", "-E", f"separator={SEPARATOR}", *columns], check=True,
+                          capture_output=True, text=True).stdout
+    frames = [dict(zip(fields, line.split(SEPARATOR))) for line in text.splitlines()]
+    flawed = [frame["frame.number"] for frame in frames
+              if (frame["_ws.malformed"] or frame["iwarp_mpa.bad_length"]) and not is_misread(frame)]
+    crc = subprocess.run([*words, "-Y", sent, "-O", "iwarp_mpa"], check=True, capture_output=True, text=True).stdout
+    right, wrong = crc.count("(Good CRC32)"), [line for line in crc.splitlines() if "Bad CRC32" in line]
+    if flawed:
+        shown = " || ".join(f"frame.number == {number}" for number in flawed[:5])
+        wrong.append(subprocess.run([*words, "-Y", shown, "-O", "iwarp_mpa,iwarp_ddp_rdmap", "-x"], check=True,
+                                    capture_output=True, text=True).stdout)
+    known = sum("iwarp" in frame["frame.protocols"] for frame in frames)
+    return f"{known} of {len(frames)} segments are iWARP, {right} right CRCs, {len(flawed)} segments are malformed", wrong
 
 
 def in_order(capture, port, fields):

@@ -311,6 +311,8 @@ def _arguments():
     parser.add_argument("--known", action="store_true", help="run only the rows that are known not to pass")
     parser.add_argument("--setting", action="append", default=[], metavar="NAME=VALUE",
                         help="a variable of every program's environment")
+    parser.add_argument("--captures", action="store_true",
+                        help="let tshark judge what uiw sends over TCP and shared memory")
     parser.add_argument("--list", action="store_true", help="print the titles of the rows")
     return parser.parse_args()
 
@@ -336,6 +338,16 @@ def _judge(function, bench):
         return "FAIL", traceback.format_exc(), None
 
 
+def judge_captured(file):
+    """Prints what tshark says of the frames that uiw has sent in all rows, and returns whether it found them well."""
+    from support import dissected  # which needs check() of this file
+    if not os.path.exists(file):
+        return True
+    counts, flawed = dissected.judge_sent(file)
+    print(f"{'FAIL' if flawed else 'ok  '}  tshark: {counts}" + "".join(f"\n{flaw}" for flaw in flawed), flush=True)
+    return not flawed
+
+
 def main():
     arguments = _arguments()
     if arguments.list:
@@ -352,6 +364,10 @@ def main():
 
     passed, failed, skipped = 0, [], 0
     stopped = None
+    captures = None
+    if arguments.captures and shutil.which("tshark"):
+        captures = tempfile.TemporaryDirectory(prefix="uiw-captures-")
+        Bench.settings["UIW_CAPTURE"] = os.path.join(captures.name, "all.pcapng")
     for title, function in [(title, function) for title, _, function in _known] if arguments.known else _rows:
         if arguments.row not in title:
             continue
@@ -376,6 +392,10 @@ def main():
             failed.append(title)
         if stopped:
             break
+    if captures:
+        if not stopped and not judge_captured(Bench.settings["UIW_CAPTURE"]):
+            failed.append("what tshark says")
+        captures.cleanup()
     left = [] if arguments.known else [entry for entry in _known if arguments.row in entry[0]]
     for title, reason, _ in left:
         print(f"known {title}: not run: {reason}")
