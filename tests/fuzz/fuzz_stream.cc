@@ -251,7 +251,7 @@ class Run final : public ProgramWatcher {
     for (unsigned rounds = 0;; ++rounds) {
       check(rounds < 1000);  // it must come to an end
       const auto fill = end.tx.fill(batch_);
-      const bool steady = !end.check_executed();
+      const bool steady = !check_executed(end.reads);
       if (fill == rdmap::Transmitter::Fill::idle) break;
       if (fill == rdmap::Transmitter::Fill::local_error) continue;
       if (fill == rdmap::Transmitter::Fill::broken) {
@@ -413,6 +413,7 @@ class Run final : public ProgramWatcher {
   void ending() override { judge_.freeze(); }
   void request_taken(const rdmap::SharedReads::Inbound& request) override { judge_.asked(request); }
   void peer_known(mpa::PeerKind peer) override { judge_.peer_known(peer); }
+  bool check_executed(rdmap::SharedReads& reads) override { return judge_.check_executed(reads); }
   std::optional<Bytes> next_message() override { return next(peer_.messages); }
   std::optional<Bytes> next_answer() override { return next(peer_.answers); }
   std::optional<Bytes> next(std::deque<Bytes>& all) const {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <variant>
 
 #include "rdmap/read_queue.h"
@@ -37,13 +38,27 @@ class Judge {
     in_message_ = closed_ = terminated_ = greeted_ = false;
     peer_ = agreed.peer;
     asked_.clear(), requests.clear();
+    answered_ = 0;
     last_.clear();
     frozen_.clear();
   }
   // The stream has found out what the peer is.
   void peer_known(mpa::PeerKind peer) { peer_ = peer; }
   // The stream has taken a request of the peer.
-  void asked(const rdmap::SharedReads::Inbound& request) { asked_.push_back({request, 0}); }
+  void asked(const rdmap::SharedReads::Inbound& request) { asked_.push_back({request}); }
+  // True if memory has changed: atomic operations are executed as their answers are built, in the order of the
+  // requests, each once (RFC 7306 section 5).
+  bool check_executed(rdmap::SharedReads& reads) {
+    const bool changed = memory_.changed();
+    for (std::uint64_t i = reads.inbound.popped(); i < reads.inbound.pushed(); ++i) {
+      const auto* const atomic = std::get_if<rdmap::SharedReads::AtomicInbound>(&reads.inbound.at(i).request);
+      if (atomic == nullptr || !atomic->executed) continue;
+      Asked& asked = asked_.at(i - answered_);
+      if (!asked.original) execute(atomic->request, asked);
+    }
+    check(!memory_.changed());
+    return changed;
+  }
   // The next octets. `steady`: memory has not changed since they were gathered.
   void hear(View octets, bool steady) {
     steady_ = steady;
@@ -83,8 +98,38 @@ class Judge {
  private:
   struct Asked {
     rdmap::SharedReads::Inbound inbound;
-    std::uint32_t done;
+    std::uint32_t done = 0;
+    std::optional<std::uint64_t> original = std::nullopt;  // of an atomic operation that has been executed
   };
+
+  void forget_asked() {
+    asked_.pop_front();
+    ++answered_;
+  }
+
+  // RFC 7306 section 5.1: the carry out of a bit that the mask has is lost.
+  static std::uint64_t masked_sum(std::uint64_t a, std::uint64_t b, std::uint64_t mask) {
+    std::uint64_t sum = 0, carry = 0;
+    for (unsigned bit = 0; bit < 64; ++bit) {
+      const std::uint64_t here = (a >> bit & 1) + (b >> bit & 1) + carry;
+      sum |= (here & 1) << bit;
+      carry = (mask >> bit & 1) != 0 ? 0 : here >> 1;
+    }
+    return sum;
+  }
+  void execute(const rdmap::AtomicRequest& request, Asked& asked) {
+    const std::byte* const target = memory_.accessed(request.stag, request.offset, 8, ddp::kRemoteAtomic);
+    check(target != nullptr);
+    const std::uint64_t original = memory_.expected(target);
+    const rdmap::AtomicOperands& with = request.operands;
+    std::uint64_t result = original;
+    if (request.opcode == rdmap::AtomicOpcode::fetch_add)
+      result = masked_sum(original, with.data, with.mask);
+    else if (((original ^ with.compare) & with.compare_mask) == 0)
+      result = (original & ~with.mask) | (with.data & with.mask);
+    memory_.expect(target, result);
+    asked.original = original;
+  }
 
   void hear_ulpdu(View ulpdu, bool whole) {
     check(!terminated_ && ulpdu.size() <= std::max(agreed_->mulpdu, agreed_->mulpdu_to_uiw));
@@ -192,7 +237,7 @@ class Judge {
     asked.done += static_cast<std::uint32_t>(payload.size());
     check(last_segment_ == (asked.done == read->size));
     in_message_ = !last_segment_;
-    if (last_segment_) asked_.pop_front();
+    if (last_segment_) forget_asked();
   }
 
   void untagged(View ulpdu) {
@@ -213,7 +258,8 @@ class Judge {
     check(queue == 3 && ulpdu[1] == 0x4B && msn == atomic_msn_++ && body.size() == 12 && !asked_.empty());
     const auto* const atomic = std::get_if<rdmap::SharedReads::AtomicInbound>(&asked_.front().inbound.request);
     check(atomic != nullptr && number(body.first(4)) == atomic->request.identifier);
-    asked_.pop_front();
+    check(asked_.front().original == number(body.subspan(4, 8)));
+    forget_asked();
   }
 
   void send_queue(View ulpdu, std::uint64_t msn, std::uint64_t offset, View body) {
@@ -287,6 +333,7 @@ class Judge {
   const Agreed* agreed_ = nullptr;
   FpduReader reader_;
   std::deque<Asked> asked_;
+  std::uint64_t answered_ = 0;  // requests that came before those
   Bytes last_;
   Bytes frozen_;  // the octets of the work in progress as it was flushed, from this one on
   std::size_t frozen_from_ = 0;

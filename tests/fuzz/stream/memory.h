@@ -235,6 +235,18 @@ class Memory {
     return true;
   }
 
+  // True if an octet has changed since the last call of compare() that is not expected.
+  bool changed() const { return octets_ != shadow_; }
+  // What is expected in eight octets, which accessed() has found.
+  std::uint64_t expected(const std::byte* accessed) const {
+    std::uint64_t word;
+    std::memcpy(&word, &shadow_[static_cast<std::size_t>(accessed - octets_.data())], sizeof word);
+    return word;
+  }
+  void expect(const std::byte* accessed, std::uint64_t word) {
+    std::memcpy(&shadow_[static_cast<std::size_t>(accessed - octets_.data())], &word, sizeof word);
+  }
+
   int domain = 0, other_domain = 0;
   ddp::StagTable stags{0x5eed};
   std::array<Registered, kRegions> regions;

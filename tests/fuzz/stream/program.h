@@ -22,6 +22,8 @@ class ProgramWatcher {
   virtual void ending() = 0;
   virtual void request_taken(const rdmap::SharedReads::Inbound& request) = 0;
   virtual void peer_known(mpa::PeerKind peer) = 0;
+  // Atomic operations may have been executed. True if memory has changed.
+  virtual bool check_executed(rdmap::SharedReads& reads) = 0;
   // The payload of the next message, or of the next answer, as the peer has sent it; nothing if that is not known.
   virtual std::optional<std::vector<std::uint8_t>> next_message() = 0;
   virtual std::optional<std::vector<std::uint8_t>> next_answer() = 0;
@@ -126,10 +128,6 @@ class Program final : public rdmap::SendHost, public rdmap::ReceiveHost {
     memory_.compare(
         [this](std::size_t octet) { return memory_.exposed(octet, ddp::kRemoteWrite) || placeable(octet); });
   }
-  // True if something has changed: atomic operations are executed as their answers are sent.
-  bool check_executed() {
-    return memory_.compare([this](std::size_t octet) { return memory_.exposed(octet, ddp::kRemoteAtomic); });
-  }
   // Marks receives whose memory something else may be written to.
   void note_contests() {
     for (std::size_t i = 0; i < receives.size(); ++i) {
@@ -143,7 +141,7 @@ class Program final : public rdmap::SendHost, public rdmap::ReceiveHost {
 
   void send_complete(const rdmap::SendWork& work, Status status) override { ledger_.complete(work, status); }
   Status carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) override {
-    check_executed();
+    watcher_.check_executed(reads);
     Posted& posted = ledger_.of(work.id);
     check(!posted.carried_out && ledger_.of(work.id).work.kind == work.kind);
     posted.carried_out = true;
