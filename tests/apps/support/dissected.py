@@ -112,8 +112,8 @@ def is_misread(frame):
 
 def judge_sent(file):
     """What tshark says of the frames that uiw has sent by a capture of uiw's, in words, and a list of what it finds wrong.
-    The peer of a test may send anything, and is not judged. Octets of streams that tshark does not take for iWARP, since
-    their start-up frames came in pieces, are counted only."""
+    The peer of a test may send anything, and is not judged. Not taken for iWARP are segments in which no FPDU ends, and
+    streams whose start-up frames come in pieces."""
     words = ["tshark", "-n", *GUESSERS, "-r", file, *TCP_OPTIONS]
     sent = "frame.packet_flags_direction == 2 && tcp.len > 0"
     fields = ("frame.number", "frame.protocols", "_ws.malformed", "iwarp_mpa.bad_length",
