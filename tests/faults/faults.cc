@@ -5,9 +5,15 @@
 //   uiw_faults LIFE [--warm] [--fresh] [--allocations] [--function NAME] [--error NAME] [--nth N] [--for-good]
 //              [--sites] [--every K] [--from R] [--jobs J] [--verbose]
 //
+//   uiw_faults --control FILE --log | --points | --function NAME --error NAME --nth N | --result
+//
+// The second form is for a program of any kind, which FAULTS_CONTROL=FILE in its environment lets take part: its calls
+// are logged, what can fail in them is printed, one of these is chosen, and where that was met.
+//
 // --sites takes of the calls that one place in uiw makes by one way only the first; --every only each K-th of each
 // function that is left, beginning with another one for each R. A line for each run in which something is wrong, or
 // with --verbose for each, then a line that counts them.
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -24,7 +30,7 @@
 #include <vector>
 
 #include "tests/faults/errors.h"
-#include "tests/faults/life.h"
+#include "tests/faults/lives/life.h"
 #include "tests/faults/trial.h"
 
 namespace faults {
@@ -36,6 +42,8 @@ struct Options {
   long nth = -1, every = 1, from = 0;
   std::size_t jobs = 2;
   bool for_good = false, sites = false, verbose = false;
+  std::string control;  // the file of another program's
+  bool log = false, points = false, result = false;
 };
 
 struct Point {
@@ -238,6 +246,38 @@ Counts run_all(const Options& options, const std::vector<Point>& all, const Refe
   return counts;
 }
 
+// What another program does next, or has done.
+int use_control(const Options& options) {
+  const int fd = ::open(options.control.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0 || ::ftruncate(fd, sizeof(Control)) != 0) return 1;
+  void* const memory = ::mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ::close(fd);
+  if (memory == MAP_FAILED) return 1;
+  Control& control = *static_cast<Control*>(memory);
+  if (options.points) {
+    const std::size_t count = std::min<std::size_t>(control.logged, Control::kLogged);
+    for (const Point& point : points(options, {control.log.begin(), control.log.begin() + count}))
+      std::printf("%s %s %ld\n", name_of(point.function), name_of(point.error), point.nth);
+    return 0;
+  }
+  if (options.result) {
+    if (control.injected > 0) std::printf("%s\n", text_of(control.hit.frames).c_str());
+    return 0;
+  }
+  Point point{Function::count, 0, 0};
+  for (int number = 0; number < static_cast<int>(Function::count) && !options.log; ++number) {
+    const auto function = static_cast<Function>(number);
+    for (const int error : errors_of(function)) {
+      if (options.function == name_of(function) && options.error == name_of(error))
+        point = {function, error, options.nth};
+    }
+  }
+  if (!options.log && point.function == Function::count) return 2;
+  plan(control, point, options.for_good, options.log);
+  control.armed = true;
+  return 0;
+}
+
 int usage() {
   std::fprintf(stderr, "usage: uiw_faults LIFE [options], under libfaults.so\n");
   return 2;
@@ -245,9 +285,9 @@ int usage() {
 
 int run(int argc, char** argv) {
   Options options;
-  if (argc < 2 || !is_preloaded()) return usage();
+  if (argc < 2) return usage();
   options.course.life = argv[1];
-  for (int i = 2; i < argc; ++i) {
+  for (int i = options.course.life == "--control" ? 1 : 2; i < argc; ++i) {
     const std::string word = argv[i];
     const auto value = [&] { return i + 1 < argc ? argv[++i] : ""; };
     if (word == "--warm")
@@ -262,6 +302,14 @@ int run(int argc, char** argv) {
       options.sites = true;
     else if (word == "--verbose")
       options.verbose = true;
+    else if (word == "--control")
+      options.control = value();
+    else if (word == "--log")
+      options.log = true;
+    else if (word == "--points")
+      options.points = true;
+    else if (word == "--result")
+      options.result = true;
     else if (word == "--function")
       options.function = value();
     else if (word == "--error")
@@ -277,6 +325,8 @@ int run(int argc, char** argv) {
     else
       return usage();
   }
+  if (!options.control.empty()) return use_control(options);
+  if (!is_preloaded()) return usage();
   std::vector<Call> calls;
   const Reference reference = survey(options, calls);
   const std::vector<Point> all = points(options, calls);

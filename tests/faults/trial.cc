@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/faults/life.h"
+#include "tests/faults/lives/life.h"
 
 namespace faults {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "tests/faults/life.h"
+#include "tests/faults/lives/life.h"
 
 namespace faults {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "tests/faults/life.h"
+#include "tests/faults/lives/life.h"
 
 #include <arpa/inet.h>
 #include <poll.h>

@@ -2,7 +2,7 @@
 // Two queue pairs that the program connects with ibv_modify_qp.
 #include <fcntl.h>
 
-#include "tests/faults/life.h"
+#include "tests/faults/lives/life.h"
 
 namespace faults {
 namespace {

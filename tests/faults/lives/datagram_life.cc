@@ -2,7 +2,7 @@
 // Two queue pairs of type UD, one of which joins a multicast group.
 #include <algorithm>
 
-#include "tests/faults/life.h"
+#include "tests/faults/lives/life.h"
 
 namespace faults {
 namespace {

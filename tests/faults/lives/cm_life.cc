@@ -7,7 +7,7 @@
 
 #include <cstring>
 
-#include "tests/faults/life.h"
+#include "tests/faults/lives/life.h"
 
 namespace faults {
 namespace {
