@@ -24,7 +24,7 @@ int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (!set_option(fd, SOL_SOCKET, use == Use::holds ? SO_REUSEPORT : SO_REUSEADDR, true)) return -errno;
   if (local.ss_family == AF_INET6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only)) return -errno;
   if (use == Use::calls)
-    set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // where there is none, fewer ports are free
+    set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // without it bind() takes a port for each socket
   // Not bind(): the program's TCP sockets make RDMA listeners give way there
   // (kernel-abi/interposer/hooks/sockets.cc).
   if (::syscall(SYS_bind, fd, generic(local), size_of(local)) != 0) return -errno;

@@ -52,9 +52,9 @@ std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t p
     return nullptr;
   }
   mpa::TcpStream owner(fd);  // closes the descriptor
-  std::unique_ptr<DatagramPort> port_of_fd(new DatagramPort(engine, fd, multicast));
+  std::unique_ptr<DatagramPort> unshared(new DatagramPort(engine, fd, multicast));
   owner.release();
-  std::shared_ptr<DatagramPort> made(std::move(port_of_fd));
+  std::shared_ptr<DatagramPort> made(std::move(unshared));
   made->number_ = take_qp_number(*made);
   if (made->number_ == 0) return nullptr;
   if (const int error = engine.add(*made, fd); error != 0) {

@@ -247,7 +247,8 @@ int multicast_socket(unsigned ifindex) {
   if (!set_option(fd, SOL_SOCKET, SO_REUSEADDR, true) || !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, false) ||
       !set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true))
     return -errno;
-  // Older kernels do not know all of these; then datagrams for others' groups come too, and are dropped.
+  // Some kernels do not know these. Without them datagrams come for groups that only other sockets have joined;
+  // DatagramPort drops what no queue pair is attached to.
   set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, false);
   ::setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &interface, sizeof interface);
   set_option(fd, IPPROTO_IPV6, kIpv6MulticastAll, false);

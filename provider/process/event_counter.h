@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The eventfd that wakes a thread of uiw.
+// Writing to an eventfd: one that wakes a thread of uiw, or one whose count the program sees (kernel-abi/rdma_cm).
 #pragma once
 
 #include <sys/syscall.h>
@@ -10,8 +10,8 @@
 
 namespace uiw::provider {
 
-// Whoever waits for the eventfd wakes up. False if there is no such descriptor. Safe in the handler of a signal;
-// changes errno; no cancellation point, as write() of libc would be.
+// Adds 1 to the eventfd, so that who waits for it wakes up. False if there is no such descriptor. May be called from
+// the handler of a signal, which has to restore errno. It is no cancellation point, as write() of libc would be.
 inline bool add_event(int fd) {
   const std::uint64_t one = 1;
   long written;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Lets calls of uiw's fail, one in each run of a life, and says what came of it. Under LD_PRELOAD of libfaults.so and
-// libuiw-preload.so:
+// Lets calls of uiw's fail, one in each run of a life, and says what came of it. The first form runs under LD_PRELOAD
+// of libfaults.so and libuiw-preload.so:
 //
 //   uiw_faults LIFE [--warm] [--fresh] [--allocations] [--function NAME] [--error NAME] [--nth N] [--for-good]
 //              [--sites] [--every K] [--from R] [--jobs J] [--verbose]
 //
 //   uiw_faults --control FILE --log | --points | --function NAME --error NAME --nth N | --result
 //
-// The second form is for a program of any kind, which FAULTS_CONTROL=FILE in its environment lets take part: its calls
-// are logged, what can fail in them is printed, one of these is chosen, and where that was met.
+// The second form is for another program, which runs under LD_PRELOAD of libfaults.so with FAULTS_CONTROL=FILE in its
+// environment. --log makes its next run log its calls; --points prints the faults that are possible in them; the third
+// command chooses the fault of the next run; --result prints where the program met it, or nothing.
 //
 // --sites takes of the calls that one place in uiw makes by one way only the first; --every only each K-th of each
 // function that is left, beginning with another one for each R. A line for each run in which something is wrong, or

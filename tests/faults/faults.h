@@ -110,7 +110,7 @@ struct Control {
   bool for_good;  // and all that follow
   bool logging;
   std::atomic<bool> armed;
-  std::array<std::atomic<int>, 64> spared;  // sockets, and 0: of another connection, whose calls do not count
+  std::array<std::atomic<int>, 64> spared;  // sockets of another connection, whose calls do not count; 0: none
 
   std::atomic<long> seen;
   std::atomic<int> injected;

@@ -7,7 +7,7 @@ Every octet of every TCP stream must belong to a start-up frame or to an FPDU th
 import re
 import subprocess
 
-from support.harness import check
+from support.machine import check
 
 FPDU_FIXED = 2 + 4  # ULPDU length and CRC
 STARTUP_FIXED = 20
@@ -21,9 +21,9 @@ OPCODES = {0: "RDMA Write", 1: "RDMA Read Request", 2: "RDMA Read Response", 3: 
 # These guess that the payload of a Send is theirs, and call it malformed when it is not. Nothing below them guesses.
 GUESSERS = [word for name in ("rpcordma", "smb_direct", "iser", "nvme-rdma") for word in ("--disable-protocol", name)]
 
-# Processors that send at once may be captured in another order.
+# Processors that send at once may be captured in another order. The tree of a segment is as deep as it has FPDUs.
 TCP_OPTIONS = ["-o", "tcp.desegment_tcp_streams:TRUE", "-o", "tcp.reassemble_out_of_order:TRUE",
-               "-o", "tcp.try_heuristic_first:TRUE", "-o", "gui.max_tree_depth:5000"]  # each FPDU of a segment is deeper
+               "-o", "tcp.try_heuristic_first:TRUE", "-o", "gui.max_tree_depth:5000"]
 
 
 class Dissected:
@@ -104,16 +104,16 @@ def judge(capture, port, opcodes, crc=True, revision=None):
 
 
 def is_misread(frame):
-    """Whether there is a Terminate whose header of a tagged segment tshark has not found: it looks for it only where the
-    error type is 1 of whatever layer, and else for a longer one."""
+    """Whether tshark has stopped at the terminated DDP header of a Terminate: whatever the layer, it expects the header of
+    a tagged segment only where the error type is 1, and the longer one of an untagged segment otherwise."""
     return bool(frame["iwarp_rdma.term_etype_rdma"] and frame["iwarp_rdma.term_ddp_seg_len"]
                 and not frame["iwarp_rdma.term_ddp_h"])
 
 
 def judge_sent(file):
-    """What tshark says of the frames that uiw has sent by a capture of uiw's, in words, and a list of what it finds wrong.
-    The peer of a test may send anything, and is not judged. Not taken for iWARP are segments in which no FPDU ends, and
-    streams whose start-up frames come in pieces."""
+    """What tshark says of the segments that uiw has sent, by a file of UIW_CAPTURE: their counts in words, and a list of what
+    is wrong. The peer of a test may send anything, and is not judged. tshark does not take for iWARP a segment in which no
+    FPDU ends, nor a stream whose start-up frames come in pieces."""
     words = ["tshark", "-n", *GUESSERS, "-r", file, *TCP_OPTIONS]
     sent = "frame.packet_flags_direction == 2 && tcp.len > 0"
     fields = ("frame.number", "frame.protocols", "_ws.malformed", "iwarp_mpa.bad_length",
@@ -131,6 +131,8 @@ def judge_sent(file):
         wrong.append(subprocess.run([*words, "-Y", shown, "-O", "iwarp_mpa,iwarp_ddp_rdmap", "-x"], check=True,
                                     capture_output=True, text=True).stdout)
     known = sum("iwarp" in frame["frame.protocols"] for frame in frames)
+    if frames and not known:
+        wrong.append("tshark takes no segment for iWARP")
     return f"{known} of {len(frames)} segments are iWARP, {right} right CRCs, {len(flawed)} segments are malformed", wrong
 
 

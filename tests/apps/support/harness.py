@@ -21,6 +21,7 @@ import tempfile
 import time
 import traceback
 
+from support import dissected
 from support.machine import (MARK, Failure, Skip, check, command_line, established, listening, marked_processes,
                              need_program, need_root, threads, wait_until)
 from support.processes import Namespace, Process, describe, start_rping
@@ -339,8 +340,7 @@ def _judge(function, bench):
 
 
 def judge_captured(file):
-    """Prints what tshark says of the frames that uiw has sent in all rows, and returns whether it found them well."""
-    from support import dissected  # which needs check() of this file
+    """Prints what tshark says of the segments that uiw has sent in all rows, and returns whether it found them well."""
     if not os.path.exists(file):
         return True
     counts, flawed = dissected.judge_sent(file)

@@ -107,7 +107,7 @@ class Judge {
     ++answered_;
   }
 
-  // RFC 7306 section 5.1: the carry out of a bit that the mask has is lost.
+  // RFC 7306 section 5.1.1, written for this test alone: no carry leaves a bit that is set in the mask.
   static std::uint64_t masked_sum(std::uint64_t a, std::uint64_t b, std::uint64_t mask) {
     std::uint64_t sum = 0, carry = 0;
     for (unsigned bit = 0; bit < 64; ++bit) {

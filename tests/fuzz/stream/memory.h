@@ -235,9 +235,9 @@ class Memory {
     return true;
   }
 
-  // True if an octet has changed since the last call of compare() that is not expected.
+  // True if an octet is neither what it was at the last call of compare() nor what expect() has said since.
   bool changed() const { return octets_ != shadow_; }
-  // What is expected in eight octets, which accessed() has found.
+  // The value that these eight octets, whose address accessed() has returned, should have.
   std::uint64_t expected(const std::byte* accessed) const {
     std::uint64_t word;
     std::memcpy(&word, &shadow_[static_cast<std::size_t>(accessed - octets_.data())], sizeof word);
