@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The file of UIW_CAPTURE. Any number of processes append to it: each writes whole blocks, one by one call of
-// writev(2), which Linux does not mix.
+// The file of UIW_CAPTURE, to which any number of processes append.
 //
 // Thread-safe. Where the file can no longer be written (the file system is full, the limit of the process for files is
 // reached), capturing ends for this process, a message says so, and nothing else changes.
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "provider/capture/capture_blocks.h"
 #include "provider/export.h"
 #include "provider/process/mutex.h"
 
@@ -34,16 +34,15 @@ class CaptureFile {
   bool claim(std::uint64_t connection) noexcept;
   void release(std::uint64_t connection) noexcept;
 
-  // Appends one block of `size` octets.
-  void append(std::span<const iovec> block, std::size_t size) noexcept;
+  // Appends one block of `size` octets. False if some of them are in memory that the program has unmapped meanwhile;
+  // then nothing is appended.
+  bool append(std::span<const iovec> block, std::size_t size) noexcept;
 
  private:
-  CaptureFile(int fd, int process) : fd_(fd), process_(process) {}
+  CaptureFile(int fd, int process) : blocks_(fd), process_(process) {}
   static CaptureFile* open() noexcept;
-  bool has_room(std::size_t size) const;
-  void give_up(int error, std::size_t written);
 
-  const int fd_;
+  CaptureBlocks blocks_;
   const int process_;  // the one that has opened it: locks of a file belong to an open file description
   std::atomic<bool> broken_{false};
   Mutex mutex_;

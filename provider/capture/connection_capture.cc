@@ -90,6 +90,8 @@ class ConnectionCapture final : public mpa::StreamTap {
 
  private:
   static constexpr std::size_t kMostPieces = 64;
+  static_assert(sizeof(pcapng::PacketStart) + kMostSegmentHeaders + kMostSegmentPayload + sizeof(pcapng::PacketEnd) <=
+                CaptureBlocks::kMostBlock);
   // A direction that carries nothing acknowledges so many octets at the latest.
   static constexpr std::size_t kAcknowledged = 1024 * 1024;
 
@@ -115,10 +117,20 @@ class ConnectionCapture final : public mpa::StreamTap {
                           (flags & kAck) != 0 ? to.sequence : 0,
                           static_cast<std::uint8_t>(flags),
                           size};
+    // Without the payload if the program has unmapped it while it was sent.
+    if (!append(direction, segment, payload, size)) append(direction, segment, {}, 0);
+    from.sequence += static_cast<std::uint32_t>(size + ((flags & (kSyn | kFin)) != 0 ? 1 : 0));
+    from.unacknowledged += size;
+    to.unacknowledged = 0;
+    if (from.unacknowledged >= kAcknowledged) write(opposite(direction), kAck, {}, 0);
+  }
+
+  // A segment with the first `captured` octets of its payload. False if they cannot be read.
+  bool append(Direction direction, const Segment& segment, std::span<const iovec> payload, std::size_t captured) {
     std::array<std::byte, kMostSegmentHeaders> headers;
     const std::size_t headers_size = encode_headers(segment, headers);
-    pcapng::PacketStart start(now(), headers_size + size);
-    pcapng::PacketEnd end(headers_size + size,
+    pcapng::PacketStart start(now(), headers_size + captured, headers_size + segment.payload);
+    pcapng::PacketEnd end(headers_size + captured,
                           direction == Direction::sent ? pcapng::Way::outbound : pcapng::Way::inbound,
                           start.block_length);
     std::array<iovec, kMostPieces + 3> block;
@@ -126,11 +138,7 @@ class ConnectionCapture final : public mpa::StreamTap {
     block[1] = {headers.data(), headers_size};
     std::copy(payload.begin(), payload.end(), block.begin() + 2);
     block[2 + payload.size()] = {end.data(), end.size()};
-    file_.append(std::span(block).first(payload.size() + 3), start.block_length);
-    from.sequence += static_cast<std::uint32_t>(size + ((flags & (kSyn | kFin)) != 0 ? 1 : 0));
-    from.unacknowledged += size;
-    to.unacknowledged = 0;
-    if (from.unacknowledged >= kAcknowledged) write(opposite(direction), kAck, {}, 0);
+    return file_.append(std::span(block).first(payload.size() + 3), start.block_length);
   }
 
   CaptureFile& file_;

@@ -16,7 +16,8 @@ inline constexpr std::uint32_t kSectionHeader = 0x0A0D0D0A;
 inline constexpr std::uint32_t kByteOrder = 0x1A2B3C4D;
 inline constexpr std::uint32_t kInterfaceDescription = 1;
 inline constexpr std::uint32_t kEnhancedPacket = 6;
-inline constexpr std::uint16_t kLinkTypeRaw = 101;  // a packet starts with its IP header
+inline constexpr std::uint32_t kLeftOver = 0x80000000;  // for local use, so that readers skip it: a part of a packet
+inline constexpr std::uint16_t kLinkTypeRaw = 101;      // a packet starts with its IP header
 inline constexpr std::uint16_t kOptionComment = 1;
 inline constexpr std::uint16_t kSectionApplication = 4;
 inline constexpr std::uint16_t kInterfaceName = 2;
@@ -26,7 +27,20 @@ inline constexpr std::uint16_t kPacketFlags = 2;
 
 // Blocks and options are padded to this.
 inline constexpr std::size_t kAlignment = 4;
+inline constexpr std::uint32_t kSmallestBlock = 12;
 constexpr std::size_t padding_of(std::size_t size) { return (kAlignment - size % kAlignment) % kAlignment; }
+
+// What every block starts with. Its length covers the whole block, and stands at its end again.
+struct BlockStart {
+  std::uint32_t type;
+  std::uint32_t length;
+
+  // Whether this may be the start of a block of ours.
+  bool is_valid() const {
+    return (type == kSectionHeader || type == kInterfaceDescription || type == kEnhancedPacket || type == kLeftOver) &&
+           length >= kSmallestBlock && length % kAlignment == 0;
+  }
+};
 
 // Which way a packet went, as in the option kPacketFlags.
 enum class Way : std::uint32_t { inbound = 1, outbound = 2 };
@@ -84,7 +98,7 @@ inline std::vector<std::byte> encode_start(std::string_view application, std::st
   return start;
 }
 
-// What stands before and behind the octets of a packet of `size` octets.
+// What stands before and behind the octets of a packet, of which the file has `captured` of `size` octets.
 struct PacketStart {
   std::uint32_t type = kEnhancedPacket;
   std::uint32_t block_length;
@@ -92,7 +106,7 @@ struct PacketStart {
   std::uint32_t time_high, time_low;  // nanoseconds since 1970
   std::uint32_t captured_length, original_length;
 
-  PacketStart(std::uint64_t nanoseconds, std::size_t size);
+  PacketStart(std::uint64_t nanoseconds, std::size_t captured, std::size_t size);
 };
 static_assert(sizeof(PacketStart) == 28);
 
@@ -100,7 +114,8 @@ static_assert(sizeof(PacketStart) == 28);
 // array whose first octets may be left out.
 class PacketEnd {
  public:
-  PacketEnd(std::size_t size, Way way, std::uint32_t block_length) : skipped_(kAlignment - 1 - padding_of(size)) {
+  PacketEnd(std::size_t captured, Way way, std::uint32_t block_length)
+      : skipped_(kAlignment - 1 - padding_of(captured)) {
     struct {
       std::uint16_t code = kPacketFlags, length = sizeof(std::uint32_t);
       std::uint32_t way = 0;
@@ -122,11 +137,12 @@ class PacketEnd {
   std::size_t skipped_;
 };
 
-inline PacketStart::PacketStart(std::uint64_t nanoseconds, std::size_t size)
-    : block_length(static_cast<std::uint32_t>(sizeof(PacketStart) + size + padding_of(size) + PacketEnd::kFixed)),
+inline PacketStart::PacketStart(std::uint64_t nanoseconds, std::size_t captured, std::size_t size)
+    : block_length(
+          static_cast<std::uint32_t>(sizeof(PacketStart) + captured + padding_of(captured) + PacketEnd::kFixed)),
       time_high(static_cast<std::uint32_t>(nanoseconds >> 32)),
       time_low(static_cast<std::uint32_t>(nanoseconds)),
-      captured_length(static_cast<std::uint32_t>(size)),
+      captured_length(static_cast<std::uint32_t>(captured)),
       original_length(static_cast<std::uint32_t>(size)) {}
 
 }  // namespace uiw::provider::pcapng

@@ -74,6 +74,21 @@ def one_file(bench):
     check("Capture application: uiw " in about and "Strict time order:   True" in about, about)
 
 
+@row("what a killed program has left of a packet goes, and the next run's connection follows")
+def part_of_packet(bench):
+    options = ("--capture", "part.pcapng", "--crc", "on")
+    first = rping(bench, options, options)
+    capture = captured(bench, "part.pcapng")
+    os.truncate(capture.file, os.path.getsize(capture.file) - 8)
+    about = bench.command(["capinfos", capture.file], status=None)
+    check("cut short" in about.stdout + about.stderr, about.stdout + about.stderr)
+    second = rping(bench, options, options)
+    about = bench.command(["capinfos", capture.file])
+    check("cut short" not in about.stdout + about.stderr, about.stdout + about.stderr)
+    for port in (first, second):
+        judge(capture, port, {0, 1, 2, 3})
+
+
 @row("connections without rdma_cm, and many of them at once")
 def perftest_rows(bench):
     for way, options in (((), ()), (("-R",), ("-q", 8))):

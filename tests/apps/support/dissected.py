@@ -110,26 +110,30 @@ def is_misread(frame):
                 and not frame["iwarp_rdma.term_ddp_h"])
 
 
+def tshark(file, *words):
+    """What tshark prints of this file."""
+    done = subprocess.run(["tshark", "-n", *GUESSERS, "-r", file, *TCP_OPTIONS, *words], capture_output=True, text=True)
+    check(done.returncode == 0, f"tshark ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
 def judge_sent(file):
     """What tshark says of the segments that uiw has sent, by a file of UIW_CAPTURE: their counts in words, and a list of what
     is wrong. The peer of a test may send anything, and is not judged. tshark does not take for iWARP a segment in which no
     FPDU ends, nor a stream whose start-up frames come in pieces."""
-    words = ["tshark", "-n", *GUESSERS, "-r", file, *TCP_OPTIONS]
     sent = "frame.packet_flags_direction == 2 && tcp.len > 0"
     fields = ("frame.number", "frame.protocols", "_ws.malformed", "iwarp_mpa.bad_length",
               "iwarp_rdma.term_etype_rdma", "iwarp_rdma.term_ddp_seg_len", "iwarp_rdma.term_ddp_h")
     columns = [word for field in fields for word in ("-e", field)]
-    text = subprocess.run([*words, "-Y", sent, "-T", "fields", "-E", f"separator={SEPARATOR}", *columns], check=True,
-                          capture_output=True, text=True).stdout
+    text = tshark(file, "-Y", sent, "-T", "fields", "-E", f"separator={SEPARATOR}", *columns)
     frames = [dict(zip(fields, line.split(SEPARATOR))) for line in text.splitlines()]
     flawed = [frame["frame.number"] for frame in frames
               if (frame["_ws.malformed"] or frame["iwarp_mpa.bad_length"]) and not is_misread(frame)]
-    crc = subprocess.run([*words, "-Y", sent, "-O", "iwarp_mpa"], check=True, capture_output=True, text=True).stdout
+    crc = tshark(file, "-Y", sent, "-O", "iwarp_mpa")
     right, wrong = crc.count("(Good CRC32)"), [line for line in crc.splitlines() if "Bad CRC32" in line]
     if flawed:
         shown = " || ".join(f"frame.number == {number}" for number in flawed[:5])
-        wrong.append(subprocess.run([*words, "-Y", shown, "-O", "iwarp_mpa,iwarp_ddp_rdmap", "-x"], check=True,
-                                    capture_output=True, text=True).stdout)
+        wrong.append(tshark(file, "-Y", shown, "-O", "iwarp_mpa,iwarp_ddp_rdmap", "-x"))
     known = sum("iwarp" in frame["frame.protocols"] for frame in frames)
     if frames and not known:
         wrong.append("tshark takes no segment for iWARP")

@@ -339,11 +339,17 @@ def _judge(function, bench):
         return "FAIL", traceback.format_exc(), None
 
 
-def judge_captured(file):
+def judge_captured(build, file):
     """Prints what tshark says of the segments that uiw has sent in all rows, and returns whether it found them well."""
     if not os.path.exists(file):
         return True
-    counts, flawed = dissected.judge_sent(file)
+    # What a program that was killed has left of a packet goes when the file is opened again.
+    opened = subprocess.run([os.path.join(build, "tools", "uiw"), "run", "--capture", file, "--", "true"])
+    try:
+        check(opened.returncode == 0, "the capture cannot be opened again")
+        counts, flawed = dissected.judge_sent(file)
+    except Failure as failure:
+        counts, flawed = "no verdict", [str(failure)]
     print(f"{'FAIL' if flawed else 'ok  '}  tshark: {counts}" + "".join(f"\n{flaw}" for flaw in flawed), flush=True)
     return not flawed
 
@@ -393,7 +399,7 @@ def main():
         if stopped:
             break
     if captures:
-        if not stopped and not judge_captured(Bench.settings["UIW_CAPTURE"]):
+        if not stopped and not judge_captured(arguments.build, Bench.settings["UIW_CAPTURE"]):
             failed.append("what tshark says")
         captures.cleanup()
     left = [] if arguments.known else [entry for entry in _known if arguments.row in entry[0]]

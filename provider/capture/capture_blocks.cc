@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: MIT
+#include "provider/capture/capture_blocks.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "mpa/descriptor.h"
+#include "mpa/guarded_copy.h"
+#include "provider/capture/pcapng_format.h"
+#include "provider/version.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr char kComment[] =
+    "Written by uiw. The headers of IP and TCP are made up: a packet is what the process gave to the connection, or "
+    "took from it, at a time, also where it went through shared memory.";
+
+// Locks of the file far behind its octets: one for its start, and those of try_lock().
+constexpr off_t kStartLock = off_t{1} << 61;
+constexpr off_t kNumberedLocks = off_t{1} << 62;
+constexpr off_t lock_of(std::uint64_t number) { return kNumberedLocks + static_cast<off_t>(number >> 2); }
+
+// How often the end of a file is looked at that others change all the time.
+constexpr int kMostLooks = 3;
+
+// These make bare system calls: some of those of libc are cancellation points, and functions of uiw's preload library.
+
+// A lock of the open file description, so that of a process, and not of a thread.
+int lock_octet(int fd, off_t at, short type, bool waits) {
+  struct flock lock {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = at;
+  lock.l_len = 1;
+  return ::syscall(SYS_fcntl, fd, waits ? F_OFD_SETLKW : F_OFD_SETLK, &lock) == 0 ? 0 : errno;
+}
+
+// Negative if it cannot be told.
+off_t size_of(int fd) {
+  struct stat st {};
+  return ::fstat(fd, &st) == 0 ? st.st_size : -1;
+}
+
+// Whether there are so many octets at this place of the file.
+bool read_at(int fd, off_t at, void* octets, std::size_t size) {
+  return ::syscall(SYS_pread64, fd, octets, size, at) == static_cast<long>(size);
+}
+
+// Whether a block whose last four octets are `length` ends at `end`, as far as both of its ends tell.
+bool ends_with_block(int fd, off_t end, std::uint32_t length) {
+  pcapng::BlockStart start{};
+  return length >= pcapng::kSmallestBlock && off_t{length} <= end &&
+         read_at(fd, end - off_t{length}, &start, sizeof start) && start.is_valid() && start.length == length;
+}
+bool ends_with_block(int fd, off_t end) {
+  std::uint32_t length = 0;
+  return end == 0 || (end >= off_t{sizeof length} && read_at(fd, end - off_t{sizeof length}, &length, sizeof length) &&
+                      ends_with_block(fd, end, length));
+}
+
+// Whether what there is from `begin` to `end` is the beginning of a packet, and not all of it.
+bool is_part(int fd, off_t begin, off_t end) {
+  pcapng::BlockStart start{};
+  const off_t left = end - begin;
+  if (left < off_t{sizeof start})
+    return read_at(fd, begin, &start.type, sizeof start.type) && start.type == pcapng::kEnhancedPacket;
+  return read_at(fd, begin, &start, sizeof start) && start.type == pcapng::kEnhancedPacket && start.is_valid() &&
+         start.length <= CaptureBlocks::kMostBlock && off_t{start.length} > left;
+}
+
+// Where the part of a packet begins that ends at `end`: right behind a block. `end` if there is none.
+off_t begin_of_part(int fd, off_t end) {
+  std::array<std::uint32_t, 1024> words;
+  constexpr off_t kWord = sizeof words[0], kWords = off_t{words.size()};
+  if (end % kWord != 0) return end;
+  off_t at = end;  // what is in front of it has not been looked at
+  for (const off_t least = std::max(off_t{0}, end - off_t{CaptureBlocks::kMostBlock}); at > least;) {
+    const off_t count = std::min(kWords, at / kWord);
+    at -= count * kWord;
+    if (!read_at(fd, at, words.data(), static_cast<std::size_t>(count * kWord))) return end;
+    for (off_t i = count - 1; i >= 0; --i) {
+      const off_t begin = at + (i + 1) * kWord;
+      if (begin < end && ends_with_block(fd, begin, words[static_cast<std::size_t>(i)]) && is_part(fd, begin, end))
+        return begin;
+    }
+  }
+  return end;
+}
+
+// Whether RLIMIT_FSIZE lets this process write up to `end`. A write behind that limit would end it by SIGXFSZ.
+bool is_allowed(off_t end) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+         static_cast<rlim_t>(end) < limit.rlim_cur;
+}
+
+// Writes a few octets in the middle of the file, where pwrite(2) would append.
+bool write_at(int fd, off_t at, const void* octets, std::size_t size) {
+  const long flags = ::syscall(SYS_fcntl, fd, F_GETFL);
+  if (!is_allowed(at + static_cast<off_t>(size)) || flags < 0 ||
+      ::syscall(SYS_fcntl, fd, F_SETFL, flags & ~O_APPEND) != 0)
+    return false;
+  const bool written = ::syscall(SYS_pwrite64, fd, octets, size, at) == static_cast<long>(size);
+  ::syscall(SYS_fcntl, fd, F_SETFL, flags);
+  return written;
+}
+
+// Makes a block that readers skip of the octets from `begin` to `end`, which nobody writes any more.
+void skip(int fd, off_t begin, off_t end) {
+  const off_t size = end - begin;
+  if (size >= off_t{pcapng::kSmallestBlock} && size % off_t{pcapng::kAlignment} == 0) {
+    const pcapng::BlockStart start{pcapng::kLeftOver, static_cast<std::uint32_t>(size)};
+    if (write_at(fd, end - off_t{sizeof start.length}, &start.length, sizeof start.length))
+      write_at(fd, begin, &start, sizeof start);
+  } else if (size > 0 && size_of(fd) == end) {
+    // There is no block of this size. A killed process leaves so little only where a page of the file ends there.
+    ::syscall(SYS_ftruncate, fd, begin);
+  }
+}
+
+// Returns when no write is under way that had begun before: as writes do, changing the times of a file waits for the
+// lock of its inode. False where that is not possible.
+bool wait_for_writes(int fd) { return ::syscall(SYS_utimensat, fd, nullptr, nullptr, 0) == 0; }
+
+// Looks for a part of a packet at the end of the file, unless the file has the size `expected`, and lets readers skip
+// it. Returns the size of the file.
+off_t mend_end(int fd, off_t expected) {
+  off_t end = size_of(fd);
+  for (int looks = 0; looks < kMostLooks; ++looks) {
+    if (end == expected || ends_with_block(fd, end) || !wait_for_writes(fd)) return end;
+    // If the file has grown, a process was writing, which has looked at the end before.
+    const off_t seen = std::exchange(end, size_of(fd));
+    if (end != seen) continue;
+    skip(fd, begin_of_part(fd, end), end);
+    return size_of(fd);
+  }
+  return end;
+}
+
+// Writes the start of an empty file. 0, or an errno: EBADMSG if the file has another start, or is no file.
+int write_start(int fd) noexcept try {
+  const std::vector<std::byte> start = pcapng::encode_start(std::string("uiw ") + kVersion, kComment);
+  struct stat st {};
+  if (::fstat(fd, &st) != 0) return errno;
+  if (!S_ISREG(st.st_mode)) return EBADMSG;
+  if (st.st_size == 0) {
+    if (!is_allowed(static_cast<off_t>(start.size()))) return EFBIG;
+    const long written = ::syscall(SYS_write, fd, start.data(), start.size());
+    return written == static_cast<long>(start.size()) ? 0 : written < 0 ? errno : ENOSPC;
+  }
+  std::vector<std::byte> found(start.size());
+  return read_at(fd, 0, found.data(), found.size()) && found == start ? 0 : EBADMSG;
+} catch (const std::exception&) {
+  return ENOMEM;
+}
+
+}  // namespace
+
+int CaptureBlocks::open(const char* path) noexcept {
+  // A FIFO that nobody reads would be waited for.
+  constexpr int kFlags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  const int fd = mpa::DescriptorChange().take(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600)),
+                                              "the capture");
+  if (fd < 0) return -errno;
+  int error = lock_octet(fd, kStartLock, F_WRLCK, true);
+  if (error == 0) {
+    error = write_start(fd);
+    lock_octet(fd, kStartLock, F_UNLCK, false);
+  }
+  if (error == 0) {
+    mend_end(fd, -1);
+    return fd;
+  }
+  mpa::close_descriptor(fd);
+  return -error;
+}
+
+CaptureBlocks::~CaptureBlocks() { mpa::close_descriptor(fd_); }
+
+int CaptureBlocks::append(std::span<const iovec> block, std::size_t size) noexcept {
+  const int saved_errno = errno;
+  const std::lock_guard lock(mutex_);
+  int error = size <= block_.size() ? 0 : EMSGSIZE;
+  std::size_t filled = 0;
+  for (const iovec& piece : block) {
+    if (error != 0) break;
+    if (!mpa::guarded_copy_unordered(block_.data() + filled, piece.iov_base, piece.iov_len)) error = EFAULT;
+    filled += piece.iov_len;
+  }
+  if (error == 0) error = write(size);
+  errno = saved_errno;
+  return error;
+}
+
+// With the mutex, and the block in its place.
+int CaptureBlocks::write(std::size_t size) {
+  off_t end = mend_end(fd_, expected_);
+  if (!is_allowed(end + static_cast<off_t>(size))) return EFBIG;
+  if (end == 0) {
+    if (const int error = write_start(fd_); error != 0) return error;
+    end = size_of(fd_);
+  }
+  const long written = ::syscall(SYS_write, fd_, block_.data(), size);
+  if (written < 0) return errno;
+  expected_ = ::lseek(fd_, 0, SEEK_CUR);
+  const off_t begin = expected_ - off_t{written};
+  const bool whole = static_cast<std::size_t>(written) == size;
+  // This write may have waited for that of a process that was killed then.
+  const bool behind_part = begin != end && !ends_with_block(fd_, begin);
+  // Nothing is mended on file systems that do not tell where O_APPEND has put the block.
+  if ((behind_part || !whole) && is_own(begin, static_cast<std::size_t>(written))) {
+    if (behind_part) skip(fd_, begin_of_part(fd_, begin), begin);
+    if (!whole) skip(fd_, begin, expected_);
+  }
+  return whole ? 0 : ENOSPC;
+}
+
+// Whether `size` octets of the block are at this place.
+bool CaptureBlocks::is_own(off_t begin, std::size_t size) const {
+  std::array<std::byte, sizeof(pcapng::PacketStart)> found;
+  const std::size_t compared = std::min(size, found.size());
+  return read_at(fd_, begin, found.data(), compared) && std::memcmp(found.data(), block_.data(), compared) == 0;
+}
+
+bool CaptureBlocks::try_lock(std::uint64_t number) noexcept {
+  const int error = lock_octet(fd_, lock_of(number), F_WRLCK, false);
+  return error != EAGAIN && error != EACCES;
+}
+
+void CaptureBlocks::unlock(std::uint64_t number) noexcept { lock_octet(fd_, lock_of(number), F_UNLCK, false); }
+
+}  // namespace uiw::provider

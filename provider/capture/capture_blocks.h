@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// A file of pcapng blocks to which any number of processes append: each writes a whole block by one call of write(2),
+// and Linux does not mix these.
+//
+// A process that is killed while it writes leaves a part of a block, behind which nothing could be read. So the end of
+// the file is looked at before each block, unless nobody else has written, and a part is made a block that readers
+// skip. This happens in place: it does no harm to what another process appends meanwhile, nor if two of them do it.
+//
+// Thread-safe. Errors are numbers of errno.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+class CaptureBlocks {
+ public:
+  // The largest block in octets: the largest IP packet and what pcapng adds.
+  static constexpr std::size_t kMostBlock = 65536 + 128;
+
+  // Opens the file, and makes it if it is not there. A descriptor, or a negative errno: EBADMSG if the file is
+  // something else than a capture of this release.
+  static int open(const char* path) noexcept;
+
+  // The descriptor becomes this object's.
+  explicit CaptureBlocks(int fd) : fd_(fd) {}
+  ~CaptureBlocks();
+  CaptureBlocks(const CaptureBlocks&) = delete;
+  CaptureBlocks& operator=(const CaptureBlocks&) = delete;
+
+  // Appends one block of `size` octets, at most kMostBlock. 0, or an errno: then readers see nothing of the block.
+  // EFAULT: some of its octets are in memory that cannot be read. Does not change errno. A file that somebody has
+  // emptied gets its start again.
+  int append(std::span<const iovec> block, std::size_t size) noexcept;
+
+  // Locks by which processes agree: each is held by one object at most, and let go when its process ends. False if
+  // another one holds it.
+  bool try_lock(std::uint64_t number) noexcept;
+  void unlock(std::uint64_t number) noexcept;
+
+ private:
+  int write(std::size_t size);
+  bool is_own(off_t begin, std::size_t size) const;
+
+  const int fd_;
+  Mutex mutex_;          // guards the rest
+  off_t expected_ = -1;  // the size of the file if nobody else has written
+  // The block that is written. A write that a signal ends early has written up to the end of a page, of the file or of
+  // its source. As this is aligned to pages, what is left of a block is a multiple of four octets in either case.
+  alignas(4096) std::array<std::byte, kMostBlock> block_;
+};
+
+}  // namespace uiw::provider
