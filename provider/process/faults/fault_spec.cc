@@ -177,8 +177,8 @@ std::string parse_rule(std::string_view text, FaultPlan& plan) {
   }
   FaultRule rule;
   rule.text = text;
-  if (name == "disconnect" && !what.separated) {
-    rule.kind = FaultKind::disconnect;
+  if ((name == "disconnect" || name == "lost_event") && !what.separated) {
+    rule.kind = name == "disconnect" ? FaultKind::disconnect : FaultKind::lost_event;
   } else {
     bool known;
     const bool valid = parse_value(name, what.rest, rule, known);

@@ -8,6 +8,7 @@
 //          event=EVENT                an asynchronous event of ibv_event_type
 //          CALL=ERRNO                 a call of libibverbs fails: reg_mr=ENOMEM
 //          delay=MILLISECONDS         completions are not to be polled before so long
+//          lost_event                 a completion queue gives no event where one is due
 //   WHEN   N, N+, every:N, random:N, or the name of a signal; without it 1
 //
 // Names are those of the headers without their prefix, in capitals or not. docs/man/uiw.7.rst says what each does.
@@ -22,7 +23,7 @@
 
 namespace uiw::provider {
 
-enum class FaultKind : std::uint8_t { send, receive, disconnect, event, call, delay };
+enum class FaultKind : std::uint8_t { send, receive, disconnect, event, call, delay, lost_event };
 
 // At which operations a rule is due. The first operation has number 1.
 enum class FaultTime : std::uint8_t {

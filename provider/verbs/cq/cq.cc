@@ -300,7 +300,9 @@ void Cq::disarm() {
 }
 
 void Cq::notify() {
-  if (channel_) {
+  Faults* const faults = Faults::active();
+  const bool lost = faults != nullptr && faults->due(FaultKind::lost_event) != nullptr;
+  if (channel_ && !lost) {
     ib_uverbs_comp_event_desc event{};
     event.cq_handle = reinterpret_cast<std::uintptr_t>(handle_);
     channel_->write(&event, sizeof event, place_);

@@ -44,6 +44,8 @@ TEST_CASE("fault_spec: what can be asked for, in the names of the headers", "[fa
   CHECK(rule("ibv_reg_mr=enomem").value == ENOMEM);
   CHECK(rule("delay=20").value == 20);
   CHECK(rule("delay=20ms").kind == FaultKind::delay);
+  CHECK(rule("lost-event").kind == FaultKind::lost_event);
+  CHECK(rule("lost_event@3").number == 3);
   for (const char* const call : fault_calls()) CHECK(rule(std::string(call) + "=EIO").call == call);
 }
 
