@@ -173,7 +173,15 @@ def cm_commands():
     option = command(14, answer + identifier + struct.pack("<IIII", 0, 1, 4, 0))
     migrate = command(18, answer + identifier + bytes(4))
     resolve = command(21, identifier + struct.pack("<IHHI", 1000, 16, 16, 0) + loopback + bytes(112) + loopback + bytes(112))
-    for body in (create + destroy, create + bind + listen + event + destroy, create + resolve_ip + event + query,
+    parameters = struct.pack("<II256sBBBBBBBB", 0x1234, 0, b"private".ljust(256, b"\0"), 7, 0, 0, 1, 1, 0, 0, 7)
+    connect = command(6, parameters + identifier + bytes(4))
+    accept = command(8, struct.pack("<Q", 7) + parameters + identifier + bytes(4))
+    reject = command(9, identifier + struct.pack("<BB2x", 2, 0) + b"no".ljust(256, b"\0"))
+    disconnect = command(10, identifier)
+    resolve_route = command(4, identifier + struct.pack("<I", 1000))
+    for body in (create + resolve + event + resolve_route + event + connect + event + disconnect + destroy,
+                 create + bind + listen + accept + reject + disconnect,
+                 create + destroy, create + bind + listen + event + destroy, create + resolve_ip + event + query,
                  create + resolve + event + attributes + option, create + bind_ip + migrate + destroy):
         # The first octet's lowest bit, which is a length here, says whether lengths are mended.
         yield body
@@ -213,6 +221,25 @@ def port_mapper():
             yield head + bytes(range(16)) + bytes(range(16, 32)) + (bytes(16) if kind == 0 else b"")
 
 
+def greeting():
+    options = struct.pack(">HHI", 1, 4, 0x345678)
+    for refusal, size, behind in ((0, 8, options), (0, 8, options + b"x"), (0, 0, b""), (1, 8, options), (0, 9, options),
+                                  (0, 16, struct.pack(">HHI", 9, 4, 1) + options), (0, 5, struct.pack(">HHB", 9, 1, 7))):
+        yield (b"uiw-pair" + struct.pack(">BBHII", 2, refusal, size, 0x123456, 0x654321) + bytes(range(32)) + behind)
+
+
+def inventory():
+    # The records of a device, a context, a PD, a CQ, an MR, an S-RQ, a QP and an id, as provider/inventory/inventory.h has
+    # them on a 64-bit machine.
+    counters = 19
+    sizes = (64 + 8 * counters, 8, 16, 24, 32, 16, 28, 76)
+    device = b"uiw_lo".ljust(sizes[0], b"\0")
+    for counts in ((0,) * 8, (1,) + (0,) * 7, (1,) * 8, (1, 2, 1, 0, 3, 0, 0, 1)):
+        records = b"".join((device if kind == 0 else bytes(size)) * count
+                           for kind, (size, count) in enumerate(zip(sizes, counts)))
+        yield b"uiw-inv1" + struct.pack("<8I8I", *sizes, *counts) + b"a program".ljust(16, b"\0") + records
+
+
 def settings():
     for number, text in enumerate(("auto", "on", "remote", "lo=mlx5_0,eth0", "1500", "10000", "2", "initiator", "4000-5000",
                                    "14791", "tcp", "8", "4096", "roce", "/run/uiw", "/var/log/uiw", "info")):
@@ -234,6 +261,7 @@ def main():
                         ("receiver", receiver()), ("stream", streams()),
                         ("terminate", terminates()), ("cm_commands", cm_commands()),
                         ("datagrams", datagrams()), ("netlink", netlink()), ("port_mapper", port_mapper()),
+                        ("greeting", greeting()), ("inventory", inventory()),
                         ("settings", settings()), ("uverbs", uverbs())):
         (root / name).mkdir(parents=True, exist_ok=True)
         for number, seed in enumerate(seeds):
