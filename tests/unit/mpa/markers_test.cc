@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <set>
 
 #include "mpa/deframer.h"
 #include "mpa/framer.h"
@@ -43,6 +44,8 @@ std::vector<Bytes> some_ulpdus() {
   std::vector<Bytes> ulpdus;
   unsigned seed = 0;
   for (std::size_t i = 0; i < 300; ++i) ulpdus.push_back(test::pattern(i % 41 * 4 + i % 3, ++seed));
+  // With a marker each of these has 508 octets, so that the next one begins 4 octets closer to a marker.
+  for (std::size_t i = 0; i < 128; ++i) ulpdus.push_back(test::pattern(498, ++seed));
   for (const std::size_t size : {0, 1, 490, 494, 498, 502, 506, 510, 1000, 1016, 5000, 65532, 65535, 7}) {
     ulpdus.push_back(test::pattern(size, ++seed));
   }
@@ -89,6 +92,18 @@ TEST_CASE("markers: the octets (RFC 5044 section 4.3)", "[markers]") {
         expected.bytes());
   CHECK(batch.fpdu_bytes(0) == 512);
   CHECK(batch.fpdu_bytes(2) == 12);
+}
+
+TEST_CASE("markers: the FPDUs of these tests begin at each distance from a marker", "[markers]") {
+  Bytes stream;
+  std::set<std::size_t> begun;
+  for (const Bytes& ulpdu : some_ulpdus()) {
+    begun.insert(stream.size() % 512);
+    add_marked_fpdu(stream, ulpdu, false);
+  }
+  // There are 128 places but one: behind a marker there is always something of the same FPDU.
+  CHECK(begun.count(4) == 0);
+  CHECK(begun.size() == 127);
 }
 
 TEST_CASE("markers: FPDUs are sent with them, whatever part of a batch goes out", "[markers]") {

@@ -87,7 +87,7 @@ def too_many(bench, ird):
         peer.fpdu(wire.read_request(number, number, 0, big.size, big.rkey, big.addr))
     peer.taken()
     term = peer.terminated(skip=(READ_RESPONSE,))
-    check(term.error in {0x1202, 0x1203}, f"{term}")
+    check(term.error == 0x1202, f"{term}")
     check(term.m and term.d and not term.r, f"{term}")
     check(term.ddp == wire.read_request(ird + 1, 0, 0, 0, 0, 0)[:18], f"DDP header {term.ddp.hex()}")
     session.down()  # not because the peer went
@@ -142,9 +142,10 @@ def response_error(title, allowed, answer, size=100, sink="local"):
     row(f"Read Response: {title}")(run)
 
 
-response_error("another STag", {0x1100, 0x1102},
+# The texts leave open which error it is where several fit. uiw names the first: the STag, then the place.
+response_error("another STag", {0x1100},
                lambda c, r: [tagged(READ_RESPONSE, r.sink_stag ^ 0x00110000, r.sink_to, bytes(100))])
-response_error("the STag of another region with remote write", {0x1100, 0x1101, 0x1102},
+response_error("the STag of another region with remote write", {0x1100},
                lambda c, r: [tagged(READ_RESPONSE, *c.place("rw"), bytes(100))])
 response_error("another offset", {0x1101}, lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to + 1, bytes(99))])
 response_error("an offset before", {0x1101}, lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to - 1,
@@ -165,9 +166,9 @@ response_error("goes on after the last octet", {0x1101},
 response_error("ends early", {0x1101},
                lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(99))])
 response_error("ends at once", {0x1101}, lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to)])
-response_error("offset wraps", {0x1101, 0x1103},
+response_error("offset wraps", {0x1101},
                lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, TOP - 50, bytes(100))])
-response_error("a Write to the sink in its place", {0x1100, 0x1102, 0x1101},
+response_error("a Write to the sink in its place", {0x1100},
                lambda c, r: [tagged(WRITE, r.sink_stag, r.sink_to, bytes(100))])
 response_error("DDP version 2", {0x1104},
                lambda c, r: [tagged(READ_RESPONSE, r.sink_stag, r.sink_to, bytes(100), dv=2)])
@@ -191,7 +192,7 @@ def surplus(bench):
     case.peer.fpdu(answer)
     case.sut.completion(50)
     case.peer.fpdu(answer)
-    check(case.peer.terminated().error in {0x0206}, "Terminate")
+    check(case.peer.terminated().error == 0x0206, "Terminate")
     case.session.down()
     case.memory["local"].untouched((100, 110))
 
@@ -204,7 +205,7 @@ def disorder(bench):
     wire.read_fields(case.peer.segment())
     second = wire.read_fields(case.peer.segment())
     case.peer.fpdu(tagged(READ_RESPONSE, second.sink_stag, second.sink_to, b"0123456789"))
-    check(case.peer.terminated().error in {0x1100, 0x1101}, "Terminate")
+    check(case.peer.terminated().error == 0x1101, "Terminate")
     case.session.down()
     check(case.sut.completion(50, None).status != SUCCESS, "the first Read succeeds")
     case.memory["local"].untouched()

@@ -9,7 +9,7 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer.calling import Call, reply
 from peer.sut import check, main, row
-from peer.wire import CRC, ENHANCED, MARKERS, REPLY, enhanced, pattern, startup
+from peer.wire import CRC, ENHANCED, MARKERS, REJECT, REPLY, enhanced, pattern, startup
 
 MOST = 255  # octets of private data that rdma_cm has room for
 
@@ -29,6 +29,20 @@ for _length in (0, 1, 255, 256, 509, 511, 512):
     row(f"a reply of revision 1 with PD_Length {_length}", pd_length=_length, revision=1)(length)
 for _length in (4, 5, 259, 260, 509, 511, 512):
     row(f"a reply of revision 2 with PD_Length {_length}", pd_length=_length, revision=2)(length)
+
+
+def rejection(bench, pd_length, revision):
+    call = Call(bench, UIW_MPA_REVISION=str(revision))
+    own = pattern(7, pd_length - (4 if revision == 2 else 0))
+    call.peer.send(reply(CRC | REJECT | (ENHANCED if revision == 2 else 0), revision, data=own))
+    event = call.failed()
+    check((event.name, event.private) == ("REJECTED", own[:MOST]), f"PD_Length {pd_length}: {event}")
+    call.peer.gone()
+
+
+for _length in (256, 511, 512):
+    row(f"a rejection of revision 1 with PD_Length {_length}", pd_length=_length, revision=1)(rejection)
+    row(f"a rejection of revision 2 with PD_Length {_length}", pd_length=_length, revision=2)(rejection)
 
 
 def invalid(bench, octets, revision=2):

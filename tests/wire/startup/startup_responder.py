@@ -172,17 +172,32 @@ def octet_by_octet(bench):
     establish(sut, peer, event)
 
 
-@row("request and first FPDUs in one TCP segment (RFC 5044 forbids it): accepted, or ended; others are served")
-def early_fpdu(bench):
+def early(bench):
+    """A request with an FPDU right behind it, which RFC 5044 forbids: an RDMA Write, which waits for the program."""
     sut, port = listening(bench)
     memory = sut.memory("m", 4096, "lrw", seed=5)
     frame = startup(REQUEST, CRC, 1) + wire.fpdu(wire.tagged(wire.WRITE, memory.rkey, memory.addr, b"early"))
     peer, event = call(bench, sut, port, frame)
     memory.untouched()  # nothing is placed before the consumer has accepted
+    return sut, port, memory, peer, event
+
+
+@row("request and first FPDU in one TCP segment, rejected: it is not placed, and others are served")
+def early_rejected(bench):
+    sut, port, memory, peer, event = early(bench)
     sut.command(f"reject {event.conn} -")
-    peer.take(20)
-    sut.nothing(0.1)
+    check(peer.startup().flags & REJECT, "not rejected")
+    peer.gone()
+    serves(bench, sut, port)
     memory.untouched()
+
+
+@row("request and first FPDU in one TCP segment, accepted: it is placed then")
+def early_accepted(bench):
+    sut, _, memory, peer, event = early(bench)
+    establish(sut, peer, event)
+    check(memory.dump(0, 5) == b"early", "the Write has not been placed")
+    memory.untouched((0, 5))
 
 
 # ---- frames that are wrong -------------------------------------------------------------------------------------------

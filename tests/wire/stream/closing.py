@@ -11,7 +11,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.faults import ended, expected
 from peer.sut import FLUSHED, LOC_LEN_ERR, QP_ACCESS_ERR, QP_FATAL, QP_REQ_ERR, REM_ACCESS_ERR, Session, check, main, row
-from peer.wire import READ_RESPONSE, SEND, WRITE, tagged, terminate, untagged
+from peer.wire import READ_RESPONSE, SEND, WRITE, pattern, tagged, terminate, untagged
 
 FATAL_ERR = 19  # IBV_WC_FATAL_ERR
 SECOND = ((2, FLUSHED),)
@@ -67,6 +67,38 @@ def read_first(bench):
     peer.close()
     ended(session, None)
     check(sut.memories["m"].dump(100, 10) == b"0123456789", "memory")
+
+
+@row("rdma_disconnect: FIN waits for the answer to an atomic operation, which is placed")
+def atomic_first(bench):
+    session = Session(bench, initiator=True, before=prepare)
+    sut, peer = session.sut, session.peer
+    sut.post("call", 10, "fetch_add", "m:96:8", rkey=1, addr=8, add=1)
+    request = wire.atomic_fields(peer.segment())
+    sut.command("disconnect call")
+    peer.quiet(0.1)
+    peer.fpdu(wire.atomic_response(1, request.identifier, 0x0102030405060708))
+    sut.completion(10)
+    check(peer.gone() == "fin", "reset")
+    peer.close()
+    ended(session, None)
+    check(sut.memories["m"].dump(96, 8) == (0x0102030405060708).to_bytes(8, sys.byteorder), "memory")
+
+
+@row("rdma_disconnect while the answer to the peer's Read is sent: FIN follows all of it", crc=True)
+@row("rdma_disconnect while the answer to the peer's Read is sent: FIN follows all of it, CRC off", crc=False)
+def answer_first(bench, crc):
+    session = Session(bench, before=prepare, crc=crc, rcvbuf=8192)
+    session.alive()
+    big = session.sut.memory("big", 4 << 20, "lr", seed=3)
+    session.peer.fpdu(wire.read_request(session.read_msn, 7, 0, big.size, big.rkey, big.addr))
+    session.peer.segment()  # of the answer, which the peer's buffer cannot hold
+    session.sut.command(f"disconnect {session.conn}")
+    first, payload = session.peer.message(READ_RESPONSE)
+    check(first.stag == 7 and payload == pattern(3, big.size)[first.to:], f"{first}: {len(payload)} octets")
+    check(session.peer.gone() == "fin", "reset")
+    session.peer.close()
+    ended(session, None, BOTH)
 
 
 @row("rdma_disconnect: a Read Request behind uiw's FIN is not answered, and does no harm")

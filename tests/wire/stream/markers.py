@@ -13,6 +13,7 @@ from peer.sut import Session, check, main, row
 from peer.wire import MARKERS, READ_RESPONSE, SEND, WRITE, pattern
 
 SIZE = 1 << 20
+EACH_PLACE = set(range(0, 512, 4)) - {4}  # behind a marker there is always something of the same FPDU
 WHO = {"the peer asks": (MARKERS, "off"), "uiw asks": (0, "on"), "both ask": (MARKERS, "on")}
 
 
@@ -29,14 +30,17 @@ def session_of(bench, who, **more):
 
 
 def both_ways(bench, who, crc, initiator):
-    """FPDUs of all lengths from 20 octets on, so that markers stand at each offset in them, and FPDUs at each distance
-    from a marker."""
+    """FPDUs of all lengths from 20 octets on, and then some that begin at each distance from a marker, so that the first
+    marker in an FPDU stands at each offset that it can have."""
     session, sut, peer = session_of(bench, who, crc=crc, initiator=initiator)
     if not initiator:
         session.alive()
     memory = sut.memories["m"]
-    for number in range(300):
-        size = number * 7 % 531
+    begun_out, begun_in = {0}, {0}  # places of the marker in front, from which FPDUs began
+    for number in range(428):
+        size = number * 7 % 531 if number < 300 else 512 - 4 - 4 - 2 - 18 - 4
+        begun_out.add(peer.octets_out % 512)
+        begun_in.add(peer.octets_in % 512)
         sut.recv(session.conn, number, f"in:0:{size or 1}")
         session.send(pattern(number, size))
         wc = sut.completion(number)
@@ -46,6 +50,9 @@ def both_ways(bench, who, crc, initiator):
         check(peer.message(SEND)[1] == pattern(17 + number, size), f"Send {number} of uiw")
         sut.completion(number)
     check(peer.octets_in > 64 * 512 and peer.octets_out > 64 * 512, "too few markers")
+    for way, begun, marked in (("out", begun_out, peer.marks), ("in", begun_in, peer.marked)):
+        missing = EACH_PLACE - begun
+        check(not marked or not missing, f"{way}: no FPDU begins at {missing}")
     peer.fpdu(wire.read_request(session.read_msn, 5, 6, SIZE, memory.rkey, memory.addr))
     check(peer.message(READ_RESPONSE)[1] == pattern(17, SIZE), "the answer to a Read")
     peer.send_message(WRITE, pattern(3, SIZE), 20011, stag=memory.rkey, to=memory.addr)
