@@ -2,7 +2,6 @@
 #include "mpa/fault_signals.h"
 
 #include <sys/syscall.h>
-#include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -10,6 +9,8 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+
+#include "mpa/short_wait.h"
 
 namespace uiw::mpa {
 
@@ -137,10 +138,10 @@ class Writing {
     sigfillset(&all);
     real.mask(SIG_SETMASK, &all, &before_);
     const int own = getpid();
+    ShortWait wait;
     for (int holder = 0; !holder_.compare_exchange_strong(holder, own);) {
       if (holder == own) {
-        const timespec pause = {0, 50'000};
-        syscall(SYS_nanosleep, &pause, nullptr);  // libc's would be a cancellation point
+        wait.turn();
         holder = 0;
       }
     }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "provider/memory/grace_period.h"
 
-#include <sched.h>
-
 #include <array>
 #include <cstddef>
 #include <new>
 
+#include "mpa/short_wait.h"
 #include "provider/process/thread_exit.h"
 
 namespace uiw::provider {
@@ -37,7 +36,7 @@ ReaderSlot* new_slot() {
 // Slots are never freed. A thread that ends leaves its slot to the next thread that needs one.
 ReaderSlot* take_slot() {
   ReaderSlot* slot = nullptr;
-  for (;; sched_yield()) {  // retry until there is memory or a thread ends
+  for (mpa::ShortWait wait;; wait.turn()) {  // retry until there is memory or a thread ends
     for (slot = all_slots.load(std::memory_order_acquire); slot != nullptr; slot = slot->next) {
       if (!slot->taken.exchange(true, std::memory_order_acq_rel)) return slot;
     }
@@ -73,10 +72,9 @@ void wait_for_readers() {
   using namespace detail;
   const std::uint64_t period = current_period.fetch_add(1, std::memory_order_seq_cst) + 1;
   for (ReaderSlot* slot = all_slots.load(std::memory_order_seq_cst); slot != nullptr; slot = slot->next) {
-    for (unsigned spins = 0;; ++spins) {
+    for (mpa::ShortWait wait;; wait.turn()) {
       const std::uint64_t entered = slot->entered.load(std::memory_order_seq_cst);
       if (entered == 0 || entered >= period) break;
-      if (spins > 100) sched_yield();
     }
   }
 }

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "provider/memory/grace_period.h"
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
+#include <chrono>
+#include <fstream>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -30,6 +36,34 @@ TEST_CASE("grace_period: waits for the sections that were open, nested ones too"
   CHECK(left);
   reader.join();
   opener.join();
+}
+
+namespace {
+// How often the thread has slept. It does not count what sched_yield() does.
+unsigned long sleeps_of(pid_t thread) {
+  std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("voluntary_ctxt_switches:")) return std::stoul(line.substr(line.find(':') + 1));
+  }
+  return 0;
+}
+}  // namespace
+
+TEST_CASE("grace_period: who waits for a long section sleeps, so that it leaves the processor to any thread",
+          "[grace_period]") {
+  const auto waiter = static_cast<pid_t>(::syscall(SYS_gettid));
+  std::atomic<bool> open{false}, slept{false};
+  std::thread reader([&] {
+    const ReadSection section;
+    const unsigned long before = sleeps_of(waiter) + 1;  // and this one, if the waiter sleeps until `open`
+    open = true;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (!slept && std::chrono::steady_clock::now() < end) slept = sleeps_of(waiter) >= before + 3;
+  });
+  while (!open) std::this_thread::yield();
+  wait_for_readers();
+  CHECK(slept);
+  reader.join();
 }
 
 TEST_CASE("grace_period: a mutex for what uses the program's memory is held inside a section only", "[grace_period]") {
