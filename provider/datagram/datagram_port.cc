@@ -85,8 +85,10 @@ DatagramPort::~DatagramPort() {
   if (number_ != 0) {
     hide_qp(number_);
     engine_.remove(*this);
-    engine_.release(fd_);
     wait_for_readers();
+    // A reader may have had epoll watch the descriptor again (Engine::rearm). The socket outlives the descriptor, so
+    // epoll would then take the next descriptor of this number for one that it watches already.
+    engine_.release(fd_);
     free_qp_number(number_);
   }
   mpa::close_descriptor(fd_);

@@ -58,7 +58,8 @@ class Engine {
   void remove(Driven& qp);
   // Events of a doorbell (mpa::Doorbell) count as those of this queue pair's socket, until release(). 0 or an errno.
   int watch(std::uint32_t qp_number, int fd);
-  // The engine no longer waits for events of this socket.
+  // The engine no longer waits for events of this socket, or of this doorbell. If the socket can outlive its
+  // descriptor, this comes after all that may call rearm(): in a destructor, after the grace period.
   void release(int fd);
   // Has epoll report again whether the socket can be read or written, also after release(). False if the system has no
   // memory for that, which happens after release() only.

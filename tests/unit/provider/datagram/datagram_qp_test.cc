@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
+#include <atomic>
 #include <cstring>
 
+#include "provider/connect/qp_port.h"
+#include "provider/connect/qp_table.h"
+#include "provider/datagram/datagram_port.h"
 #include "provider/datagram/datagram_target.h"
+#include "provider/memory/grace_period.h"
 #include "provider/verbs/datagram/address_handle.h"
 #include "provider/verbs/datagram/datagram_qp.h"
 #include "provider/verbs/srq.h"
@@ -254,6 +259,60 @@ TEST_CASE("What is sent to a group reaches each queue pair that is attached to i
   CHECK(next(*two.near.receive_cq).wr_id == 2);
   CHECK(none(*two.far.receive_cq));
   CHECK(none(*third.receive_cq));
+}
+
+namespace {
+
+// The first datagram keeps the thread that reads it until the port waits for its readers.
+class SlowTarget final : public provider::Numbered, public provider::DatagramTarget {
+ public:
+  provider::DatagramTarget* datagrams() override { return this; }
+  void after_fork_in_child() override {}
+  void deliver(const provider::Arrival&) noexcept override {
+    if (reads.exchange(true)) return;
+    eventually([this] { return provider::detail::current_period != period; });
+  }
+  void may_send() noexcept override {}
+
+  std::atomic<bool> reads{false};
+  const std::uint64_t period = provider::detail::current_period;
+};
+
+}  // namespace
+
+TEST_CASE("A port can be opened again after it was closed while a thread read many datagrams from it") {
+  constexpr std::size_t kMany = 300;  // more than a thread reads before it leaves the rest to the next event
+  const auto context = open_loopback();
+  SlowTarget target;
+  const std::uint32_t number = provider::take_qp_number(target);
+  REQUIRE(number != 0);
+  const std::uint16_t port = provider::port_of(number);
+  const mpa::TcpStream sender(provider::datagram_descriptor(port));  // the owner of the descriptor
+  REQUIRE(sender.is_open());
+  provider::DatagramRoute route;
+  route.from = route.to = context->device().gids[0];
+  provider::DatagramHeader header;
+  header.destination_qp = header.source_qp = number;
+  const auto octets = encode(header);
+  Bytes datagram(octets.begin(), octets.end());
+  mpa::Crc32c crc;
+  crc.add(datagram);
+  datagram.resize(datagram.size() + provider::kDatagramCrcSize);
+  mpa::store_crc(datagram.data() + octets.size(), crc.value());
+  std::atomic<bool> joins{false};
+  for (std::size_t i = 0; i < kMany; ++i) {
+    const provider::OutgoingDatagram one{&route, port, datagram};
+    REQUIRE(eventually([&] { return provider::send_datagrams(sender.fd(), {&one, 1}, joins) == 1; }));
+  }
+  auto opened = provider::DatagramPort::open(context->engine(), port);
+  REQUIRE(opened);
+  REQUIRE(eventually([&] { return target.reads.load(); }));
+  opened.reset();
+  opened = provider::DatagramPort::open(context->engine(), port);
+  CHECK(opened);
+  provider::hide_qp(number);
+  opened.reset();
+  provider::free_qp_number(number);
 }
 
 }  // namespace uiw::test
