@@ -39,9 +39,9 @@ struct Attachment {
 
 class Attachable {
  public:
-  // Gives the queue pair its stream. 0 or an errno: EINVAL if its state does not allow a stream, EISCONN if it has one,
-  // EPERM if the peer means another queue pair, ENOMEM, or an errno of Engine::add(). On success the stream owns the
-  // socket; otherwise `socket` is as before.
+  // Gives the queue pair its stream. 0 or an errno: EINVAL if its state does not allow a stream or it is being
+  // destroyed, EISCONN if it has one, EPERM if the peer means another queue pair, ENOMEM, or an errno of Engine::add().
+  // On success the stream owns the socket; otherwise `socket` is as before.
   virtual int attach(mpa::TcpStream& socket, const Attachment& attachment) = 0;
   // Whether attach() would give it a stream for this attempt, or, for nullptr, for rdma_cm.
   virtual bool can_attach(const manual::Attempt* attempt) = 0;

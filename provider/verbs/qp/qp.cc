@@ -70,6 +70,9 @@ void Qp::stop() {
     const std::lock_guard lock(common_.locks.receive);
     if (common_.stream != nullptr) common_.stream->leave();
     common_.manual = false;
+    // A thread that sets a connection up may have found the queue pair before it was hidden. The engine would drive it
+    // again after remove() if it were attached then.
+    common_.stopped = true;
   }
   manual::stop(number());
   common_.context->engine().remove(*this);

@@ -28,6 +28,7 @@ struct QpCommon : QpIdentity {
   Qp& whole;
 
   std::atomic<bool> manual{false};     // a manual connection, from RTR on; written with the receiver's lock
+  std::atomic<bool> stopped{false};    // it gets no stream any more; written with the receiver's lock
   std::atomic<bool> steps_due{false};  // RoCE view: rdma_cm has connected, and the program still makes the steps
 
   StreamLocks locks;

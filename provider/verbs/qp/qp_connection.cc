@@ -37,7 +37,7 @@ std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket
 bool QpConnection::may_attach(const manual::Attempt* attempt) const {
   const ibv_qp_state state = this->state();
   const bool manual = attempt != nullptr;
-  if (qp_.stream != nullptr || manual != qp_.manual || (manual && attempt->is_over())) return false;
+  if (qp_.stream != nullptr || qp_.stopped || manual != qp_.manual || (manual && attempt->is_over())) return false;
   if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   // On RoCE a program may connect with a queue pair to which the connection manager does nothing.
   const bool reset = state == IBV_QPS_RESET && qp_.context->device().transport == Transport::roce;

@@ -2,9 +2,13 @@
 // How the stream of a queue pair ends: in order, by an error of either side, or of TCP; and the async events of the
 // Verbs draft's figures 24 and 25.
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <thread>
 #include <utility>
 
+#include "provider/connect/qp_table.h"
+#include "provider/memory/grace_period.h"
 #include "provider/verbs/qp/qp.h"
 #include "tests/unit/provider/memory/memory_rig.h"
 
@@ -293,4 +297,28 @@ TEST_CASE("qp: an error that a completion reports causes no event (Verbs draft s
     CHECK_FALSE(next_event(*other, 0));
     CHECK(next_type(*context) == IBV_EVENT_QP_FATAL);
   }
+}
+
+TEST_CASE("qp: one that is being destroyed gets no connection from a thread that has found it before", "[qp]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  auto sockets = tcp_pair();
+  std::atomic<bool> found{false};
+  int error = 0;
+  std::thread connecting([&, number = a.qp->number()] {
+    const provider::ReadSection section;
+    provider::Attachable* const end = provider::find_attachable(number);
+    const std::uint64_t period = provider::detail::current_period;
+    found = true;
+    eventually([&] { return provider::detail::current_period != period; });  // it waits for this section
+    Qp::Attachment attachment;
+    attachment.agreement.ird = attachment.agreement.ord = 4;
+    error = end->attach(sockets.first, attachment);
+  });
+  REQUIRE(eventually([&] { return found.load(); }));
+  a.qp.reset();
+  connecting.join();
+  CHECK(error == EINVAL);
+  CHECK(sockets.first.is_open());
 }
