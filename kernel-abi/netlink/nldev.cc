@@ -26,6 +26,9 @@ constexpr std::uint32_t kPort = 1;       // devices have one port
 // forget why the node could not be opened.
 constexpr std::uint64_t kNoDevice = 0;
 
+// Attributes that are newer than the headers of older releases.
+constexpr unsigned kPrivilegedQkeyMode = 96, kMonitorMode = 103;
+
 constexpr unsigned client_of(unsigned type) { return type >> 10; }
 constexpr unsigned command_of(unsigned type) { return type & 0x3ff; }
 
@@ -85,6 +88,9 @@ class Exchange {
 
   int dispatch() {
     if (client_of(request_.header.nlmsg_type) != RDMA_NL_NLDEV) return ask_host(-EINVAL);
+    const bool dump = (request_.header.nlmsg_flags & NLM_F_DUMP) != 0;
+    // About no device, whatever index the request has.
+    if (command_of(request_.header.nlmsg_type) == RDMA_NLDEV_CMD_SYS_GET) return dump ? -EINVAL : system();
     const auto index = find_attribute(request_.payload, RDMA_NLDEV_ATTR_DEV_INDEX);
     std::optional<std::uint32_t> number;
     if (index) {
@@ -92,7 +98,6 @@ class Exchange {
       if (!number) return -EINVAL;
       if (*number < kOwnIndices) return ask_host(-EINVAL);
     }
-    const bool dump = (request_.header.nlmsg_flags & NLM_F_DUMP) != 0;
     switch (command_of(request_.header.nlmsg_type)) {
       case RDMA_NLDEV_CMD_GET: return dump ? dump_devices() : about(number, write_device);
       case RDMA_NLDEV_CMD_PORT_GET: return dump ? dump_ports(number) : port(number);
@@ -237,6 +242,35 @@ class Exchange {
     write_hw_counters(writer, world_.processes(), device->info.name);
     answers_.add(writer.octets());
     if (dump) return done();
+    answers_.close();
+    return 0;
+  }
+
+  // What holds for RDMA as a whole. Programs act on it once for all their devices, so where the host has RDMA, its
+  // answer counts.
+  int system() {
+    const Octets host = world_.host(request_.whole);
+    OctetView said;
+    for (OctetView rest = host; const auto message = take_message(rest);)
+      if (message->header.nlmsg_type == request_.header.nlmsg_type) said = message->payload;
+    const auto by_host = [&said](unsigned attribute) {
+      const auto value = find_attribute(said, attribute);
+      return value ? number_of<std::uint8_t>(*value) : std::nullopt;
+    };
+    NetlinkWriter writer = begin(0);
+    // The kernel's default, in which nobody moves devices between network namespaces.
+    constexpr std::uint8_t kShared = 1;
+    writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_NETNS_MODE,
+                                by_host(RDMA_NLDEV_SYS_ATTR_NETNS_MODE).value_or(kShared));
+    // Whether a controlled Q_Key is set without a privilege, which is so here.
+    writer.number<std::uint8_t>(kPrivilegedQkeyMode, by_host(kPrivilegedQkeyMode).value_or(host.empty() ? 1 : 0));
+    // The stand-in for the socket gets no reports of devices that come and go, the host's neither.
+    writer.number<std::uint8_t>(kMonitorMode, 0);
+    // Nothing of uiw pins pages: a fork leaves to each process what it has registered. Of the host's adapters this is
+    // true since Linux 5.13.
+    const auto copies = by_host(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK);
+    if (copies || host.empty()) writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, copies.value_or(1));
+    answers_.add(writer.octets());
     answers_.close();
     return 0;
   }

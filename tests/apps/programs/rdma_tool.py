@@ -70,6 +70,47 @@ for VIEW in ("iwarp", "roce"):
     row(f"rdma link show, -j in front and behind: their interfaces ({VIEW})", view=VIEW)(show_links)
 
 
+@row("rdma system show: registered pages are copied at a fork")
+def show_system(bench):
+    for view in ("iwarp", "roce"):
+        text = rdma(bench, "system", "show", view=view).stdout
+        check(re.match(r"netns shared .*copy-on-fork on$", text.strip()), f"not so: {text}")
+
+
+FORK_INIT = """
+import ctypes, os, re, sys
+verbs = ctypes.CDLL("libibverbs.so.1", ctypes.RTLD_GLOBAL)
+# A program that is linked to libibverbs finds the function by its name alone, one that loads it asks the library.
+init = (ctypes.CDLL(None) if sys.argv[1] == "linked" else verbs).ibv_fork_init
+for name in ("ibv_get_device_list", "ibv_open_device", "ibv_alloc_pd", "ibv_reg_mr"):
+    getattr(verbs, name).restype = ctypes.c_void_p
+def kept_from_children():
+    return len(re.findall(r"^VmFlags:.* dc( |$)", open("/proc/self/smaps").read(), re.M))
+if sys.argv[2] == "early":
+    assert init() == 0, "ibv_fork_init before all else"
+devices = ctypes.cast(verbs.ibv_get_device_list(None), ctypes.POINTER(ctypes.c_void_p))
+assert verbs.ibv_is_fork_initialized() == 2, verbs.ibv_is_fork_initialized()
+pd = verbs.ibv_alloc_pd(ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(devices[0]))))
+page = ctypes.create_string_buffer(8192)
+assert verbs.ibv_reg_mr(ctypes.c_void_p(pd), ctypes.byref(page, 2048), ctypes.c_size_t(2048), 1)
+assert kept_from_children() == 0, "a registered page is not for children"
+if sys.argv[2] == "late":
+    assert init() == 0, "ibv_fork_init after a registration"
+child = os.fork()
+if child == 0:
+    page[0] = page[8000] = b"x"
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0, "a child cannot use the other half of a registered page"
+"""
+
+
+@row("ibv_fork_init: needless and welcome at any time; registered pages are their children's too")
+def fork_init(bench):
+    for how, when, env, view in (("linked", "late", {}, "iwarp"), ("linked", "early", {}, "roce"),
+                                 ("loaded", "early", {}, "iwarp"), ("linked", "never", {"RDMAV_FORK_SAFE": "1"}, "iwarp")):
+        bench.run([sys.executable, "-c", FORK_INIT, how, when], env=env, options=("--transport", view))
+
+
 @row("rdma dev set, link delete: refused, and said so")
 def refused(bench):
     for words in (("dev", "set", "uiw_lo", "name", "other"), ("link", "delete", "uiw_lo")):

@@ -470,3 +470,67 @@ TEST_CASE("octets of any kind are answered or ignored") {
     for (const Octets& datagram : world.answer(octets)) REQUIRE(datagram.size() < 4096);
   }
 }
+
+namespace {
+
+// What an answer says of RDMA as a whole; nothing where the attribute is missing.
+std::optional<unsigned> system_says(const Octets& message, unsigned attribute) {
+  const auto value = find_attribute(parsed(message).payload, attribute);
+  return value ? std::optional<unsigned>(number_of<std::uint8_t>(*value).value()) : std::nullopt;
+}
+
+constexpr unsigned kPrivilegedQkeyMode = 96, kMonitorMode = 103;  // of rdma/rdma_netlink.h since Linux 6.7 and 6.12
+
+}  // namespace
+
+TEST_CASE("the system copies registered pages at a fork, where the kernel has no RDMA") {
+  World world;
+  const auto messages = world.messages(request(RDMA_NLDEV_CMD_SYS_GET, NLM_F_ACK));
+  REQUIRE(messages.size() == 2);
+  CHECK(parsed(messages[0]).header.nlmsg_type == type_of(RDMA_NLDEV_CMD_SYS_GET));
+  CHECK((parsed(messages[0]).header.nlmsg_flags & NLM_F_MULTI) == 0);
+  CHECK(system_says(messages[0], RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK) == 1);
+  CHECK(system_says(messages[0], RDMA_NLDEV_SYS_ATTR_NETNS_MODE) == 1);
+  CHECK(system_says(messages[0], kPrivilegedQkeyMode) == 1);
+  CHECK(system_says(messages[0], kMonitorMode) == 0);
+  CHECK(error_of(messages[1]) == 0);
+  CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_SYS_GET, NLM_F_DUMP))) == -EINVAL);
+  // It is about no device.
+  const auto of_device = world.messages(request(RDMA_NLDEV_CMD_SYS_GET, 0, [](NetlinkWriter& writer) {
+    writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, 0);
+  }));
+  REQUIRE(of_device.size() == 1);
+  CHECK(system_says(of_device[0], RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK) == 1);
+}
+
+TEST_CASE("where the kernel has RDMA, the system is as its adapters need it") {
+  World world;
+  const auto host_says = [&world](std::optional<std::uint8_t> copies, std::uint8_t netns) {
+    NetlinkWriter writer(type_of(RDMA_NLDEV_CMD_SYS_GET), 0, kSequence, 1);
+    writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, netns);
+    writer.number<std::uint8_t>(kMonitorMode, 1);
+    if (copies) writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, *copies);
+    world.host_says = writer.octets();
+    const auto messages = world.messages(request(RDMA_NLDEV_CMD_SYS_GET));
+    REQUIRE(messages.size() == 1);
+    CHECK(parsed(messages[0]).header.nlmsg_pid == kPort);
+    return messages[0];
+  };
+  const Octets since_5_13 = host_says(1, 0);
+  CHECK(system_says(since_5_13, RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK) == 1);
+  CHECK(system_says(since_5_13, RDMA_NLDEV_SYS_ATTR_NETNS_MODE) == 0);
+  CHECK(system_says(since_5_13, kPrivilegedQkeyMode) == 0);
+  CHECK(system_says(since_5_13, kMonitorMode) == 0);
+  const Octets before = host_says({}, 1);
+  CHECK_FALSE(system_says(before, RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK));
+  CHECK(system_says(before, RDMA_NLDEV_SYS_ATTR_NETNS_MODE) == 1);
+  // A kernel that does not know the question.
+  NetlinkWriter refusal(NLMSG_ERROR, 0, kSequence, 1);
+  nlmsgerr body{};
+  body.error = -EINVAL;
+  refusal.raw(&body, sizeof body);
+  world.host_says = refusal.octets();
+  const auto messages = world.messages(request(RDMA_NLDEV_CMD_SYS_GET));
+  REQUIRE(messages.size() == 1);
+  CHECK_FALSE(system_says(messages[0], RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK));
+}
