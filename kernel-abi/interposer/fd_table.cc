@@ -28,7 +28,9 @@ void after_fork_in_child() {
   for (int fd = 0; fd <= highest; ++fd) {
     const uint64_t bits = slots[fd].load(std::memory_order_relaxed);
     if (bits == 0) continue;
-    slots[fd].store(FdEntry(bits).internal() ? 0 : bits | FdEntry::kDead, std::memory_order_relaxed);
+    const FdEntry entry(bits);
+    if (entry.kind() == UIW_OBJECT_UVERBS) continue;
+    slots[fd].store(entry.internal() ? 0 : bits | FdEntry::kDead, std::memory_order_relaxed);
   }
 }
 

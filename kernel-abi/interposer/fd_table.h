@@ -4,7 +4,8 @@
 // It is a lock-free array indexed by descriptor number, mapped when the first such descriptor appears. An entry belongs
 // to the process that created it:
 //
-//   * After fork, the entries that the child has inherited are dead: commands fail, close only closes.
+//   * After fork, the entries that the child has inherited are dead: commands fail, close only closes. Those of devices
+//     live on, since all that is behind them is memory of which the child has its own copy.
 //   * The child of a vfork shares the memory but has another pid: it may read the table and never changes it.
 //
 // Part of the interposer: no allocation, no C++ runtime.

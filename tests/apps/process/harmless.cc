@@ -226,6 +226,51 @@ void children_of_a_busy_program() {
   expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
 }
 
+// What a child makes on a device that its parent has opened: a channel, a queue with it and a connection that sleeps
+// for events; and with rdma_cm a queue pair for which librdmacm makes channels and queues on a device of its own.
+void children_on_a_device_of_their_parent() {
+  const apps::Rnic rnic(apps::g_host);
+  const Ids ids(apps::g_host, apps::g_port);
+  for (int turn = 0; turn < 2; ++turn) {
+    const pid_t child = fork();
+    if (child < 0) die("fork: %s", std::strerror(errno));
+    if (child == 0) {
+      alarm(30);
+      {
+        const apps::Cq cq(rnic, 8, true);
+        const apps::ManualQp a(rnic, cq, {}), b(rnic, cq, {});
+        a.connect(b.place());
+        b.connect(a.place());
+        char octets[8];
+        ibv_mr* mr = apps::reg(rnic.pd(), octets, sizeof octets, IBV_ACCESS_LOCAL_WRITE);
+        b.receive(octets, sizeof octets, mr, 1);
+        expect_error("ibv_post_send", a.send("hi", 3, 2), 0);
+        for (int i = 0; i < 2; ++i) {
+          ibv_wc wc{};
+          if (!cq.next(wc) || wc.status != IBV_WC_SUCCESS) die("no completion in a child");
+        }
+        expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+      }
+      rdma_event_channel* events = rdma_create_event_channel();
+      rdma_addrinfo* address = apps::resolve(apps::g_host, apps::g_port, RAI_PASSIVE);
+      rdma_cm_id* id = nullptr;
+      rdma_cm_event* event = nullptr;
+      if (events == nullptr || rdma_create_id(events, &id, nullptr, RDMA_PS_TCP) != 0 ||
+          rdma_resolve_addr(id, nullptr, address->ai_src_addr, 2000) != 0 || rdma_get_cm_event(events, &event) != 0)
+        die("no id in a child: %s", std::strerror(errno));
+      rdma_ack_cm_event(event);
+      ibv_qp_init_attr attributes = apps::qp_attributes({});
+      if (rdma_create_qp(id, nullptr, &attributes) != 0) die("rdma_create_qp in a child: %s", std::strerror(errno));
+      rdma_destroy_qp(id);
+      expect_error("rdma_destroy_id", rdma_destroy_id(id), 0);
+      std::_Exit(0);
+    }
+    int status = 0;
+    if (waitpid(child, &status, 0) != child) die("waitpid: %s", std::strerror(errno));
+    if (status != 0) die("the child ended with status %#x", static_cast<unsigned>(status));
+  }
+}
+
 // With queue pairs, a completion queue with moderation, a shared receive queue and a region left over.
 void device_closed_first() {
   auto* couple = new Couple;
@@ -249,6 +294,7 @@ const apps::Cases kCases = {
     {"unread_events_and_no_proc", unread_events_and_no_proc},
     {"no_thread_to_be_had", no_thread_to_be_had},
     {"children_of_a_busy_program", children_of_a_busy_program},
+    {"children_on_a_device_of_their_parent", children_on_a_device_of_their_parent},
     {"device_closed_first", device_closed_first},
 };
 

@@ -53,11 +53,13 @@ TEST_CASE("a forked child may close what the library had in its parent") {
   fd_unprotect(83);
 }
 
-TEST_CASE("a forked child inherits dead entries and makes live ones") {
+TEST_CASE("a forked child inherits dead entries, but for devices, and makes live ones") {
   REQUIRE(fd_attach(78, FdEntry(0x12a)) == 0);
+  REQUIRE(fd_attach(77, FdEntry(0x120 | UIW_OBJECT_UVERBS)) == 0);
   const pid_t child = fork();
   if (child == 0) {
     bool good = fd_lookup(78).dead() && fd_lookup(78).object() == 0x12a && !fd_table_is_borrowed();
+    good = good && fd_lookup(77).present() && !fd_lookup(77).dead();
     good = good && fd_attach(79, FdEntry(0x1)) == 0 && !fd_lookup(79).dead() && fd_take(78).dead();
     _exit(good ? 0 : 1);
   }
@@ -66,6 +68,7 @@ TEST_CASE("a forked child inherits dead entries and makes live ones") {
   CHECK(status == 0);
   CHECK_FALSE(fd_lookup(78).dead());
   CHECK_FALSE(fd_lookup(79).present());
+  fd_take(77);
   fd_take(78);
 }
 
