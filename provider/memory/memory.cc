@@ -7,22 +7,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <new>
 
 #include "mpa/guarded_copy.h"
+#include "provider/memory/accessible.h"
 #include "provider/memory/grace_period.h"
 #include "provider/memory/rights.h"
 #include "provider/process/immortal.h"
 #include "provider/process/limits.h"
 #include "provider/process/mutex.h"
-#include "provider/process/text_file.h"
-
-// Since Linux 5.14; older headers do not define them.
-#ifndef MADV_POPULATE_READ
-#define MADV_POPULATE_READ 22
-#define MADV_POPULATE_WRITE 23
-#endif
 
 namespace uiw::provider {
 
@@ -52,31 +45,6 @@ std::uint32_t rights_of(unsigned access) {
 }
 
 std::uintptr_t page_size() { return static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)); }
-
-// Whether every page of the range is mapped, and writable if `writable`. Reads /proc/self/maps, which does not touch
-// the pages.
-bool accessible(const std::byte* address, std::size_t length, bool writable) {
-  if (length == 0) return true;
-  const std::uintptr_t page = page_size();
-  const auto start = reinterpret_cast<std::uintptr_t>(address);
-  if (start + length < start) return false;
-  const std::uintptr_t last = (start + length - 1) & ~(page - 1);
-
-  const TextFile maps = open_text_file("/proc/self/maps");
-  if (maps == nullptr) return true;  // unknown; each access is guarded anyway
-  std::uintptr_t covered = start & ~(page - 1);
-  char line[512];
-  while (covered <= last && std::fgets(line, sizeof line, maps.get()) != nullptr) {
-    unsigned long from, to;
-    char protection[8];
-    if (std::sscanf(line, "%lx-%lx %7s", &from, &to, protection) != 3) continue;
-    if (to <= covered) continue;
-    if (from > covered) break;
-    if (protection[0] != 'r' || (writable && protection[1] != 'w')) break;
-    covered = to;
-  }
-  return covered > last;
-}
 
 bool whole_address_space(const void* address, std::size_t length, unsigned access) {
   return (access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX;
@@ -379,25 +347,6 @@ int Dm::copy_out(void* to, std::uint64_t offset, std::size_t length) const {
 }
 
 // ---- Advice ----------------------------------------------------------------------------------------------------
-
-namespace {
-
-// 0, or EFAULT if a part is not mapped or does not allow the access.
-int fetch_pages(std::byte* address, std::size_t length, bool writable) {
-  if (length == 0) return 0;
-  const std::uintptr_t page = page_size();
-  const auto start = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
-  const std::size_t size = reinterpret_cast<std::uintptr_t>(address) + length - start;
-  void* const from = reinterpret_cast<void*>(start);
-  if (::madvise(from, size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0) return 0;
-  if (errno != EINVAL) return EFAULT;
-  // The kernel is older than 5.14, or this kind of memory cannot be populated.
-  if (!accessible(address, length, writable)) return EFAULT;
-  ::madvise(from, size, MADV_WILLNEED);
-  return 0;
-}
-
-}  // namespace
 
 int advise_mr(Pd& pd, ibv_advise_mr_advice advice, std::uint32_t flags, const ibv_sge* list, std::uint32_t count) {
   const bool writable = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;

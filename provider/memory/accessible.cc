@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// Three questions to the kernel, the cheapest one first. The cost of the first two does not depend on what else is
+// mapped:
+//
+//   MADV_POPULATE_READ, _WRITE (Linux 5.14)  1 us, and 0.3 us for each page; it faults pages in, so it is asked about
+//   few PROCMAP_QUERY (Linux 6.11)               7 us, and 1 us for each mapping of the range /proc/self/maps 70 us in
+//   a small program, and 1 us for each mapping of the process
+#include "provider/memory/accessible.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+
+#include "mpa/descriptor.h"
+#include "provider/process/text_file.h"
+
+// Since Linux 5.14; older headers do not define them.
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr const char* kMaps = "/proc/self/maps";
+constexpr std::size_t kFewPages = 16;  // up to here the first question costs less than the second
+
+// The whole pages of a range.
+struct Pages {
+  std::uintptr_t start, last;  // the addresses of the first and of the last page
+  std::size_t size;
+  void* memory() const { return reinterpret_cast<void*>(start); }
+};
+
+std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+// Of a range that is not empty. None if it wraps.
+std::optional<Pages> pages_of(const std::byte* address, std::size_t length) {
+  const std::uintptr_t page = page_size();
+  const auto first = reinterpret_cast<std::uintptr_t>(address);
+  std::uintptr_t end;
+  if (__builtin_add_overflow(first, length - 1, &end)) return std::nullopt;
+  const std::uintptr_t start = first & ~(page - 1), last = end & ~(page - 1);
+  return Pages{start, last, last - start + page};
+}
+
+bool populate(const Pages& pages, bool writable) {
+  return ::madvise(pages.memory(), pages.size, writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0;
+}
+
+// <linux/fs.h> has these since Linux 6.11.
+struct ProcmapQuery {
+  std::uint64_t size;
+  std::uint64_t query_flags;
+  std::uint64_t query_addr;
+  std::uint64_t vma_start, vma_end, vma_flags, vma_page_size, vma_offset, inode;
+  std::uint32_t dev_major, dev_minor, vma_name_size, build_id_size;
+  std::uint64_t vma_name_addr, build_id_addr;
+};
+static_assert(sizeof(ProcmapQuery) == 104);
+constexpr unsigned long kProcmapQuery = _IOWR('f', 17, ProcmapQuery);
+constexpr std::uint64_t kVmaReadable = 1, kVmaWritable = 2;
+
+enum class Answer { yes, no, not_known };
+
+// By bare system calls, which are no cancellation points.
+Answer ask_mappings(const Pages& pages, bool writable) {
+  const mpa::DescriptorChange change;  // until the descriptor is closed
+  const int maps = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, kMaps, O_RDONLY | O_CLOEXEC));
+  if (maps < 0) return Answer::not_known;
+  Answer answer = Answer::yes;
+  std::uintptr_t covered = pages.start;
+  while (covered <= pages.last) {
+    ProcmapQuery query{};
+    query.size = sizeof query;
+    query.query_flags = writable ? kVmaWritable : kVmaReadable;
+    query.query_addr = covered;
+    if (::syscall(SYS_ioctl, maps, kProcmapQuery, &query) != 0) {
+      answer = errno == ENOENT ? Answer::no : Answer::not_known;
+      break;
+    }
+    if (query.vma_end <= covered) {  // a filter of system calls has answered
+      answer = Answer::not_known;
+      break;
+    }
+    covered = query.vma_end;
+  }
+  ::syscall(SYS_close, maps);
+  return answer;
+}
+
+bool read_mappings(const Pages& pages, bool writable) {
+  const TextFile maps = open_text_file(kMaps);
+  if (maps == nullptr) return true;
+  std::uintptr_t covered = pages.start;
+  char line[512];
+  while (covered <= pages.last && std::fgets(line, sizeof line, maps.get()) != nullptr) {
+    unsigned long from, to;
+    char protection[8];
+    if (std::sscanf(line, "%lx-%lx %7s", &from, &to, protection) != 3) continue;
+    if (to <= covered) continue;
+    if (from > covered || protection[writable ? 1 : 0] == '-') break;
+    covered = to;
+  }
+  return covered > pages.last;
+}
+
+bool is_mapped(const Pages& pages, bool writable) {
+  const Answer answer = ask_mappings(pages, writable);
+  return answer == Answer::not_known ? read_mappings(pages, writable) : answer == Answer::yes;
+}
+
+}  // namespace
+
+bool accessible(const std::byte* address, std::size_t length, bool writable) {
+  if (length == 0) return true;
+  const std::optional<Pages> pages = pages_of(address, length);
+  if (!pages) return false;
+  // Memory that cannot be populated may be mapped all the same: that of a device, or what lies behind the end of a
+  // file.
+  return (pages->size <= kFewPages * page_size() && populate(*pages, writable)) || is_mapped(*pages, writable);
+}
+
+int fetch_pages(std::byte* address, std::size_t length, bool writable) {
+  if (length == 0) return 0;
+  const std::optional<Pages> pages = pages_of(address, length);
+  if (!pages) return EFAULT;
+  if (populate(*pages, writable)) return 0;
+  if (errno != EINVAL) return EFAULT;
+  // The kernel is older than 5.14, or this kind of memory cannot be populated.
+  if (!is_mapped(*pages, writable)) return EFAULT;
+  ::madvise(pages->memory(), pages->size, MADV_WILLNEED);
+  return 0;
+}
+
+}  // namespace uiw::provider
