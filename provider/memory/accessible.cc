@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Three questions to the kernel, the cheapest one first. The cost of the first two does not depend on what else is
-// mapped:
+// Three questions to the kernel, the cheapest one first:
 //
-//   MADV_POPULATE_READ, _WRITE (Linux 5.14)  1 us, and 0.3 us for each page; it faults pages in, so it is asked about
-//   few PROCMAP_QUERY (Linux 6.11)               7 us, and 1 us for each mapping of the range /proc/self/maps 70 us in
-//   a small program, and 1 us for each mapping of the process
+// MADV_POPULATE_READ and _WRITE (Linux 5.14) take a microsecond, and a third of one for each page. They fault pages in,
+// so they are asked about small ranges alone.
+//
+// PROCMAP_QUERY (Linux 6.11) takes seven microseconds, and one more for each mapping of the range.
+//
+// /proc/self/maps takes 70 microseconds in a small program, and one more for each mapping of the process.
 #include "provider/memory/accessible.h"
 
 #include <fcntl.h>
