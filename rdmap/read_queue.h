@@ -37,6 +37,8 @@ struct SharedReads {
     const Sge* sges;
     std::uint16_t sge_count;
     bool atomic;
+    // Whether it is no posted work but a request of uiw's own, which has no sink.
+    bool is_own() const { return sequence >= kProbe; }
     // The Request Identifier of an Atomic Request.
     std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }
   };

@@ -126,8 +126,11 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     }
     SharedReads::Outstanding& read = reads_->outstanding.front();
     if (read.sink_stag != header.stag) return fail_tagged(ulpdu, total, ddp::TaggedError::invalid_stag);
-    if (header.offset != read.sink_offset + read.received || size > read.size - read.received ||
-        header.last != (size == read.size - read.received) || (size == 0 && !header.last)) {
+    // The kernel's siw puts octets into some answers to Reads of no octets. Nothing is placed for such an answer, so it
+    // may have any length.
+    const bool fits =
+        read.is_own() || (size <= read.size - read.received && header.last == (size == read.size - read.received));
+    if (header.offset != read.sink_offset + read.received || !fits || (size == 0 && !header.last)) {
       return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
     if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);  // its report is out of date
@@ -135,7 +138,8 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     segment_.sges = {read.sges, read.sge_count};
     segment_.sge_domain = domain_;
     read.received += static_cast<std::uint32_t>(size);
-    segment_.target = Target::read_response;
+    segment_.target = read.is_own() ? Target::own_response : Target::read_response;
+    if (read.is_own() && size > 0) host_.answer_dropped(size);
   } else {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
   }
@@ -413,7 +417,7 @@ Receiver::Verdict Receiver::end_segment() {
   if (target == Target::write || target == Target::nothing) {
     ++writes_;
     note_progress();
-  } else if (target == Target::read_response) {
+  } else if (target == Target::read_response || target == Target::own_response) {
     host_.read_complete();
   } else if (target == Target::send) {
     if (invalidates(message_.control.opcode)) {

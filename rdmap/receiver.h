@@ -48,6 +48,8 @@ class ReceiveHost {
   virtual void receive_complete(const ReceiveBuffer& buffer, Status status, const Message& message) = 0;
   // The answer to the oldest outstanding Read or atomic operation has been placed.
   virtual void read_complete() = 0;
+  // The peer has put octets into the answer to a Read of no octets, and they were dropped.
+  virtual void answer_dropped(std::size_t octets) { static_cast<void>(octets); }
   // A request of the peer has been pushed into SharedReads::inbound. `probe`: see SharedReads::is_probe().
   virtual void read_requested(bool probe) = 0;
   // A progress report or an RNR report of the peer: it has placed this much of our work.
@@ -156,7 +158,8 @@ class Receiver final : public mpa::UlpduSink {
   Verdict fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code);
   Verdict fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code);
 
-  enum class Target : std::uint8_t { none, nothing, write, read_response, send };
+  // own_response: the answer to a request of uiw's own, whose octets go nowhere.
+  enum class Target : std::uint8_t { none, nothing, write, read_response, own_response, send };
   // The segment that is being placed.
   struct Segment {
     Target target = Target::none;

@@ -43,6 +43,7 @@ constexpr PortFile kCounterFiles[] = {
 };
 
 constexpr PortFile kHwCounterFiles[] = {
+    {"answer_octets_dropped", sum<PortCounter::answers_dropped>},
     {"connections_established", sum<PortCounter::connections>},
     {"connections_refused", sum<PortCounter::refused>},
     {"datagrams_malformed", sum<PortCounter::dropped_malformed>},

@@ -45,6 +45,8 @@ class Attachable {
   virtual int attach(mpa::TcpStream& socket, const Attachment& attachment) = 0;
   // Whether attach() would give it a stream for this attempt, or, for nullptr, for rdma_cm.
   virtual bool can_attach(const manual::Attempt* attempt) = 0;
+  // Whether its peer confirms what it sends: a queue pair of UC has the local completion rule alone.
+  virtual bool is_confirmed() const { return true; }
   // Whether the peer with this PSN (see Attachment) means this queue pair, as far as is known.
   virtual bool is_for(std::uint32_t peer_psn) = 0;
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if

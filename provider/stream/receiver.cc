@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "provider/memory/memory.h"
+#include "provider/process/log.h"
 #include "provider/process/settings.h"
 #include "provider/progress/engine.h"
 #include "provider/progress/io_scratch.h"
@@ -370,6 +371,15 @@ void StreamReceiver::read_complete() {
   sender_.publish_deferred();  // for the next thread that takes the receiver's lock
   // The next Read, work behind a fence, or the end of the stream may be sent now.
   if (sender_.transmitter().unsent() || !state_.runs() || state_.host.state() != IBV_QPS_RTS) transmit_wanted_ = true;
+}
+
+void StreamReceiver::answer_dropped(std::size_t octets) {
+  state_.engine.counters().add(PortCounter::answers_dropped, octets);
+  if (std::exchange(drop_logged_, true)) return;
+  log_event(LogLevel::info,
+            "queue pair 0x%06x: the peer has put %zu octets into the answer to an RDMA Read of no octets; they are "
+            "dropped, and so are those that may follow",
+            state_.qp_number, octets);
 }
 
 void StreamReceiver::progress_reported(const rdmap::Progress& progress) {

@@ -67,6 +67,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool next_receive(rdmap::ReceiveBuffer& buffer) override { return state_.work.next_receive(buffer); }
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override;
   void read_complete() override;
+  void answer_dropped(std::size_t octets) override;
   void read_requested(bool probe) override { (probe ? answer_wanted_ : transmit_wanted_) = true; }
   void progress_reported(const rdmap::Progress& progress) override;
   void reports_wanted() override;
@@ -101,6 +102,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   Piggybacking piggybacking_;
   bool established_ = false;
   bool way_logged_ = false;
+  bool drop_logged_ = false;  // octets in an answer that was to have none
   bool peer_wants_reports_ = false;
   bool rnr_report_due_ = false;
   bool watched_ = true;

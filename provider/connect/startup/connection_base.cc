@@ -168,6 +168,13 @@ Attachable* ConnectionBase::find_end(const ConnectionParameters& own) {
 
 Attachable* ConnectionBase::end() const { return held_ ? held_.get() : find_attachable(own_.qp_num); }
 
+// By which rule Sends and Writes complete (rdmap/transmitter.h), for the log.
+const char* ConnectionBase::completion_text(const Attachable& qp, const Attachment& attachment) {
+  if (attachment.completion == rdmap::Completion::local || !qp.is_confirmed()) return "TCP has them";
+  if (attachment.agreement.ord == 0) return "TCP has them, since the peer takes no RDMA Read that could ask for more";
+  return "the peer has placed them";
+}
+
 int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
                               std::shared_ptr<mpa::SharedOffer> rings) {
   CmLoop::instance().unwatch(socket_.fd());
@@ -207,8 +214,7 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
             "complete when %s; through %s)",
             own_.qp_num, AddressText(remote_).c_str(), own_.attempt ? "without rdma_cm" : "rdma_cm",
             initiator ? "calling" : "called", agreement.revision, agreement.crc ? "on" : "off", agreement.ird,
-            agreement.ord,
-            attachment.completion == rdmap::Completion::remote ? "the peer has placed them" : "TCP has them", way);
+            agreement.ord, completion_text(qp, attachment), way);
   // If no ready-to-receive message was negotiated, the connection is established on the passive side when the reply is
   // sent.
   if (!initiator && agreement.rtr == mpa::ReadyToReceive::none) stream_established();

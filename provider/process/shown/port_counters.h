@@ -26,6 +26,7 @@ enum class PortCounter : std::uint8_t {
   refused,        // calls of rdma_cm that this end or the peer has refused
   terminates_sent,
   terminates_received,
+  answers_dropped,   // octets that a peer has put into an answer that was to have none
   rnr_waits,         // a message has come, and no receive was posted
   rnr_exceeded,      // posted work has failed with IBV_WC_RNR_RETRY_EXC_ERR
   retries_exceeded,  // ... with IBV_WC_RETRY_EXC_ERR
@@ -38,7 +39,7 @@ enum class PortCounter : std::uint8_t {
   dropped_qkey,
   dropped_no_receive,
 };
-inline constexpr std::size_t kPortCounters = 19;
+inline constexpr std::size_t kPortCounters = 20;
 using PortCounts = std::array<std::uint64_t, kPortCounters>;
 
 constexpr std::size_t place_of(PortCounter counter) { return static_cast<std::size_t>(counter); }

@@ -7,6 +7,7 @@ import sys
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
+from peer.faults import expected, last_word
 from peer.sut import FLUSHED, REM_ACCESS_ERR, REM_INV_REQ_ERR, SUCCESS, Responder, Session, check, main, row
 from peer.wire import IMMEDIATE, READ_REQUEST, SEND, WRITE, terminate
 
@@ -16,8 +17,8 @@ RETRY_EXC_ERR = 12
 class Remote:
     """uiw as initiator under the rule; the peer grants it `own_ird` Reads."""
 
-    def __init__(self, bench, own_ird=8, rule="remote", **more):
-        self.session = Session(bench, initiator=True, own_ird=own_ird, env={"UIW_COMPLETION": rule}, **more,
+    def __init__(self, bench, own_ird=8, rule="remote", env=None, **more):
+        self.session = Session(bench, initiator=True, own_ird=own_ird, env={"UIW_COMPLETION": rule, **(env or {})}, **more,
                                before=lambda session: session.sut.memory("m", 65536, "lrw", seed=5))
         self.sut, self.peer = self.session.sut, self.session.peer
         self.responder = Responder(self.peer)
@@ -73,12 +74,59 @@ def local(bench):
         it.sut.quit()
 
 
-@row("a peer whose IRD is 0: work completes by the local rule")
+@row("a peer whose IRD is 0: work completes by the local rule, and the log says so")
 def no_reads(bench):
-    it = Remote(bench, own_ird=0)
+    log = pathlib.Path(bench.tmp, "log")
+    it = Remote(bench, own_ird=0, env={"UIW_LOG": str(log)})
     it.send(1)
     it.sut.completion(1)
     it.peer.quiet(0.1)
+    check("ORD 0; Sends and Writes complete when TCP has them, since the peer takes no RDMA Read" in log.read_text(),
+          log.read_text())
+
+
+@row("a peer that puts octets into its answers to probes, as siw may: dropped, counted, and logged once", crc=True)
+@row("a peer that puts octets into its answers to probes: CRC off", crc=False)
+def answers_with_octets(bench, crc):
+    log = pathlib.Path(bench.tmp, "log")
+    it = Remote(bench, crc=crc, env={"UIW_LOG": str(log)})
+    for number, octets in enumerate((b"four", b"", bytes(50000)), 1):
+        it.send(number)
+        it.probe()
+        it.responder.answer(octets)
+        it.sut.completion(number)
+    it.send(4)
+    request = it.probe()
+    for at, last in ((0, False), (4, True)):
+        it.sut.nothing(0.05)
+        it.peer.fpdu(wire.tagged(wire.READ_RESPONSE, request.sink_stag, request.sink_to + at, b"half", last))
+    it.sut.completion(4)
+    it.sut.memories["m"].untouched()
+    lines = [line for line in log.read_text().splitlines() if "octets into the answer to an RDMA Read of no octets" in line]
+    check(len(lines) == 1 and " 4 octets" in lines[0], f"not one line of the first four: {lines}")
+    counter = bench.run(["cat", "/sys/class/infiniband/uiw_lo/ports/1/hw_counters/answer_octets_dropped"]).stdout
+    check(int(counter) >= 4 + 50000 + 8, f"{counter} octets are counted")  # and those of other tests
+    # What belongs into memory has the length of the request, as ever; and the STag is that of the request.
+    it.responder.waiting.clear()
+    it.send(5)
+    request = it.probe()
+    ulpdu = wire.tagged(wire.READ_RESPONSE, request.sink_stag ^ 1, request.sink_to)
+    it.peer.fpdu(ulpdu)
+    last_word(it.peer, expected(0x1100, ulpdu))
+    it.session.down()
+
+
+@row("the answer to uiw's ready-to-receive message has octets: dropped, and the stream goes on")
+def ready_with_octets(bench):
+    it = Remote(bench, p2p="read")
+    request = it.responder.hear(READ_REQUEST)
+    check(request.size == 0, f"{request}")
+    it.responder.answer(b"four")
+    it.send(1)
+    it.probe()
+    it.answer()
+    it.sut.completion(1)
+    it.session.hang_up()
 
 
 @row("a peer whose IRD is 1: the probe uses it")
