@@ -24,6 +24,10 @@ inline bool logs(LogLevel level) { return settings().values.log_level >= level; 
 // Thread-safe; takes no lock, allocates nothing, and is no cancellation point; blocks as write(2) on that file does.
 __attribute__((format(printf, 2, 3))) UIW_API void log_event(LogLevel level, const char* format, ...);
 
+// Behind the reason why a peer has given up a start-up in which this end asks for markers (UIW_MARKERS).
+inline constexpr const char* kNoMarkersPerhaps =
+    "; it may not support markers, which this end asks for: try --markers off";
+
 // An errno in English words. Unlike that of strerror() the text needs no lock and no memory. It lives for ever.
 UIW_API const char* text_of_errno(int error);
 

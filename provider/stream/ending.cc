@@ -195,8 +195,11 @@ void Stream::peer_closed(bool broken) {
     state_.socket.close();
     return;
   }
-  log_end(state_, broken ? LogLevel::error : LogLevel::info,
-          broken ? "TCP has lost the connection, or the peer has reset it" : "the peer has closed it");
+  // An initiator that does not support what the reply asks for gives up without a message.
+  const bool unheard = !state_.agreed.initiator && !state_.policy.manual && !receiver_.rdmap().heard();
+  log_event(broken ? LogLevel::error : LogLevel::info, "queue pair 0x%06x: its connection ends: %s%s", state_.qp_number,
+            broken ? "TCP has lost the connection, or the peer has reset it" : "the peer has closed it",
+            unheard && state_.agreed.agreement.marked ? kNoMarkersPerhaps : "");
   if (!broken && state_.phase == StreamPhase::running) {
     const std::lock_guard lock(state_.locks.send);
     sender_.send_posts_before_end();

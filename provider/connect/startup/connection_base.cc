@@ -273,7 +273,7 @@ void ConnectionBase::on_ended(std::unique_lock<Mutex>& lock) {
 }
 
 // Manual connections fail until both ends are there, and are made again.
-void ConnectionBase::log_failure(int error, bool rejected) const {
+void ConnectionBase::log_failure(int error, bool rejected, bool answer_awaited) const {
   if (own_.attempt || !logs(LogLevel::error)) return;
   const char* why = text_of_errno(error);
   if (rejected) {
@@ -285,16 +285,19 @@ void ConnectionBase::log_failure(int error, bool rejected) const {
   } else if (error == EPROTO) {
     why = "the start-up frames do not fit together, or are not those of MPA";
   }
-  log_event(LogLevel::error, "connection with %s failed: %s", AddressText(remote_).c_str(), why);
+  const bool given_up = rejected || error == ECONNRESET || error == ETIMEDOUT || error == EPROTO;
+  log_event(LogLevel::error, "connection with %s failed: %s%s", AddressText(remote_).c_str(), why,
+            answer_awaited && given_up && settings().values.markers ? kNoMarkersPerhaps : "");
 }
 
 void ConnectionBase::fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer) {
   if (state_ == State::over) return;
+  const bool answer_awaited = state_ == State::awaiting_reply;
   state_ = State::over;
   if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
   socket_.close();
   rendezvous_.reset();
-  log_failure(error, peer != nullptr);
+  log_failure(error, peer != nullptr, answer_awaited);
   const auto observer = observer_.lock();
   const auto self = shared_from_this();
   lock.unlock();

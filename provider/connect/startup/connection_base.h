@@ -127,7 +127,7 @@ class ConnectionBase : public Connection,
  private:
   void deadline(std::unique_lock<Mutex>& lock);
   void no_first_message();
-  void log_failure(int error, bool rejected) const;
+  void log_failure(int error, bool rejected, bool answer_awaited) const;
   void on_established(std::unique_lock<Mutex>& lock);
   void on_ended(std::unique_lock<Mutex>& lock);
 

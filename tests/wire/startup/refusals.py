@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Start-ups of uiw as the initiator that it ends itself: by the Terminates of RFC 6581, where a reply cannot be met, or
-since its program gives up; and what it offers without a queue pair."""
+since its program gives up; what the log says where the peer gives up for want of markers; and what it offers without a queue pair."""
 
 import pathlib
 import sys
@@ -8,8 +8,8 @@ import sys
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from peer import wire
 from peer.calling import Call, reply
-from peer.sut import check, main, row
-from peer.wire import CRC, DEPTH, ENHANCED, MARKERS, PEER_TO_PEER, RTR_READ, RTR_WRITE
+from peer.sut import Session, check, main, row
+from peer.wire import CRC, DEPTH, ENHANCED, MARKERS, PEER_TO_PEER, REJECT, RTR_READ, RTR_WRITE
 
 # ---- Terminates in place of a ready-to-receive message --------------------------------------------------------------
 
@@ -68,6 +68,56 @@ def peer_stays(bench):
         return False
 
     wire.wait_until(unheard, 30, "the socket is closed")
+
+
+# ---- markers that the peer does not support -------------------------------------------------------------------------
+
+HINT = "it may not support markers, which this end asks for: try --markers off"
+
+
+def log_of(bench, markers):
+    path = pathlib.Path(bench.tmp, "log")
+    return path, {"UIW_LOG": str(path), "UIW_MARKERS": markers}
+
+
+def hinted(path, reason, markers):
+    """The line with this reason says what may be the matter, where this end has asked for markers."""
+    wire.wait_until(lambda: path.exists() and reason in path.read_text(), 10, f"a line that says: {reason}")
+    line, = (line for line in path.read_text().splitlines() if reason in line)
+    check((HINT in line) == (markers == "on"), line)
+
+
+def gives_up(bench, how, reason, markers):
+    path, env = log_of(bench, markers)
+    call = Call(bench, **env)
+    if how == "rejects":
+        call.peer.send(reply(CRC | ENHANCED | REJECT))  # as siw does
+    elif how == "sends no reply":
+        call.peer.send(b"MPA ID Req Frame" + bytes(4))
+    else:
+        call.peer.close()
+    call.failed()
+    hinted(path, reason, markers)
+
+
+for _how, _reason in (("rejects", "the peer's program has rejected it"), ("hangs up", "Connection reset by peer"),
+                      ("sends no reply", "the start-up frames do not fit together")):
+    for _markers in "on", "off":
+        row(f"uiw calls with --markers {_markers}, and the peer {_how}: the line in the log",
+            how=_how, reason=_reason, markers=_markers)(gives_up)
+
+
+@row("uiw is called with --markers on, and the peer hangs up: the line in the log", markers="on", speaks=False)
+@row("uiw is called with --markers on, and the peer hangs up behind its first message", markers="on", speaks=True)
+@row("uiw is called with --markers off, and the peer hangs up: the line in the log", markers="off", speaks=False)
+def called(bench, markers, speaks):
+    path, env = log_of(bench, markers)
+    session = Session(bench, env=env)
+    if speaks:
+        session.alive()
+    session.peer.finish()
+    session.down()
+    hinted(path, "the peer has closed it", "off" if speaks else markers)
 
 
 # ---- the program gives up -------------------------------------------------------------------------------------------
