@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -32,6 +31,7 @@
 #include "provider/process/immortal.h"
 #include "provider/process/mutex.h"
 #include "provider/process/text_file.h"
+#include "provider/process/random.h"
 
 namespace uiw::provider {
 
@@ -178,7 +178,7 @@ class Answering final : public CmLoop::Handler {
   // Null if there is no descriptor or no thread for it.
   static std::shared_ptr<Answering> start() {
     std::array<unsigned char, 8> random{};
-    if (::getrandom(random.data(), random.size(), GRND_NONBLOCK) < 0) random = {};
+    if (!fill_random(random.data(), random.size())) random = {};
     std::string name = prefix_of(::geteuid()) + std::to_string(::getpid()) + "/";
     for (const unsigned octet : random) {
       std::array<char, 3> digits{};

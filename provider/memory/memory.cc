@@ -2,7 +2,6 @@
 #include "provider/memory/memory.h"
 
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "provider/process/immortal.h"
 #include "provider/process/limits.h"
 #include "provider/process/mutex.h"
+#include "provider/process/random.h"
 
 namespace uiw::provider {
 
@@ -87,12 +87,7 @@ std::atomic<std::uint64_t> dm_used{0};
 }  // namespace
 
 ddp::StagTable& stag_table() {
-  static Immortal<ddp::StagTable> instance([] {
-    std::uint64_t secret = 0;
-    while (::getrandom(&secret, sizeof secret, 0) != sizeof secret) {
-    }
-    return secret;
-  }());
+  static Immortal<ddp::StagTable> instance(secret_number());
   return *instance;
 }
 

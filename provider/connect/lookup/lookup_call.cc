@@ -2,7 +2,6 @@
 // The calling side of a look-up.
 #include <netinet/in.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
@@ -18,6 +17,7 @@
 #include "provider/connect/mapper/port_mapper_query.h"
 #include "provider/connect/rdma_port.h"
 #include "provider/process/cm_loop.h"
+#include "provider/process/random.h"
 
 namespace uiw::provider {
 
@@ -37,7 +37,7 @@ class LookupCall final : public Connection,
 
   int start(const sockaddr_storage& remote, const ConnectionParameters& own, int tos) {
     if (own.private_data.size() > kMostLookupData) return EINVAL;
-    if (::getrandom(&number_, sizeof number_, 0) != sizeof number_) return EAGAIN;
+    if (!fill_random(&number_, sizeof number_)) return EAGAIN;
     const bool v6 = remote.ss_family == AF_INET6;
     if (tos >= 0) {
       ::setsockopt(socket_.fd(), v6 ? IPPROTO_IPV6 : IPPROTO_IP, v6 ? IPV6_TCLASS : IP_TOS, &tos, sizeof tos);

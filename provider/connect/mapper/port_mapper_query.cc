@@ -2,7 +2,6 @@
 #include "provider/connect/mapper/port_mapper_query.h"
 
 #include <sys/epoll.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <array>
@@ -22,6 +21,7 @@
 #include "provider/process/device.h"
 #include "provider/process/log.h"
 #include "provider/process/mutex.h"
+#include "provider/process/random.h"
 
 namespace uiw::provider {
 
@@ -105,9 +105,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
     // A port that no process has is reported. The socket is not connected, since iwpmd answers from the address that
     // its host's routing chooses; the association, which is hard to guess, says whose answer it is.
     if (const int error = socket_.want_errors(); error != 0) return false;
-    if (::getrandom(&message_.association, sizeof message_.association, GRND_NONBLOCK) != sizeof message_.association) {
-      return false;
-    }
+    if (!fill_random(&message_.association, sizeof message_.association)) return false;
     send();
     return CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this()) == 0;
   }

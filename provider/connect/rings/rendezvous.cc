@@ -2,7 +2,6 @@
 #include "provider/connect/rings/rendezvous.h"
 
 #include <arpa/inet.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/process/device.h"
+#include "provider/process/random.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {
@@ -85,9 +85,7 @@ bool is_own_user(int fd) {
   return known_user(peer.uid).has_value();
 }
 
-bool fill(mpa::SwitchNonce& nonce) {
-  return ::getrandom(nonce.data(), nonce.size(), GRND_NONBLOCK) == static_cast<ssize_t>(nonce.size());
-}
+bool fill(mpa::SwitchNonce& nonce) { return fill_random(nonce.data(), nonce.size()); }
 
 // Takes over the socket, unless that is -1.
 std::shared_ptr<mpa::SharedOffer> make_offer(int fd, bool caller) {

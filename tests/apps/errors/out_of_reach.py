@@ -132,6 +132,49 @@ def no_place(bench):
         check(word in line, f"'{word}' is not in: {line}")
 
 
+# Executes a program for which one system call, by its number, fails with EPERM.
+FILTER = """if True:
+    import ctypes, os, struct, sys
+    steps = ((0x20, 0, 0, 0), (0x15, 0, 1, int(sys.argv[1])), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000))
+    steps = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    program = ctypes.create_string_buffer(struct.pack("@HP", 4, ctypes.addressof(steps)))
+    libc = ctypes.CDLL(None, use_errno=True)
+    for words in ((38, 1, 0, 0, 0), (22, 2, program, 0, 0)):  # PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP
+        if libc.prctl(*words):
+            sys.exit(f"prctl: {ctypes.get_errno()}")
+    os.execvp(sys.argv[2], sys.argv[2:])
+    """
+GETRANDOM = {X86_64: 318, ARM64: 278}
+
+
+@row("a filter of system calls that refuses getrandom: programs run, with their devices and connections")
+def no_random(bench):
+    with open(bench.uiw, "rb") as file:
+        machine = struct.unpack_from("<H", file.read(20), 18)[0]
+    more = {"wrap": [sys.executable, "-c", FILTER, str(GETRANDOM[machine])]}
+    check("uiw_lo" in bench.run([bench.uiw, "devices"], uiw=False, **more).stdout, "uiw devices shows none")
+    port = bench.port()
+    pair = ["-a", "127.0.0.1", "-p", port, "-C", 20, "-V"]
+    bench.pair(["rping", "-s", *pair], ["rping", "-c", *pair], port, **more)
+
+
+@row("RLIMIT_FSIZE 0: no device where the sysfs tree is not there yet, one line; else all works, and no signal comes")
+def no_file(bench):
+    where = os.path.join(bench.tmp, "run")
+    os.mkdir(where)
+    # Through pipes, since standard output and error of the tests are files.
+    script = "(ulimit -f 0; {} run {}; echo $?) 2>&1 | cat"
+    more = {"uiw": False, "env": {"UIW_RUNTIME_DIR": where}}
+    found = bench.run(["sh", "-c", script.format(bench.uiw, "ibv_devices")], **more).stdout
+    check(found.endswith("\n1\n") and "uiw_lo" not in found, found)
+    said = [line for line in found.splitlines() if line.startswith("uiw: ")]
+    check(len(said) == 1 and f"{where} (File too large)" in said[0], f"not one line: {said}")
+    bench.run(["ibv_devices"], env={"UIW_RUNTIME_DIR": where})
+    found = bench.run(["sh", "-c", script.format(bench.uiw, f"--log {bench.tmp}/log ibv_devinfo")], **more).stdout
+    check(found.endswith("\n0\n") and "PORT_ACTIVE" in found, found)
+    check(f"uiw: the log {bench.tmp}/log cannot be written: File too large" in found, found)
+
+
 @row("a bare system: uiw doctor names the packages of Debian and of Fedora")
 def bare_system(bench):
     libraries = bench.run(["sh", "-c", "ldconfig -p | sed -n 's/.*lib\\(ibverbs\\|rdmacm\\)[.]so[.]1.*=> //p'"],
