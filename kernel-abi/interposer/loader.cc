@@ -21,6 +21,7 @@
 #include "kernel-abi/interposer/hooks/signals.h"
 #include "kernel-abi/interposer/own_files.h"
 #include "kernel-abi/interposer/plugin_abis.h"
+#include "mpa/file_limit.h"
 #include "provider/version.h"
 
 namespace uiw::kernel_abi {
@@ -44,6 +45,7 @@ __attribute__((format(printf, 1, 2))) void disable(const char* format, ...) {
   va_end(arguments);
   const size_t length = strlen(line);
   line[length] = '\n';
+  if (!mpa::may_write(STDERR_FILENO, length + 1)) return;
   [[maybe_unused]] long written = syscall(SYS_write, STDERR_FILENO, line, length + 1);
 }
 

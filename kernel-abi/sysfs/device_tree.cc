@@ -19,9 +19,11 @@
 #include "kernel-abi/sysfs/sysfs_tree.h"
 #include "kernel-abi/sysfs/tree_content.h"
 #include "mpa/descriptor.h"
+#include "mpa/file_limit.h"
 #include "provider/inventory/processes.h"
 #include "provider/process/device.h"
 #include "provider/process/immortal.h"
+#include "provider/process/notice.h"
 #include "provider/process/settings.h"
 #include "provider/process/text_file.h"
 
@@ -98,7 +100,7 @@ std::vector<NumberedDevice> number_devices(const std::vector<provider::DeviceInf
 void complain(State& s, const std::string& message) {
   if (!s.complaints.insert(message).second) return;
   const std::string line = "uiw: " + message + "\n";
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+  provider::write_to_standard_error(line.data(), line.size());
 }
 
 }  // namespace
@@ -173,6 +175,7 @@ std::vector<TreeEntry> counters_of(const std::string& device, const provider::Po
 
 // A descriptor for reading, as of a file; or a negative errno.
 int memory_with(const std::string& text) {
+  if (!mpa::file_may_have(text.size())) return -EFBIG;
   const int made = ::memfd_create("uiw-counter", MFD_CLOEXEC);
   if (made < 0) return -errno;
   if (::write(made, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "mpa/file_limit.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -92,6 +93,7 @@ int make_parents(int root, const std::string& path, std::set<std::string>& made)
 }
 
 int write_file(int root, const TreeEntry& entry) {
+  if (!mpa::file_may_have(entry.content.size())) return EFBIG;
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   const Descriptor file(mpa::DescriptorChange().guard(::openat(root, entry.path.c_str(), kFlags, 0444)));
   if (!file.valid()) return errno;

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <new>
 
 #include "mpa/descriptor.h"
+#include "mpa/file_limit.h"
 
 namespace uiw::mpa {
 
@@ -67,18 +67,8 @@ std::unique_ptr<SharedMemory> SharedMemory::map(int fd) {
   return made;
 }
 
-namespace {
-
-// A file that becomes longer than this limit ends the process by SIGXFSZ, and a memfd is a file.
-bool limit_allows_size() {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur >= SharedMemory::kSize;
-}
-
-}  // namespace
-
 std::unique_ptr<SharedMemory> SharedMemory::create(int& fd) {
-  if (!limit_allows_size()) return nullptr;
+  if (!file_may_have(kSize)) return nullptr;
   const int made = DescriptorChange().take(make_memfd(), "shared memory");
   if (made < 0) return nullptr;
   // Allocates the control blocks; the rest stays sparse.

@@ -2,7 +2,6 @@
 #include "provider/capture/capture_blocks.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "mpa/descriptor.h"
+#include "mpa/file_limit.h"
 #include "mpa/guarded_copy.h"
 #include "provider/capture/pcapng_format.h"
 #include "provider/version.h"
@@ -102,17 +102,10 @@ off_t begin_of_part(int fd, off_t end) {
   return end;
 }
 
-// Whether RLIMIT_FSIZE lets this process write up to `end`. A write behind that limit would end it by SIGXFSZ.
-bool is_allowed(off_t end) {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-         static_cast<rlim_t>(end) < limit.rlim_cur;
-}
-
 // Writes a few octets in the middle of the file, where pwrite(2) would append.
 bool write_at(int fd, off_t at, const void* octets, std::size_t size) {
   const long flags = ::syscall(SYS_fcntl, fd, F_GETFL);
-  if (!is_allowed(at + static_cast<off_t>(size)) || flags < 0 ||
+  if (!mpa::file_may_have(static_cast<std::uint64_t>(at) + size) || flags < 0 ||
       ::syscall(SYS_fcntl, fd, F_SETFL, flags & ~O_APPEND) != 0)
     return false;
   const bool written = ::syscall(SYS_pwrite64, fd, octets, size, at) == static_cast<long>(size);
@@ -159,7 +152,7 @@ int write_start(int fd) noexcept try {
   if (::fstat(fd, &st) != 0) return errno;
   if (!S_ISREG(st.st_mode)) return EBADMSG;
   if (st.st_size == 0) {
-    if (!is_allowed(static_cast<off_t>(start.size()))) return EFBIG;
+    if (!mpa::file_may_have(start.size())) return EFBIG;
     const long written = ::syscall(SYS_write, fd, start.data(), start.size());
     return written == static_cast<long>(start.size()) ? 0 : written < 0 ? errno : ENOSPC;
   }
@@ -210,7 +203,7 @@ int CaptureBlocks::append(std::span<const iovec> block, std::size_t size) noexce
 // With the mutex, and the block in its place.
 int CaptureBlocks::write(std::size_t size) {
   off_t end = mend_end(fd_, expected_);
-  if (!is_allowed(end + static_cast<off_t>(size))) return EFBIG;
+  if (!mpa::file_may_have(static_cast<std::uint64_t>(end) + size)) return EFBIG;
   if (end == 0) {
     if (const int error = write_start(fd_); error != 0) return error;
     end = size_of(fd_);

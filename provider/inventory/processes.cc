@@ -25,13 +25,14 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "mpa/file_limit.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/inventory/inventory_format.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/immortal.h"
 #include "provider/process/mutex.h"
-#include "provider/process/text_file.h"
 #include "provider/process/random.h"
+#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 
@@ -159,6 +160,7 @@ class Message {
 // Memory with the inventory of this process; its descriptor, or -1.
 int inventory_memory() {
   const std::vector<std::byte> octets = encode_inventory(take_inventory());
+  if (!mpa::file_may_have(octets.size())) return -1;
   const int fd = mpa::DescriptorChange().guard(::memfd_create("uiw-inventory", MFD_CLOEXEC));
   for (std::size_t done = 0; fd >= 0 && done < octets.size();) {
     const ssize_t written = ::write(fd, octets.data() + done, octets.size() - done);

@@ -15,6 +15,7 @@
 #include <cstring>
 
 #include "mpa/descriptor.h"
+#include "mpa/file_limit.h"
 #include "provider/process/notice.h"
 
 namespace uiw::provider {
@@ -38,17 +39,23 @@ std::size_t begin_line(Line& line) {
   return static_cast<std::size_t>(std::max(length, 0));
 }
 
+void tell_of(const char* path, int error) {
+  const char* const why = error == ENXIO ? "nobody reads it" : text_of_errno(error);  // a FIFO
+  say_once(Cause::log, "the log %s cannot be written: %s", path, why);
+}
+
 // By bare system calls: those of libc are cancellation points, and some are also functions of uiw's preload library.
 void append(const char* path, const char* line, std::size_t size) {
   // A FIFO that nobody reads would be waited for.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   const int fd = mpa::DescriptorChange().guard(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644)));
-  if (fd < 0) {
-    say_once(Cause::log, "the log %s cannot be written: %s", path, text_of_errno(errno));
-    return;
+  if (fd < 0) return tell_of(path, errno);
+  if (mpa::may_write(fd, size)) {
+    ::syscall(SYS_fcntl, fd, F_SETFL, O_APPEND);
+    [[maybe_unused]] const long written = ::syscall(SYS_write, fd, line, size);
+  } else {
+    tell_of(path, EFBIG);
   }
-  ::syscall(SYS_fcntl, fd, F_SETFL, O_APPEND);
-  [[maybe_unused]] const long written = ::syscall(SYS_write, fd, line, size);
   mpa::close_descriptor(fd);
 }
 

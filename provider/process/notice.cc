@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "mpa/descriptor.h"
+#include "mpa/file_limit.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {
@@ -54,7 +55,7 @@ void tell_of_descriptors(const char* purpose, unsigned long limit, bool by_limit
 }  // namespace
 
 void write_to_standard_error(const char* line, std::size_t size) {
-  if (at_load == Identity{} || standard_error() != at_load) return;
+  if (at_load == Identity{} || standard_error() != at_load || !mpa::may_write(STDERR_FILENO, size)) return;
   // write() of libc would be a cancellation point.
   [[maybe_unused]] const long written = ::syscall(SYS_write, STDERR_FILENO, line, size);
 }
