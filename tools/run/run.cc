@@ -2,6 +2,7 @@
 #include "tools/run/run.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -44,12 +45,17 @@ void warn_of(const Reached& reached) {
   if (fault) std::fprintf(stderr, "uiw: warning: %s; %s\n", fault->text.c_str(), fault->advice.c_str());
 }
 
-// Why nothing can be appended to the log, as an errno; 0 if it can, or there is no log in a file. Makes the file.
+// Why nothing can be appended to the log, as an errno; 0 if it can, or there is no log in a file. Makes the file. A
+// FIFO may get its reader later; until then its lines are lost, and the program is told so once.
 int log_error() {
   const std::string& log = provider::settings().values.log;
   if (log.empty() || log == provider::kLogToStandardError) return 0;
-  const int fd = open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY, 0644);
-  if (fd < 0) return errno;
+  const int fd = open(log.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
+  if (fd < 0) {
+    const int error = errno;
+    struct stat status {};
+    return error == ENXIO && stat(log.c_str(), &status) == 0 && S_ISFIFO(status.st_mode) ? 0 : error;
+  }
   close(fd);
   return 0;
 }

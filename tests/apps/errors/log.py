@@ -105,5 +105,15 @@ def none(bench):
     check(run.stderr.count("uiw: the log /nonexistent/log cannot be written: No such file or directory") == 1, run.stderr)
 
 
+@row("a FIFO: without a reader the program runs, and its lines are lost; with one they come")
+def fifo(bench):
+    path = os.path.join(bench.tmp, "fifo")
+    os.mkfifo(path)
+    run = bench.run(["ibv_devinfo"], options=("--log", path))
+    check(run.stderr.count(f"uiw: the log {path} cannot be written: nobody reads it") == 1, run.stderr)
+    bench.run(["sh", "-c", f"exec 3<>{path}; {bench.uiw} run --log {path} ibv_devinfo >/dev/null; head -n 1 <&3 >heard"], uiw=False)
+    said(read(os.path.join(bench.tmp, "heard")), "^device uiw_")
+
+
 if __name__ == "__main__":
     sys.exit(harness.main())
