@@ -141,10 +141,13 @@ class PortMapperQueryImpl final : public PortMapperQuery,
     CmLoop::instance().after(kPauses[sent_++], shared_from_this());
   }
 
-  void take(mpa::Octets octets, const sockaddr_storage& from) {
+  void take(mpa::Octets octets, sockaddr_storage from) {
     auto answer = decode_port_mapper(octets);
     if (!answer || answer->association != message_.association || answer->space != message_.space) return;
     if (answer->called.ss_family != message_.called.ss_family) return;
+    // Its address may be another one of its host (see start()), but its port is that of mappers.
+    if (port_of(from) != htons(kPortMapperPort)) return;
+    if (gid_of(generic(answer->caller)) != gid_of(generic(message_.caller))) return;
     if (answer->kind == PortMapperKind::rejection) return end(number());
     if (answer->kind != PortMapperKind::accept) return;
     const in_port_t port = port_of(answer->called);

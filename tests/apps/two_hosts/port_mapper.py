@@ -255,6 +255,40 @@ def elsewhere(bench):
     mapper.end()
 
 
+# Answers each request for a mapper with accepts that are not for it: from another port than a mapper's, about another
+# caller, and of another association. They name the TCP port that is given.
+FALSE = """
+import socket, struct, sys
+mapper, stranger = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+mapper.bind((sys.argv[1], 3935))
+stranger.bind((sys.argv[1], 0))
+print("maps", flush=True)
+while True:
+    octets, source = mapper.recvfrom(1000)
+    answer = bytearray(octets[:48])
+    answer[0] |= 0x10
+    answer[4:6] = struct.pack(">H", int(sys.argv[2]))
+    stranger.sendto(answer, source)
+    for at in (8, 19):
+        answer[at] ^= 1
+        mapper.sendto(answer, source)
+        answer[at] ^= 1
+    print("answered", flush=True)
+"""
+
+
+@row("answers that are no mapper's, or about something else, are ignored: the caller takes the number")
+def false_answers(bench):
+    left, right = bench.two_hosts()
+    number, nobody = bench.port(), bench.port()
+    bench.start(["rping", "-s", "-a", LEFT[4], "-p", number], namespace=left).wait_listen(number)
+    mapper = python(bench, FALSE, LEFT[4], nobody, namespace=left)
+    mapper.wait_output("^maps")
+    rdma_client(bench, number, right, LEFT[4])
+    check("answered" in mapper.stdout, "the mapper was not asked")
+    mapper.end()
+
+
 # Two calls, one after the other, of one program, by the rsockets of librdmacm; and what takes them.
 TWICE = """
 import ctypes, socket, struct, sys
