@@ -37,38 +37,54 @@ bool stays_inside(const char* rest) {
   }
 }
 
+struct Area {
+  RdmaArea area;
+  const char* prefix;
+  const char* components[5];  // of its path, up to null
+  const char* folders[4];     // the folder of each of these
+};
+constexpr Area kAreas[] = {
+    {RdmaArea::infiniband_class, "class/infiniband", {"sys", "class", "infiniband"}, {"/", "/sys", "/sys/class"}},
+    {RdmaArea::verbs_class,
+     "class/infiniband_verbs",
+     {"sys", "class", "infiniband_verbs"},
+     {"/", "/sys", "/sys/class"}},
+    {RdmaArea::cm_class,
+     "class/misc/rdma_cm",
+     {"sys", "class", "misc", "rdma_cm"},
+     {"/", "/sys", "/sys/class", "/sys/class/misc"}},
+    {RdmaArea::device_nodes, "dev/infiniband", {"dev", "infiniband"}, {"/", "/dev"}},
+};
+
+// The path, if it has the components of the area from this one on.
+RdmaPath behind(const Area& area, size_t first, const char* path) {
+  for (; area.components[first] != nullptr; ++first) {
+    if (!next_component(path).is(area.components[first])) return RdmaPath();
+  }
+  if (!stays_inside(path)) return RdmaPath();
+  return {area.area, area.prefix, path};
+}
+
 }  // namespace
 
 RdmaPath parse_rdma_path(const char* path) {
-  RdmaPath result;
-  if (path == nullptr || path[0] != '/') return result;
-  const char* cursor = path;
-  const Component first = next_component(cursor);
-  const bool sys = first.is("sys");
-  if (!sys && !first.is("dev")) return result;
-
-  Component component = next_component(cursor);
-  if (sys) {
-    if (!component.is("class")) return result;
-    component = next_component(cursor);
-    if (component.is("infiniband")) {
-      result.area = RdmaArea::infiniband_class;
-      result.prefix = "class/infiniband";
-    } else if (component.is("infiniband_verbs")) {
-      result.area = RdmaArea::verbs_class;
-      result.prefix = "class/infiniband_verbs";
-    } else if (component.is("misc") && next_component(cursor).is("rdma_cm")) {
-      result.area = RdmaArea::cm_class;
-      result.prefix = "class/misc/rdma_cm";
-    }
-  } else if (component.is("infiniband")) {
-    result.area = RdmaArea::device_nodes;
-    result.prefix = "dev/infiniband";
+  if (path == nullptr || path[0] != '/') return RdmaPath();
+  for (const Area& area : kAreas) {
+    const RdmaPath found = behind(area, 0, path);
+    if (found.area != RdmaArea::none) return found;
   }
-  if (result.area == RdmaArea::none) return result;
-  if (!stays_inside(cursor)) return RdmaPath();
-  result.rest = cursor;
-  return result;
+  return RdmaPath();
+}
+
+RdmaPath parse_relative_rdma_path(const char* path, int folder, bool (*is_folder)(int folder, const char* absolute)) {
+  if (path == nullptr || path[0] == '/') return RdmaPath();
+  for (const Area& area : kAreas) {
+    for (size_t first = 0; area.components[first] != nullptr; ++first) {
+      const RdmaPath found = behind(area, first, path);
+      if (found.area != RdmaArea::none && is_folder(folder, area.folders[first])) return found;
+    }
+  }
+  return RdmaPath();
 }
 
 bool join_rdma_path(const char* root, const RdmaPath& path, char* buffer, size_t size) {

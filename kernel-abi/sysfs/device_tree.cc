@@ -9,10 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "kernel-abi/sysfs/port_files.h"
@@ -72,8 +75,13 @@ InterfaceFiles files_of(const provider::DeviceInfo& device) {
   unsigned index = 0;
   const provider::TextFile file = provider::open_text_file((folder + "/ifindex").c_str());
   files.present = file != nullptr && std::fscanf(file.get(), "%u", &index) == 1 && index == device.ifindex;
+  if (!files.present) return files;
+  std::error_code error;
+  const std::string adapter = std::filesystem::canonical(folder + "/device", error).string();
+  constexpr std::string_view kDevices = "/sys/devices/";
+  if (!error && adapter.starts_with(kDevices)) files.parent = adapter.substr(kDevices.size());
   for (const char* name : kParentAttributes) {
-    if (files.present && ::access((folder + "/device/" + name).c_str(), R_OK) == 0) files.attributes.emplace_back(name);
+    if (::access((folder + "/device/" + name).c_str(), R_OK) == 0) files.attributes.emplace_back(name);
   }
   return files;
 }

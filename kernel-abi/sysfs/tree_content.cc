@@ -116,7 +116,11 @@ class Builder {
   void device(const NumberedDevice& device) {
     const provider::DeviceInfo& info = device.info;
     const std::size_t first = tree_.entries.size();
-    const std::string folder = "class/infiniband/" + info.name;
+    // As in the kernel the class has links, and the path of the device says where it is in the machine (hwloc).
+    const std::string& parent_path = device.files.parent;
+    const std::string folder =
+        "devices/" + (parent_path.empty() ? "virtual" : parent_path) + "/infiniband/" + info.name;
+    link("class/infiniband/" + info.name, "../../" + folder);
     file(folder + "/node_type", is_roce(info) ? "1: CA\n" : "4: RNIC\n");
     file(folder + "/node_guid", guid_line(info.guid));
     file(folder + "/sys_image_guid", guid_line(info.guid));

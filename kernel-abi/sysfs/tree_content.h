@@ -38,6 +38,7 @@ struct Tree {
 // What the sysfs of this process has of a device's interface. It may be that of another network namespace, and then it
 // has nothing of it.
 struct InterfaceFiles {
+  std::string parent;                   // of its adapter below /sys/devices; empty where it has none
   bool present = false;                 // there is /sys/class/net/<interface>, and it is this interface
   std::vector<std::string> attributes;  // those of kParentAttributes in its device/
 };

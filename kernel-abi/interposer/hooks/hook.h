@@ -2,6 +2,7 @@
 // What all hooks of functions with a path share. Part of the interposer.
 #pragma once
 
+#include <fcntl.h>
 #include <limits.h>
 
 #include "kernel-abi/interposer/loader.h"
@@ -18,17 +19,26 @@ inline const char* rewrite_path(const RdmaPath& rdma, const char* path, char* bu
   return root != nullptr && join_rdma_path(root, rdma, buffer, PATH_MAX) ? buffer : path;
 }
 
+// Whether a descriptor, or AT_FDCWD, stands for the folder with this path.
+bool is_folder(int folder, const char* absolute);
+
+// `folder` is where a relative path starts.
+inline RdmaPath rdma_path(int folder, const char* path) {
+  if (path != nullptr && path[0] == '/') return parse_rdma_path(path);
+  return parse_relative_rdma_path(path, folder, is_folder);
+}
+
 template <typename Call>
 __attribute__((noinline)) auto with_rewritten_path(const RdmaPath& rdma, const char* path, Call call) {
   char buffer[PATH_MAX];
   return call(rewrite_path(rdma, path, buffer));
 }
 
-// Calls `call` with the path for the real function. The buffer is on the stack only for RDMA paths, since a signal
-// handler on a small stack may open files, too.
+// Calls `call` with the path for the real function, which is absolute where it is another one than `path`. The buffer
+// is on the stack only for RDMA paths, since a signal handler on a small stack may open files, too.
 template <typename Call>
-inline auto with_path(const char* path, Call call) {
-  const RdmaPath rdma = parse_rdma_path(path);
+inline auto with_path(int folder, const char* path, Call call) {
+  const RdmaPath rdma = rdma_path(folder, path);
   if (__builtin_expect(rdma.area == RdmaArea::none, 1)) return call(path);
   return with_rewritten_path(rdma, path, call);
 }

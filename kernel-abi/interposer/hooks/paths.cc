@@ -67,8 +67,8 @@ const char* rewrite_folder(const RdmaPath& rdma, const char* path, char* buffer)
 }
 
 template <typename Call>
-inline auto with_folder(const char* path, Call call) {
-  const RdmaPath rdma = parse_rdma_path(path);
+inline auto with_folder(int folder, const char* path, Call call) {
+  const RdmaPath rdma = rdma_path(folder, path);
   if (__builtin_expect(rdma.area == RdmaArea::none, 1)) return call(path);
   char buffer[PATH_MAX];
   return call(rewrite_folder(rdma, path, buffer));
@@ -95,8 +95,8 @@ __attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* p
 }
 
 template <typename OpenReal>
-inline int open_path(const char* path, int flags, OpenReal open_real) {
-  const RdmaPath rdma = parse_rdma_path(path);
+inline int open_path(int folder, const char* path, int flags, OpenReal open_real) {
+  const RdmaPath rdma = rdma_path(folder, path);
   if (__builtin_expect(rdma.area == RdmaArea::none, 1)) return forget_stale(open_real(path));
   return open_rdma_path(rdma, path, flags, open_real);
 }
@@ -111,14 +111,14 @@ using FopenFunction = FILE*(const char*, const char*);
 using OpendirFunction = DIR*(const char*);
 
 inline int call_open(RealFunction<OpenFunction>& real, const char* path, int flags, mode_t mode) {
-  return open_path(path, flags, [&](const char* target) {
+  return open_path(AT_FDCWD, path, flags, [&](const char* target) {
     if (OpenFunction* function = real.get()) return function(target, flags, mode);
     return static_cast<int>(syscall(SYS_openat, AT_FDCWD, target, flags, mode));
   });
 }
 
 inline int call_openat(RealFunction<OpenatFunction>& real, int folder, const char* path, int flags, mode_t mode) {
-  return open_path(path, flags, [&](const char* target) {
+  return open_path(folder, path, flags, [&](const char* target) {
     if (OpenatFunction* function = real.get()) return function(folder, target, flags, mode);
     return static_cast<int>(syscall(SYS_openat, folder, target, flags, mode));
   });
@@ -147,7 +147,7 @@ __attribute__((noinline)) FILE* open_rdma_file(const RdmaPath& rdma, RealFunctio
 }
 
 inline FILE* open_file(RealFunction<FopenFunction>& real, const char* path, const char* mode) {
-  const RdmaPath rdma = parse_rdma_path(path);
+  const RdmaPath rdma = rdma_path(AT_FDCWD, path);
   if (__builtin_expect(rdma.area == RdmaArea::none, 1)) return call_or_null(real, path, mode);
   return open_rdma_file(rdma, real, path, mode);
 }
@@ -158,6 +158,7 @@ constinit RealFunction<Open2Function> real_open_2("__open_2"), real_open64_2("__
 constinit RealFunction<Openat2Function> real_openat_2("__openat_2"), real_openat64_2("__openat64_2");
 constinit RealFunction<FopenFunction> real_fopen("fopen"), real_fopen64("fopen64");
 constinit RealFunction<OpendirFunction> real_opendir("opendir");
+constinit RealFunction<int(const char*)> real_chdir("chdir");
 constinit RealFunction<int(const char*, dirent***, int (*)(const dirent*), int (*)(const dirent**, const dirent**))>
     real_scandir("scandir");
 constinit RealFunction<int(const char*, dirent64***, int (*)(const dirent64*),
@@ -217,28 +218,28 @@ UIW_HOOK int openat64(int folder, const char* path, int flags, ...) {
 
 // The checked forms end the program if a mode is needed and missing; the real functions do that.
 UIW_HOOK int __open_2(const char* path, int flags) {
-  return open_path(path, flags, [&](const char* target) {
+  return open_path(AT_FDCWD, path, flags, [&](const char* target) {
     Open2Function* function = real_open_2.get();
     return function != nullptr ? function(target, flags) : call_open(real_open, target, flags, 0);
   });
 }
 
 UIW_HOOK int __open64_2(const char* path, int flags) {
-  return open_path(path, flags, [&](const char* target) {
+  return open_path(AT_FDCWD, path, flags, [&](const char* target) {
     Open2Function* function = real_open64_2.get();
     return function != nullptr ? function(target, flags) : call_open(real_open64, target, flags, 0);
   });
 }
 
 UIW_HOOK int __openat_2(int folder, const char* path, int flags) {
-  return open_path(path, flags, [&](const char* target) {
+  return open_path(folder, path, flags, [&](const char* target) {
     Openat2Function* function = real_openat_2.get();
     return function != nullptr ? function(folder, target, flags) : call_openat(real_openat, folder, target, flags, 0);
   });
 }
 
 UIW_HOOK int __openat64_2(int folder, const char* path, int flags) {
-  return open_path(path, flags, [&](const char* target) {
+  return open_path(folder, path, flags, [&](const char* target) {
     Openat2Function* function = real_openat64_2.get();
     return function != nullptr ? function(folder, target, flags) : call_openat(real_openat64, folder, target, flags, 0);
   });
@@ -249,12 +250,20 @@ UIW_HOOK FILE* fopen(const char* path, const char* mode) { return open_file(real
 UIW_HOOK FILE* fopen64(const char* path, const char* mode) { return open_file(real_fopen64, path, mode); }
 
 UIW_HOOK DIR* opendir(const char* path) {
-  return with_folder(path, [&](const char* target) { return call_or_null(real_opendir, target); });
+  return with_folder(AT_FDCWD, path, [&](const char* target) { return call_or_null(real_opendir, target); });
+}
+
+// From there on the kernel follows the program's relative paths in the tree.
+UIW_HOOK int chdir(const char* path) noexcept {
+  return with_folder(AT_FDCWD, path, [&](const char* target) {
+    if (auto* function = real_chdir.get()) return function(target);
+    return static_cast<int>(syscall(SYS_chdir, target));
+  });
 }
 
 UIW_HOOK int scandir(const char* path, dirent*** names, int (*select)(const dirent*),
                      int (*compare)(const dirent**, const dirent**)) {
-  return with_folder(path, [&](const char* target) {
+  return with_folder(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_scandir.get()) return function(target, names, select, compare);
     errno = ENOSYS;
     return -1;
@@ -263,7 +272,7 @@ UIW_HOOK int scandir(const char* path, dirent*** names, int (*select)(const dire
 
 UIW_HOOK int scandir64(const char* path, dirent64*** names, int (*select)(const dirent64*),
                        int (*compare)(const dirent64**, const dirent64**)) {
-  return with_folder(path, [&](const char* target) {
+  return with_folder(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_scandir64.get()) return function(target, names, select, compare);
     errno = ENOSYS;
     return -1;
@@ -271,76 +280,77 @@ UIW_HOOK int scandir64(const char* path, dirent64*** names, int (*select)(const 
 }
 
 UIW_HOOK int access(const char* path, int mode) noexcept {
-  return with_path(path, [&](const char* target) {
+  return with_path(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_access.get()) return function(target, mode);
     return access_by_faccessat(target, mode, 0);
   });
 }
 
 UIW_HOOK int euidaccess(const char* path, int mode) noexcept {
-  return with_path(path, [&](const char* target) {
+  return with_path(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_euidaccess.get()) return function(target, mode);
     return access_by_faccessat(target, mode, AT_EACCESS);
   });
 }
 
 UIW_HOOK int eaccess(const char* path, int mode) noexcept {
-  return with_path(path, [&](const char* target) {
+  return with_path(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_eaccess.get()) return function(target, mode);
     return access_by_faccessat(target, mode, AT_EACCESS);
   });
 }
 
 UIW_HOOK int faccessat(int folder, const char* path, int mode, int flags) noexcept {
-  return with_path(path, [&](const char* target) {
+  return with_path(folder, path, [&](const char* target) {
     if (auto* function = real_faccessat.get()) return function(folder, target, mode, flags);
     return static_cast<int>(syscall(SYS_faccessat, folder, target, mode));
   });
 }
 
 UIW_HOOK ssize_t readlink(const char* path, char* buffer, size_t size) noexcept {
-  return with_path(path, [&](const char* target) {
+  return with_path(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_readlink.get()) return function(target, buffer, size);
     return syscall(SYS_readlinkat, AT_FDCWD, target, buffer, size);
   });
 }
 
 UIW_HOOK ssize_t readlinkat(int folder, const char* path, char* buffer, size_t size) noexcept {
-  return with_path(path, [&](const char* target) {
+  return with_path(folder, path, [&](const char* target) {
     if (auto* function = real_readlinkat.get()) return function(folder, target, buffer, size);
     return syscall(SYS_readlinkat, folder, target, buffer, size);
   });
 }
 
 UIW_HOOK ssize_t __readlink_chk(const char* path, char* buffer, size_t size, size_t available) {
-  return with_path(path, [&](const char* target) {
+  return with_path(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_readlink_chk.get()) return function(target, buffer, size, available);
     return syscall(SYS_readlinkat, AT_FDCWD, target, buffer, size < available ? size : available);
   });
 }
 
 UIW_HOOK char* realpath(const char* path, char* resolved) noexcept {
-  return with_path(path, [&](const char* target) { return call_or_null(real_realpath, target, resolved); });
+  return with_path(AT_FDCWD, path, [&](const char* target) { return call_or_null(real_realpath, target, resolved); });
 }
 
 UIW_HOOK char* __realpath_chk(const char* path, char* resolved, size_t size) {
-  return with_path(path, [&](const char* target) { return call_or_null(real_realpath_chk, target, resolved, size); });
+  return with_path(AT_FDCWD, path,
+                   [&](const char* target) { return call_or_null(real_realpath_chk, target, resolved, size); });
 }
 
 UIW_HOOK char* canonicalize_file_name(const char* path) noexcept {
-  return with_path(path, [&](const char* target) { return call_or_null(real_canonicalize, target); });
+  return with_path(AT_FDCWD, path, [&](const char* target) { return call_or_null(real_canonicalize, target); });
 }
 
 // `ls -l` calls these for everything that it lists.
 UIW_HOOK ssize_t getxattr(const char* path, const char* name, void* value, size_t size) noexcept {
-  return with_path(path, [&](const char* target) {
+  return with_path(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_getxattr.get()) return function(target, name, value, size);
     return syscall(SYS_getxattr, target, name, value, size);
   });
 }
 
 UIW_HOOK ssize_t lgetxattr(const char* path, const char* name, void* value, size_t size) noexcept {
-  return with_path(path, [&](const char* target) {
+  return with_path(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_lgetxattr.get()) return function(target, name, value, size);
     return syscall(SYS_lgetxattr, target, name, value, size);
   });

@@ -48,9 +48,9 @@ int stat_by_system_call(int folder, const char* path, void* result, int flags) {
 }
 
 // The number of the node for a path of /dev/infiniband/uverbsN, or -1.
-int number_of_node(const char* path) {
+int number_of_node(int folder, const char* path) {
   char name[sizeof "uverbs" + 5];
-  if (!device_node_name(parse_rdma_path(path), name, sizeof name) || strncmp(name, "uverbs", strlen("uverbs")) != 0)
+  if (!device_node_name(rdma_path(folder, path), name, sizeof name) || strncmp(name, "uverbs", strlen("uverbs")) != 0)
     return -1;
   int number = 0;
   for (const char* digit = name + strlen("uverbs"); *digit != '\0'; ++digit) {
@@ -79,9 +79,9 @@ Shown shown_descriptor(int fd, Shown real) {
 }
 
 // The node of a device of the host is not /dev/null.
-Shown shown_path(const char* path, Shown real) {
+Shown shown_path(int folder, const char* path, Shown real) {
   if (!S_ISCHR(real.mode) || real.device != kNullDevice) return real;
-  const int number = number_of_node(path);
+  const int number = number_of_node(folder, path);
   return number < 0 ? real : Shown{real.mode, uverbs_device(static_cast<unsigned>(number))};
 }
 
@@ -95,19 +95,33 @@ int as_device(int fd, int result, struct stat* status) {
   return result;
 }
 
-int as_node(const char* path, int result, struct stat* status) {
-  if (result == 0) show(status, shown_path(path, {status->st_mode, status->st_rdev}));
+int as_node(int folder, const char* path, int result, struct stat* status) {
+  if (result == 0) show(status, shown_path(folder, path, {status->st_mode, status->st_rdev}));
   return result;
 }
+
+}  // namespace
+
+bool is_folder(int folder, const char* absolute) {
+  struct stat one, other;
+  const int saved_errno = errno;
+  const bool same = stat_by_system_call(folder, "", &one, AT_EMPTY_PATH) == 0 &&
+                    stat_by_system_call(AT_FDCWD, absolute, &other, 0) == 0 && one.st_dev == other.st_dev &&
+                    one.st_ino == other.st_ino;
+  errno = saved_errno;
+  return same;
+}
+
+namespace {
 
 bool means_descriptor(const char* path, int flags) {
   return (flags & AT_EMPTY_PATH) != 0 && (path == nullptr || path[0] == '\0');
 }
 
 inline int call_stat(RealFunction<StatFunction>& real, const char* path, struct stat* status, int flags) {
-  return with_path(path, [&](const char* target) {
-    if (auto* function = real.get()) return as_node(path, function(target, status), status);
-    return as_node(path, stat_by_system_call(AT_FDCWD, target, status, flags), status);
+  return with_path(AT_FDCWD, path, [&](const char* target) {
+    if (auto* function = real.get()) return as_node(AT_FDCWD, path, function(target, status), status);
+    return as_node(AT_FDCWD, path, stat_by_system_call(AT_FDCWD, target, status, flags), status);
   });
 }
 
@@ -118,19 +132,19 @@ inline int call_fstat(RealFunction<FstatFunction>& real, int fd, struct stat* st
 
 inline int call_fstatat(RealFunction<FstatatFunction>& real, int folder, const char* path, struct stat* status,
                         int flags) {
-  return with_path(path, [&](const char* target) {
+  return with_path(folder, path, [&](const char* target) {
     auto* function = real.get();
     const int result = function != nullptr ? function(folder, target, status, flags)
                                            : stat_by_system_call(folder, target, status, flags);
-    return means_descriptor(path, flags) ? as_device(folder, result, status) : as_node(path, result, status);
+    return means_descriptor(path, flags) ? as_device(folder, result, status) : as_node(folder, path, result, status);
   });
 }
 
 inline int call_xstat(RealFunction<XstatFunction>& real, int version, const char* path, struct stat* status,
                       int flags) {
-  return with_path(path, [&](const char* target) {
-    if (auto* function = real.get()) return as_node(path, function(version, target, status), status);
-    return as_node(path, stat_by_system_call(AT_FDCWD, target, status, flags), status);
+  return with_path(AT_FDCWD, path, [&](const char* target) {
+    if (auto* function = real.get()) return as_node(AT_FDCWD, path, function(version, target, status), status);
+    return as_node(AT_FDCWD, path, stat_by_system_call(AT_FDCWD, target, status, flags), status);
   });
 }
 
@@ -141,11 +155,11 @@ inline int call_fxstat(RealFunction<FxstatFunction>& real, int version, int fd, 
 
 inline int call_fxstatat(RealFunction<FxstatatFunction>& real, int version, int folder, const char* path,
                          struct stat* status, int flags) {
-  return with_path(path, [&](const char* target) {
+  return with_path(folder, path, [&](const char* target) {
     auto* function = real.get();
     const int result = function != nullptr ? function(version, folder, target, status, flags)
                                            : stat_by_system_call(folder, target, status, flags);
-    return means_descriptor(path, flags) ? as_device(folder, result, status) : as_node(path, result, status);
+    return means_descriptor(path, flags) ? as_device(folder, result, status) : as_node(folder, path, result, status);
   });
 }
 
@@ -217,13 +231,13 @@ UIW_HOOK int __fxstatat64(int version, int folder, const char* path, struct stat
 }
 
 UIW_HOOK int statx(int folder, const char* path, int flags, unsigned mask, struct statx* status) noexcept {
-  return with_path(path, [&](const char* target) {
+  return with_path(folder, path, [&](const char* target) {
     auto* function = real_statx.get();
     const int result = function != nullptr ? function(folder, target, flags, mask, status)
                                            : static_cast<int>(syscall(SYS_statx, folder, target, flags, mask, status));
     if (result != 0) return result;
     const Shown real{status->stx_mode, makedev(status->stx_rdev_major, status->stx_rdev_minor)};
-    const Shown shown = means_descriptor(path, flags) ? shown_descriptor(folder, real) : shown_path(path, real);
+    const Shown shown = means_descriptor(path, flags) ? shown_descriptor(folder, real) : shown_path(folder, path, real);
     status->stx_mode = static_cast<uint16_t>(shown.mode);
     status->stx_rdev_major = major(shown.device);
     status->stx_rdev_minor = minor(shown.device);

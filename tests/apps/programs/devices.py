@@ -2,8 +2,10 @@
 """ibv_devices and ibv_devinfo: the devices that stock libibverbs shows, against the machine's interfaces."""
 
 import ipaddress
+import os
 import pathlib
 import re
+import shutil
 import socket
 import sys
 
@@ -162,6 +164,49 @@ def interface_of(bench):
     lines = bench.run(["bash", "-c", script]).stdout.splitlines()
     wanted = {f"/sys/class/infiniband/uiw_{name}/device/net/{name} {socket.if_nametoindex(name)}" for name in interfaces()}
     check(set(lines) == wanted, f"not {wanted}: {lines}")
+
+
+@row("sysfs by relative paths: a shell that changes into it, and descriptors of the folders above it")
+def relative(bench):
+    names = {f"uiw_{name}" for name in interfaces()}
+    type_of = "class/infiniband/uiw_lo/node_type"
+    for start, path in (("/sys/class/infiniband", "uiw_lo/node_type"), ("/sys", type_of), ("/", "sys/" + type_of),
+                        ("/sys/class/infiniband/uiw_lo/ports", "../node_type")):
+        script = f"cd {start} && cat {path} && ls -d {path} && test -r {path} && cd - >&2"
+        check(bench.run(["sh", "-c", script], cwd="/").stdout == f"4: RNIC\n{path}\n", f"{path} in {start}")
+    code = """if True:
+        import os, stat
+        for base, path in (("/", "sys/class/infiniband"), ("/sys", "class/infiniband"), ("/sys/class", "./infiniband/"),
+                           ("/sys/class/infiniband", ".")):
+            folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY)
+            inner = os.open(path, os.O_RDONLY | os.O_DIRECTORY, dir_fd=folder)
+            print(*sorted(os.listdir(inner)))
+            assert os.access(path, os.R_OK, dir_fd=folder)
+            assert stat.S_ISDIR(os.stat(path, dir_fd=folder).st_mode)
+            assert os.readlink(path.rstrip("/") + "/uiw_lo", dir_fd=folder).endswith("/infiniband/uiw_lo")
+        root = os.open("/", os.O_PATH)
+        os.close(os.open("dev/infiniband/rdma_cm", os.O_RDWR, dir_fd=root))
+        assert os.stat("dev/infiniband/uverbs0", dir_fd=root).st_rdev == os.stat("/dev/infiniband/uverbs0").st_rdev
+        """
+    found = bench.run([sys.executable, "-c", code]).stdout.splitlines()
+    check([set(line.split()) for line in found] == [names] * 4, f"not four times {names}: {found}")
+
+
+@row("ibstatus finds each device")
+def ibstatus(bench):
+    if not shutil.which("ibstatus"):
+        raise harness.Skip("no ibstatus of infiniband-diags")
+    found = re.findall(r"^Infiniband device '(\S+)' port 1 status:", bench.run(["ibstatus"], cwd=bench.tmp).stdout, re.M)
+    check(set(found) == {f"uiw_{name}" for name in interfaces()}, f"it finds {found}")
+
+
+@row("hwloc shows a device where its interface's adapter is")
+def lstopo(bench):
+    if not shutil.which("lstopo-no-graphics"):
+        raise harness.Skip("no hwloc")
+    found = re.findall(r'(?:Net|OpenFabrics|RDMA).* "(uiw_\w+)"', bench.run(["lstopo-no-graphics", "--of", "console"]).stdout)
+    wanted = {f"uiw_{name}" for name in interfaces() if os.path.exists(f"/sys/class/net/{name}/device")}
+    check(set(found) == wanted, f"it shows {found}, not {wanted}")
 
 
 @row("uiw devices --sysfs: a directory that is there without uiw, too")

@@ -32,6 +32,50 @@ TEST_CASE("paths of the RDMA areas lead into the tree") {
   CHECK(rewritten("/dev/infiniband/uverbs0") == "/tree/dev/infiniband/uverbs0");
 }
 
+namespace {
+
+const char* const kFolders[] = {"/", "/sys", "/sys/class", "/sys/class/misc", "/dev", "/home"};
+
+// Where a path leads that starts in the folder with this number.
+std::string rewritten_from(const char* start, const char* path) {
+  int number = 0;
+  while (std::string(kFolders[number]) != start) ++number;
+  const auto is_folder = [](int folder, const char* absolute) { return std::string(kFolders[folder]) == absolute; };
+  const RdmaPath parsed = parse_relative_rdma_path(path, number, is_folder);
+  if (parsed.area == RdmaArea::none) return "";
+  char buffer[256];
+  return join_rdma_path("/tree", parsed, buffer, sizeof buffer) ? buffer : "too long";
+}
+
+}  // namespace
+
+TEST_CASE("relative paths lead into the tree from each folder above an area") {
+  for (const char* rest : {"", "/", "/uiw_lo/node_type", "/./uiw_lo//ports"}) {
+    const std::string whole = std::string("/tree/class/infiniband") + rest;
+    CHECK(rewritten_from("/", ("sys/class/infiniband" + std::string(rest)).c_str()) == whole);
+    CHECK(rewritten_from("/", (".//sys/./class/infiniband" + std::string(rest)).c_str()) == whole);
+    CHECK(rewritten_from("/sys", ("class/infiniband" + std::string(rest)).c_str()) == whole);
+    CHECK(rewritten_from("/sys/class", ("infiniband" + std::string(rest)).c_str()) == whole);
+  }
+  CHECK(rewritten_from("/sys/class", "infiniband_verbs/uverbs0") == "/tree/class/infiniband_verbs/uverbs0");
+  CHECK(rewritten_from("/sys/class", "misc/rdma_cm") == "/tree/class/misc/rdma_cm");
+  CHECK(rewritten_from("/sys/class/misc", "rdma_cm/dev") == "/tree/class/misc/rdma_cm/dev");
+  CHECK(rewritten_from("/", "dev/infiniband/rdma_cm") == "/tree/dev/infiniband/rdma_cm");
+  CHECK(rewritten_from("/dev", "infiniband/rdma_cm") == "/tree/dev/infiniband/rdma_cm");
+}
+
+TEST_CASE("relative paths from other folders, to others, or out of an area stay as they are") {
+  CHECK(rewritten_from("/home", "sys/class/infiniband").empty());
+  CHECK(rewritten_from("/home", "infiniband").empty());
+  CHECK(rewritten_from("/", "infiniband").empty());
+  CHECK(rewritten_from("/sys", "sys/class/infiniband").empty());
+  CHECK(rewritten_from("/sys/class", "class/infiniband").empty());
+  CHECK(rewritten_from("/sys/class", "infiniband/../net").empty());
+  CHECK(rewritten_from("/sys/class", "infinibandx").empty());
+  for (const char* path : {"", ".", "sys", "sys/class", "misc", "dev", "/sys/class/infiniband"})
+    CHECK(rewritten_from("/", path).empty());
+}
+
 TEST_CASE("doubled slashes and dots do not hide an area") {
   CHECK(rewritten("//sys///class/./infiniband//uiw_lo") == "/tree/class/infiniband//uiw_lo");
   CHECK(rewritten("/./dev/infiniband/./rdma_cm") == "/tree/dev/infiniband/./rdma_cm");

@@ -32,7 +32,13 @@ NumberedDevice sample(const std::string& interface, unsigned number) {
   return {info, number};
 }
 
+// Of the entry with this path, also through the link of a device in its class.
 std::string content(const Tree& tree, const std::string& path) {
+  constexpr std::string_view kUp = "../../";
+  for (const TreeEntry& entry : tree.entries) {
+    if (entry.content.starts_with(kUp) && path.starts_with(entry.path + "/"))
+      return content(tree, entry.content.substr(kUp.size()) + path.substr(entry.path.size()));
+  }
   const auto found = std::find_if(tree.entries.begin(), tree.entries.end(),
                                   [&](const TreeEntry& entry) { return entry.path == path; });
   return found != tree.entries.end() ? found->content : "(none)";
@@ -95,10 +101,11 @@ TEST_CASE("the folder of the adapter names the interface, and where it is in the
   CHECK(content(tree, folder + "net/eth0/ifindex") == "7\n");
   CHECK(content(tree, folder + "net/eth0/dev_port") == "0\n");
   CHECK(content(tree, folder + "numa_node") == "(none)");
-  device.files = {true, {"numa_node"}};
+  device.files = {"pci0000:00/0000:00:03.0", true, {"numa_node"}};
   tree = make_tree({device}, {});
   CHECK(content(tree, folder + "net/eth0") == "/sys/class/net/eth0");
   CHECK(content(tree, folder + "numa_node") == "/sys/class/net/eth0/device/numa_node");
+  CHECK(content(tree, "class/infiniband/uiw_eth0") == "../../devices/pci0000:00/0000:00:03.0/infiniband/uiw_eth0");
   CHECK(content(tree, folder + "modalias") == "uiw:eth0\n");  // of uiw's devices, not of the interface's adapter
 }
 
@@ -181,7 +188,7 @@ TEST_CASE("the host's own devices stand beside ours, ours first") {
   const HostDevices host = {{"mlx5_0", "uiw_eth0"}, {"uverbs0", "uverbs3"}, {"uverbs0", "rdma_cm", "umad0"}};
   const Tree tree = make_tree({sample("eth0", 3)}, host);
   CHECK(content(tree, "class/infiniband/mlx5_0") == "/sys/class/infiniband/mlx5_0");
-  CHECK(content(tree, "class/infiniband/uiw_eth0") == "(none)");
+  CHECK(content(tree, "class/infiniband/uiw_eth0") == "../../devices/virtual/infiniband/uiw_eth0");
   CHECK(content(tree, "class/infiniband_verbs/uverbs0") == "/sys/class/infiniband_verbs/uverbs0");
   CHECK(content(tree, "class/infiniband_verbs/uverbs3") == "(none)");
   CHECK(content(tree, "dev/infiniband/umad0") == "/dev/infiniband/umad0");
