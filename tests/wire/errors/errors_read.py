@@ -217,6 +217,7 @@ def disorder(bench):
 def dereg_under_read(bench, crc, behind=False):
     session = Session(bench, crc=crc, rcvbuf=8192)
     big = session.sut.memory("big", 16 << 20, "lr", seed=3)
+    session.sut.memory("mark", 64, "lrw")
     session.alive()
     request = wire.read_request(session.read_msn, 0xAA, 1000, big.size, big.rkey, big.addr)
     session.peer.fpdu(request)
@@ -226,7 +227,7 @@ def dereg_under_read(bench, crc, behind=False):
         session.peer.fpdu(second)
     segment = session.peer.segment()
     got = len(segment.payload)
-    session.peer.taken()
+    session.taken("mark", 0)
     session.sut.command("dereg big")
     if behind:
         session.peer.fpdu(second)

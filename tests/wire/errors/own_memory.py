@@ -152,7 +152,8 @@ def protection(error, request, got, memory):
 
 
 def source_of_answer(bench, how, crc, begun):
-    """The peer reads 1 MiB; behind it waits another Read, which is not answered either."""
+    """The peer reads 6 MiB; behind it waits another Read, which is not answered either. uiw has taken the requests when the
+    memory goes, so the answer fails. A request that comes after that is the peer's error (errors_read.py)."""
     session = Session(bench, before=prepare, crc=crc, rcvbuf=8192)
     sut, peer = session.sut, session.peer
     memory = sut.memory("big", 6 << 20, "lr", seed=3)
@@ -162,7 +163,7 @@ def source_of_answer(bench, how, crc, begun):
     request = wire.read_request(session.read_msn, 0xAA, 1000, memory.size, memory.rkey, memory.addr)
     peer.fpdu(request)
     peer.fpdu(wire.read_request(session.read_msn + 1, 0xCC, 0, 10, memory.rkey, memory.addr))
-    peer.taken()
+    session.taken("m", 4000)
     first = peer.segment()
     sut.command({"rereg": "rereg big l"}.get(how, f"{how} big"))
     got = {0xAA: 0, 0xBB: 0}
@@ -201,7 +202,7 @@ def target_of_atomic(bench, how, error):
     session.read(0xBB, 0, ahead.size, ahead.rkey, ahead.addr)
     request = wire.fetch_add(2, 7, memory.rkey, memory.addr, 1)
     peer.fpdu(request)
-    peer.taken()
+    session.taken("m", 4000)
     first = peer.segment()
     sut.command(how)
     skipped = last_word(peer, expected(error, request), skip=(READ_RESPONSE,))

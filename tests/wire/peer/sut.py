@@ -355,6 +355,13 @@ class Session:
         first, payload = self.peer.message(wire.READ_RESPONSE)
         check((first.stag, first.to, payload) == (7, 0x77, b""), f"answer to a zero-length Read: {first}")
 
+    def taken(self, name, offset):
+        """Waits until uiw has taken, and not only read, all that the peer has sent: a Write behind it is placed, into this
+        memory."""
+        memory, octets = self.sut.memories[name], b"taken"
+        self.peer.fpdu(wire.tagged(wire.WRITE, memory.rkey, memory.addr + offset, octets))
+        wire.wait_until(lambda: memory.dump(offset, len(octets)) == octets, PATIENCE, "what the peer has sent is taken")
+
     def down(self, timeout=PATIENCE):
         """The consumer is told of the end, and the QP is in error."""
         self.sut.event("DISCONNECTED", self.conn, timeout)
