@@ -152,11 +152,11 @@ std::unique_ptr<Mr> Mr::create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t 
     return nullptr;
   };
   if (const int error = check_flags(access, kRights | IBV_ACCESS_OPTIONAL_RANGE); error != 0) return refuse(error);
+  if (::fstat(fd, &status) != 0) return refuse(EBADF);
   if (length == 0 || length > kMaxMrSize || iova % page != before || __builtin_add_overflow(offset, length, &end) ||
       end > std::uint64_t{INT64_MAX}) {
     return refuse(EINVAL);
   }
-  if (::fstat(fd, &status) != 0) return refuse(EBADF);
   if (status.st_size > 0 && end > static_cast<std::uint64_t>(status.st_size)) return refuse(EINVAL);
   const int protection = PROT_READ | ((access & IBV_ACCESS_LOCAL_WRITE) != 0 ? PROT_WRITE : 0);
   const std::size_t size = length + before;

@@ -185,8 +185,8 @@ int Context::query_port(unsigned port, ibv_port_attr& attributes) const {
     attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attributes.flags = IBV_QPF_GRH_REQUIRED;
   }
-  // The nearest lane width and rate. Loopback and virtual links do not report a speed and count as 10 Gb/s.
-  const unsigned speed = device_.speed_mbps == 0 ? 10000 : device_.speed_mbps;
+  // The nearest lane width and rate.
+  const unsigned speed = speed_mbps();
   struct Rate {
     unsigned mbps;
     std::uint8_t width, speed;

@@ -54,6 +54,8 @@ class Context : public std::enable_shared_from_this<Context> {
   UIW_API void query_device(ibv_device_attr_ex& attributes) const;
   // EINVAL for a port other than 1.
   UIW_API int query_port(unsigned port, ibv_port_attr& attributes) const;
+  // The speed of the interface. Loopback and virtual links do not report one and count as 10 Gb/s.
+  unsigned speed_mbps() const { return device_.speed_mbps == 0 ? 10000 : device_.speed_mbps; }
 
   // What ibv_query_port() says of the port; it changes nothing else.
   void set_port_down(bool down) { port_down_.store(down); }

@@ -113,6 +113,35 @@ inline void set_comp_mask(verbs_qp& qp, std::uint32_t mask) {
   if (UIW_PABI == 34) qp.behind.comp_mask_39 = qp.behind.comp_mask_44 = mask;
 }
 
+// What the public header has from release 59 on, by names of our own, since the installed header may be older.
+struct uiw_dmah {  // ibv_dmah
+  ibv_context* context;
+};
+struct uiw_dmah_init_attr {  // ibv_dmah_init_attr
+  std::uint32_t comp_mask;
+  std::uint32_t cpu_id;
+  std::uint8_t ph;
+  std::uint8_t tph_mem_type;
+};
+enum { UIW_DMAH_CPU_ID = 1 << 0, UIW_DMAH_PH = 1 << 1, UIW_DMAH_TPH_MEM_TYPE = 1 << 2 };
+struct uiw_mr_init_attr {  // ibv_mr_init_attr; release 64 has added a member at the end, which libibverbs evaluates
+  std::size_t length;
+  int access;
+  std::uint64_t comp_mask;
+  std::uint64_t iova;
+  void* addr;
+  int fd;
+  std::uint64_t fd_offset;
+  uiw_dmah* dmah;
+};
+enum {
+  UIW_REG_MR_IOVA = 1 << 0,
+  UIW_REG_MR_ADDR = 1 << 1,
+  UIW_REG_MR_FD = 1 << 2,
+  UIW_REG_MR_FD_OFFSET = 1 << 3,
+  UIW_REG_MR_DMAH = 1 << 4
+};
+
 enum { UIW_MR_TYPE_MR = 0, UIW_MR_TYPE_NULL_MR = 1, UIW_MR_TYPE_IMPORTED_MR = 2, UIW_MR_TYPE_DMABUF_MR = 3 };
 struct verbs_mr {
   ibv_mr mr;

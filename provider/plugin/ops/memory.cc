@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "provider/plugin/ops/memory.h"
 
+#include <sched.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cerrno>
 #include <memory>
 
@@ -13,9 +17,19 @@ namespace uiw::plugin {
 
 namespace {
 
+// Says how an adapter is to access memory by way of PCI Express. It changes nothing here.
+struct Dmah {
+  uiw_dmah base;
+  std::atomic<unsigned> users{0};  // regions
+};
 struct Mr {
   verbs_mr base;
   std::shared_ptr<rnic::Mr> rnic;
+  Dmah* dmah = nullptr;
+
+  ~Mr() {
+    if (dmah != nullptr) dmah->users.fetch_sub(1);
+  }
 };
 struct Mw {
   ibv_mw base;
@@ -28,6 +42,7 @@ struct Dm {
 
 using plugin::of;
 Mr* of(verbs_mr* mr) { return reinterpret_cast<Mr*>(mr); }
+Dmah* of(uiw_dmah* dmah) { return reinterpret_cast<Dmah*>(dmah); }
 Mw* of(ibv_mw* mw) { return reinterpret_cast<Mw*>(mw); }
 Dm* of(ibv_dm* dm) { return reinterpret_cast<Dm*>(dm); }
 
@@ -64,6 +79,77 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
   return make_mr(pd, UIW_MR_TYPE_DMABUF_MR, address, length, access, [&](rnic::Pd& home) {
     return rnic::Mr::create_dmabuf(home, offset, length, iova, fd, static_cast<unsigned>(access));
   });
+}
+
+namespace {
+
+// The region of an address or of a descriptor; libibverbs has taken the buffer of release 64 apart.
+ibv_mr* reg_by_place(ibv_pd* pd, const uiw_mr_init_attr& from) {
+  const auto has = [&from](unsigned bits) { return (from.comp_mask & bits) == bits; };
+  const bool invalid = has(UIW_REG_MR_FD) ? has(UIW_REG_MR_ADDR) || !has(UIW_REG_MR_FD_OFFSET | UIW_REG_MR_IOVA)
+                                          : !has(UIW_REG_MR_ADDR) || has(UIW_REG_MR_FD_OFFSET);
+  if (invalid) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  if (has(UIW_REG_MR_FD)) return reg_dmabuf_mr(pd, from.fd_offset, from.length, from.iova, from.fd, from.access);
+  const std::uint64_t iova = has(UIW_REG_MR_IOVA) ? from.iova : reinterpret_cast<std::uintptr_t>(from.addr);
+  return reg_mr(pd, from.addr, from.length, iova, from.access);
+}
+
+}  // namespace
+
+// As of adapters of mlx5: on-demand paging and a DMA handle exclude each other.
+ibv_mr* reg_mr_ex(ibv_pd* pd, uiw_mr_init_attr* attributes) {
+  constexpr std::uint64_t kKnown =
+      UIW_REG_MR_IOVA | UIW_REG_MR_ADDR | UIW_REG_MR_FD | UIW_REG_MR_FD_OFFSET | UIW_REG_MR_DMAH;
+  const bool by_handle = (attributes->comp_mask & UIW_REG_MR_DMAH) != 0;
+  if ((attributes->comp_mask & ~kKnown) != 0 || (by_handle && (attributes->access & IBV_ACCESS_ON_DEMAND) != 0)) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if (by_handle && (attributes->dmah == nullptr || attributes->dmah->context != pd->context)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  ibv_mr* const mr = reg_by_place(pd, *attributes);
+  if (mr == nullptr || !by_handle) return mr;
+  Mr* const self = of(reinterpret_cast<verbs_mr*>(mr));
+  self->dmah = of(attributes->dmah);
+  self->dmah->users.fetch_add(1);
+  return mr;
+}
+
+// The checks of the kernel and of mlx5: the processing hints have two bits, and are always there; a processor and a
+// kind of memory are there both or not at all, and the thread may run on that processor.
+uiw_dmah* alloc_dmah(ibv_context* context, uiw_dmah_init_attr* attributes) {
+  constexpr std::uint32_t kSteering = UIW_DMAH_CPU_ID | UIW_DMAH_TPH_MEM_TYPE;
+  constexpr unsigned kMostHints = 3, kPersistentMemory = 1;
+  const auto refuse = [](int error) {
+    errno = error;
+    return nullptr;
+  };
+  const std::uint32_t steering = attributes->comp_mask & kSteering;
+  if ((attributes->comp_mask & ~(kSteering | UIW_DMAH_PH)) != 0) return refuse(EOPNOTSUPP);
+  if ((attributes->comp_mask & UIW_DMAH_PH) == 0 || attributes->ph > kMostHints) return refuse(EINVAL);
+  if (steering != 0) {
+    if (steering != kSteering) return refuse(EINVAL);
+    if (attributes->tph_mem_type > kPersistentMemory) return refuse(EOPNOTSUPP);
+    cpu_set_t allowed[8];  // 8192 processors, as many as Linux has at most
+    CPU_ZERO_S(sizeof allowed, allowed);
+    if (attributes->cpu_id >= static_cast<std::uint64_t>(::sysconf(_SC_NPROCESSORS_CONF))) return refuse(EINVAL);
+    if (::sched_getaffinity(0, sizeof allowed, allowed) != 0 ||
+        !CPU_ISSET_S(attributes->cpu_id, sizeof allowed, allowed)) {
+      return refuse(EPERM);
+    }
+  }
+  return without_exceptions([&]() -> uiw_dmah* { return &(new Dmah{{context}})->base; });
+}
+
+int dealloc_dmah(uiw_dmah* dmah) {
+  if (of(dmah)->users.load() != 0) return with_errno(EBUSY);
+  delete of(dmah);
+  return 0;
 }
 
 ibv_mr* alloc_null_mr(ibv_pd* pd) {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "provider/plugin/ops/query.h"
 
+#include <algorithm>
+
+#include "provider/plugin/objects.h"
 #include "provider/progress/clock.h"
 
 namespace uiw::plugin {
@@ -13,6 +16,14 @@ int query_rt_values(ibv_context*, ibv_values_ex* values) {
     values->raw_clock.tv_sec = 0;
     values->raw_clock.tv_nsec = static_cast<long>(provider::raw_clock());
   }
+  return 0;
+}
+
+int query_port_speed(ibv_context* context, std::uint32_t port, std::uint64_t* speed) {
+  ibv_port_attr attributes{};
+  if (const int error = context_of(context)->rnic->query_port(port, attributes); error != 0) return with_errno(error);
+  constexpr unsigned kUnit = 100;
+  *speed = std::max(context_of(context)->rnic->speed_mbps() / kUnit, 1U);
   return 0;
 }
 

@@ -70,14 +70,15 @@ constexpr Name kSignals[] = {
 
 // The operations of libibverbs' table.
 constexpr const char* kCalls[] = {
-    "advise_mr",       "alloc_dm",     "alloc_mw",      "alloc_null_mr",   "alloc_parent_domain", "alloc_pd",
-    "alloc_td",        "attach_mcast", "create_ah",     "create_cq",       "create_cq_ex",        "create_qp",
-    "create_qp_ex",    "create_srq",   "create_srq_ex", "dealloc_mw",      "dealloc_pd",          "dealloc_td",
-    "dereg_mr",        "destroy_ah",   "destroy_cq",    "destroy_qp",      "destroy_srq",         "detach_mcast",
-    "free_dm",         "import_dm",    "import_mr",     "import_pd",       "modify_cq",           "modify_qp",
-    "modify_srq",      "open_device",  "poll_cq",       "post_recv",       "post_send",           "post_srq_recv",
-    "query_device_ex", "query_port",   "query_qp",      "query_rt_values", "query_srq",           "reg_dm_mr",
-    "reg_dmabuf_mr",   "reg_mr",       "req_notify_cq", "rereg_mr",        "resize_cq",
+    "advise_mr",       "alloc_dm",      "alloc_dmah",      "alloc_mw",      "alloc_null_mr",    "alloc_parent_domain",
+    "alloc_pd",        "alloc_td",      "attach_mcast",    "create_ah",     "create_cq",        "create_cq_ex",
+    "create_qp",       "create_qp_ex",  "create_srq",      "create_srq_ex", "dealloc_dmah",     "dealloc_mw",
+    "dealloc_pd",      "dealloc_td",    "dereg_mr",        "destroy_ah",    "destroy_cq",       "destroy_qp",
+    "destroy_srq",     "detach_mcast",  "free_dm",         "import_dm",     "import_mr",        "import_pd",
+    "modify_cq",       "modify_qp",     "modify_srq",      "open_device",   "poll_cq",          "post_recv",
+    "post_send",       "post_srq_recv", "query_device_ex", "query_port",    "query_port_speed", "query_qp",
+    "query_rt_values", "query_srq",     "reg_dm_mr",       "reg_dmabuf_mr", "reg_mr",           "reg_mr_ex",
+    "req_notify_cq",   "rereg_mr",      "resize_cq",
 };
 
 constexpr std::uint64_t kLongestDelay = 600'000;

@@ -179,7 +179,7 @@ void dmabuf() {
   expect_error("beyond the buffer", error(kSize, kSize + 1, 0, fd, kAll), EINVAL);
   expect_error("flags that it does not have", error(0, 100, 0, fd, kAll | IBV_ACCESS_ON_DEMAND), EINVAL);
   expect_error("remote write without local write", error(0, 100, 0, fd, IBV_ACCESS_REMOTE_WRITE), EINVAL);
-  expect_error("no descriptor", error(0, 100, 0, -1, kAll), EBADF);
+  for (const std::size_t length : {0, 100}) expect_error("no descriptor", error(0, length, 0, -1, kAll), EBADF);
   ibv_dereg_mr(mr);
   close(fd);
 }

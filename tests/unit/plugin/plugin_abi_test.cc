@@ -5,6 +5,7 @@
 // A libibverbs of the test's own takes the place of the release's; the numbers are those of the release's headers.
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +178,92 @@ Function* op(std::size_t place) {
   return reinterpret_cast<Function*>(g_calls.table[place]);
 }
 
+// What libibverbs has from 59 on: handles with hints for an adapter's DMA, and registration by a structure.
+void use_dma_handles(const Release& release, ibv_pd* pd, ibv_mr* mr) {
+  ibv_context* context = pd->context;
+  auto* const alloc = op<uiw_dmah*(ibv_context*, uiw_dmah_init_attr*)>(place(release.number, "alloc_dmah"));
+  auto* const dealloc = op<int(uiw_dmah*)>(place(release.number, "dealloc_dmah"));
+  auto* const reg = op<ibv_mr*(ibv_pd*, uiw_mr_init_attr*)>(place(release.number, "reg_mr_ex"));
+  auto* const dereg = op<int(ibv_mr*)>(release.dereg_mr);
+  constexpr std::uint32_t kAll = UIW_DMAH_CPU_ID | UIW_DMAH_PH | UIW_DMAH_TPH_MEM_TYPE;
+  const auto cpu = static_cast<std::uint32_t>(sched_getcpu());
+  struct Refused {
+    uiw_dmah_init_attr attributes;
+    int error;
+  };
+  for (Refused one : {Refused{{UIW_DMAH_CPU_ID | UIW_DMAH_TPH_MEM_TYPE, cpu, 0, 0}, EINVAL},
+                      {{UIW_DMAH_PH | UIW_DMAH_CPU_ID, cpu, 0, 0}, EINVAL},
+                      {{UIW_DMAH_PH | UIW_DMAH_TPH_MEM_TYPE, cpu, 0, 0}, EINVAL},
+                      {{kAll, cpu, 4, 0}, EINVAL},
+                      {{kAll, 0xFFFF, 3, 0}, EINVAL},
+                      {{kAll, 0xFFFFFFFF, 3, 0}, EINVAL},
+                      {{kAll, cpu, 3, 2}, EOPNOTSUPP},
+                      {{kAll | 8, cpu, 3, 0}, EOPNOTSUPP}}) {
+    errno = 0;
+    g_calls.check(alloc(context, &one.attributes) == nullptr && errno == one.error,
+                  "a DMA handle that should be refused with errno " + std::to_string(one.error) + ", not " +
+                      std::to_string(errno));
+  }
+  uiw_dmah_init_attr hints{kAll, cpu, 3, 1};
+  uiw_dmah* dmah = alloc(context, &hints);
+  if (dmah == nullptr || dmah->context != context) return g_calls.check(false, "alloc_dmah");
+  uiw_mr_init_attr wanted{};
+  wanted.length = mr->length;
+  wanted.access = IBV_ACCESS_LOCAL_WRITE;
+  wanted.addr = mr->addr;
+  wanted.dmah = dmah;
+  const auto error_of = [&](std::uint64_t mask, int more_access) {
+    wanted.comp_mask = mask;
+    wanted.access |= more_access;
+    errno = 0;
+    ibv_mr* made = reg(pd, &wanted);
+    const int error = made == nullptr ? errno : 0;
+    if (made != nullptr) dereg(made);
+    wanted.access &= ~more_access;
+    return error;
+  };
+  g_calls.check(error_of(UIW_REG_MR_ADDR, 0) == 0, "reg_mr_ex of an address");
+  g_calls.check(error_of(UIW_REG_MR_ADDR | UIW_REG_MR_IOVA | UIW_REG_MR_DMAH, 0) == 0, "reg_mr_ex with a handle");
+  g_calls.check(error_of(UIW_REG_MR_IOVA, 0) == EINVAL, "reg_mr_ex without a place");
+  g_calls.check(error_of(UIW_REG_MR_ADDR | UIW_REG_MR_FD_OFFSET, 0) == EINVAL, "reg_mr_ex of an address in no file");
+  g_calls.check(error_of(UIW_REG_MR_FD | UIW_REG_MR_IOVA, 0) == EINVAL, "reg_mr_ex of a file without an offset");
+  g_calls.check(error_of(UIW_REG_MR_ADDR | 1 << 6, 0) == EOPNOTSUPP, "reg_mr_ex with a later attribute");
+  g_calls.check(error_of(UIW_REG_MR_ADDR | UIW_REG_MR_DMAH, IBV_ACCESS_ON_DEMAND) == EOPNOTSUPP,
+                "reg_mr_ex with a handle and on-demand paging");
+  wanted.fd = -1;
+  for (const std::size_t length : {std::size_t{0}, mr->length}) {
+    wanted.length = length;
+    g_calls.check(error_of(UIW_REG_MR_FD | UIW_REG_MR_FD_OFFSET | UIW_REG_MR_IOVA, 0) == EBADF, "reg_mr_ex of no file");
+  }
+  wanted.length = mr->length;
+  wanted.comp_mask = UIW_REG_MR_ADDR | UIW_REG_MR_DMAH;
+  ibv_mr* user = reg(pd, &wanted);
+  g_calls.check(user != nullptr && user->length == mr->length && user->lkey != mr->lkey, "reg_mr_ex");
+  g_calls.check(dealloc(dmah) == EBUSY, "a DMA handle that a region has can be freed");
+  g_calls.check(user != nullptr && dereg(user) == 0 && dealloc(dmah) == 0, "dealloc_dmah");
+}
+
+void use_parent_domain(const Release& release, ibv_pd* pd) {
+  constexpr std::uint32_t kAllowUnprotected = 1 << 2, kUnknown = 1 << 3;
+  auto* const alloc =
+      op<ibv_pd*(ibv_context*, ibv_parent_domain_init_attr*)>(place(release.number, "alloc_parent_domain"));
+  ibv_parent_domain_init_attr attributes{};
+  attributes.pd = pd;
+  attributes.comp_mask = kUnknown;
+  g_calls.check(alloc(pd->context, &attributes) == nullptr && errno == EINVAL, "a parent domain of a later release");
+  attributes.comp_mask = kAllowUnprotected;
+  ibv_pd* parent = alloc(pd->context, &attributes);
+  g_calls.check(parent != nullptr && op<int(ibv_pd*)>(release.dealloc_pd)(parent) == 0,
+                "a parent domain that may have unprotected memory");
+}
+
+void query_speed(const Release& release, ibv_context* context) {
+  auto* const query = op<int(ibv_context*, std::uint32_t, std::uint64_t*)>(place(release.number, "query_port_speed"));
+  std::uint64_t speed = 0;
+  g_calls.check(query(context, 1, &speed) == 0 && speed == 100, "query_port_speed");  // the loopback's 10 Gb/s
+  g_calls.check(query(context, 2, &speed) == EINVAL, "query_port_speed of a port that there is not");
+}
+
 // Makes and uses one object of each kind by the places that the release gives to the operations.
 void use_device(const Release& release) {
   ibv_context* context = g_calls.for_programs();
@@ -201,6 +288,9 @@ void use_device(const Release& release) {
   ibv_mr* mr = op<ibv_mr*(ibv_pd*, void*, std::size_t, std::uint64_t, int)>(release.reg_mr)(
       pd, buffer, sizeof buffer, reinterpret_cast<std::uintptr_t>(buffer), IBV_ACCESS_LOCAL_WRITE);
   if (mr == nullptr) return g_calls.check(false, "reg_mr");
+  use_parent_domain(release, pd);
+  if (release.number >= 59) use_dma_handles(release, pd, mr);
+  if (release.number >= 62) query_speed(release, context);
   g_calls.check(op<int(ibv_mr*)>(release.dereg_mr)(mr) == 0, "dereg_mr");
 
   ibv_qp_init_attr wanted = {};
