@@ -29,7 +29,7 @@ enum class DatagramDrop : std::uint8_t {
   source,       // it has not come from the port of its source
   destination,  // no such queue pair here, or one that does not receive now, or it was sent to another device's address
   qkey,
-  no_receive,  // none is posted
+  no_receive,  // none is posted, or the next one has no room for it
 };
 constexpr PortCounter counter_of(DatagramDrop why) {
   return static_cast<PortCounter>(place_of(PortCounter::dropped_malformed) + static_cast<std::size_t>(why));

@@ -364,6 +364,10 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
     queues_.leave_shared();  // a datagram does not wait for a receive
     return drop(DatagramDrop::no_receive);
   }
+  // The InfiniBand specification (errors of the responder, classes D and E): the receive stays for the next datagram,
+  // but one of a shared queue, which has been taken, completes in error.
+  const bool fits = buffer.length >= kGrhSize + arrival.payload.size();
+  if (!fits && !queues_.is_shared()) return drop(DatagramDrop::no_receive);
   ibv_wc completion{};
   completion.wr_id = buffer.id;
   completion.opcode = IBV_WC_RECV;
