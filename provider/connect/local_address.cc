@@ -48,11 +48,23 @@ int holding_datagram_socket(std::uint16_t port) {
       !set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true))
     return -errno;
   want_datagram_buffers(fd);
+  want_ip_fields(fd);
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
   any.sin6_port = htons(port);
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0) return -errno;
   return owner.release();
+}
+
+void want_ip_fields(int fd) {
+  constexpr int kIpv6FlowInfoSend = 33, kIpv6AutoFlowLabel = 70;  // of <linux/in6.h>
+  set_option(fd, IPPROTO_IP, IP_RECVTOS, true);
+  set_option(fd, IPPROTO_IP, IP_RECVTTL, true);
+  set_option(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, true);
+  set_option(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, true);
+  set_option(fd, IPPROTO_IPV6, kIpv6FlowInfo, true);
+  set_option(fd, IPPROTO_IPV6, kIpv6FlowInfoSend, true);
+  set_option(fd, IPPROTO_IPV6, kIpv6AutoFlowLabel, false);
 }
 
 void want_datagram_buffers(int fd) {

@@ -26,6 +26,10 @@ int holding_socket(sockaddr_storage& local, bool v6only);
 // holding_socket() does, with buffers as large as the kernel grants them; it reports the local address of each
 // datagram.
 int holding_datagram_socket(std::uint16_t port);
+// The socket reports the traffic class, hop limit and flow label of each datagram, as far as the kernel knows how, and
+// sends with the flow label of the address, and not with one of the kernel's.
+void want_ip_fields(int fd);
+constexpr int kIpv6FlowInfo = 11;  // IPV6_FLOWINFO of <linux/in6.h>, which <netinet/in.h> lacks
 // Asks for large buffers, since what finds no room is lost: 16 MiB to receive, or, for a process without CAP_NET_ADMIN,
 // what net.core.rmem_max grants.
 void want_datagram_buffers(int fd);

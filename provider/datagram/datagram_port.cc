@@ -131,7 +131,7 @@ void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   const DecodedDatagram decoded = decode_datagram(datagram.octets);
   if (decoded.fault != DatagramFault::none) return drop(DatagramDrop::malformed);
   if (!comes_from_holder(decoded.header, datagram.port)) return drop(DatagramDrop::source);
-  const Arrival arrival{decoded.header, decoded.payload, datagram.from, datagram.to};
+  const Arrival arrival{decoded.header, decoded.payload, datagram.from, datagram.to, datagram.ip};
   if (multicast_ == 0) {
     Numbered* const found = find_numbered(decoded.header.destination_qp);
     DatagramTarget* const target = found == nullptr ? nullptr : found->datagrams();

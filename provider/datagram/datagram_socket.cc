@@ -24,7 +24,7 @@ namespace {
 
 // Large enough for each of the control messages below.
 struct alignas(cmsghdr) Control {
-  std::array<std::byte, CMSG_SPACE(sizeof(in6_pktinfo)) + 2 * CMSG_SPACE(sizeof(int))> octets;
+  std::array<std::byte, CMSG_SPACE(sizeof(in6_pktinfo)) + 4 * CMSG_SPACE(sizeof(int))> octets;
 };
 
 template <typename Value>
@@ -36,8 +36,8 @@ cmsghdr* put(msghdr& message, cmsghdr* at, int level, int type, const Value& val
   return CMSG_NXTHDR(&message, at);
 }
 
-// The source address, which decides the interface, the traffic class, and the size of each where there are several
-// datagrams, else 0. A socket for both families takes IPv4 addresses in their mapped form.
+// The source address, which decides the interface, the fields of the IP header, and the size of each where there are
+// several datagrams, else 0. A socket for both families takes IPv4 addresses in their mapped form.
 void fill_control(msghdr& message, Control& control, const DatagramRoute& route, std::size_t each) {
   control = {};
   message.msg_control = control.octets.data();
@@ -47,11 +47,15 @@ void fill_control(msghdr& message, Control& control, const DatagramRoute& route,
   source.ipi6_ifindex = is_ipv4(route.to) ? 0 : route.scope;
   cmsghdr* next = put(message, CMSG_FIRSTHDR(&message), IPPROTO_IPV6, IPV6_PKTINFO, source);
   std::size_t length = CMSG_SPACE(sizeof source);
-  if (route.traffic_class != 0) {
-    const int traffic_class = route.traffic_class;
-    const bool ipv4 = is_ipv4(route.to);
-    next = put(message, next, ipv4 ? IPPROTO_IP : IPPROTO_IPV6, ipv4 ? IP_TOS : IPV6_TCLASS, traffic_class);
+  const bool ipv4 = is_ipv4(route.to);
+  const int level = ipv4 ? IPPROTO_IP : IPPROTO_IPV6;
+  if (const int traffic_class = route.ip.traffic_class; traffic_class != 0) {
+    next = put(message, next, level, ipv4 ? IP_TOS : IPV6_TCLASS, traffic_class);
     length += CMSG_SPACE(sizeof traffic_class);
+  }
+  if (const int hop_limit = route.ip.hop_limit; hop_limit != 0) {
+    next = put(message, next, level, ipv4 ? IP_TTL : IPV6_HOPLIMIT, hop_limit);
+    length += CMSG_SPACE(sizeof hop_limit);
   }
   if (each != 0) {
     const auto size = static_cast<std::uint16_t>(each);
@@ -61,29 +65,52 @@ void fill_control(msghdr& message, Control& control, const DatagramRoute& route,
   message.msg_controllen = length;
 }
 
+constexpr std::uint32_t kFlowLabel = 0xFFFFF;
+
 sockaddr_in6 address_of(const DatagramRoute& route, std::uint16_t port) {
   sockaddr_in6 address{};
   address.sin6_family = AF_INET6;
   address.sin6_port = htons(port);
   std::memcpy(&address.sin6_addr, route.to.data(), route.to.size());
   if (is_link_local(route.to)) address.sin6_scope_id = route.scope;
+  if (!is_ipv4(route.to)) address.sin6_flowinfo = htonl(route.ip.flow_label & kFlowLabel);
   return address;
 }
 
-// The local address that a piece was sent to, and the size of its datagrams where it is several; false if the kernel
-// does not say the address.
-bool read_control(msghdr& message, Gid& to, std::size_t& size) {
+template <typename Value>
+Value value_of(cmsghdr* at) {
+  Value value;
+  std::memcpy(&value, CMSG_DATA(at), sizeof value);
+  return value;
+}
+
+// The local address that a piece was sent to, the fields of its IP header, and the size of its datagrams where it is
+// several, which then have the same fields. False if the kernel does not say the address.
+bool read_control(msghdr& message, IncomingPiece& piece) {
+  constexpr std::uint8_t kUsualHopLimit = 64;  // of a datagram of which the kernel does not say it
+  IpFields& ip = piece.all.ip;
+  ip.hop_limit = kUsualHopLimit;
   bool addressed = false;
   for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
-    if (at->cmsg_level == IPPROTO_IPV6 && at->cmsg_type == IPV6_PKTINFO) {
-      in6_pktinfo info;
-      std::memcpy(&info, CMSG_DATA(at), sizeof info);
-      std::memcpy(to.data(), &info.ipi6_addr, to.size());
-      addressed = true;
+    if (at->cmsg_level == IPPROTO_IPV6) {
+      switch (at->cmsg_type) {
+        case IPV6_PKTINFO: {
+          const auto info = value_of<in6_pktinfo>(at);
+          std::memcpy(piece.all.to.data(), &info.ipi6_addr, piece.all.to.size());
+          addressed = true;
+          break;
+        }
+        case IPV6_TCLASS: ip.traffic_class = static_cast<std::uint8_t>(value_of<int>(at)); break;
+        case IPV6_HOPLIMIT: ip.hop_limit = static_cast<std::uint8_t>(value_of<int>(at)); break;
+        case kIpv6FlowInfo: ip.flow_label = ntohl(value_of<std::uint32_t>(at)) & kFlowLabel; break;
+        default: break;
+      }
+    } else if (at->cmsg_level == IPPROTO_IP) {
+      if (at->cmsg_type == IP_TOS) ip.traffic_class = value_of<std::uint8_t>(at);
+      if (at->cmsg_type == IP_TTL) ip.hop_limit = static_cast<std::uint8_t>(value_of<int>(at));
     } else if (at->cmsg_level == SOL_UDP && at->cmsg_type == UDP_GRO) {
-      int each = 0;
-      std::memcpy(&each, CMSG_DATA(at), sizeof each);
-      if (each > 0) size = static_cast<std::size_t>(each);
+      const int each = value_of<int>(at);
+      if (each > 0) piece.each = static_cast<std::size_t>(each);
     }
   }
   return addressed;
@@ -106,8 +133,7 @@ namespace {
 constexpr std::size_t kMostJoined = 64, kLongestJoined = 65000;
 
 bool same_way(const OutgoingDatagram& one, const OutgoingDatagram& other) {
-  return one.port == other.port && one.route->from == other.route->from && one.route->to == other.route->to &&
-         one.route->scope == other.route->scope && one.route->traffic_class == other.route->traffic_class;
+  return one.port == other.port && *one.route == *other.route;
 }
 
 // How many datagrams from the first one on can be one for the kernel: of one size, but for the last, which may be
@@ -147,6 +173,8 @@ class Outgoing {
   std::size_t count() const { return count_; }
   // Of a message: how many datagrams it is.
   std::size_t joined(std::size_t index) const { return joined_[index]; }
+  // Of a message: true if it had a flow label, which it then has no longer.
+  bool leave_out_flow_label(std::size_t index) { return std::exchange(addresses_[index].sin6_flowinfo, 0) != 0; }
   // The number of messages that the kernel has taken from this one on, or a negative errno.
   long send(int fd, std::size_t from) {
     const long result =
@@ -175,6 +203,8 @@ std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, 
       for (const std::size_t end = at + static_cast<std::size_t>(result); at < end; ++at) sent += outgoing.joined(at);
     } else if (result == -EAGAIN) {
       break;
+    } else if (result == -EINVAL && outgoing.leave_out_flow_label(at)) {
+      continue;
     } else if (result != -EINTR && outgoing.joined(at) > 1) {
       // Each by itself may be taken: the kernel joins none that are longer than the path allows, for example.
       joins.store(false, std::memory_order_relaxed);
@@ -226,7 +256,7 @@ std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<Incom
     piece.each = messages[i].msg_len;
     piece.all.port = ntohs(addresses[i].sin6_port);
     std::memcpy(piece.all.from.data(), &addresses[i].sin6_addr, piece.all.from.size());
-    const bool whole = (header.msg_flags & MSG_TRUNC) == 0 && read_control(header, piece.all.to, piece.each);
+    const bool whole = (header.msg_flags & MSG_TRUNC) == 0 && read_control(header, piece);
     if (whole) piece.all.octets = mpa::Octets(memory).subspan(i * part, messages[i].msg_len);
   }
   return static_cast<std::size_t>(count);
@@ -253,6 +283,7 @@ int multicast_socket(unsigned ifindex) {
   ::setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &interface, sizeof interface);
   set_option(fd, IPPROTO_IPV6, kIpv6MulticastAll, false);
   want_datagram_buffers(fd);
+  want_ip_fields(fd);
   sockaddr_in6 any{};
   any.sin6_family = AF_INET6;
   any.sin6_port = htons(destination_port(kMulticastQp));

@@ -15,6 +15,7 @@
 #include <span>
 
 #include "mpa/bytes.h"
+#include "provider/datagram/ip_fields.h"
 #include "provider/process/device.h"
 
 namespace uiw::provider {
@@ -28,7 +29,9 @@ constexpr std::size_t kIncomingPieces = 4;
 struct DatagramRoute {
   Gid from, to;
   std::uint32_t scope = 0;  // interface index, for link-local addresses
-  std::uint8_t traffic_class = 0;
+  IpFields ip;
+
+  bool operator==(const DatagramRoute&) const = default;
 };
 
 struct OutgoingDatagram {
@@ -39,6 +42,7 @@ struct OutgoingDatagram {
 
 struct IncomingDatagram {
   Gid from, to;
+  IpFields ip;
   std::uint16_t port;  // of the source
   mpa::Octets octets;  // in the caller's memory; empty where the datagram was longer than its room
 };
@@ -54,13 +58,14 @@ struct IncomingPiece {
   void for_each(Function function) const {
     for (std::size_t i = 0; i < count(); ++i) {
       const mpa::Octets rest = all.octets.subspan(i * each);
-      function(IncomingDatagram{all.from, all.to, all.port, rest.first(std::min(each, rest.size()))});
+      function(IncomingDatagram{all.from, all.to, all.ip, all.port, rest.first(std::min(each, rest.size()))});
     }
   }
 };
 
 // The number of datagrams that the kernel has taken, from the first one on; at most kDatagramBatch are looked at. One
-// that the kernel refuses (no route, an address that is gone) counts as taken: it is lost, as datagrams may be. 0 where
+// that the kernel refuses (no route, an address that is gone) counts as taken: it is lost, as datagrams may be. Where
+// the kernel refuses a flow label, since a user of the host has taken labels for itself, it goes without one. 0 where
 // the socket can take none now. `joins` is of the socket: whether the kernel takes several datagrams as one, at first
 // what can_join_datagrams() says; it becomes false where the kernel does not.
 std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, std::atomic<bool>& joins);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "provider/datagram/datagram_format.h"
+#include "provider/datagram/ip_fields.h"
 #include "provider/process/device.h"
 #include "provider/process/shown/port_counters.h"
 
@@ -21,6 +22,7 @@ struct Arrival {
   DatagramHeader header;
   mpa::Octets payload;  // valid during the call
   Gid from, to;         // the addresses of the IP header; `to` is one of this host's
+  IpFields ip;
 };
 
 // Why datagrams were dropped. The counters of a device's port have them in this order.

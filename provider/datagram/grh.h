@@ -10,26 +10,27 @@
 
 namespace uiw::provider {
 
-// `udp_payload`: octets behind the UDP header. The hop limit is the usual one; the sockets do not report that of the
-// datagram.
-inline Grh grh_of(const Gid& from, const Gid& to, std::size_t udp_payload) {
-  constexpr std::byte kHopLimit{64}, kUdp{17};
+// `udp_payload`: octets behind the UDP header.
+inline Grh grh_of(const Gid& from, const Gid& to, const IpFields& ip, std::size_t udp_payload) {
+  constexpr std::byte kUdp{17};
   constexpr std::size_t kUdpHeader = 8, kIpv4Header = 20, kMapped = 12;
   Grh grh{};
   if (!is_ipv4(to)) {
-    grh[0] = std::byte{0x60};
+    constexpr std::uint32_t kVersion = 6;
+    mpa::store_be<std::uint32_t>(grh.data(), kVersion << 28 | std::uint32_t{ip.traffic_class} << 20 | ip.flow_label);
     mpa::store_be<std::uint16_t>(grh.data() + 4, static_cast<std::uint16_t>(udp_payload + kUdpHeader));
     grh[6] = kUdp;
-    grh[7] = kHopLimit;
+    grh[7] = std::byte{ip.hop_limit};
     std::memcpy(grh.data() + 8, from.data(), from.size());
     std::memcpy(grh.data() + 24, to.data(), to.size());
     return grh;
   }
   std::byte* const header = grh.data() + kGrhSize - kIpv4Header;
   header[0] = std::byte{0x45};
+  header[1] = std::byte{ip.traffic_class};
   mpa::store_be<std::uint16_t>(header + 2, static_cast<std::uint16_t>(udp_payload + kUdpHeader + kIpv4Header));
   header[6] = std::byte{0x40};  // do not fragment
-  header[8] = kHopLimit;
+  header[8] = std::byte{ip.hop_limit};
   header[9] = kUdp;
   std::memcpy(header + 12, from.data() + kMapped, 4);
   std::memcpy(header + 16, to.data() + kMapped, 4);

@@ -43,7 +43,8 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
     route.from = device.gids[attributes->grh.sgid_index];
     std::memcpy(route.to.data(), attributes->grh.dgid.raw, route.to.size());
     route.scope = device.ifindex;
-    route.traffic_class = attributes->grh.traffic_class;
+    const ibv_global_route& grh = attributes->grh;
+    route.ip = {grh.traffic_class, grh.hop_limit, grh.flow_label};
     auto* ah = new Ah{{{pd->context, pd, 0}, route}, std::move(share)};
     of(pd)->use();
     return &ah->handle.base;

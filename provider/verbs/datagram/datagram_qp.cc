@@ -341,7 +341,7 @@ bool DatagramQp::is_ours(const Gid& to) const {
 
 rdmap::Status DatagramQp::place(const Arrival& arrival, const rdmap::ReceiveBuffer& buffer) const {
   if (buffer.length < kGrhSize + arrival.payload.size()) return rdmap::Status::local_length;
-  const Grh grh = grh_of(arrival.from, arrival.to, arrival.payload.size() + kDatagramOverhead);
+  const Grh grh = grh_of(arrival.from, arrival.to, arrival.ip, arrival.payload.size() + kDatagramOverhead);
   Scatter scatter(buffer);
   const bool placed =
       scatter.put(grh.data(), grh.size()) && scatter.put(arrival.payload.data(), arrival.payload.size());

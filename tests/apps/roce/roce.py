@@ -125,6 +125,11 @@ def fragments(bench):
         cases.run(bench, "uiw_views", "datagrams", namespace=left, env=env)
 
 
+@row("datagrams of a host where a socket has a flow label for itself go without one")
+def label_taken(bench):
+    cases.run(bench, "uiw_views", "label_taken", namespace=bench.two_hosts()[0])
+
+
 def mixed(bench, server, client):
     """The wire is the same: either end may have either view."""
     port = bench.port()

@@ -190,7 +190,8 @@ int main(int argc, char** argv) {
   apps::Cases cases{{"gids", apps::views::gids},
                     {"device", apps::views::device},
                     {"required", apps::views::required},
-                    {"datagrams", apps::views::datagrams}};
+                    {"datagrams", apps::views::datagrams},
+                    {"label_taken", apps::views::label_taken}};
   apps::views::connecting_cases(cases);
   return apps::run_case(argc, argv, cases);
 }

@@ -160,6 +160,7 @@ struct Queues {
 
 // See views_datagrams.cc.
 void datagrams();
+void label_taken();
 void connecting_cases(Cases& cases);
 
 }  // namespace apps::views

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Datagrams by ibv_wr_*, to a queue pair itself: an event for a solicited one, and an address handle from what arrived.
+#include <arpa/inet.h>
+#include <linux/in6.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -77,12 +82,18 @@ void send_to_itself(Datagrams& own, ibv_ah* address) {
   expect_error("ibv_wr_complete", ibv_wr_complete(builder), 0);
 }
 
-void walk(ibv_context* context, std::uint8_t index) {
+constexpr std::uint8_t kTrafficClass = 0xB8;
+constexpr std::uint32_t kFlowLabel = 0x12345;
+
+// `label`: the flow label that a receiver of IPv6 finds.
+void walk(ibv_context* context, std::uint8_t index, std::uint32_t label) {
   Datagrams own(context);
   ibv_ah_attr attributes{};
   attributes.port_num = 1;
   attributes.is_global = 1;
   attributes.grh.sgid_index = index;
+  attributes.grh.traffic_class = kTrafficClass;
+  attributes.grh.flow_label = kFlowLabel;
   expect_error("ibv_query_gid", ibv_query_gid(context, 1, index, &attributes.grh.dgid), 0);
   ibv_ah* address = ibv_create_ah(own.pd, &attributes);
   expect(address != nullptr, "ibv_create_ah");
@@ -104,6 +115,9 @@ void walk(ibv_context* context, std::uint8_t index) {
   auto* grh = reinterpret_cast<ibv_grh*>(own.memory);
   ibv_ah_attr back{};
   expect_error("ibv_init_ah_from_wc", ibv_init_ah_from_wc(context, 1, &copy, grh, &back), 0);
+  expect(back.grh.traffic_class == kTrafficClass, "the traffic class of the way back");
+  const bool ipv4 = IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(attributes.grh.dgid.raw)) != 0;
+  if (!ipv4) expect((ntohl(grh->version_tclass_flow) & 0xFFFFF) == label, "the flow label");
   expect(back.grh.sgid_index == index && std::memcmp(&back.grh.dgid, &attributes.grh.dgid, 16) == 0, "the way back");
   ibv_ah* second = ibv_create_ah_from_wc(own.pd, &copy, grh, 1);
   expect(second != nullptr, "ibv_create_ah_from_wc");
@@ -111,9 +125,7 @@ void walk(ibv_context* context, std::uint8_t index) {
   expect_error("ibv_destroy_ah", ibv_destroy_ah(address), 0);
 }
 
-}  // namespace
-
-void datagrams() {
+void walk_all(std::uint32_t label) {
   int count = 0;
   ibv_device** devices = ibv_get_device_list(&count);
   expect(count > 0, "no device");
@@ -122,10 +134,28 @@ void datagrams() {
     expect(context != nullptr, "ibv_open_device");
     ibv_port_attr port{};
     expect_error("ibv_query_port", ibv_query_port(context, 1, &port), 0);
-    for (int index = 0; index < port.gid_tbl_len; ++index) walk(context, static_cast<std::uint8_t>(index));
+    for (int index = 0; index < port.gid_tbl_len; ++index) walk(context, static_cast<std::uint8_t>(index), label);
     ibv_close_device(context);
   }
   ibv_free_device_list(devices);
+}
+
+}  // namespace
+
+void datagrams() { walk_all(kFlowLabel); }
+
+// In a network namespace of its own: with a label that one socket has for itself, all others have to lease theirs.
+void label_taken() {
+  const int other = ::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  in6_flowlabel_req request{};
+  request.flr_dst.s6_addr[15] = 1;
+  request.flr_label = htonl(7);
+  request.flr_action = IPV6_FL_A_GET;
+  request.flr_share = IPV6_FL_S_EXCL;
+  request.flr_flags = IPV6_FL_F_CREATE;
+  expect(::setsockopt(other, IPPROTO_IPV6, IPV6_FLOWLABEL_MGR, &request, sizeof request) == 0, "IPV6_FLOWLABEL_MGR");
+  walk_all(0);
+  ::close(other);
 }
 
 }  // namespace apps::views

@@ -49,6 +49,44 @@ for _address in ("127.0.0.1", "::1"):
     row(f"messages of every kind and size, {_address}", address=_address)(messages)
 
 
+IPV6_FLOWINFO, IP_RECVTTL = 11, 12  # of Linux; Python does not name them
+
+
+def header_fields(bench, address):
+    session = DatagramSession(bench, address)
+    own, ipv6 = session.peer.socket, ":" in address
+    for option in ((socket.IPV6_RECVTCLASS, socket.IPV6_RECVHOPLIMIT, IPV6_FLOWINFO) if ipv6 else
+                   (socket.IP_RECVTOS, IP_RECVTTL)):
+        own.setsockopt(socket.IPPROTO_IPV6 if ipv6 else socket.IPPROTO_IP, option, 1)
+    for number, (kind, hops, label) in enumerate(((0, 64, 0), (0xB8, 9, 0x12345), (0xFF, 1, 0xFFFFF), (4, 255, 1))):
+        session.sut.command(f"ah b{number} {address} {address} class={kind} hops={hops} label={label}")
+        # Several of one size, which the kernel may take as one, and one that goes another way between them.
+        for handle in (f"b{number}", f"b{number}", "a", f"b{number}"):
+            session.sut.command(f"ud_send u {number} cu {handle} {session.peer.qp:#x} {QKEY:#x} m:0:100")
+        send(session, number, "m:0:100")
+        sent(session, number)
+        for want in ((kind, hops, label), (kind, hops, label), (0, 64, 0), (kind, hops, label), (0, 64, 0)):
+            got = fields_of(own, ipv6)
+            check(got == (want if ipv6 else want[:2]), f"traffic class, hop limit, flow label: {got}, not {want}")
+
+
+def fields_of(own, ipv6):
+    """Of the next datagram's IP header: traffic class, hop limit, and the flow label of IPv6."""
+    own.settimeout(10)
+    _, control, _, _ = own.recvmsg(1 << 16, 256)
+    values = {kind: octets for _, kind, octets in control}
+    if not ipv6:
+        return values[socket.IP_TOS][0], int.from_bytes(values[socket.IP_TTL], sys.byteorder)
+    flow = int.from_bytes(values.get(IPV6_FLOWINFO, bytes(4)), "big")
+    return (*(int.from_bytes(values[kind], sys.byteorder) for kind in (socket.IPV6_TCLASS, socket.IPV6_HOPLIMIT)),
+            flow & 0xFFFFF)
+
+
+for _address in ("127.0.0.1", "::1"):
+    row(f"the IP header has the traffic class, hop limit and flow label of the address handle, {_address}",
+        address=_address)(header_fields)
+
+
 @row("immediate data of zero, and with the highest bit, are immediate data")
 def immediate(bench):
     session = DatagramSession(bench)

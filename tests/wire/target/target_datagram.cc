@@ -59,13 +59,17 @@ void end_ud(const Words& word) {  // ud_destroy NAME
   say("ok");
 }
 
-void add_ah(const Words& word) {  // ah NAME SOURCE DESTINATION: addresses, the source is one of the device
+// ah NAME SOURCE DESTINATION [class=N] [hops=N] [label=N]: addresses, the source is one of the device
+void add_ah(const Words& word) {
   const ibv_gid source = gid_of(word[2]);
   ibv_ah_attr attributes{};
   attributes.port_num = 1;
   attributes.is_global = 1;
   attributes.grh.dgid = gid_of(word[3]);
-  attributes.grh.hop_limit = 64;
+  const std::uint64_t hops = value_of(word, "hops");
+  attributes.grh.hop_limit = static_cast<std::uint8_t>(hops == 0 ? 64 : hops);
+  attributes.grh.traffic_class = static_cast<std::uint8_t>(value_of(word, "class"));
+  attributes.grh.flow_label = static_cast<std::uint32_t>(value_of(word, "label"));
   ibv_gid gid{};
   for (int index = 0; ibv_query_gid(g_target.verbs, 1, index, &gid) == 0; ++index) {
     if (std::memcmp(&gid, &source, sizeof gid) != 0) continue;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <atomic>
 #include <cstring>
+#include <iterator>
 
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
@@ -144,6 +145,72 @@ TEST_CASE("A datagram with another Q_Key, for another queue pair or without a re
   lost(DatagramDrop::qkey, [&] { send(kQkey + 1); });
   send();
   CHECK(next(*two.far.receive_cq).wr_id == 1);
+}
+
+TEST_CASE("A datagram that its receive has no room for is dropped, and the receive stays; a shared one fails") {
+  Couple two;
+  provider::Pd domain(two.context);
+  ibv_srq_attr depth{4, 1, 0};
+  const auto srq = provider::Srq::create(domain, depth, false, nullptr);
+  REQUIRE(srq);
+  End third(*two.context, srq.get());
+  for (End* end : {&two.near, &two.far, &third}) end->to_rts();
+
+  REQUIRE(two.far.receive(1, {two.far.part(0, kGrh + 99)}) == 0);
+  const std::uint64_t before = dropped(DatagramDrop::no_receive);
+  REQUIRE(two.near.send(two.far, {two.near.part(0, 100)}) == 0);
+  REQUIRE(eventually([&] { return dropped(DatagramDrop::no_receive) == before + 1; }));
+  REQUIRE(two.near.send(two.far, {two.near.part(0, 99)}) == 0);
+  const ibv_wc got = next(*two.far.receive_cq);
+  CHECK((got.status == IBV_WC_SUCCESS && got.wr_id == 1 && got.byte_len == kGrh + 99));
+
+  ibv_sge sge = third.part(0, kGrh + 99);
+  ibv_recv_wr request{2, nullptr, &sge, 1};
+  ibv_recv_wr* bad = nullptr;
+  REQUIRE(srq->post(&request, &bad) == 0);
+  REQUIRE(two.near.send(third, {two.near.part(0, 100)}) == 0);
+  const ibv_wc failed = next(*third.receive_cq);
+  CHECK((failed.status == IBV_WC_LOC_LEN_ERR && failed.wr_id == 2));
+  CHECK(third.qp->identity().state == IBV_QPS_RTS);
+}
+
+TEST_CASE("A receiver finds the traffic class, hop limit and flow label that the address handle has") {
+  constexpr provider::IpFields kFields[] = {
+      {0xB8, 9, 0x12345}, {0xB8, 9, 0x12345}, {0xB8, 9, 0xFFFFF}, {0xB8, 255, 0xFFFFF}, {1, 255, 0xFFFFF}};
+  constexpr std::size_t kCount = std::size(kFields), kRoom = 128;
+  Couple two;
+  two.near.to_rts();
+  two.far.to_rts();
+  for (const provider::Gid& gid : two.context->device().gids) {
+    const bool ipv4 = provider::is_ipv4(gid);
+    INFO((ipv4 ? "IPv4" : "IPv6"));
+    AddressHandle handles[kCount];
+    ibv_send_wr requests[kCount] = {};
+    ibv_sge sge = two.near.part(0, 8);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      REQUIRE(two.far.receive(i, {two.far.part(i * kRoom, kRoom)}) == 0);
+      handles[i] = two.near.handle;
+      handles[i].route.from = handles[i].route.to = gid;
+      handles[i].route.ip = kFields[i];
+      requests[i].next = i + 1 < kCount ? &requests[i + 1] : nullptr;
+      requests[i].sg_list = &sge;
+      requests[i].num_sge = 1;
+      requests[i].opcode = IBV_WR_SEND;
+      requests[i].wr.ud = {&handles[i].base, two.far.qp->number(), kQkey};
+    }
+    ibv_send_wr* bad = nullptr;
+    REQUIRE(two.near.qp->post_send(requests, &bad) == 0);
+    for (const provider::IpFields& wanted : kFields) {
+      const ibv_wc got = next(*two.far.receive_cq);
+      REQUIRE(got.status == IBV_WC_SUCCESS);
+      const std::byte* const header = two.far.memory.data() + got.wr_id * kRoom + (ipv4 ? kGrh - 20 : 0);
+      const auto first = mpa::load_be<std::uint32_t>(header);
+      CHECK((first >> (ipv4 ? 16 : 20) & 0xFF) == wanted.traffic_class);
+      CHECK(header[ipv4 ? 8 : 7] == std::byte{wanted.hop_limit});
+      if (!ipv4) CHECK((first & 0xFFFFF) == wanted.flow_label);
+    }
+    while (!none(*two.near.send_cq)) continue;
+  }
 }
 
 TEST_CASE("A message longer than the MTU stops the send queue until the program goes on") {
