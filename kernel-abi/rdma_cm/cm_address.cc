@@ -138,19 +138,15 @@ sockaddr_storage unmapped(const sockaddr_storage& address) {
   return stored(ipv4);
 }
 
-bool hosts_overlap(const sockaddr_storage& one, const sockaddr_storage& other) {
+bool is_same_host(const sockaddr_storage& one, const sockaddr_storage& other) {
   const sockaddr_storage a = unmapped(one);
   const sockaddr_storage b = unmapped(other);
-  if (a.ss_family == b.ss_family) {
-    if (is_wildcard(a) || is_wildcard(b)) return true;
-    if (a.ss_family == AF_INET) return as<sockaddr_in>(a).sin_addr.s_addr == as<sockaddr_in>(b).sin_addr.s_addr;
-    const auto ipv6_a = as<sockaddr_in6>(a);
-    const auto ipv6_b = as<sockaddr_in6>(b);
-    return std::memcmp(&ipv6_a.sin6_addr, &ipv6_b.sin6_addr, sizeof ipv6_a.sin6_addr) == 0 &&
-           ipv6_a.sin6_scope_id == ipv6_b.sin6_scope_id;
-  }
-  // Of two different families only an IPv6 wildcard can overlap.
-  return (a.ss_family == AF_INET6 && is_wildcard(a)) || (b.ss_family == AF_INET6 && is_wildcard(b));
+  if (a.ss_family != b.ss_family) return false;
+  if (a.ss_family == AF_INET) return as<sockaddr_in>(a).sin_addr.s_addr == as<sockaddr_in>(b).sin_addr.s_addr;
+  const auto ipv6_a = as<sockaddr_in6>(a);
+  const auto ipv6_b = as<sockaddr_in6>(b);
+  return std::memcmp(&ipv6_a.sin6_addr, &ipv6_b.sin6_addr, sizeof ipv6_a.sin6_addr) == 0 &&
+         ipv6_a.sin6_scope_id == ipv6_b.sin6_scope_id;
 }
 
 }  // namespace uiw::kernel_abi

@@ -37,8 +37,8 @@ void set_port(sockaddr_storage& address, std::uint16_t port);
 // The IPv4 address of an IPv4-mapped IPv6 address; other addresses unchanged.
 sockaddr_storage unmapped(const sockaddr_storage& address);
 
-// Whether two sockets bound to these hosts could receive the same connection.
-bool hosts_overlap(const sockaddr_storage& one, const sockaddr_storage& other);
+// Whether these are one address, whatever their ports.
+bool is_same_host(const sockaddr_storage& one, const sockaddr_storage& other);
 
 using provider::generic;
 

@@ -228,7 +228,7 @@ int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::sh
   return 0;
 }
 
-bool CmRegistry::port_is_taken(const CmRoute& asking, const CmBinding& binding) const {
+int CmRegistry::check_port(const CmRoute& asking, const CmBinding& binding) const {
   const std::uint16_t port = port_of(binding.address);
   for (const std::shared_ptr<CmId>& id : ids_) {
     if (id == nullptr || &id->route() == &asking || id->route().port_space() != asking.port_space() ||
@@ -236,11 +236,13 @@ bool CmRegistry::port_is_taken(const CmRoute& asking, const CmBinding& binding) 
       continue;
     const CmBinding& other = *id->route().binding();
     if (port_of(other.address) != port) continue;
+    if (other.reuse && binding.reuse) continue;
     const bool one_family = other.address.ss_family == binding.address.ss_family;
-    if (!one_family && (other.v6only || binding.v6only)) continue;
-    if (hosts_overlap(other.address, binding.address) && !(other.reuse && binding.reuse)) return true;
+    if (!one_family && other.v6only && binding.v6only) continue;
+    if (is_wildcard(other.address) || is_wildcard(binding.address)) return EADDRNOTAVAIL;
+    if (is_same_host(other.address, binding.address)) return EADDRINUSE;
   }
-  return false;
+  return 0;
 }
 
 void CmRegistry::lock_for_fork() { instance().mutex_.lock(); }

@@ -67,8 +67,9 @@ class CmRegistry {
   // substitute. Whether one has done so.
   bool give_way(std::uint16_t number, bool datagrams);
 
-  // Whether another id holds this port at an overlapping address. Called with the lock held.
-  bool port_is_taken(const CmRoute& asking, const CmBinding& binding) const;
+  // Whether another id holds this port (cma.c: cma_check_port): 0; EADDRNOTAVAIL if one of the two holds it for all
+  // addresses; EADDRINUSE if both mean the same address. Called with the lock held.
+  int check_port(const CmRoute& asking, const CmBinding& binding) const;
 
   // Called before and after a fork.
   static void lock_for_fork();

@@ -156,7 +156,12 @@ class RdmaPortImpl final : public RdmaPort {
   std::vector<std::shared_ptr<Held>> names_;
 };
 
-// Whether another process has the number for one address of this family.
+bool is_held_by_another(const Name& name) {
+  const auto holder = holder_of(name);
+  return holder && holder->pid != ::getpid();
+}
+
+// Whether another process has the number for one address of this family, or for all.
 bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number) {
   std::array<char, 64> wanted{};
   const int length = std::snprintf(wanted.data(), wanted.size(), "@%s/%u/", prefix_of(space), number);
@@ -176,10 +181,17 @@ bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number
     void* octets = family == AF_INET6 ? static_cast<void*>(&reinterpret_cast<sockaddr_in6&>(address).sin6_addr)
                                       : &reinterpret_cast<sockaddr_in&>(address).sin_addr;
     if (::inet_pton(family, text.data(), octets) != 1) continue;
-    const auto holder = holder_of(Name(space, address, 0));
-    if (holder && holder->pid != ::getpid()) return true;
+    if (is_held_by_another(Name(space, address, 0))) return true;
   }
   return false;
+}
+
+// The addresses that stand for `address` in names.
+std::vector<sockaddr_storage> addresses_of(const sockaddr_storage& address, bool v6only) {
+  std::vector<sockaddr_storage> addresses{plain_address(address)};
+  if (address.ss_family == AF_INET6 && is_any(addresses.front()) && !v6only)
+    addresses.push_back(any_of(AF_INET, number_of(address)));
+  return addresses;
 }
 
 // Process ids of other namespaces are all 0, so the users are compared too.
@@ -193,25 +205,29 @@ std::uint16_t substitute_port(std::uint16_t number, unsigned substitute) {
   return static_cast<std::uint16_t>(kFirstSubstitute + (number + kStep * substitute) % kSubstituteRange);
 }
 
+int check_rdma_port(const sockaddr_storage& address, bool v6only, PortSpace space) {
+  for (const sockaddr_storage& one : addresses_of(address, v6only)) {
+    if (is_any(one)) {
+      if (is_taken_for_some_address(space, one.ss_family, number_of(one))) return EADDRNOTAVAIL;
+    } else {
+      if (is_held_by_another(Name(space, any_of(one.ss_family, number_of(one)), 0))) return EADDRNOTAVAIL;
+      if (is_held_by_another(Name(space, one, 0))) return EADDRINUSE;
+    }
+  }
+  return 0;
+}
+
 int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute, std::shared_ptr<RdmaPort>& taken,
                    PortSpace space) {
-  const sockaddr_storage own = plain_address(address);
-  const std::uint16_t number = number_of(own);
-  // A number that another process has for all addresses is not free for one of them.
-  if (!is_any(own)) {
-    const auto holder = holder_of(Name(space, any_of(own.ss_family, number), 0));
-    if (holder && holder->pid != ::getpid()) return EADDRINUSE;
-  }
+  if (const int error = check_rdma_port(address, v6only, space); error != 0) return error;
   auto made = std::make_shared<RdmaPortImpl>();
-  std::vector<sockaddr_storage> addresses{own};
-  if (own.ss_family == AF_INET6 && is_any(own) && !v6only) addresses.push_back(any_of(AF_INET, number));
-  for (const sockaddr_storage& one : addresses) {
-    if (is_any(one) && is_taken_for_some_address(space, one.ss_family, number)) return EADDRINUSE;
-    if (const int error = made->take(Name(space, one, 0)); error != 0) return error;
+  for (const sockaddr_storage& one : addresses_of(address, v6only)) {
+    const int error = made->take(Name(space, one, 0));
+    if (error != 0) return error == EADDRINUSE && is_any(one) ? EADDRNOTAVAIL : error;
     if (substitute == 0) continue;
-    if (const int error = made->take(Name(space, one, substitute)); error != 0) return error;
+    if (const int failed = made->take(Name(space, one, substitute)); failed != 0) return failed;
   }
-  if (substitute != 0 && !is_loopback(own)) {
+  if (substitute != 0 && !is_loopback(plain_address(address))) {
     if (const int error = made->announce(); error != 0) return error;
   }
   taken = std::move(made);

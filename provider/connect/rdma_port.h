@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// RDMA ports have number spaces of their own, as with an iWARP port mapper: a listener has its number even if the TCP
-// port of this number belongs to another socket, and a service of rdma_cm's port space UDP has it even if the UDP port
-// does. Then it listens on a substitute port, and callers of the same network namespace find that port here, those of
-// others by the iWARP port mapper (mapper/).
+// RDMA ports have number spaces of their own, as with an iWARP port mapper: an id of rdma_cm has its number even if the
+// TCP port of this number belongs to another socket, and a service of rdma_cm's port space UDP has it even if the UDP
+// port does. Then it listens on a substitute port, and callers of the same network namespace find that port here, those
+// of others by the iWARP port mapper (mapper/).
 //
 // Who has a number, and by which port, stands in the names of abstract Unix sockets (unix(7)), which the kernel
 // gives to one process each and takes back when the process ends: one name for the number and the address, and, for a
@@ -35,11 +35,15 @@ class RdmaPort {
   virtual void abandon() = 0;
 };
 
+// Whether another process has the number that `address` has as its port: 0; EADDRNOTAVAIL if one of the two has it for
+// all addresses; EADDRINUSE if both mean the same address. These are the errors of cma.c (cma_check_port).
+int check_rdma_port(const sockaddr_storage& address, bool v6only, PortSpace space = PortSpace::tcp);
+
 // Takes the number that `address` has as its port, for its IPv4 or IPv6 address; a wildcard stands for all addresses,
 // and that of IPv6 for those of IPv4 too unless `v6only` is set. `substitute`: 0 if the port of that number is used,
 // else which of the substitutes, which callers of other hosts learn from the port mapper (mapper/), unless the address
-// is a loopback one. 0, EADDRINUSE if another process has the number there, or a program that is not uiw's the port of
-// the port mapper, EMFILE, ENFILE, ENOMEM, or an errno of CmLoop::start().
+// is a loopback one. 0, an error of check_rdma_port(), EADDRINUSE if a program that is not uiw's has the port of the
+// port mapper, EMFILE, ENFILE, ENOMEM, or an errno of CmLoop::start().
 int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substitute, std::shared_ptr<RdmaPort>& taken,
                    PortSpace space = PortSpace::tcp);
 

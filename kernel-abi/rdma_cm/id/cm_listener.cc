@@ -25,6 +25,10 @@ int CmListener::listen(int backlog) {
     backlog_ = backlog;
   }
   CmRoute& route = id_.route();
+  if (const int error = route.claim_to_listen(); error != 0) {
+    id_.exchange_state(CmState::listen, CmState::addr_bound);
+    return error;
+  }
   if ((!route.uses_tcp() && !looks_up(route)) || route.source().ss_family == AF_IB)
     return 0;  // no calls can arrive there
 

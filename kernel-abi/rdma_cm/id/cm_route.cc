@@ -70,14 +70,6 @@ int CmRoute::make_socket(const sockaddr_storage& address) {
   const int fd = bind_socket(*this, bound, v6only);
   if (fd == -EADDRINUSE && port_of(address) != 0) return make_substitute_socket(address);
   if (fd < 0) return -fd;
-  // In this space who binds first has the number; in that of TCP, who listens first.
-  if (looks_up(*this) && port_of(address) != 0) {
-    const int error = provider::take_rdma_port(bound, v6only, 0, rdma_port_, number_space(*this));
-    if (error != 0) {
-      mpa::close_descriptor(fd);
-      return error;
-    }
-  }
   socket_ = fd;
   const std::lock_guard lock(CmRegistry::instance().mutex());
   if (binding_) binding_->address = bound;
@@ -114,9 +106,18 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
 int CmRoute::claim(const CmBinding& binding) {
   CmRegistry& registry = CmRegistry::instance();
   const std::lock_guard lock(registry.mutex());
-  if (port_of(binding.address) != 0 && registry.port_is_taken(*this, binding)) return EADDRINUSE;
-  binding_ = binding;
-  return 0;
+  const int error = port_of(binding.address) != 0 ? registry.check_port(*this, binding) : 0;
+  if (error == 0) binding_ = binding;
+  return error;
+}
+
+int CmRoute::claim_to_listen() {
+  if (!reuse_address_ || !binding_) return 0;
+  CmBinding alone = *binding_;
+  alone.reuse = false;
+  const int error = claim(alone);
+  if (error == 0) reuse_address_ = false;
+  return error;
 }
 
 int CmRoute::claim_pseudo_port(sockaddr_storage& address) {
@@ -173,9 +174,22 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
   if (!uses_tcp() && !looks_up(*this)) return claim_pseudo_port(address);
   if (const int error = claim({address, reuse_address_, family_only_.value_or(false)}); error != 0) return error;
   source_ = address;
-  if (const int error = make_socket(address); error != 0) return error;
+  int error = make_socket(address);
+  if (error == 0 && port_of(address) != 0) error = hold_number();
+  if (error != 0) {
+    if (socket_ >= 0) mpa::close_descriptor(std::exchange(socket_, -1));
+    return error;
+  }
   address = source_;
   return 0;
+}
+
+// Who binds first has the number, also against other processes. Ids that share it by RDMA_OPTION_ID_REUSEADDR leave it
+// to the one that listens. A number that the kernel has chosen is not taken before that either, since hardly anybody
+// else binds to it, and it would cost each caller a descriptor.
+int CmRoute::hold_number() {
+  if (!reuse_address_) return take_number();
+  return provider::check_rdma_port(source_, family_only_.value_or(false), number_space(*this));
 }
 
 int CmRoute::bind_locally(sockaddr_storage address) {

@@ -73,9 +73,11 @@ class CmRoute {
   // Returns the socket that is bound to the source, which is created if necessary, or a negative errno. The caller owns
   // it.
   int take_socket();
-  // For a listener: takes the number of the source in its space of RDMA ports, unless it has been taken already because
-  // the port is a substitute.
+  // Takes the number of the source in its space of RDMA ports, unless it has been taken already.
   int take_number();
+  // For an id that is about to listen: it shares its port with no other id any more, whatever RDMA_OPTION_ID_REUSEADDR
+  // says. EADDRNOTAVAIL or EADDRINUSE if another one has it (cma.c: rdma_listen).
+  int claim_to_listen();
   // The TCP or UDP port of the number belongs to another socket, or is to: the next socket that is taken has a
   // substitute. One that was taken before is the caller's to close. 0 or an errno, and then nothing has changed; EINVAL
   // if there is a substitute already, or no port.
@@ -107,6 +109,7 @@ class CmRoute {
   int bind_ip(sockaddr_storage& address);
   int claim(const CmBinding& binding);
   int claim_pseudo_port(sockaddr_storage& address);
+  int hold_number();
   int make_socket(const sockaddr_storage& address);
   int make_substitute_socket(const sockaddr_storage& address);
   int acquire_device(const sockaddr_storage& local);
@@ -119,7 +122,7 @@ class CmRoute {
   std::optional<RocePath> path_;             // on RoCE, after the route has been resolved
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
   int socket_ = -1;                          // bound, and still owned by the route
-  // A listener's number, and that of an id whose socket has a substitute port.
+  // The number of a listener, of an id that was bound to it, and of one whose socket has a substitute port.
   std::shared_ptr<provider::RdmaPort> rdma_port_;
   int type_of_service_ = -1;
   bool has_substitute_ = false;  // the port is not that of the number

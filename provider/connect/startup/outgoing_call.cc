@@ -115,6 +115,7 @@ class OutgoingCall final : public ConnectionBase {
     int error = dial();
     // Within a host TCP has connected already, and a second connect() reports it.
     if (error == EINPROGRESS) error = dial();
+    if (error == EADDRNOTAVAIL && leave_port()) return connect_tcp();
     if (error == EALREADY) return CmLoop::instance().watch(socket_.fd(), EPOLLOUT, weak_from_this());
     if (error == 0 && send_request()) return CmLoop::instance().watch(socket_.fd(), kReadable, weak_from_this());
     // The observer gets this failure like any other, since the call of this function was correct.
@@ -129,6 +130,21 @@ class OutgoingCall final : public ConnectionBase {
       // After a refused attempt Linux returns ECONNABORTED once.
       if (errno != EINTR && !(errno == ECONNABORTED && refused_ > 0)) return errno;
     }
+  }
+
+  // TCP keeps the two addresses of a connection for a minute after its end, and with them a port that the program has
+  // bound to. On RoCE that number is rdma_cm's alone, free at once, and TCP may have any other. False if that is no way
+  // out.
+  bool leave_port() {
+    if (own_.attempt || settings().values.transport != Transport::roce || std::exchange(left_port_, true)) return false;
+    sockaddr_storage source{};
+    socklen_t size = sizeof source;
+    if (::getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&source), &size) != 0) return false;
+    port_of(source) = 0;
+    const int fd = calling_socket(source);
+    if (fd < 0) return false;
+    socket_ = mpa::TcpStream(fd);
+    return true;
   }
 
   bool send_request() {
@@ -265,6 +281,7 @@ class OutgoingCall final : public ConnectionBase {
   unsigned refused_ = 0;                    // attempts that were refused
   int call_error_ = 0;                      // the error of a call that failed at once
   int tos_ = -1;
+  bool left_port_ = false;  // the source has another port than the program has bound to
 };
 
 }  // namespace

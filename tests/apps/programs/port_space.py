@@ -147,6 +147,9 @@ def logged(bench):
 
 for _view in ("iwarp", "roce"):
     for _address in ("127.0.0.1", "::1"):
+        add_row(f"a port that another process has bound to, without listening: {_address}, --transport {_view}",
+                lambda bench, a=_address, v=_view: cases.run(bench, "uiw_views", "bound_elsewhere", address=a,
+                                                             env={"UIW_TRANSPORT": v}))
         add_row(f"a program listens with RDMA first, then with TCP: {_address}, --transport {_view}",
                 lambda bench, a=_address, v=_view: cases.run(bench, "uiw_views", "beside_tcp", address=a,
                                                              env={"UIW_TRANSPORT": v}))

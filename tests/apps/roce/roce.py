@@ -77,6 +77,15 @@ for _name in ("device", "required", "own_steps", "ack_timeout", "path_and_ece", 
         add_row(f"{_name}, {_address}",
                 lambda bench, n=_name, a=_address: cases.run(bench, "uiw_views", n, address=a))
 
+@row("a source port of the program's own is free at once after a disconnect, where TCP keeps it for a minute")
+def source_port_again(bench):
+    host, _ = bench.two_hosts()
+    # With time stamps TCP may reuse the addresses of a connection that it still keeps.
+    bench.command(host.wrap(["sysctl", "-qw", "net.ipv4.tcp_timestamps=0"]))
+    for address in ("127.0.0.1", "::1"):
+        cases.run(bench, "uiw_views", "source_port_again", address=address, namespace=host)
+
+
 harness.borrow(lambda: importlib.import_module("programs.rping"),
                "-C 1000 -S 65535 -V, IPv4", "-C 1000 -S 65535 -V, IPv6",
                "-q: a QP that the program itself brings to RTS",

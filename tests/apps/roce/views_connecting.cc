@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // How connections come and go by rdma_cm where the device is an adapter for RoCE: what stock librdmacm and programs
 // that step through the states by themselves go through.
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <memory>
 #include <thread>
 
 #include "tests/apps/roce/views.h"
@@ -430,12 +433,107 @@ void beside_tcp() {
   tcp.serve();
 }
 
+int bind_error(rdma_cm_id* id, const sockaddr* to) {
+  return rdma_bind_addr(id, const_cast<sockaddr*>(to)) == 0 ? 0 : errno;
+}
+
+// Another process has bound to the number and does not listen.
+void bound_elsewhere() {
+  rdma_addrinfo* local = address(RAI_PASSIVE);
+  sockaddr_storage any{};
+  std::memcpy(&any, local->ai_src_addr, local->ai_src_len);
+  if (any.ss_family == AF_INET) {
+    reinterpret_cast<sockaddr_in&>(any).sin_addr.s_addr = htonl(INADDR_ANY);
+  } else {
+    reinterpret_cast<sockaddr_in6&>(any).sin6_addr = in6addr_any;
+  }
+  const sockaddr* const wildcard = reinterpret_cast<const sockaddr*>(&any);
+  const sockaddr* const concrete = local->ai_src_addr;
+  struct Row {
+    const sockaddr *theirs, *ours;
+    int error;
+  };
+  for (const Row& row : {Row{wildcard, wildcard, EADDRNOTAVAIL}, Row{wildcard, concrete, EADDRNOTAVAIL},
+                         Row{concrete, wildcard, EADDRNOTAVAIL}, Row{concrete, concrete, EADDRINUSE}}) {
+    int bound[2], over[2];
+    expect(pipe2(bound, O_CLOEXEC) == 0 && pipe2(over, O_CLOEXEC) == 0, "pipe2");
+    const pid_t other = fork();
+    expect(other >= 0, "fork");
+    char octet = 0;
+    if (other == 0) {
+      close(over[1]);
+      Channel theirs;
+      theirs.make_id();
+      const bool well = bind_error(theirs.id, row.theirs) == 0 && write(bound[1], "", 1) == 1;
+      _exit(well && read(over[0], &octet, 1) == 0 ? 0 : 1);
+    }
+    close(bound[1]);
+    close(over[0]);
+    expect(read(bound[0], &octet, 1) == 1, "the other process does not bind");
+    Channel ours;
+    ours.make_id();
+    expect_error("a bind to a port of another process", bind_error(ours.id, row.ours), {row.error});
+    close(over[1]);
+    int status = 0;
+    expect(waitpid(other, &status, 0) == other && status == 0, "the other process");
+    close(bound[0]);
+    expect_error("a bind once the other process has ended", bind_error(ours.id, row.ours), {0});
+  }
+  rdma_freeaddrinfo(local);
+}
+
+// A source port of the program's own: it is free again as soon as the program has disconnected and destroyed its id,
+// whatever the other end does meanwhile.
+void source_port_again() {
+  Channel server;
+  start_listening(server);
+  rdma_addrinfo* remote = address(0);
+  sockaddr_storage source{};
+  std::memcpy(&source, remote->ai_dst_addr, remote->ai_dst_len);
+  __be16& port = source.ss_family == AF_INET ? reinterpret_cast<sockaddr_in&>(source).sin_port
+                                             : reinterpret_cast<sockaddr_in6&>(source).sin6_port;
+  port = 0;
+  Event request{};
+  std::unique_ptr<Queues> far;
+  const auto end_far = [&] {
+    server.next(RDMA_CM_EVENT_DISCONNECTED);
+    far.reset();
+    rdma_destroy_id(request.id);
+  };
+  for (int turn = 0; turn < 5; ++turn) {
+    Channel client;
+    client.make_id();
+    expect_error("rdma_bind_addr", bind_error(client.id, reinterpret_cast<sockaddr*>(&source)), {0});
+    port = rdma_get_src_port(client.id);
+    expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 2000) == 0, "rdma_resolve_addr");
+    client.next(RDMA_CM_EVENT_ADDR_RESOLVED);
+    expect(rdma_resolve_route(client.id, 2000) == 0, "rdma_resolve_route");
+    client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+    Queues near(client.id);
+    near.managed();
+    rdma_conn_param parameters = connection_parameters();
+    expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
+    if (far != nullptr) end_far();
+    request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    far = std::make_unique<Queues>(request.id);
+    far->managed();
+    expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
+    client.next(RDMA_CM_EVENT_ESTABLISHED);
+    server.next(RDMA_CM_EVENT_ESTABLISHED);
+    expect(rdma_get_src_port(client.id) == port, "another source port than the program has chosen");
+    expect(rdma_disconnect(client.id) == 0, "rdma_disconnect");
+  }
+  end_far();
+  rdma_freeaddrinfo(remote);
+}
+
 }  // namespace
 
 void connecting_cases(Cases& cases) {
   cases.insert({
       {"ack_timeout", ack_timeout},
       {"beside_tcp", beside_tcp},
+      {"bound_elsewhere", bound_elsewhere},
       {"delivered", delivered},
       {"ended_first", ended_first},
       {"manager_alone", manager_alone},
@@ -443,6 +541,7 @@ void connecting_cases(Cases& cases) {
       {"own_steps", own_steps},
       {"path_and_ece", path_and_ece},
       {"rejected", rejected},
+      {"source_port_again", source_port_again},
   });
 }
 

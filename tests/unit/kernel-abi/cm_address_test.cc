@@ -65,12 +65,12 @@ TEST_CASE("IPv4-mapped addresses are IPv4 addresses") {
   CHECK(unmapped(ip("2001:db8::1")).ss_family == AF_INET6);
 }
 
-TEST_CASE("hosts overlap where one connection could reach both") {
-  CHECK(hosts_overlap(ip("0.0.0.0"), ip("192.0.2.1")));
-  CHECK(hosts_overlap(ip("::"), ip("192.0.2.1")));
-  CHECK(hosts_overlap(ip("::"), ip("0.0.0.0")));
-  CHECK_FALSE(hosts_overlap(ip("0.0.0.0"), ip("2001:db8::1")));
-  CHECK(hosts_overlap(ip("192.0.2.1"), ip("::ffff:192.0.2.1")));
-  CHECK_FALSE(hosts_overlap(ip("192.0.2.1"), ip("192.0.2.2")));
-  CHECK_FALSE(hosts_overlap(ip("2001:db8::1"), ip("2001:db8::2")));
+TEST_CASE("an IPv4-mapped address and its IPv4 address are the same host") {
+  CHECK(is_same_host(ip("192.0.2.1", 1), ip("192.0.2.1", 2)));
+  CHECK(is_same_host(ip("192.0.2.1"), ip("::ffff:192.0.2.1")));
+  CHECK(is_same_host(ip("2001:db8::1"), ip("2001:db8::1")));
+  CHECK_FALSE(is_same_host(ip("192.0.2.1"), ip("192.0.2.2")));
+  CHECK_FALSE(is_same_host(ip("0.0.0.0"), ip("192.0.2.1")));
+  CHECK_FALSE(is_same_host(ip("2001:db8::1"), ip("2001:db8::2")));
+  CHECK_FALSE(is_same_host(ip("0.0.0.0"), ip("::")));
 }

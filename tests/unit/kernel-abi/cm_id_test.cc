@@ -23,7 +23,7 @@ TEST_CASE("bind ties an id to its device and to a port of its own") {
 
   const std::uint32_t second = create_id(node);
   CHECK(bind(node, second, address) == -EADDRINUSE);
-  CHECK(bind(node, second, ipv4("0.0.0.0", ntohs(address.sin_port))) == -EADDRINUSE);
+  CHECK(bind(node, second, ipv4("0.0.0.0", ntohs(address.sin_port))) == -EADDRNOTAVAIL);
   REQUIRE(bind(node, second, ipv4("0.0.0.0")) == 0);
   CHECK(query(node, second, RDMA_USER_CM_QUERY_ADDR).node_guid == 0);
 
@@ -140,6 +140,51 @@ TEST_CASE("options are checked by size, name and state", "[native]") {
   CHECK(set(RDMA_OPTION_ID, 99, address_of(number), 4) == -ENOSYS);
   CHECK(set(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, address_of(number), 4) == -EINVAL);
   CHECK(set(9, 0, address_of(number), 4) == -ENOSYS);
+}
+
+TEST_CASE("a port in use is refused by who has it: EADDRNOTAVAIL where one has all addresses, EADDRINUSE else") {
+  Node node("rdma_cm");
+  const auto make = [&](bool reuse) {
+    const std::uint32_t id = create_id(node);
+    int on = 1;
+    const rdma_ucm_set_option command = {address_of(on), id, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, sizeof on};
+    if (reuse) REQUIRE(run(node, RDMA_USER_CM_CMD_SET_OPTION, command) == 0);
+    return id;
+  };
+  const auto listen = [&](std::uint32_t id) {
+    const rdma_ucm_listen command = {id, 1};
+    return run(node, RDMA_USER_CM_CMD_LISTEN, command);
+  };
+  struct Row {
+    const char *first, *second;
+    bool first_reuses, second_reuses, first_listens;
+    int error;
+  };
+  const Row row =
+      GENERATE(Row{"0.0.0.0", "0.0.0.0", false, false, false, EADDRNOTAVAIL},
+               Row{"0.0.0.0", "127.0.0.1", false, false, false, EADDRNOTAVAIL},
+               Row{"127.0.0.1", "0.0.0.0", false, false, false, EADDRNOTAVAIL},
+               Row{"127.0.0.1", "127.0.0.1", false, false, false, EADDRINUSE},
+               Row{"127.0.0.1", "127.0.0.2", false, false, false, 0},
+               Row{"0.0.0.0", "0.0.0.0", false, false, true, EADDRNOTAVAIL},
+               Row{"127.0.0.1", "127.0.0.1", false, false, true, EADDRINUSE},
+               Row{"127.0.0.1", "127.0.0.1", true, true, false, 0}, Row{"0.0.0.0", "127.0.0.1", true, true, false, 0},
+               Row{"127.0.0.1", "127.0.0.1", true, false, false, EADDRINUSE},
+               Row{"127.0.0.1", "127.0.0.1", false, true, false, EADDRINUSE},
+               Row{"127.0.0.1", "127.0.0.1", true, true, true, EADDRINUSE});
+  CAPTURE(row.first, row.second, row.first_reuses, row.second_reuses, row.first_listens);
+  const std::uint16_t port = ntohs(free_loopback().sin_port);
+  const std::uint32_t first = make(row.first_reuses), second = make(row.second_reuses);
+  REQUIRE(bind(node, first, ipv4(row.first, port)) == 0);
+  if (row.first_listens) REQUIRE(listen(first) == 0);
+  CHECK(bind(node, second, ipv4(row.second, port)) == -row.error);
+  // Of two ids that share a port none may listen.
+  if (row.first_reuses && row.second_reuses && row.error == 0) {
+    const int shared = std::strcmp(row.first, row.second) == 0 ? EADDRINUSE : EADDRNOTAVAIL;
+    CHECK(listen(second) == -shared);
+    REQUIRE(destroy_id(node, first) == 0);
+    CHECK(listen(second) == 0);
+  }
 }
 
 TEST_CASE("commands out of place are refused") {
