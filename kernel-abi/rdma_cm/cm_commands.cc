@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -146,7 +147,9 @@ int resolve_ip(const Request& request) {
   const sockaddr_storage source = old_address(command.src_addr);
   const sockaddr_storage destination = old_address(command.dst_addr);
   if (destination.ss_family == 0 || (command.src_addr.sin6_family != 0 && source.ss_family == 0)) return EINVAL;
-  return with_id(request, command.id, [&](CmId& id) { return id.resolve_addr(source, destination); });
+  return with_id(request, command.id, [&](CmId& id) {
+    return id.resolve_addr(source, destination, std::chrono::milliseconds(command.timeout_ms));
+  });
 }
 
 int resolve_addr(const Request& request) {
@@ -156,7 +159,9 @@ int resolve_addr(const Request& request) {
   const sockaddr_storage destination = address_from(&command.dst_addr, sizeof command.dst_addr);
   if (command.reserved != 0 || !is_sized(destination, command.dst_size)) return EINVAL;
   if (command.src_size != 0 && !is_sized(source, command.src_size)) return EINVAL;
-  return with_id(request, command.id, [&](CmId& id) { return id.resolve_addr(source, destination); });
+  return with_id(request, command.id, [&](CmId& id) {
+    return id.resolve_addr(source, destination, std::chrono::milliseconds(command.timeout_ms));
+  });
 }
 
 int resolve_route(const Request& request) {

@@ -20,6 +20,7 @@ std::uint8_t kernel_state(CmState state, ConnectionPhase phase) {
   switch (state) {
     case CmState::idle: return 0;
     case CmState::addr_bound: return 7;
+    case CmState::addr_query: return 1;
     case CmState::addr_resolved: return 2;
     case CmState::route_resolved: return 4;
     case CmState::connect: return phase == ConnectionPhase::ended ? 6 : 5;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "provider/process/mutex.h"
@@ -69,6 +70,17 @@ class NetlinkQuery {
     }
     const bool whole = header->nlmsg_type != NLMSG_ERROR && nlmsg_valid_hdr(header, sizeof(Body)) != 0;
     return whole ? static_cast<const Body*>(nlmsg_data(header)) : nullptr;
+  }
+  // Copies the first `size` octets of an attribute of the answer, whose body was of this type; false, and nothing is
+  // copied, if there is none or it is shorter.
+  template <typename Body>
+  bool read(int type, void* to, int size) const {
+    if (answer_ == nullptr) return false;
+    auto* header = reinterpret_cast<nlmsghdr*>(answer_.get());
+    const nlattr* found = nlmsg_find_attr(header, sizeof(Body), type);
+    if (found == nullptr || nla_len(found) < size) return false;
+    std::memcpy(to, nla_data(found), static_cast<std::size_t>(size));
+    return true;
   }
   // The errno that the kernel has returned; 0 if none.
   int error() const { return error_; }

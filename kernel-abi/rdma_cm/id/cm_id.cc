@@ -4,13 +4,19 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <mutex>
+#include <new>
 #include <utility>
 
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "mpa/descriptor.h"
+#include "provider/connect/neighbour.h"
+#include "provider/process/cm_loop.h"
 
 namespace uiw::kernel_abi {
 
@@ -48,7 +54,34 @@ int CmId::bind(const sockaddr_storage& address) {
   return error;
 }
 
-int CmId::resolve_addr(const sockaddr_storage& source, const sockaddr_storage& destination) {
+// Waits for the neighbour on the thread "uiw-cm".
+class CmId::Resolution final : public provider::CmLoop::TimedTask,
+                               public std::enable_shared_from_this<CmId::Resolution> {
+ public:
+  using Clock = provider::CmLoop::Clock;
+
+  Resolution(std::weak_ptr<CmId> id, const CmRoute::Ends& before_it, std::chrono::milliseconds patience)
+      : before(before_it), end(Clock::now() + patience), id_(std::move(id)) {}
+  void run() override {
+    const std::shared_ptr<CmId> id = id_.lock();
+    if (id != nullptr && id->resolution_goes_on(*this)) wait();
+  }
+  void wait() {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+    const auto pause = std::min(provider::neighbour_pause(asked_++), left);
+    provider::CmLoop::instance().after(std::max(pause, std::chrono::milliseconds(0)), shared_from_this());
+  }
+
+  const CmRoute::Ends before;  // the route as it was
+  const Clock::time_point end;
+
+ private:
+  const std::weak_ptr<CmId> id_;
+  unsigned asked_ = 0;
+};
+
+int CmId::resolve_addr(const sockaddr_storage& source, const sockaddr_storage& destination,
+                       std::chrono::milliseconds patience) {
   CmState state;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
@@ -61,12 +94,60 @@ int CmId::resolve_addr(const sockaddr_storage& source, const sockaddr_storage& d
   } else if (state != CmState::addr_bound) {
     return EINVAL;
   }
+  const CmRoute::Ends before = route_.ends();
   int reported;
   if (const int error = route_.resolve(destination, reported); error != 0) return error;
+  if (reported == 0) {
+    const int error = route_.look_at_neighbour();
+    if (error == EINPROGRESS) return begin_resolution(before, patience);
+    if (error != 0) {
+      route_.set_ends(before);
+      return error;
+    }
+  }
   const std::lock_guard lock(CmRegistry::instance().mutex());
   if (reported == 0) state_ = CmState::addr_resolved;
   report(reported == 0 ? CmEventType::addr_resolved : CmEventType::addr_error, -reported);
   return 0;
+}
+
+int CmId::begin_resolution(const CmRoute::Ends& before, std::chrono::milliseconds patience) {
+  int error;
+  try {
+    resolution_ = std::make_shared<Resolution>(weak_from_this(), before, patience);
+    error = provider::CmLoop::instance().start();
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  if (error != 0) {
+    route_.set_ends(before);
+    return error;
+  }
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    state_ = CmState::addr_query;
+  }
+  resolution_->wait();
+  return 0;
+}
+
+// As the kernel, which asks until the time of the program is over (core/addr.c); only the route ends that before.
+bool CmId::resolution_goes_on(Resolution& resolution) {
+  const std::lock_guard command(command_mutex_);
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (state_ != CmState::addr_query || removed_ || resolution_.get() != &resolution) return false;
+  }
+  int error = route_.look_at_neighbour();
+  if (error == EINPROGRESS) {
+    if (Resolution::Clock::now() < resolution.end) return true;
+    error = ETIMEDOUT;
+  }
+  if (error != 0) route_.set_ends(resolution.before);
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  state_ = error == 0 ? CmState::addr_resolved : CmState::addr_bound;
+  report(error == 0 ? CmEventType::addr_resolved : CmEventType::addr_error, -error);
+  return false;
 }
 
 int CmId::resolve_route() {

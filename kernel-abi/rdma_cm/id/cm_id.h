@@ -13,6 +13,7 @@
 #include <rdma/rdma_user_cm.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -28,7 +29,7 @@
 
 namespace uiw::kernel_abi {
 
-enum class CmState { idle, addr_bound, addr_resolved, route_resolved, connect, listen, destroyed };
+enum class CmState { idle, addr_bound, addr_query, addr_resolved, route_resolved, connect, listen, destroyed };
 
 struct CmIdParameters {
   std::uint64_t uid;         // the program's name for the id; 0 until the program accepts a new connection
@@ -64,7 +65,9 @@ class CmId final : public std::enable_shared_from_this<CmId> {
 
   // Commands.
   int bind(const sockaddr_storage& address);
-  int resolve_addr(const sockaddr_storage& source, const sockaddr_storage& destination);
+  // The event comes at once, or when the neighbour has answered, or when `patience` is over.
+  int resolve_addr(const sockaddr_storage& source, const sockaddr_storage& destination,
+                   std::chrono::milliseconds patience);
   int resolve_route();
   int notify();
   int resolve_ib_service();
@@ -96,7 +99,10 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   void abandon() { route_.abandon(); }
 
  private:
+  class Resolution;
   Detached detach();
+  int begin_resolution(const CmRoute::Ends& before, std::chrono::milliseconds patience);
+  bool resolution_goes_on(Resolution& resolution);
 
   const std::uint32_t number_;
   provider::Mutex command_mutex_;
@@ -107,6 +113,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   CmConnection connection_;
   CmListener listener_;
   CmGroups groups_;
+  std::shared_ptr<Resolution> resolution_;  // the last that had to wait; guarded by the command lock
 };
 
 }  // namespace uiw::kernel_abi

@@ -15,6 +15,7 @@
 #include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
+#include "provider/connect/neighbour.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
 
@@ -238,6 +239,17 @@ int CmRoute::resolve(const sockaddr_storage& destination, int& reported) {
     destination_ = destination;
   }
   return 0;
+}
+
+void CmRoute::set_ends(const Ends& ends) {
+  source_ = ends.source;
+  destination_ = ends.destination;
+  device_ = ends.device;
+}
+
+int CmRoute::look_at_neighbour() const {
+  if (is_wildcard(destination_)) return 0;
+  return provider::look_at_neighbour(unmapped(source_), unmapped(destination_));
 }
 
 int CmRoute::find_path(std::optional<RocePath>& path) const {

@@ -61,6 +61,15 @@ class CmRoute {
   // Finds source address and device for a destination. Errors that the kernel reports by an event go to `reported` (0
   // or an errno) and are no error here.
   int resolve(const sockaddr_storage& destination, int& reported);
+  // What resolve() sets, to be set back where the neighbour is not found.
+  struct Ends {
+    sockaddr_storage source, destination;
+    std::optional<CmDevice> device;
+  };
+  Ends ends() const { return {source_, destination_, device_}; }
+  void set_ends(const Ends& ends);
+  // Of the way to the destination: see provider/connect/neighbour.h.
+  int look_at_neighbour() const;
   // On RoCE: the path to the destination; set_path() stores it.
   int find_path(std::optional<RocePath>& path) const;
   void set_path(const std::optional<RocePath>& path) { path_ = path; }

@@ -45,6 +45,10 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
     route.scope = device.ifindex;
     const ibv_global_route& grh = attributes->grh;
     route.ip = {grh.traffic_class, grh.hop_limit, grh.flow_label};
+    if (const int error = rnic::find_way(route); error != 0) {
+      errno = error;
+      return nullptr;
+    }
     auto* ah = new Ah{{{pd->context, pd, 0}, route}, std::move(share)};
     of(pd)->use();
     return &ah->handle.base;

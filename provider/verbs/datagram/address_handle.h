@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include "provider/datagram/datagram_socket.h"
+#include "provider/export.h"
 
 namespace uiw::provider {
 
@@ -12,6 +13,10 @@ struct AddressHandle {
   ibv_ah base;  // the program's
   DatagramRoute route;
 };
+
+// What ibv_create_ah does on RoCE before there is a handle: the way to its destination is looked for, for a second at
+// most. 0; ETIMEDOUT, ENETUNREACH or EHOSTUNREACH; EINVAL if the two addresses are not of one family.
+UIW_API int find_way(const DatagramRoute& route);
 
 // The address handle must be one of uiw's.
 inline const DatagramRoute& route_of(const ibv_ah* handle) {

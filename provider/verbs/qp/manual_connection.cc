@@ -9,6 +9,7 @@
 #include <new>
 
 #include "provider/connect/manual/pairs.h"
+#include "provider/connect/neighbour.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
@@ -24,6 +25,17 @@ bool usable(const Gid& gid) {
 }
 
 }  // namespace
+
+int ManualConnection::find_peer(const ibv_qp_attr& attributes) const {
+  const DeviceInfo& device = qp_.context->device();
+  const ibv_global_route& route = attributes.ah_attr.grh;
+  if (device.transport != Transport::roce || route.sgid_index >= device.gids.size()) return 0;
+  const Gid& source = device.gids[route.sgid_index];
+  Gid peer;
+  std::memcpy(peer.data(), route.dgid.raw, peer.size());
+  if (!usable(peer) || is_ipv4(source) != is_ipv4(peer)) return 0;
+  return await_neighbour(address_of(source, device.ifindex, 0), address_of(peer, device.ifindex, 0));
+}
 
 int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) {
   const DeviceInfo& device = qp_.context->device();

@@ -22,6 +22,10 @@ class ManualConnection {
   ManualConnection(QpCommon& qp, WorkQueues& queues, QpConnection& connection)
       : qp_(qp), queues_(queues), connection_(connection) {}
 
+  // What comes before a step to RTR on RoCE: the way to the peer's GID is looked for, for a second at most. 0, or
+  // ETIMEDOUT, ENETUNREACH or EHOSTUNREACH. For callers in no ReadSection. An argument that the step itself refuses is
+  // no error here.
+  int find_peer(const ibv_qp_attr& attributes) const;
   // INIT to RTR: from here on the two ends look for each other. Returns 0, or an errno and nothing has changed.
   int ready_to_receive(const ibv_qp_attr& attributes, int mask);
   // RTR to RTS: from here on the queue pair sends.

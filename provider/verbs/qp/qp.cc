@@ -144,6 +144,10 @@ void Qp::reset() {
 
 int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   if (inherited()) return EIO;
+  if (connects(attributes, mask) && (mask & IBV_QP_STATE) != 0 && number_in(attributes.qp_state) == IBV_QPS_RTR &&
+      state() == IBV_QPS_INIT) {
+    if (const int error = manual_.find_peer(attributes); error != 0) return error;
+  }
   const ReadSection section;
   if ((mask & IBV_QP_CUR_STATE) != 0) {
     const int current = number_in(attributes.cur_qp_state);

@@ -86,6 +86,26 @@ def source_port_again(bench):
         cases.run(bench, "uiw_views", "source_port_again", address=address, namespace=host)
 
 
+@row("peers that cannot be reached: the step to RTR, ibv_create_ah and rdma_resolve_addr say so")
+def unreachable(bench):
+    left, _ = bench.two_hosts()
+    absent, elsewhere = "10.77.0.99", "198.51.100.1"
+    cases.run(bench, "uiw_views", "steps_to_nobody", address=absent, namespace=left)
+    cases.run(bench, "uiw_views", "steps_without_route", address=elsewhere, namespace=left)
+    for view in ("iwarp", "roce"):
+        cases.run(bench, "uiw_views", "resolves_to_nobody", address=absent, namespace=left,
+                  env={"UIW_TRANSPORT": view})
+
+
+@row("rdma_resolve_addr waits for a neighbour that answers later")
+def late(bench):
+    left, right = bench.two_hosts()
+    program = bench.start([bench.helper("uiw_views"), "10.77.0.99", bench.port(), "resolves_late"], namespace=left)
+    harness.wait_until(lambda: "under way" in program.stdout, 20, "the program to wait for its neighbour")
+    right.ip("address", "add", "10.77.0.99/24", "dev", "v0")
+    check(program.wait(30) == 0 and "as documented" in program.stdout, "the address is not resolved")
+
+
 harness.borrow(lambda: importlib.import_module("programs.rping"),
                "-C 1000 -S 65535 -V, IPv4", "-C 1000 -S 65535 -V, IPv6",
                "-q: a QP that the program itself brings to RTS",

@@ -79,6 +79,17 @@ inline void resolve(Channel& client) {
   client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
 }
 
+inline ibv_context* open_device(const char* name) {
+  ibv_device** devices = ibv_get_device_list(nullptr);
+  expect(devices != nullptr, "ibv_get_device_list");
+  ibv_context* context = nullptr;
+  for (int i = 0; devices[i] != nullptr; ++i)
+    if (std::strcmp(ibv_get_device_name(devices[i]), name) == 0) context = ibv_open_device(devices[i]);
+  ibv_free_device_list(devices);
+  expect(context != nullptr, "ibv_open_device");
+  return context;
+}
+
 inline rdma_conn_param with_data(const std::vector<std::uint8_t>& data, std::uint32_t qp_number = 0) {
   rdma_conn_param parameters = connection_parameters();
   parameters.private_data = data.data();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How connections come and go by rdma_cm where the device is an adapter for RoCE: what stock librdmacm and programs
 // that step through the states by themselves go through.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -482,6 +483,82 @@ void bound_elsewhere() {
   rdma_freeaddrinfo(local);
 }
 
+// rdma_resolve_addr to an address that nobody has.
+void resolves_to_nobody() {
+  Channel client;
+  client.make_id();
+  rdma_addrinfo* remote = address(0);
+  for (const int patience : {300, 0}) {
+    const auto begun = Clock::now();
+    expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, patience) == 0, "rdma_resolve_addr");
+    expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, patience) == -1 && errno == EINVAL,
+           "rdma_resolve_addr while another is under way");
+    expect(client.next(RDMA_CM_EVENT_ADDR_ERROR).status == -ETIMEDOUT, "the status of ADDR_ERROR");
+    const auto taken = Clock::now() - begun;
+    expect(taken >= std::chrono::milliseconds(patience) && taken < std::chrono::seconds(5),
+           "another time than asked for");
+  }
+  // The id may be destroyed while the address is being resolved.
+  expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 60'000) == 0, "rdma_resolve_addr once more");
+  rdma_freeaddrinfo(remote);
+}
+
+// The neighbour comes while the program waits: the test gives it the address when it reads the line.
+void resolves_late() {
+  Channel client;
+  client.make_id();
+  rdma_addrinfo* remote = address(0);
+  expect(rdma_resolve_addr(client.id, nullptr, remote->ai_dst_addr, 30'000) == 0, "rdma_resolve_addr");
+  rdma_freeaddrinfo(remote);
+  expect(client.silent(), "resolved, although nobody has the address");
+  std::puts("under way");
+  std::fflush(stdout);
+  client.next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  expect(rdma_resolve_route(client.id, 2000) == 0, "rdma_resolve_route");
+  client.next(RDMA_CM_EVENT_ROUTE_RESOLVED);
+}
+
+void steps_to_nobody(int error, std::chrono::milliseconds least) {
+  const std::unique_ptr<ibv_context, int (*)(ibv_context*)> context(open_device("uiw_v0"), ibv_close_device);
+  ibv_gid wanted{};
+  wanted.raw[10] = wanted.raw[11] = 0xff;
+  ibv_ah_attr way{};
+  way.is_global = way.port_num = 1;
+  expect(inet_pton(AF_INET, "10.77.0.1", wanted.raw + 12) == 1, "inet_pton");
+  for (ibv_gid own{}; std::memcmp(&own, &wanted, sizeof own) != 0; ++way.grh.sgid_index)
+    expect(ibv_query_gid(context.get(), 1, way.grh.sgid_index, &own) == 0, "no GID of 10.77.0.1");
+  --way.grh.sgid_index;
+  way.grh.dgid = wanted;
+  expect(inet_pton(AF_INET, g_host.c_str(), way.grh.dgid.raw + 12) == 1, "inet_pton");
+  ibv_pd* pd = ibv_alloc_pd(context.get());
+  ibv_cq* cq = ibv_create_cq(context.get(), 8, nullptr, nullptr, 0);
+  ibv_qp_init_attr initial = qp_attributes({});
+  initial.send_cq = initial.recv_cq = cq;
+  ibv_qp* qp = ibv_create_qp(pd, &initial);
+  expect(qp != nullptr, "ibv_create_qp");
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
+  expect_error("INIT", ibv_modify_qp(qp, &attributes, kInit), 0);
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.ah_attr = way;
+  attributes.path_mtu = IBV_MTU_1024;
+  attributes.dest_qp_num = 0x123456;
+  const auto begun = Clock::now();
+  std::thread other([&] {
+    errno = 0;
+    expect(ibv_create_ah(pd, &way) == nullptr, "an address handle of nobody");
+    expect_error("ibv_create_ah", errno, error);
+  });
+  expect_error("RTR", ibv_modify_qp(qp, &attributes, kRtr), error);
+  other.join();
+  expect(Clock::now() - begun >= least, "too early");
+  expect(qp->state == IBV_QPS_INIT, "the state after a step that has failed");
+  expect_error("ibv_destroy_qp", ibv_destroy_qp(qp), 0);
+  ibv_destroy_cq(cq);
+  ibv_dealloc_pd(pd);
+}
+
 // A source port of the program's own: it is free again as soon as the program has disconnected and destroyed its id,
 // whatever the other end does meanwhile.
 void source_port_again() {
@@ -541,7 +618,11 @@ void connecting_cases(Cases& cases) {
       {"own_steps", own_steps},
       {"path_and_ece", path_and_ece},
       {"rejected", rejected},
+      {"resolves_late", resolves_late},
+      {"resolves_to_nobody", resolves_to_nobody},
       {"source_port_again", source_port_again},
+      {"steps_to_nobody", [] { steps_to_nobody(ETIMEDOUT, std::chrono::milliseconds(1000)); }},
+      {"steps_without_route", [] { steps_to_nobody(ENETUNREACH, {}); }},
   });
 }
 
