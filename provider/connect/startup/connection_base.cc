@@ -37,6 +37,13 @@ bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
   return !is_within_host(local, remote);
 }
 
+// By which rule Sends and Writes complete (rdmap/transmitter.h), for the log.
+const char* completion_text(const Attachable& qp, const Attachment& attachment) {
+  if (attachment.completion == rdmap::Completion::local || !qp.is_confirmed()) return "TCP has them";
+  if (attachment.agreement.ord == 0) return "TCP has them, since the peer takes no RDMA Read that could ask for more";
+  return "the peer has placed them";
+}
+
 }  // namespace
 
 ConnectionBase::ConnectionBase(mpa::TcpStream&& socket, State state) : state_(state), socket_(std::move(socket)) {}
@@ -167,13 +174,6 @@ Attachable* ConnectionBase::find_end(const ConnectionParameters& own) {
 }
 
 Attachable* ConnectionBase::end() const { return held_ ? held_.get() : find_attachable(own_.qp_num); }
-
-// By which rule Sends and Writes complete (rdmap/transmitter.h), for the log.
-const char* ConnectionBase::completion_text(const Attachable& qp, const Attachment& attachment) {
-  if (attachment.completion == rdmap::Completion::local || !qp.is_confirmed()) return "TCP has them";
-  if (attachment.agreement.ord == 0) return "TCP has them, since the peer takes no RDMA Read that could ask for more";
-  return "the peer has placed them";
-}
 
 int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
                               std::shared_ptr<mpa::SharedOffer> rings) {

@@ -39,7 +39,6 @@
 namespace uiw::provider {
 
 class Attachable;
-struct Attachment;
 class HeldSocket;
 
 class ConnectionBase : public Connection,
@@ -105,7 +104,6 @@ class ConnectionBase : public Connection,
   // The same once more; null if it is gone.
   Attachable* end() const;
   // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.
-  static const char* completion_text(const Attachable& qp, const Attachment& attachment);
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
                 std::shared_ptr<mpa::SharedOffer> rings);
   // The connection is established: frees what only the start-up needed. Returns the parameters of the peer.
