@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 #include <compare>
+#include <deque>
 #include <exception>
 #include <list>
 #include <map>
@@ -21,6 +22,7 @@
 #include "provider/connect/startup/incoming_call.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
+#include "provider/process/log.h"
 
 namespace uiw::provider {
 
@@ -39,7 +41,8 @@ class ListenerImpl final : public Listener,
 
   int start(int backlog) {
     most_ = static_cast<std::size_t>(std::clamp(backlog, kLeastCalls, kMostCalls));
-    if (::listen(socket_.fd(), backlog) != 0) return errno;
+    // The backlog of RDMA counts requests, and the observer does that. TCP's has room for those who come at once.
+    if (::listen(socket_.fd(), std::max(backlog, kMostCalls)) != 0) return errno;
     return CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this());
   }
 
@@ -50,13 +53,23 @@ class ListenerImpl final : public Listener,
       pause();
     }
   }
-  // Called at the end of pause().
-  void run() override { CmLoop::instance().change(socket_.fd(), EPOLLIN); }
+  // Called at the end of pause(), and while requests wait for room.
+  void run() override {
+    timer_runs_ = false;
+    report_waiting();
+    CmLoop::instance().change(socket_.fd(), EPOLLIN);
+  }
 
  private:
   static constexpr int kLeastCalls = 16, kMostCalls = 1024;
-  // Many callers may come at a time; each gets this time to send its request before it may have to give way.
-  static constexpr std::chrono::milliseconds kTimeToSpeak{100}, kPause{20};
+  static constexpr std::size_t kMostAtOnce = 64;  // calls that are taken before others get their turn
+  // Many callers may come at a time; each gets this time to begin its request before it may have to give way. A request
+  // that has begun comes whole but for lost segments, and TCP sends these again in the second time.
+  static constexpr std::chrono::milliseconds kTimeToSpeak{100}, kTimeToFinish{1000}, kPause{20};
+  // A program may take requests, but more slowly than they come. So often in a row, after a pause each, it may have
+  // taken none before those behind its backlog are refused; and so many there may be for each call of the backlog.
+  static constexpr unsigned kMostInVain = 10;
+  static constexpr std::size_t kMostWaiting = 16;
 
   // The origin of a call: a user of this host, or another address. Calls are limited by origin, so that one origin
   // cannot keep others out.
@@ -67,9 +80,17 @@ class ListenerImpl final : public Listener,
     auto operator<=>(const Source&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
   };
   struct Call {
-    std::shared_ptr<Connection> connection;
+    std::shared_ptr<IncomingCall> call;
     CmLoop::Clock::time_point since;
     std::optional<Source> source;  // empty until it is determined
+
+    bool may_give_way(CmLoop::Clock::time_point now) const {
+      return now - since >= (call->is_begun() ? kTimeToFinish : kTimeToSpeak);
+    }
+  };
+  struct Request {
+    std::shared_ptr<Connection> call;
+    ConnectionParameters peer;
   };
 
   // The descriptor of a call, or -1 with errno.
@@ -81,8 +102,10 @@ class ListenerImpl final : public Listener,
   }
 
   void take_calls() {
-    for (;;) {
-      if (calls_.size() >= most_ && !give_way()) return pause();
+    for (std::size_t taken = 0; taken < kMostAtOnce; ++taken) {
+      while (calls_.size() >= most_) {
+        if (!give_way()) return pause();
+      }
       const int fd = accept();
       if (fd < 0) {
         if (errno == EINTR || errno == ECONNABORTED) continue;
@@ -93,18 +116,18 @@ class ListenerImpl final : public Listener,
         if (give_way()) continue;
         return pause();
       }
-      mpa::TcpStream taken(fd);
+      mpa::TcpStream socket(fd);
       mpa::TcpStream::set_options(fd);
-      // Kept in calls_ until the request is complete; used on the loop's thread only.
       auto call = take_call(
-          std::move(taken),
-          [weak = weak_from_this()](std::shared_ptr<Connection> waiting, const ConnectionParameters& peer) {
-            if (const auto self = weak.lock()) self->requested(std::move(waiting), peer);
+          std::move(socket),
+          [weak = weak_from_this()](std::shared_ptr<Connection> asking, const ConnectionParameters& peer) {
+            if (const auto self = weak.lock()) self->requested(std::move(asking), peer);
           },
-          [weak = weak_from_this()](const Connection* waiting) {
-            if (const auto self = weak.lock()) self->forget(waiting);
+          [weak = weak_from_this()](const Connection* failed) {
+            if (const auto self = weak.lock()) self->forget(failed);
           });
-      if (call != nullptr) calls_.push_back({std::move(call), CmLoop::Clock::now(), {}});
+      // Most callers have sent their request by now. Others are kept in calls_ until they have.
+      if (call != nullptr && !call->read()) calls_.push_back({std::move(call), CmLoop::Clock::now(), {}});
     }
   }
 
@@ -124,38 +147,86 @@ class ListenerImpl final : public Listener,
   // Stops watching for a while: accept() fails now, and would be tried again without end.
   void pause() {
     CmLoop::instance().change(socket_.fd(), 0);
-    CmLoop::instance().after(kPause, shared_from_this());
+    look_again();
+  }
+  void look_again() {
+    if (!std::exchange(timer_runs_, true)) CmLoop::instance().after(kPause, shared_from_this());
   }
 
-  // Ends the oldest call of the source with the most calls, without an answer; if several sources have as many, the one
-  // whose call is the oldest. False if no call is old enough.
+  // Makes room: ends a call without an answer, unless what is read of it now is a request. It is one that has sent
+  // nothing if there is such a call, of the source with the most of them, and of these the oldest. False if no call is
+  // old enough.
   bool give_way() {
-    if (calls_.empty() || CmLoop::Clock::now() - calls_.front().since < kTimeToSpeak) return false;
+    const auto now = CmLoop::Clock::now();
     std::map<Source, std::size_t> counts;
-    for (Call& call : calls_) {
-      if (!call.source) call.source = source_of(*call.connection);
-      ++counts[*call.source];
+    for (const bool begun : {false, true}) {
+      const auto counted = [&](const Call& one) { return one.call->is_begun() == begun; };
+      if (std::none_of(calls_.begin(), calls_.end(),
+                       [&](const Call& one) { return counted(one) && one.may_give_way(now); }))
+        continue;
+      counts.clear();
+      auto chosen = calls_.end();
+      for (Call& one : calls_) {
+        if (!counted(one)) continue;
+        if (!one.source) one.source = source_of(one.call->connection());
+        ++counts[*one.source];
+      }
+      for (auto one = calls_.begin(); one != calls_.end(); ++one) {
+        if (!counted(*one)) continue;
+        if (chosen == calls_.end() || counts[*one->source] > counts[*chosen->source]) chosen = one;
+      }
+      if (!chosen->may_give_way(now)) continue;
+      const std::shared_ptr<IncomingCall> call = chosen->call;
+      const bool complete = call->read();
+      if (!complete && call->is_begun() == begun) {
+        log_event(LogLevel::error, "call of %s gives way to the next one: it has sent %s request",
+                  AddressText(call->connection().remote_address()).c_str(), begun ? "a part of its" : "no");
+      }
+      if (complete || call->is_begun() == begun) forget(&call->connection());
+      return true;
     }
-    const auto oldest = std::max_element(calls_.begin(), calls_.end(), [&](const Call& a, const Call& b) {
-      return counts[*a.source] < counts[*b.source];  // the first of equal ones
-    });
-    if (CmLoop::Clock::now() - oldest->since < kTimeToSpeak) return false;
-    calls_.erase(oldest);
-    return true;
+    return false;
   }
 
+  // Called with a request that is complete.
   void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) {
     forget(call.get());
-    if (const auto observer = observer_.lock()) observer->requested(std::move(call), peer);
+    const auto observer = observer_.lock();
+    if (observer == nullptr) return;
+    const bool waits = !waiting_.empty() || !observer->has_room();
+    if (!waits || waiting_.size() >= kMostWaiting * most_) return observer->requested(std::move(call), peer);
+    waiting_.push_back({std::move(call), peer});
+    look_again();
   }
+
+  // Requests that have waited in vain go to the observer, too, which refuses them.
+  void report_waiting() {
+    const auto observer = observer_.lock();
+    if (observer == nullptr) return waiting_.clear();
+    in_vain_ = observer->has_room() ? 0 : in_vain_ + 1;
+    while (!waiting_.empty() && (observer->has_room() || in_vain_ >= kMostInVain)) {
+      const Request next = std::move(waiting_.front());
+      waiting_.pop_front();
+      observer->requested(next.call, next.peer);
+    }
+    if (waiting_.empty()) {
+      in_vain_ = 0;
+    } else {
+      look_again();
+    }
+  }
+
   void forget(const Connection* connection) {
-    std::erase_if(calls_, [&](const Call& call) { return call.connection.get() == connection; });
+    std::erase_if(calls_, [&](const Call& one) { return &one.call->connection() == connection; });
   }
 
   const mpa::TcpStream socket_;
   const std::weak_ptr<ListenObserver> observer_;
   std::size_t most_ = 0;
-  std::list<Call> calls_;  // calls whose requests are incomplete, the oldest first
+  std::list<Call> calls_;        // calls whose requests are incomplete, the oldest first
+  std::deque<Request> waiting_;  // for room
+  unsigned in_vain_ = 0;         // looks in a row that found none
+  bool timer_runs_ = false;
 };
 
 }  // namespace

@@ -16,6 +16,9 @@ class ListenObserver {
   virtual ~ListenObserver() = default;
   // A peer has sent a request. Destroying `call` without an answer closes it.
   virtual void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) = 0;
+  // Whether the next request finds room. While this is false, requests wait for a moment, and longer where others are
+  // taken meanwhile; then they come all the same, to be refused.
+  virtual bool has_room() { return true; }
 };
 
 // A listening socket. Destroying it stops listening; calls that were passed to the observer go on.

@@ -73,6 +73,12 @@ int CmListener::listen_on(int socket, int backlog, std::shared_ptr<provider::Lis
   return provider::listen(socket, backlog, observer, listener);
 }
 
+// True where a request is refused for another reason.
+bool CmListener::has_room() {
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  return backlog_ > 0 || id_.state() != CmState::listen || id_.is_removed();
+}
+
 void CmListener::requested(std::shared_ptr<provider::Connection> call, const provider::ConnectionParameters& peer) {
   bool adopted = false;
   try {

@@ -30,6 +30,7 @@ class CmListener final : public provider::ListenObserver {
 
   // provider::ListenObserver
   void requested(std::shared_ptr<provider::Connection> call, const provider::ConnectionParameters& peer) override;
+  bool has_room() override;
 
   // The program has fetched a CONNECT_REQUEST, so there is room for another one. Called with the registry's lock held.
   void count_reported() { ++backlog_; }

@@ -25,9 +25,9 @@ namespace uiw::provider {
 namespace {
 
 // The responder of RFC 5044 section 7.1. It uses the states awaiting_request and requested.
-class IncomingCall final : public ConnectionBase {
+class CalledEnd final : public ConnectionBase, public IncomingCall {
  public:
-  explicit IncomingCall(mpa::TcpStream&& socket) : ConnectionBase(std::move(socket), State::awaiting_request) {}
+  explicit CalledEnd(mpa::TcpStream&& socket) : ConnectionBase(std::move(socket), State::awaiting_request) {}
 
   int answer(std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request,
              std::function<void(const Connection*)> on_failure) {
@@ -38,6 +38,17 @@ class IncomingCall final : public ConnectionBase {
     socket_.set_tap(capture_connection(local_, remote_, false));
     start_deadline();
     return CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
+  }
+
+  const Connection& connection() const override { return *this; }
+  bool read() override {
+    ready(0);
+    const std::lock_guard lock(mutex_);
+    return state_ != State::awaiting_request;
+  }
+  bool is_begun() const override {
+    const std::lock_guard lock(mutex_);
+    return frame_.is_begun();
   }
 
   int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) override {
@@ -143,11 +154,11 @@ class IncomingCall final : public ConnectionBase {
 
 }  // namespace
 
-std::shared_ptr<Connection> take_call(
+std::shared_ptr<IncomingCall> take_call(
     mpa::TcpStream&& socket,
     std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
     std::function<void(const Connection*)> failed) {
-  auto made = std::make_shared<IncomingCall>(std::move(socket));
+  auto made = std::make_shared<CalledEnd>(std::move(socket));
   return made->answer(std::move(requested), std::move(failed)) == 0 ? made : nullptr;
 }
 

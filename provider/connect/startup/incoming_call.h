@@ -10,10 +10,20 @@
 
 namespace uiw::provider {
 
-// To be called on the thread of CmLoop. The connection owns the socket from here on. Null if the socket cannot be
-// watched. Later one of the two functions is called once on that thread, if the connection still exists: `requested`
-// when the request is complete, `failed` if no valid request has arrived in time.
-std::shared_ptr<Connection> take_call(
+class IncomingCall {
+ public:
+  virtual ~IncomingCall() = default;
+  virtual const Connection& connection() const = 0;
+  // Reads what has come of the request. True once all of it is there, or the call has failed.
+  virtual bool read() = 0;
+  // Whether the caller has sent anything so far, as far as it has been read.
+  virtual bool is_begun() const = 0;
+};
+
+// The connection owns the socket from here on. Null if the socket cannot be watched. Later one of the two functions is
+// called once on the thread of CmLoop, if the connection still exists: `requested` when the request is complete,
+// `failed` if no valid request has arrived in time. All functions, this one too, are called on that thread.
+std::shared_ptr<IncomingCall> take_call(
     mpa::TcpStream&& socket,
     std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
     std::function<void(const Connection*)> failed);

@@ -21,6 +21,8 @@ class StartupFrame {
   // Reads what is available. After `frame`, header() and private_data() may be used, as long
   // as this object lives; after `closed` and `invalid` no function may be called. Throws std::bad_alloc.
   Result read(mpa::TcpStream& socket);
+  // Whether any octet has come.
+  bool is_begun() const { return size_ > 0 || header_.has_value(); }
   const mpa::StartupHeader& header() const { return *header_; }
   mpa::Octets private_data() const { return {private_data_.get(), header_->pd_length}; }
 

@@ -40,11 +40,11 @@ def bound(bench):
     bench.pair(["ucmatose", "-p", port], ["ucmatose", "-s", "127.0.0.1", "-b", "127.0.0.1", "-p", port], port)
 
 
-@row("cmtime -c 100")
+@row("cmtime -c 1000: so many callers at once, and none is refused")
 def cmtime(bench):
     port = bench.port()
     _, client = bench.pair(["cmtime", "-b", "127.0.0.1", "-p", port],
-                           ["cmtime", "-s", "127.0.0.1", "-p", port, "-c", 100], port, server_ends=False)
+                           ["cmtime", "-s", "127.0.0.1", "-p", port, "-c", 1000], port, server_ends=False)
     for step in ("create id", "resolve addr", "resolve route", "create qp", "connect", "disconnect", "destroy"):
         line = re.search(rf"^{step}\s*:\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)", client.stdout, re.M)
         check(line, f"no line for {step}")

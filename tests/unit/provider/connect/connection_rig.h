@@ -70,7 +70,7 @@ class Observer final : public provider::ConnectionObserver {
   bool disconnected_ = false;
 };
 
-class Calls final : public provider::ListenObserver {
+class Calls : public provider::ListenObserver {
  public:
   void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) override {
     const std::lock_guard lock(mutex_);
@@ -88,6 +88,10 @@ class Calls final : public provider::ListenObserver {
     const std::lock_guard lock(mutex_);
     return calls_.size();
   }
+  bool wait_count(std::size_t count) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return calls_.size() >= count; });
+  }
 
  private:
   std::mutex mutex_;
@@ -96,10 +100,11 @@ class Calls final : public provider::ListenObserver {
 };
 
 struct Server {
-  Server() {
+  explicit Server(int backlog = 128, const std::shared_ptr<Calls>& observer = std::make_shared<Calls>())
+      : calls(observer) {
     const int fd = provider::bind_socket(address, false);
     REQUIRE(fd >= 0);
-    REQUIRE(provider::listen(fd, 128, calls, listener) == 0);
+    REQUIRE(provider::listen(fd, backlog, calls, listener) == 0);
     REQUIRE(reinterpret_cast<sockaddr_in&>(address).sin_port != 0);
   }
   // A TCP connection to it, whose octets the test writes.
@@ -109,7 +114,7 @@ struct Server {
     return mpa::TcpStream(fd);
   }
   sockaddr_storage address = loopback();
-  std::shared_ptr<Calls> calls = std::make_shared<Calls>();
+  std::shared_ptr<Calls> calls;
   std::shared_ptr<Listener> listener;
 };
 

@@ -10,8 +10,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <future>
+#include <thread>
 
 #include "mpa/descriptor.h"
+#include "provider/process/cm_loop.h"
 #include "tests/unit/provider/connect/connection_rig.h"
 
 using namespace uiw;
@@ -52,7 +56,103 @@ void real_call(const Server& server, Side& client, Side& side, int fd) {
   REQUIRE(observer->wait_established());
 }
 
+const Bytes kRequest = Wire().text("MPA ID Req Frame").u8(0).u8(1).u16(0);
+constexpr int kFewCalls = 16;                           // that are kept without a request
+constexpr std::chrono::milliseconds kTimeToSpeak{110};  // and a little more
+
+// Until the object is destroyed the thread of connection set-up does nothing.
+class BusyLoop {
+ public:
+  BusyLoop() {
+    REQUIRE(provider::CmLoop::instance().post([this] {
+      begun_.set_value();
+      go_.get_future().wait();
+      ended_.set_value();
+    }) == 0);
+    begun_.get_future().wait();
+  }
+  ~BusyLoop() {
+    go_.set_value();
+    ended_.get_future().wait();
+  }
+  BusyLoop(const BusyLoop&) = delete;
+  BusyLoop& operator=(const BusyLoop&) = delete;
+
+ private:
+  std::promise<void> begun_, go_, ended_;
+};
+
+bool is_closed(const mpa::TcpStream& caller) {
+  pollfd ended{caller.fd(), POLLIN, 0};
+  std::byte octet;
+  return ::poll(&ended, 1, 0) == 1 && ::recv(caller.fd(), &octet, 1, MSG_PEEK) <= 0;
+}
+
+// As many callers as are kept without a request; each is there before the next one calls.
+std::vector<mpa::TcpStream> full(const Server& server, const Bytes& first_octets) {
+  std::vector<mpa::TcpStream> callers;
+  { const BusyLoop begun; }  // the thread has its descriptors
+  const std::size_t before = open_descriptors();
+  for (int i = 0; i < kFewCalls; ++i) {
+    callers.push_back(server.dial());
+    if (!first_octets.empty() && i + 1 < kFewCalls) say(callers.back(), first_octets);
+    REQUIRE(eventually([&] { return open_descriptors() == before + 2 * callers.size(); }));
+  }
+  std::this_thread::sleep_for(kTimeToSpeak);
+  return callers;
+}
+
+// Has room for one request at a time.
+class Narrow final : public Calls {
+ public:
+  bool has_room() override { return count() == 0; }
+};
+
 }  // namespace
+
+TEST_CASE("a request that has come is read before its call gives way", "[connection]") {
+  const Server server(kFewCalls);
+  const auto callers = full(server, {});
+  mpa::TcpStream next;
+  {
+    const BusyLoop busy;
+    next = server.dial();  // of all this the listener hears first
+    for (const mpa::TcpStream& caller : callers)
+      REQUIRE(::send(caller.fd(), kRequest.data(), kRequest.size(), MSG_NOSIGNAL) ==
+              static_cast<ssize_t>(kRequest.size()));
+    say(next, kRequest);
+  }
+  CHECK(server.calls->wait_count(kFewCalls + 1));
+}
+
+TEST_CASE("a call that has sent nothing gives way before those that have begun their requests", "[connection]") {
+  const Server server(kFewCalls);
+  const Bytes begin(kRequest.begin(), kRequest.begin() + 5), rest(kRequest.begin() + 5, kRequest.end());
+  auto callers = full(server, begin);
+  mpa::TcpStream next = server.dial();
+  say(next, kRequest);
+  REQUIRE(server.calls->wait_count(1));
+  CHECK(is_closed(callers.back()));  // the only one that was silent, although it came last
+  callers.pop_back();
+  for (mpa::TcpStream& caller : callers) say(caller, rest);
+  CHECK(server.calls->wait_count(kFewCalls));
+}
+
+TEST_CASE("requests wait for room while others are taken, and no longer", "[connection]") {
+  const Server server(kFewCalls, std::make_shared<Narrow>());
+  std::vector<mpa::TcpStream> callers;
+  for (int i = 0; i < 8; ++i) {
+    callers.push_back(server.dial());
+    say(callers.back(), kRequest);
+  }
+  for (int i = 0; i < 4; ++i) {
+    REQUIRE(server.calls->wait_count(1));
+    CHECK(server.calls->count() == 1);
+    CHECK(server.calls->next().first->reject({}) == 0);
+  }
+  // Nobody takes them any more. The observer gets them all the same, and refuses them.
+  CHECK(server.calls->wait_count(4));
+}
 
 TEST_CASE("calls that say nothing are bounded, and keep nobody out", "[connection]") {
   const Server server;
