@@ -34,6 +34,8 @@ struct Attachment {
   // (rdmap/transmitter.h).
   std::uint32_t ord = ~0U, ird = ~0U;
   std::shared_ptr<StreamOwner> owner;
+  // The owner watches the socket for the peer's first message, and nobody reads before it calls arrived().
+  bool first_by_owner = false;
   std::shared_ptr<mpa::SharedOffer> rings;  // null: the stream stays on TCP; otherwise attach() empties it
 };
 
@@ -52,6 +54,9 @@ class Attachable {
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
   // there is no stream, or it belongs to another owner; nullptr stands for any owner.
   virtual int disconnect(const StreamOwner* owner) = 0;
+  // The owner has seen that the peer's first octets, or its end, are there: they are read now. Returns once whoever is
+  // reading, or ending the stream, has done so.
+  virtual void arrived(const StreamOwner* owner) = 0;
   // The peer has sent no first message in time. If it has called, that message is due, and the stream of this owner
   // ends; a peer that was called may stay silent, and counts as no uiw (mpa::PeerKind).
   virtual void no_first_message(const StreamOwner* owner) = 0;

@@ -24,6 +24,7 @@ namespace uiw::provider {
 
 namespace {
 
+constexpr int kMostEvents = 64;
 constexpr auto kNoDescriptorsPause = std::chrono::milliseconds(10);
 
 // An exception on this thread must not end the program. If memory runs out, the function stays undone: a connection
@@ -68,9 +69,8 @@ void CmLoop::after_fork_in_child() {
     if (*fd >= 0) mpa::close_descriptor(std::exchange(*fd, -1));
   }
   // The parent's tasks are not run, closed or freed here.
-  new (&first_posted_) decltype(first_posted_);
-  last_posted_ = nullptr;
-  posted_ = 0;
+  new (&posted_) Queue;
+  new (&behind_) Queue;
   asleep_ = false;
   new (&timers_) decltype(timers_);
   new (&watched_) decltype(watched_);
@@ -112,27 +112,43 @@ void CmLoop::wake() {
   add_event(wake_);
 }
 
-void CmLoop::append(std::shared_ptr<Task> task) {
+void CmLoop::append(Queue& queue, std::shared_ptr<Task> task) {
   if (std::exchange(task->in_line_, true)) return;
   Task* const last = task.get();
-  (last_posted_ != nullptr ? last_posted_->next_ : first_posted_) = std::move(task);
-  last_posted_ = last;
-  ++posted_;
+  (queue.last != nullptr ? queue.last->next_ : queue.first) = std::move(task);
+  queue.last = last;
+  ++queue.size;
   wake();
+}
+
+// The first task; the queue is not empty.
+std::shared_ptr<CmLoop::Task> CmLoop::Queue::take() {
+  std::shared_ptr<Task> task = std::move(first);
+  first = std::move(task->next_);
+  if (first == nullptr) last = nullptr;
+  task->in_line_ = false;
+  --size;
+  return task;
 }
 
 int CmLoop::post(std::function<void()> function) {
   auto task = std::make_shared<FunctionTask>(std::move(function));
   const std::lock_guard lock(mutex_);
   if (const int error = ensure_thread(); error != 0) return error;
-  append(std::move(task));
+  append(posted_, std::move(task));
   return 0;
 }
 
 void CmLoop::post(std::shared_ptr<Task> task) noexcept {
   const std::lock_guard lock(mutex_);
   ensure_thread();
-  append(std::move(task));
+  append(posted_, std::move(task));
+}
+
+void CmLoop::post_behind(std::shared_ptr<Task> task) noexcept {
+  const std::lock_guard lock(mutex_);
+  ensure_thread();
+  append(behind_, std::move(task));
 }
 
 CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void()> function) {
@@ -218,11 +234,17 @@ bool CmLoop::keeps_process() {
 // How long the thread may sleep, unless it is woken.
 int CmLoop::next_timeout_ms() {
   const std::lock_guard lock(mutex_);
-  if (first_posted_ != nullptr) return 0;
+  turn_behind_ = behind_.size;
+  if (posted_.size + behind_.size > 0) return 0;
   asleep_ = true;
   if (timers_.empty()) return -1;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(timers_.begin()->first.first - Clock::now()).count();
   return static_cast<int>(std::clamp<long long>(left, 0, 60'000));
+}
+
+std::size_t CmLoop::watched_count() {
+  const std::lock_guard lock(mutex_);
+  return watched_.size();
 }
 
 std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
@@ -240,13 +262,9 @@ void CmLoop::run_due() {
     {
       const std::lock_guard lock(mutex_);
       // Functions that are posted meanwhile run after the descriptors have been served.
-      if (count == ~std::size_t{0}) count = posted_ + timers_.size();
-      if (first_posted_ != nullptr) {
-        task = std::move(first_posted_);
-        first_posted_ = std::move(task->next_);
-        if (first_posted_ == nullptr) last_posted_ = nullptr;
-        task->in_line_ = false;
-        --posted_;
+      if (count == ~std::size_t{0}) count = posted_.size + timers_.size();
+      if (posted_.size > 0) {
+        task = posted_.take();
       } else if (!timers_.empty() && timers_.begin()->first.first <= Clock::now()) {
         Timers::node_type node = timers_.extract(timers_.begin());
         function = std::move(node.mapped().function);
@@ -263,6 +281,32 @@ void CmLoop::run_due() {
   }
 }
 
+void CmLoop::run_behind(std::size_t count) {
+  for (; count > 0; --count) {
+    std::shared_ptr<Task> task;
+    {
+      const std::lock_guard lock(mutex_);
+      if (behind_.size == 0) return;
+      task = behind_.take();
+    }
+    carry_out([&] { task->run(); });
+  }
+}
+
+void CmLoop::serve(const epoll_event* events, int count) {
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u64 == 0) {
+      std::uint64_t value;
+      [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
+      continue;
+    }
+    if (const auto handler = handler_of(events[i].data.u64)) carry_out([&] { handler->ready(events[i].events); });
+  }
+}
+
+// Each turn serves all descriptors that are ready when it begins, then what is posted and the timers that are due, and
+// then what was posted behind the turn before. So a timer never expires before octets are read that came in time,
+// however long the thread had to wait for a processor.
 void CmLoop::run() {
   std::shared_ptr<Handler> links;
   carry_out([&] {
@@ -270,8 +314,8 @@ void CmLoop::run() {
     if (links) watch(link_watch_, EPOLLIN, links);
   });
   for (;;) {
-    std::array<epoll_event, 64> events;
-    const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
+    std::array<epoll_event, kMostEvents> events;
+    int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), next_timeout_ms());
     asleep_.store(false);
     if (count < 0 && errno != EINTR) {
       // Never destroyed: the destructor would close a descriptor number that is no longer ours.
@@ -280,16 +324,14 @@ void CmLoop::run() {
       if (!begin_anew()) return;
       continue;
     }
-    for (int i = 0; i < count; ++i) {
-      const epoll_event& event = events[static_cast<std::size_t>(i)];
-      if (event.data.u64 == 0) {
-        std::uint64_t value;
-        [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
-        continue;
-      }
-      if (const auto handler = handler_of(event.data.u64)) carry_out([&] { handler->ready(event.events); });
+    serve(events.data(), count);
+    // The kernel reports them in the order in which they became ready.
+    for (std::size_t rounds = watched_count() / kMostEvents; count == kMostEvents && rounds > 0; --rounds) {
+      count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
+      serve(events.data(), count);
     }
     run_due();
+    run_behind(turn_behind_);
   }
 }
 
@@ -300,11 +342,12 @@ bool CmLoop::begin_anew() {
   std::unique_lock lock(mutex_);
   epoll_ = wake_ = link_watch_ = -1;
   watched_.clear();
-  while (first_posted_ != nullptr || !timers_.empty()) {
+  while (posted_.size + behind_.size > 0 || !timers_.empty()) {
     if (prepare() == 0) return true;
     lock.unlock();
     std::this_thread::sleep_for(kNoDescriptorsPause);
     run_due();
+    run_behind(~std::size_t{0});
     lock.lock();
   }
   thread_.detach();

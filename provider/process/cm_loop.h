@@ -15,6 +15,8 @@
 #include <unordered_map>
 #include <utility>
 
+struct epoll_event;
+
 namespace uiw::provider {
 
 template <typename Object>
@@ -54,7 +56,7 @@ class CmLoop {
 
    private:
     friend class CmLoop;
-    std::shared_ptr<Task> next_;  // in the queue
+    std::shared_ptr<Task> next_;  // in its queue
     bool in_line_ = false;
   };
   // A task with a timer, whose memory is allocated with the object. The timer keeps a weak reference.
@@ -80,6 +82,9 @@ class CmLoop {
   int post(std::function<void()> function);
   // Posts a task. If the thread cannot be started now, the task runs as soon as it can.
   void post(std::shared_ptr<Task> task) noexcept;
+  // As post(), but the task runs behind all that has happened by now: after each descriptor that is ready has been
+  // served, and after what is posted until then. So what it reports comes behind what those report.
+  void post_behind(std::shared_ptr<Task> task) noexcept;
 
   Timer after(std::chrono::milliseconds delay, std::function<void()> function);
   // Sets the task's timer; replaces an earlier time.
@@ -107,10 +112,20 @@ class CmLoop {
   int prepare();
   int ensure_thread();
   bool begin_anew();
-  void append(std::shared_ptr<Task> task);
+  // Tasks in the order of posting.
+  struct Queue {
+    std::shared_ptr<Task> first;
+    Task* last = nullptr;
+    std::size_t size = 0;
+
+    std::shared_ptr<Task> take();
+  };
+  void append(Queue& queue, std::shared_ptr<Task> task);
   void wake();
   void run();
+  void serve(const epoll_event* events, int count);
   void run_due();
+  void run_behind(std::size_t count);
   int next_timeout_ms();
 
   struct Watched {
@@ -118,14 +133,14 @@ class CmLoop {
     std::weak_ptr<Handler> handler;
   };
   std::shared_ptr<Handler> handler_of(std::uint64_t tag);
+  std::size_t watched_count();
 
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   std::mutex mutex_;
   bool started_ = false;
   std::atomic<bool> asleep_{false};  // the thread sleeps, or is about to, and has not been woken; set under the lock
-  std::shared_ptr<Task> first_posted_;
-  Task* last_posted_ = nullptr;
-  std::size_t posted_ = 0;  // the number of posted tasks
+  Queue posted_, behind_;
+  std::size_t turn_behind_ = 0;  // how many tasks of behind_ run at the end of this turn; used by the thread
   Timers timers_;
   std::uint64_t next_timer_ = 0;
   std::unordered_map<int, Watched> watched_;

@@ -237,8 +237,6 @@ void Stream::peer_left(bool broken) {
   let_go_of_socket();
   state_.phase = StreamPhase::gone;
   receiver_.stop();
-  if (owner_) owner_->stream_ended();
-  owner_.reset();
 }
 
 // LLP Connection Lost or Reset (Verbs draft figure 24). Called after end(), so the state is ERR already (section
@@ -254,6 +252,7 @@ void Stream::report_lost() {
 // ---- The end ----
 
 void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger) {
+  tell_owner();
   {
     const std::lock_guard lock(state_.locks.send);
     state_.host.enter_error();
@@ -277,10 +276,11 @@ void Stream::end(std::optional<std::uint64_t> culprit, rdmap::Status status, boo
   receiver_.stop();
   receiver_.rdmap().abandon(rdmap::Status::flushed);
   state_.work.flush_receives();
-  if (owner_) {
-    owner_->stream_ended();
-    owner_.reset();
-  }
+}
+
+// Before the peer can know that the stream has ended: what the peer does then comes behind the report of the end.
+void Stream::tell_owner() {
+  if (const auto owner = std::exchange(owner_, nullptr)) owner->stream_ended();
 }
 
 // Ends the stream by RST, without waiting for the peer.
@@ -294,6 +294,7 @@ void Stream::end_by_reset() {
 
 // Both locks are held. If the sender is dead, an FPDU may have been sent in part, so the connection is reset.
 void Stream::let_go_of_socket() {
+  tell_owner();
   state_.phase = StreamPhase::ended;
   sender_.forget_deferred();
   state_.engine.release(state_.socket.fd());
@@ -322,8 +323,7 @@ void Stream::abandon(bool completes) {
   state_.phase = StreamPhase::ended;
   sender_.forget_deferred();
   state_.signals.receive_stalled = false;
-  if (owner_) owner_->stream_ended();
-  owner_.reset();
+  tell_owner();
 }
 
 // ---- Timers ----

@@ -122,6 +122,7 @@ bool StreamReceiver::drop_received() {
 bool StreamReceiver::receive(Driver driver) {
   if (!state_.socket.is_open()) return false;
   if (state_.phase == StreamPhase::lingering) return drop_received();
+  if (first_by_owner_) return false;
   const bool was_stalled = state_.signals.receive_stalled;
   if (was_stalled && !state_.work.receive_there()) {
     watch_for_end();
@@ -257,7 +258,8 @@ void StreamReceiver::watch_for_end() {
   }
 }
 
-void StreamReceiver::wait_for_first_message() {
+void StreamReceiver::wait_for_first_message(bool by_owner) {
+  first_by_owner_ = by_owner;
   const bool waits =
       !state_.agreed.initiator && !state_.policy.manual && state_.agreed.agreement.rtr == mpa::ReadyToReceive::none;
   if (waits && settings().values.first_message == FirstMessage::any)

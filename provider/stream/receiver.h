@@ -54,8 +54,10 @@ class StreamReceiver final : rdmap::ReceiveHost {
   // How long a peer gets to take in a reply that its TCP has acknowledged.
   static constexpr std::chrono::milliseconds kReplyTime{20};
   // The stream is attached. A responder whose peer asked for no peer-to-peer mode may send a moment after the peer has
-  // its reply, if the settings allow that, and otherwise after the peer's first message.
-  void wait_for_first_message();
+  // its reply, if the settings allow that, and otherwise after the peer's first message. `by_owner`: nothing is read
+  // before first_may_come(), which the owner of the connection calls.
+  void wait_for_first_message(bool by_owner);
+  void first_may_come() { first_by_owner_ = false; }
   bool error_reported() const { return error_reported_; }
 
   // The program has posted work. Any thread, with any lock or none.
@@ -100,6 +102,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool transmit_wanted_ = false;
   bool answer_wanted_ = false;  // by a probe: the peer only waits to hear that its work is placed
   Piggybacking piggybacking_;
+  bool first_by_owner_ = false;
   bool established_ = false;
   bool way_logged_ = false;
   bool drop_logged_ = false;  // octets in an answer that was to have none

@@ -117,6 +117,7 @@ class Stream final : public std::enable_shared_from_this<Stream> {
   void end_by_reset();
   void report_lost();
   void let_go_of_socket();
+  void tell_owner();
   void forget();
 
   StreamState state_;

@@ -27,6 +27,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// The peer's end, and nothing else. Each is reported once.
+constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLET;
+
 // Whether this side requests CRCs on a connection from `local` to `remote`.
 bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
   switch (settings().values.crc) {
@@ -79,25 +82,63 @@ sockaddr_storage ConnectionBase::remote_address() const {
   return remote_;
 }
 
+// Data changes nothing for this watch any more: only the end does.
 void ConnectionBase::stream_established() noexcept {
+  if (const int fd = watched_.load(); fd >= 0) CmLoop::instance().change(fd, kEnd);
+  note_established();
+}
+
+void ConnectionBase::note_established() noexcept {
   stream_stands_.store(true);
   CmLoop::instance().post(weak_from_this().lock());
 }
 
 void ConnectionBase::stream_ended() noexcept {
+  unwatch_stream();
   stream_over_.store(true);
   CmLoop::instance().post(weak_from_this().lock());
 }
 
+// Manual connections report nothing to the program, and a HeldSocket watches by itself.
+int ConnectionBase::watch_stream(bool first_message) {
+  if (own_.attempt || held_) return 0;
+  watched_.store(socket_.fd());
+  const int error = CmLoop::instance().watch(socket_.fd(), first_message ? EPOLLIN | kEnd : kEnd, weak_from_this());
+  if (error != 0) watched_.store(-1);
+  return error;
+}
+
+void ConnectionBase::unwatch_stream() {
+  if (const int fd = watched_.exchange(-1); fd >= 0) CmLoop::instance().unwatch(fd);
+}
+
+// False if no stream has the socket. Otherwise what has come is read, and an end that has begun is complete.
+bool ConnectionBase::hear_stream() {
+  const ReadSection section;
+  Attachable* qp;
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_ != State::attached && state_ != State::established) return false;
+    qp = end();
+  }
+  if (qp != nullptr) qp->arrived(this);
+  return true;
+}
+
 void ConnectionBase::ready(std::uint32_t) {
+  if (hear_stream()) return run();
   without_exceptions([this](std::unique_lock<Mutex>& lock) { socket_ready(lock); });
 }
 
 void ConnectionBase::run() {
+  const bool over = stream_over_.exchange(false);  // asked first, since it was established before it ended
   if (stream_stands_.exchange(false)) {
     without_exceptions([this](std::unique_lock<Mutex>& lock) { on_established(lock); });
   }
-  if (stream_over_.exchange(false)) without_exceptions([this](std::unique_lock<Mutex>& lock) { on_ended(lock); });
+  if (over) {
+    hear_stream();
+    without_exceptions([this](std::unique_lock<Mutex>& lock) { on_ended(lock); });
+  }
   without_exceptions([this](std::unique_lock<Mutex>& lock) { deadline(lock); });
 }
 
@@ -177,7 +218,7 @@ Attachable* ConnectionBase::end() const { return held_ ? held_.get() : find_atta
 
 int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
                               std::shared_ptr<mpa::SharedOffer> rings) {
-  CmLoop::instance().unwatch(socket_.fd());
+  if (initiator) CmLoop::instance().unwatch(socket_.fd());
   const State before = state_;
   state_ = State::attached;
   start_deadline();
@@ -195,14 +236,16 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
   attachment.mulpdu = settings().values.mulpdu;
   attachment.owner = shared_from_this();
   attachment.rings = std::move(rings);
+  attachment.first_by_owner = !own_.attempt && !initiator && agreement.rtr != mpa::ReadyToReceive::none;
   const char* const way = attachment.rings == nullptr ? "TCP" : initiator ? "shared memory" : "shared memory offered";
-  int error;
+  int error = initiator ? watch_stream(false) : 0;
   try {
-    error = qp.attach(socket_, attachment);
+    if (error == 0) error = qp.attach(socket_, attachment);
   } catch (const std::exception&) {
     error = ENOMEM;
   }
   if (error != 0) {
+    unwatch_stream();
     state_ = before == State::requested ? State::over : before;
     socket_.abort();
     log_event(LogLevel::error, "queue pair 0x%06x: cannot be given its connection to %s: %s", own_.qp_num,
@@ -215,9 +258,6 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
             own_.qp_num, AddressText(remote_).c_str(), own_.attempt ? "without rdma_cm" : "rdma_cm",
             initiator ? "calling" : "called", agreement.revision, agreement.crc ? "on" : "off", agreement.ird,
             agreement.ord, completion_text(qp, attachment), way);
-  // If no ready-to-receive message was negotiated, the connection is established on the passive side when the reply is
-  // sent.
-  if (!initiator && agreement.rtr == mpa::ReadyToReceive::none) stream_established();
   return 0;
 }
 

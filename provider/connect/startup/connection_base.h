@@ -5,11 +5,16 @@
 // Ownership: a connection owns its socket until hand_over() gives it to the queue pair. From then on the stream keeps
 // the connection alive until the stream ends; before that the consumer owns it. CmLoop keeps a weak reference.
 //
+// Order: what a peer does on one connection after another, the thread of CmLoop reports in the same order, although
+// other threads read the streams. For that it watches the socket of a stream of rdma_cm, too: for the first message,
+// which it reads itself, and for the peer's end, behind which it waits for whoever handles it. A request is reported
+// behind all that was there when it was read (CmLoop::post_behind()).
+//
 // Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Connection on any thread.
 // The functions of StreamOwner are called on any thread with locks of the stream held, so they only set a flag for
-// run(). All members are used with mutex_ held, except for these two flags, and for observer_ once failure has been
-// decided. mutex_ is taken before the locks of a queue pair, and is released before an observer is called: a function
-// that gets a std::unique_lock may return without it.
+// run(). All members are used with mutex_ held, except for these flags, for watched_, and for observer_ once failure
+// has been decided. mutex_ is taken before the locks of a queue pair, and is released before an observer is called: a
+// function that gets a std::unique_lock may return without it.
 //
 // Errors: a connection fails with ENOMEM if there is no memory for the next step of its set-up.
 #pragma once
@@ -69,7 +74,7 @@ class ConnectionBase : public Connection,
 
   ConnectionBase(mpa::TcpStream&& socket, State state);
 
-  // The socket is readable, or has connected.
+  // The socket is readable, or has connected, and no stream has it yet.
   virtual void socket_ready(std::unique_lock<Mutex>& lock) = 0;
   // The connection is established: frees what only the start-up needed.
   virtual void drop_startup() = 0;
@@ -103,6 +108,13 @@ class ConnectionBase : public Connection,
   Attachable* find_end(const ConnectionParameters& own);
   // The same once more; null if it is gone.
   Attachable* end() const;
+  // Watches the socket of a stream of rdma_cm, also for the peer's first message; 0 or an errno. The called side does
+  // so before it replies: else the caller might go on before its first message is seen. Called while the socket is
+  // open: unwatch_stream() ends it.
+  int watch_stream(bool first_message);
+  void unwatch_stream();
+  // The connection is established once it is attached.
+  void note_established() noexcept;
   // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
                 std::shared_ptr<mpa::SharedOffer> rings);
@@ -123,6 +135,7 @@ class ConnectionBase : public Connection,
   std::unique_ptr<RingRendezvous> rendezvous_;  // of the caller, until the reply has come
 
  private:
+  bool hear_stream();
   void deadline(std::unique_lock<Mutex>& lock);
   void no_first_message();
   void log_failure(int error, bool rejected, bool answer_awaited) const;
@@ -132,6 +145,7 @@ class ConnectionBase : public Connection,
   std::optional<CmLoop::Clock::time_point> deadline_;
   int end_error_ = ECONNRESET;                                   // why a stream has ended that was never established
   std::atomic<bool> stream_stands_{false}, stream_over_{false};  // set by the stream, handled by run()
+  std::atomic<int> watched_{-1};                                 // the socket of the stream, while it is watched here
 };
 
 }  // namespace uiw::provider

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 
 #include "mpa/startup.h"
 #include "mpa/stream/tcp_stream.h"
@@ -37,6 +38,7 @@ class HeldSocket final : public Attachable,
   bool can_attach(const manual::Attempt*) override { return true; }
   bool is_for(std::uint32_t) override { return true; }
   int disconnect(const StreamOwner* owner) override;
+  void arrived(const StreamOwner*) override { const std::lock_guard lock(mutex_); }
   void no_first_message(const StreamOwner* owner) override;
   bool check_retry_timer() override { return false; }
 

@@ -40,6 +40,11 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     return CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
   }
 
+  void run() override {
+    without_exceptions([this](std::unique_lock<Mutex>& lock) { report_request(lock); });
+    ConnectionBase::run();
+  }
+
   const Connection& connection() const override { return *this; }
   bool read() override {
     ready(0);
@@ -77,10 +82,15 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer();
     // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as
     // a whole.
-    if (!send_whole(reply_)) {
+    const bool first_message = agreement.rtr != mpa::ReadyToReceive::none;
+    const int error = watch_stream(first_message);
+    // If no ready-to-receive message was negotiated, the connection is established on this side by the reply.
+    if (error == 0 && !first_message) note_established();
+    if (error != 0 || !send_whole(reply_)) {
+      unwatch_stream();
       state_ = State::over;
       socket_.abort();
-      return ECONNRESET;
+      return error != 0 ? error : ECONNRESET;
     }
     return hand_over(*qp, agreement, false, std::move(rings));
   }
@@ -122,13 +132,20 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     request_ = frame_.header();
     const auto error = mpa::read_request(request_, frame_.private_data(), said_, enhanced_);
     if (error != mpa::StartupError::none) return fail(lock, EPROTO, nullptr);
-    const ConnectionParameters peer = parameters_of_peer();
     state_ = State::requested;
     revision_ = request_.revision;
     log_event(LogLevel::info, "call of %s arrives at %s (MPA revision %u)", AddressText(remote_).c_str(),
               AddressText(local_).c_str(), revision_);
     CmLoop::instance().unwatch(socket_.fd());
-    auto on_request = std::move(on_request_);
+    CmLoop::instance().cancel(*this);  // the deadline
+    CmLoop::instance().post_behind(shared_from_this());
+  }
+
+  void report_request(std::unique_lock<Mutex>& lock) {
+    if (state_ != State::requested) return;
+    const auto on_request = std::exchange(on_request_, nullptr);
+    if (!on_request) return;
+    const ConnectionParameters peer = parameters_of_peer();
     auto self = shared_from_this();
     lock.unlock();
     on_request(std::move(self), peer);

@@ -130,7 +130,7 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   }
   qp_.stream = std::move(made);
   qp_.context->engine().counters().add(PortCounter::connections);
-  qp_.stream->receiver().wait_for_first_message();
+  qp_.stream->receiver().wait_for_first_message(attachment.first_by_owner);
   try {
     qp_.transmit();
   } catch (const std::exception&) {  // the stream is attached, and ends for lack of memory
@@ -152,6 +152,15 @@ int QpConnection::disconnect(const StreamOwner* owner) {
   const std::lock_guard lock(qp_.locks.receive);
   if (qp_.stream == nullptr || (owner != nullptr && !qp_.stream->is_of(owner))) return ENOTCONN;
   return qp_.stream->disconnect();
+}
+
+void QpConnection::arrived(const StreamOwner* owner) {
+  {
+    const std::lock_guard lock(qp_.locks.receive);
+    if (qp_.stream == nullptr || !qp_.stream->is_of(owner)) return;
+    qp_.stream->receiver().first_may_come();
+  }
+  progress(Driver::event);
 }
 
 void QpConnection::no_first_message(const StreamOwner* owner) {

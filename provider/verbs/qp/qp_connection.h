@@ -26,7 +26,7 @@ class QpConnection final : public StreamHost {
   // Both arguments must remain live as long as this object.
   QpConnection(QpCommon& qp, WorkQueues& queues) : qp_(qp), queues_(queues) {}
 
-  // As Attachable says (provider/connect/attachable.h), with disconnect() and no_first_message().
+  // As Attachable says (provider/connect/attachable.h), with disconnect(), arrived() and no_first_message().
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
   bool can_attach(const manual::Attempt* attempt);
   // A manual connection begins; an earlier attempt ends. Called with both locks held.
@@ -49,6 +49,7 @@ class QpConnection final : public StreamHost {
   // False if there is no stream.
   bool query_agreed(Stream::Agreed& agreed);
   int disconnect(const StreamOwner* owner);
+  void arrived(const StreamOwner* owner);
   void no_first_message(const StreamOwner* owner);
   // As QueuePair says.
   void lose_connection();

@@ -2,6 +2,9 @@
 // A connection's life, both sides in this process.
 #include "provider/connect/connection.h"
 
+#include <string>
+#include <thread>
+
 #include "provider/connect/attachable.h"
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_table.h"
@@ -53,6 +56,101 @@ TEST_CASE("connection: call, accept, traffic, orderly end", "[connection]") {
   CHECK(b.qp->state() == IBV_QPS_ERR);
   CHECK(out->disconnect() == ENOTCONN);
   CHECK(in->disconnect() == ENOTCONN);
+}
+
+namespace {
+
+// What a server hears of its callers, one after the other: "r" a request, "e" established, "d" disconnected.
+class Diary final : public provider::ListenObserver {
+ public:
+  class Entry final : public provider::ConnectionObserver {
+   public:
+    explicit Entry(Diary& diary) : diary_(diary) {}
+    void established(const ConnectionParameters&) override { diary_.note('e'); }
+    void failed(int, const ConnectionParameters*) override { diary_.note('f'); }
+    void disconnected() override { diary_.note('d'); }
+
+   private:
+    Diary& diary_;
+  };
+  explicit Diary(std::vector<std::unique_ptr<Side>>& sides) : sides_(sides) {}
+  // Accepted by another thread, as by a program.
+  void requested(std::shared_ptr<Connection> call, const ConnectionParameters&) override {
+    note('r');
+    const std::lock_guard lock(mutex_);
+    calls_.push_back(std::move(call));
+    changed_.notify_all();
+  }
+  void accept_all() {
+    for (const auto& side : sides_) {
+      std::shared_ptr<Connection> call;
+      {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait_for(lock, kPatience, [&] { return !calls_.empty(); })) return;
+        call = std::move(calls_.front());
+        calls_.erase(calls_.begin());
+      }
+      entries_.push_back(std::make_shared<Entry>(*this));
+      call->accept({side->qp->number(), 2, 2, {}}, entries_.back());
+    }
+  }
+  bool wait_size(std::size_t size) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return text_.size() >= size; });
+  }
+  std::string text() {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  void note(char what) {
+    const std::lock_guard lock(mutex_);
+    text_ += what;
+    changed_.notify_all();
+  }
+  std::vector<std::unique_ptr<Side>>& sides_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string text_;
+  std::vector<std::shared_ptr<Connection>> calls_;
+  std::vector<std::shared_ptr<Entry>> entries_;
+};
+
+}  // namespace
+
+TEST_CASE("connection: what a caller does on one connection after the other is reported in that order",
+          "[connection]") {
+  constexpr std::size_t kConnections = 100;
+  const bool ends = GENERATE(false, true);  // each before the next one
+  const auto context = open_loopback(), others = open_loopback();
+  std::vector<std::unique_ptr<Side>> callers, called;
+  for (std::size_t i = 0; i < kConnections; ++i) {
+    callers.push_back(std::make_unique<Side>(*context));
+    called.push_back(std::make_unique<Side>(*others));
+    for (const auto* side : {&callers.back(), &called.back()}) REQUIRE((*side)->to(IBV_QPS_INIT) == 0);
+  }
+  const auto diary = std::make_shared<Diary>(called);
+  sockaddr_storage address = loopback();
+  std::shared_ptr<Listener> listener;
+  REQUIRE(provider::listen(provider::bind_socket(address, false), 128, diary, listener) == 0);
+  std::thread program([&] { diary->accept_all(); });
+  std::vector<std::shared_ptr<Connection>> connections(kConnections);
+  std::vector<std::shared_ptr<Observer>> observers;
+  std::string wanted;
+  for (std::size_t i = 0; i < kConnections; ++i) {
+    observers.push_back(std::make_shared<Observer>());
+    CHECK(call(*callers[i], address, observers.back(), connections[i]) == 0);
+    CHECK(observers.back()->wait_established());
+    if (ends) {
+      CHECK(connections[i]->disconnect() == 0);
+      CHECK(observers.back()->wait_disconnected());
+    }
+    wanted += ends ? "red" : "re";
+  }
+  program.join();
+  CHECK(diary->wait_size(wanted.size()));
+  CHECK(diary->text() == wanted);
 }
 
 TEST_CASE("connection: rejected with private data", "[connection]") {
@@ -137,6 +235,7 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
   }
   bool is_for(std::uint32_t) override { return true; }
   int disconnect(const provider::StreamOwner*) override { return ENOTCONN; }
+  void arrived(const provider::StreamOwner*) override {}
   void no_first_message(const provider::StreamOwner*) override {}
   bool check_retry_timer() override { return false; }
 
