@@ -8,6 +8,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -42,6 +43,10 @@ class RetryTimer {
   void work_at(std::uint64_t head, Clock::time_point now) {
     head_ = head;
     since_ = now;
+  }
+  // This much of the time until now has not been the peer's to answer in.
+  void discount(Clock::duration time, Clock::time_point now) {
+    since_ = time < now - since_ ? since_ + time : std::max(since_, now);
   }
   // Whether the oldest work has waited for so long that the caller must find out whether the peer answers.
   bool asks_for_answers(const Limits& limits, Clock::time_point now) const {

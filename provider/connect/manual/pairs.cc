@@ -112,6 +112,8 @@ class Pairs final : public ListenObserver {
   };
   // Takes the newest call that was kept for this end.
   std::optional<Held> take_held(const PairGreeting& own);
+  // The pair with this place is connected for the first time.
+  void connected(std::uint64_t place) { first_connected_ = std::min(first_connected_, place); }
   bool check_retry_timers();
 
  private:
@@ -121,6 +123,10 @@ class Pairs final : public ListenObserver {
   Known pairs_;  // by the number of the local queue pair
   std::unordered_map<std::uint32_t, std::vector<Held>> held_;
   std::size_t held_count_ = 0;
+  std::uint64_t started_ = 0;
+  // Since the last check of the retry timers: the first of the pairs that were connected.
+  std::uint64_t first_connected_ = ~std::uint64_t{0};
+  CmLoop::Clock::time_point checked_;
 };
 
 std::atomic<bool> retry_timer_runs{false};
@@ -163,6 +169,9 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
 
   const PairGreeting& greeting() const { return ends_.greeting; }
   bool waits() const { return !connection_ && !connected_ && !over_; }
+  // Its place among all pairs of the process, in the order in which their queue pairs have gone to RTR.
+  void set_place(std::uint64_t place) { place_ = place; }
+  bool is_behind(std::uint64_t place) const { return place_ > place; }
 
   void run() override {
     if (unknown_.empty()) return look_for_peer();
@@ -195,7 +204,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     if (call->accept(own, weak_from_this()) == 0) connection_ = std::move(call);
   }
 
-  void established(const ConnectionParameters&) override { connected_ = true; }
+  void established(const ConnectionParameters&) override { note_connected(); }
   // The queue pair handles the end of its stream. If it now has no stream and may attach one, the stream was connected
   // to another end than the peer, so this end looks for its peer again.
   void disconnected() override {
@@ -230,6 +239,11 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
       return said->psn;
     };
     return own;
+  }
+
+  void note_connected() {
+    connected_ = true;
+    if (!std::exchange(was_connected_, true)) pairs()->connected(place_);
   }
 
   void look_again() {
@@ -275,7 +289,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     const ReadSection section;
     Attachable* qp = find_attachable(greeting().source_qp);
     const int error = qp != nullptr ? qp->attach(socket, attachment) : EINVAL;
-    connected_ = error == 0;
+    if (error == 0) note_connected();
     if (error != 0 && error != EINVAL && error != EISCONN && error != EPERM) look_again();
   }
 
@@ -283,11 +297,14 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
   Pairs::Known::node_type unknown_;
   std::shared_ptr<Connection> connection_;
   bool connected_ = false, over_ = false;
+  bool was_connected_ = false;
+  std::uint64_t place_ = 0;
   milliseconds pause_ = kFirstPause;
 };
 
 void Pairs::start(Known::node_type node) {
   const std::shared_ptr<Pair> pair = node.mapped();
+  pair->set_place(++started_);
   const PairGreeting& own = pair->greeting();
   if (const auto before = pairs_.find(own.source_qp); before != pairs_.end()) {
     before->second->end();
@@ -384,14 +401,21 @@ std::optional<Pairs::Held> Pairs::take_held(const PairGreeting& own) {
 }
 
 // Checks the retry timers of all queue pairs. False if none has posted work.
+//
+// Where programs connect many queue pairs at a time, each waits for those before it, here and at the peer. That is not
+// the silence of its own peer, so its time begins anew as long as others that have gone to RTR before it are connected.
+// Nor does the time count for which this thread has been late.
 bool Pairs::check_retry_timers() {
+  const auto now = CmLoop::Clock::now();
+  const auto late = std::max<CmLoop::Clock::duration>(now - std::exchange(checked_, now) - kRetryTimerPeriod, {});
+  const std::uint64_t first_connected = std::exchange(first_connected_, ~std::uint64_t{0});
   bool any = false;
   for (const auto& [number, pair] : pairs_) {
     const ReadSection section;
     Attachable* qp = find_attachable(number);
     if (qp == nullptr) continue;
     try {
-      any = qp->check_retry_timer() || any;
+      any = qp->check_retry_timer(pair->is_behind(first_connected) ? CmLoop::Clock::duration::max() : late) || any;
     } catch (const std::exception&) {  // no memory: check again later
       any = true;
     }

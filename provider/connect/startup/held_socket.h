@@ -40,7 +40,7 @@ class HeldSocket final : public Attachable,
   int disconnect(const StreamOwner* owner) override;
   void arrived(const StreamOwner*) override { const std::lock_guard lock(mutex_); }
   void no_first_message(const StreamOwner* owner) override;
-  bool check_retry_timer() override { return false; }
+  bool check_retry_timer(std::chrono::nanoseconds) override { return false; }
 
   // The calling side: sends the ready-to-receive message if one was agreed on and it was not sent yet.
   void confirm();

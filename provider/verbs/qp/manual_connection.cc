@@ -131,11 +131,12 @@ std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clo
   return qp_.retry_timer.verdict(limits, peer, now);
 }
 
-bool ManualConnection::check_retry_timer() {
+bool ManualConnection::check_retry_timer(std::chrono::nanoseconds uncounted) {
   const auto now = RetryTimer::Clock::now();
   {
     const std::lock_guard lock(qp_.locks.send);
     if (queues_.sends().empty() || qp_.state.load() == IBV_QPS_ERR) return false;
+    if (qp_.stream == nullptr) qp_.retry_timer.discount(uncounted, now);
     if (!check_oldest_work(now)) {
       if (qp_.retry_timer.has_moved(queues_.sends().head())) qp_.start_retry_timer(queues_.sends().head(), now);
       return true;

@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <optional>
 
 #include "provider/verbs/qp/qp_connection.h"
@@ -31,8 +32,8 @@ class ManualConnection {
   // RTR to RTS: from here on the queue pair sends.
   void ready_to_send(const ibv_qp_attr& attributes);
 
-  // Fails work that has waited for too long (RetryTimer). False if no work is posted.
-  bool check_retry_timer();
+  // As Attachable says: fails work that has waited for too long (RetryTimer). False if no work is posted.
+  bool check_retry_timer(std::chrono::nanoseconds uncounted);
 
  private:
   std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now);

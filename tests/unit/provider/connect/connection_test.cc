@@ -237,7 +237,7 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
   int disconnect(const provider::StreamOwner*) override { return ENOTCONN; }
   void arrived(const provider::StreamOwner*) override {}
   void no_first_message(const provider::StreamOwner*) override {}
-  bool check_retry_timer() override { return false; }
+  bool check_retry_timer(std::chrono::nanoseconds) override { return false; }
 
   const std::uint32_t number;
 };

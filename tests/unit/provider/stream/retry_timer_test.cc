@@ -76,3 +76,17 @@ TEST_CASE("retry timer: it starts again with the work behind", "[retry]") {
   CHECK(timer.asks_for_answers({4000ms, 0ms}, start + 9s));
   CHECK_FALSE(timer.asks_for_answers({0ms, 0ms}, start + 9s));
 }
+
+TEST_CASE("retry timer: time that was not the peer's to answer in does not count", "[retry]") {
+  const RetryTimer::Limits limits = RetryTimer::limits_of(attributes(1, 0, 7), true);
+  const RetryTimer::Clock::time_point begin{};
+  RetryTimer timer;
+  timer.work_at(0, begin);
+  timer.discount(200ms, begin + 400ms);
+  CHECK_FALSE(timer.verdict(limits, Peer::none, begin + 700ms));
+  CHECK(timer.verdict(limits, Peer::none, begin + 701ms) == Status::retry_exceeded);
+  // All of it at the most.
+  timer.discount(RetryTimer::Clock::duration::max(), begin + 1000ms);
+  CHECK_FALSE(timer.verdict(limits, Peer::none, begin + 1500ms));
+  CHECK(timer.verdict(limits, Peer::none, begin + 1501ms) == Status::retry_exceeded);
+}

@@ -53,4 +53,21 @@ inline void connect_manually(Side& a, Side& b) {
   REQUIRE(to_rts(b) == 0);
 }
 
+// A message each way; both are asked at once, so that no side waits for what the other has not been made to do.
+inline void exchange(Side& a, Side& b) {
+  Bytes out = pattern(100), in(100), out_b = pattern(100, 2), in_b(100);
+  const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  const auto send_b = b.expose(out_b, 0), receive_b = a.expose(in_b, IBV_ACCESS_LOCAL_WRITE);
+  REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
+  REQUIRE(a.post_receive(2, {sge_of(in_b, *receive_b)}) == 0);
+  REQUIRE(a.post(IBV_WR_SEND, 3, {sge_of(out, *send)}) == 0);
+  REQUIRE(b.post(IBV_WR_SEND, 4, {sge_of(out_b, *send_b)}) == 0);
+  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(in == out);
+  CHECK(in_b == out_b);
+}
+
 }  // namespace uiw::test

@@ -2,8 +2,12 @@
 // Queue pairs that are connected with ibv_modify_qp: in which order, with whom, and what callers are told.
 #include "provider/connect/manual/greeting_format.h"
 
+#include <chrono>
+#include <thread>
+
 #include "provider/connect/local_address.h"
 #include "provider/connect/qp_port.h"
+#include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
 #include "tests/unit/provider/connect/manual/manual_caller.h"
 
@@ -12,28 +16,6 @@ using namespace uiw::test;
 using provider::PairGreeting;
 using provider::PairRefusal;
 using provider::port_of;
-
-namespace {
-
-// A message each way; both are asked at once, so that no side waits for what the other has not been made to
-// do.
-void exchange(Side& a, Side& b) {
-  Bytes out = pattern(100), in(100), out_b = pattern(100, 2), in_b(100);
-  const auto send = a.expose(out, 0), receive = b.expose(in, IBV_ACCESS_LOCAL_WRITE);
-  const auto send_b = b.expose(out_b, 0), receive_b = a.expose(in_b, IBV_ACCESS_LOCAL_WRITE);
-  REQUIRE(b.post_receive(1, {sge_of(in, *receive)}) == 0);
-  REQUIRE(a.post_receive(2, {sge_of(in_b, *receive_b)}) == 0);
-  REQUIRE(a.post(IBV_WR_SEND, 3, {sge_of(out, *send)}) == 0);
-  REQUIRE(b.post(IBV_WR_SEND, 4, {sge_of(out_b, *send_b)}) == 0);
-  CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
-  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
-  CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
-  CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
-  CHECK(in == out);
-  CHECK(in_b == out_b);
-}
-
-}  // namespace
 
 TEST_CASE("manual: two queue pairs of a process, in either order", "[manual]") {
   const auto context = open_loopback();
@@ -271,6 +253,36 @@ TEST_CASE("manual: work that could not be sent completes with its own error even
     CHECK(next(*a.send_cq).status == IBV_WC_LOC_PROT_ERR);
     CHECK(a.qp->state() == IBV_QPS_ERR);
   }
+}
+
+TEST_CASE("manual: what this process needs to make its connections is not the silence of a peer", "[manual][retry]") {
+  using std::chrono::milliseconds;
+  const auto context = open_loopback();
+  Side first(*context), first_peer(*context), a(*context), b(*context);
+  Bytes out = pattern(10), in(10);
+  const auto send = b.expose(out, 0), receive = a.expose(in, IBV_ACCESS_LOCAL_WRITE);
+  for (Side* side : {&first, &first_peer, &a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
+  REQUIRE(a.post_receive(1, {sge_of(in, *receive)}) == 0);
+  const auto ready = [](Side& side, const Side& peer) { return to_rtr(side, peer) == 0 && to_rts(side) == 0; };
+  // Work of `b` fails half a second after it was posted if its peer has not come by then.
+  REQUIRE(ready(first, first_peer));
+  REQUIRE(ready(b, a));
+  REQUIRE(b.post(IBV_WR_SEND, 2, {sge_of(out, *send)}) == 0);
+  auto& loop = provider::CmLoop::instance();
+  bool all = true;
+  SECTION("the thread of set-up is late") {
+    loop.after(milliseconds(300), [&] {
+      std::this_thread::sleep_for(milliseconds(500));
+      all = ready(a, b);
+    });
+  }
+  SECTION("a pair is connected that has begun before this one") {
+    loop.after(milliseconds(400), [&] { all = ready(first_peer, first); });
+    loop.after(milliseconds(750), [&] { all = all && ready(a, b); });
+  }
+  CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
+  CHECK(all);
+  CHECK(next(*a.receive_cq).status == IBV_WC_SUCCESS);
 }
 
 TEST_CASE("manual: work posted in RTR waits for a receive until the step to RTS says how often to retry", "[manual]") {
