@@ -14,14 +14,16 @@ namespace uiw::provider {
 
 namespace {
 
-enum class Use { any, holds, calls };
+enum class Use { any, holds, shares, calls };
 
 int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
   const int fd = mpa::TcpStream::open(local.ss_family);
   if (fd < 0) return fd;
   mpa::TcpStream socket(fd);
-  if (!set_option(fd, SOL_SOCKET, use == Use::holds ? SO_REUSEPORT : SO_REUSEADDR, true)) return -errno;
+  const bool holds = use == Use::holds || use == Use::shares;
+  if (holds && !set_option(fd, SOL_SOCKET, SO_REUSEPORT, true)) return -errno;
+  if (use != Use::holds && !set_option(fd, SOL_SOCKET, SO_REUSEADDR, true)) return -errno;
   if (local.ss_family == AF_INET6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only)) return -errno;
   if (use == Use::calls)
     set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // without it bind() takes a port for each socket
@@ -37,7 +39,9 @@ int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
 
 int bind_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, Use::any); }
 
-int holding_socket(sockaddr_storage& local, bool v6only) { return bound_socket(local, v6only, Use::holds); }
+int holding_socket(sockaddr_storage& local, bool v6only, bool shares) {
+  return bound_socket(local, v6only, shares ? Use::shares : Use::holds);
+}
 
 int holding_datagram_socket(std::uint16_t port) {
   const int fd = mpa::DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),

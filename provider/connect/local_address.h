@@ -19,8 +19,9 @@ int bind_socket(sockaddr_storage& local, bool v6only);
 
 // As bind_socket(), for a port that is reserved against other users. It sets SO_REUSEPORT instead of SO_REUSEADDR: with
 // the latter any user may bind a port on which no socket listens yet. Sockets of the same user do not exclude each
-// other.
-int holding_socket(sockaddr_storage& local, bool v6only);
+// other. `shares` sets both, for a socket that another one keeps the port for, and the connections that it accepts:
+// they do not keep the process from the port where it has become another user since.
+int holding_socket(sockaddr_storage& local, bool v6only, bool shares = false);
 
 // Makes a UDP socket for the datagrams of queue pairs that holds this port on all addresses of both families, as
 // holding_socket() does, with buffers as large as the kernel grants them; it reports the local address of each

@@ -43,20 +43,22 @@ int claim(std::uint16_t port) {
   return socket.release();
 }
 
-// Makes a socket that holds the port (0: any free port) on all addresses, without listening.
-int hold(std::uint16_t& port) {
+// Makes a socket that holds the port (0: any free port) on all addresses, without listening. `shares`: although
+// connections of another user have it.
+int hold(std::uint16_t& port, bool shares = false) {
   sockaddr_storage any{};
   auto& v6 = reinterpret_cast<sockaddr_in6&>(any);
   v6.sin6_family = AF_INET6;
   v6.sin6_port = htons(port);
-  int fd = holding_socket(any, false);
+  int fd = holding_socket(any, false, shares);
   if (fd == -EAFNOSUPPORT || fd == -EADDRNOTAVAIL) {  // the host has no IPv6
     any = {};
     auto& v4 = reinterpret_cast<sockaddr_in&>(any);
     v4.sin_family = AF_INET;
     v4.sin_port = htons(port);
-    fd = holding_socket(any, false);
+    fd = holding_socket(any, false, shares);
   }
+  if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // bound, it keeps others out
   // The port is at the same offset for both families.
   if (fd >= 0) port = ntohs(v6.sin6_port);
   return fd;
@@ -105,16 +107,17 @@ int reserve(Ports& all, std::uint16_t& port) {
 }
 
 // A process that has changed its user, as services do, makes its sockets again for the new user: callers check the
-// owner of the listener.
+// owner of the listener. Connections that it has keep the port bound for the former user. So all these sockets share it
+// by SO_REUSEADDR, and the port is not free in between, or anybody could bind it.
 int change_user(Port& held, std::uint16_t port) {
   held.listeners.clear();
   held.listening.clear();
-  held.held.close();
   const int claimed = claim(port);
   if (claimed < 0) return -claimed;
   held.claimed = Descriptor(claimed);
+  set_option(held.held.fd(), SOL_SOCKET, SO_REUSEADDR, true);
   std::uint16_t same = port;
-  const int fd = hold(same);
+  const int fd = hold(same, true);
   if (fd < 0) return -fd;
   held.held = Descriptor(fd);
   held.user = ::geteuid();
@@ -173,7 +176,7 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
     if (listener == nullptr) {
       found->second.listening.reserve(found->second.listening.size() + 1);  // so that nothing fails after it listens
       sockaddr_storage address = address_of(gid, device.ifindex, port);
-      const int fd = holding_socket(address, true);
+      const int fd = holding_socket(address, true, true);
       error = fd < 0 ? -fd : listen(fd, kBacklog, observer, listener);
       if (listener != nullptr) found->second.listening.push_back(fd);
     }

@@ -176,6 +176,32 @@ TEST_CASE("strangers: who calls in the name of another user's queue pair is refu
   CHECK(refusal(caller) == std::nullopt);
 }
 
+TEST_CASE("strangers: a process that becomes another user goes on connecting, beside the connections that it has",
+          "[strangers]") {
+  if (!have_root()) return;
+  const auto context = open_loopback();
+  Side a(*context), b(*context), c(*context), d(*context);
+  connect_manually(a, b);
+  exchange(a, b);
+  struct AsUser {
+    explicit AsUser(uid_t user) { REQUIRE(::seteuid(user) == 0); }
+    ~AsUser() { ::seteuid(0); }
+  };
+  {
+    const AsUser other(kStranger);
+    connect_manually(c, d);
+    exchange(c, d);
+    exchange(a, b);
+    // The port is the new user's alone.
+    sockaddr_storage address = provider::address_of(gid(*context), context->device().ifindex, port_of(c.qp->number()));
+    CHECK(provider::bind_socket(address, false) == -EADDRINUSE);
+  }
+  Side e(*context), f(*context);
+  connect_manually(e, f);
+  exchange(e, f);
+  exchange(c, d);
+}
+
 TEST_CASE("strangers: another user calls in the name of a queue pair of this process", "[strangers]") {
   if (!have_root()) return;
   const auto context = open_loopback();
