@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "provider/connect/local_address.h"
@@ -103,7 +104,8 @@ class PortMapperQueryImpl final : public PortMapperQuery,
 
   bool start() {
     // A port that no process has is reported. The socket is not connected, since iwpmd answers from the address that
-    // its host's routing chooses; the association, which is hard to guess, says whose answer it is.
+    // its host's routing chooses. An answer from another address than the one that was asked counts where that one says
+    // nothing; the association, which is hard to guess, says that it is an answer.
     if (const int error = socket_.want_errors(); error != 0) return false;
     if (!fill_random(&message_.association, sizeof message_.association)) return false;
     send();
@@ -113,6 +115,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   void run() override {
     if (answered_ == nullptr) return;
     if (sent_ < kPauses.size()) return send();
+    if (elsewhere_) return accept(elsewhere_->answer, elsewhere_->from);
     Absent::instance().add(message_.called, message_.space, kSilenceStands);
     end(number());
   }
@@ -142,19 +145,23 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   }
 
   void take(mpa::Octets octets, sockaddr_storage from) {
-    auto answer = decode_port_mapper(octets);
+    const auto answer = decode_port_mapper(octets);
     if (!answer || answer->association != message_.association || answer->space != message_.space) return;
     if (answer->called.ss_family != message_.called.ss_family) return;
-    // Its address may be another one of its host (see start()), but its port is that of mappers.
     if (port_of(from) != htons(kPortMapperPort)) return;
     if (gid_of(generic(answer->caller)) != gid_of(generic(message_.caller))) return;
-    if (answer->kind == PortMapperKind::rejection) return end(number());
-    if (answer->kind != PortMapperKind::accept) return;
-    const in_port_t port = port_of(answer->called);
-    answer->kind = PortMapperKind::acknowledgement;
-    socket_.send(encode(*answer).octets(), message_.caller, from);
+    if (answer->kind != PortMapperKind::rejection && answer->kind != PortMapperKind::accept) return;
+    if (gid_of(generic(from)) == gid_of(generic(message_.called))) return accept(*answer, from);
+    if (!elsewhere_) elsewhere_ = {*answer, from};
+  }
+
+  void accept(PortMapperMessage answer, const sockaddr_storage& from) {
+    if (answer.kind == PortMapperKind::rejection) return end(number());
+    const in_port_t port = port_of(answer.called);
+    answer.kind = PortMapperKind::acknowledgement;
+    socket_.send(encode(answer).octets(), message_.caller, from);
     // A mapper speaks for its own host only.
-    const bool same = gid_of(generic(answer->called)) == gid_of(generic(message_.called));
+    const bool same = gid_of(generic(answer.called)) == gid_of(generic(message_.called));
     if (!same || port == 0) return end(number());
     log_event(LogLevel::info, "port mapper: RDMA port of %s is %s port %u", AddressText(message_.called).c_str(),
               message_.space == PortSpace::tcp ? "TCP" : "UDP", ntohs(port));
@@ -173,6 +180,11 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   std::function<void(in_port_t)> answered_;  // empty after the end
   PortMapperMessage message_;
   std::size_t sent_ = 0;
+  struct Elsewhere {
+    PortMapperMessage answer;
+    sockaddr_storage from;
+  };
+  std::optional<Elsewhere> elsewhere_;  // the first answer from another address
 };
 
 bool is_any(const sockaddr_storage& address) {
