@@ -14,8 +14,8 @@
 #include "provider/memory/memory.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
-#include "provider/verbs/datagram/datagram_attributes.h"
 #include "provider/verbs/fork.h"
+#include "provider/verbs/qp/qp_attributes.h"
 #include "provider/verbs/shown/inventory_source.h"
 
 namespace uiw::provider {
@@ -125,8 +125,9 @@ int DatagramQp::modify(const ibv_qp_attr& attributes, int mask) {
     const ibv_qp_state from = qp_.state.load();
     if ((mask & IBV_QP_CUR_STATE) != 0 && number_in(attributes.cur_qp_state) != from) return EINVAL;
     const int to = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
-    if (const int error = check_datagram_step(from, to, attributes, mask); error != 0) return error;
-    if ((mask & IBV_QP_QKEY) != 0) attributes_.qkey = attributes.qkey;
+    if (const int error = check_step(from, to, qp_.type, mask); error != 0) return error;
+    const std::size_t gids = qp_.context->device().gids.size();
+    if (const int error = check_values(attributes, mask, gids); error != 0) return error;
     copy_attributes(attributes_, attributes, mask);
     if ((mask & IBV_QP_STATE) == 0 || to == static_cast<int>(from)) {
       if (to != IBV_QPS_RESET) return 0;

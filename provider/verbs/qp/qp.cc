@@ -47,6 +47,7 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
       connection_(common_, queues_),
       manual_(common_, queues_, connection_) {
   set_sends(posting_);
+  common_.state = idle();
   // The default until the program sets flags.
   common_.attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   common_.add_users();
@@ -135,7 +136,8 @@ void Qp::reset() {
     queues_.empty();
     connection_.reset();
     common_.attributes = {};
-    common_.state = IBV_QPS_RESET;
+    common_.steps_reached = IBV_QPS_UNKNOWN;
+    common_.state = idle();
   }
   // Not with those locks held: between ibv_start_poll and ibv_end_poll a program holds the consumer's lock, and may
   // post.
@@ -149,62 +151,70 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
     if (const int error = manual_.find_peer(attributes); error != 0) return error;
   }
   const ReadSection section;
-  if ((mask & IBV_QP_CUR_STATE) != 0) {
-    const int current = number_in(attributes.cur_qp_state);
-    if (current != state() && current != shown_state()) return EINVAL;
-  }
-  const ibv_qp_state from = state();
-  const int wanted = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
-  // The connection manager brings a queue pair to RTS by itself. A program that goes through the states of InfiniBand
-  // afterwards finds nothing left to do, even if the stream has ended meanwhile, which is reported in other ways.
-  const bool connected_by_manager = from == IBV_QPS_RTS && !common_.manual && connection_.is_connected();
-  const bool over_already = from == IBV_QPS_ERR && common_.steps_due;
-  const bool nothing_to_do = (connected_by_manager && (wanted == IBV_QPS_INIT || wanted == IBV_QPS_RTR)) ||
-                             (over_already && wanted >= IBV_QPS_INIT && wanted <= IBV_QPS_RTS);
-  if (!nothing_to_do && !may_step(from, wanted, common_.manual)) return EINVAL;
-  const auto to = static_cast<ibv_qp_state>(wanted);
-  const bool roce = common_.context->device().transport == Transport::roce;
-  if (roce && !nothing_to_do && !has_all_for(from, to, mask, init_.qp_type)) return EINVAL;
-  if (const int error = check_attributes(attributes, mask, to, init_.qp_type); error != 0) return error;
-
-  // INIT and RTR are steps on this way; with any other step the program takes over.
-  if ((mask & IBV_QP_STATE) != 0 && wanted != IBV_QPS_INIT && wanted != IBV_QPS_RTR) common_.steps_due = false;
-  int error = 0;
-  if ((mask & IBV_QP_STATE) != 0 && !nothing_to_do) {
-    switch (to) {
-      case IBV_QPS_RESET: reset(); break;
-      case IBV_QPS_RTR: error = to_rtr(from, attributes, mask); break;
-      case IBV_QPS_RTS: error = to_rts(from, attributes, mask); break;
-      case IBV_QPS_SQD: to_sqd(from, attributes, mask); break;
-      case IBV_QPS_ERR: to_error(); break;
-      default: common_.step(from, to); break;
-    }
+  const ibv_qp_state from = common_.stepped();
+  const int to = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
+  int error = check(from, to, attributes, mask);
+  if (error == 0 && (mask & IBV_QP_STATE) != 0) {
+    error = take_step(from, static_cast<ibv_qp_state>(to), attributes, mask);
   }
   if (error == 0) change_attributes(attributes, mask);
   return error;
 }
 
-int Qp::to_rtr(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
-  if (connects(attributes, mask) && from == IBV_QPS_INIT) return manual_.ready_to_receive(attributes, mask);
-  common_.step(from, IBV_QPS_RTR);
+int Qp::check(ibv_qp_state from, int to, const ibv_qp_attr& attributes, int mask) {
+  if ((mask & IBV_QP_CUR_STATE) != 0) {
+    // libibverbs says RESET of a new queue pair, also where the adapter says INIT.
+    const int said = number_in(attributes.cur_qp_state);
+    if (said != from && !(said == IBV_QPS_RESET && from == idle())) return EINVAL;
+  }
+  const int error = common_.rnic ? check_rnic_step(from, to, init_.qp_type, attributes, mask, common_.manual,
+                                                   connection_.is_connected())
+                                 : check_step(from, to, init_.qp_type, mask);
+  return error != 0 ? error : check_values(attributes, mask, common_.context->device().gids.size());
+}
+
+// The step is possible.
+int Qp::take_step(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attributes, int mask) {
+  switch (to) {
+    case IBV_QPS_RESET: reset(); break;
+    case IBV_QPS_INIT: advance(from, to); break;
+    case IBV_QPS_RTR: return to_rtr(from, attributes, mask);
+    case IBV_QPS_RTS: to_rts(from, attributes); break;
+    case IBV_QPS_SQD: to_sqd(from, attributes, mask); break;
+    default: to_error(); break;
+  }
   return 0;
 }
 
-int Qp::to_rts(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
-  if (common_.manual && from == IBV_QPS_RTR) {
-    if (!has_all_for(IBV_QPS_RTR, IBV_QPS_RTS, mask, init_.qp_type)) return EINVAL;
-    manual_.ready_to_send(attributes);
-  } else if (common_.step(from, IBV_QPS_RTS) && common_.manual) {
-    connection_.stop_draining();
+// INIT, RTR and RTS. Where the connection manager has connected already, these steps lead nowhere, even if the stream
+// has ended meanwhile, which is reported in other ways.
+void Qp::advance(ibv_qp_state from, ibv_qp_state to) {
+  const std::lock_guard lock(common_.locks.send);
+  if (common_.steps_reached != IBV_QPS_UNKNOWN) {
+    common_.steps_reached = to == IBV_QPS_RTS ? IBV_QPS_UNKNOWN : to;
+  } else if (from != IBV_QPS_RTS) {
+    common_.step(from, to);
   }
+}
+
+int Qp::to_rtr(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
+  const bool names_peer = connects(attributes, mask) && from == IBV_QPS_INIT;
+  if (names_peer && common_.steps_reached == IBV_QPS_UNKNOWN) return manual_.ready_to_receive(attributes, mask);
+  advance(from, IBV_QPS_RTR);
   return 0;
+}
+
+void Qp::to_rts(ibv_qp_state from, const ibv_qp_attr& attributes) {
+  if (common_.manual && from == IBV_QPS_RTR) return manual_.ready_to_send(attributes);
+  advance(from, IBV_QPS_RTS);
+  if (from == IBV_QPS_SQD) connection_.stop_draining();
 }
 
 void Qp::to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
   if (from != IBV_QPS_RTS) return;
   if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0) connection_.notify_when_drained(attributes.en_sqd_async_notify != 0);
   if (!common_.step(from, IBV_QPS_SQD)) return;
-  if (common_.manual) {
+  if (common_.follows_infiniband()) {
     connection_.drain();
   } else {
     // On iWARP SQD is the Closing state of the Verbs draft (section 6.2.5): the orderly end of the stream.
@@ -214,6 +224,10 @@ void Qp::to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
 
 void Qp::to_error() {
   const std::lock_guard lock(common_.locks.receive);
+  {
+    const std::lock_guard send_lock(common_.locks.send);
+    common_.steps_reached = IBV_QPS_UNKNOWN;
+  }
   if (common_.stream != nullptr) common_.stream->leave();
   posting_.send_posts_before_end();
   if (common_.stream != nullptr && common_.stream->runs_or_closes()) return common_.stream->flush_work();
@@ -238,13 +252,8 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) connection_.limit_ord(attributes.max_rd_atomic);
 }
 
-// Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1). libibverbs says RESET of a
-// new queue pair, and ibv_query_qp() INIT, as the drivers of the kernel do.
-ibv_qp_state Qp::shown_state() const {
-  const ibv_qp_state actual = state();
-  const bool rnic = common_.context->device().transport == Transport::iwarp;
-  return rnic && actual == IBV_QPS_RESET ? IBV_QPS_INIT : actual;
-}
+// A stream that has ended shows at once, whatever steps are due.
+ibv_qp_state Qp::shown_state() const { return state() == IBV_QPS_ERR ? IBV_QPS_ERR : common_.stepped(); }
 
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
   const std::lock_guard lock(common_.locks.send);

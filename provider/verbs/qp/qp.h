@@ -91,12 +91,17 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
      Srq* srq);
 
+  int check(ibv_qp_state from, int to, const ibv_qp_attr& attributes, int mask);
+  int take_step(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attributes, int mask);
+  void advance(ibv_qp_state from, ibv_qp_state to);
   int to_rtr(ibv_qp_state from, const ibv_qp_attr& attributes, int mask);
-  int to_rts(ibv_qp_state from, const ibv_qp_attr& attributes, int mask);
+  void to_rts(ibv_qp_state from, const ibv_qp_attr& attributes);
   void to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask);
   void to_error();
   void reset();
   void change_attributes(const ibv_qp_attr& attributes, int mask);
+  // Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1), and call it INIT.
+  ibv_qp_state idle() const { return common_.rnic ? IBV_QPS_INIT : IBV_QPS_RESET; }
   ibv_qp_state shown_state() const;
 
   const unsigned generation_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 
 #include "ddp/stag_table.h"
 #include "provider/connect/qp_port.h"
@@ -13,14 +14,108 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr int kKnown = ((IBV_QP_DEST_QPN << 1) - 1) | IBV_QP_RATE_LIMIT;
+constexpr int kKnown = (IBV_QP_DEST_QPN << 1) - 1;  // the others are for raw packets, or not defined
 constexpr unsigned kMax3Bits = 7, kMax5Bits = 31;
 constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                              IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
                              IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE |
                              kFlushAccess;  // the kernel takes them for every queue pair
 
-constexpr unsigned bit(ibv_qp_state state) { return 1U << state; }
+// What a step requires for one type of queue pairs, and what it takes besides.
+struct Attributes {
+  int required = 0, optional = 0;
+};
+struct Step {
+  ibv_qp_state from, to;
+  Attributes rc{}, uc{}, ud{};
+  const Attributes& of(ibv_qp_type type) const { return type == IBV_QPT_RC ? rc : type == IBV_QPT_UC ? uc : ud; }
+};
+
+constexpr int kKey = IBV_QP_PKEY_INDEX, kPort = IBV_QP_PORT, kRights = IBV_QP_ACCESS_FLAGS, kQkey = IBV_QP_QKEY;
+constexpr int kCurrent = IBV_QP_CUR_STATE, kRnrTimer = IBV_QP_MIN_RNR_TIMER, kNotify = IBV_QP_EN_SQD_ASYNC_NOTIFY;
+constexpr int kOtherPath = IBV_QP_ALT_PATH, kMigration = IBV_QP_PATH_MIG_STATE;
+constexpr int kPeer = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+constexpr int kRetries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+// What RC and UC take on the way to RTS and in it.
+constexpr int kInRts = kCurrent | kOtherPath | kRights | kMigration;
+
+constexpr Step kSteps[] = {
+    {IBV_QPS_RESET, IBV_QPS_RESET},
+    {IBV_QPS_RESET, IBV_QPS_INIT, {kKey | kPort | kRights}, {kKey | kPort | kRights}, {kKey | kPort | kQkey}},
+    {IBV_QPS_INIT, IBV_QPS_RESET},
+    {IBV_QPS_INIT, IBV_QPS_ERR},
+    {IBV_QPS_INIT, IBV_QPS_INIT, {0, kKey | kPort | kRights}, {0, kKey | kPort | kRights}, {0, kKey | kPort | kQkey}},
+    {IBV_QPS_INIT,
+     IBV_QPS_RTR,
+     {kPeer | IBV_QP_MAX_DEST_RD_ATOMIC | kRnrTimer, kOtherPath | kRights | kKey},
+     {kPeer, kOtherPath | kRights | kKey},
+     {0, kKey | kQkey}},
+    {IBV_QPS_RTR, IBV_QPS_RESET},
+    {IBV_QPS_RTR, IBV_QPS_ERR},
+    {IBV_QPS_RTR,
+     IBV_QPS_RTS,
+     {IBV_QP_SQ_PSN | kRetries, kInRts | kRnrTimer},
+     {IBV_QP_SQ_PSN, kInRts},
+     {IBV_QP_SQ_PSN, kCurrent | kQkey}},
+    {IBV_QPS_RTS, IBV_QPS_RESET},
+    {IBV_QPS_RTS, IBV_QPS_ERR},
+    {IBV_QPS_RTS, IBV_QPS_RTS, {0, kInRts | kRnrTimer}, {0, kInRts}, {0, kCurrent | kQkey}},
+    {IBV_QPS_RTS, IBV_QPS_SQD, {0, kNotify}, {0, kNotify}, {0, kNotify}},
+    {IBV_QPS_SQD, IBV_QPS_RESET},
+    {IBV_QPS_SQD, IBV_QPS_ERR},
+    {IBV_QPS_SQD, IBV_QPS_RTS, {0, kInRts | kRnrTimer}, {0, kInRts}, {0, kCurrent | kQkey}},
+    {IBV_QPS_SQD,
+     IBV_QPS_SQD,
+     {0,
+      kPort | IBV_QP_AV | kRetries | IBV_QP_MAX_DEST_RD_ATOMIC | kOtherPath | kRights | kKey | kRnrTimer | kMigration},
+     {0, IBV_QP_AV | kOtherPath | kRights | kKey | kMigration},
+     {0, kKey | kQkey}},
+    {IBV_QPS_SQE, IBV_QPS_RESET},
+    {IBV_QPS_SQE, IBV_QPS_ERR},
+    {IBV_QPS_SQE, IBV_QPS_RTS, {}, {0, kCurrent | kRights}, {0, kCurrent | kQkey}},
+    {IBV_QPS_ERR, IBV_QPS_RESET},
+    {IBV_QPS_ERR, IBV_QPS_ERR},
+};
+
+const Step* find_step(ibv_qp_state from, int to) {
+  const Step* const found = std::find_if(std::begin(kSteps), std::end(kSteps), [&](const Step& step) {
+    return step.from == from && static_cast<int>(step.to) == to;
+  });
+  return found == std::end(kSteps) ? nullptr : found;
+}
+
+// The peer is the one with which the connection manager connects.
+bool is_managed(const ibv_qp_attr& attributes, int mask) {
+  return (mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num == kManagedQpNumber;
+}
+
+bool is_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr& attributes, int mask, bool manual,
+                  bool connected) {
+  const auto has = [mask](int which) { return (mask & which) != 0; };
+  if (has(IBV_QP_QKEY)) return false;  // datagrams only
+  if (has(IBV_QP_EN_SQD_ASYNC_NOTIFY) && (!has(IBV_QP_STATE) || to != IBV_QPS_SQD)) return false;
+  if (has(IBV_QP_AV) || has(IBV_QP_DEST_QPN)) {
+    const int required = find_step(IBV_QPS_INIT, IBV_QPS_RTR)->of(type).required;
+    if (to != IBV_QPS_RTR || !has(IBV_QP_STATE)) return false;
+    if (!is_managed(attributes, mask) && (mask & required) != required) return false;
+  }
+  if (!has(IBV_QP_STATE) || from == to || to == IBV_QPS_RESET || to == IBV_QPS_ERR) return true;
+  switch (from) {
+    case IBV_QPS_INIT: return to == IBV_QPS_RTR;
+    case IBV_QPS_RTR: {
+      const int required = find_step(from, IBV_QPS_RTS)->of(type).required;
+      if (to == IBV_QPS_RTS) return manual ? (mask & required) == required : connected;
+      return to == IBV_QPS_INIT && !manual;  // both are Idle
+    }
+    // The connection manager brings a queue pair to RTS by itself. A program that goes through the states of InfiniBand
+    // afterwards finds nothing left to do.
+    case IBV_QPS_RTS: return to == IBV_QPS_SQD || (connected && !manual && (to == IBV_QPS_INIT || to == IBV_QPS_RTR));
+    case IBV_QPS_SQD: return to == IBV_QPS_RTS && manual;
+    // A stream may end by itself right before the program closes it: the step to SQD is accepted and does nothing.
+    case IBV_QPS_ERR: return to == IBV_QPS_SQD;
+    default: return false;
+  }
+}
 
 }  // namespace
 
@@ -33,44 +128,27 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
   return true;
 }
 
-bool may_step(ibv_qp_state from, int to, bool manual) {
-  if (to < 0 || to > IBV_QPS_ERR) return false;  // a program may pass any number
-  constexpr unsigned kAlways = bit(IBV_QPS_RESET) | bit(IBV_QPS_ERR);
-  switch (from) {
-    case IBV_QPS_RESET: return ((kAlways | bit(IBV_QPS_INIT)) >> to & 1) != 0;
-    case IBV_QPS_INIT: return ((kAlways | bit(IBV_QPS_INIT) | bit(IBV_QPS_RTR)) >> to & 1) != 0;
-    case IBV_QPS_RTR: return ((kAlways | bit(IBV_QPS_RTR) | bit(IBV_QPS_RTS)) >> to & 1) != 0;
-    case IBV_QPS_RTS: return ((kAlways | bit(IBV_QPS_RTS) | bit(IBV_QPS_SQD)) >> to & 1) != 0;
-    case IBV_QPS_SQD: return ((kAlways | bit(IBV_QPS_SQD) | (manual ? bit(IBV_QPS_RTS) : 0)) >> to & 1) != 0;
-    // A stream may end by itself right before the program closes it: the step to SQD is accepted and does nothing.
-    case IBV_QPS_ERR: return ((kAlways | bit(IBV_QPS_SQD)) >> to & 1) != 0;
-    default: return false;
-  }
+int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask) {
+  if ((mask & ~kKnown) != 0) return EOPNOTSUPP;
+  const Step* const step = find_step(from, to);
+  if (step == nullptr) return EINVAL;
+  const Attributes& of_type = step->of(type);
+  const bool complete = (mask & of_type.required) == of_type.required;
+  return complete && (mask & ~(IBV_QP_STATE | of_type.required | of_type.optional)) == 0 ? 0 : EINVAL;
+}
+
+int check_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr& attributes, int mask, bool manual,
+                    bool connected) {
+  if ((mask & ~kKnown) != 0) return EOPNOTSUPP;
+  return is_rnic_step(from, to, type, attributes, mask, manual, connected) ? 0 : EINVAL;
 }
 
 bool connects(const ibv_qp_attr& attributes, int mask) {
   return (mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num >= kFirstQpNumber;
 }
 
-bool has_all_for(ibv_qp_state from, ibv_qp_state to, int mask, ibv_qp_type type) {
-  const bool reliable = type == IBV_QPT_RC;
-  int needed = 0;
-  if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) {
-    needed = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-  } else if (from == IBV_QPS_INIT && to == IBV_QPS_RTR) {
-    needed = IBV_QP_AV | IBV_QP_DEST_QPN | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN;
-    if (reliable) needed |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-  } else if (from == IBV_QPS_RTR && to == IBV_QPS_RTS) {
-    needed = IBV_QP_SQ_PSN;
-    if (reliable) needed |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-  }
-  return (mask & needed) == needed;
-}
-
-int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_type type) {
-  if ((mask & ~kKnown) != 0) return EINVAL;
+int check_values(const ibv_qp_attr& attributes, int mask, std::size_t gids) {
   const auto has = [mask](int which) { return (mask & which) != 0; };
-  if (has(IBV_QP_QKEY)) return EINVAL;  // datagrams only
   if (has(IBV_QP_PORT) && attributes.port_num != 1) return EINVAL;
   if (has(IBV_QP_PKEY_INDEX) && attributes.pkey_index != 0) return EINVAL;
   if (has(IBV_QP_ACCESS_FLAGS) && (attributes.qp_access_flags & ~kAccess) != 0) return EINVAL;
@@ -82,18 +160,18 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_typ
   if (has(IBV_QP_RNR_RETRY) && attributes.rnr_retry > kMax3Bits) return EINVAL;
   if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attributes.max_rd_atomic > kMaxReadDepth) return EINVAL;
   if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attributes.max_dest_rd_atomic > kMaxReadDepth) return EINVAL;
-  if (has(IBV_QP_EN_SQD_ASYNC_NOTIFY) && (!has(IBV_QP_STATE) || to != IBV_QPS_SQD)) return EINVAL;
-  if (has(IBV_QP_AV) || has(IBV_QP_DEST_QPN)) {
-    if (to != IBV_QPS_RTR || !has(IBV_QP_STATE)) return EINVAL;
-    if (!has(IBV_QP_DEST_QPN) || attributes.dest_qp_num != kManagedQpNumber) {
-      if (!has_all_for(IBV_QPS_INIT, IBV_QPS_RTR, mask, type)) return EINVAL;
-      // Without a GID there is no address; so it is on every device whose link layer is Ethernet.
-      if (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1) return EINVAL;
-      if (attributes.dest_qp_num < kFirstQpNumber || attributes.dest_qp_num >> 24 != 0) return EINVAL;
-    }
+  // Without a GID there is no address; so it is on every device whose link layer is Ethernet.
+  if (has(IBV_QP_AV) && !is_managed(attributes, mask) &&
+      (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1 ||
+       attributes.ah_attr.grh.sgid_index >= gids)) {
+    return EINVAL;
   }
-  // The device does not report IBV_DEVICE_AUTO_PATH_MIG, IBV_DEVICE_RESIZE_MAX_WR or packet pacing.
-  if (has(IBV_QP_ALT_PATH) || has(IBV_QP_CAP) || has(IBV_QP_RATE_LIMIT)) return EOPNOTSUPP;
+  if (has(IBV_QP_DEST_QPN) && !is_managed(attributes, mask) &&
+      (attributes.dest_qp_num < kFirstQpNumber || attributes.dest_qp_num >> 24 != 0)) {
+    return EINVAL;
+  }
+  // The device reports neither IBV_DEVICE_AUTO_PATH_MIG nor IBV_DEVICE_RESIZE_MAX_WR.
+  if (has(IBV_QP_ALT_PATH) || has(IBV_QP_CAP)) return EOPNOTSUPP;
   if (has(IBV_QP_PATH_MIG_STATE) && number_in(attributes.path_mig_state) != IBV_MIG_MIGRATED) return EOPNOTSUPP;
   return 0;
 }
@@ -101,6 +179,7 @@ int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_typ
 std::uint32_t denied_rights(unsigned access) { return kRemoteRights & ~remote_rights(access); }
 
 void copy_attributes(ibv_qp_attr& to, const ibv_qp_attr& from, int mask) {
+  if ((mask & IBV_QP_QKEY) != 0) to.qkey = from.qkey;
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) to.qp_access_flags = from.qp_access_flags;
   if ((mask & IBV_QP_PKEY_INDEX) != 0) to.pkey_index = from.pkey_index;
   if ((mask & IBV_QP_PORT) != 0) to.port_num = from.port_num;

@@ -3,17 +3,19 @@
 //
 // The five states of the Verbs draft (section 6.2) and the states of libibverbs:
 //
-//     RESET, INIT, RTR   Idle (figure 7). The three differ only in their order, as InfiniBand requires it
+//     RESET, INIT, RTR   Idle (figure 7). The three differ only in their order, as InfiniBand requires it; in the iWARP
+//                        view there is no RESET: a new queue pair is in INIT
 //     RTS                RTS (figure 8), once a connection has attached a stream
 //     SQD                Closing (figure 11): posted work is sent, then the stream is closed; no way back.
-//                        On a manual connection SQD is that of InfiniBand: work that is posted later
-//                        waits until the queue pair is in RTS again
+//                        On a manual connection, and in the RoCE view, SQD is that of InfiniBand: work that
+//                        is posted later waits until the queue pair is in RTS again
 //     ERR                Terminate (figure 9) while a Terminate is sent, Error (figure 10) afterwards
 //     SQE                does not occur: an error of the send queue ends the stream
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -38,20 +40,24 @@ int number_in(const Enumeration& field) {
 // Whether the device grants these values; raises those below the minimum, 0 for example.
 bool grant(ibv_qp_cap& cap, bool has_receive_queue);
 
-// Whether a program may make this step. Keeping the state is always allowed.
-bool may_step(ibv_qp_state from, int to, bool manual);
+// InfiniBand's table of steps, for queue pairs of the types RC, UC and UD. 0; EINVAL if there is no such step, or
+// `mask` lacks an attribute that it requires, or has one that is neither required nor optional; EOPNOTSUPP for bits
+// that the kernel does not know. A call without a state is a step that keeps the state. These are the rules of RoCE
+// adapters (drivers/infiniband/core/verbs.c: ib_modify_qp_is_ok; manual page of ibv_modify_qp).
+int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask);
+
+// The same by the rules of iWARP adapters. They require no attribute, since rdma_cm sets none; but a step that names
+// the peer, or follows one that did (`manual`), requires what InfiniBand requires. `connected`: the queue pair has a
+// stream, without which nothing leads to RTS.
+int check_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr& attributes, int mask, bool manual,
+                    bool connected);
 
 // Whether the attributes of a step to RTR name a peer.
 bool connects(const ibv_qp_attr& attributes, int mask);
 
-// Whether the attributes include all that InfiniBand requires for this step (manual page of ibv_modify_qp).
-bool has_all_for(ibv_qp_state from, ibv_qp_state to, int mask, ibv_qp_type type);
-
-// 0; EINVAL for an impossible mask or value; EOPNOTSUPP for attributes that the device does not support. `to` is the
-// state after the step. As with iWARP adapters, no step requires any attribute, since rdma_cm sets none; for a RoCE
-// adapter see has_all_for(). But a step that names the peer always requires all that the manual page of ibv_modify_qp
-// lists.
-int check_attributes(const ibv_qp_attr& attributes, int mask, int to, ibv_qp_type type);
+// 0; EINVAL for an impossible value; EOPNOTSUPP for attributes that the device does not support. `gids`: the size of
+// its GID table.
+int check_values(const ibv_qp_attr& attributes, int mask, std::size_t gids);
 
 // The rights of ddp/stag_table.h that qp_access_flags deny to the peer. If the program has never set the flags, nothing
 // is denied; rdma_cm allows everything.

@@ -10,7 +10,9 @@ namespace uiw::provider {
 
 QpCommon::QpCommon(Qp& of, Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program,
                    ibv_qp_type of_type)
-    : QpIdentity(opened, domain, for_sends, for_receives, of_program, of_type), whole(of) {}
+    : QpIdentity(opened, domain, for_sends, for_receives, of_program, of_type),
+      whole(of),
+      rnic(opened.device().transport == Transport::iwarp) {}
 
 void QpCommon::no_memory() noexcept {
   try {

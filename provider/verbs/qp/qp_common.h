@@ -26,10 +26,13 @@ struct QpCommon : QpIdentity {
            ibv_qp_type of_type);
 
   Qp& whole;
+  const bool rnic;  // the iWARP view
 
-  std::atomic<bool> manual{false};     // a manual connection, from RTR on; written with the receiver's lock
-  std::atomic<bool> stopped{false};    // it gets no stream any more; written with the receiver's lock
-  std::atomic<bool> steps_due{false};  // RoCE view: rdma_cm has connected, and the program still makes the steps
+  std::atomic<bool> manual{false};   // a manual connection, from RTR on; written with the receiver's lock
+  std::atomic<bool> stopped{false};  // it gets no stream any more; written with the receiver's lock
+  // RoCE view: rdma_cm has connected, and the program still makes its steps: the state to which these have led so far.
+  // IBV_QPS_UNKNOWN: no such steps are due. Written with the sender's lock.
+  std::atomic<ibv_qp_state> steps_reached{IBV_QPS_UNKNOWN};
 
   StreamLocks locks;
   StreamSignals signals;
@@ -41,6 +44,18 @@ struct QpCommon : QpIdentity {
   RetryTimer retry_timer;
 
   bool is_reliable() const { return type == IBV_QPT_RC; }
+  // Whether it keeps to the rules of InfiniBand from RTS on.
+  bool follows_infiniband() const { return manual.load(std::memory_order_relaxed) || !rnic; }
+  // Whether its work fails once it has waited for its peer for too long. rdma_cm's numbers come with the step to RTS.
+  bool retries() const {
+    return manual.load(std::memory_order_relaxed) ||
+           (!rnic && steps_reached.load(std::memory_order_relaxed) == IBV_QPS_UNKNOWN);
+  }
+  // The state as the steps of the program have made it.
+  ibv_qp_state stepped() const {
+    const ibv_qp_state reached = steps_reached.load();
+    return reached == IBV_QPS_UNKNOWN ? state.load() : reached;
+  }
 
   // Called with one of the two locks held.
   bool runs(StreamPhase phase) const { return stream != nullptr && stream->phase() == phase; }

@@ -40,8 +40,8 @@ bool QpConnection::may_attach(const manual::Attempt* attempt) const {
   if (qp_.stream != nullptr || qp_.stopped || manual != qp_.manual || (manual && attempt->is_over())) return false;
   if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   // On RoCE a program may connect with a queue pair to which the connection manager does nothing.
-  const bool reset = state == IBV_QPS_RESET && qp_.context->device().transport == Transport::roce;
-  return qp_.is_reliable() && (reset || state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
+  return qp_.is_reliable() &&
+         (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
 
 bool QpConnection::can_attach(const manual::Attempt* attempt) {
@@ -78,7 +78,7 @@ Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, con
   parameters.agreed.mulpdu_to_uiw = mulpdu_of(attachment, socket, mpa::PeerKind::uiw);
   parameters.agreed.shared_octets = attachment.rings != nullptr && !agreement.crc;
   parameters.sender.completion = attachment.completion;
-  if (parameters.policy.manual && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;
+  if (qp_.follows_infiniband() && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;
   parameters.denied_rights = denied_rights_;
   parameters.peer_psn = attachment.peer_psn;
   parameters.owner = attachment.owner;
@@ -125,7 +125,7 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   if (!attachment.attempt) {
     qp_.attributes.max_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ord);
     qp_.attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ird);
-    qp_.steps_due = qp_.context->device().transport == Transport::roce && state() != IBV_QPS_RTS;
+    if (!qp_.rnic && state() != IBV_QPS_RTS) qp_.steps_reached = state();
     qp_.state = IBV_QPS_RTS;
   }
   qp_.stream = std::move(made);
@@ -267,7 +267,7 @@ void QpConnection::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Stat
 }
 
 bool QpConnection::drained() const {
-  return qp_.manual ? queues_.sends().head() >= drain_to_ : queues_.sends().empty();
+  return qp_.follows_infiniband() ? queues_.sends().head() >= drain_to_ : queues_.sends().empty();
 }
 
 void QpConnection::deny_rights(std::uint32_t denied) {
@@ -296,7 +296,7 @@ void QpConnection::reset() {
 }
 
 void QpConnection::sent_all() {
-  if (qp_.manual && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
+  if (qp_.follows_infiniband() && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
     report(IBV_EVENT_SQ_DRAINED);
   }
 }

@@ -66,7 +66,7 @@ class QpConnection final : public StreamHost {
   bool progress(Driver driver) noexcept;
   bool watch_socket(bool watched);  // as Driven says
 
-  // RTS to SQD on a manual connection: work that is posted from here on waits; and back to RTS.
+  // RTS to SQD as on InfiniBand: work that is posted from here on waits; and back to RTS.
   void drain();
   void stop_draining();
   // IBV_QP_EN_SQD_ASYNC_NOTIFY: whether IBV_EVENT_SQ_DRAINED is reported.
@@ -107,7 +107,7 @@ class QpConnection final : public StreamHost {
 
   // With the sender's lock.
   bool tell_when_drained_ = false;
-  std::uint64_t drain_to_ = 0;     // SQD of a manual connection: entries before this one are still sent
+  std::uint64_t drain_to_ = 0;     // SQD of InfiniBand: entries before this one are still sent
   std::uint32_t ord_limit_ = ~0U;  // the limit that the program set before the connection
   std::uint32_t denied_rights_ = 0;
 };

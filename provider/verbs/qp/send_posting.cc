@@ -17,8 +17,7 @@ bool SendPosting::state_allows_posts() const {
   const ibv_qp_state state = qp_.state.load();
   // An RNIC has no state RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2). Programs that
   // see an RNIC post in RTR: the receiver of ib_send_bw sends its credits.
-  const bool rnic = qp_.context->device().transport == Transport::iwarp;
-  const bool sends = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && qp_.manual && rnic);
+  const bool sends = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && qp_.manual && qp_.rnic);
   return sends || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
 }
 
@@ -47,7 +46,7 @@ bool SendPosting::too_late() const {
   if (qp_.stream != nullptr && qp_.stream->sender().fin_sent() && !running) return true;
   // If the stream still runs in SQD, another thread is making the step to SQD now. What is posted now is behind earlier
   // work, and is sent with it.
-  return state == IBV_QPS_SQD && !running && !qp_.runs(Stream::Phase::closing) && !qp_.manual;
+  return state == IBV_QPS_SQD && !running && !qp_.runs(Stream::Phase::closing) && !qp_.follows_infiniband();
 }
 
 // Posts the `count` entries that have been filled in behind the tail; if it is too late for that, they complete as

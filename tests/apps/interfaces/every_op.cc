@@ -251,9 +251,10 @@ void work_in_error(World& w) {
   ibv_recv_wr receive{};
   receive.wr_id = 1;
   receive.sg_list = &sge;
-  receive.num_sge = 1;
+  receive.num_sge = -1;
   ibv_recv_wr* bad_receive = nullptr;
-  refused("post_recv", ibv_post_recv(w.qp, &receive, &bad_receive), EINVAL);  // in RESET
+  refused("post_recv", ibv_post_recv(w.qp, &receive, &bad_receive), EINVAL);
+  receive.num_sge = 1;
   w.to(IBV_QPS_INIT);
   works("post_recv", ibv_post_recv(w.qp, &receive, &bad_receive));
   works("req_notify_cq", ibv_req_notify_cq(w.cq, 0));

@@ -91,10 +91,10 @@ struct Side {
     attributes.qp_state = state;
     return qp->modify(attributes, IBV_QP_STATE | more);
   }
+  // In RTS without a stream, which a program reaches in the RoCE view alone.
   void to_rts() {
     REQUIRE(to(IBV_QPS_INIT) == 0);
-    REQUIRE(to(IBV_QPS_RTR) == 0);
-    REQUIRE(to(IBV_QPS_RTS) == 0);
+    qp->identity().state = IBV_QPS_RTS;
   }
   std::unique_ptr<Mr> expose(Bytes& memory, unsigned access) {
     auto mr = Mr::create(pd, memory.data(), memory.size(), reinterpret_cast<std::uintptr_t>(memory.data()), access);
@@ -186,9 +186,6 @@ inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::
   attachment.agreement.peer = peer;
   attachment.mulpdu = mulpdu;
   if (remote) attachment.completion = rdmap::Completion::remote;
-  for (Side* side : {&a, &b}) {
-    if (side->qp->state() == IBV_QPS_RESET) REQUIRE(side->to(IBV_QPS_INIT) == 0);
-  }
   attachment.initiator = true;
   REQUIRE(a.qp->attach(one, attachment) == 0);
   attachment.initiator = false;

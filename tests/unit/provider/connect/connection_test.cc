@@ -202,12 +202,13 @@ TEST_CASE("connection: a queue pair that cannot take a stream", "[connection]") 
   Side a(*context), b(*context);
   const auto caller = std::make_shared<Observer>();
   std::shared_ptr<Connection> out;
-  CHECK(call(a, server.address, caller, out) == EINVAL);  // RESET
-  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_ERR) == 0);
+  CHECK(call(a, server.address, caller, out) == EINVAL);
+  REQUIRE(a.to(IBV_QPS_RESET) == 0);
   REQUIRE(call(a, server.address, caller, out) == 0);
   auto [in, said] = server.calls->next();
-  CHECK(in->accept({b.qp->number(), 1, 1, {}}, caller) == EINVAL);  // RESET
-  CHECK(in->accept({12345, 1, 1, {}}, caller) == EINVAL);           // none
+  CHECK(in->accept({b.qp->number(), 1, 1, {}}, caller) == EINVAL);
+  CHECK(in->accept({12345, 1, 1, {}}, caller) == EINVAL);  // none
   CHECK(in->disconnect() == ENOTCONN);
   in.reset();  // dropped without an answer
   CHECK(caller->wait_failed() == ECONNRESET);
