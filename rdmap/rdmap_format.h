@@ -96,8 +96,8 @@ constexpr bool is_hello(Stag stag, std::uint64_t offset) { return stag == kHello
 
 // Which reports the ends of a connection send, if both are uiw.
 enum class Reports : std::uint8_t {
-  on_request,  // progress reports, after kReportsWanted has arrived
-  always,      // progress reports and RNR reports, without a request
+  on_request,  // progress reports and RNR reports, after kReportsWanted has arrived
+  always,      // the same without a request
 };
 
 // How much of the peer's work an end has placed: the messages of the Send Queue before this MSN, and this number of

@@ -72,7 +72,7 @@ void Receiver::learn(mpa::PeerKind peer) {
 bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
   if (parameters_.peer != mpa::PeerKind::uiw) return false;
-  const bool rnr = header.stag == kRnrReport && parameters_.reports == Reports::always;
+  const bool rnr = header.stag == kRnrReport;
   if (rnr) peer_waits_.store(true, std::memory_order_relaxed);
   if (rnr || header.stag == kProgressReport) {
     host_.progress_reported(decode_progress(header.offset));

@@ -17,7 +17,6 @@ namespace {
 constexpr std::uint8_t kHopLimit = 64;
 constexpr std::uint8_t kExactly = 2;         // a selector in path records
 constexpr std::uint8_t kUsualLifetime = 18;  // the value of the kernel for paths on Ethernet
-constexpr std::uint8_t kMostRetries = 7;
 constexpr unsigned kMax5Bits = 31;
 
 std::uint8_t rate_of(unsigned speed_mbps) {
@@ -102,8 +101,8 @@ void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optiona
               ib_uverbs_qp_attr& attributes) {
   attributes.qp_attr_mask =
       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_TIMEOUT;
-  attributes.retry_cnt = std::min(agreement.retry_count, kMostRetries);
-  attributes.rnr_retry = std::min(agreement.rnr_retry_count, kMostRetries);
+  attributes.retry_cnt = agreement.retry_count;
+  attributes.rnr_retry = agreement.rnr_retry_count;
   attributes.max_rd_atomic = depth(agreement.initiator_depth);
   const unsigned timeout = ack_timeout.value_or(path.lifetime + 1);
   attributes.timeout = static_cast<std::uint8_t>(std::min(timeout, kMax5Bits));
@@ -114,11 +113,11 @@ void fill_datagram(ib_uverbs_qp_attr& attributes) {
   attributes.qkey = kDatagramQkey;
 }
 
-// MPA has neither retry counts nor the peer's queue pair number: TCP retransmits, and the number is the one of
-// fill_rtr().
-void fill_message(std::size_t room, rdma_ucm_conn_param& event) {
+// MPA does not have the peer's queue pair number: it is the one of fill_rtr().
+void fill_message(std::size_t room, const provider::RetryCounts& counts, rdma_ucm_conn_param& event) {
   event.private_data_len = std::max(event.private_data_len, static_cast<std::uint8_t>(room));
-  event.retry_count = event.rnr_retry_count = kMostRetries;
+  event.retry_count = counts.retry;
+  event.rnr_retry_count = counts.rnr_retry;
   event.qp_num = provider::kManagedQpNumber;
 }
 

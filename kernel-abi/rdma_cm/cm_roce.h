@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "provider/connect/startup/retry_counts_format.h"
 #include "provider/process/device.h"
 
 namespace uiw::kernel_abi {
@@ -75,7 +76,7 @@ void fill_rts(const RocePath& path, const RoceAgreement& agreement, std::optiona
 // The attributes of a queue pair for datagrams, which all its steps may have.
 void fill_datagram(ib_uverbs_qp_attr& attributes);
 
-// Sets the parameters of an event for a REQ or REP with this much room for private data.
-void fill_message(std::size_t room, rdma_ucm_conn_param& event);
+// Sets the parameters of an event for a REQ or REP with this much room for private data, and these counts.
+void fill_message(std::size_t room, const provider::RetryCounts& counts, rdma_ucm_conn_param& event);
 
 }  // namespace uiw::kernel_abi

@@ -61,10 +61,12 @@ class Attachable {
   // The peer has sent no first message in time. If it has called, that message is due, and the stream of this owner
   // ends; a peer that was called may stay silent, and counts as no uiw (mpa::PeerKind).
   virtual void no_first_message(const StreamOwner* owner) = 0;
-  // Fails work of a manual connection that has waited for too long. `uncounted`: how much of the time since the last
-  // check this process has needed itself, which does not count while there is no connection. False if no work is left
-  // that has to be checked.
-  virtual bool check_retry_timer(std::chrono::nanoseconds uncounted) = 0;
+  // Fails work that has waited for its peer for too long, where the rules of InfiniBand hold. `late`: how much of the
+  // time since the last check this process has needed itself, which does not count while there is no connection. False
+  // if no work is left that has to be checked.
+  virtual bool check_retry_timer(std::chrono::nanoseconds late) = 0;
+  // The time of work that waits for a connection begins anew.
+  virtual void restart_retry_timer() = 0;
 
  protected:
   ~Attachable() = default;

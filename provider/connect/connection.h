@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "provider/connect/attempt.h"
+#include "provider/connect/startup/retry_counts_format.h"
 
 namespace uiw::provider {
 
@@ -47,6 +48,7 @@ struct ConnectionParameters {
   using ReplyCheck = std::function<std::optional<std::uint32_t>(
       const std::vector<std::byte>& private_data, const sockaddr_storage& local, const sockaddr_storage& remote)>;
   ReplyCheck check_reply;
+  RetryCounts retries;     // RoCE view
   std::uint32_t qkey = 0;  // in a look-up: the Q_Key of `qp_num`
 };
 

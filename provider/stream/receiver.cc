@@ -235,7 +235,7 @@ bool StreamReceiver::pause(mpa::Octets rest) {
     return false;
   }
   set_receive_stalled(true);
-  if (state_.policy.manual && state_.policy.reliable) report_rnr_later();
+  if (takes_reports() && state_.policy.reliable) report_rnr_later();
   watch_for_end();
   return state_.signals.receive_stalled;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How long posted work may wait for its peer on a manual connection, by the attributes timeout, retry_cnt and rnr_retry
-// of ibv_modify_qp. An adapter counts its retransmissions. Here TCP retransmits, so the limit is the time that the
-// retransmissions of an adapter would take.
+// How long posted work may wait for its peer on a manual connection, or one of rdma_cm in the RoCE view, by the
+// attributes timeout, retry_cnt and rnr_retry of ibv_modify_qp. An adapter counts its retransmissions. Here TCP
+// retransmits, so the limit is the time that the retransmissions of an adapter would take.
 //
 // This class only decides; the caller ends the stream. Called with the sender's lock held.
 #pragma once

@@ -10,6 +10,7 @@
 #include "provider/connect/manual/pairs.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
+#include "provider/connect/retry_timers.h"
 #include "provider/datagram/datagram_port.h"
 #include "provider/inventory/processes.h"
 #include "provider/memory/grace_period.h"
@@ -97,6 +98,7 @@ void in_child() {
   CmLoop::instance().after_fork_in_child();
   withdraw_inventory_in_child();
   manual::after_fork_in_child();
+  forget_retry_timers();
   forget_ports();
   forget_qp_numbers();
   forget_datagram_ports();

@@ -30,6 +30,8 @@ provider::ConnectionParameters own_parameters(const rdma_ucm_conn_param& said) {
   own.initiator_depth = said.initiator_depth;
   const auto* data = reinterpret_cast<const std::byte*>(said.private_data);
   own.private_data.assign(data, data + said.private_data_len);
+  constexpr std::uint8_t kMost = provider::RetryCounts::kMost;
+  own.retries = {std::min(said.retry_count, kMost), std::min(said.rnr_retry_count, kMost)};
   return own;
 }
 
@@ -86,7 +88,7 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
     id_.set_state(CmState::connect);
     phase_ = ConnectionPhase::calling;
     qp_number_ = parameters.qp_num;
-    retry_count_ = parameters.retry_count;
+    retry_count_ = own.retries.retry;
   }
   CmRoute& route = id_.route();
   route.settle_destination();
@@ -125,6 +127,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
   }
   provider::ConnectionParameters own = own_parameters(parameters);
   own.qkey = kDatagramQkey;
+  own.retries.retry = provider::RetryCounts::kMost;  // a REP has no field for it
   std::shared_ptr<provider::Connection> call;
   std::uint64_t former_uid;
   {
@@ -229,7 +232,8 @@ void CmConnection::established(const provider::ConnectionParameters& peer) {
       parameters = event_parameters(peer);
       responded_ = true;
       if (id_.route().is_roce()) {
-        fill_message(kRepPrivateData, parameters);
+        fill_message(kRepPrivateData, peer.retries, parameters);
+        parameters.retry_count = 0;
         agreement_ = agreement_of(parameters);
         agreement_->retry_count = retry_count_;
       }

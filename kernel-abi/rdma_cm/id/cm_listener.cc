@@ -119,7 +119,7 @@ void CmListener::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr
     return;
   }
   rdma_ucm_conn_param request = event_parameters(peer);
-  if (child->route().is_roce()) fill_message(kReqPrivateData, request);
+  if (child->route().is_roce()) fill_message(kReqPrivateData, peer.retries, request);
   child->connection().begin_requested(call, request);
   id_.events().post_request(id_.shared_from_this(), child, child->number(), request, event);
   --backlog_;

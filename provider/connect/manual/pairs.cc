@@ -23,6 +23,7 @@
 #include "provider/connect/local_address.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
+#include "provider/connect/retry_timers.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/outgoing_call.h"
 #include "provider/memory/grace_period.h"
@@ -39,7 +40,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls
-constexpr milliseconds kRetryTimerPeriod{100};
 constexpr std::size_t kMaxHeldPerQp = 4, kMaxHeld = 4096;
 
 bool calls(const PairGreeting& own) {
@@ -114,7 +114,7 @@ class Pairs final : public ListenObserver {
   std::optional<Held> take_held(const PairGreeting& own);
   // The pair with this place is connected for the first time.
   void connected(std::uint64_t place) { first_connected_ = std::min(first_connected_, place); }
-  bool check_retry_timers();
+  void restart_retry_timers();
 
  private:
   void hold(const PairGreeting& greeting, std::shared_ptr<Connection> call);
@@ -126,22 +126,14 @@ class Pairs final : public ListenObserver {
   std::uint64_t started_ = 0;
   // Since the last check of the retry timers: the first of the pairs that were connected.
   std::uint64_t first_connected_ = ~std::uint64_t{0};
-  CmLoop::Clock::time_point checked_;
 };
 
-std::atomic<bool> retry_timer_runs{false};
 std::atomic<bool> listening{false};  // false: no call can have arrived
 
-class RetryTimerTask final : public CmLoop::TimedTask {
- public:
-  void run() override;
-};
-
-// Made with the first pair. Changed under `making`; read behind a step to RTR, whose thread has made them or seen them.
+// Made with the first pair. Changed under `making`; read behind a step to RTR, whose thread has made it or seen it.
 struct Shared {
   Mutex making;
   std::shared_ptr<Pairs> pairs;
-  std::shared_ptr<RetryTimerTask> retry_timer;
 };
 Immortal<Shared> shared;
 std::shared_ptr<Pairs>& pairs() { return shared->pairs; }
@@ -150,7 +142,10 @@ std::shared_ptr<Pairs>& pairs() { return shared->pairs; }
 void make_shared_objects() {
   const std::lock_guard lock(shared->making);
   if (shared->pairs == nullptr) shared->pairs = std::make_shared<Pairs>();
-  if (shared->retry_timer == nullptr) shared->retry_timer = std::make_shared<RetryTimerTask>();
+  prepare_retry_timers();
+  before_retry_checks([] {
+    if (pairs() != nullptr) pairs()->restart_retry_timers();
+  });
 }
 
 // One end of a manual connection, from RTR until the queue pair leaves it. A failed step is retried after a pause,
@@ -400,36 +395,16 @@ std::optional<Pairs::Held> Pairs::take_held(const PairGreeting& own) {
   return taken;
 }
 
-// Checks the retry timers of all queue pairs. False if none has posted work.
-//
 // Where programs connect many queue pairs at a time, each waits for those before it, here and at the peer. That is not
 // the silence of its own peer, so its time begins anew as long as others that have gone to RTR before it are connected.
-// Nor does the time count for which this thread has been late.
-bool Pairs::check_retry_timers() {
-  const auto now = CmLoop::Clock::now();
-  const auto late = std::max<CmLoop::Clock::duration>(now - std::exchange(checked_, now) - kRetryTimerPeriod, {});
+void Pairs::restart_retry_timers() {
   const std::uint64_t first_connected = std::exchange(first_connected_, ~std::uint64_t{0});
-  bool any = false;
+  if (first_connected == ~std::uint64_t{0}) return;
   for (const auto& [number, pair] : pairs_) {
+    if (!pair->is_behind(first_connected)) continue;
     const ReadSection section;
-    Attachable* qp = find_attachable(number);
-    if (qp == nullptr) continue;
-    try {
-      any = qp->check_retry_timer(pair->is_behind(first_connected) ? CmLoop::Clock::duration::max() : late) || any;
-    } catch (const std::exception&) {  // no memory: check again later
-      any = true;
-    }
+    if (Attachable* qp = find_attachable(number)) qp->restart_retry_timer();
   }
-  return any;
-}
-
-void RetryTimerTask::run() {
-  if (!pairs()->check_retry_timers()) {
-    retry_timer_runs.store(false);
-    // Work that was posted before the store has not started the timer, so this looks again.
-    if (!pairs()->check_retry_timers() || retry_timer_runs.exchange(true)) return;
-  }
-  CmLoop::instance().after(kRetryTimerPeriod, shared->retry_timer);
 }
 
 }  // namespace
@@ -451,17 +426,9 @@ void stop(std::uint32_t qp_number) {
   }
 }
 
-void start_retry_timers() noexcept {
-  if (shared->retry_timer == nullptr) return;  // in the child of a fork, which has no connections
-  if (retry_timer_runs.load(std::memory_order_relaxed) || retry_timer_runs.exchange(true)) return;
-  CmLoop::instance().after(kRetryTimerPeriod, shared->retry_timer);
-}
-
 void after_fork_in_child() {
-  // The objects are not destroyed, since their sockets are the parent's.
+  // The object is not destroyed, since its sockets are the parent's.
   new (&shared->pairs) std::shared_ptr<Pairs>;
-  new (&shared->retry_timer) std::shared_ptr<RetryTimerTask>;
-  retry_timer_runs.store(false);
   listening.store(false);
 }
 

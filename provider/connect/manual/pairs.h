@@ -38,10 +38,6 @@ int start(const Ends& ends, const DeviceInfo& device);
 // were never in RTR.
 void stop(std::uint32_t qp_number);
 
-// Work has been posted to a manual connection: from here on the retry timers of all such queue pairs are checked from
-// time to time, until none has posted work. Costs one load if that is running already.
-void start_retry_timers() noexcept;
-
 // In the child of a fork: forgets all pairs, which belong to the parent.
 void after_fork_in_child();
 

@@ -155,6 +155,7 @@ mpa::Proposal ConnectionBase::proposal_of(const ConnectionParameters& own) const
   proposal.ird = std::min<unsigned>(own.responder_resources, kMaxReadDepth) + probes(own);
   proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes(own);
   proposal.private_data = own.private_data;
+  if (!own.attempt && settings().values.transport == Transport::roce) append(own.retries, proposal.private_data);
   proposal.read_as_rtr = held_ == nullptr;
   return proposal;
 }
@@ -171,6 +172,7 @@ ConnectionParameters ConnectionBase::parameters_of_peer() const {
   parameters.responder_resources = depth(said_.ird);
   parameters.initiator_depth = depth(said_.ord);
   parameters.private_data = said_.private_data;
+  if (!own_.attempt) parameters.retries = take_retry_counts(parameters.private_data);
   return parameters;
 }
 

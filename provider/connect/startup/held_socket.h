@@ -41,6 +41,7 @@ class HeldSocket final : public Attachable,
   void arrived(const StreamOwner*) override { const std::lock_guard lock(mutex_); }
   void no_first_message(const StreamOwner* owner) override;
   bool check_retry_timer(std::chrono::nanoseconds) override { return false; }
+  void restart_retry_timer() override {}
 
   // The calling side: sends the ready-to-receive message if one was agreed on and it was not sent yet.
   void confirm();

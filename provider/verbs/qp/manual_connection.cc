@@ -103,13 +103,14 @@ void ManualConnection::ready_to_send(const ibv_qp_attr& attributes) {
 // The status with which the oldest work fails now; nothing if it has time left. Called with the sender's lock held.
 std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clock::time_point now) {
   using Peer = RetryTimer::Peer;
-  if (queues_.sends().empty() || qp_.state.load() == IBV_QPS_ERR || !qp_.manual) return std::nullopt;
+  if (queues_.sends().empty() || qp_.state.load() == IBV_QPS_ERR || !qp_.retries()) return std::nullopt;
   if (qp_.retry_timer.has_moved(queues_.sends().head())) return std::nullopt;
   RetryTimer::Limits limits = RetryTimer::limits_of(qp_.attributes, qp_.is_reliable());
   // On an RNIC a program may post in RTR, and says only with the step to RTS how often to retry.
   if (qp_.state.load() == IBV_QPS_RTR) limits.rnr = {};
   Peer peer = Peer::answers;
   if (qp_.stream == nullptr) {
+    if (!qp_.manual) return std::nullopt;  // rdma_cm reports what becomes of its calls
     peer = Peer::none;
   } else if (qp_.runs(Stream::Phase::gone)) {
     peer = Peer::gone;
@@ -118,9 +119,10 @@ std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clo
   } else {
     const bool no_receive = qp_.stream->receiver().rdmap().peer_waits();
     // The peer cannot answer in time if its answers are behind a message for which our program has posted no receive,
-    // or if it has reported that it waits for a receive itself.
-    const bool has_to_answer =
-        !qp_.signals.receive_stalled && !no_receive && !(qp_.state.load() == IBV_QPS_SQD && connection_.drained());
+    // or if it has reported that it waits for a receive itself. A peer of rdma_cm need not be uiw, and may wait without
+    // a report: only its host has to answer.
+    const bool has_to_answer = qp_.manual && !qp_.signals.receive_stalled && !no_receive &&
+                               !(qp_.state.load() == IBV_QPS_SQD && connection_.drained());
     const bool asks = qp_.retry_timer.asks_for_answers(limits, now);
     if (asks && qp_.stream->sender().unanswered(limits.retry, now, has_to_answer)) {
       peer = Peer::silent;
@@ -131,12 +133,19 @@ std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clo
   return qp_.retry_timer.verdict(limits, peer, now);
 }
 
-bool ManualConnection::check_retry_timer(std::chrono::nanoseconds uncounted) {
+void ManualConnection::restart_retry_timer() {
+  const std::lock_guard lock(qp_.locks.send);
+  if (qp_.stream != nullptr || queues_.sends().empty()) return;
+  qp_.start_retry_timer(queues_.sends().head(), RetryTimer::Clock::now());
+}
+
+bool ManualConnection::check_retry_timer(std::chrono::nanoseconds late) {
+  if (!qp_.retries()) return false;
   const auto now = RetryTimer::Clock::now();
   {
     const std::lock_guard lock(qp_.locks.send);
     if (queues_.sends().empty() || qp_.state.load() == IBV_QPS_ERR) return false;
-    if (qp_.stream == nullptr) qp_.retry_timer.discount(uncounted, now);
+    if (qp_.stream == nullptr) qp_.retry_timer.discount(late, now);
     if (!check_oldest_work(now)) {
       if (qp_.retry_timer.has_moved(queues_.sends().head())) qp_.start_retry_timer(queues_.sends().head(), now);
       return true;

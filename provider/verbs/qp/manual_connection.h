@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A queue pair that its program connects with ibv_modify_qp: the steps to RTR and RTS, and when its work fails because
-// the peer cannot be reached, does not answer or has left.
+// A queue pair that its program connects with ibv_modify_qp: the steps to RTR and RTS; and, for such queue pairs and
+// for those that rdma_cm connects in the RoCE view, when work fails because the peer cannot be reached, does not
+// answer, posts no receive or has left.
 //
 // Such programs are written for InfiniBand. There nothing but work that cannot be delivered shows that a peer has gone:
 // until work is posted, the queue pair stays as it is, with its receives.
@@ -33,7 +34,8 @@ class ManualConnection {
   void ready_to_send(const ibv_qp_attr& attributes);
 
   // As Attachable says: fails work that has waited for too long (RetryTimer). False if no work is posted.
-  bool check_retry_timer(std::chrono::nanoseconds uncounted);
+  bool check_retry_timer(std::chrono::nanoseconds late);
+  void restart_retry_timer();
 
  private:
   std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now);

@@ -77,7 +77,8 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   void no_memory() noexcept override { common_.no_memory(); }
   bool progress(Driver driver) noexcept override { return connection_.progress(driver); }
   bool watch_socket(bool watched) override { return connection_.watch_socket(watched); }
-  bool check_retry_timer(std::chrono::nanoseconds uncounted) override { return manual_.check_retry_timer(uncounted); }
+  bool check_retry_timer(std::chrono::nanoseconds late) override { return manual_.check_retry_timer(late); }
+  void restart_retry_timer() override { manual_.restart_retry_timer(); }
 
   // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process
   // affect neither the stream nor the peer, and modify() fails with EIO. Instead of destruction, leave_to_parent()

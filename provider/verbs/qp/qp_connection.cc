@@ -10,7 +10,7 @@
 
 #include "mpa/guarded_copy.h"
 #include "mpa/markers.h"
-#include "provider/connect/manual/pairs.h"
+#include "provider/connect/retry_timers.h"
 #include "provider/process/limits.h"
 #include "provider/process/log.h"
 #include "provider/verbs/context.h"
@@ -109,6 +109,7 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
     // make_shared() is not used, since timers keep weak references for some seconds and would keep its memory.
     made.reset(new Stream(queues_, *this, qp_.context->engine(), qp_.locks, qp_.signals, queues_.sends(), qp_.number,
                           &qp_.pd, queues_.identity(), parameters));
+    if (qp_.follows_infiniband()) prepare_retry_timers();
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
@@ -131,6 +132,7 @@ int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   qp_.stream = std::move(made);
   qp_.context->engine().counters().add(PortCounter::connections);
   qp_.stream->receiver().wait_for_first_message(attachment.first_by_owner);
+  if (qp_.retries() && !queues_.sends().empty()) start_retry_timers();
   try {
     qp_.transmit();
   } catch (const std::exception&) {  // the stream is attached, and ends for lack of memory
@@ -309,7 +311,7 @@ void QpConnection::sent_last() {
 // complete, and end regularly.
 void QpConnection::peer_gone() {
   if (queues_.sends().empty()) return;
-  manual::start_retry_timers();
+  start_retry_timers();
   qp_.start_retry_timer(queues_.sends().head(), RetryTimer::Clock::now());
 }
 

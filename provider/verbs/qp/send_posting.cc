@@ -6,7 +6,7 @@
 #include <exception>
 #include <utility>
 
-#include "provider/connect/manual/pairs.h"
+#include "provider/connect/retry_timers.h"
 #include "provider/memory/memory.h"
 #include "provider/progress/clock.h"
 #include "provider/verbs/context.h"
@@ -106,7 +106,7 @@ SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
 // Releases the lock.
 void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
   using Decision = SendScheduler::PostDecision;
-  if (qp_.manual.load(std::memory_order_relaxed)) manual::start_retry_timers();
+  if (qp_.retries()) start_retry_timers();
   if (qp_.stream == nullptr) return lock.unlock();
   qp_.stream->receiver().note_post();
   Engine& engine = qp_.context->engine();
@@ -221,7 +221,7 @@ int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   const int error = builder_.build_bind(sequence, bind.wr_id, bind.send_flags, mw, rkey, bind.bind_info);
   if (error != 0) return error;
   push_prepared(1);
-  if (qp_.manual) manual::start_retry_timers();
+  if (qp_.retries()) start_retry_timers();
   qp_.transmit();
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "tests/apps/roce/views.h"
@@ -37,13 +38,16 @@ void check_path(rdma_cm_id* id) {
   expect(path.mtu == port.active_mtu, "the path's MTU");
 }
 
-void check_message(const Event& event, std::size_t room, const std::vector<std::uint8_t>& data, std::uint8_t depth) {
+// The event of a REQ with these retries of the local timeout, or of a REP, which has no field for them.
+void check_message(const Event& event, std::size_t room, const std::vector<std::uint8_t>& data, std::uint8_t depth,
+                   std::uint8_t retries = 0, std::uint8_t rnr_retries = 7) {
   expect(event.data.size() == room, "room for private data");
   std::vector<std::uint8_t> wanted = data;
   wanted.resize(room);
   expect(event.data == wanted, "private data");
   expect(event.parameters.qp_num == kManaged, "the peer's number");
-  expect(event.parameters.retry_count == 7 && event.parameters.rnr_retry_count == 7, "retries");
+  expect(event.parameters.retry_count == retries, "retries");
+  expect(event.parameters.rnr_retry_count == rnr_retries, "RNR retries");
   expect(event.parameters.responder_resources == depth && event.parameters.initiator_depth == depth, "depths");
 }
 
@@ -105,7 +109,7 @@ void own_steps() {
   expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
 
   const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
-  check_message(request, 56, question, 8);
+  check_message(request, 56, question, 8, 5);
   expect_no_attributes_for_rtr(client.id);
 
   {
@@ -138,6 +142,77 @@ void own_steps() {
     server.next(RDMA_CM_EVENT_DISCONNECTED);
   }
   rdma_destroy_id(request.id);
+}
+
+// Two ends that librdmacm connects, with the numbers of retries that each program asks for.
+struct Retrying {
+  Retrying(Channel& server, rdma_conn_param asked, rdma_conn_param accepted) {
+    resolve(client);
+    near.emplace(client.id);
+    near->managed();
+    expect(rdma_connect(client.id, &asked) == 0, "rdma_connect");
+    request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    far.emplace(request.id);
+    far->managed();
+    expect(rdma_accept(request.id, &accepted) == 0, "rdma_accept");
+    response = client.next(RDMA_CM_EVENT_ESTABLISHED);
+    server.next(RDMA_CM_EVENT_ESTABLISHED);
+  }
+  ~Retrying() {
+    far.reset();
+    rdma_destroy_id(request.id);
+    near.reset();
+  }
+  static void expect_retries(rdma_cm_id* id, int retries, int rnr_retries) {
+    ibv_qp_attr now{};
+    ibv_qp_init_attr initial{};
+    expect_error("ibv_query_qp", ibv_query_qp(id->qp, &now, IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY, &initial), 0);
+    expect(now.retry_cnt == retries && now.rnr_retry == rnr_retries, "the retries of a queue pair");
+  }
+  void send() const {
+    ibv_send_wr work{}, *bad = nullptr;
+    work.opcode = IBV_WR_SEND;
+    work.send_flags = IBV_SEND_SIGNALED;
+    expect_error("ibv_post_send", ibv_post_send(client.id->qp, &work, &bad), 0);
+  }
+
+  Channel client;
+  Event request{}, response{};
+  std::optional<Queues> near, far;
+};
+
+// Each end retries as often as the other has said, and then its work fails; 7 says for ever.
+void retries() {
+  Channel server;
+  start_listening(server);
+  const std::vector<std::uint8_t> question{1, 2, 3}, reply{9, 8};
+  rdma_conn_param asked = with_data(question), accepted = with_data(reply);
+  asked.retry_count = accepted.retry_count = 6;
+  Retrying patient(server, asked, accepted);
+  patient.send();
+  asked.rnr_retry_count = 3;
+  accepted.rnr_retry_count = 0;
+  {
+    const Retrying end(server, asked, accepted);
+    check_message(end.request, 56, question, 8, 6, 3);
+    check_message(end.response, 196, reply, 8, 0, 0);
+    Retrying::expect_retries(end.client.id, 6, 0);
+    Retrying::expect_retries(end.request.id, 6, 3);
+    end.send();
+    ibv_wc wc{};
+    expect(Endpoint::completion(end.near->cq, nullptr, false, wc), "a Send without a receive does not end");
+    expect_status("a Send without a receive", wc, IBV_WC_RNR_RETRY_EXC_ERR);
+    ibv_qp_attr now{};
+    ibv_qp_init_attr initial{};
+    expect_error("ibv_query_qp", ibv_query_qp(end.client.id->qp, &now, IBV_QP_STATE, &initial), 0);
+    expect(now.qp_state == IBV_QPS_ERR, "the queue pair is not in ERR");
+  }
+  ibv_wc wc{};
+  expect(ibv_poll_cq(patient.near->cq, 1, &wc) == 0, "a Send does not wait for ever");
+  ibv_recv_wr receive{}, *bad = nullptr;
+  expect_error("ibv_post_recv", ibv_post_recv(patient.request.id->qp, &receive, &bad), 0);
+  patient.far->complete("the receive of the Send that has waited");
+  patient.near->complete("the Send that has waited");
 }
 
 void ack_timeout() {
@@ -314,7 +389,7 @@ void without_queue_pair(std::uint32_t near, std::uint32_t far) {
   rdma_conn_param parameters = with_data(question, near);
   expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect without a queue pair");
   const Event request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
-  check_message(request, 56, question, 8);
+  check_message(request, 56, question, 8, 7);
   rdma_conn_param accepted = with_data(reply, far);
   accepted.responder_resources = accepted.initiator_depth = 4;
   expect(rdma_accept(request.id, &accepted) == 0, "rdma_accept without a queue pair");
@@ -609,6 +684,7 @@ void source_port_again() {
 void connecting_cases(Cases& cases) {
   cases.insert({
       {"ack_timeout", ack_timeout},
+      {"retries", retries},
       {"beside_tcp", beside_tcp},
       {"bound_elsewhere", bound_elsewhere},
       {"delivered", delivered},

@@ -239,6 +239,7 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
   void arrived(const provider::StreamOwner*) override {}
   void no_first_message(const provider::StreamOwner*) override {}
   bool check_retry_timer(std::chrono::nanoseconds) override { return false; }
+  void restart_retry_timer() override {}
 
   const std::uint32_t number;
 };

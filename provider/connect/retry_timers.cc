@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "provider/connect/retry_timers.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+
+#include "provider/connect/attachable.h"
+#include "provider/connect/numbered.h"
+#include "provider/connect/qp_table.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/immortal.h"
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr std::chrono::milliseconds kPeriod{100};
+
+std::atomic<bool> prepared{false}, runs{false};
+std::atomic<void (*)()> before_checks{nullptr};
+
+class RetryTimerTask final : public CmLoop::TimedTask {
+ public:
+  void run() override;
+};
+
+// Made with the first connection. Changed under `making`; read behind `prepared`.
+struct Shared {
+  Mutex making;
+  std::shared_ptr<RetryTimerTask> task;
+};
+Immortal<Shared> shared;
+
+// False if no work is posted that has to be checked. The time does not count for which this thread has been late.
+bool check_all() {
+  using Clock = CmLoop::Clock;
+  static Clock::time_point checked;
+  const auto now = Clock::now();
+  const auto late = std::max<Clock::duration>(now - std::exchange(checked, now) - kPeriod, {});
+  if (void (*function)() = before_checks.load(); function != nullptr) function();
+  bool any = false;
+  for_each_numbered([&any, late](std::uint32_t, Numbered& found) {
+    Attachable* const qp = found.attachable();
+    if (qp == nullptr) return;
+    try {
+      any = qp->check_retry_timer(late) || any;
+    } catch (const std::exception&) {  // no memory: check again later
+      any = true;
+    }
+  });
+  return any;
+}
+
+void RetryTimerTask::run() {
+  if (!check_all()) {
+    runs.store(false);
+    // Work that was posted before the store has not started the timer, so this looks again.
+    if (!check_all() || runs.exchange(true)) return;
+  }
+  CmLoop::instance().after(kPeriod, shared->task);
+}
+
+}  // namespace
+
+void prepare_retry_timers() {
+  const std::lock_guard lock(shared->making);
+  if (shared->task == nullptr) shared->task = std::make_shared<RetryTimerTask>();
+  prepared.store(true, std::memory_order_release);
+}
+
+void before_retry_checks(void (*function)()) noexcept { before_checks.store(function); }
+
+void start_retry_timers() noexcept {
+  if (!prepared.load(std::memory_order_acquire)) return;  // there is no connection yet, or it is the parent's
+  if (runs.load(std::memory_order_relaxed) || runs.exchange(true)) return;
+  CmLoop::instance().after(kPeriod, shared->task);
+}
+
+void forget_retry_timers() {
+  new (&shared->task) std::shared_ptr<RetryTimerTask>;
+  prepared.store(false);
+  runs.store(false);
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+// The retry counts of rdma_connect and rdma_accept in the RoCE view. InfiniBand's REQ and REP have fields for them,
+// MPA's frames have none: counts other than the usual ones follow the private data of the consumer, behind a key.
+// Encoding and decoding stand side by side; uiw alone writes them, and takes them away again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "mpa/mpa_format.h"
+
+namespace uiw::provider {
+
+// A count has three bits; 7 RNR retries go on for ever.
+struct RetryCounts {
+  static constexpr std::uint8_t kMost = 7;
+  std::uint8_t retry = kMost, rnr_retry = kMost;
+  bool operator==(const RetryCounts&) const = default;
+};
+
+//   octet  0..5   "uiw-cm"
+//          6      retry count
+//          7      RNR retry count
+constexpr std::string_view kRetryCountsKey = "uiw-cm";
+constexpr std::size_t kRetryCountsSize = 8;
+
+// Counts that every peer assumes are not written, so that most private data stays as it is. Throws std::bad_alloc.
+inline void append(const RetryCounts& counts, std::vector<std::byte>& private_data) {
+  if (counts == RetryCounts{}) return;
+  for (const char octet : kRetryCountsKey) private_data.push_back(static_cast<std::byte>(octet));
+  private_data.push_back(std::byte{counts.retry});
+  private_data.push_back(std::byte{counts.rnr_retry});
+}
+
+// Takes the counts off the end of a peer's private data.
+inline RetryCounts take_retry_counts(std::vector<std::byte>& private_data) {
+  if (private_data.size() < kRetryCountsSize) return {};
+  const std::byte* const at = private_data.data() + (private_data.size() - kRetryCountsSize);
+  const RetryCounts counts{static_cast<std::uint8_t>(at[6]), static_cast<std::uint8_t>(at[7])};
+  if (std::memcmp(at, kRetryCountsKey.data(), kRetryCountsKey.size()) != 0) return {};
+  if (counts.retry > RetryCounts::kMost || counts.rnr_retry > RetryCounts::kMost) return {};
+  private_data.resize(private_data.size() - kRetryCountsSize);
+  return counts;
+}
+
+}  // namespace uiw::provider
