@@ -59,6 +59,8 @@ struct QpCommon : QpIdentity {
 
   // Called with one of the two locks held.
   bool runs(StreamPhase phase) const { return stream != nullptr && stream->phase() == phase; }
+  // The same: whether there is a stream that carries out work, or flushes it.
+  bool has_carrier() const { return stream != nullptr && stream->phase() != StreamPhase::gone; }
   // Called with the sender's lock held: sends what can be sent.
   void transmit() {
     if (stream != nullptr) stream->sender().send();

@@ -107,7 +107,7 @@ SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
 void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
   using Decision = SendScheduler::PostDecision;
   if (qp_.retries()) start_retry_timers();
-  if (qp_.stream == nullptr) return lock.unlock();
+  if (!qp_.has_carrier()) return carry_out_local(lock);
   qp_.stream->receiver().note_post();
   Engine& engine = qp_.context->engine();
   SendScheduler& scheduler = qp_.stream->sender().scheduler();
@@ -131,6 +131,24 @@ void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMut
   }
   lock.unlock();
   if (looks && engine.end_posting(now)) note_return_to_program();
+}
+
+// There is no stream yet, or its peer has left. Local work is carried out all the same, once it is the oldest. Releases
+// the lock.
+void SendPosting::carry_out_local(std::unique_lock<SectionMutex>& lock) {
+  const ibv_qp_state state = qp_.state.load();
+  if ((state != IBV_QPS_RTS && state != IBV_QPS_RTR) || queues_.carry_out_local()) return lock.unlock();
+  const std::uint64_t culprit = sends_.head();
+  lock.unlock();
+  const std::lock_guard receive_lock(qp_.locks.receive);
+  {
+    const std::lock_guard send_lock(qp_.locks.send);
+    // A stream that has come meanwhile fails it.
+    if (qp_.has_carrier() || sends_.empty() || sends_.head() != culprit) return;
+    qp_.state = IBV_QPS_ERR;
+    queues_.flush_sends(culprit, sends_.at(culprit).status);
+  }
+  queues_.flush_receives();
 }
 
 // Work that is posted cannot be taken back: if there is no memory to send it, its stream ends.
@@ -222,7 +240,11 @@ int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   if (error != 0) return error;
   push_prepared(1);
   if (qp_.retries()) start_retry_timers();
-  qp_.transmit();
+  if (!qp_.has_carrier()) {
+    carry_out_local(lock);
+  } else {
+    qp_.transmit();
+  }
   return 0;
 }
 

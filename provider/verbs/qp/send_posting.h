@@ -66,6 +66,7 @@ class SendPosting final : public SendRequests, public DeferredSends {
   bool await_batch(std::unique_lock<SectionMutex>& lock);
   void close_batch();
   void send_or_defer(std::uint64_t first, std::unique_lock<SectionMutex>& lock);
+  void carry_out_local(std::unique_lock<SectionMutex>& lock);
   void send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) noexcept;
   SendScheduler::PostDecision decide(std::uint64_t first);
   SendScheduler::ProbePolicy probe_policy() const;

@@ -158,8 +158,8 @@ int WorkBuilder::build_local(std::uint64_t sequence, const ibv_send_wr& request)
   return build_bind(sequence, request.wr_id, request.send_flags, *mw, request.bind_mw.rkey, request.bind_mw.bind_info);
 }
 
-// Other errors of a bind show when it is carried out, since the objects may change until then. The rkey is stored now,
-// as by ibv_bind_mw(), so a program that takes it from the window may send it behind the bind.
+// Other errors of a bind show when it is carried out, since the objects may change until then. ibv_bind_mw() stores the
+// rkey in the window, as its manual page says. ibv_post_send() does not: the program has chosen it.
 int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                             const ibv_mw_bind_info& info) {
   constexpr std::uint32_t kKeyBits = 0xFF;
@@ -168,8 +168,9 @@ int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned f
   if (info.mr == nullptr && (!type1 || info.length != 0)) return EINVAL;
   fresh(sequence, rdmap::WorkKind::bind, id, flags);
   if (!queue_.has_operand_room(sequence)) return ENOMEM;
-  mw.rkey = (mw.rkey & ~kKeyBits) | (rkey & kKeyBits);
-  queue_.binding(sequence) = {static_cast<ddp::Stag>(mw.rkey),
+  rkey = (mw.rkey & ~kKeyBits) | (rkey & kKeyBits);
+  if (type1) mw.rkey = rkey;
+  queue_.binding(sequence) = {static_cast<ddp::Stag>(rkey),
                               info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
                               info.addr,
                               info.length,

@@ -32,7 +32,8 @@ class WorkBuilder {
   // open batch.
   int build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
   int extend(std::uint64_t sequence, const Extension& extension);
-  // Of `rkey` only the key counts, the low 8 bits; the index is that of the window. On success `mw` has its new rkey.
+  // Of `rkey` only the key counts, the low 8 bits; the index is that of the window. On success a window of type 1 has
+  // its new rkey.
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                  const ibv_mw_bind_info& info);
 

@@ -149,6 +149,18 @@ void WorkQueues::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status
   }
 }
 
+bool WorkQueues::carry_out_local() {
+  for (; !sends_.empty(); sends_.pop()) {
+    rdmap::SendWork& work = sends_.at(sends_.head());
+    if (!rdmap::is_local(work.kind)) return true;
+    const bool binds = work.kind == rdmap::WorkKind::bind;
+    work.status = carry_out(work, binds ? sends_.binding(sends_.head()) : ddp::Binding{});
+    if (work.status != rdmap::Status::success) return false;
+    send_complete(work, rdmap::Status::success);
+  }
+  return true;
+}
+
 bool WorkQueues::receive_there() const { return shared_ != nullptr ? shared_->promised() : !receives_.empty(); }
 
 void WorkQueues::flush_receives() {

@@ -37,6 +37,9 @@ class WorkQueues final : public StreamWork {
   // Completes all posted sends as flushed, and `culprit` with `status`. Not for a queue pair with a stream, which does
   // it by itself (rdmap::Transmitter::flush).
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
+  // Where no stream carries out work: carries out and completes local work at the head of the queue, which needs none.
+  // False if it has failed; that work is then the oldest, and its status says why.
+  bool carry_out_local();
 
   // rdmap::SendHost
   void send_complete(const rdmap::SendWork& work, rdmap::Status status) override;

@@ -103,7 +103,7 @@ void Exchange::offer(Connection& connection, const Step& step) {
                                    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC};
       manual::good("a bind", ibv_post_send(connection.qp, &request, &bad));
       connection.bound = true;
-      connection.offered = connection.window->rkey;
+      connection.offered = connection.window->rkey = request.bind_mw.rkey;  // as the program keeps it
       expect_window(connection, "a bind", IBV_WC_BIND_MW);
       break;
     }

@@ -71,7 +71,10 @@ inline int post_bind(Endpoint& end, ibv_mw* mw, std::uint32_t rkey, const ibv_mw
   request.bind_mw.mw = mw;
   request.bind_mw.rkey = rkey;
   request.bind_mw.bind_info = info;
-  return post(end, request);
+  const std::uint32_t before = mw->rkey;
+  const int error = post(end, request);
+  expect(mw->rkey == before, "ibv_post_send of a bind changes the rkey");
+  return error;
 }
 inline int post_invalidate(Endpoint& end, std::uint32_t rkey, unsigned flags = 0) {
   ibv_send_wr request{};

@@ -115,7 +115,7 @@ void mw_wr_api() {
   ex->wr_flags = IBV_SEND_SIGNALED;
   ibv_wr_bind_mw(ex, mw, ibv_inc_rkey(mw->rkey), &info);
   ex->wr_id = 2;
-  ibv_wr_local_inv(ex, mw->rkey);
+  ibv_wr_local_inv(ex, ibv_inc_rkey(mw->rkey));
   expect_error("ibv_wr_complete", ibv_wr_complete(ex), 0);
   for (std::uint64_t id = 1; id <= 2; ++id) {
     const ibv_wc wc = sent(pair.far);

@@ -76,7 +76,11 @@ inline int post_bind2(Side& side, std::uint64_t id, Window& window, std::uint32_
   request.bind_mw.rkey = rkey;
   request.bind_mw.bind_info = info;
   ibv_send_wr* bad = nullptr;
-  return side.qp->post_send(&request, &bad);
+  const std::uint32_t before = window.handle.rkey;
+  const int error = side.qp->post_send(&request, &bad);
+  CHECK(window.handle.rkey == before);  // the program keeps the key that it has chosen
+  if (error == 0) window.handle.rkey = (before & ~0xFFU) | (rkey & 0xFF);
+  return error;
 }
 inline int post_invalidate(Side& side, std::uint64_t id, std::uint32_t rkey, unsigned flags = 0) {
   ibv_send_wr request{};
