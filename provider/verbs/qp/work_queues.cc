@@ -187,15 +187,18 @@ void WorkQueues::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
 
 // ---- Memory windows (Verbs draft sections 7.8, 7.10 and 8.1.2.3) ----
 
-// Verbs draft figure 23: errors of both kinds are completion errors.
+// Verbs draft figure 23: errors of both kinds are completion errors. InfiniBand has one status for all errors of memory
+// management, which verbs call by the name of the bind.
 rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) {
   if (work.kind == rdmap::WorkKind::bind) {
     if (stag_table().bind(binding, &qp_.pd, this) != ddp::WindowError::none) return rdmap::Status::window_bind;
     if (binding.type == ddp::WindowType::type2) has_windows_ = true;
     return rdmap::Status::success;
   }
-  switch (stag_table().invalidate(work.invalidate, &qp_.pd, this)) {
-    case ddp::WindowError::none: return rdmap::Status::success;
+  const ddp::WindowError refused = stag_table().invalidate(work.invalidate, &qp_.pd, this);
+  if (refused == ddp::WindowError::none) return rdmap::Status::success;
+  if (qp_.context->device().transport == Transport::roce) return rdmap::Status::window_bind;
+  switch (refused) {
     case ddp::WindowError::deallocated: return rdmap::Status::local_operation;  // section 7.8
     default: return rdmap::Status::local_protection;
   }

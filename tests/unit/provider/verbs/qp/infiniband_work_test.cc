@@ -129,4 +129,29 @@ TEST_CASE("Local work completes after the peer has left, too") {
   CHECK(a.qp->state() == IBV_QPS_RTS);
 }
 
+TEST_CASE("A Local Invalidate that is refused is an error of memory management (IBV_WC_MW_BIND_ERR)") {
+  const auto context = open_loopback();
+  End a(*context), b(*context);
+  Bytes memory(1000);
+  const auto mr = b.expose(memory, kBindable);
+  ibv_mr handle = handle_of(*mr);
+  Window window(a.pd, IBV_MW_TYPE_2), gone(b.pd, IBV_MW_TYPE_2);
+  connect(a, b);
+  std::uint32_t rkey = 0;
+  SECTION("a region") { rkey = mr->key(); }
+  SECTION("a window of another domain") { rkey = window.handle.rkey; }
+  SECTION("a window that was deallocated") {
+    rkey = gone.handle.rkey;
+    gone.mw.reset();
+  }
+  SECTION("another key than that of the bind") {
+    REQUIRE(post_bind2(b, 1, gone, gone.handle.rkey, info_of(&handle, address_of(memory), 10, kRemote)) == 0);
+    CHECK(next(*b.send_cq).status == IBV_WC_SUCCESS);
+    rkey = ibv_inc_rkey(gone.handle.rkey);
+  }
+  REQUIRE(post_invalidate(b, 2, rkey) == 0);
+  CHECK(next(*b.send_cq).status == IBV_WC_MW_BIND_ERR);
+  CHECK(b.qp->state() == IBV_QPS_ERR);
+}
+
 }  // namespace uiw::test
