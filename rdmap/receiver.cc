@@ -201,14 +201,15 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
     return Verdict::go_on;
   }
   if (!message_.begun) {
-    if (!host_.next_receive(message_.buffer)) return Verdict::pause;
+    message_.lost = !host_.next_receive(message_.buffer);
+    if (message_.lost && !parameters_.drops) return Verdict::pause;
     message_.begun = true;
     message_.at = {};
   }
   write_.length = 0;
   message_.control = control;
   message_.word = header.ulp_word;
-  if (size > message_.buffer.length - message_.received) {
+  if (!message_.lost && size > message_.buffer.length - message_.received) {
     abandon(Status::local_length);
     return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
   }
@@ -218,7 +219,7 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
   segment_.sges = message_.buffer.sges;
   segment_.sge_domain = message_.buffer.domain;
   message_.received += static_cast<std::uint32_t>(size);
-  segment_.target = Target::send;
+  segment_.target = message_.lost ? Target::lost_send : Target::send;
   return place(ulpdu.subspan(ddp::kUntaggedHeaderSize)) ? Verdict::go_on : Verdict::stop;
 }
 
@@ -327,9 +328,14 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   if (!decoded || total != ddp::kUntaggedHeaderSize + kImmediateSize || !header.last) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unspecified);
   }
-  if (!host_.next_receive(message_.buffer)) return Verdict::pause;
+  const bool lost = !host_.next_receive(message_.buffer);
+  if (lost && !parameters_.drops) return Verdict::pause;
   send_msn_ = next(send_msn_);
   note_progress();
+  if (lost) {
+    write_.length = 0;
+    return Verdict::go_on;
+  }
   ReceiveHost::Message message;
   message.length = write_.length;
   message.solicited = is_solicited(opcode);
@@ -419,6 +425,11 @@ Receiver::Verdict Receiver::end_segment() {
     note_progress();
   } else if (target == Target::read_response || target == Target::own_response) {
     host_.read_complete();
+  } else if (target == Target::lost_send) {
+    message_.begun = false;
+    message_.received = 0;
+    send_msn_ = next(send_msn_);
+    note_progress();
   } else if (target == Target::send) {
     if (invalidates(message_.control.opcode)) {
       // The invalidation comes after the placement of the payload and before the completion of the receive (Verbs draft
@@ -445,13 +456,11 @@ Receiver::Verdict Receiver::end_segment() {
 }
 
 void Receiver::abandon(Status status) {
-  if (!message_.begun) return;
-  message_.begun = false;
-  host_.receive_complete(message_.buffer, status, {});
+  if (const auto buffer = forget_message()) host_.receive_complete(*buffer, status, {});
 }
 
 std::optional<ReceiveBuffer> Receiver::forget_message() {
-  if (!std::exchange(message_.begun, false)) return std::nullopt;
+  if (!std::exchange(message_.begun, false) || message_.lost) return std::nullopt;
   return message_.buffer;
 }
 

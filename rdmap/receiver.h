@@ -78,8 +78,8 @@ class Receiver final : public mpa::UlpduSink {
     // is not reported to the consumer, and a Read of no octets does not count against IRD.
     mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
     mpa::PeerKind peer = mpa::PeerKind::other;
-    bool denied_are_unexpected = false;     // operations that deny() forbids are unexpected opcodes, not access errors
-    Reports reports = Reports::on_request;  // if the peer is uiw
+    bool denied_are_unexpected = false;  // operations that deny() forbids are unexpected opcodes, not access errors
+    bool drops = false;                  // a message that meets no receive is lost, and does not wait for one
   };
   void start(SharedReads* reads, const Parameters& parameters) { reads_ = reads, parameters_ = parameters; }
 
@@ -159,7 +159,7 @@ class Receiver final : public mpa::UlpduSink {
   Verdict fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code);
 
   // own_response: the answer to a request of uiw's own, whose octets go nowhere.
-  enum class Target : std::uint8_t { none, nothing, write, read_response, own_response, send };
+  enum class Target : std::uint8_t { none, nothing, write, read_response, own_response, send, lost_send };
   // The segment that is being placed.
   struct Segment {
     Target target = Target::none;
@@ -174,6 +174,7 @@ class Receiver final : public mpa::UlpduSink {
   // The Send that is being received.
   struct Message {
     bool begun = false;
+    bool lost = false;  // it has met no receive, and has no buffer
     Control control;
     std::uint32_t word = 0;  // the STag to invalidate, or the immediate data
     std::uint32_t received = 0;

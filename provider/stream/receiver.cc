@@ -32,7 +32,7 @@ StreamReceiver::StreamReceiver(Stream& stream, StreamState& state, StreamSender&
     : stream_(stream), state_(state), sender_(sender), receiver_(stag_table(), domain, *this, identity) {
   const mpa::Agreement& agreement = state.agreed.agreement;
   receiver_.start(&state.reads, {state.agreed.initiator ? mpa::ReadyToReceive::none : agreement.rtr, agreement.peer,
-                                 state.policy.manual, reports_of(state)});
+                                 state.policy.manual, !state.policy.reliable});
   receiver_.deny(denied_rights);
   using Kind = mpa::Deframer::Kind;
   deframer_.start(agreement.crc, agreement.marked             ? Kind::marked
@@ -359,6 +359,12 @@ void StreamReceiver::report_last() {
 }
 
 // ---- What rdmap::Receiver reports ----
+
+bool StreamReceiver::next_receive(rdmap::ReceiveBuffer& buffer) {
+  if (state_.work.next_receive(buffer)) return true;
+  if (!state_.policy.reliable) state_.work.await_no_receive();
+  return false;
+}
 
 void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                       const Message& message) {

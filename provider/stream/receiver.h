@@ -66,7 +66,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
 
  private:
   // rdmap::ReceiveHost
-  bool next_receive(rdmap::ReceiveBuffer& buffer) override { return state_.work.next_receive(buffer); }
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override;
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override;
   void read_complete() override;
   void answer_dropped(std::size_t octets) override;

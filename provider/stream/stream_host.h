@@ -39,6 +39,8 @@ class StreamWork : public rdmap::SendHost {
   virtual void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                 const rdmap::ReceiveHost::Message& message) = 0;
   virtual std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) = 0;
+  // The message for which next_receive() has found no receive waits for none: it is lost.
+  virtual void await_no_receive() = 0;
   // Whether a receive is posted.
   virtual bool receive_there() const = 0;
   // The message that had begun to use `buffer` counts as never begun, so the receive is free again. A receive that

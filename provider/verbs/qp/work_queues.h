@@ -52,6 +52,7 @@ class WorkQueues final : public StreamWork {
   // The same for a completion that the caller has filled in, but for the number of the queue pair.
   void receive_complete(ibv_wc& completion, bool solicited);
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
+  void await_no_receive() override { leave_shared(); }
   bool receive_there() const override;
   void give_back(const rdmap::ReceiveBuffer& buffer, bool completes) override;
   void flush_receives() override;

@@ -82,8 +82,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.terminates_local_errors = !options.infiniband;
     parameters.reports = reports_of(options);
     tx.start(parameters, reads.get());
-    rx.start(reads.get(),
-             {options.hold ? options.rtr : mpa::ReadyToReceive::none, peer, options.infiniband, reports_of(options)});
+    rx.start(reads.get(), {options.hold ? options.rtr : mpa::ReadyToReceive::none, peer, options.infiniband});
     deframer.start(options.crc);
   }
 

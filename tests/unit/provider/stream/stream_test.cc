@@ -60,6 +60,7 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
   bool next_receive(rdmap::ReceiveBuffer&) override { return false; }
   void receive_complete(const rdmap::ReceiveBuffer&, rdmap::Status, const rdmap::ReceiveHost::Message&) override {}
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag) override { return std::nullopt; }
+  void await_no_receive() override {}
   bool receive_there() const override { return false; }
   void give_back(const rdmap::ReceiveBuffer&, bool) override {}
   void flush_receives() override { flushed = true; }

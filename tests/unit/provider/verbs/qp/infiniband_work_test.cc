@@ -154,4 +154,34 @@ TEST_CASE("A Local Invalidate that is refused is an error of memory management (
   CHECK(b.qp->state() == IBV_QPS_ERR);
 }
 
+TEST_CASE("UC loses a message that meets no receive, and what is behind it lands") {
+  const auto context = open_loopback();
+  End a(*context, IBV_QPT_UC), b(*context, IBV_QPT_UC);
+  connect(a, b);
+  Bytes lost = pattern(100'000, 3), kept = pattern(64, 5), target(100'000), inbox(100'000);
+  const auto lost_mr = a.expose(lost, 0), kept_mr = a.expose(kept, 0);
+  const auto target_mr = b.expose(target, kAll), inbox_mr = b.expose(inbox, kLocal);
+  const auto opcode = GENERATE(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM);
+  REQUIRE(a.post(opcode, 1, {sge_of(lost, *lost_mr)}, 0, target_mr->key(), address_of(target)) == 0);
+  REQUIRE(a.post(IBV_WR_RDMA_WRITE, 2, {sge_of(kept, *kept_mr)}, 0, target_mr->key(), address_of(target)) == 0);
+  for (const std::uint64_t id : {1U, 2U}) {
+    const ibv_wc done = next(*a.send_cq);
+    CHECK((done.status == IBV_WC_SUCCESS && done.wr_id == id));
+  }
+  // Other threads place it; the memory of the target is looked at one octet at a time.
+  const volatile std::byte* const last = &target[kept.size() - 1];
+  CHECK(eventually([&] {
+    none(*b.receive_cq);
+    return *last == kept.back();
+  }));
+  // What is posted now gets the next message, not the lost one.
+  REQUIRE(b.post_receive(3, {sge_of(inbox, *inbox_mr)}) == 0);
+  CHECK(none(*b.receive_cq));
+  REQUIRE(a.post(IBV_WR_SEND, 4, {sge_of(kept, *kept_mr)}) == 0);
+  const ibv_wc came = next(*b.receive_cq);
+  CHECK((came.status == IBV_WC_SUCCESS && came.wr_id == 3 && came.byte_len == kept.size()));
+  CHECK(std::equal(kept.begin(), kept.end(), inbox.begin()));
+  CHECK((a.qp->state() == IBV_QPS_RTS && b.qp->state() == IBV_QPS_RTS));
+}
+
 }  // namespace uiw::test
