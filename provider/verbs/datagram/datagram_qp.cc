@@ -56,7 +56,7 @@ class Scatter {
 
 std::unique_ptr<DatagramQp> DatagramQp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
                                                ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq) {
-  if (send_cq == nullptr || receive_cq == nullptr || !grant(attributes.cap, srq == nullptr)) {
+  if (send_cq == nullptr || receive_cq == nullptr || !grant(attributes.cap, srq == nullptr, Transport::roce)) {
     errno = EINVAL;
     return nullptr;
   }

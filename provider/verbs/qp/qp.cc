@@ -24,7 +24,8 @@ std::unique_ptr<Qp> Qp::create(Context& context, Pd& pd, Cq* send_cq, Cq* receiv
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  if (send_cq == nullptr || receive_cq == nullptr || !grant(attributes.cap, has_receive_queue)) {
+  if (send_cq == nullptr || receive_cq == nullptr ||
+      !grant(attributes.cap, has_receive_queue, context.device().transport)) {
     errno = EINVAL;
     return nullptr;
   }

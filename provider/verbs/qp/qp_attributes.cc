@@ -2,6 +2,7 @@
 #include "provider/verbs/qp/qp_attributes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <iterator>
 
@@ -119,10 +120,16 @@ bool is_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_attr
 
 }  // namespace
 
-bool grant(ibv_qp_cap& cap, bool has_receive_queue) {
+bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport) {
   if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge || cap.max_inline_data > kMaxInline) return false;
   if (has_receive_queue && (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge)) return false;
   if (!has_receive_queue) cap.max_recv_wr = cap.max_recv_sge = 0;
+  // Rings of adapters have a power of two of places: siw gives all of them, rxe leaves one free. Programs have come to
+  // count on that slack.
+  for (std::uint32_t* const size : {&cap.max_send_wr, &cap.max_recv_wr}) {
+    const std::uint32_t free = transport == Transport::roce ? 1 : 0;
+    if (*size != 0) *size = std::min<std::uint32_t>(std::bit_ceil(*size + free) - free, kMaxQpWr);
+  }
   // Some programs send a few octets inline without having requested it; every adapter grants some.
   cap.max_inline_data = std::max(cap.max_inline_data, kLeastInline);
   return true;

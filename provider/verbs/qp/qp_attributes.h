@@ -19,6 +19,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "provider/process/device.h"
+
 namespace uiw::provider {
 
 // The number of the peer queue pair that rdma_cm reports to a program which makes the steps by itself, as on RoCE. No
@@ -37,8 +39,15 @@ int number_in(const Enumeration& field) {
   return number;
 }
 
-// Whether the device grants these values; raises those below the minimum, 0 for example.
-bool grant(ibv_qp_cap& cap, bool has_receive_queue);
+// Whether the device grants these values; raises those below the minimum, and the sizes of queues to what adapters of
+// this view make of them.
+bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport);
+
+// InfiniBand's table of steps, for queue pairs of the types RC, UC and UD. 0; EINVAL if there is no such step, or
+// `mask` lacks an attribute that it requires, or has one that is neither required nor optional; EOPNOTSUPP for bits
+// that the kernel does not know. A call without a state is a step that keeps the state. These are the rules of RoCE
+// adapters (drivers/infiniband/core/verbs.c: ib_modify_qp_is_ok; manual page of ibv_modify_qp).
+int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask);
 
 // InfiniBand's table of steps, for queue pairs of the types RC, UC and UD. 0; EINVAL if there is no such step, or
 // `mask` lacks an attribute that it requires, or has one that is neither required nor optional; EOPNOTSUPP for bits

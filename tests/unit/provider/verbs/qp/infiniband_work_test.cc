@@ -184,4 +184,37 @@ TEST_CASE("UC loses a message that meets no receive, and what is behind it lands
   CHECK((a.qp->state() == IBV_QPS_RTS && b.qp->state() == IBV_QPS_RTS));
 }
 
+TEST_CASE("The queues of a queue pair have the sizes that rxe makes of what is asked for") {
+  const auto context = open_loopback();
+  for (const auto& [asked, granted] :
+       std::vector<std::pair<std::uint32_t, std::uint32_t>>{{0, 0},
+                                                            {1, 1},
+                                                            {2, 3},
+                                                            {16, 31},
+                                                            {31, 31},
+                                                            {100, 127},
+                                                            {128, 255},
+                                                            {provider::kMaxQpWr, provider::kMaxQpWr}}) {
+    Side side(*context, asked);
+    ibv_qp_attr now{};
+    ibv_qp_init_attr init{};
+    side.qp->query(now, init);
+    CHECK((now.cap.max_send_wr == granted && now.cap.max_recv_wr == granted));
+    CHECK((init.cap.max_send_wr == granted && init.cap.max_recv_wr == granted));
+    if (granted == 0 || granted > 1000) continue;
+    End full(*context);
+    full.qp.reset();
+    ibv_qp_init_attr attributes{};
+    attributes.qp_type = IBV_QPT_RC;
+    attributes.cap = {asked, asked, 1, 1, 0};
+    full.qp = Qp::create(*context, full.pd, full.send_cq.get(), full.receive_cq.get(), attributes, full.handle());
+    REQUIRE(full.qp);
+    CHECK(attributes.cap.max_send_wr == granted);
+    full.to_rtr(full);
+    full.to_rts();
+    for (std::uint32_t i = 0; i < granted; ++i) CHECK(full.post_receive(i, {}) == 0);
+    CHECK(full.post_receive(granted, {}) == ENOMEM);
+  }
+}
+
 }  // namespace uiw::test
