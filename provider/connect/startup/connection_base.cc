@@ -102,9 +102,8 @@ void ConnectionBase::stream_ended() noexcept {
 // Manual connections report nothing to the program, and a HeldSocket watches by itself.
 int ConnectionBase::watch_stream(bool first_message) {
   if (own_.attempt || held_) return 0;
-  watched_.store(socket_.fd());
   const int error = CmLoop::instance().watch(socket_.fd(), first_message ? EPOLLIN | kEnd : kEnd, weak_from_this());
-  if (error != 0) watched_.store(-1);
+  if (error == 0) watched_.store(socket_.fd());
   return error;
 }
 
@@ -240,8 +239,9 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
   attachment.rings = std::move(rings);
   attachment.first_by_owner = !own_.attempt && !initiator && agreement.rtr != mpa::ReadyToReceive::none;
   const char* const way = attachment.rings == nullptr ? "TCP" : initiator ? "shared memory" : "shared memory offered";
-  int error = initiator ? watch_stream(false) : 0;
+  int error = 0;
   try {
+    if (initiator) error = watch_stream(false);
     if (error == 0) error = qp.attach(socket_, attachment);
   } catch (const std::exception&) {
     error = ENOMEM;

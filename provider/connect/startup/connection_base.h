@@ -108,9 +108,9 @@ class ConnectionBase : public Connection,
   Attachable* find_end(const ConnectionParameters& own);
   // The same once more; null if it is gone.
   Attachable* end() const;
-  // Watches the socket of a stream of rdma_cm, also for the peer's first message; 0 or an errno. The called side does
-  // so before it replies: else the caller might go on before its first message is seen. Called while the socket is
-  // open: unwatch_stream() ends it.
+  // Watches the socket of a stream of rdma_cm, also for the peer's first message; 0 or an errno. Throws std::bad_alloc.
+  // The called side does so before it replies: else the caller might go on before its first message is seen. Called
+  // while the socket is open: unwatch_stream() ends it.
   int watch_stream(bool first_message);
   void unwatch_stream();
   // The connection is established once it is attached.

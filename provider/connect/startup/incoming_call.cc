@@ -80,17 +80,17 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
     std::shared_ptr<mpa::SharedOffer> rings;
     if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer();
+    const bool first_message = agreement.rtr != mpa::ReadyToReceive::none;
+    if (const int error = watch_stream(first_message); error != 0) return error;
+    // If no ready-to-receive message was negotiated, the connection is established on this side by the reply.
+    if (!first_message) note_established();
     // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as
     // a whole.
-    const bool first_message = agreement.rtr != mpa::ReadyToReceive::none;
-    const int error = watch_stream(first_message);
-    // If no ready-to-receive message was negotiated, the connection is established on this side by the reply.
-    if (error == 0 && !first_message) note_established();
-    if (error != 0 || !send_whole(reply_)) {
+    if (!send_whole(reply_)) {
       unwatch_stream();
       state_ = State::over;
       socket_.abort();
-      return error != 0 ? error : ECONNRESET;
+      return ECONNRESET;
     }
     return hand_over(*qp, agreement, false, std::move(rings));
   }
