@@ -113,10 +113,18 @@ int abi_give_way(std::uint16_t port, int datagrams) {
   }
 }
 
-void before_fork() {
+void abi_child_waits() {
+  const CancellationOff cancellation;
+  try {
+    CmRegistry::instance().child_waits();
+  } catch (const std::bad_alloc&) {  // the program's next command on the channel tries again
+  }
+}
+
+bool before_fork() {
   lock_nldev_sockets();
   lock_device_tree();
-  CmRegistry::lock_for_fork();
+  return CmRegistry::lock_for_fork();
 }
 
 void after_fork_in_parent() {
@@ -126,7 +134,7 @@ void after_fork_in_parent() {
 }
 
 void after_fork_in_child() {
-  CmRegistry::renew_in_child();
+  CmRegistry::inherit_in_child();
   unlock_device_tree();
   unlock_nldev_sockets();
 }
@@ -147,12 +155,13 @@ constexpr UiwKernelAbi kTable = {abi_root,          abi_open,
                                  abi_release,       mpa::program_action,
                                  mpa::program_mask, mpa::add_pending_faults,
                                  mpa::close_faults, mpa::reopen_faults,
-                                 abi_give_way,      abi_control};
+                                 abi_give_way,      abi_control,
+                                 abi_child_waits};
 
 }  // namespace
 }  // namespace uiw::kernel_abi
 
-extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v5(const UiwHost* host) {
+extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v6(const UiwHost* host) {
   using namespace uiw::kernel_abi;
   static const bool told = [host] {
     static uiw::mpa::DescriptorGuard guard;

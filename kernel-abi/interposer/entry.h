@@ -72,9 +72,13 @@ struct UiwKernelAbi {
 
   // ioctl(RDMA_VERBS_IOCTL) on a descriptor of uverbs. 0 or a negative errno; -ENOTTY for methods that there are not.
   int (*control)(uint64_t object, int fd, void* argument);
+
+  // In the child of a fork that has inherited a descriptor of rdma_cm: it waits for descriptors, of which that may be
+  // one.
+  void (*child_waits)();
 };
 
 // NULL if the library cannot be used.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
-#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v5"
+#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v6"
 }

@@ -13,6 +13,7 @@
 namespace uiw::kernel_abi {
 
 FdTable g_fd_table;
+std::atomic<bool> g_fork_left_channels{false};
 
 namespace {
 
@@ -29,8 +30,8 @@ void after_fork_in_child() {
     const uint64_t bits = slots[fd].load(std::memory_order_relaxed);
     if (bits == 0) continue;
     const FdEntry entry(bits);
-    if (entry.kind() == UIW_OBJECT_UVERBS) continue;
-    slots[fd].store(entry.internal() ? 0 : bits | FdEntry::kDead, std::memory_order_relaxed);
+    if (entry.internal()) slots[fd].store(0, std::memory_order_relaxed);
+    if (entry.kind() == UIW_OBJECT_CM) g_fork_left_channels.store(true, std::memory_order_relaxed);
   }
 }
 

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The table of the descriptors of uiw in this process.
 //
-// It is a lock-free array indexed by descriptor number, mapped when the first such descriptor appears. An entry belongs
-// to the process that created it:
-//
-//   * After fork, the entries that the child has inherited are dead: commands fail, close only closes. Those of devices
-//     live on, since all that is behind them is memory of which the child has its own copy.
-//   * The child of a vfork shares the memory but has another pid: it may read the table and never changes it.
+// It is a lock-free array indexed by descriptor number, mapped when the first such descriptor appears. The child of a
+// fork has a copy, and the library knows what of it the child may use. The child of a vfork shares the memory but has
+// another pid: it may read the table and never changes it.
 //
 // Part of the interposer: no allocation, no C++ runtime.
 #pragma once
@@ -19,25 +16,22 @@
 
 namespace uiw::kernel_abi {
 
-// An entry: 0, or an object of entry.h, with a mark if it was inherited over fork.
+// An entry: 0, or an object of entry.h.
 class FdEntry {
  public:
   constexpr explicit FdEntry(uint64_t bits = 0) : bits_(bits) {}
   bool present() const { return bits_ != 0; }
-  bool dead() const { return (bits_ & kDead) != 0; }
-  uint64_t object() const { return bits_ & ~kDead; }
+  uint64_t object() const { return bits_; }
   unsigned kind() const { return static_cast<unsigned>(bits_ & 7); }
   bool internal() const { return kind() == UIW_OBJECT_INTERNAL; }
   uint64_t bits() const { return bits_; }
-
-  static constexpr uint64_t kDead = uint64_t{1} << 63;
 
  private:
   uint64_t bits_;
 };
 
 // The object of the library's own descriptors: for the program the number is not open. This does not apply in the child
-// of a fork, which may close everything.
+// of a fork, which may close everything but what the library protects there again.
 constexpr uint64_t kInternalObject = UIW_OBJECT_INTERNAL | (UIW_OBJECT_KIND_MASK + 1);
 
 struct FdTable {
@@ -47,6 +41,10 @@ struct FdTable {
   std::atomic<int> owner{0};     // the pid of the process whose entries these are
 };
 extern FdTable g_fd_table;
+
+// Set in the child of a fork that has inherited a descriptor of rdma_cm, until it first waits for descriptors
+// (hooks/waits.cc).
+extern std::atomic<bool> g_fork_left_channels;
 
 // Every write and close makes this look-up.
 inline FdEntry fd_lookup(int fd) {

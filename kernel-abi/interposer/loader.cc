@@ -51,7 +51,7 @@ __attribute__((format(printf, 1, 2))) void disable(const char* format, ...) {
 
 uint64_t host_lookup(int fd) {
   const FdEntry entry = fd_lookup(fd);
-  return entry.dead() || (entry.present() && fd_table_is_borrowed()) ? 0 : entry.object();
+  return entry.present() && fd_table_is_borrowed() ? 0 : entry.object();
 }
 
 int host_attach(int fd, uint64_t object) { return fd_attach(forget_stale(fd), FdEntry(object)); }
@@ -76,7 +76,10 @@ void* library_of_program() {
   return nullptr;
 }
 
+// The table is made first, so that in the child of a fork it is ready before the library protects what it keeps there
+// (pthread_atfork(3): in the order of registration).
 const UiwKernelAbi* load_library() {
+  fd_table_prepare();
   static const char* const kNames[] = {"libuiw.so.1", "../provider/libuiw.so.1", nullptr};
   void* library = library_of_program();
   if (g_disabled.load(std::memory_order_relaxed)) return nullptr;

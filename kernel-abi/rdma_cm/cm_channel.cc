@@ -52,15 +52,21 @@ CmChannel::~CmChannel() {
   if (fd_ >= 0) mpa::close_descriptor(fd_);
 }
 
-void CmChannel::add_token() { provider::add_event(fd_); }
+void CmChannel::add_token() {
+  if (!inherited_) provider::add_event(fd_);
+}
 
-// The caller holds the lock and has just removed an event, so there is a token. The program's descriptor may be
-// blocking, and the program may have read it by mistake, so this polls first.
+// The caller holds the lock and has just removed an event, so there is a token.
 void CmChannel::remove_token() {
+  if (!inherited_) take_token();
+}
+
+// The program's descriptor may be blocking, and the program may have read it by mistake, so this polls first.
+bool CmChannel::take_token() {
   pollfd ready = {fd_, POLLIN, 0};
-  if (::poll(&ready, 1, 0) != 1) return;
+  if (::poll(&ready, 1, 0) != 1) return false;
   std::uint64_t token;
-  [[maybe_unused]] const ssize_t taken = ::read(fd_, &token, sizeof token);
+  return ::read(fd_, &token, sizeof token) == sizeof token;
 }
 
 void CmChannel::wake() {
@@ -122,8 +128,23 @@ bool CmChannel::non_blocking() const {
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
-void CmChannel::abandon() {
-  if (fd_ >= 0) mpa::close_descriptor(std::exchange(fd_, -1));
+// Those who waited were threads of the parent.
+void CmChannel::inherit() {
+  inherited_ = true;
+  waiters_.clear();
+  fd_ = mpa::DescriptorChange().guard(fd_);
+}
+
+void CmChannel::take_over() {
+  if (closed_) return;
+  while (take_token()) {
+  }
+  inherited_ = false;
+  for (std::size_t left = events_.size(); left > 0; --left) add_token();
+}
+
+void CmChannel::announce_caller() {
+  if (inherited_ && !closed_) provider::add_event(fd_);
 }
 
 }  // namespace uiw::kernel_abi

@@ -3,6 +3,9 @@
 //
 // The eventfd works as a semaphore with one token for each event, so poll, epoll and O_NONBLOCK of the program see the
 // state of the queue. Tokens and events change together, under the registry's lock.
+//
+// Parent and child of a fork share the eventfd, and each has a queue of its own. The tokens are those of the parent's
+// queue until the child takes the channel over (provider/process/inheritance.h).
 #pragma once
 
 #include <netinet/in.h>  // before the kernel's header, which then omits its own copy of the same types
@@ -14,6 +17,9 @@
 #include <list>
 #include <memory>
 #include <set>
+
+#include "provider/process/inheritance.h"
+#include "provider/process/mutex.h"
 
 namespace uiw::kernel_abi {
 
@@ -74,18 +80,28 @@ class CmChannel {
   };
   bool non_blocking() const;
 
-  // For the child of a fork: closes the channel's descriptor; nothing else of the channel may be used afterwards.
-  void abandon();
+  // In the child of a fork.
+  void inherit();
+  // Whether it was a process before this one that made the channel, and this one has not taken it over.
+  bool inherited() const { return inherited_; }
+  provider::Owner owner() const { return provider::owner_of(generation_); }
+  // The parent has ended: the tokens are those of this queue from here on.
+  void take_over();
+  // The same, but a peer calls one of the ids: makes the program look for events.
+  void announce_caller();
 
  private:
   explicit CmChannel(int fd) : fd_(fd) {}
   void add_token();
   void remove_token();
+  bool take_token();
   void wake();
 
   int fd_;
   unsigned descriptors_ = 1;
   bool closed_ = false;
+  bool inherited_ = false;
+  const unsigned generation_ = provider::fork_generation();
   bool was_non_blocking_ = false;  // the state when it was closed
   CmEvents events_;
   std::set<std::uint32_t> ids_;  // the numbers of the ids that use this channel

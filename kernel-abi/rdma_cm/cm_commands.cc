@@ -460,6 +460,10 @@ long write_cm_command(const UiwHost& host, std::uint64_t object, const void* dat
   const Request request = {host, CmRegistry::instance().find_channel(object),
                            static_cast<const std::uint8_t*>(data) + sizeof header, header.in, header.out};
   if (request.channel == nullptr) return -EBADF;
+  // A child that only tidies up wants nothing of the parent's.
+  if (header.cmd != RDMA_USER_CM_CMD_DESTROY_ID) {
+    if (const int error = CmRegistry::instance().use(*request.channel); error != 0) return -error;
+  }
   const int error = logged(command, command.function(request));
   return error != 0 ? -error : static_cast<long>(size);
 }

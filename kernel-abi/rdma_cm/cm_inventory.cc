@@ -43,7 +43,7 @@ void show_id(CmId& id, provider::Inventory& inventory) {
   provider::ShownCmId shown{};
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
-    if (id.is_destroyed()) return;
+    if (id.is_destroyed() || id.is_left_to_parent() || id.events().channel()->inherited()) return;
     shown.state = id.is_removed() ? 9 : kernel_state(id.state(), id.connection().phase());
     shown.qp = id.connection().qp_number();
   }

@@ -10,27 +10,22 @@
 
 #include "kernel-abi/interposer/entry.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
+#include "provider/inventory/processes.h"
 #include "provider/process/immortal.h"
+#include "provider/process/inheritance.h"
+#include "provider/process/log.h"
 #include "provider/process/netlink/link_watch.h"
 
 namespace uiw::kernel_abi {
-namespace {
-
-// Never destroyed, since threads of the program may still use it while the process exits. In the child of a fork it is
-// abandoned, not freed.
-CmRegistry* g_registry = nullptr;
-
-}  // namespace
 
 CmRegistry& CmRegistry::instance() {
+  static provider::Immortal<CmRegistry> registry;
   static const bool made = [] {
-    static provider::Immortal<CmRegistry> first;
-    g_registry = &*first;
     provider::observe_removed_interfaces([](unsigned ifindex) { instance().interface_removed(ifindex); });
     return true;
   }();
   static_cast<void>(made);
-  return *g_registry;
+  return *registry;
 }
 
 int CmRegistry::open_channel(int flags, std::uint64_t* object) {
@@ -74,6 +69,7 @@ void CmRegistry::release_channel(std::uint64_t object) {
     channel->close();
     closed_[next_closed_++ % closed_.size()] = {object, channel};
   }
+  if (has_inherited_.load()) forget_inherited();
   for (;;) {
     std::shared_ptr<CmId> id;
     {
@@ -132,6 +128,12 @@ int CmRegistry::find_member(const std::shared_ptr<CmChannel>& channel, std::uint
 int CmRegistry::check_alive(const CmId& id) {
   const std::lock_guard lock(mutex_);
   if (id.is_destroyed()) return ENOENT;
+  if (id.is_left_to_parent()) {
+    provider::log_event(provider::LogLevel::error,
+                        "rdma_cm: id %u is of no use in the child of a fork: its connection was the parent's",
+                        id.number());
+    return EIO;
+  }
   return id.is_removed() ? EIO : 0;
 }
 
@@ -151,8 +153,8 @@ bool CmRegistry::give_way(std::uint16_t number, bool datagrams) {
   {
     const std::lock_guard lock(mutex_);
     for (const std::shared_ptr<CmId>& id : ids_)
-      if (id != nullptr && id->route().binding() && port_of(id->route().binding()->address) == number &&
-          looks_up(id->route()) == datagrams) {
+      if (id != nullptr && !id->events().channel()->inherited() && id->route().binding() &&
+          port_of(id->route().binding()->address) == number && looks_up(id->route()) == datagrams) {
         ids.push_back(id);
       }
   }
@@ -245,16 +247,127 @@ int CmRegistry::check_port(const CmRoute& asking, const CmBinding& binding) cons
   return 0;
 }
 
-void CmRegistry::lock_for_fork() { instance().mutex_.lock(); }
+bool CmRegistry::lock_for_fork() {
+  instance().mutex_.lock();
+  return !instance().channels_.empty();
+}
 void CmRegistry::unlock_in_parent() { instance().mutex_.unlock(); }
 
-void CmRegistry::renew_in_child() {
-  for (const auto& [object, channel] : g_registry->channels_) channel->abandon();
-  for (const std::shared_ptr<CmId>& id : g_registry->ids_)
-    if (id != nullptr) id->abandon();
-  auto* renewed = new CmRegistry;
-  renewed->inherited_ = g_registry;  // kept so that its memory stays reachable, but not used
-  g_registry = renewed;
+// A request that the program has not fetched belongs to a connection, which stays the parent's, and so does its id. All
+// other events are the child's too, once the channel is.
+void CmRegistry::inherit_in_child() {
+  CmRegistry& own = instance();
+  own.closed_ = {};
+  for (const auto& [object, channel] : own.channels_) {
+    channel->inherit();
+    for (const CmEvent& event : channel->take_matching([](const CmEvent& one) { return one.child != nullptr; })) {
+      event.owner->count_reported(event);
+      event.child->inherit(own.left_);
+      own.remove_id_locked(*event.child);
+    }
+  }
+  for (const std::shared_ptr<CmId>& id : own.ids_)
+    if (id != nullptr) id->inherit(own.left_);
+  own.has_inherited_ = !own.channels_.empty();
+  own.awaits_parent_ = own.wanted_ = false;
+  own.mutex_.unlock();
+}
+
+// The program has closed a channel, perhaps the last one that it has inherited.
+void CmRegistry::forget_inherited() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [object, channel] : channels_)
+      if (channel->inherited()) return;
+    has_inherited_ = false;
+  }
+  provider::release_ancestors();
+}
+
+int CmRegistry::await_parent() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(awaits_parent_, true)) return 0;
+  }
+  int error;
+  try {
+    error = provider::when_ancestors_end([this] { parent_ended(); });
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  if (error == 0) return 0;
+  provider::log_event(provider::LogLevel::error, "rdma_cm: the end of the parent process cannot be waited for: %s",
+                      provider::text_of_errno(error));
+  const std::lock_guard lock(mutex_);
+  awaits_parent_ = false;
+  return EIO;
+}
+
+void CmRegistry::child_waits() {
+  if (has_inherited_.load()) await_parent();
+}
+
+void CmRegistry::parent_ended() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!wanted_) {
+      for (const std::shared_ptr<CmId>& id : ids_)
+        if (id != nullptr && id->events().channel()->inherited()) id->listener().watch_for_caller();
+      return;
+    }
+  }
+  take_over();
+}
+
+int CmRegistry::use(const CmChannel& channel) {
+  if (!has_inherited_.load()) return 0;
+  provider::Owner owner;
+  bool first;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!channel.inherited()) return 0;
+    first = !std::exchange(wanted_, true);
+    owner = channel.owner();
+  }
+  switch (owner) {
+    case provider::Owner::self: take_over(); return 0;
+    case provider::Owner::ancestor:
+      if (first) {
+        provider::log_event(provider::LogLevel::info,
+                            "rdma_cm: the parent process shares this channel; what it bound and what calls come is its "
+                            "until it has ended");
+      }
+      return await_parent();
+    case provider::Owner::other: break;
+  }
+  provider::log_event(provider::LogLevel::error,
+                      "rdma_cm: the channel is of no use here: another child of the same process has taken it over");
+  return EIO;
+}
+
+// Those channels that are another process's stay as they are.
+void CmRegistry::take_over() {
+  std::vector<std::shared_ptr<CmId>> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    bool all = true;
+    for (const auto& [object, channel] : channels_) {
+      if (!channel->inherited()) continue;
+      if (channel->owner() != provider::Owner::self) {
+        all = false;
+        continue;
+      }
+      channel->take_over();
+      for (const std::uint32_t number : channel->ids()) ids.push_back(ids_[number]);
+    }
+    has_inherited_ = !all;
+  }
+  if (ids.empty()) return;
+  provider::publish_inventory();
+  provider::log_event(provider::LogLevel::info,
+                      "rdma_cm: the parent process has ended, and this process goes on with %zu of its ids",
+                      ids.size());
+  for (const std::shared_ptr<CmId>& id : ids) id->go_on();
 }
 
 }  // namespace uiw::kernel_abi

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -25,7 +26,7 @@ namespace uiw::kernel_abi {
 
 class CmRegistry {
  public:
-  // The registry of this process. After a fork the child gets a new one, since it has none of its parent's connections.
+  // The registry of this process. The child of a fork goes on with its copy, but for its parent's connections.
   static CmRegistry& instance();
 
   std::mutex& mutex() { return mutex_; }
@@ -54,7 +55,8 @@ class CmRegistry {
   int migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to, std::uint32_t number,
                  std::uint32_t& events_reported);
 
-  // ENOENT if the id was destroyed between find_id() and the command lock, EIO if its device has gone; otherwise 0.
+  // ENOENT if the id was destroyed between find_id() and the command lock, EIO if its device has gone or it is that of
+  // a connection of the parent; otherwise 0.
   int check_alive(const CmId& id);
 
   // All ids that there are.
@@ -71,12 +73,23 @@ class CmRegistry {
   // addresses; EADDRINUSE if both mean the same address. Called with the lock held.
   int check_port(const CmRoute& asking, const CmBinding& binding) const;
 
-  // Called before and after a fork.
-  static void lock_for_fork();
+  // Called around a fork. lock_for_fork() returns whether there is a channel that a child would inherit.
+  static bool lock_for_fork();
   static void unlock_in_parent();
-  static void renew_in_child();
+  static void inherit_in_child();
+  // A thread of the child of a fork waits for something: if it may be for an inherited channel, that becomes readable
+  // when the parent has ended and a peer calls.
+  void child_waits();
+  // The program uses a channel. If it has inherited that, and the parent has ended, the channel and its ids are this
+  // process's from here on; as long as the parent lives, they become so when it ends. EIO if they are another's, or if
+  // that end cannot be waited for.
+  int use(const CmChannel& channel);
 
  private:
+  void forget_inherited();
+  int await_parent();
+  void parent_ended();
+  void take_over();
   // False if the id has been torn down already.
   bool tear_down(const std::shared_ptr<CmId>& id, std::uint32_t& events_reported);
 
@@ -91,7 +104,11 @@ class CmRegistry {
   std::size_t next_closed_ = 0;
   std::vector<std::shared_ptr<CmId>> ids_;  // indexed by number
   std::set<std::uint32_t> free_numbers_;
-  CmRegistry* inherited_ = nullptr;
+  // Of the child of a fork.
+  std::atomic<bool> has_inherited_{false};   // channels of the parent that are not this process's yet
+  bool awaits_parent_ = false;               // parent_ended() will be called
+  bool wanted_ = false;                      // the program has used one of them
+  std::vector<std::shared_ptr<void>> left_;  // the parent's; their memory stays reachable and is not used
 };
 
 }  // namespace uiw::kernel_abi

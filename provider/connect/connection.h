@@ -81,6 +81,9 @@ class Connection {
   // Active side: the consumer has seen the reply and is ready. Only where no queue pair has the stream
   // (startup/held_socket.h) does the passive side wait for this; else it is ready with the queue pair.
   virtual void confirm() {}
+  // In the child of a fork: closes the child's copy of the socket, unless a queue pair has it, so that the peer sees
+  // the end of the parent.
+  virtual void abandon() {}
 
   virtual sockaddr_storage local_address() const = 0;
   virtual sockaddr_storage remote_address() const = 0;

@@ -37,7 +37,11 @@ class ListenerImpl final : public Listener,
  public:
   ListenerImpl(mpa::TcpStream&& socket, std::weak_ptr<ListenObserver> observer)
       : socket_(std::move(socket)), observer_(std::move(observer)) {}
-  ~ListenerImpl() override { CmLoop::instance().unwatch(socket_.fd()); }
+  ~ListenerImpl() override {
+    CmLoop::instance().unwatch(socket_.fd());
+    ::shutdown(socket_.fd(), SHUT_RDWR);
+  }
+  int descriptor() const override { return socket_.fd(); }
 
   int start(int backlog) {
     most_ = static_cast<std::size_t>(std::clamp(backlog, kLeastCalls, kMostCalls));

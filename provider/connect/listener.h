@@ -21,10 +21,14 @@ class ListenObserver {
   virtual bool has_room() { return true; }
 };
 
-// A listening socket. Destroying it stops listening; calls that were passed to the observer go on.
+// A listening socket. Destroying it stops listening, also where the child of a fork has a copy of the descriptor; calls
+// that were passed to the observer go on.
 class Listener {
  public:
   virtual ~Listener() = default;
+  // The socket's. A child that inherits it makes a listener of its own; it never uses or destroys its copy of this one,
+  // which a thread of the parent may have been using.
+  virtual int descriptor() const = 0;
 };
 
 // Listens on a socket from bind_socket() (local_address.h); the listener owns the socket from here on, also after a

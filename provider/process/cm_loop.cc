@@ -68,6 +68,8 @@ void CmLoop::after_fork_in_child() {
   for (int* fd : {&epoll_, &wake_, &link_watch_}) {
     if (*fd >= 0) mpa::close_descriptor(std::exchange(*fd, -1));
   }
+  for (const auto& [fd, watched] : watched_)
+    if (const auto handler = watched.handler.lock()) handler->abandon();
   // The parent's tasks are not run, closed or freed here.
   new (&posted_) Queue;
   new (&behind_) Queue;

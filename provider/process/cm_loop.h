@@ -30,6 +30,9 @@ class CmLoop {
     virtual void ready(std::uint32_t epoll_events) = 0;  // called on the thread
     // Whether the process should not end yet. Called by any thread, with the lock of the loop held.
     virtual bool keeps_process() const { return false; }
+    // In the child of a fork: closes the child's copy of the descriptor, where the end of the parent is to be the end
+    // of what it names.
+    virtual void abandon() {}
   };
 
   using Clock = std::chrono::steady_clock;

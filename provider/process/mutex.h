@@ -50,6 +50,12 @@ class Mutex {
     if ((state_.exchange(free(), std::memory_order_release) & kAwaited) != 0) wake_one();
     after_unlock();
   }
+  // In the child of a fork, before it takes the mutex: whether a thread of the parent held it, so that what it guards
+  // may be inconsistent.
+  bool left_taken() const {
+    const unsigned state = state_.load(std::memory_order_relaxed);
+    return (state & kTaken) != 0 && (state & ~(kTaken | kAwaited)) != free();
+  }
 
  private:
   // The state: the fork generation, times four, and these two bits.

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "provider/process/log.h"
 
 namespace uiw::provider {
 
@@ -41,6 +42,10 @@ ssize_t read_without_waiting(int fd, void* to, std::size_t size) {
   if (n < 0 && errno != EAGAIN) n = ::preadv2(fd, &vector, 1, -1, RWF_NOWAIT);
   return n;
 }
+
+// All pipes, and the lock over the list, which comes before those of the pipes.
+constinit std::mutex g_list;
+constinit EventPipe* g_first = nullptr;
 
 }  // namespace
 
@@ -85,15 +90,59 @@ EventPipe::EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t cap
       pipe_(pipe_of(own_read_fd)),
       taken_(std::make_unique_for_overwrite<std::byte[]>(capacity)),
       generation_(fork_generation()),
-      line_(std::make_unique<Line>()) {}
+      line_(std::make_unique<Line>()) {
+  const std::lock_guard lock(g_list);
+  next_ = g_first;
+  if (next_ != nullptr) next_->before_ = this;
+  g_first = this;
+}
 
 EventPipe::~EventPipe() {
-  if (watched_ && !inherited()) CmLoop::instance().unwatch(write_fd_);
+  {
+    const std::lock_guard lock(g_list);
+    (before_ != nullptr ? before_->next_ : g_first) = next_;
+    if (next_ != nullptr) next_->before_ = before_;
+  }
+  if (watched_) CmLoop::instance().unwatch(write_fd_);
+  if (generation_ != fork_generation() && !is_intact()) return;
   mpa::close_descriptor(write_fd_);
   mpa::close_descriptor(own_read_fd_);
-  // Another thread of the parent may have been changing it during the fork.
-  if (inherited()) static_cast<void>(line_.release());
 }
+
+void EventPipe::lock_for_fork() {
+  g_list.lock();
+  for (EventPipe* pipe = g_first; pipe != nullptr; pipe = pipe->next_) pipe->mutex_.lock();
+}
+
+void EventPipe::unlock_after_fork() {
+  for (EventPipe* pipe = g_first; pipe != nullptr; pipe = pipe->next_) pipe->mutex_.unlock();
+  g_list.unlock();
+}
+
+// The child has no thread that waits for room in a pipe, or for the end of the parent's own parent.
+void EventPipe::inherit_in_child() {
+  for (EventPipe* pipe = g_first; pipe != nullptr; pipe = pipe->next_) pipe->watched_ = pipe->awaits_parent_ = false;
+  unlock_after_fork();
+}
+
+bool EventPipe::any() { return g_first != nullptr; }
+
+Owner EventPipe::owner() {
+  const unsigned own = fork_generation();
+  const unsigned generation = generation_.load(std::memory_order_relaxed);
+  if (generation == own) return Owner::self;
+  const Owner whose = owner_of(generation);
+  if (whose != Owner::self) return whose;
+  // The program was free to close all that was its parent's.
+  if (!is_intact()) return Owner::other;
+  const mpa::DescriptorChange change;
+  write_fd_ = change.guard(write_fd_);
+  own_read_fd_ = change.guard(own_read_fd_);
+  generation_.store(own, std::memory_order_relaxed);
+  return whose;
+}
+
+bool EventPipe::is_intact() const { return pipe_of(own_read_fd_) == pipe_ && pipe_of(write_fd_) == pipe_; }
 
 bool EventPipe::put(const void* event, std::size_t size) {
   ssize_t n;
@@ -114,6 +163,18 @@ void EventPipe::unlink(Line::iterator event) {
 
 // If several events of one object wait, the next one goes to the end of the line: events of all objects take turns.
 void EventPipe::send_waiting() {
+  if (const Owner whose = owner(); whose != Owner::self) {
+    waiting_.store(!line_->empty(), std::memory_order_relaxed);
+    if (line_->empty() || awaits_parent_ || whose == Owner::other) return;
+    log_event(LogLevel::info, "an event waits until the parent process has ended, which shares the channel");
+    try {
+      awaits_parent_ = when_ancestors_end([weak = weak_from_this()] {
+                         if (const auto self = weak.lock()) self->flush();
+                       }) == 0;
+    } catch (const std::exception&) {  // no memory: the next write() or flush() tries again
+    }
+    return;
+  }
   while (!line_->empty() && put(line_->front().octets.data(), line_->front().size)) {
     if (--line_->front().times > 0) {
       line_->splice(line_->end(), *line_, line_->begin());
@@ -135,9 +196,10 @@ void EventPipe::send_waiting() {
 }
 
 void EventPipe::write(const void* event, std::size_t size, Place& place) noexcept {
-  if (inherited()) return;
   const std::lock_guard lock(mutex_);
-  if (line_->empty() && put(event, size)) return;
+  const Owner whose = owner();
+  if (whose == Owner::other) return;
+  if (whose == Owner::self && line_->empty() && put(event, size)) return;
   Event& own = *place.event_;
   if (own.times++ == 0) {
     std::memcpy(own.octets.data(), event, size);
@@ -149,9 +211,10 @@ void EventPipe::write(const void* event, std::size_t size, Place& place) noexcep
 }
 
 bool EventPipe::write(const void* event, std::size_t size) noexcept {
-  if (inherited()) return false;
   const std::lock_guard lock(mutex_);
-  if (line_->empty() && put(event, size)) return true;
+  const Owner whose = owner();
+  if (whose == Owner::other) return false;
+  if (whose == Owner::self && line_->empty() && put(event, size)) return true;
   try {
     Event& added = line_->emplace_back();
     std::memcpy(added.octets.data(), event, size);
@@ -165,14 +228,13 @@ bool EventPipe::write(const void* event, std::size_t size) noexcept {
 }
 
 void EventPipe::leave(Place& place) noexcept {
-  if (inherited()) return;
   const std::lock_guard lock(mutex_);
   if (place.event_->times > 0) unlink(place.event_);
   send_waiting();
 }
 
 void EventPipe::flush() noexcept {
-  if (!waiting_.load(std::memory_order_relaxed) || inherited()) return;
+  if (!waiting_.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(mutex_);
   send_waiting();
 }
@@ -181,8 +243,7 @@ void EventPipe::ready(std::uint32_t) { flush(); }
 
 unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
                               void* argument) {
-  // Events of the parent are read, and acknowledged, in the parent.
-  if (written == 0 || inherited()) return 0;
+  if (written == 0) return 0;
   const std::lock_guard lock(mutex_);
   for (auto event = line_->begin(); event != line_->end();) {
     const auto next = std::next(event);
@@ -192,9 +253,11 @@ unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(c
     }
     event = next;
   }
+  // Events of the parent are read, and acknowledged, in the parent.
+  if (owner() != Owner::self) return 0;
   // The program has closed our descriptors in a way that the guard (mpa/descriptor.h) does not see. Which events it has
   // not read cannot be told, and nobody would ever acknowledge those.
-  if (pipe_of(own_read_fd_) != pipe_ || pipe_of(write_fd_) != pipe_) return 0;
+  if (!is_intact()) return 0;
   // Reads everything and writes back what is not removed. The order stays the same, since the lock keeps other writers
   // out.
   const ssize_t n = read_without_waiting(own_read_fd_, taken_.get(), capacity_);

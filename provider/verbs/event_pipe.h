@@ -5,6 +5,9 @@
 // They are written after the program has read, by the thread "uiw-cm", by the next write(), or by flush(). The object
 // keeps a duplicate of the program's read end. So a write never fails with SIGPIPE, and events can be taken back
 // without using the program's descriptor. Thread-safe.
+//
+// Parent and child of a fork share the pipe. It is the parent's as long as that lives: events of the child wait until
+// it is the child's (process/inheritance.h), and are lost where it never will be.
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +19,7 @@
 #include <memory>
 
 #include "provider/process/cm_loop.h"
+#include "provider/process/inheritance.h"
 #include "provider/process/mutex.h"
 
 namespace uiw::provider {
@@ -65,6 +69,13 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
 
   void ready(std::uint32_t epoll_events) override;
 
+  // Hold the locks of all pipes over a fork, so that the child finds whole lists of events.
+  static void lock_for_fork();
+  static void unlock_after_fork();
+  static void inherit_in_child();
+  // Whether there is a pipe that a child would inherit. Called with the locks held.
+  static bool any();
+
  private:
   struct Event {
     std::array<std::byte, kMaxEvent> octets;
@@ -74,22 +85,26 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   };
 
   EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t capacity);
-  bool inherited() const { return generation_ != fork_generation(); }
+  bool is_intact() const;
   // Called with the lock held.
+  Owner owner();
   bool put(const void* event, std::size_t size);
   void unlink(Line::iterator event);
   void send_waiting();
 
-  const int read_fd_, write_fd_, own_read_fd_;
+  const int read_fd_;
+  int write_fd_, own_read_fd_;
   const std::size_t capacity_;
   const ino_t pipe_;
-  const std::unique_ptr<std::byte[]> taken_;  // room for everything in the pipe, for take_back()
-  const unsigned generation_;                 // the fork generation; in a child the pipe belongs to the parent
+  const std::unique_ptr<std::byte[]> taken_;       // room for everything in the pipe, for take_back()
+  std::atomic<unsigned> generation_;               // the fork generation in which the pipe became this process's
+  EventPipe *before_ = nullptr, *next_ = nullptr;  // of all pipes
 
   Mutex mutex_;
   std::unique_ptr<Line> line_;
   std::atomic<bool> waiting_{false};  // line_ is not empty; written under the lock
   bool watched_ = false;              // CmLoop waits for room in the pipe
+  bool awaits_parent_ = false;        // events wait until the pipe is this process's
 };
 
 }  // namespace uiw::provider

@@ -18,11 +18,13 @@
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
 #include "provider/process/immortal.h"
+#include "provider/process/inheritance.h"
 #include "provider/process/mutex.h"
 #include "provider/process/shown/port_counters.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq/completion_channel.h"
 #include "provider/verbs/cq/cq.h"
+#include "provider/verbs/event_pipe.h"
 #include "provider/verbs/srq.h"
 
 namespace uiw::provider {
@@ -39,7 +41,9 @@ Contexts& contexts() {
 }
 
 std::atomic<const ForkHooks*> outer_hooks{nullptr};
-const ForkHooks* hooks = nullptr;  // of the fork in progress; there is one at a time
+// Of the fork in progress; there is one at a time.
+const ForkHooks* hooks = nullptr;
+bool leaves = false;  // what the layers above say
 
 // The lists of listed.h, by types that stand for them.
 template <typename Object>
@@ -61,9 +65,11 @@ void for_listed(Function function) {
 // it holds that lock.
 void before_fork() {
   hooks = outer_hooks.load();
-  if (hooks != nullptr) hooks->before();
+  leaves = hooks != nullptr && hooks->before();
   contexts().mutex.lock();
   lock_completion_channels();
+  EventPipe::lock_for_fork();
+  prepare_inheritance(leaves || EventPipe::any());
   lock_datagram_ports();
   lock_qp_numbers();
   hold_ports();
@@ -81,6 +87,8 @@ void in_parent() {
   go_on_with_ports();
   unlock_qp_numbers();
   unlock_datagram_ports();
+  go_on_after_fork();
+  EventPipe::unlock_after_fork();
   unlock_completion_channels();
   contexts().mutex.unlock();
   if (hooks != nullptr) hooks->in_parent();
@@ -102,7 +110,9 @@ void in_child() {
   forget_ports();
   forget_qp_numbers();
   forget_datagram_ports();
-  forget_completion_channels();
+  inherit_in_child(leaves);
+  EventPipe::inherit_in_child();
+  unlock_completion_channels();
   contexts().mutex.unlock();
   if (hooks != nullptr) hooks->in_child();
 }

@@ -2,9 +2,9 @@
 // Fork, and the list of open devices of this process.
 //
 // The child of a fork has the memory of the parent at that moment, its descriptors, and one thread. It may use memory
-// regions and windows, open devices and use what it creates there. Queue pairs, connections, channels and shared
-// receive queues of the parent belong to the parent: the child can destroy its copies, which has no effect on the
-// parent.
+// regions and windows, open devices and use what it creates there. Queue pairs, connections and shared receive queues
+// of the parent belong to the parent: the child can destroy its copies, which has no effect on the parent. Channels,
+// and ids of rdma_cm without a connection, become the child's once the parent has ended (process/inheritance.h).
 //
 // Another thread of the parent may be at any point during the fork. Therefore:
 //
@@ -24,7 +24,7 @@ class Context;
 // Locks of the layers above. They are taken before those of this layer, so no thread may take one of them while it
 // holds a lock of this layer.
 struct ForkHooks {
-  void (*before)();
+  bool (*before)();  // whether there is something that a child could inherit
   void (*in_parent)();
   void (*in_child)();
 };

@@ -27,7 +27,7 @@ namespace uiw::kernel_abi {
 namespace {
 
 void report_drop(int fd, FdEntry entry) {
-  if (!entry.present() || entry.dead() || entry.internal()) return;
+  if (!entry.present() || entry.internal()) return;
   const int saved_errno = errno;
   Passthrough guard;
   loaded_library()->release(entry.object(), fd);
@@ -89,7 +89,7 @@ Taker taker_of(FdEntry entry, int fd) {
     if (!borrowed) drop_descriptor(fd);
     return Taker::real_function;
   }
-  if (!borrowed && !entry.dead()) return Taker::library;
+  if (!borrowed) return Taker::library;
   errno = EIO;
   return Taker::nobody;
 }
@@ -155,13 +155,13 @@ int attach_copy(int copy, FdEntry entry) {
   drop_descriptor(copy);
   if (!entry.present() || entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return copy;
   const int saved_errno = errno;
-  if (!entry.dead()) {
+  {
     Passthrough guard;
     loaded_library()->retain(entry.object());
   }
   const int error = fd_attach(copy, entry);
   if (error != 0) {
-    if (!entry.dead()) {
+    {
       Passthrough guard;
       loaded_library()->release(entry.object(), copy);
     }

@@ -9,7 +9,7 @@
 
 namespace uiw::kernel_abi {
 
-// Removes an entry and, unless it is dead, reports that to the library. Not in the child of a vfork.
+// Removes an entry and reports that to the library. Not in the child of a vfork.
 void drop_descriptor(int fd);
 
 // To be called for a descriptor that libc has just created: if the table has an entry for the number, its descriptor

@@ -303,6 +303,12 @@ CmConnection::Detached CmConnection::detach() {
   return {std::move(connection_), std::exchange(phase_, ConnectionPhase::ended)};
 }
 
+std::shared_ptr<provider::Connection> CmConnection::leave_to_parent() {
+  if (connection_ != nullptr) connection_->abandon();
+  if (has_stream()) phase_ = ConnectionPhase::ended;
+  return std::move(connection_);
+}
+
 void CmConnection::tear_down(Detached detached) {
   const std::shared_ptr<provider::Connection> last = std::move(detached.connection);
   if (last == nullptr) return;

@@ -72,6 +72,8 @@ class CmConnection final : public provider::ConnectionObserver {
   // Starts from an incoming call; `request` has the parameters of its event.
   void begin_requested(const std::shared_ptr<provider::Connection>& call, const rdma_ucm_conn_param& request);
   Detached detach();
+  // In the child of a fork: the connection stays the parent's. Returns the child's copy, which is not to be destroyed.
+  std::shared_ptr<provider::Connection> leave_to_parent();
 
   // Rejects an unanswered call, or ends an established connection, as the kernel does when an id is destroyed.
   static void tear_down(Detached detached);

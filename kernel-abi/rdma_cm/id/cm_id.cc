@@ -17,6 +17,7 @@
 #include "mpa/descriptor.h"
 #include "provider/connect/neighbour.h"
 #include "provider/process/cm_loop.h"
+#include "provider/process/log.h"
 
 namespace uiw::kernel_abi {
 
@@ -243,8 +244,45 @@ CmId::Detached CmId::detach() {
   return {listener_.detach(), connection_.detach(), route_.detach(), events_.events_reported()};
 }
 
+// A thread of the parent may have been inside a command, and what that changes is then not used any more.
+void CmId::inherit(std::vector<std::shared_ptr<void>>& left) {
+  left_to_parent_ = left_to_parent_ || command_mutex_.left_taken() || connection_.has_stream();
+  left.push_back(connection_.leave_to_parent());
+  left.push_back(listener_.inherit());
+  if (left_to_parent_) {
+    left.push_back(shared_from_this());
+  } else {
+    route_.inherit();
+  }
+}
+
+void CmId::go_on() {
+  const std::lock_guard command(command_mutex_);
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (is_destroyed() || left_to_parent_) return;
+  }
+  int error = route_.renew();
+  if (error == 0) error = listener_.go_on();
+  if (error == 0) {
+    if (state() == CmState::addr_query) resolution_->wait();
+    return;
+  }
+  provider::log_event(provider::LogLevel::error,
+                      "rdma_cm: id %u of the parent process, which has ended, cannot be taken over: %s", number_,
+                      error == EBADF ? "its socket does not listen any more" : provider::text_of_errno(error));
+  Detached detached;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    left_to_parent_ = true;
+    detached = detach();
+  }
+  tear_down(std::move(detached));
+}
+
 void CmId::tear_down(Detached detached) {
-  detached.listener.reset();
+  detached.listener.listener.reset();
+  if (detached.listener.inherited_socket >= 0) mpa::close_descriptor(detached.listener.inherited_socket);
   CmConnection::tear_down(std::move(detached.connection));
   if (detached.route.socket >= 0) mpa::close_descriptor(detached.route.socket);
 }

@@ -41,7 +41,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
  public:
   // What tear_down() needs to end an id without any lock.
   struct Detached {
-    std::shared_ptr<provider::Listener> listener;
+    CmListener::Detached listener;
     CmConnection::Detached connection;
     CmRoute::Detached route;
     std::uint32_t events_reported = 0;
@@ -95,8 +95,13 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   // Called without the lock. False, and nothing has changed, if the id is in another state.
   bool exchange_state(CmState from, CmState to);
   static void tear_down(Detached detached);
-  // For the child of a fork.
-  void abandon() { route_.abandon(); }
+
+  // In the child of a fork, with the registry's lock held: an id without a connection is the child's too, and any other
+  // stays the parent's. What is not to be destroyed here goes into `left`.
+  void inherit(std::vector<std::shared_ptr<void>>& left);
+  bool is_left_to_parent() const { return left_to_parent_; }
+  // The parent has ended, and this process is its heir. Takes the command lock.
+  void go_on();
 
  private:
   class Resolution;
@@ -110,6 +115,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   CmEventSource events_;
   CmState state_ = CmState::idle;
   bool removed_ = false;  // its device has been removed
+  bool left_to_parent_ = false;
   CmConnection connection_;
   CmListener listener_;
   CmGroups groups_;

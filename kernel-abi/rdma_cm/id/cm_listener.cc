@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "kernel-abi/rdma_cm/id/cm_listener.h"
 
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <mutex>
@@ -11,7 +14,9 @@
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_connection.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
+#include "mpa/descriptor.h"
 #include "provider/connect/lookup/lookup.h"
+#include "provider/process/cm_loop.h"
 
 namespace uiw::kernel_abi {
 
@@ -63,6 +68,76 @@ int CmListener::move() {
     std::swap(listener_, listener);
   }
   return 0;  // without the lock the former listener closes its socket
+}
+
+// Tells of the first caller; then the program's next look at its channel makes it the heir, and go_on() takes the call.
+// All but ready() is called with the registry's lock held.
+class CmListener::CallerWatch final : public provider::CmLoop::Handler {
+ public:
+  CallerWatch(int socket, std::weak_ptr<CmChannel> channel) : socket_(socket), channel_(std::move(channel)) {}
+  void ready(std::uint32_t) override {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (!watched_) return;
+    stop();
+    if (const auto channel = channel_.lock()) channel->announce_caller();
+  }
+  // From here on the socket may be watched by another handler.
+  void stop() {
+    if (std::exchange(watched_, false)) provider::CmLoop::instance().unwatch(socket_);
+  }
+
+ private:
+  const int socket_;
+  const std::weak_ptr<CmChannel> channel_;
+  bool watched_ = true;
+};
+
+CmListener::Detached CmListener::detach() {
+  if (caller_watch_ != nullptr) caller_watch_->stop();
+  caller_watch_.reset();
+  return {std::move(listener_), std::exchange(inherited_socket_, -1)};
+}
+
+// A watch is that of this process's own parent.
+std::shared_ptr<provider::Listener> CmListener::inherit() {
+  caller_watch_.reset();
+  if (listener_ != nullptr) inherited_socket_ = listener_->descriptor();
+  inherited_socket_ = mpa::DescriptorChange().guard(inherited_socket_);
+  return std::move(listener_);
+}
+
+void CmListener::watch_for_caller() {
+  if (inherited_socket_ < 0 || caller_watch_ != nullptr) return;
+  auto watch = std::make_shared<CallerWatch>(inherited_socket_, id_.events().channel());
+  if (provider::CmLoop::instance().watch(inherited_socket_, EPOLLIN, watch) == 0) caller_watch_ = std::move(watch);
+}
+
+int CmListener::go_on() {
+  int socket, backlog;
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (caller_watch_ != nullptr) caller_watch_->stop();
+    caller_watch_.reset();
+    socket = std::exchange(inherited_socket_, -1);
+    backlog = std::max(backlog_, 1);
+  }
+  if (socket < 0) return 0;
+  // The parent may have destroyed its listener since the fork, or the program may have closed the descriptor, whose
+  // number may be another file's by now; so it is left as it is then.
+  int listens = 0;
+  socklen_t size = sizeof listens;
+  const bool stream = !looks_up(id_.route());
+  if (::getsockopt(socket, SOL_SOCKET, stream ? SO_ACCEPTCONN : SO_DOMAIN, &listens, &size) != 0 || listens == 0)
+    return EBADF;
+  std::shared_ptr<provider::Listener> listener;
+  try {
+    if (const int error = listen_on(socket, backlog, listener); error != 0) return error;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+  const std::lock_guard lock(CmRegistry::instance().mutex());
+  listener_ = std::move(listener);
+  return 0;
 }
 
 // `socket` may be a negative errno.

@@ -34,10 +34,24 @@ class CmListener final : public provider::ListenObserver {
 
   // The program has fetched a CONNECT_REQUEST, so there is room for another one. Called with the registry's lock held.
   void count_reported() { ++backlog_; }
-  // Returns the listener, which must be destroyed without the lock held.
-  std::shared_ptr<provider::Listener> detach() { return std::move(listener_); }
+  // What is left, which must be destroyed without the lock held.
+  struct Detached {
+    std::shared_ptr<provider::Listener> listener;
+    int inherited_socket;  // the caller closes it, if it is not -1
+  };
+  Detached detach();
+
+  // In the child of a fork: keeps the socket alone. Returns the parent's listener, which is not to be destroyed.
+  std::shared_ptr<provider::Listener> inherit();
+  // The parent has ended, and the program may not know of this socket: its channel becomes readable when a peer calls.
+  // Called with the registry's lock held.
+  void watch_for_caller();
+  // Listens on the socket that the parent has left, if there is one. 0 or an errno. Called with the id's command lock
+  // held.
+  int go_on();
 
  private:
+  class CallerWatch;
   int listen_on(int socket, int backlog, std::shared_ptr<provider::Listener>& listener);
   void adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
              const sockaddr_storage& local, const provider::DeviceInfo& device,
@@ -46,6 +60,8 @@ class CmListener final : public provider::ListenObserver {
   CmId& id_;
   int backlog_ = 0;  // how many more CONNECT_REQUEST events may be queued
   std::shared_ptr<provider::Listener> listener_;
+  int inherited_socket_ = -1;
+  std::shared_ptr<CallerWatch> caller_watch_;
 };
 
 }  // namespace uiw::kernel_abi

@@ -5,9 +5,11 @@
 #include <infiniband/verbs.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "kernel-abi/rdma_cm/cm_address.h"
@@ -94,7 +96,7 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
       return error;
     }
     socket_ = fd;
-    has_substitute_ = true;
+    substitute_ = substitute;
     provider::log_event(provider::LogLevel::info,
                         "rdma_cm: %s port %u belongs to another socket, so RDMA port %u is %s port %u",
                         uses_tcp() ? "TCP" : "UDP", number, number, uses_tcp() ? "TCP" : "UDP", port);
@@ -288,7 +290,7 @@ int CmRoute::take_number() {
 }
 
 int CmRoute::give_way() {
-  if ((!uses_tcp() && !looks_up(*this)) || has_substitute_) return EINVAL;
+  if ((!uses_tcp() && !looks_up(*this)) || substitute_ != 0) return EINVAL;
   // Another process may wait for the number, so it is given up only for a moment.
   const bool listens = rdma_port_ != nullptr;
   rdma_port_.reset();
@@ -303,9 +305,29 @@ int CmRoute::give_way() {
   return 0;
 }
 
-void CmRoute::abandon() {
-  if (rdma_port_ != nullptr) rdma_port_->abandon();
-  if (socket_ >= 0) mpa::close_descriptor(std::exchange(socket_, -1));
+void CmRoute::inherit() {
+  socket_ = mpa::DescriptorChange().guard(socket_);
+  if (rdma_port_ == nullptr) return;
+  rdma_port_->abandon();
+  rdma_port_.reset();
+  lacks_number_ = true;
+}
+
+// The kernel closes the descriptors of a process that has ended one after the other, so the parent may have the number
+// for a moment yet.
+int CmRoute::renew() {
+  constexpr auto kPause = std::chrono::milliseconds(1);
+  constexpr int kMostPauses = 1000;
+  if (!lacks_number_) return 0;
+  int error = 0;
+  for (int pauses = 0; pauses < kMostPauses; ++pauses) {
+    error =
+        provider::take_rdma_port(source_, family_only_.value_or(false), substitute_, rdma_port_, number_space(*this));
+    if (error != EADDRINUSE) break;
+    std::this_thread::sleep_for(kPause);
+  }
+  lacks_number_ = error != 0;
+  return error;
 }
 
 int CmRoute::set_ack_timeout(std::uint8_t value) {

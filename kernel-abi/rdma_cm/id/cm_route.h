@@ -91,8 +91,9 @@ class CmRoute {
   // substitute. One that was taken before is the caller's to close. 0 or an errno, and then nothing has changed; EINVAL
   // if there is a substitute already, or no port.
   int give_way();
-  // For the child of a fork.
-  void abandon();
+  // In the child of a fork: it has the socket and not the number, which renew() takes again once the parent has ended.
+  void inherit();
+  int renew();
 
   void set_type_of_service(std::uint8_t value) { type_of_service_ = value; }
   int set_ack_timeout(std::uint8_t value);
@@ -134,7 +135,8 @@ class CmRoute {
   // The number of a listener, of an id that was bound to it, and of one whose socket has a substitute port.
   std::shared_ptr<provider::RdmaPort> rdma_port_;
   int type_of_service_ = -1;
-  bool has_substitute_ = false;  // the port is not that of the number
+  unsigned substitute_ = 0;    // 0: the port is that of the number; else which of its substitutes (rdma_port.h)
+  bool lacks_number_ = false;  // the parent of this process had it
   bool reuse_address_ = false;
   std::optional<bool> family_only_;
   std::optional<CmBinding> binding_;

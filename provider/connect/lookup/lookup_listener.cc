@@ -74,6 +74,7 @@ class LookupListener final : public Listener,
       : socket_(std::make_shared<const LookupSocket>(fd)), observer_(std::move(observer)) {}
   ~LookupListener() override { CmLoop::instance().unwatch(socket_->fd()); }
 
+  int descriptor() const override { return socket_->fd(); }
   int start() { return CmLoop::instance().watch(socket_->fd(), EPOLLIN, weak_from_this()); }
 
   void ready(std::uint32_t) override {

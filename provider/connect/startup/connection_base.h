@@ -68,6 +68,8 @@ class ConnectionBase : public Connection,
 
   void ready(std::uint32_t epoll_events) override;
   void run() override;
+  // Of both Connection and CmLoop::Handler.
+  void abandon() override { socket_.close(); }
 
  protected:
   enum class State { connecting, awaiting_reply, awaiting_request, requested, attached, established, over };

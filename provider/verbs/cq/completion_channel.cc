@@ -53,11 +53,6 @@ void forget_completion_channel(int fd) {
 void lock_completion_channels() { registry().mutex.lock(); }
 void unlock_completion_channels() { registry().mutex.unlock(); }
 
-void forget_completion_channels() {
-  registry().channels.clear();
-  registry().mutex.unlock();
-}
-
 std::shared_ptr<EventPipe> completion_channel(int fd) {
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().channels.find(fd);

@@ -20,9 +20,8 @@ std::shared_ptr<EventPipe> completion_channel(int fd);
 // The program has closed this descriptor (the descriptor itself is already closed or is about to be).
 void forget_completion_channel(int fd);
 
-// Hold the lock of the table over a fork. In the child, forget_completion_channels() drops the channels of the parent.
+// Hold the lock of the table over a fork. The child has the channels of the parent, whose pipes know whose they are.
 void lock_completion_channels();
 void unlock_completion_channels();
-void forget_completion_channels();
 
 }  // namespace uiw::provider

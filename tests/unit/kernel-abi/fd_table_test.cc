@@ -53,20 +53,26 @@ TEST_CASE("a forked child may close what the library had in its parent") {
   fd_unprotect(83);
 }
 
-TEST_CASE("a forked child inherits dead entries, but for devices, and makes live ones") {
-  REQUIRE(fd_attach(78, FdEntry(0x12a)) == 0);
+TEST_CASE("a forked child has the program's descriptors, and looks for what is behind one of rdma_cm") {
   REQUIRE(fd_attach(77, FdEntry(0x120 | UIW_OBJECT_UVERBS)) == 0);
+  pid_t without = fork();
+  if (without == 0) _exit(g_fork_left_channels ? 1 : 0);
+  int of_without = -1;
+  REQUIRE(waitpid(without, &of_without, 0) == without);
+  CHECK(of_without == 0);
+  REQUIRE(fd_attach(78, FdEntry(0x120 | UIW_OBJECT_CM)) == 0);
   const pid_t child = fork();
   if (child == 0) {
-    bool good = fd_lookup(78).dead() && fd_lookup(78).object() == 0x12a && !fd_table_is_borrowed();
-    good = good && fd_lookup(77).present() && !fd_lookup(77).dead();
-    good = good && fd_attach(79, FdEntry(0x1)) == 0 && !fd_lookup(79).dead() && fd_take(78).dead();
+    bool good = fd_lookup(78).object() == (0x120 | UIW_OBJECT_CM) && !fd_table_is_borrowed();
+    good = good && fd_lookup(77).present() && g_fork_left_channels;
+    good = good && fd_attach(79, FdEntry(0x1)) == 0 && fd_take(78).present();
     _exit(good ? 0 : 1);
   }
   int status = -1;
   REQUIRE(waitpid(child, &status, 0) == child);
   CHECK(status == 0);
-  CHECK_FALSE(fd_lookup(78).dead());
+  CHECK(fd_lookup(78).present());
+  CHECK_FALSE(g_fork_left_channels);
   CHECK_FALSE(fd_lookup(79).present());
   fd_take(77);
   fd_take(78);

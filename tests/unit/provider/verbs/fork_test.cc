@@ -3,6 +3,7 @@
 // what is the parent's.
 #include "provider/verbs/fork.h"
 
+#include <poll.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -11,6 +12,7 @@
 
 #include "provider/connect/listener.h"
 #include "provider/connect/local_address.h"
+#include "provider/process/inheritance.h"
 #include "provider/verbs/srq.h"
 #include "tests/unit/provider/verbs/channel.h"
 
@@ -224,6 +226,60 @@ TEST_CASE("fork: nothing that a child does reaches the parent's connection or it
   unsigned events = 0;
   CHECK(mine.cq->prepare_destroy(events) == 0);
   CHECK(events == 1);
+}
+
+TEST_CASE(
+    "fork: a channel is the first child's that uses it, once the parent has ended, and until then its events wait",
+    "[fork][native]") {
+  if (!kThreadsInChildren) return;
+  int to_parent[2], to_second[2], to_test[2];
+  for (int* ends : {to_parent, to_second, to_test}) REQUIRE(::pipe(ends) == 0);
+  const auto tell = [](int end, char what) { expect(::write(end, &what, 1) == 1, "a pipe takes nothing"); };
+  const auto hear = [](int end) {
+    char what = 0;
+    return ::read(end, &what, 1) == 1 ? what : '\0';
+  };
+  // A process that makes a channel and two children, and ends while these live.
+  CHECK(in_child([&] {
+          const auto context = open_loopback();
+          const Channel channel;
+          const auto number = std::uint64_t{17};
+          const auto cq = Cq::create(*context, 4, channel.fd(), reinterpret_cast<ibv_cq*>(number));
+          const unsigned generation = provider::fork_generation();
+          const auto push = [&] {
+            expect(cq->request_notify(false) == 0, "request_notify");
+            cq->push(completion_of(1), false);
+          };
+          if (::fork() == 0) {
+            ::alarm(20);
+            push();
+            expect(provider::owner_of(generation) == provider::Owner::ancestor, "the parent lives");
+            expect(channel.next() == 0, "an event on the parent's channel");
+            tell(to_parent[1], 'f');
+            expect(channel.next(kPatience) == number, "no event once the parent has ended");
+            expect(provider::owner_of(generation) == provider::Owner::self, "the first child is not the heir");
+            push();
+            expect(channel.next() == number, "no event on the channel that is its own");
+            tell(to_second[1], 'f');
+            ::_exit(0);
+          }
+          if (::fork() == 0) {
+            ::alarm(20);
+            expect(hear(to_second[0]) == 'f', "the first child is not well");
+            expect(provider::owner_of(generation) == provider::Owner::other, "two children are heirs");
+            push();
+            expect(channel.next() == 0, "an event on another child's channel");
+            tell(to_test[1], 's');
+            ::_exit(0);
+          }
+          expect(hear(to_parent[0]) == 'f', "the first child is not well");
+        }) == 0);
+  pollfd last{to_test[0], POLLIN, 0};
+  CHECK((::poll(&last, 1, 20'000) == 1 && hear(to_test[0]) == 's'));
+  for (const int* ends : {to_parent, to_second, to_test}) {
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
 }
 
 TEST_CASE("fork: children of a parent whose threads are busy with everything", "[fork][native]") {

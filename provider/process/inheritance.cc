@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+#include "provider/process/inheritance.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "mpa/descriptor.h"
+#include "provider/process/cm_loop.h"
+#include "provider/process/immortal.h"
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+namespace {
+
+constexpr const char* kPurpose = "the children of this process";
+constexpr int kSmallest = 4096;  // of a pipe
+
+struct Ancestor {
+  int pipe;  // the read end
+  ino_t inode;
+  unsigned generation;
+};
+
+class EndWatch;
+
+struct Inheritance {
+  std::mutex mutex;
+  std::vector<Ancestor> ancestors;  // those whose ends this process has not acted on
+  int read_end = -1, write_end = -1;
+  unsigned lost_before = 0;  // what was made in earlier generations is another process's
+  std::vector<std::function<void()>> waiting;
+  std::shared_ptr<EndWatch> watch;  // while some of them wait
+};
+Inheritance& state() {
+  static Immortal<Inheritance> instance;
+  return *instance;
+}
+
+ino_t inode_of(int fd) {
+  struct stat status {};
+  return ::fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+bool has_ended(const Ancestor& ancestor) {
+  pollfd end{ancestor.pipe, 0, 0};
+  return ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
+}
+
+// The program may have closed the pipes, and use their numbers for files of its own. With the lock held.
+void drop_closed(Inheritance& own) {
+  std::erase_if(own.ancestors, [&own](const Ancestor& ancestor) {
+    if (inode_of(ancestor.pipe) == ancestor.inode) return false;
+    own.lost_before = std::max(own.lost_before, ancestor.generation + 1);
+    return true;
+  });
+}
+
+class EndWatch final : public CmLoop::Handler {
+ public:
+  void ready(std::uint32_t) override {
+    std::vector<std::function<void()>> due;
+    {
+      Inheritance& own = state();
+      const std::lock_guard lock(own.mutex);
+      bool all = true;
+      for (const Ancestor& ancestor : own.ancestors) {
+        if (has_ended(ancestor)) {
+          CmLoop::instance().unwatch(ancestor.pipe);
+        } else {
+          all = false;
+        }
+      }
+      if (!all) return;
+      due.swap(own.waiting);
+      own.watch.reset();
+    }
+    for (const std::function<void()>& function : due) function();
+  }
+};
+
+// With the lock held.
+void succeed(Inheritance& own) {
+  for (const Ancestor& ancestor : own.ancestors) {
+    char octet;
+    const long taken = ::syscall(SYS_read, ancestor.pipe, &octet, sizeof octet);
+    if (taken != 1) own.lost_before = std::max(own.lost_before, ancestor.generation + 1);
+    CmLoop::instance().unwatch(ancestor.pipe);
+    mpa::close_descriptor(ancestor.pipe);
+  }
+  own.ancestors.clear();
+}
+
+void make_pipe(Inheritance& own) {
+  int ends[2];
+  mpa::DescriptorChange change;
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
+  own.read_end = change.take(ends[0], kPurpose);
+  own.write_end = change.take(ends[1], kPurpose);
+  const char octet = 0;
+  if (own.read_end >= 0 && own.write_end >= 0 && ::syscall(SYS_write, own.write_end, &octet, sizeof octet) == 1) {
+    ::fcntl(own.write_end, F_SETPIPE_SZ, kSmallest);
+    return;
+  }
+  for (int* end : {&own.read_end, &own.write_end})
+    if (*end >= 0) mpa::close_descriptor(std::exchange(*end, -1));
+}
+
+}  // namespace
+
+Owner owner_of(unsigned generation) {
+  if (generation == fork_generation()) return Owner::self;
+  Inheritance& own = state();
+  const std::lock_guard lock(own.mutex);
+  drop_closed(own);
+  if (generation < own.lost_before) return Owner::other;
+  if (!std::all_of(own.ancestors.begin(), own.ancestors.end(), has_ended)) return Owner::ancestor;
+  succeed(own);
+  return generation < own.lost_before ? Owner::other : Owner::self;
+}
+
+int when_ancestors_end(std::function<void()> function) {
+  Inheritance& own = state();
+  const std::lock_guard lock(own.mutex);
+  drop_closed(own);
+  if (own.ancestors.empty()) return CmLoop::instance().post(std::move(function));
+  own.waiting.push_back(std::move(function));
+  if (own.watch != nullptr) return 0;
+  auto watch = std::make_shared<EndWatch>();
+  for (const Ancestor& ancestor : own.ancestors) {
+    // Its end is reported without being asked for; octets are not.
+    if (const int error = CmLoop::instance().watch(ancestor.pipe, 0, watch); error != 0) {
+      for (const Ancestor& watched : own.ancestors) CmLoop::instance().unwatch(watched.pipe);
+      own.waiting.pop_back();
+      return error;
+    }
+  }
+  own.watch = std::move(watch);
+  return 0;
+}
+
+void prepare_inheritance(bool leaves) {
+  Inheritance& own = state();
+  own.mutex.lock();
+  if (leaves && own.read_end < 0) make_pipe(own);
+}
+
+void go_on_after_fork() { state().mutex.unlock(); }
+
+void release_ancestors() {
+  Inheritance& own = state();
+  const std::lock_guard lock(own.mutex);
+  for (const Ancestor& ancestor : own.ancestors) mpa::DescriptorChange().leave(ancestor.pipe);
+}
+
+void inherit_in_child(bool protect) {
+  Inheritance& own = state();
+  const unsigned generation = fork_generation() - 1;
+  try {
+    if (own.read_end < 0) {
+      own.lost_before = generation + 1;  // the parent has left nothing, or had no descriptors for a pipe
+    } else {
+      own.ancestors.push_back({own.read_end, inode_of(own.read_end), generation});
+      mpa::close_descriptor(own.write_end);
+    }
+  } catch (const std::bad_alloc&) {
+    own.lost_before = generation + 1;
+  }
+  own.read_end = own.write_end = -1;
+  for (Ancestor& ancestor : own.ancestors)
+    if (protect) ancestor.pipe = mpa::DescriptorChange().guard(ancestor.pipe);
+  // What the parent's thread waited for is not freed here: the thread may have been using it.
+  new (&own.waiting) decltype(own.waiting);
+  new (&own.watch) decltype(own.watch);
+  own.mutex.unlock();
+}
+
+}  // namespace uiw::provider
