@@ -46,7 +46,7 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
   try {
     if (std::strcmp(node, "rdma_cm") == 0) return CmRegistry::instance().open_channel(flags, object);
     if (std::strchr(node, '/') != nullptr) {
-      const int fd = open_counters(node);
+      const int fd = open_port_file(node);
       if (fd >= 0 && (flags & O_CLOEXEC) == 0) ::fcntl(fd, F_SETFD, 0);
       return fd;
     }

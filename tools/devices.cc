@@ -116,7 +116,7 @@ int list_devices(bool json, bool sysfs) {
   }
   if (devices.empty()) {
     std::fputs(
-        "uiw devices: no device: uiw offers one for each network interface that is up and has an IP address; "
+        "uiw devices: no device: uiw offers one for each network interface that has an IP address; "
         "check `ip address` and the variable UIW_DEVICES\n",
         stderr);
     return 1;

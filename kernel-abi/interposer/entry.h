@@ -47,7 +47,7 @@ struct UiwKernelAbi {
   const char* (*root)(int rescan);
   // Opens the device node with this file name ("uverbs0", "rdma_cm"). Returns a new descriptor and its object; -ENXIO
   // if the node does not belong to uiw; or another negative errno. With a path in the tree ("./class/infiniband/...")
-  // it opens what the file of counters says now, without an object; -ENXIO for other paths.
+  // it opens what a file of a port that changes says now, without an object; -ENXIO for other paths.
   int (*open)(const char* node, int flags, uint64_t* object);
   // write() on a descriptor of uiw, and all kinds of send() on a socket: the number of octets taken, or a negative
   // errno.

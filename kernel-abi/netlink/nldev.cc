@@ -18,9 +18,7 @@ namespace {
 
 constexpr std::uint8_t kNodeTypeCa = 1;  // enum rdma_node_type of the kernel
 constexpr std::uint8_t kNodeTypeRnic = 4;
-constexpr std::uint8_t kPortActive = 4;  // IB_PORT_ACTIVE
-constexpr std::uint8_t kPortLinkUp = 5;  // IB_PORT_PHYS_STATE_LINK_UP
-constexpr std::uint32_t kPort = 1;       // devices have one port
+constexpr std::uint32_t kPort = 1;  // devices have one port
 // The device number of rdma_cm's node, which leads to /dev/null, is given as 0, by which librdmacm knows none, as
 // without netlink: where it cannot open the node, it would look for another by the number, find /dev/null itself, and
 // forget why the node could not be opened.
@@ -54,8 +52,8 @@ void write_device(NetlinkWriter& writer, const NumberedDevice& device) {
 void write_port(NetlinkWriter& writer, const NumberedDevice& device) {
   write_handle(writer, device);
   writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
-  writer.number<std::uint8_t>(RDMA_NLDEV_ATTR_PORT_STATE, kPortActive);
-  writer.number<std::uint8_t>(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, kPortLinkUp);
+  writer.number<std::uint8_t>(RDMA_NLDEV_ATTR_PORT_STATE, port_state(device.info).number);
+  writer.number<std::uint8_t>(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, physical_state(device.info).number);
   writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_NDEV_INDEX, device.info.ifindex);
   writer.text(RDMA_NLDEV_ATTR_NDEV_NAME, device.info.interface);
 }
@@ -118,8 +116,8 @@ class Exchange {
     return all;
   }
 
-  std::optional<NumberedDevice> find(std::optional<std::uint32_t> index) const {
-    for (const NumberedDevice& device : world_.devices(false))
+  std::optional<NumberedDevice> find(std::optional<std::uint32_t> index, bool rescan = false) const {
+    for (const NumberedDevice& device : world_.devices(rescan))
       if (index && index_of(device) == *index) return device;
     return std::nullopt;
   }
@@ -129,8 +127,8 @@ class Exchange {
   }
 
   template <typename Write>
-  int about(std::optional<std::uint32_t> index, Write write) {
-    const auto device = find(index);
+  int about(std::optional<std::uint32_t> index, Write write, bool rescan = false) {
+    const auto device = find(index, rescan);
     if (!device) return -EINVAL;
     NetlinkWriter writer = begin(0);
     write(writer, *device);
@@ -151,7 +149,7 @@ class Exchange {
   }
 
   int dump_ports(std::optional<std::uint32_t> index) {
-    const auto device = find(index);
+    const auto device = find(index, true);
     if (!device) return -EINVAL;
     NetlinkWriter writer = begin(NLM_F_MULTI);
     write_port(writer, *device);
@@ -162,7 +160,7 @@ class Exchange {
   int port(std::optional<std::uint32_t> index) {
     const auto wanted = find_attribute(request_.payload, RDMA_NLDEV_ATTR_PORT_INDEX);
     if (!wanted || number_of<std::uint32_t>(*wanted) != kPort) return -EINVAL;
-    return about(index, write_port);
+    return about(index, write_port, true);
   }
 
   // ---- What processes have ----

@@ -21,7 +21,9 @@ namespace uiw::kernel_abi {
 CmRegistry& CmRegistry::instance() {
   static provider::Immortal<CmRegistry> registry;
   static const bool made = [] {
-    provider::observe_removed_interfaces([](unsigned ifindex) { instance().interface_removed(ifindex); });
+    provider::observe_interfaces([](const provider::InterfaceNews& news) {
+      if (news.kind == provider::InterfaceNews::Kind::removed) instance().interface_removed(news.ifindex);
+    });
     return true;
   }();
   static_cast<void>(made);

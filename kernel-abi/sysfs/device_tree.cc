@@ -3,6 +3,7 @@
 #include "kernel-abi/sysfs/device_tree.h"
 
 #include <dirent.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -209,18 +210,44 @@ void refresh_counters() {
   rewrite_counters(root, entries);
 }
 
-int open_counters(const char* path) {
+namespace {
+
+// A descriptor whose read fails with EINVAL, as that of the kernel's files about an empty index. An epoll descriptor
+// cannot be read.
+int unreadable() {
+  const int made = ::epoll_create1(EPOLL_CLOEXEC);
+  return made < 0 ? -errno : made;
+}
+
+// What a file that is no counter says of the device as it is now.
+int open_live(const PortPath& path, const provider::DeviceInfo& now) {
+  using Kind = PortPath::Kind;
+  if (path.kind == Kind::state) return memory_with(port_state(now).line);
+  if (path.kind == Kind::physical_state) return memory_with(physical_state(now).line);
+  if (path.index >= now.gids.size()) return -ENXIO;
+  const provider::Gid& gid = now.gids[path.index];
+  if (path.kind == Kind::gid) return memory_with(gid_line(gid));
+  if (gid == provider::kNoGid) return unreadable();
+  return memory_with(path.kind == Kind::gid_type ? gid_type_line(now) : now.interface + "\n");
+}
+
+}  // namespace
+
+int open_port_file(const char* path) {
   const auto found = parse_port_path(path);
   if (!found) return -ENXIO;
   const std::vector<NumberedDevice> devices = numbered_devices(false);
-  const bool known = std::any_of(devices.begin(), devices.end(),
-                                 [&](const NumberedDevice& device) { return device.info.name == found->device; });
-  if (!known) return -ENXIO;
-  if (found->file == nullptr) {
+  const auto device = std::find_if(devices.begin(), devices.end(),
+                                   [&](const NumberedDevice& one) { return one.info.name == found->device; });
+  if (device == devices.end()) return -ENXIO;
+  if (found->kind == PortPath::Kind::folder) {
     refresh_counters();
     return -ENXIO;
   }
-  return memory_with(line_of(*found->file, counts_of(provider::ask_processes(), found->device)));
+  if (found->kind == PortPath::Kind::counter)
+    return memory_with(line_of(*found->file, counts_of(provider::ask_processes(), found->device)));
+  provider::DeviceInfo now = device->info;
+  return provider::look_again(now) ? open_live(*found, now) : -ENXIO;
 }
 
 void lock_device_tree() { state().mutex.lock(); }

@@ -21,11 +21,12 @@ std::vector<NumberedDevice> numbered_devices(bool rescan);
 // N of "uverbsN" if it belongs to a device of uiw.
 std::optional<unsigned> own_verbs_node(const char* name);
 
-// Opens a file of counters in the tree, by its path there ("class/infiniband/uiw_eth0/ports/1/counters/symbol_error"):
-// a descriptor for reading of what it says now, in memory. -ENXIO for other paths, and another negative errno where
-// there is no descriptor. For a folder with counters it first brings its files up to date (refresh_counters()). Throws
-// std::bad_alloc.
-int open_counters(const char* path);
+// Opens a file of a port that changes, by its path in the tree
+// ("class/infiniband/uiw_eth0/ports/1/counters/symbol_error",
+// ".../state", ".../gids/0"): a descriptor for reading of what it says now, in memory. -ENXIO for other paths, and
+// another negative errno where there is no descriptor. For a folder with counters it first brings its files up to date
+// (refresh_counters()). Throws std::bad_alloc.
+int open_port_file(const char* path);
 // Writes into the tree what the counters of its devices say now, for programs that read it without the interposer.
 // Throws std::bad_alloc.
 void refresh_counters();

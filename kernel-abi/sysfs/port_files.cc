@@ -2,6 +2,8 @@
 #include "kernel-abi/sysfs/port_files.h"
 
 #include <algorithm>
+#include <charconv>
+#include <system_error>
 
 namespace uiw::kernel_abi {
 namespace {
@@ -96,21 +98,50 @@ provider::PortCounts counts_of(const std::vector<provider::ProcessInventory>& pr
   return counts;
 }
 
+namespace {
+
+std::optional<unsigned> index_in(std::string_view text) {
+  unsigned index = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), index);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(index) : std::nullopt;
+}
+
+// What comes behind "ports/1".
+bool parse_in_port(std::span<const std::string_view> parts, PortPath& found) {
+  using Kind = PortPath::Kind;
+  const std::string_view first = parts.front();
+  if (first == "counters" || first == "hw_counters") {
+    if (parts.size() == 1) return true;
+    found.kind = Kind::counter;
+    if (parts.size() == 2) found.file = find_file(first == "counters" ? kCounterFiles : kHwCounterFiles, parts[1]);
+    return found.file != nullptr;
+  }
+  if (parts.size() == 1) {
+    found.kind = first == "state" ? Kind::state : Kind::physical_state;
+    return first == "state" || first == "phys_state";
+  }
+  if (first == "gids" && parts.size() == 2) {
+    found.kind = Kind::gid;
+  } else if (first == "gid_attrs" && parts.size() == 3 && (parts[1] == "types" || parts[1] == "ndevs")) {
+    found.kind = parts[1] == "types" ? Kind::gid_type : Kind::gid_interface;
+  } else {
+    return false;
+  }
+  const auto index = index_in(parts.back());
+  found.index = index.value_or(0);
+  return index.has_value();
+}
+
+}  // namespace
+
 std::optional<PortPath> parse_port_path(std::string_view path) {
   const std::vector<std::string_view> parts = components_of(path);
-  if (parts.size() < 4 || parts.size() > 7 || parts[0] != "class" || parts[1] != "infiniband" || parts[3] != "ports" ||
+  if (parts.size() < 4 || parts[0] != "class" || parts[1] != "infiniband" || parts[3] != "ports" ||
       (parts.size() > 4 && parts[4] != "1")) {
     return std::nullopt;
   }
   PortPath found{std::string(parts[2])};
-  if (parts.size() > 5) {
-    const bool hardware = parts[5] == "hw_counters";
-    if (!hardware && parts[5] != "counters") return std::nullopt;
-    if (parts.size() > 6) {
-      found.file = find_file(hardware ? hw_counter_files() : port_counter_files(), parts[6]);
-      if (found.file == nullptr) return std::nullopt;
-    }
-  }
+  if (parts.size() > 5 && !parse_in_port(std::span(parts).subspan(5), found)) return std::nullopt;
   return found;
 }
 

@@ -29,13 +29,16 @@ constexpr const char* kLifespanLine = "0\n";
 // What is counted for the port of this device, in all processes together.
 provider::PortCounts counts_of(const std::vector<provider::ProcessInventory>& processes, std::string_view device);
 
-// A path in the tree that has to do with counters.
+// A path in the tree to what changes: a file of a port, or a folder that has counters in it or below.
 struct PortPath {
+  enum class Kind { folder, counter, state, physical_state, gid, gid_type, gid_interface };
   std::string device;
-  const PortFile* file = nullptr;  // null for a folder that has such files in it or below
+  Kind kind = Kind::folder;
+  const PortFile* file = nullptr;  // the counter
+  unsigned index = 0;              // of the GID
 };
 // Recognises class/infiniband/DEVICE/ports and what is in it, also with doubled slashes and "." components. Nothing
-// for other paths, and for files of the port that are no counters.
+// for other paths, and for what does not change.
 std::optional<PortPath> parse_port_path(std::string_view path);
 
 }  // namespace uiw::kernel_abi

@@ -53,12 +53,6 @@ std::string guid_line(std::uint64_t guid) {
                 static_cast<unsigned>(guid & 0xffff));
 }
 
-std::string gid_line(const provider::Gid& gid) {
-  std::string line;
-  for (std::size_t i = 0; i < gid.size(); i += 2) line += format("%s%02x%02x", i == 0 ? "" : ":", gid[i], gid[i + 1]);
-  return line + "\n";
-}
-
 bool is_roce(const provider::DeviceInfo& info) { return info.transport == provider::Transport::roce; }
 
 class Builder {
@@ -76,8 +70,8 @@ class Builder {
   }
 
   void port(const std::string& folder, const provider::DeviceInfo& info) {
-    file(folder + "/state", "4: ACTIVE\n");
-    file(folder + "/phys_state", "5: LinkUp\n");
+    file(folder + "/state", port_state(info).line);
+    file(folder + "/phys_state", physical_state(info).line);
     file(folder + "/link_layer", "Ethernet\n");
     file(folder + "/lid", "0x0\n");
     file(folder + "/lid_mask_count", "0\n");
@@ -90,8 +84,8 @@ class Builder {
     for (std::size_t i = 0; i < info.gids.size(); ++i) {
       const std::string index = std::to_string(i);
       file(folder + "/gids/" + index, gid_line(info.gids[i]));
-      // The kernel has no GID type for iWARP; it shows type 0 for iWARP devices.
-      file(folder + "/gid_attrs/types/" + index, is_roce(info) ? "RoCE v2\n" : "IB/RoCE v1\n");
+      if (info.gids[i] == provider::kNoGid) continue;  // there is nothing to read in the kernel's files either
+      file(folder + "/gid_attrs/types/" + index, gid_type_line(info));
       file(folder + "/gid_attrs/ndevs/" + index, info.interface + "\n");
     }
     counters(folder + "/counters", port_counter_files());
@@ -142,6 +136,8 @@ class Builder {
 
     Hash hash;
     for (std::size_t i = first; i < tree_.entries.size(); ++i) {
+      // The device stays the same when its link or its addresses change.
+      if (tree_.entries[i].path.starts_with(folder + "/ports/")) continue;
       hash.add(tree_.entries[i].path);
       hash.add(tree_.entries[i].content);
     }
@@ -159,6 +155,25 @@ class Builder {
 
 std::string node_name(unsigned number) { return "uverbs" + std::to_string(number); }
 dev_t node_device(unsigned number) { return uverbs_device(number); }
+
+std::string gid_line(const provider::Gid& gid) {
+  std::string line;
+  for (std::size_t i = 0; i < gid.size(); i += 2) line += format("%s%02x%02x", i == 0 ? "" : ":", gid[i], gid[i + 1]);
+  return line + "\n";
+}
+
+// The kernel has no GID type for iWARP; it shows type 0 for iWARP devices.
+const char* gid_type_line(const provider::DeviceInfo& info) { return is_roce(info) ? "RoCE v2\n" : "IB/RoCE v1\n"; }
+
+PortState port_state(const provider::DeviceInfo& info) {
+  return info.active ? PortState{4, "4: ACTIVE\n"} : PortState{1, "1: DOWN\n"};
+}
+
+// As that of the kernel's software devices (rxe_query_port()).
+PortState physical_state(const provider::DeviceInfo& info) {
+  if (info.active) return {5, "5: LinkUp\n"};
+  return info.enabled ? PortState{2, "2: Polling\n"} : PortState{3, "3: Disabled\n"};
+}
 
 std::string rate_line(unsigned speed_mbps) {
   struct Rate {

@@ -70,6 +70,19 @@ struct HostDevices {
 // The devices of uiw come first; an entry of the host with the same name is hidden.
 Tree make_tree(const std::vector<NumberedDevice>& devices, const HostDevices& host);
 
+// What a port's `state` and `phys_state` say, as numbers (enum ib_port_state, ib_port_phys_state) and as lines.
+struct PortState {
+  std::uint8_t number;
+  const char* line;
+};
+PortState port_state(const provider::DeviceInfo& info);
+PortState physical_state(const provider::DeviceInfo& info);
+
+// The line of a GID's file; all zero for an empty index.
+std::string gid_line(const provider::Gid& gid);
+// The line of its type's file.
+const char* gid_type_line(const provider::DeviceInfo& info);
+
 // The line of the `rate` file for a link of this speed, in the kernel's format.
 std::string rate_line(unsigned speed_mbps);
 

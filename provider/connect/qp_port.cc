@@ -171,6 +171,7 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
   }
   int result = EADDRNOTAVAIL;
   for (const Gid& gid : device.gids) {
+    if (gid == kNoGid) continue;
     std::shared_ptr<Listener>& listener = found->second.listeners[{device.ifindex, gid}];
     int error = 0;
     if (listener == nullptr) {

@@ -107,9 +107,9 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attribute
   // libibverbs has cleared the part that it wants filled in; in releases before 49 it ends here.
   constexpr std::size_t kSize39 = offsetof(ibv_port_attr, port_cap_flags2) + sizeof attributes->port_cap_flags2;
   ibv_port_attr all = {};
-  const int error = context_of(context)->rnic->query_port(port, all);
+  const int error = errno_of([&] { return context_of(context)->rnic->query_port(port, all); });
   if (error == 0) std::memcpy(static_cast<void*>(attributes), &all, kSize39);
-  return with_errno(error);
+  return error;
 }
 
 // ---- ibv_wr_* --------------------------------------------------------------------------------------------------

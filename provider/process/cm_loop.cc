@@ -314,6 +314,7 @@ void CmLoop::run() {
   carry_out([&] {
     links = make_link_watch(link_watch_);
     if (links) watch(link_watch_, EPOLLIN, links);
+    look_at_interfaces();
   });
   for (;;) {
     std::array<epoll_event, kMostEvents> events;

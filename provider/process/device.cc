@@ -13,8 +13,11 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "mpa/descriptor.h"
+#include "provider/process/immortal.h"
 #include "provider/process/netlink/netlink_socket.h"
 #include "provider/process/settings.h"
 #include "provider/process/text_file.h"
@@ -22,6 +25,8 @@
 namespace uiw::provider {
 
 namespace {
+
+constexpr unsigned kLowerUp = 1U << 16;  // IFF_LOWER_UP of <linux/if.h>, which <net/if.h> lacks
 
 struct SocketFree {
   void operator()(nl_sock* socket) const { free_netlink_socket(socket); }
@@ -64,33 +69,57 @@ unsigned speed_of(const std::string& name) {
   return static_cast<unsigned>(speed);
 }
 
-Gid gid_of_address(int family, const void* octets) {
-  Gid gid{};
-  if (family == AF_INET6) {
-    std::memcpy(gid.data(), octets, 16);
-  } else {
-    gid[10] = gid[11] = 0xFF;
-    std::memcpy(gid.data() + 12, octets, 4);
+// The GID table of a device, as this process has seen it so far.
+struct KnownTable {
+  struct Entry {
+    Gid gid;  // of the address that has the index, or had it last
+    bool present;
+  };
+  unsigned ifindex = 0;
+  std::vector<Entry> entries;
+
+  // An address that comes back gets its index again. Another takes the first that is empty, but for those of link-local
+  // addresses, which are away while an interface is down.
+  void merge(const std::vector<Gid>& addresses) {
+    for (Entry& entry : entries)
+      entry.present = std::find(addresses.begin(), addresses.end(), entry.gid) != addresses.end();
+    for (const Gid& gid : addresses) {
+      if (std::any_of(entries.begin(), entries.end(), [&](const Entry& entry) { return entry.gid == gid; })) continue;
+      const auto free = std::find_if(entries.begin(), entries.end(),
+                                     [](const Entry& entry) { return !entry.present && !is_link_local(entry.gid); });
+      if (free != entries.end()) {
+        *free = {gid, true};
+      } else {
+        entries.push_back({gid, true});
+      }
+    }
   }
-  return gid;
-}
+  std::vector<Gid> gids() const {
+    std::vector<Gid> table;
+    for (const Entry& entry : entries) table.push_back(entry.present ? entry.gid : kNoGid);
+    return table;
+  }
+};
+// By the names of the devices; guarded by libnl().
+Immortal<std::map<std::string, KnownTable>> known_tables;
 
 std::mutex& libnl() {
   static constinit std::mutex mutex;
   return mutex;
 }
 
-std::vector<DeviceInfo> read_devices() {
+// Nothing if the kernel cannot be asked.
+std::optional<std::vector<DeviceInfo>> read_devices() {
   std::vector<DeviceInfo> devices;
   const std::lock_guard lock(libnl());
   const std::unique_ptr<nl_sock, SocketFree> socket(nl_socket_alloc());
   if (!socket || !use_netlink_socket(socket.get(), mpa::DescriptorChange().guard(make_netlink_socket())))
-    return devices;
+    return std::nullopt;
   nl_cache* raw = nullptr;
-  if (rtnl_link_alloc_cache(socket.get(), AF_UNSPEC, &raw) < 0) return devices;
+  if (rtnl_link_alloc_cache(socket.get(), AF_UNSPEC, &raw) < 0) return std::nullopt;
   const Cache links(raw);
   raw = nullptr;
-  if (rtnl_addr_alloc_cache(socket.get(), &raw) < 0) return devices;
+  if (rtnl_addr_alloc_cache(socket.get(), &raw) < 0) return std::nullopt;
   const Cache addresses(raw);
 
   std::map<int, std::vector<Gid>> gids;
@@ -107,22 +136,28 @@ std::vector<DeviceInfo> read_devices() {
   const auto& offered = settings().values.devices;
   for (nl_object* object = nl_cache_get_first(links.get()); object != nullptr; object = nl_cache_get_next(object)) {
     auto* link = reinterpret_cast<rtnl_link*>(object);
-    const auto found = gids.find(rtnl_link_get_ifindex(link));
-    if ((rtnl_link_get_flags(link) & IFF_UP) == 0 || found == gids.end()) continue;
+    std::vector<Gid>& own = gids[rtnl_link_get_ifindex(link)];
+    // Link-local IPv6 addresses come first, as on RoCE adapters, since programs use index 0 by default.
+    std::stable_partition(own.begin(), own.end(), is_link_local);
     DeviceInfo device;
     device.interface = rtnl_link_get_name(link);
     device.ifindex = static_cast<unsigned>(rtnl_link_get_ifindex(link));
     device.mtu = rtnl_link_get_mtu(link);
-    device.speed_mbps = speed_of(device.interface);
     device.transport = settings().values.transport;
     device.loopback = (rtnl_link_get_flags(link) & IFF_LOOPBACK) != 0;
-    device.gids = found->second;
-    // Link-local IPv6 addresses come first, as on RoCE adapters, since programs use index 0 by default.
-    std::stable_partition(device.gids.begin(), device.gids.end(), is_link_local);
+    device.enabled = (rtnl_link_get_flags(link) & IFF_UP) != 0;
+    device.active = is_active(rtnl_link_get_flags(link));
     for (const OfferedInterface& one :
          offered.empty() ? std::vector{OfferedInterface{device.interface, ""}} : offered) {
       if (one.interface != device.interface) continue;
       device.name = device_name(one);
+      if (own.empty() && !known_tables->contains(device.name)) continue;
+      KnownTable& table = (*known_tables)[device.name];
+      if (std::exchange(table.ifindex, device.ifindex) != device.ifindex) table.entries.clear();
+      table.merge(own);
+      device.gids = table.gids();
+      if (device.gids.empty()) continue;
+      device.speed_mbps = speed_of(device.interface);
       // A second device of an interface cannot have the interface's GUID.
       const bool first = devices.empty() || devices.back().ifindex != device.ifindex;
       device.guid = guid_of(first ? rtnl_link_get_addr(link) : nullptr, first ? device.interface : device.name);
@@ -142,7 +177,32 @@ void unlock_interfaces() { libnl().unlock(); }
 
 std::vector<DeviceInfo> enumerate_devices() {
   if (!settings().error.empty()) return {};
-  return read_devices();
+  return read_devices().value_or(std::vector<DeviceInfo>());
+}
+
+bool look_again(DeviceInfo& device) {
+  std::optional<std::vector<DeviceInfo>> devices = read_devices();
+  if (!devices) return true;
+  for (DeviceInfo& one : *devices) {
+    if (one.name != device.name || one.ifindex != device.ifindex) continue;
+    device = std::move(one);
+    return true;
+  }
+  return false;
+}
+
+// Sandboxes that are no Linux, such as gVisor, know IFF_RUNNING alone.
+bool is_active(unsigned flags) { return (flags & IFF_UP) != 0 && (flags & (kLowerUp | IFF_RUNNING)) != 0; }
+
+Gid gid_of_address(int family, const void* octets) {
+  Gid gid{};
+  if (family == AF_INET6) {
+    std::memcpy(gid.data(), octets, 16);
+  } else {
+    gid[10] = gid[11] = 0xFF;
+    std::memcpy(gid.data() + 12, octets, 4);
+  }
+  return gid;
 }
 
 Gid gid_of(const sockaddr* address) {
@@ -175,7 +235,7 @@ sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port
 std::uint8_t gid_index_of(const DeviceInfo& device, const sockaddr* local) {
   const Gid gid = gid_of(local);
   const auto same_family = [&](const Gid& one) {
-    return IN6_IS_ADDR_V4MAPPED(reinterpret_cast<const in6_addr*>(one.data())) == (local->sa_family == AF_INET);
+    return one != kNoGid && is_ipv4(one) == (local->sa_family == AF_INET);
   };
   auto found = std::find(device.gids.begin(), device.gids.end(), gid);
   if (found == device.gids.end()) found = std::find_if(device.gids.begin(), device.gids.end(), same_family);

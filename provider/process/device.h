@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The RDMA devices of this machine: one for each network interface that is up and has an IP address.
+// The RDMA devices of this machine: one for each network interface that has an IP address, whether it is up or not, and
+// in a process that has seen it also where it has lost all its addresses since.
 //
 // A device is named uiw_<interface>. Its GUID is the EUI-64 of the interface's MAC address (RFC 4291, appendix A); an
 // interface without a MAC address gets a locally administered GUID derived from its name. The GID table has one entry
-// for each address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 addresses (::ffff:a.b.c.d).
+// for each address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 addresses (::ffff:a.b.c.d). Indices
+// keep their meaning as long as the process lives: one whose address has been removed is empty until the address comes
+// back, or another takes its place.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -23,6 +26,8 @@ namespace uiw::provider {
 
 using Gid = std::array<std::uint8_t, 16>;  // network byte order, as union ibv_gid
 
+constexpr Gid kNoGid{};
+
 struct DeviceInfo {
   std::string name;       // "uiw_eth0", or the name that UIW_DEVICES gives it
   std::string interface;  // "eth0"
@@ -31,8 +36,10 @@ struct DeviceInfo {
   unsigned mtu = 0;         // of the interface, octets
   unsigned speed_mbps = 0;  // of the interface; 0 if the kernel does not report it
   bool loopback = false;
+  bool enabled = true;                     // the interface is up
+  bool active = true;                      // it is up and its link is, too: the port is active
   Transport transport = Transport::iwarp;  // the kind of adapter that programs see
-  std::vector<Gid> gids;                   // in the order of the GID index; never empty
+  std::vector<Gid> gids;                   // in the order of the GID index; kNoGid where an index is empty
 };
 
 // The devices at this moment, ordered by interface index, several of one interface as in UIW_DEVICES; only those of
@@ -40,13 +47,22 @@ struct DeviceInfo {
 // std::bad_alloc.
 UIW_API std::vector<DeviceInfo> enumerate_devices();
 
+// Brings what is known of a device up to date; false if its interface is gone. Where the kernel cannot be asked, for
+// lack of descriptors for example, the device is taken to be as it was. Throws std::bad_alloc.
+UIW_API bool look_again(DeviceInfo& device);
+
 // libnl has locks of its own, which cannot be repaired in the child of a fork. So code that uses libnl holds this lock,
 // and a fork takes it.
 std::unique_lock<std::mutex> hold_libnl();
 void lock_interfaces();
 void unlock_interfaces();
 
-// The GID of an IP address; all zero for another address family.
+// Whether an interface with these flags (IFF_*) is up, and its link too.
+bool is_active(unsigned flags);
+
+// The GID of an IP address, of which these are the octets in network byte order; `family` is AF_INET or AF_INET6.
+Gid gid_of_address(int family, const void* octets);
+// The same; all zero for another address family.
 Gid gid_of(const sockaddr* address);
 // The address of a GID. A link-local address gets the scope `ifindex`.
 sockaddr_storage address_of(const Gid& gid, unsigned ifindex, std::uint16_t port);

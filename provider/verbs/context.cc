@@ -12,14 +12,16 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iterator>
+#include <mutex>
 #include <new>
+#include <utility>
 
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_table.h"
 #include "provider/inventory/processes.h"
 #include "provider/process/limits.h"
 #include "provider/process/log.h"
-#include "provider/process/netlink/link_watch.h"
 #include "provider/process/processors.h"
 #include "provider/process/settings.h"
 #include "provider/progress/clock.h"
@@ -29,6 +31,16 @@
 #include "provider/version.h"
 
 namespace uiw::provider {
+
+namespace {
+
+std::vector<Gid> addresses_in(const std::vector<Gid>& table) {
+  std::vector<Gid> addresses;
+  std::copy_if(table.begin(), table.end(), std::back_inserter(addresses), [](const Gid& gid) { return gid != kNoGid; });
+  return addresses;
+}
+
+}  // namespace
 
 // ---- The device ------------------------------------------------------------------------------------------------
 
@@ -42,10 +54,14 @@ Context::Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_
             Numbered* const found = find_numbered(number);
             return found == nullptr ? nullptr : found->driven();
           },
-          port_counters(device_.name), progress_threads(settings().values.progress_threads, usable_processors())) {
-  observe_removed_interfaces([](unsigned ifindex) {
-    for_each_context([ifindex](Context& context) {
-      if (context.device().ifindex == ifindex) context.report_removal();
+          port_counters(device_.name), progress_threads(settings().values.progress_threads, usable_processors())),
+      now_(device_),
+      gids_(&tables_.emplace_back(device_.gids)),
+      told_active_(device_.active),
+      told_gids_(addresses_in(device_.gids)) {
+  observe_interfaces([](const InterfaceNews& news) {
+    for_each_context([&news](Context& context) {
+      if (news.kind == InterfaceNews::Kind::missed || context.device().ifindex == news.ifindex) context.heard(news);
     });
   });
   register_context(this);
@@ -84,11 +100,58 @@ bool Context::shares_file() const {
   return shared;
 }
 
-void Context::report_removal() {
+std::optional<DeviceInfo> Context::look() {
+  const std::lock_guard lock(look_mutex_);
+  if (!look_again(now_)) return std::nullopt;
+  if (now_.gids != gids()) gids_.store(&tables_.emplace_back(now_.gids), std::memory_order_release);
+  return now_;
+}
+
+Gid Context::gid(unsigned index) {
+  const auto entry = [&] { return index < gids().size() ? gids()[index] : kNoGid; };
+  if (entry() == kNoGid) look();
+  return entry();
+}
+
+void Context::report_port(ibv_event_type type) {
   ibv_async_event event{};
-  event.event_type = IBV_EVENT_DEVICE_FATAL;
+  event.event_type = type;
   event.element.port_num = 1;
   report(event);
+}
+
+void Context::heard(const InterfaceNews& news) {
+  using Kind = InterfaceNews::Kind;
+  if (news.kind == Kind::removed) return report_port(IBV_EVENT_DEVICE_FATAL);
+  if (news.kind == Kind::link) return heard_link(news.active);
+  // Before it is told of, since the program then looks at the table.
+  const std::optional<DeviceInfo> now = look();
+  if (news.kind == Kind::missed) {
+    if (!now) return;
+    heard_link(now->active);
+    return heard_addresses(addresses_in(now->gids));
+  }
+  std::vector<Gid> present = told_gids_;
+  std::erase(present, news.gid);
+  if (news.kind == Kind::address_added) present.push_back(news.gid);
+  heard_addresses(std::move(present));
+}
+
+// As drivers do for what happens to their interface: siw_netdev_event(), rxe_notify().
+void Context::heard_link(bool active) {
+  if (std::exchange(told_active_, active) != active) report_port(active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR);
+}
+
+// One event for each entry that comes or goes, in the RoCE view (core/cache.c); iWARP adapters have no such table.
+void Context::heard_addresses(std::vector<Gid> present) {
+  const auto missing_in = [](const std::vector<Gid>& some, const std::vector<Gid>& others) {
+    return std::count_if(some.begin(), some.end(),
+                         [&](const Gid& gid) { return std::find(others.begin(), others.end(), gid) == others.end(); });
+  };
+  auto changes = missing_in(present, told_gids_) + missing_in(told_gids_, present);
+  told_gids_ = std::move(present);
+  if (device_.transport != Transport::roce) return;
+  for (; changes > 0; --changes) report_port(IBV_EVENT_GID_CHANGE);
 }
 
 std::shared_ptr<Context> Context::open(const std::string& device_name, const ibv_context* handle) {
@@ -168,19 +231,21 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   attributes.max_dm_size = kMaxDmSize;
 }
 
-int Context::query_port(unsigned port, ibv_port_attr& attributes) const {
+int Context::query_port(unsigned port, ibv_port_attr& attributes) {
   if (port != 1) return EINVAL;
-  const bool down = port_down_.load();
+  const std::optional<DeviceInfo> now = look();
+  const bool down = port_down_.load() || !now || !now->active;
   attributes.state = down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE;
   attributes.max_mtu = IBV_MTU_4096;
   attributes.active_mtu = path_mtu_of(device_);
-  attributes.gid_tbl_len = static_cast<int>(device_.gids.size());
+  attributes.gid_tbl_len = static_cast<int>(gids().size());
   attributes.max_msg_sz = kMaxMessage;
   attributes.pkey_tbl_len = 1;
   attributes.max_vl_num = 1;
   attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
-  constexpr std::uint8_t kDisabled = 3, kLinkUp = 5;
-  attributes.phys_state = down ? kDisabled : kLinkUp;
+  constexpr std::uint8_t kPolling = 2, kDisabled = 3, kLinkUp = 5;
+  const bool link_is_away = now && now->enabled && !now->active;
+  attributes.phys_state = !down ? kLinkUp : link_is_away ? kPolling : kDisabled;
   if (device_.transport == Transport::roce) {
     attributes.port_cap_flags = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
     attributes.flags = IBV_QPF_GRH_REQUIRED;

@@ -9,13 +9,18 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "provider/export.h"
 #include "provider/memory/memory.h"
 #include "provider/process/device.h"
+#include "provider/process/netlink/link_watch.h"
 #include "provider/process/shown/listed.h"
 #include "provider/progress/engine.h"
 #include "provider/verbs/event_pipe.h"
@@ -38,7 +43,15 @@ class Context : public std::enable_shared_from_this<Context> {
   // other thread may use objects of the device meanwhile.
   UIW_API void close();
 
+  // As it was when it was opened, but for its GIDs, which gids() has.
   const DeviceInfo& device() const { return device_; }
+  // The GID table, as last seen: by the thread "uiw-cm" when something changes, or by look(). For the data path too.
+  const std::vector<Gid>& gids() const { return *gids_.load(std::memory_order_acquire); }
+  // The entry of the table; kNoGid if the index is empty. Looks at the interface if it is not known to have one. Throws
+  // std::bad_alloc.
+  UIW_API Gid gid(unsigned index);
+  // Asks the kernel what the device is like now; nothing if its interface is gone. Throws std::bad_alloc.
+  UIW_API std::optional<DeviceInfo> look();
   const ibv_context* handle() const { return handle_; }
   DeviceFile file() const { return file_; }
   // Whether another context of this device is on the same file.
@@ -47,13 +60,17 @@ class Context : public std::enable_shared_from_this<Context> {
   Engine& engine() { return engine_; }
   std::uint32_t listed_number() const { return listed_.number(); }
 
+  // What is known of the interface is held over a fork, since the child goes on using it.
+  void hold_view() { look_mutex_.lock(); }
+  void release_view() { look_mutex_.unlock(); }
+
   // Counts one more object of this kind; false if there are as many as the device has. See Share.
   UIW_API bool take(Limited kind);
   void give_back(Limited kind) { objects(kind).fetch_sub(1, std::memory_order_relaxed); }
 
   UIW_API void query_device(ibv_device_attr_ex& attributes) const;
-  // EINVAL for a port other than 1.
-  UIW_API int query_port(unsigned port, ibv_port_attr& attributes) const;
+  // As it is now. EINVAL for a port other than 1. Throws std::bad_alloc.
+  UIW_API int query_port(unsigned port, ibv_port_attr& attributes);
   // The speed of the interface. Loopback and virtual links do not report one and count as 10 Gb/s.
   unsigned speed_mbps() const { return device_.speed_mbps == 0 ? 10000 : device_.speed_mbps; }
 
@@ -68,16 +85,27 @@ class Context : public std::enable_shared_from_this<Context> {
 
  private:
   Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle);
-  void report_removal();
+  void report_port(ibv_event_type type);
+  // For the thread "uiw-cm": what has happened to the interface.
+  void heard(const InterfaceNews& news);
+  void heard_link(bool active);
+  void heard_addresses(std::vector<Gid> present);
   std::atomic<int>& objects(Limited kind) { return objects_[static_cast<std::size_t>(kind)]; }
 
-  DeviceInfo device_;
+  const DeviceInfo device_;
   const ibv_context* const handle_;
   const DeviceFile file_;
   std::shared_ptr<EventPipe> async_;
   Engine engine_;
   std::array<std::atomic<int>, kLimitedKinds> objects_{};
   std::atomic<bool> port_down_{false};
+  std::mutex look_mutex_;
+  DeviceInfo now_;                       // as last seen
+  std::deque<std::vector<Gid>> tables_;  // the last is that of gids_; a thread may still read those before it
+  std::atomic<const std::vector<Gid>*> gids_;
+  // What the program has been told of, or has seen when it opened the device; only for the thread "uiw-cm".
+  bool told_active_;
+  std::vector<Gid> told_gids_;
   Listed<Context> listed_{*this};
 };
 

@@ -67,6 +67,7 @@ void before_fork() {
   hooks = outer_hooks.load();
   leaves = hooks != nullptr && hooks->before();
   contexts().mutex.lock();
+  for (Context* context : contexts().all) context->hold_view();
   lock_completion_channels();
   EventPipe::lock_for_fork();
   prepare_inheritance(leaves || EventPipe::any());
@@ -90,6 +91,7 @@ void in_parent() {
   go_on_after_fork();
   EventPipe::unlock_after_fork();
   unlock_completion_channels();
+  for (Context* context : contexts().all) context->release_view();
   contexts().mutex.unlock();
   if (hooks != nullptr) hooks->in_parent();
 }
@@ -113,6 +115,7 @@ void in_child() {
   inherit_in_child(leaves);
   EventPipe::inherit_in_child();
   unlock_completion_channels();
+  for (Context* context : contexts().all) context->release_view();
   contexts().mutex.unlock();
   if (hooks != nullptr) hooks->in_child();
 }

@@ -46,6 +46,7 @@ bool choose_device(BenchSetup& setup) {
   std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
   std::stable_partition(devices.begin(), devices.end(), [](const auto& device) { return device.loopback; });
   for (const provider::DeviceInfo& device : devices) {
+    if (!device.active) continue;
     const auto gid = std::find_if(device.gids.begin(), device.gids.end(), provider::is_ipv4);
     if (gid == device.gids.end()) continue;
     setup.device = device.name;

@@ -277,7 +277,8 @@ std::string selftest_address(const std::vector<provider::DeviceInfo>& devices) {
 
 std::vector<Finding> examine() {
   unsigned abi = 0;
-  const std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
+  std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
+  std::erase_if(devices, [](const provider::DeviceInfo& device) { return !device.active; });
   std::vector<Finding> findings;
   findings.push_back(check_libibverbs(abi));
   findings.push_back(check_library());

@@ -41,9 +41,9 @@ int open_device_node(const char* node, int flags) {
   return -1;
 }
 
-// Opens what a file of counters says now. -1, and errno as it was, for other files, which are those of the tree; a
-// folder of counters has its files brought up to date.
-int open_counters(const RdmaPath& rdma, int flags) {
+// Opens what a file of a port that changes says now. -1, and errno as it was, for other files, which are those of the
+// tree; a folder of counters has its files brought up to date.
+int open_port_file(const RdmaPath& rdma, int flags) {
   char path[PATH_MAX];
   if (rdma.area != RdmaArea::infiniband_class || strstr(rdma.rest, "/ports") == nullptr) return -1;
   if ((flags & O_ACCMODE) != O_RDONLY || (flags & O_PATH) != 0 || !join_rdma_path(".", rdma, path, sizeof path))
@@ -62,7 +62,7 @@ int open_counters(const RdmaPath& rdma, int flags) {
 // As rewrite_path(), for calls that list a folder.
 const char* rewrite_folder(const RdmaPath& rdma, const char* path, char* buffer) {
   const char* target = rewrite_path(rdma, path, buffer);
-  if (target != path) open_counters(rdma, O_RDONLY | O_DIRECTORY);
+  if (target != path) open_port_file(rdma, O_RDONLY | O_DIRECTORY);
   return target;
 }
 
@@ -88,7 +88,7 @@ __attribute__((noinline)) int open_rdma_path(const RdmaPath& rdma, const char* p
     errno = saved_errno;
   }
   if (target != path) {
-    const int fd = open_counters(rdma, flags);
+    const int fd = open_port_file(rdma, flags);
     if (fd >= 0) return fd;
   }
   return forget_stale(open_real(target));
@@ -136,7 +136,7 @@ __attribute__((noinline)) FILE* open_rdma_file(const RdmaPath& rdma, RealFunctio
   char buffer[PATH_MAX];
   const char* target = rewrite_path(rdma, path, buffer);
   if (target != path && mode[0] == 'r' && strchr(mode, '+') == nullptr) {
-    const int fd = open_counters(rdma, strchr(mode, 'e') != nullptr ? O_RDONLY | O_CLOEXEC : O_RDONLY);
+    const int fd = open_port_file(rdma, strchr(mode, 'e') != nullptr ? O_RDONLY | O_CLOEXEC : O_RDONLY);
     if (fd >= 0) {
       FILE* file = fdopen(fd, mode);
       if (file == nullptr) syscall(SYS_close, fd);

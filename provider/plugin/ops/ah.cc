@@ -32,7 +32,7 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  if (attributes->port_num != 1 || attributes->is_global == 0 || attributes->grh.sgid_index >= device.gids.size()) {
+  if (attributes->port_num != 1 || attributes->is_global == 0) {
     errno = EINVAL;
     return nullptr;
   }
@@ -40,7 +40,11 @@ ibv_ah* create_ah(ibv_pd* pd, ibv_ah_attr* attributes) {
     rnic::Share share(context_of(pd->context)->rnic, rnic::Limited::ah);
     if (!share) return nullptr;
     rnic::DatagramRoute route;
-    route.from = device.gids[attributes->grh.sgid_index];
+    route.from = context_of(pd->context)->rnic->gid(attributes->grh.sgid_index);
+    if (route.from == rnic::kNoGid) {
+      errno = EINVAL;
+      return nullptr;
+    }
     std::memcpy(route.to.data(), attributes->grh.dgid.raw, route.to.size());
     route.scope = device.ifindex;
     const ibv_global_route& grh = attributes->grh;

@@ -19,16 +19,50 @@ namespace uiw::provider {
 namespace {
 
 // Observers are never removed, so that they can be called without a lock.
-constinit std::array<std::atomic<RemovalObserver>, kRemovalObservers> observers{};
+constinit std::array<std::atomic<InterfaceObserver>, kInterfaceObservers> observers{};
 
-int note(nl_msg* message, void*) {
-  const nlmsghdr* header = nlmsg_hdr(message);
-  if (header->nlmsg_type != RTM_DELLINK || !nlmsg_valid_hdr(header, sizeof(ifinfomsg))) return NL_OK;
+void tell(const InterfaceNews& news) {
+  for (const auto& one : observers) {
+    if (const InterfaceObserver observer = one.load()) observer(news);
+  }
+}
+
+void note_link(const nlmsghdr* header) {
+  if (!nlmsg_valid_hdr(header, sizeof(ifinfomsg))) return;
   const auto* link = static_cast<const ifinfomsg*>(nlmsg_data(header));
   // A bridge sends the same message type when a port leaves it; the interface itself still exists then.
-  if (link->ifi_family != AF_UNSPEC) return NL_OK;
-  for (const auto& one : observers) {
-    if (const RemovalObserver removed = one.load()) removed(static_cast<unsigned>(link->ifi_index));
+  if (link->ifi_family != AF_UNSPEC) return;
+  InterfaceNews news{InterfaceNews::Kind::link, static_cast<unsigned>(link->ifi_index)};
+  if (header->nlmsg_type == RTM_DELLINK) news.kind = InterfaceNews::Kind::removed;
+  news.active = is_active(link->ifi_flags);
+  tell(news);
+}
+
+void note_address(nlmsghdr* header) {
+  if (!nlmsg_valid_hdr(header, sizeof(ifaddrmsg))) return;
+  const auto* message = static_cast<const ifaddrmsg*>(nlmsg_data(header));
+  if (message->ifa_family != AF_INET && message->ifa_family != AF_INET6) return;
+  const nlattr* octets = nlmsg_find_attr(header, sizeof(ifaddrmsg), IFA_LOCAL);
+  if (octets == nullptr) octets = nlmsg_find_attr(header, sizeof(ifaddrmsg), IFA_ADDRESS);
+  if (octets == nullptr || nla_len(octets) < (message->ifa_family == AF_INET6 ? 16 : 4)) return;
+  InterfaceNews news{InterfaceNews::Kind::address_added, message->ifa_index};
+  news.gid = gid_of_address(message->ifa_family, nla_data(octets));
+  if (header->nlmsg_type == RTM_DELADDR) {
+    news.kind = InterfaceNews::Kind::address_removed;
+  } else if ((message->ifa_flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) != 0) {
+    return;  // a message without these flags follows if it can be used
+  }
+  tell(news);
+}
+
+int note(nl_msg* message, void*) {
+  nlmsghdr* header = nlmsg_hdr(message);
+  switch (header->nlmsg_type) {
+    case RTM_NEWLINK:
+    case RTM_DELLINK: note_link(header); break;
+    case RTM_NEWADDR:
+    case RTM_DELADDR: note_address(header); break;
+    default: break;
   }
   return NL_OK;
 }
@@ -44,8 +78,11 @@ class LinkWatch final : public CmLoop::Handler {
     return nl_socket_set_nonblocking(socket_) == 0;
   }
   int fd() const { return fd_; }
-  // Messages that were lost because the socket's buffer was full are not recovered; the event is not essential.
-  void ready(std::uint32_t) override { nl_recvmsgs_default(socket_); }
+  void ready(std::uint32_t) override {
+    const int result = nl_recvmsgs_default(socket_);
+    // The socket's buffer was full, and messages have been lost.
+    if (result < 0 && result != -NLE_AGAIN) tell({InterfaceNews::Kind::missed});
+  }
 
  private:
   nl_sock* const socket_;
@@ -54,12 +91,14 @@ class LinkWatch final : public CmLoop::Handler {
 
 }  // namespace
 
-void observe_removed_interfaces(RemovalObserver observer) {
+void observe_interfaces(InterfaceObserver observer) {
   for (auto& place : observers) {
-    RemovalObserver nobody = nullptr;
+    InterfaceObserver nobody = nullptr;
     if (place.compare_exchange_strong(nobody, observer) || nobody == observer) return;
   }
 }
+
+void look_at_interfaces() { tell({InterfaceNews::Kind::missed}); }
 
 std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd) {
   const std::unique_lock lock = hold_libnl();
@@ -68,7 +107,7 @@ std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd) {
   auto watch = std::make_shared<LinkWatch>(socket);
   nl_socket_disable_seq_check(socket);
   if (nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, note, nullptr) < 0 || !watch->open() ||
-      nl_socket_add_memberships(socket, RTNLGRP_LINK, 0) < 0) {
+      nl_socket_add_memberships(socket, RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, 0) < 0) {
     return nullptr;
   }
   fd = watch->fd();

@@ -1,21 +1,34 @@
 // SPDX-License-Identifier: MIT
-// Reports when a network interface is removed, and its device with it (netlink, RTM_DELLINK). It works while the thread
-// "uiw-cm" runs, that is, after the program has listened or connected for the first time.
+// Reports what happens to network interfaces: that one goes up or down, gets or loses an address, or is removed, and
+// its device with it (netlink, RTNLGRP_LINK and RTNLGRP_*_IFADDR). It works while the thread "uiw-cm" runs, that is,
+// from the first device that the process opens, or the first listener or call.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 
 #include "provider/process/cm_loop.h"
+#include "provider/process/device.h"
 
 namespace uiw::provider {
 
-// `observer` is called on the thread "uiw-cm" for each interface that is removed, from here on as long as the process
-// lives. Thread-safe. At most kRemovalObservers functions; one that is known already is called once.
-constexpr std::size_t kRemovalObservers = 4;
-using RemovalObserver = void (*)(unsigned ifindex);
-void observe_removed_interfaces(RemovalObserver observer);
+struct InterfaceNews {
+  enum class Kind { removed, link, address_added, address_removed, missed };
+  Kind kind;
+  unsigned ifindex = 0;  // of the interface; not for `missed`
+  bool active = false;   // `link`: as is_active() of device.h
+  Gid gid{};             // address_*: of the address
+};
 
+// `observer` is called on the thread "uiw-cm" for all that happens from here on, as long as the process lives. After
+// `missed` anything may have happened: the observer has to look itself. Each observer gets it once at the start.
+// Thread-safe. At most kInterfaceObservers functions; one that is known already is called once.
+constexpr std::size_t kInterfaceObservers = 4;
+using InterfaceObserver = void (*)(const InterfaceNews& news);
+void observe_interfaces(InterfaceObserver observer);
+
+// For CmLoop, once it watches: what happened before that was missed.
+void look_at_interfaces();
 // For CmLoop, which owns the handler. Null if netlink is not available. `fd` becomes the descriptor to watch for
 // EPOLLIN.
 std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd);

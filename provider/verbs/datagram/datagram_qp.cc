@@ -126,8 +126,7 @@ int DatagramQp::modify(const ibv_qp_attr& attributes, int mask) {
     if ((mask & IBV_QP_CUR_STATE) != 0 && number_in(attributes.cur_qp_state) != from) return EINVAL;
     const int to = (mask & IBV_QP_STATE) != 0 ? number_in(attributes.qp_state) : static_cast<int>(from);
     if (const int error = check_step(from, to, qp_.type, mask); error != 0) return error;
-    const std::size_t gids = qp_.context->device().gids.size();
-    if (const int error = check_values(attributes, mask, gids); error != 0) return error;
+    if (const int error = check_values(*qp_.context, attributes, mask); error != 0) return error;
     copy_attributes(attributes_, attributes, mask);
     if ((mask & IBV_QP_STATE) == 0 || to == static_cast<int>(from)) {
       if (to != IBV_QPS_RESET) return 0;
@@ -335,9 +334,9 @@ int DatagramQp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
 
 // Whether this address belongs to the device. A loopback interface answers to addresses that it does not list.
 bool DatagramQp::is_ours(const Gid& to) const {
-  const DeviceInfo& device = qp_.context->device();
-  if (std::find(device.gids.begin(), device.gids.end(), to) != device.gids.end()) return true;
-  return device.loopback && is_ipv4(to) && to[12] == 127;
+  const std::vector<Gid>& gids = qp_.context->gids();
+  if (std::find(gids.begin(), gids.end(), to) != gids.end()) return true;
+  return qp_.context->device().loopback && is_ipv4(to) && to[12] == 127;
 }
 
 rdmap::Status DatagramQp::place(const Arrival& arrival, const rdmap::ReceiveBuffer& buffer) const {

@@ -29,20 +29,21 @@ bool usable(const Gid& gid) {
 int ManualConnection::find_peer(const ibv_qp_attr& attributes) const {
   const DeviceInfo& device = qp_.context->device();
   const ibv_global_route& route = attributes.ah_attr.grh;
-  if (device.transport != Transport::roce || route.sgid_index >= device.gids.size()) return 0;
-  const Gid& source = device.gids[route.sgid_index];
+  if (device.transport != Transport::roce) return 0;
+  const Gid source = qp_.context->gid(route.sgid_index);
   Gid peer;
   std::memcpy(peer.data(), route.dgid.raw, peer.size());
-  if (!usable(peer) || is_ipv4(source) != is_ipv4(peer)) return 0;
+  if (source == kNoGid || !usable(peer) || is_ipv4(source) != is_ipv4(peer)) return 0;
   return await_neighbour(address_of(source, device.ifindex, 0), address_of(peer, device.ifindex, 0));
 }
 
 int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) {
-  const DeviceInfo& device = qp_.context->device();
+  DeviceInfo device = qp_.context->device();
   const ibv_global_route& route = attributes.ah_attr.grh;
-  if (route.sgid_index >= device.gids.size()) return EINVAL;
   manual::Ends ends;
-  ends.greeting.source = device.gids[route.sgid_index];
+  ends.greeting.source = qp_.context->gid(route.sgid_index);
+  if (ends.greeting.source == kNoGid) return EINVAL;
+  device.gids = qp_.context->gids();
   std::memcpy(ends.greeting.destination.data(), route.dgid.raw, sizeof route.dgid.raw);
   if (!usable(ends.greeting.destination)) return EINVAL;
   if (is_ipv4(ends.greeting.source) != is_ipv4(ends.greeting.destination)) return EINVAL;

@@ -171,7 +171,7 @@ int Qp::check(ibv_qp_state from, int to, const ibv_qp_attr& attributes, int mask
   const int error = common_.rnic ? check_rnic_step(from, to, init_.qp_type, attributes, mask, common_.manual,
                                                    connection_.is_connected())
                                  : check_step(from, to, init_.qp_type, mask);
-  return error != 0 ? error : check_values(attributes, mask, common_.context->device().gids.size());
+  return error != 0 ? error : check_values(*common_.context, attributes, mask);
 }
 
 // The step is possible.

@@ -10,6 +10,7 @@
 #include "provider/connect/qp_port.h"
 #include "provider/memory/rights.h"
 #include "provider/process/limits.h"
+#include "provider/verbs/context.h"
 
 namespace uiw::provider {
 
@@ -154,7 +155,7 @@ bool connects(const ibv_qp_attr& attributes, int mask) {
   return (mask & IBV_QP_DEST_QPN) != 0 && attributes.dest_qp_num >= kFirstQpNumber;
 }
 
-int check_values(const ibv_qp_attr& attributes, int mask, std::size_t gids) {
+int check_values(Context& context, const ibv_qp_attr& attributes, int mask) {
   const auto has = [mask](int which) { return (mask & which) != 0; };
   if (has(IBV_QP_PORT) && attributes.port_num != 1) return EINVAL;
   if (has(IBV_QP_PKEY_INDEX) && attributes.pkey_index != 0) return EINVAL;
@@ -170,7 +171,7 @@ int check_values(const ibv_qp_attr& attributes, int mask, std::size_t gids) {
   // Without a GID there is no address; so it is on every device whose link layer is Ethernet.
   if (has(IBV_QP_AV) && !is_managed(attributes, mask) &&
       (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1 ||
-       attributes.ah_attr.grh.sgid_index >= gids)) {
+       context.gid(attributes.ah_attr.grh.sgid_index) == kNoGid)) {
     return EINVAL;
   }
   if (has(IBV_QP_DEST_QPN) && !is_managed(attributes, mask) &&

@@ -15,13 +15,14 @@
 
 #include <infiniband/verbs.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "provider/process/device.h"
 
 namespace uiw::provider {
+
+class Context;
 
 // The number of the peer queue pair that rdma_cm reports to a program which makes the steps by itself, as on RoCE. No
 // queue pair has this number (provider/connect/qp_table.cc): the connection manager connects, and the step to RTR
@@ -64,9 +65,8 @@ int check_rnic_step(ibv_qp_state from, int to, ibv_qp_type type, const ibv_qp_at
 // Whether the attributes of a step to RTR name a peer.
 bool connects(const ibv_qp_attr& attributes, int mask);
 
-// 0; EINVAL for an impossible value; EOPNOTSUPP for attributes that the device does not support. `gids`: the size of
-// its GID table.
-int check_values(const ibv_qp_attr& attributes, int mask, std::size_t gids);
+// 0; EINVAL for an impossible value; EOPNOTSUPP for attributes that the device does not support. Throws std::bad_alloc.
+int check_values(Context& context, const ibv_qp_attr& attributes, int mask);
 
 // The rights of ddp/stag_table.h that qp_access_flags deny to the peer. If the program has never set the flags, nothing
 // is denied; rdma_cm allows everything.

@@ -114,14 +114,17 @@ def no_interface(bench):
     check("uiw_" not in listed.stdout, "a device is shown")
 
 
-@row("no interface at all: a network namespace with nothing up")
+@row("no interface that is up, and none with an address")
 def bare_namespace(bench):
     bare = bench.namespace("bare")
     bare.ip("link", "set", "lo", "down")
-    refused(bench, ["ibv_devinfo"], namespace=bare)
-    refused(bench, ["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", 20000], namespace=bare)
+    shown = bench.run(["ibv_devinfo"], namespace=bare).stdout
+    check("PORT_DOWN" in shown and "PORT_ACTIVE" not in shown, f"an interface that is down: {shown}")
     doctor = bench.run([bench.uiw, "doctor"], uiw=False, status=None, namespace=bare, timeout=60)
     check(doctor.status() > 0 and doctor.output.strip(), "uiw doctor finds nothing wrong")
+    bare.ip("address", "flush", "dev", "lo")
+    refused(bench, ["ibv_devinfo"], namespace=bare)
+    refused(bench, ["rping", "-s", "-S", 65535, "-a", "127.0.0.1", "-p", 20000], namespace=bare)
 
 
 @row("UIW_RUNTIME_DIR cannot be used: a message, no crash")

@@ -45,7 +45,7 @@ def parse_devinfo(text):
     return devices
 
 
-@row("ibv_devices: one device for each interface that is up, GUIDs differ and fit the MAC")
+@row("ibv_devices: one device for each interface that has an address, GUIDs differ and fit the MAC")
 def ibv_devices(bench):
     table = device_table(bench.run(["ibv_devices"]).stdout)
     wanted = interfaces()

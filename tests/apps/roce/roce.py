@@ -14,7 +14,7 @@ from two_hosts import hosts
 
 devices = harness.borrow(
     lambda: importlib.import_module("programs.devices"),
-    "ibv_devices: one device for each interface that is up, GUIDs differ and fit the MAC",
+    "ibv_devices: one device for each interface that has an address, GUIDs differ and fit the MAC",
     "ibv_devinfo -v: GIDs fit the addresses; MTU, speed and limits make sense", "uiw devices: the same devices")
 
 
@@ -84,6 +84,16 @@ def source_port_again(bench):
     bench.command(host.wrap(["sysctl", "-qw", "net.ipv4.tcp_timestamps=0"]))
     for address in ("127.0.0.1", "::1"):
         cases.run(bench, "uiw_views", "source_port_again", address=address, namespace=host)
+
+
+def world(bench, view):
+    left, _ = bench.two_hosts()
+    cases.run(bench, "uiw_views", "world", namespace=left, env={"UIW_TRANSPORT": view})
+
+
+for _view in ("iwarp", "roce"):
+    add_row(f"an open device sees its interface go down and up, and addresses come and go, --transport {_view}",
+            lambda bench, v=_view: world(bench, v))
 
 
 @row("peers that cannot be reached: the step to RTR, ibv_create_ah and rdma_resolve_addr say so")

@@ -193,7 +193,8 @@ int main(int argc, char** argv) {
                     {"device", apps::views::device},
                     {"required", apps::views::required},
                     {"datagrams", apps::views::datagrams},
-                    {"label_taken", apps::views::label_taken}};
+                    {"label_taken", apps::views::label_taken},
+                    {"world", apps::views::world}};
   apps::views::connecting_cases(cases);
   return apps::run_case(argc, argv, cases);
 }

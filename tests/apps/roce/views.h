@@ -169,9 +169,14 @@ struct Queues {
   ibv_mr* mr = nullptr;
 };
 
-// See views_datagrams.cc.
+// See views_datagrams.cc. `index`: of the GID.
 void datagrams();
 void label_taken();
+// Sends with this flow label; `label` is the one that a receiver of IPv6 finds.
+constexpr std::uint32_t kFlowLabel = 0x12345;
+void datagram_to_itself(ibv_context* context, std::uint8_t index, std::uint32_t label);
+// See views_world.cc.
+void world();
 void connecting_cases(Cases& cases);
 
 }  // namespace apps::views

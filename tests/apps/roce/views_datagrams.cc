@@ -83,10 +83,10 @@ void send_to_itself(Datagrams& own, ibv_ah* address) {
 }
 
 constexpr std::uint8_t kTrafficClass = 0xB8;
-constexpr std::uint32_t kFlowLabel = 0x12345;
 
-// `label`: the flow label that a receiver of IPv6 finds.
-void walk(ibv_context* context, std::uint8_t index, std::uint32_t label) {
+}  // namespace
+
+void datagram_to_itself(ibv_context* context, std::uint8_t index, std::uint32_t label) {
   Datagrams own(context);
   ibv_ah_attr attributes{};
   attributes.port_num = 1;
@@ -125,6 +125,8 @@ void walk(ibv_context* context, std::uint8_t index, std::uint32_t label) {
   expect_error("ibv_destroy_ah", ibv_destroy_ah(address), 0);
 }
 
+namespace {
+
 void walk_all(std::uint32_t label) {
   int count = 0;
   ibv_device** devices = ibv_get_device_list(&count);
@@ -134,7 +136,8 @@ void walk_all(std::uint32_t label) {
     expect(context != nullptr, "ibv_open_device");
     ibv_port_attr port{};
     expect_error("ibv_query_port", ibv_query_port(context, 1, &port), 0);
-    for (int index = 0; index < port.gid_tbl_len; ++index) walk(context, static_cast<std::uint8_t>(index), label);
+    for (int index = 0; index < port.gid_tbl_len; ++index)
+      datagram_to_itself(context, static_cast<std::uint8_t>(index), label);
     ibv_close_device(context);
   }
   ibv_free_device_list(devices);

@@ -8,11 +8,11 @@ import subprocess
 
 
 def interfaces():
-    """name -> (MAC or None, MTU, [addresses]) of the interfaces that are up and have an address."""
+    """name -> (MAC or None, MTU, [addresses]) of the interfaces that have an address."""
     found = {}
     for link in json.loads(subprocess.run(["ip", "-j", "address"], check=True, capture_output=True).stdout):
         addresses = [ipaddress.ip_address(info["local"]) for info in link.get("addr_info", [])]
-        if "UP" in link.get("flags", []) and addresses:
+        if addresses:
             found[link["ifname"]] = (link.get("address"), link["mtu"], addresses)
     return found
 

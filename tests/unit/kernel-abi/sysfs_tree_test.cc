@@ -156,8 +156,47 @@ TEST_CASE("each counter of a port has a file, and a path by which it is known") 
        {"", "/", "class/infiniband/uiw_eth0", "class/infiniband/uiw_eth0/node_type",
         "class/infiniband_verbs/uverbs0/ports/1", "class/infiniband/uiw_eth0/ports/2",
         "class/infiniband/uiw_eth0/ports/1/counters/none", "class/infiniband/uiw_eth0/ports/1/counters/symbol_error/x",
-        "class/infiniband/uiw_eth0/ports/1/gids/0"})
+        "class/infiniband/uiw_eth0/ports/1/gids", "class/infiniband/uiw_eth0/ports/1/gids/x",
+        "class/infiniband/uiw_eth0/ports/1/gids/0/1", "class/infiniband/uiw_eth0/ports/1/gid_attrs/0",
+        "class/infiniband/uiw_eth0/ports/1/rate"})
     CHECK_FALSE(parse_port_path(path));
+}
+
+TEST_CASE("files of a port that change with its interface are known by their paths") {
+  using Kind = PortPath::Kind;
+  const auto kind = [](const std::string& file, unsigned index = 0) {
+    const auto found = parse_port_path("class/infiniband/uiw_eth0/ports/1/" + file);
+    REQUIRE(found);
+    CHECK(found->device == "uiw_eth0");
+    CHECK(found->index == index);
+    return found->kind;
+  };
+  CHECK(kind("state") == Kind::state);
+  CHECK(kind("phys_state") == Kind::physical_state);
+  CHECK(kind("gids/12", 12) == Kind::gid);
+  CHECK(kind("gid_attrs/types/3", 3) == Kind::gid_type);
+  CHECK(kind("gid_attrs//ndevs/0") == Kind::gid_interface);
+  CHECK(kind("counters") == Kind::folder);
+}
+
+TEST_CASE("a port that is down is shown so, and an empty GID as in the kernel's sysfs, on the same device") {
+  NumberedDevice device = sample("eth0", 0);
+  const Tree before = make_tree({device}, {});
+  device.info.active = false;
+  device.info.gids[0] = uiw::provider::kNoGid;
+  const Tree carrier = make_tree({device}, {});
+  device.info.enabled = false;
+  const Tree down = make_tree({device}, {});
+  const std::string port = "class/infiniband/uiw_eth0/ports/1/";
+  CHECK(content(before, port + "state") == "4: ACTIVE\n");
+  CHECK(content(before, port + "phys_state") == "5: LinkUp\n");
+  CHECK(content(carrier, port + "state") == "1: DOWN\n");
+  CHECK(content(carrier, port + "phys_state") == "2: Polling\n");
+  CHECK(content(down, port + "phys_state") == "3: Disabled\n");
+  CHECK(content(down, port + "gids/0") == "0000:0000:0000:0000:0000:0000:0000:0000\n");
+  CHECK(content(down, port + "gids/1") == content(before, port + "gids/1"));
+  CHECK(before.hash() != down.hash());
+  CHECK(before.times[0].seconds == down.times[0].seconds);
 }
 
 TEST_CASE("what all processes have counted for a device is added up") {

@@ -192,6 +192,14 @@ TEST_CASE("a port has its state and its interface") {
     CHECK(number<std::uint32_t>(message, RDMA_NLDEV_ATTR_NDEV_INDEX) == 2);
     CHECK(text(message, RDMA_NLDEV_ATTR_NDEV_NAME) == "eth0");
   }
+  CHECK(world.rescans == 4);  // the state is that of the moment
+  world.devices[1].info.active = false;
+  for (const bool enabled : {true, false}) {
+    world.devices[1].info.enabled = enabled;
+    const Octets message = world.messages(one).at(0);
+    CHECK(number<std::uint8_t>(message, RDMA_NLDEV_ATTR_PORT_STATE) == 1);
+    CHECK(number<std::uint8_t>(message, RDMA_NLDEV_ATTR_PORT_PHYS_STATE) == (enabled ? 2 : 3));
+  }
   CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_PORT_GET, 0, [](NetlinkWriter& writer) {
           writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, kOwnIndices + 1);
           writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, 2);
