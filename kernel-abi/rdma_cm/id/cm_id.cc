@@ -258,14 +258,16 @@ void CmId::inherit(std::vector<std::shared_ptr<void>>& left) {
 
 void CmId::go_on() {
   const std::lock_guard command(command_mutex_);
+  bool resolves = false;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (is_destroyed() || left_to_parent_) return;
+    resolves = state_ == CmState::addr_query;
   }
   int error = route_.renew();
   if (error == 0) error = listener_.go_on();
   if (error == 0) {
-    if (state() == CmState::addr_query) resolution_->wait();
+    if (resolves) resolution_->wait();
     return;
   }
   provider::log_event(provider::LogLevel::error,
