@@ -310,15 +310,28 @@ void CmRegistry::child_waits() {
 }
 
 void CmRegistry::parent_ended() {
+  std::vector<std::shared_ptr<CmId>> left;
+  bool wanted, more = false;
   {
     const std::lock_guard lock(mutex_);
-    if (!wanted_) {
-      for (const std::shared_ptr<CmId>& id : ids_)
-        if (id != nullptr && id->events().channel()->inherited()) id->listener().watch_for_caller();
-      return;
+    awaits_parent_ = false;
+    wanted = wanted_;
+    for (const auto& [object, channel] : channels_) {
+      if (!channel->inherited()) continue;
+      if (!channel->is_left()) {
+        more = true;
+        continue;
+      }
+      for (const std::uint32_t number : channel->ids()) {
+        if (wanted) break;
+        ids_[number]->listener().watch_for_caller();
+        left.push_back(ids_[number]);
+      }
     }
   }
-  take_over();
+  if (wanted) take_over();
+  for (const std::shared_ptr<CmId>& id : left) id->announce();
+  if (more) await_parent();
 }
 
 int CmRegistry::use(const CmChannel& channel) {

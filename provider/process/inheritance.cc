@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "mpa/descriptor.h"
+#include "provider/process/ancestors.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/immortal.h"
 #include "provider/process/mutex.h"
@@ -73,6 +74,7 @@ class EndWatch final : public CmLoop::Handler {
     {
       Inheritance& own = state();
       const std::lock_guard lock(own.mutex);
+      due.swap(own.waiting);
       bool all = true;
       for (const Ancestor& ancestor : own.ancestors) {
         if (has_ended(ancestor)) {
@@ -81,24 +83,30 @@ class EndWatch final : public CmLoop::Handler {
           all = false;
         }
       }
-      if (!all) return;
-      due.swap(own.waiting);
-      own.watch.reset();
+      if (all) own.watch.reset();
     }
     for (const std::function<void()>& function : due) function();
   }
 };
 
+// Those that had what was made in this generation have ended. With the lock held.
+bool have_ended(const Inheritance& own, unsigned generation) {
+  return std::all_of(own.ancestors.begin(), own.ancestors.end(), [generation](const Ancestor& ancestor) {
+    return ancestor.generation < generation || has_ended(ancestor);
+  });
+}
+
 // With the lock held.
-void succeed(Inheritance& own) {
-  for (const Ancestor& ancestor : own.ancestors) {
+void succeed(Inheritance& own, unsigned generation) {
+  std::erase_if(own.ancestors, [&](const Ancestor& ancestor) {
+    if (ancestor.generation < generation) return false;
     char octet;
     const long taken = ::syscall(SYS_read, ancestor.pipe, &octet, sizeof octet);
     if (taken != 1) own.lost_before = std::max(own.lost_before, ancestor.generation + 1);
     CmLoop::instance().unwatch(ancestor.pipe);
     mpa::close_descriptor(ancestor.pipe);
-  }
-  own.ancestors.clear();
+    return true;
+  });
 }
 
 void make_pipe(Inheritance& own) {
@@ -124,20 +132,28 @@ Owner owner_of(unsigned generation) {
   const std::lock_guard lock(own.mutex);
   drop_closed(own);
   if (generation < own.lost_before) return Owner::other;
-  if (!std::all_of(own.ancestors.begin(), own.ancestors.end(), has_ended)) return Owner::ancestor;
-  succeed(own);
+  if (!have_ended(own, generation)) return Owner::ancestor;
+  succeed(own, generation);
   return generation < own.lost_before ? Owner::other : Owner::self;
+}
+
+bool ancestors_have_ended(unsigned generation) {
+  Inheritance& own = state();
+  const std::lock_guard lock(own.mutex);
+  drop_closed(own);
+  return have_ended(own, generation);
 }
 
 int when_ancestors_end(std::function<void()> function) {
   Inheritance& own = state();
   const std::lock_guard lock(own.mutex);
   drop_closed(own);
-  if (own.ancestors.empty()) return CmLoop::instance().post(std::move(function));
+  if (have_ended(own, 0)) return CmLoop::instance().post(std::move(function));
   own.waiting.push_back(std::move(function));
   if (own.watch != nullptr) return 0;
   auto watch = std::make_shared<EndWatch>();
   for (const Ancestor& ancestor : own.ancestors) {
+    if (has_ended(ancestor)) continue;
     // Its end is reported without being asked for; octets are not.
     if (const int error = CmLoop::instance().watch(ancestor.pipe, 0, watch); error != 0) {
       for (const Ancestor& watched : own.ancestors) CmLoop::instance().unwatch(watched.pipe);

@@ -8,7 +8,7 @@
 //
 // A process that forks holds the write end of a pipe with one octet in it. Its children have the read end only, so the
 // end of the pipe is the end of the parent, and the heir is who reads the octet. A child of a child has the pipes of
-// all its ancestors and waits for all their ends.
+// all its ancestors, and what one of them made waits for its end and for those of the ancestors between.
 //
 // "Generation" is the fork_generation() in which something was made. Thread-safe.
 #pragma once
@@ -23,12 +23,12 @@ enum class Owner {
   other      // nobody whom this process could succeed
 };
 
-// Whose what was made in this generation is. If all ancestors have ended, this process becomes their heir, unless
-// another one is.
+// Whose what was made in this generation is. If all ancestors have ended that had it, this process becomes their heir,
+// unless another one is.
 Owner owner_of(unsigned generation);
 
-// Calls the function on the thread "uiw-cm" once all ancestors have ended; then owner_of() has a final answer. 0 or an
-// errno of CmLoop::watch().
+// Calls the function on the thread "uiw-cm" when the next of the ancestors has ended; then owner_of() may have another
+// answer. 0 or an errno of CmLoop::watch().
 int when_ancestors_end(std::function<void()> function);
 
 // Called around a fork, with the lock held in between. `leaves` says whether there is anything to inherit: without it

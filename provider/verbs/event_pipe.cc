@@ -169,7 +169,11 @@ void EventPipe::send_waiting() {
     log_event(LogLevel::info, "an event waits until the parent process has ended, which shares the channel");
     try {
       awaits_parent_ = when_ancestors_end([weak = weak_from_this()] {
-                         if (const auto self = weak.lock()) self->flush();
+                         const auto self = weak.lock();
+                         if (self == nullptr) return;
+                         const std::lock_guard own(self->mutex_);
+                         self->awaits_parent_ = false;
+                         self->send_waiting();
                        }) == 0;
     } catch (const std::exception&) {  // no memory: the next write() or flush() tries again
     }

@@ -256,6 +256,15 @@ void CmId::inherit(std::vector<std::shared_ptr<void>>& left) {
   }
 }
 
+void CmId::announce() {
+  const std::lock_guard command(command_mutex_);
+  {
+    const std::lock_guard lock(CmRegistry::instance().mutex());
+    if (is_destroyed() || left_to_parent_) return;
+  }
+  if (route_.has_substitute()) route_.renew();  // what fails now is tried again by go_on()
+}
+
 void CmId::go_on() {
   const std::lock_guard command(command_mutex_);
   bool resolves = false;

@@ -100,6 +100,8 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   // stays the parent's. What is not to be destroyed here goes into `left`.
   void inherit(std::vector<std::shared_ptr<void>>& left);
   bool is_left_to_parent() const { return left_to_parent_; }
+  // The parent has ended, and callers would not find the socket without its number. Takes the command lock.
+  void announce();
   // The parent has ended, and this process is its heir. Takes the command lock.
   void go_on();
 

@@ -326,6 +326,13 @@ int CmRoute::renew() {
     if (error != EADDRINUSE) break;
     std::this_thread::sleep_for(kPause);
   }
+  // Another child of the parent may have taken it, whose callers are led to the same socket.
+  if (error == EADDRINUSE && has_substitute()) {
+    const std::uint16_t number = port_of(source_);
+    const sockaddr_storage called = is_wildcard(source_) ? loopback_of(source_.ss_family, number) : source_;
+    const auto port = ntohs(provider::listening_port(called, number_space(*this)));
+    if (port == provider::substitute_port(number, substitute_)) error = 0;
+  }
   lacks_number_ = error != 0;
   return error;
 }

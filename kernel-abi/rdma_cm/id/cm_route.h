@@ -94,6 +94,8 @@ class CmRoute {
   // In the child of a fork: it has the socket and not the number, which renew() takes again once the parent has ended.
   void inherit();
   int renew();
+  // Callers find the port by the number alone.
+  bool has_substitute() const { return substitute_ != 0; }
 
   void set_type_of_service(std::uint8_t value) { type_of_service_ = value; }
   int set_ack_timeout(std::uint8_t value);
