@@ -113,7 +113,8 @@ bool parse_in_port(std::span<const std::string_view> parts, PortPath& found) {
   if (first == "counters" || first == "hw_counters") {
     if (parts.size() == 1) return true;
     found.kind = Kind::counter;
-    if (parts.size() == 2) found.file = find_file(first == "counters" ? kCounterFiles : kHwCounterFiles, parts[1]);
+    if (parts.size() == 2)
+      found.file = find_file(first == "counters" ? port_counter_files() : hw_counter_files(), parts[1]);
     return found.file != nullptr;
   }
   if (parts.size() == 1) {
