@@ -50,12 +50,6 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport);
 // adapters (drivers/infiniband/core/verbs.c: ib_modify_qp_is_ok; manual page of ibv_modify_qp).
 int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask);
 
-// InfiniBand's table of steps, for queue pairs of the types RC, UC and UD. 0; EINVAL if there is no such step, or
-// `mask` lacks an attribute that it requires, or has one that is neither required nor optional; EOPNOTSUPP for bits
-// that the kernel does not know. A call without a state is a step that keeps the state. These are the rules of RoCE
-// adapters (drivers/infiniband/core/verbs.c: ib_modify_qp_is_ok; manual page of ibv_modify_qp).
-int check_step(ibv_qp_state from, int to, ibv_qp_type type, int mask);
-
 // The same by the rules of iWARP adapters. They require no attribute, since rdma_cm sets none; but a step that names
 // the peer, or follows one that did (`manual`), requires what InfiniBand requires. `connected`: the queue pair has a
 // stream, without which nothing leads to RTS.
