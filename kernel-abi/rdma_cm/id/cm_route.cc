@@ -189,9 +189,13 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
 
 // Who binds first has the number, also against other processes. Ids that share it by RDMA_OPTION_ID_REUSEADDR leave it
 // to the one that listens. A number that the kernel has chosen is not taken before that either, since hardly anybody
-// else binds to it, and it would cost each caller a descriptor.
+// else binds to it, and it would cost each caller a descriptor. A process that gets no thread can bind all the same,
+// but not listen.
 int CmRoute::hold_number() {
-  if (!reuse_address_) return take_number();
+  if (!reuse_address_) {
+    const int error = take_number();
+    return error == EAGAIN ? 0 : error;
+  }
   return provider::check_rdma_port(source_, family_only_.value_or(false), number_space(*this));
 }
 
@@ -284,8 +288,9 @@ int CmRoute::take_socket() {
   return std::exchange(socket_, -1);
 }
 
+// A number that the parent of this process has is taken when that has ended (renew()).
 int CmRoute::take_number() {
-  if (rdma_port_ != nullptr) return 0;
+  if (rdma_port_ != nullptr || lacks_number_) return 0;
   return provider::take_rdma_port(source_, family_only_.value_or(false), 0, rdma_port_, number_space(*this));
 }
 
@@ -320,14 +325,15 @@ int CmRoute::renew() {
   constexpr int kMostPauses = 1000;
   if (!lacks_number_) return 0;
   int error = 0;
+  const auto is_held = [&error] { return error == EADDRINUSE || error == EADDRNOTAVAIL; };
   for (int pauses = 0; pauses < kMostPauses; ++pauses) {
     error =
         provider::take_rdma_port(source_, family_only_.value_or(false), substitute_, rdma_port_, number_space(*this));
-    if (error != EADDRINUSE) break;
+    if (!is_held()) break;
     std::this_thread::sleep_for(kPause);
   }
   // Another child of the parent may have taken it, whose callers are led to the same socket.
-  if (error == EADDRINUSE && has_substitute()) {
+  if (is_held() && has_substitute()) {
     const std::uint16_t number = port_of(source_);
     const sockaddr_storage called = is_wildcard(source_) ? loopback_of(source_.ss_family, number) : source_;
     const auto port = ntohs(provider::listening_port(called, number_space(*this)));
