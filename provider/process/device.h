@@ -49,7 +49,7 @@ UIW_API std::vector<DeviceInfo> enumerate_devices();
 
 // Brings what is known of a device up to date; false if its interface is gone. Where the kernel cannot be asked, for
 // lack of descriptors for example, the device is taken to be as it was. Throws std::bad_alloc.
-UIW_API bool look_again(DeviceInfo& device);
+bool look_again(DeviceInfo& device);
 
 // libnl has locks of its own, which cannot be repaired in the child of a fork. So code that uses libnl holds this lock,
 // and a fork takes it.

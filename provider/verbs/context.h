@@ -51,7 +51,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // std::bad_alloc.
   UIW_API Gid gid(unsigned index);
   // Asks the kernel what the device is like now; nothing if its interface is gone. Throws std::bad_alloc.
-  UIW_API std::optional<DeviceInfo> look();
+  std::optional<DeviceInfo> look();
   const ibv_context* handle() const { return handle_; }
   DeviceFile file() const { return file_; }
   // Whether another context of this device is on the same file.

@@ -187,6 +187,14 @@ class Bench:
                 side.ip("-6", "address", "add", f"{prefix}::{number}/64", "dev", "v0", "nodad")
             side.ip("link", "set", "v0", "up")
 
+    def introduce_hosts(self, left, right):
+        """Each host knows the link-layer address of the other. On a line that delays or loses frames, to ask for it may take
+        longer than programs give rdma_resolve_addr."""
+        for side, number, other in ((left, 2, right), (right, 1, left)):
+            link = self.command(other.wrap(["cat", "/sys/class/net/v0/address"])).stdout.strip()
+            for address in f"10.77.0.{number}", f"fd77::{number}", f"fe80::{number}":
+                side.ip("neighbour", "replace", address, "lladdr", link, "dev", "v0", "nud", "permanent")
+
     # The end.
 
     def strays(self):

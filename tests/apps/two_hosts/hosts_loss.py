@@ -14,6 +14,7 @@ from two_hosts import hosts
 
 def lossy(bench, percent=0.1):
     left, right = bench.two_hosts()
+    bench.introduce_hosts(left, right)
     netem = ["tc", "qdisc", "add", "dev", "v0", "root", "netem", "delay", "1ms", "loss", f"{percent:g}%", "limit", "20000"]
     if bench.command(left.wrap(netem), status=None).status() != 0:
         return lossy_without_netem(bench, percent)
@@ -42,6 +43,7 @@ def line(bench, seconds, loss, **faults):
     except harness.Failure as failure:
         raise harness.Skip(f"no TAP devices here: {failure}") from None
     bench.address_hosts(left, right)
+    bench.introduce_hosts(left, right)
     return left, right
 
 
