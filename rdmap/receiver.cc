@@ -73,8 +73,8 @@ bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
   if (parameters_.peer != mpa::PeerKind::uiw) return false;
   const bool rnr = header.stag == kRnrReport;
-  if (rnr) peer_waits_.store(true, std::memory_order_relaxed);
   if (rnr || header.stag == kProgressReport) {
+    peer_waits_.store(rnr, std::memory_order_relaxed);
     host_.progress_reported(decode_progress(header.offset));
   } else if (header.stag == kReportsWanted) {
     host_.reports_wanted();

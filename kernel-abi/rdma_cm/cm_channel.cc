@@ -61,10 +61,9 @@ void CmChannel::remove_token() {
   if (!inherited_) take_token();
 }
 
-// The program's descriptor may be blocking, and the program may have read it by mistake, so this polls first.
+// The program's descriptor may be blocking, and the program may have read it by mistake, so this asks first.
 bool CmChannel::take_token() {
-  pollfd ready = {fd_, POLLIN, 0};
-  if (::poll(&ready, 1, 0) != 1) return false;
+  if (provider::events_of(fd_, POLLIN) == 0) return false;
   std::uint64_t token;
   return ::read(fd_, &token, sizeof token) == sizeof token;
 }
@@ -137,14 +136,19 @@ void CmChannel::inherit() {
 
 void CmChannel::take_over() {
   if (closed_) return;
-  while (take_token()) {
-  }
   inherited_ = false;
+  drop_foreign_tokens();
   for (std::size_t left = events_.size(); left > 0; --left) add_token();
 }
 
 void CmChannel::announce_caller() {
-  if (inherited_ && !closed_) provider::add_event(fd_);
+  if (inherited_ && !closed_ && prospect() == provider::Owner::self) provider::add_event(fd_);
+}
+
+void CmChannel::drop_foreign_tokens() {
+  if (inherited_ || closed_) return;
+  while (take_token()) {
+  }
 }
 
 }  // namespace uiw::kernel_abi

@@ -18,7 +18,6 @@
 #include <memory>
 #include <set>
 
-#include "provider/process/ancestors.h"
 #include "provider/process/inheritance.h"
 #include "provider/process/mutex.h"
 
@@ -86,11 +85,13 @@ class CmChannel {
   // Whether it was a process before this one that made the channel, and this one has not taken it over.
   bool inherited() const { return inherited_; }
   provider::Owner owner() const { return provider::owner_of(generation_); }
-  bool is_left() const { return provider::ancestors_have_ended(generation_); }  // but for the heir, nobody has it
+  provider::Owner prospect() const { return provider::prospect_of(generation_); }
   // The parent has ended: the tokens are those of this queue from here on.
   void take_over();
   // The same, but a peer calls one of the ids: makes the program look for events.
   void announce_caller();
+  // There is no event, so there should be no token: another child of the parent may have added one.
+  void drop_foreign_tokens();
 
  private:
   explicit CmChannel(int fd) : fd_(fd) {}

@@ -279,6 +279,7 @@ int get_event(const Request& request) {
         event.owner->count_reported(event);
         return 0;
       }
+      if (channel.empty()) channel.drop_foreign_tokens();
       if (channel.non_blocking()) return EAGAIN;
       waiter.emplace(channel);
     }
@@ -380,6 +381,7 @@ int migrate_id(const Request& request) {
   CmRegistry& registry = CmRegistry::instance();
   const std::shared_ptr<CmChannel> from = object != 0 ? registry.find_channel(object) : nullptr;
   if (from == nullptr) return object != 0 ? EINVAL : ENOENT;
+  if (const int error = registry.use(*from); error != 0) return error;
   rdma_ucm_migrate_resp response = {};
   const int error = registry.migrate_id(from, request.channel, command.id, response.events_reported);
   return error != 0 ? error : write_response(request, command.response, response);

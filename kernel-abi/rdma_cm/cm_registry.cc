@@ -216,6 +216,12 @@ int CmRegistry::migrate_id(const std::shared_ptr<CmChannel>& from, const std::sh
   if (number >= ids_.size() || ids_[number] == nullptr) return ENOENT;
   const std::shared_ptr<CmId> id = ids_[number];
   if (id->events().channel() != from || to->closed()) return EINVAL;
+  if (from->inherited() && from != to) {
+    provider::log_event(
+        provider::LogLevel::error,
+        "rdma_cm: id %u is the parent process's as long as that lives, and cannot move to another channel", number);
+    return EIO;
+  }
   events_reported = id->events().events_reported();
   if (from == to) return 0;
   CmEvents events = from->take_matching([&](const CmEvent& event) { return event.owner == id; });
@@ -318,10 +324,9 @@ void CmRegistry::parent_ended() {
     wanted = wanted_;
     for (const auto& [object, channel] : channels_) {
       if (!channel->inherited()) continue;
-      if (!channel->is_left()) {
-        more = true;
-        continue;
-      }
+      const provider::Owner prospect = channel->prospect();
+      more = more || prospect == provider::Owner::ancestor;
+      if (prospect != provider::Owner::self) continue;
       for (const std::uint32_t number : channel->ids()) {
         if (wanted) break;
         ids_[number]->listener().watch_for_caller();

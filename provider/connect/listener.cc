@@ -22,6 +22,7 @@
 #include "provider/connect/startup/incoming_call.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
+#include "provider/process/event_counter.h"
 #include "provider/process/log.h"
 
 namespace uiw::provider {
@@ -115,8 +116,7 @@ class ListenerImpl final : public Listener,
         if (errno == EINTR || errno == ECONNABORTED) continue;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
         // A caller that has sent nothing gives way if another one waits.
-        pollfd waiting{socket_.fd(), POLLIN, 0};
-        if (::poll(&waiting, 1, 0) != 1) return;
+        if (events_of(socket_.fd(), POLLIN) == 0) return;
         if (give_way()) continue;
         return pause();
       }

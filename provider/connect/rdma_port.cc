@@ -129,7 +129,7 @@ class Held final : public CmLoop::Handler {
       mpa::close_descriptor(fd);
     }
   }
-  void abandon() {
+  void abandon() override {
     if (fd_ >= 0) mpa::close_descriptor(std::exchange(fd_, -1));
   }
 

@@ -85,6 +85,7 @@ void start_retry_timers() noexcept {
 
 void forget_retry_timers() {
   new (&shared->task) std::shared_ptr<RetryTimerTask>;
+  before_checks.store(nullptr);
   prepared.store(false);
   runs.store(false);
 }

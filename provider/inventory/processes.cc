@@ -215,8 +215,9 @@ class Answering final : public CmLoop::Handler {
       if (memory.get() >= 0) answer.send(fd_, &from, memory.get());
     }
   }
-  // In the child of a fork.
-  void abandon() { mpa::close_descriptor(std::exchange(fd_, -1)); }
+  void abandon() override {
+    if (fd_ >= 0) mpa::close_descriptor(std::exchange(fd_, -1));
+  }
 
  private:
   int fd_ = -1;

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "mpa/descriptor.h"
-#include "provider/process/ancestors.h"
 #include "provider/process/cm_loop.h"
+#include "provider/process/event_counter.h"
 #include "provider/process/immortal.h"
 #include "provider/process/mutex.h"
 
@@ -53,10 +53,10 @@ ino_t inode_of(int fd) {
   return ::fstat(fd, &status) == 0 ? status.st_ino : 0;
 }
 
-bool has_ended(const Ancestor& ancestor) {
-  pollfd end{ancestor.pipe, 0, 0};
-  return ::poll(&end, 1, 0) == 1 && (end.revents & POLLHUP) != 0;
-}
+bool has_ended(const Ancestor& ancestor) { return (events_of(ancestor.pipe, 0) & POLLHUP) != 0; }
+
+// Whether its octet is there, so that it has no heir yet.
+bool has_no_heir(const Ancestor& ancestor) { return (events_of(ancestor.pipe, POLLIN) & POLLIN) != 0; }
 
 // The program may have closed the pipes, and use their numbers for files of its own. With the lock held.
 void drop_closed(Inheritance& own) {
@@ -137,11 +137,17 @@ Owner owner_of(unsigned generation) {
   return generation < own.lost_before ? Owner::other : Owner::self;
 }
 
-bool ancestors_have_ended(unsigned generation) {
+Owner prospect_of(unsigned generation) {
+  if (generation == fork_generation()) return Owner::self;
   Inheritance& own = state();
   const std::lock_guard lock(own.mutex);
   drop_closed(own);
-  return have_ended(own, generation);
+  if (generation < own.lost_before) return Owner::other;
+  if (!have_ended(own, generation)) return Owner::ancestor;
+  const bool is_free = std::all_of(own.ancestors.begin(), own.ancestors.end(), [generation](const Ancestor& ancestor) {
+    return ancestor.generation < generation || has_no_heir(ancestor);
+  });
+  return is_free ? Owner::self : Owner::other;
 }
 
 int when_ancestors_end(std::function<void()> function) {

@@ -26,6 +26,8 @@ enum class Owner {
 // Whose what was made in this generation is. If all ancestors have ended that had it, this process becomes their heir,
 // unless another one is.
 Owner owner_of(unsigned generation);
+// The same, but this process becomes nobody's heir: `self` says that it could.
+Owner prospect_of(unsigned generation);
 
 // Calls the function on the thread "uiw-cm" when the next of the ancestors has ended; then owner_of() may have another
 // answer. 0 or an errno of CmLoop::watch().

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "provider/memory/memory.h"
+#include "provider/process/event_counter.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
 #include "provider/progress/engine.h"
@@ -221,6 +222,7 @@ bool StreamReceiver::resume() {
   set_receive_stalled(false);
   if (!take_octets(read_ahead_.rest()) || state_.signals.receive_stalled) return false;
   read_ahead_.drop();
+  if (std::exchange(rnr_reported_, false)) report(rdmap::kProgressReport);
   return true;
 }
 
@@ -249,11 +251,10 @@ void StreamReceiver::set_receive_stalled(bool stalled) {
 
 // While nothing is read, only this check finds out that the connection has ended.
 void StreamReceiver::watch_for_end() {
-  pollfd end{state_.socket.fd(), POLLRDHUP, 0};
-  if (::poll(&end, 1, 0) <= 0) return;
-  if ((end.revents & (POLLERR | POLLHUP)) != 0) {
-    stream_.peer_closed((end.revents & POLLERR) != 0);
-  } else if ((end.revents & POLLRDHUP) != 0 && !state_.policy.manual) {
+  const short end = events_of(state_.socket.fd(), POLLRDHUP);
+  if ((end & (POLLERR | POLLHUP)) != 0) {
+    stream_.peer_closed((end & POLLERR) != 0);
+  } else if ((end & POLLRDHUP) != 0 && !state_.policy.manual) {
     stream_.give_up_later();
   }
 }
@@ -346,7 +347,10 @@ void StreamReceiver::report_rnr(std::uint64_t pauses) {
   report_rnr();
 }
 
-void StreamReceiver::report_rnr() { report(rdmap::kRnrReport); }
+void StreamReceiver::report_rnr() {
+  rnr_reported_ = true;
+  report(rdmap::kRnrReport);
+}
 
 void StreamReceiver::report(rdmap::Stag occasion) {
   const std::lock_guard lock(state_.locks.send);

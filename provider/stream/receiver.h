@@ -108,6 +108,7 @@ class StreamReceiver final : rdmap::ReceiveHost {
   bool drop_logged_ = false;  // octets in an answer that was to have none
   bool peer_wants_reports_ = false;
   bool rnr_report_due_ = false;
+  bool rnr_reported_ = false;  // the peer has been told of a pause, and not of its end
   bool watched_ = true;
   bool error_reported_ = false;  // by a completion of the receive queue
 };

@@ -47,12 +47,19 @@ RetryTimer::Limits RetryTimer::limits_of(const ibv_qp_attr& attributes, bool rel
   return {retry_time(attributes), reliable ? rnr_time(attributes) : milliseconds{0}};
 }
 
-std::optional<rdmap::Status> RetryTimer::verdict(const Limits& limits, Peer peer, Clock::time_point now) const {
+std::optional<rdmap::Status> RetryTimer::verdict(const Limits& limits, Peer peer, Clock::time_point now) {
+  if (peer != Peer::has_no_receive) {
+    without_receive_.reset();
+  } else if (!without_receive_) {
+    without_receive_ = now;
+  }
   const auto waited = now - since_;
   const bool unanswered = peer == Peer::none || peer == Peer::silent;
   if (peer == Peer::gone && waited > kInVain) return rdmap::Status::retry_exceeded;
   if (unanswered && asks_for_answers(limits, now)) return rdmap::Status::retry_exceeded;
-  if (peer == Peer::has_no_receive && limits.rnr.count() > 0 && waited > limits.rnr) return rdmap::Status::rnr_exceeded;
+  if (without_receive_ && limits.rnr.count() > 0 && now - *without_receive_ > limits.rnr) {
+    return rdmap::Status::rnr_exceeded;
+  }
   return std::nullopt;
 }
 

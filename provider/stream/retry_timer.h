@@ -43,6 +43,7 @@ class RetryTimer {
   void work_at(std::uint64_t head, Clock::time_point now) {
     head_ = head;
     since_ = now;
+    without_receive_.reset();
   }
   // This much of the time until now has not been the peer's to answer in.
   void discount(Clock::duration time, Clock::time_point now) {
@@ -52,12 +53,14 @@ class RetryTimer {
   bool asks_for_answers(const Limits& limits, Clock::time_point now) const {
     return limits.retry.count() > 0 && now - since_ > limits.retry;
   }
-  // The status with which the oldest work fails now; empty if it has time left.
-  std::optional<rdmap::Status> verdict(const Limits& limits, Peer peer, Clock::time_point now) const;
+  // The status with which the oldest work fails now; empty if it has time left. The time to wait for a receive begins
+  // when the peer is first found without one.
+  std::optional<rdmap::Status> verdict(const Limits& limits, Peer peer, Clock::time_point now);
 
  private:
   std::uint64_t head_ = ~std::uint64_t{0};
   Clock::time_point since_;
+  std::optional<Clock::time_point> without_receive_;
 };
 
 }  // namespace uiw::provider

@@ -120,8 +120,10 @@ void Context::report_port(ibv_event_type type) {
   report(event);
 }
 
+// The parent of a fork tells of it as long as it lives. Whoever only hears of the world becomes no heir.
 void Context::heard(const InterfaceNews& news) {
   using Kind = InterfaceNews::Kind;
+  if (!async_->is_own()) return;
   if (news.kind == Kind::removed) return report_port(IBV_EVENT_DEVICE_FATAL);
   if (news.kind == Kind::link) return heard_link(news.active);
   // Before it is told of, since the program then looks at the table.

@@ -73,6 +73,8 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   static void lock_for_fork();
   static void unlock_after_fork();
   static void inherit_in_child();
+  // Whether it is this process's already, which has made it or has become the heir.
+  bool is_own() const { return generation_.load(std::memory_order_relaxed) == fork_generation(); }
   // Whether there is a pipe that a child would inherit. Called with the locks held.
   static bool any();
 

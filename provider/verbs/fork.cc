@@ -67,7 +67,6 @@ void before_fork() {
   hooks = outer_hooks.load();
   leaves = hooks != nullptr && hooks->before();
   contexts().mutex.lock();
-  for (Context* context : contexts().all) context->hold_view();
   lock_completion_channels();
   EventPipe::lock_for_fork();
   prepare_inheritance(leaves || EventPipe::any());
@@ -75,6 +74,7 @@ void before_fork() {
   lock_qp_numbers();
   hold_ports();
   CmLoop::instance().lock_for_fork();
+  for (Context* context : contexts().all) context->hold_view();
   lock_interfaces();
   stag_table().lock_for_fork();
   for_listed([](auto listed) { listed.lock_for_fork(); });
@@ -84,6 +84,7 @@ void in_parent() {
   for_listed([](auto listed) { listed.unlock_after_fork(); });
   stag_table().unlock_after_fork();
   unlock_interfaces();
+  for (Context* context : contexts().all) context->release_view();
   CmLoop::instance().unlock_after_fork();
   go_on_with_ports();
   unlock_qp_numbers();
@@ -91,7 +92,6 @@ void in_parent() {
   go_on_after_fork();
   EventPipe::unlock_after_fork();
   unlock_completion_channels();
-  for (Context* context : contexts().all) context->release_view();
   contexts().mutex.unlock();
   if (hooks != nullptr) hooks->in_parent();
 }
@@ -104,6 +104,7 @@ void in_child() {
   stag_table().forget_holders();
   stag_table().unlock_after_fork();
   unlock_interfaces();
+  for (Context* context : contexts().all) context->release_view();
   for (Context* context : contexts().all) context->engine().after_fork_in_child();
   CmLoop::instance().after_fork_in_child();
   withdraw_inventory_in_child();
@@ -115,7 +116,6 @@ void in_child() {
   inherit_in_child(leaves);
   EventPipe::inherit_in_child();
   unlock_completion_channels();
-  for (Context* context : contexts().all) context->release_view();
   contexts().mutex.unlock();
   if (hooks != nullptr) hooks->in_child();
 }

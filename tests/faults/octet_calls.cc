@@ -26,7 +26,7 @@ struct Watched {
   epoll_event event;
 };
 std::mutex g_watched_mutex;
-std::array<Watched, kMostWatched> g_watched{};  // set 0: none
+std::array<std::array<Watched, 2>, kMostWatched> g_watched{};  // set 0: none
 constinit Next<int(int, int, int, epoll_event*)> g_epoll_ctl("epoll_ctl");
 constinit Next<long(long, ...)> g_syscall("syscall");
 
@@ -129,18 +129,31 @@ ssize_t move_message(Function function, int fd, Message* message, int flags, con
 
 void note_watched(int fd, int set, const epoll_event& event) {
   const std::lock_guard lock(g_watched_mutex);
-  if (fd >= 0 && fd < kMostWatched) g_watched[fd] = {set, event};
+  if (fd < 0 || fd >= kMostWatched) return;
+  for (Watched& one : g_watched[fd]) {
+    if (one.set != 0 && one.set != set) continue;
+    one = {set, event};
+    return;
+  }
+}
+void forget_watched(int fd, int set) {
+  if (fd < 0 || fd >= kMostWatched) return;
+  const std::lock_guard lock(g_watched_mutex);
+  for (Watched& one : g_watched[fd])
+    if (one.set == set) one.set = 0;
 }
 void forget_watched(int fd) {
-  if (fd < 0 || fd >= kMostWatched || g_watched[fd].set == 0) return;
-  const std::lock_guard lock(g_watched_mutex);
-  g_watched[fd].set = 0;
+  if (fd < 0 || fd >= kMostWatched) return;
+  for (const Watched& one : g_watched[fd])
+    if (one.set != 0) forget_watched(fd, one.set);
 }
 void report_again(int fd) {
   const std::lock_guard lock(g_watched_mutex);
-  if (fd < 0 || fd >= kMostWatched || g_watched[fd].set == 0) return;
-  Watched& one = g_watched[fd];
-  if ((one.event.events & EPOLLONESHOT) == 0) g_epoll_ctl.get()(one.set, EPOLL_CTL_MOD, fd, &one.event);
+  if (fd < 0 || fd >= kMostWatched) return;
+  for (Watched& one : g_watched[fd]) {
+    if (one.set != 0 && (one.event.events & EPOLLONESHOT) == 0)
+      g_epoll_ctl.get()(one.set, EPOLL_CTL_MOD, fd, &one.event);
+  }
 }
 
 }  // namespace faults

@@ -110,7 +110,7 @@ FAULTS_API int faults_epoll_ctl(int set, int what, int fd, epoll_event* event) {
     if (const int error = verdict(Function::epoll_ctl, CALLER); error != 0) return faults::failed<int>(error);
   }
   const int result = next.get()(set, what, fd, event);
-  if (result == 0 && what == EPOLL_CTL_DEL) faults::forget_watched(fd);
+  if (result == 0 && what == EPOLL_CTL_DEL) faults::forget_watched(fd, set);
   if (result == 0 && what != EPOLL_CTL_DEL) faults::note_watched(fd, set, *event);
   return result;
 }

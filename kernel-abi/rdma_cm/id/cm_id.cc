@@ -275,10 +275,13 @@ void CmId::go_on() {
   }
   int error = route_.renew();
   if (error == 0) error = listener_.go_on();
-  if (error == 0) {
-    if (resolves) resolution_->wait();
-    return;
+  if (error == 0 && resolves) {
+    // The timer was the parent's.
+    const CmRoute::Ends before = resolution_->before;
+    const auto left = resolution_->end - Resolution::Clock::now();
+    error = begin_resolution(before, std::chrono::ceil<std::chrono::milliseconds>(left));
   }
+  if (error == 0) return;
   provider::log_event(provider::LogLevel::error,
                       "rdma_cm: id %u of the parent process, which has ended, cannot be taken over: %s", number_,
                       error == EBADF ? "its socket does not listen any more" : provider::text_of_errno(error));

@@ -323,6 +323,7 @@ void CmRoute::inherit() {
 int CmRoute::renew() {
   constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr int kMostPauses = 1000;
+  if (rdma_port_ != nullptr) lacks_number_ = false;  // it has taken a substitute meanwhile
   if (!lacks_number_) return 0;
   int error = 0;
   const auto is_held = [&error] { return error == EADDRINUSE || error == EADDRNOTAVAIL; };
@@ -355,8 +356,11 @@ int CmRoute::set_family_only(bool value) {
   if (socket_ < 0 || source_.ss_family != AF_INET6 || before == value) return 0;
   // TCP accepts the option only before bind.
   mpa::close_descriptor(std::exchange(socket_, -1));
+  const bool held = rdma_port_ != nullptr;
   rdma_port_.reset();
-  return make_socket(source_);
+  substitute_ = 0;
+  const int error = make_socket(source_);
+  return error == 0 && held ? hold_number() : error;
 }
 
 void CmRoute::set_reuse_address(bool value) {

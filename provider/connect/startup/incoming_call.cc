@@ -81,6 +81,7 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     std::shared_ptr<mpa::SharedOffer> rings;
     if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer();
     const bool first_message = agreement.rtr != mpa::ReadyToReceive::none;
+    CmLoop::instance().unwatch(socket_.fd());
     if (const int error = watch_stream(first_message); error != 0) return error;
     // If no ready-to-receive message was negotiated, the connection is established on this side by the reply.
     if (!first_message) note_established();
@@ -112,9 +113,8 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
 
  private:
   void socket_ready(std::unique_lock<Mutex>& lock) override {
-    if (state_ == State::awaiting_request) return read_request(lock);
-    // The consumer decides now. If the caller hangs up meanwhile, that shows when the call is answered.
-    if (state_ == State::requested) CmLoop::instance().unwatch(socket_.fd());
+    // Once it has come, the consumer decides. If the caller hangs up meanwhile, that shows when the call is answered.
+    if (state_ == State::awaiting_request) read_request(lock);
   }
 
   // A caller that seems to be on this host, and cannot be found there: a program may forward its octets, perhaps to
@@ -136,7 +136,8 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     revision_ = request_.revision;
     log_event(LogLevel::info, "call of %s arrives at %s (MPA revision %u)", AddressText(remote_).c_str(),
               AddressText(local_).c_str(), revision_);
-    CmLoop::instance().unwatch(socket_.fd());
+    // Nothing is read for now. A watch stays, so that the child of a fork closes its copy of the socket.
+    CmLoop::instance().change(socket_.fd(), EPOLLET);
     CmLoop::instance().cancel(*this);  // the deadline
     CmLoop::instance().post_behind(shared_from_this());
   }

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <utility>
 
@@ -55,14 +56,19 @@ void note_address(nlmsghdr* header) {
   tell(news);
 }
 
-int note(nl_msg* message, void*) {
+// `no_memory` becomes true where an observer has had none for the news. An exception must not pass through libnl.
+int note(nl_msg* message, void* no_memory) noexcept {
   nlmsghdr* header = nlmsg_hdr(message);
-  switch (header->nlmsg_type) {
-    case RTM_NEWLINK:
-    case RTM_DELLINK: note_link(header); break;
-    case RTM_NEWADDR:
-    case RTM_DELADDR: note_address(header); break;
-    default: break;
+  try {
+    switch (header->nlmsg_type) {
+      case RTM_NEWLINK:
+      case RTM_DELLINK: note_link(header); break;
+      case RTM_NEWADDR:
+      case RTM_DELADDR: note_address(header); break;
+      default: break;
+    }
+  } catch (const std::exception&) {
+    *static_cast<bool*>(no_memory) = true;
   }
   return NL_OK;
 }
@@ -78,15 +84,19 @@ class LinkWatch final : public CmLoop::Handler {
     return nl_socket_set_nonblocking(socket_) == 0;
   }
   int fd() const { return fd_; }
+  // For note().
+  bool& no_memory() { return no_memory_; }
   void ready(std::uint32_t) override {
     const int result = nl_recvmsgs_default(socket_);
     // The socket's buffer was full, and messages have been lost.
-    if (result < 0 && result != -NLE_AGAIN) tell({InterfaceNews::Kind::missed});
+    const bool full = result < 0 && result != -NLE_AGAIN;
+    if (std::exchange(no_memory_, false) || full) tell({InterfaceNews::Kind::missed});
   }
 
  private:
   nl_sock* const socket_;
   int fd_ = -1;
+  bool no_memory_ = false;
 };
 
 }  // namespace
@@ -106,7 +116,7 @@ std::shared_ptr<CmLoop::Handler> make_link_watch(int& fd) {
   if (socket == nullptr) return nullptr;
   auto watch = std::make_shared<LinkWatch>(socket);
   nl_socket_disable_seq_check(socket);
-  if (nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, note, nullptr) < 0 || !watch->open() ||
+  if (nl_socket_modify_cb(socket, NL_CB_VALID, NL_CB_CUSTOM, note, &watch->no_memory()) < 0 || !watch->open() ||
       nl_socket_add_memberships(socket, RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, 0) < 0) {
     return nullptr;
   }

@@ -208,7 +208,9 @@ int Qp::to_rtr(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
 void Qp::to_rts(ibv_qp_state from, const ibv_qp_attr& attributes) {
   if (common_.manual && from == IBV_QPS_RTR) return manual_.ready_to_send(attributes);
   advance(from, IBV_QPS_RTS);
-  if (from == IBV_QPS_SQD) connection_.stop_draining();
+  if (from != IBV_QPS_SQD) return;
+  connection_.stop_draining();
+  posting_.carry_out_local();
 }
 
 void Qp::to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {

@@ -255,7 +255,6 @@ void QpConnection::stop_draining() {
   const std::lock_guard lock(qp_.locks.send);
   tell_when_drained_ = false;
   if (qp_.stream != nullptr) qp_.stream->sender().transmitter().hold_from(~std::uint64_t{0});
-  if (!qp_.has_carrier()) queues_.carry_out_local();
   qp_.transmit();
 }
 

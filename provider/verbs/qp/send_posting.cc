@@ -133,6 +133,11 @@ void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMut
   if (looks && engine.end_posting(now)) note_return_to_program();
 }
 
+void SendPosting::carry_out_local() {
+  std::unique_lock lock(qp_.locks.send);
+  if (!qp_.has_carrier()) carry_out_local(lock);
+}
+
 // There is no stream yet, or its peer has left. Local work is carried out all the same, once it is the oldest. Releases
 // the lock.
 void SendPosting::carry_out_local(std::unique_lock<SectionMutex>& lock) {

@@ -53,6 +53,9 @@ class SendPosting final : public SendRequests, public DeferredSends {
   void send_all_deferred() override;
   void send_overdue_posts() override;
   bool give_back_idle_memory() override;
+  // Work is held back no more. Where there is no stream to carry it out, local work at the head of the queue needs
+  // none.
+  void carry_out_local();
   // The queue pair, or its stream, is about to end: posts that wait are sent.
   void send_posts_before_end();
 

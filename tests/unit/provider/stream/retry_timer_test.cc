@@ -58,10 +58,24 @@ TEST_CASE("retry timer: work fails by what its peer does, and after how long", "
       {Peer::gone, 501ms, Status::retry_exceeded},
   }));
   INFO("peer " << static_cast<int>(peer) << " after " << waited.count() << " ms");
+  CHECK_FALSE(timer.verdict(limits, peer, start));
   CHECK(timer.verdict(limits, peer, start + waited) == expected);
   // Work for a peer that has left is not waited for, whatever the program allows.
   const auto unlimited = peer == Peer::gone ? expected : std::nullopt;
   CHECK(timer.verdict(for_ever, peer, start + waited) == unlimited);
+}
+
+TEST_CASE("retry timer: a receive is waited for from when the peer is found without one", "[retry]") {
+  RetryTimer timer;
+  const RetryTimer::Clock::time_point start{};
+  const RetryTimer::Limits limits{4000ms, 1000ms};
+  timer.work_at(0, start);
+  CHECK_FALSE(timer.verdict(limits, Peer::answers, start + 3s));  // the message is long
+  CHECK_FALSE(timer.verdict(limits, Peer::has_no_receive, start + 3100ms));
+  CHECK_FALSE(timer.verdict(limits, Peer::has_no_receive, start + 4100ms));
+  CHECK_FALSE(timer.verdict(limits, Peer::answers, start + 4200ms));  // it has posted one
+  CHECK_FALSE(timer.verdict(limits, Peer::has_no_receive, start + 4300ms));
+  CHECK(timer.verdict(limits, Peer::has_no_receive, start + 5301ms) == Status::rnr_exceeded);
 }
 
 TEST_CASE("retry timer: it starts again with the work behind", "[retry]") {
