@@ -286,6 +286,34 @@ void unread_call() {
   if (!served.await()) die("the daemon has not served the call");
 }
 
+// A child that has waited for nothing so far completes work of its own on a queue that its parent has armed. The event
+// is the parent's, who has not ended.
+void queue_of_the_parent() {
+  const Server server;
+  expect_error("ibv_req_notify_cq", ibv_req_notify_cq(server.cq, 0), 0);
+  await_end(fork_off([&] {
+    ibv_qp_init_attr attributes = apps::qp_attributes({});
+    attributes.send_cq = attributes.recv_cq = server.cq;
+    ibv_qp* qp = ibv_create_qp(server.pd, &attributes);
+    if (qp == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+    ibv_qp_attr step{};
+    step.qp_state = IBV_QPS_INIT;
+    step.port_num = 1;
+    const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    expect_error("ibv_modify_qp to INIT", ibv_modify_qp(qp, &step, mask), 0);
+    ibv_recv_wr receive{};
+    ibv_recv_wr* bad = nullptr;
+    expect_error("ibv_post_recv", ibv_post_recv(qp, &receive, &bad), 0);
+    step.qp_state = IBV_QPS_ERR;
+    expect_error("ibv_modify_qp to ERR", ibv_modify_qp(qp, &step, IBV_QP_STATE), 0);
+    ibv_wc completion{};
+    if (ibv_poll_cq(server.cq, 1, &completion) != 1 || completion.status != IBV_WC_WR_FLUSH_ERR)
+      die("the receive is not flushed");
+    expect_error("ibv_destroy_qp", ibv_destroy_qp(qp), 0);
+    expect_error("ibv_destroy_cq", ibv_destroy_cq(server.cq), 0);
+  }));
+}
+
 const apps::Cases kCases = {
     {"daemon_waits_in_get_event", [] { daemon_waits(Wait::get_event); }},
     {"daemon_waits_in_poll", [] { daemon_waits(Wait::poll); }},
@@ -296,6 +324,7 @@ const apps::Cases kCases = {
     {"parent_goes_on", parent_goes_on},
     {"one_heir", one_heir},
     {"unread_call", unread_call},
+    {"queue_of_the_parent", queue_of_the_parent},
 };
 
 }  // namespace
