@@ -6,6 +6,9 @@
 #include <atomic>
 #include <cinttypes>
 #include <cstring>
+#include <fstream>
+#include <stdexcept>
+#include <string>
 
 #include "tests/wire/target/target.h"
 
@@ -160,6 +163,13 @@ void dump(const Words& word) {  // dump NAME OFFSET LENGTH
   say("ok %s", to_hex(span_of(word[1], number(word[2]), length), length).c_str());
 }
 
+void read_file(const Words& word) {  // file PATH: its first line
+  std::ifstream file(word[1]);
+  std::string line;
+  if (!std::getline(file, line)) throw std::runtime_error("0 cannot be read");
+  say("ok %s", line.c_str());
+}
+
 void hash(const Words& word) {  // hash NAME OFFSET LENGTH
   const std::size_t length = number(word[3]);
   say("ok 0x%08x", crc32(span_of(word[1], number(word[2]), length), length));
@@ -187,10 +197,10 @@ void rest(const Words&) {  // rest: says how often the hammer added
 
 std::span<const Command> memory_commands() {
   static constexpr Command kCommands[] = {
-      {"open", 2, open_device}, {"pd", 2, add_pd},       {"mr", 4, add_mr},   {"dereg", 2, dereg},
-      {"fill", 3, fill},        {"rereg", 3, rereg},     {"unmap", 2, unmap}, {"mw", 3, add_mw},
-      {"mw_free", 2, free_mw},  {"mw_bind", 8, bind_mw}, {"poke", 4, poke},   {"dump", 4, dump},
-      {"hash", 4, hash},        {"hammer", 3, hammer},   {"rest", 1, rest},
+      {"open", 2, open_device}, {"pd", 2, add_pd},       {"mr", 4, add_mr},     {"dereg", 2, dereg},
+      {"fill", 3, fill},        {"rereg", 3, rereg},     {"unmap", 2, unmap},   {"mw", 3, add_mw},
+      {"mw_free", 2, free_mw},  {"mw_bind", 8, bind_mw}, {"poke", 4, poke},     {"dump", 4, dump},
+      {"file", 2, read_file},   {"hash", 4, hash},       {"hammer", 3, hammer}, {"rest", 1, rest},
   };
   return kCommands;
 }
