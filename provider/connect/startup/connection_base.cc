@@ -27,9 +27,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The peer's end, and nothing else. Each is reported once.
-constexpr std::uint32_t kEnd = EPOLLRDHUP | EPOLLET;
-
 // Whether this side requests CRCs on a connection from `local` to `remote`.
 bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
   switch (settings().values.crc) {
@@ -82,9 +79,9 @@ sockaddr_storage ConnectionBase::remote_address() const {
   return remote_;
 }
 
-// Data changes nothing for this watch any more: only the end does.
+// From here on the report of each arrival would only take time.
 void ConnectionBase::stream_established() noexcept {
-  if (const int fd = watched_.load(); fd >= 0) CmLoop::instance().change(fd, kEnd);
+  unwatch_stream();
   note_established();
 }
 
@@ -100,9 +97,9 @@ void ConnectionBase::stream_ended() noexcept {
 }
 
 // Manual connections report nothing to the program, and a HeldSocket watches by itself.
-int ConnectionBase::watch_stream(bool first_message) {
+int ConnectionBase::watch_for_first_message() {
   if (own_.attempt || held_) return 0;
-  const int error = CmLoop::instance().watch(socket_.fd(), first_message ? EPOLLIN | kEnd : kEnd, weak_from_this());
+  const int error = CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP | EPOLLET, weak_from_this());
   if (error == 0) watched_.store(socket_.fd());
   return error;
 }
@@ -241,8 +238,7 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
   const char* const way = attachment.rings == nullptr ? "TCP" : initiator ? "shared memory" : "shared memory offered";
   int error = 0;
   try {
-    if (initiator) error = watch_stream(false);
-    if (error == 0) error = qp.attach(socket_, attachment);
+    error = qp.attach(socket_, attachment);
   } catch (const std::exception&) {
     error = ENOMEM;
   }

@@ -6,9 +6,9 @@
 // the connection alive until the stream ends; before that the consumer owns it. CmLoop keeps a weak reference.
 //
 // Order: what a peer does on one connection after another, the thread of CmLoop reports in the same order, although
-// other threads read the streams. For that it watches the socket of a stream of rdma_cm, too: for the first message,
-// which it reads itself, and for the peer's end, behind which it waits for whoever handles it. A request is reported
-// behind all that was there when it was read (CmLoop::post_behind()).
+// other threads read the streams. For that it watches the socket of a stream that rdma_cm has accepted until the first
+// message has come, which it reads itself. A request is reported behind all that was there when it was read
+// (CmLoop::post_behind()). The end of a stream is reported by whoever sees it.
 //
 // Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Connection on any thread.
 // The functions of StreamOwner are called on any thread with locks of the stream held, so they only set a flag for
@@ -110,10 +110,10 @@ class ConnectionBase : public Connection,
   Attachable* find_end(const ConnectionParameters& own);
   // The same once more; null if it is gone.
   Attachable* end() const;
-  // Watches the socket of a stream of rdma_cm, also for the peer's first message; 0 or an errno. Throws std::bad_alloc.
-  // The called side does so before it replies: else the caller might go on before its first message is seen. Called
-  // while the socket is open: unwatch_stream() ends it.
-  int watch_stream(bool first_message);
+  // Watches the socket of a stream of rdma_cm for the peer's first message; 0 or an errno. Throws std::bad_alloc. The
+  // called side does so before it replies: else the caller might go on before that message is seen. Called while the
+  // socket is open: unwatch_stream() ends it.
+  int watch_for_first_message();
   void unwatch_stream();
   // The connection is established once it is attached.
   void note_established() noexcept;

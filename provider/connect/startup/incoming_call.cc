@@ -82,7 +82,9 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer();
     const bool first_message = agreement.rtr != mpa::ReadyToReceive::none;
     CmLoop::instance().unwatch(socket_.fd());
-    if (const int error = watch_stream(first_message); error != 0) return error;
+    if (first_message) {
+      if (const int error = watch_for_first_message(); error != 0) return error;
+    }
     // If no ready-to-receive message was negotiated, the connection is established on this side by the reply.
     if (!first_message) note_established();
     // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as
