@@ -124,23 +124,8 @@ void make_pipe(Inheritance& own) {
     if (*end >= 0) mpa::close_descriptor(std::exchange(*end, -1));
 }
 
-}  // namespace
-
-Owner owner_of(unsigned generation) {
-  if (generation == fork_generation()) return Owner::self;
-  Inheritance& own = state();
-  const std::lock_guard lock(own.mutex);
-  drop_closed(own);
-  if (generation < own.lost_before) return Owner::other;
-  if (!have_ended(own, generation)) return Owner::ancestor;
-  succeed(own, generation);
-  return generation < own.lost_before ? Owner::other : Owner::self;
-}
-
-Owner prospect_of(unsigned generation) {
-  if (generation == fork_generation()) return Owner::self;
-  Inheritance& own = state();
-  const std::lock_guard lock(own.mutex);
+// With the lock held. `self` says that this process may become the heir.
+Owner prospect(Inheritance& own, unsigned generation) {
   drop_closed(own);
   if (generation < own.lost_before) return Owner::other;
   if (!have_ended(own, generation)) return Owner::ancestor;
@@ -148,6 +133,25 @@ Owner prospect_of(unsigned generation) {
     return ancestor.generation < generation || has_no_heir(ancestor);
   });
   return is_free ? Owner::self : Owner::other;
+}
+
+}  // namespace
+
+Owner owner_of(unsigned generation) {
+  if (generation == fork_generation()) return Owner::self;
+  Inheritance& own = state();
+  const std::lock_guard lock(own.mutex);
+  const Owner found = prospect(own, generation);
+  if (found == Owner::ancestor || generation < own.lost_before) return found;
+  succeed(own, generation);  // of several children one reads the octet
+  return generation < own.lost_before ? Owner::other : Owner::self;
+}
+
+Owner prospect_of(unsigned generation) {
+  if (generation == fork_generation()) return Owner::self;
+  Inheritance& own = state();
+  const std::lock_guard lock(own.mutex);
+  return prospect(own, generation);
 }
 
 int when_ancestors_end(std::function<void()> function) {
