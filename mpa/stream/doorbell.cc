@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "mpa/descriptor.h"
+#include "mpa/short_wait.h"
 
 namespace uiw::mpa {
 
@@ -17,12 +18,16 @@ Doorbell::~Doorbell() {
 }
 
 // These are no cancellation points, as the functions of libc would be. The flags, not the descriptor's status, say that
-// nothing blocks: the peer cannot change them.
+// nothing blocks: the peer cannot change them. Where the system has no memory for the octet, it is tried again for some
+// milliseconds, since a peer that is not woken stops.
 void Doorbell::ring() const {
   const int before = errno;
   const char octet = 1;
-  while (::syscall(SYS_sendto, fd_, &octet, sizeof octet, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0) < 0 &&
-         errno == EINTR) {
+  unsigned tries = 0;
+  for (ShortWait wait;; wait.turn()) {
+    if (::syscall(SYS_sendto, fd_, &octet, sizeof octet, MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0) >= 0) break;
+    if (errno == EINTR) continue;
+    if ((errno != ENOMEM && errno != ENOBUFS) || ++tries == kMostTries) break;
   }
   errno = before;
 }

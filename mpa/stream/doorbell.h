@@ -35,6 +35,8 @@ class Doorbell {
  private:
   // An octet takes up to a kilobyte of the kernel's memory, and sockets have room for some tens of them at least.
   static constexpr unsigned kDrainEvery = 16;
+  // For an octet that the system has no memory for: some 5 ms (ShortWait).
+  static constexpr unsigned kMostTries = 300;
 
   int fd_ = -1;
   std::atomic<unsigned> sleeps_{0};

@@ -74,7 +74,7 @@ class Trial {
       ::_exit(0);  // what a process leaves behind at its end is not asked for here
     }
     if (pid_ < 0) std::abort();
-    end_ = Clock::now() + std::chrono::seconds(60);
+    end_ = Clock::now() + std::chrono::seconds(120);
   }
   bool runs() const { return pid_ > 0; }
   // Whether it has ended, by itself or because its time was over.
