@@ -42,7 +42,7 @@ inline RetryCounts take_retry_counts(std::vector<std::byte>& private_data) {
   const RetryCounts counts{static_cast<std::uint8_t>(at[6]), static_cast<std::uint8_t>(at[7])};
   if (std::memcmp(at, kRetryCountsKey.data(), kRetryCountsKey.size()) != 0) return {};
   if (counts.retry > RetryCounts::kMost || counts.rnr_retry > RetryCounts::kMost) return {};
-  private_data.resize(private_data.size() - kRetryCountsSize);
+  private_data.erase(private_data.end() - kRetryCountsSize, private_data.end());
   return counts;
 }
 
