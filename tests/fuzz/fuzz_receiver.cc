@@ -43,7 +43,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
     parameters.mulpdu = 256;
     parameters.ord = 2;
     tx.start(parameters, &reads);
-    rx.start(&reads, {mpa::ReadyToReceive::none, peer, false, rdmap::Reports::on_request});
+    rx.start(&reads, {mpa::ReadyToReceive::none, peer});
     deframer.start(crc);
     memory.resize(64 + 256 + 64, std::byte{0x11});
     stag = *stags.add(

@@ -60,8 +60,7 @@ class Program final : public rdmap::SendHost, public rdmap::ReceiveHost {
     parameters.terminates_local_errors = !manual();
     parameters.reports = agreed.reports;
     tx.start(parameters, &reads);
-    rx.start(&reads,
-             {agreed.initiator ? mpa::ReadyToReceive::none : agreed.rtr, agreed.peer, manual(), agreed.reports});
+    rx.start(&reads, {agreed.initiator ? mpa::ReadyToReceive::none : agreed.rtr, agreed.peer, manual()});
     rx.deny(memory.denied);
     deframer.start(agreed.crc, agreed.markers_in ? mpa::Deframer::Kind::marked : mpa::Deframer::Kind::plain);
   }
