@@ -96,7 +96,7 @@ int befriend(const std::string& host, Kind kind, std::uint64_t name) {
   moments::Line line(dup(STDIN_FILENO));
   Link link(host, kind, false);
   std::atomic<std::uint64_t> done = 0;
-  if (!link.connect(line, name)) die("not connected");
+  if (!link.connect(line, name)) die("not connected: %s", link.why().c_str());
   link.run(done, kNotNoticed);
   die("the survivor is gone");
 }
@@ -132,6 +132,7 @@ class Trial {
     if (connected) link_.run(done_, std::chrono::seconds(60));
     if (connected || link_.was_established()) link_.finish();
     const auto over = Clock::now();
+    why_ = link_.why();
     given_up_ = true;
     striker.join();
     const auto late = std::chrono::duration_cast<std::chrono::microseconds>(over - died_at_);
@@ -171,7 +172,9 @@ class Trial {
   void await(std::uint64_t completions) const {
     const auto end = Clock::now() + kPatience;
     while (done_ < completions) {
-      if (given_up_) die("moment %llu: the connection has ended though its peer lives", ull(moment_.name));
+      if (given_up_)
+        die("moment %llu (kind %u, blow %u): the connection has ended though its peer lives: %s", ull(moment_.name),
+            static_cast<unsigned>(moment_.kind), static_cast<unsigned>(moment_.blow), why_.c_str());
       if (Clock::now() > end) die("moment %llu: a living peer does not work", ull(moment_.name));
       pause(std::chrono::microseconds(200));
     }
@@ -182,6 +185,7 @@ class Trial {
   const Clock::time_point began_;
   Child child_;
   std::atomic<std::uint64_t> done_ = 0;
+  std::string why_;  // of the end; written before `given_up_`
   std::atomic<bool> given_up_ = false;
   Clock::time_point died_at_;
 };

@@ -72,7 +72,11 @@ bool Link::connect(const Line& line, std::uint64_t name) {
   return (kind_ == Kind::cm_calls) == survives_ ? call(line, name) : be_called(line, name);
 }
 
-bool Link::exchange(const Line& line, Introduction mine) { return line.say(mine) && line.hear(peer_); }
+bool Link::exchange(const Line& line, Introduction mine) {
+  if (line.say(mine) && line.hear(peer_)) return true;
+  why_ = "the line beside RDMA has ended";
+  return false;
+}
 
 bool Link::connect_by_hand(const Line& line) {
   rnic_ = std::make_unique<Rnic>(host_);
@@ -138,11 +142,17 @@ bool Link::be_called(const Line& line, std::uint64_t name) {
   listening.port = ntohs(rdma_get_src_port(listener_));
   if (!line.say(listening)) return false;
   rdma_cm_id* caller = request(line, name);
-  if (caller == nullptr) return false;
+  if (caller == nullptr) {
+    why_ = "no request has come";
+    return false;
+  }
   make_cm_qp(caller);
   rdma_conn_param wanted = parameters(nullptr);
   // Where the caller is gone already, either the call tells, or an event.
-  if (rdma_accept(id_, &wanted) != 0) return false;
+  if (rdma_accept(id_, &wanted) != 0) {
+    why_ = std::string("rdma_accept: ") + std::strerror(errno);
+    return false;
+  }
   return await_established() && exchange(line, work_->introduction());
 }
 
@@ -153,6 +163,7 @@ bool Link::await_established() {
   if (type != RDMA_CM_EVENT_CONNECT_ERROR && type != RDMA_CM_EVENT_UNREACHABLE && type != RDMA_CM_EVENT_REJECTED &&
       type != RDMA_CM_EVENT_DISCONNECTED)
     die("%s while connecting", rdma_event_str(type));
+  why_ = rdma_event_str(type);
   return false;
 }
 

@@ -80,6 +80,8 @@ class Link {
   void finish();
   // Whether rdma_cm has told of a connection, which the other process may not have lived to use.
   bool was_established() const { return established_; }
+  // What has ended the connection, or the attempt to connect, in words.
+  std::string why() const { return !why_.empty() || work_ == nullptr ? why_ : work_->why(); }
 
  private:
   bool connect_by_hand(const Line& line);
@@ -99,6 +101,7 @@ class Link {
   rdma_cm_id *listener_ = nullptr, *id_ = nullptr;
   ibv_qp* qp_ = nullptr;
   bool established_ = false;
+  std::string why_;
   Introduction peer_;
 };
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "tests/apps/support/manual.h"
@@ -73,6 +74,8 @@ class Work {
       if (!failed_) done.fetch_add(1);
     }
   }
+  // The status of the first request that has failed, in words.
+  const std::string& why() const { return why_; }
   // All that is posted has its completion, and nothing succeeds any more.
   void drain() {
     const auto end = Clock::now() + kPatience;
@@ -155,6 +158,7 @@ class Work {
       receives ? arrived(wc) : succeeded(wc);
       return;
     }
+    if (why_.empty()) why_ = ibv_wc_status_str(wc.status);
     // The first request that fails may say that the peer is gone; all else is flushed.
     const bool says = wc.status == IBV_WC_RETRY_EXC_ERR && !receives && !send_failed_;
     if (!says && wc.status != IBV_WC_WR_FLUSH_ERR) die("request %llx: %s", ull(wc.wr_id), ibv_wc_status_str(wc.status));
@@ -181,6 +185,7 @@ class Work {
   ibv_qp* qp_ = nullptr;
   Introduction peer_;
   std::uint64_t posted_ = 0, completed_ = 0, receives_ = 0, received_ = 0;
+  std::string why_;
   bool failed_ = false, send_failed_ = false, receive_failed_ = false;
 };
 
