@@ -33,8 +33,8 @@ using moments::kKinds;
 using moments::Link;
 
 constexpr unsigned kLanes = 6, kWarmUp = 50;
-constexpr std::chrono::seconds kBound{10};       // from the death of the peer to the end of the connection
-constexpr std::chrono::seconds kNotNoticed{30};  // without a completion of a friend
+constexpr std::chrono::seconds kBound{40};       // from the death of the peer to the end of the connection
+constexpr std::chrono::seconds kNotNoticed{60};  // without a completion of a friend
 constexpr std::uint64_t kGoesOn = 20;            // completions after SIGCONT
 
 enum class Blow : std::uint8_t { kill, stop_and_kill, stop_and_continue };
@@ -129,7 +129,7 @@ class Trial {
   void run() {
     std::thread striker([this] { strike(); });
     const bool connected = link_.connect(child_.line(), moment_.name);
-    if (connected) link_.run(done_, std::chrono::seconds(60));
+    if (connected) link_.run(done_, kNotNoticed);
     if (connected || link_.was_established()) link_.finish();
     const auto over = Clock::now();
     why_ = link_.why();
@@ -170,7 +170,7 @@ class Trial {
   }
   static void pause(std::chrono::microseconds time) { std::this_thread::sleep_for(time); }
   void await(std::uint64_t completions) const {
-    const auto end = Clock::now() + kPatience;
+    const auto end = Clock::now() + kNotNoticed;
     while (done_ < completions) {
       if (given_up_)
         die("moment %llu (kind %u, blow %u): the connection has ended though its peer lives: %s", ull(moment_.name),

@@ -23,6 +23,7 @@ BY_HAND = {
 }
 EACH = 0.5  # seconds at most that a moment takes on a slow machine
 SPARE = 40
+CONNECTING = "40000"  # milliseconds at most; see moments_link.h
 
 
 def own_arguments():
@@ -42,7 +43,7 @@ def own_arguments():
 def moments(bench, count, seed, env):
     print(f"      seed {seed}", flush=True)
     run = bench.run([bench.helper("uiw_moments"), "survive", "127.0.0.1", count, seed], timeout=count * EACH + SPARE,
-                    env=env)
+                    env={"UIW_STARTUP_TIMEOUT": CONNECTING, **env})
     check("as documented" in run.stdout, "it did not finish")
     for line in run.stdout.splitlines()[-4:-1]:
         print("     ", line, flush=True)

@@ -12,8 +12,9 @@ namespace apps::moments {
 enum class Kind : std::uint8_t { by_hand, cm_called, cm_calls };  // of the survivor
 inline constexpr unsigned kKinds = 3;
 
-// What uiw may take to find that a peer is dead while it connects: UIW_STARTUP_TIMEOUT, and some more.
-inline constexpr std::chrono::seconds kConnecting{14};
+// What uiw may take to find that a peer is dead while it connects: UIW_STARTUP_TIMEOUT, which moments.py sets, and some
+// more. Both are long, since a host may not run these processes for many seconds.
+inline constexpr std::chrono::seconds kConnecting{44};
 
 // Octets beside RDMA, which end with the other process.
 class Line {
