@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// How a thread waits for what another thread is about to finish, where nothing wakes it. It looks again at once at
-// first, then lets other threads run between two looks, and then sleeps between them. Without the sleep a thread of a
-// real-time policy would keep the processor from the thread that it waits for: sched_yield() leaves it to threads of
-// the same priority alone.
+// How a thread waits for what another thread is about to finish, or for memory of the system, where nothing wakes it.
+// It looks again at once at first, then lets other threads run between two looks, and then sleeps between them. Without
+// the sleep a thread of a real-time policy would keep the processor from the thread that it waits for: sched_yield()
+// leaves it to threads of the same priority alone.
 #pragma once
 
 #include <sched.h>

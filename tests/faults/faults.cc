@@ -57,6 +57,9 @@ const char* name_of(int error) { return error == kShort ? "short" : ::strerrorna
 
 // A process that runs one trial.
 class Trial {
+  // A life may wait ten seconds for a peer that does not answer, and a trial that looks for leaks has ten lives more.
+  static constexpr std::chrono::seconds kMost{120};
+
  public:
   Trial() : shared_(map()) {}
   Shared& shared() { return *shared_; }
@@ -74,7 +77,7 @@ class Trial {
       ::_exit(0);  // what a process leaves behind at its end is not asked for here
     }
     if (pid_ < 0) std::abort();
-    end_ = Clock::now() + std::chrono::seconds(120);
+    end_ = Clock::now() + kMost;
   }
   bool runs() const { return pid_ > 0; }
   // Whether it has ended, by itself or because its time was over.

@@ -39,6 +39,8 @@ constexpr std::uint64_t kGoesOn = 20;            // completions after SIGCONT
 
 enum class Blow : std::uint8_t { kill, stop_and_kill, stop_and_continue };
 constexpr unsigned kBlows = 3;
+constexpr const char* kBlowTexts[kBlows] = {"SIGKILL", "SIGSTOP and SIGKILL", "SIGSTOP and SIGCONT"};
+constexpr const char* kKindTexts[kKinds] = {"connected by hand", "called by rdma_cm", "calling by rdma_cm"};
 
 struct Moment {
   std::uint64_t name;
@@ -173,8 +175,9 @@ class Trial {
     const auto end = Clock::now() + kNotNoticed;
     while (done_ < completions) {
       if (given_up_)
-        die("moment %llu (kind %u, blow %u): the connection has ended though its peer lives: %s", ull(moment_.name),
-            static_cast<unsigned>(moment_.kind), static_cast<unsigned>(moment_.blow), why_.c_str());
+        die("moment %llu (%s; %s): the connection has ended though its peer lives: %s", ull(moment_.name),
+            kKindTexts[static_cast<unsigned>(moment_.kind)], kBlowTexts[static_cast<unsigned>(moment_.blow)],
+            why_.c_str());
       if (Clock::now() > end) die("moment %llu: a living peer does not work", ull(moment_.name));
       pause(std::chrono::microseconds(200));
     }
