@@ -4,6 +4,8 @@
 #include "kernel-abi/interposer/entry.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
 
 #include <atomic>
 #include <cerrno>
@@ -121,6 +123,34 @@ void abi_child_waits() {
   }
 }
 
+// Whether a read that a signal handler has interrupted goes on. Which of the handlers has run is not known, so each
+// must want that.
+bool handlers_restart() {
+  for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+    struct sigaction action {};
+    if (signal == SIGSEGV || signal == SIGBUS || ::sigaction(signal, nullptr, &action) != 0) continue;
+    const bool handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+    if (handled && (action.sa_flags & SA_RESTART) == 0) return false;
+  }
+  return true;
+}
+
+long abi_read_event(int fd, void* to, std::size_t size) {
+  ::pthread_testcancel();  // as read() does, also where there is an event
+  for (;;) {
+    const ssize_t n = provider::read_completion_event(fd, to, size);
+    if (n != -EINTR || !handlers_restart()) return n;
+  }
+}
+
+int abi_wait_in_set(int set, int channel, epoll_event* events, int most, int milliseconds, const sigset_t* mask) {
+  return provider::wait_in_set(set, channel, events, most, milliseconds, mask);
+}
+
+int abi_wait_in_poll(pollfd* fds, std::size_t count, int channel, const timespec* timeout, const sigset_t* mask) {
+  return provider::wait_in_poll({fds, count}, channel, timeout, mask);
+}
+
 bool before_fork() {
   lock_nldev_sockets();
   lock_device_tree();
@@ -156,12 +186,13 @@ constexpr UiwKernelAbi kTable = {abi_root,          abi_open,
                                  mpa::program_mask, mpa::add_pending_faults,
                                  mpa::close_faults, mpa::reopen_faults,
                                  abi_give_way,      abi_control,
-                                 abi_child_waits};
+                                 abi_child_waits,   abi_read_event,
+                                 abi_wait_in_set,   abi_wait_in_poll};
 
 }  // namespace
 }  // namespace uiw::kernel_abi
 
-extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v6(const UiwHost* host) {
+extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v7(const UiwHost* host) {
   using namespace uiw::kernel_abi;
   static const bool told = [host] {
     static uiw::mpa::DescriptorGuard guard;

@@ -9,14 +9,16 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 extern "C" {
 
 enum UiwObjectKind {
   UIW_OBJECT_UVERBS = 1,              // /dev/infiniband/uverbsN: a descriptor on /dev/null (uverbs_node.h)
   UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
-  UIW_OBJECT_COMPLETION_CHANNEL = 3,  // the interposer reports only its close
+  UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the interposer reports its close, and reads
   UIW_OBJECT_INTERNAL = 4,            // a descriptor of the library, which the program does not know (mpa/descriptor.h)
+  UIW_OBJECT_EPOLL_SET = 6,           // an epoll set with a channel of completions, whose descriptor is the number
   UIW_OBJECT_NETLINK = 5,             // a socket that stands in for one of NETLINK_RDMA; it has no state but its own
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
@@ -76,9 +78,20 @@ struct UiwKernelAbi {
   // In the child of a fork that has inherited a descriptor of rdma_cm: it waits for descriptors, of which that may be
   // one.
   void (*child_waits)();
+
+  // The program reads from this descriptor of a completion channel: takes an event, and waits for it where the program
+  // wants that. The number of octets, or a negative errno: -EAGAIN if the program's own call is to be made. A
+  // cancellation point.
+  long (*read_event)(int fd, void* to, size_t size);
+  // epoll_pwait() and ppoll() where a completion channel is among what they wait for, in the same way: their result, or
+  // a negative errno.
+  int (*wait_in_set)(int set, int channel, struct epoll_event* events, int most, int milliseconds,
+                     const sigset_t* mask);
+  int (*wait_in_poll)(struct pollfd* fds, size_t count, int channel, const struct timespec* timeout,
+                      const sigset_t* mask);
 };
 
 // NULL if the library cannot be used.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
-#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v6"
+#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v7"
 }

@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "provider/progress/waiting/waiters.h"
+
 namespace uiw::provider {
 
 class Activity {
@@ -51,9 +53,10 @@ class Activity {
     const bool here = pthread_equal(thread_.load(std::memory_order_relaxed), pthread_self()) != 0;
     return here ? last_.load(std::memory_order_relaxed) : 0;
   }
-  // Whether the program is active now, or was active less than `within` before `now`. False while it waits for an
-  // event.
+  // Whether the program is active now, or was active less than `within` before `now`. While it waits for an event it is
+  // active only if it drives meanwhile.
   bool is_active(std::uint64_t now, std::uint64_t within) const {
+    if (waiters_.drive(now)) return true;
     if (event_awaited()) return false;
     // Another thread may have stored a time later than `now`, so this adds and does not subtract.
     const bool inside = inside_.load(std::memory_order_relaxed) > 0 || driving_.load(std::memory_order_relaxed);
@@ -70,8 +73,14 @@ class Activity {
   bool event_awaited() const { return events_awaited_.load(std::memory_order_relaxed) > 0; }
   bool event_awaited_in_order() const { return events_awaited_.load() > 0; }
 
+  Waiters& waiters() { return waiters_; }
+  const Waiters& waiters() const { return waiters_; }
+
   // In the child of a fork the parent's other threads do not exist.
-  void after_fork_in_child() { inside_ = 0, driving_ = false; }
+  void after_fork_in_child() {
+    inside_ = 0, driving_ = false;
+    waiters_.after_fork_in_child();
+  }
 
  private:
   void note(std::uint64_t now) {
@@ -86,6 +95,7 @@ class Activity {
   std::atomic<unsigned> inside_{0};
   std::atomic<bool> driving_{false};
   std::atomic<bool> posting_{false};
+  Waiters waiters_;
 };
 
 }  // namespace uiw::provider

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "provider/progress/engine.h"
 
+#include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -16,6 +18,7 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "mpa/short_wait.h"
 #include "mpa/stream/doorbell.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/event_counter.h"
@@ -38,21 +41,56 @@ constexpr std::chrono::microseconds kFirstTick(25);
 constexpr std::chrono::microseconds kDeferredTick(200);
 constexpr std::chrono::microseconds kLongestTick(1000);
 constexpr std::chrono::milliseconds kNoMemoryPause(10);
+// The tick while a thread of the program waits and drives: whether it still does.
+constexpr std::chrono::microseconds kWaitersTick(500);
+// A program that has waited for so long is not in the middle of events that come close together: then no tick is needed
+// until it has its event.
+constexpr timespec kLongWait = {0, 2'000'000};
+
+// How long a thread may sleep that has so much time left.
+timespec sooner(std::uint64_t left, bool waits_long) {
+  const auto most = static_cast<std::uint64_t>(kLongWait.tv_nsec);
+  const std::uint64_t time = waits_long ? left : std::min(left, most);
+  return {static_cast<time_t>(time / 1'000'000'000), static_cast<long>(time % 1'000'000'000)};
+}
+
+// While a thread of the program drives in a call that signals may interrupt, they wait until it sleeps. Those of faults
+// do not, and the first two of real time are libc's own.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int one : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, one);
+    constexpr int kLibc[] = {32, 33};
+    for (const int one : kLibc) reinterpret_cast<std::uint64_t*>(&all)[0] &= ~(std::uint64_t{1} << (one - 1));
+    ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before_, sizeof(std::uint64_t));
+  }
+  ~SignalsHeld() { ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before_, nullptr, sizeof(std::uint64_t)); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+  // Those that were held before.
+  const sigset_t* before() const { return &before_; }
+
+ private:
+  sigset_t before_{};
+};
 constexpr int kMostEvents = EventTurns::kMost;
 
-// True if there was work.
-bool drive_ready(int epoll, FindDriven find) {
+// How many events were served, or -1 with errno. One for "uiw-progress" stays in the set, and `for_thread` is set.
+int drive_ready(int epoll, FindDriven find, bool& for_thread) {
   epoll_event events[32];
   // Not libc's: no cancellation point on the program's thread.
   const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll, events, 32, 0, nullptr, 0));
   for (int i = 0; i < ready; ++i) {
-    if (events[i].data.u64 == ProgressHelpers::kWakeTag) continue;
-    if (Driven* qp = find(static_cast<std::uint32_t>(events[i].data.u64))) {
+    if (events[i].data.u64 == ProgressHelpers::kWakeTag) {
+      for_thread = true;
+    } else if (Driven* qp = find(static_cast<std::uint32_t>(events[i].data.u64))) {
       qp->note_event(events[i].events);
       qp->progress(qp->event_driver());
     }
   }
-  return ready > 0;
+  return ready;
 }
 
 // As epoll_wait(), after looking for some time where that is worthwhile.
@@ -91,6 +129,7 @@ void Engine::stop() {
     }
   }
   helpers_.stop();
+  const std::lock_guard drive_lock(drive_mutex_);  // a thread that waits may be driving
   if (const int epoll = epoll_.exchange(-1); epoll >= 0) mpa::close_descriptor(epoll);
   if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
 }
@@ -135,6 +174,9 @@ void Engine::after_fork_in_child() {
   deferring_ = 0;
   started_.store(false);
   parked_.store(false);
+  parked_for_waiters_.store(false);
+  hand_over_.store(false);
+  waits_long_.store(false);
   watching_.store(false);
 }
 
@@ -224,11 +266,11 @@ void Engine::look(bool polls) {
   std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
   if (!drive_lock.owns_lock()) return activity_.note_look(raw_clock(), polls);
   activity_.begin_driving();
-  bool yield = false, timed = true;
+  bool yield = false, timed = true, for_thread = false;
   {
     const ReadSection section;
     const bool many = drives_many();
-    const bool work = many ? drive_ready(epoll_.load(), find_) : driven_.poll_each(polls);
+    const bool work = many ? drive_ready(epoll_.load(), find_, for_thread) > 0 : driven_.poll_each(polls);
     const bool deferred = polls && deferring_.load(std::memory_order_relaxed) > 0;
     const bool in_vain = polls && !work;
     if (deferred && work) ++busy_looks_;
@@ -265,7 +307,8 @@ void Engine::send_all_deferred() {
 // leaves park().
 void Engine::note_deferred(bool holds) {
   deferring_.fetch_add(holds ? 1U : ~0U);
-  if (holds && (activity_.event_awaited_in_order() || !parked_.load())) wake();
+  if (!holds || activity_.waiters().driven_here()) return;  // a thread that waits looks at them before it sleeps
+  if (activity_.event_awaited_in_order() || !parked_.load() || waits_long_.load()) wake();
 }
 
 // Usually the thread is watching already. If it is not, it is woken here, and watches as long as the program polls.
@@ -295,8 +338,126 @@ bool Engine::end_posting(std::uint64_t now) {
 
 void Engine::event_asked_for() {
   activity_.event_asked_for();
-  unpark();
+  // A program that waits in wait() is about to do that again; if it does not, the thread finds out by its tick.
+  if (!parked_for_waiters_.load()) unpark();
   if (deferring_.load() > 0) wake();
+}
+
+// ---- A thread of the program waits -------------------------------------------------------------------------------
+
+Engine::Waited Engine::wait(Awaited& awaited) {
+  if (!started_.load()) return Waited::not_here;
+  struct Wait {
+    explicit Wait(Waiters& all) : waiters(all), drives(all.enter(raw_clock())) {}
+    ~Wait() { waiters.leave(drives, raw_clock()); }
+    Waiters& waiters;
+    const bool drives;
+  } wait(activity_.waiters());
+  if (wait.drives) return wait_and_drive(awaited);
+  unpark();
+  return awaited.sleep();
+}
+
+Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
+  // Behind a long wait the thread ticks again.
+  struct LongWait {
+    explicit LongWait(Engine& its) : engine(its) {}
+    ~LongWait() {
+      if (!engine.waits_long_.exchange(false)) return;
+      const std::lock_guard lock(engine.park_mutex_);
+      engine.hurry_ = true;
+      engine.park_condition_.notify_one();
+    }
+    Engine& engine;
+  } long_wait(*this);
+  const SignalsHeld held;
+  send_deferred_at_once();
+  if (!parked_for_waiters_.load()) hand_over();
+  std::uint64_t now = raw_clock();
+  bool looks = program_wait_.begin(now);
+  mpa::ShortWait others;
+  const std::span<pollfd> all = awaited.descriptors;
+  while (!awaited.done()) {
+    if (stop_.load()) return Waited::not_here;
+    timespec patience = kLongWait;
+    const bool forever = !looks && waits_long_.load(std::memory_order_relaxed) && awaited.deadline == Awaited::kNever;
+    if (looks) patience = {0, 0};
+    if (awaited.deadline != Awaited::kNever) {
+      now = raw_clock();
+      if (now >= awaited.deadline) return Waited::late;
+      if (!looks) patience = sooner(awaited.deadline - now, waits_long_.load(std::memory_order_relaxed));
+    }
+    all[0] = {epoll_.load(), POLLIN, 0};
+    const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience,
+                              awaited.mask != nullptr ? awaited.mask : held.before());
+    if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
+    const bool called = all[0].revents != 0, due = count > (called ? 1 : 0);
+    if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
+    if (called) {
+      const Turn turn = drive_waiting();
+      if (turn == Turn::broken) {
+        unpark();
+        return Waited::not_here;
+      }
+      if (turn == Turn::driven) {
+        now = raw_clock();
+        program_wait_.end(now);
+        looks = program_wait_.begin(now);
+        others = {};
+        continue;
+      }
+      // What has come is for another thread, which needs the processor.
+      if (!due) others.turn();
+    } else if (count == 0 && !looks) {
+      waits_long_.store(true);
+      // Either this thread sees what is deferred, or note_deferred() sees that it waits.
+      send_deferred_at_once();
+      if (deferring_.load() > 0) hand_over();
+    }
+    if (!looks || due) continue;
+    sched_yield();
+    now = raw_clock();
+    looks = program_wait_.again(now);
+  }
+  program_wait_.end(raw_clock());
+  return Waited::done;
+}
+
+void Engine::send_deferred_at_once() {
+  if (deferring_.load() == 0) return;
+  const std::lock_guard drive_lock(drive_mutex_);
+  const ReadSection section;
+  send_all_deferred();
+}
+
+// The thread looks at all queue pairs and then parks, which this call does not wait for. Until then it drives, too.
+void Engine::hand_over() {
+  if (hand_over_.exchange(true)) return;
+  if (parked_.load()) {
+    unpark();
+  } else {
+    wake();
+  }
+}
+
+// Not now: another thread drives, or nothing has come but a wake-up of "uiw-progress", which that thread is to see.
+Engine::Turn Engine::drive_waiting() {
+  const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
+  if (!drive_lock.owns_lock()) return Turn::not_now;
+  const int epoll = epoll_.load();
+  if (epoll < 0) return Turn::broken;
+  activity_.begin_driving();
+  bool for_thread = false;
+  int count = 0;
+  {
+    const ReadSection section;
+    count = drive_ready(epoll, find_, for_thread);
+    if (deferring_.load() > 0) send_all_deferred();
+  }
+  activity_.end_driving();
+  if (count < 0 && errno != EINTR) return Turn::broken;
+  if (for_thread && parked_.load()) hand_over();
+  return count > (for_thread ? 1 : 0) ? Turn::driven : Turn::not_now;
 }
 
 void Engine::unpark() {
@@ -372,17 +533,30 @@ void Engine::give_back_idle_memory(std::uint64_t now) {
 }
 
 void Engine::park() {
+  const bool for_waiters = activity_.waiters().drive(raw_clock());
   parked_.store(true);
-  watching_.store(true);
+  parked_for_waiters_.store(for_waiters);
+  watching_.store(!for_waiters);
   // While polls look at each queue pair, epoll need not report what arrives; where the peer is on this host, the report
   // takes time of its system call. The lambda runs with driven_ locked. So either it sees that there are many queue
   // pairs, or add() sees that the thread is parked.
-  visit([this](const Driven&) { return !drives_many(); }, [](Driven& qp) { qp.watch_socket(false); });
-  std::chrono::microseconds next = kFirstTick;
+  // A thread that waits asks epoll.
+  if (!for_waiters) visit([this](const Driven&) { return !drives_many(); }, [](Driven& qp) { qp.watch_socket(false); });
+  std::chrono::microseconds next = for_waiters ? kWaitersTick : kFirstTick;
   {
     std::unique_lock lock(park_mutex_);
-    while (!unpark_ && !stop_.load() && !activity_.event_awaited_in_order()) {
-      park_condition_.wait_for(lock, next, [this] { return unpark_ || hurry_; });
+    const auto woken = [this] { return unpark_ || hurry_; };
+    while (!unpark_ && !stop_.load() && activity_.waiters().drive(raw_clock()) == for_waiters &&
+           (for_waiters || !activity_.event_awaited_in_order())) {
+      const bool ticks = !for_waiters || !waits_long_.load() || deferring_.load() > 0;
+      if (!ticks) watching_.store(false);
+      if (ticks) {
+        park_condition_.wait_for(lock, next, woken);
+      } else if (const int patience = idle_memory_.patience(); patience >= 0) {
+        park_condition_.wait_for(lock, std::chrono::milliseconds(patience), woken);
+      } else {
+        park_condition_.wait(lock, woken);
+      }
       hurry_ = false;
       lock.unlock();
       const bool stays = tick(next);
@@ -392,6 +566,7 @@ void Engine::park() {
     }
     unpark_ = hurry_ = false;
   }
+  parked_for_waiters_.store(false);
   parked_.store(false);
   watching_.store(false);
   sweep();
@@ -403,10 +578,11 @@ void Engine::run() {
   HelpNeeded help_needed;
   unsigned found_polling = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
+    const bool handed_over = hand_over_.load(std::memory_order_relaxed) && hand_over_.exchange(false);
     const std::uint64_t asked = helpers_.allowed() ? raw_clock() : 0;
     // Threads that help get what this one leaves.
     const int most = helpers_.helping() > 0 ? 1 : kMostEvents;
-    const int count = turns.repeated() > 0
+    const int count = turns.repeated() > 0 || handed_over
                           ? ::epoll_wait(epoll_, events, most, 0)
                           : await(epoll_, events, most, idle_memory_.patience(), busy_wait_, activity_);
     if (count < 0) {
@@ -428,7 +604,7 @@ void Engine::run() {
       if (events[i].data.u64 == ProgressHelpers::kWakeTag) {
         std::uint64_t value;
         [[maybe_unused]] const auto n = ::read(wake_, &value, sizeof value);
-        if (polling && deferring_.load() > 0) {
+        if (polling && deferring_.load() > 0 && !activity_.waiters().drive(answered)) {
           found_polling = kParkAfter;
         } else {
           sweep(true);
@@ -437,7 +613,7 @@ void Engine::run() {
       }
       turns.event(static_cast<std::uint32_t>(events[i].data.u64), events[i].events);
     }
-    found_polling = polling ? found_polling + 1 : 0;
+    found_polling = !polling ? 0 : handed_over ? kParkAfter : found_polling + 1;
     if (found_polling >= kParkAfter && turns.repeated() == 0) {
       found_polling = 0;
       park();

@@ -9,16 +9,23 @@
 // event. A program that spins on memory neither polls nor posts, so the thread drives for it. Where events come close
 // together, the thread looks for the next one for some time before it sleeps (BusyWait).
 //
+// A thread of the program that waits for an event in a call that the library sees drives the sockets itself (Waiters);
+// "uiw-progress" sleeps as while the program polls, and without a timer once the wait is long.
+//
 // Where the thread does not get to sleep any more, and there are processors to spare, others help it for as long
 // (ProgressHelpers, by the rule HelpNeeded). They take events from the same epoll set, one at a time; what the program
 // is about to do concerns only "uiw-progress", so they leave as soon as the program polls.
 #pragma once
+
+#include <poll.h>
+#include <signal.h>
 
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -93,6 +100,32 @@ class Engine {
   // either order.
   void event_asked_for();
   void event_given() { activity_.event_given(); }
+  // The calling thread of the program waits for descriptors of the program's, and drives meanwhile where no other
+  // thread waits. A cancellation point.
+  enum class Waited : std::uint8_t {
+    done,
+    late,         // the deadline has passed
+    interrupted,  // a signal handler has run
+    not_here,     // nothing is driven here, or a descriptor is closed: the program's own call waits
+  };
+  class Awaited {
+   public:
+    static constexpr std::uint64_t kNever = ~std::uint64_t{0};
+    // For ppoll(): the first entry is the engine's, the others are the program's, and end the wait once done() says so.
+    explicit Awaited(std::span<pollfd> all) : descriptors(all) {}
+    // Whether there is what the program waits for. Does not wait, and is called from time to time.
+    virtual bool done() = 0;
+    // Another thread drives: waits as if there were no engine.
+    virtual Waited sleep() = 0;
+
+    const std::span<pollfd> descriptors;
+    std::uint64_t deadline = kNever;  // by raw_clock()
+    const sigset_t* mask = nullptr;   // held during the wait; null: what the thread holds
+
+   protected:
+    ~Awaited() = default;
+  };
+  Waited wait(Awaited& awaited);
 
   // In the child of a fork, where the thread does not exist.
   void after_fork_in_child();
@@ -114,6 +147,11 @@ class Engine {
   bool wake();
   void begin_anew();
   void join_or_leave();
+  Waited wait_and_drive(Awaited& awaited);
+  enum class Turn : std::uint8_t { driven, not_now, broken };
+  Turn drive_waiting();
+  void hand_over();
+  void send_deferred_at_once();
 
   const FindDriven find_;
   PortCounters& counters_;
@@ -133,11 +171,15 @@ class Engine {
   std::atomic<unsigned> deferring_{0};  // number of queue pairs with deferred sends
   std::atomic<unsigned> watched_{0};    // how often posts began to wait; only grows
   alignas(64) std::atomic<bool> parked_{false};
-  std::atomic<bool> watching_{false};  // the thread ticks often enough for posts that wait
+  std::atomic<bool> parked_for_waiters_{false};  // and epoll reports what arrives
+  std::atomic<bool> hand_over_{false};           // the thread is to park, since the program waits
+  std::atomic<bool> waits_long_{false};          // the thread need not tick until the program has its event
+  std::atomic<bool> watching_{false};            // the thread ticks often enough for posts that wait
   std::mutex park_mutex_;
   std::condition_variable park_condition_;
   bool unpark_ = false, hurry_ = false;
   std::atomic<bool> watches_{false};  // watch() has been called
+  BusyWait program_wait_;             // of the thread that waits and drives
   // Used by the thread "uiw-progress" only.
   unsigned watched_seen_ = 0;
   IdleMemory idle_memory_;

@@ -31,23 +31,22 @@ ino_t pipe_of(int fd) {
   return ::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) ? status.st_ino : 0;
 }
 
-// Reads without blocking, although the file description is shared with the program and may be in blocking mode.
-ssize_t read_without_waiting(int fd, void* to, std::size_t size) {
-  iovec vector{to, size};
-  ssize_t n;
-  do {
-    n = ::vmsplice(fd, &vector, 1, SPLICE_F_NONBLOCK);  // for reading from a pipe, vmsplice copies
-  } while (n < 0 && errno == EINTR);
-  // Some sandboxes do not allow vmsplice; since Linux 6.4 preadv2 supports this flag for pipes.
-  if (n < 0 && errno != EAGAIN) n = ::preadv2(fd, &vector, 1, -1, RWF_NOWAIT);
-  return n;
-}
-
 // All pipes, and the lock over the list, which comes before those of the pipes.
 constinit std::mutex g_list;
 constinit EventPipe* g_first = nullptr;
 
 }  // namespace
+
+ssize_t EventPipe::read_without_waiting(int fd, void* to, std::size_t size) noexcept {
+  iovec vector{to, size};
+  ssize_t n;
+  do {
+    n = ::syscall(SYS_vmsplice, fd, &vector, 1, SPLICE_F_NONBLOCK);  // for reading from a pipe, vmsplice copies
+  } while (n < 0 && errno == EINTR);
+  // Some sandboxes do not allow vmsplice; since Linux 6.4 preadv2 supports this flag for pipes.
+  if (n < 0 && errno != EAGAIN) n = ::syscall(SYS_preadv2, fd, &vector, 1, -1L, -1L, RWF_NOWAIT);
+  return n;
+}
 
 EventPipe::Place::Place() : home_(1), event_(home_.begin()) { event_->home = &home_; }
 
@@ -140,6 +139,10 @@ Owner EventPipe::owner() {
   own_read_fd_ = change.guard(own_read_fd_);
   generation_.store(own, std::memory_order_relaxed);
   return whose;
+}
+
+int EventPipe::own_read_fd(int fd) const {
+  return is_own() && pipe_of(fd) == pipe_ && pipe_of(own_read_fd_) == pipe_ ? own_read_fd_ : -1;
 }
 
 bool EventPipe::is_intact() const { return pipe_of(own_read_fd_) == pipe_ && pipe_of(write_fd_) == pipe_; }

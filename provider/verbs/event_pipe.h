@@ -50,6 +50,12 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   EventPipe& operator=(const EventPipe&) = delete;
 
   int read_fd() const { return read_fd_; }
+  // The same end, as a descriptor of this object, to wait for events and read them in the program's place. -1 where
+  // `fd` is another file meanwhile, or the pipe is not this process's.
+  int own_read_fd(int fd) const;
+  // Reads from a pipe without blocking, although its read end is shared with the program and may be in blocking mode.
+  // The number of octets, or -1 with errno. No cancellation point.
+  static ssize_t read_without_waiting(int fd, void* to, std::size_t size) noexcept;
 
   // Writes the event or lets it wait at its place; it is never lost and needs no memory. Before the place is destroyed,
   // its owner calls leave().

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The hooks of libc functions about descriptors: write() and ioctl() take commands; close and dup in all their forms
-// begin and end the association of a descriptor with an object, and do not touch the library's own descriptors.
+// The hooks of libc functions about descriptors: write() and ioctl() take commands, and read() waits for events; close
+// and dup in all their forms begin and end the association of a descriptor with an object, and do not touch the
+// library's own descriptors.
 #include "kernel-abi/interposer/hooks/descriptors.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ void drop_descriptor(int fd) { report_drop(fd, fd_take(fd)); }
 namespace {
 
 constinit RealFunction<ssize_t(int, const void*, size_t)> real_write("write");
+constinit RealFunction<ssize_t(int, void*, size_t)> real_read("read");
 constinit RealFunction<int(int, unsigned long, ...)> real_ioctl("ioctl");
 constinit RealFunction<int(int)> real_close("close"), real_dup("dup");
 constinit RealFunction<int(unsigned, unsigned, int)> real_close_range("close_range");
@@ -58,6 +60,11 @@ constinit RealFunction<int(int, int, ...)> real_fcntl("fcntl"), real_fcntl64("fc
 inline ssize_t call_write(int fd, const void* data, size_t size) {
   if (auto* function = real_write.get()) return function(fd, data, size);
   return syscall(SYS_write, fd, data, size);
+}
+
+inline ssize_t call_read(int fd, void* data, size_t size) {
+  if (auto* function = real_read.get()) return function(fd, data, size);
+  return syscall(SYS_read, fd, data, size);
 }
 
 inline int call_ioctl(int fd, unsigned long request, void* argument) {
@@ -115,8 +122,20 @@ __attribute__((noinline)) int control(FdEntry entry, int fd, unsigned long reque
   return as_call(result, saved_errno);
 }
 
+// A read that waits for an event moves octets meanwhile. (In the child of a vfork the parent's memory is not to
+// change.)
+__attribute__((noinline)) ssize_t read_event(int fd, void* data, size_t size) {
+  const UiwKernelAbi* library = loaded_library();
+  if (library == nullptr || fd_table_is_borrowed()) return call_read(fd, data, size);
+  const int saved_errno = errno;
+  const long n = library->read_event(fd, data, size);
+  if (n != -EAGAIN) return as_call(n, saved_errno);
+  errno = saved_errno;
+  return call_read(fd, data, size);
+}
+
 __attribute__((noinline)) ssize_t write_command(FdEntry entry, int fd, const void* data, size_t size) {
-  if (entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return call_write(fd, data, size);
+  if (entry.has_no_commands()) return call_write(fd, data, size);
   if (entry.kind() == UIW_OBJECT_NETLINK)
     return is_stand_in(entry, fd) ? send_request(entry, fd, data, size) : call_write(fd, data, size);
   const Taker taker = taker_of(entry, fd);
@@ -153,7 +172,7 @@ int refuse(int error) {
 int attach_copy(int copy, FdEntry entry) {
   if (copy < 0 || fd_table_is_borrowed()) return copy;
   drop_descriptor(copy);
-  if (!entry.present() || entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL || entry.internal()) return copy;
+  if (!entry.present() || entry.has_no_commands()) return copy;
   const int saved_errno = errno;
   {
     Passthrough guard;
@@ -250,6 +269,12 @@ UIW_HOOK ssize_t write(int fd, const void* data, size_t size) {
   const FdEntry entry = fd_lookup(fd);
   if (__builtin_expect(entry.present(), 0)) return write_command(entry, fd, data, size);
   return call_write(fd, data, size);
+}
+
+UIW_HOOK ssize_t read(int fd, void* data, size_t size) {
+  const FdEntry entry = fd_lookup(fd);
+  if (__builtin_expect(entry.kind() == UIW_OBJECT_COMPLETION_CHANNEL, 0)) return read_event(fd, data, size);
+  return call_read(fd, data, size);
 }
 
 UIW_HOOK int ioctl(int fd, unsigned long request, ...) noexcept {

@@ -44,6 +44,63 @@ inline void before_wait() {
   if (__builtin_expect(g_fork_left_channels.load(std::memory_order_relaxed), 0)) tell_library();
 }
 
+// Not 0 while this thread is in a wait of the library's, which makes these calls itself.
+__thread int t_waits __attribute__((tls_model("initial-exec")));
+
+// `call` is the library's, in whose place the caller makes its own where this returns false.
+template <typename Call>
+bool wait_by_library(Call call, int& result) {
+  const UiwKernelAbi* library = loaded_library();
+  if (library == nullptr || fd_table_is_borrowed()) return false;
+  const int saved_errno = errno;
+  ++t_waits;
+  const int answer = call(*library);
+  --t_waits;
+  errno = saved_errno;
+  if (answer == -EAGAIN) return false;
+  if (answer < 0) errno = -answer;
+  result = answer < 0 ? -1 : answer;
+  return true;
+}
+
+__attribute__((noinline)) bool wait_in_poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask,
+                                            int& result) {
+  for (nfds_t i = 0; i < count; ++i) {
+    if ((fds[i].events & POLLIN) == 0 || fd_lookup(fds[i].fd).kind() != UIW_OBJECT_COMPLETION_CHANNEL) continue;
+    return wait_by_library(
+        [&](const UiwKernelAbi& library) { return library.wait_in_poll(fds, count, fds[i].fd, timeout, mask); },
+        result);
+  }
+  return false;
+}
+
+// Whether the call may be the library's.
+inline bool may_wait_here(int timeout) { return timeout != 0 && fd_table_is_used() && t_waits == 0; }
+
+inline bool poll_by_library(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, int& result) {
+  if (__builtin_expect(!fd_table_is_used() || t_waits != 0 || count > 64, 1)) return false;
+  if (timeout != nullptr && timeout->tv_sec == 0 && timeout->tv_nsec == 0) return false;
+  return wait_in_poll(fds, count, timeout, mask, result);
+}
+inline bool poll_by_library(pollfd* fds, nfds_t count, int timeout, int& result) {
+  if (__builtin_expect(!may_wait_here(timeout), 1)) return false;
+  const timespec limit = {timeout / 1000, timeout % 1000 * 1'000'000L};
+  return poll_by_library(fds, count, timeout < 0 ? nullptr : &limit, nullptr, result);
+}
+
+inline bool epoll_by_library(int set, epoll_event* events, int most, int timeout, const sigset_t* mask, int& result) {
+  if (__builtin_expect(!may_wait_here(timeout), 1)) return false;
+  const FdEntry entry = fd_lookup(set);
+  if (entry.kind() != UIW_OBJECT_EPOLL_SET) return false;
+  return wait_by_library(
+      [&](const UiwKernelAbi& library) {
+        const int channel = static_cast<int>(entry.object() >> 3);
+        return library.wait_in_set(set, channel, events, most, timeout, mask);
+      },
+      result);
+}
+
+constinit RealFunction<int(int, int, int, epoll_event*)> real_epoll_ctl("epoll_ctl");
 constinit RealFunction<int(pollfd*, nfds_t, int)> real_poll("poll");
 constinit RealFunction<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> real_ppoll("ppoll");
 constinit RealFunction<int(pollfd*, nfds_t, int, size_t)> real_poll_chk("__poll_chk");
@@ -67,21 +124,25 @@ using namespace uiw::kernel_abi;  // NOLINT: the hooks below have to be global
 
 UIW_HOOK int poll(pollfd* fds, nfds_t count, int timeout) {
   before_wait();
+  if (int result; poll_by_library(fds, count, timeout, result)) return result;
   auto* function = real_poll.get();
   return function != nullptr ? function(fds, count, timeout) : unknown();
 }
 UIW_HOOK int __poll_chk(pollfd* fds, nfds_t count, int timeout, size_t size) {
   before_wait();
+  if (int result; poll_by_library(fds, count, timeout, result)) return result;
   auto* function = real_poll_chk.get();
   return function != nullptr ? function(fds, count, timeout, size) : poll(fds, count, timeout);
 }
 UIW_HOOK int ppoll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask) {
   before_wait();
+  if (int result; poll_by_library(fds, count, timeout, mask, result)) return result;
   auto* function = real_ppoll.get();
   return function != nullptr ? function(fds, count, timeout, mask) : unknown();
 }
 UIW_HOOK int __ppoll_chk(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, size_t size) {
   before_wait();
+  if (int result; poll_by_library(fds, count, timeout, mask, result)) return result;
   auto* function = real_ppoll_chk.get();
   return function != nullptr ? function(fds, count, timeout, mask, size) : ppoll(fds, count, timeout, mask);
 }
@@ -97,11 +158,13 @@ UIW_HOOK int pselect(int count, fd_set* in, fd_set* out, fd_set* other, const ti
 }
 UIW_HOOK int epoll_wait(int set, epoll_event* events, int most, int timeout) {
   before_wait();
+  if (int result; epoll_by_library(set, events, most, timeout, nullptr, result)) return result;
   auto* function = real_epoll_wait.get();
   return function != nullptr ? function(set, events, most, timeout) : unknown();
 }
 UIW_HOOK int epoll_pwait(int set, epoll_event* events, int most, int timeout, const sigset_t* mask) {
   before_wait();
+  if (int result; epoll_by_library(set, events, most, timeout, mask, result)) return result;
   auto* function = real_epoll_pwait.get();
   return function != nullptr ? function(set, events, most, timeout, mask) : unknown();
 }
@@ -111,4 +174,18 @@ UIW_HOOK int epoll_pwait2(int set, epoll_event* events, int most, const timespec
   if (function != nullptr) return function(set, events, most, timeout, mask);
   errno = ENOSYS;  // as with a libc that does not have it
   return -1;
+}
+
+// A set that gets a channel of completions is waited for by the library from then on.
+UIW_HOOK int epoll_ctl(int set, int what, int fd, epoll_event* event) noexcept {
+  auto* function = real_epoll_ctl.get();
+  const int result = function != nullptr ? function(set, what, fd, event)
+                                         : static_cast<int>(syscall(SYS_epoll_ctl, set, what, fd, event));
+  if (result == 0 && what == EPOLL_CTL_ADD && fd_lookup(fd).kind() == UIW_OBJECT_COMPLETION_CHANNEL &&
+      !fd_table_is_borrowed() && !fd_lookup(set).present()) {
+    const int saved_errno = errno;
+    fd_attach(set, FdEntry(static_cast<uint64_t>(fd) << 3 | UIW_OBJECT_EPOLL_SET));
+    errno = saved_errno;
+  }
+  return result;
 }

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "provider/verbs/cq/completion_channel.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <map>
 #include <mutex>
@@ -10,15 +16,22 @@
 #include <utility>
 
 #include "provider/process/immortal.h"
+#include "provider/progress/clock.h"
+#include "provider/progress/engine.h"
+#include "provider/verbs/context.h"
 #include "provider/verbs/event_pipe.h"
 
 namespace uiw::provider {
 
 namespace {
 
+struct Channel {
+  std::shared_ptr<EventPipe> pipe;
+  std::weak_ptr<Context> user;  // of the completion queues, which all belong to one device
+};
 struct Registry {
   std::mutex mutex;
-  std::map<int, std::shared_ptr<EventPipe>> channels;
+  std::map<int, Channel> channels;
 };
 Registry& registry() {
   static Immortal<Registry> instance;
@@ -31,9 +44,10 @@ int create_completion_channel() {
   auto pipe = EventPipe::create();
   if (!pipe) return -errno;
   const int fd = pipe->read_fd();
+  Channel made{std::move(pipe), {}};  // what had the number before is destroyed after the lock is released
   const std::lock_guard lock(registry().mutex);
   try {
-    registry().channels[fd].swap(pipe);
+    std::swap(registry().channels[fd], made);
   } catch (const std::bad_alloc&) {
     ::close(fd);  // not the program's yet
     throw;
@@ -42,7 +56,7 @@ int create_completion_channel() {
 }
 
 void forget_completion_channel(int fd) {
-  std::shared_ptr<EventPipe> forgotten;  // destroyed after the lock is released
+  Channel forgotten;  // destroyed after the lock is released
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().channels.find(fd);
   if (found == registry().channels.end()) return;
@@ -53,10 +67,144 @@ void forget_completion_channel(int fd) {
 void lock_completion_channels() { registry().mutex.lock(); }
 void unlock_completion_channels() { registry().mutex.unlock(); }
 
-std::shared_ptr<EventPipe> completion_channel(int fd) {
+std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user) {
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().channels.find(fd);
-  return found == registry().channels.end() ? nullptr : found->second;
+  if (found == registry().channels.end()) return nullptr;
+  found->second.user = user;
+  return found->second.pipe;
+}
+
+namespace {
+
+// What is behind a program's descriptor that is a channel with completion queues of this process; else `pipe` is null.
+struct Behind {
+  std::shared_ptr<EventPipe> pipe;
+  std::shared_ptr<Context> user;
+};
+Behind behind(int channel) {
+  const std::lock_guard lock(registry().mutex);
+  const auto found = registry().channels.find(channel);
+  if (found == registry().channels.end()) return {};
+  std::shared_ptr<Context> user = found->second.user.lock();
+  return user != nullptr ? Behind{found->second.pipe, std::move(user)} : Behind{};
+}
+
+using Waited = Engine::Waited;
+
+struct Read final : Engine::Awaited {
+  Read(int fd, void* destination, std::size_t room) : Awaited(both), to(destination), size(room) {
+    both[1] = {fd, POLLIN, 0};
+  }
+  bool done() override {
+    n = EventPipe::read_without_waiting(both[1].fd, to, size);
+    return n >= 0 || errno != EAGAIN || (both[1].revents & ~POLLIN) != 0;
+  }
+  Waited sleep() override {
+    while (!done()) {
+      if (::ppoll(&both[1], 1, nullptr, nullptr) < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
+    }
+    return Waited::done;
+  }
+  pollfd both[2];
+  void* const to;
+  const std::size_t size;
+  ssize_t n = -1;
+};
+
+// Also with epoll_pwait() of a number of descriptors at most.
+struct SetWait final : Engine::Awaited {
+  SetWait(int set, epoll_event* into, int room) : Awaited(both), events(into), most(room) {
+    both[1] = {set, POLLIN, 0};
+  }
+  bool done() override {
+    // No cancellation point, and never interrupted.
+    count = static_cast<int>(::syscall(SYS_epoll_pwait, both[1].fd, events, most, 0, nullptr, 0));
+    return count != 0;
+  }
+  Waited sleep() override {
+    count = ::epoll_pwait(both[1].fd, events, most, milliseconds, mask);
+    return count < 0 && errno == EINTR ? Waited::interrupted : Waited::done;
+  }
+  pollfd both[2];
+  epoll_event* const events;
+  const int most;
+  int milliseconds = -1;
+  int count = 0;
+};
+
+struct PollWait final : Engine::Awaited {
+  // `all` has room for one more than `mine`.
+  PollWait(std::span<pollfd> mine, std::span<pollfd> all) : Awaited(all.first(mine.size() + 1)), own(mine) {
+    std::copy(mine.begin(), mine.end(), all.begin() + 1);
+  }
+  bool done() override {
+    count = static_cast<int>(::syscall(SYS_poll, own.data(), own.size(), 0));
+    return count != 0;
+  }
+  Waited sleep() override {
+    count = ::ppoll(own.data(), own.size(), timeout, mask);
+    return count < 0 && errno == EINTR ? Waited::interrupted : Waited::done;
+  }
+  const std::span<pollfd> own;
+  const timespec* timeout = nullptr;
+  int count = 0;
+};
+
+template <typename Wait>
+int waited(const Behind& found, Wait& wait) {
+  switch (found.user->engine().wait(wait)) {
+    case Waited::done: return wait.count >= 0 ? wait.count : -EAGAIN;
+    case Waited::late: return 0;
+    case Waited::interrupted: return -EINTR;
+    case Waited::not_here: break;
+  }
+  return -EAGAIN;
+}
+
+}  // namespace
+
+ssize_t read_completion_event(int fd, void* to, std::size_t size) {
+  // Most programs read an event that is there.
+  if (const ssize_t n = EventPipe::read_without_waiting(fd, to, size); n >= 0) return n;
+  const int flags = errno == EAGAIN ? ::fcntl(fd, F_GETFL) : -1;
+  if (flags < 0 || (flags & O_NONBLOCK) != 0) return -EAGAIN;
+  const Behind found = behind(fd);
+  const int own = found.pipe != nullptr ? found.pipe->own_read_fd(fd) : -1;
+  if (own < 0) return -EAGAIN;
+  Read read(own, to, size);
+  switch (found.user->engine().wait(read)) {
+    case Waited::done: return read.n >= 0 ? read.n : -EAGAIN;
+    case Waited::interrupted: return -EINTR;
+    case Waited::late:
+    case Waited::not_here: break;
+  }
+  return -EAGAIN;
+}
+
+int wait_in_set(int set, int channel, epoll_event* events, int most, int milliseconds, const sigset_t* mask) {
+  const Behind found = behind(channel);
+  if (found.pipe == nullptr || !found.pipe->is_own() || most < 1) return -EAGAIN;
+  SetWait wait(set, events, most);
+  wait.milliseconds = milliseconds;
+  wait.mask = mask;
+  if (milliseconds >= 0) wait.deadline = raw_clock() + static_cast<std::uint64_t>(milliseconds) * 1'000'000;
+  return waited(found, wait);
+}
+
+int wait_in_poll(std::span<pollfd> descriptors, int channel, const timespec* timeout, const sigset_t* mask) {
+  const Behind found = behind(channel);
+  if (found.pipe == nullptr || !found.pipe->is_own() || descriptors.size() > kMostPolled) return -EAGAIN;
+  std::array<pollfd, kMostPolled + 1> all;
+  PollWait wait(descriptors, all);
+  wait.timeout = timeout;
+  wait.mask = mask;
+  if (timeout != nullptr) {
+    if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1'000'000'000) return -EAGAIN;
+    const auto seconds = static_cast<std::uint64_t>(std::min<time_t>(timeout->tv_sec, 1'000'000'000));
+    wait.deadline = raw_clock() + seconds * 1'000'000'000 + static_cast<std::uint64_t>(timeout->tv_nsec);
+  }
+  return waited(found, wait);
 }
 
 }  // namespace uiw::provider

@@ -5,17 +5,36 @@
 // poll it, add it to epoll, make it non-blocking and duplicate it. Thread-safe.
 #pragma once
 
+#include <signal.h>
+#include <sys/types.h>
+#include <time.h>
+
+#include <cstddef>
 #include <memory>
+#include <span>
+
+struct epoll_event;
+struct pollfd;
 
 namespace uiw::provider {
 
+class Context;
 class EventPipe;
 
 // Creates a channel. Returns the program's descriptor (close-on-exec), or a negative errno (-EMFILE, -ENFILE).
 int create_completion_channel();
 
-// The channel of a program's descriptor; null if the descriptor is no channel.
-std::shared_ptr<EventPipe> completion_channel(int fd);
+// The channel of a program's descriptor, for a completion queue of this device; null if the descriptor is no channel.
+std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user);
+
+// The program reads from this descriptor: takes what is there without waiting, or waits until there is an event, and
+// moves the octets of the device meanwhile. The number of octets, or a negative errno: -EINTR if a signal handler has
+// run; -EAGAIN where the program's own call is to be made. A cancellation point.
+ssize_t read_completion_event(int fd, void* to, std::size_t size);
+// The same for epoll_pwait() and ppoll(), with a channel among what they wait for: their result.
+int wait_in_set(int set, int channel, epoll_event* events, int most, int milliseconds, const sigset_t* mask);
+int wait_in_poll(std::span<pollfd> descriptors, int channel, const timespec* timeout, const sigset_t* mask);
+inline constexpr std::size_t kMostPolled = 64;  // with more, -EAGAIN
 
 // The program has closed this descriptor (the descriptor itself is already closed or is about to be).
 void forget_completion_channel(int fd);

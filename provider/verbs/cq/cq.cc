@@ -64,7 +64,7 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
   }
   std::shared_ptr<EventPipe> channel;
   if (channel_fd >= 0) {
-    channel = completion_channel(channel_fd);
+    channel = completion_channel(channel_fd, context.shared_from_this());
     // The thread writes the events that find the channel full.
     const int error = channel ? CmLoop::instance().start() : EINVAL;
     if (error != 0) {

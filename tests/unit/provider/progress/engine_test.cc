@@ -2,7 +2,9 @@
 // The engine with queue pairs that only note who drives them: a poll of the program, or the thread on an event.
 #include "provider/progress/engine.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -64,6 +66,7 @@ class FakeQp final : public Driven {
   std::uint32_t number() const override { return number_; }
   bool progress(Driver driver) noexcept override {
     if (busy) work_on();
+    driver_ = pthread_self();
     char octet;
     const bool octet_came = ::recv(ends_[0], &octet, 1, 0) == 1;
     if (octet_came) ++octets;
@@ -79,6 +82,7 @@ class FakeQp final : public Driven {
   }
 
   int fd() const { return ends_[0]; }
+  bool driven_by(pthread_t thread) const { return pthread_equal(driver_, thread) != 0; }
   void give() const { REQUIRE(::send(ends_[1], "", 1, 0) == 1); }
   void end() const { REQUIRE(::shutdown(ends_[1], SHUT_WR) == 0); }
 
@@ -108,6 +112,7 @@ class FakeQp final : public Driven {
   }
 
   std::atomic<unsigned> turns_{0};
+  std::atomic<pthread_t> driver_{};
   Engine& engine_;
   const std::uint32_t number_;
   int ends_[2];
@@ -379,6 +384,128 @@ TEST_CASE("engine: take_over() has the thread look at the socket, be it asleep o
   const unsigned events = qp->events;
   engine.take_over(qp->number(), qp->fd());
   CHECK(eventually([&] { return qp->events > events; }));
+}
+
+namespace {
+
+// A thread of the program that waits for an octet of a pipe.
+class Waiter final : Engine::Awaited {
+ public:
+  explicit Waiter(Engine& engine) : Waiter(engine, made()) {}
+  ~Waiter() {
+    end();
+    ::close(both_[1].fd);
+    ::close(write_end_);
+  }
+  void end() {
+    if (!thread_.joinable()) return;
+    REQUIRE(::write(write_end_, "", 1) == 1);
+    CHECK(join() == Engine::Waited::done);
+  }
+  Engine::Waited join() {
+    thread_.join();
+    return waited_;
+  }
+  pthread_t thread() { return thread_.native_handle(); }
+  bool done() override {
+    char octet;
+    ++looks;
+    return ::read(both_[1].fd, &octet, 1) == 1;
+  }
+  Engine::Waited sleep() override {
+    while (!done()) ::poll(&both_[1], 1, -1);
+    return Engine::Waited::done;
+  }
+  std::atomic<unsigned> looks{0};
+
+ private:
+  struct Ends {
+    int ends[2];
+  };
+  static Ends made() {
+    Ends made{};
+    REQUIRE(::pipe2(made.ends, O_CLOEXEC | O_NONBLOCK) == 0);
+    return made;
+  }
+  Waiter(Engine& engine, Ends pipe) : Awaited(both_), write_end_(pipe.ends[1]) {
+    both_[1] = {pipe.ends[0], POLLIN, 0};
+    thread_ = std::thread([this, &engine] { waited_ = engine.wait(*this); });
+    REQUIRE(eventually([this] { return looks > 0; }));
+  }
+  pollfd both_[2];
+  const int write_end_;
+  Engine::Waited waited_ = Engine::Waited::not_here;
+  std::thread thread_;
+};
+
+// Octets come until one has found this thread.
+bool is_driven_by(FakeQp& qp, pthread_t thread) {
+  return eventually([&] {
+    const unsigned before = qp.octets;
+    qp.give();
+    return eventually([&] { return qp.octets > before; }) && qp.driven_by(thread);
+  });
+}
+
+}  // namespace
+
+TEST_CASE("engine: a thread that waits alone drives, and the engine's own thread again behind the wait", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  const bool parked = GENERATE(false, true);
+  if (parked) poll_until_parked(engine, *qp);
+  Waiter waiter(engine);
+  CHECK(is_driven_by(*qp, waiter.thread()));
+  CHECK(eventually([&] { return engine.program().watched && qp->watched; }));
+  engine.event_asked_for();  // by a program that has been waiting: nothing changes
+  CHECK(is_driven_by(*qp, waiter.thread()));
+  engine.event_given();
+  waiter.end();
+  CHECK(eventually([&] { return !engine.program().watched; }));
+  const unsigned octets = qp->octets;
+  qp->give();
+  CHECK(eventually([&] { return qp->octets > octets; }));
+}
+
+TEST_CASE("engine: what is deferred is sent while a thread waits", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  Waiter waiter(engine);
+  REQUIRE(is_driven_by(*qp, waiter.thread()));
+  for (int i = 0; i < 3; ++i) {
+    const unsigned sent = qp->own_sends.sent_in_vain;
+    const unsigned events = qp->events;
+    qp->own_sends.deferred = true;
+    engine.note_deferred(true);
+    CHECK(eventually([&] { return qp->own_sends.sent_in_vain > sent || qp->events > events; }));
+    qp->own_sends.deferred = false;
+    engine.note_deferred(false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the next one comes in a long wait
+  }
+}
+
+TEST_CASE("engine: where several threads wait, the engine's own drives for all of them", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  Waiter first(engine);
+  REQUIRE(is_driven_by(*qp, first.thread()));
+  Waiter second(engine);
+  first.end();
+  for (int i = 0; i < 20; ++i) {
+    const unsigned before = qp->octets;
+    qp->give();
+    REQUIRE(eventually([&] { return qp->octets > before; }));
+    CHECK_FALSE(qp->driven_by(second.thread()));
+  }
+}
+
+TEST_CASE("engine: behind the end of the engine a thread waits by itself", "[engine]") {
+  Engine engine(find);
+  const auto qp = added(engine, 1);
+  Waiter waiter(engine);
+  REQUIRE(is_driven_by(*qp, waiter.thread()));
+  engine.stop();
+  CHECK(waiter.join() == Engine::Waited::not_here);
 }
 
 namespace {

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// The threads of a program that wait for an event of a context, in a call that the library sees. One that waits alone
+// drives the sockets meanwhile, so that a message costs one wake-up. Where several wait, each for an event of its own,
+// "uiw-progress" drives for all of them: every one would otherwise be woken for what concerns one.
+//
+// Any thread may call any function. Times are monotonic nanoseconds (clock.h).
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace uiw::provider {
+
+class Waiters {
+ public:
+  // A program that has had its event and does not wait again for longer than this is busy with something else.
+  static constexpr std::uint64_t kBetweenNs = 250'000;
+  // Where several have waited, one that waits alone does not drive before this time has passed.
+  static constexpr std::uint64_t kCrowdNs = 10'000'000;
+
+  // The calling thread begins to wait. True: it drives until it calls leave(). False: it sleeps until it does, and who
+  // calls sees to it that "uiw-progress" drives.
+  bool enter(std::uint64_t now) {
+    if (driven_here()) return true;  // a signal handler has jumped out of the wait before
+    if (sleeping_.load() == 0 && now >= crowded_until_.load(std::memory_order_relaxed) && !driving_.exchange(true)) {
+      driver_.store(pthread_self(), std::memory_order_relaxed);
+      if (sleeping_.load() == 0) return true;
+      driving_.store(false);
+    }
+    sleeping_.fetch_add(1);
+    crowded_until_.store(now + kCrowdNs, std::memory_order_relaxed);
+    return false;
+  }
+  void leave(bool driving, std::uint64_t now) {
+    if (driving) {
+      left_.store(now, std::memory_order_relaxed);
+      driving_.store(false);
+    } else {
+      sleeping_.fetch_sub(1);
+    }
+  }
+  // Whether a thread that waits drives, or has done so and is going to do so again.
+  bool drive(std::uint64_t now) const {
+    if (sleeping_.load() > 0) return false;
+    return driving_.load() || now < left_.load(std::memory_order_relaxed) + kBetweenNs;
+  }
+
+  // Whether the calling thread is the one that waits and drives.
+  bool driven_here() const {
+    return driving_.load(std::memory_order_relaxed) &&
+           pthread_equal(driver_.load(std::memory_order_relaxed), pthread_self()) != 0;
+  }
+
+  // In the child of a fork the parent's other threads do not exist.
+  void after_fork_in_child() { driving_ = false, sleeping_ = 0; }
+
+ private:
+  std::atomic<bool> driving_{false};
+  std::atomic<pthread_t> driver_{};  // while `driving_`
+  std::atomic<unsigned> sleeping_{0};
+  std::atomic<std::uint64_t> left_{0}, crowded_until_{0};
+};
+
+}  // namespace uiw::provider

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: MIT
+// Threads that wait for completion events, in ibv_get_cq_event, poll or epoll_wait, which move the octets of their
+// device meanwhile. The ends of a connection have devices of their own, though both are in this process.
+//
+//   uiw_waits HOST PORT CASE     runs one case; --list names them
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "tests/apps/support/cases.h"
+#include "tests/apps/support/manual.h"
+#include "tests/apps/support/process.h"
+
+namespace {
+
+using namespace apps;
+
+constexpr std::size_t kRoom = 64;
+
+// A queue pair whose completions are slept for, on a channel of its own.
+class End {
+ public:
+  explicit End(const Rnic& rnic) : channel(ibv_create_comp_channel(rnic.context())) {
+    if (channel == nullptr) die("ibv_create_comp_channel: %s", std::strerror(errno));
+    cq = ibv_create_cq(rnic.context(), 64, nullptr, channel, 0);
+    if (cq == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
+    ibv_qp_init_attr attributes = qp_attributes({});
+    attributes.send_cq = attributes.recv_cq = cq;
+    qp = std::make_unique<ManualQp>(rnic, ibv_create_qp(rnic.pd(), &attributes));
+    if (qp->get() == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
+    mr = reg(rnic.pd(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  }
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+  ~End() {
+    if (set >= 0) close(set);
+    qp.reset();
+    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
+    expect_error("ibv_destroy_cq", ibv_destroy_cq(cq), 0);
+    expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
+  }
+
+  void receive() { qp->receive(memory.data(), kRoom, mr, 1); }
+  void send() { expect_error("ibv_post_send", qp->send("hi", 3, 2), 0); }
+  void arm() { expect_error("ibv_req_notify_cq", ibv_req_notify_cq(cq, 0), 0); }
+  bool poll() {
+    ibv_wc wc{};
+    const int count = ibv_poll_cq(cq, 1, &wc);
+    if (count == 1 && wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
+    return count == 1;
+  }
+  // What ibv_get_cq_event returns, or its errno.
+  int event() {
+    wait();
+    ibv_cq* which = nullptr;
+    void* context = nullptr;
+    if (ibv_get_cq_event(channel, &which, &context) != 0) return errno;
+    if (which != cq) die("an event of another queue");
+    ibv_ack_cq_events(cq, 1);
+    return 0;
+  }
+  // How the program waits before it reads the event: not at all, since the read waits; in poll(); or in epoll_wait().
+  enum class By : std::uint8_t { read, poll, epoll } by = By::read;
+  void wait() {
+    pollfd ready{channel->fd, POLLIN, 0};
+    if (by == By::poll && ::poll(&ready, 1, kLong) != 1) die("poll: no event");
+    if (by != By::epoll) return;
+    if (set < 0) {
+      set = epoll_create1(EPOLL_CLOEXEC);
+      epoll_event event{EPOLLIN, {}};
+      if (epoll_ctl(set, EPOLL_CTL_ADD, channel->fd, &event) != 0) die("epoll_ctl: %s", std::strerror(errno));
+    }
+    epoll_event events[4];
+    if (epoll_wait(set, events, 4, kLong) != 1) die("epoll_wait: no event");
+  }
+  // The next completion, which is slept for.
+  void next() {
+    while (!poll()) {
+      arm();
+      if (poll()) return;
+      expect_error("ibv_get_cq_event", event(), 0);
+    }
+  }
+
+  ibv_comp_channel* channel;
+  ibv_cq* cq = nullptr;
+  std::unique_ptr<ManualQp> qp;
+  std::array<char, kRoom> memory{};
+  ibv_mr* mr = nullptr;
+  int set = -1;
+  static constexpr int kLong = static_cast<int>(kPatience / std::chrono::milliseconds(1));
+};
+
+struct Ends {
+  Ends(const Rnic& here, const Rnic& there) : near(here), far(there) {
+    near.qp->connect(far.qp->place());
+    far.qp->connect(near.qp->place());
+    near.receive();
+    far.receive();
+  }
+  void wait_by(End::By way) { near.by = far.by = way; }
+  // So many messages there and back.
+  void talk(int rounds) {
+    std::thread answerer([&] {
+      for (int i = 0; i < rounds; ++i) answer();
+    });
+    for (int i = 0; i < rounds; ++i) ask();
+    answerer.join();
+  }
+  void ask() {
+    near.send();
+    near.next();  // of the send or of the answer, whichever comes first
+    near.next();
+    near.receive();
+  }
+  void answer() {
+    far.next();
+    far.receive();
+    far.send();
+    far.next();
+  }
+
+  End near, far;
+};
+
+// ---- Threads ---------------------------------------------------------------------------------------------------
+
+// The processor time of the process's threads with this name, in nanoseconds.
+std::uint64_t time_of(const std::string& name) {
+  std::uint64_t all = 0;
+  DIR* directory = opendir("/proc/self/task");
+  while (const dirent* entry = readdir(directory)) {
+    const std::string folder = std::string("/proc/self/task/") + entry->d_name;
+    std::string found;
+    std::getline(std::ifstream(folder + "/comm"), found);
+    std::uint64_t time = 0;
+    if (found == name && std::ifstream(folder + "/schedstat") >> time) all += time;
+  }
+  closedir(directory);
+  return all;
+}
+
+// A thread that blocks in ibv_get_cq_event.
+class Waiting {
+ public:
+  explicit Waiting(End& end) : end_(end) {
+    end.arm();
+    thread_ = std::thread([this] {
+      id_ = static_cast<int>(::syscall(SYS_gettid));
+      error_ = end_.event();
+      over_ = true;
+    });
+    until_it_sleeps();
+  }
+  void until_it_sleeps() const {
+    for (const auto end = Clock::now() + kPatience; !over_ && !sleeps(); ::poll(nullptr, 0, 1))
+      if (Clock::now() > end) die("the thread does not sleep");
+  }
+  void signal(int number) { pthread_kill(thread_.native_handle(), number); }
+  bool over() const { return over_; }
+  int join() {
+    thread_.join();
+    return error_;
+  }
+  // Whether it ends in the call.
+  bool cancel() {
+    pthread_cancel(thread_.native_handle());
+    thread_.join();
+    return !over_;
+  }
+
+ private:
+  bool sleeps() const {
+    if (id_ == 0) return false;
+    std::string line;
+    std::getline(std::ifstream("/proc/self/task/" + std::to_string(id_) + "/stat"), line);
+    const std::size_t name_end = line.rfind(") ");
+    return name_end != std::string::npos && line[name_end + 2] == 'S';
+  }
+
+  End& end_;
+  std::thread thread_;
+  std::atomic<int> id_ = 0, error_ = -1;
+  std::atomic<bool> over_ = false;
+};
+
+std::atomic<int> g_signals = 0;
+
+void handle(int signal, int flags) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ++g_signals; };
+  action.sa_flags = flags;
+  sigaction(signal, &action, nullptr);
+}
+
+// ---- Cases -----------------------------------------------------------------------------------------------------
+
+struct Two {
+  Rnic here{g_host}, there{g_host};
+  Ends ends{here, there};
+};
+
+void the_thread_that_waits_moves_the_octets(End::By way) {
+  Two two;
+  two.ends.wait_by(way);
+  two.ends.talk(200);
+  const std::uint64_t before = time_of("uiw-progress");
+  timespec begin{}, end{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+  two.ends.talk(2000);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+  const auto all =
+      static_cast<std::uint64_t>((end.tv_sec - begin.tv_sec) * 1'000'000'000 + end.tv_nsec - begin.tv_nsec);
+  const std::uint64_t ours = time_of("uiw-progress") - before;
+  if (4 * ours > all) die("uiw-progress took %llu of %llu ns", 0ULL + ours, 0ULL + all);
+}
+
+// A wait that ends in time though octets come which are no event for the program, and one that ends at once.
+void a_wait_has_a_deadline() {
+  Two two;
+  two.ends.talk(20);
+  End& far = two.ends.far;
+  const int set = epoll_create1(EPOLL_CLOEXEC);
+  epoll_event event{EPOLLIN, {}}, found{};
+  if (epoll_ctl(set, EPOLL_CTL_ADD, far.channel->fd, &event) != 0) die("epoll_ctl: %s", std::strerror(errno));
+  std::atomic<bool> over = false;
+  std::thread writer([&] {
+    ibv_sge piece{number("x"), 1, 0};
+    ibv_send_wr request{}, *bad = nullptr;
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+    request.wr.rdma = {number(far.memory.data() + kRoom - 1), far.mr->rkey};
+    while (!over) {
+      expect_error("ibv_post_send", ibv_post_send(two.ends.near.qp->get(), &request, &bad), 0);
+      two.ends.near.next();
+    }
+  });
+  pollfd ready{far.channel->fd, POLLIN, 0};
+  for (const int milliseconds : {0, 1, 20, 60}) {
+    const auto begin = Clock::now();
+    if (epoll_wait(set, &found, 1, milliseconds) != 0) die("epoll_wait finds an event");
+    if (::poll(&ready, 1, milliseconds) != 0 || ready.revents != 0) die("poll finds an event");
+    if (Clock::now() - begin < std::chrono::milliseconds(2 * milliseconds)) die("a wait ends too soon");
+  }
+  over = true;
+  writer.join();
+  close(set);
+}
+
+// What is in a set beside the channel ends the wait, too.
+void another_descriptor_ends_the_wait() {
+  Two two;
+  two.ends.talk(20);
+  End& far = two.ends.far;
+  far.arm();
+  Pipe line;
+  const int set = epoll_create1(EPOLL_CLOEXEC);
+  for (const int fd : {far.channel->fd, line.ends[0]}) {
+    epoll_event event{EPOLLIN, {}};
+    event.data.fd = fd;
+    if (epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) != 0) die("epoll_ctl: %s", std::strerror(errno));
+  }
+  for (int i = 0; i < 50; ++i) {
+    std::thread writer([&] { put(line.ends[1], "x", 1); });
+    epoll_event found{};
+    pollfd ready[] = {{far.channel->fd, POLLIN, 0}, {line.ends[0], POLLIN, 0}};
+    if (i % 2 == 0 && (epoll_wait(set, &found, 1, End::kLong) != 1 || found.data.fd != line.ends[0])) die("epoll_wait");
+    if (i % 2 == 1 && (::poll(ready, 2, End::kLong) != 1 || ready[0].revents != 0)) die("poll");
+    char octet;
+    get(line.ends[0], &octet, 1, "the octet", std::chrono::seconds(10));
+    writer.join();
+  }
+  for (const int fd : line.ends) close(fd);
+  close(set);
+}
+
+// poll() and epoll_wait() fail with EINTR whatever the handler wants; epoll_pwait() has a mask of its own.
+void a_signal_ends_a_poll() {
+  Two two;
+  two.ends.talk(20);
+  handle(SIGUSR1, SA_RESTART);
+  End& far = two.ends.far;
+  for (const bool by_epoll : {false, true}) {
+    const int set = epoll_create1(EPOLL_CLOEXEC);
+    epoll_event event{EPOLLIN, {}};
+    if (epoll_ctl(set, EPOLL_CTL_ADD, far.channel->fd, &event) != 0) die("epoll_ctl: %s", std::strerror(errno));
+    sigset_t blocked, none;
+    sigemptyset(&none);
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
+    const int before = g_signals;
+    pthread_kill(pthread_self(), SIGUSR1);
+    epoll_event found{};
+    pollfd ready{far.channel->fd, POLLIN, 0};
+    errno = 0;
+    const int result = by_epoll ? epoll_pwait(set, &found, 1, End::kLong, &none) : ::ppoll(&ready, 1, nullptr, &none);
+    if (result != -1 || errno != EINTR || g_signals != before + 1) die("a signal does not end the wait");
+    close(set);
+  }
+}
+
+void a_signal_interrupts() {
+  Two two;
+  handle(SIGUSR1, 0);
+  Waiting waiting(two.ends.far);
+  waiting.signal(SIGUSR1);
+  expect_error("ibv_get_cq_event", waiting.join(), EINTR);
+  two.ends.talk(10);
+}
+
+void a_signal_restarts() {
+  Two two;
+  handle(SIGUSR1, SA_RESTART);
+  Waiting waiting(two.ends.far);
+  for (int i = 1; i <= 5; ++i) {
+    waiting.signal(SIGUSR1);
+    while (g_signals < i) ::poll(nullptr, 0, 1);
+    waiting.until_it_sleeps();
+    if (waiting.over()) die("the call has ended");
+  }
+  std::thread asker([&] { two.ends.ask(); });
+  expect_error("ibv_get_cq_event", waiting.join(), 0);
+  two.ends.answer();
+  asker.join();
+}
+
+void a_cancelled_thread_leaves_the_wait_to_others() {
+  Two two;
+  two.ends.talk(100);
+  for (int i = 0; i < 3; ++i) {
+    Waiting waiting(two.ends.far);
+    if (!waiting.cancel()) die("the thread was not cancelled");
+    two.ends.talk(100);
+  }
+}
+
+void several_threads_wait() {
+  Rnic here(g_host), there(g_host);
+  std::array<std::unique_ptr<Ends>, 4> all;
+  for (auto& ends : all) ends = std::make_unique<Ends>(here, there);
+  std::array<std::thread, 4> threads;
+  for (std::size_t i = 0; i < all.size(); ++i) threads[i] = std::thread([&, i] { all[i]->talk(300); });
+  for (std::thread& thread : threads) thread.join();
+  // And then one alone, as before.
+  all[0]->talk(300);
+}
+
+void one_thread_waits_and_another_polls() {
+  Rnic here(g_host), there(g_host);
+  Ends waited(here, there), polled(here, there);
+  std::thread waits([&] { waited.talk(300); });
+  std::thread answers([&] {
+    for (int i = 0; i < 300; ++i) {
+      while (!polled.far.poll()) sched_yield();
+      polled.far.receive();
+      polled.far.send();
+      while (!polled.far.poll()) sched_yield();
+    }
+  });
+  for (int i = 0; i < 300; ++i) {
+    polled.near.send();
+    for (int completions = 0; completions < 2;) completions += polled.near.poll() ? 1 : 0;
+    polled.near.receive();
+  }
+  answers.join();
+  waits.join();
+}
+
+// What the peer writes arrives though the program, which has waited for events until now, looks at its memory alone.
+void writes_arrive_while_the_program_computes() {
+  Two two;
+  for (char value = 1; value <= 20; ++value) {
+    two.ends.talk(20);
+    End& near = two.ends.near;
+    End& far = two.ends.far;
+    ibv_sge piece{number(&value), 1, 0};
+    ibv_send_wr request{}, *bad = nullptr;
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+    request.wr.rdma = {number(far.memory.data() + kRoom - 1), far.mr->rkey};
+    expect_error("ibv_post_send", ibv_post_send(near.qp->get(), &request, &bad), 0);
+    const std::atomic_ref<char> flag(far.memory[kRoom - 1]);
+    for (const auto end = Clock::now() + kPatience; flag.load() != value;)
+      if (Clock::now() > end) die("the Write does not arrive");
+    near.next();
+  }
+}
+
+void a_fork_leaves_the_wait_alone() {
+  Two two;
+  two.ends.talk(100);
+  Waiting waiting(two.ends.far);
+  const pid_t child = fork();
+  if (child == 0) _exit(0);
+  join(child, std::chrono::seconds(10));
+  std::thread asker([&] { two.ends.ask(); });
+  expect_error("ibv_get_cq_event", waiting.join(), 0);
+  two.ends.answer();
+  asker.join();
+}
+
+void a_channel_that_does_not_block() {
+  Two two;
+  End& far = two.ends.far;
+  const int flags = fcntl(far.channel->fd, F_GETFL);
+  fcntl(far.channel->fd, F_SETFL, flags | O_NONBLOCK);
+  far.arm();
+  expect_error("ibv_get_cq_event", far.event(), EAGAIN);
+  std::thread asker([&] { two.ends.ask(); });
+  pollfd ready{far.channel->fd, POLLIN, 0};
+  if (::poll(&ready, 1, static_cast<int>(kPatience / std::chrono::milliseconds(1))) != 1) die("no event");
+  expect_error("ibv_get_cq_event", far.event(), 0);
+  fcntl(far.channel->fd, F_SETFL, flags);
+  two.ends.answer();
+  asker.join();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_case(
+      argc, argv,
+      {{"a_thread_that_reads_moves_the_octets", [] { the_thread_that_waits_moves_the_octets(End::By::read); }},
+       {"a_thread_that_polls_moves_the_octets", [] { the_thread_that_waits_moves_the_octets(End::By::poll); }},
+       {"a_thread_in_epoll_moves_the_octets", [] { the_thread_that_waits_moves_the_octets(End::By::epoll); }},
+       {"a_wait_has_a_deadline", a_wait_has_a_deadline},
+       {"another_descriptor_ends_the_wait", another_descriptor_ends_the_wait},
+       {"a_signal_ends_a_poll", a_signal_ends_a_poll},
+       {"a_signal_interrupts", a_signal_interrupts},
+       {"a_signal_restarts", a_signal_restarts},
+       {"a_cancelled_thread_leaves_the_wait_to_others", a_cancelled_thread_leaves_the_wait_to_others},
+       {"several_threads_wait", several_threads_wait},
+       {"one_thread_waits_and_another_polls", one_thread_waits_and_another_polls},
+       {"writes_arrive_while_the_program_computes", writes_arrive_while_the_program_computes},
+       {"a_fork_leaves_the_wait_alone", a_fork_leaves_the_wait_alone},
+       {"a_channel_that_does_not_block", a_channel_that_does_not_block}});
+}
