@@ -102,7 +102,9 @@ struct Read final : Engine::Awaited {
   }
   Waited sleep() override {
     while (!done()) {
-      if (::ppoll(&both[1], 1, nullptr, nullptr) < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
+      pollfd own = both[1];
+      if (::ppoll(&own, 1, nullptr, nullptr) < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
+      both[1].revents = own.revents;
     }
     return Waited::done;
   }

@@ -413,7 +413,10 @@ class Waiter final : Engine::Awaited {
     return ::read(both_[1].fd, &octet, 1) == 1;
   }
   Engine::Waited sleep() override {
-    while (!done()) ::poll(&both_[1], 1, -1);
+    while (!done()) {
+      pollfd own = both_[1];
+      ::poll(&own, 1, -1);
+    }
     return Engine::Waited::done;
   }
   std::atomic<unsigned> looks{0};
