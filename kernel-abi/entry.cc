@@ -147,6 +147,7 @@ int abi_wait_in_set(int set, int channel, epoll_event* events, int most, int mil
   return provider::wait_in_set(set, channel, events, most, milliseconds, mask);
 }
 
+static_assert(UIW_MOST_POLLED == provider::kMostPolled);
 int abi_wait_in_poll(pollfd* fds, std::size_t count, int channel, const timespec* timeout, const sigset_t* mask) {
   return provider::wait_in_poll({fds, count}, channel, timeout, mask);
 }

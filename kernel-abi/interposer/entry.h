@@ -18,10 +18,11 @@ enum UiwObjectKind {
   UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
   UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the interposer reports its close, and reads
   UIW_OBJECT_INTERNAL = 4,            // a descriptor of the library, which the program does not know (mpa/descriptor.h)
-  UIW_OBJECT_EPOLL_SET = 6,           // an epoll set with a channel of completions, whose descriptor is the number
   UIW_OBJECT_NETLINK = 5,             // a socket that stands in for one of NETLINK_RDMA; it has no state but its own
+  UIW_OBJECT_EPOLL_SET = 6,           // an epoll set with a completion channel, whose descriptor is the number
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
+enum { UIW_MOST_POLLED = 64 };  // descriptors in a poll() that wait_in_poll() may carry out
 
 // Functions of the interposer. All are thread-safe; those about signals may be called in signal handlers.
 struct UiwHost {

@@ -355,7 +355,23 @@ Engine::Waited Engine::wait(Awaited& awaited) {
   } wait(activity_.waiters());
   if (wait.drives) return wait_and_drive(awaited);
   unpark();
-  return awaited.sleep();
+  return wait_for_others(awaited);
+}
+
+// Another thread drives.
+Engine::Waited Engine::wait_for_others(Awaited& awaited) {
+  const bool forever = awaited.deadline == Awaited::kNever;
+  while (!awaited.done()) {
+    const std::uint64_t now = forever ? 0 : raw_clock();
+    if (now >= awaited.deadline) return Waited::late;
+    const timespec left = sooner(awaited.deadline - now, true);
+    awaited.descriptors[0] = {epoll_.load(), 0, 0};  // nothing of it is waited for
+    const std::span<pollfd> all = awaited.descriptors;
+    if (::ppoll(all.data(), all.size(), forever ? nullptr : &left, awaited.mask) < 0) {
+      return errno == EINTR ? Waited::interrupted : Waited::not_here;
+    }
+  }
+  return Waited::done;
 }
 
 Engine::Waited Engine::wait_and_drive(Awaited& awaited) {

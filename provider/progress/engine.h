@@ -111,12 +111,11 @@ class Engine {
   class Awaited {
    public:
     static constexpr std::uint64_t kNever = ~std::uint64_t{0};
-    // For ppoll(): the first entry is the engine's, the others are the program's, and end the wait once done() says so.
+    // For ppoll(): the first entry is the engine's, by which the preload library knows that the call is uiw's own. The
+    // others are the program's, and end the wait once done() says so.
     explicit Awaited(std::span<pollfd> all) : descriptors(all) {}
     // Whether there is what the program waits for. Does not wait, and is called from time to time.
     virtual bool done() = 0;
-    // Another thread drives: waits as if there were no engine.
-    virtual Waited sleep() = 0;
 
     const std::span<pollfd> descriptors;
     std::uint64_t deadline = kNever;  // by raw_clock()
@@ -148,6 +147,7 @@ class Engine {
   void begin_anew();
   void join_or_leave();
   Waited wait_and_drive(Awaited& awaited);
+  Waited wait_for_others(Awaited& awaited);
   enum class Turn : std::uint8_t { driven, not_now, broken };
   Turn drive_waiting();
   void hand_over();

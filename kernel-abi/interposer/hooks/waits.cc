@@ -44,18 +44,13 @@ inline void before_wait() {
   if (__builtin_expect(g_fork_left_channels.load(std::memory_order_relaxed), 0)) tell_library();
 }
 
-// Not 0 while this thread is in a wait of the library's, which makes these calls itself.
-__thread int t_waits __attribute__((tls_model("initial-exec")));
-
 // `call` is the library's, in whose place the caller makes its own where this returns false.
 template <typename Call>
 bool wait_by_library(Call call, int& result) {
   const UiwKernelAbi* library = loaded_library();
   if (library == nullptr || fd_table_is_borrowed()) return false;
   const int saved_errno = errno;
-  ++t_waits;
   const int answer = call(*library);
-  --t_waits;
   errno = saved_errno;
   if (answer == -EAGAIN) return false;
   if (answer < 0) errno = -answer;
@@ -65,6 +60,7 @@ bool wait_by_library(Call call, int& result) {
 
 __attribute__((noinline)) bool wait_in_poll(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask,
                                             int& result) {
+  if (count > 0 && fd_lookup(fds[0].fd).internal()) return false;  // the library's own call
   for (nfds_t i = 0; i < count; ++i) {
     if ((fds[i].events & POLLIN) == 0 || fd_lookup(fds[i].fd).kind() != UIW_OBJECT_COMPLETION_CHANNEL) continue;
     return wait_by_library(
@@ -75,10 +71,10 @@ __attribute__((noinline)) bool wait_in_poll(pollfd* fds, nfds_t count, const tim
 }
 
 // Whether the call may be the library's.
-inline bool may_wait_here(int timeout) { return timeout != 0 && fd_table_is_used() && t_waits == 0; }
+inline bool may_wait_here(int timeout) { return timeout != 0 && fd_table_is_used(); }
 
 inline bool poll_by_library(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, int& result) {
-  if (__builtin_expect(!fd_table_is_used() || t_waits != 0 || count > 64, 1)) return false;
+  if (__builtin_expect(!fd_table_is_used() || count > UIW_MOST_POLLED, 1)) return false;
   if (timeout != nullptr && timeout->tv_sec == 0 && timeout->tv_nsec == 0) return false;
   return wait_in_poll(fds, count, timeout, mask, result);
 }
@@ -176,7 +172,7 @@ UIW_HOOK int epoll_pwait2(int set, epoll_event* events, int most, const timespec
   return -1;
 }
 
-// A set that gets a channel of completions is waited for by the library from then on.
+// The library carries out the waits for a set from the moment that a completion channel is added to it.
 UIW_HOOK int epoll_ctl(int set, int what, int fd, epoll_event* event) noexcept {
   auto* function = real_epoll_ctl.get();
   const int result = function != nullptr ? function(set, what, fd, event)

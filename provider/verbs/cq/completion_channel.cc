@@ -100,14 +100,6 @@ struct Read final : Engine::Awaited {
     n = EventPipe::read_without_waiting(both[1].fd, to, size);
     return n >= 0 || errno != EAGAIN || (both[1].revents & ~POLLIN) != 0;
   }
-  Waited sleep() override {
-    while (!done()) {
-      pollfd own = both[1];
-      if (::ppoll(&own, 1, nullptr, nullptr) < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
-      both[1].revents = own.revents;
-    }
-    return Waited::done;
-  }
   pollfd both[2];
   void* const to;
   const std::size_t size;
@@ -124,14 +116,9 @@ struct SetWait final : Engine::Awaited {
     count = static_cast<int>(::syscall(SYS_epoll_pwait, both[1].fd, events, most, 0, nullptr, 0));
     return count != 0;
   }
-  Waited sleep() override {
-    count = ::epoll_pwait(both[1].fd, events, most, milliseconds, mask);
-    return count < 0 && errno == EINTR ? Waited::interrupted : Waited::done;
-  }
   pollfd both[2];
   epoll_event* const events;
   const int most;
-  int milliseconds = -1;
   int count = 0;
 };
 
@@ -144,12 +131,7 @@ struct PollWait final : Engine::Awaited {
     count = static_cast<int>(::syscall(SYS_poll, own.data(), own.size(), 0));
     return count != 0;
   }
-  Waited sleep() override {
-    count = ::ppoll(own.data(), own.size(), timeout, mask);
-    return count < 0 && errno == EINTR ? Waited::interrupted : Waited::done;
-  }
   const std::span<pollfd> own;
-  const timespec* timeout = nullptr;
   int count = 0;
 };
 
@@ -188,7 +170,6 @@ int wait_in_set(int set, int channel, epoll_event* events, int most, int millise
   const Behind found = behind(channel);
   if (found.pipe == nullptr || !found.pipe->is_own() || most < 1) return -EAGAIN;
   SetWait wait(set, events, most);
-  wait.milliseconds = milliseconds;
   wait.mask = mask;
   if (milliseconds >= 0) wait.deadline = raw_clock() + static_cast<std::uint64_t>(milliseconds) * 1'000'000;
   return waited(found, wait);
@@ -199,7 +180,6 @@ int wait_in_poll(std::span<pollfd> descriptors, int channel, const timespec* tim
   if (found.pipe == nullptr || !found.pipe->is_own() || descriptors.size() > kMostPolled) return -EAGAIN;
   std::array<pollfd, kMostPolled + 1> all;
   PollWait wait(descriptors, all);
-  wait.timeout = timeout;
   wait.mask = mask;
   if (timeout != nullptr) {
     if (timeout->tv_sec < 0 || timeout->tv_nsec < 0 || timeout->tv_nsec >= 1'000'000'000) return -EAGAIN;

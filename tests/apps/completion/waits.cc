@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <csetjmp>
 #include <csignal>
 #include <fstream>
 #include <memory>
@@ -107,7 +108,18 @@ struct Ends {
     far.receive();
   }
   void wait_by(End::By way) { near.by = far.by = way; }
-  // So many messages there and back.
+  // Writes the last octet of the other end's memory.
+  void write(char value) {
+    ibv_sge piece{number(&value), 1, 0};
+    ibv_send_wr request{}, *bad = nullptr;
+    request.sg_list = &piece;
+    request.num_sge = 1;
+    request.opcode = IBV_WR_RDMA_WRITE;
+    request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
+    request.wr.rdma = {number(far.memory.data() + kRoom - 1), far.mr->rkey};
+    expect_error("ibv_post_send", ibv_post_send(near.qp->get(), &request, &bad), 0);
+  }
+  // Sends this number of messages there and back.
   void talk(int rounds) {
     std::thread answerer([&] {
       for (int i = 0; i < rounds; ++i) answer();
@@ -233,15 +245,8 @@ void a_wait_has_a_deadline() {
   if (epoll_ctl(set, EPOLL_CTL_ADD, far.channel->fd, &event) != 0) die("epoll_ctl: %s", std::strerror(errno));
   std::atomic<bool> over = false;
   std::thread writer([&] {
-    ibv_sge piece{number("x"), 1, 0};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_RDMA_WRITE;
-    request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-    request.wr.rdma = {number(far.memory.data() + kRoom - 1), far.mr->rkey};
     while (!over) {
-      expect_error("ibv_post_send", ibv_post_send(two.ends.near.qp->get(), &request, &bad), 0);
+      two.ends.write('x');
       two.ends.near.next();
     }
   });
@@ -308,6 +313,31 @@ void a_signal_ends_a_poll() {
     if (result != -1 || errno != EINTR || g_signals != before + 1) die("a signal does not end the wait");
     close(set);
   }
+}
+
+sigjmp_buf g_before_the_wait;
+
+// A handler leaves poll() by siglongjmp, which poll() allows: the next waits move octets all the same.
+void a_signal_handler_jumps_out_of_a_poll() {
+  Two two;
+  two.ends.wait_by(End::By::poll);
+  two.ends.talk(20);
+  struct sigaction action {};
+  action.sa_handler = [](int) { siglongjmp(g_before_the_wait, 1); };
+  sigaction(SIGUSR1, &action, nullptr);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGUSR1);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  pthread_kill(pthread_self(), SIGUSR1);
+  if (sigsetjmp(g_before_the_wait, 1) == 0) {
+    sigset_t none;
+    sigemptyset(&none);
+    pollfd ready{two.ends.near.channel->fd, POLLIN, 0};
+    ::ppoll(&ready, 1, nullptr, &none);
+    die("the handler has not run");
+  }
+  two.ends.talk(200);
 }
 
 void a_signal_interrupts() {
@@ -382,20 +412,11 @@ void writes_arrive_while_the_program_computes() {
   Two two;
   for (char value = 1; value <= 20; ++value) {
     two.ends.talk(20);
-    End& near = two.ends.near;
-    End& far = two.ends.far;
-    ibv_sge piece{number(&value), 1, 0};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_RDMA_WRITE;
-    request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-    request.wr.rdma = {number(far.memory.data() + kRoom - 1), far.mr->rkey};
-    expect_error("ibv_post_send", ibv_post_send(near.qp->get(), &request, &bad), 0);
-    const std::atomic_ref<char> flag(far.memory[kRoom - 1]);
+    two.ends.write(value);
+    const std::atomic_ref<char> flag(two.ends.far.memory[kRoom - 1]);
     for (const auto end = Clock::now() + kPatience; flag.load() != value;)
       if (Clock::now() > end) die("the Write does not arrive");
-    near.next();
+    two.ends.near.next();
   }
 }
 
@@ -439,6 +460,7 @@ int main(int argc, char** argv) {
        {"a_wait_has_a_deadline", a_wait_has_a_deadline},
        {"another_descriptor_ends_the_wait", another_descriptor_ends_the_wait},
        {"a_signal_ends_a_poll", a_signal_ends_a_poll},
+       {"a_signal_handler_jumps_out_of_a_poll", a_signal_handler_jumps_out_of_a_poll},
        {"a_signal_interrupts", a_signal_interrupts},
        {"a_signal_restarts", a_signal_restarts},
        {"a_cancelled_thread_leaves_the_wait_to_others", a_cancelled_thread_leaves_the_wait_to_others},

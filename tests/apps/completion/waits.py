@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Threads that block in ibv_get_cq_event move octets meanwhile: alone, several at a time, beside one that polls, with
-signals, cancellation and forks. A row for each case of uiw_waits, through
-shared memory and by TCP."""
+"""Threads that block in ibv_get_cq_event, poll or epoll move octets meanwhile: alone, several at a time, beside one that
+polls, with signals, cancellation and forks. A row for each case of uiw_waits, through shared memory and by TCP."""
 
 import pathlib
 import sys

@@ -412,13 +412,6 @@ class Waiter final : Engine::Awaited {
     ++looks;
     return ::read(both_[1].fd, &octet, 1) == 1;
   }
-  Engine::Waited sleep() override {
-    while (!done()) {
-      pollfd own = both_[1];
-      ::poll(&own, 1, -1);
-    }
-    return Engine::Waited::done;
-  }
   std::atomic<unsigned> looks{0};
 
  private:
