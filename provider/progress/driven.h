@@ -54,6 +54,8 @@ class Driven {
   DeferredSends& sends() { return *sends_; }
   const DeferredSends& sends() const { return *sends_; }
 
+  // Its place among those of its engine (DrivenList), which sets it.
+  std::atomic<std::uint32_t> place{~std::uint32_t{0}};
   // Which of several progress threads drives.
   TurnGate gate;
   // The socket that Engine::add() was given has reported its end. Set before gate.enter(), so that the thread that

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "provider/progress/driven_list.h"
 
+#include <new>
+
 namespace uiw::provider {
 
 namespace {
@@ -8,30 +10,63 @@ constexpr unsigned kIdleRounds = 64;  // a queue pair without work for so many r
 constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
 }  // namespace
 
+DrivenList::~DrivenList() { clear(); }
+
+void DrivenList::clear() {
+  for (std::size_t i = 0; i < used_.load(); ++i) delete blocks_[i].exchange(nullptr);
+  used_ = size_ = 0;
+}
+
 // Called with the lock held. Either a thread that is inside its section sees the change, or whoever waits for the
 // sections after a removal sees that section.
 void DrivenList::note_change() {
-  many_ = entries_.size() > kFew;
+  many_ = size_ > kFew;
   changes_.fetch_add(1);
 }
 
 std::size_t DrivenList::add(Driven& qp) noexcept {
   const std::lock_guard lock(mutex_);
-  std::erase(entries_, &qp);
-  bool added = true;
-  try {
-    entries_.push_back(&qp);
-  } catch (const std::bad_alloc&) {
-    added = false;
+  const std::uint32_t before = qp.place.load(std::memory_order_relaxed);
+  if (before < used_.load() * kBits && blocks_[before / kBits].load()->places[before % kBits].load() == &qp)
+    return size_;
+  for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    if (i == used_.load()) {
+      auto* const made = new (std::nothrow) Block;
+      if (made == nullptr) return 0;
+      blocks_[i].store(made, std::memory_order_release);
+      used_.store(i + 1, std::memory_order_release);
+    }
+    Block& block = *blocks_[i].load();
+    if (block.free == 0) continue;
+    for (std::size_t at = 0; at < kBits; ++at) {
+      if (block.places[at].load() != nullptr) continue;
+      qp.place.store(static_cast<std::uint32_t>(i * kBits + at), std::memory_order_relaxed);
+      block.places[at].store(&qp);
+      --block.free;
+      ++size_;
+      note_change();
+      return size_;
+    }
   }
-  note_change();
-  return added ? entries_.size() : 0;
+  return 0;
 }
 
 void DrivenList::remove(Driven& qp) noexcept {
   const std::lock_guard lock(mutex_);
-  std::erase(entries_, &qp);
+  const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
+  if (at >= used_.load() * kBits) return;
+  Block& block = *blocks_[at / kBits].load();
+  if (block.places[at % kBits].load() != &qp) return;
+  block.places[at % kBits].store(nullptr);
+  ++block.free;
+  --size_;
   note_change();
+}
+
+void DrivenList::note_deferred(const Driven& qp) noexcept {
+  const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
+  if (at >= used_.load(std::memory_order_acquire) * kBits) return;
+  blocks_[at / kBits].load(std::memory_order_acquire)->deferring.fetch_or(std::uint64_t{1} << (at % kBits));
 }
 
 // False if there are too many.
@@ -39,19 +74,22 @@ bool DrivenList::copy_few() {
   if (changes_.load() != copied_) {
     const std::lock_guard lock(mutex_);
     copied_ = changes_.load(std::memory_order_relaxed);
-    count_ = entries_.size();
-    if (count_ <= kFew) std::copy(entries_.begin(), entries_.end(), few_.begin());
+    count_ = 0;
+    if (size_ > kFew) {
+      count_ = size_;
+    } else {
+      for_each_unlocked([this](Driven& qp) { few_[count_++] = &qp; });
+    }
   }
   return count_ <= kFew;
 }
 
-bool DrivenList::poll_each(bool waits) {
+bool DrivenList::poll_each() {
   if (!copy_few()) return false;
   bool work = false;
   ++round_;
   for (std::size_t i = 0; i < count_; ++i) {
     Driven& qp = *few_[i];
-    if (waits && qp.sends().posts_wait()) carry_out(qp, [](Driven& one) { one.sends().send_waiting_posts(); });
     if (qp.idle_rounds >= kIdleRounds && round_ % kIdleStride != 0) continue;
     if (qp.progress(Driver::poll)) {
       work = true;
@@ -64,7 +102,7 @@ bool DrivenList::poll_each(bool waits) {
 }
 
 void DrivenList::after_fork_in_child() {
-  new (&entries_) std::vector<Driven*>;
+  clear();
   note_change();
 }
 

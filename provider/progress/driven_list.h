@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The queue pairs that an engine drives. Thread-safe, where not said otherwise.
+// The queue pairs that an engine drives, and which of them have deferred sends. Each has a place, a number by which a
+// bit tells something about it without a lock. Thread-safe, where not said otherwise.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
-#include <new>
-#include <vector>
 
+#include "provider/memory/grace_period.h"
+#include "provider/process/limits.h"
 #include "provider/process/mutex.h"
 #include "provider/progress/driven.h"
 
@@ -19,6 +20,11 @@ class DrivenList {
  public:
   static constexpr std::size_t kFew = 8;  // with more than these it takes too long to look at each
 
+  DrivenList() = default;
+  ~DrivenList();
+  DrivenList(const DrivenList&) = delete;
+  DrivenList& operator=(const DrivenList&) = delete;
+
   // Returns how many there are now, 0 if there is no memory. A queue pair that is there already stays once.
   std::size_t add(Driven& qp) noexcept;
   void remove(Driven& qp) noexcept;
@@ -27,30 +33,92 @@ class DrivenList {
   template <typename Visitor>
   void for_each(Visitor visitor) {
     const std::lock_guard lock(mutex_);
-    for (Driven* qp : entries_) visitor(*qp);
+    for_each_unlocked(visitor);
   }
 
+  // The queue pair, which lives meanwhile, has deferred sends from here on.
+  void note_deferred(const Driven& qp) noexcept;
+  // Calls visitor(Driven&) for queue pairs with deferred sends, for `most` of them at most; others get their turn in
+  // later calls. Those that have some left are visited again by the next call.
+  template <typename Visitor>
+  void visit_deferring(std::size_t most, Visitor visitor);
+
   // For one thread at a time, inside a ReadSection, which keeps a queue pair that is removed meanwhile alive: looks at
-  // each, as a poll. True if there was work. Nothing is done where there are many. `waits`: the program waits, so posts
-  // that wait are sent.
-  bool poll_each(bool waits);
+  // each, as a poll. True if there was work. Nothing is done where there are many.
+  bool poll_each();
 
   // In the child of a fork: there are none.
   void after_fork_in_child();
 
  private:
+  static constexpr std::size_t kBits = 64;
+  static constexpr std::size_t kBlocks = kMaxQp / kBits + 16;  // sockets of datagrams have places, too
+  // Never freed before the list is, so that bits and places can be read at any time.
+  struct Block {
+    std::atomic<std::uint64_t> deferring{0};  // a bit for each place
+    std::array<std::atomic<Driven*>, kBits> places{};
+    std::size_t free = kBits;  // of the lock
+  };
+
+  template <typename Visitor>
+  void for_each_unlocked(Visitor visitor) const;
+  void clear();
   void note_change();
   bool copy_few();
 
-  Mutex mutex_;  // protects entries_; taken after the locks of a queue pair
-  std::vector<Driven*> entries_;
+  Mutex mutex_;  // of those that change the list; taken after the locks of a queue pair
+  std::array<std::atomic<Block*>, kBlocks> blocks_{};
+  std::atomic<std::size_t> used_{0};  // blocks that there are
+  std::atomic<std::size_t> next_{0};  // place at which visit_deferring() begins
+  std::size_t size_ = 0;
   std::atomic<unsigned> changes_{0};
   std::atomic<bool> many_{false};
-  // Of poll_each(): a copy of the entries as they were after so many changes, so that a poll takes no lock.
+  // Of poll_each(): a copy of the list as it was after so many changes, so that a poll takes no lock.
   unsigned copied_ = 0;
   std::size_t count_ = 0;
   std::array<Driven*, kFew> few_;
   unsigned round_ = 0;
 };
+
+template <typename Visitor>
+void DrivenList::for_each_unlocked(Visitor visitor) const {
+  for (std::size_t i = 0; i < used_.load(std::memory_order_relaxed); ++i) {
+    for (const auto& place : blocks_[i].load(std::memory_order_relaxed)->places) {
+      if (Driven* const qp = place.load(std::memory_order_relaxed)) visitor(*qp);
+    }
+  }
+}
+
+// A bit is cleared where nothing is deferred, and then set again if something is by now: so it is never clear for long
+// while there is something, whoever else visits.
+template <typename Visitor>
+void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
+  const std::size_t used = used_.load(std::memory_order_acquire);
+  const std::size_t first = used > 0 ? next_.load(std::memory_order_relaxed) % (used * kBits) : 0;
+  std::size_t visited = 0;
+  // The block at which this begins comes again at the end, for its places before the first one.
+  for (std::size_t i = 0; i < used + (first % kBits != 0 ? 1 : 0); ++i) {
+    const std::size_t at = (first / kBits + i) % used;
+    Block& block = *blocks_[at].load(std::memory_order_acquire);
+    const std::uint64_t from_first = ~std::uint64_t{0} << first % kBits;
+    const std::uint64_t wanted = i == 0 ? from_first : i == used ? ~from_first : ~std::uint64_t{0};
+    for (std::uint64_t bits = block.deferring.load() & wanted; bits != 0; bits &= bits - 1) {
+      const auto place = static_cast<unsigned>(__builtin_ctzll(bits));
+      const std::uint64_t bit = std::uint64_t{1} << place;
+      const ReadSection section;
+      const auto holder = [&] {
+        Driven* const qp = block.places[place].load();
+        return qp != nullptr && qp->sends().has_deferred() ? qp : nullptr;
+      };
+      if (Driven* const qp = holder()) {
+        if (visited++ == most) return next_.store(at * kBits + place, std::memory_order_relaxed);
+        visitor(*qp);
+      }
+      if (holder() != nullptr) continue;
+      block.deferring.fetch_and(~bit);
+      if (holder() != nullptr) block.deferring.fetch_or(bit);
+    }
+  }
+}
 
 }  // namespace uiw::provider

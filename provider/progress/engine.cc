@@ -270,11 +270,12 @@ void Engine::look(bool polls) {
   {
     const ReadSection section;
     const bool many = drives_many();
-    const bool work = many ? drive_ready(epoll_.load(), find_, for_thread) > 0 : driven_.poll_each(polls);
-    const bool deferred = polls && deferring_.load(std::memory_order_relaxed) > 0;
+    const bool deferred = deferring_.load(std::memory_order_relaxed) > 0;
+    if (deferred) send_waiting_posts(polls);
+    const bool work = many ? drive_ready(epoll_.load(), find_, for_thread) > 0 : driven_.poll_each();
     const bool in_vain = polls && !work;
-    if (deferred && work) ++busy_looks_;
-    if (deferred && SendScheduler::ends_deferral(work, busy_looks_)) send_all_deferred();
+    if (polls && deferred && work) ++busy_looks_;
+    if (polls && deferred && SendScheduler::ends_deferral(work, busy_looks_)) send_all_deferred(DrivenList::kFew);
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
     // A look in vain at a few queue pairs takes less time than reading the clock is worth.
@@ -290,22 +291,33 @@ void Engine::look(bool polls) {
   if (yield) sched_yield();
 }
 
-// Visits at most kFew queue pairs; others are visited in later calls. The caller's ReadSection keeps the queue pairs
-// alive.
-void Engine::send_all_deferred() {
-  busy_looks_ = 0;
-  std::array<Driven*, DrivenList::kFew> deferring;
-  std::size_t count = 0;
-  driven_.for_each([&](Driven& qp) {
-    if (count < deferring.size() && qp.sends().has_deferred()) deferring[count++] = &qp;
+// A poll sends posts that wait before it looks at what has arrived; a look in between posts sends those that are
+// overdue. Neither is to take long.
+void Engine::send_waiting_posts(bool polls) {
+  driven_.visit_deferring(DrivenList::kFew, [polls](Driven& qp) {
+    if (!qp.sends().posts_wait()) return;
+    carry_out(qp, [polls](Driven& one) {
+      if (polls) {
+        one.sends().send_waiting_posts();
+      } else {
+        one.sends().send_overdue_posts();
+      }
+    });
   });
-  for (std::size_t i = 0; i < count; ++i) carry_out(*deferring[i], [](Driven& qp) { qp.sends().send_all_deferred(); });
+}
+
+// Visits at most so many queue pairs; others are visited in later calls.
+void Engine::send_all_deferred(std::size_t most) {
+  busy_looks_ = 0;
+  driven_.visit_deferring(most,
+                          [](Driven& qp) { carry_out(qp, [](Driven& one) { one.sends().send_all_deferred(); }); });
 }
 
 // Either this thread sees that an event is awaited, or the thread that asks for the event sees `deferring_`. In the
 // same way, either this thread sees that "uiw-progress" is not parked, or that thread finds the deferred sends when it
 // leaves park().
-void Engine::note_deferred(bool holds) {
+void Engine::note_deferred(std::uint32_t qp_number, bool holds) {
+  if (const Driven* const qp = holds ? find_(qp_number) : nullptr) driven_.note_deferred(*qp);
   deferring_.fetch_add(holds ? 1U : ~0U);
   if (!holds || activity_.waiters().driven_here()) return;  // a thread that waits looks at them before it sleeps
   if (activity_.event_awaited_in_order() || !parked_.load() || waits_long_.load()) wake();
@@ -485,10 +497,10 @@ void Engine::unpark() {
 }
 
 // Looks at all queue pairs: epoll does not repeat events that came while no thread waited for them.
-void Engine::sweep(bool only_deferred) {
-  visit([only_deferred](const Driven& qp) { return !only_deferred || qp.sends().has_deferred(); },
-        [only_deferred](Driven& qp) {
-          if (!only_deferred && !qp.watch_socket(true)) qp.no_memory();
+void Engine::sweep() {
+  visit([](const Driven&) { return true; },
+        [](Driven& qp) {
+          if (!qp.watch_socket(true)) qp.no_memory();
           qp.progress(Driver::event);
         });
 }
@@ -515,11 +527,10 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
 // True if posts are left that wait: they are not overdue yet, or another thread holds the sender's lock.
 bool Engine::send_overdue_posts() {
   bool left = false;
-  visit([](const Driven& qp) { return qp.sends().posts_wait(); },
-        [&left](Driven& qp) {
-          carry_out(qp, [](Driven& one) { one.sends().send_overdue_posts(); });
-          left = left || qp.sends().posts_wait();
-        });
+  driven_.visit_deferring(~std::size_t{0}, [&left](Driven& qp) {
+    if (qp.sends().posts_wait()) carry_out(qp, [](Driven& one) { one.sends().send_overdue_posts(); });
+    left = left || qp.sends().posts_wait();
+  });
   return left;
 }
 
@@ -551,6 +562,8 @@ void Engine::give_back_idle_memory(std::uint64_t now) {
 void Engine::park() {
   const bool for_waiters = activity_.waiters().drive(raw_clock());
   parked_.store(true);
+  // Either this thread sees that it was to park, or hand_over() sees that it is parked.
+  hand_over_.exchange(false);
   parked_for_waiters_.store(for_waiters);
   watching_.store(!for_waiters);
   // While polls look at each queue pair, epoll need not report what arrives; where the peer is on this host, the report
@@ -623,7 +636,7 @@ void Engine::run() {
         if (polling && deferring_.load() > 0 && !activity_.waiters().drive(answered)) {
           found_polling = kParkAfter;
         } else {
-          sweep(true);
+          driven_.visit_deferring(~std::size_t{0}, [](Driven& qp) { qp.progress(Driver::event); });
         }
         continue;
       }

@@ -91,8 +91,8 @@ class Engine {
   SendScheduler::Program program() const {
     return {activity_.event_awaited(), parked_.load(std::memory_order_relaxed)};
   }
-  // A queue pair has deferred sends, or has them no longer (`holds` is false).
-  void note_deferred(bool holds);
+  // A queue pair has deferred sends, or has them no longer (`holds` is false). Inside a ReadSection.
+  void note_deferred(std::uint32_t qp_number, bool holds);
   // Posts of a queue pair begin to wait: the thread sends them if the program does not come back in time.
   void watch_posts();
 
@@ -134,14 +134,15 @@ class Engine {
   void look(bool polls);
   void run();
   void park();
-  void sweep(bool only_deferred = false);
+  void sweep();
+  void send_waiting_posts(bool polls);
   // Called on the thread "uiw-progress": visits each queue pair that is `wanted`.
   template <typename Wanted, typename Visitor>
   void visit(Wanted wanted, Visitor visitor);
   bool send_overdue_posts();
   void give_back_idle_memory(std::uint64_t now);
   bool tick(std::chrono::microseconds& next);
-  void send_all_deferred();
+  void send_all_deferred(std::size_t most = ~std::size_t{0});
   void unpark();
   bool wake();
   void begin_anew();

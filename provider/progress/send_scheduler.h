@@ -44,12 +44,10 @@ class SendScheduler {
     return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
   }
   // For a thread that posts, or sends what it has posted before. A thread that has completions to take first is not
-  // waiting for the completions of its last posts. (With many queue pairs it counts as waiting, since a poll in vain
-  // looks for deferred sends in a few of them only.)
-  static constexpr ProbePolicy posters_probe_policy(Program program, bool completions_there, bool many_driven) {
+  // waiting for the completions of its last posts.
+  static constexpr ProbePolicy posters_probe_policy(Program program, bool completions_there) {
     const ProbePolicy policy = probe_policy(Driver::poll, program);
-    const bool waits = !completions_there || many_driven;
-    return policy == ProbePolicy::if_none_due && !waits ? ProbePolicy::by_stride : policy;
+    return policy == ProbePolicy::if_none_due && completions_there ? ProbePolicy::by_stride : policy;
   }
   // A stream that is about to end gets its answers as soon as it can.
   static constexpr ProbePolicy stream_probe_policy(ProbePolicy policy, bool running) {
@@ -70,7 +68,6 @@ class SendScheduler {
     bool socket_full = false;  // then posts are sent once the socket has room
     bool queue_full = false;   // nothing can be posted behind these posts
     bool awaits_event = false;
-    bool many_driven = false;     // a poll does not look at each queue pair
     bool remote_rule = false;     // Sends and Writes complete when the peer has placed them
     std::uint32_t queued = 0;     // requests that are not complete, these included
     std::size_t most_octets = 0;  // see Coalescing::may_wait()
@@ -107,7 +104,7 @@ class SendScheduler {
   // Posts wait only for a program that posts or polls again soon, and only where they could be sent at once.
   static constexpr bool may_defer(const PostConditions& conditions) {
     const bool sends = conditions.running && !conditions.socket_full;
-    return sends && !conditions.queue_full && !conditions.awaits_event && !conditions.many_driven;
+    return sends && !conditions.queue_full && !conditions.awaits_event;
   }
   // The call that posted returns to the program now: what it did after the post was not a pause of the program.
   void resume(std::uint64_t now) { coalescing_.resume(now); }

@@ -120,13 +120,13 @@ void StreamSender::publish_deferred() {
   const bool holds = transmitter_.wants_probe() || scheduler_.posts_wait();
   if (state_.signals.deferred.load(std::memory_order_relaxed) == holds) return;
   state_.signals.deferred.store(holds);
-  state_.engine.note_deferred(holds);
+  state_.engine.note_deferred(state_.qp_number, holds);
 }
 
 void StreamSender::forget_deferred() {
   scheduler_.sending_all();
   state_.signals.posts_wait_since.store(0);
-  if (state_.signals.deferred.exchange(false)) state_.engine.note_deferred(false);
+  if (state_.signals.deferred.exchange(false)) state_.engine.note_deferred(state_.qp_number, false);
 }
 
 // False if another thread has delegated a request meanwhile: then there may be more to send.

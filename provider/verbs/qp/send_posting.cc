@@ -95,7 +95,6 @@ SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
   conditions.socket_full = sender.full();
   conditions.queue_full = sends_.full();
   conditions.awaits_event = engine.activity().event_awaited();
-  conditions.many_driven = engine.drives_many();
   conditions.remote_rule = sender.transmitter().completion() == rdmap::Completion::remote;
   conditions.queued = sends_.size();
   return sender.scheduler().posted(post, conditions, [&engine] {
@@ -254,8 +253,7 @@ int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
 }
 
 SendScheduler::ProbePolicy SendPosting::probe_policy() const {
-  const Engine& engine = qp_.context->engine();
-  return SendScheduler::posters_probe_policy(engine.program(), !qp_.send_cq.empty(), engine.drives_many());
+  return SendScheduler::posters_probe_policy(qp_.context->engine().program(), !qp_.send_cq.empty());
 }
 
 bool SendPosting::left_to_poster() const {

@@ -255,7 +255,7 @@ TEST_CASE("engine: a poll sends the posts that wait, and one in vain also what e
   const auto qp = added(engine, 1);
   poll_until_parked(engine, *qp);
   qp->own_sends.waiting = qp->own_sends.deferred = true;
-  engine.note_deferred(true);
+  engine.note_deferred(1, true);
   engine.drive();
   CHECK(qp->own_sends.sent_at_poll + qp->own_sends.sent_by_thread == 1);
   CHECK(qp->own_sends.sent_in_vain == 1);
@@ -266,11 +266,47 @@ TEST_CASE("engine: a poll sends the posts that wait, and one in vain also what e
   CHECK(qp->own_sends.sent_in_vain == 1);
 }
 
+TEST_CASE("engine: polls send what many queue pairs have deferred, some of them at a time", "[engine]") {
+  constexpr std::uint32_t kAll = 15;
+  Engine engine(find);
+  std::vector<std::unique_ptr<FakeQp>> all;
+  for (std::uint32_t number = 1; number <= kAll; ++number) all.push_back(added(engine, number));
+  REQUIRE(engine.drives_many());
+  engine.begin_posting();  // the thread leaves the queue pairs alone, or sends what is overdue
+  for (const auto& qp : all) {
+    qp->own_sends.waiting = qp->own_sends.deferred = true;
+    engine.note_deferred(qp->number(), true);
+  }
+  const auto sent = [&] {
+    unsigned count = 0;
+    for (const auto& qp : all) count += qp->own_sends.waiting ? 0U : 1U;
+    return count;
+  };
+  engine.drive();
+  CHECK(sent() >= provider::DrivenList::kFew);
+  engine.drive();
+  CHECK(sent() == kAll);
+  // Those that have nothing left are not visited again.
+  for (const auto& qp : all) {
+    qp->own_sends.deferred = false;
+    engine.note_deferred(qp->number(), false);
+  }
+  all[3]->own_sends.deferred = true;
+  engine.note_deferred(all[3]->number(), true);
+  const unsigned before = all[3]->own_sends.sent_in_vain;
+  CHECK(eventually([&] {
+    engine.drive();
+    return all[3]->own_sends.sent_in_vain > before || all[3]->events > 0;
+  }));
+  engine.end_posting(0);
+}
+
 TEST_CASE("engine: a queue pair that has no memory to send in a poll ends, and the poll goes on", "[engine]") {
   Engine engine(find);
   const auto other = added(engine, 1);
   const auto poor = added(engine, 2);
-  poor->own_sends.no_memory = poor->own_sends.waiting = true;
+  poor->own_sends.no_memory = poor->own_sends.waiting = poor->own_sends.deferred = true;
+  engine.note_deferred(2, true);
   engine.drive();
   CHECK(poor->failures == 1);
   CHECK(other->polls == 1);
@@ -361,13 +397,13 @@ TEST_CASE("engine: the thread sends what a program has deferred and does not com
   SECTION("a program that does not poll: at once, on an event of the queue pair") {
     const unsigned events = qp->events;
     qp->own_sends.deferred = true;
-    engine.note_deferred(true);
+    engine.note_deferred(1, true);
     CHECK(eventually([&] { return qp->events > events; }));
   }
   SECTION("a program that goes on to post elsewhere: posts that are overdue") {
     poll_until_parked(engine, *qp);
     qp->own_sends.deferred = qp->own_sends.waiting = true;
-    engine.note_deferred(true);
+    engine.note_deferred(1, true);
     engine.watch_posts();
     // By begin_posting() it counts as active, so the thread goes on ticking.
     engine.begin_posting();
@@ -472,10 +508,10 @@ TEST_CASE("engine: what is deferred is sent while a thread waits", "[engine]") {
     const unsigned sent = qp->own_sends.sent_in_vain;
     const unsigned events = qp->events;
     qp->own_sends.deferred = true;
-    engine.note_deferred(true);
+    engine.note_deferred(1, true);
     CHECK(eventually([&] { return qp->own_sends.sent_in_vain > sent || qp->events > events; }));
     qp->own_sends.deferred = false;
-    engine.note_deferred(false);
+    engine.note_deferred(1, false);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the next one comes in a long wait
   }
 }

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint64_t kStart = 1'000'000'000;
 constexpr Program kComesBack{false, true}, kAwaitsEvent{true, true}, kUnwatched{false, false};
 constexpr std::size_t kMostOctets = 16 * 1024;
-constexpr SendScheduler::PostConditions kCanSend{true, false, false, false, false, false, 1, kMostOctets};
+constexpr SendScheduler::PostConditions kCanSend{true, false, false, false, false, 1, kMostOctets};
 
 // A stream whose program posts requests of eight octets, 100 ns apart, and the clock.
 struct Rig {
@@ -79,16 +79,15 @@ TEST_CASE("send scheduler: when a probe is sent behind what the program posts", 
   struct Row {
     const char* what;
     Program program;
-    bool completions_there, many_driven;
+    bool completions_there;
     ProbePolicy decision;
   };
-  const Row row = GENERATE(Row{"it waits for these posts", kComesBack, false, false, ProbePolicy::if_none_due},
-                           Row{"it has completions to take", kComesBack, true, false, ProbePolicy::by_stride},
-                           Row{"and many queue pairs", kComesBack, true, true, ProbePolicy::if_none_due},
-                           Row{"it waits for an event", kAwaitsEvent, true, false, ProbePolicy::at_once},
-                           Row{"nobody would see that it has stopped", kUnwatched, true, false, ProbePolicy::at_once});
+  const Row row = GENERATE(Row{"it waits for these posts", kComesBack, false, ProbePolicy::if_none_due},
+                           Row{"it has completions to take", kComesBack, true, ProbePolicy::by_stride},
+                           Row{"it waits for an event", kAwaitsEvent, true, ProbePolicy::at_once},
+                           Row{"nobody would see that it has stopped", kUnwatched, true, ProbePolicy::at_once});
   CAPTURE(row.what);
-  CHECK(SendScheduler::posters_probe_policy(row.program, row.completions_there, row.many_driven) == row.decision);
+  CHECK(SendScheduler::posters_probe_policy(row.program, row.completions_there) == row.decision);
 }
 
 TEST_CASE("send scheduler: a stream that ends leaves no probe for later", "[scheduler]") {
@@ -138,43 +137,17 @@ TEST_CASE("send scheduler: what the next post of a burst does", "[scheduler]") {
     PostDecision decision;
     unsigned clock_readings;
   };
-  // running, socket_full, queue_full, awaits_event, many_driven, remote_rule, queued
-  const Row row =
-      GENERATE(Row{"it waits", kCanSend, {1, 8, 0}, 0, PostDecision::defer, 0},
-               Row{"the stream closes",
-                   {false, false, false, false, false, false, 1},
-                   {1, 8, 0},
-                   0,
-                   PostDecision::send_and_look,
-                   0},
-               Row{"the socket is full",
-                   {true, true, false, false, false, false, 1},
-                   {1, 8, 0},
-                   0,
-                   PostDecision::send_and_look,
-                   0},
-               Row{"the queue is full",
-                   {true, false, true, false, false, false, 1},
-                   {1, 8, 0},
-                   0,
-                   PostDecision::send_and_look,
-                   0},
-               Row{"an event is awaited",
-                   {true, false, false, true, false, false, 1},
-                   {1, 8, 0},
-                   0,
-                   PostDecision::send_and_look,
-                   0},
-               Row{"many queue pairs",
-                   {true, false, false, false, true, false, 1},
-                   {1, 8, 0},
-                   0,
-                   PostDecision::send_and_look,
-                   0},
-               Row{"enough requests wait", kCanSend, {Coalescing::kMost, 8, 0}, 0, PostDecision::send_and_look, 1},
-               Row{"enough octets wait", kCanSend, {1, kMostOctets, 0}, 0, PostDecision::send_and_look, 1},
-               Row{"a pause in which it has polled", kCanSend, {1, 8, 1}, Coalescing::kPauseNs, PostDecision::defer, 1},
-               Row{"a longer one", kCanSend, {1, 8, 1}, Coalescing::kPollNs, PostDecision::send_in_burst, 1});
+  // running, socket_full, queue_full, awaits_event, remote_rule, queued
+  const Row row = GENERATE(
+      Row{"it waits", kCanSend, {1, 8, 0}, 0, PostDecision::defer, 0},
+      Row{"the stream closes", {false, false, false, false, false, 1}, {1, 8, 0}, 0, PostDecision::send_and_look, 0},
+      Row{"the socket is full", {true, true, false, false, false, 1}, {1, 8, 0}, 0, PostDecision::send_and_look, 0},
+      Row{"the queue is full", {true, false, true, false, false, 1}, {1, 8, 0}, 0, PostDecision::send_and_look, 0},
+      Row{"an event is awaited", {true, false, false, true, false, 1}, {1, 8, 0}, 0, PostDecision::send_and_look, 0},
+      Row{"enough requests wait", kCanSend, {Coalescing::kMost, 8, 0}, 0, PostDecision::send_and_look, 1},
+      Row{"enough octets wait", kCanSend, {1, kMostOctets, 0}, 0, PostDecision::send_and_look, 1},
+      Row{"a pause in which it has polled", kCanSend, {1, 8, 1}, Coalescing::kPauseNs, PostDecision::defer, 1},
+      Row{"a longer one", kCanSend, {1, 8, 1}, Coalescing::kPollNs, PostDecision::send_in_burst, 1});
   CAPTURE(row.what);
   Rig rig;
   rig.begin_burst();

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "provider/progress/driven_list.h"
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <memory>
+#include <thread>
+#include <vector>
+
+using uiw::provider::DeferredSends;
+using uiw::provider::Driven;
+using uiw::provider::DrivenList;
+using uiw::provider::Driver;
+
+namespace {
+
+constexpr std::size_t kAll = ~std::size_t{0};
+
+class OneQp final : public Driven, public DeferredSends {
+ public:
+  OneQp() { set_sends(*this); }
+  std::uint32_t number() const override { return 0; }
+  bool progress(Driver) noexcept override { return ++polls > 0; }
+  void no_memory() noexcept override {}
+  bool has_deferred() const override { return deferred.load(); }
+  bool posts_wait() const override { return false; }
+  void send_waiting_posts() override {}
+  void send_all_deferred() override {}
+  void send_overdue_posts() override {}
+
+  std::atomic<bool> deferred{false};
+  unsigned polls = 0;
+};
+
+std::vector<Driven*> visited(DrivenList& list, std::size_t most = kAll) {
+  std::vector<Driven*> found;
+  list.visit_deferring(most, [&](Driven& qp) { found.push_back(&qp); });
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("driven list: a queue pair is there once, until it is removed", "[engine]") {
+  DrivenList list;
+  OneQp one, other;
+  CHECK(list.add(one) == 1);
+  CHECK(list.add(one) == 1);
+  CHECK(list.add(other) == 2);
+  list.remove(one);
+  list.remove(one);
+  std::vector<Driven*> left;
+  list.for_each([&](Driven& qp) { left.push_back(&qp); });
+  CHECK(left == std::vector<Driven*>{&other});
+  CHECK(list.poll_each());
+  CHECK(one.polls == 0);
+  CHECK(other.polls == 1);
+}
+
+TEST_CASE("driven list: those with deferred sends are visited until they have none", "[engine]") {
+  DrivenList list;
+  std::vector<std::unique_ptr<OneQp>> all;
+  for (int i = 0; i < 200; ++i) {
+    all.push_back(std::make_unique<OneQp>());
+    REQUIRE(list.add(*all.back()) == all.size());
+  }
+  CHECK(list.many());
+  CHECK(visited(list).empty());
+  for (const unsigned at : {3U, 64U, 199U}) {
+    all[at]->deferred = true;
+    list.note_deferred(*all[at]);
+  }
+  const std::vector<Driven*> three = {all[3].get(), all[64].get(), all[199].get()};
+  CHECK(visited(list) == three);
+  CHECK(visited(list).size() == 3);
+  all[64]->deferred = false;
+  CHECK(visited(list).size() == 2);
+  // One that is removed, and the next one in its place.
+  list.remove(*all[3]);
+  CHECK(visited(list) == std::vector<Driven*>{all[199].get()});
+  OneQp late;
+  list.add(late);
+  CHECK(visited(list) == std::vector<Driven*>{all[199].get()});
+}
+
+TEST_CASE("driven list: a visit of a few goes on where the last one stopped", "[engine]") {
+  DrivenList list;
+  std::vector<std::unique_ptr<OneQp>> all;
+  for (int i = 0; i < 200; ++i) {
+    all.push_back(std::make_unique<OneQp>());
+    list.add(*all.back());
+    all.back()->deferred = true;
+    list.note_deferred(*all.back());
+  }
+  unsigned visits = 0;
+  for (unsigned left = 200; left > 0; ++visits) {
+    list.visit_deferring(DrivenList::kFew, [&](Driven& qp) {
+      dynamic_cast<OneQp&>(qp).deferred = false;
+      --left;
+    });
+    REQUIRE(visits < 200);
+  }
+  CHECK(visits == 25);
+}
+
+TEST_CASE("driven list: nothing that is noted is lost to another thread's visit", "[engine]") {
+  DrivenList list;
+  OneQp qp;
+  list.add(qp);
+  std::atomic<bool> ends{false};
+  std::thread other([&] {
+    while (!ends) visited(list);
+  });
+  for (int i = 0; i < 20000; ++i) {
+    qp.deferred = true;
+    list.note_deferred(qp);
+    if (visited(list).size() != 1) FAIL("lost in round " << i);
+    qp.deferred = false;
+  }
+  ends = true;
+  other.join();
+}
+
+TEST_CASE("driven list: the child of a fork begins without any", "[engine]") {
+  DrivenList list;
+  OneQp parents, own;
+  list.add(parents);
+  list.after_fork_in_child();
+  list.remove(parents);
+  CHECK_FALSE(list.poll_each());
+  CHECK(list.add(own) == 1);
+}
