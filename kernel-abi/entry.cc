@@ -23,6 +23,7 @@
 #include "mpa/descriptor.h"
 #include "mpa/fault_signals.h"
 #include "provider/export.h"
+#include "provider/process/processors.h"
 #include "provider/verbs/cq/completion_channel.h"
 #include "provider/verbs/device_file.h"
 #include "provider/verbs/fork.h"
@@ -193,7 +194,7 @@ constexpr UiwKernelAbi kTable = {abi_root,          abi_open,
 }  // namespace
 }  // namespace uiw::kernel_abi
 
-extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v7(const UiwHost* host) {
+extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v8(const UiwHost* host) {
   using namespace uiw::kernel_abi;
   static const bool told = [host] {
     static uiw::mpa::DescriptorGuard guard;
@@ -204,6 +205,7 @@ extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v7(const UiwHost* host) {
     return true;
   }();
   static_cast<void>(told);
+  if (host->processors != nullptr) uiw::provider::set_starting_processors(host->processors());
   g_host.store(host);
   uiw::provider::set_device_files(device_file);
   return &kTable;

@@ -18,7 +18,7 @@
 #include "tools/table.h"
 
 // Of libuiw.so.1.
-extern "C" const UiwKernelAbi* uiw_kernel_abi_v7(const UiwHost* host);
+extern "C" const UiwKernelAbi* uiw_kernel_abi_v8(const UiwHost* host);
 
 namespace uiw::tools {
 namespace {
@@ -96,8 +96,9 @@ int print_sysfs(const std::string& device) {
                                [] {},
                                nullptr,
                                nullptr,
+                               nullptr,
                                nullptr};
-  const UiwKernelAbi* const library = uiw_kernel_abi_v7(&host);
+  const UiwKernelAbi* const library = uiw_kernel_abi_v8(&host);
   const char* root = library->root(1);
   if (root == nullptr) return 1;
   // What the counters say now, since who reads the directory without the interposer gets what is in its files.

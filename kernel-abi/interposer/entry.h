@@ -6,6 +6,7 @@
 // 0 means none. The interposer stores the object of each descriptor and does not interpret it.
 #pragma once
 
+#include <sched.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,6 +42,8 @@ struct UiwHost {
   int (*signal_mask)(int how, const sigset_t* set, sigset_t* before);
   // True in the child of a vfork, which shares its parent's memory.
   bool (*borrowed)();
+  // The processors on which the program was allowed to run when it started. NULL if that is not known.
+  const cpu_set_t* (*processors)();
 };
 
 // Functions of the library. All are thread-safe; none throws.
@@ -94,5 +97,5 @@ struct UiwKernelAbi {
 
 // NULL if the library cannot be used.
 typedef const struct UiwKernelAbi* (*UiwKernelAbiFunction)(const struct UiwHost* host);
-#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v7"
+#define UIW_KERNEL_ABI_SYMBOL "uiw_kernel_abi_v8"
 }

@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,8 +60,17 @@ int host_attach(int fd, uint64_t object) { return fd_attach(forget_stale(fd), Fd
 // If the table has no room for it, the descriptor is just not protected.
 void host_protect(int fd) { fd_attach(fd, FdEntry(kInternalObject)); }
 
-constexpr UiwHost kHost = {host_lookup,   host_attach,    host_protect, fd_unprotect,        fd_begin_change,
-                           fd_end_change, call_sigaction, call_sigmask, fd_table_is_borrowed};
+cpu_set_t g_processors;
+bool g_processors_known = false;
+
+__attribute__((constructor)) void note_processors() {
+  g_processors_known = sched_getaffinity(0, sizeof g_processors, &g_processors) == 0;
+}
+
+const cpu_set_t* host_processors() { return g_processors_known ? &g_processors : nullptr; }
+
+constexpr UiwHost kHost = {host_lookup,   host_attach,    host_protect, fd_unprotect,         fd_begin_change,
+                           fd_end_change, call_sigaction, call_sigmask, fd_table_is_borrowed, host_processors};
 
 // The program may be linked to libuiw.so.1, for uiwdv.h. Then that one is used, since the loader takes it for the
 // plugin too. Null if there is none; uiw is turned off if it is of another version.

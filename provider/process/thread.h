@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Starts a thread of the library. It has a name, blocks the program's signals, and runs no code of the program.
+// Starts a thread of the library. It has a name, blocks the program's signals, runs on every processor that the process
+// may use, and runs no code of the program.
 #pragma once
 
 #include <pthread.h>
@@ -8,6 +9,8 @@
 #include <exception>
 #include <functional>
 #include <thread>
+
+#include "provider/process/processors.h"
 
 namespace uiw::provider {
 
@@ -25,6 +28,7 @@ inline bool start_service_thread(std::thread& thread, const char* name, std::fun
       sigemptyset(&faults);
       for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigaddset(&faults, fault);
       pthread_sigmask(SIG_UNBLOCK, &faults, nullptr);
+      use_all_processors();
       body();
     });
   } catch (const std::exception&) {

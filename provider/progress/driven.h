@@ -43,8 +43,7 @@ class Driven {
  public:
   // The queue pair number. Events of the socket carry it.
   virtual std::uint32_t number() const = 0;
-  // Moves what can be moved now. True if anything was, or if another thread does it. A stream for which there is no
-  // memory ends.
+  // Moves what can be moved now. True if anything was. A stream for which there is no memory ends.
   virtual bool progress(Driver driver) noexcept = 0;
   // There is no memory for something that the stream needs: the stream ends.
   virtual void no_memory() noexcept = 0;

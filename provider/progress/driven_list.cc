@@ -58,15 +58,22 @@ void DrivenList::remove(Driven& qp) noexcept {
   Block& block = *blocks_[at / kBits].load();
   if (block.places[at % kBits].load() != &qp) return;
   block.places[at % kBits].store(nullptr);
+  block.deferring.fetch_and(~(std::uint64_t{1} << (at % kBits)));
   ++block.free;
   --size_;
   note_change();
 }
 
-void DrivenList::note_deferred(const Driven& qp) noexcept {
+void DrivenList::note_deferred(const Driven& qp, bool holds) noexcept {
   const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
   if (at >= used_.load(std::memory_order_acquire) * kBits) return;
-  blocks_[at / kBits].load(std::memory_order_acquire)->deferring.fetch_or(std::uint64_t{1} << (at % kBits));
+  std::atomic<std::uint64_t>& bits = blocks_[at / kBits].load(std::memory_order_acquire)->deferring;
+  const std::uint64_t bit = std::uint64_t{1} << (at % kBits);
+  if (holds) {
+    bits.fetch_or(bit);
+  } else {
+    bits.fetch_and(~bit);
+  }
 }
 
 // False if there are too many.

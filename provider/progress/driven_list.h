@@ -36,10 +36,11 @@ class DrivenList {
     for_each_unlocked(visitor);
   }
 
-  // The queue pair, which lives meanwhile, has deferred sends from here on.
-  void note_deferred(const Driven& qp) noexcept;
+  // The queue pair, which lives meanwhile, has deferred sends from here on, or has them no longer. Not to be called by
+  // two threads at a time for one queue pair.
+  void note_deferred(const Driven& qp, bool holds) noexcept;
   // Calls visitor(Driven&) for queue pairs with deferred sends, for `most` of them at most; others get their turn in
-  // later calls. Those that have some left are visited again by the next call.
+  // later calls.
   template <typename Visitor>
   void visit_deferring(std::size_t most, Visitor visitor);
 
@@ -89,8 +90,6 @@ void DrivenList::for_each_unlocked(Visitor visitor) const {
   }
 }
 
-// A bit is cleared where nothing is deferred, and then set again if something is by now: so it is never clear for long
-// while there is something, whoever else visits.
 template <typename Visitor>
 void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
   const std::size_t used = used_.load(std::memory_order_acquire);
@@ -104,19 +103,11 @@ void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
     const std::uint64_t wanted = i == 0 ? from_first : i == used ? ~from_first : ~std::uint64_t{0};
     for (std::uint64_t bits = block.deferring.load() & wanted; bits != 0; bits &= bits - 1) {
       const auto place = static_cast<unsigned>(__builtin_ctzll(bits));
-      const std::uint64_t bit = std::uint64_t{1} << place;
       const ReadSection section;
-      const auto holder = [&] {
-        Driven* const qp = block.places[place].load();
-        return qp != nullptr && qp->sends().has_deferred() ? qp : nullptr;
-      };
-      if (Driven* const qp = holder()) {
-        if (visited++ == most) return next_.store(at * kBits + place, std::memory_order_relaxed);
-        visitor(*qp);
-      }
-      if (holder() != nullptr) continue;
-      block.deferring.fetch_and(~bit);
-      if (holder() != nullptr) block.deferring.fetch_or(bit);
+      Driven* const qp = block.places[place].load();
+      if (qp == nullptr || !qp->sends().has_deferred()) continue;
+      if (visited++ == most) return next_.store(at * kBits + place, std::memory_order_relaxed);
+      visitor(*qp);
     }
   }
 }

@@ -47,6 +47,9 @@ constexpr std::chrono::microseconds kWaitersTick(500);
 // until it has its event.
 constexpr timespec kLongWait = {0, 2'000'000};
 
+// A thread that waits and always finds something to drive lets signals in after so many turns.
+constexpr unsigned kSignalStride = 16;
+
 // How long a thread may sleep that has so much time left.
 timespec sooner(std::uint64_t left, bool waits_long) {
   const auto most = static_cast<std::uint64_t>(kLongWait.tv_nsec);
@@ -317,7 +320,7 @@ void Engine::send_all_deferred(std::size_t most) {
 // same way, either this thread sees that "uiw-progress" is not parked, or that thread finds the deferred sends when it
 // leaves park().
 void Engine::note_deferred(std::uint32_t qp_number, bool holds) {
-  if (const Driven* const qp = holds ? find_(qp_number) : nullptr) driven_.note_deferred(*qp);
+  if (const Driven* const qp = find_(qp_number)) driven_.note_deferred(*qp, holds);
   deferring_.fetch_add(holds ? 1U : ~0U);
   if (!holds || activity_.waiters().driven_here()) return;  // a thread that waits looks at them before it sleeps
   if (activity_.event_awaited_in_order() || !parked_.load() || waits_long_.load()) wake();
@@ -404,9 +407,14 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
   std::uint64_t now = raw_clock();
   bool looks = program_wait_.begin(now);
   mpa::ShortWait others;
+  unsigned turns = 0;
+  const sigset_t* const mask = awaited.mask != nullptr ? awaited.mask : held.before();
   const std::span<pollfd> all = awaited.descriptors;
   while (!awaited.done()) {
     if (stop_.load()) return Waited::not_here;
+    // Below, ppoll() lets them in only where it finds nothing ready.
+    constexpr timespec kNoTime = {0, 0};
+    if (++turns % kSignalStride == 0 && ::ppoll(nullptr, 0, &kNoTime, mask) < 0) return Waited::interrupted;
     timespec patience = kLongWait;
     const bool forever = !looks && waits_long_.load(std::memory_order_relaxed) && awaited.deadline == Awaited::kNever;
     if (looks) patience = {0, 0};
@@ -416,8 +424,7 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
       if (!looks) patience = sooner(awaited.deadline - now, waits_long_.load(std::memory_order_relaxed));
     }
     all[0] = {epoll_.load(), POLLIN, 0};
-    const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience,
-                              awaited.mask != nullptr ? awaited.mask : held.before());
+    const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience, mask);
     if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
     const bool called = all[0].revents != 0, due = count > (called ? 1 : 0);
     if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;

@@ -19,7 +19,7 @@
 
 #include "kernel-abi/interposer/entry.h"
 
-extern "C" const UiwKernelAbi* uiw_kernel_abi_v7(const UiwHost* host);
+extern "C" const UiwKernelAbi* uiw_kernel_abi_v8(const UiwHost* host);
 
 namespace {
 
@@ -97,8 +97,9 @@ extern "C" int connect(int fd, const sockaddr* address, socklen_t size) noexcept
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}, [] {}, [] {}, nullptr, nullptr, nullptr};
-  static const UiwKernelAbi* const abi = uiw_kernel_abi_v7(&host);
+  static const UiwHost host = {lookup, attach,  [](int) {}, [](int) {}, [] {},
+                               [] {},  nullptr, nullptr,    nullptr,    nullptr};
+  static const UiwKernelAbi* const abi = uiw_kernel_abi_v8(&host);
   static const bool ready = abi != nullptr && abi->root(0) != nullptr;
   if (!ready) std::abort();
   std::uint64_t object = 0;

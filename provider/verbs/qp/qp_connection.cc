@@ -231,7 +231,7 @@ bool QpConnection::make_progress(Driver driver) {
   {
     std::unique_lock lock(qp_.locks.receive, std::defer_lock);
     if (driver == Driver::poll) {
-      if (!lock.try_lock()) return true;  // another thread is driving it
+      if (!lock.try_lock()) return false;  // another thread drives it, and may need this processor
     } else {
       lock.lock();
     }

@@ -5,6 +5,7 @@
 //   uiw_waits HOST PORT CASE     runs one case; --list names them
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
 
@@ -14,7 +15,9 @@
 #include <csignal>
 #include <fstream>
 #include <memory>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "tests/apps/support/cases.h"
 #include "tests/apps/support/manual.h"
@@ -145,18 +148,23 @@ struct Ends {
 
 // ---- Threads ---------------------------------------------------------------------------------------------------
 
-// The processor time of the process's threads with this name, in nanoseconds.
-std::uint64_t time_of(const std::string& name) {
-  std::uint64_t all = 0;
+std::vector<int> threads_of(const std::string& name) {
+  std::vector<int> found;
   DIR* directory = opendir("/proc/self/task");
   while (const dirent* entry = readdir(directory)) {
-    const std::string folder = std::string("/proc/self/task/") + entry->d_name;
-    std::string found;
-    std::getline(std::ifstream(folder + "/comm"), found);
-    std::uint64_t time = 0;
-    if (found == name && std::ifstream(folder + "/schedstat") >> time) all += time;
+    std::string its;
+    std::getline(std::ifstream(std::string("/proc/self/task/") + entry->d_name + "/comm"), its);
+    if (its == name) found.push_back(std::stoi(entry->d_name));
   }
   closedir(directory);
+  return found;
+}
+
+// The processor time of the process's threads with this name, in nanoseconds.
+std::uint64_t time_of(const std::string& name) {
+  std::uint64_t all = 0, time = 0;
+  for (const int thread : threads_of(name))
+    if (std::ifstream("/proc/self/task/" + std::to_string(thread) + "/schedstat") >> time) all += time;
   return all;
 }
 
@@ -340,6 +348,26 @@ void a_signal_handler_jumps_out_of_a_poll() {
   two.ends.talk(200);
 }
 
+// A thread that always has something to move still gets its signals.
+void a_signal_comes_in_between_octets() {
+  Two two;
+  two.ends.talk(20);
+  handle(SIGUSR1, 0);
+  Waiting waiting(two.ends.far);
+  std::atomic<bool> over = false;
+  std::thread writer([&] {
+    while (!over) {
+      two.ends.write('x');
+      while (!two.ends.near.poll()) continue;
+    }
+  });
+  ::poll(nullptr, 0, 20);
+  waiting.signal(SIGUSR1);
+  expect_error("ibv_get_cq_event", waiting.join(), EINTR);
+  over = true;
+  writer.join();
+}
+
 void a_signal_interrupts() {
   Two two;
   handle(SIGUSR1, 0);
@@ -433,6 +461,24 @@ void a_fork_leaves_the_wait_alone() {
   asker.join();
 }
 
+// A program pins the thread that opens the device, and not those of the library with it.
+void the_librarys_threads_are_not_pinned_with_the_programs() {
+  cpu_set_t all, one;
+  if (sched_getaffinity(0, sizeof all, &all) != 0) die("sched_getaffinity: %s", std::strerror(errno));
+  CPU_ZERO(&one);
+  for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++i)
+    if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+  if (sched_setaffinity(0, sizeof one, &one) != 0) die("sched_setaffinity: %s", std::strerror(errno));
+  Two two;
+  two.ends.talk(20);
+  const std::vector<int> threads = threads_of("uiw-progress");
+  if (threads.size() < 2) die("there are %zu threads", threads.size());
+  for (const int thread : threads) {
+    cpu_set_t found;
+    if (sched_getaffinity(thread, sizeof found, &found) != 0 || CPU_EQUAL(&found, &all) == 0) die("a thread is pinned");
+  }
+}
+
 void a_channel_that_does_not_block() {
   Two two;
   End& far = two.ends.far;
@@ -461,6 +507,7 @@ int main(int argc, char** argv) {
        {"another_descriptor_ends_the_wait", another_descriptor_ends_the_wait},
        {"a_signal_ends_a_poll", a_signal_ends_a_poll},
        {"a_signal_handler_jumps_out_of_a_poll", a_signal_handler_jumps_out_of_a_poll},
+       {"a_signal_comes_in_between_octets", a_signal_comes_in_between_octets},
        {"a_signal_interrupts", a_signal_interrupts},
        {"a_signal_restarts", a_signal_restarts},
        {"a_cancelled_thread_leaves_the_wait_to_others", a_cancelled_thread_leaves_the_wait_to_others},
@@ -468,5 +515,6 @@ int main(int argc, char** argv) {
        {"one_thread_waits_and_another_polls", one_thread_waits_and_another_polls},
        {"writes_arrive_while_the_program_computes", writes_arrive_while_the_program_computes},
        {"a_fork_leaves_the_wait_alone", a_fork_leaves_the_wait_alone},
+       {"the_librarys_threads_are_not_pinned_with_the_programs", the_librarys_threads_are_not_pinned_with_the_programs},
        {"a_channel_that_does_not_block", a_channel_that_does_not_block}});
 }

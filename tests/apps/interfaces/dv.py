@@ -63,7 +63,7 @@ def exports(bench):
     private = {name for name, version in defined if version.startswith("UIW_PRIVATE_")}
     check(len(private) + len([name for name, _ in defined if name.startswith("uiwdv_")]) == len(defined),
           f"symbols without a version of ours: {defined}")
-    needed = {"uiw_kernel_abi_v7"}  # the preload library looks it up by name
+    needed = {"uiw_kernel_abi_v8"}  # the preload library looks it up by name
     for path in (*glob.glob(f"{bench.build}/provider/plugin/libuiw-rdmav*.so"), f"{bench.build}/tools/uiw"):
         needed |= dynamic_symbols(bench, path)[1]
     # Both variants of a constructor or destructor come of one declaration.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The kernel's side of libuiw.so.1 without the interposer: descriptors of /dev/infiniband, and commands written to
-// them. Needs libuiw.so.1 (uiw_kernel_abi_v7) and an interface `lo` that is up; no other sources.
+// them. Needs libuiw.so.1 (uiw_kernel_abi_v8) and an interface `lo` that is up; no other sources.
 #pragma once
 
 #include <arpa/inet.h>
@@ -21,7 +21,7 @@
 
 #include "kernel-abi/interposer/entry.h"
 
-extern "C" const UiwKernelAbi* uiw_kernel_abi_v7(const UiwHost* host);
+extern "C" const UiwKernelAbi* uiw_kernel_abi_v8(const UiwHost* host);
 
 namespace uiw::test {
 
@@ -42,8 +42,9 @@ inline int attach(int fd, uint64_t object) {
 }
 
 inline const UiwKernelAbi* table() {
-  static const UiwHost host = {lookup, attach, [](int) {}, [](int) {}, [] {}, [] {}, nullptr, nullptr, nullptr};
-  static const UiwKernelAbi* const made = uiw_kernel_abi_v7(&host);
+  static const UiwHost host = {lookup, attach,  [](int) {}, [](int) {}, [] {},
+                               [] {},  nullptr, nullptr,    nullptr,    nullptr};
+  static const UiwKernelAbi* const made = uiw_kernel_abi_v8(&host);
   return made;
 }
 
