@@ -71,7 +71,7 @@ def layer_faults(root):
                     yield f"{place}: not named from the root, or of the tests: {header}"
                 if layer not in PROTOCOL or quoted:
                     continue
-                if header in SOCKET_HEADERS and not (layer == "mpa" and path.stem in ("tcp_stream", "doorbell")):
+                if header in SOCKET_HEADERS and not (layer == "mpa" and path.stem in ("tcp_stream", "doorbell", "descriptor_message")):
                     yield f"{place}: a protocol layer knows sockets: {header}"
                 if header in THREAD_HEADERS:
                     yield f"{place}: a protocol layer knows threads: {header}"

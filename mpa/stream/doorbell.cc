@@ -32,14 +32,6 @@ void Doorbell::ring() const {
   errno = before;
 }
 
-bool Doorbell::receive(MutableOctets to) const {
-  long n;
-  do {
-    n = ::syscall(SYS_recvfrom, fd_, to.data(), to.size(), MSG_DONTWAIT, nullptr, nullptr);
-  } while (n < 0 && errno == EINTR);
-  return n == static_cast<long>(to.size());
-}
-
 void Doorbell::note_sleep() {
   if ((sleeps_.fetch_add(1, std::memory_order_relaxed) + 1) % kDrainEvery != 0) return;
   const int before = errno;

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "mpa/stream/shared_memory.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <new>
 
 #include "mpa/descriptor.h"
-#include "mpa/file_limit.h"
+#include "mpa/stream/sealed_memory.h"
 
 namespace uiw::mpa {
 
@@ -25,16 +22,9 @@ void begin_count_in_child() {
   if (counting.exchange(own) != own) live.store(0);
 }
 
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr std::size_t kControlBlocks = 2 * sizeof(RingControl);
 static_assert(kControlBlocks <= 4096);
-
-// Where the system can be told to make no memory executable, it may allow no other.
-int make_memfd() {
-  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING, kNoExecSeal = 0x8U;
-  const int made = ::memfd_create("uiw rings", kFlags | kNoExecSeal);
-  return made < 0 && errno == EINVAL ? ::memfd_create("uiw rings", kFlags) : made;
-}
+constexpr SealedSize kSealed = {SharedMemory::kSize, kControlBlocks};
 }  // namespace
 
 SharedMemory::SharedMemory(std::byte* memory) : memory_(memory), process_(::getpid()) {
@@ -56,41 +46,25 @@ unsigned SharedMemory::count() {
 // The first page is asked for at once, so that a system without memory says so here: the control blocks are accessed
 // without a guard.
 std::unique_ptr<SharedMemory> SharedMemory::map(int fd) {
-  void* const memory = ::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  std::unique_ptr<SharedMemory> made(new (std::nothrow) SharedMemory(static_cast<std::byte*>(memory)));
-  if (!made) {
-    ::munmap(memory, kSize);
-    return nullptr;
-  }
-  ::madvise(memory, kSize, MADV_DONTFORK);
+  std::byte* const memory = map_sealed_memory(fd, kSize);
+  if (memory == nullptr) return nullptr;
+  std::unique_ptr<SharedMemory> made(new (std::nothrow) SharedMemory(memory));
+  if (!made) ::munmap(memory, kSize);
   return made;
 }
 
 std::unique_ptr<SharedMemory> SharedMemory::create(int& fd) {
-  if (!file_may_have(kSize)) return nullptr;
-  const int made = DescriptorChange().take(make_memfd(), "shared memory");
+  const int made = make_sealed_memory("uiw rings", "shared memory", kSealed);
   if (made < 0) return nullptr;
-  // Allocates the control blocks; the rest stays sparse.
-  const bool good = ::ftruncate(made, kSize) == 0 && ::fallocate(made, 0, 0, kControlBlocks) == 0 &&
-                    ::fcntl(made, F_ADD_SEALS, kSeals) == 0;
-  auto memory = good ? map(made) : nullptr;
-  if (!memory) {
+  auto memory = map(made);
+  if (memory) {
+    fd = made;
+  } else {
     close_descriptor(made);
-    return nullptr;
   }
-  fd = made;
   return memory;
 }
 
-std::unique_ptr<SharedMemory> SharedMemory::attach(int fd) {
-  struct stat status {};
-  const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) return nullptr;
-  if (::fstat(fd, &status) != 0 || status.st_size != kSize) return nullptr;
-  // The peer may have punched a hole where the control blocks are.
-  if (::fallocate(fd, 0, 0, kControlBlocks) != 0) return nullptr;
-  return map(fd);
-}
+std::unique_ptr<SharedMemory> SharedMemory::attach(int fd) { return is_sealed_memory(fd, kSealed) ? map(fd) : nullptr; }
 
 }  // namespace uiw::mpa

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory of a pair of rings: a memfd of its full size, sparse, and sealed so that neither end can shrink or grow
-// it. The end that makes it passes the descriptor on; each end maps it, and needs no descriptor from then on. The
-// kernel frees it when neither end maps it any more. Thread-safe.
+// The memory of a pair of rings (sealed_memory.h). Thread-safe.
 #pragma once
 
 #include <cstddef>

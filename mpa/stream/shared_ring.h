@@ -35,6 +35,8 @@ struct RingControl {
   alignas(64) std::atomic<std::uint32_t> writer_waits;
   // Set by the reader, which waits for octets; cleared by the writer, which wakes it.
   std::atomic<std::uint32_t> reader_sleeps;
+  // Written by the reader: where in the page of its doorbells (doorbell_page.h) it looks for news of both rings.
+  std::atomic<std::uint32_t> readers_place;
 
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
 };
@@ -64,6 +66,7 @@ class RingWriter {
   bool is_empty() const { return read_by_peer() == written_; }
   std::uint64_t read_by_peer() const { return control_.read.load(std::memory_order_acquire); }
   std::uint64_t written() const { return written_; }
+  std::uint32_t readers_place() const { return control_.readers_place.load(std::memory_order_relaxed); }
   MutableOctets memory() const { return ring_; }
 
  private:
@@ -107,6 +110,7 @@ class RingReader {
   // True if the writer has been told to wake this end; false if there are octets, or the end, by now.
   bool await_octets();
   std::uint64_t read() const { return read_; }
+  void set_place(std::uint32_t place) { control_.readers_place.store(place, std::memory_order_relaxed); }
 
  private:
   RingControl& control_;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "mpa/descriptor.h"
 #include "mpa/guarded_copy.h"
 
 namespace uiw::mpa {
@@ -104,7 +105,13 @@ ssize_t SharedStream::switch_over() {
   if (said != offer_.own && !told_to_stay) return break_off();
   if (!offer_.caller) {
     caller_has_taken_ = true;
-    if (!offer_.doorbell.receive(offer_.peers)) return break_off();
+    int page = -1;
+    const bool came = offer_.doorbell.receive(offer_.peers, page);
+    if (page >= 0) {
+      if (came) offer_.peers_page = DoorbellPage::attach(page);
+      close_descriptor(page);
+    }
+    if (!came) return break_off();
     if (!send_frame(tcp_, refused_ ? kSwitchRefused : offer_.peers)) return break_off();
   }
   if (refused_ || told_to_stay)

@@ -23,6 +23,7 @@
 
 #include "mpa/stream/byte_stream.h"
 #include "mpa/stream/doorbell.h"
+#include "mpa/stream/doorbell_page.h"
 #include "mpa/stream/shared_memory.h"
 #include "mpa/stream/switch_format.h"
 #include "mpa/stream/tcp_stream.h"
@@ -34,6 +35,8 @@ struct SharedOffer {
   SharedOffer(Doorbell&& connected, bool calls) : doorbell(std::move(connected)), caller(calls) {}
 
   std::unique_ptr<SharedMemory> memory;
+  // Of the peer; null if it has none. At the called end it comes with the number of the peer.
+  std::unique_ptr<DoorbellPage> peers_page;
   Doorbell doorbell;
   const bool caller;    // this end has called
   SwitchNonce own{};    // the number that this end has made
@@ -52,6 +55,8 @@ class SharedStream final : public ByteStream {
   void refuse() { refused_ = true; }
 
   int doorbell() const { return offer_.doorbell.fd(); }
+  // Before begin(): where this end looks for news of the stream, in the page that the peer has got.
+  void set_place(DoorbellPage::Place place) { reader_.set_place(place); }
   // Whether the rings are used.
   bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
   // For the receiver: whether the peer has yet to show which way the octets go.
@@ -107,7 +112,9 @@ class SharedStream final : public ByteStream {
   bool tcp_has_ended();
   ssize_t break_off();
   void release();
-  void ring() const { offer_.doorbell.ring(); }
+  void ring() const {
+    if (!offer_.peers_page || !offer_.peers_page->ring(writer_.readers_place())) offer_.doorbell.ring();
+  }
 
   TcpStream& tcp_;
   SharedOffer offer_;

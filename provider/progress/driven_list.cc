@@ -10,7 +10,13 @@ constexpr unsigned kIdleRounds = 64;  // a queue pair without work for so many r
 constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
 }  // namespace
 
-DrivenList::~DrivenList() { clear(); }
+DrivenList::~DrivenList() {
+  for (std::size_t i = 0; i < used_.load(); ++i) {
+    const Block& block = *blocks_[i].load();
+    if (block.word.load() != nullptr) Doorbells::of_process().give_back(block.word_number);
+  }
+  clear();
+}
 
 void DrivenList::clear() {
   for (std::size_t i = 0; i < used_.load(); ++i) delete blocks_[i].exchange(nullptr);
@@ -76,6 +82,50 @@ void DrivenList::note_deferred(const Driven& qp, bool holds) noexcept {
   }
 }
 
+mpa::DoorbellPage::Place DrivenList::doorbell_of(const Driven& qp) noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
+  if (at >= used_.load() * kBits) return mpa::DoorbellPage::kNoPlace;
+  Block& block = *blocks_[at / kBits].load();
+  if (block.word.load() == nullptr) {
+    const auto taken = Doorbells::of_process().take();
+    if (!taken) return mpa::DoorbellPage::kNoPlace;
+    block.word_number = *taken;
+    block.word.store(&Doorbells::of_process().word(*taken));
+    set_asleep();
+  }
+  return mpa::DoorbellPage::place(block.word_number, at % kBits);
+}
+
+bool DrivenList::rung() const {
+  const std::size_t used = used_.load(std::memory_order_acquire);
+  for (std::size_t i = 0; i < used; ++i) {
+    const auto* const word = blocks_[i].load(std::memory_order_acquire)->word.load(std::memory_order_acquire);
+    if (word != nullptr && word->rung.load() != 0) return true;
+  }
+  return false;
+}
+
+// Where threads come and go at the same time, the last one to write sees how many there are. True if it has said for a
+// moment that nobody sleeps, though one does.
+bool DrivenList::set_asleep() {
+  bool wrong = false;
+  for (;; wrong = true) {
+    const int sleepers = sleepers_.load();
+    for (std::size_t i = 0; i < used_.load(); ++i) {
+      if (auto* const word = blocks_[i].load()->word.load()) word->asleep.store(sleepers > 0 ? 1 : 0);
+    }
+    if ((sleepers_.load() > 0) == (sleepers > 0)) return wrong && sleepers > 0;
+  }
+}
+
+// Either the peer sees that nobody is awake, or this thread sees that the peer has rung: it rings before it looks.
+void DrivenList::begin_sleep() {
+  if (sleepers_.fetch_add(1) == 0) set_asleep();
+}
+
+bool DrivenList::end_sleep() { return sleepers_.fetch_sub(1) == 1 && set_asleep() && rung(); }
+
 // False if there are too many.
 bool DrivenList::copy_few() {
   if (changes_.load() != copied_) {
@@ -110,6 +160,7 @@ bool DrivenList::poll_each() {
 
 void DrivenList::after_fork_in_child() {
   clear();
+  sleepers_ = 0;
   note_change();
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The queue pairs that an engine drives, and which of them have deferred sends. Each has a place, a number by which a
-// bit tells something about it without a lock. Thread-safe, where not said otherwise.
+// The queue pairs that an engine drives, which of them have deferred sends, and which have news of a peer on this host
+// (doorbells.h). Each has a place, a number by which a bit tells something about it without a lock. Thread-safe, where
+// not said otherwise.
 #pragma once
 
 #include <array>
@@ -10,6 +11,7 @@
 #include <mutex>
 
 #include "provider/memory/grace_period.h"
+#include "provider/process/doorbells.h"
 #include "provider/process/limits.h"
 #include "provider/process/mutex.h"
 #include "provider/progress/driven.h"
@@ -44,6 +46,21 @@ class DrivenList {
   template <typename Visitor>
   void visit_deferring(std::size_t most, Visitor visitor);
 
+  // ---- News of peers on this host ----
+  // Where in the page of the process peers are to ring for this queue pair, which lives meanwhile. kNoPlace: they have
+  // to wake the process each time.
+  mpa::DoorbellPage::Place doorbell_of(const Driven& qp) noexcept;
+  // Calls visitor(Driven&) for queue pairs that a peer has rung for, once for each time, for `most` at most. Returns
+  // for how many.
+  template <typename Visitor>
+  std::size_t visit_rung(std::size_t most, Visitor visitor);
+  // Whether a peer has rung. Between the last two functions the calling thread sleeps, which a peer ends that rings: it
+  // sleeps only if nothing is rung() after begin_sleep(). After end_sleep() it visits those that are; if that is true,
+  // another thread sleeps that may have missed a ring, so it may not leave that to others.
+  bool rung() const;
+  void begin_sleep();
+  bool end_sleep();
+
   // For one thread at a time, inside a ReadSection, which keeps a queue pair that is removed meanwhile alive: looks at
   // each, as a poll. True if there was work. Nothing is done where there are many.
   bool poll_each();
@@ -59,18 +76,23 @@ class DrivenList {
     std::atomic<std::uint64_t> deferring{0};  // a bit for each place
     std::array<std::atomic<Driven*>, kBits> places{};
     std::size_t free = kBits;  // of the lock
+    std::atomic<mpa::DoorbellPage::Word*> word{nullptr};
+    std::size_t word_number = 0;  // of the lock, where there is a word
   };
 
   template <typename Visitor>
   void for_each_unlocked(Visitor visitor) const;
   void clear();
+  bool set_asleep();
   void note_change();
   bool copy_few();
 
   Mutex mutex_;  // of those that change the list; taken after the locks of a queue pair
   std::array<std::atomic<Block*>, kBlocks> blocks_{};
-  std::atomic<std::size_t> used_{0};  // blocks that there are
-  std::atomic<std::size_t> next_{0};  // place at which visit_deferring() begins
+  std::atomic<std::size_t> used_{0};       // blocks that there are
+  std::atomic<std::size_t> next_{0};       // place at which visit_deferring() begins
+  std::atomic<std::size_t> next_rung_{0};  // block at which visit_rung() begins
+  std::atomic<int> sleepers_{0};
   std::size_t size_ = 0;
   std::atomic<unsigned> changes_{0};
   std::atomic<bool> many_{false};
@@ -110,6 +132,36 @@ void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
       visitor(*qp);
     }
   }
+}
+
+template <typename Visitor>
+std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
+  const std::size_t used = used_.load(std::memory_order_acquire);
+  const std::size_t first = next_rung_.load(std::memory_order_relaxed);
+  std::size_t visited = 0;
+  for (std::size_t i = 0; i < used; ++i) {
+    const std::size_t at = (first + i) % used;
+    Block& block = *blocks_[at].load(std::memory_order_acquire);
+    mpa::DoorbellPage::Word* const word = block.word.load(std::memory_order_acquire);
+    if (word == nullptr) continue;
+    // Another thread may take a bit first. The peer may write anything, so each bit is looked at once.
+    for (std::uint64_t bits = word->rung.load(); bits != 0; bits &= bits - 1) {
+      if (visited == most) {
+        next_rung_.store(at, std::memory_order_relaxed);
+        return visited;
+      }
+      const auto place = static_cast<unsigned>(__builtin_ctzll(bits));
+      const std::uint64_t bit = std::uint64_t{1} << place;
+      if ((word->rung.fetch_and(~bit) & bit) == 0) continue;
+      const ReadSection section;
+      Driven* const qp = block.places[place].load();
+      if (qp == nullptr) continue;
+      ++visited;
+      visitor(*qp);
+    }
+    next_rung_.store(at + 1, std::memory_order_relaxed);
+  }
+  return visited;
 }
 
 }  // namespace uiw::provider

@@ -78,42 +78,30 @@ class SignalsHeld {
  private:
   sigset_t before_{};
 };
+
 constexpr int kMostEvents = EventTurns::kMost;
 
-// How many events were served, or -1 with errno. One for "uiw-progress" stays in the set, and `for_thread` is set.
-int drive_ready(int epoll, FindDriven find, bool& for_thread) {
-  epoll_event events[32];
-  // Not libc's: no cancellation point on the program's thread.
-  const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll, events, 32, 0, nullptr, 0));
-  for (int i = 0; i < ready; ++i) {
-    if (events[i].data.u64 == ProgressHelpers::kWakeTag) {
-      for_thread = true;
-    } else if (Driven* qp = find(static_cast<std::uint32_t>(events[i].data.u64))) {
-      qp->note_event(events[i].events);
-      qp->progress(qp->event_driver());
-    }
-  }
-  return ready;
-}
-
-// As epoll_wait(), after looking for some time where that is worthwhile.
-int await(int epoll, epoll_event* events, int most, int patience, BusyWait& wait, const Activity& activity) {
-  const auto polling = [&activity](std::uint64_t now) { return activity.is_active(now, Activity::kPollingNs); };
-  std::uint64_t now = raw_clock();
-  int count = 0;
-  for (bool looks = wait.begin(now) && !polling(now); looks;) {
-    count = ::epoll_wait(epoll, events, most, 0);
-    if (count != 0) break;
-    sched_yield();
-    now = raw_clock();
-    looks = wait.again(now) && !polling(now);
-  }
-  if (count == 0) count = ::epoll_wait(epoll, events, most, patience);
-  wait.end(raw_clock());
-  return count;
-}
-
 }  // namespace
+
+// The calling thread is about to sleep until something comes, which `rung` says has come already.
+class Engine::Asleep {
+ public:
+  // `flag`: of a thread out of whose sleep a signal handler may jump; null: none.
+  explicit Asleep(Engine& engine, std::atomic<bool>* flag = nullptr) : engine_(engine), flag_(flag) {
+    if (flag_ == nullptr || !flag_->exchange(true)) engine_.driven_.begin_sleep();
+  }
+  ~Asleep() {
+    if (flag_ != nullptr) flag_->store(false);
+    if (engine_.driven_.end_sleep()) engine_.wake();
+  }
+  Asleep(const Asleep&) = delete;
+  Asleep& operator=(const Asleep&) = delete;
+  bool rung() const { return engine_.driven_.rung(); }
+
+ private:
+  Engine& engine_;
+  std::atomic<bool>* const flag_;
+};
 
 Engine::~Engine() { stop(); }
 
@@ -179,6 +167,7 @@ void Engine::after_fork_in_child() {
   parked_.store(false);
   parked_for_waiters_.store(false);
   hand_over_.store(false);
+  waiter_asleep_.store(false);
   waits_long_.store(false);
   watching_.store(false);
 }
@@ -264,6 +253,63 @@ void Engine::take_over(std::uint32_t qp_number, int fd) {
   unpark();
 }
 
+mpa::DoorbellPage::Place Engine::doorbell_of(std::uint32_t qp_number) {
+  const Driven* const qp = find_(qp_number);
+  return qp != nullptr ? driven_.doorbell_of(*qp) : mpa::DoorbellPage::kNoPlace;
+}
+
+// Drives queue pairs that have news. How many, or -1 with errno. A wake-up of "uiw-progress" stays in the set, and
+// `for_thread` is set.
+int Engine::drive_ready(bool& for_thread) {
+  constexpr int kMost = 32;
+  const auto rung = static_cast<int>(driven_.visit_rung(kMost, [](Driven& qp) { qp.progress(qp.event_driver()); }));
+  if (!asks_kernel()) return rung;
+  epoll_event events[kMost];
+  // Not libc's: no cancellation point on the program's thread.
+  const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll_.load(), events, kMost, 0, nullptr, 0));
+  if (ready < 0) return -1;
+  int driven = rung;
+  for (int i = 0; i < ready; ++i) {
+    if (events[i].data.u64 == ProgressHelpers::kWakeTag) {
+      for_thread = true;
+    } else if (Driven* qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) {
+      qp->note_event(events[i].events);
+      qp->progress(qp->event_driver());
+      ++driven;
+    }
+  }
+  quiet_asks_ = driven > rung ? 0 : quiet_asks_ + 1;
+  return driven;
+}
+
+// Where all news come by doorbells, the kernel is asked in some polls only: about connections that end.
+bool Engine::asks_kernel() {
+  constexpr unsigned kQuiet = 64, kStride = 16;
+  return quiet_asks_ < kQuiet || ++looks_ % kStride == 0;
+}
+
+// As epoll_wait(), after looking for some time where that is worthwhile. It also returns where a peer has rung.
+int Engine::await(epoll_event* events, int most, int patience) {
+  const auto polling = [this](std::uint64_t now) { return activity_.is_active(now, Activity::kPollingNs); };
+  std::uint64_t now = raw_clock();
+  int count = 0;
+  bool rung = false;
+  for (bool looks = busy_wait_.begin(now) && !polling(now); looks;) {
+    count = ::epoll_wait(epoll_, events, most, 0);
+    rung = driven_.rung();
+    if (count != 0 || rung) break;
+    sched_yield();
+    now = raw_clock();
+    looks = busy_wait_.again(now) && !polling(now);
+  }
+  if (count == 0 && !rung) {
+    const Asleep asleep(*this);
+    count = ::epoll_wait(epoll_, events, most, asleep.rung() ? 0 : patience);
+  }
+  busy_wait_.end(raw_clock());
+  return count;
+}
+
 void Engine::look(bool polls) {
   if (!started_.load(std::memory_order_relaxed)) return;
   std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
@@ -275,7 +321,7 @@ void Engine::look(bool polls) {
     const bool many = drives_many();
     const bool deferred = deferring_.load(std::memory_order_relaxed) > 0;
     if (deferred) send_waiting_posts(polls);
-    const bool work = many ? drive_ready(epoll_.load(), find_, for_thread) > 0 : driven_.poll_each();
+    const bool work = many ? drive_ready(for_thread) > 0 : driven_.poll_each();
     const bool in_vain = polls && !work;
     if (polls && deferred && work) ++busy_looks_;
     if (polls && deferred && SendScheduler::ends_deferral(work, busy_looks_)) send_all_deferred(DrivenList::kFew);
@@ -291,7 +337,11 @@ void Engine::look(bool polls) {
   }
   activity_.end_driving();
   drive_lock.unlock();
-  if (yield) sched_yield();
+  if (!yield) return;
+  // The program polls on once it has its processor again, however long that takes.
+  activity_.enter();
+  sched_yield();
+  activity_.leave();
 }
 
 // A poll sends posts that wait before it looks at what has arrived; a look in between posts sends those that are
@@ -424,9 +474,14 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
       if (!looks) patience = sooner(awaited.deadline - now, waits_long_.load(std::memory_order_relaxed));
     }
     all[0] = {epoll_.load(), POLLIN, 0};
-    const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience, mask);
+    int count = 0;
+    {
+      const Asleep asleep(*this, &waiter_asleep_);
+      const timespec* const time = asleep.rung() ? &kNoTime : forever ? nullptr : &patience;
+      count = ::ppoll(all.data(), all.size(), time, mask);
+    }
     if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
-    const bool called = all[0].revents != 0, due = count > (called ? 1 : 0);
+    const bool due = count > (all[0].revents != 0 ? 1 : 0), called = all[0].revents != 0 || driven_.rung();
     if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
     if (called) {
       const Turn turn = drive_waiting();
@@ -479,20 +534,20 @@ void Engine::hand_over() {
 Engine::Turn Engine::drive_waiting() {
   const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
   if (!drive_lock.owns_lock()) return Turn::not_now;
-  const int epoll = epoll_.load();
-  if (epoll < 0) return Turn::broken;
+  if (epoll_.load() < 0) return Turn::broken;
   activity_.begin_driving();
   bool for_thread = false;
   int count = 0;
   {
     const ReadSection section;
-    count = drive_ready(epoll, find_, for_thread);
+    quiet_asks_ = 0;  // the kernel has called
+    count = drive_ready(for_thread);
     if (deferring_.load() > 0) send_all_deferred();
   }
   activity_.end_driving();
   if (count < 0 && errno != EINTR) return Turn::broken;
   if (for_thread && parked_.load()) hand_over();
-  return count > (for_thread ? 1 : 0) ? Turn::driven : Turn::not_now;
+  return count > 0 ? Turn::driven : Turn::not_now;
 }
 
 void Engine::unpark() {
@@ -613,14 +668,14 @@ void Engine::run() {
   EventTurns turns(find_);
   HelpNeeded help_needed;
   unsigned found_polling = 0;
+  std::size_t rung = 0;  // queue pairs that peers rang for in the last round
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool handed_over = hand_over_.load(std::memory_order_relaxed) && hand_over_.exchange(false);
     const std::uint64_t asked = helpers_.allowed() ? raw_clock() : 0;
     // Threads that help get what this one leaves.
     const int most = helpers_.helping() > 0 ? 1 : kMostEvents;
-    const int count = turns.repeated() > 0 || handed_over
-                          ? ::epoll_wait(epoll_, events, most, 0)
-                          : await(epoll_, events, most, idle_memory_.patience(), busy_wait_, activity_);
+    const int count = turns.repeated() > 0 || handed_over ? ::epoll_wait(epoll_, events, most, 0)
+                                                          : await(events, most, idle_memory_.patience());
     if (count < 0) {
       if (errno == EINTR) continue;
       while (turns.repeated() > 0) turns.repeat();
@@ -631,11 +686,12 @@ void Engine::run() {
     give_back_idle_memory(answered);
     if (polling) help_needed = HelpNeeded();
     if (helpers_.allowed() && !polling &&
-        help_needed.asked(asked, answered, static_cast<std::size_t>(count) + turns.repeated(), helpers_.helping(),
-                          helpers_.turns())) {
+        help_needed.asked(asked, answered, static_cast<std::size_t>(count) + turns.repeated() + rung,
+                          helpers_.helping(), helpers_.turns())) {
       helpers_.call();
     }
     turns.repeat();
+    rung = driven_.visit_rung(static_cast<std::size_t>(most), [&turns](Driven& qp) { turns.event(qp.number(), 0); });
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == ProgressHelpers::kWakeTag) {
         std::uint64_t value;

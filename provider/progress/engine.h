@@ -19,6 +19,7 @@
 
 #include <poll.h>
 #include <signal.h>
+#include <sys/epoll.h>
 
 #include <atomic>
 #include <chrono>
@@ -45,7 +46,7 @@ class Engine {
   // `find` returns a queue pair of this process by its number. `counters` are those of the device. `threads`: how many
   // may drive beside those of the program, at least 1.
   explicit Engine(FindDriven find, PortCounters& counters = port_counters(""), unsigned threads = 1)
-      : find_(find), counters_(counters), helpers_(threads - 1, epoll_, find, activity_) {}
+      : find_(find), counters_(counters), helpers_(threads - 1, epoll_, driven_, find, activity_) {}
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -65,6 +66,8 @@ class Engine {
   void remove(Driven& qp);
   // Events of a doorbell (mpa::Doorbell) count as those of this queue pair's socket, until release(). 0 or an errno.
   int watch(std::uint32_t qp_number, int fd);
+  // Where in the page of the process's doorbells a peer on this host rings for this queue pair. Inside a ReadSection.
+  mpa::DoorbellPage::Place doorbell_of(std::uint32_t qp_number);
   // The engine no longer waits for events of this socket, or of this doorbell. If the socket can outlive its
   // descriptor, this comes after all that may call rearm(): in a destructor, after the grace period.
   void release(int fd);
@@ -84,7 +87,7 @@ class Engine {
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
   const Activity& activity() const { return activity_; }
-  // A poll then asks epoll, and does not look at each queue pair.
+  // A poll then asks for news (doorbells and epoll), and does not look at each queue pair.
   bool drives_many() const { return driven_.many(); }
   // `watched`: the thread is parked (it sleeps on its timer), and soon finds out that the program has stopped polling
   // and posting.
@@ -132,6 +135,10 @@ class Engine {
  private:
   int prepare();
   void look(bool polls);
+  int drive_ready(bool& for_thread);
+  bool asks_kernel();
+  int await(epoll_event* events, int most, int patience);
+  class Asleep;
   void run();
   void park();
   void sweep();
@@ -162,7 +169,10 @@ class Engine {
   Mutex mutex_;        // of start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;
   unsigned empty_rounds_ = 0;  // in a row
-  unsigned busy_looks_ = 0;    // looks that found work while sends were deferred, since these were last sent
+  unsigned quiet_asks_ = 0;    // polls in a row that asked the kernel and got nothing
+  unsigned looks_ = 0;
+  std::atomic<bool> waiter_asleep_{false};  // the thread that waits and drives
+  unsigned busy_looks_ = 0;  // looks that found work while sends were deferred, since these were last sent
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Threads that help "uiw-progress" where it is too slow alone: a passive target with many connections, on a machine
-// with processors to spare. Each starts when it is first called, takes events of the same epoll set until none come or
-// the program polls, sleeps, and is called again. Thread-safe.
+// with processors to spare. Each starts when it is first called, takes events of the same epoll set, and what peers
+// ring for, until none come or the program polls, sleeps, and is called again. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 
 #include "provider/progress/activity.h"
 #include "provider/progress/driven.h"
+#include "provider/progress/driven_list.h"
 
 namespace uiw::provider {
 
@@ -21,9 +22,10 @@ class ProgressHelpers {
   // Events have the number of a queue pair, or this: it is an event for "uiw-progress". No queue pair has this number.
   static constexpr std::uint64_t kWakeTag = 0;
 
-  // At most `most` threads. `epoll`, which has the set or -1, and `activity` must remain live as long as this.
-  ProgressHelpers(unsigned most, const std::atomic<int>& epoll, FindDriven find, const Activity& activity)
-      : most_(most), epoll_(epoll), find_(find), activity_(activity) {}
+  // At most `most` threads. `epoll`, which has the set or -1, `driven` and `activity` must remain live as long as this.
+  ProgressHelpers(unsigned most, const std::atomic<int>& epoll, DrivenList& driven, FindDriven find,
+                  const Activity& activity)
+      : most_(most), epoll_(epoll), driven_(driven), find_(find), activity_(activity) {}
   ~ProgressHelpers() { stop(); }
   ProgressHelpers(const ProgressHelpers&) = delete;
   ProgressHelpers& operator=(const ProgressHelpers&) = delete;
@@ -49,6 +51,7 @@ class ProgressHelpers {
 
   const unsigned most_;
   const std::atomic<int>& epoll_;
+  DrivenList& driven_;
   const FindDriven find_;
   const Activity& activity_;
   std::mutex mutex_;  // not a Mutex, since the condition variable needs a std::mutex

@@ -47,6 +47,7 @@ int Stream::share(mpa::SharedOffer&& offer) {
     }
     return 0;
   }
+  state_.shared->set_place(state_.engine.doorbell_of(state_.qp_number));
   const int error = state_.shared->begin();
   if (error != 0) {
     state_.engine.release(state_.shared->doorbell());

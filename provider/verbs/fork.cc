@@ -17,6 +17,7 @@
 #include "provider/memory/memory.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
+#include "provider/process/doorbells.h"
 #include "provider/process/immortal.h"
 #include "provider/process/inheritance.h"
 #include "provider/process/mutex.h"
@@ -105,6 +106,7 @@ void in_child() {
   stag_table().unlock_after_fork();
   unlock_interfaces();
   for (Context* context : contexts().all) context->release_view();
+  Doorbells::of_process().after_fork_in_child();
   for (Context* context : contexts().all) context->engine().after_fork_in_child();
   CmLoop::instance().after_fork_in_child();
   withdraw_inventory_in_child();

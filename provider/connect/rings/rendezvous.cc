@@ -12,12 +12,15 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <span>
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "mpa/stream/descriptor_message.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/process/device.h"
+#include "provider/process/doorbells.h"
 #include "provider/process/random.h"
 #include "provider/process/settings.h"
 
@@ -98,55 +101,6 @@ std::shared_ptr<mpa::SharedOffer> make_offer(int fd, bool caller) {
   }
 }
 
-// A number, and a descriptor unless that is -1. A new socket has room for both.
-struct Message {
-  Message() {
-    header.msg_iov = &vector;
-    header.msg_iovlen = 1;
-    header.msg_control = control.data();
-    header.msg_controllen = control.size();
-  }
-  Message(const Message&) = delete;
-  Message& operator=(const Message&) = delete;
-
-  bool send(int socket, const mpa::SwitchNonce& said, int fd) {
-    nonce = said;
-    if (fd < 0) {
-      header.msg_control = nullptr;
-      header.msg_controllen = 0;
-    } else {
-      cmsghdr* const at = CMSG_FIRSTHDR(&header);
-      at->cmsg_level = SOL_SOCKET;
-      at->cmsg_type = SCM_RIGHTS;
-      at->cmsg_len = CMSG_LEN(sizeof fd);
-      std::memcpy(CMSG_DATA(at), &fd, sizeof fd);
-    }
-    return ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(nonce.size());
-  }
-  // The descriptor that came, which the caller owns, or -1.
-  int receive(int socket) {
-    header.msg_controllen = CMSG_LEN(sizeof(int));  // not CMSG_SPACE, which has room for two descriptors
-    const mpa::DescriptorChange change;
-    const ssize_t size = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    int fd = -1;
-    for (cmsghdr* at = CMSG_FIRSTHDR(&header); size >= 0 && at != nullptr; at = CMSG_NXTHDR(&header, at)) {
-      if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS || fd >= 0) continue;
-      std::memcpy(&fd, CMSG_DATA(at), sizeof fd);
-      fd = change.guard(fd);
-    }
-    if (size == static_cast<ssize_t>(nonce.size()) || fd < 0) return fd;
-    mpa::close_descriptor(fd);
-    return -1;
-  }
-
-  mpa::SwitchNonce nonce{};
-
- private:
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> control{};
-  iovec vector{nonce.data(), nonce.size()};
-  msghdr header{};
-};
-
 }  // namespace
 
 std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& local, const sockaddr_storage& remote,
@@ -183,13 +137,16 @@ std::shared_ptr<mpa::SharedOffer> RingRendezvous::take() {
   const int fd = accept();
   auto offer = make_offer(fd, true);
   if (!offer || !fill(offer->own)) return nullptr;
-  Message message;
-  const int memory = message.receive(fd);
-  if (memory < 0) return nullptr;
-  offer->peers = message.nonce;
-  offer->memory = mpa::SharedMemory::attach(memory);
-  mpa::close_descriptor(memory);
-  if (!offer->memory || !Message().send(fd, offer->own, -1)) return nullptr;
+  std::array<int, mpa::kMostDescriptors> fds;
+  if (!mpa::receive_message(fd, offer->peers, fds)) return nullptr;
+  const auto [memory, page] = fds;
+  if (memory >= 0) offer->memory = mpa::SharedMemory::attach(memory);
+  if (page >= 0) offer->peers_page = mpa::DoorbellPage::attach(page);
+  for (const int one : fds)
+    if (one >= 0) mpa::close_descriptor(one);
+  const int own_page = Doorbells::of_process().descriptor();
+  const std::span<const int> sent(&own_page, own_page >= 0 ? 1 : 0);
+  if (!offer->memory || !mpa::send_message(fd, offer->own, sent)) return nullptr;
   return offer;
 }
 
@@ -219,7 +176,8 @@ std::shared_ptr<mpa::SharedOffer> RingContact::offer() {
   int memory = -1;
   offer->memory = mpa::SharedMemory::create(memory);
   if (!offer->memory) return nullptr;
-  const bool sent = Message().send(fd, offer->own, memory);
+  const std::array<int, 2> fds = {memory, Doorbells::of_process().descriptor()};
+  const bool sent = mpa::send_message(fd, offer->own, {fds.data(), fds[1] >= 0 ? 2U : 1U});
   mpa::close_descriptor(memory);
   return sent ? offer : nullptr;
 }

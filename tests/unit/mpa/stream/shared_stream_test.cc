@@ -33,7 +33,8 @@ Bytes frame(std::byte number) {
 
 // Two ends that have met; `caller` and `called` have not gone over yet.
 struct Ends {
-  explicit Ends(bool copies = false) {
+  // `page`: of the called end's doorbells, or -1.
+  explicit Ends(bool copies = false, int page = -1) {
     int bells[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
     SharedOffer one(mpa::Doorbell(bells[0]), true), other(mpa::Doorbell(bells[1]), false);
@@ -44,6 +45,7 @@ struct Ends {
     one.memory = mpa::SharedMemory::attach(fd);
     file = fd;
     REQUIRE((one.memory && memory));
+    if (page >= 0) one.peers_page = mpa::DoorbellPage::attach(page);
     one.own.fill(kCallers);
     one.peers.fill(kCalleds);
     other.own.fill(kCalleds);
@@ -321,6 +323,35 @@ TEST_CASE("shared_stream: an octet of the doorbell is reported although a thread
     while (::epoll_wait(epoll, &event, 1, 0) == 1) continue;  // there is room again
   }
   ::close(epoll);
+}
+
+TEST_CASE("shared_stream: a peer whose page of doorbells has a place for the stream is woken only where it sleeps") {
+  int page_fd = -1;
+  const auto page = mpa::DoorbellPage::create(page_fd);
+  REQUIRE(page);
+  Ends ends(false, page_fd);
+  ends.called->set_place(mpa::DoorbellPage::place(3, 5));
+  ends.switch_over();
+  ::close(page_fd);
+  const auto woken = [&] {
+    Bytes octets(16);
+    return ::recv(ends.called->doorbell(), octets.data(), octets.size(), MSG_DONTWAIT) > 0;
+  };
+  mpa::DoorbellPage::Word& word = page->word(3);
+  for (const bool asleep : {false, true}) {
+    word.asleep = asleep ? 1 : 0;
+    word.rung = 0;
+    REQUIRE(ends.called->await_octets(true));
+    REQUIRE(send(*ends.caller, Bytes(8)) == 8);
+    CHECK(word.rung == std::uint64_t{1} << 5);
+    CHECK(woken() == asleep);
+    CHECK(ends.receive(*ends.called) == 8);
+    // Not one that does not wait for octets.
+    word.rung = 0;
+    REQUIRE(send(*ends.caller, Bytes(8)) == 8);
+    CHECK(word.rung == 0);
+    CHECK(ends.receive(*ends.called) == 8);
+  }
 }
 
 TEST_CASE("shared_stream: memory of a ring that is idle goes back to the system") {

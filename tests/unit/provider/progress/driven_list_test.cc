@@ -125,6 +125,95 @@ TEST_CASE("driven list: nothing that is noted is lost to another thread's visit"
   CHECK(lost == 0);
 }
 
+TEST_CASE("driven list: peers ring for queue pairs, each of which is then visited once", "[engine]") {
+  using Page = uiw::mpa::DoorbellPage;
+  DrivenList list, others;
+  std::vector<std::unique_ptr<OneQp>> all;
+  for (int i = 0; i < 130; ++i) {
+    all.push_back(std::make_unique<OneQp>());
+    list.add(*all.back());
+  }
+  OneQp other, stranger;
+  others.add(other);
+  CHECK(list.doorbell_of(stranger) == Page::kNoPlace);
+  const auto page = Page::attach(uiw::provider::Doorbells::of_process().descriptor());
+  REQUIRE(page);
+  CHECK_FALSE(list.rung());
+  for (const unsigned at : {129U, 5U, 5U, 70U}) CHECK(page->ring(list.doorbell_of(*all[at])));
+  CHECK(page->ring(others.doorbell_of(other)));
+  CHECK(list.rung());
+  std::vector<Driven*> found;
+  const auto note = [&](Driven& qp) { found.push_back(&qp); };
+  CHECK(list.visit_rung(2, note) == 2);
+  CHECK(list.visit_rung(kAll, note) == 1);
+  CHECK(found == std::vector<Driven*>{all[5].get(), all[70].get(), all[129].get()});
+  CHECK_FALSE(list.rung());
+  CHECK(others.rung());
+  // Places of none, and of one that is gone.
+  const Page::Place last = list.doorbell_of(*all[129]);
+  page->ring(last + 1);
+  list.remove(*all[129]);
+  page->ring(last);
+  CHECK(list.visit_rung(kAll, note) == 0);
+  CHECK_FALSE(list.rung());
+}
+
+TEST_CASE("driven list: while a thread sleeps, peers hear that they have to wake it", "[engine]") {
+  using Page = uiw::mpa::DoorbellPage;
+  DrivenList list;
+  OneQp qp;
+  list.add(qp);
+  const Page::Place place = list.doorbell_of(qp);
+  const auto page = Page::attach(uiw::provider::Doorbells::of_process().descriptor());
+  REQUIRE(page);
+  CHECK(page->ring(place));
+  list.begin_sleep();
+  CHECK(list.rung());
+  CHECK_FALSE(page->ring(place));
+  list.begin_sleep();
+  CHECK_FALSE(list.end_sleep());
+  CHECK_FALSE(page->ring(place));
+  CHECK_FALSE(list.end_sleep());
+  CHECK(page->ring(place));
+  CHECK(list.visit_rung(kAll, [](Driven&) {}) == 1);
+}
+
+TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake at the same time", "[engine]") {
+  using Page = uiw::mpa::DoorbellPage;
+  DrivenList list;
+  OneQp qp;
+  list.add(qp);
+  const Page::Place place = list.doorbell_of(qp);
+  const auto page = Page::attach(uiw::provider::Doorbells::of_process().descriptor());
+  REQUIRE(page);
+  std::atomic<unsigned> rung{0}, woken{0}, taken{0};
+  std::atomic<bool> ends{false};
+  // As the engine's threads do: whoever finds that another one may have missed a ring wakes it.
+  const auto sleeper = [&] {
+    while (!ends) {
+      const unsigned before = woken;
+      list.begin_sleep();
+      while (!list.rung() && woken == before && !ends) std::this_thread::yield();
+      if (list.end_sleep()) ++woken;
+      list.visit_rung(kAll, [&](Driven&) { taken = rung.load(); });
+    }
+  };
+  std::thread one(sleeper), other(sleeper);
+  unsigned late = 0;
+  for (unsigned i = 1; i <= 20000; ++i) {
+    rung = i;
+    if (!page->ring(place)) ++woken;
+    for (unsigned looks = 0; taken != i && late == 0; ++looks) {
+      std::this_thread::yield();
+      late += looks > 50'000'000 ? 1U : 0U;
+    }
+  }
+  ends = true;
+  one.join();
+  other.join();
+  CHECK(late == 0);
+}
+
 TEST_CASE("driven list: the child of a fork begins without any", "[engine]") {
   DrivenList list;
   OneQp parents, own;

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// The doorbells of this process (mpa/stream/doorbell_page.h): one page of them, made when the first stream in shared
+// memory is set up. The list of an engine's queue pairs takes words of it. Thread-safe; nothing throws.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "mpa/stream/doorbell_page.h"
+#include "provider/process/mutex.h"
+
+namespace uiw::provider {
+
+class Doorbells {
+ public:
+  static Doorbells& of_process();
+
+  // The descriptor of the page, to be passed on, which stays this object's. -1 if there can be none.
+  int descriptor();
+  // A word that nobody else has, until give_back(): its number in the page. Nothing if there is none.
+  std::optional<std::size_t> take();
+  void give_back(std::size_t word);
+  // Of a word that was taken.
+  mpa::DoorbellPage::Word& word(std::size_t number) const { return page_.load()->word(number); }
+
+  // In the child of a fork: the page is the parent's.
+  void after_fork_in_child();
+
+ private:
+  bool make();
+
+  Mutex mutex_;
+  std::atomic<mpa::DoorbellPage*> page_{nullptr};  // lives as long as the process
+  int fd_ = -1;
+  std::array<bool, mpa::DoorbellPage::kWords> taken_{};
+};
+
+}  // namespace uiw::provider
