@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -35,6 +36,7 @@ struct BenchOptions {
   bool quick = false;
   unsigned runs = 5;
   unsigned seconds = 1;
+  std::string rows = "basic";
   std::string plot;  // the file for the picture; empty: none
 };
 
@@ -62,9 +64,40 @@ int complain(const std::string& text) {
   return 1;
 }
 
-// What there is beyond the needed programs; what there is not is said in `left_out`.
-Available find_available(TwoHosts& hosts, std::vector<std::string>& left_out) {
-  Available available{ucx_installed(), libfabric_installed(), false};
+constexpr char kAllRows[] = "all";
+
+std::vector<std::string> names_of_rows() {
+  std::vector<std::string> names;
+  for (const NamedGroup& each : kGroups) names.emplace_back(each.name);
+  names.emplace_back(kAllRows);
+  return names;
+}
+
+std::vector<Group> groups_of(const std::string& rows) {
+  std::vector<Group> groups;
+  for (const NamedGroup& each : kGroups)
+    if (rows == each.name || rows == kAllRows) groups.push_back(each.group);
+  return groups;
+}
+
+bool contains(const std::vector<Group>& groups, Group group) {
+  return std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+// The programs that this one starts may have as many descriptors as this one. False if they are too few.
+bool allow_many_descriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
+  if (limit.rlim_cur >= kDescriptors) return true;
+  if (limit.rlim_max < kDescriptors) return false;
+  limit.rlim_cur = kDescriptors;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+// For the basic rows.
+void find_programs(TwoHosts& hosts, Available& available, std::vector<std::string>& left_out) {
+  available.ucx = ucx_installed();
+  available.libfabric = libfabric_installed();
   if (!available.ucx)
     left_out.push_back("rows with UCX: ucx_perftest is missing; install it: " + how_to_install({kUcxUtils}));
   if (!available.libfabric)
@@ -72,6 +105,19 @@ Available find_available(TwoHosts& hosts, std::vector<std::string>& left_out) {
   std::string error;
   available.two_hosts = hosts.make(error);
   if (!available.two_hosts) left_out.push_back("rows between two hosts: " + error);
+}
+
+// What there is beyond the programs that all rows need; what there is not is said in `left_out`.
+Available find_available(const std::vector<Group>& groups, TwoHosts& hosts, std::vector<std::string>& left_out) {
+  Available available;
+  if (contains(groups, Group::basic)) find_programs(hosts, available, left_out);
+  available.many_descriptors = contains(groups, Group::connections) && allow_many_descriptors();
+  if (contains(groups, Group::connections) && !available.many_descriptors)
+    left_out.push_back("rows with 1000 connections: a process needs " + std::to_string(kDescriptors) +
+                       " descriptors and may not have them (ulimit -n)");
+  available.two_processors = provider::usable_processors() >= 2;
+  if (contains(groups, Group::pinned) && !available.two_processors)
+    left_out.emplace_back("rows with pinned ends: there is one processor only");
   return available;
 }
 
@@ -86,8 +132,9 @@ std::optional<Results> measure_all(const BenchSetup& setup, const BenchOptions& 
   Results results;
   results.frame = {options.runs, setup.seconds, provider::usable_processors(), setup.device, setup.address, {}};
   TwoHosts hosts;
-  const Available available = find_available(hosts, results.frame.left_out);
-  for (const Row& row : make_plan(results.frame.processors, available)) {
+  const std::vector<Group> groups = groups_of(options.rows);
+  const Available available = find_available(groups, hosts, results.frame.left_out);
+  for (const Row& row : make_plan(groups, results.frame.processors, available)) {
     const BenchSetup where = row.needs == Needs::two_hosts ? hosts.between(setup) : setup;
     const auto once = [&](const Measurement& measurement, std::string& error) {
       return measure(where, measurement, error);
@@ -98,7 +145,7 @@ std::optional<Results> measure_all(const BenchSetup& setup, const BenchOptions& 
     results.rows.push_back(*result);
   }
   if (options.plot.empty()) return results;
-  results.curves = measure_curves(setup, {options.runs, results.frame.processors, available.ucx}, tell);
+  results.curves = measure_curves(setup, {options.runs, results.frame.processors, ucx_installed()}, tell);
   if (!results.curves) return std::nullopt;
   return results;
 }
@@ -154,6 +201,8 @@ Action add_bench(CLI::App& command) {
   command.add_option("--duration", options->seconds, "Seconds of each measurement (default 1)")
       ->check(CLI::Range(1U, 600U));
   command.add_flag("--quick", options->quick, "Measure each once, for a second at most");
+  command.add_option("--rows", options->rows, "Which rows are measured (default basic)")
+      ->check(CLI::IsMember(names_of_rows()));
   command
       .add_option("--plot", options->plot,
                   "Measure and draw bandwidth over message size, and latency percentiles (SVG)")

@@ -94,9 +94,9 @@ void measure_latencies(const BenchSetup& setup, unsigned runs, const Tell& tell,
                   {Subject::uiw_tcp, "ib_send_lat over TCP", {}},
                   {Subject::plain_tcp, "sockperf", {}}};
   const auto once = [&](Subject subject, std::string& error) -> std::optional<Percentiles> {
-    if (subject == Subject::plain_tcp) return measure_sockperf(setup, error);
+    if (subject == Subject::plain_tcp) return measure_sockperf(setup, Wait::polls, error);
     const Way& way = subject == Subject::uiw_tcp ? kOverTcp : kOverSharedMemory;
-    const auto result = measure_rdma_latency(setup, "ib_send_lat", kSize, way, error);
+    const auto result = measure_rdma_latency(setup, "ib_send_lat", kSize, way, Wait::polls, error);
     return result ? std::optional(result->percentiles) : std::nullopt;
   };
   for (unsigned run = 0; run < runs; ++run) {

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "tools/bench/plan.h"
 
+#include <algorithm>
+
 namespace uiw::tools {
 namespace {
 
 constexpr std::size_t k8 = 8;
+constexpr std::size_t k64 = 64;
+constexpr std::size_t k4KiB = std::size_t{4} << 10;
 constexpr std::size_t k64KiB = std::size_t{64} << 10;
+constexpr std::size_t k128KiB = std::size_t{128} << 10;
 constexpr std::size_t k1MiB = std::size_t{1} << 20;
 
 constexpr unsigned kFewProcessors = 4;  // fewer processors than this count as few
@@ -15,6 +20,8 @@ constexpr Way kOff{Crc::off}, kOn{Crc::on};
 // Manual connections under both completion rules, to compare what the remote rule costs.
 constexpr Way kLocal{Crc::automatic, ByteStream::automatic, "local"};
 constexpr Way kRemote{Crc::automatic, ByteStream::automatic, "remote"};
+constexpr Way kManualSharedMemory{Crc::automatic, ByteStream::shared_memory, "remote"};
+constexpr Way kManualTcp{Crc::automatic, ByteStream::tcp, "remote"};
 
 constexpr Measurement bandwidth(const char* name, const char* program, std::size_t size, Way way) {
   return {name, Measured::rdma_bandwidth, program, size, way};
@@ -26,8 +33,24 @@ constexpr Measurement latency(const char* name, const char* program, Way way) {
   return {name, Measured::rdma_latency, program, k8, way};
 }
 
+constexpr Measurement blocking_latency(const char* name, Way way) {
+  return {name, Measured::rdma_event_latency, "ib_send_lat", k8, way};
+}
+constexpr Measurement many_messages(const char* name, Way way, unsigned connections) {
+  return {name, Measured::connections_messages, "ib_write_bw", k8, way, connections};
+}
+constexpr Measurement many_bandwidth(const char* name, Way way, unsigned connections) {
+  return {name, Measured::connections_bandwidth, "ib_write_bw", k64KiB, way, connections};
+}
+// By uiw-requests.
+constexpr Measurement served(Measured what, const char* name, std::size_t size, unsigned clients, Way way = {}) {
+  return {name, what, nullptr, size, way, clients};
+}
+constexpr unsigned kSomeClients = 8;  // of the server whose processor time is measured
+
 constexpr Measurement kStream{"iperf3, one stream", Measured::iperf3};
 constexpr Measurement kPing{"sockperf, one way", Measured::sockperf};
+constexpr Measurement kBlockingPing{"sockperf, blocking, one way", Measured::tcp_blocking};
 constexpr Measurement kSends{"8-byte sends", Measured::tcp_sends};
 constexpr Measurement kConnections{"TCP connection, each end", Measured::tcp_setup};
 constexpr Measurement kReads{"8-byte reads, 16 outstanding", Measured::rdma_reads};
@@ -112,11 +135,131 @@ constexpr Row kOtherRows[] = {
      latency("the same, completed locally", "ib_write_lat", kLocal), 1.1},
 };
 
+constexpr Row kEventRows[] = {
+    {"shm_event_lat_8", blocking_latency("shared memory: ib_send_lat -e 8 B", kOverSharedMemory), kBlockingPing, 0.8},
+    {"shm_event_lat_8_manual",
+     blocking_latency("shared memory: ib_send_lat -e 8 B, without rdma_cm", kManualSharedMemory), kBlockingPing, 0.8},
+    {"event_lat_8", blocking_latency("TCP: ib_send_lat -e 8 B", kOverTcp), kBlockingPing, 1.15},
+    {"event_lat_8_manual", blocking_latency("TCP: ib_send_lat -e 8 B, without rdma_cm", kManualTcp), kBlockingPing,
+     1.15},
+};
+
+constexpr Row kConnectionRows[] = {
+    {"shm_writes_8_8_connections", many_messages("shared memory: ib_write_bw 8 B, 8 connections", kOverSharedMemory, 8),
+     many_messages("the same, one connection", kOverSharedMemory, 1), 0.8},
+    {"shm_writes_8_64_connections",
+     many_messages("shared memory: ib_write_bw 8 B, 64 connections", kOverSharedMemory, 64),
+     many_messages("the same, one connection", kOverSharedMemory, 1), 0.8},
+    {"shm_writes_8_256_connections",
+     many_messages("shared memory: ib_write_bw 8 B, 256 connections", kOverSharedMemory, 256),
+     many_messages("the same, one connection", kOverSharedMemory, 1), 0.8},
+    {"shm_writes_8_1000_connections",
+     many_messages("shared memory: ib_write_bw 8 B, 1000 connections", kOverSharedMemory, 1000),
+     many_messages("the same, one connection", kOverSharedMemory, 1), 0.8, 0, Needs::many_descriptors},
+    {"shm_write_bw_64k_8_connections",
+     many_bandwidth("shared memory: ib_write_bw 64 KiB, 8 connections", kOverSharedMemory, 8),
+     many_bandwidth("the same, one connection", kOverSharedMemory, 1), 0.8},
+    {"shm_write_bw_64k_64_connections",
+     many_bandwidth("shared memory: ib_write_bw 64 KiB, 64 connections", kOverSharedMemory, 64),
+     many_bandwidth("the same, one connection", kOverSharedMemory, 1), 0.8},
+    {"shm_write_bw_64k_256_connections",
+     many_bandwidth("shared memory: ib_write_bw 64 KiB, 256 connections", kOverSharedMemory, 256),
+     many_bandwidth("the same, one connection", kOverSharedMemory, 1), 0.8},
+    {"shm_write_bw_64k_1000_connections",
+     many_bandwidth("shared memory: ib_write_bw 64 KiB, 1000 connections", kOverSharedMemory, 1000),
+     many_bandwidth("the same, one connection", kOverSharedMemory, 1), 0.8, 0, Needs::many_descriptors},
+    {"writes_8_8_connections", many_messages("TCP: ib_write_bw 8 B, 8 connections", kOverTcp, 8),
+     many_messages("the same, one connection", kOverTcp, 1), 0.5},
+    {"writes_8_64_connections", many_messages("TCP: ib_write_bw 8 B, 64 connections", kOverTcp, 64),
+     many_messages("the same, one connection", kOverTcp, 1), 0.5},
+    {"writes_8_256_connections", many_messages("TCP: ib_write_bw 8 B, 256 connections", kOverTcp, 256),
+     many_messages("the same, one connection", kOverTcp, 1), 0.5},
+    {"writes_8_1000_connections", many_messages("TCP: ib_write_bw 8 B, 1000 connections", kOverTcp, 1000),
+     many_messages("the same, one connection", kOverTcp, 1), 0.5, 0, Needs::many_descriptors},
+    {"write_bw_64k_8_connections", many_bandwidth("TCP: ib_write_bw 64 KiB, 8 connections", kOverTcp, 8),
+     many_bandwidth("the same, one connection", kOverTcp, 1), 0.8},
+    {"write_bw_64k_64_connections", many_bandwidth("TCP: ib_write_bw 64 KiB, 64 connections", kOverTcp, 64),
+     many_bandwidth("the same, one connection", kOverTcp, 1), 0.8},
+    {"write_bw_64k_256_connections", many_bandwidth("TCP: ib_write_bw 64 KiB, 256 connections", kOverTcp, 256),
+     many_bandwidth("the same, one connection", kOverTcp, 1), 0.8},
+    {"write_bw_64k_1000_connections", many_bandwidth("TCP: ib_write_bw 64 KiB, 1000 connections", kOverTcp, 1000),
+     many_bandwidth("the same, one connection", kOverTcp, 1), 0.8, 0, Needs::many_descriptors},
+};
+
+constexpr Row kServerRows[] = {
+    {"shm_server_64_1_client",
+     served(Measured::rdma_answers, "shared memory: epoll server, 64 B, 1 client", k64, 1, kOverSharedMemory),
+     served(Measured::tcp_answers, "plain TCP, the same", k64, 1), 1.2},
+    {"shm_server_64_8_clients",
+     served(Measured::rdma_answers, "shared memory: epoll server, 64 B, 8 clients", k64, 8, kOverSharedMemory),
+     served(Measured::tcp_answers, "plain TCP, the same", k64, 8), 1.2},
+    {"shm_server_64_50_clients",
+     served(Measured::rdma_answers, "shared memory: epoll server, 64 B, 50 clients", k64, 50, kOverSharedMemory),
+     served(Measured::tcp_answers, "plain TCP, the same", k64, 50), 1.2},
+    {"shm_server_64k_1_client",
+     served(Measured::rdma_answers, "shared memory: epoll server, 64 KiB, 1 client", k64KiB, 1, kOverSharedMemory),
+     served(Measured::tcp_answers, "plain TCP, the same", k64KiB, 1), 1.5},
+    {"shm_server_64k_8_clients",
+     served(Measured::rdma_answers, "shared memory: epoll server, 64 KiB, 8 clients", k64KiB, 8, kOverSharedMemory),
+     served(Measured::tcp_answers, "plain TCP, the same", k64KiB, 8), 1.5},
+    {"shm_server_64k_50_clients",
+     served(Measured::rdma_answers, "shared memory: epoll server, 64 KiB, 50 clients", k64KiB, 50, kOverSharedMemory),
+     served(Measured::tcp_answers, "plain TCP, the same", k64KiB, 50), 1.5},
+    {"server_64_1_client", served(Measured::rdma_answers, "TCP: epoll server, 64 B, 1 client", k64, 1, kOverTcp),
+     served(Measured::tcp_answers, "plain TCP, the same", k64, 1), 1.0},
+    {"server_64_8_clients", served(Measured::rdma_answers, "TCP: epoll server, 64 B, 8 clients", k64, 8, kOverTcp),
+     served(Measured::tcp_answers, "plain TCP, the same", k64, 8), 1.0},
+    {"server_64_50_clients", served(Measured::rdma_answers, "TCP: epoll server, 64 B, 50 clients", k64, 50, kOverTcp),
+     served(Measured::tcp_answers, "plain TCP, the same", k64, 50), 1.0},
+    {"server_64k_1_client", served(Measured::rdma_answers, "TCP: epoll server, 64 KiB, 1 client", k64KiB, 1, kOverTcp),
+     served(Measured::tcp_answers, "plain TCP, the same", k64KiB, 1), 1.0},
+    {"server_64k_8_clients",
+     served(Measured::rdma_answers, "TCP: epoll server, 64 KiB, 8 clients", k64KiB, 8, kOverTcp),
+     served(Measured::tcp_answers, "plain TCP, the same", k64KiB, 8), 1.0},
+    {"server_64k_50_clients",
+     served(Measured::rdma_answers, "TCP: epoll server, 64 KiB, 50 clients", k64KiB, 50, kOverTcp),
+     served(Measured::tcp_answers, "plain TCP, the same", k64KiB, 50), 1.0},
+    {"shm_message_time_64",
+     served(Measured::rdma_message_time, "shared memory: processor time, message of 64 B", k64, kSomeClients,
+            kOverSharedMemory),
+     served(Measured::tcp_message_time, "plain TCP, the same", k64, kSomeClients), 1.3},
+    {"shm_gigabyte_time_64k",
+     served(Measured::rdma_gigabyte_time, "shared memory: processor time, 1 GB by 64 KiB", k64KiB, kSomeClients,
+            kOverSharedMemory),
+     served(Measured::tcp_gigabyte_time, "plain TCP, the same", k64KiB, kSomeClients)},
+    {"message_time_64",
+     served(Measured::rdma_message_time, "TCP: processor time, message of 64 B", k64, kSomeClients, kOverTcp),
+     served(Measured::tcp_message_time, "plain TCP, the same", k64, kSomeClients), 1.3},
+    {"gigabyte_time_64k",
+     served(Measured::rdma_gigabyte_time, "TCP: processor time, 1 GB by 64 KiB", k64KiB, kSomeClients, kOverTcp),
+     served(Measured::tcp_gigabyte_time, "plain TCP, the same", k64KiB, kSomeClients)},
+};
+
+constexpr Row kPinnedRows[] = {
+    {"shm_pinned_writes_128k",
+     served(Measured::rdma_pinned_writes, "shared memory: answers by Write, 128 KiB, ends pinned", k128KiB, 1,
+            kOverSharedMemory),
+     served(Measured::rdma_writes, "the same, not pinned", k128KiB, 1, kOverSharedMemory), 1.0, 0,
+     Needs::two_processors},
+    {"shm_pinned_writes_4k",
+     served(Measured::rdma_pinned_writes, "shared memory: answers by Write, 4 KiB, ends pinned", k4KiB, 1,
+            kOverSharedMemory),
+     served(Measured::rdma_writes, "the same, not pinned", k4KiB, 1, kOverSharedMemory), 1.0, 0, Needs::two_processors},
+    {"pinned_writes_128k",
+     served(Measured::rdma_pinned_writes, "TCP: answers by Write, 128 KiB, ends pinned", k128KiB, 1, kOverTcp),
+     served(Measured::rdma_writes, "the same, not pinned", k128KiB, 1, kOverTcp), 1.0, 0, Needs::two_processors},
+    {"pinned_writes_4k",
+     served(Measured::rdma_pinned_writes, "TCP: answers by Write, 4 KiB, ends pinned", k4KiB, 1, kOverTcp),
+     served(Measured::rdma_writes, "the same, not pinned", k4KiB, 1, kOverTcp), 1.0, 0, Needs::two_processors},
+};
+
 bool is_available(Needs needs, const Available& available) {
   switch (needs) {
     case Needs::ucx: return available.ucx;
     case Needs::libfabric: return available.libfabric;
     case Needs::two_hosts: return available.two_hosts;
+    case Needs::many_descriptors: return available.many_descriptors;
+    case Needs::two_processors: return available.two_processors;
     case Needs::nothing: break;
   }
   return true;
@@ -124,18 +267,23 @@ bool is_available(Needs needs, const Available& available) {
 
 }  // namespace
 
-std::vector<Row> make_plan(unsigned processors, const Available& available) {
+std::vector<Row> make_plan(const std::vector<Group>& groups, unsigned processors, const Available& available) {
   std::vector<Row> rows;
-  const auto add = [&](const auto& table) {
+  const auto add = [&](Group group, const auto& table) {
+    if (std::find(groups.begin(), groups.end(), group) == groups.end()) return;
     for (Row row : table) {
       if (!is_available(row.needs, available)) continue;
       if (row.target_few != 0 && processors < kFewProcessors) row.target = row.target_few;
       rows.push_back(row);
     }
   };
-  add(kSharedMemoryRows);
-  add(kTcpRows);
-  add(kOtherRows);
+  add(Group::basic, kSharedMemoryRows);
+  add(Group::basic, kTcpRows);
+  add(Group::basic, kOtherRows);
+  add(Group::events, kEventRows);
+  add(Group::connections, kConnectionRows);
+  add(Group::server, kServerRows);
+  add(Group::pinned, kPinnedRows);
   return rows;
 }
 

@@ -16,12 +16,13 @@ std::string with_digits(double value, int digits) {
   return text;
 }
 
-bool smaller_is_better(Unit unit) { return unit == Unit::microseconds; }
+bool smaller_is_better(Unit unit) { return unit == Unit::microseconds || unit == Unit::seconds; }
 
 const char* unit_name(Unit unit) {
   switch (unit) {
     case Unit::gbits_per_second: return "Gb/s";
     case Unit::microseconds: return "us";
+    case Unit::seconds: return "s";
     case Unit::messages_per_second: break;
   }
   return "messages/s";
@@ -72,9 +73,11 @@ std::string value_text(double value, Unit unit) {
   switch (unit) {
     case Unit::gbits_per_second: return with_digits(value, 1) + " Gb/s";
     case Unit::microseconds: return with_digits(value, 2) + " us";
+    case Unit::seconds: return with_digits(value, 3) + " s";
     case Unit::messages_per_second: break;
   }
-  return with_digits(value / 1e6, 2) + " M/s";
+  constexpr double kFew = 1e5;  // two digits of a million would say little of fewer messages
+  return value < kFew ? with_digits(value / 1e3, 1) + " k/s" : with_digits(value / 1e6, 2) + " M/s";
 }
 
 std::string table_of(const BenchFrame& frame, const std::vector<BenchRow>& rows) {

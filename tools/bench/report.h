@@ -9,7 +9,7 @@
 
 namespace uiw::tools {
 
-enum class Unit { gbits_per_second, microseconds, messages_per_second };
+enum class Unit { gbits_per_second, microseconds, seconds, messages_per_second };
 
 // The smallest and the largest ratio of the pairs.
 struct Spread {
@@ -37,7 +37,7 @@ struct BenchRow {
 // Whether the ratio reaches the target; nullopt if one of them is missing.
 std::optional<bool> met(const BenchRow& row);
 
-// "41.2 Gb/s", "2.14 us", "1.05 M/s"
+// "41.2 Gb/s", "2.14 us", "0.212 s", "1.05 M/s", "51.4 k/s"
 std::string value_text(double value, Unit unit);
 
 struct BenchFrame {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What perftest, iperf3, sockperf, uiw-setup, ucx_perftest and fi_pingpong print, and text that holds no result.
+// What perftest, iperf3, sockperf, uiw-setup, uiw-requests, ucx_perftest and fi_pingpong print, and text that holds no
+// result.
 #include "tools/bench/programs/parse.h"
 
 #include <catch2/catch.hpp>
@@ -41,7 +42,7 @@ TEST_CASE("bench parse: a latency of perftest") {
   CHECK_FALSE(parse_perftest_latency("Couldn't connect to 127.0.0.1:18515\n", 8));
 }
 
-TEST_CASE("bench parse: iperf3, sockperf and uiw-setup") {
+TEST_CASE("bench parse: iperf3, sockperf, uiw-setup and uiw-requests") {
   const char* const iperf3 =
       R"({"end": {"sum_sent": {"bits_per_second": 99e9}, "sum_received": {"seconds": 1, "bits_per_second":41200000000.5}}})";
   CHECK(parse_iperf3(iperf3).value_or(0) == Approx(41.2));
@@ -57,6 +58,12 @@ TEST_CASE("bench parse: iperf3, sockperf and uiw-setup") {
   CHECK(parse_setup("46.125 us a queue pair\n").value_or(0) == Approx(46.125));
   CHECK_FALSE(parse_setup("no device has this address\n"));
   CHECK_FALSE(parse_setup(""));
+  const auto requests = parse_requests("41803.6 answers a second, 46.7228 us of processor time each\n");
+  REQUIRE(requests);
+  CHECK(requests->per_second == Approx(41803.6));
+  CHECK(requests->processor_us == Approx(46.7228));
+  CHECK_FALSE(parse_requests("an answer has another length\n"));
+  CHECK_FALSE(parse_requests("0.0 answers a second, 46.7228 us of processor time each\n"));
 }
 
 TEST_CASE("bench parse: UCX, whose megabytes are of 2^20 octets") {

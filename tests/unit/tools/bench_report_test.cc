@@ -31,6 +31,8 @@ TEST_CASE("bench report: a rate has to reach its target, a time may not pass it"
   CHECK(met(measured(3, 2, Unit::microseconds)) == false);
   CHECK(met(measured(2, 3, Unit::microseconds)) == true);
   CHECK(met(measured(2, 2, Unit::microseconds)) == true);
+  CHECK(met(measured(3, 2, Unit::seconds)) == false);
+  CHECK(met(measured(2, 3, Unit::seconds)) == true);
 }
 
 TEST_CASE("bench report: no verdict without a ratio or a target") {
@@ -45,7 +47,10 @@ TEST_CASE("bench report: no verdict without a ratio or a target") {
 TEST_CASE("bench report: values have their unit") {
   CHECK(value_text(41.249, Unit::gbits_per_second) == "41.2 Gb/s");
   CHECK(value_text(2.138, Unit::microseconds) == "2.14 us");
+  CHECK(value_text(0.2118, Unit::seconds) == "0.212 s");
   CHECK(value_text(1'050'000, Unit::messages_per_second) == "1.05 M/s");
+  CHECK(value_text(100'000, Unit::messages_per_second) == "0.10 M/s");
+  CHECK(value_text(23'641, Unit::messages_per_second) == "23.6 k/s");
 }
 
 TEST_CASE("bench report: the table, and below it what failed or is missing") {

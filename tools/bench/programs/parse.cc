@@ -65,6 +65,13 @@ std::optional<double> parse_setup(const std::string& output) {
   return time;
 }
 
+std::optional<AnswerRate> parse_requests(const std::string& output) {
+  const std::optional<double> rate = number_after(output, "");
+  const std::optional<double> time = number_after(output, "answers a second,");
+  if (!rate || !time || *rate <= 0 || *time <= 0) return std::nullopt;
+  return AnswerRate{*rate, *time};
+}
+
 std::optional<double> parse_iperf3(const std::string& json) {
   const std::optional<double> bits = number_after(json, "\"bits_per_second\":", json.rfind("\"sum_received\""));
   if (!bits || *bits <= 0) return std::nullopt;

@@ -36,6 +36,13 @@ std::optional<PerftestLatency> parse_perftest_latency(const std::string& output,
 // Microseconds for each queue pair, from uiw-setup.
 std::optional<double> parse_setup(const std::string& output);
 
+struct AnswerRate {
+  double per_second = 0;
+  double processor_us = 0;  // of both ends, for each answer
+};
+// What uiw-requests prints.
+std::optional<AnswerRate> parse_requests(const std::string& output);
+
 // Received bits a second, in Gb/s.
 std::optional<double> parse_iperf3(const std::string& json);
 

@@ -53,14 +53,42 @@ Arguments bandwidth_options(const BenchSetup& setup, const Arguments& more) {
   return options;
 }
 
-std::optional<PerftestBandwidth> run_bandwidth(const BenchSetup& setup, const std::string& program, std::size_t size,
-                                               const Arguments& options, const Way& way, std::string& error) {
-  const std::optional<std::string> output =
-      run_perftest(setup, program, bandwidth_options(setup, options), seconds(setup.seconds), way, error);
+std::optional<PerftestBandwidth> bandwidth_of(const std::optional<std::string>& output, const std::string& program,
+                                              std::size_t size, std::string& error) {
   if (!output) return std::nullopt;
   const std::optional<PerftestBandwidth> result = parse_perftest_bandwidth(*output, size);
   if (!result) error = program + " printed no result";
   return result;
+}
+
+std::optional<PerftestBandwidth> run_bandwidth(const BenchSetup& setup, const std::string& program, std::size_t size,
+                                               const Arguments& options, const Way& way, std::string& error) {
+  const std::optional<std::string> output =
+      run_perftest(setup, program, bandwidth_options(setup, options), seconds(setup.seconds), way, error);
+  return bandwidth_of(output, program, size, error);
+}
+
+// Runs a program that is a part of uiw, and measures alone.
+std::optional<std::string> run_helper(const char* name, const Arguments& options, const Environment& environment,
+                                      seconds duration, std::string& error) {
+  const std::string program = helper_program(name);
+  if (program.empty()) {
+    error = std::string(name) + " is missing";
+    return std::nullopt;
+  }
+  Arguments arguments{program};
+  arguments.insert(arguments.end(), options.begin(), options.end());
+  return run_program(arguments, environment, duration, error);
+}
+
+const char* name_of(Ends ends) {
+  switch (ends) {
+    case Ends::events: return "events";
+    case Ends::writes: return "writes";
+    case Ends::pinned: return "pinned";
+    case Ends::tcp: break;
+  }
+  return "tcp";
 }
 
 }  // namespace
@@ -68,6 +96,23 @@ std::optional<PerftestBandwidth> run_bandwidth(const BenchSetup& setup, const st
 std::optional<PerftestBandwidth> measure_rdma_bandwidth(const BenchSetup& setup, const std::string& program,
                                                         std::size_t size, const Way& way, std::string& error) {
   return run_bandwidth(setup, program, size, {"-s", std::to_string(size)}, way, error);
+}
+
+std::optional<PerftestBandwidth> measure_rdma_connections(const BenchSetup& setup, std::size_t size,
+                                                          unsigned connections, const Way& way, std::string& error) {
+  constexpr std::size_t kSmall = 4096;
+  constexpr seconds kConnecting{10};
+  // perftest asks for a completion of every hundredth Write and of the last, and counts each as a hundred. With another
+  // number of Writes it stops polling too early, and then waits for ever for room to send.
+  constexpr unsigned kCompletedAtOnce = 100;
+  unsigned writes = (size <= kSmall ? 3'000'000 : 51'200) / connections * setup.seconds;
+  if (writes > kCompletedAtOnce) writes -= writes % kCompletedAtOnce;
+  // Without -N perftest searches the times of all pairs of Writes for the highest bandwidth, which takes minutes.
+  const Arguments options{"-s", std::to_string(size),   "-q", std::to_string(connections),
+                          "-n", std::to_string(writes), "-N", "--report_gbits"};
+  const std::optional<std::string> output =
+      run_perftest(setup, "ib_write_bw", options, kConnecting + seconds(5 * setup.seconds), way, error);
+  return bandwidth_of(output, "ib_write_bw", size, error);
 }
 
 std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered what, std::string& error) {
@@ -82,8 +127,9 @@ std::optional<double> measure_rdma_answered(const BenchSetup& setup, Answered wh
 }
 
 std::optional<PerftestLatency> measure_rdma_latency(const BenchSetup& setup, const std::string& program,
-                                                    std::size_t size, const Way& way, std::string& error) {
-  const Arguments options{"-s", std::to_string(size), "-n", std::to_string(setup.iterations)};
+                                                    std::size_t size, const Way& way, Wait wait, std::string& error) {
+  Arguments options{"-s", std::to_string(size), "-n", std::to_string(setup.iterations)};
+  if (wait == Wait::events) options.push_back("-e");
   // This is enough time even if a round trip takes 100 us.
   const seconds duration(1 + setup.iterations / 10000);
   const std::optional<std::string> output = run_perftest(setup, program, options, duration, way, error);
@@ -94,16 +140,26 @@ std::optional<PerftestLatency> measure_rdma_latency(const BenchSetup& setup, con
 }
 
 std::optional<double> measure_rdma_setup(const BenchSetup& setup, std::string& error) {
-  const std::string program = helper_program("uiw-setup");
-  if (program.empty()) {
-    error = "uiw-setup is missing";
-    return std::nullopt;
-  }
-  const std::optional<std::string> output = run_program({program, setup.address, std::to_string(setup.seconds)},
-                                                        rdma_environment(setup), seconds(setup.seconds), error);
+  const std::optional<std::string> output = run_helper("uiw-setup", {setup.address, std::to_string(setup.seconds)},
+                                                       rdma_environment(setup), seconds(setup.seconds), error);
   if (!output) return std::nullopt;
   const std::optional<double> result = parse_setup(*output);
   if (!result) error = "uiw-setup printed no result";
+  return result;
+}
+
+std::optional<AnswerRate> measure_requests(const BenchSetup& setup, Ends ends, std::size_t size, unsigned clients,
+                                           const Way& way, std::string& error) {
+  // Plain TCP must run without uiw, also if this program itself runs under uiw.
+  const Environment environment =
+      ends == Ends::tcp ? Environment{{"LD_PRELOAD", ""}, {"LC_ALL", "C"}} : rdma_environment(setup, way);
+  const Arguments options{name_of(ends), setup.address, std::to_string(size), std::to_string(clients),
+                          std::to_string(setup.seconds)};
+  const std::optional<std::string> output =
+      run_helper("uiw-requests", options, environment, seconds(setup.seconds), error);
+  if (!output) return std::nullopt;
+  const std::optional<AnswerRate> result = parse_requests(*output);
+  if (!result) error = "uiw-requests printed no result";
   return result;
 }
 

@@ -83,14 +83,18 @@ std::optional<double> measure_iperf3(const BenchSetup& setup, std::size_t size, 
   return parsed(run_pair(pair, seconds(setup.seconds), error), "iperf3", parse_iperf3, error);
 }
 
-std::optional<Percentiles> measure_sockperf(const BenchSetup& setup, std::string& error) {
+std::optional<Percentiles> measure_sockperf(const BenchSetup& setup, Wait wait, std::string& error) {
   ProgramPair pair = plain_pair(setup);
   pair.server = [&](const std::string& port) {
-    return Arguments{"sockperf", "server", "--tcp", "--nonblocked", "-i", setup.address, "-p", port};
+    Arguments arguments{"sockperf", "server", "--tcp", "-i", setup.address, "-p", port};
+    if (wait == Wait::polls) arguments.push_back("--nonblocked");
+    return arguments;
   };
   pair.client = [&](const std::string& port) {
-    return Arguments{"sockperf",    "ping-pong", "--tcp", "--nonblocked", "-i",
-                     setup.address, "-p",        port,    "-t",           std::to_string(setup.seconds)};
+    Arguments arguments = pair.server(port);
+    arguments[1] = "ping-pong";
+    arguments.insert(arguments.end(), {"-t", std::to_string(setup.seconds)});
+    return arguments;
   };
   pair.server_ends = false;
   return parsed(run_pair(pair, seconds(setup.seconds), error), "sockperf", parse_sockperf, error);
