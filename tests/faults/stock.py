@@ -7,6 +7,7 @@ place once, and `--setting FAULTS=all` every call; both want a longer --deadline
 that one."""
 
 import os
+import signal
 import sys
 import time
 
@@ -17,6 +18,12 @@ from support.harness import add_row, check
 PATIENCE = 2  # seconds that an end may go on alone, before the test ends the other one
 ENOUGH = 8    # seconds for an end that has said what failed
 MOST = 30     # seconds for any
+
+
+def calls_with_freed_ids(end):
+    """Whether a client of perftest 4.5 was refused, and then called again: it takes the rdma_cm ids for that from memory
+    that it has freed (rdma_cm_destroy_cma), and may find anything there."""
+    return end.status() == -signal.SIGSEGV and "Failed to connect RDMA CM events." in end.stderr
 
 
 class Ends:
@@ -72,7 +79,7 @@ class Ends:
         for name, end in ends.items():
             end.end()
             status = end.status()
-            if status is not None and status < 0 and name not in ended_by_test:
+            if status is not None and status < 0 and name not in ended_by_test and not calls_with_freed_ids(end):
                 wrong.append(f"the {name} ends with {harness.describe(status)}")
         good = not wrong and not ended_by_test and all(end.status() == 0 for end in ends.values())
         said = "\n".join(end.report() for end in ends.values()) if wrong else ""

@@ -22,7 +22,7 @@ LINES = [
     ("uiw do", "doctor"),
     ("uiw x", ""),
     ("uiw --", "--help --version"),
-    ("uiw bench --", "--help --json --runs --duration --quick --plot"),
+    ("uiw bench --", "--help --json --runs --duration --quick --rows --plot"),
     ("uiw bench --quick --du", "--duration"),
     ("uiw bench --runs ", ""),
     ("uiw bench --pl", "--plot"),
