@@ -69,8 +69,9 @@ int open_socket() {
   return mpa::DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), kPurpose);
 }
 
-// Each stream in shared memory has a descriptor and a mapping more than one over TCP. Both are limited, and belong to
-// the program first: connections that would not be there without them come before faster ones.
+// Each stream in shared memory has a descriptor and two mappings (its rings, and the peer's doorbells) more than one
+// over TCP. Both are limited, and belong to the program first: connections that would not be there without them come
+// before faster ones.
 bool has_room() {
   constexpr rlim_t kMost = 24'576;  // of the 65530 mappings that Linux allows (vm.max_map_count)
   rlimit descriptors{};
