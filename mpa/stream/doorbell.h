@@ -8,9 +8,6 @@
 #include <atomic>
 #include <utility>
 
-#include "mpa/bytes.h"
-#include "mpa/stream/descriptor_message.h"
-
 namespace uiw::mpa {
 
 class Doorbell {
@@ -28,9 +25,6 @@ class Doorbell {
   int fd() const { return fd_; }
   // Wakes the peer. If the socket is full the peer has been woken often enough.
   void ring() const;
-  // Before any ring: octets of the peer's, all of which must be there, and the descriptor that came with them, which
-  // the caller owns, or -1.
-  bool receive(MutableOctets to, int& fd) const { return receive_message(fd_, to, {&fd, 1}); }
   // To be called each time that this end goes to sleep: keeps the socket from becoming full.
   void note_sleep();
 

@@ -4,7 +4,7 @@
 // where nobody looks, so that a peer has to wake the process (doorbell.h).
 //
 // A peer may write anything into the memory at any time: whoever finds a bit looks at the stream, and finds nothing. A
-// peer that clears bits of others keeps news from the process; it is one of the same user, who can do worse.
+// peer that clears bits of others delays their news; it is a process of the same user.
 // Thread-safe.
 #pragma once
 
@@ -12,6 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
+
+#include "mpa/stream/sealed_memory.h"
 
 namespace uiw::mpa {
 
@@ -27,32 +30,25 @@ class DoorbellPage {
   static constexpr Place kNoPlace = 0;
   static constexpr Place place(std::size_t word, std::size_t bit) { return static_cast<Place>(word * kBits + bit) + 1; }
 
-  // Makes new memory. `fd` is its descriptor, close-on-exec, which the caller owns. Null if the system does not allow
-  // it.
+  // As the functions of SealedMemory; null if there is no memory.
   static std::unique_ptr<DoorbellPage> create(int& fd);
-  // Maps memory that a peer has made; the caller goes on owning `fd`. Null if it is not as create() makes it, or cannot
-  // be mapped.
   static std::unique_ptr<DoorbellPage> attach(int fd);
-  ~DoorbellPage();
-  DoorbellPage(const DoorbellPage&) = delete;
-  DoorbellPage& operator=(const DoorbellPage&) = delete;
 
-  Word& word(std::size_t number) const { return words_[number]; }
-  // For a peer, after it has written what the news are. True if somebody looks at the bit by himself. False: the
-  // process has to be woken; so it is too where the place is none, whatever number it is.
+  Word& word(std::size_t number) const { return reinterpret_cast<Word*>(memory_.data())[number]; }
+  // For a peer that has written something. True if a thread of the process looks at the bit by itself. False: the
+  // process has to be woken, and so it has to where `at` is not a place, whatever number it is.
   bool ring(Place at) const {
     if (at == kNoPlace || at > kWords * kBits) return false;
-    Word& its = words_[(at - 1) / kBits];
+    Word& its = word((at - 1) / kBits);
     its.rung.fetch_or(std::uint64_t{1} << ((at - 1) % kBits));
     return its.asleep.load() == 0;
   }
 
  private:
-  explicit DoorbellPage(Word* words);
-  static std::unique_ptr<DoorbellPage> map(int fd);
+  explicit DoorbellPage(SealedMemory memory) : memory_(std::move(memory)) {}
+  static std::unique_ptr<DoorbellPage> made_of(SealedMemory memory);
 
-  Word* const words_;
-  const int process_;  // that has mapped it: a child of a fork has no part in it
+  const SealedMemory memory_;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
 
 #include "mpa/descriptor.h"
 #include "mpa/file_limit.h"
@@ -26,32 +27,44 @@ int make_memfd(const char* name) {
 
 }  // namespace
 
-int make_sealed_memory(const char* name, const char* purpose, SealedSize size) {
-  if (!file_may_have(size.size)) return -1;
-  const int made = DescriptorChange().take(make_memfd(name), purpose);
-  if (made < 0) return -1;
-  const bool good = ::ftruncate(made, static_cast<off_t>(size.size)) == 0 &&
-                    ::fallocate(made, 0, 0, static_cast<off_t>(size.allocated)) == 0 &&
-                    ::fcntl(made, F_ADD_SEALS, kSeals) == 0;
-  if (good) return made;
-  close_descriptor(made);
-  return -1;
+SealedMemory SealedMemory::create(const char* name, const char* purpose, Size size, int& fd) {
+  fd = file_may_have(size.size) ? DescriptorChange().take(make_memfd(name), purpose) : -1;
+  if (fd < 0) return {-1, 0};
+  const bool good = ::ftruncate(fd, static_cast<off_t>(size.size)) == 0 &&
+                    ::fallocate(fd, 0, 0, static_cast<off_t>(size.allocated)) == 0 &&
+                    ::fcntl(fd, F_ADD_SEALS, kSeals) == 0;
+  SealedMemory made(good ? fd : -1, size.size);
+  if (made.data() == nullptr) close_descriptor(std::exchange(fd, -1));
+  return made;
 }
 
-bool is_sealed_memory(int fd, SealedSize size) {
+SealedMemory SealedMemory::attach(int fd, Size size) {
   struct stat status {};
   const int seals = ::fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) return false;
-  if (::fstat(fd, &status) != 0 || status.st_size != static_cast<off_t>(size.size)) return false;
-  // The peer may have punched a hole where memory is to be.
-  return ::fallocate(fd, 0, 0, static_cast<off_t>(size.allocated)) == 0;
+  const bool good = seals >= 0 && (seals & kSeals) == kSeals && ::fstat(fd, &status) == 0 &&
+                    status.st_size == static_cast<off_t>(size.size) &&
+                    // The peer may have punched a hole where memory is to be.
+                    ::fallocate(fd, 0, 0, static_cast<off_t>(size.allocated)) == 0;
+  return {good ? fd : -1, size.size};
 }
 
-std::byte* map_sealed_memory(int fd, std::size_t size) {
-  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return nullptr;
-  ::madvise(memory, size, MADV_DONTFORK);
-  return static_cast<std::byte*>(memory);
+SealedMemory::SealedMemory(int fd, std::size_t size) {
+  if (fd < 0) return;
+  void* const mapped = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (mapped == MAP_FAILED) return;
+  ::madvise(mapped, size, MADV_DONTFORK);
+  data_ = static_cast<std::byte*>(mapped);
+  size_ = size;
+  process_ = ::getpid();
 }
+
+SealedMemory::SealedMemory(SealedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(other.size_), process_(other.process_) {}
+
+SealedMemory::~SealedMemory() {
+  if (data_ != nullptr && is_own()) ::munmap(data_, size_);
+}
+
+bool SealedMemory::is_own() const { return ::getpid() == process_; }
 
 }  // namespace uiw::mpa

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "mpa/stream/shared_memory.h"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <new>
+#include <utility>
 
 #include "mpa/descriptor.h"
-#include "mpa/stream/sealed_memory.h"
 
 namespace uiw::mpa {
 
@@ -24,18 +23,16 @@ void begin_count_in_child() {
 
 constexpr std::size_t kControlBlocks = 2 * sizeof(RingControl);
 static_assert(kControlBlocks <= 4096);
-constexpr SealedSize kSealed = {SharedMemory::kSize, kControlBlocks};
+constexpr SealedMemory::Size kSealed = {SharedMemory::kSize, kControlBlocks};
 }  // namespace
 
-SharedMemory::SharedMemory(std::byte* memory) : memory_(memory), process_(::getpid()) {
+SharedMemory::SharedMemory(SealedMemory memory) : memory_(std::move(memory)) {
   begin_count_in_child();
   live.fetch_add(1, std::memory_order_relaxed);
 }
 
 SharedMemory::~SharedMemory() {
-  if (::getpid() != process_) return;
-  ::munmap(memory_, kSize);
-  live.fetch_sub(1, std::memory_order_relaxed);
+  if (memory_.is_own()) live.fetch_sub(1, std::memory_order_relaxed);
 }
 
 unsigned SharedMemory::count() {
@@ -43,28 +40,19 @@ unsigned SharedMemory::count() {
   return live.load(std::memory_order_relaxed);
 }
 
-// The first page is asked for at once, so that a system without memory says so here: the control blocks are accessed
-// without a guard.
-std::unique_ptr<SharedMemory> SharedMemory::map(int fd) {
-  std::byte* const memory = map_sealed_memory(fd, kSize);
-  if (memory == nullptr) return nullptr;
-  std::unique_ptr<SharedMemory> made(new (std::nothrow) SharedMemory(memory));
-  if (!made) ::munmap(memory, kSize);
-  return made;
+std::unique_ptr<SharedMemory> SharedMemory::made_of(SealedMemory memory) {
+  if (memory.data() == nullptr) return nullptr;
+  return std::unique_ptr<SharedMemory>(new (std::nothrow) SharedMemory(std::move(memory)));
 }
 
+// The control blocks have memory from the start, so that a system without memory says so here: they are accessed
+// without a guard.
 std::unique_ptr<SharedMemory> SharedMemory::create(int& fd) {
-  const int made = make_sealed_memory("uiw rings", "shared memory", kSealed);
-  if (made < 0) return nullptr;
-  auto memory = map(made);
-  if (memory) {
-    fd = made;
-  } else {
-    close_descriptor(made);
-  }
+  auto memory = made_of(SealedMemory::create("uiw rings", "shared memory", kSealed, fd));
+  if (!memory && fd >= 0) close_descriptor(std::exchange(fd, -1));
   return memory;
 }
 
-std::unique_ptr<SharedMemory> SharedMemory::attach(int fd) { return is_sealed_memory(fd, kSealed) ? map(fd) : nullptr; }
+std::unique_ptr<SharedMemory> SharedMemory::attach(int fd) { return made_of(SealedMemory::attach(fd, kSealed)); }
 
 }  // namespace uiw::mpa

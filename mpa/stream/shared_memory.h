@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "mpa/bytes.h"
+#include "mpa/stream/sealed_memory.h"
 #include "mpa/stream/shared_ring.h"
 
 namespace uiw::mpa {
@@ -25,29 +26,25 @@ class SharedMemory {
   // How many there are in this process. A child of a fork begins with none.
   static unsigned count();
 
-  // Makes new memory. `fd` is its descriptor, close-on-exec, which the caller owns. Null if the system does not allow
-  // it.
+  // As the functions of SealedMemory; null if there is no memory.
   static std::unique_ptr<SharedMemory> create(int& fd);
-  // Maps memory that the peer has made; the caller goes on owning `fd`. Null if it is not as create() makes it, or
-  // cannot be mapped.
   static std::unique_ptr<SharedMemory> attach(int fd);
   ~SharedMemory();
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
 
   RingControl& control(RingSide written_by) const {
-    return reinterpret_cast<RingControl*>(memory_)[static_cast<std::size_t>(written_by)];
+    return reinterpret_cast<RingControl*>(memory_.data())[static_cast<std::size_t>(written_by)];
   }
   MutableOctets ring(RingSide written_by) const {
-    return {memory_ + kControl + static_cast<std::size_t>(written_by) * kRing, kRing};
+    return {memory_.data() + kControl + static_cast<std::size_t>(written_by) * kRing, kRing};
   }
 
  private:
-  explicit SharedMemory(std::byte* memory);
-  static std::unique_ptr<SharedMemory> map(int fd);
+  explicit SharedMemory(SealedMemory memory);
+  static std::unique_ptr<SharedMemory> made_of(SealedMemory memory);
 
-  std::byte* const memory_;
-  const int process_;  // that has mapped it: a child of a fork has no part in it
+  const SealedMemory memory_;
 };
 
 }  // namespace uiw::mpa

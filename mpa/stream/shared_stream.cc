@@ -9,6 +9,7 @@
 
 #include "mpa/descriptor.h"
 #include "mpa/guarded_copy.h"
+#include "mpa/stream/descriptor_message.h"
 
 namespace uiw::mpa {
 
@@ -106,12 +107,11 @@ ssize_t SharedStream::switch_over() {
   if (!offer_.caller) {
     caller_has_taken_ = true;
     int page = -1;
-    const bool came = offer_.doorbell.receive(offer_.peers, page);
+    if (!receive_message(offer_.doorbell.fd(), offer_.peers, {&page, 1})) return break_off();
     if (page >= 0) {
-      if (came) offer_.peers_page = DoorbellPage::attach(page);
+      offer_.peers_page = DoorbellPage::attach(page);
       close_descriptor(page);
     }
-    if (!came) return break_off();
     if (!send_frame(tcp_, refused_ ? kSwitchRefused : offer_.peers)) return break_off();
   }
   if (refused_ || told_to_stay)

@@ -200,7 +200,7 @@ bool DatagramPort::progress(Driver driver) noexcept {
 bool DatagramPort::receive(Driver driver) {
   std::unique_lock lock(receive_mutex_, std::defer_lock);
   if (driver == Driver::poll) {
-    if (!lock.try_lock()) return true;  // another thread receives
+    if (!lock.try_lock()) return false;  // another thread receives, and may need this processor
   } else {
     lock.lock();
   }

@@ -22,7 +22,7 @@ class Activity {
   // The program polls if it was active this recently.
   static constexpr std::uint64_t kPollingNs = 20'000;
 
-  // Between these two calls a thread of the program posts.
+  // Between these two calls a thread of the program posts, or has left its processor to others and then polls on.
   void enter() { inside_.fetch_add(1, std::memory_order_relaxed); }
   void leave() { inside_.fetch_sub(1, std::memory_order_relaxed); }
   // Between these two calls the thread that holds the engine's lock drives.

@@ -92,7 +92,7 @@ mpa::DoorbellPage::Place DrivenList::doorbell_of(const Driven& qp) noexcept {
     if (!taken) return mpa::DoorbellPage::kNoPlace;
     block.word_number = *taken;
     block.word.store(&Doorbells::of_process().word(*taken));
-    set_asleep();
+    show_sleepers();
   }
   return mpa::DoorbellPage::place(block.word_number, at % kBits);
 }
@@ -106,25 +106,23 @@ bool DrivenList::rung() const {
   return false;
 }
 
-// Where threads come and go at the same time, the last one to write sees how many there are. True if it has said for a
-// moment that nobody sleeps, though one does.
-bool DrivenList::set_asleep() {
-  bool wrong = false;
-  for (;; wrong = true) {
-    const int sleepers = sleepers_.load();
-    for (std::size_t i = 0; i < used_.load(); ++i) {
-      if (auto* const word = blocks_[i].load()->word.load()) word->asleep.store(sleepers > 0 ? 1 : 0);
-    }
-    if ((sleepers_.load() > 0) == (sleepers > 0)) return wrong && sleepers > 0;
+// Called with the lock held. Either the peer sees that nobody is awake, or the thread that is about to sleep sees that
+// the peer has rung: it rings before it looks.
+void DrivenList::show_sleepers() {
+  for (std::size_t i = 0; i < used_.load(); ++i) {
+    if (auto* const word = blocks_[i].load()->word.load()) word->asleep.store(sleepers_ > 0 ? 1 : 0);
   }
 }
 
-// Either the peer sees that nobody is awake, or this thread sees that the peer has rung: it rings before it looks.
 void DrivenList::begin_sleep() {
-  if (sleepers_.fetch_add(1) == 0) set_asleep();
+  const std::lock_guard lock(mutex_);
+  if (++sleepers_ == 1) show_sleepers();
 }
 
-bool DrivenList::end_sleep() { return sleepers_.fetch_sub(1) == 1 && set_asleep() && rung(); }
+void DrivenList::end_sleep() {
+  const std::lock_guard lock(mutex_);
+  if (--sleepers_ == 0) show_sleepers();
+}
 
 // False if there are too many.
 bool DrivenList::copy_few() {

@@ -54,12 +54,12 @@ class DrivenList {
   // for how many.
   template <typename Visitor>
   std::size_t visit_rung(std::size_t most, Visitor visitor);
-  // Whether a peer has rung. Between the last two functions the calling thread sleeps, which a peer ends that rings: it
-  // sleeps only if nothing is rung() after begin_sleep(). After end_sleep() it visits those that are; if that is true,
-  // another thread sleeps that may have missed a ring, so it may not leave that to others.
+  // Whether a peer has rung. While one of the engine's threads is between begin_sleep() and end_sleep(), a peer that
+  // rings also writes to the doorbell of its stream (mpa::Doorbell); such a thread sleeps only if nothing is rung()
+  // once it has begun.
   bool rung() const;
   void begin_sleep();
-  bool end_sleep();
+  void end_sleep();
 
   // For one thread at a time, inside a ReadSection, which keeps a queue pair that is removed meanwhile alive: looks at
   // each, as a poll. True if there was work. Nothing is done where there are many.
@@ -83,7 +83,7 @@ class DrivenList {
   template <typename Visitor>
   void for_each_unlocked(Visitor visitor) const;
   void clear();
-  bool set_asleep();
+  void show_sleepers();
   void note_change();
   bool copy_few();
 
@@ -92,7 +92,7 @@ class DrivenList {
   std::atomic<std::size_t> used_{0};       // blocks that there are
   std::atomic<std::size_t> next_{0};       // place at which visit_deferring() begins
   std::atomic<std::size_t> next_rung_{0};  // block at which visit_rung() begins
-  std::atomic<int> sleepers_{0};
+  unsigned sleepers_ = 0;
   std::size_t size_ = 0;
   std::atomic<unsigned> changes_{0};
   std::atomic<bool> many_{false};

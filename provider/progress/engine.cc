@@ -15,6 +15,7 @@
 #include <chrono>
 #include <exception>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "mpa/descriptor.h"
@@ -35,6 +36,8 @@ namespace {
 constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
 constexpr unsigned kClockStride = 4;  // of empty rounds in a row, those that read the clock
+constexpr unsigned kQuietAsks = 64;   // after so many asks in vain in a row...
+constexpr unsigned kAskStride = 8;    // ...one poll in so many asks
 constexpr unsigned kParkAfter = 3;    // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
 // The tick while posts wait for the next posts. Each tick costs the peer some microseconds if the two share processors.
@@ -87,19 +90,19 @@ constexpr int kMostEvents = EventTurns::kMost;
 class Engine::Asleep {
  public:
   // `flag`: of a thread out of whose sleep a signal handler may jump; null: none.
-  explicit Asleep(Engine& engine, std::atomic<bool>* flag = nullptr) : engine_(engine), flag_(flag) {
-    if (flag_ == nullptr || !flag_->exchange(true)) engine_.driven_.begin_sleep();
+  explicit Asleep(DrivenList& driven, std::atomic<bool>* flag = nullptr) : driven_(driven), flag_(flag) {
+    if (flag_ == nullptr || !flag_->exchange(true)) driven_.begin_sleep();
   }
   ~Asleep() {
     if (flag_ != nullptr) flag_->store(false);
-    if (engine_.driven_.end_sleep()) engine_.wake();
+    driven_.end_sleep();
   }
   Asleep(const Asleep&) = delete;
   Asleep& operator=(const Asleep&) = delete;
-  bool rung() const { return engine_.driven_.rung(); }
+  bool rung() const { return driven_.rung(); }
 
  private:
-  Engine& engine_;
+  DrivenList& driven_;
   std::atomic<bool>* const flag_;
 };
 
@@ -282,11 +285,9 @@ int Engine::drive_ready(bool& for_thread) {
   return driven;
 }
 
-// Where all news come by doorbells, the kernel is asked in some polls only: about connections that end.
-bool Engine::asks_kernel() {
-  constexpr unsigned kQuiet = 64, kStride = 16;
-  return quiet_asks_ < kQuiet || ++looks_ % kStride == 0;
-}
+// Where the kernel has had nothing for a while, since all news come by doorbells or there are none, it is asked in some
+// polls only.
+bool Engine::asks_kernel() { return quiet_asks_ < kQuietAsks || ++looks_ % kAskStride == 0; }
 
 // As epoll_wait(), after looking for some time where that is worthwhile. It also returns where a peer has rung.
 int Engine::await(epoll_event* events, int most, int patience) {
@@ -303,7 +304,7 @@ int Engine::await(epoll_event* events, int most, int patience) {
     looks = busy_wait_.again(now) && !polling(now);
   }
   if (count == 0 && !rung) {
-    const Asleep asleep(*this);
+    const Asleep asleep(driven_);
     count = ::epoll_wait(epoll_, events, most, asleep.rung() ? 0 : patience);
   }
   busy_wait_.end(raw_clock());
@@ -467,19 +468,17 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
     if (++turns % kSignalStride == 0 && ::ppoll(nullptr, 0, &kNoTime, mask) < 0) return Waited::interrupted;
     timespec patience = kLongWait;
     const bool forever = !looks && waits_long_.load(std::memory_order_relaxed) && awaited.deadline == Awaited::kNever;
-    if (looks) patience = {0, 0};
     if (awaited.deadline != Awaited::kNever) {
       now = raw_clock();
       if (now >= awaited.deadline) return Waited::late;
       if (!looks) patience = sooner(awaited.deadline - now, waits_long_.load(std::memory_order_relaxed));
     }
     all[0] = {epoll_.load(), POLLIN, 0};
-    int count = 0;
-    {
-      const Asleep asleep(*this, &waiter_asleep_);
-      const timespec* const time = asleep.rung() ? &kNoTime : forever ? nullptr : &patience;
-      count = ::ppoll(all.data(), all.size(), time, mask);
-    }
+    std::optional<Asleep> asleep;
+    if (!looks) asleep.emplace(driven_, &waiter_asleep_);
+    const bool at_once = looks || driven_.rung();
+    const int count = ::ppoll(all.data(), all.size(), at_once ? &kNoTime : forever ? nullptr : &patience, mask);
+    asleep.reset();
     if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
     const bool due = count > (all[0].revents != 0 ? 1 : 0), called = all[0].revents != 0 || driven_.rung();
     if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
@@ -498,7 +497,7 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
       }
       // What has come is for another thread, which needs the processor.
       if (!due) others.turn();
-    } else if (count == 0 && !looks) {
+    } else if (count == 0 && !at_once) {
       waits_long_.store(true);
       // Either this thread sees what is deferred, or note_deferred() sees that it waits.
       send_deferred_at_once();

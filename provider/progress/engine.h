@@ -168,9 +168,9 @@ class Engine {
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // of start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;
-  unsigned empty_rounds_ = 0;  // in a row
-  unsigned quiet_asks_ = 0;    // polls in a row that asked the kernel and got nothing
-  unsigned looks_ = 0;
+  unsigned empty_rounds_ = 0;               // in a row
+  unsigned quiet_asks_ = 0;                 // polls in a row that asked the kernel and got nothing
+  unsigned looks_ = 0;                      // polls since then
   std::atomic<bool> waiter_asleep_{false};  // the thread that waits and drives
   unsigned busy_looks_ = 0;  // looks that found work while sends were deferred, since these were last sent
 

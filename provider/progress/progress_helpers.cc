@@ -73,17 +73,18 @@ void ProgressHelpers::help() {
   for (bool leaves = false; !leaves || turns.repeated() > 0;) {
     epoll_event event;
     int count = 0;
-    std::size_t most = leaves ? 0 : 1;
     if (!leaves && !driven_.rung()) {
       driven_.begin_sleep();
       count = ::epoll_wait(epoll_, &event, 1, turns.repeated() > 0 || driven_.rung() ? 0 : kPatienceMs);
-      most = driven_.end_sleep() ? ~std::size_t{0} : 1;
+      driven_.end_sleep();
     }
     turns.repeat();
     bool came = count == 1 && event.data.u64 != kWakeTag;
     bool drove = came && turns.event(static_cast<std::uint32_t>(event.data.u64), event.events);
-    const auto answer = [&](const Driven& qp) { came = true, drove = turns.event(qp.number(), 0) || drove; };
-    if (!came || most > 1) driven_.visit_rung(most, answer);
+    if (!came && !leaves) {
+      const auto answer = [&](const Driven& qp) { drove = turns.event(qp.number(), 0); };
+      came = driven_.visit_rung(1, answer) > 0;
+    }
     if (drove) turns_.fetch_add(1, std::memory_order_relaxed);
     in_vain = drove ? 0 : in_vain + 1;
     const bool nothing = (!came || in_vain >= kMostInVain) && turns.repeated() == 0;

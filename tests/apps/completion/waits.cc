@@ -365,13 +365,14 @@ void a_signal_comes_in_between_octets() {
   handle(SIGUSR1, 0);
   Waiting waiting(two.ends.far);
   std::atomic<bool> over = false;
+  std::atomic<int> written = 0;
   std::thread writer([&] {
-    while (!over) {
+    for (; !over; ++written) {
       two.ends.write('x');
       while (!two.ends.near.poll()) continue;
     }
   });
-  ::poll(nullptr, 0, 20);
+  while (written < 1000) std::this_thread::yield();
   waiting.signal(SIGUSR1);
   expect_error("ibv_get_cq_event", waiting.join(), EINTR);
   over = true;
