@@ -53,6 +53,10 @@ class Driven {
   DeferredSends& sends() { return *sends_; }
   const DeferredSends& sends() const { return *sends_; }
 
+  // The number of the completion channel to which its receives complete, or -1. Constant once Engine::add() is called.
+  int channel = -1;
+  // The same while its socket is to be in the channel's set (ChannelSets), else -1.
+  std::atomic<int> channel_set{-1};
   // Its place among those of its engine (DrivenList), which sets it.
   std::atomic<std::uint32_t> place{~std::uint32_t{0}};
   // Which of several progress threads drives.

@@ -49,6 +49,7 @@ constexpr std::chrono::microseconds kWaitersTick(500);
 // A program that has waited for so long is not in the middle of events that come close together: then no tick is needed
 // until it has its event.
 constexpr timespec kLongWait = {0, 2'000'000};
+constexpr timespec kNoTime = {0, 0};
 
 // A thread that waits and always finds something to drive lets signals in after so many turns.
 constexpr unsigned kSignalStride = 16;
@@ -83,6 +84,15 @@ class SignalsHeld {
 };
 
 constexpr int kMostEvents = EventTurns::kMost;
+constexpr int kMostReady = 32;  // that one call on a thread of the program drives
+
+constexpr unsigned kSocketEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
+epoll_event event_of(std::uint32_t qp_number, unsigned events) {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = qp_number;
+  return event;
+}
 
 }  // namespace
 
@@ -124,6 +134,7 @@ void Engine::stop() {
   }
   helpers_.stop();
   const std::lock_guard drive_lock(drive_mutex_);  // a thread that waits may be driving
+  sets_.close();
   if (const int epoll = epoll_.exchange(-1); epoll >= 0) mpa::close_descriptor(epoll);
   if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
 }
@@ -138,6 +149,7 @@ void Engine::begin_anew() {
   const std::lock_guard lock(mutex_);
   if (stop_.load()) return;
   epoll_ = wake_ = -1;
+  sets_.forget();
   started_.store(false);
   thread_.detach();
 }
@@ -160,6 +172,9 @@ void Engine::after_fork_in_child() {
   new (&park_condition_) std::condition_variable;
   // The connections belong to the parent, and so does the epoll set.
   helpers_.after_fork_in_child();
+  sets_.close();
+  sets_.forget();
+  new_sets_ = 0;
   if (epoll_ >= 0) mpa::close_descriptor(epoll_);
   if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
@@ -221,33 +236,32 @@ int Engine::add(Driven& qp, int fd) {
   // Polls ask epoll from here on, so it has to watch all sockets again.
   if (count == DrivenList::kFew + 1) unpark();
   qp.end_reported.store(false);
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.u64 = qp.number();
-  if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0) return 0;
-  const int error = errno;
-  driven_.remove(qp);
+  sets_.join(qp);
+  const int error = sets_.watch(qp.channel_set, fd, event_of(qp.number(), kSocketEvents));
+  if (error != 0) remove(qp);
   return error;
 }
 
-void Engine::remove(Driven& qp) { driven_.remove(qp); }
+void Engine::remove(Driven& qp) {
+  driven_.remove(qp);
+  sets_.part(qp);
+}
 
 int Engine::watch(std::uint32_t qp_number, int fd) {
   watches_ = true;
-  epoll_event event{};
-  event.events = mpa::Doorbell::kWatched;
-  event.data.u64 = qp_number;
-  return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : errno;
+  const ReadSection section;
+  if (Driven* const qp = find_(qp_number)) sets_.part(*qp);
+  return sets_.watch(ChannelSets::kNone, fd, event_of(qp_number, mpa::Doorbell::kWatched));
 }
 
-void Engine::release(int fd) { ::epoll_ctl(epoll_, EPOLL_CTL_DEL, fd, nullptr); }
+void Engine::release(int fd) { sets_.release(fd); }
 
 bool Engine::rearm(std::uint32_t qp_number, int fd) {
-  epoll_event event{};
-  event.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
-  event.data.u64 = qp_number;
-  if (::epoll_ctl(epoll_, EPOLL_CTL_MOD, fd, &event) == 0 || errno != ENOENT) return true;
-  return ::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) == 0 || (errno != ENOMEM && errno != ENOSPC);
+  const ReadSection section;
+  const Driven* const qp = find_(qp_number);
+  const int set = qp != nullptr ? qp->channel_set.load() : ChannelSets::kNone;
+  const int error = sets_.watch(set, fd, event_of(qp_number, kSocketEvents));
+  return error != ENOMEM && error != ENOSPC;
 }
 
 // If the thread waits for events, rearm() causes one. If it is parked, it looks at all queue pairs when it is woken.
@@ -264,24 +278,29 @@ mpa::DoorbellPage::Place Engine::doorbell_of(std::uint32_t qp_number) {
 // Drives queue pairs that have news. How many, or -1 with errno. A wake-up of "uiw-progress" stays in the set, and
 // `for_thread` is set.
 int Engine::drive_ready(bool& for_thread) {
-  constexpr int kMost = 32;
-  const auto rung = static_cast<int>(driven_.visit_rung(kMost, [](Driven& qp) { qp.progress(qp.event_driver()); }));
+  const auto rung =
+      static_cast<int>(driven_.visit_rung(kMostReady, [](Driven& qp) { qp.progress(qp.event_driver()); }));
   if (!asks_kernel()) return rung;
-  epoll_event events[kMost];
-  // Not libc's: no cancellation point on the program's thread.
-  const int ready = static_cast<int>(::syscall(SYS_epoll_pwait, epoll_.load(), events, kMost, 0, nullptr, 0));
+  epoll_event events[kMostReady];
+  const int ready = sets_.wait(events, kMostReady, 0);
   if (ready < 0) return -1;
-  int driven = rung;
-  for (int i = 0; i < ready; ++i) {
-    if (events[i].data.u64 == ProgressHelpers::kWakeTag) {
-      for_thread = true;
-    } else if (Driven* qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) {
+  const int driven = rung + drive_events(events, ready);
+  for_thread = driven < rung + ready;
+  quiet_asks_ = driven > rung ? 0 : quiet_asks_ + 1;
+  return driven;
+}
+
+// Returns for how many queue pairs, which have one each but for the wake-up of "uiw-progress".
+int Engine::drive_events(const epoll_event* events, int count) {
+  int driven = 0;
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u64 == ProgressHelpers::kWakeTag) continue;
+    ++driven;
+    if (Driven* const qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) {
       qp->note_event(events[i].events);
       qp->progress(qp->event_driver());
-      ++driven;
     }
   }
-  quiet_asks_ = driven > rung ? 0 : quiet_asks_ + 1;
   return driven;
 }
 
@@ -296,7 +315,7 @@ int Engine::await(epoll_event* events, int most, int patience) {
   int count = 0;
   bool rung = false;
   for (bool looks = busy_wait_.begin(now) && !polling(now); looks;) {
-    count = ::epoll_wait(epoll_, events, most, 0);
+    count = sets_.wait(events, most, 0);
     rung = driven_.rung();
     if (count != 0 || rung) break;
     sched_yield();
@@ -305,7 +324,7 @@ int Engine::await(epoll_event* events, int most, int patience) {
   }
   if (count == 0 && !rung) {
     const Asleep asleep(driven_);
-    count = ::epoll_wait(epoll_, events, most, asleep.rung() ? 0 : patience);
+    count = sets_.wait(events, most, asleep.rung() ? 0 : patience);
   }
   busy_wait_.end(raw_clock());
   return count;
@@ -421,23 +440,60 @@ Engine::Waited Engine::wait(Awaited& awaited) {
   } wait(activity_.waiters());
   if (wait.drives) return wait_and_drive(awaited);
   unpark();
-  return wait_for_others(awaited);
+  bool made = false;
+  ChannelSets::Set* const set = sets_.open(awaited.channel, made);
+  if (made) {
+    new_sets_.fetch_or(ChannelSets::bit(awaited.channel));
+    wake();
+  }
+  if (set == nullptr || !sets_.enter(*set)) return wait_beside(awaited, nullptr);
+  struct InSet {
+    ~InSet() { sets.leave(set); }
+    const ChannelSets& sets;
+    ChannelSets::Set& set;
+  } const in_set{sets_, *set};
+  return wait_beside(awaited, set);
 }
 
-// Another thread drives.
-Engine::Waited Engine::wait_for_others(Awaited& awaited) {
+// Other threads wait, too. `set`: that of what this thread waits for, which it drives; null: others drive.
+Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
+  const SignalsHeld held;
+  const sigset_t* const mask = awaited.mask != nullptr ? awaited.mask : held.before();
   const bool forever = awaited.deadline == Awaited::kNever;
-  while (!awaited.done()) {
-    const std::uint64_t now = forever ? 0 : raw_clock();
+  const std::span<pollfd> all = awaited.descriptors;
+  unsigned turns = 0;
+  std::uint64_t now = raw_clock();
+  if (set != nullptr) send_deferred_at_once();
+  bool looks = set != nullptr && set->busy_wait.begin(now) && activity_.waiters().are_few();
+  do {
+    if (stop_.load()) return Waited::not_here;
+    if (++turns % kSignalStride == 0 && ::ppoll(nullptr, 0, &kNoTime, mask) < 0) return Waited::interrupted;
     if (now >= awaited.deadline) return Waited::late;
     const timespec left = sooner(awaited.deadline - now, true);
-    awaited.descriptors[0] = {epoll_.load(), 0, 0};  // nothing of it is waited for
-    const std::span<pollfd> all = awaited.descriptors;
-    if (::ppoll(all.data(), all.size(), forever ? nullptr : &left, awaited.mask) < 0) {
-      return errno == EINTR ? Waited::interrupted : Waited::not_here;
-    }
-  }
+    all[0] = {epoll_.load(), 0, 0};  // nothing of it is waited for
+    if (set != nullptr) all[0] = {set->fd.load(), POLLIN, 0};
+    const int count = ::ppoll(all.data(), all.size(), looks ? &kNoTime : forever ? nullptr : &left, mask);
+    if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
+    if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
+    if (all[0].revents != 0 && !drive_set(*set)) return Waited::not_here;
+    if (set != nullptr) send_deferred_at_once();
+    if (looks && count == 0) sched_yield();
+    if (looks || !forever) now = raw_clock();
+    looks = looks && set->busy_wait.again(now);
+  } while (!awaited.done());
+  if (set != nullptr) set->busy_wait.end(raw_clock());
   return Waited::done;
+}
+
+// Drives the queue pairs of a set that have news. False if the set is gone.
+bool Engine::drive_set(ChannelSets::Set& set) {
+  const std::lock_guard lock(set.driving);
+  if (set.fd.load() < 0) return false;
+  const ReadSection section;
+  epoll_event events[kMostReady];
+  const int count = sets_.take(set, events, kMostReady);
+  drive_events(events, count);
+  return count >= 0;
 }
 
 Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
@@ -461,10 +517,9 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
   unsigned turns = 0;
   const sigset_t* const mask = awaited.mask != nullptr ? awaited.mask : held.before();
   const std::span<pollfd> all = awaited.descriptors;
-  while (!awaited.done()) {
+  do {
     if (stop_.load()) return Waited::not_here;
     // Below, ppoll() lets them in only where it finds nothing ready.
-    constexpr timespec kNoTime = {0, 0};
     if (++turns % kSignalStride == 0 && ::ppoll(nullptr, 0, &kNoTime, mask) < 0) return Waited::interrupted;
     timespec patience = kLongWait;
     const bool forever = !looks && waits_long_.load(std::memory_order_relaxed) && awaited.deadline == Awaited::kNever;
@@ -507,7 +562,7 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
     sched_yield();
     now = raw_clock();
     looks = program_wait_.again(now);
-  }
+  } while (!awaited.done());
   program_wait_.end(raw_clock());
   return Waited::done;
 }
@@ -583,6 +638,18 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
     const ReadSection section;
     if (Driven* qp = find_(number)) visitor(*qp);
   }
+}
+
+// Channels have got sets of their own, a bit for each: what belongs there is watched in it from here on.
+void Engine::fill_sets(std::uint64_t sets) {
+  const auto wanted = [sets](const Driven& qp) {
+    const int channel = qp.channel_set.load();
+    return channel != ChannelSets::kNone && (sets & ChannelSets::bit(channel)) != 0;
+  };
+  visit(wanted, [](Driven& qp) {
+    qp.watch_socket(false);
+    if (!qp.watch_socket(true)) qp.no_memory();
+  });
 }
 
 // True if posts are left that wait: they are not overdue yet, or another thread holds the sender's lock.
@@ -673,7 +740,7 @@ void Engine::run() {
     const std::uint64_t asked = helpers_.allowed() ? raw_clock() : 0;
     // Threads that help get what this one leaves.
     const int most = helpers_.helping() > 0 ? 1 : kMostEvents;
-    const int count = turns.repeated() > 0 || handed_over ? ::epoll_wait(epoll_, events, most, 0)
+    const int count = turns.repeated() > 0 || handed_over ? sets_.wait(events, most, 0)
                                                           : await(events, most, idle_memory_.patience());
     if (count < 0) {
       if (errno == EINTR) continue;
@@ -690,6 +757,7 @@ void Engine::run() {
       helpers_.call();
     }
     turns.repeat();
+    if (new_sets_.load(std::memory_order_relaxed) != 0) fill_sets(new_sets_.exchange(0));
     rung = driven_.visit_rung(static_cast<std::size_t>(most), [&turns](Driven& qp) { turns.event(qp.number(), 0); });
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == ProgressHelpers::kWakeTag) {

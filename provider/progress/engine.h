@@ -33,10 +33,12 @@
 #include "provider/process/mutex.h"
 #include "provider/process/shown/port_counters.h"
 #include "provider/progress/activity.h"
+#include "provider/progress/clock.h"
 #include "provider/progress/driven_list.h"
 #include "provider/progress/progress_helpers.h"
 #include "provider/progress/send_scheduler.h"
 #include "provider/progress/waiting/busy_wait.h"
+#include "provider/progress/waiting/channel_sets.h"
 #include "provider/progress/waiting/idle_memory.h"
 
 namespace uiw::provider {
@@ -46,7 +48,7 @@ class Engine {
   // `find` returns a queue pair of this process by its number. `counters` are those of the device. `threads`: how many
   // may drive beside those of the program, at least 1.
   explicit Engine(FindDriven find, PortCounters& counters = port_counters(""), unsigned threads = 1)
-      : find_(find), counters_(counters), helpers_(threads - 1, epoll_, driven_, find, activity_) {}
+      : find_(find), counters_(counters), helpers_(threads - 1, sets_, driven_, find, activity_) {}
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -121,13 +123,20 @@ class Engine {
     virtual bool done() = 0;
 
     const std::span<pollfd> descriptors;
-    std::uint64_t deadline = kNever;  // by raw_clock()
-    const sigset_t* mask = nullptr;   // held during the wait; null: what the thread holds
+    std::uint64_t deadline = kNever;   // by raw_clock()
+    int channel = ChannelSets::kNone;  // the number of one for which the call waits
+    const sigset_t* mask = nullptr;    // held during the wait; null: what the thread holds
 
    protected:
     ~Awaited() = default;
   };
   Waited wait(Awaited& awaited);
+  // Whether a thread that is about to wait for the channel with this number will drive, as far as one can tell now, and
+  // nothing is deferred until then.
+  bool wait_will_drive(int channel) const {
+    if (deferring_.load(std::memory_order_relaxed) > 0) return false;
+    return sets_.has(channel) || !activity_.waiters().are_several(raw_clock());
+  }
 
   // In the child of a fork, where the thread does not exist.
   void after_fork_in_child();
@@ -136,6 +145,9 @@ class Engine {
   int prepare();
   void look(bool polls);
   int drive_ready(bool& for_thread);
+  int drive_events(const epoll_event* events, int count);
+  bool drive_set(ChannelSets::Set& set);
+  void fill_sets(std::uint64_t sets);
   bool asks_kernel();
   int await(epoll_event* events, int most, int patience);
   class Asleep;
@@ -155,7 +167,7 @@ class Engine {
   void begin_anew();
   void join_or_leave();
   Waited wait_and_drive(Awaited& awaited);
-  Waited wait_for_others(Awaited& awaited);
+  Waited wait_beside(Awaited& awaited, ChannelSets::Set* set);
   enum class Turn : std::uint8_t { driven, not_now, broken };
   Turn drive_waiting();
   void hand_over();
@@ -164,6 +176,8 @@ class Engine {
   const FindDriven find_;
   PortCounters& counters_;
   std::atomic<int> epoll_{-1};
+  ChannelSets sets_{epoll_};
+  std::atomic<std::uint64_t> new_sets_{0};  // a bit for each of which "uiw-progress" does not know yet
   int wake_ = -1;
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // of start() and stop(); taken after the locks of a queue pair, before that of driven_

@@ -75,7 +75,7 @@ void ProgressHelpers::help() {
     int count = 0;
     if (!leaves && !driven_.rung()) {
       driven_.begin_sleep();
-      count = ::epoll_wait(epoll_, &event, 1, turns.repeated() > 0 || driven_.rung() ? 0 : kPatienceMs);
+      count = sets_.wait(&event, 1, turns.repeated() > 0 || driven_.rung() ? 0 : kPatienceMs);
       driven_.end_sleep();
     }
     turns.repeat();

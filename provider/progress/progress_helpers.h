@@ -14,6 +14,7 @@
 #include "provider/progress/activity.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/driven_list.h"
+#include "provider/progress/waiting/channel_sets.h"
 
 namespace uiw::provider {
 
@@ -22,10 +23,10 @@ class ProgressHelpers {
   // Events have the number of a queue pair, or this: it is an event for "uiw-progress". No queue pair has this number.
   static constexpr std::uint64_t kWakeTag = 0;
 
-  // At most `most` threads. `epoll`, which has the set or -1, `driven` and `activity` must remain live as long as this.
-  ProgressHelpers(unsigned most, const std::atomic<int>& epoll, DrivenList& driven, FindDriven find,
-                  const Activity& activity)
-      : most_(most), epoll_(epoll), driven_(driven), find_(find), activity_(activity) {}
+  // At most `most` threads. `sets`, from which they take events, `driven` and `activity` must remain live as long as
+  // this.
+  ProgressHelpers(unsigned most, const ChannelSets& sets, DrivenList& driven, FindDriven find, const Activity& activity)
+      : most_(most), sets_(sets), driven_(driven), find_(find), activity_(activity) {}
   ~ProgressHelpers() { stop(); }
   ProgressHelpers(const ProgressHelpers&) = delete;
   ProgressHelpers& operator=(const ProgressHelpers&) = delete;
@@ -50,7 +51,7 @@ class ProgressHelpers {
   void help();
 
   const unsigned most_;
-  const std::atomic<int>& epoll_;
+  const ChannelSets& sets_;
   DrivenList& driven_;
   const FindDriven find_;
   const Activity& activity_;

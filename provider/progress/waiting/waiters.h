@@ -19,12 +19,13 @@ class Waiters {
   static constexpr std::uint64_t kBetweenNs = 250'000;
   // Where several have waited, one that waits alone does not drive before this time has passed.
   static constexpr std::uint64_t kCrowdNs = 10'000'000;
+  static constexpr unsigned kFew = 2;
 
   // The calling thread begins to wait. True: it drives until it calls leave(). False: it sleeps until it does, and who
   // calls sees to it that "uiw-progress" drives.
   bool enter(std::uint64_t now) {
     if (driven_here()) return true;  // a signal handler has jumped out of the wait before
-    if (sleeping_.load() == 0 && now >= crowded_until_.load(std::memory_order_relaxed) && !driving_.exchange(true)) {
+    if (!are_several(now) && !driving_.exchange(true)) {
       driver_.store(pthread_self(), std::memory_order_relaxed);
       if (sleeping_.load() == 0) return true;
       driving_.store(false);
@@ -45,6 +46,15 @@ class Waiters {
   bool drive(std::uint64_t now) const {
     if (sleeping_.load() > 0) return false;
     return driving_.load() || now < left_.load(std::memory_order_relaxed) + kBetweenNs;
+  }
+
+  unsigned sleeping() const { return sleeping_.load(); }
+  // Whether so few wait beside each other that each may look for events busily (BusyWait): a processor each is not
+  // much.
+  bool are_few() const { return sleeping_.load(std::memory_order_relaxed) <= kFew; }
+  // Whether several threads wait, or have done so and are going to do so again.
+  bool are_several(std::uint64_t now) const {
+    return sleeping_.load() > 0 || now < crowded_until_.load(std::memory_order_relaxed);
   }
 
   // Whether the calling thread is the one that waits and drives.

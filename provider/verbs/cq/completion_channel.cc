@@ -28,10 +28,12 @@ namespace {
 struct Channel {
   std::shared_ptr<EventPipe> pipe;
   std::weak_ptr<Context> user;  // of the completion queues, which all belong to one device
+  int number = 0;
 };
 struct Registry {
   std::mutex mutex;
   std::map<int, Channel> channels;
+  int next_number = 0;  // below ChannelSets::kMost, beyond which numbers repeat
 };
 Registry& registry() {
   static Immortal<Registry> instance;
@@ -47,6 +49,7 @@ int create_completion_channel() {
   Channel made{std::move(pipe), {}};  // what had the number before is destroyed after the lock is released
   const std::lock_guard lock(registry().mutex);
   try {
+    made.number = std::exchange(registry().next_number, (registry().next_number + 1) % ChannelSets::kMost);
     std::swap(registry().channels[fd], made);
   } catch (const std::bad_alloc&) {
     ::close(fd);  // not the program's yet
@@ -67,11 +70,12 @@ void forget_completion_channel(int fd) {
 void lock_completion_channels() { registry().mutex.lock(); }
 void unlock_completion_channels() { registry().mutex.unlock(); }
 
-std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user) {
+std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user, int& number) {
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().channels.find(fd);
   if (found == registry().channels.end()) return nullptr;
   found->second.user = user;
+  number = found->second.number;
   return found->second.pipe;
 }
 
@@ -81,13 +85,14 @@ namespace {
 struct Behind {
   std::shared_ptr<EventPipe> pipe;
   std::shared_ptr<Context> user;
+  int number = ChannelSets::kNone;
 };
 Behind behind(int channel) {
   const std::lock_guard lock(registry().mutex);
   const auto found = registry().channels.find(channel);
   if (found == registry().channels.end()) return {};
   std::shared_ptr<Context> user = found->second.user.lock();
-  return user != nullptr ? Behind{found->second.pipe, std::move(user)} : Behind{};
+  return user != nullptr ? Behind{found->second.pipe, std::move(user), found->second.number} : Behind{};
 }
 
 using Waited = Engine::Waited;
@@ -137,6 +142,7 @@ struct PollWait final : Engine::Awaited {
 
 template <typename Wait>
 int waited(const Behind& found, Wait& wait) {
+  wait.channel = found.number;
   switch (found.user->engine().wait(wait)) {
     case Waited::done: return wait.count >= 0 ? wait.count : -EAGAIN;
     case Waited::late: return 0;
@@ -157,6 +163,7 @@ ssize_t read_completion_event(int fd, void* to, std::size_t size) {
   const int own = found.pipe != nullptr ? found.pipe->own_read_fd(fd) : -1;
   if (own < 0) return -EAGAIN;
   Read read(own, to, size);
+  read.channel = found.number;
   switch (found.user->engine().wait(read)) {
     case Waited::done: return read.n >= 0 ? read.n : -EAGAIN;
     case Waited::interrupted: return -EINTR;

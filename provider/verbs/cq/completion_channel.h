@@ -25,7 +25,8 @@ class EventPipe;
 int create_completion_channel();
 
 // The channel of a program's descriptor, for a completion queue of this device; null if the descriptor is no channel.
-std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user);
+// `number`: among those that the process has had.
+std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user, int& number);
 
 // The program reads from this descriptor: takes what is there without waiting, or waits until there is an event, and
 // moves the octets of the device meanwhile. The number of octets, or a negative errno: -EINTR if a signal handler has

@@ -63,8 +63,9 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
     return nullptr;
   }
   std::shared_ptr<EventPipe> channel;
+  int channel_number = ChannelSets::kNone;
   if (channel_fd >= 0) {
-    channel = completion_channel(channel_fd, context.shared_from_this());
+    channel = completion_channel(channel_fd, context.shared_from_this(), channel_number);
     // The thread writes the events that find the channel full.
     const int error = channel ? CmLoop::instance().start() : EINVAL;
     if (error != 0) {
@@ -79,6 +80,7 @@ std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ib
   }
   std::unique_ptr<Cq> made(
       new Cq(context, capacity_for(entries), std::move(rings), std::move(channel), handle, options));
+  made->channel_number_ = channel_number;
   if (const Faults* const faults = Faults::active(); faults != nullptr && faults->has(FaultKind::delay)) {
     made->timer_ = CqTimer::create(*made);
     if (!made->timer_) return nullptr;
@@ -103,6 +105,14 @@ int Cq::take(int count, ibv_wc* completions, Stamp* stamps) {
   return taken;
 }
 
+// The program has polled in vain.
+void Cq::look() {
+  Engine& engine = context_->engine();
+  const unsigned left = polls_of_wait_.load(std::memory_order_relaxed);
+  if (left == 0 || !engine.wait_will_drive(channel_number_)) return engine.drive();
+  polls_of_wait_.store(left - 1, std::memory_order_relaxed);
+}
+
 int Cq::poll(int count, ibv_wc* completions) {
   if (count <= 0) return 0;
   for (bool driven = false;; driven = true) {
@@ -112,7 +122,7 @@ int Cq::poll(int count, ibv_wc* completions) {
       if (const int taken = take(count, completions, nullptr); taken > 0) return taken;
     }
     if (driven) return 0;
-    context_->engine().drive();
+    look();
   }
 }
 
@@ -127,7 +137,7 @@ bool Cq::begin_poll(ibv_wc& completion, Stamp& stamp) {
       if (!options_.single_threaded) consumer_.unlock();
     }
     if (driven) return false;
-    context_->engine().drive();
+    look();
   }
 }
 
@@ -253,6 +263,7 @@ int Cq::request_notify(bool solicited_only) {
       armed_.store(solicited_only ? Armed::solicited : Armed::any, std::memory_order_relaxed);
     }
   }
+  if (channel_) polls_of_wait_.store(kPollsOfWait, std::memory_order_relaxed);
   if (before == Armed::no) context_->engine().event_asked_for();
   if (channel_) channel_->flush();
   return 0;

@@ -21,6 +21,7 @@
 #include "provider/export.h"
 #include "provider/process/mutex.h"
 #include "provider/process/shown/listed.h"
+#include "provider/progress/waiting/channel_sets.h"
 #include "provider/verbs/cq/queue_ring.h"
 #include "provider/verbs/cq/suppressed_notifications.h"
 #include "provider/verbs/event_pipe.h"
@@ -56,7 +57,8 @@ class Cq {
 
   int entries() const { return static_cast<int>(capacity_.load(std::memory_order_relaxed)); }
 
-  // ibv_poll_cq. A poll that finds nothing drives the sockets of the context and then looks once more.
+  // ibv_poll_cq. A poll that finds nothing drives the sockets of the context and then looks once more, unless the
+  // program is about to wait for an event (kPollsOfWait).
   UIW_API int poll(int count, ibv_wc* completions);
 
   // ibv_start_poll, ibv_next_poll, ibv_end_poll. begin_poll() and next_poll() return false if there is no completion.
@@ -104,6 +106,8 @@ class Cq {
   // The number of async events about this queue that were written to the context's pipe.
   unsigned async_events_reported() const { return async_events_.load(); }
 
+  // Of the completion channel, or ChannelSets::kNone.
+  int channel_number() const { return channel_number_; }
   const Context& context() const { return *context_; }
   std::uint32_t listed_number() const { return listed_.number(); }
   int users() const { return users_.load(std::memory_order_relaxed); }
@@ -125,6 +129,7 @@ class Cq {
   Cq(Context& context, unsigned capacity, Rings rings, std::shared_ptr<EventPipe> channel, ibv_cq* handle,
      Options options);
   int take(int count, ibv_wc* completions, Stamp* stamps);
+  void look();
   std::unique_lock<Mutex> lock_consumer();
   void notify_soon(bool at_once);
   void count_completions(unsigned completions, bool at_once);
@@ -134,6 +139,10 @@ class Cq {
   void delay(unsigned milliseconds);
   void notify();
   void overrun(bool first);
+
+  // A program that waits for events polls in vain for two purposes: behind its request for an event, and once it has
+  // taken what the event was for. Neither need look at the sockets where the thread drives as soon as it waits.
+  static constexpr unsigned kPollsOfWait = 2;
 
   enum class Armed : std::uint8_t { no, solicited, any };
 
@@ -146,6 +155,7 @@ class Cq {
   Ring<Stamp> stamps_;
 
   std::shared_ptr<EventPipe> channel_;
+  int channel_number_ = ChannelSets::kNone;
   EventPipe::Place place_;  // where events wait while the channel is full
   ibv_cq* const handle_;
   // A fault that was asked for: nothing is to be polled before this time (raw_clock()). 0 almost always.
@@ -168,7 +178,8 @@ class Cq {
 
   alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};
-  std::atomic<pthread_t> begun_by_{};  // the thread whose begin_poll() holds the lock
+  std::atomic<pthread_t> begun_by_{};       // the thread whose begin_poll() holds the lock
+  std::atomic<unsigned> polls_of_wait_{0};  // of kPollsOfWait, those to come
   Listed<Cq> listed_{*this};
 };
 

@@ -48,6 +48,7 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
       connection_(common_, queues_),
       manual_(common_, queues_, connection_) {
   set_sends(posting_);
+  channel = receive_cq.channel_number();
   common_.state = idle();
   // The default until the program sets flags.
   common_.attributes.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/apps/completion/event_ends.h"
 #include "tests/apps/support/cases.h"
 #include "tests/apps/support/manual.h"
 #include "tests/apps/support/process.h"
@@ -26,130 +27,6 @@
 namespace {
 
 using namespace apps;
-
-constexpr std::size_t kRoom = 64;
-
-// A queue pair whose completions are slept for, on a channel of its own.
-class End {
- public:
-  explicit End(const Rnic& rnic) : channel(ibv_create_comp_channel(rnic.context())) {
-    if (channel == nullptr) die("ibv_create_comp_channel: %s", std::strerror(errno));
-    cq = ibv_create_cq(rnic.context(), 64, nullptr, channel, 0);
-    if (cq == nullptr) die("ibv_create_cq: %s", std::strerror(errno));
-    ibv_qp_init_attr attributes = qp_attributes({});
-    attributes.send_cq = attributes.recv_cq = cq;
-    qp = std::make_unique<ManualQp>(rnic, ibv_create_qp(rnic.pd(), &attributes));
-    if (qp->get() == nullptr) die("ibv_create_qp: %s", std::strerror(errno));
-    mr = reg(rnic.pd(), memory.data(), memory.size(), IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-  }
-  End(const End&) = delete;
-  End& operator=(const End&) = delete;
-  ~End() {
-    if (set >= 0) close(set);
-    qp.reset();
-    expect_error("ibv_dereg_mr", ibv_dereg_mr(mr), 0);
-    expect_error("ibv_destroy_cq", ibv_destroy_cq(cq), 0);
-    expect_error("ibv_destroy_comp_channel", ibv_destroy_comp_channel(channel), 0);
-  }
-
-  void receive() { qp->receive(memory.data(), kRoom, mr, 1); }
-  void send() { expect_error("ibv_post_send", qp->send("hi", 3, 2), 0); }
-  void arm() { expect_error("ibv_req_notify_cq", ibv_req_notify_cq(cq, 0), 0); }
-  bool poll() {
-    ibv_wc wc{};
-    const int count = ibv_poll_cq(cq, 1, &wc);
-    if (count == 1 && wc.status != IBV_WC_SUCCESS) die("%s", ibv_wc_status_str(wc.status));
-    return count == 1;
-  }
-  // What ibv_get_cq_event returns, or its errno.
-  int event() {
-    wait();
-    ibv_cq* which = nullptr;
-    void* context = nullptr;
-    if (ibv_get_cq_event(channel, &which, &context) != 0) return errno;
-    if (which != cq) die("an event of another queue");
-    ibv_ack_cq_events(cq, 1);
-    return 0;
-  }
-  // How the program waits before it reads the event: not at all, since the read waits; in poll(); or in epoll_wait().
-  enum class By : std::uint8_t { read, poll, epoll } by = By::read;
-  void wait() {
-    pollfd ready{channel->fd, POLLIN, 0};
-    if (by == By::poll && ::poll(&ready, 1, kLong) != 1) die("poll: no event");
-    if (by != By::epoll) return;
-    if (set < 0) {
-      set = epoll_create1(EPOLL_CLOEXEC);
-      epoll_event event{EPOLLIN, {}};
-      if (epoll_ctl(set, EPOLL_CTL_ADD, channel->fd, &event) != 0) die("epoll_ctl: %s", std::strerror(errno));
-    }
-    epoll_event events[4];
-    if (epoll_wait(set, events, 4, kLong) != 1) die("epoll_wait: no event");
-  }
-  // The next completion, which is slept for.
-  void next() {
-    while (!poll()) {
-      arm();
-      if (poll()) return;
-      expect_error("ibv_get_cq_event", event(), 0);
-    }
-  }
-
-  // A completion that was polled after it had been armed for has left its event.
-  void drop_events() {
-    for (pollfd ready{channel->fd, POLLIN, 0}; ::poll(&ready, 1, 0) == 1;) expect_error("an event", event(), 0);
-  }
-
-  ibv_comp_channel* channel;
-  ibv_cq* cq = nullptr;
-  std::unique_ptr<ManualQp> qp;
-  std::array<char, kRoom> memory{};
-  ibv_mr* mr = nullptr;
-  int set = -1;
-  static constexpr int kLong = static_cast<int>(kPatience / std::chrono::milliseconds(1));
-};
-
-struct Ends {
-  Ends(const Rnic& here, const Rnic& there) : near(here), far(there) {
-    near.qp->connect(far.qp->place());
-    far.qp->connect(near.qp->place());
-    near.receive();
-    far.receive();
-  }
-  void wait_by(End::By way) { near.by = far.by = way; }
-  // Writes the last octet of the other end's memory.
-  void write(char value) {
-    ibv_sge piece{number(&value), 1, 0};
-    ibv_send_wr request{}, *bad = nullptr;
-    request.sg_list = &piece;
-    request.num_sge = 1;
-    request.opcode = IBV_WR_RDMA_WRITE;
-    request.send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-    request.wr.rdma = {number(far.memory.data() + kRoom - 1), far.mr->rkey};
-    expect_error("ibv_post_send", ibv_post_send(near.qp->get(), &request, &bad), 0);
-  }
-  // Sends this number of messages there and back.
-  void talk(int rounds) {
-    std::thread answerer([&] {
-      for (int i = 0; i < rounds; ++i) answer();
-    });
-    for (int i = 0; i < rounds; ++i) ask();
-    answerer.join();
-  }
-  void ask() {
-    near.send();
-    near.next();  // of the send or of the answer, whichever comes first
-    near.next();
-    near.receive();
-  }
-  void answer() {
-    far.next();
-    far.receive();
-    far.send();
-    far.next();
-  }
-
-  End near, far;
-};
 
 // ---- Threads ---------------------------------------------------------------------------------------------------
 
@@ -425,6 +302,30 @@ void several_threads_wait() {
   all[0]->talk(300);
 }
 
+// Each of them ends by itself, and what was to be moved by it is moved all the same.
+void of_several_waits_each_ends_by_itself() {
+  Two two;
+  Ends others(two.here, two.there), third(two.here, two.there);
+  handle(SIGUSR1, 0);
+  for (int i = 0; i < 20; ++i) {
+    Waiting stays(others.far), interrupted(two.ends.far), cancelled(third.far);
+    interrupted.signal(SIGUSR1);
+    expect_error("ibv_get_cq_event", interrupted.join(), EINTR);
+    if (!cancelled.cancel()) die("the thread was not cancelled");
+    third.write(static_cast<char>(i + 1));
+    const std::atomic_ref<char> flag(third.far.memory[kRoom - 1]);
+    for (const auto end = Clock::now() + kPatience; flag.load() != i + 1;)
+      if (Clock::now() > end) die("the Write does not arrive");
+    third.near.next();
+    two.ends.talk(10);
+    third.talk(10);
+    std::thread asker([&] { others.ask(); });
+    expect_error("ibv_get_cq_event", stays.join(), 0);
+    others.answer();
+    asker.join();
+  }
+}
+
 void one_thread_waits_and_another_polls() {
   Rnic here(g_host), there(g_host);
   Ends waited(here, there), polled(here, there);
@@ -523,6 +424,7 @@ int main(int argc, char** argv) {
        {"a_signal_restarts", a_signal_restarts},
        {"a_cancelled_thread_leaves_the_wait_to_others", a_cancelled_thread_leaves_the_wait_to_others},
        {"several_threads_wait", several_threads_wait},
+       {"of_several_waits_each_ends_by_itself", of_several_waits_each_ends_by_itself},
        {"one_thread_waits_and_another_polls", one_thread_waits_and_another_polls},
        {"writes_arrive_while_the_program_computes", writes_arrive_while_the_program_computes},
        {"a_fork_leaves_the_wait_alone", a_fork_leaves_the_wait_alone},

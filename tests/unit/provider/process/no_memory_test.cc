@@ -396,10 +396,11 @@ TEST_CASE("no memory: each allocation on a thread of the library may fail", "[no
 
 TEST_CASE("a progress thread that cannot be started is started at a later call") {
   const std::atomic<int> epoll{-1};
+  const provider::ChannelSets sets(epoll);
   const provider::Activity activity;
   provider::DrivenList driven;
   provider::ProgressHelpers helpers(
-      1, epoll, driven, [](std::uint32_t) -> provider::Driven* { return nullptr; }, activity);
+      1, sets, driven, [](std::uint32_t) -> provider::Driven* { return nullptr; }, activity);
   is_program = true;
   const auto call = [&](bool refuse) {
     counts = refuse;

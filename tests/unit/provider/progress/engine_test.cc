@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "provider/memory/grace_period.h"
+#include "provider/progress/clock.h"
 
 using namespace uiw;
 using provider::Driven;
@@ -81,7 +82,9 @@ class FakeQp final : public Driven {
   bool watch_socket(bool on) override {
     if (on && no_memory_to_watch) return false;
     watched = on;
-    return true;
+    if (channel < 0) return true;
+    if (!on) engine_.release(fd());
+    return !on || engine_.rearm(number_, fd());
   }
 
   int fd() const { return ends_[0]; }
@@ -133,8 +136,9 @@ bool eventually(Condition condition) {
 }
 
 // A new socket is reported to the thread as writable: that is over when this returns.
-std::unique_ptr<FakeQp> added(Engine& engine, std::uint32_t number) {
+std::unique_ptr<FakeQp> added(Engine& engine, std::uint32_t number, int channel = provider::ChannelSets::kNone) {
   auto qp = std::make_unique<FakeQp>(engine, number);
+  qp->channel = channel;
   REQUIRE(engine.add(*qp, qp->fd()) == 0);
   REQUIRE(eventually([&] { return qp->events > 0; }));
   return qp;
@@ -430,7 +434,7 @@ namespace {
 // A thread of the program that waits for an octet of a pipe.
 class Waiter final : Engine::Awaited {
  public:
-  explicit Waiter(Engine& engine) : Waiter(engine, made()) {}
+  explicit Waiter(Engine& engine, int of_channel = provider::ChannelSets::kNone) : Waiter(engine, of_channel, made()) {}
   ~Waiter() {
     end();
     ::close(both_[1].fd);
@@ -448,10 +452,8 @@ class Waiter final : Engine::Awaited {
   pthread_t thread() { return thread_.native_handle(); }
   bool done() override {
     char octet;
-    ++looks;
     return ::read(both_[1].fd, &octet, 1) == 1;
   }
-  std::atomic<unsigned> looks{0};
 
  private:
   struct Ends {
@@ -462,16 +464,18 @@ class Waiter final : Engine::Awaited {
     REQUIRE(::pipe2(made.ends, O_CLOEXEC | O_NONBLOCK) == 0);
     return made;
   }
-  Waiter(Engine& engine, Ends pipe) : Awaited(both_), write_end_(pipe.ends[1]) {
+  Waiter(Engine& engine, int of_channel, Ends pipe) : Awaited(both_), write_end_(pipe.ends[1]) {
     both_[1] = {pipe.ends[0], POLLIN, 0};
+    channel = of_channel;
     thread_ = std::thread([this, &engine] { waited_ = engine.wait(*this); });
-    REQUIRE(eventually([this] { return looks > 0; }));
   }
   pollfd both_[2];
   const int write_end_;
   Engine::Waited waited_ = Engine::Waited::not_here;
   std::thread thread_;
 };
+
+bool several_wait(const Engine& engine) { return engine.activity().waiters().are_several(provider::raw_clock()); }
 
 // Octets come until one has found this thread.
 bool is_driven_by(FakeQp& qp, pthread_t thread) {
@@ -525,12 +529,75 @@ TEST_CASE("engine: where several threads wait, the engine's own drives for all o
   Waiter first(engine);
   REQUIRE(is_driven_by(*qp, first.thread()));
   Waiter second(engine);
+  REQUIRE(eventually([&] { return several_wait(engine); }));
   first.end();
   for (int i = 0; i < 20; ++i) {
     const unsigned before = qp->octets;
     qp->give();
     REQUIRE(eventually([&] { return qp->octets > before; }));
     CHECK_FALSE(qp->driven_by(second.thread()));
+  }
+}
+
+TEST_CASE("engine: of several threads that wait each drives what completes to its channel", "[engine]") {
+  Engine engine(find);
+  std::vector<std::unique_ptr<FakeQp>> qps;
+  const bool many = GENERATE(false, true);
+  for (std::uint32_t number = 1; number <= (many ? kMost : 4); ++number) {
+    qps.push_back(added(engine, number, number <= 2 ? static_cast<int>(number) : provider::ChannelSets::kNone));
+  }
+  Waiter before(engine, 1);
+  REQUIRE(is_driven_by(*qps[0], before.thread()));
+  Waiter second(engine, 2);
+  REQUIRE(eventually([&] { return several_wait(engine); }));
+  before.end();
+  Waiter first(engine, 1);
+  CHECK(is_driven_by(*qps[0], first.thread()));
+  CHECK(is_driven_by(*qps[1], second.thread()));
+  const auto is_driven_by_others = [&](FakeQp& qp) {
+    const unsigned octets = qp.octets;
+    qp.give();
+    return eventually([&] { return qp.octets > octets; }) && !qp.driven_by(first.thread()) &&
+           !qp.driven_by(second.thread());
+  };
+  CHECK(is_driven_by_others(*qps[2]));
+  SECTION("one that is added later is in the set of its channel from the start") {
+    qps[3] = nullptr;
+    qps[3] = added(engine, 4, 2);
+    const unsigned octets = qps[3]->octets;
+    qps[3]->give();
+    CHECK(eventually([&] { return qps[3]->octets > octets; }));
+    CHECK(qps[3]->driven_by(second.thread()));
+  }
+  SECTION("a second thread that waits for the same channel sleeps") {
+    Waiter beside(engine, 1);
+    CHECK(is_driven_by(*qps[0], first.thread()));
+    beside.end();
+    CHECK(is_driven_by(*qps[0], first.thread()));
+  }
+  SECTION("the engine's own drives what nobody waits for any more, and so do polls") {
+    first.end();
+    for (int i = 0; i < 20; ++i) CHECK(is_driven_by_others(*qps[0]));
+    second.end();
+    for (auto* qp : {qps[0].get(), qps[1].get(), qps[2].get()}) {
+      CHECK(eventually([&] {
+        const unsigned octets = qp->octets;
+        qp->give();
+        engine.drive();
+        return qp->octets > octets && qp->driven_by(pthread_self());
+      }));
+    }
+  }
+  SECTION("what takes part in shared memory is not in the set") {
+    int doorbell[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, doorbell) == 0);
+    REQUIRE(engine.watch(1, doorbell[0]) == 0);
+    const unsigned events = qps[0]->events;
+    REQUIRE(::send(doorbell[1], "", 1, 0) == 1);
+    CHECK(eventually([&] { return qps[0]->events > events; }));
+    CHECK_FALSE(qps[0]->driven_by(first.thread()));
+    engine.release(doorbell[0]);
+    for (const int end : doorbell) ::close(end);
   }
 }
 

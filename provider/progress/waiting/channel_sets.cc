@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+#include "provider/progress/waiting/channel_sets.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+
+#include "mpa/descriptor.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// Not libc's, which is a cancellation point.
+int wait_raw(int set, epoll_event* events, int most, int milliseconds) {
+  return static_cast<int>(::syscall(SYS_epoll_pwait, set, events, most, milliseconds, nullptr, 0));
+}
+
+int put(int set, int fd, epoll_event event) {
+  if (::epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0) return 0;
+  if (errno == ENOENT && ::epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0) return 0;
+  return errno;
+}
+
+}  // namespace
+
+int ChannelSets::wait(epoll_event* events, int most, int milliseconds) const {
+  int count = wait_raw(engine_set_.load(), events, most, milliseconds);
+  for (int i = 0; i < count;) {
+    if ((events[i].data.u64 & kTag) == 0) {
+      ++i;
+      continue;
+    }
+    const Set& set = sets_[events[i].data.u64 & (kMost - 1)];
+    events[i] = events[--count];
+    if (const int more = take(set, events + count, most - count); more > 0) count += more;
+  }
+  return count;
+}
+
+int ChannelSets::take(const Set& set, epoll_event* events, int most) const {
+  return wait_raw(set.fd.load(), events, most, 0);
+}
+
+void ChannelSets::join(Driven& qp) {
+  if (qp.channel == kNone || qp.channel_set.exchange(qp.channel) != kNone) return;
+  sets_[index(qp.channel)].members.fetch_add(1, std::memory_order_relaxed);
+}
+
+void ChannelSets::part(Driven& qp) {
+  if (qp.channel_set.exchange(kNone) == kNone) return;
+  sets_[index(qp.channel)].members.fetch_sub(1, std::memory_order_relaxed);
+}
+
+ChannelSets::Set* ChannelSets::open(int number, bool& made) {
+  if (number < 0) return nullptr;
+  Set& set = sets_[index(number)];
+  if (set.members.load(std::memory_order_relaxed) == 0) return nullptr;
+  if (set.fd.load() >= 0) return &set;
+  const std::lock_guard lock(set.driving);
+  if (set.fd.load() >= 0) return &set;
+  if (set.refused.load()) return nullptr;
+  const int fd = mpa::DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "threads that wait for an event");
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kTag | index(number);
+  if (fd < 0 || ::epoll_ctl(engine_set_.load(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    set.refused.store(true);
+    if (fd >= 0) mpa::close_descriptor(fd);
+    return nullptr;
+  }
+  set.fd.store(fd);
+  made = true;
+  return &set;
+}
+
+bool ChannelSets::enter(Set& set) const {
+  const pthread_t self = pthread_self();
+  // A signal handler may have jumped out of the wait before.
+  if (set.waited.exchange(true) && pthread_equal(set.waiter.load(), self) == 0) return false;
+  set.waiter.store(self);
+  epoll_event event{};
+  event.data.u64 = kTag | static_cast<std::uint64_t>(&set - sets_.data());
+  ::epoll_ctl(engine_set_.load(), EPOLL_CTL_MOD, set.fd.load(), &event);
+  return true;
+}
+
+void ChannelSets::leave(Set& set) const {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kTag | static_cast<std::uint64_t>(&set - sets_.data());
+  ::epoll_ctl(engine_set_.load(), EPOLL_CTL_MOD, set.fd.load(), &event);
+  set.waiter.store(pthread_t{});
+  set.waited.store(false);
+}
+
+int ChannelSets::watch(int number, int fd, epoll_event event) const {
+  const int engine_set = engine_set_.load();
+  for (;;) {
+    const int own = number >= 0 ? sets_[index(number)].fd.load() : -1;
+    int error = own >= 0 ? put(own, fd, event) : ENOENT;
+    if (error == 0) {
+      ::epoll_ctl(engine_set, EPOLL_CTL_DEL, fd, nullptr);
+    } else {
+      error = put(engine_set, fd, event);
+    }
+    // The set may have been made meanwhile.
+    if (number < 0 || sets_[index(number)].fd.load() == own) return error;
+  }
+}
+
+void ChannelSets::release(int fd) const {
+  if (::epoll_ctl(engine_set_.load(), EPOLL_CTL_DEL, fd, nullptr) == 0) return;
+  for (const Set& set : sets_) {
+    if (const int own = set.fd.load(); own >= 0 && ::epoll_ctl(own, EPOLL_CTL_DEL, fd, nullptr) == 0) return;
+  }
+}
+
+void ChannelSets::close() {
+  for (Set& set : sets_) {
+    const std::lock_guard lock(set.driving);
+    if (const int fd = set.fd.exchange(-1); fd >= 0) mpa::close_descriptor(fd);
+  }
+}
+
+void ChannelSets::forget() {
+  for (Set& set : sets_) set.fd.store(-1), set.waited.store(false), set.refused.store(false);
+}
+
+}  // namespace uiw::provider
