@@ -346,7 +346,7 @@ void Engine::look(bool polls) {
     if (polls && deferred && work) ++busy_looks_;
     if (polls && deferred && SendScheduler::ends_deferral(work, busy_looks_)) send_all_deferred(DrivenList::kFew);
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
-    yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0;
+    yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0 && yields(raw_clock());
     // A look in vain at a few queue pairs takes less time than reading the clock is worth.
     timed = !in_vain || many || empty_rounds_ % kClockStride == 0;
   }
@@ -360,8 +360,19 @@ void Engine::look(bool polls) {
   if (!yield) return;
   // The program polls on once it has its processor again, however long that takes.
   activity_.enter();
+  const std::uint64_t before = raw_clock();
   sched_yield();
+  const std::uint64_t after = raw_clock();
   activity_.leave();
+  if (drive_lock.try_lock()) yield_pauses_.yielded(before, after);
+}
+
+// Called with drive_mutex_ held. A poller that has looked in vain for as long as another thread may take perhaps keeps
+// the processor from what it waits for: that ends a pause.
+bool Engine::yields(std::uint64_t now) {
+  if (empty_rounds_ == kYieldAfter) in_vain_since_ = now;
+  if (now - in_vain_since_ > YieldPauses::kDisplacedNs) yield_pauses_.end();
+  return yield_pauses_.over(now);
 }
 
 // A poll sends posts that wait before it looks at what has arrived; a look in between posts sends those that are

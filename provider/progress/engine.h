@@ -149,6 +149,7 @@ class Engine {
   bool drive_set(ChannelSets::Set& set);
   void fill_sets(std::uint64_t sets);
   bool asks_kernel();
+  bool yields(std::uint64_t now);
   int await(epoll_event* events, int most, int patience);
   class Asleep;
   void run();
@@ -186,6 +187,8 @@ class Engine {
   unsigned quiet_asks_ = 0;                 // polls in a row that asked the kernel and got nothing
   unsigned looks_ = 0;                      // polls since then
   std::atomic<bool> waiter_asleep_{false};  // the thread that waits and drives
+  YieldPauses yield_pauses_;                // of polls in vain
+  std::uint64_t in_vain_since_ = 0;         // so many polls in a row that they yield
   unsigned busy_looks_ = 0;  // looks that found work while sends were deferred, since these were last sent
 
   std::thread thread_;

@@ -7,53 +7,67 @@
 // yields the processor. Where that takes long, another thread needs the processor: then this one sleeps at once, since
 // the scheduler runs a thread sooner that has slept, and for some time it does not try again.
 //
-// Used by one thread. Times are monotonic nanoseconds (clock.h).
+// Where another thread needs the processor, a poll of the program that yields would lose it for a time slice, too
+// (YieldPauses).
+//
+// Used by one thread at a time. Times are monotonic nanoseconds (clock.h).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace uiw::provider {
 
-class BusyWait {
+// Whether a thread that looks busily yields its processor in between.
+class YieldPauses {
  public:
-  static constexpr std::uint64_t kLongestNs = 100'000;
   // A look and a yield take longer than this only if another thread has used up its time slice meanwhile. Threads that
   // run for a moment do no harm, and none is done to them.
   static constexpr std::uint64_t kDisplacedNs = 500'000;
   // The first pause is short, since a host also takes processors away from its virtual machines, for a millisecond.
   static constexpr std::uint64_t kFirstPauseNs = 10'000'000, kLongestPauseNs = 4096 * kFirstPauseNs;
 
+  bool over(std::uint64_t now) const { return now >= resumes_; }
+  // The thread has yielded between these two times. True: another one took the processor, and there is a pause. Pauses
+  // become longer where that goes on.
+  bool yielded(std::uint64_t before, std::uint64_t now) {
+    if (now - before <= kDisplacedNs) return false;
+    pause_ = now < remembers_ ? std::min(2 * pause_, kLongestPauseNs) : kFirstPauseNs;
+    resumes_ = now + pause_;
+    remembers_ = resumes_ + 4 * pause_;
+    return true;
+  }
+  // It has looked for long without yielding, which was in vain, too.
+  void end() { resumes_ = 0; }
+
+ private:
+  std::uint64_t pause_ = kFirstPauseNs;
+  std::uint64_t resumes_ = 0;    // not before this time
+  std::uint64_t remembers_ = 0;  // a displacement before this time makes the next pause longer
+};
+
+class BusyWait {
+ public:
+  static constexpr std::uint64_t kLongestNs = 100'000;
+
   // The thread has nothing to do at this time. Whether it is to look again before it sleeps.
   bool begin(std::uint64_t now) {
     began_ = looked_ = now;
-    return short_ && now >= resumes_;
+    return short_ && pauses_.over(now);
   }
   // It has looked in vain and has yielded. Whether it is to look again.
   bool again(std::uint64_t now) {
-    if (now - looked_ > kDisplacedNs) {
-      displaced(now);
-      return false;
-    }
-    looked_ = now;
+    if (pauses_.yielded(std::exchange(looked_, now), now)) return false;
     return now - began_ < kLongestNs;
   }
   // An event has come at this time, with or without sleep.
   void end(std::uint64_t now) { short_ = now - began_ < kLongestNs; }
 
  private:
-  // The pauses become longer where displacement goes on.
-  void displaced(std::uint64_t now) {
-    pause_ = now < remembers_ ? std::min(2 * pause_, kLongestPauseNs) : kFirstPauseNs;
-    resumes_ = now + pause_;
-    remembers_ = resumes_ + 4 * pause_;
-  }
-
   bool short_ = false;  // the last wait
   std::uint64_t began_ = 0, looked_ = 0;
-  std::uint64_t pause_ = kFirstPauseNs;
-  std::uint64_t resumes_ = 0;    // not before this time
-  std::uint64_t remembers_ = 0;  // a displacement before this time makes the next pause longer
+  YieldPauses pauses_;
 };
 
 }  // namespace uiw::provider

@@ -4,6 +4,7 @@
 #include <catch2/catch.hpp>
 
 using uiw::provider::BusyWait;
+using uiw::provider::YieldPauses;
 
 namespace {
 
@@ -20,7 +21,7 @@ void wait(BusyWait& wait, std::uint64_t& now, std::uint64_t time) {
 // Another thread uses the processor while this one looks.
 void displace(BusyWait& wait, std::uint64_t& now) {
   REQUIRE(wait.begin(now));
-  now += BusyWait::kDisplacedNs + 1;
+  now += YieldPauses::kDisplacedNs + 1;
   CHECK_FALSE(wait.again(now));
   wait.end(now);
 }
@@ -62,7 +63,7 @@ TEST_CASE("busy wait: leaves the processor to a thread that uses it up", "[progr
   const std::uint64_t displaced = now;
   wait(busy, now, 10);
   CHECK_FALSE(busy.begin(now));
-  now = displaced + BusyWait::kFirstPauseNs - 1;
+  now = displaced + YieldPauses::kFirstPauseNs - 1;
   wait(busy, now, 0);
   CHECK_FALSE(busy.begin(now));
   ++now;
@@ -73,7 +74,7 @@ TEST_CASE("busy wait: pauses become longer while displacement goes on, and short
           "[progress]") {
   BusyWait busy;
   std::uint64_t now = kStart;
-  std::uint64_t pause = BusyWait::kFirstPauseNs;
+  std::uint64_t pause = YieldPauses::kFirstPauseNs;
   wait(busy, now, 10);
   for (int i = 0; i < 15; ++i) {
     displace(busy, now);
@@ -82,12 +83,12 @@ TEST_CASE("busy wait: pauses become longer while displacement goes on, and short
     CHECK_FALSE(busy.begin(now));
     ++now;
     wait(busy, now, 0);
-    if (pause < BusyWait::kLongestPauseNs) pause *= 2;
+    if (pause < YieldPauses::kLongestPauseNs) pause *= 2;
   }
   now += 5 * pause;
   wait(busy, now, 0);
   displace(busy, now);
-  now += BusyWait::kFirstPauseNs;
+  now += YieldPauses::kFirstPauseNs;
   wait(busy, now, 0);
   CHECK(busy.begin(now));
 }
@@ -105,4 +106,20 @@ TEST_CASE("busy wait: a thread that runs for a moment is no reason to stop", "[p
   CHECK_FALSE(busy.begin(now));
   wait(busy, now, 10);
   CHECK(busy.begin(now));
+}
+
+TEST_CASE("busy wait: a poller that loses its processor when it yields goes on without that for a while",
+          "[progress]") {
+  YieldPauses pauses;
+  std::uint64_t now = 7'000'000'000;
+  CHECK(pauses.over(now));
+  CHECK_FALSE(pauses.yielded(now, now + YieldPauses::kDisplacedNs));
+  CHECK(pauses.over(now));
+  now += YieldPauses::kDisplacedNs + 1;
+  CHECK(pauses.yielded(now - YieldPauses::kDisplacedNs - 1, now));
+  CHECK_FALSE(pauses.over(now + YieldPauses::kFirstPauseNs - 1));
+  CHECK(pauses.over(now + YieldPauses::kFirstPauseNs));
+  // To look without a pause was in vain, too.
+  pauses.end();
+  CHECK(pauses.over(now));
 }
