@@ -8,12 +8,15 @@
 #include <netlink/route/link.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "mpa/descriptor.h"
@@ -108,10 +111,23 @@ std::mutex& libnl() {
   return mutex;
 }
 
+// When a process ends, libnl forgets the address families of links while other threads still run; one that then frees a
+// link ends the process with SIGABRT. This library's end comes before libnl's, and from it on no link is read.
+constinit std::atomic<bool> at_end{false};
+[[gnu::destructor]] void read_no_more() {
+  at_end.store(true);
+  // Who reads links now is waited for, but not for ever: it may be this thread, whose signal handler has called exit().
+  for (int tries = 0; tries < 200; ++tries) {
+    if (libnl().try_lock()) return libnl().unlock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 // Nothing if the kernel cannot be asked.
 std::optional<std::vector<DeviceInfo>> read_devices() {
   std::vector<DeviceInfo> devices;
   const std::lock_guard lock(libnl());
+  if (at_end.load()) return std::nullopt;
   const std::unique_ptr<nl_sock, SocketFree> socket(nl_socket_alloc());
   if (!socket || !use_netlink_socket(socket.get(), mpa::DescriptorChange().guard(make_netlink_socket())))
     return std::nullopt;

@@ -468,8 +468,9 @@ Engine::Waited Engine::wait(Awaited& awaited) {
 
 // Other threads wait, too. `set`: that of what this thread waits for, which it drives; null: others drive.
 Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
-  const SignalsHeld held;
-  const sigset_t* const mask = awaited.mask != nullptr ? awaited.mask : held.before();
+  std::optional<SignalsHeld> held;
+  if (set != nullptr) held.emplace();
+  const sigset_t* const mask = awaited.mask != nullptr || !held ? awaited.mask : held->before();
   const bool forever = awaited.deadline == Awaited::kNever;
   const std::span<pollfd> all = awaited.descriptors;
   unsigned turns = 0;
