@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Whether the thread "uiw-progress" looks for events again and again for a while, before it sleeps until one comes. To
-// wake a thread takes 5 to 50 microseconds; a target that does nothing itself would need that for each turn of an
-// initiator that waits for it.
-//
-// It does so only where the wait before was short, so that a thread with little to do sleeps. Between two looks it
-// yields the processor. Where that takes long, another thread needs the processor: then this one sleeps at once, since
-// the scheduler runs a thread sooner that has slept, and for some time it does not try again.
-//
-// Where another thread needs the processor, a poll of the program that yields would lose it for a time slice, too
-// (YieldPauses).
-//
-// Used by one thread at a time. Times are monotonic nanoseconds (clock.h).
+// Whether a thread looks for events again and again for a while before it sleeps (BusyWait), and whether it yields its
+// processor between two looks (YieldPauses). Both only decide. Each belongs to one thread at a time; times are
+// monotonic nanoseconds (clock.h).
 #pragma once
 
 #include <algorithm>
@@ -19,7 +10,9 @@
 
 namespace uiw::provider {
 
-// Whether a thread that looks busily yields its processor in between.
+// A thread that yields lets one run that it may wait for. Where yielding takes long, another thread needs the
+// processor: then the one that looks ceases to yield for some time, or to look, since it would lose a time slice each
+// time.
 class YieldPauses {
  public:
   // A look and a yield take longer than this only if another thread has used up its time slice meanwhile. Threads that
@@ -47,6 +40,9 @@ class YieldPauses {
   std::uint64_t remembers_ = 0;  // a displacement before this time makes the next pause longer
 };
 
+// To wake a thread takes 5 to 50 microseconds; a target that does nothing itself would need that for each turn of an
+// initiator that waits for it. A thread looks busily only where its last wait was short, so that one with little to do
+// sleeps; and not in a pause, since the scheduler runs a thread sooner that has slept.
 class BusyWait {
  public:
   static constexpr std::uint64_t kLongestNs = 100'000;

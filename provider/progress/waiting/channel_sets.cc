@@ -76,22 +76,25 @@ ChannelSets::Set* ChannelSets::open(int number, bool& made) {
   return &set;
 }
 
+// From here on the set reports these events to that of the engine.
+void ChannelSets::report(const Set& set, unsigned events) const {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = kTag | static_cast<std::uint64_t>(&set - sets_.data());
+  ::epoll_ctl(engine_set_.load(), EPOLL_CTL_MOD, set.fd.load(), &event);
+}
+
 bool ChannelSets::enter(Set& set) const {
   const pthread_t self = pthread_self();
   // A signal handler may have jumped out of the wait before.
   if (set.waited.exchange(true) && pthread_equal(set.waiter.load(), self) == 0) return false;
   set.waiter.store(self);
-  epoll_event event{};
-  event.data.u64 = kTag | static_cast<std::uint64_t>(&set - sets_.data());
-  ::epoll_ctl(engine_set_.load(), EPOLL_CTL_MOD, set.fd.load(), &event);
+  report(set, 0);
   return true;
 }
 
 void ChannelSets::leave(Set& set) const {
-  epoll_event event{};
-  event.events = EPOLLIN;
-  event.data.u64 = kTag | static_cast<std::uint64_t>(&set - sets_.data());
-  ::epoll_ctl(engine_set_.load(), EPOLL_CTL_MOD, set.fd.load(), &event);
+  report(set, EPOLLIN);
   set.waiter.store(pthread_t{});
   set.waited.store(false);
 }

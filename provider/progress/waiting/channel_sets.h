@@ -73,6 +73,7 @@ class ChannelSets {
   void forget();
 
  private:
+  void report(const Set& set, unsigned events) const;
   static constexpr unsigned index(int number) { return static_cast<unsigned>(number) % kMost; }
 
   // Of events in the engine's set, beside the number of one of these: no queue pair has such a number.

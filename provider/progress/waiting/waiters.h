@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The threads of a program that wait for an event of a context, in a call that the library sees. One that waits alone
 // drives the sockets meanwhile, so that a message costs one wake-up. Where several wait, each for an event of its own,
-// "uiw-progress" drives for all of them: every one would otherwise be woken for what concerns one.
+// every one would be woken for what concerns one: each drives what is for its channel alone (ChannelSets), and
+// "uiw-progress" the rest.
 //
 // Any thread may call any function. Times are monotonic nanoseconds (clock.h).
 #pragma once
@@ -21,8 +22,8 @@ class Waiters {
   static constexpr std::uint64_t kCrowdNs = 10'000'000;
   static constexpr unsigned kFew = 2;
 
-  // The calling thread begins to wait. True: it drives until it calls leave(). False: it sleeps until it does, and who
-  // calls sees to it that "uiw-progress" drives.
+  // The calling thread begins to wait. True: it drives alone until it calls leave(). False: other threads wait,
+  // too, and the caller sees to it that "uiw-progress" drives.
   bool enter(std::uint64_t now) {
     if (driven_here()) return true;  // a signal handler has jumped out of the wait before
     if (!are_several(now) && !driving_.exchange(true)) {
@@ -48,7 +49,6 @@ class Waiters {
     return driving_.load() || now < left_.load(std::memory_order_relaxed) + kBetweenNs;
   }
 
-  unsigned sleeping() const { return sleeping_.load(); }
   // Whether so few wait beside each other that each may look for events busily (BusyWait): a processor each is not
   // much.
   bool are_few() const { return sleeping_.load(std::memory_order_relaxed) <= kFew; }
