@@ -60,6 +60,7 @@ class DrivenList {
   bool rung() const;
   void begin_sleep();
   void end_sleep();
+  class Asleep;
 
   // For one thread at a time, inside a ReadSection, which keeps a queue pair that is removed meanwhile alive: looks at
   // each, as a poll. True if there was work. Nothing is done where there are many.
@@ -163,5 +164,24 @@ std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
   }
   return visited;
 }
+
+// The calling thread is about to sleep.
+class DrivenList::Asleep {
+ public:
+  // `flag`: of a thread out of whose sleep a signal handler may jump; null: none.
+  explicit Asleep(DrivenList& driven, std::atomic<bool>* flag = nullptr) : driven_(driven), flag_(flag) {
+    if (flag_ == nullptr || !flag_->exchange(true)) driven_.begin_sleep();
+  }
+  ~Asleep() {
+    if (flag_ != nullptr) flag_->store(false);
+    driven_.end_sleep();
+  }
+  Asleep(const Asleep&) = delete;
+  Asleep& operator=(const Asleep&) = delete;
+
+ private:
+  DrivenList& driven_;
+  std::atomic<bool>* const flag_;
+};
 
 }  // namespace uiw::provider

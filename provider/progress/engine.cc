@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "provider/progress/engine.h"
 
-#include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,11 +12,9 @@
 #include <chrono>
 #include <exception>
 #include <new>
-#include <optional>
 #include <utility>
 
 #include "mpa/descriptor.h"
-#include "mpa/short_wait.h"
 #include "mpa/stream/doorbell.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/event_counter.h"
@@ -46,45 +41,8 @@ constexpr std::chrono::microseconds kLongestTick(1000);
 constexpr std::chrono::milliseconds kNoMemoryPause(10);
 // The tick while a thread of the program waits and drives: whether it still does.
 constexpr std::chrono::microseconds kWaitersTick(500);
-// A program that has waited for so long is not in the middle of events that come close together: then no tick is needed
-// until it has its event.
-constexpr timespec kLongWait = {0, 2'000'000};
-constexpr timespec kNoTime = {0, 0};
-
-// A thread that waits and always finds something to drive lets signals in after so many turns.
-constexpr unsigned kSignalStride = 16;
-
-// How long a thread may sleep that has so much time left.
-timespec sooner(std::uint64_t left, bool waits_long) {
-  const auto most = static_cast<std::uint64_t>(kLongWait.tv_nsec);
-  const std::uint64_t time = waits_long ? left : std::min(left, most);
-  return {static_cast<time_t>(time / 1'000'000'000), static_cast<long>(time % 1'000'000'000)};
-}
-
-// While a thread of the program drives in a call that signals may interrupt, they wait until it sleeps. Those of faults
-// do not, and the first two of real time are libc's own.
-class SignalsHeld {
- public:
-  SignalsHeld() {
-    sigset_t all;
-    sigfillset(&all);
-    for (const int one : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, one);
-    constexpr int kLibc[] = {32, 33};
-    for (const int one : kLibc) reinterpret_cast<std::uint64_t*>(&all)[0] &= ~(std::uint64_t{1} << (one - 1));
-    ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before_, sizeof(std::uint64_t));
-  }
-  ~SignalsHeld() { ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before_, nullptr, sizeof(std::uint64_t)); }
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
-  // Those that were held before.
-  const sigset_t* before() const { return &before_; }
-
- private:
-  sigset_t before_{};
-};
 
 constexpr int kMostEvents = EventTurns::kMost;
-constexpr int kMostReady = 32;  // that one call on a thread of the program drives
 
 constexpr unsigned kSocketEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
 epoll_event event_of(std::uint32_t qp_number, unsigned events) {
@@ -95,26 +53,6 @@ epoll_event event_of(std::uint32_t qp_number, unsigned events) {
 }
 
 }  // namespace
-
-// The calling thread is about to sleep until something comes, which `rung` says has come already.
-class Engine::Asleep {
- public:
-  // `flag`: of a thread out of whose sleep a signal handler may jump; null: none.
-  explicit Asleep(DrivenList& driven, std::atomic<bool>* flag = nullptr) : driven_(driven), flag_(flag) {
-    if (flag_ == nullptr || !flag_->exchange(true)) driven_.begin_sleep();
-  }
-  ~Asleep() {
-    if (flag_ != nullptr) flag_->store(false);
-    driven_.end_sleep();
-  }
-  Asleep(const Asleep&) = delete;
-  Asleep& operator=(const Asleep&) = delete;
-  bool rung() const { return driven_.rung(); }
-
- private:
-  DrivenList& driven_;
-  std::atomic<bool>* const flag_;
-};
 
 Engine::~Engine() { stop(); }
 
@@ -323,8 +261,8 @@ int Engine::await(epoll_event* events, int most, int patience) {
     looks = busy_wait_.again(now) && !polling(now);
   }
   if (count == 0 && !rung) {
-    const Asleep asleep(driven_);
-    count = sets_.wait(events, most, asleep.rung() ? 0 : patience);
+    const DrivenList::Asleep asleep(driven_);
+    count = sets_.wait(events, most, driven_.rung() ? 0 : patience);
   }
   busy_wait_.end(raw_clock());
   return count;
@@ -343,8 +281,11 @@ void Engine::look(bool polls) {
     if (deferred) send_waiting_posts(polls);
     const bool work = many ? drive_ready(for_thread) > 0 : driven_.poll_each();
     const bool in_vain = polls && !work;
-    if (polls && deferred && work) ++busy_looks_;
-    if (polls && deferred && SendScheduler::ends_deferral(work, busy_looks_)) send_all_deferred(DrivenList::kFew);
+    busy_looks_ = !deferred ? 0 : polls && work ? busy_looks_ + 1 : busy_looks_;
+    if (polls && deferred && SendScheduler::ends_deferral(work, busy_looks_)) {
+      busy_looks_ = 0;
+      send_all_deferred(DrivenList::kFew);
+    }
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0 && yields(raw_clock());
     // A look in vain at a few queue pairs takes less time than reading the clock is worth.
@@ -392,7 +333,6 @@ void Engine::send_waiting_posts(bool polls) {
 
 // Visits at most so many queue pairs; others are visited in later calls.
 void Engine::send_all_deferred(std::size_t most) {
-  busy_looks_ = 0;
   driven_.visit_deferring(most,
                           [](Driven& qp) { carry_out(qp, [](Driven& one) { one.sends().send_all_deferred(); }); });
 }
@@ -437,183 +377,6 @@ void Engine::event_asked_for() {
   // A program that waits in wait() is about to do that again; if it does not, the thread finds out by its tick.
   if (!parked_for_waiters_.load()) unpark();
   if (deferring_.load() > 0) wake();
-}
-
-// ---- A thread of the program waits -------------------------------------------------------------------------------
-
-Engine::Waited Engine::wait(Awaited& awaited) {
-  if (!started_.load()) return Waited::not_here;
-  struct Wait {
-    explicit Wait(Waiters& all) : waiters(all), drives(all.enter(raw_clock())) {}
-    ~Wait() { waiters.leave(drives, raw_clock()); }
-    Waiters& waiters;
-    const bool drives;
-  } wait(activity_.waiters());
-  if (wait.drives) return wait_and_drive(awaited);
-  unpark();
-  bool made = false;
-  ChannelSets::Set* const set = sets_.open(awaited.channel, made);
-  if (made) {
-    new_sets_.fetch_or(ChannelSets::bit(awaited.channel));
-    wake();
-  }
-  if (set == nullptr || !sets_.enter(*set)) return wait_beside(awaited, nullptr);
-  struct InSet {
-    ~InSet() { sets.leave(set); }
-    const ChannelSets& sets;
-    ChannelSets::Set& set;
-  } const in_set{sets_, *set};
-  return wait_beside(awaited, set);
-}
-
-// Other threads wait, too. `set`: that of what this thread waits for, which it drives; null: others drive.
-Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
-  std::optional<SignalsHeld> held;
-  if (set != nullptr) held.emplace();
-  const sigset_t* const mask = awaited.mask != nullptr || !held ? awaited.mask : held->before();
-  const bool forever = awaited.deadline == Awaited::kNever;
-  const std::span<pollfd> all = awaited.descriptors;
-  unsigned turns = 0;
-  std::uint64_t now = raw_clock();
-  if (set != nullptr) send_deferred_at_once();
-  bool looks = set != nullptr && set->busy_wait.begin(now) && activity_.waiters().are_few();
-  do {
-    if (stop_.load()) return Waited::not_here;
-    if (++turns % kSignalStride == 0 && ::ppoll(nullptr, 0, &kNoTime, mask) < 0) return Waited::interrupted;
-    if (now >= awaited.deadline) return Waited::late;
-    const timespec left = sooner(awaited.deadline - now, true);
-    all[0] = {epoll_.load(), 0, 0};  // nothing of it is waited for
-    if (set != nullptr) all[0] = {set->fd.load(), POLLIN, 0};
-    const int count = ::ppoll(all.data(), all.size(), looks ? &kNoTime : forever ? nullptr : &left, mask);
-    if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
-    if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
-    if (all[0].revents != 0 && !drive_set(*set)) return Waited::not_here;
-    if (set != nullptr) send_deferred_at_once();
-    if (looks && count == 0) sched_yield();
-    if (looks || !forever) now = raw_clock();
-    looks = looks && set->busy_wait.again(now);
-  } while (!awaited.done());
-  if (set != nullptr) set->busy_wait.end(raw_clock());
-  return Waited::done;
-}
-
-// Drives the queue pairs of a set that have news. False if the set is gone.
-bool Engine::drive_set(ChannelSets::Set& set) {
-  const std::lock_guard lock(set.driving);
-  if (set.fd.load() < 0) return false;
-  const ReadSection section;
-  epoll_event events[kMostReady];
-  const int count = sets_.take(set, events, kMostReady);
-  drive_events(events, count);
-  return count >= 0;
-}
-
-Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
-  // Behind a long wait the thread ticks again.
-  struct LongWait {
-    explicit LongWait(Engine& its) : engine(its) {}
-    ~LongWait() {
-      if (!engine.waits_long_.exchange(false)) return;
-      const std::lock_guard lock(engine.park_mutex_);
-      engine.hurry_ = true;
-      engine.park_condition_.notify_one();
-    }
-    Engine& engine;
-  } long_wait(*this);
-  const SignalsHeld held;
-  send_deferred_at_once();
-  if (!parked_for_waiters_.load()) hand_over();
-  std::uint64_t now = raw_clock();
-  bool looks = program_wait_.begin(now);
-  mpa::ShortWait others;
-  unsigned turns = 0;
-  const sigset_t* const mask = awaited.mask != nullptr ? awaited.mask : held.before();
-  const std::span<pollfd> all = awaited.descriptors;
-  do {
-    if (stop_.load()) return Waited::not_here;
-    // Below, ppoll() lets them in only where it finds nothing ready.
-    if (++turns % kSignalStride == 0 && ::ppoll(nullptr, 0, &kNoTime, mask) < 0) return Waited::interrupted;
-    timespec patience = kLongWait;
-    const bool forever = !looks && waits_long_.load(std::memory_order_relaxed) && awaited.deadline == Awaited::kNever;
-    if (awaited.deadline != Awaited::kNever) {
-      now = raw_clock();
-      if (now >= awaited.deadline) return Waited::late;
-      if (!looks) patience = sooner(awaited.deadline - now, waits_long_.load(std::memory_order_relaxed));
-    }
-    all[0] = {epoll_.load(), POLLIN, 0};
-    std::optional<Asleep> asleep;
-    if (!looks) asleep.emplace(driven_, &waiter_asleep_);
-    const bool at_once = looks || driven_.rung();
-    const int count = ::ppoll(all.data(), all.size(), at_once ? &kNoTime : forever ? nullptr : &patience, mask);
-    asleep.reset();
-    if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
-    const bool due = count > (all[0].revents != 0 ? 1 : 0), called = all[0].revents != 0 || driven_.rung();
-    if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
-    if (called) {
-      const Turn turn = drive_waiting();
-      if (turn == Turn::broken) {
-        unpark();
-        return Waited::not_here;
-      }
-      if (turn == Turn::driven) {
-        now = raw_clock();
-        program_wait_.end(now);
-        looks = program_wait_.begin(now);
-        others = {};
-        continue;
-      }
-      // What has come is for another thread, which needs the processor.
-      if (!due) others.turn();
-    } else if (count == 0 && !at_once) {
-      waits_long_.store(true);
-      // Either this thread sees what is deferred, or note_deferred() sees that it waits.
-      send_deferred_at_once();
-      if (deferring_.load() > 0) hand_over();
-    }
-    if (!looks || due) continue;
-    sched_yield();
-    now = raw_clock();
-    looks = program_wait_.again(now);
-  } while (!awaited.done());
-  program_wait_.end(raw_clock());
-  return Waited::done;
-}
-
-void Engine::send_deferred_at_once() {
-  if (deferring_.load() == 0) return;
-  const std::lock_guard drive_lock(drive_mutex_);
-  const ReadSection section;
-  send_all_deferred();
-}
-
-// The thread looks at all queue pairs and then parks, which this call does not wait for. Until then it drives, too.
-void Engine::hand_over() {
-  if (hand_over_.exchange(true)) return;
-  if (parked_.load()) {
-    unpark();
-  } else {
-    wake();
-  }
-}
-
-// Not now: another thread drives, or nothing has come but a wake-up of "uiw-progress", which that thread is to see.
-Engine::Turn Engine::drive_waiting() {
-  const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
-  if (!drive_lock.owns_lock()) return Turn::not_now;
-  if (epoll_.load() < 0) return Turn::broken;
-  activity_.begin_driving();
-  bool for_thread = false;
-  int count = 0;
-  {
-    const ReadSection section;
-    quiet_asks_ = 0;  // the kernel has called
-    count = drive_ready(for_thread);
-    if (deferring_.load() > 0) send_all_deferred();
-  }
-  activity_.end_driving();
-  if (count < 0 && errno != EINTR) return Turn::broken;
-  if (for_thread && parked_.load()) hand_over();
-  return count > 0 ? Turn::driven : Turn::not_now;
 }
 
 void Engine::unpark() {

@@ -142,6 +142,8 @@ class Engine {
   void after_fork_in_child();
 
  private:
+  static constexpr int kMostReady = 32;  // that one call on a thread of the program drives
+
   int prepare();
   void look(bool polls);
   int drive_ready(bool& for_thread);
@@ -151,7 +153,6 @@ class Engine {
   bool asks_kernel();
   bool yields(std::uint64_t now);
   int await(epoll_event* events, int most, int patience);
-  class Asleep;
   void run();
   void park();
   void sweep();
@@ -167,6 +168,8 @@ class Engine {
   bool wake();
   void begin_anew();
   void join_or_leave();
+  template <typename OneTurn>
+  Waited take_turns(Awaited& awaited, const sigset_t* mask, OneTurn turn);
   Waited wait_and_drive(Awaited& awaited);
   Waited wait_beside(Awaited& awaited, ChannelSets::Set* set);
   enum class Turn : std::uint8_t { driven, not_now, broken };
@@ -189,7 +192,7 @@ class Engine {
   std::atomic<bool> waiter_asleep_{false};  // the thread that waits and drives
   YieldPauses yield_pauses_;                // of polls in vain
   std::uint64_t in_vain_since_ = 0;         // so many polls in a row that they yield
-  unsigned busy_looks_ = 0;  // looks that found work while sends were deferred, since these were last sent
+  unsigned busy_looks_ = 0;                 // looks that found work while sends were deferred, since these began
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};

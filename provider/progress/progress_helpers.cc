@@ -74,9 +74,8 @@ void ProgressHelpers::help() {
     epoll_event event;
     int count = 0;
     if (!leaves && !driven_.rung()) {
-      driven_.begin_sleep();
+      const DrivenList::Asleep asleep(driven_);
       count = sets_.wait(&event, 1, turns.repeated() > 0 || driven_.rung() ? 0 : kPatienceMs);
-      driven_.end_sleep();
     }
     turns.repeat();
     bool came = count == 1 && event.data.u64 != kWakeTag;

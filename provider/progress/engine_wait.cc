@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+// A thread of the program waits for an event, and drives meanwhile (Engine::wait).
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <optional>
+
+#include "mpa/short_wait.h"
+#include "provider/memory/grace_period.h"
+#include "provider/progress/clock.h"
+#include "provider/progress/engine.h"
+
+namespace uiw::provider {
+
+namespace {
+
+// A program that has waited for so long is not in the middle of events that come close together: then no tick is needed
+// until it has its event.
+constexpr timespec kLongWait = {0, 2'000'000};
+constexpr timespec kNoTime = {0, 0};
+
+// A thread that waits and always finds something to drive lets signals in after so many turns.
+constexpr unsigned kSignalStride = 16;
+
+// How long a thread may sleep that has so much time left.
+timespec sooner(std::uint64_t left, bool waits_long) {
+  const auto most = static_cast<std::uint64_t>(kLongWait.tv_nsec);
+  const std::uint64_t time = waits_long ? left : std::min(left, most);
+  return {static_cast<time_t>(time / 1'000'000'000), static_cast<long>(time % 1'000'000'000)};
+}
+
+// While a thread of the program drives in a call that signals may interrupt, they wait until it sleeps. Those of faults
+// do not, and the first two of real time are libc's own.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int one : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, one);
+    constexpr int kLibc[] = {32, 33};
+    for (const int one : kLibc) reinterpret_cast<std::uint64_t*>(&all)[0] &= ~(std::uint64_t{1} << (one - 1));
+    ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before_, sizeof(std::uint64_t));
+  }
+  ~SignalsHeld() { ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before_, nullptr, sizeof(std::uint64_t)); }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+  // Those that were held before.
+  const sigset_t* before() const { return &before_; }
+
+ private:
+  sigset_t before_{};
+};
+
+}  // namespace
+
+Engine::Waited Engine::wait(Awaited& awaited) {
+  if (!started_.load()) return Waited::not_here;
+  struct Wait {
+    explicit Wait(Waiters& all) : waiters(all), drives(all.enter(raw_clock())) {}
+    ~Wait() { waiters.leave(drives, raw_clock()); }
+    Waiters& waiters;
+    const bool drives;
+  } wait(activity_.waiters());
+  if (wait.drives) return wait_and_drive(awaited);
+  unpark();
+  bool made = false;
+  ChannelSets::Set* const set = sets_.open(awaited.channel, made);
+  if (made) {
+    new_sets_.fetch_or(ChannelSets::bit(awaited.channel));
+    wake();
+  }
+  if (set == nullptr || !sets_.enter(*set)) return wait_beside(awaited, nullptr);
+  struct InSet {
+    ~InSet() { sets.leave(set); }
+    const ChannelSets& sets;
+    ChannelSets::Set& set;
+  } const in_set{sets_, *set};
+  return wait_beside(awaited, set);
+}
+
+// Calls turn(left), which sleeps for `left` nanoseconds at most (kNever: as long as it likes), until there is what the
+// program waits for. `turn` returns nothing, or how the wait ends.
+template <typename OneTurn>
+Engine::Waited Engine::take_turns(Awaited& awaited, const sigset_t* mask, OneTurn turn) {
+  for (unsigned turns = 1;; ++turns) {
+    if (stop_.load()) return Waited::not_here;
+    // In a turn signals come in only where nothing is ready.
+    if (turns % kSignalStride == 0 && ::ppoll(nullptr, 0, &kNoTime, mask) < 0) return Waited::interrupted;
+    std::uint64_t left = Awaited::kNever;
+    if (awaited.deadline != Awaited::kNever) {
+      const std::uint64_t now = raw_clock();
+      if (now >= awaited.deadline) return Waited::late;
+      left = awaited.deadline - now;
+    }
+    if (const std::optional<Waited> ended = turn(left)) return *ended;
+    if (awaited.done()) return Waited::done;
+  }
+}
+
+// Other threads wait, too. `set`: that of what this thread waits for, which it drives; null: others drive.
+Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
+  std::optional<SignalsHeld> held;
+  if (set != nullptr) held.emplace();
+  const sigset_t* const mask = awaited.mask != nullptr || !held ? awaited.mask : held->before();
+  const std::span<pollfd> all = awaited.descriptors;
+  if (set != nullptr) send_deferred_at_once();
+  bool looks = set != nullptr && set->busy_wait.begin(raw_clock()) && activity_.waiters().are_few();
+  const Waited how = take_turns(awaited, mask, [&](std::uint64_t left) -> std::optional<Waited> {
+    const timespec patience = looks ? kNoTime : sooner(left, true);
+    const bool forever = !looks && left == Awaited::kNever;
+    all[0] = {epoll_.load(), 0, 0};  // nothing of it is waited for
+    if (set != nullptr) all[0] = {set->fd.load(), POLLIN, 0};
+    const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience, mask);
+    if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
+    if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
+    if (all[0].revents != 0 && !drive_set(*set)) return Waited::not_here;
+    if (set != nullptr) send_deferred_at_once();
+    if (looks && count == 0) sched_yield();
+    looks = looks && set->busy_wait.again(raw_clock());
+    return std::nullopt;
+  });
+  if (set != nullptr && how == Waited::done) set->busy_wait.end(raw_clock());
+  return how;
+}
+
+// Drives the queue pairs of a set that have news. False if the set is gone.
+bool Engine::drive_set(ChannelSets::Set& set) {
+  const std::lock_guard lock(set.driving);
+  if (set.fd.load() < 0) return false;
+  const ReadSection section;
+  epoll_event events[kMostReady];
+  const int count = sets_.take(set, events, kMostReady);
+  drive_events(events, count);
+  return count >= 0;
+}
+
+Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
+  // Behind a long wait the thread ticks again.
+  struct LongWait {
+    explicit LongWait(Engine& its) : engine(its) {}
+    ~LongWait() {
+      if (!engine.waits_long_.exchange(false)) return;
+      const std::lock_guard lock(engine.park_mutex_);
+      engine.hurry_ = true;
+      engine.park_condition_.notify_one();
+    }
+    Engine& engine;
+  } long_wait(*this);
+  const SignalsHeld held;
+  const sigset_t* const mask = awaited.mask != nullptr ? awaited.mask : held.before();
+  const std::span<pollfd> all = awaited.descriptors;
+  send_deferred_at_once();
+  if (!parked_for_waiters_.load()) hand_over();
+  bool looks = program_wait_.begin(raw_clock());
+  mpa::ShortWait others;
+  const Waited how = take_turns(awaited, mask, [&](std::uint64_t left) -> std::optional<Waited> {
+    const bool waits_long = waits_long_.load(std::memory_order_relaxed);
+    all[0] = {epoll_.load(), POLLIN, 0};
+    std::optional<DrivenList::Asleep> asleep;
+    if (!looks) asleep.emplace(driven_, &waiter_asleep_);
+    const bool at_once = looks || driven_.rung(), forever = !at_once && waits_long && left == Awaited::kNever;
+    const timespec patience = at_once ? kNoTime : sooner(left, waits_long);
+    const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience, mask);
+    asleep.reset();
+    if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
+    const bool due = count > (all[0].revents != 0 ? 1 : 0), called = all[0].revents != 0 || driven_.rung();
+    if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
+    if (called) {
+      const Turn turn = drive_waiting();
+      if (turn == Turn::broken) {
+        unpark();
+        return Waited::not_here;
+      }
+      if (turn == Turn::driven) {
+        const std::uint64_t now = raw_clock();
+        program_wait_.end(now);
+        looks = program_wait_.begin(now);
+        others = {};
+        return std::nullopt;
+      }
+      // What has come is for another thread, which needs the processor.
+      if (!due) others.turn();
+    } else if (count == 0 && !at_once) {
+      waits_long_.store(true);
+      // Either this thread sees what is deferred, or note_deferred() sees that it waits.
+      send_deferred_at_once();
+      if (deferring_.load() > 0) hand_over();
+    }
+    if (!looks || due) return std::nullopt;
+    sched_yield();
+    looks = program_wait_.again(raw_clock());
+    return std::nullopt;
+  });
+  if (how == Waited::done) program_wait_.end(raw_clock());
+  return how;
+}
+
+void Engine::send_deferred_at_once() {
+  if (deferring_.load() == 0) return;
+  const ReadSection section;
+  send_all_deferred();
+}
+
+// The thread looks at all queue pairs and then parks, which this call does not wait for. Until then it drives, too.
+void Engine::hand_over() {
+  if (hand_over_.exchange(true)) return;
+  if (parked_.load()) {
+    unpark();
+  } else {
+    wake();
+  }
+}
+
+// Not now: another thread drives, or nothing has come but a wake-up of "uiw-progress", which that thread is to see.
+Engine::Turn Engine::drive_waiting() {
+  const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
+  if (!drive_lock.owns_lock()) return Turn::not_now;
+  if (epoll_.load() < 0) return Turn::broken;
+  activity_.begin_driving();
+  bool for_thread = false;
+  int count = 0;
+  {
+    const ReadSection section;
+    quiet_asks_ = 0;  // the kernel has called
+    count = drive_ready(for_thread);
+    if (deferring_.load() > 0) send_all_deferred();
+  }
+  activity_.end_driving();
+  if (count < 0 && errno != EINTR) return Turn::broken;
+  if (for_thread && parked_.load()) hand_over();
+  return count > 0 ? Turn::driven : Turn::not_now;
+}
+
+}  // namespace uiw::provider
