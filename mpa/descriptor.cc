@@ -152,6 +152,10 @@ void DescriptorChange::leave(int fd) const {
   if (guard_ != nullptr) guard_->unprotect(fd);
 }
 
+void DescriptorChange::drop(int fd) {
+  if (fd >= 0) close_number(fd);
+}
+
 bool may_take_descriptor(const char* purpose) {
   const unsigned long limit = soft_limit();
   if (are_free(kDescriptorsLeft + 1, limit, -1)) return true;

@@ -11,6 +11,8 @@
 // guard may let them wait a moment while the program closes descriptors.
 #pragma once
 
+#include <utility>
+
 namespace uiw::mpa {
 
 // The number of descriptors that are left to the program.
@@ -46,6 +48,8 @@ class DescriptorChange {
   int guard(int fd) const;
   // Gives up ownership of a descriptor, which something else closes before this change ends.
   void leave(int fd) const;
+  // Closes a descriptor that was made during this change and is neither taken nor guarded; -1 is none.
+  static void drop(int fd);
 
  private:
   const DescriptorGuard* const guard_;
@@ -59,6 +63,29 @@ bool may_take_descriptor(const char* purpose);
 
 // Closes a descriptor that was taken or guarded. Keeps errno; is no cancellation point.
 void close_descriptor(int fd);
+
+// Owns a descriptor that was taken or guarded, or none (-1).
+class OwnedDescriptor {
+ public:
+  OwnedDescriptor() = default;
+  explicit OwnedDescriptor(int fd) : fd_(fd) {}
+  ~OwnedDescriptor() { reset(); }
+  OwnedDescriptor(OwnedDescriptor&& other) noexcept : fd_(other.release()) {}
+  OwnedDescriptor& operator=(OwnedDescriptor&& other) noexcept {
+    reset(other.release());
+    return *this;
+  }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  // The caller owns it, or lets it be.
+  int release() { return std::exchange(fd_, -1); }
+  void reset(int fd = -1) {
+    if (const int before = std::exchange(fd_, fd); before >= 0) close_descriptor(before);
+  }
+
+ private:
+  int fd_ = -1;
+};
 
 // Called once, before the first descriptor is taken. The guard must remain live as long as the process.
 void set_descriptor_guard(const DescriptorGuard* guard);

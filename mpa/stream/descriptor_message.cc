@@ -10,8 +10,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "mpa/descriptor.h"
-
 namespace uiw::mpa {
 
 namespace {
@@ -56,11 +54,10 @@ bool send_message(int socket, Octets octets, std::span<const int> fds) {
   return call(SYS_sendmsg, socket, parts.header, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<long>(octets.size());
 }
 
-bool receive_message(int socket, MutableOctets octets, std::span<int> fds) {
+bool receive_message(const DescriptorChange& change, int socket, MutableOctets octets, std::span<int> fds) {
   std::ranges::fill(fds, -1);
   Parts parts(octets.data(), octets.size());
   parts.header.msg_controllen = parts.control.size();
-  const DescriptorChange change;
   long size = call(SYS_recvmsg, socket, parts.header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (size < 0 && errno != EAGAIN) {  // a sandbox may refuse to receive descriptors, and nothing else
     size = ::syscall(SYS_recvfrom, socket, octets.data(), octets.size(), MSG_DONTWAIT, nullptr, nullptr);
@@ -73,11 +70,10 @@ bool receive_message(int socket, MutableOctets octets, std::span<int> fds) {
     for (std::size_t i = 0; i < (at->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
       int fd;
       std::memcpy(&fd, CMSG_DATA(at) + i * sizeof fd, sizeof fd);
-      fd = change.guard(fd);
       if (whole && count < fds.size()) {
         fds[count++] = fd;
-      } else if (fd >= 0) {
-        close_descriptor(fd);
+      } else {
+        change.drop(fd);
       }
     }
   }

@@ -7,15 +7,17 @@
 #include <span>
 
 #include "mpa/bytes.h"
+#include "mpa/descriptor.h"
 
 namespace uiw::mpa {
 
-constexpr std::size_t kMostDescriptors = 2;  // in a message
+constexpr std::size_t kMostDescriptors = 3;  // in a message
 
 // False if the message was not sent as a whole.
 bool send_message(int socket, Octets octets, std::span<const int> fds);
-// Fills `octets`, and `fds` with the descriptors that came, close-on-exec and guarded (descriptor.h), which the caller
-// owns; -1 where there is none. Those beyond are dropped. False, and no descriptor, if not all octets were there.
-bool receive_message(int socket, MutableOctets octets, std::span<int> fds);
+// Fills `octets`, and `fds` with the descriptors that came, close-on-exec, which the caller takes or drops before
+// `change` ends; -1 where there is none. Those beyond are dropped. False, and no descriptor, if not all octets were
+// there.
+bool receive_message(const DescriptorChange& change, int socket, MutableOctets octets, std::span<int> fds);
 
 }  // namespace uiw::mpa

@@ -1,41 +1,58 @@
 // SPDX-License-Identifier: MIT
-// One end of a connected pair of Unix stream sockets, by which two processes wake each other. It carries octets without
-// a meaning. Nothing blocks, whatever the peer does. Thread-safe.
+// How a process wakes a thread of another one that sleeps on an epoll set: by a connected pair of Unix stream sockets.
+// Who sleeps watches one end (Doorbell) and passes copies of the other to all its peers, each of which has it beside
+// its view of the page (PeerDoorbell, doorbell_page.h). The pair carries octets without a meaning. Nothing blocks,
+// whatever a peer does. Thread-safe.
 #pragma once
 
-#include <sys/epoll.h>
-
-#include <atomic>
+#include <memory>
 #include <utility>
+
+#include "mpa/descriptor.h"
+#include "mpa/stream/doorbell_page.h"
 
 namespace uiw::mpa {
 
 class Doorbell {
  public:
-  Doorbell() = default;
-  explicit Doorbell(int fd) : fd_(fd) {}  // owns it
-  ~Doorbell();
-  Doorbell(Doorbell&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Doorbell& operator=(Doorbell&&) = delete;
+  Doorbell() = default;  // none
+  // Empty if the system does not allow it.
+  static Doorbell create();
 
-  // The events for an epoll set: each octet is reported, though earlier ones have not been read. A report that waits in
-  // the set would be dropped if another thread read the octet, as note_sleep() does; but there is always room to send.
-  static constexpr unsigned kWatched = EPOLLIN | EPOLLOUT | EPOLLET;
+  explicit operator bool() const { return static_cast<bool>(watched_); }
+  // To be watched for EPOLLIN.
+  int watched() const { return watched_.get(); }
+  // The end for the peers.
+  int passed_on() const { return passed_on_.get(); }
 
-  int fd() const { return fd_; }
-  // Wakes the peer. If the socket is full the peer has been woken often enough.
-  void ring() const;
-  // To be called each time that this end goes to sleep: keeps the socket from becoming full.
-  void note_sleep();
+  // Reads all that has come.
+  void drain() const;
+  // The program has closed the descriptors.
+  void forget() { watched_.release(), passed_on_.release(); }
 
  private:
-  // An octet takes up to a kilobyte of the kernel's memory, and sockets have room for some tens of them at least.
-  static constexpr unsigned kDrainEvery = 16;
+  OwnedDescriptor watched_, passed_on_;
+};
+
+// A peer's page of doorbells, and the end of its Doorbell.
+class PeerDoorbell {
+ public:
+  PeerDoorbell(std::unique_ptr<DoorbellPage> page, OwnedDescriptor socket)
+      : page_(std::move(page)), socket_(std::move(socket)) {}
+
+  // Something has been written for the stream whose news the peer looks for at this place, whatever number it is.
+  void ring(DoorbellPage::Place at) const {
+    if (!page_->ring(at)) wake();
+  }
+
+ private:
   // For an octet that the system has no memory for: some 5 ms (ShortWait).
   static constexpr unsigned kMostTries = 300;
 
-  int fd_ = -1;
-  std::atomic<unsigned> sleeps_{0};
+  void wake() const;
+
+  const std::unique_ptr<DoorbellPage> page_;
+  const OwnedDescriptor socket_;
 };
 
 }  // namespace uiw::mpa

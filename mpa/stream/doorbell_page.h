@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory in which the peers of a process say which of its streams in shared memory (shared_stream.h) have news: a bit
 // for each. A thread that looks at thousands of streams looks at the bits, without a system call. The memory also says
-// where nobody looks, so that a peer has to wake the process (doorbell.h).
+// where nobody looks, so that a peer has to wake a thread (doorbell.h).
 //
 // A peer may write anything into the memory at any time: whoever finds a bit looks at the stream, and finds nothing. A
 // peer that clears bits of others delays their news; it is a process of the same user.
@@ -35,8 +35,8 @@ class DoorbellPage {
   static std::unique_ptr<DoorbellPage> attach(int fd);
 
   Word& word(std::size_t number) const { return reinterpret_cast<Word*>(memory_.data())[number]; }
-  // For a peer that has written something. True if a thread of the process looks at the bit by itself. False: the
-  // process has to be woken, and so it has to where `at` is not a place, whatever number it is.
+  // For a peer that has written something. True if a thread of the process looks at the bit by itself. False: one has
+  // to be woken, and so it has to where `at` is not a place, whatever number it is.
   bool ring(Place at) const {
     if (at == kNoPlace || at > kWords * kBits) return false;
     Word& its = word((at - 1) / kBits);

@@ -62,11 +62,7 @@ ssize_t SharedStream::send(std::span<iovec> vectors) {
 }
 
 // Before the switch the frame of the peer is the event that is waited for.
-bool SharedStream::await_room() {
-  if (mode_.load(std::memory_order_acquire) != Mode::rings) return true;
-  offer_.doorbell.note_sleep();
-  return writer_.await_room();
-}
+bool SharedStream::await_room() { return mode_.load(std::memory_order_acquire) != Mode::rings || writer_.await_room(); }
 
 ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octets& rest) {
   rest = {};
@@ -106,19 +102,24 @@ ssize_t SharedStream::switch_over() {
   if (said != offer_.own && !told_to_stay) return break_off();
   if (!offer_.caller) {
     caller_has_taken_ = true;
-    int page = -1;
-    if (!receive_message(offer_.doorbell.fd(), offer_.peers, {&page, 1})) return break_off();
-    if (page >= 0) {
-      offer_.peers_page = DoorbellPage::attach(page);
-      close_descriptor(page);
-    }
-    if (!send_frame(tcp_, refused_ ? kSwitchRefused : offer_.peers)) return break_off();
+    if (!find_peer() || !send_frame(tcp_, refused_ ? kSwitchRefused : offer_.peers)) return break_off();
   }
   if (refused_ || told_to_stay)
     stay_on_tcp();
   else
     mode_.store(Mode::rings, std::memory_order_release);
   return 0;
+}
+
+// Of the called end. False if the caller has not said its number.
+bool SharedStream::find_peer() {
+  std::array<int, 2> fds;
+  const OwnedDescriptor socket = std::move(offer_.socket);
+  DescriptorChange change;
+  if (!receive_message(change, socket.get(), offer_.peers, fds)) return false;
+  offer_.peer = offer_.find_doorbell(change, fds[0], fds[1]);
+  if (!offer_.peer) refused_ = true;
+  return true;
 }
 
 // What uses the memory asks for Mode::rings first.
@@ -196,7 +197,6 @@ void SharedStream::release() {
 bool SharedStream::await_octets(bool look_for_end) {
   if (mode_.load(std::memory_order_relaxed) != Mode::rings) return true;
   if (end_) return false;
-  offer_.doorbell.note_sleep();
   return reader_.await_octets() && !(look_for_end && tcp_has_ended());
 }
 

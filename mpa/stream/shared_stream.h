@@ -6,7 +6,8 @@
 // TCP, and waits. The called end, whose first octets are this frame, answers with its frame. From here on both use the
 // rings, and TCP carries nothing but its end. Where the called end gets something else first, the caller has not taken
 // the memory, and the stream stays on TCP; so it does where the called end refuses. A wrong number ends the stream; so
-// does an octet behind the frame of a switch, at the latest when TCP ends.
+// does an octet behind the frame of a switch, at the latest when TCP ends. From the switch on an end needs no
+// descriptor but that of TCP: the peer's doorbells are those of all streams between the two.
 //
 // Octets in a ring are as hostile as those of TCP, and the peer may change them while they are looked at: see
 // ByteStream::receive().
@@ -32,15 +33,21 @@ namespace uiw::mpa {
 
 // What the two ends have exchanged when the start-up is over.
 struct SharedOffer {
-  SharedOffer(Doorbell&& connected, bool calls) : doorbell(std::move(connected)), caller(calls) {}
+  // The doorbells of a peer of which these two descriptors have come during this change, the page's and the socket's,
+  // or -1. Takes or drops both. Null if it cannot use them.
+  using FindDoorbell = std::shared_ptr<PeerDoorbell> (*)(DescriptorChange& change, int page, int socket);
+
+  explicit SharedOffer(bool calls) : caller(calls) {}
 
   std::unique_ptr<SharedMemory> memory;
-  // Of the peer; null if it has none. At the called end it comes with the number of the peer.
-  std::unique_ptr<DoorbellPage> peers_page;
-  Doorbell doorbell;
+  std::shared_ptr<PeerDoorbell> peer;
   const bool caller;    // this end has called
   SwitchNonce own{};    // the number that this end has made
-  SwitchNonce peers{};  // that of the peer; the called end finds it in the Unix socket once the peer's frame has come
+  SwitchNonce peers{};  // that of the peer
+  // At the called end: where the peer's number and doorbells are to be found once its frame has come, and what finds
+  // its doorbells.
+  OwnedDescriptor socket;
+  FindDoorbell find_doorbell = nullptr;
 };
 
 class SharedStream final : public ByteStream {
@@ -51,10 +58,9 @@ class SharedStream final : public ByteStream {
 
   // To be called once, before any other function: the caller of the connection says that it goes over. 0 or an errno.
   int begin();
-  // Instead of begin(), at the called end: it cannot use the memory after all, and nobody waits for the doorbell.
+  // Instead of begin(), at the called end: it cannot use the memory after all.
   void refuse() { refused_ = true; }
 
-  int doorbell() const { return offer_.doorbell.fd(); }
   // Before begin(): where this end looks for news of the stream, in the page that the peer has got.
   void set_place(DoorbellPage::Place place) { reader_.set_place(place); }
   // Whether the rings are used.
@@ -104,6 +110,7 @@ class SharedStream final : public ByteStream {
 
   ssize_t receive_frame(MutableOctets staging, Octets& rest);
   ssize_t switch_over();
+  bool find_peer();
   void stay_on_tcp();
   ssize_t receive_ring(MutableOctets wanted, MutableOctets staging, Octets& rest);
   ssize_t take(Octets found, MutableOctets wanted, MutableOctets staging, Octets& rest);
@@ -112,9 +119,7 @@ class SharedStream final : public ByteStream {
   bool tcp_has_ended();
   ssize_t break_off();
   void release();
-  void ring() const {
-    if (!offer_.peers_page || !offer_.peers_page->ring(writer_.readers_place())) offer_.doorbell.ring();
-  }
+  void ring() const { offer_.peer->ring(writer_.readers_place()); }
 
   TcpStream& tcp_;
   SharedOffer offer_;

@@ -48,6 +48,8 @@ class Attachable {
   virtual int attach(mpa::TcpStream& socket, const Attachment& attachment) = 0;
   // Whether attach() would give it a stream for this attempt, or, for nullptr, for rdma_cm.
   virtual bool can_attach(const manual::Attempt* attempt) = 0;
+  // The descriptor by which a peer on this host wakes who drives it (Engine::doorbell). -1 if there is none.
+  virtual int doorbell() { return -1; }
   // Whether its peer confirms what it sends: a queue pair of UC has the local completion rule alone.
   virtual bool is_confirmed() const { return true; }
   // Whether the peer with this PSN (see Attachment) means this queue pair, as far as is known.

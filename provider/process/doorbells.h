@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
 // The doorbells of this process (mpa/stream/doorbell_page.h): one page of them, made when the first stream in shared
-// memory is set up. The list of an engine's queue pairs takes words of it. Thread-safe; nothing throws.
+// memory is set up. The list of an engine's queue pairs takes words of it. And those of its peers, once for all streams
+// that need them. Thread-safe; nothing throws.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
+#include "mpa/stream/doorbell.h"
 #include "mpa/stream/doorbell_page.h"
 #include "provider/process/mutex.h"
 
@@ -26,16 +30,30 @@ class Doorbells {
   // Of a word that was taken.
   mpa::DoorbellPage::Word& word(std::size_t number) const { return page_.load()->word(number); }
 
+  // As mpa::SharedOffer::FindDoorbell.
+  static std::shared_ptr<mpa::PeerDoorbell> of_peer(mpa::DescriptorChange& change, int page, int socket);
+
   // In the child of a fork: the page is the parent's.
   void after_fork_in_child();
 
  private:
+  // Of one peer. The two descriptors are known by the files that they stand for, as long as these are open. Only both
+  // together: a peer may pass on a descriptor that it has got from another one.
+  struct Peer {
+    bool is_same(const Peer& other) const { return page == other.page && socket == other.socket; }
+
+    std::uint64_t page = 0, socket = 0;  // inode numbers
+    std::weak_ptr<mpa::PeerDoorbell> doorbell;
+  };
+
   bool make();
+  std::shared_ptr<mpa::PeerDoorbell> find(mpa::DescriptorChange& change, int page, int& socket);
 
   Mutex mutex_;
   std::atomic<mpa::DoorbellPage*> page_{nullptr};  // lives as long as the process
   int fd_ = -1;
   std::array<bool, mpa::DoorbellPage::kWords> taken_{};
+  std::vector<Peer> peers_;
 };
 
 }  // namespace uiw::provider

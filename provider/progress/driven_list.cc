@@ -82,6 +82,22 @@ void DrivenList::note_deferred(const Driven& qp, bool holds) noexcept {
   }
 }
 
+const mpa::Doorbell* DrivenList::doorbell() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!doorbell_) doorbell_ = mpa::Doorbell::create();
+  return doorbell_ ? &doorbell_ : nullptr;
+}
+
+void DrivenList::answer_doorbell() {
+  const std::lock_guard lock(mutex_);
+  if (doorbell_) doorbell_.drain();
+}
+
+void DrivenList::forget_doorbell() {
+  const std::lock_guard lock(mutex_);
+  doorbell_.forget();
+}
+
 mpa::DoorbellPage::Place DrivenList::doorbell_of(const Driven& qp) noexcept {
   const std::lock_guard lock(mutex_);
   const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
@@ -158,6 +174,7 @@ bool DrivenList::poll_each() {
 
 void DrivenList::after_fork_in_child() {
   clear();
+  doorbell_ = {};
   sleepers_ = 0;
   note_change();
 }

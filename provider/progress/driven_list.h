@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "mpa/stream/doorbell.h"
 #include "provider/memory/grace_period.h"
 #include "provider/process/doorbells.h"
 #include "provider/process/limits.h"
@@ -47,20 +48,26 @@ class DrivenList {
   void visit_deferring(std::size_t most, Visitor visitor);
 
   // ---- News of peers on this host ----
-  // Where in the page of the process peers are to ring for this queue pair, which lives meanwhile. kNoPlace: they have
-  // to wake the process each time.
+  // What wakes threads that sleep, which is made at the first call. Null if there can be none.
+  const mpa::Doorbell* doorbell() noexcept;
+  // For the thread that has taken an event of the doorbell, which then looks for what has rung().
+  void answer_doorbell();
+  // The program has closed its descriptors.
+  void forget_doorbell();
+  // Where in the page of the process peers are to ring for this queue pair, which lives meanwhile. kNoPlace: there is
+  // no such place.
   mpa::DoorbellPage::Place doorbell_of(const Driven& qp) noexcept;
   // Calls visitor(Driven&) for queue pairs that a peer has rung for, once for each time, for `most` at most. Returns
   // for how many.
   template <typename Visitor>
   std::size_t visit_rung(std::size_t most, Visitor visitor);
   // Whether a peer has rung. While one of the engine's threads is between begin_sleep() and end_sleep(), a peer that
-  // rings also writes to the doorbell of its stream (mpa::Doorbell); such a thread sleeps only if nothing is rung()
-  // once it has begun.
+  // rings also writes to the doorbell(); such a thread sleeps only if nothing is rung() once it has begun.
   bool rung() const;
   void begin_sleep();
   void end_sleep();
   class Asleep;
+  bool somebody_sleeps() const { return sleepers_.load(std::memory_order_relaxed) > 0; }
 
   // For one thread at a time, inside a ReadSection, which keeps a queue pair that is removed meanwhile alive: looks at
   // each, as a poll. True if there was work. Nothing is done where there are many.
@@ -93,7 +100,8 @@ class DrivenList {
   std::atomic<std::size_t> used_{0};       // blocks that there are
   std::atomic<std::size_t> next_{0};       // place at which visit_deferring() begins
   std::atomic<std::size_t> next_rung_{0};  // block at which visit_rung() begins
-  unsigned sleepers_ = 0;
+  std::atomic<unsigned> sleepers_{0};      // changes with the lock held
+  mpa::Doorbell doorbell_;
   std::size_t size_ = 0;
   std::atomic<unsigned> changes_{0};
   std::atomic<bool> many_{false};

@@ -87,6 +87,8 @@ void Engine::begin_anew() {
   const std::lock_guard lock(mutex_);
   if (stop_.load()) return;
   epoll_ = wake_ = -1;
+  doorbell_watched_ = false;
+  driven_.forget_doorbell();
   sets_.forget();
   started_.store(false);
   thread_.detach();
@@ -116,6 +118,7 @@ void Engine::after_fork_in_child() {
   if (epoll_ >= 0) mpa::close_descriptor(epoll_);
   if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
+  doorbell_watched_ = false;
   driven_.after_fork_in_child();
   activity_.after_fork_in_child();
   deferring_ = 0;
@@ -185,11 +188,24 @@ void Engine::remove(Driven& qp) {
   sets_.part(qp);
 }
 
-int Engine::watch(std::uint32_t qp_number, int fd) {
-  watches_ = true;
-  const ReadSection section;
-  if (Driven* const qp = find_(qp_number)) sets_.part(*qp);
-  return sets_.watch(ChannelSets::kNone, fd, event_of(qp_number, mpa::Doorbell::kWatched));
+int Engine::doorbell() {
+  const std::lock_guard lock(mutex_);
+  if (prepare() != 0) return -1;
+  const mpa::Doorbell* const doorbell = driven_.doorbell();
+  if (doorbell == nullptr) return -1;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = ProgressHelpers::kDoorbellTag;
+  if (!doorbell_watched_) doorbell_watched_ = ::epoll_ctl(epoll_, EPOLL_CTL_ADD, doorbell->watched(), &event) == 0;
+  return doorbell_watched_ ? doorbell->passed_on() : -1;
+}
+
+mpa::DoorbellPage::Place Engine::begin_sharing(std::uint32_t qp_number) {
+  Driven* const qp = find_(qp_number);
+  if (qp == nullptr) return mpa::DoorbellPage::kNoPlace;
+  shares_ = true;
+  sets_.part(*qp);
+  return driven_.doorbell_of(*qp);
 }
 
 void Engine::release(int fd) { sets_.release(fd); }
@@ -208,24 +224,22 @@ void Engine::take_over(std::uint32_t qp_number, int fd) {
   unpark();
 }
 
-mpa::DoorbellPage::Place Engine::doorbell_of(std::uint32_t qp_number) {
-  const Driven* const qp = find_(qp_number);
-  return qp != nullptr ? driven_.doorbell_of(*qp) : mpa::DoorbellPage::kNoPlace;
-}
-
 // Drives queue pairs that have news. How many, or -1 with errno. A wake-up of "uiw-progress" stays in the set, and
-// `for_thread` is set.
+// `for_thread` is set. Who answers the doorbell looks for what rang after that, or wakes a thread for what is left: one
+// that sleeps does not hear of it any more.
 int Engine::drive_ready(bool& for_thread) {
-  const auto rung =
-      static_cast<int>(driven_.visit_rung(kMostReady, [](Driven& qp) { qp.progress(qp.event_driver()); }));
-  if (!asks_kernel()) return rung;
-  epoll_event events[kMostReady];
-  const int ready = sets_.wait(events, kMostReady, 0);
-  if (ready < 0) return -1;
-  const int driven = rung + drive_events(events, ready);
-  for_thread = driven < rung + ready;
-  quiet_asks_ = driven > rung ? 0 : quiet_asks_ + 1;
-  return driven;
+  int driven = 0;
+  if (asks_kernel()) {
+    epoll_event events[kMostReady];
+    const int ready = sets_.wait(events, kMostReady, 0);
+    if (ready < 0) return -1;
+    driven = drive_events(events, ready);
+    for_thread = driven < ready;
+    quiet_asks_ = driven > 0 ? 0 : quiet_asks_ + 1;
+  }
+  const std::size_t rung = driven_.visit_rung(kMostReady, [](Driven& qp) { qp.progress(qp.event_driver()); });
+  if (rung == kMostReady && driven_.somebody_sleeps() && driven_.rung()) wake();
+  return driven + static_cast<int>(rung);
 }
 
 // Returns for how many queue pairs, which have one each but for the wake-up of "uiw-progress".
@@ -234,7 +248,9 @@ int Engine::drive_events(const epoll_event* events, int count) {
   for (int i = 0; i < count; ++i) {
     if (events[i].data.u64 == ProgressHelpers::kWakeTag) continue;
     ++driven;
-    if (Driven* const qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) {
+    if (events[i].data.u64 == ProgressHelpers::kDoorbellTag) {
+      driven_.answer_doorbell();
+    } else if (Driven* const qp = find_(static_cast<std::uint32_t>(events[i].data.u64))) {
       qp->note_event(events[i].events);
       qp->progress(qp->event_driver());
     }
@@ -455,8 +471,8 @@ bool Engine::tick(std::chrono::microseconds& next) {
 }
 
 void Engine::give_back_idle_memory(std::uint64_t now) {
-  // Only queue pairs with shared memory, which has a doorbell, have something to give back.
-  if (!watches_.load(std::memory_order_relaxed) || !idle_memory_.due(now)) return;
+  // Only queue pairs with shared memory have something to give back.
+  if (!shares_.load(std::memory_order_relaxed) || !idle_memory_.due(now)) return;
   bool more = false;
   visit([](const Driven&) { return true; }, [&more](Driven& qp) { more = qp.sends().give_back_idle_memory() || more; });
   idle_memory_.looked(now, more);
@@ -533,7 +549,6 @@ void Engine::run() {
     }
     turns.repeat();
     if (new_sets_.load(std::memory_order_relaxed) != 0) fill_sets(new_sets_.exchange(0));
-    rung = driven_.visit_rung(static_cast<std::size_t>(most), [&turns](Driven& qp) { turns.event(qp.number(), 0); });
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == ProgressHelpers::kWakeTag) {
         std::uint64_t value;
@@ -543,10 +558,13 @@ void Engine::run() {
         } else {
           driven_.visit_deferring(~std::size_t{0}, [](Driven& qp) { qp.progress(Driver::event); });
         }
-        continue;
+      } else if (events[i].data.u64 == ProgressHelpers::kDoorbellTag) {
+        driven_.answer_doorbell();
+      } else {
+        turns.event(static_cast<std::uint32_t>(events[i].data.u64), events[i].events);
       }
-      turns.event(static_cast<std::uint32_t>(events[i].data.u64), events[i].events);
     }
+    rung = driven_.visit_rung(static_cast<std::size_t>(most), [&turns](Driven& qp) { turns.event(qp.number(), 0); });
     found_polling = !polling ? 0 : handed_over ? kParkAfter : found_polling + 1;
     if (found_polling >= kParkAfter && turns.repeated() == 0) {
       found_polling = 0;

@@ -66,12 +66,14 @@ class Engine {
   // From here on the queue pair is not driven; a thread that is driving it has finished after the next grace period. (A
   // stream that merely ends closes its socket, and progress() then finds nothing to do.)
   void remove(Driven& qp);
-  // Events of a doorbell (mpa::Doorbell) count as those of this queue pair's socket, until release(). 0 or an errno.
-  int watch(std::uint32_t qp_number, int fd);
-  // Where in the page of the process's doorbells a peer on this host rings for this queue pair. Inside a ReadSection.
-  mpa::DoorbellPage::Place doorbell_of(std::uint32_t qp_number);
-  // The engine no longer waits for events of this socket, or of this doorbell. If the socket can outlive its
-  // descriptor, this comes after all that may call rearm(): in a destructor, after the grace period.
+  // The descriptor by which peers on this host wake this engine's threads (mpa::Doorbell), to be passed on to them. It
+  // stays the engine's. -1 if there can be none.
+  int doorbell();
+  // The octets of this queue pair, whose peer has the doorbell, go through shared memory from here on. Where in the
+  // page of the process's doorbells the peer is to ring; kNoPlace if there is no place. Inside a ReadSection.
+  mpa::DoorbellPage::Place begin_sharing(std::uint32_t qp_number);
+  // The engine no longer waits for events of this socket. If the socket can outlive its descriptor, this comes after
+  // all that may call rearm(): in a destructor, after the grace period.
   void release(int fd);
   // Has epoll report again whether the socket can be read or written, also after release(). False if the system has no
   // memory for that, which happens after release() only.
@@ -183,6 +185,7 @@ class Engine {
   ChannelSets sets_{epoll_};
   std::atomic<std::uint64_t> new_sets_{0};  // a bit for each of which "uiw-progress" does not know yet
   int wake_ = -1;
+  bool doorbell_watched_ = false;
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // of start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;
@@ -209,8 +212,8 @@ class Engine {
   std::mutex park_mutex_;
   std::condition_variable park_condition_;
   bool unpark_ = false, hurry_ = false;
-  std::atomic<bool> watches_{false};  // watch() has been called
-  BusyWait program_wait_;             // of the thread that waits and drives
+  std::atomic<bool> shares_{false};  // begin_sharing() has been called
+  BusyWait program_wait_;            // of the thread that waits and drives
   // Used by the thread "uiw-progress" only.
   unsigned watched_seen_ = 0;
   IdleMemory idle_memory_;

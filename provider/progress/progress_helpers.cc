@@ -78,7 +78,8 @@ void ProgressHelpers::help() {
       count = sets_.wait(&event, 1, turns.repeated() > 0 || driven_.rung() ? 0 : kPatienceMs);
     }
     turns.repeat();
-    bool came = count == 1 && event.data.u64 != kWakeTag;
+    if (count == 1 && event.data.u64 == kDoorbellTag) driven_.answer_doorbell();
+    bool came = count == 1 && is_queue_pair(event.data.u64);
     bool drove = came && turns.event(static_cast<std::uint32_t>(event.data.u64), event.events);
     if (!came && !leaves) {
       const auto answer = [&](const Driven& qp) { drove = turns.event(qp.number(), 0); };
@@ -86,7 +87,8 @@ void ProgressHelpers::help() {
     }
     if (drove) turns_.fetch_add(1, std::memory_order_relaxed);
     in_vain = drove ? 0 : in_vain + 1;
-    const bool nothing = (!came || in_vain >= kMostInVain) && turns.repeated() == 0;
+    // It may have answered a doorbell, so what rang is not left.
+    const bool nothing = (!came || (in_vain >= kMostInVain && !driven_.rung())) && turns.repeated() == 0;
     leaves = leaves || nothing || stop_.load() || activity_.is_active(raw_clock(), Activity::kPollingNs);
   }
 }

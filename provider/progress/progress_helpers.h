@@ -20,8 +20,10 @@ namespace uiw::provider {
 
 class ProgressHelpers {
  public:
-  // Events have the number of a queue pair, or this: it is an event for "uiw-progress". No queue pair has this number.
-  static constexpr std::uint64_t kWakeTag = 0;
+  // Events have the number of a queue pair, or kWakeTag: it is an event for "uiw-progress"; or kDoorbellTag: a peer has
+  // rung, for a queue pair that DrivenList knows. No queue pair has the number 0.
+  static constexpr std::uint64_t kWakeTag = 0, kDoorbellTag = std::uint64_t{1} << 41;
+  static constexpr bool is_queue_pair(std::uint64_t event) { return static_cast<std::uint32_t>(event) != 0; }
 
   // At most `most` threads. `sets`, from which they take events, `driven` and `activity` must remain live as long as
   // this.

@@ -298,10 +298,8 @@ void Stream::let_go_of_socket() {
   state_.phase = StreamPhase::ended;
   sender_.forget_deferred();
   state_.engine.release(state_.socket.fd());
-  if (state_.shared) {
-    state_.engine.release(state_.shared->doorbell());
-    if (!sender_.is_dead()) state_.shared->shutdown_send();  // a peer that polls looks at TCP only now and then
-  }
+  // A peer that polls looks at TCP only now and then.
+  if (state_.shared && !sender_.is_dead()) state_.shared->shutdown_send();
   sender_.count_traffic(true);
   state_.shared.reset();
   if (sender_.is_dead()) {

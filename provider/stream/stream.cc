@@ -37,7 +37,8 @@ Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& 
 
 int Stream::share(mpa::SharedOffer&& offer) {
   state_.shared = std::make_unique<mpa::SharedStream>(state_.socket, std::move(offer), !state_.agreed.shared_octets);
-  if (state_.engine.watch(state_.qp_number, state_.shared->doorbell()) != 0) {
+  const auto place = state_.engine.begin_sharing(state_.qp_number);
+  if (place == mpa::DoorbellPage::kNoPlace) {
     // The stream stays on TCP. A caller has not said yet that it takes the memory; a called end has to refuse it.
     if (!state_.agreed.initiator) {
       state_.shared->refuse();
@@ -47,12 +48,9 @@ int Stream::share(mpa::SharedOffer&& offer) {
     }
     return 0;
   }
-  state_.shared->set_place(state_.engine.doorbell_of(state_.qp_number));
+  state_.shared->set_place(place);
   const int error = state_.shared->begin();
-  if (error != 0) {
-    state_.engine.release(state_.shared->doorbell());
-    state_.shared.reset();
-  }
+  if (error != 0) state_.shared.reset();
   return error;
 }
 

@@ -2,21 +2,19 @@
 #include "provider/connect/rings/rendezvous.h"
 
 #include <arpa/inet.h>
-#include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <new>
-#include <span>
 #include <utility>
 
 #include "mpa/descriptor.h"
 #include "mpa/stream/descriptor_message.h"
+#include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/process/device.h"
@@ -31,13 +29,14 @@ namespace {
 constexpr char kPurpose[] = "shared memory";
 constexpr int kBacklog = 8;
 
-// "uiw-rings/<address and port of the caller>/<those of the called end>", or "uiw-call/..." of one that shares nothing.
+// "uiw-shared/<address and port of the caller>/<those of the called end>", or "uiw-call/..." of one that shares
+// nothing.
 class Name {
  public:
   Name(RingRendezvous::Purpose purpose, const sockaddr_storage& caller, const sockaddr_storage& called) {
     const Text one = text_of(caller), other = text_of(called);
     name_.sun_family = AF_UNIX;
-    const char* const prefix = purpose == RingRendezvous::Purpose::sharing ? "rings" : "call";
+    const char* const prefix = purpose == RingRendezvous::Purpose::sharing ? "shared" : "call";
     const int length =
         std::snprintf(name_.sun_path + 1, sizeof name_.sun_path - 1, "uiw-%s/%s/%s", prefix, one.data(), other.data());
     size_ = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
@@ -65,18 +64,16 @@ class Name {
   socklen_t size_ = 0;
 };
 
-int open_socket() {
-  return mpa::DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), kPurpose);
+mpa::OwnedDescriptor open_socket() {
+  constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  return mpa::OwnedDescriptor(mpa::DescriptorChange().take(::socket(AF_UNIX, kType, 0), kPurpose));
 }
 
-// Each stream in shared memory has a descriptor and two mappings (its rings, and the peer's doorbells) more than one
-// over TCP. Both are limited, and belong to the program first: connections that would not be there without them come
-// before faster ones.
+// Each stream in shared memory has a mapping more than one over TCP. Linux allows 65530 of them (vm.max_map_count), and
+// they belong to the program first.
 bool has_room() {
-  constexpr rlim_t kMost = 24'576;  // of the 65530 mappings that Linux allows (vm.max_map_count)
-  rlimit descriptors{};
-  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return false;
-  return mpa::SharedMemory::count() < std::min(descriptors.rlim_cur / 4, kMost);
+  constexpr unsigned kMost = 32'768;
+  return mpa::SharedMemory::count() < kMost;
 }
 
 bool may_share() { return settings().values.same_host != SameHost::tcp && has_room(); }
@@ -89,14 +86,11 @@ bool is_own_user(int fd) {
   return known_user(peer.uid).has_value();
 }
 
-bool fill(mpa::SwitchNonce& nonce) { return fill_random(nonce.data(), nonce.size()); }
-
-// Takes over the socket, unless that is -1.
-std::shared_ptr<mpa::SharedOffer> make_offer(int fd, bool caller) {
-  if (fd < 0) return nullptr;
-  mpa::Doorbell doorbell(fd);
+// With the number of this end.
+std::shared_ptr<mpa::SharedOffer> make_offer(bool caller) {
   try {
-    return std::make_shared<mpa::SharedOffer>(std::move(doorbell), caller);
+    auto offer = std::make_shared<mpa::SharedOffer>(caller);
+    return fill_random(offer->own.data(), offer->own.size()) ? offer : nullptr;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -108,79 +102,67 @@ std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& l
                                                        Wishes wishes) {
   const Purpose purpose = wishes.sharing && may_share() ? Purpose::sharing : Purpose::presence;
   if ((purpose == Purpose::presence && !wishes.presence) || !is_within_host(local, remote)) return nullptr;
-  const int fd = open_socket();
-  if (fd < 0) return nullptr;
-  std::unique_ptr<RingRendezvous> made(new (std::nothrow) RingRendezvous(fd, purpose));
-  if (!made) {
-    mpa::close_descriptor(fd);
-    return nullptr;
-  }
+  mpa::OwnedDescriptor socket = open_socket();
+  if (!socket) return nullptr;
   const Name name(purpose, local, remote);
-  if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, kBacklog) != 0) return nullptr;
-  return made;
+  if (::bind(socket.get(), name.address(), name.size()) != 0 || ::listen(socket.get(), kBacklog) != 0) return nullptr;
+  return std::unique_ptr<RingRendezvous>(new (std::nothrow) RingRendezvous(std::move(socket), purpose));
 }
-
-RingRendezvous::~RingRendezvous() { mpa::close_descriptor(fd_); }
 
 // Any user may connect to the name.
-int RingRendezvous::accept() const {
+mpa::OwnedDescriptor RingRendezvous::accept() const {
   for (int tries = 0; tries < kBacklog; ++tries) {
-    const int fd =
-        mpa::DescriptorChange().take(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose);
-    if (fd < 0 || is_own_user(fd)) return fd;
-    mpa::close_descriptor(fd);
+    mpa::OwnedDescriptor accepted(mpa::DescriptorChange().take(
+        ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose));
+    if (!accepted || is_own_user(accepted.get())) return accepted;
   }
-  return -1;
+  return {};
 }
 
-std::shared_ptr<mpa::SharedOffer> RingRendezvous::take() {
+std::shared_ptr<mpa::SharedOffer> RingRendezvous::take(Attachable& end) {
   if (purpose_ == Purpose::presence) return nullptr;
-  const int fd = accept();
-  auto offer = make_offer(fd, true);
-  if (!offer || !fill(offer->own)) return nullptr;
-  std::array<int, mpa::kMostDescriptors> fds;
-  if (!mpa::receive_message(fd, offer->peers, fds)) return nullptr;
-  const auto [memory, page] = fds;
-  if (memory >= 0) offer->memory = mpa::SharedMemory::attach(memory);
-  if (page >= 0) offer->peers_page = mpa::DoorbellPage::attach(page);
-  for (const int one : fds)
-    if (one >= 0) mpa::close_descriptor(one);
-  const int own_page = Doorbells::of_process().descriptor();
-  const std::span<const int> sent(&own_page, own_page >= 0 ? 1 : 0);
-  if (!offer->memory || !mpa::send_message(fd, offer->own, sent)) return nullptr;
-  return offer;
+  const mpa::OwnedDescriptor socket = accept();
+  const std::array<int, 2> own = {Doorbells::of_process().descriptor(), end.doorbell()};
+  if (own[0] < 0 || own[1] < 0) return nullptr;
+  auto offer = make_offer(true);
+  if (!socket || !offer) return nullptr;
+  {
+    mpa::DescriptorChange change;
+    std::array<int, 3> come;
+    if (!mpa::receive_message(change, socket.get(), offer->peers, come)) return nullptr;
+    offer->memory = mpa::SharedMemory::attach(come[0]);
+    change.drop(come[0]);
+    offer->peer = Doorbells::of_peer(change, come[1], come[2]);
+  }
+  if (!offer->peer || !offer->memory) return nullptr;
+  return mpa::send_message(socket.get(), offer->own, own) ? offer : nullptr;
 }
 
 RingContact::RingContact(const sockaddr_storage& local, const sockaddr_storage& remote) {
   if (!is_within_host(local, remote)) return;
-  const int fd = open_socket();
-  if (fd < 0) return;
+  mpa::OwnedDescriptor socket = open_socket();
+  if (!socket) return;
   for (const auto purpose : {RingRendezvous::Purpose::sharing, RingRendezvous::Purpose::presence}) {
     const Name name(purpose, remote, local);
-    if (::connect(fd, name.address(), name.size()) != 0) continue;
-    fd_ = fd;
+    if (::connect(socket.get(), name.address(), name.size()) != 0) continue;
+    socket_ = std::move(socket);
     sharing_ = purpose == RingRendezvous::Purpose::sharing;
     return;
   }
-  mpa::close_descriptor(fd);
 }
 
-RingContact::~RingContact() {
-  if (fd_ >= 0) mpa::close_descriptor(fd_);
-}
-
-std::shared_ptr<mpa::SharedOffer> RingContact::offer() {
-  if (!sharing_ || !may_share()) return nullptr;
-  const int fd = std::exchange(fd_, -1);
-  auto offer = make_offer(fd, false);
-  if (!offer || !is_own_user(fd) || !fill(offer->own)) return nullptr;
-  int memory = -1;
-  offer->memory = mpa::SharedMemory::create(memory);
-  if (!offer->memory) return nullptr;
-  const std::array<int, 2> fds = {memory, Doorbells::of_process().descriptor()};
-  const bool sent = mpa::send_message(fd, offer->own, {fds.data(), fds[1] >= 0 ? 2U : 1U});
-  mpa::close_descriptor(memory);
-  return sent ? offer : nullptr;
+std::shared_ptr<mpa::SharedOffer> RingContact::offer(Attachable& end) {
+  if (!sharing_ || !may_share() || !is_own_user(socket_.get())) return nullptr;
+  const int page = Doorbells::of_process().descriptor(), doorbell = end.doorbell();
+  auto offer = make_offer(false);
+  if (!offer || page < 0 || doorbell < 0) return nullptr;
+  int fd = -1;
+  offer->memory = mpa::SharedMemory::create(fd);
+  const mpa::OwnedDescriptor memory(fd);
+  if (!offer->memory || !mpa::send_message(socket_.get(), offer->own, std::array{fd, page, doorbell})) return nullptr;
+  offer->socket = std::move(socket_);
+  offer->find_doorbell = Doorbells::of_peer;
+  return offer;
 }
 
 }  // namespace uiw::provider

@@ -17,10 +17,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
+#include "mpa/descriptor.h"
 #include "mpa/stream/shared_stream.h"
 
 namespace uiw::provider {
+
+class Attachable;
 
 class RingRendezvous {
  public:
@@ -34,18 +38,18 @@ class RingRendezvous {
   // none can, as where the peer's address is not of this host, or there is no descriptor.
   static std::unique_ptr<RingRendezvous> listen(const sockaddr_storage& local, const sockaddr_storage& remote,
                                                 Wishes wishes);
-  ~RingRendezvous();
   RingRendezvous(const RingRendezvous&) = delete;
   RingRendezvous& operator=(const RingRendezvous&) = delete;
 
   // The reply of MPA has arrived: what the called end has offered; null if there is nothing, or it cannot be used.
-  std::shared_ptr<mpa::SharedOffer> take();
+  // `end`: what gets the stream. Inside a ReadSection.
+  std::shared_ptr<mpa::SharedOffer> take(Attachable& end);
 
  private:
-  RingRendezvous(int fd, Purpose purpose) : fd_(fd), purpose_(purpose) {}
-  int accept() const;
+  RingRendezvous(mpa::OwnedDescriptor socket, Purpose purpose) : socket_(std::move(socket)), purpose_(purpose) {}
+  mpa::OwnedDescriptor accept() const;
 
-  const int fd_;
+  const mpa::OwnedDescriptor socket_;
   const Purpose purpose_;
 };
 
@@ -55,18 +59,14 @@ class RingContact {
   RingContact() = default;  // none
   // Looks for the caller of the TCP connection of which these are the ends.
   RingContact(const sockaddr_storage& local, const sockaddr_storage& remote);
-  ~RingContact();
-  RingContact(const RingContact&) = delete;
-  RingContact& operator=(const RingContact&) = delete;
-
   // Whether the caller is a process of this network namespace that has the other end of this very connection. False
   // also where that cannot be found out.
-  bool found() const { return fd_ >= 0; }
-  // Offers memory to the caller. Null where there can be none. To be called once.
-  std::shared_ptr<mpa::SharedOffer> offer();
+  bool found() const { return static_cast<bool>(socket_); }
+  // Offers memory to the caller. Null where there can be none. To be called once. `end`: as in take().
+  std::shared_ptr<mpa::SharedOffer> offer(Attachable& end);
 
  private:
-  int fd_ = -1;
+  mpa::OwnedDescriptor socket_;
   bool sharing_ = false;
 };
 

@@ -79,7 +79,7 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     // ready-to-receive message may wait for this end to send.
     const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
     std::shared_ptr<mpa::SharedOffer> rings;
-    if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer();
+    if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer(*qp);
     const bool first_message = agreement.rtr != mpa::ReadyToReceive::none;
     CmLoop::instance().unwatch(socket_.fd());
     if (first_message) {

@@ -223,7 +223,7 @@ class OutgoingCall final : public ConnectionBase {
     Attachable* qp = end();
     if (qp == nullptr) return fail(lock, EINVAL, nullptr);
     std::shared_ptr<mpa::SharedOffer> rings;
-    if (const auto rendezvous = std::move(rendezvous_)) rings = rendezvous->take();
+    if (const auto rendezvous = std::move(rendezvous_)) rings = rendezvous->take(*qp);
     if (const int error = hand_over(*qp, agreement, true, std::move(rings)); error != 0)
       return fail(lock, error, nullptr);
     state_ = State::established;

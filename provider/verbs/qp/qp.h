@@ -67,6 +67,7 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   using Driver = uiw::provider::Driver;
   int attach(mpa::TcpStream& socket, const Attachment& to) override { return connection_.attach(socket, to); }
   bool can_attach(const manual::Attempt* attempt = nullptr) override { return connection_.can_attach(attempt); }
+  int doorbell() override { return connection_.doorbell(); }
   bool is_confirmed() const override { return common_.is_reliable(); }
   bool is_for(std::uint32_t peer_psn) override { return connection_.is_for(peer_psn); }
   int disconnect(const StreamOwner* owner) override { return connection_.disconnect(owner); }

@@ -94,6 +94,8 @@ int QpConnection::use_rings(Stream& stream, mpa::SharedOffer& offer) {
   }
 }
 
+int QpConnection::doorbell() { return qp_.context->engine().doorbell(); }
+
 int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
   mpa::install_copy_guard();
   act_at_exit();

@@ -29,6 +29,7 @@ class QpConnection final : public StreamHost {
   // As Attachable says (provider/connect/attachable.h), with disconnect(), arrived() and no_first_message().
   int attach(mpa::TcpStream& socket, const Attachment& attachment);
   bool can_attach(const manual::Attempt* attempt);
+  int doorbell();
   // A manual connection begins; an earlier attempt ends. Called with both locks held.
   void begin_manual(std::shared_ptr<manual::Attempt> attempt) {
     end_attempt();

@@ -26,10 +26,11 @@ CALLED, CALLING = "called", "calling"
 TCP = {CALLED: "TCP", CALLING: "TCP"}
 NOT_TAKEN = {CALLED: "shared memory offered", CALLING: "TCP"}  # so that the stream is on TCP
 SHARED = {CALLED: "shared memory offered", CALLING: "shared memory"}
+REFUSED = {**SHARED, "then": "TCP"}  # by the called end, once the caller has taken it
 
 
 def worse(one, other):
-    return one if [TCP, NOT_TAKEN, SHARED].index(one) < [TCP, NOT_TAKEN, SHARED].index(other) else other
+    return min(one, other, key=[TCP, NOT_TAKEN, REFUSED, SHARED].index)
 
 
 # ---- Programs ----
@@ -43,7 +44,8 @@ class Talk:
         self.name, self.server, self.client, self.listens, self.server_calls = name, server, client, listens, server_calls
 
     def __call__(self, bench, called, calling):
-        """How each end says that it is connected. called, calling: more for Bench.start()."""
+        """How each end says that it is connected, and what they use then if that is not what they say. called, calling: more
+        for Bench.start()."""
         mores = {CALLED: dict(called), CALLING: dict(calling)}
         # Of two queue pairs the one with the smaller number calls, and the number begins with the port.
         numbers = {} if self.listens else dict(zip((CALLING, CALLED), bench.ports_in_a_row(2)))
@@ -64,6 +66,8 @@ class Talk:
         found = {end: self.way(end, text) for end, text in texts.items()}
         decided = {end: DECISION.findall(text) for end, text in texts.items()}
         last = SHARED[CALLING] if found == SHARED else "TCP"
+        if found == SHARED and decided == {CALLED: ["TCP"], CALLING: ["TCP"]}:
+            return REFUSED
         check(decided == {end: [] if way == "TCP" else [last] for end, way in found.items()}, f"{found}, and then {decided}")
         return found
 
@@ -114,13 +118,13 @@ def refused(bench, *rules):
 NO_MAPPING = "mmap:2=3,3=1:ENOMEM"  # PROT_READ | PROT_WRITE, MAP_SHARED
 # What is refused, by which rules, and what becomes of it at the called end, which makes the memory, and at the calling one.
 REFUSALS = (
-    ("a memfd (EPERM)", ["memfd_create:EPERM"], TCP, SHARED),
-    ("a memfd (ENOSYS)", ["memfd_create:ENOSYS"], TCP, SHARED),
+    ("a memfd (EPERM)", ["memfd_create:EPERM"], TCP, NOT_TAKEN),
+    ("a memfd (ENOSYS)", ["memfd_create:ENOSYS"], TCP, NOT_TAKEN),
     ("a memfd that is not executable (EINVAL), as before Linux 6.3", ["memfd_create:1&8=8:EINVAL"], SHARED, SHARED),
     ("to set or to read the seals of a memfd", ["fcntl:1=1033:EPERM", "fcntl:1=1034:EPERM"], TCP, NOT_TAKEN),
     ("to allocate the first page of the memory", ["fallocate:ENOSPC"], TCP, NOT_TAKEN),
     ("to map shared memory", [NO_MAPPING], TCP, NOT_TAKEN),
-    ("to receive a descriptor", ["recvmsg:2&0x40000000=0x40000000:EPERM"], SHARED, NOT_TAKEN),  # MSG_CMSG_CLOEXEC
+    ("to receive a descriptor", ["recvmsg:2&0x40000000=0x40000000:EPERM"], REFUSED, NOT_TAKEN),  # MSG_CMSG_CLOEXEC
     ("to know the user of the other end", ["getsockopt:1=1,2=17:EPERM"], TCP, NOT_TAKEN),  # SOL_SOCKET, SO_PEERCRED
     ("to keep the memory from children, and to free it", ["madvise:2=10:EPERM", "madvise:2=9:EPERM"], SHARED, SHARED),
 )

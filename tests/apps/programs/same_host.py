@@ -99,15 +99,16 @@ def no_memory(bench):
     expect(ways(bench, {}, {"wrap": ["prlimit", "--fsize=100000"]}), SHARED)  # the other end makes it
 
 
-@row("few descriptors: a quarter of them is for shared memory, and the other connections stay on TCP")
+@row("few descriptors: connections in shared memory need no more of them than those over TCP")
 def few_descriptors(bench):
     path = os.path.join(bench.tmp, "log")
     port = bench.port()
-    few = {"wrap": ["prlimit", "--nofile=400"], "options": ("--log", path)}
+    few = {"wrap": ["prlimit", "--nofile=220"], "options": ("--log", path)}
     bench.pair(["ucmatose", "-p", port, "-c", 150, "-C", 5], ["ucmatose", "-s", "127.0.0.1", "-p", port, "-c", 150, "-C", 5], port,
                server_more=few, timeout=30)
     found = [way for _, way in LINE.findall(pathlib.Path(path).read_text())]
-    check(len(found) == 150 and 50 <= found.count("shared memory offered") <= 100, f"150 connections: {found}")
+    # Some get none while they are set up, which takes two more for a moment.
+    check(len(found) == 150 and found.count("shared memory offered") >= 100, f"150 connections: {found}")
 
 
 if __name__ == "__main__":

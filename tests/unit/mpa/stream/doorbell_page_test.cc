@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The page of doorbells, and the messages that pass it on.
+// Doorbells: the page, the socket that wakes a thread, and the messages that pass both on.
 #include "mpa/stream/doorbell_page.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 
 #include "mpa/descriptor.h"
 #include "mpa/stream/descriptor_message.h"
+#include "mpa/stream/doorbell.h"
 
 using namespace uiw::mpa;
 
@@ -58,6 +60,31 @@ TEST_CASE("doorbell page: a place that there is not wakes the process, and touch
   for (std::size_t i = 0; i < DoorbellPage::kWords; ++i) REQUIRE(own->word(i).rung == 0);
 }
 
+TEST_CASE("doorbell: a peer wakes a thread that sleeps, as often as it rings, and never blocks") {
+  const Doorbell own = Doorbell::create();
+  REQUIRE(own);
+  int file = -1;
+  const auto page = DoorbellPage::create(file);
+  REQUIRE(page);
+  const PeerDoorbell peers(DoorbellPage::attach(file), OwnedDescriptor(::dup(own.passed_on())));
+  close_descriptor(file);
+  pollfd watched{own.watched(), POLLIN, 0};
+  const auto rung = [&] { return ::poll(&watched, 1, 0) == 1; };
+  peers.ring(DoorbellPage::place(0, 1));
+  CHECK_FALSE(rung());  // nobody sleeps
+  page->word(0).asleep = 1;
+  for (unsigned i = 0; i < 1000; ++i) {
+    peers.ring(DoorbellPage::place(0, 1));
+    CHECK(rung());
+    own.drain();
+    CHECK_FALSE(rung());
+  }
+  for (unsigned i = 0; i < 10'000; ++i) peers.ring(DoorbellPage::place(0, 1));
+  CHECK(rung());
+  own.drain();
+  CHECK_FALSE(rung());
+}
+
 TEST_CASE("doorbell page: memory that is not as it is made is refused") {
   constexpr std::size_t kSize = DoorbellPage::kWords * sizeof(DoorbellPage::Word);
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
@@ -78,19 +105,21 @@ TEST_CASE("doorbell page: memory that is not as it is made is refused") {
 
 TEST_CASE("messages with descriptors: octets arrive with as many descriptors as there is room for") {
   Pair pair;
-  int files[2];
+  int files[3];
   REQUIRE(::pipe2(files, O_CLOEXEC) == 0);
-  const std::size_t sent = GENERATE(0U, 1U, 2U), room = GENERATE(1U, 2U);
+  files[2] = ::dup(files[0]);
+  const std::size_t sent = GENERATE(0U, 1U, 2U, 3U), room = GENERATE(1U, 2U, 3U);
   Eight octets{std::byte{7}}, come{};
   REQUIRE(send_message(pair.ends[0], octets, std::span<const int>(files).first(sent)));
-  std::array<int, 2> fds{-2, -2};
-  REQUIRE(receive_message(pair.ends[1], come, std::span<int>(fds).first(room)));
+  std::array<int, 3> fds{-2, -2, -2};
+  const DescriptorChange change;
+  REQUIRE(receive_message(change, pair.ends[1], come, std::span<int>(fds).first(room)));
   CHECK(come == octets);
   for (std::size_t i = 0; i < room; ++i) {
     CHECK((fds[i] >= 0) == (i < sent));
     if (fds[i] < 0) continue;
     CHECK((::fcntl(fds[i], F_GETFD) & FD_CLOEXEC) != 0);
-    close_descriptor(fds[i]);
+    change.drop(fds[i]);
   }
   for (const int file : files) ::close(file);
 }
@@ -105,10 +134,11 @@ TEST_CASE("messages with descriptors: too few octets are no message, and leave n
   REQUIRE(send_message(pair.ends[0], Octets(octets).first(3), std::span<const int>(files).first(2)));
   Eight come{};
   std::array<int, 2> fds;
-  CHECK_FALSE(receive_message(pair.ends[1], come, fds));
+  const DescriptorChange change;
+  CHECK_FALSE(receive_message(change, pair.ends[1], come, fds));
   CHECK(fds == std::array<int, 2>{-1, -1});
   CHECK_FALSE(is_open(next));
   // Nothing is there, and then the end.
-  CHECK_FALSE(receive_message(pair.ends[1], come, fds));
+  CHECK_FALSE(receive_message(change, pair.ends[1], come, fds));
   for (const int file : files) ::close(file);
 }

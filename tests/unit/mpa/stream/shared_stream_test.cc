@@ -2,16 +2,18 @@
 // A stream in shared memory: the switch from TCP, octets both ways, and how it ends.
 #include "mpa/stream/shared_stream.h"
 
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <memory>
 #include <optional>
+#include <span>
 
+#include "mpa/stream/descriptor_message.h"
 #include "tests/unit/mpa/stream/connected.h"
 #include "tests/unit/mpa/stream/recording_tap.h"
 #include "tests/unit/octets.h"
@@ -31,13 +33,41 @@ Bytes frame(std::byte number) {
   return octets;
 }
 
+// An end's doorbells, and how its peer has them. The page stands for all doorbells of a process.
+struct Bells {
+  Bells() {
+    page = mpa::DoorbellPage::create(file);
+    REQUIRE((page && socket));
+  }
+  ~Bells() { ::close(file); }
+  static std::shared_ptr<mpa::PeerDoorbell> find(mpa::DescriptorChange& change, int page, int socket) {
+    mpa::OwnedDescriptor file(change.guard(page)), end(change.guard(socket));
+    if (!file || !end) return nullptr;
+    return std::make_shared<mpa::PeerDoorbell>(mpa::DoorbellPage::attach(file.get()), std::move(end));
+  }
+  // Whether the peer has woken this end since the last call.
+  bool rung() const {
+    Bytes octets(16);
+    return ::recv(socket.watched(), octets.data(), octets.size(), MSG_DONTWAIT) > 0;
+  }
+
+  int file = -1;
+  std::unique_ptr<mpa::DoorbellPage> page;
+  mpa::Doorbell socket = mpa::Doorbell::create();
+};
+
 // Two ends that have met; `caller` and `called` have not gone over yet.
 struct Ends {
-  // `page`: of the called end's doorbells, or -1.
-  explicit Ends(bool copies = false, int page = -1) {
-    int bells[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
-    SharedOffer one(mpa::Doorbell(bells[0]), true), other(mpa::Doorbell(bells[1]), false);
+  // `complete`: the caller passes its doorbells on.
+  explicit Ends(bool copies = false, bool complete = true) {
+    int sockets[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) == 0);
+    const mpa::OwnedDescriptor callers(sockets[0]);
+    SharedOffer one(true), other(false);
+    other.socket.reset(sockets[1]);
+    other.find_doorbell = Bells::find;
+    mpa::DescriptorChange change;
+    one.peer = Bells::find(change, ::dup(called_bells.file), ::dup(called_bells.socket.passed_on()));
     int fd = -1;
     other.memory = mpa::SharedMemory::create(fd);
     REQUIRE(other.memory);
@@ -45,13 +75,16 @@ struct Ends {
     one.memory = mpa::SharedMemory::attach(fd);
     file = fd;
     REQUIRE((one.memory && memory));
-    if (page >= 0) one.peers_page = mpa::DoorbellPage::attach(page);
     one.own.fill(kCallers);
     one.peers.fill(kCalleds);
     other.own.fill(kCalleds);
-    REQUIRE(::send(bells[0], one.own.data(), one.own.size(), 0) == 16);
+    const std::array<int, 2> passed_on = {caller_bells.file, caller_bells.socket.passed_on()};
+    REQUIRE(mpa::send_message(callers.get(), one.own, std::span<const int>(passed_on).first(complete ? 2 : 1)));
     caller.emplace(tcp.a, std::move(one), copies);
     called.emplace(tcp.b, std::move(other), copies);
+    caller->set_place(kCallerPlace);
+    called->set_place(kCalledPlace);
+    for (const Bells* bells : {&caller_bells, &called_bells}) bells->page->word(3).asleep = 1;
   }
   ~Ends() { ::close(file); }
   std::size_t allocated() const {
@@ -82,7 +115,11 @@ struct Ends {
     stream.used();
     return n;
   }
+  const Bells& bells_of(const SharedStream& stream) const { return &stream == &*caller ? caller_bells : called_bells; }
+
+  static constexpr auto kCallerPlace = mpa::DoorbellPage::place(3, 6), kCalledPlace = mpa::DoorbellPage::place(3, 5);
   Connected tcp;
+  Bells caller_bells, called_bells;
   std::unique_ptr<mpa::SharedMemory> memory;  // a third view
   int file = -1;
   std::optional<SharedStream> caller, called;
@@ -115,8 +152,7 @@ TEST_CASE("shared_stream: the ends go over, and octets move both ways") {
     CHECK(ends.receive(to) == -EAGAIN);
     CHECK(to.await_octets(true));
     send(*from, octets);  // and rings
-    pollfd bell{to.doorbell(), POLLIN, 0};
-    CHECK(::poll(&bell, 1, 10'000) == 1);
+    CHECK(ends.bells_of(to).rung());
     CHECK(ends.receive(to) == static_cast<ssize_t>(octets.size()));
     CHECK(to.traffic().octets_received >= 2 * octets.size());
     CHECK(from->peer_signs()->all_taken);
@@ -196,9 +232,10 @@ TEST_CASE("shared_stream: a caller that has not taken the memory stays on TCP") 
 }
 
 TEST_CASE("shared_stream: both ends stay on TCP where the called end refuses a caller that has taken the memory") {
-  Ends ends(GENERATE(false, true));
+  const bool complete = GENERATE(true, false);  // else the caller cannot be woken
+  Ends ends(GENERATE(false, true), complete);
   REQUIRE(ends.caller->begin() == 0);
-  ends.called->refuse();
+  if (complete) ends.called->refuse();
   CHECK(send(*ends.called, Bytes(8)) == -EAGAIN);
   Connected::wait(ends.tcp.b, POLLIN);
   CHECK(ends.receive(*ends.called) == -EAGAIN);
@@ -301,50 +338,17 @@ TEST_CASE("shared_stream: the end of TCP is found by polls, too") {
   CHECK(polls <= 128);
 }
 
-TEST_CASE("shared_stream: an octet of the doorbell is reported although a thread that sends has read it") {
+TEST_CASE("shared_stream: a peer is woken only where it sleeps") {
   Ends ends;
   ends.switch_over();
-  const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
-  REQUIRE(epoll >= 0);
-  epoll_event event{};
-  event.events = mpa::Doorbell::kWatched;
-  REQUIRE(::epoll_ctl(epoll, EPOLL_CTL_ADD, ends.called->doorbell(), &event) == 0);
-  REQUIRE(::epoll_wait(epoll, &event, 1, 10'000) == 1);  // it can be written
-  CHECK(::epoll_wait(epoll, &event, 1, 0) == 0);
-  for (unsigned round = 0; round < 200; ++round) {
-    REQUIRE(ends.called->await_octets(true));
-    REQUIRE(send(*ends.caller, Bytes(8)) == 8);  // rings
-    // Before the report is taken, a thread finds no room to send, as often as it takes to empty the doorbell.
-    REQUIRE(send(*ends.called, Bytes(mpa::SharedMemory::kRing)) == static_cast<ssize_t>(mpa::SharedMemory::kRing));
-    for (unsigned sleep = 0; sleep < 64; ++sleep) CHECK(ends.called->await_room());
-    REQUIRE(::epoll_wait(epoll, &event, 1, 10'000) == 1);
-    CHECK(ends.receive(*ends.called) == 8);
-    while (ends.receive(*ends.caller) > 0) continue;
-    while (::epoll_wait(epoll, &event, 1, 0) == 1) continue;  // there is room again
-  }
-  ::close(epoll);
-}
-
-TEST_CASE("shared_stream: a peer whose page of doorbells has a place for the stream is woken only where it sleeps") {
-  int page_fd = -1;
-  const auto page = mpa::DoorbellPage::create(page_fd);
-  REQUIRE(page);
-  Ends ends(false, page_fd);
-  ends.called->set_place(mpa::DoorbellPage::place(3, 5));
-  ends.switch_over();
-  ::close(page_fd);
-  const auto woken = [&] {
-    Bytes octets(16);
-    return ::recv(ends.called->doorbell(), octets.data(), octets.size(), MSG_DONTWAIT) > 0;
-  };
-  mpa::DoorbellPage::Word& word = page->word(3);
+  mpa::DoorbellPage::Word& word = ends.called_bells.page->word(3);
   for (const bool asleep : {false, true}) {
     word.asleep = asleep ? 1 : 0;
     word.rung = 0;
     REQUIRE(ends.called->await_octets(true));
     REQUIRE(send(*ends.caller, Bytes(8)) == 8);
     CHECK(word.rung == std::uint64_t{1} << 5);
-    CHECK(woken() == asleep);
+    CHECK(ends.called_bells.rung() == asleep);
     CHECK(ends.receive(*ends.called) == 8);
     // Not one that does not wait for octets.
     word.rung = 0;
@@ -417,10 +421,10 @@ TEST_CASE("shared_stream: what has been read makes room in large parts, and all 
     CHECK(ends.receive(*ends.called) == kPart);
     REQUIRE(sent(kAll) == kAll - kPart);
     CHECK(ends.caller->await_room());
-    pollfd room{ends.caller->doorbell(), POLLIN, 0};
+    CHECK(ends.caller_bells.rung());  // for the first time
     CHECK(ends.receive(*ends.called) == kAll - kPart);
     CHECK(ends.receive(*ends.called) == -EAGAIN);
-    CHECK(::poll(&room, 1, 10'000) == 1);
+    CHECK(ends.caller_bells.rung());
     CHECK(sent(kAll) == kAll);
   }
 }

@@ -2,9 +2,13 @@
 // A connection's life, both sides in this process.
 #include "provider/connect/connection.h"
 
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <thread>
 
+#include "mpa/stream/shared_memory.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_table.h"
@@ -322,6 +326,43 @@ TEST_CASE("connection: sockets and addresses", "[connection]") {
   CHECK(provider::choose_source(to, reinterpret_cast<sockaddr*>(&wanted), source) == EAFNOSUPPORT);
   wanted.ss_family = AF_UNIX;
   CHECK(provider::choose_source(reinterpret_cast<sockaddr*>(&wanted), nullptr, source) == EAFNOSUPPORT);
+}
+
+TEST_CASE("connection: an end in shared memory has one descriptor, and maps the doorbells of each peer once",
+          "[connection]") {
+  const auto context = open_loopback();
+  const Server server;
+  constexpr std::size_t kCount = 20;
+  std::vector<std::unique_ptr<Side>> sides;
+  std::vector<std::shared_ptr<Connection>> connections(kCount);
+  const auto descriptors = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+  };
+  std::size_t with_first = 0;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    Side& out = *sides.emplace_back(std::make_unique<Side>(*context));
+    Side& in = *sides.emplace_back(std::make_unique<Side>(*context));
+    for (Side* side : {&out, &in}) {
+      REQUIRE(side->to(IBV_QPS_INIT) == 0);
+      REQUIRE(side->post_receive(1, {}) == 0);
+    }
+    const auto caller = std::make_shared<Observer>(), callee = std::make_shared<Observer>();
+    REQUIRE(call(out, server.address, caller, connections[i]) == 0);
+    REQUIRE(server.calls->next().first->accept({in.qp->number(), 4, 4, {}}, callee) == 0);
+    REQUIRE((caller->wait_established() && callee->wait_established()));
+    for (Side* side : {&out, &in}) REQUIRE(side->post(IBV_WR_SEND, 1, {}) == 0);
+    for (Side* side : {&out, &in}) CHECK(next(*side->receive_cq).status == IBV_WC_SUCCESS);
+    if (i == 0) with_first = descriptors();
+  }
+  CHECK(mpa::SharedMemory::count() == 2 * kCount);
+  CHECK(descriptors() == with_first + 2 * (kCount - 1));
+  std::ifstream maps("/proc/self/maps");
+  const std::string text(std::istreambuf_iterator<char>(maps), {});
+  std::size_t pages = 0;
+  for (std::size_t at = text.find("uiw doorbells"); at != std::string::npos; at = text.find("uiw doorbells", at + 1))
+    ++pages;
+  CHECK(pages == 2);  // the process's own, and, as it is its own peer, the same
 }
 
 TEST_CASE("connection: many at once", "[connection]") {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "provider/progress/driven_list.h"
 
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <memory>
@@ -183,34 +187,57 @@ TEST_CASE("driven list: while a thread sleeps, peers hear that they have to wake
   CHECK(list.visit_rung(kAll, [](Driven&) {}) == 1);
 }
 
-TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake at the same time", "[engine]") {
+TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, or poll, at the same time",
+          "[engine]") {
   DrivenList list;
   OneQp qp;
   list.add(qp);
   const Page::Place place = list.doorbell_of(qp);
-  const auto page = peers_view();
-  std::atomic<unsigned> rung{0}, woken{0}, taken{0};
+  const auto* const doorbell = list.doorbell();
+  REQUIRE(doorbell != nullptr);
+  CHECK(list.doorbell() == doorbell);
+  const uiw::mpa::PeerDoorbell peer(peers_view(), uiw::mpa::OwnedDescriptor(::dup(doorbell->passed_on())));
+  std::atomic<unsigned> rung{0}, taken{0}, asleep{2};
   std::atomic<bool> ends{false};
+  const auto look = [&](int milliseconds) {
+    pollfd watched{doorbell->watched(), POLLIN, 0};
+    if (::poll(&watched, 1, milliseconds) == 1) list.answer_doorbell();
+  };
+  const auto take = [&] { list.visit_rung(kAll, [&](Driven&) { taken = rung.load(); }); };
   const auto sleeper = [&] {
     while (!ends) {
-      const unsigned before = woken;
       list.begin_sleep();
-      while (!list.rung() && woken == before && !ends) std::this_thread::yield();
+      look(list.rung() ? 0 : -1);
       list.end_sleep();
-      list.visit_rung(kAll, [&](Driven&) { taken = rung.load(); });
+      take();
     }
+    --asleep;
   };
   std::thread one(sleeper), other(sleeper);
+  // Takes wake-ups away from those that sleep.
+  std::thread poller([&] {
+    while (!ends) {
+      look(0);
+      take();
+      std::this_thread::yield();
+    }
+  });
   unsigned late = 0;
-  for (unsigned i = 1; i <= 20000; ++i) {
+  const auto ring = [&](unsigned i) {
     rung = i;
-    if (!page->ring(place)) ++woken;
+    peer.ring(place);
     for (unsigned looks = 0; taken != i && late == 0; ++looks) {
       std::this_thread::yield();
       late += looks > 50'000'000 ? 1U : 0U;
     }
-  }
+  };
+  for (unsigned i = 1; i <= 20000; ++i) ring(i);
   ends = true;
+  poller.join();
+  while (asleep > 0) {
+    ::send(doorbell->passed_on(), "", 1, MSG_DONTWAIT);
+    std::this_thread::yield();
+  }
   one.join();
   other.join();
   CHECK(late == 0);

@@ -589,15 +589,19 @@ TEST_CASE("engine: of several threads that wait each drives what completes to it
     }
   }
   SECTION("what takes part in shared memory is not in the set") {
-    int doorbell[2];
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, doorbell) == 0);
-    REQUIRE(engine.watch(1, doorbell[0]) == 0);
-    const unsigned events = qps[0]->events;
-    REQUIRE(::send(doorbell[1], "", 1, 0) == 1);
-    CHECK(eventually([&] { return qps[0]->events > events; }));
-    CHECK_FALSE(qps[0]->driven_by(first.thread()));
-    engine.release(doorbell[0]);
-    for (const int end : doorbell) ::close(end);
+    auto page = uiw::mpa::DoorbellPage::attach(uiw::provider::Doorbells::of_process().descriptor());
+    const int socket = engine.doorbell();
+    REQUIRE((page && socket >= 0));
+    CHECK(engine.doorbell() == socket);
+    const uiw::mpa::PeerDoorbell peer(std::move(page), uiw::mpa::OwnedDescriptor(::dup(socket)));
+    const auto place = engine.begin_sharing(1);
+    REQUIRE(place != uiw::mpa::DoorbellPage::kNoPlace);
+    for (int i = 0; i < 100; ++i) {
+      const unsigned events = qps[0]->events;
+      peer.ring(place);
+      CHECK(eventually([&] { return qps[0]->events > events; }));
+      CHECK_FALSE(qps[0]->driven_by(first.thread()));
+    }
   }
 }
 

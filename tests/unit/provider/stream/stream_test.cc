@@ -5,8 +5,11 @@
 
 #include <poll.h>
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "provider/progress/engine.h"
 #include "tests/unit/provider/rnic.h"
@@ -23,6 +26,13 @@ struct Owner final : provider::StreamOwner {
   void stream_established() noexcept override { established = true; }
   void stream_ended() noexcept override { ended = true; }
   bool established = false, ended = false;
+};
+
+// A queue pair that the engine knows; the test drives it.
+struct Undriven final : provider::Driven {
+  std::uint32_t number() const override { return 0; }
+  bool progress(Driver) noexcept override { return false; }
+  void no_memory() noexcept override {}
 };
 
 // A queue pair in RTS without receives.
@@ -54,6 +64,8 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
   ~Rig() {
     const std::scoped_lock lock(locks.receive, locks.send);
     stream->abandon(false);
+    engine.stop();
+    driven = nullptr;
   }
 
   ibv_qp_state state() const override { return IBV_QPS_RTS; }
@@ -124,7 +136,8 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
     peer.close();
   }
 
-  provider::Engine engine{[](std::uint32_t) -> provider::Driven* { return nullptr; }};
+  inline static std::atomic<provider::Driven*> driven{nullptr};  // what has the stream for the engine
+  provider::Engine engine{[](std::uint32_t) { return driven.load(); }};
   provider::StreamLocks locks;
   provider::StreamSignals signals;
   rdmap::SendQueue queue;
@@ -176,17 +189,28 @@ TEST_CASE("stream: an arrival reads what is there, and an event finds the end be
 
 TEST_CASE("stream: a caller that has taken shared memory is connected, though its first message never comes",
           "[stream]") {
+  Undriven undriven;
   Rig rig({.initiator = false});
-  const bool watchable = GENERATE(true, false);  // else the memory is refused
+  const bool place = GENERATE(true, false), doorbell = GENERATE(true, false);  // without one the memory is refused
+  const bool usable = place && doorbell;
   int bells[2], memory = -1;
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
-  mpa::SharedOffer offer(mpa::Doorbell(bells[0]), false);
+  mpa::SharedOffer offer(false);
   offer.memory = mpa::SharedMemory::create(memory);
   REQUIRE(offer.memory);
   offer.own.fill(std::byte{0x22});
+  offer.socket.reset(bells[0]);
   const Bytes callers(16, std::byte{0x11}), calleds(16, std::byte{0x22});
   REQUIRE(::send(bells[1], callers.data(), callers.size(), 0) == 16);
-  if (watchable) REQUIRE(rig.engine.start() == 0);  // else there is no set in which it could be
+  offer.find_doorbell = [](mpa::DescriptorChange&, int, int) -> std::shared_ptr<mpa::PeerDoorbell> { return nullptr; };
+  if (doorbell) {
+    offer.find_doorbell = [](mpa::DescriptorChange&, int, int) {
+      auto page = mpa::DoorbellPage::attach(provider::Doorbells::of_process().descriptor());
+      return std::make_shared<mpa::PeerDoorbell>(std::move(page), mpa::OwnedDescriptor());
+    };
+  }
+  rig.driven = place ? &undriven : nullptr;
+  if (place) REQUIRE(rig.engine.add(undriven, rig.stream->socket().fd()) == 0);
   REQUIRE(rig.stream->share(std::move(offer)) == 0);
   CHECK_FALSE(rig.owner->established);
   Bytes frame = Wire().text("uiw shared rings");
@@ -197,7 +221,7 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
   CHECK((rig.owner->established && rig.owner->ended));
   const Bytes answer = rig.heard().first;
   REQUIRE(answer.size() >= frame.size());
-  CHECK(Bytes(answer.begin() + 16, answer.begin() + 32) == (watchable ? callers : Bytes(16)));
+  CHECK(Bytes(answer.begin() + 16, answer.begin() + 32) == (usable ? callers : Bytes(16)));
   ::close(bells[1]);
   ::close(memory);
 }
@@ -205,9 +229,8 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
 // The end decides for TCP in the middle of the octets that have come, of which there is one event.
 TEST_CASE("stream: a caller that has not taken shared memory is read to the end", "[stream]") {
   Rig rig({.initiator = false, .crc = true});  // so that nothing happens before the FPDU is there as a whole
-  int bells[2], memory = -1;
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
-  mpa::SharedOffer offer(mpa::Doorbell(bells[0]), false);
+  int memory = -1;
+  mpa::SharedOffer offer(false);
   offer.memory = mpa::SharedMemory::create(memory);
   REQUIRE(offer.memory);
   REQUIRE(rig.stream->share(std::move(offer)) == 0);
@@ -225,7 +248,6 @@ TEST_CASE("stream: a caller that has not taken shared memory is read to the end"
   CHECK(rig.stream->phase() == Phase::running);
   char octet;
   CHECK(::recv(own, &octet, 1, MSG_PEEK | MSG_DONTWAIT) == -1);
-  ::close(bells[1]);
   ::close(memory);
 }
 
