@@ -121,7 +121,11 @@ class Engine {
     // For ppoll(): the first entry is the engine's, by which the preload library knows that the call is uiw's own. The
     // others are the program's, and end the wait once done() says so.
     explicit Awaited(std::span<pollfd> all) : descriptors(all) {}
-    // Whether there is what the program waits for. Does not wait, and is called from time to time.
+    // The calling thread drives from here on; then done() is called, before it sleeps again. Signals are held
+    // meanwhile.
+    virtual void begin_driving() {}
+    // Whether there is what the program waits for. Does not wait, and is called from time to time, each time after
+    // ppoll() has filled in `descriptors`.
     virtual bool done() = 0;
 
     const std::span<pollfd> descriptors;

@@ -119,6 +119,7 @@ Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
     const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience, mask);
     if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
     if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
+    if (set != nullptr) awaited.begin_driving();
     if (all[0].revents != 0 && !drive_set(*set)) return Waited::not_here;
     if (set != nullptr) send_deferred_at_once();
     if (looks && count == 0) sched_yield();
@@ -172,6 +173,7 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
     const bool due = count > (all[0].revents != 0 ? 1 : 0), called = all[0].revents != 0 || driven_.rung();
     if ((all[0].revents & ~POLLIN) != 0) return Waited::not_here;
     if (called) {
+      awaited.begin_driving();
       const Turn turn = drive_waiting();
       if (turn == Turn::broken) {
         unpark();

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "mpa/descriptor.h"
+#include "mpa/guarded_copy.h"
 #include "provider/process/log.h"
 
 namespace uiw::provider {
@@ -118,9 +119,12 @@ void EventPipe::unlock_after_fork() {
   g_list.unlock();
 }
 
-// The child has no thread that waits for room in a pipe, or for the end of the parent's own parent.
+// The child has no thread that waits for room in a pipe, for the end of the parent's own parent, or for an event.
 void EventPipe::inherit_in_child() {
-  for (EventPipe* pipe = g_first; pipe != nullptr; pipe = pipe->next_) pipe->watched_ = pipe->awaits_parent_ = false;
+  for (EventPipe* pipe = g_first; pipe != nullptr; pipe = pipe->next_) {
+    pipe->watched_ = pipe->awaits_parent_ = pipe->keeps_ = false;
+    pipe->reader_.store(pthread_t{});
+  }
   unlock_after_fork();
 }
 
@@ -138,16 +142,49 @@ Owner EventPipe::owner() {
   write_fd_ = change.guard(write_fd_);
   own_read_fd_ = change.guard(own_read_fd_);
   generation_.store(own, std::memory_order_relaxed);
+  put_octets_.fetch_add(1);  // the parent may have written
   return whose;
 }
 
-int EventPipe::own_read_fd(int fd) const {
-  return is_own() && pipe_of(fd) == pipe_ && pipe_of(own_read_fd_) == pipe_ ? own_read_fd_ : -1;
-}
+int EventPipe::own_read_fd(int fd) const { return is_own() && pipe_of(fd) == pipe_ ? own_read_fd_ : -1; }
 
 bool EventPipe::is_intact() const { return pipe_of(own_read_fd_) == pipe_ && pipe_of(write_fd_) == pipe_; }
 
+// Called with the lock held.
+bool EventPipe::keep(const void* event, std::size_t size) {
+  const bool callers = pthread_equal(reader_.load(std::memory_order_relaxed), pthread_self()) != 0;
+  if (!callers || keeps_ || size != kept_size_) return false;
+  std::memcpy(kept_.data(), event, size);
+  return keeps_ = true;
+}
+
+void EventPipe::keep_for_caller(std::size_t size) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (reader_.load(std::memory_order_relaxed) != pthread_t{}) return;
+  reader_.store(pthread_self(), std::memory_order_relaxed);
+  kept_size_ = size;
+}
+
+bool EventPipe::take_kept(void* to) noexcept {
+  if (pthread_equal(reader_.load(std::memory_order_relaxed), pthread_self()) == 0) return false;
+  const std::lock_guard lock(mutex_);
+  reader_.store(pthread_t{}, std::memory_order_relaxed);
+  if (!std::exchange(keeps_, false)) return false;
+  if (mpa::guarded_copy(to, kept_.data(), kept_size_)) return true;
+  put(kept_.data(), kept_size_);
+  return false;
+}
+
+ssize_t EventPipe::read(int fd, void* to, std::size_t size) noexcept {
+  const std::uint64_t put = put_octets_.load();
+  const ssize_t n = read_without_waiting(fd, to, size);
+  if (n > 0) taken_octets_.fetch_add(static_cast<std::uint64_t>(n));
+  if (n < 0 && errno == EAGAIN) taken_octets_.store(put);
+  return n;
+}
+
 bool EventPipe::put(const void* event, std::size_t size) {
+  put_octets_.fetch_add(size);
   ssize_t n;
   do {
     n = ::syscall(SYS_write, write_fd_, event, size);  // write() of libc would be a cancellation point
@@ -206,7 +243,7 @@ void EventPipe::write(const void* event, std::size_t size, Place& place) noexcep
   const std::lock_guard lock(mutex_);
   const Owner whose = owner();
   if (whose == Owner::other) return;
-  if (whose == Owner::self && line_->empty() && put(event, size)) return;
+  if (whose == Owner::self && line_->empty() && (keep(event, size) || put(event, size))) return;
   Event& own = *place.event_;
   if (own.times++ == 0) {
     std::memcpy(own.octets.data(), event, size);
@@ -259,6 +296,10 @@ unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(c
       unlink(event);
     }
     event = next;
+  }
+  if (keeps_ && mine(kept_.data(), argument)) {
+    keeps_ = false;
+    --written;
   }
   // Events of the parent are read, and acknowledged, in the parent.
   if (owner() != Owner::self) return 0;

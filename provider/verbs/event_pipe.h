@@ -6,15 +6,20 @@
 // keeps a duplicate of the program's read end. So a write never fails with SIGPIPE, and events can be taken back
 // without using the program's descriptor. Thread-safe.
 //
+// A thread that waits for events and drives meanwhile makes most of them itself. Such an event need not go through the
+// pipe: it is kept for the thread in memory.
+//
 // Parent and child of a fork share the pipe. It is the parent's as long as that lives: events of the child wait until
 // it is the child's (process/inheritance.h), and are lost where it never will be.
 #pragma once
 
+#include <pthread.h>
 #include <sys/types.h>
 
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <memory>
 
@@ -53,6 +58,11 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   // The same end, as a descriptor of this object, to wait for events and read them in the program's place. -1 where
   // `fd` is another file meanwhile, or the pipe is not this process's.
   int own_read_fd(int fd) const;
+  // Whether nothing seems to be in the pipe, so that a read can be saved. Another process that reads, or two threads
+  // that read at a time, may make the answer wrong, either way, until read() has been called.
+  bool seems_empty() const { return is_own() && taken_octets_.load() == put_octets_.load(); }
+  // As read_without_waiting() from the program's descriptor.
+  ssize_t read(int fd, void* to, std::size_t size) noexcept;
   // Reads from a pipe without blocking, although its read end is shared with the program and may be in blocking mode.
   // The number of octets, or -1 with errno. No cancellation point.
   static ssize_t read_without_waiting(int fd, void* to, std::size_t size) noexcept;
@@ -63,6 +73,12 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   void leave(Place& place) noexcept;
   // For events without a place. False if the pipe is full and there is no memory; then the event is lost.
   bool write(const void* event, std::size_t size) noexcept;
+
+  // The first event of this size that the calling thread writes before it calls take_kept() is kept for it, unless
+  // another thread is between these two calls.
+  void keep_for_caller(std::size_t size) noexcept;
+  // True if an event was kept, which goes to `to`. Where that is not accessible, the event goes to the pipe.
+  bool take_kept(void* to) noexcept;
 
   // Writes waiting events as far as the pipe has room. Costs one load if none wait.
   void flush() noexcept;
@@ -96,6 +112,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   bool is_intact() const;
   // Called with the lock held.
   Owner owner();
+  bool keep(const void* event, std::size_t size);
   bool put(const void* event, std::size_t size);
   void unlink(Line::iterator event);
   void send_waiting();
@@ -109,6 +126,12 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   EventPipe *before_ = nullptr, *next_ = nullptr;  // of all pipes
 
   Mutex mutex_;
+  // The thread for which an event is kept, the size of that, and the event, if there is one.
+  std::atomic<pthread_t> reader_{};
+  std::size_t kept_size_ = 0;
+  std::array<std::byte, kMaxEvent> kept_;
+  bool keeps_ = false;
+  std::atomic<std::uint64_t> put_octets_{0}, taken_octets_{0};  // of the pipe, see seems_empty()
   std::unique_ptr<Line> line_;
   std::atomic<bool> waiting_{false};  // line_ is not empty; written under the lock
   bool watched_ = false;              // CmLoop waits for room in the pipe

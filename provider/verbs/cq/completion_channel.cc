@@ -98,13 +98,23 @@ Behind behind(int channel) {
 using Waited = Engine::Waited;
 
 struct Read final : Engine::Awaited {
-  Read(int fd, void* destination, std::size_t room) : Awaited(both), to(destination), size(room) {
+  Read(EventPipe& from, int fd, void* destination, std::size_t room)
+      : Awaited(both), pipe(from), to(destination), size(room) {
     both[1] = {fd, POLLIN, 0};
   }
+  void begin_driving() override { pipe.keep_for_caller(size); }
   bool done() override {
-    n = EventPipe::read_without_waiting(both[1].fd, to, size);
+    if (take_kept()) return true;
+    if (both[1].revents == 0) return false;
+    n = pipe.read(both[1].fd, to, size);
     return n >= 0 || errno != EAGAIN || (both[1].revents & ~POLLIN) != 0;
   }
+  bool take_kept() {
+    if (!pipe.take_kept(to)) return false;
+    n = static_cast<ssize_t>(size);
+    return true;
+  }
+  EventPipe& pipe;
   pollfd both[2];
   void* const to;
   const std::size_t size;
@@ -155,22 +165,22 @@ int waited(const Behind& found, Wait& wait) {
 }  // namespace
 
 ssize_t read_completion_event(int fd, void* to, std::size_t size) {
-  // Most programs read an event that is there.
-  if (const ssize_t n = EventPipe::read_without_waiting(fd, to, size); n >= 0) return n;
-  const int flags = errno == EAGAIN ? ::fcntl(fd, F_GETFL) : -1;
-  if (flags < 0 || (flags & O_NONBLOCK) != 0) return -EAGAIN;
   const Behind found = behind(fd);
-  const int own = found.pipe != nullptr ? found.pipe->own_read_fd(fd) : -1;
-  if (own < 0) return -EAGAIN;
-  Read read(own, to, size);
-  read.channel = found.number;
-  switch (found.user->engine().wait(read)) {
-    case Waited::done: return read.n >= 0 ? read.n : -EAGAIN;
-    case Waited::interrupted: return -EINTR;
-    case Waited::late:
-    case Waited::not_here: break;
+  // Most programs read an event that is there.
+  if (found.pipe == nullptr) return -EAGAIN;
+  if (!found.pipe->seems_empty()) {
+    if (const ssize_t n = found.pipe->read(fd, to, size); n >= 0) return n;
+    if (errno != EAGAIN) return -EAGAIN;
   }
-  return -EAGAIN;
+  const int flags = ::fcntl(fd, F_GETFL);
+  if (flags < 0 || (flags & O_NONBLOCK) != 0) return -EAGAIN;
+  const int own = found.pipe->own_read_fd(fd);
+  if (own < 0) return -EAGAIN;
+  Read read(*found.pipe, own, to, size);
+  read.channel = found.number;
+  const Waited how = found.user->engine().wait(read);
+  if (how == Waited::done || read.take_kept()) return read.n >= 0 ? read.n : -EAGAIN;
+  return how == Waited::interrupted ? -EINTR : -EAGAIN;
 }
 
 int wait_in_set(int set, int channel, epoll_event* events, int most, int milliseconds, const sigset_t* mask) {

@@ -8,9 +8,12 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <map>
+#include <thread>
 
+#include "mpa/guarded_copy.h"
 #include "tests/unit/provider/verbs/channel.h"
 
 using namespace uiw;
@@ -186,6 +189,75 @@ TEST_CASE("channel: a thread that waits for events does not hold up the destruct
   reader.join();
   CHECK(taken == 2);
   CHECK(b.destroy() == 1);
+}
+
+TEST_CASE("channel: the first event that a thread makes while it waits is kept for it", "[channel]") {
+  const auto context = open_loopback();
+  const Channel channel;
+  Teller a(*context, channel, 1), b(*context, channel, 2);
+  int number = 0;
+  const auto pipe = provider::completion_channel(channel.fd(), context, number);
+  REQUIRE(pipe);
+  ib_uverbs_comp_event_desc event{};
+  CHECK_FALSE(pipe->take_kept(&event));
+  pipe->keep_for_caller(sizeof event);
+  SECTION("and others go through the pipe") {
+    std::thread([&] { b.tell(); }).join();
+    a.tell();
+    b.tell();
+    CHECK((channel.next() == 2 && channel.next() == 2 && channel.next() == 0));
+    REQUIRE(pipe->take_kept(&event));
+    CHECK(event.cq_handle == 1);
+    a.tell();
+    CHECK(channel.next() == 1);
+    CHECK((a.destroy() == 2 && b.destroy() == 2));
+  }
+  SECTION("unless the thread wants another size") {
+    CHECK_FALSE(pipe->take_kept(&event));
+    pipe->keep_for_caller(sizeof event - 1);
+    a.tell();
+    CHECK(channel.next() == 1);
+    CHECK_FALSE(pipe->take_kept(&event));
+  }
+  SECTION("and not for a second thread") {
+    std::thread([&] {
+      pipe->keep_for_caller(sizeof event);
+      a.tell();
+      CHECK_FALSE(pipe->take_kept(&event));
+    }).join();
+    CHECK(channel.next() == 1);
+  }
+  SECTION("until its queue is destroyed") {
+    a.tell();
+    CHECK(a.destroy() == 0);
+    CHECK_FALSE(pipe->take_kept(&event));
+  }
+  SECTION("and goes to the pipe where the thread has no memory for it") {
+    mpa::install_copy_guard();
+    a.tell();
+    CHECK_FALSE(pipe->take_kept(nullptr));
+    CHECK(channel.next() == 1);
+  }
+}
+
+TEST_CASE("channel: a read is saved where nothing can be in the pipe", "[channel]") {
+  const auto context = open_loopback();
+  const Channel channel;
+  Teller a(*context, channel, 1);
+  int number = 0;
+  const auto pipe = provider::completion_channel(channel.fd(), context, number);
+  REQUIRE(pipe);
+  ib_uverbs_comp_event_desc event{};
+  CHECK(pipe->seems_empty());
+  a.tell();
+  CHECK_FALSE(pipe->seems_empty());
+  CHECK(pipe->read(channel.fd(), &event, sizeof event) == sizeof event);
+  CHECK(pipe->seems_empty());
+  a.tell();
+  CHECK(channel.next() == 1);  // the program's read, which need not be seen
+  CHECK_FALSE(pipe->seems_empty());
+  CHECK((pipe->read(channel.fd(), &event, sizeof event) == -1 && errno == EAGAIN));
+  CHECK(pipe->seems_empty());
 }
 
 TEST_CASE("context: thousands of async events wait for the program", "[channel]") {
