@@ -2,7 +2,7 @@
 // How a process wakes a thread of another one that sleeps on an epoll set: by a connected pair of Unix stream sockets.
 // Who sleeps watches one end (Doorbell) and passes copies of the other to all its peers, each of which has it beside
 // its view of the page (PeerDoorbell, doorbell_page.h). The pair carries octets without a meaning. Nothing blocks,
-// whatever a peer does. Thread-safe.
+// whatever a peer does. A peer may shut the pair, which ends the streams of all peers. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -25,8 +25,12 @@ class Doorbell {
   // The end for the peers.
   int passed_on() const { return passed_on_.get(); }
 
-  // Reads all that has come.
-  void drain() const;
+  // Reads what has come. False if a peer has shut the pair, which wakes nobody any more.
+  bool drain() const;
+  // As a peer that rings.
+  void ring() const;
+  // Nothing is watched any more. The other end stays, since another thread may be passing it on.
+  void shut() { watched_.reset(); }
   // The program has closed the descriptors.
   void forget() { watched_.release(), passed_on_.release(); }
 
@@ -40,16 +44,13 @@ class PeerDoorbell {
   PeerDoorbell(std::unique_ptr<DoorbellPage> page, OwnedDescriptor socket)
       : page_(std::move(page)), socket_(std::move(socket)) {}
 
-  // Something has been written for the stream whose news the peer looks for at this place, whatever number it is.
-  void ring(DoorbellPage::Place at) const {
-    if (!page_->ring(at)) wake();
-  }
+  // Something has been written for the stream whose news the peer looks for at this place, whatever number it is. False
+  // if the peer sleeps and cannot be woken.
+  bool ring(DoorbellPage::Place at) const { return page_->ring(at) || wake(); }
+  int socket() const { return socket_.get(); }
 
  private:
-  // For an octet that the system has no memory for: some 5 ms (ShortWait).
-  static constexpr unsigned kMostTries = 300;
-
-  void wake() const;
+  bool wake() const;
 
   const std::unique_ptr<DoorbellPage> page_;
   const OwnedDescriptor socket_;

@@ -126,6 +126,8 @@ bool SharedStream::find_peer() {
 void SharedStream::stay_on_tcp() {
   mode_.store(Mode::tcp, std::memory_order_release);
   offer_.memory.reset();
+  offer_.peer.reset();
+  offer_.socket.reset();
 }
 
 ssize_t SharedStream::receive_ring(MutableOctets wanted, MutableOctets staging, Octets& rest) {
@@ -186,6 +188,12 @@ void SharedStream::used() {
   received_.store(reader_.read(), std::memory_order_relaxed);
   count(takes_);
   if (reader_.unreleased() >= kReleased) release();
+}
+
+// Where the peer cannot be woken, it may have gone, which TCP tells, or another peer of it has shut its doorbell: then
+// the end of TCP wakes it.
+void SharedStream::ring() const {
+  if (!offer_.peer->ring(writer_.readers_place())) tcp_.shutdown_send();
 }
 
 void SharedStream::release() {

@@ -119,7 +119,7 @@ class SharedStream final : public ByteStream {
   bool tcp_has_ended();
   ssize_t break_off();
   void release();
-  void ring() const { offer_.peer->ring(writer_.readers_place()); }
+  void ring() const;
 
   TcpStream& tcp_;
   SharedOffer offer_;
@@ -136,7 +136,7 @@ class SharedStream final : public ByteStream {
   std::optional<ssize_t> end_;                         // what TCP has said when it ended
   std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and how often some were taken
   std::size_t frame_size_ = 0;                         // octets of the frame that have come
-  bool refused_ = false;                               // does not change once octets are received
+  bool refused_ = false;                               // does not change once the caller's frame has come
   bool caller_has_taken_ = false;
   SwitchFrame frame_{};
 };

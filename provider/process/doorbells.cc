@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "provider/process/doorbells.h"
 
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -48,25 +50,47 @@ std::shared_ptr<mpa::PeerDoorbell> Doorbells::of_peer(mpa::DescriptorChange& cha
   return found;
 }
 
-// Where it takes the socket, it leaves -1.
-std::shared_ptr<mpa::PeerDoorbell> Doorbells::find(mpa::DescriptorChange& change, int page, int& socket) {
+// A peer may pass on any descriptor. Of one that is something else, not even fstat() is asked, which may wait for a
+// file system of the peer's own.
+std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
+  int domain = 0, type = 0;
+  socklen_t size = sizeof domain;
+  if (::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 || domain != AF_UNIX) return std::nullopt;
+  if (::getsockopt(socket, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) return std::nullopt;
+  if (::fcntl(page, F_GET_SEALS) < 0) return std::nullopt;
   struct stat of_page {};
   struct stat of_socket {};
-  if (::fstat(page, &of_page) != 0 || ::fstat(socket, &of_socket) != 0) return nullptr;
-  Peer peer{of_page.st_ino, of_socket.st_ino, {}};
+  if (::fstat(page, &of_page) != 0 || ::fstat(socket, &of_socket) != 0) return std::nullopt;
+  return Peer{{of_page.st_dev, of_page.st_ino}, {of_socket.st_dev, of_socket.st_ino}, {}};
+}
+
+// The program may have closed the socket meanwhile, in a way that nobody has seen.
+std::shared_ptr<mpa::PeerDoorbell> Doorbells::known(const Peer& peer) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(peers_, [](const Peer& one) { return one.doorbell.expired(); });
+  for (const Peer& one : peers_) {
+    if (one.page != peer.page || one.socket != peer.socket) continue;
+    auto doorbell = one.doorbell.lock();
+    struct stat status {};
+    const bool intact = doorbell && ::fstat(doorbell->socket(), &status) == 0;
+    if (intact && Peer::File{status.st_dev, status.st_ino} == peer.socket) return doorbell;
+  }
+  return nullptr;
+}
+
+// Where it takes the socket, it leaves -1.
+std::shared_ptr<mpa::PeerDoorbell> Doorbells::find(mpa::DescriptorChange& change, int page, int& socket) {
+  auto peer = identify(page, socket);
+  if (!peer) return nullptr;
+  if (auto doorbell = known(*peer)) return doorbell;
+  auto view = mpa::DoorbellPage::attach(page);
+  mpa::OwnedDescriptor taken(change.take(std::exchange(socket, -1), "shared memory"));
+  if (!view || !taken) return nullptr;
   try {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(peers_, [](const Peer& one) { return one.doorbell.expired(); });
-    const auto known = std::ranges::find_if(peers_, [&](const Peer& one) { return one.is_same(peer); });
-    if (known != peers_.end()) {
-      if (auto doorbell = known->doorbell.lock()) return doorbell;
-    }
-    auto view = mpa::DoorbellPage::attach(page);
-    mpa::OwnedDescriptor taken(change.take(std::exchange(socket, -1), "shared memory"));
-    if (!view || !taken) return nullptr;
     auto made = std::make_shared<mpa::PeerDoorbell>(std::move(view), std::move(taken));
-    peer.doorbell = made;
-    peers_.push_back(std::move(peer));
+    peer->doorbell = made;
+    const std::lock_guard lock(mutex_);
+    peers_.push_back(std::move(*peer));
     return made;
   } catch (const std::bad_alloc&) {
     return nullptr;

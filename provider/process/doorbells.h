@@ -4,12 +4,14 @@
 // that need them. Thread-safe; nothing throws.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "mpa/stream/doorbell.h"
@@ -40,13 +42,15 @@ class Doorbells {
   // Of one peer. The two descriptors are known by the files that they stand for, as long as these are open. Only both
   // together: a peer may pass on a descriptor that it has got from another one.
   struct Peer {
-    bool is_same(const Peer& other) const { return page == other.page && socket == other.socket; }
+    using File = std::pair<dev_t, ino_t>;
 
-    std::uint64_t page = 0, socket = 0;  // inode numbers
+    File page, socket;
     std::weak_ptr<mpa::PeerDoorbell> doorbell;
   };
 
   bool make();
+  static std::optional<Peer> identify(int page, int socket);
+  std::shared_ptr<mpa::PeerDoorbell> known(const Peer& peer);
   std::shared_ptr<mpa::PeerDoorbell> find(mpa::DescriptorChange& change, int page, int& socket);
 
   Mutex mutex_;

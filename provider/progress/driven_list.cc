@@ -2,6 +2,7 @@
 #include "provider/progress/driven_list.h"
 
 #include <new>
+#include <utility>
 
 namespace uiw::provider {
 
@@ -82,15 +83,29 @@ void DrivenList::note_deferred(const Driven& qp, bool holds) noexcept {
   }
 }
 
-const mpa::Doorbell* DrivenList::doorbell() noexcept {
-  const std::lock_guard lock(mutex_);
-  if (!doorbell_) doorbell_ = mpa::Doorbell::create();
-  return doorbell_ ? &doorbell_ : nullptr;
+int DrivenList::doorbell(int set, epoll_event event) noexcept {
+  const auto made_before = [this] { return doorbell_.passed_on() >= 0; };
+  std::unique_lock lock(mutex_);
+  if (!made_before()) {
+    lock.unlock();  // where there is no descriptor, this waits for who reads the report
+    auto made = mpa::Doorbell::create();
+    if (!made || ::epoll_ctl(set, EPOLL_CTL_ADD, made.watched(), &event) != 0) return -1;
+    lock.lock();
+    if (!made_before()) doorbell_ = std::move(made);
+  }
+  return doorbell_ ? doorbell_.passed_on() : -1;
 }
 
+// Where a peer has shut it, each stream ends whose peer has to wake a thread, and later ones stay on TCP.
 void DrivenList::answer_doorbell() {
   const std::lock_guard lock(mutex_);
-  if (doorbell_) doorbell_.drain();
+  if (doorbell_ && !doorbell_.drain()) doorbell_.shut();
+}
+
+void DrivenList::pass_doorbell_on() {
+  if (sleepers_.load() == 0 || !rung()) return;
+  const std::lock_guard lock(mutex_);
+  if (doorbell_) doorbell_.ring();
 }
 
 void DrivenList::forget_doorbell() {

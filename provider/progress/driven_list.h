@@ -4,6 +4,8 @@
 // not said otherwise.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -48,10 +50,13 @@ class DrivenList {
   void visit_deferring(std::size_t most, Visitor visitor);
 
   // ---- News of peers on this host ----
-  // What wakes threads that sleep, which is made at the first call. Null if there can be none.
-  const mpa::Doorbell* doorbell() noexcept;
+  // What wakes threads that sleep: its end for the peers, or -1 if there can be none. It is made at the first call, and
+  // watched in this epoll set with this event.
+  int doorbell(int set, epoll_event event) noexcept;
   // For the thread that has taken an event of the doorbell, which then looks for what has rung().
   void answer_doorbell();
+  // For such a thread that does not look any more: wakes another one if something is left.
+  void pass_doorbell_on();
   // The program has closed its descriptors.
   void forget_doorbell();
   // Where in the page of the process peers are to ring for this queue pair, which lives meanwhile. kNoPlace: there is
@@ -67,7 +72,6 @@ class DrivenList {
   void begin_sleep();
   void end_sleep();
   class Asleep;
-  bool somebody_sleeps() const { return sleepers_.load(std::memory_order_relaxed) > 0; }
 
   // For one thread at a time, inside a ReadSection, which keeps a queue pair that is removed meanwhile alive: looks at
   // each, as a poll. True if there was work. Nothing is done where there are many.

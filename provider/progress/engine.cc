@@ -87,7 +87,6 @@ void Engine::begin_anew() {
   const std::lock_guard lock(mutex_);
   if (stop_.load()) return;
   epoll_ = wake_ = -1;
-  doorbell_watched_ = false;
   driven_.forget_doorbell();
   sets_.forget();
   started_.store(false);
@@ -118,7 +117,6 @@ void Engine::after_fork_in_child() {
   if (epoll_ >= 0) mpa::close_descriptor(epoll_);
   if (wake_ >= 0) mpa::close_descriptor(wake_);
   epoll_ = wake_ = -1;
-  doorbell_watched_ = false;
   driven_.after_fork_in_child();
   activity_.after_fork_in_child();
   deferring_ = 0;
@@ -191,13 +189,10 @@ void Engine::remove(Driven& qp) {
 int Engine::doorbell() {
   const std::lock_guard lock(mutex_);
   if (prepare() != 0) return -1;
-  const mpa::Doorbell* const doorbell = driven_.doorbell();
-  if (doorbell == nullptr) return -1;
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = ProgressHelpers::kDoorbellTag;
-  if (!doorbell_watched_) doorbell_watched_ = ::epoll_ctl(epoll_, EPOLL_CTL_ADD, doorbell->watched(), &event) == 0;
-  return doorbell_watched_ ? doorbell->passed_on() : -1;
+  return driven_.doorbell(epoll_, event);
 }
 
 mpa::DoorbellPage::Place Engine::begin_sharing(std::uint32_t qp_number) {
@@ -238,11 +233,11 @@ int Engine::drive_ready(bool& for_thread) {
     quiet_asks_ = driven > 0 ? 0 : quiet_asks_ + 1;
   }
   const std::size_t rung = driven_.visit_rung(kMostReady, [](Driven& qp) { qp.progress(qp.event_driver()); });
-  if (rung == kMostReady && driven_.somebody_sleeps() && driven_.rung()) wake();
+  if (rung == kMostReady) driven_.pass_doorbell_on();
   return driven + static_cast<int>(rung);
 }
 
-// Returns for how many queue pairs, which have one each but for the wake-up of "uiw-progress".
+// Returns how many of the events were taken: all but the wake-up of "uiw-progress".
 int Engine::drive_events(const epoll_event* events, int count) {
   int driven = 0;
   for (int i = 0; i < count; ++i) {

@@ -189,7 +189,6 @@ class Engine {
   ChannelSets sets_{epoll_};
   std::atomic<std::uint64_t> new_sets_{0};  // a bit for each of which "uiw-progress" does not know yet
   int wake_ = -1;
-  bool doorbell_watched_ = false;
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
   Mutex mutex_;        // of start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;

@@ -87,10 +87,10 @@ void ProgressHelpers::help() {
     }
     if (drove) turns_.fetch_add(1, std::memory_order_relaxed);
     in_vain = drove ? 0 : in_vain + 1;
-    // It may have answered a doorbell, so what rang is not left.
-    const bool nothing = (!came || (in_vain >= kMostInVain && !driven_.rung())) && turns.repeated() == 0;
+    const bool nothing = (!came || in_vain >= kMostInVain) && turns.repeated() == 0;
     leaves = leaves || nothing || stop_.load() || activity_.is_active(raw_clock(), Activity::kPollingNs);
   }
+  driven_.pass_doorbell_on();
 }
 
 void ProgressHelpers::stop() {

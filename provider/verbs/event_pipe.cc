@@ -142,7 +142,6 @@ Owner EventPipe::owner() {
   write_fd_ = change.guard(write_fd_);
   own_read_fd_ = change.guard(own_read_fd_);
   generation_.store(own, std::memory_order_relaxed);
-  put_octets_.fetch_add(1);  // the parent may have written
   return whose;
 }
 
@@ -171,20 +170,11 @@ bool EventPipe::take_kept(void* to) noexcept {
   reader_.store(pthread_t{}, std::memory_order_relaxed);
   if (!std::exchange(keeps_, false)) return false;
   if (mpa::guarded_copy(to, kept_.data(), kept_size_)) return true;
-  put(kept_.data(), kept_size_);
+  add(kept_.data(), kept_size_);
   return false;
 }
 
-ssize_t EventPipe::read(int fd, void* to, std::size_t size) noexcept {
-  const std::uint64_t put = put_octets_.load();
-  const ssize_t n = read_without_waiting(fd, to, size);
-  if (n > 0) taken_octets_.fetch_add(static_cast<std::uint64_t>(n));
-  if (n < 0 && errno == EAGAIN) taken_octets_.store(put);
-  return n;
-}
-
 bool EventPipe::put(const void* event, std::size_t size) {
-  put_octets_.fetch_add(size);
   ssize_t n;
   do {
     n = ::syscall(SYS_write, write_fd_, event, size);  // write() of libc would be a cancellation point
@@ -256,6 +246,11 @@ void EventPipe::write(const void* event, std::size_t size, Place& place) noexcep
 
 bool EventPipe::write(const void* event, std::size_t size) noexcept {
   const std::lock_guard lock(mutex_);
+  return add(event, size);
+}
+
+// Called with the lock held.
+bool EventPipe::add(const void* event, std::size_t size) noexcept {
   const Owner whose = owner();
   if (whose == Owner::other) return false;
   if (whose == Owner::self && line_->empty() && put(event, size)) return true;

@@ -19,7 +19,6 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <cstdint>
 #include <list>
 #include <memory>
 
@@ -58,11 +57,6 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   // The same end, as a descriptor of this object, to wait for events and read them in the program's place. -1 where
   // `fd` is another file meanwhile, or the pipe is not this process's.
   int own_read_fd(int fd) const;
-  // Whether nothing seems to be in the pipe, so that a read can be saved. Another process that reads, or two threads
-  // that read at a time, may make the answer wrong, either way, until read() has been called.
-  bool seems_empty() const { return is_own() && taken_octets_.load() == put_octets_.load(); }
-  // As read_without_waiting() from the program's descriptor.
-  ssize_t read(int fd, void* to, std::size_t size) noexcept;
   // Reads from a pipe without blocking, although its read end is shared with the program and may be in blocking mode.
   // The number of octets, or -1 with errno. No cancellation point.
   static ssize_t read_without_waiting(int fd, void* to, std::size_t size) noexcept;
@@ -113,6 +107,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   // Called with the lock held.
   Owner owner();
   bool keep(const void* event, std::size_t size);
+  bool add(const void* event, std::size_t size) noexcept;
   bool put(const void* event, std::size_t size);
   void unlink(Line::iterator event);
   void send_waiting();
@@ -131,7 +126,6 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   std::size_t kept_size_ = 0;
   std::array<std::byte, kMaxEvent> kept_;
   bool keeps_ = false;
-  std::atomic<std::uint64_t> put_octets_{0}, taken_octets_{0};  // of the pipe, see seems_empty()
   std::unique_ptr<Line> line_;
   std::atomic<bool> waiting_{false};  // line_ is not empty; written under the lock
   bool watched_ = false;              // CmLoop waits for room in the pipe

@@ -122,10 +122,11 @@ mpa::OwnedDescriptor RingRendezvous::accept() const {
 std::shared_ptr<mpa::SharedOffer> RingRendezvous::take(Attachable& end) {
   if (purpose_ == Purpose::presence) return nullptr;
   const mpa::OwnedDescriptor socket = accept();
+  if (!socket) return nullptr;
   const std::array<int, 2> own = {Doorbells::of_process().descriptor(), end.doorbell()};
   if (own[0] < 0 || own[1] < 0) return nullptr;
   auto offer = make_offer(true);
-  if (!socket || !offer) return nullptr;
+  if (!offer) return nullptr;
   {
     mpa::DescriptorChange change;
     std::array<int, 3> come;

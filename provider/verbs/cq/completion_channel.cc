@@ -106,7 +106,8 @@ struct Read final : Engine::Awaited {
   bool done() override {
     if (take_kept()) return true;
     if (both[1].revents == 0) return false;
-    n = pipe.read(both[1].fd, to, size);
+    if (pipe.own_read_fd(both[1].fd) < 0) return true;  // the program has closed it unseen
+    n = EventPipe::read_without_waiting(both[1].fd, to, size);
     return n >= 0 || errno != EAGAIN || (both[1].revents & ~POLLIN) != 0;
   }
   bool take_kept() {
@@ -165,16 +166,12 @@ int waited(const Behind& found, Wait& wait) {
 }  // namespace
 
 ssize_t read_completion_event(int fd, void* to, std::size_t size) {
-  const Behind found = behind(fd);
-  // Most programs read an event that is there.
-  if (found.pipe == nullptr) return -EAGAIN;
-  if (!found.pipe->seems_empty()) {
-    if (const ssize_t n = found.pipe->read(fd, to, size); n >= 0) return n;
-    if (errno != EAGAIN) return -EAGAIN;
-  }
-  const int flags = ::fcntl(fd, F_GETFL);
+  // Most programs read an event that is there. That takes no lock, so a signal handler may do it, too.
+  if (const ssize_t n = EventPipe::read_without_waiting(fd, to, size); n >= 0) return n;
+  const int flags = errno == EAGAIN ? ::fcntl(fd, F_GETFL) : -1;
   if (flags < 0 || (flags & O_NONBLOCK) != 0) return -EAGAIN;
-  const int own = found.pipe->own_read_fd(fd);
+  const Behind found = behind(fd);
+  const int own = found.pipe != nullptr ? found.pipe->own_read_fd(fd) : -1;
   if (own < 0) return -EAGAIN;
   Read read(*found.pipe, own, to, size);
   read.channel = found.number;

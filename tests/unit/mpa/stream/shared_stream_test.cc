@@ -358,6 +358,21 @@ TEST_CASE("shared_stream: a peer is woken only where it sleeps") {
   }
 }
 
+TEST_CASE("shared_stream: a peer that sleeps and whose doorbell is shut is woken by the end of TCP") {
+  Ends ends;
+  ends.switch_over();
+  REQUIRE(send(*ends.called, Bytes(8)) == 8);
+  REQUIRE(::shutdown(ends.called_bells.socket.passed_on(), SHUT_RDWR) == 0);
+  REQUIRE(ends.called->await_octets(true));
+  REQUIRE(send(*ends.caller, Bytes(8)) == 8);
+  Connected::wait(ends.tcp.b, POLLIN);
+  CHECK(ends.receive(*ends.called) == 8);
+  CHECK_FALSE(ends.called->await_octets(true));
+  CHECK(ends.receive(*ends.called) == 0);
+  // What had come from the peer is there.
+  CHECK(ends.receive(*ends.caller) == 8);
+}
+
 TEST_CASE("shared_stream: memory of a ring that is idle goes back to the system") {
   Ends ends;
   ends.switch_over();

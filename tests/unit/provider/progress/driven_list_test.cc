@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "provider/progress/driven_list.h"
 
-#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -187,21 +187,70 @@ TEST_CASE("driven list: while a thread sleeps, peers hear that they have to wake
   CHECK(list.visit_rung(kAll, [](Driven&) {}) == 1);
 }
 
+TEST_CASE("driven list: who leaves something that rang wakes another thread", "[engine]") {
+  DrivenList list;
+  OneQp qp;
+  list.add(qp);
+  const uiw::mpa::OwnedDescriptor set(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  const uiw::mpa::PeerDoorbell peer(peers_view(), uiw::mpa::OwnedDescriptor(::dup(list.doorbell(set.get(), event))));
+  const auto called = [&] { return ::epoll_wait(set.get(), &event, 1, 0) == 1; };
+  const Page::Place place = list.doorbell_of(qp);
+  list.begin_sleep();
+  list.pass_doorbell_on();  // nothing is left
+  CHECK_FALSE(called());
+  CHECK(peer.ring(place));
+  CHECK(called());
+  list.answer_doorbell();
+  CHECK_FALSE(called());
+  list.pass_doorbell_on();
+  CHECK(called());
+  list.answer_doorbell();
+  list.end_sleep();
+  list.pass_doorbell_on();  // nobody sleeps
+  CHECK_FALSE(called());
+}
+
+TEST_CASE("driven list: a doorbell that a peer has shut calls nobody, and peers are told", "[engine]") {
+  DrivenList list;
+  OneQp qp;
+  list.add(qp);
+  const uiw::mpa::OwnedDescriptor set(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  const int doorbell = list.doorbell(set.get(), event);
+  const uiw::mpa::PeerDoorbell peer(peers_view(), uiw::mpa::OwnedDescriptor(::dup(doorbell)));
+  const Page::Place place = list.doorbell_of(qp);
+  REQUIRE(::shutdown(doorbell, SHUT_RDWR) == 0);
+  REQUIRE(::epoll_wait(set.get(), &event, 1, 0) == 1);
+  list.answer_doorbell();
+  CHECK(::epoll_wait(set.get(), &event, 1, 0) == 0);
+  CHECK(list.doorbell(set.get(), event) == -1);
+  CHECK(peer.ring(place));  // somebody looks
+  list.begin_sleep();
+  CHECK_FALSE(peer.ring(place));
+  list.end_sleep();
+}
+
 TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, or poll, at the same time",
           "[engine]") {
   DrivenList list;
   OneQp qp;
   list.add(qp);
   const Page::Place place = list.doorbell_of(qp);
-  const auto* const doorbell = list.doorbell();
-  REQUIRE(doorbell != nullptr);
-  CHECK(list.doorbell() == doorbell);
-  const uiw::mpa::PeerDoorbell peer(peers_view(), uiw::mpa::OwnedDescriptor(::dup(doorbell->passed_on())));
+  const uiw::mpa::OwnedDescriptor set(::epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  event.events = EPOLLIN;
+  const int doorbell = list.doorbell(set.get(), event);
+  REQUIRE(doorbell >= 0);
+  CHECK(list.doorbell(set.get(), event) == doorbell);
+  const uiw::mpa::PeerDoorbell peer(peers_view(), uiw::mpa::OwnedDescriptor(::dup(doorbell)));
   std::atomic<unsigned> rung{0}, taken{0}, asleep{2};
   std::atomic<bool> ends{false};
   const auto look = [&](int milliseconds) {
-    pollfd watched{doorbell->watched(), POLLIN, 0};
-    if (::poll(&watched, 1, milliseconds) == 1) list.answer_doorbell();
+    epoll_event come{};
+    if (::epoll_wait(set.get(), &come, 1, milliseconds) == 1) list.answer_doorbell();
   };
   const auto take = [&] { list.visit_rung(kAll, [&](Driven&) { taken = rung.load(); }); };
   const auto sleeper = [&] {
@@ -235,7 +284,7 @@ TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, 
   ends = true;
   poller.join();
   while (asleep > 0) {
-    ::send(doorbell->passed_on(), "", 1, MSG_DONTWAIT);
+    ::send(doorbell, "", 1, MSG_DONTWAIT);
     std::this_thread::yield();
   }
   one.join();

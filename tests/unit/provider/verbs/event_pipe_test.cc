@@ -240,26 +240,6 @@ TEST_CASE("channel: the first event that a thread makes while it waits is kept f
   }
 }
 
-TEST_CASE("channel: a read is saved where nothing can be in the pipe", "[channel]") {
-  const auto context = open_loopback();
-  const Channel channel;
-  Teller a(*context, channel, 1);
-  int number = 0;
-  const auto pipe = provider::completion_channel(channel.fd(), context, number);
-  REQUIRE(pipe);
-  ib_uverbs_comp_event_desc event{};
-  CHECK(pipe->seems_empty());
-  a.tell();
-  CHECK_FALSE(pipe->seems_empty());
-  CHECK(pipe->read(channel.fd(), &event, sizeof event) == sizeof event);
-  CHECK(pipe->seems_empty());
-  a.tell();
-  CHECK(channel.next() == 1);  // the program's read, which need not be seen
-  CHECK_FALSE(pipe->seems_empty());
-  CHECK((pipe->read(channel.fd(), &event, sizeof event) == -1 && errno == EAGAIN));
-  CHECK(pipe->seems_empty());
-}
-
 TEST_CASE("context: thousands of async events wait for the program", "[channel]") {
   constexpr std::uintptr_t kEvents = 4000;
   const auto context = open_loopback();
