@@ -2,7 +2,7 @@
 """How much memory idle connections take, whose queue pairs have 16 sends and 16 receives: through shared memory, and through
 TCP, whose sockets are the kernel's and do not count.
 
-`--setting IDLE_CONNECTIONS=10000` makes so many in place of 1000; that takes 41000 descriptors (prlimit --nofile)."""
+`--setting IDLE_CONNECTIONS=10000` makes so many in place of 1000; that takes 20500 descriptors (prlimit --nofile)."""
 
 import pathlib
 import re
@@ -25,8 +25,8 @@ LINE = re.compile(r"^a connection: (\S+) KiB at one end, (\S+) KiB at the other,
 def measure(bench, way, messages, octets, receives):
     """For each connection: the KiB of the process that has more, and of shared memory, each page once; and descriptors."""
     count = int(bench.settings.get("IDLE_CONNECTIONS", 1000))
-    # At most a quarter of the descriptors are for shared memory.
-    needed = (count + PROGRAMS_OWN) * (4 if way == "auto" else 1)
+    # While it is set up, a connection in shared memory needs another one.
+    needed = (count + PROGRAMS_OWN) * (2 if way == "auto" else 1)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY and most < needed:
         raise harness.Skip(f"{count} connections need {needed} descriptors, and {most} are allowed (ulimit -Hn)")
@@ -42,7 +42,8 @@ def measure(bench, way, messages, octets, receives):
 
 def through_shared_memory(bench, more, *what):
     own, shared, descriptors = measure(bench, "auto", *what)
-    check(shared >= 4 and descriptors >= 2, f"{shared} KiB, {descriptors} descriptors: this is not shared memory")
+    check(shared >= 4, f"{shared} KiB: this is not shared memory")
+    check(descriptors < 1.5, f"{descriptors} descriptors: more than that of its TCP connection")
     # Of memory that two processes share, half is each one's, as in Pss.
     most = MOST_SHARED + more
     check(own + shared / 2 < most, f"{own} KiB, and {shared} KiB shared with the peer: not less than {most}")

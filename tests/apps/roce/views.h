@@ -32,12 +32,18 @@ class Channel {
 
   void make_id() { expect(rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) == 0, "rdma_create_id"); }
   Event next(rdma_cm_event_type wanted) {
+    bool is_other = false;
+    return next_of(wanted, wanted, is_other);
+  }
+  // An event of one of two kinds; which, goes to `is_other`.
+  Event next_of(rdma_cm_event_type wanted, rdma_cm_event_type other, bool& is_other) {
     pollfd ready{channel_->fd, POLLIN, 0};
     if (poll(&ready, 1, 30'000) != 1) die("no %s in time", rdma_event_str(wanted));
     rdma_cm_event* event = nullptr;
     expect(rdma_get_cm_event(channel_, &event) == 0, "rdma_get_cm_event");
-    if (event->event != wanted)
+    if (event->event != wanted && event->event != other)
       die("%s (%d), not %s", rdma_event_str(event->event), event->status, rdma_event_str(wanted));
+    is_other = event->event == other;
     const auto* data = static_cast<const std::uint8_t*>(event->param.conn.private_data);
     Event taken{event->id, event->status, event->param.conn, {}};
     if (data != nullptr) taken.data.assign(data, data + event->param.conn.private_data_len);

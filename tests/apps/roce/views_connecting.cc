@@ -647,8 +647,7 @@ void source_port_again() {
   port = 0;
   Event request{};
   std::unique_ptr<Queues> far;
-  const auto end_far = [&] {
-    server.next(RDMA_CM_EVENT_DISCONNECTED);
+  const auto destroy_far = [&] {
     far.reset();
     rdma_destroy_id(request.id);
   };
@@ -665,8 +664,18 @@ void source_port_again() {
     near.managed();
     rdma_conn_param parameters = connection_parameters();
     expect(rdma_connect(client.id, &parameters) == 0, "rdma_connect");
-    if (far != nullptr) end_far();
-    request = server.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    // The end of the connection before is reported by the thread that sees it, so it may come behind the next request.
+    bool ended = far == nullptr, requested = false;
+    Event next{};
+    while (!ended || !requested) {
+      bool is_end = false;
+      const Event event = server.next_of(RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_DISCONNECTED, is_end);
+      expect(!(is_end ? ended : requested), "the same event twice");
+      if (!is_end) next = event;
+      (is_end ? ended : requested) = true;
+    }
+    if (far != nullptr) destroy_far();
+    request = next;
     far = std::make_unique<Queues>(request.id);
     far->managed();
     expect(rdma_accept(request.id, &parameters) == 0, "rdma_accept");
@@ -675,7 +684,8 @@ void source_port_again() {
     expect(rdma_get_src_port(client.id) == port, "another source port than the program has chosen");
     expect(rdma_disconnect(client.id) == 0, "rdma_disconnect");
   }
-  end_far();
+  server.next(RDMA_CM_EVENT_DISCONNECTED);
+  destroy_far();
   rdma_freeaddrinfo(remote);
 }
 
