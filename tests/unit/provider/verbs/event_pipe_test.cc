@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -235,8 +236,11 @@ TEST_CASE("channel: the first event that a thread makes while it waits is kept f
   SECTION("and goes to the pipe where the thread has no memory for it") {
     mpa::install_copy_guard();
     a.tell();
-    CHECK_FALSE(pipe->take_kept(nullptr));
+    void* const none = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(none != MAP_FAILED);
+    CHECK_FALSE(pipe->take_kept(none));
     CHECK(channel.next() == 1);
+    ::munmap(none, 4096);
   }
 }
 
