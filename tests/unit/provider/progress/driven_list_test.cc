@@ -8,6 +8,7 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -50,6 +51,32 @@ std::unique_ptr<Page> peers_view() {
   REQUIRE(page);
   return page;
 }
+
+// A queue pair whose peer is on this host, with a set that watches the doorbell.
+struct Sharing {
+  Sharing() {
+    list.add(qp);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    doorbell = list.doorbell(set.get(), event);
+    REQUIRE(doorbell >= 0);
+    CHECK(list.doorbell(set.get(), event) == doorbell);
+    peer.emplace(peers_view(), uiw::mpa::OwnedDescriptor(::dup(doorbell)));
+    place = list.doorbell_of(qp);
+  }
+  // Whether the doorbell is reported in this time; -1: without end.
+  bool called(int milliseconds = 0) const {
+    epoll_event come{};
+    return ::epoll_wait(set.get(), &come, 1, milliseconds) == 1;
+  }
+
+  DrivenList list;
+  OneQp qp;
+  const uiw::mpa::OwnedDescriptor set{::epoll_create1(EPOLL_CLOEXEC)};
+  int doorbell = -1;
+  std::optional<uiw::mpa::PeerDoorbell> peer;
+  Page::Place place = Page::kNoPlace;
+};
 
 }  // namespace
 
@@ -188,69 +215,43 @@ TEST_CASE("driven list: while a thread sleeps, peers hear that they have to wake
 }
 
 TEST_CASE("driven list: who leaves something that rang wakes another thread", "[engine]") {
-  DrivenList list;
-  OneQp qp;
-  list.add(qp);
-  const uiw::mpa::OwnedDescriptor set(::epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{};
-  event.events = EPOLLIN;
-  const uiw::mpa::PeerDoorbell peer(peers_view(), uiw::mpa::OwnedDescriptor(::dup(list.doorbell(set.get(), event))));
-  const auto called = [&] { return ::epoll_wait(set.get(), &event, 1, 0) == 1; };
-  const Page::Place place = list.doorbell_of(qp);
-  list.begin_sleep();
-  list.pass_doorbell_on();  // nothing is left
-  CHECK_FALSE(called());
-  CHECK(peer.ring(place));
-  CHECK(called());
-  list.answer_doorbell();
-  CHECK_FALSE(called());
-  list.pass_doorbell_on();
-  CHECK(called());
-  list.answer_doorbell();
-  list.end_sleep();
-  list.pass_doorbell_on();  // nobody sleeps
-  CHECK_FALSE(called());
+  Sharing at;
+  at.list.begin_sleep();
+  at.list.pass_doorbell_on();  // nothing is left
+  CHECK_FALSE(at.called());
+  CHECK(at.peer->ring(at.place));
+  CHECK(at.called());
+  at.list.answer_doorbell();
+  CHECK_FALSE(at.called());
+  at.list.pass_doorbell_on();
+  CHECK(at.called());
+  at.list.answer_doorbell();
+  at.list.end_sleep();
+  at.list.pass_doorbell_on();  // nobody sleeps
+  CHECK_FALSE(at.called());
 }
 
 TEST_CASE("driven list: a doorbell that a peer has shut calls nobody, and peers are told", "[engine]") {
-  DrivenList list;
-  OneQp qp;
-  list.add(qp);
-  const uiw::mpa::OwnedDescriptor set(::epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{};
-  event.events = EPOLLIN;
-  const int doorbell = list.doorbell(set.get(), event);
-  const uiw::mpa::PeerDoorbell peer(peers_view(), uiw::mpa::OwnedDescriptor(::dup(doorbell)));
-  const Page::Place place = list.doorbell_of(qp);
-  REQUIRE(::shutdown(doorbell, SHUT_RDWR) == 0);
-  REQUIRE(::epoll_wait(set.get(), &event, 1, 0) == 1);
-  list.answer_doorbell();
-  CHECK(::epoll_wait(set.get(), &event, 1, 0) == 0);
-  CHECK(list.doorbell(set.get(), event) == -1);
-  CHECK(peer.ring(place));  // somebody looks
-  list.begin_sleep();
-  CHECK_FALSE(peer.ring(place));
-  list.end_sleep();
+  Sharing at;
+  REQUIRE(::shutdown(at.doorbell, SHUT_RDWR) == 0);
+  REQUIRE(at.called());
+  at.list.answer_doorbell();
+  CHECK_FALSE(at.called());
+  CHECK(at.list.doorbell(at.set.get(), {}) == -1);
+  CHECK(at.peer->ring(at.place));  // somebody looks
+  at.list.begin_sleep();
+  CHECK_FALSE(at.peer->ring(at.place));
+  at.list.end_sleep();
 }
 
 TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, or poll, at the same time",
           "[engine]") {
-  DrivenList list;
-  OneQp qp;
-  list.add(qp);
-  const Page::Place place = list.doorbell_of(qp);
-  const uiw::mpa::OwnedDescriptor set(::epoll_create1(EPOLL_CLOEXEC));
-  epoll_event event{};
-  event.events = EPOLLIN;
-  const int doorbell = list.doorbell(set.get(), event);
-  REQUIRE(doorbell >= 0);
-  CHECK(list.doorbell(set.get(), event) == doorbell);
-  const uiw::mpa::PeerDoorbell peer(peers_view(), uiw::mpa::OwnedDescriptor(::dup(doorbell)));
+  Sharing at;
+  DrivenList& list = at.list;
   std::atomic<unsigned> rung{0}, taken{0}, asleep{2};
   std::atomic<bool> ends{false};
   const auto look = [&](int milliseconds) {
-    epoll_event come{};
-    if (::epoll_wait(set.get(), &come, 1, milliseconds) == 1) list.answer_doorbell();
+    if (at.called(milliseconds)) list.answer_doorbell();
   };
   const auto take = [&] { list.visit_rung(kAll, [&](Driven&) { taken = rung.load(); }); };
   const auto sleeper = [&] {
@@ -274,7 +275,7 @@ TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, 
   unsigned late = 0;
   const auto ring = [&](unsigned i) {
     rung = i;
-    peer.ring(place);
+    at.peer->ring(at.place);
     for (unsigned looks = 0; taken != i && late == 0; ++looks) {
       std::this_thread::yield();
       late += looks > 50'000'000 ? 1U : 0U;
@@ -284,7 +285,7 @@ TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, 
   ends = true;
   poller.join();
   while (asleep > 0) {
-    ::send(doorbell, "", 1, MSG_DONTWAIT);
+    ::send(at.doorbell, "", 1, MSG_DONTWAIT);
     std::this_thread::yield();
   }
   one.join();
