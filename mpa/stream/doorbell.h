@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // How a process wakes a thread of another one that sleeps on an epoll set: by a connected pair of Unix stream sockets.
-// Who sleeps watches one end (Doorbell) and passes copies of the other to all its peers, each of which has it beside
-// its view of the page (PeerDoorbell, doorbell_page.h). The pair carries octets without a meaning. Nothing blocks,
-// whatever a peer does. A peer may shut the pair, which ends the streams of all peers. Thread-safe.
+// The process that sleeps watches one end (Doorbell) and passes copies of the other to all its peers. A peer keeps its
+// copy with its view of the page of doorbells (PeerDoorbell, doorbell_page.h). The octets have no meaning. Nothing
+// blocks, whatever a peer does. A peer that shuts the pair ends the streams of those peers that have to wake a thread.
+// Thread-safe.
 #pragma once
 
 #include <memory>
@@ -38,7 +39,7 @@ class Doorbell {
   OwnedDescriptor watched_, passed_on_;
 };
 
-// A peer's page of doorbells, and the end of its Doorbell.
+// How this process rings a peer: the peer's page of doorbells, and a copy of the end that its Doorbell passes on.
 class PeerDoorbell {
  public:
   PeerDoorbell(std::unique_ptr<DoorbellPage> page, OwnedDescriptor socket)

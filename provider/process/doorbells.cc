@@ -97,7 +97,7 @@ std::shared_ptr<mpa::PeerDoorbell> Doorbells::find(mpa::DescriptorChange& change
   }
 }
 
-// Another thread may have been at the vector.
+// A thread of the parent may have been changing the vector, so the child gets a new one.
 void Doorbells::after_fork_in_child() {
   new (&peers_) std::vector<Peer>;
   page_.store(nullptr);  // not mapped here

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The doorbells of this process (mpa/stream/doorbell_page.h): one page of them, made when the first stream in shared
-// memory is set up. The list of an engine's queue pairs takes words of it. And those of its peers, once for all streams
-// that need them. Thread-safe; nothing throws.
+// memory is set up. The list of an engine's queue pairs takes words of it. This class also knows the doorbells of
+// peers, which all streams to one context of a peer share. Thread-safe; nothing throws.
 #pragma once
 
 #include <sys/types.h>
@@ -39,8 +39,8 @@ class Doorbells {
   void after_fork_in_child();
 
  private:
-  // Of one peer. The two descriptors are known by the files that they stand for, as long as these are open. Only both
-  // together: a peer may pass on a descriptor that it has got from another one.
+  // The doorbells of one context of a peer, found by the files that the two descriptors stand for. Both have to be the
+  // same: a peer may pass on a descriptor that it has got from another one.
   struct Peer {
     using File = std::pair<dev_t, ino_t>;
 

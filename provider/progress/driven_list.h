@@ -53,9 +53,10 @@ class DrivenList {
   // What wakes threads that sleep: its end for the peers, or -1 if there can be none. It is made at the first call, and
   // watched in this epoll set with this event.
   int doorbell(int set, epoll_event event) noexcept;
-  // For the thread that has taken an event of the doorbell, which then looks for what has rung().
+  // For a thread that has an event of the doorbell: takes it away from the others. The thread then looks for what has
+  // rung().
   void answer_doorbell();
-  // For such a thread that does not look any more: wakes another one if something is left.
+  // Such a thread will not look again: if a peer has rung for something that is left, another thread is woken.
   void pass_doorbell_on();
   // The program has closed its descriptors.
   void forget_doorbell();

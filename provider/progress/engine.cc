@@ -292,7 +292,11 @@ void Engine::look(bool polls) {
     if (deferred) send_waiting_posts(polls);
     const bool work = many ? drive_ready(for_thread) > 0 : driven_.poll_each();
     const bool in_vain = polls && !work;
-    busy_looks_ = !deferred ? 0 : polls && work ? busy_looks_ + 1 : busy_looks_;
+    if (!deferred) {
+      busy_looks_ = 0;
+    } else if (polls && work) {
+      ++busy_looks_;
+    }
     if (polls && deferred && SendScheduler::ends_deferral(work, busy_looks_)) {
       busy_looks_ = 0;
       send_all_deferred(DrivenList::kFew);

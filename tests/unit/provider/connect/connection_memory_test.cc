@@ -3,7 +3,6 @@
 // descriptor along. One allocation after the other fails, of one thread alone.
 #include <atomic>
 #include <condition_variable>
-#include <filesystem>
 #include <future>
 #include <mutex>
 
@@ -96,11 +95,6 @@ void try_each(Attempt attempt) {
     attempt(at++);
   } while (failed_once.load());
   CHECK(at > 1);
-}
-
-std::size_t open_descriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
 }
 
 class Observer final : public provider::ConnectionObserver {

@@ -2,7 +2,6 @@
 // A connection's life, both sides in this process.
 #include "provider/connect/connection.h"
 
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -335,10 +334,6 @@ TEST_CASE("connection: an end in shared memory has one descriptor, and maps the 
   constexpr std::size_t kCount = 20;
   std::vector<std::unique_ptr<Side>> sides;
   std::vector<std::shared_ptr<Connection>> connections(kCount);
-  const auto descriptors = [] {
-    const std::filesystem::directory_iterator all("/proc/self/fd");
-    return static_cast<std::size_t>(std::distance(begin(all), end(all)));
-  };
   std::size_t with_first = 0;
   for (std::size_t i = 0; i < kCount; ++i) {
     Side& out = *sides.emplace_back(std::make_unique<Side>(*context));
@@ -353,10 +348,10 @@ TEST_CASE("connection: an end in shared memory has one descriptor, and maps the 
     REQUIRE((caller->wait_established() && callee->wait_established()));
     for (Side* side : {&out, &in}) REQUIRE(side->post(IBV_WR_SEND, 1, {}) == 0);
     for (Side* side : {&out, &in}) CHECK(next(*side->receive_cq).status == IBV_WC_SUCCESS);
-    if (i == 0) with_first = descriptors();
+    if (i == 0) with_first = open_descriptors();
   }
   CHECK(mpa::SharedMemory::count() == 2 * kCount);
-  CHECK(descriptors() == with_first + 2 * (kCount - 1));
+  CHECK(open_descriptors() == with_first + 2 * (kCount - 1));
   std::ifstream maps("/proc/self/maps");
   const std::string text(std::istreambuf_iterator<char>(maps), {});
   std::size_t pages = 0;

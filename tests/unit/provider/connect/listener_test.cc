@@ -23,15 +23,6 @@ using namespace uiw::test;
 
 namespace {
 
-std::size_t open_descriptors() {
-  std::size_t count = 0;
-  rlimit limit{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  for (int fd = 0; fd < static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 4096)); ++fd)
-    count += ::fcntl(fd, F_GETFD) >= 0;
-  return count;
-}
-
 class Limit {
  public:
   explicit Limit(const rlimit& limit) { REQUIRE(::setrlimit(RLIMIT_NOFILE, &limit) == 0); }

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
-// IPv4's loopback address, and sockets that are bound to it.
+// IPv4's loopback address, sockets that are bound to it, and how many descriptors there are.
 #pragma once
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstddef>
 #include <cstdint>
 
 #include "provider/connect/local_address.h"
@@ -33,6 +37,16 @@ inline int bound_socket(sockaddr_storage& address) {
 inline int bound_socket() {
   sockaddr_storage address{};
   return bound_socket(address);
+}
+
+// Those of this process. Needs none itself.
+inline std::size_t open_descriptors() {
+  std::size_t count = 0;
+  rlimit limit{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  for (int fd = 0; fd < static_cast<int>(std::min<rlim_t>(limit.rlim_cur, 4096)); ++fd)
+    count += ::fcntl(fd, F_GETFD) >= 0;
+  return count;
 }
 
 }  // namespace uiw::test
