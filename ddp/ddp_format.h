@@ -8,14 +8,9 @@
 #include <cstdint>
 #include <optional>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 
 namespace uiw::ddp {
-
-using mpa::load_be;
-using mpa::MutableOctets;
-using mpa::Octets;
-using mpa::store_be;
 
 enum class Stag : std::uint32_t {};
 enum class Msn : std::uint32_t {};  // counts messages of a queue from 1, modulo 2^32

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Memory windows: STags that a stream binds to a part of a region and invalidates again, by work requests (Verbs draft
 // sections 7.8 and 7.10).
+#include "base/short_wait.h"
 #include "ddp/stag_table.h"
-#include "mpa/short_wait.h"
 
 namespace uiw::ddp {
 
@@ -18,7 +18,7 @@ constexpr std::uint32_t index_of(Stag stag) { return static_cast<std::uint32_t>(
 void StagTable::unbind(Slot& window, const void* domain) {
   if (window.word.load(std::memory_order_relaxed) == 0) return;
   window.word.store(0, std::memory_order_seq_cst);
-  for (mpa::ShortWait wait; window.holders.load(std::memory_order_seq_cst) != 0;) wait.turn();
+  for (ShortWait wait; window.holders.load(std::memory_order_seq_cst) != 0;) wait.turn();
   --slot_at(window.link).link;
   window.regions[0] = {};
   window.regions[0].domain = domain;

@@ -11,7 +11,7 @@
 //
 // Lifetime of memory: find() may return a region that another thread is just retiring or replacing. So after retire()
 // or replace() the caller must wait until every such find() and its access are over (a grace period, see
-// provider/memory/grace_period.h), before the program may use the memory otherwise, and before it calls recycle() or
+// base/grace_period.h), before the program may use the memory otherwise, and before it calls recycle() or
 // replace() for this STag again. Windows are bound and invalidated by work requests, which cannot wait for a grace
 // period. So each access through a window is counted while its Hold lives, and the end of a binding waits until the
 // count is zero.

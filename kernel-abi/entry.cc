@@ -13,6 +13,9 @@
 #include <new>
 #include <optional>
 
+#include "base/descriptor.h"
+#include "base/fault_signals.h"
+#include "base/processors.h"
 #include "kernel-abi/caller/cancellation.h"
 #include "kernel-abi/interposer/uverbs_node.h"
 #include "kernel-abi/netlink/nldev_socket.h"
@@ -20,10 +23,7 @@
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/sysfs/device_tree.h"
 #include "kernel-abi/uverbs/uverbs.h"
-#include "mpa/descriptor.h"
-#include "mpa/fault_signals.h"
 #include "provider/export.h"
-#include "provider/process/processors.h"
 #include "provider/verbs/cq/completion_channel.h"
 #include "provider/verbs/device_file.h"
 #include "provider/verbs/fork.h"
@@ -58,7 +58,7 @@ int abi_open(const char* node, int flags, std::uint64_t* object) {
     // libibverbs expects a character device; every container has this one.
     const int fd = ::open("/dev/null", (flags & (O_ACCMODE | O_CLOEXEC | O_NONBLOCK)));
     if (fd < 0) {
-      mpa::DescriptorChange().take(fd, "a device");  // reports the reason
+      DescriptorChange().take(fd, "a device");  // reports the reason
       return -errno;
     }
     static std::atomic<std::uint64_t> opened{0};
@@ -182,14 +182,10 @@ constexpr provider::ForkHooks kForkHooks = {before_fork, after_fork_in_parent, a
   return true;
 }();
 
-constexpr UiwKernelAbi kTable = {abi_root,          abi_open,
-                                 abi_write,         abi_retain,
-                                 abi_release,       mpa::program_action,
-                                 mpa::program_mask, mpa::add_pending_faults,
-                                 mpa::close_faults, mpa::reopen_faults,
-                                 abi_give_way,      abi_control,
-                                 abi_child_waits,   abi_read_event,
-                                 abi_wait_in_set,   abi_wait_in_poll};
+constexpr UiwKernelAbi kTable = {abi_root,        abi_open,       abi_write,       abi_retain,
+                                 abi_release,     program_action, program_mask,    add_pending_faults,
+                                 close_faults,    reopen_faults,  abi_give_way,    abi_control,
+                                 abi_child_waits, abi_read_event, abi_wait_in_set, abi_wait_in_poll};
 
 }  // namespace
 }  // namespace uiw::kernel_abi
@@ -197,15 +193,15 @@ constexpr UiwKernelAbi kTable = {abi_root,          abi_open,
 extern "C" UIW_API const UiwKernelAbi* uiw_kernel_abi_v8(const UiwHost* host) {
   using namespace uiw::kernel_abi;
   static const bool told = [host] {
-    static uiw::mpa::DescriptorGuard guard;
+    static uiw::DescriptorGuard guard;
     guard = {host->protect, host->unprotect, host->begin_change, host->end_change};
-    uiw::mpa::set_descriptor_guard(&guard);
+    uiw::set_descriptor_guard(&guard);
     if (host->signal_action != nullptr)
-      uiw::mpa::use_interposed_signals({host->signal_action, host->signal_mask, host->borrowed});
+      uiw::use_interposed_signals({host->signal_action, host->signal_mask, host->borrowed});
     return true;
   }();
   static_cast<void>(told);
-  if (host->processors != nullptr) uiw::provider::set_starting_processors(host->processors());
+  if (host->processors != nullptr) uiw::set_starting_processors(host->processors());
   g_host.store(host);
   uiw::provider::set_device_files(device_file);
   return &kTable;

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 
 namespace uiw::mpa {
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/guarded_copy.h"
 #include "mpa/crc32c.h"
 #include "mpa/fpdu_buffer.h"
-#include "mpa/guarded_copy.h"
 #include "mpa/markers.h"
 
 namespace uiw::mpa {

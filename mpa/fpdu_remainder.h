@@ -9,7 +9,7 @@
 #include <new>
 #include <utility>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 #include "mpa/fpdu_buffer.h"
 
 namespace uiw::mpa {

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "base/guarded_copy.h"
 #include "mpa/crc32c.h"
-#include "mpa/guarded_copy.h"
 
 namespace uiw::mpa {
 

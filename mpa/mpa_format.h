@@ -11,7 +11,7 @@
 #include <optional>
 #include <string_view>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 
 namespace uiw::mpa {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "rdmap/atomic.h"
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 
 namespace uiw::rdmap {
 
@@ -44,7 +44,7 @@ bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* mem
     std::uint64_t* target;
     std::uint64_t original;
   } call{opcode, operands, reinterpret_cast<std::uint64_t*>(memory), 0};
-  const bool there = mpa::guarded_call(
+  const bool there = guarded_call(
       [](void* argument) {
         auto& it = *static_cast<Call*>(argument);
         it.original = it.opcode == AtomicOpcode::fetch_add ? fetch_add(it.target, it.operands)

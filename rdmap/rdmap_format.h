@@ -16,12 +16,8 @@
 
 namespace uiw::rdmap {
 
-using ddp::load_be;
 using ddp::Msn;
-using ddp::MutableOctets;
-using ddp::Octets;
 using ddp::Stag;
-using ddp::store_be;
 
 enum class Opcode : std::uint8_t {
   write = 0x0,

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 #include "rdmap/protection_error.h"
 
 namespace uiw::rdmap {
@@ -369,7 +369,7 @@ bool Receiver::place_write(Octets payload) {
     fail_tagged(segment_.header, segment_.total, tagged_error(target.error()));
     return false;
   }
-  if (!mpa::guarded_copy(target.memory(), payload.data(), payload.size())) return fault();
+  if (!guarded_copy(target.memory(), payload.data(), payload.size())) return fault();
   segment_.write_offset += payload.size();
   return true;
 }
@@ -386,7 +386,7 @@ bool Receiver::place(Octets payload) {
     if (take > 0) {
       const ddp::Access target = rdmap::find(stags_, sge, segment_.sge_domain, at.offset, take, ddp::kLocalWrite);
       if (target.error != ddp::AccessError::none) return fault();
-      if (target.memory != ddp::discarded && !mpa::guarded_copy(target.memory, payload.data(), take)) return fault();
+      if (target.memory != ddp::discarded && !guarded_copy(target.memory, payload.data(), take)) return fault();
       payload = payload.subspan(take);
       at.offset += take;
     }

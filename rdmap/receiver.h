@@ -89,7 +89,7 @@ class Receiver final : public mpa::UlpduSink {
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
   // Only for Sends and Read Responses, whose memory the program does not look at before their completion. An RDMA Write
-  // is placed in ascending order (mpa/guarded_copy.h), as no system call promises.
+  // is placed in ascending order (base/guarded_copy.h), as no system call promises.
   MutableOctets place_of_next(std::size_t most) override;
   Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
 

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 
-FOLDERS = ["mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools", "tests"]
+FOLDERS = ["base", "mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools", "tests"]
 VERSION = "version 14."
 
 

@@ -11,8 +11,9 @@ import sys
 import sizes
 
 # Each may include itself and what stands before it.
-LAYERS = ["mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools"]
+LAYERS = ["base", "mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools"]
 PROTOCOL = {"mpa", "ddp", "rdmap"}
+BELOW_VERBS = {"base", *PROTOCOL}
 SOCKET_HEADERS = {"arpa/inet.h", "netdb.h", "netinet/in.h", "netinet/ip.h", "netinet/tcp.h", "poll.h", "sys/epoll.h",
                   "sys/poll.h", "sys/select.h", "sys/socket.h", "sys/un.h"}
 THREAD_HEADERS = {"thread", "pthread.h", "threads.h", "future", "condition_variable", "semaphore"}
@@ -20,15 +21,15 @@ THREAD_HEADERS = {"thread", "pthread.h", "threads.h", "future", "condition_varia
 # names, and any of a lower layer. A row names only rooms above it in this table, so that there are no cycles. A folder
 # without a row belongs to the room around it. docs/architecture.md has the picture.
 ROOMS = {
-    "provider/process": ("", "what every room needs: settings, devices, mutexes, threads and their event loop"),
-    "provider/memory": ("process", "tables that a fork renews, threads that end inside a grace period"),
-    "provider/progress": ("process memory", "queue pairs are driven inside a grace period; it knows them as Driven"),
+    "provider/process": ("", "what every room needs: settings, the log, devices, what a fork leaves, the event loop of its thread"),
+    "provider/memory": ("process", "how much may be registered; what is registered stands in the list of objects"),
+    "provider/progress": ("process", "doorbells and the counters of ports; it knows queue pairs as Driven"),
     "provider/stream": ("process memory progress", "placement is into registered memory; the engine drives the socket"),
     "provider/capture": ("process", "where captures go is a setting; it knows connections as an mpa::StreamTap"),
-    "provider/connect": ("process memory stream capture", "a connection ends in a stream; it knows queue pairs as Attachable"),
+    "provider/connect": ("process stream capture", "a connection ends in a stream; it knows queue pairs as Attachable"),
     "provider/inventory": ("process connect", "who may ask is found out as for connections; what there is, others fill in"),
-    "provider/connect/manual": ("process memory connect", "its calls and listeners are those of connect"),
-    "provider/datagram": ("process memory progress connect",
+    "provider/connect/manual": ("process connect", "its calls and listeners are those of connect"),
+    "provider/datagram": ("process progress connect",
                           "a datagram's ports are those of queue pair numbers; the engine drives its sockets"),
     "provider/verbs": ("process memory progress stream connect inventory connect/manual datagram",
                        "queue pairs and contexts put all of them together, and so does a fork"),
@@ -69,14 +70,14 @@ def layer_faults(root):
                     yield f"{place}: {layer} includes upward: {header}"
                 if quoted and owner in (None, "tests"):
                     yield f"{place}: not named from the root, or of the tests: {header}"
-                if layer not in PROTOCOL or quoted:
+                if layer not in BELOW_VERBS or quoted:
                     continue
-                if header in SOCKET_HEADERS and not (layer == "mpa" and path.stem in ("tcp_stream", "doorbell", "descriptor_message")):
-                    yield f"{place}: a protocol layer knows sockets: {header}"
-                if header in THREAD_HEADERS:
-                    yield f"{place}: a protocol layer knows threads: {header}"
                 if header.startswith("infiniband/"):
-                    yield f"{place}: a protocol layer knows verbs: {header}"
+                    yield f"{place}: {layer} knows verbs: {header}"
+                if layer in PROTOCOL and header in SOCKET_HEADERS:
+                    yield f"{place}: a protocol layer knows sockets: {header}"
+                if layer in PROTOCOL and header in THREAD_HEADERS:
+                    yield f"{place}: a protocol layer knows threads: {header}"
 
 
 def room_of(file):

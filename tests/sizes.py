@@ -10,7 +10,7 @@ import ast
 import pathlib
 import re
 
-FOLDERS = ["mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools", "tests"]
+FOLDERS = ["base", "mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools", "tests"]
 FILE_LINES = 800
 FUNCTION_LINES = 80
 COUNTED = {".cc", ".h", ".c", ".py"}

@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ["mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools"]
+FOLDERS = ["base", "mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools"]
 VERSION = "version 14."
 # Link-time optimisation: clang does not know all of g++'s options for it.
 GCC_ONLY = re.compile(r"-f.*lto\b.*")

@@ -18,9 +18,9 @@ enum UiwObjectKind {
   UIW_OBJECT_UVERBS = 1,              // /dev/infiniband/uverbsN: a descriptor on /dev/null (uverbs_node.h)
   UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
   UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the interposer reports its close, and reads
-  UIW_OBJECT_INTERNAL = 4,            // a descriptor of the library, which the program does not know (mpa/descriptor.h)
-  UIW_OBJECT_NETLINK = 5,             // a socket that stands in for one of NETLINK_RDMA; it has no state but its own
-  UIW_OBJECT_EPOLL_SET = 6,           // an epoll set with a completion channel, whose descriptor is the number
+  UIW_OBJECT_INTERNAL = 4,   // a descriptor of the library, which the program does not know (base/descriptor.h)
+  UIW_OBJECT_NETLINK = 5,    // a socket that stands in for one of NETLINK_RDMA; it has no state but its own
+  UIW_OBJECT_EPOLL_SET = 6,  // an epoll set with a completion channel, whose descriptor is the number
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
 enum { UIW_MOST_POLLED = 64 };  // descriptors in a poll() that wait_in_poll() may carry out
@@ -34,7 +34,7 @@ struct UiwHost {
   // Begins and ends the protection of a descriptor against the program: for its calls the number is not open.
   void (*protect)(int fd);
   void (*unprotect)(int fd);
-  // Between these two the calling thread makes or closes descriptors that are not protected (mpa/descriptor.h).
+  // Between these two the calling thread makes or closes descriptors that are not protected (base/descriptor.h).
   void (*begin_change)();
   void (*end_change)();
   // sigaction() and pthread_sigmask() of libc. NULL if the program's calls are not hooked.

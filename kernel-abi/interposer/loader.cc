@@ -14,6 +14,7 @@
 
 #include <atomic>
 
+#include "base/file_limit.h"
 #include "kernel-abi/interposer/fd_changes.h"
 #include "kernel-abi/interposer/fd_table.h"
 #include "kernel-abi/interposer/file_version.h"
@@ -22,7 +23,6 @@
 #include "kernel-abi/interposer/hooks/signals.h"
 #include "kernel-abi/interposer/own_files.h"
 #include "kernel-abi/interposer/plugin_abis.h"
-#include "mpa/file_limit.h"
 #include "provider/version.h"
 
 namespace uiw::kernel_abi {
@@ -46,7 +46,7 @@ __attribute__((format(printf, 1, 2))) void disable(const char* format, ...) {
   va_end(arguments);
   const size_t length = strlen(line);
   line[length] = '\n';
-  if (!mpa::may_write(STDERR_FILENO, length + 1)) return;
+  if (!may_write(STDERR_FILENO, length + 1)) return;
   [[maybe_unused]] long written = syscall(SYS_write, STDERR_FILENO, line, length + 1);
 }
 

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <mutex>
 
+#include "base/descriptor.h"
 #include "kernel-abi/caller/user_memory.h"
 #include "kernel-abi/netlink/nldev.h"
 #include "kernel-abi/sysfs/device_tree.h"
-#include "mpa/descriptor.h"
 #include "provider/inventory/processes.h"
 
 namespace uiw::kernel_abi {
@@ -63,7 +63,7 @@ Octets ask_kernel(OctetView request) {
   Octets answer;
   // A socket would be enough to find out, but the kernel looks for a module then, each time.
   if (::access("/sys/class/infiniband", F_OK) != 0) return answer;
-  const int fd = mpa::DescriptorChange().guard(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
+  const int fd = DescriptorChange().guard(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
   if (fd < 0) return answer;
   const sockaddr_nl kernel = address_of_port(0);
   Octets part(kLongestAnswer);
@@ -76,7 +76,7 @@ Octets ask_kernel(OctetView request) {
       answer.resize(netlink_aligned(answer.size()));
     }
   }
-  mpa::close_descriptor(fd);
+  close_descriptor(fd);
   return answer;
 }
 

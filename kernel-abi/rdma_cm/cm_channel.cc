@@ -14,10 +14,10 @@
 #include <new>
 #include <utility>
 
+#include "base/descriptor.h"
+#include "base/event_counter.h"
 #include "kernel-abi/caller/cancellation.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
-#include "mpa/descriptor.h"
-#include "provider/process/event_counter.h"
 
 namespace uiw::kernel_abi {
 
@@ -25,8 +25,8 @@ int CmChannel::create(int flags, std::shared_ptr<CmChannel>& channel, int& fd) {
   const int wanted =
       EFD_SEMAPHORE | ((flags & O_CLOEXEC) != 0 ? EFD_CLOEXEC : 0) | ((flags & O_NONBLOCK) != 0 ? EFD_NONBLOCK : 0);
   const int program = ::eventfd(0, wanted);
-  const int own = mpa::DescriptorChange().take(program < 0 ? -1 : ::fcntl(program, F_DUPFD_CLOEXEC, 3),
-                                               "a channel of rdma_cm events");
+  const int own =
+      DescriptorChange().take(program < 0 ? -1 : ::fcntl(program, F_DUPFD_CLOEXEC, 3), "a channel of rdma_cm events");
   if (own < 0) {
     const int error = errno;
     if (program >= 0) ::close(program);
@@ -34,7 +34,7 @@ int CmChannel::create(int flags, std::shared_ptr<CmChannel>& channel, int& fd) {
   }
   std::unique_ptr<CmChannel> made(new (std::nothrow) CmChannel(own));
   if (made == nullptr) {
-    mpa::close_descriptor(own);
+    close_descriptor(own);
     ::close(program);
     return ENOMEM;
   }
@@ -49,11 +49,11 @@ int CmChannel::create(int flags, std::shared_ptr<CmChannel>& channel, int& fd) {
 }
 
 CmChannel::~CmChannel() {
-  if (fd_ >= 0) mpa::close_descriptor(fd_);
+  if (fd_ >= 0) close_descriptor(fd_);
 }
 
 void CmChannel::add_token() {
-  if (!inherited_) provider::add_event(fd_);
+  if (!inherited_) add_event(fd_);
 }
 
 // The caller holds the lock and has just removed an event, so there is a token.
@@ -63,7 +63,7 @@ void CmChannel::remove_token() {
 
 // The program's descriptor may be blocking, and the program may have read it by mistake, so this asks first.
 bool CmChannel::take_token() {
-  if (provider::events_of(fd_, POLLIN) == 0) return false;
+  if (events_of(fd_, POLLIN) == 0) return false;
   std::uint64_t token;
   return ::read(fd_, &token, sizeof token) == sizeof token;
 }
@@ -102,7 +102,7 @@ CmEvents CmChannel::take_matching(const std::function<bool(const CmEvent&)>& mat
 void CmChannel::close() {
   was_non_blocking_ = non_blocking();
   closed_ = true;
-  mpa::close_descriptor(std::exchange(fd_, -1));
+  close_descriptor(std::exchange(fd_, -1));
 }
 
 CmChannel::Waiter::Waiter(CmChannel& channel) : channel_(channel) {
@@ -131,7 +131,7 @@ bool CmChannel::non_blocking() const {
 void CmChannel::inherit() {
   inherited_ = true;
   waiters_.clear();
-  fd_ = mpa::DescriptorChange().guard(fd_);
+  fd_ = DescriptorChange().guard(fd_);
 }
 
 void CmChannel::take_over() {
@@ -142,7 +142,7 @@ void CmChannel::take_over() {
 }
 
 void CmChannel::announce_caller() {
-  if (inherited_ && !closed_ && prospect() == provider::Owner::self) provider::add_event(fd_);
+  if (inherited_ && !closed_ && prospect() == provider::Owner::self) add_event(fd_);
 }
 
 void CmChannel::drop_foreign_tokens() {

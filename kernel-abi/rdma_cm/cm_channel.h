@@ -18,8 +18,8 @@
 #include <memory>
 #include <set>
 
+#include "base/mutex.h"
 #include "provider/process/inheritance.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::kernel_abi {
 
@@ -104,7 +104,7 @@ class CmChannel {
   unsigned descriptors_ = 1;
   bool closed_ = false;
   bool inherited_ = false;
-  const unsigned generation_ = provider::fork_generation();
+  const unsigned generation_ = fork_generation();
   bool was_non_blocking_ = false;  // the state when it was closed
   CmEvents events_;
   std::set<std::uint32_t> ids_;  // the numbers of the ids that use this channel

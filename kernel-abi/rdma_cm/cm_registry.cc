@@ -8,10 +8,10 @@
 #include <new>
 #include <utility>
 
+#include "base/immortal.h"
 #include "kernel-abi/interposer/entry.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "provider/inventory/processes.h"
-#include "provider/process/immortal.h"
 #include "provider/process/inheritance.h"
 #include "provider/process/log.h"
 #include "provider/process/netlink/link_watch.h"
@@ -19,7 +19,7 @@
 namespace uiw::kernel_abi {
 
 CmRegistry& CmRegistry::instance() {
-  static provider::Immortal<CmRegistry> registry;
+  static Immortal<CmRegistry> registry;
   static const bool made = [] {
     provider::observe_interfaces([](const provider::InterfaceNews& news) {
       if (news.kind == provider::InterfaceNews::Kind::removed) instance().interface_removed(news.ifindex);

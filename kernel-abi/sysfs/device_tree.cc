@@ -19,17 +19,17 @@
 #include <system_error>
 #include <utility>
 
+#include "base/descriptor.h"
+#include "base/file_limit.h"
+#include "base/immortal.h"
+#include "base/text_file.h"
 #include "kernel-abi/sysfs/port_files.h"
 #include "kernel-abi/sysfs/sysfs_tree.h"
 #include "kernel-abi/sysfs/tree_content.h"
-#include "mpa/descriptor.h"
-#include "mpa/file_limit.h"
 #include "provider/inventory/processes.h"
 #include "provider/process/device.h"
-#include "provider/process/immortal.h"
 #include "provider/process/notice.h"
 #include "provider/process/settings.h"
-#include "provider/process/text_file.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -46,13 +46,13 @@ struct State {
 };
 
 State& state() {
-  static provider::Immortal<State> instance;
+  static Immortal<State> instance;
   return *instance;
 }
 
 std::vector<std::string> list_folder(const char* path, const char* prefix) {
   std::vector<std::string> names;
-  const mpa::DescriptorChange change;  // until the folder is closed
+  const DescriptorChange change;  // until the folder is closed
   if (DIR* stream = ::opendir(path)) {
     while (const dirent* entry = ::readdir(stream)) {
       const std::string name = entry->d_name;
@@ -74,7 +74,7 @@ InterfaceFiles files_of(const provider::DeviceInfo& device) {
   const std::string folder = "/sys/class/net/" + device.interface;
   InterfaceFiles files;
   unsigned index = 0;
-  const provider::TextFile file = provider::open_text_file((folder + "/ifindex").c_str());
+  const TextFile file = open_text_file((folder + "/ifindex").c_str());
   files.present = file != nullptr && std::fscanf(file.get(), "%u", &index) == 1 && index == device.ifindex;
   if (!files.present) return files;
   std::error_code error;
@@ -184,7 +184,7 @@ std::vector<TreeEntry> counters_of(const std::string& device, const provider::Po
 
 // A descriptor for reading, as of a file; or a negative errno.
 int memory_with(const std::string& text) {
-  if (!mpa::file_may_have(text.size())) return -EFBIG;
+  if (!file_may_have(text.size())) return -EFBIG;
   const int made = ::memfd_create("uiw-counter", MFD_CLOEXEC);
   if (made < 0) return -errno;
   if (::write(made, text.data(), text.size()) != static_cast<ssize_t>(text.size())) {

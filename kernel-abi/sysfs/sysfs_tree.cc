@@ -16,8 +16,8 @@
 #include <string_view>
 #include <utility>
 
-#include "mpa/descriptor.h"
-#include "mpa/file_limit.h"
+#include "base/descriptor.h"
+#include "base/file_limit.h"
 
 namespace uiw::kernel_abi {
 namespace {
@@ -36,7 +36,7 @@ class Descriptor {
     return *this;
   }
   ~Descriptor() {
-    if (fd_ >= 0) mpa::close_descriptor(fd_);
+    if (fd_ >= 0) close_descriptor(fd_);
   }
   int get() const { return fd_; }
   bool valid() const { return fd_ >= 0; }
@@ -47,21 +47,21 @@ class Descriptor {
 
 Descriptor open_folder(int parent, const char* name) {
   constexpr int kFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-  return Descriptor(mpa::DescriptorChange().guard(::openat(parent, name, kFlags)));
+  return Descriptor(DescriptorChange().guard(::openat(parent, name, kFlags)));
 }
 
 template <typename Visitor>
 void each_name(int folder, const Visitor& visit) {
-  const int copy = mpa::DescriptorChange().guard(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const int copy = DescriptorChange().guard(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   DIR* stream = copy >= 0 ? ::fdopendir(copy) : nullptr;
   if (stream == nullptr) {
-    if (copy >= 0) mpa::close_descriptor(copy);
+    if (copy >= 0) close_descriptor(copy);
     return;
   }
   while (const dirent* entry = ::readdir(stream)) {
     if (std::strcmp(entry->d_name, ".") != 0 && std::strcmp(entry->d_name, "..") != 0) visit(entry->d_name);
   }
-  const mpa::DescriptorChange change;
+  const DescriptorChange change;
   change.leave(copy);
   ::closedir(stream);
 }
@@ -93,9 +93,9 @@ int make_parents(int root, const std::string& path, std::set<std::string>& made)
 }
 
 int write_file(int root, const TreeEntry& entry) {
-  if (!mpa::file_may_have(entry.content.size())) return EFBIG;
+  if (!file_may_have(entry.content.size())) return EFBIG;
   constexpr int kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  const Descriptor file(mpa::DescriptorChange().guard(::openat(root, entry.path.c_str(), kFlags, 0444)));
+  const Descriptor file(DescriptorChange().guard(::openat(root, entry.path.c_str(), kFlags, 0444)));
   if (!file.valid()) return errno;
   std::size_t done = 0;
   while (done < entry.content.size()) {
@@ -137,7 +137,7 @@ bool holds(int root, const TreeEntry& entry) {
     length = ::readlinkat(root, entry.path.c_str(), found.data(), found.size());
   } else {
     constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC;
-    const Descriptor file(mpa::DescriptorChange().guard(::openat(root, entry.path.c_str(), kFlags)));
+    const Descriptor file(DescriptorChange().guard(::openat(root, entry.path.c_str(), kFlags)));
     if (!file.valid()) return false;
     length = ::read(file.get(), found.data(), found.size());
   }
@@ -249,7 +249,7 @@ OwnFolder own_folder(int base, const std::string& base_path) {
 }
 
 int place_in_own(const std::string& base_path, const Tree& tree, std::string& root) {
-  const Descriptor base(mpa::DescriptorChange().guard(::open(base_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
+  const Descriptor base(DescriptorChange().guard(::open(base_path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC)));
   if (!base.valid()) return errno;
   const OwnFolder own = own_folder(base.get(), base_path);
   if (!own.folder.valid()) return own.error;

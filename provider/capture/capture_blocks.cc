@@ -16,9 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "mpa/descriptor.h"
-#include "mpa/file_limit.h"
-#include "mpa/guarded_copy.h"
+#include "base/descriptor.h"
+#include "base/file_limit.h"
+#include "base/guarded_copy.h"
 #include "provider/capture/pcapng_format.h"
 #include "provider/version.h"
 
@@ -105,7 +105,7 @@ off_t begin_of_part(int fd, off_t end) {
 // Writes a few octets in the middle of the file, where pwrite(2) would append.
 bool write_at(int fd, off_t at, const void* octets, std::size_t size) {
   const long flags = ::syscall(SYS_fcntl, fd, F_GETFL);
-  if (!mpa::file_may_have(static_cast<std::uint64_t>(at) + size) || flags < 0 ||
+  if (!file_may_have(static_cast<std::uint64_t>(at) + size) || flags < 0 ||
       ::syscall(SYS_fcntl, fd, F_SETFL, flags & ~O_APPEND) != 0)
     return false;
   const bool written = ::syscall(SYS_pwrite64, fd, octets, size, at) == static_cast<long>(size);
@@ -152,7 +152,7 @@ int write_start(int fd) noexcept try {
   if (::fstat(fd, &st) != 0) return errno;
   if (!S_ISREG(st.st_mode)) return EBADMSG;
   if (st.st_size == 0) {
-    if (!mpa::file_may_have(start.size())) return EFBIG;
+    if (!file_may_have(start.size())) return EFBIG;
     const long written = ::syscall(SYS_write, fd, start.data(), start.size());
     return written == static_cast<long>(start.size()) ? 0 : written < 0 ? errno : ENOSPC;
   }
@@ -167,8 +167,8 @@ int write_start(int fd) noexcept try {
 int CaptureBlocks::open(const char* path) noexcept {
   // A FIFO that nobody reads would be waited for.
   constexpr int kFlags = O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  const int fd = mpa::DescriptorChange().take(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600)),
-                                              "the capture");
+  const int fd =
+      DescriptorChange().take(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0600)), "the capture");
   if (fd < 0) return -errno;
   int error = lock_octet(fd, kStartLock, F_WRLCK, true);
   if (error == 0) {
@@ -179,11 +179,11 @@ int CaptureBlocks::open(const char* path) noexcept {
     mend_end(fd, -1);
     return fd;
   }
-  mpa::close_descriptor(fd);
+  close_descriptor(fd);
   return -error;
 }
 
-CaptureBlocks::~CaptureBlocks() { mpa::close_descriptor(fd_); }
+CaptureBlocks::~CaptureBlocks() { close_descriptor(fd_); }
 
 int CaptureBlocks::append(std::span<const iovec> block, std::size_t size) noexcept {
   const int saved_errno = errno;
@@ -192,7 +192,7 @@ int CaptureBlocks::append(std::span<const iovec> block, std::size_t size) noexce
   std::size_t filled = 0;
   for (const iovec& piece : block) {
     if (error != 0) break;
-    if (!mpa::guarded_copy_unordered(block_.data() + filled, piece.iov_base, piece.iov_len)) error = EFAULT;
+    if (!guarded_copy_unordered(block_.data() + filled, piece.iov_base, piece.iov_len)) error = EFAULT;
     filled += piece.iov_len;
   }
   if (error == 0) error = write(size);
@@ -203,7 +203,7 @@ int CaptureBlocks::append(std::span<const iovec> block, std::size_t size) noexce
 // With the mutex, and the block in its place.
 int CaptureBlocks::write(std::size_t size) {
   off_t end = mend_end(fd_, expected_);
-  if (!mpa::file_may_have(static_cast<std::uint64_t>(end) + size)) return EFBIG;
+  if (!file_may_have(static_cast<std::uint64_t>(end) + size)) return EFBIG;
   if (end == 0) {
     if (const int error = write_start(fd_); error != 0) return error;
     end = size_of(fd_);

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <span>
 
-#include "provider/process/mutex.h"
+#include "base/mutex.h"
 
 namespace uiw::provider {
 

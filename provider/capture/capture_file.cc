@@ -9,7 +9,7 @@
 #include <mutex>
 #include <new>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 #include "provider/process/log.h"
 #include "provider/process/notice.h"
 #include "provider/process/settings.h"
@@ -27,7 +27,7 @@ const char* why(int error) {
 std::string prepare_capture(const std::string& path) {
   const int fd = CaptureBlocks::open(path.c_str());
   if (fd < 0) return "the capture " + path + " cannot be written: " + why(-fd) + "; choose another file";
-  mpa::close_descriptor(fd);
+  close_descriptor(fd);
   return {};
 }
 
@@ -54,7 +54,7 @@ CaptureFile* CaptureFile::open() noexcept {
   const int fd = CaptureBlocks::open(path);
   if (fd >= 0) {
     if (auto* const file = new (std::nothrow) CaptureFile(fd, ::getpid()); file != nullptr) return file;
-    mpa::close_descriptor(fd);
+    close_descriptor(fd);
   } else {
     error = -fd;
   }

@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "provider/capture/capture_blocks.h"
 #include "provider/export.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 

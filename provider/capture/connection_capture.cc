@@ -11,10 +11,10 @@
 #include <new>
 #include <span>
 
+#include "base/mutex.h"
 #include "provider/capture/capture_file.h"
 #include "provider/capture/pcapng_format.h"
 #include "provider/capture/segment_format.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 
@@ -37,7 +37,7 @@ std::uint64_t number_of(const SegmentEndpoint& one, const SegmentEndpoint& other
   return hash;
 }
 
-class ConnectionCapture final : public mpa::StreamTap {
+class ConnectionCapture final : public StreamTap {
  public:
   // The claim of `number` is this object's.
   ConnectionCapture(CaptureFile& file, std::uint64_t number, const SegmentEndpoint& local,
@@ -150,8 +150,8 @@ class ConnectionCapture final : public mpa::StreamTap {
 
 }  // namespace
 
-std::unique_ptr<mpa::StreamTap> capture_connection(const sockaddr_storage& local, const sockaddr_storage& remote,
-                                                   bool calls) noexcept {
+std::unique_ptr<StreamTap> capture_connection(const sockaddr_storage& local, const sockaddr_storage& remote,
+                                              bool calls) noexcept {
   CaptureFile* const file = CaptureFile::get();
   if (file == nullptr) return nullptr;
   const SegmentEndpoint own(local), peers(remote);

@@ -7,14 +7,14 @@
 
 #include <memory>
 
-#include "mpa/stream/stream_tap.h"
+#include "base/stream/stream_tap.h"
 
 namespace uiw::provider {
 
 // The tap of a connection that has just been made, from or to this process. Null if nothing is captured, or the other
 // end, which is captured into the same file, has come first. A full disk or a lack of memory ends the capture and not
 // the connection.
-std::unique_ptr<mpa::StreamTap> capture_connection(const sockaddr_storage& local, const sockaddr_storage& remote,
-                                                   bool calls) noexcept;
+std::unique_ptr<StreamTap> capture_connection(const sockaddr_storage& local, const sockaddr_storage& remote,
+                                              bool calls) noexcept;
 
 }  // namespace uiw::provider

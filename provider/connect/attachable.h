@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/stream/shared_stream.h"
+#include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
-#include "mpa/stream/shared_stream.h"
-#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/attempt.h"
 #include "provider/stream/stream_owner.h"
 #include "rdmap/transmitter.h"
@@ -37,7 +37,7 @@ struct Attachment {
   std::shared_ptr<StreamOwner> owner;
   // The owner watches the socket for the peer's first message, and nobody reads before it calls arrived().
   bool first_by_owner = false;
-  std::shared_ptr<mpa::SharedOffer> rings;  // null: the stream stays on TCP; otherwise attach() empties it
+  std::shared_ptr<SharedOffer> rings;  // null: the stream stays on TCP; otherwise attach() empties it
 };
 
 class Attachable {
@@ -45,7 +45,7 @@ class Attachable {
   // Gives the queue pair its stream. 0 or an errno: EINVAL if its state does not allow a stream or it is being
   // destroyed, EISCONN if it has one, EPERM if the peer means another queue pair, ENOMEM, or an errno of Engine::add().
   // On success the stream owns the socket; otherwise `socket` is as before.
-  virtual int attach(mpa::TcpStream& socket, const Attachment& attachment) = 0;
+  virtual int attach(TcpStream& socket, const Attachment& attachment) = 0;
   // Whether attach() would give it a stream for this attempt, or, for nullptr, for rdma_cm.
   virtual bool can_attach(const manual::Attempt* attempt) = 0;
   // The descriptor by which a peer on this host wakes who drives it (Engine::doorbell). -1 if there is none.

@@ -15,14 +15,14 @@
 #include <map>
 #include <optional>
 
-#include "mpa/descriptor.h"
-#include "mpa/stream/tcp_stream.h"
+#include "base/descriptor.h"
+#include "base/event_counter.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/incoming_call.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
-#include "provider/process/event_counter.h"
 #include "provider/process/log.h"
 
 namespace uiw::provider {
@@ -36,7 +36,7 @@ class ListenerImpl final : public Listener,
                            public CmLoop::TimedTask,
                            public std::enable_shared_from_this<ListenerImpl> {
  public:
-  ListenerImpl(mpa::TcpStream&& socket, std::weak_ptr<ListenObserver> observer)
+  ListenerImpl(TcpStream&& socket, std::weak_ptr<ListenObserver> observer)
       : socket_(std::move(socket)), observer_(std::move(observer)) {}
   ~ListenerImpl() override {
     CmLoop::instance().unwatch(socket_.fd());
@@ -100,8 +100,8 @@ class ListenerImpl final : public Listener,
 
   // The descriptor of a call, or -1 with errno.
   int accept() const {
-    if (!mpa::may_take_descriptor(kPurpose)) return -1;
-    mpa::DescriptorChange change;
+    if (!may_take_descriptor(kPurpose)) return -1;
+    DescriptorChange change;
     const int fd = ::accept4(socket_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     return fd >= 0 || errno == EMFILE || errno == ENFILE ? change.take(fd, kPurpose) : fd;
   }
@@ -120,8 +120,8 @@ class ListenerImpl final : public Listener,
         if (give_way()) continue;
         return pause();
       }
-      mpa::TcpStream socket(fd);
-      mpa::TcpStream::set_options(fd);
+      TcpStream socket(fd);
+      TcpStream::set_options(fd);
       auto call = take_call(
           std::move(socket),
           [weak = weak_from_this()](std::shared_ptr<Connection> asking, const ConnectionParameters& peer) {
@@ -224,7 +224,7 @@ class ListenerImpl final : public Listener,
     std::erase_if(calls_, [&](const Call& one) { return &one.call->connection() == connection; });
   }
 
-  const mpa::TcpStream socket_;
+  const TcpStream socket_;
   const std::weak_ptr<ListenObserver> observer_;
   std::size_t most_ = 0;
   std::list<Call> calls_;        // calls whose requests are incomplete, the oldest first
@@ -236,7 +236,7 @@ class ListenerImpl final : public Listener,
 }  // namespace
 
 int listen(int socket, int backlog, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener) {
-  mpa::TcpStream owned(socket);
+  TcpStream owned(socket);
   auto made = std::make_shared<ListenerImpl>(std::move(owned), std::move(observer));
   if (const int error = made->start(backlog); error != 0) return error;
   listener = std::move(made);

@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "mpa/descriptor.h"
-#include "mpa/stream/tcp_stream.h"
+#include "base/descriptor.h"
+#include "base/stream/tcp_stream.h"
 
 namespace uiw::provider {
 
@@ -18,9 +18,9 @@ enum class Use { any, holds, shares, calls };
 
 int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
-  const int fd = mpa::TcpStream::open(local.ss_family);
+  const int fd = TcpStream::open(local.ss_family);
   if (fd < 0) return fd;
-  mpa::TcpStream socket(fd);
+  TcpStream socket(fd);
   const bool holds = use == Use::holds || use == Use::shares;
   if (holds && !set_option(fd, SOL_SOCKET, SO_REUSEPORT, true)) return -errno;
   if (use != Use::holds && !set_option(fd, SOL_SOCKET, SO_REUSEADDR, true)) return -errno;
@@ -44,10 +44,10 @@ int holding_socket(sockaddr_storage& local, bool v6only, bool shares) {
 }
 
 int holding_datagram_socket(std::uint16_t port) {
-  const int fd = mpa::DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-                                              "datagrams of queue pairs");
+  const int fd = DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                                         "datagrams of queue pairs");
   if (fd < 0) return -errno;
-  mpa::TcpStream owner(fd);  // closes the descriptor
+  TcpStream owner(fd);  // closes the descriptor
   if (!set_option(fd, SOL_SOCKET, SO_REUSEPORT, true) || !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, false) ||
       !set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true))
     return -errno;
@@ -85,10 +85,10 @@ int choose_source(const sockaddr* destination, const sockaddr* source, sockaddr_
   if (family != AF_INET && family != AF_INET6) return EAFNOSUPPORT;
   if (source != nullptr && source->sa_family != family) return EAFNOSUPPORT;
   const socklen_t size = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  const mpa::DescriptorChange change;  // until the socket is closed
+  const DescriptorChange change;  // until the socket is closed
   const int fd = ::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
-  mpa::TcpStream closer(fd);
+  TcpStream closer(fd);
   if (source != nullptr) {
     sockaddr_storage bound{};
     std::memcpy(&bound, source, size);

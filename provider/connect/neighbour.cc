@@ -15,11 +15,11 @@
 #include <cstring>
 #include <ctime>
 
-#include "mpa/descriptor.h"
-#include "mpa/stream/tcp_stream.h"
+#include "base/descriptor.h"
+#include "base/immortal.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/netlink_query.h"
-#include "provider/process/immortal.h"
 
 namespace uiw::provider {
 
@@ -119,10 +119,10 @@ unsigned neighbour_state(const NextHop& hop) {
 
 // Has the kernel ask for the neighbour. False if nothing can be sent, where a packet filter forbids it for example.
 bool prompt_kernel(sockaddr_storage source, sockaddr_storage destination) {
-  const mpa::DescriptorChange change;  // until the socket is closed
+  const DescriptorChange change;  // until the socket is closed
   const int fd = ::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
-  mpa::TcpStream closer(fd);
+  TcpStream closer(fd);
   port_of(source) = 0;
   port_of(destination) = htons(kDiscardPort);
   return ::syscall(SYS_bind, fd, generic(source), size_of(source)) == 0 &&

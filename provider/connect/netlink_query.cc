@@ -6,7 +6,7 @@
 #include <mutex>
 #include <utility>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 #include "provider/process/device.h"
 #include "provider/process/netlink/netlink_socket.h"
 
@@ -50,7 +50,7 @@ bool NetlinkAsker::open() {
   const auto libnl = hold_libnl();
   std::unique_ptr<nl_sock, FreeNetlink> made(nl_socket_alloc());
   if (made == nullptr) return false;
-  const int fd = mpa::DescriptorChange().take(make_netlink_socket(protocol_), "finding out whose a connection is");
+  const int fd = DescriptorChange().take(make_netlink_socket(protocol_), "finding out whose a connection is");
   if (!use_netlink_socket(made.get(), fd, protocol_)) return false;
   nl_socket_disable_auto_ack(made.get());
   nl_socket_disable_msg_peek(made.get());

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <memory>
 
-#include "provider/process/mutex.h"
+#include "base/mutex.h"
 #include "provider/process/netlink/netlink_socket.h"
 
 namespace uiw::provider {

@@ -14,17 +14,17 @@
 #include <random>
 #include <vector>
 
-#include "mpa/descriptor.h"
-#include "mpa/stream/tcp_stream.h"
+#include "base/descriptor.h"
+#include "base/immortal.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/local_address.h"
-#include "provider/process/immortal.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {
 
 namespace {
 
-using Descriptor = mpa::TcpStream;  // used as an owner that closes the descriptor
+using Descriptor = TcpStream;  // used as an owner that closes the descriptor
 
 // SO_REUSEPORT lets a port be used again right after a process that used it has ended, and keeps other users from
 // binding it, but two processes of one user can bind it. So a process also binds an abstract Unix socket with this
@@ -32,7 +32,7 @@ using Descriptor = mpa::TcpStream;  // used as an owner that closes the descript
 // namespace. The name contains the user, so that other users cannot take all names.
 int claim(std::uint16_t port) {
   Descriptor socket(
-      mpa::DescriptorChange().take(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
+      DescriptorChange().take(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0), "the port of queue pairs"));
   if (!socket.is_open()) return -errno;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -198,7 +198,7 @@ int datagram_descriptor(std::uint16_t port) {
   const std::lock_guard lock(all.mutex);
   const auto found = all.reserved.find(port);
   if (found == all.reserved.end() || !found->second.datagrams.is_open()) return -EAFNOSUPPORT;
-  const int fd = mpa::DescriptorChange().take(::fcntl(found->second.datagrams.fd(), F_DUPFD_CLOEXEC, 0), "datagrams");
+  const int fd = DescriptorChange().take(::fcntl(found->second.datagrams.fd(), F_DUPFD_CLOEXEC, 0), "datagrams");
   return fd < 0 ? -errno : fd;
 }
 
@@ -216,10 +216,10 @@ void forget_ports() {
   // The descriptors are closed, since otherwise calls would still be accepted here after the parent has ended. The
   // Listener objects are left as they are: a thread of the parent may have been inside one during the fork.
   for (const auto& [number, port] : all.reserved) {
-    for (const int fd : port.listening) mpa::close_descriptor(fd);
-    mpa::close_descriptor(port.claimed.fd());
-    mpa::close_descriptor(port.held.fd());
-    if (port.datagrams.is_open()) mpa::close_descriptor(port.datagrams.fd());
+    for (const int fd : port.listening) close_descriptor(fd);
+    close_descriptor(port.claimed.fd());
+    close_descriptor(port.held.fd());
+    if (port.datagrams.is_open()) close_descriptor(port.datagrams.fd());
   }
   new (&all.reserved) decltype(all.reserved);
   all.mutex.unlock();

@@ -11,10 +11,10 @@
 #include <random>
 #include <vector>
 
+#include "base/grace_period.h"
+#include "base/immortal.h"
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_port.h"
-#include "provider/memory/grace_period.h"
-#include "provider/process/immortal.h"
 #include "provider/process/limits.h"
 
 namespace uiw::provider {

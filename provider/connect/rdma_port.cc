@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
+#include "base/text_file.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/mapper/port_mapper_service.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/process/cm_loop.h"
-#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 
@@ -87,7 +87,7 @@ int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_N
 
 // The process that has a name; nothing if none has it, or that cannot be found out.
 std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
-  const int fd = mpa::DescriptorChange().guard(open_socket());
+  const int fd = DescriptorChange().guard(open_socket());
   if (fd < 0) return std::nullopt;
   std::optional<ucred> holder;
   if (::connect(fd, name.address(), name.size()) == 0) {
@@ -97,7 +97,7 @@ std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
   } else if (errno == EAGAIN && busy != nullptr) {
     *busy = true;
   }
-  mpa::close_descriptor(fd);
+  close_descriptor(fd);
   return holder;
 }
 
@@ -108,14 +108,14 @@ class Held final : public CmLoop::Handler {
   ~Held() override {
     if (fd_ < 0) return;
     CmLoop::instance().unwatch(fd_);
-    mpa::close_descriptor(fd_);
+    close_descriptor(fd_);
   }
   Held(const Held&) = delete;
   Held& operator=(const Held&) = delete;
 
   static int take(const Name& name, std::shared_ptr<Held>& held) {
     auto made = std::make_shared<Held>();
-    const int fd = made->fd_ = mpa::DescriptorChange().take(open_socket(), kPurpose);
+    const int fd = made->fd_ = DescriptorChange().take(open_socket(), kPurpose);
     if (fd < 0) return errno;
     if (::bind(fd, name.address(), name.size()) != 0 || ::listen(fd, kBacklog) != 0) return errno;
     if (const int error = CmLoop::instance().watch(fd, EPOLLIN, made); error != 0) return error;
@@ -124,13 +124,13 @@ class Held final : public CmLoop::Handler {
   }
   void ready(std::uint32_t) override {
     for (;;) {
-      const int fd = mpa::DescriptorChange().guard(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      const int fd = DescriptorChange().guard(::accept4(fd_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (fd < 0) return;
-      mpa::close_descriptor(fd);
+      close_descriptor(fd);
     }
   }
   void abandon() override {
-    if (fd_ >= 0) mpa::close_descriptor(std::exchange(fd_, -1));
+    if (fd_ >= 0) close_descriptor(std::exchange(fd_, -1));
   }
 
  private:

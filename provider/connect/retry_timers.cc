@@ -10,12 +10,12 @@
 #include <new>
 #include <utility>
 
+#include "base/immortal.h"
+#include "base/mutex.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_table.h"
 #include "provider/process/cm_loop.h"
-#include "provider/process/immortal.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 

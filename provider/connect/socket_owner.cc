@@ -17,12 +17,12 @@
 #include <memory>
 #include <string>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
+#include "base/immortal.h"
+#include "base/text_file.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/netlink_query.h"
 #include "provider/process/device.h"
-#include "provider/process/immortal.h"
-#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 

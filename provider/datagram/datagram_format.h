@@ -68,7 +68,7 @@ enum class DatagramFault : std::uint8_t {
 struct DecodedDatagram {
   DatagramFault fault = DatagramFault::none;
   DatagramHeader header;  // this and the next: only without a fault
-  mpa::Octets payload;    // a part of the octets that were decoded
+  Octets payload;         // a part of the octets that were decoded
 };
 
 using DatagramHeaderOctets = std::array<std::byte, kDatagramHeaderSize>;
@@ -78,9 +78,9 @@ inline DatagramHeaderOctets encode(const DatagramHeader& header) {
   DatagramHeaderOctets octets{};
   std::memcpy(octets.data(), kDatagramKey.data(), kDatagramKey.size());
   octets[4] = std::byte{kDatagramVersion};
-  mpa::store_be<std::uint32_t>(octets.data() + 8, header.destination_qp);
-  mpa::store_be<std::uint32_t>(octets.data() + 12, header.source_qp);
-  mpa::store_be<std::uint32_t>(octets.data() + 16, header.qkey);
+  store_be<std::uint32_t>(octets.data() + 8, header.destination_qp);
+  store_be<std::uint32_t>(octets.data() + 12, header.source_qp);
+  store_be<std::uint32_t>(octets.data() + 16, header.qkey);
   ddp::UntaggedHeader segment;
   segment.last = true;
   segment.queue = rdmap::kSendQueue;
@@ -98,7 +98,7 @@ inline DatagramHeaderOctets encode(const DatagramHeader& header) {
 
 namespace detail {
 // The segment's part of a header. False if it is no Send as datagrams carry it.
-inline bool decode_datagram_segment(mpa::Octets from, DatagramHeader& header) {
+inline bool decode_datagram_segment(Octets from, DatagramHeader& header) {
   const ddp::Control control = ddp::decode_control(from[0]);
   const auto segment = ddp::decode_untagged(from);
   if (!segment || control.tagged || !control.last || control.version != ddp::kDdpVersion ||
@@ -117,22 +117,22 @@ inline bool decode_datagram_segment(mpa::Octets from, DatagramHeader& header) {
 }  // namespace detail
 
 // `from` is a whole UDP payload. The result refers to its octets.
-inline DecodedDatagram decode_datagram(mpa::Octets from) {
+inline DecodedDatagram decode_datagram(Octets from) {
   const auto refused = [](DatagramFault fault) { return DecodedDatagram{fault, {}, {}}; };
   if (from.size() < kDatagramOverhead) return refused(DatagramFault::size);
   if (std::memcmp(from.data(), kDatagramKey.data(), kDatagramKey.size()) != 0) return refused(DatagramFault::key);
   // The version and the three reserved octets.
-  if (mpa::load_be<std::uint32_t>(from.data() + 4) != std::uint32_t{kDatagramVersion} << 24) {
+  if (load_be<std::uint32_t>(from.data() + 4) != std::uint32_t{kDatagramVersion} << 24) {
     return refused(DatagramFault::version);
   }
   DecodedDatagram result;
-  result.header.destination_qp = mpa::load_be<std::uint32_t>(from.data() + 8);
-  result.header.source_qp = mpa::load_be<std::uint32_t>(from.data() + 12);
-  result.header.qkey = mpa::load_be<std::uint32_t>(from.data() + 16);
+  result.header.destination_qp = load_be<std::uint32_t>(from.data() + 8);
+  result.header.source_qp = load_be<std::uint32_t>(from.data() + 12);
+  result.header.qkey = load_be<std::uint32_t>(from.data() + 16);
   if (result.header.destination_qp > kMulticastQp || result.header.source_qp >= kMulticastQp) {
     return refused(DatagramFault::qp_number);
   }
-  const mpa::Octets covered = from.first(from.size() - kDatagramCrcSize);
+  const Octets covered = from.first(from.size() - kDatagramCrcSize);
   mpa::Crc32c crc;
   crc.add(covered);
   if (mpa::load_crc(from.data() + covered.size()) != crc.value()) return refused(DatagramFault::crc);

@@ -9,12 +9,12 @@
 #include <mutex>
 #include <utility>
 
-#include "mpa/descriptor.h"
-#include "mpa/stream/tcp_stream.h"
+#include "base/descriptor.h"
+#include "base/grace_period.h"
+#include "base/immortal.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
-#include "provider/memory/grace_period.h"
-#include "provider/process/immortal.h"
 #include "provider/progress/io_scratch.h"
 
 namespace uiw::provider {
@@ -51,7 +51,7 @@ std::shared_ptr<DatagramPort> DatagramPort::open(Engine& engine, std::uint16_t p
     errno = -fd;
     return nullptr;
   }
-  mpa::TcpStream owner(fd);  // closes the descriptor
+  TcpStream owner(fd);  // closes the descriptor
   std::unique_ptr<DatagramPort> unshared(new DatagramPort(engine, fd, multicast));
   owner.release();
   std::shared_ptr<DatagramPort> made(std::move(unshared));
@@ -91,10 +91,10 @@ DatagramPort::~DatagramPort() {
     engine_.release(fd_);
     free_qp_number(number_);
   }
-  mpa::close_descriptor(fd_);
+  close_descriptor(fd_);
 }
 
-void DatagramPort::after_fork_in_child() { mpa::close_descriptor(fd_); }
+void DatagramPort::after_fork_in_child() { close_descriptor(fd_); }
 
 void DatagramPort::join(DatagramTarget& target) {
   const std::lock_guard lock(targets_mutex_);

@@ -14,10 +14,10 @@
 #include <span>
 #include <vector>
 
+#include "base/mutex.h"
 #include "provider/connect/numbered.h"
 #include "provider/datagram/datagram_socket.h"
 #include "provider/datagram/datagram_target.h"
-#include "provider/process/mutex.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/engine.h"
 

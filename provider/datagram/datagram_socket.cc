@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 #include "provider/connect/local_address.h"
 #include "provider/datagram/datagram_format.h"
 #include "provider/process/settings.h"
@@ -121,7 +121,7 @@ constexpr int kIpv6MulticastAll = 29;  // IPV6_MULTICAST_ALL of <linux/in6.h>, w
 struct Closer {
   int fd;
   ~Closer() {
-    if (fd >= 0) mpa::close_descriptor(fd);
+    if (fd >= 0) close_descriptor(fd);
   }
 };
 
@@ -227,7 +227,7 @@ void want_joined_datagrams(int fd) {
   ::setsockopt(fd, SOL_UDP, UDP_GRO, &on, sizeof on);
 }
 
-std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<IncomingPiece, kIncomingPieces> pieces) {
+std::size_t receive_datagrams(int fd, MutableOctets memory, std::span<IncomingPiece, kIncomingPieces> pieces) {
   const std::size_t part = memory.size() / kIncomingPieces;
   std::array<mmsghdr, kIncomingPieces> messages;
   std::array<sockaddr_in6, kIncomingPieces> addresses;
@@ -257,7 +257,7 @@ std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<Incom
     piece.all.port = ntohs(addresses[i].sin6_port);
     std::memcpy(piece.all.from.data(), &addresses[i].sin6_addr, piece.all.from.size());
     const bool whole = (header.msg_flags & MSG_TRUNC) == 0 && read_control(header, piece);
-    if (whole) piece.all.octets = mpa::Octets(memory).subspan(i * part, messages[i].msg_len);
+    if (whole) piece.all.octets = Octets(memory).subspan(i * part, messages[i].msg_len);
   }
   return static_cast<std::size_t>(count);
 }
@@ -269,8 +269,7 @@ std::uint16_t destination_port(std::uint32_t qp_number) {
 }
 
 int multicast_socket(unsigned ifindex) {
-  const int fd =
-      mpa::DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
+  const int fd = DescriptorChange().take(::socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "multicast");
   if (fd < 0) return -errno;
   Closer closer{fd};
   const int interface = static_cast<int>(ifindex);

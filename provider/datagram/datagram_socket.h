@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <span>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 #include "provider/datagram/ip_fields.h"
 #include "provider/process/device.h"
 
@@ -37,14 +37,14 @@ struct DatagramRoute {
 struct OutgoingDatagram {
   const DatagramRoute* route;
   std::uint16_t port;  // of the destination
-  mpa::Octets octets;
+  Octets octets;
 };
 
 struct IncomingDatagram {
   Gid from, to;
   IpFields ip;
   std::uint16_t port;  // of the source
-  mpa::Octets octets;  // in the caller's memory; empty where the datagram was longer than its room
+  Octets octets;       // in the caller's memory; empty where the datagram was longer than its room
 };
 
 // What the kernel gives at a time: a datagram, or several of one source, which have `each` octets, but for the last,
@@ -57,7 +57,7 @@ struct IncomingPiece {
   template <typename Function>
   void for_each(Function function) const {
     for (std::size_t i = 0; i < count(); ++i) {
-      const mpa::Octets rest = all.octets.subspan(i * each);
+      const Octets rest = all.octets.subspan(i * each);
       function(IncomingDatagram{all.from, all.to, all.ip, all.port, rest.first(std::min(each, rest.size()))});
     }
   }
@@ -78,7 +78,7 @@ void want_joined_datagrams(int fd);
 
 // Receives up to kIncomingPieces pieces into equal parts of `memory`, of which each has room for the longest. The
 // number of pieces; 0 if there is none.
-std::size_t receive_datagrams(int fd, mpa::MutableOctets memory, std::span<IncomingPiece, kIncomingPieces> pieces);
+std::size_t receive_datagrams(int fd, MutableOctets memory, std::span<IncomingPiece, kIncomingPieces> pieces);
 
 // The UDP port, in host byte order, that a datagram for this number goes to. That of all groups is a setting.
 std::uint16_t destination_port(std::uint32_t qp_number);

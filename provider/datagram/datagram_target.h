@@ -20,8 +20,8 @@ using Grh = std::array<std::byte, kGrhSize>;
 
 struct Arrival {
   DatagramHeader header;
-  mpa::Octets payload;  // valid during the call
-  Gid from, to;         // the addresses of the IP header; `to` is one of this host's
+  Octets payload;  // valid during the call
+  Gid from, to;    // the addresses of the IP header; `to` is one of this host's
   IpFields ip;
 };
 

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 #include "provider/datagram/datagram_target.h"
 
 namespace uiw::provider {
@@ -17,8 +17,8 @@ inline Grh grh_of(const Gid& from, const Gid& to, const IpFields& ip, std::size_
   Grh grh{};
   if (!is_ipv4(to)) {
     constexpr std::uint32_t kVersion = 6;
-    mpa::store_be<std::uint32_t>(grh.data(), kVersion << 28 | std::uint32_t{ip.traffic_class} << 20 | ip.flow_label);
-    mpa::store_be<std::uint16_t>(grh.data() + 4, static_cast<std::uint16_t>(udp_payload + kUdpHeader));
+    store_be<std::uint32_t>(grh.data(), kVersion << 28 | std::uint32_t{ip.traffic_class} << 20 | ip.flow_label);
+    store_be<std::uint16_t>(grh.data() + 4, static_cast<std::uint16_t>(udp_payload + kUdpHeader));
     grh[6] = kUdp;
     grh[7] = std::byte{ip.hop_limit};
     std::memcpy(grh.data() + 8, from.data(), from.size());
@@ -28,16 +28,16 @@ inline Grh grh_of(const Gid& from, const Gid& to, const IpFields& ip, std::size_
   std::byte* const header = grh.data() + kGrhSize - kIpv4Header;
   header[0] = std::byte{0x45};
   header[1] = std::byte{ip.traffic_class};
-  mpa::store_be<std::uint16_t>(header + 2, static_cast<std::uint16_t>(udp_payload + kUdpHeader + kIpv4Header));
+  store_be<std::uint16_t>(header + 2, static_cast<std::uint16_t>(udp_payload + kUdpHeader + kIpv4Header));
   header[6] = std::byte{0x40};  // do not fragment
   header[8] = std::byte{ip.hop_limit};
   header[9] = kUdp;
   std::memcpy(header + 12, from.data() + kMapped, 4);
   std::memcpy(header + 16, to.data() + kMapped, 4);
   std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < kIpv4Header; i += 2) sum += mpa::load_be<std::uint16_t>(header + i);
+  for (std::size_t i = 0; i < kIpv4Header; i += 2) sum += load_be<std::uint16_t>(header + i);
   while (sum > 0xFFFF) sum = (sum & 0xFFFF) + (sum >> 16);
-  mpa::store_be<std::uint16_t>(header + 10, static_cast<std::uint16_t>(~sum));
+  store_be<std::uint16_t>(header + 10, static_cast<std::uint16_t>(~sum));
   return grh;
 }
 

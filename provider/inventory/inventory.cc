@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "provider/process/text_file.h"
+#include "base/text_file.h"
 
 namespace uiw::provider {
 

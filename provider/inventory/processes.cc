@@ -24,15 +24,15 @@
 #include <string>
 #include <utility>
 
-#include "mpa/descriptor.h"
-#include "mpa/file_limit.h"
+#include "base/descriptor.h"
+#include "base/file_limit.h"
+#include "base/immortal.h"
+#include "base/mutex.h"
+#include "base/random.h"
+#include "base/text_file.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/inventory/inventory_format.h"
 #include "provider/process/cm_loop.h"
-#include "provider/process/immortal.h"
-#include "provider/process/mutex.h"
-#include "provider/process/random.h"
-#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 
@@ -56,7 +56,7 @@ class Descriptor {
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&&) = delete;
   ~Descriptor() {
-    if (fd_ >= 0) mpa::close_descriptor(fd_);
+    if (fd_ >= 0) close_descriptor(fd_);
   }
   int get() const { return fd_; }
 
@@ -119,7 +119,7 @@ class Message {
     }
     // Not CMSG_SPACE, which has room for two descriptors.
     header_.msg_controllen = CMSG_SPACE(sizeof(ucred)) + (with_descriptor ? CMSG_LEN(sizeof(int)) : 0);
-    const mpa::DescriptorChange change;
+    const DescriptorChange change;
     const ssize_t size = ::recvmsg(socket, &header_, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (size < 0) return size;
     if (from != nullptr) from->size = header_.msg_namelen;
@@ -160,14 +160,14 @@ class Message {
 // Memory with the inventory of this process; its descriptor, or -1.
 int inventory_memory() {
   const std::vector<std::byte> octets = encode_inventory(take_inventory());
-  if (!mpa::file_may_have(octets.size())) return -1;
-  const int fd = mpa::DescriptorChange().guard(::memfd_create("uiw-inventory", MFD_CLOEXEC));
+  if (!file_may_have(octets.size())) return -1;
+  const int fd = DescriptorChange().guard(::memfd_create("uiw-inventory", MFD_CLOEXEC));
   for (std::size_t done = 0; fd >= 0 && done < octets.size();) {
     const ssize_t written = ::write(fd, octets.data() + done, octets.size() - done);
     if (written > 0) {
       done += static_cast<std::size_t>(written);
     } else if (written == 0 || errno != EINTR) {
-      mpa::close_descriptor(fd);
+      close_descriptor(fd);
       return -1;
     }
   }
@@ -188,7 +188,7 @@ class Answering final : public CmLoop::Handler {
       name += digits.data();
     }
     auto made = std::make_shared<Answering>(name);
-    const int fd = made->fd_ = mpa::DescriptorChange().take(open_socket(), kPurpose);
+    const int fd = made->fd_ = DescriptorChange().take(open_socket(), kPurpose);
     if (fd < 0) return nullptr;
     const Name address(name);
     if (::bind(fd, address.generic(), address.size) != 0) return nullptr;
@@ -197,7 +197,7 @@ class Answering final : public CmLoop::Handler {
   ~Answering() override {
     if (fd_ < 0) return;
     CmLoop::instance().unwatch(fd_);
-    mpa::close_descriptor(fd_);
+    close_descriptor(fd_);
   }
   const std::string& name() const { return name_; }
   void ready(std::uint32_t) override {
@@ -216,7 +216,7 @@ class Answering final : public CmLoop::Handler {
     }
   }
   void abandon() override {
-    if (fd_ >= 0) mpa::close_descriptor(std::exchange(fd_, -1));
+    if (fd_ >= 0) close_descriptor(std::exchange(fd_, -1));
   }
 
  private:
@@ -298,7 +298,7 @@ std::vector<Asked> ask_all(const std::vector<std::string>& names) {
   const std::lock_guard lock(late().mutex);
   std::erase_if(late().until, [now](const auto& one) { return one.second < now; });
   for (const std::string& name : names) {
-    Asked one{Descriptor(mpa::DescriptorChange().guard(open_socket())), name, late().until.contains(name)};
+    Asked one{Descriptor(DescriptorChange().guard(open_socket())), name, late().until.contains(name)};
     const Name address(name);
     // The socket gets a name of its own by this option, to which the answer goes; being connected, it takes none else.
     if (one.socket.get() < 0 || ::connect(one.socket.get(), address.generic(), address.size) != 0) continue;

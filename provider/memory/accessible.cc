@@ -20,8 +20,8 @@
 #include <cstdio>
 #include <optional>
 
-#include "mpa/descriptor.h"
-#include "provider/process/text_file.h"
+#include "base/descriptor.h"
+#include "base/text_file.h"
 
 // Since Linux 5.14; older headers do not define them.
 #ifndef MADV_POPULATE_READ
@@ -76,7 +76,7 @@ enum class Answer { yes, no, not_known };
 
 // By bare system calls, which are no cancellation points.
 Answer ask_mappings(const Pages& pages, bool writable) {
-  const mpa::DescriptorChange change;  // until the descriptor is closed
+  const DescriptorChange change;  // until the descriptor is closed
   const int maps = static_cast<int>(::syscall(SYS_openat, AT_FDCWD, kMaps, O_RDONLY | O_CLOEXEC));
   if (maps < 0) return Answer::not_known;
   Answer answer = Answer::yes;

@@ -8,14 +8,14 @@
 #include <cerrno>
 #include <new>
 
-#include "mpa/guarded_copy.h"
+#include "base/grace_period.h"
+#include "base/guarded_copy.h"
+#include "base/immortal.h"
+#include "base/mutex.h"
+#include "base/random.h"
 #include "provider/memory/accessible.h"
-#include "provider/memory/grace_period.h"
 #include "provider/memory/rights.h"
-#include "provider/process/immortal.h"
 #include "provider/process/limits.h"
-#include "provider/process/mutex.h"
-#include "provider/process/random.h"
 
 namespace uiw::provider {
 
@@ -332,13 +332,13 @@ Dm::~Dm() {
 int Dm::copy_in(std::uint64_t offset, const void* from, std::size_t length) {
   if (!holds(offset, length)) return EFAULT;
   if (!in_words(offset, length)) return EINVAL;
-  return mpa::guarded_copy(memory_ + offset, from, length) ? 0 : EFAULT;
+  return guarded_copy(memory_ + offset, from, length) ? 0 : EFAULT;
 }
 
 int Dm::copy_out(void* to, std::uint64_t offset, std::size_t length) const {
   if (!holds(offset, length)) return EFAULT;
   if (!in_words(offset, length)) return EINVAL;
-  return mpa::guarded_copy(to, memory_ + offset, length) ? 0 : EFAULT;
+  return guarded_copy(to, memory_ + offset, length) ? 0 : EFAULT;
 }
 
 // ---- Advice ----------------------------------------------------------------------------------------------------

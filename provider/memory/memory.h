@@ -15,9 +15,9 @@
 #include <memory>
 #include <utility>
 
+#include "base/mutex.h"
 #include "ddp/stag_table.h"
 #include "provider/export.h"
-#include "provider/process/mutex.h"
 #include "provider/process/shown/listed.h"
 
 namespace uiw::provider {

@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "mpa/descriptor.h"
-#include "provider/process/event_counter.h"
-#include "provider/process/immortal.h"
+#include "base/descriptor.h"
+#include "base/event_counter.h"
+#include "base/immortal.h"
+#include "base/thread.h"
 #include "provider/process/netlink/link_watch.h"
-#include "provider/process/thread.h"
 
 namespace uiw::provider {
 
@@ -66,7 +66,7 @@ CmLoop& CmLoop::instance() {
 void CmLoop::after_fork_in_child() {
   new (&thread_) std::thread;  // the parent's thread does not exist here, so it can be neither joined nor detached
   for (int* fd : {&epoll_, &wake_, &link_watch_}) {
-    if (*fd >= 0) mpa::close_descriptor(std::exchange(*fd, -1));
+    if (*fd >= 0) close_descriptor(std::exchange(*fd, -1));
   }
   for (const auto& [fd, watched] : watched_)
     if (const auto handler = watched.handler.lock()) handler->abandon();
@@ -88,16 +88,16 @@ int CmLoop::start() {
 // Creates the descriptors when they are first needed; after a failure the next call tries again. 0 or an errno.
 int CmLoop::prepare() {
   if (epoll_ >= 0) return 0;
-  epoll_ = mpa::DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
+  epoll_ = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the making of connections");
   if (epoll_ < 0) return errno;
-  wake_ = mpa::DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the making of connections");
+  wake_ = DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the making of connections");
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = 0;
   if (wake_ >= 0 && ::epoll_ctl(epoll_, EPOLL_CTL_ADD, wake_, &event) == 0) return 0;
   const int error = errno;
-  if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
-  mpa::close_descriptor(std::exchange(epoll_, -1));
+  if (wake_ >= 0) close_descriptor(std::exchange(wake_, -1));
+  close_descriptor(std::exchange(epoll_, -1));
   return error;
 }
 

@@ -17,10 +17,12 @@
 
 struct epoll_event;
 
-namespace uiw::provider {
-
+namespace uiw {
 template <typename Object>
 class Immortal;
+}
+
+namespace uiw::provider {
 
 class CmLoop {
  public:

@@ -19,11 +19,11 @@
 #include <thread>
 #include <utility>
 
-#include "mpa/descriptor.h"
-#include "provider/process/immortal.h"
+#include "base/descriptor.h"
+#include "base/immortal.h"
+#include "base/text_file.h"
 #include "provider/process/netlink/netlink_socket.h"
 #include "provider/process/settings.h"
-#include "provider/process/text_file.h"
 
 namespace uiw::provider {
 
@@ -129,7 +129,7 @@ std::optional<std::vector<DeviceInfo>> read_devices() {
   const std::lock_guard lock(libnl());
   if (at_end.load()) return std::nullopt;
   const std::unique_ptr<nl_sock, SocketFree> socket(nl_socket_alloc());
-  if (!socket || !use_netlink_socket(socket.get(), mpa::DescriptorChange().guard(make_netlink_socket())))
+  if (!socket || !use_netlink_socket(socket.get(), DescriptorChange().guard(make_netlink_socket())))
     return std::nullopt;
   nl_cache* raw = nullptr;
   if (rtnl_link_alloc_cache(socket.get(), AF_UNSPEC, &raw) < 0) return std::nullopt;

@@ -10,7 +10,7 @@
 #include <new>
 #include <utility>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 
 namespace uiw::provider {
 
@@ -21,7 +21,7 @@ Doorbells& Doorbells::of_process() {
 
 // Called with the lock held.
 bool Doorbells::make() {
-  if (page_.load() == nullptr) page_.store(mpa::DoorbellPage::create(fd_).release());
+  if (page_.load() == nullptr) page_.store(DoorbellPage::create(fd_).release());
   return page_.load() != nullptr;
 }
 
@@ -44,7 +44,7 @@ void Doorbells::give_back(std::size_t word) {
   taken_[word] = false;
 }
 
-std::shared_ptr<mpa::PeerDoorbell> Doorbells::of_peer(mpa::DescriptorChange& change, int page, int socket) {
+std::shared_ptr<PeerDoorbell> Doorbells::of_peer(DescriptorChange& change, int page, int socket) {
   auto found = of_process().find(change, page, socket);
   for (const int fd : {page, socket}) change.drop(fd);
   return found;
@@ -65,7 +65,7 @@ std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
 }
 
 // The program may have closed the socket meanwhile, in a way that nobody has seen.
-std::shared_ptr<mpa::PeerDoorbell> Doorbells::known(const Peer& peer) {
+std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
   const std::lock_guard lock(mutex_);
   std::erase_if(peers_, [](const Peer& one) { return one.doorbell.expired(); });
   for (const Peer& one : peers_) {
@@ -79,15 +79,15 @@ std::shared_ptr<mpa::PeerDoorbell> Doorbells::known(const Peer& peer) {
 }
 
 // Where it takes the socket, it leaves -1.
-std::shared_ptr<mpa::PeerDoorbell> Doorbells::find(mpa::DescriptorChange& change, int page, int& socket) {
+std::shared_ptr<PeerDoorbell> Doorbells::find(DescriptorChange& change, int page, int& socket) {
   auto peer = identify(page, socket);
   if (!peer) return nullptr;
   if (auto doorbell = known(*peer)) return doorbell;
-  auto view = mpa::DoorbellPage::attach(page);
-  mpa::OwnedDescriptor taken(change.take(std::exchange(socket, -1), "shared memory"));
+  auto view = DoorbellPage::attach(page);
+  OwnedDescriptor taken(change.take(std::exchange(socket, -1), "shared memory"));
   if (!view || !taken) return nullptr;
   try {
-    auto made = std::make_shared<mpa::PeerDoorbell>(std::move(view), std::move(taken));
+    auto made = std::make_shared<PeerDoorbell>(std::move(view), std::move(taken));
     peer->doorbell = made;
     const std::lock_guard lock(mutex_);
     peers_.push_back(std::move(*peer));
@@ -101,7 +101,7 @@ std::shared_ptr<mpa::PeerDoorbell> Doorbells::find(mpa::DescriptorChange& change
 void Doorbells::after_fork_in_child() {
   new (&peers_) std::vector<Peer>;
   page_.store(nullptr);  // not mapped here
-  if (fd_ >= 0) mpa::close_descriptor(fd_);
+  if (fd_ >= 0) close_descriptor(fd_);
   fd_ = -1;
   taken_ = {};
 }

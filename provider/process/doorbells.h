@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The doorbells of this process (mpa/stream/doorbell_page.h): one page of them, made when the first stream in shared
+// The doorbells of this process (base/stream/doorbell_page.h): one page of them, made when the first stream in shared
 // memory is set up. The list of an engine's queue pairs takes words of it. This class also knows the doorbells of
 // peers, which all streams to one context of a peer share. Thread-safe; nothing throws.
 #pragma once
@@ -14,9 +14,9 @@
 #include <utility>
 #include <vector>
 
-#include "mpa/stream/doorbell.h"
-#include "mpa/stream/doorbell_page.h"
-#include "provider/process/mutex.h"
+#include "base/mutex.h"
+#include "base/stream/doorbell.h"
+#include "base/stream/doorbell_page.h"
 
 namespace uiw::provider {
 
@@ -30,10 +30,10 @@ class Doorbells {
   std::optional<std::size_t> take();
   void give_back(std::size_t word);
   // Of a word that was taken.
-  mpa::DoorbellPage::Word& word(std::size_t number) const { return page_.load()->word(number); }
+  DoorbellPage::Word& word(std::size_t number) const { return page_.load()->word(number); }
 
-  // As mpa::SharedOffer::FindDoorbell.
-  static std::shared_ptr<mpa::PeerDoorbell> of_peer(mpa::DescriptorChange& change, int page, int socket);
+  // As SharedOffer::FindDoorbell.
+  static std::shared_ptr<PeerDoorbell> of_peer(DescriptorChange& change, int page, int socket);
 
   // In the child of a fork: the page is the parent's.
   void after_fork_in_child();
@@ -45,18 +45,18 @@ class Doorbells {
     using File = std::pair<dev_t, ino_t>;
 
     File page, socket;
-    std::weak_ptr<mpa::PeerDoorbell> doorbell;
+    std::weak_ptr<PeerDoorbell> doorbell;
   };
 
   bool make();
   static std::optional<Peer> identify(int page, int socket);
-  std::shared_ptr<mpa::PeerDoorbell> known(const Peer& peer);
-  std::shared_ptr<mpa::PeerDoorbell> find(mpa::DescriptorChange& change, int page, int& socket);
+  std::shared_ptr<PeerDoorbell> known(const Peer& peer);
+  std::shared_ptr<PeerDoorbell> find(DescriptorChange& change, int page, int& socket);
 
   Mutex mutex_;
-  std::atomic<mpa::DoorbellPage*> page_{nullptr};  // lives as long as the process
+  std::atomic<DoorbellPage*> page_{nullptr};  // lives as long as the process
   int fd_ = -1;
-  std::array<bool, mpa::DoorbellPage::kWords> taken_{};
+  std::array<bool, DoorbellPage::kWords> taken_{};
   std::vector<Peer> peers_;
 };
 

@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
+#include "base/event_counter.h"
+#include "base/immortal.h"
+#include "base/mutex.h"
 #include "provider/process/cm_loop.h"
-#include "provider/process/event_counter.h"
-#include "provider/process/immortal.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 
@@ -104,14 +104,14 @@ void succeed(Inheritance& own, unsigned generation) {
     const long taken = ::syscall(SYS_read, ancestor.pipe, &octet, sizeof octet);
     if (taken != 1) own.lost_before = std::max(own.lost_before, ancestor.generation + 1);
     CmLoop::instance().unwatch(ancestor.pipe);
-    mpa::close_descriptor(ancestor.pipe);
+    close_descriptor(ancestor.pipe);
     return true;
   });
 }
 
 void make_pipe(Inheritance& own) {
   int ends[2];
-  mpa::DescriptorChange change;
+  DescriptorChange change;
   if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) return;
   own.read_end = change.take(ends[0], kPurpose);
   own.write_end = change.take(ends[1], kPurpose);
@@ -121,7 +121,7 @@ void make_pipe(Inheritance& own) {
     return;
   }
   for (int* end : {&own.read_end, &own.write_end})
-    if (*end >= 0) mpa::close_descriptor(std::exchange(*end, -1));
+    if (*end >= 0) close_descriptor(std::exchange(*end, -1));
 }
 
 // With the lock held. `self` says that this process may become the heir.
@@ -186,7 +186,7 @@ void go_on_after_fork() { state().mutex.unlock(); }
 void release_ancestors() {
   Inheritance& own = state();
   const std::lock_guard lock(own.mutex);
-  for (const Ancestor& ancestor : own.ancestors) mpa::DescriptorChange().leave(ancestor.pipe);
+  for (const Ancestor& ancestor : own.ancestors) DescriptorChange().leave(ancestor.pipe);
 }
 
 void inherit_in_child(bool protect) {
@@ -197,14 +197,14 @@ void inherit_in_child(bool protect) {
       own.lost_before = generation + 1;  // the parent has left nothing, or had no descriptors for a pipe
     } else {
       own.ancestors.push_back({own.read_end, inode_of(own.read_end), generation});
-      mpa::close_descriptor(own.write_end);
+      close_descriptor(own.write_end);
     }
   } catch (const std::bad_alloc&) {
     own.lost_before = generation + 1;
   }
   own.read_end = own.write_end = -1;
   for (Ancestor& ancestor : own.ancestors)
-    if (protect) ancestor.pipe = mpa::DescriptorChange().guard(ancestor.pipe);
+    if (protect) ancestor.pipe = DescriptorChange().guard(ancestor.pipe);
   // What the parent's thread waited for is not freed here: the thread may have been using it.
   new (&own.waiting) decltype(own.waiting);
   new (&own.watch) decltype(own.watch);

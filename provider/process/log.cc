@@ -14,8 +14,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "mpa/descriptor.h"
-#include "mpa/file_limit.h"
+#include "base/descriptor.h"
+#include "base/file_limit.h"
 #include "provider/process/notice.h"
 
 namespace uiw::provider {
@@ -48,15 +48,15 @@ void tell_of(const char* path, int error) {
 void append(const char* path, const char* line, std::size_t size) {
   // A FIFO that nobody reads would be waited for.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  const int fd = mpa::DescriptorChange().guard(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644)));
+  const int fd = DescriptorChange().guard(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644)));
   if (fd < 0) return tell_of(path, errno);
-  if (mpa::may_write(fd, size)) {
+  if (may_write(fd, size)) {
     ::syscall(SYS_fcntl, fd, F_SETFL, O_APPEND);
     [[maybe_unused]] const long written = ::syscall(SYS_write, fd, line, size);
   } else {
     tell_of(path, EFBIG);
   }
-  mpa::close_descriptor(fd);
+  close_descriptor(fd);
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "mpa/descriptor.h"
-#include "mpa/file_limit.h"
+#include "base/descriptor.h"
+#include "base/file_limit.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {
@@ -40,7 +40,7 @@ void tell_of_descriptors(const char* purpose, unsigned long limit, bool by_limit
         Cause::descriptors,
         "no descriptor could be had for %s: the process may have %lu (soft RLIMIT_NOFILE), of which uiw leaves the "
         "last %d to the program; allow more with ulimit -n",
-        purpose, limit, mpa::kDescriptorsLeft);
+        purpose, limit, kDescriptorsLeft);
   } else {
     say_once(Cause::descriptors,
              "no descriptor could be had for %s: all that the system may have are in use; allow more with sysctl "
@@ -50,12 +50,12 @@ void tell_of_descriptors(const char* purpose, unsigned long limit, bool by_limit
 }
 
 // Set before the first descriptor is taken.
-[[maybe_unused]] const bool registered = (mpa::set_descriptors_exhausted(tell_of_descriptors), true);
+[[maybe_unused]] const bool registered = (set_descriptors_exhausted(tell_of_descriptors), true);
 
 }  // namespace
 
 void write_to_standard_error(const char* line, std::size_t size) {
-  if (at_load == Identity{} || standard_error() != at_load || !mpa::may_write(STDERR_FILENO, size)) return;
+  if (at_load == Identity{} || standard_error() != at_load || !may_write(STDERR_FILENO, size)) return;
   // write() of libc would be a cancellation point.
   [[maybe_unused]] const long written = ::syscall(SYS_write, STDERR_FILENO, line, size);
 }

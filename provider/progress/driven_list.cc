@@ -88,7 +88,7 @@ int DrivenList::doorbell(int set, epoll_event event) noexcept {
   std::unique_lock lock(mutex_);
   if (!made_before()) {
     lock.unlock();  // where there is no descriptor, this waits for who reads the report
-    auto made = mpa::Doorbell::create();
+    auto made = Doorbell::create();
     if (!made || ::epoll_ctl(set, EPOLL_CTL_ADD, made.watched(), &event) != 0) return -1;
     lock.lock();
     if (!made_before()) doorbell_ = std::move(made);
@@ -113,19 +113,19 @@ void DrivenList::forget_doorbell() {
   doorbell_.forget();
 }
 
-mpa::DoorbellPage::Place DrivenList::doorbell_of(const Driven& qp) noexcept {
+DoorbellPage::Place DrivenList::doorbell_of(const Driven& qp) noexcept {
   const std::lock_guard lock(mutex_);
   const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
-  if (at >= used_.load() * kBits) return mpa::DoorbellPage::kNoPlace;
+  if (at >= used_.load() * kBits) return DoorbellPage::kNoPlace;
   Block& block = *blocks_[at / kBits].load();
   if (block.word.load() == nullptr) {
     const auto taken = Doorbells::of_process().take();
-    if (!taken) return mpa::DoorbellPage::kNoPlace;
+    if (!taken) return DoorbellPage::kNoPlace;
     block.word_number = *taken;
     block.word.store(&Doorbells::of_process().word(*taken));
     show_sleepers();
   }
-  return mpa::DoorbellPage::place(block.word_number, at % kBits);
+  return DoorbellPage::place(block.word_number, at % kBits);
 }
 
 bool DrivenList::rung() const {

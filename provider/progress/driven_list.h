@@ -12,11 +12,11 @@
 #include <cstdint>
 #include <mutex>
 
-#include "mpa/stream/doorbell.h"
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
+#include "base/mutex.h"
+#include "base/stream/doorbell.h"
 #include "provider/process/doorbells.h"
 #include "provider/process/limits.h"
-#include "provider/process/mutex.h"
 #include "provider/progress/driven.h"
 
 namespace uiw::provider {
@@ -62,7 +62,7 @@ class DrivenList {
   void forget_doorbell();
   // Where in the page of the process peers are to ring for this queue pair, which lives meanwhile. kNoPlace: there is
   // no such place.
-  mpa::DoorbellPage::Place doorbell_of(const Driven& qp) noexcept;
+  DoorbellPage::Place doorbell_of(const Driven& qp) noexcept;
   // Calls visitor(Driven&) for queue pairs that a peer has rung for, once for each time, for `most` at most. Returns
   // for how many.
   template <typename Visitor>
@@ -89,7 +89,7 @@ class DrivenList {
     std::atomic<std::uint64_t> deferring{0};  // a bit for each place
     std::array<std::atomic<Driven*>, kBits> places{};
     std::size_t free = kBits;  // of the lock
-    std::atomic<mpa::DoorbellPage::Word*> word{nullptr};
+    std::atomic<DoorbellPage::Word*> word{nullptr};
     std::size_t word_number = 0;  // of the lock, where there is a word
   };
 
@@ -106,7 +106,7 @@ class DrivenList {
   std::atomic<std::size_t> next_{0};       // place at which visit_deferring() begins
   std::atomic<std::size_t> next_rung_{0};  // block at which visit_rung() begins
   std::atomic<unsigned> sleepers_{0};      // changes with the lock held
-  mpa::Doorbell doorbell_;
+  Doorbell doorbell_;
   std::size_t size_ = 0;
   std::atomic<unsigned> changes_{0};
   std::atomic<bool> many_{false};
@@ -156,7 +156,7 @@ std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
   for (std::size_t i = 0; i < used; ++i) {
     const std::size_t at = (first + i) % used;
     Block& block = *blocks_[at].load(std::memory_order_acquire);
-    mpa::DoorbellPage::Word* const word = block.word.load(std::memory_order_acquire);
+    DoorbellPage::Word* const word = block.word.load(std::memory_order_acquire);
     if (word == nullptr) continue;
     // Another thread may take a bit first. The peer may write anything, so each bit is looked at once.
     for (std::uint64_t bits = word->rung.load(); bits != 0; bits &= bits - 1) {

@@ -14,11 +14,11 @@
 #include <new>
 #include <utility>
 
-#include "mpa/descriptor.h"
-#include "mpa/stream/doorbell.h"
-#include "provider/memory/grace_period.h"
-#include "provider/process/event_counter.h"
-#include "provider/process/thread.h"
+#include "base/descriptor.h"
+#include "base/event_counter.h"
+#include "base/grace_period.h"
+#include "base/stream/doorbell.h"
+#include "base/thread.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/event_turns.h"
 #include "provider/progress/help_needed.h"
@@ -73,13 +73,13 @@ void Engine::stop() {
   helpers_.stop();
   const std::lock_guard drive_lock(drive_mutex_);  // a thread that waits may be driving
   sets_.close();
-  if (const int epoll = epoll_.exchange(-1); epoll >= 0) mpa::close_descriptor(epoll);
-  if (wake_ >= 0) mpa::close_descriptor(std::exchange(wake_, -1));
+  if (const int epoll = epoll_.exchange(-1); epoll >= 0) close_descriptor(epoll);
+  if (wake_ >= 0) close_descriptor(std::exchange(wake_, -1));
 }
 
 bool Engine::wake() { return add_event(wake_); }
 
-// The program has closed our descriptors, and the sockets with them, in a way that the guard (mpa/descriptor.h) does
+// The program has closed our descriptors, and the sockets with them, in a way that the guard (base/descriptor.h) does
 // not see. Each queue pair finds out that its socket is gone. Queue pairs that connect from here on get a new thread
 // and new descriptors.
 void Engine::begin_anew() {
@@ -114,8 +114,8 @@ void Engine::after_fork_in_child() {
   sets_.close();
   sets_.forget();
   new_sets_ = 0;
-  if (epoll_ >= 0) mpa::close_descriptor(epoll_);
-  if (wake_ >= 0) mpa::close_descriptor(wake_);
+  if (epoll_ >= 0) close_descriptor(epoll_);
+  if (wake_ >= 0) close_descriptor(wake_);
   epoll_ = wake_ = -1;
   driven_.after_fork_in_child();
   activity_.after_fork_in_child();
@@ -134,16 +134,16 @@ int Engine::prepare() {
   if (started_.load()) return 0;
   if (stop_.load()) return ENODEV;
   if (epoll_ < 0) {
-    const int epoll = mpa::DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
+    const int epoll = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "the progress of a device");
     if (epoll < 0) return errno;
-    const int wake = mpa::DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
+    const int wake = DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the progress of a device");
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = ProgressHelpers::kWakeTag;
     if (wake < 0 || ::epoll_ctl(epoll, EPOLL_CTL_ADD, wake, &event) != 0) {
       const int error = errno;
-      if (wake >= 0) mpa::close_descriptor(wake);
-      mpa::close_descriptor(epoll);
+      if (wake >= 0) close_descriptor(wake);
+      close_descriptor(epoll);
       return error;
     }
     epoll_ = epoll;
@@ -195,9 +195,9 @@ int Engine::doorbell() {
   return driven_.doorbell(epoll_, event);
 }
 
-mpa::DoorbellPage::Place Engine::begin_sharing(std::uint32_t qp_number) {
+DoorbellPage::Place Engine::begin_sharing(std::uint32_t qp_number) {
   Driven* const qp = find_(qp_number);
-  if (qp == nullptr) return mpa::DoorbellPage::kNoPlace;
+  if (qp == nullptr) return DoorbellPage::kNoPlace;
   shares_ = true;
   sets_.part(*qp);
   return driven_.doorbell_of(*qp);

@@ -30,7 +30,7 @@
 #include <thread>
 #include <vector>
 
-#include "provider/process/mutex.h"
+#include "base/mutex.h"
 #include "provider/process/shown/port_counters.h"
 #include "provider/progress/activity.h"
 #include "provider/progress/clock.h"
@@ -66,12 +66,12 @@ class Engine {
   // From here on the queue pair is not driven; a thread that is driving it has finished after the next grace period. (A
   // stream that merely ends closes its socket, and progress() then finds nothing to do.)
   void remove(Driven& qp);
-  // The descriptor by which peers on this host wake this engine's threads (mpa::Doorbell), to be passed on to them. It
+  // The descriptor by which peers on this host wake this engine's threads (Doorbell), to be passed on to them. It
   // stays the engine's. -1 if there can be none.
   int doorbell();
   // The octets of this queue pair, whose peer has the doorbell, go through shared memory from here on. Where in the
   // page of the process's doorbells the peer is to ring; kNoPlace if there is no place. Inside a ReadSection.
-  mpa::DoorbellPage::Place begin_sharing(std::uint32_t qp_number);
+  DoorbellPage::Place begin_sharing(std::uint32_t qp_number);
   // The engine no longer waits for events of this socket. If the socket can outlive its descriptor, this comes after
   // all that may call rearm(): in a destructor, after the grace period.
   void release(int fd);

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <optional>
 
-#include "mpa/short_wait.h"
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
+#include "base/short_wait.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
 
@@ -159,7 +159,7 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
   send_deferred_at_once();
   if (!parked_for_waiters_.load()) hand_over();
   bool looks = program_wait_.begin(raw_clock());
-  mpa::ShortWait others;
+  ShortWait others;
   const Waited how = take_turns(awaited, mask, [&](std::uint64_t left) -> std::optional<Waited> {
     const bool waits_long = waits_long_.load(std::memory_order_relaxed);
     all[0] = {epoll_.load(), POLLIN, 0};

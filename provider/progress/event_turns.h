@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
 #include "provider/progress/driven.h"
 
 namespace uiw::provider {

@@ -4,8 +4,8 @@
 #include <new>
 #include <utility>
 
+#include "base/thread_exit.h"
 #include "mpa/fpdu_buffer.h"
-#include "provider/process/thread_exit.h"
 
 namespace uiw::provider {
 

@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-#include "provider/process/thread.h"
+#include "base/thread.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/event_turns.h"
 #include "provider/progress/io_scratch.h"

@@ -15,7 +15,7 @@
 #include <memory>
 #include <utility>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 #include "provider/process/cm_loop.h"
 #include "provider/stream/movement.h"
 
@@ -30,11 +30,11 @@ constexpr unsigned kMostRejected = 256;
 std::atomic<unsigned> lingering_now{0};
 
 // Whether some octets, or FIN, have not been sent, since the peer does not read.
-bool has_unsent(const mpa::TcpStream& socket) { return socket.traffic().octets_unsent > 0; }
+bool has_unsent(const TcpStream& socket) { return socket.traffic().octets_unsent > 0; }
 
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
  public:
-  explicit Lingering(mpa::TcpStream&& socket) : socket_(std::move(socket)) {
+  explicit Lingering(TcpStream&& socket) : socket_(std::move(socket)) {
     lingering_now.fetch_add(1, std::memory_order_relaxed);
   }
   // The timer keeps the object alive. Must be called before the socket is watched. Throws std::bad_alloc.
@@ -51,7 +51,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
     std::array<std::byte, 65536> dropped;
     for (int turns = 0;; ++turns) {
       if (turns == kTurns) return;  // the thread "uiw-cm" has other work, too; CmLoop calls again
-      const ssize_t n = socket_.receive(mpa::MutableOctets(dropped));
+      const ssize_t n = socket_.receive(MutableOctets(dropped));
       if (n > 0) continue;
       if (n == -EAGAIN) return;
       if (n < 0 || !has_unsent(socket_)) return end();
@@ -96,7 +96,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
     CmLoop::instance().cancel(timer_);
   }
 
-  mpa::TcpStream socket_;  // once the socket is watched, only the thread "uiw-cm" uses it
+  TcpStream socket_;  // once the socket is watched, only the thread "uiw-cm" uses it
   Movement movement_;
   unsigned looks_ = 0;
   bool peer_closed_ = false;
@@ -105,7 +105,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
 
 }  // namespace
 
-void linger_and_close(mpa::TcpStream&& socket) {
+void linger_and_close(TcpStream&& socket) {
   socket.shutdown_send();
   // In the usual case the peer has closed already and nothing is left to read or to send, so nothing is waited for.
   char octet;
@@ -120,7 +120,7 @@ void linger_and_close(mpa::TcpStream&& socket) {
   }
 }
 
-void linger_and_close_rejected(mpa::TcpStream&& socket) {
+void linger_and_close_rejected(TcpStream&& socket) {
   if (lingering_now.load(std::memory_order_relaxed) < kMostRejected) return linger_and_close(std::move(socket));
   socket.close();
 }

@@ -2,17 +2,17 @@
 // How to close a socket whose last octets TCP has not delivered yet. Thread-safe. The functions take the open socket.
 #pragma once
 
-#include "mpa/stream/tcp_stream.h"
+#include "base/stream/tcp_stream.h"
 
 namespace uiw::provider {
 
 // Sends the octets that TCP still holds and FIN, discards what arrives, and closes the socket when the peer has closed,
 // or after some seconds; a peer that has not taken everything by then is reset. Closing at once could reset the
 // connection while the peer has not read everything.
-void linger_and_close(mpa::TcpStream&& socket);
+void linger_and_close(TcpStream&& socket);
 
 // As linger_and_close(), for a connection that was rejected. Closes at once if many sockets linger already, so that
 // unknown peers cannot use up the descriptors.
-void linger_and_close_rejected(mpa::TcpStream&& socket);
+void linger_and_close_rejected(TcpStream&& socket);
 
 }  // namespace uiw::provider

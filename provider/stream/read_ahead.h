@@ -8,8 +8,8 @@
 #include <memory>
 #include <new>
 
-#include "mpa/bytes.h"
-#include "mpa/guarded_copy.h"
+#include "base/bytes.h"
+#include "base/guarded_copy.h"
 
 namespace uiw::provider {
 
@@ -18,18 +18,18 @@ class ReadAhead {
   // Keeps `rest`. If no octets are kept yet, `rest` is copied; otherwise `rest` must be the end of the octets that are
   // kept, and is not copied again: a turn that takes only one small message must not copy all the others. False if
   // there is no memory.
-  bool keep(mpa::Octets rest) {
+  bool keep(Octets rest) {
     if (size_ == 0 && !rest.empty()) {
       octets_.reset(new (std::nothrow) std::byte[rest.size()]);
       if (!octets_) return false;
-      if (!mpa::guarded_copy_unordered(octets_.get(), rest.data(), rest.size())) return false;
+      if (!guarded_copy_unordered(octets_.get(), rest.data(), rest.size())) return false;
       size_ = rest.size();
     }
     taken_ = size_ - rest.size();
     return true;
   }
   // Valid until drop().
-  mpa::Octets rest() const { return {octets_.get() + taken_, size_ - taken_}; }
+  Octets rest() const { return {octets_.get() + taken_, size_ - taken_}; }
   void drop() {
     octets_.reset();
     size_ = taken_ = 0;

@@ -9,8 +9,8 @@
 #include <mutex>
 #include <utility>
 
+#include "base/event_counter.h"
 #include "provider/memory/memory.h"
-#include "provider/process/event_counter.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
 #include "provider/progress/engine.h"
@@ -101,9 +101,9 @@ bool StreamReceiver::drop_received() {
     state_.engine.take_over(state_.qp_number, state_.socket.fd());
     return false;
   }
-  mpa::ByteStream& octets = state_.octets();
+  ByteStream& octets = state_.octets();
   for (std::size_t budget = kReceiveBudget; budget > 0;) {
-    mpa::Octets dropped;
+    Octets dropped;
     const ssize_t n = octets.receive({}, {io->staging.get(), IoScratch::kStaging}, dropped);
     octets.used();
     if (n > 0) {
@@ -143,13 +143,13 @@ bool StreamReceiver::receive(Driver driver) {
 // Reads once, as ByteStream::receive(). `room_filled`: there may be more octets. Without CRC the rest of a long payload
 // is read straight into the program's memory, with little room behind it: for the end of the FPDU, and for the next one
 // until it is known where its payload goes.
-ssize_t StreamReceiver::read(IoScratch& io, mpa::Octets& rest, bool& room_filled) {
-  mpa::ByteStream& octets = state_.octets();
-  const mpa::MutableOctets staging{io.staging.get(), IoScratch::kStaging};
-  mpa::MutableOctets wanted = deframer_.wanted(receiver_);
+ssize_t StreamReceiver::read(IoScratch& io, Octets& rest, bool& room_filled) {
+  ByteStream& octets = state_.octets();
+  const MutableOctets staging{io.staging.get(), IoScratch::kStaging};
+  MutableOctets wanted = deframer_.wanted(receiver_);
   const bool straight = !state_.agreed.agreement.crc && wanted.size() >= kLeastStraight;
   if (!state_.agreed.agreement.crc && !straight) wanted = {};
-  const mpa::MutableOctets behind = straight ? staging.first(kReadBehind) : staging;
+  const MutableOctets behind = straight ? staging.first(kReadBehind) : staging;
   ssize_t n = octets.receive(wanted, behind, rest);
   room_filled = n >= static_cast<ssize_t>(wanted.size() + behind.size());
   // The program has unmapped its memory. The receiver finds that out where it places what has been read elsewhere.
@@ -162,10 +162,10 @@ ssize_t StreamReceiver::read(IoScratch& io, mpa::Octets& rest, bool& room_filled
 // True if octets were read, or the end of the connection.
 bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
   bool any = false;
-  mpa::ByteStream& octets = state_.octets();
+  ByteStream& octets = state_.octets();
   for (std::size_t budget = kReceiveBudget;;) {
     const bool short_is_last = driver == Driver::arrival && octets.short_receive_is_last();
-    mpa::Octets rest;
+    Octets rest;
     bool room_filled = false;
     const ssize_t n = read(io, rest, room_filled);
     note_first_message();
@@ -205,7 +205,7 @@ bool StreamReceiver::receive_available(Driver driver, IoScratch& io) {
 
 // Octets were read: the first of them, `filled`, belong to an FPDU that was read in part before; then comes `rest`.
 // False once the stream is over.
-bool StreamReceiver::take(std::size_t filled, mpa::Octets rest) {
+bool StreamReceiver::take(std::size_t filled, Octets rest) {
   if (filled == 0) return take_octets(rest);
   const mpa::Deframer::Result result = deframer_.filled(filled, receiver_);
   note_first_message();
@@ -228,7 +228,7 @@ bool StreamReceiver::resume() {
 
 // Reads no more until a receive is posted: TCP holds the peer back (Verbs draft section 13.2). False once the stream is
 // over.
-bool StreamReceiver::pause(mpa::Octets rest) {
+bool StreamReceiver::pause(Octets rest) {
   ++pauses_;
   state_.engine.counters().add(PortCounter::rnr_waits);
   if (!read_ahead_.keep(rest)) {
@@ -293,7 +293,7 @@ void StreamReceiver::note_first_message() {
 }
 
 // False once the stream is over.
-bool StreamReceiver::take_octets(mpa::Octets octets) {
+bool StreamReceiver::take_octets(Octets octets) {
   for (;;) {
     const auto [result, consumed] = deframer_.receive(octets, receiver_);
     note_first_message();
@@ -305,7 +305,7 @@ bool StreamReceiver::take_octets(mpa::Octets octets) {
 }
 
 // Acts on the deframer's result; `rest` are the octets that the deframer has not taken. False once the stream is over.
-bool StreamReceiver::take_result(mpa::Deframer::Result result, mpa::Octets rest) {
+bool StreamReceiver::take_result(mpa::Deframer::Result result, Octets rest) {
   switch (result) {
     case mpa::Deframer::Result::more: return true;
     case mpa::Deframer::Result::paused:

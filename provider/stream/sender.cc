@@ -64,7 +64,7 @@ void StreamSender::transmit(ProbePolicy policy) {
   }
   send_state_ = SendState::sending;
   rdmap::OutgoingBatch& batch = io->batch;
-  mpa::ByteStream& octets = state_.octets();
+  ByteStream& octets = state_.octets();
   for (;;) {
     const auto fill = transmitter_.fill(batch);
     if (fill == rdmap::Transmitter::Fill::idle) {
@@ -240,8 +240,8 @@ std::optional<std::uint64_t> StreamSender::first_unconfirmed() {
   return transmitter_.oldest_sent();
 }
 
-mpa::StreamTraffic StreamSender::uncounted_traffic() const {
-  mpa::StreamTraffic traffic = state_.octets().traffic();
+StreamTraffic StreamSender::uncounted_traffic() const {
+  StreamTraffic traffic = state_.octets().traffic();
   traffic.octets_sent -= std::min(traffic.octets_sent, counted_.octets_sent);
   traffic.octets_received -= std::min(traffic.octets_received, counted_.octets_received);
   traffic.segments_sent -= std::min(traffic.segments_sent, counted_.segments_sent);
@@ -251,7 +251,7 @@ mpa::StreamTraffic StreamSender::uncounted_traffic() const {
 }
 
 void StreamSender::count_traffic(bool closes) {
-  const mpa::StreamTraffic traffic = uncounted_traffic();
+  const StreamTraffic traffic = uncounted_traffic();
   PortCounters& counters = state_.engine.counters();
   counters.add(PortCounter::octets_sent, traffic.octets_sent + (closes && !dead_ ? traffic.octets_unsent : 0));
   counters.add(PortCounter::octets_received, traffic.octets_received);

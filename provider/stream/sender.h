@@ -69,9 +69,9 @@ class StreamSender {
   // closed; what TCP has not sent yet goes out after that, unless the connection is reset.
   void count_traffic(bool closes);
   // What the counters of the port do not have yet.
-  mpa::StreamTraffic uncounted_traffic() const;
+  StreamTraffic uncounted_traffic() const;
 
-  // See mpa::ByteStream.
+  // See ByteStream.
   std::size_t octets_in_one_send() const {
     return std::min(state_.octets().octets_in_one_send(), mpa::Batch::limit(state_.agreed.agreement.copies()));
   }
@@ -94,7 +94,7 @@ class StreamSender {
     return true;
   }
   ProbePolicy probe_policy(Driver driver) const;
-  // See mpa::SharedStream.
+  // See SharedStream.
   bool give_back_idle_memory();
 
   // ---- These take the sender's lock by themselves ----
@@ -126,7 +126,7 @@ class StreamSender {
   SendScheduler scheduler_;
   bool dead_ = false;  // nothing may be written to the socket any more
   bool fin_sent_ = false;
-  mpa::StreamTraffic counted_;  // by count_traffic()
+  StreamTraffic counted_;  // by count_traffic()
   std::atomic<bool> error_{false};
   std::uint64_t moved_ = 0;  // octets of the stream, both ways, when unanswered() looked last
   std::chrono::steady_clock::time_point unmoved_since_;

@@ -26,7 +26,7 @@ Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& 
              qp_number,
              parameters.policy,
              parameters.agreed,
-             mpa::TcpStream(),
+             TcpStream(),
              nullptr,
              StreamPhase::running,
              rdmap::SharedReads(parameters.read_slots_out, parameters.read_slots_in)},
@@ -35,10 +35,10 @@ Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& 
       sender_(state_, domain, identity, parameters.sender),
       receiver_(*this, state_, sender_, domain, identity, parameters.denied_rights) {}
 
-int Stream::share(mpa::SharedOffer&& offer) {
-  state_.shared = std::make_unique<mpa::SharedStream>(state_.socket, std::move(offer), !state_.agreed.shared_octets);
+int Stream::share(SharedOffer&& offer) {
+  state_.shared = std::make_unique<SharedStream>(state_.socket, std::move(offer), !state_.agreed.shared_octets);
   const auto place = state_.engine.begin_sharing(state_.qp_number);
-  if (place == mpa::DoorbellPage::kNoPlace) {
+  if (place == DoorbellPage::kNoPlace) {
     // The stream stays on TCP. A caller has not said yet that it takes the memory; a called end has to refuse it.
     if (!state_.agreed.initiator) {
       state_.shared->refuse();

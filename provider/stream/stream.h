@@ -58,10 +58,10 @@ class Stream final : public std::enable_shared_from_this<Stream> {
 
   // ---- With both locks held ----
   // Not open until QpConnection::attach() has moved a socket here.
-  mpa::TcpStream& socket() { return state_.socket; }
+  TcpStream& socket() { return state_.socket; }
   // Octets go through shared memory once the peer has agreed. Called once, behind the socket's beginning and before
   // anything is sent. 0 or an errno. Throws std::bad_alloc.
-  int share(mpa::SharedOffer&& offer);
+  int share(SharedOffer&& offer);
   // Ends the stream and completes no posted work. The receive that a message has begun to use is given back; for
   // `completes` see StreamWork::give_back().
   void abandon(bool completes);

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
 #include "rdmap/receiver.h"
 #include "rdmap/transmitter.h"
 

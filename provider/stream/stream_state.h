@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/stream/shared_stream.h"
+#include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
-#include "mpa/stream/shared_stream.h"
-#include "mpa/stream/tcp_stream.h"
 #include "provider/process/log.h"
 #include "provider/stream/stream_host.h"
 #include "rdmap/read_queue.h"
@@ -57,16 +57,16 @@ struct StreamState {
 
   // Moved, opened and closed with both locks held. The connection lives as long as the stream, also where octets go
   // through memory that the peer shares.
-  mpa::TcpStream socket;
-  std::unique_ptr<mpa::SharedStream> shared;  // null: the octets go by TCP
+  TcpStream socket;
+  std::unique_ptr<SharedStream> shared;  // null: the octets go by TCP
   // Changes with both locks held.
   std::atomic<StreamPhase> phase{StreamPhase::running};
   alignas(64) rdmap::SharedReads reads;
   // Changes from `not_known`, and again if the peer is silent at first, with the receiver's lock held.
   std::atomic<mpa::PeerKind> peer{agreed.agreement.peer};
 
-  mpa::ByteStream& octets() { return shared ? static_cast<mpa::ByteStream&>(*shared) : socket; }
-  const mpa::ByteStream& octets() const { return shared ? static_cast<const mpa::ByteStream&>(*shared) : socket; }
+  ByteStream& octets() { return shared ? static_cast<ByteStream&>(*shared) : socket; }
+  const ByteStream& octets() const { return shared ? static_cast<const ByteStream&>(*shared) : socket; }
   bool runs() const { return phase == StreamPhase::running; }
   bool runs_or_closes() const { return phase == StreamPhase::running || phase == StreamPhase::closing; }
 };

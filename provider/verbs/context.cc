@@ -17,12 +17,12 @@
 #include <new>
 #include <utility>
 
+#include "base/processors.h"
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_table.h"
 #include "provider/inventory/processes.h"
 #include "provider/process/limits.h"
 #include "provider/process/log.h"
-#include "provider/process/processors.h"
 #include "provider/process/settings.h"
 #include "provider/progress/clock.h"
 #include "provider/verbs/device_file.h"

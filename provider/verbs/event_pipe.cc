@@ -15,8 +15,8 @@
 #include <mutex>
 #include <utility>
 
-#include "mpa/descriptor.h"
-#include "mpa/guarded_copy.h"
+#include "base/descriptor.h"
+#include "base/guarded_copy.h"
 #include "provider/process/log.h"
 
 namespace uiw::provider {
@@ -54,7 +54,7 @@ EventPipe::Place::Place() : home_(1), event_(home_.begin()) { event_->home = &ho
 std::shared_ptr<EventPipe> EventPipe::create() {
   int ends[2], own = -1;
   {
-    mpa::DescriptorChange change;
+    DescriptorChange change;
     if (::pipe2(ends, O_CLOEXEC) != 0) ends[0] = ends[1] = -1;
     ends[1] = change.take(ends[1], kPurpose);
     if (ends[1] >= 0) own = change.take(::fcntl(ends[0], F_DUPFD_CLOEXEC, 3), kPurpose);
@@ -76,7 +76,7 @@ std::shared_ptr<EventPipe> EventPipe::create() {
   }
   if (ends[0] >= 0) ::close(ends[0]);
   for (const int fd : {ends[1], own}) {
-    if (fd >= 0) mpa::close_descriptor(fd);
+    if (fd >= 0) close_descriptor(fd);
   }
   errno = error;
   return nullptr;
@@ -105,8 +105,8 @@ EventPipe::~EventPipe() {
   }
   if (watched_) CmLoop::instance().unwatch(write_fd_);
   if (generation_ != fork_generation() && !is_intact()) return;
-  mpa::close_descriptor(write_fd_);
-  mpa::close_descriptor(own_read_fd_);
+  close_descriptor(write_fd_);
+  close_descriptor(own_read_fd_);
 }
 
 void EventPipe::lock_for_fork() {
@@ -138,7 +138,7 @@ Owner EventPipe::owner() {
   if (whose != Owner::self) return whose;
   // The program was free to close all that was its parent's.
   if (!is_intact()) return Owner::other;
-  const mpa::DescriptorChange change;
+  const DescriptorChange change;
   write_fd_ = change.guard(write_fd_);
   own_read_fd_ = change.guard(own_read_fd_);
   generation_.store(own, std::memory_order_relaxed);
@@ -169,7 +169,7 @@ bool EventPipe::take_kept(void* to) noexcept {
   const std::lock_guard lock(mutex_);
   reader_.store(pthread_t{}, std::memory_order_relaxed);
   if (!std::exchange(keeps_, false)) return false;
-  if (mpa::guarded_copy(to, kept_.data(), kept_size_)) return true;
+  if (guarded_copy(to, kept_.data(), kept_size_)) return true;
   add(kept_.data(), kept_size_);
   return false;
 }
@@ -298,8 +298,8 @@ unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(c
   }
   // Events of the parent are read, and acknowledged, in the parent.
   if (owner() != Owner::self) return 0;
-  // The program has closed our descriptors in a way that the guard (mpa/descriptor.h) does not see. Which events it has
-  // not read cannot be told, and nobody would ever acknowledge those.
+  // The program has closed our descriptors in a way that the guard (base/descriptor.h) does not see. Which events it
+  // has not read cannot be told, and nobody would ever acknowledge those.
   if (!is_intact()) return 0;
   // Reads everything and writes back what is not removed. The order stays the same, since the lock keeps other writers
   // out.

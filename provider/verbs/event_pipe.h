@@ -22,9 +22,9 @@
 #include <list>
 #include <memory>
 
+#include "base/mutex.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/inheritance.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 

@@ -4,7 +4,7 @@
 #include <exception>
 #include <utility>
 
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/fork.h"

@@ -7,20 +7,20 @@
 #include <mutex>
 #include <vector>
 
+#include "base/grace_period.h"
+#include "base/immortal.h"
+#include "base/mutex.h"
 #include "provider/connect/manual/pairs.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
 #include "provider/connect/retry_timers.h"
 #include "provider/datagram/datagram_port.h"
 #include "provider/inventory/processes.h"
-#include "provider/memory/grace_period.h"
 #include "provider/memory/memory.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
 #include "provider/process/doorbells.h"
-#include "provider/process/immortal.h"
 #include "provider/process/inheritance.h"
-#include "provider/process/mutex.h"
 #include "provider/process/shown/port_counters.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq/completion_channel.h"
@@ -98,7 +98,7 @@ void in_parent() {
 }
 
 void in_child() {
-  detail::forks.fetch_add(1);
+  count_fork();
   for_listed([](auto listed) { listed.unlock_after_fork(); });
   forget_other_readers();
   forget_port_counters();

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <new>
 
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"

@@ -17,8 +17,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/mutex.h"
 #include "provider/export.h"
-#include "provider/process/mutex.h"
 #include "provider/process/shown/listed.h"
 #include "rdmap/receiver.h"
 #include "rdmap/work.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <type_traits>
 
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
 #include "provider/process/settings.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/fork.h"
@@ -30,7 +30,7 @@ constexpr std::uint64_t kAllBits = ~std::uint64_t{0};
 
 // Numbers are unique among the queue pairs of uiw, addresses among all objects.
 rnic::Qp* ours(const ibv_qp* handle) {
-  const rnic::ReadSection section;
+  const uiw::ReadSection section;
   rnic::Qp* const qp = rnic::find_qp(handle->qp_num);
   return qp != nullptr && qp->handle() == handle ? qp : nullptr;
 }

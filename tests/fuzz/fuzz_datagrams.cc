@@ -22,11 +22,11 @@ void check(bool condition) {
 void mend_crc(std::vector<std::byte>& octets) {
   if (octets.size() < kCrcSize) return;
   mpa::Crc32c crc;
-  crc.add(mpa::Octets(octets).first(octets.size() - kCrcSize));
+  crc.add(Octets(octets).first(octets.size() - kCrcSize));
   mpa::store_crc(octets.data() + octets.size() - kCrcSize, crc.value());
 }
 
-void datagram(mpa::Octets octets) {
+void datagram(Octets octets) {
   const provider::DecodedDatagram decoded = provider::decode_datagram(octets);
   if (decoded.fault != provider::DatagramFault::none) return;
   check(decoded.payload.size() == octets.size() - provider::kDatagramOverhead);
@@ -40,7 +40,7 @@ void datagram(mpa::Octets octets) {
   check(second.fault == provider::DatagramFault::none && second.header == decoded.header);
 }
 
-void lookup(mpa::Octets octets) {
+void lookup(Octets octets) {
   const auto decoded = provider::decode_lookup(octets);
   if (!decoded) return;
   const provider::EncodedLookup again = provider::encode(*decoded);
@@ -51,7 +51,7 @@ void lookup(mpa::Octets octets) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size == 0) return 0;
-  const mpa::Octets input = std::as_bytes(std::span(data + 1, size - 1));
+  const Octets input = std::as_bytes(std::span(data + 1, size - 1));
   std::vector<std::byte> octets(input.begin(), input.end());
   if ((data[0] & 1) != 0) mend_crc(octets);
   if ((data[0] & 2) != 0)

@@ -12,6 +12,7 @@
 #include "mpa/fpdu_buffer.h"
 #include "mpa/markers.h"
 
+using namespace uiw;
 using namespace uiw::mpa;
 
 namespace {

@@ -139,7 +139,7 @@ void act(Host& host, unsigned what, std::minstd_rand& random) {
 void name_stags(std::vector<std::byte>& ulpdu, ddp::Stag stag) {
   const auto name = [&](std::size_t place) {
     if (ulpdu.size() >= place + 4 && ulpdu[place] == std::byte{0xAA}) {
-      mpa::store_be(ulpdu.data() + place, static_cast<std::uint32_t>(stag));
+      store_be(ulpdu.data() + place, static_cast<std::uint32_t>(stag));
     }
   };
   if (!ulpdu.empty() && (ulpdu[0] & std::byte{0x80}) != std::byte{0}) {
@@ -153,7 +153,7 @@ void name_stags(std::vector<std::byte>& ulpdu, ddp::Stag stag) {
 void add_fpdu(std::vector<std::byte>& wire, const std::vector<std::byte>& ulpdu) {
   const std::size_t start = wire.size();
   wire.resize(start + mpa::fpdu_size(ulpdu.size()));
-  mpa::store_be<std::uint16_t>(wire.data() + start, static_cast<std::uint16_t>(ulpdu.size()));
+  store_be<std::uint16_t>(wire.data() + start, static_cast<std::uint16_t>(ulpdu.size()));
   std::copy(ulpdu.begin(), ulpdu.end(), wire.begin() + static_cast<std::ptrdiff_t>(start + 2));
   mpa::Crc32c sum;
   sum.add(wire.data() + start, wire.size() - start - mpa::kCrcSize);
@@ -173,7 +173,7 @@ void take_result(mpa::Deframer::Result result, Reading& in) {
 
 void receive(Host& host, Reading& in, std::minstd_rand& random) {
   while (!in.stopped && (in.paused ? host.posted > 0 : !in.wire.empty())) {
-    const mpa::MutableOctets wanted = host.deframer.wanted(host.rx);
+    const MutableOctets wanted = host.deframer.wanted(host.rx);
     if (!in.paused && !wanted.empty() && random() % 2 == 0) {
       const std::size_t take = std::min({wanted.size(), in.wire.size(), 1 + random() % 200});
       std::copy_n(in.wire.begin(), take, wanted.begin());
@@ -216,7 +216,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   while (end - at >= 3 && !in.stopped) {
     const auto what = std::to_integer<unsigned>(at[0]);
     const std::size_t length =
-        std::min<std::size_t>(mpa::load_be<std::uint16_t>(at + 1), static_cast<std::size_t>(end - at - 3));
+        std::min<std::size_t>(load_be<std::uint16_t>(at + 1), static_cast<std::size_t>(end - at - 3));
     at += 3;
     act(host, what, random);
     std::vector<std::byte> ulpdu(at, at + length);

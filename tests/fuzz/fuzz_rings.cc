@@ -11,10 +11,10 @@
 #include <memory>
 #include <vector>
 
+#include "base/stream/shared_ring.h"
 #include "mpa/deframer.h"
-#include "mpa/stream/shared_ring.h"
 
-using namespace uiw::mpa;
+using namespace uiw;
 
 namespace {
 
@@ -84,13 +84,13 @@ class Peer {
   std::uint64_t sent_ = 0;
 };
 
-class Sink final : public UlpduSink {
+class Sink final : public mpa::UlpduSink {
  public:
   Sink(Input& input, Peer& peer) : input_(input), peer_(peer) {}
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override {
     check(offset == (offset == 0 ? 0 : done_) && (offset == 0 || total == total_));
     check(offset + piece.size() <= total);
-    if (offset == 0) check(piece.size() >= std::min(total, Deframer::kHeadSize));
+    if (offset == 0) check(piece.size() >= std::min(total, mpa::Deframer::kHeadSize));
     const unsigned what = input_.take<std::uint8_t>();
     if (offset == 0 && what % 16 == 7) return Verdict::pause;
     if (what % 2 == 0) peer_.step(what / 2);
@@ -110,7 +110,7 @@ class Sink final : public UlpduSink {
 };
 
 // False once the stream is over.
-bool receive(RingReader& reader, Deframer& deframer, Sink& sink) {
+bool receive(RingReader& reader, mpa::Deframer& deframer, Sink& sink) {
   Octets found;
   switch (reader.look(found)) {
     case RingReader::Look::nothing: reader.await_octets(); return true;
@@ -123,7 +123,7 @@ bool receive(RingReader& reader, Deframer& deframer, Sink& sink) {
   reader.advance(consumed);
   reader.release();
   reader.peer_waits();
-  return result == Deframer::Result::more || result == Deframer::Result::paused;
+  return result == mpa::Deframer::Result::more || result == mpa::Deframer::Result::paused;
 }
 
 bool send(RingWriter& writer, Octets octets) {
@@ -145,8 +145,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Sink sink(input, peer);
   RingReader reader(*incoming.control, incoming.ring);
   RingWriter writer(*outgoing.control, outgoing.ring);
-  Deframer deframer;
-  deframer.start(false, Deframer::Kind::shared);
+  mpa::Deframer deframer;
+  deframer.start(false, mpa::Deframer::Kind::shared);
   while (!input.empty()) {
     const unsigned what = input.take<std::uint8_t>();
     if (what % 4 == 0 && !receive(reader, deframer, sink)) break;

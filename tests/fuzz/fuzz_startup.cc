@@ -4,6 +4,7 @@
 
 #include "mpa/startup.h"
 
+using namespace uiw;
 using namespace uiw::mpa;
 
 namespace {

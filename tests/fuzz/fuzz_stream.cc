@@ -303,7 +303,7 @@ class Run final : public ProgramWatcher {
       check(rounds < 10'000);
       const std::size_t there = peer_.wire.size() - at_;
       if (paused_ ? end.receives.empty() : there == 0) break;
-      const mpa::MutableOctets wanted = paused_ || !direct ? mpa::MutableOctets{} : end.deframer.wanted(end.rx);
+      const MutableOctets wanted = paused_ || !direct ? MutableOctets{} : end.deframer.wanted(end.rx);
       if (!wanted.empty()) {
         const std::size_t take = std::min({wanted.size(), there, most});
         std::memcpy(wanted.data(), peer_.wire.data() + at_, take);

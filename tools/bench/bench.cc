@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "base/processors.h"
 #include "provider/process/device.h"
-#include "provider/process/processors.h"
 #include "provider/process/settings.h"
 #include "tools/address.h"
 #include "tools/bench/curves.h"
@@ -115,7 +115,7 @@ Available find_available(const std::vector<Group>& groups, TwoHosts& hosts, std:
   if (contains(groups, Group::connections) && !available.many_descriptors)
     left_out.push_back("rows with 1000 connections: a process needs " + std::to_string(kDescriptors) +
                        " descriptors and may not have them (ulimit -n)");
-  available.two_processors = provider::usable_processors() >= 2;
+  available.two_processors = usable_processors() >= 2;
   if (contains(groups, Group::pinned) && !available.two_processors)
     left_out.emplace_back("rows with pinned ends: there is one processor only");
   return available;
@@ -130,7 +130,7 @@ struct Results {
 // All programs that it starts have ended on return. nullopt if this process was interrupted.
 std::optional<Results> measure_all(const BenchSetup& setup, const BenchOptions& options) {
   Results results;
-  results.frame = {options.runs, setup.seconds, provider::usable_processors(), setup.device, setup.address, {}};
+  results.frame = {options.runs, setup.seconds, usable_processors(), setup.device, setup.address, {}};
   TwoHosts hosts;
   const std::vector<Group> groups = groups_of(options.rows);
   const Available available = find_available(groups, hosts, results.frame.left_out);

@@ -18,8 +18,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/processors.h"
 #include "kernel-abi/interposer/plugin_abis.h"
-#include "provider/process/processors.h"
 #include "provider/process/settings.h"
 #include "provider/version.h"
 #include "tools/address.h"
@@ -206,7 +206,7 @@ Finding check_limits() {
 }
 
 Finding check_processors() {
-  const unsigned count = provider::usable_processors();
+  const unsigned count = usable_processors();
   if (count < 2)
     return {Verdict::warn, "processors", "only one may be used",
             "programs that spin on memory are slow on one; allow two"};

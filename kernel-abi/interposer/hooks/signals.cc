@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The hooks of libc functions that set or read a handler or the signal mask, and of those that create threads, which
 // inherit the mask. They concern SIGSEGV and SIGBUS only. Once libuiw.so.1 is loaded, it records what the program sets
-// (mpa/fault_signals.h), and the guard of registered memory works whatever that is.
+// (base/fault_signals.h), and the guard of registered memory works whatever that is.
 //
 // The functions of System V and BSD are built from sigaction() and pthread_sigmask() here, as in libc, but only for
 // these two signals and only after the library is loaded.

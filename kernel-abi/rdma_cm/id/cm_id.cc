@@ -12,9 +12,9 @@
 #include <new>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
-#include "mpa/descriptor.h"
 #include "provider/connect/neighbour.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
@@ -296,9 +296,9 @@ void CmId::go_on() {
 
 void CmId::tear_down(Detached detached) {
   detached.listener.listener.reset();
-  if (detached.listener.inherited_socket >= 0) mpa::close_descriptor(detached.listener.inherited_socket);
+  if (detached.listener.inherited_socket >= 0) close_descriptor(detached.listener.inherited_socket);
   CmConnection::tear_down(std::move(detached.connection));
-  if (detached.route.socket >= 0) mpa::close_descriptor(detached.route.socket);
+  if (detached.route.socket >= 0) close_descriptor(detached.route.socket);
 }
 
 // As in ucma.c and cma.c: first the event, then the end of the connection or listener.

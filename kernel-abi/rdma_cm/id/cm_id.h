@@ -18,6 +18,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/mutex.h"
 #include "kernel-abi/rdma_cm/cm_channel.h"
 #include "kernel-abi/rdma_cm/cm_events.h"
 #include "kernel-abi/rdma_cm/id/cm_connection.h"
@@ -25,7 +26,6 @@
 #include "kernel-abi/rdma_cm/id/cm_groups.h"
 #include "kernel-abi/rdma_cm/id/cm_listener.h"
 #include "kernel-abi/rdma_cm/id/cm_route.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::kernel_abi {
 
@@ -51,7 +51,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   ~CmId();
 
   std::uint32_t number() const { return number_; }
-  provider::Mutex& command_lock() { return command_mutex_; }
+  Mutex& command_lock() { return command_mutex_; }
 
   // The parts; each says which lock it needs.
   CmRoute& route() { return route_; }
@@ -112,7 +112,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   bool resolution_goes_on(Resolution& resolution);
 
   const std::uint32_t number_;
-  provider::Mutex command_mutex_;
+  Mutex command_mutex_;
   CmRoute route_;
   CmEventSource events_;
   CmState state_ = CmState::idle;

@@ -10,11 +10,11 @@
 #include <new>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
 #include "kernel-abi/rdma_cm/id/cm_connection.h"
 #include "kernel-abi/rdma_cm/id/cm_id.h"
-#include "mpa/descriptor.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/process/cm_loop.h"
 
@@ -102,7 +102,7 @@ CmListener::Detached CmListener::detach() {
 std::shared_ptr<provider::Listener> CmListener::inherit() {
   caller_watch_.reset();
   if (listener_ != nullptr) inherited_socket_ = listener_->descriptor();
-  inherited_socket_ = mpa::DescriptorChange().guard(inherited_socket_);
+  inherited_socket_ = DescriptorChange().guard(inherited_socket_);
   return std::move(listener_);
 }
 

@@ -12,9 +12,9 @@
 #include <thread>
 #include <utility>
 
+#include "base/descriptor.h"
 #include "kernel-abi/rdma_cm/cm_address.h"
 #include "kernel-abi/rdma_cm/cm_registry.h"
-#include "mpa/descriptor.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/neighbour.h"
@@ -92,7 +92,7 @@ int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
     if (fd < 0) return -fd;
     const int error = provider::take_rdma_port(address, v6only, substitute, rdma_port_, number_space(*this));
     if (error != 0) {
-      mpa::close_descriptor(fd);
+      close_descriptor(fd);
       return error;
     }
     socket_ = fd;
@@ -169,7 +169,7 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
       set_port(probe, 0);
       const int fd = provider::bind_socket(probe, false);
       if (fd < 0) return -fd;  // the address does not belong to this host
-      mpa::close_descriptor(fd);
+      close_descriptor(fd);
       if (loopback) error = 0;
     }
     if (error != 0) return error;
@@ -180,7 +180,7 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
   int error = make_socket(address);
   if (error == 0 && port_of(address) != 0) error = hold_number();
   if (error != 0) {
-    if (socket_ >= 0) mpa::close_descriptor(std::exchange(socket_, -1));
+    if (socket_ >= 0) close_descriptor(std::exchange(socket_, -1));
     return error;
   }
   address = source_;
@@ -306,12 +306,12 @@ int CmRoute::give_way() {
     if (listens) take_number();
     return error;
   }
-  if (before >= 0) mpa::close_descriptor(before);
+  if (before >= 0) close_descriptor(before);
   return 0;
 }
 
 void CmRoute::inherit() {
-  socket_ = mpa::DescriptorChange().guard(socket_);
+  socket_ = DescriptorChange().guard(socket_);
   if (rdma_port_ == nullptr) return;
   rdma_port_->abandon();
   rdma_port_.reset();
@@ -355,7 +355,7 @@ int CmRoute::set_family_only(bool value) {
   family_only_ = value;
   if (socket_ < 0 || source_.ss_family != AF_INET6 || before == value) return 0;
   // TCP accepts the option only before bind.
-  mpa::close_descriptor(std::exchange(socket_, -1));
+  close_descriptor(std::exchange(socket_, -1));
   const bool held = rdma_port_ != nullptr;
   rdma_port_.reset();
   substitute_ = 0;

@@ -10,6 +10,7 @@
 #include <exception>
 #include <utility>
 
+#include "base/random.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/lookup/lookup_format.h"
@@ -17,7 +18,6 @@
 #include "provider/connect/mapper/port_mapper_query.h"
 #include "provider/connect/rdma_port.h"
 #include "provider/process/cm_loop.h"
-#include "provider/process/random.h"
 
 namespace uiw::provider {
 
@@ -72,7 +72,7 @@ class LookupCall final : public Connection,
       if (size == -EAGAIN) return;
       if (size == -ECONNREFUSED) return fail(ECONNREFUSED);
       if (size < 0 || static_cast<std::size_t>(size) > room.size()) continue;
-      const auto answer = decode_lookup(mpa::Octets(room).first(static_cast<std::size_t>(size)));
+      const auto answer = decode_lookup(Octets(room).first(static_cast<std::size_t>(size)));
       if (!answer || answer->request != number_ || answer->kind == LookupKind::request) continue;
       try {
         conclude(*answer);

@@ -14,7 +14,7 @@
 #include <optional>
 #include <string_view>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 #include "mpa/crc32c.h"
 
 namespace uiw::provider {
@@ -42,13 +42,13 @@ struct LookupMessage {
   LookupKind kind = LookupKind::request;
   std::uint64_t request = 0;
   std::uint32_t qp_number = 0, qkey = 0;  // in a reply
-  mpa::Octets private_data;               // at most kMostLookupData octets
+  Octets private_data;                    // at most kMostLookupData octets
 };
 
 struct EncodedLookup {
   std::array<std::byte, kMostLookupSize> room{};
   std::size_t size = 0;
-  mpa::Octets octets() const { return mpa::Octets(room).first(size); }
+  Octets octets() const { return Octets(room).first(size); }
 };
 
 inline EncodedLookup encode(const LookupMessage& message) {
@@ -57,38 +57,38 @@ inline EncodedLookup encode(const LookupMessage& message) {
   std::memcpy(to, kLookupKey.data(), kLookupKey.size());
   to[4] = std::byte{kLookupVersion};
   to[5] = static_cast<std::byte>(message.kind);
-  mpa::store_be<std::uint16_t>(to + 6, static_cast<std::uint16_t>(message.private_data.size()));
-  mpa::store_be<std::uint64_t>(to + 8, message.request);
-  mpa::store_be<std::uint32_t>(to + 16, message.qp_number);
-  mpa::store_be<std::uint32_t>(to + 20, message.qkey);
+  store_be<std::uint16_t>(to + 6, static_cast<std::uint16_t>(message.private_data.size()));
+  store_be<std::uint64_t>(to + 8, message.request);
+  store_be<std::uint32_t>(to + 16, message.qp_number);
+  store_be<std::uint32_t>(to + 20, message.qkey);
   if (!message.private_data.empty()) {
     std::memcpy(to + kLookupHeaderSize, message.private_data.data(), message.private_data.size());
   }
   const std::size_t covered = kLookupHeaderSize + message.private_data.size();
   mpa::Crc32c crc;
-  crc.add(mpa::Octets(encoded.room).first(covered));
+  crc.add(Octets(encoded.room).first(covered));
   mpa::store_crc(to + covered, crc.value());
   encoded.size = covered + kLookupCrcSize;
   return encoded;
 }
 
 // `from` is a whole UDP payload. The result refers to its octets; nothing for what no encoder makes.
-inline std::optional<LookupMessage> decode_lookup(mpa::Octets from) {
+inline std::optional<LookupMessage> decode_lookup(Octets from) {
   if (from.size() < kLookupHeaderSize + kLookupCrcSize || from.size() > kMostLookupSize) return std::nullopt;
   const std::byte* const octets = from.data();
   if (std::memcmp(octets, kLookupKey.data(), kLookupKey.size()) != 0) return std::nullopt;
   if (octets[4] != std::byte{kLookupVersion}) return std::nullopt;
-  const mpa::Octets covered = from.first(from.size() - kLookupCrcSize);
+  const Octets covered = from.first(from.size() - kLookupCrcSize);
   mpa::Crc32c crc;
   crc.add(covered);
   if (mpa::load_crc(octets + covered.size()) != crc.value()) return std::nullopt;
   LookupMessage message;
   message.kind = static_cast<LookupKind>(octets[5]);
-  message.request = mpa::load_be<std::uint64_t>(octets + 8);
-  message.qp_number = mpa::load_be<std::uint32_t>(octets + 16);
-  message.qkey = mpa::load_be<std::uint32_t>(octets + 20);
+  message.request = load_be<std::uint64_t>(octets + 8);
+  message.qp_number = load_be<std::uint32_t>(octets + 16);
+  message.qkey = load_be<std::uint32_t>(octets + 20);
   message.private_data = covered.subspan(kLookupHeaderSize);
-  if (mpa::load_be<std::uint16_t>(octets + 6) != message.private_data.size()) return std::nullopt;
+  if (load_be<std::uint16_t>(octets + 6) != message.private_data.size()) return std::nullopt;
   switch (message.kind) {
     case LookupKind::reply:
       if (message.qp_number >= kNoService) return std::nullopt;

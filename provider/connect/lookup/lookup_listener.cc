@@ -12,13 +12,13 @@
 #include <optional>
 #include <utility>
 
+#include "base/mutex.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/lookup/lookup_format.h"
 #include "provider/connect/lookup/lookup_socket.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 
@@ -84,7 +84,7 @@ class LookupListener final : public Listener,
       const long size = socket_->receive(room, from, to);
       if (size == -EAGAIN) return;
       if (size < 0 || static_cast<std::size_t>(size) > room.size()) continue;
-      const auto message = decode_lookup(mpa::Octets(room).first(static_cast<std::size_t>(size)));
+      const auto message = decode_lookup(Octets(room).first(static_cast<std::size_t>(size)));
       if (!message || message->kind != LookupKind::request) continue;
       try {
         take(*message, to, from);

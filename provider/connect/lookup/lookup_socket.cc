@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 
@@ -69,8 +69,8 @@ void write_local_address(msghdr& message, Control& control, const sockaddr_stora
 
 int bind_lookup_socket(sockaddr_storage& local, bool v6only) {
   if (local.ss_family != AF_INET && local.ss_family != AF_INET6) return -EAFNOSUPPORT;
-  const int fd = mpa::DescriptorChange().take(::socket(local.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
-                                              "rdma_cm's port space UDP");
+  const int fd = DescriptorChange().take(::socket(local.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+                                         "rdma_cm's port space UDP");
   if (fd < 0) return -errno;
   const bool set = local.ss_family == AF_INET6 ? set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only) &&
                                                      set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true)
@@ -79,15 +79,15 @@ int bind_lookup_socket(sockaddr_storage& local, bool v6only) {
   if (!set || ::bind(fd, generic(local), size_of(local)) != 0 ||
       ::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0) {
     const int error = errno;
-    mpa::close_descriptor(fd);
+    close_descriptor(fd);
     return -error;
   }
   return fd;
 }
 
-LookupSocket::~LookupSocket() { mpa::close_descriptor(fd_); }
+LookupSocket::~LookupSocket() { close_descriptor(fd_); }
 
-long LookupSocket::receive(mpa::MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const {
+long LookupSocket::receive(MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const {
   Control control{};
   iovec part{room.data(), room.size()};
   msghdr message{};
@@ -106,7 +106,7 @@ long LookupSocket::receive(mpa::MutableOctets room, sockaddr_storage& from, sock
   return size;
 }
 
-int LookupSocket::send(mpa::Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const {
+int LookupSocket::send(Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const {
   Control control;
   sockaddr_storage remote = to;
   iovec part{const_cast<std::byte*>(octets.data()), octets.size()};
@@ -128,7 +128,7 @@ int LookupSocket::want_errors() const {
   return set_option(fd_, level, name, true) ? 0 : errno;
 }
 
-int LookupSocket::send(mpa::Octets octets) const {
+int LookupSocket::send(Octets octets) const {
   const long sent = ::syscall(SYS_sendto, fd_, octets.data(), octets.size(), MSG_DONTWAIT | MSG_NOSIGNAL, nullptr, 0);
   return sent < 0 ? errno : 0;
 }

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 
 namespace uiw::provider {
 
@@ -21,13 +21,13 @@ class LookupSocket {
   int fd() const { return fd_; }
   // Fills in the sender's address, and the local one with the port of the socket. The number of octets, those beyond
   // the room included, or a negative errno.
-  long receive(mpa::MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const;
+  long receive(MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const;
   // `from` is the local address to send from. 0 or an errno.
-  int send(mpa::Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const;
+  int send(Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const;
   // For a socket that is not connected: an ICMP error about what it has sent is an error of its next call, too.
   int want_errors() const;
   // For a socket that has been connected.
-  int send(mpa::Octets octets) const;
+  int send(Octets octets) const;
 
  private:
   const int fd_;

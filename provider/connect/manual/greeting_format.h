@@ -14,7 +14,7 @@
 #include <optional>
 #include <string_view>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 #include "provider/process/device.h"
 
 namespace uiw::provider {
@@ -62,38 +62,38 @@ inline PairOctets encode(const PairGreeting& greeting, PairRefusal refusal = Pai
   std::memcpy(octets.data(), kPairKey.data(), kPairKey.size());
   octets[8] = std::byte{kPairVersion};
   octets[9] = static_cast<std::byte>(refusal);
-  mpa::store_be<std::uint16_t>(octets.data() + 10, kPairGreetingSize - kPairFixedSize);
-  mpa::store_be<std::uint32_t>(octets.data() + 12, greeting.source_qp);
-  mpa::store_be<std::uint32_t>(octets.data() + 16, greeting.destination_qp);
+  store_be<std::uint16_t>(octets.data() + 10, kPairGreetingSize - kPairFixedSize);
+  store_be<std::uint32_t>(octets.data() + 12, greeting.source_qp);
+  store_be<std::uint32_t>(octets.data() + 16, greeting.destination_qp);
   std::memcpy(octets.data() + 20, greeting.source.data(), greeting.source.size());
   std::memcpy(octets.data() + 36, greeting.destination.data(), greeting.destination.size());
   std::byte* option = octets.data() + kPairFixedSize;
-  mpa::store_be<std::uint16_t>(option, kPairPsn);
-  mpa::store_be<std::uint16_t>(option + 2, 4);
-  mpa::store_be<std::uint32_t>(option + kPairOptionHeader, greeting.psn);
+  store_be<std::uint16_t>(option, kPairPsn);
+  store_be<std::uint16_t>(option + 2, 4);
+  store_be<std::uint32_t>(option + kPairOptionHeader, greeting.psn);
   return octets;
 }
 
 // Nothing for another key or version, a rejection, or sizes that do not fit. Octets behind the options are ignored.
-inline std::optional<PairGreeting> decode_pair_greeting(mpa::Octets from) {
+inline std::optional<PairGreeting> decode_pair_greeting(Octets from) {
   if (from.size() < kPairFixedSize || std::memcmp(from.data(), kPairKey.data(), kPairKey.size()) != 0 ||
       from[8] != std::byte{kPairVersion} || from[9] != std::byte{0}) {
     return std::nullopt;
   }
   PairGreeting greeting;
-  greeting.source_qp = mpa::load_be<std::uint32_t>(from.data() + 12);
-  greeting.destination_qp = mpa::load_be<std::uint32_t>(from.data() + 16);
+  greeting.source_qp = load_be<std::uint32_t>(from.data() + 12);
+  greeting.destination_qp = load_be<std::uint32_t>(from.data() + 16);
   std::memcpy(greeting.source.data(), from.data() + 20, greeting.source.size());
   std::memcpy(greeting.destination.data(), from.data() + 36, greeting.destination.size());
-  const std::size_t size = mpa::load_be<std::uint16_t>(from.data() + 10);
+  const std::size_t size = load_be<std::uint16_t>(from.data() + 10);
   if (size > from.size() - kPairFixedSize) return std::nullopt;
-  for (mpa::Octets options = from.subspan(kPairFixedSize, size); !options.empty();) {
+  for (Octets options = from.subspan(kPairFixedSize, size); !options.empty();) {
     if (options.size() < kPairOptionHeader) return std::nullopt;
-    const auto type = mpa::load_be<std::uint16_t>(options.data());
-    const std::size_t length = mpa::load_be<std::uint16_t>(options.data() + 2);
+    const auto type = load_be<std::uint16_t>(options.data());
+    const std::size_t length = load_be<std::uint16_t>(options.data() + 2);
     options = options.subspan(kPairOptionHeader);
     if (length > options.size()) return std::nullopt;
-    if (type == kPairPsn && length == 4) greeting.psn = mpa::load_be<std::uint32_t>(options.data());
+    if (type == kPairPsn && length == 4) greeting.psn = load_be<std::uint32_t>(options.data());
     options = options.subspan(length);
   }
   return greeting;

@@ -17,7 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "mpa/stream/tcp_stream.h"
+#include "base/grace_period.h"
+#include "base/immortal.h"
+#include "base/mutex.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/connection.h"
 #include "provider/connect/local_address.h"
@@ -26,11 +29,8 @@
 #include "provider/connect/retry_timers.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/outgoing_call.h"
-#include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
-#include "provider/process/immortal.h"
 #include "provider/process/limits.h"
-#include "provider/process/mutex.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider::manual {
@@ -271,7 +271,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     sockaddr_storage own = address_of(greeting().source, ends_.ifindex, 0);
     const int fd = bind_socket(own, false);
     if (fd < 0) return look_again();
-    mpa::TcpStream socket(fd);
+    TcpStream socket(fd);
     if (::connect(fd, generic(own), size_of(own)) != 0 && errno != EINPROGRESS) return look_again();
     Attachment attachment;
     attachment.agreement.crc = false;

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <optional>
 
-#include "mpa/bytes.h"
+#include "base/bytes.h"
 #include "provider/connect/port_space.h"
 
 namespace uiw::provider {
@@ -51,7 +51,7 @@ struct PortMapperMessage {
 struct EncodedPortMapper {
   std::array<std::byte, kPortMapperRequestSize> room{};
   std::size_t size = 0;
-  mpa::Octets octets() const { return mpa::Octets(room).first(size); }
+  Octets octets() const { return Octets(room).first(size); }
 };
 
 namespace detail {
@@ -97,7 +97,7 @@ inline EncodedPortMapper encode(const PortMapperMessage& message) {
   to[1] = static_cast<std::byte>(message.time);
   detail::encode_mapper_end(message.called, to + 4, to + 32);
   detail::encode_mapper_end(message.caller, to + 6, to + 16);
-  mpa::store_be<std::uint64_t>(to + 8, message.association);
+  store_be<std::uint64_t>(to + 8, message.association);
   encoded.size = kPortMapperSize;
   if (message.kind != PortMapperKind::request) return encoded;
   detail::encode_mapper_end(message.mapped_caller, to + 2, to + 48);
@@ -106,7 +106,7 @@ inline EncodedPortMapper encode(const PortMapperMessage& message) {
 }
 
 // `from` is a whole UDP payload. Nothing for other lengths than those of a message, versions and kinds of address.
-inline std::optional<PortMapperMessage> decode_port_mapper(mpa::Octets from) {
+inline std::optional<PortMapperMessage> decode_port_mapper(Octets from) {
   if (from.size() != kPortMapperSize && from.size() != kPortMapperRequestSize) return std::nullopt;
   const std::byte* const octets = from.data();
   const unsigned first = std::to_integer<unsigned>(octets[0]);
@@ -116,7 +116,7 @@ inline std::optional<PortMapperMessage> decode_port_mapper(mpa::Octets from) {
   message.kind = static_cast<PortMapperKind>(first >> 4 & 3);
   message.space = first >> 6 == 0 ? PortSpace::tcp : PortSpace::udp;
   message.time = std::to_integer<std::uint8_t>(octets[1]);
-  message.association = mpa::load_be<std::uint64_t>(octets + 8);
+  message.association = load_be<std::uint64_t>(octets + 8);
   message.called = detail::decode_mapper_end(ip == 6, octets + 4, octets + 32);
   message.caller = detail::decode_mapper_end(ip == 6, octets + 6, octets + 16);
   if (message.kind == PortMapperKind::request && from.size() == kPortMapperRequestSize) {

@@ -13,6 +13,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/mutex.h"
+#include "base/random.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/lookup/lookup_socket.h"
@@ -21,8 +23,6 @@
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
 #include "provider/process/log.h"
-#include "provider/process/mutex.h"
-#include "provider/process/random.h"
 
 namespace uiw::provider {
 
@@ -131,8 +131,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
         Absent::instance().add(message_.called, message_.space, kRefusalStands);
         return end(number());
       }
-      if (static_cast<std::size_t>(size) <= room.size())
-        take(mpa::Octets(room).first(static_cast<std::size_t>(size)), from);
+      if (static_cast<std::size_t>(size) <= room.size()) take(Octets(room).first(static_cast<std::size_t>(size)), from);
     }
   }
 
@@ -144,7 +143,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
     CmLoop::instance().after(kPauses[sent_++], shared_from_this());
   }
 
-  void take(mpa::Octets octets, sockaddr_storage from) {
+  void take(Octets octets, sockaddr_storage from) {
     const auto answer = decode_port_mapper(octets);
     if (!answer || answer->association != message_.association || answer->space != message_.space) return;
     if (answer->called.ss_family != message_.called.ss_family) return;

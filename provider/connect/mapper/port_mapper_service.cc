@@ -17,7 +17,8 @@
 #include <string_view>
 #include <utility>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
+#include "base/mutex.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/lookup/lookup.h"
 #include "provider/connect/lookup/lookup_socket.h"
@@ -27,7 +28,6 @@
 #include "provider/process/cm_loop.h"
 #include "provider/process/device.h"
 #include "provider/process/log.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 
@@ -42,7 +42,7 @@ constexpr milliseconds kTryAgain{500};
 // connects to it.
 int take_holder_name() {
   const int fd =
-      mpa::DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
+      DescriptorChange().take(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), "port mapper");
   if (fd < 0) return -errno;
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -50,7 +50,7 @@ int take_holder_name() {
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + kHolderName.size());
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&name), size) == 0) return fd;
   const int error = errno;
-  mpa::close_descriptor(fd);
+  close_descriptor(fd);
   return -error;
 }
 
@@ -154,7 +154,7 @@ class Service final : public PortMapperMember,
       const long size = socket_->receive(room, from, to);
       if (size == -EAGAIN) return;
       if (size < 0 || static_cast<std::size_t>(size) > room.size()) continue;
-      auto message = decode_port_mapper(mpa::Octets(room).first(static_cast<std::size_t>(size)));
+      auto message = decode_port_mapper(Octets(room).first(static_cast<std::size_t>(size)));
       if (!message || message->kind != PortMapperKind::request) continue;
       if (answer(*message, to)) socket_->send(encode(*message).octets(), to, from);
     }
@@ -174,7 +174,7 @@ class Service final : public PortMapperMember,
     if (name < 0) return name == -EADDRINUSE ? EALREADY : -name;
     const int port = take_port();
     if (port < 0) {
-      mpa::close_descriptor(name);
+      close_descriptor(name);
       return -port;
     }
     name_ = name;
@@ -218,7 +218,7 @@ class Service final : public PortMapperMember,
   // The port first: who finds the name free expects it to be free too.
   void close() {
     socket_.reset();
-    if (name_ >= 0) mpa::close_descriptor(std::exchange(name_, -1));
+    if (name_ >= 0) close_descriptor(std::exchange(name_, -1));
   }
 
   const unsigned generation_ = fork_generation();

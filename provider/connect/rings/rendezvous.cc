@@ -12,14 +12,14 @@
 #include <new>
 #include <utility>
 
-#include "mpa/descriptor.h"
-#include "mpa/stream/descriptor_message.h"
+#include "base/descriptor.h"
+#include "base/random.h"
+#include "base/stream/descriptor_message.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/process/device.h"
 #include "provider/process/doorbells.h"
-#include "provider/process/random.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {
@@ -64,16 +64,16 @@ class Name {
   socklen_t size_ = 0;
 };
 
-mpa::OwnedDescriptor open_socket() {
+OwnedDescriptor open_socket() {
   constexpr int kType = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-  return mpa::OwnedDescriptor(mpa::DescriptorChange().take(::socket(AF_UNIX, kType, 0), kPurpose));
+  return OwnedDescriptor(DescriptorChange().take(::socket(AF_UNIX, kType, 0), kPurpose));
 }
 
 // Each stream in shared memory has a mapping more than one over TCP. Linux allows 65530 of them (vm.max_map_count), and
 // they belong to the program first.
 bool has_room() {
   constexpr unsigned kMost = 32'768;
-  return mpa::SharedMemory::count() < kMost;
+  return SharedMemory::count() < kMost;
 }
 
 bool may_share() { return settings().values.same_host != SameHost::tcp && has_room(); }
@@ -87,9 +87,9 @@ bool is_own_user(int fd) {
 }
 
 // With the number of this end.
-std::shared_ptr<mpa::SharedOffer> make_offer(bool caller) {
+std::shared_ptr<SharedOffer> make_offer(bool caller) {
   try {
-    auto offer = std::make_shared<mpa::SharedOffer>(caller);
+    auto offer = std::make_shared<SharedOffer>(caller);
     return fill_random(offer->own.data(), offer->own.size()) ? offer : nullptr;
   } catch (const std::bad_alloc&) {
     return nullptr;
@@ -102,7 +102,7 @@ std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& l
                                                        Wishes wishes) {
   const Purpose purpose = wishes.sharing && may_share() ? Purpose::sharing : Purpose::presence;
   if ((purpose == Purpose::presence && !wishes.presence) || !is_within_host(local, remote)) return nullptr;
-  mpa::OwnedDescriptor socket = open_socket();
+  OwnedDescriptor socket = open_socket();
   if (!socket) return nullptr;
   const Name name(purpose, local, remote);
   if (::bind(socket.get(), name.address(), name.size()) != 0 || ::listen(socket.get(), kBacklog) != 0) return nullptr;
@@ -110,38 +110,38 @@ std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& l
 }
 
 // Any user may connect to the name.
-mpa::OwnedDescriptor RingRendezvous::accept() const {
+OwnedDescriptor RingRendezvous::accept() const {
   for (int tries = 0; tries < kBacklog; ++tries) {
-    mpa::OwnedDescriptor accepted(mpa::DescriptorChange().take(
-        ::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose));
+    OwnedDescriptor accepted(
+        DescriptorChange().take(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), kPurpose));
     if (!accepted || is_own_user(accepted.get())) return accepted;
   }
   return {};
 }
 
-std::shared_ptr<mpa::SharedOffer> RingRendezvous::take(Attachable& end) {
+std::shared_ptr<SharedOffer> RingRendezvous::take(Attachable& end) {
   if (purpose_ == Purpose::presence) return nullptr;
-  const mpa::OwnedDescriptor socket = accept();
+  const OwnedDescriptor socket = accept();
   if (!socket) return nullptr;
   const std::array<int, 2> own = {Doorbells::of_process().descriptor(), end.doorbell()};
   if (own[0] < 0 || own[1] < 0) return nullptr;
   auto offer = make_offer(true);
   if (!offer) return nullptr;
   {
-    mpa::DescriptorChange change;
+    DescriptorChange change;
     std::array<int, 3> come;
-    if (!mpa::receive_message(change, socket.get(), offer->peers, come)) return nullptr;
-    offer->memory = mpa::SharedMemory::attach(come[0]);
+    if (!receive_message(change, socket.get(), offer->peers, come)) return nullptr;
+    offer->memory = SharedMemory::attach(come[0]);
     change.drop(come[0]);
     offer->peer = Doorbells::of_peer(change, come[1], come[2]);
   }
   if (!offer->peer || !offer->memory) return nullptr;
-  return mpa::send_message(socket.get(), offer->own, own) ? offer : nullptr;
+  return send_message(socket.get(), offer->own, own) ? offer : nullptr;
 }
 
 RingContact::RingContact(const sockaddr_storage& local, const sockaddr_storage& remote) {
   if (!is_within_host(local, remote)) return;
-  mpa::OwnedDescriptor socket = open_socket();
+  OwnedDescriptor socket = open_socket();
   if (!socket) return;
   for (const auto purpose : {RingRendezvous::Purpose::sharing, RingRendezvous::Purpose::presence}) {
     const Name name(purpose, remote, local);
@@ -152,15 +152,15 @@ RingContact::RingContact(const sockaddr_storage& local, const sockaddr_storage& 
   }
 }
 
-std::shared_ptr<mpa::SharedOffer> RingContact::offer(Attachable& end) {
+std::shared_ptr<SharedOffer> RingContact::offer(Attachable& end) {
   if (!sharing_ || !may_share() || !is_own_user(socket_.get())) return nullptr;
   const int page = Doorbells::of_process().descriptor(), doorbell = end.doorbell();
   auto offer = make_offer(false);
   if (!offer || page < 0 || doorbell < 0) return nullptr;
   int fd = -1;
-  offer->memory = mpa::SharedMemory::create(fd);
-  const mpa::OwnedDescriptor memory(fd);
-  if (!offer->memory || !mpa::send_message(socket_.get(), offer->own, std::array{fd, page, doorbell})) return nullptr;
+  offer->memory = SharedMemory::create(fd);
+  const OwnedDescriptor memory(fd);
+  if (!offer->memory || !send_message(socket_.get(), offer->own, std::array{fd, page, doorbell})) return nullptr;
   offer->socket = std::move(socket_);
   offer->find_doorbell = Doorbells::of_peer;
   return offer;

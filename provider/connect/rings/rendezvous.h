@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How the two ends of a TCP connection find out that they are in one network namespace, with nothing between them, and,
-// as processes of one user, share memory for their stream (mpa/stream/shared_stream.h): by an abstract Unix socket,
+// as processes of one user, share memory for their stream (base/stream/shared_stream.h): by an abstract Unix socket,
 // whose name has the addresses and ports of the connection. The caller listens there before it sends the request of
 // MPA; the called end connects before it sends the reply, and passes on the memory. So when the reply arrives, the
 // caller has all that there will be, and nobody waits.
@@ -19,8 +19,8 @@
 #include <memory>
 #include <utility>
 
-#include "mpa/descriptor.h"
-#include "mpa/stream/shared_stream.h"
+#include "base/descriptor.h"
+#include "base/stream/shared_stream.h"
 
 namespace uiw::provider {
 
@@ -43,13 +43,13 @@ class RingRendezvous {
 
   // The reply of MPA has arrived: what the called end has offered; null if there is nothing, or it cannot be used.
   // `end`: what gets the stream. Inside a ReadSection.
-  std::shared_ptr<mpa::SharedOffer> take(Attachable& end);
+  std::shared_ptr<SharedOffer> take(Attachable& end);
 
  private:
-  RingRendezvous(mpa::OwnedDescriptor socket, Purpose purpose) : socket_(std::move(socket)), purpose_(purpose) {}
-  mpa::OwnedDescriptor accept() const;
+  RingRendezvous(OwnedDescriptor socket, Purpose purpose) : socket_(std::move(socket)), purpose_(purpose) {}
+  OwnedDescriptor accept() const;
 
-  const mpa::OwnedDescriptor socket_;
+  const OwnedDescriptor socket_;
   const Purpose purpose_;
 };
 
@@ -63,10 +63,10 @@ class RingContact {
   // also where that cannot be found out.
   bool found() const { return static_cast<bool>(socket_); }
   // Offers memory to the caller. Null where there can be none. To be called once. `end`: as in take().
-  std::shared_ptr<mpa::SharedOffer> offer(Attachable& end);
+  std::shared_ptr<SharedOffer> offer(Attachable& end);
 
  private:
-  mpa::OwnedDescriptor socket_;
+  OwnedDescriptor socket_;
   bool sharing_ = false;
 };
 

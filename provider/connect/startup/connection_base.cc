@@ -9,12 +9,12 @@
 #include <exception>
 #include <utility>
 
+#include "base/grace_period.h"
 #include "mpa/startup.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/qp_table.h"
 #include "provider/connect/startup/held_socket.h"
-#include "provider/memory/grace_period.h"
 #include "provider/process/device.h"
 #include "provider/process/limits.h"
 #include "provider/process/log.h"
@@ -46,7 +46,7 @@ const char* completion_text(const Attachable& qp, const Attachment& attachment) 
 
 }  // namespace
 
-ConnectionBase::ConnectionBase(mpa::TcpStream&& socket, State state) : state_(state), socket_(std::move(socket)) {}
+ConnectionBase::ConnectionBase(TcpStream&& socket, State state) : state_(state), socket_(std::move(socket)) {}
 
 ConnectionBase::~ConnectionBase() {
   if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
@@ -215,7 +215,7 @@ Attachable* ConnectionBase::find_end(const ConnectionParameters& own) {
 Attachable* ConnectionBase::end() const { return held_ ? held_.get() : find_attachable(own_.qp_num); }
 
 int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
-                              std::shared_ptr<mpa::SharedOffer> rings) {
+                              std::shared_ptr<SharedOffer> rings) {
   if (initiator) CmLoop::instance().unwatch(socket_.fd());
   const State before = state_;
   state_ = State::attached;

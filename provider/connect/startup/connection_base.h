@@ -31,14 +31,14 @@
 #include <optional>
 #include <vector>
 
+#include "base/mutex.h"
+#include "base/stream/shared_stream.h"
+#include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
-#include "mpa/stream/shared_stream.h"
-#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/connection.h"
 #include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/startup_frame.h"
 #include "provider/process/cm_loop.h"
-#include "provider/process/mutex.h"
 #include "provider/stream/stream_owner.h"
 
 namespace uiw::provider {
@@ -74,7 +74,7 @@ class ConnectionBase : public Connection,
  protected:
   enum class State { connecting, awaiting_reply, awaiting_request, requested, attached, established, over };
 
-  ConnectionBase(mpa::TcpStream&& socket, State state);
+  ConnectionBase(TcpStream&& socket, State state);
 
   // The socket is readable, or has connected, and no stream has it yet.
   virtual void socket_ready(std::unique_lock<Mutex>& lock) = 0;
@@ -118,15 +118,14 @@ class ConnectionBase : public Connection,
   // The connection is established once it is attached.
   void note_established() noexcept;
   // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.
-  int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
-                std::shared_ptr<mpa::SharedOffer> rings);
+  int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings);
   // The connection is established: frees what only the start-up needed. Returns the parameters of the peer.
   ConnectionParameters end_startup();
   void fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer);
 
   mutable Mutex mutex_;
   State state_;
-  mpa::TcpStream socket_;
+  TcpStream socket_;
   StartupFrame frame_;
   sockaddr_storage local_{}, remote_{};
   ConnectionParameters own_, peer_parameters_;

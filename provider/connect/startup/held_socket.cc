@@ -26,7 +26,7 @@ HeldSocket::~HeldSocket() {
   if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
 }
 
-int HeldSocket::attach(mpa::TcpStream& socket, const Attachment& attachment) {
+int HeldSocket::attach(TcpStream& socket, const Attachment& attachment) {
   if (attachment.initiator && attachment.agreement.rtr == mpa::ReadyToReceive::read) return EPROTO;
   const std::lock_guard lock(mutex_);
   const int error = CmLoop::instance().watch(socket.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
@@ -49,7 +49,7 @@ void HeldSocket::confirm() {
   mpa::Batch batch;
   mpa::Framer framer;
   framer.start(agreement_.crc, agreement_.marks);
-  if (framer.add(batch, mpa::Octets(header), {}) == mpa::Framer::Result::added) socket_.send(batch.vectors());
+  if (framer.add(batch, Octets(header), {}) == mpa::Framer::Result::added) socket_.send(batch.vectors());
 }
 
 int HeldSocket::disconnect(const StreamOwner* owner) {
@@ -69,7 +69,7 @@ void HeldSocket::ready(std::uint32_t) {
   const std::lock_guard lock(mutex_);
   while (owner_) {
     std::array<std::byte, kMostReceived> dropped;
-    const ssize_t n = socket_.receive(mpa::MutableOctets(dropped));
+    const ssize_t n = socket_.receive(MutableOctets(dropped));
     if (n == -EAGAIN) return;
     if (n <= 0) return end(n == 0 ? By::fin : By::reset);
     received_ += static_cast<std::size_t>(n);

@@ -17,11 +17,11 @@
 #include <memory>
 #include <mutex>
 
+#include "base/mutex.h"
+#include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
-#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/process/cm_loop.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 
@@ -34,7 +34,7 @@ class HeldSocket final : public Attachable,
 
   // Attachable. attach() also fails with EPROTO if the peer waits for an RDMA Read as ready-to-receive message, and
   // with an errno of CmLoop::watch().
-  int attach(mpa::TcpStream& socket, const Attachment& attachment) override;
+  int attach(TcpStream& socket, const Attachment& attachment) override;
   bool can_attach(const manual::Attempt*) override { return true; }
   bool is_for(std::uint32_t) override { return true; }
   int disconnect(const StreamOwner* owner) override;
@@ -56,7 +56,7 @@ class HeldSocket final : public Attachable,
   void end(By how);
 
   Mutex mutex_;  // for all members; taken after that of the owner's connection
-  mpa::TcpStream socket_;
+  TcpStream socket_;
   std::shared_ptr<StreamOwner> owner_;  // null before attach() and after the end
   mpa::Agreement agreement_;
   bool initiator_ = false;

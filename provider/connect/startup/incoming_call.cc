@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/grace_period.h"
 #include "mpa/startup.h"
 #include "provider/capture/connection_capture.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/qp_table.h"
 #include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/connection_base.h"
-#include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
@@ -27,7 +27,7 @@ namespace {
 // The responder of RFC 5044 section 7.1. It uses the states awaiting_request and requested.
 class CalledEnd final : public ConnectionBase, public IncomingCall {
  public:
-  explicit CalledEnd(mpa::TcpStream&& socket) : ConnectionBase(std::move(socket), State::awaiting_request) {}
+  explicit CalledEnd(TcpStream&& socket) : ConnectionBase(std::move(socket), State::awaiting_request) {}
 
   int answer(std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request,
              std::function<void(const Connection*)> on_failure) {
@@ -78,7 +78,7 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     // What the caller sends first tells whether it has taken the memory. A program that calls without a
     // ready-to-receive message may wait for this end to send.
     const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
-    std::shared_ptr<mpa::SharedOffer> rings;
+    std::shared_ptr<SharedOffer> rings;
     if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer(*qp);
     const bool first_message = agreement.rtr != mpa::ReadyToReceive::none;
     CmLoop::instance().unwatch(socket_.fd());
@@ -175,8 +175,7 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
 }  // namespace
 
 std::shared_ptr<IncomingCall> take_call(
-    mpa::TcpStream&& socket,
-    std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
+    TcpStream&& socket, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
     std::function<void(const Connection*)> failed) {
   auto made = std::make_shared<CalledEnd>(std::move(socket));
   return made->answer(std::move(requested), std::move(failed)) == 0 ? made : nullptr;

@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "mpa/stream/tcp_stream.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/connection.h"
 
 namespace uiw::provider {
@@ -24,8 +24,7 @@ class IncomingCall {
 // called once on the thread of CmLoop, if the connection still exists: `requested` when the request is complete,
 // `failed` if no valid request has arrived in time. All functions, this one too, are called on that thread.
 std::shared_ptr<IncomingCall> take_call(
-    mpa::TcpStream&& socket,
-    std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
+    TcpStream&& socket, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
     std::function<void(const Connection*)> failed);
 
 }  // namespace uiw::provider

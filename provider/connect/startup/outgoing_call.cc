@@ -9,8 +9,9 @@
 #include <chrono>
 #include <utility>
 
+#include "base/grace_period.h"
+#include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
-#include "mpa/stream/tcp_stream.h"
 #include "provider/capture/connection_capture.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
@@ -19,7 +20,6 @@
 #include "provider/connect/rdma_port.h"
 #include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/connection_base.h"
-#include "provider/memory/grace_period.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
@@ -33,7 +33,7 @@ namespace {
 // The initiator of RFC 5044 section 7.1. It uses the states connecting and awaiting_reply.
 class OutgoingCall final : public ConnectionBase {
  public:
-  explicit OutgoingCall(mpa::TcpStream&& socket) : ConnectionBase(std::move(socket), State::connecting) {}
+  explicit OutgoingCall(TcpStream&& socket) : ConnectionBase(std::move(socket), State::connecting) {}
 
   int call(const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
            std::weak_ptr<ConnectionObserver> observer) {
@@ -143,7 +143,7 @@ class OutgoingCall final : public ConnectionBase {
     port_of(source) = 0;
     const int fd = calling_socket(source);
     if (fd < 0) return false;
-    socket_ = mpa::TcpStream(fd);
+    socket_ = TcpStream(fd);
     return true;
   }
 
@@ -222,7 +222,7 @@ class OutgoingCall final : public ConnectionBase {
     const ReadSection section;
     Attachable* qp = end();
     if (qp == nullptr) return fail(lock, EINVAL, nullptr);
-    std::shared_ptr<mpa::SharedOffer> rings;
+    std::shared_ptr<SharedOffer> rings;
     if (const auto rendezvous = std::move(rendezvous_)) rings = rendezvous->take(*qp);
     if (const int error = hand_over(*qp, agreement, true, std::move(rings)); error != 0)
       return fail(lock, error, nullptr);
@@ -241,7 +241,7 @@ class OutgoingCall final : public ConnectionBase {
     port_of(source) = 0;
     const int fd = bind_socket(source, false);
     if (fd < 0) return fail(lock, -fd, nullptr);
-    socket_ = mpa::TcpStream(fd);
+    socket_ = TcpStream(fd);
     revision_ = 1;
     said_ = {};
     if (const int error = connect_tcp(); error != 0) fail(lock, error, nullptr);
@@ -268,7 +268,7 @@ class OutgoingCall final : public ConnectionBase {
     mpa::Batch batch;
     mpa::Framer framer;
     framer.start(agreement.crc, agreement.marks);
-    if (framer.add(batch, mpa::Octets(header).first(size), {}) == mpa::Framer::Result::added) {
+    if (framer.add(batch, Octets(header).first(size), {}) == mpa::Framer::Result::added) {
       socket_.send(batch.vectors());
     }
   }
@@ -288,7 +288,7 @@ class OutgoingCall final : public ConnectionBase {
 
 int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
             std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection) {
-  mpa::TcpStream owned(socket);
+  TcpStream owned(socket);
   // Without the thread the observer would never be called.
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   auto made = std::make_shared<OutgoingCall>(std::move(owned));

@@ -9,7 +9,7 @@
 
 namespace uiw::provider {
 
-StartupFrame::Result StartupFrame::read(mpa::TcpStream& socket) {
+StartupFrame::Result StartupFrame::read(TcpStream& socket) {
   if (!header_) {
     if (const Result result = take(socket, key_); result != Result::frame) return result;
     const auto header = mpa::decode_startup_header(key_);
@@ -23,7 +23,7 @@ StartupFrame::Result StartupFrame::read(mpa::TcpStream& socket) {
 }
 
 // Reads until `to` is full.
-StartupFrame::Result StartupFrame::take(mpa::TcpStream& socket, mpa::MutableOctets to) {
+StartupFrame::Result StartupFrame::take(TcpStream& socket, MutableOctets to) {
   while (size_ < to.size()) {
     const ssize_t n = socket.receive(to.subspan(size_));
     if (n > 0) {

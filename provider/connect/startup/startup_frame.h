@@ -9,8 +9,8 @@
 #include <memory>
 #include <optional>
 
+#include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
-#include "mpa/stream/tcp_stream.h"
 
 namespace uiw::provider {
 
@@ -20,15 +20,15 @@ class StartupFrame {
 
   // Reads what is available. After `frame`, header() and private_data() may be used, as long
   // as this object lives; after `closed` and `invalid` no function may be called. Throws std::bad_alloc.
-  Result read(mpa::TcpStream& socket);
+  Result read(TcpStream& socket);
   // Whether any octet has come.
   bool is_begun() const { return size_ > 0 || header_.has_value(); }
   const mpa::StartupHeader& header() const { return *header_; }
-  mpa::Octets private_data() const { return {private_data_.get(), header_->pd_length}; }
+  Octets private_data() const { return {private_data_.get(), header_->pd_length}; }
 
  private:
   bool plausible() const;
-  Result take(mpa::TcpStream& socket, mpa::MutableOctets to);
+  Result take(TcpStream& socket, MutableOctets to);
 
   std::array<std::byte, mpa::kStartupHeaderSize> key_;  // the key and the other octets of the header
   std::size_t size_ = 0;  // octets that have arrived, of the header or of the private data

@@ -15,10 +15,10 @@
 #include <new>
 #include <utility>
 
-#include "mpa/descriptor.h"
-#include "provider/process/event_counter.h"
+#include "base/descriptor.h"
+#include "base/event_counter.h"
+#include "base/mutex.h"
 #include "provider/process/log.h"
-#include "provider/process/mutex.h"
 #include "provider/process/settings.h"
 
 namespace uiw::provider {
@@ -66,13 +66,13 @@ class Faults::SignalWatch final : public CmLoop::Handler {
  public:
   SignalWatch(const FaultPlan& plan, std::function<void(const FaultRule&)> everywhere)
       : everywhere_(std::move(everywhere)),
-        fd_(mpa::DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the signals of faults")) {
+        fd_(DescriptorChange().take(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "the signals of faults")) {
     for (const FaultRule& rule : plan.rules) {
       if (acts_without_operation(rule)) rules_.push_back({.rule = &rule, .done = 0});
     }
   }
   ~SignalWatch() override {
-    if (fd_ >= 0) mpa::close_descriptor(fd_);
+    if (fd_ >= 0) close_descriptor(fd_);
   }
   int fd() const { return fd_; }
 

@@ -11,7 +11,7 @@
 #include <mutex>
 #include <utility>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 #include "provider/process/device.h"
 #include "provider/process/netlink/netlink_socket.h"
 
@@ -78,7 +78,7 @@ class LinkWatch final : public CmLoop::Handler {
   explicit LinkWatch(nl_sock* socket) : socket_(socket) {}
   ~LinkWatch() override { free_netlink_socket(socket_); }
   bool open() {
-    const int fd = mpa::DescriptorChange().take(make_netlink_socket(), "news of network interfaces");
+    const int fd = DescriptorChange().take(make_netlink_socket(), "news of network interfaces");
     if (!use_netlink_socket(socket_, fd)) return false;
     fd_ = fd;
     return nl_socket_set_nonblocking(socket_) == 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A netlink socket for libnl with a descriptor that was taken as mpa/descriptor.h says; libnl itself would use the
+// A netlink socket for libnl with a descriptor that was taken as base/descriptor.h says; libnl itself would use the
 // number that the kernel gives.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 
 namespace uiw::provider {
 
@@ -30,13 +30,13 @@ inline bool use_netlink_socket(nl_sock* socket, int fd, int family = NETLINK_ROU
   any.nl_family = AF_NETLINK;
   if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0 && nl_socket_set_fd(socket, family, fd) == 0)
     return true;
-  mpa::close_descriptor(fd);
+  close_descriptor(fd);
   return false;
 }
 
 // With its descriptor, if it has one.
 inline void free_netlink_socket(nl_sock* socket) {
-  const mpa::DescriptorChange change;
+  const DescriptorChange change;
   if (const int fd = nl_socket_get_fd(socket); fd >= 0) change.leave(fd);
   nl_socket_free(socket);
 }

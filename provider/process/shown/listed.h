@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "provider/process/mutex.h"
+#include "base/mutex.h"
 
 namespace uiw::provider {
 

@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <mutex>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 
 namespace uiw::provider {
 
@@ -62,13 +62,13 @@ ChannelSets::Set* ChannelSets::open(int number, bool& made) {
   const std::lock_guard lock(set.driving);
   if (set.fd.load() >= 0) return &set;
   if (set.refused.load()) return nullptr;
-  const int fd = mpa::DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "threads that wait for an event");
+  const int fd = DescriptorChange().take(::epoll_create1(EPOLL_CLOEXEC), "threads that wait for an event");
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = kTag | index(number);
   if (fd < 0 || ::epoll_ctl(engine_set_.load(), EPOLL_CTL_ADD, fd, &event) != 0) {
     set.refused.store(true);
-    if (fd >= 0) mpa::close_descriptor(fd);
+    if (fd >= 0) close_descriptor(fd);
     return nullptr;
   }
   set.fd.store(fd);
@@ -124,7 +124,7 @@ void ChannelSets::release(int fd) const {
 void ChannelSets::close() {
   for (Set& set : sets_) {
     const std::lock_guard lock(set.driving);
-    if (const int fd = set.fd.exchange(-1); fd >= 0) mpa::close_descriptor(fd);
+    if (const int fd = set.fd.exchange(-1); fd >= 0) close_descriptor(fd);
   }
 }
 

@@ -18,7 +18,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "provider/process/mutex.h"
+#include "base/mutex.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/waiting/busy_wait.h"
 

@@ -15,7 +15,7 @@
 #include <new>
 #include <utility>
 
-#include "provider/process/immortal.h"
+#include "base/immortal.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/engine.h"
 #include "provider/verbs/context.h"

@@ -18,8 +18,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/mutex.h"
 #include "provider/export.h"
-#include "provider/process/mutex.h"
 #include "provider/process/shown/listed.h"
 #include "provider/progress/waiting/channel_sets.h"
 #include "provider/verbs/cq/queue_ring.h"

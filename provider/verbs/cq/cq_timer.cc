@@ -9,18 +9,18 @@
 #include <cstdint>
 #include <new>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 #include "provider/verbs/cq/cq.h"
 
 namespace uiw::provider {
 
 std::shared_ptr<CqTimer> CqTimer::create(Cq& cq) {
-  const int fd = mpa::DescriptorChange().take(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK),
-                                              "the moderation of a CQ");
+  const int fd =
+      DescriptorChange().take(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK), "the moderation of a CQ");
   if (fd < 0) return nullptr;
   auto* const made = new (std::nothrow) CqTimer(cq, fd);
   if (made == nullptr) {
-    mpa::close_descriptor(fd);
+    close_descriptor(fd);
     errno = ENOMEM;
     return nullptr;
   }
@@ -34,7 +34,7 @@ std::shared_ptr<CqTimer> CqTimer::create(Cq& cq) {
 
 CqTimer::~CqTimer() {
   CmLoop::instance().unwatch(fd_);
-  mpa::close_descriptor(fd_);
+  close_descriptor(fd_);
 }
 
 void CqTimer::start(unsigned microseconds) {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <mutex>
 
+#include "base/mutex.h"
 #include "provider/process/cm_loop.h"
-#include "provider/process/mutex.h"
 
 namespace uiw::provider {
 

@@ -7,7 +7,7 @@
 #include <exception>
 #include <optional>
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
 #include "provider/datagram/grh.h"
@@ -38,7 +38,7 @@ class Scatter {
       const std::size_t part = std::min<std::size_t>(size, sge.length - offset_);
       const ddp::Access to = rdmap::find(stag_table(), sge, buffer_.domain, offset_, part, ddp::kLocalWrite);
       if (to.error != ddp::AccessError::none) return false;
-      if (to.memory != ddp::discarded && !mpa::guarded_copy(to.memory, from, part)) return false;
+      if (to.memory != ddp::discarded && !guarded_copy(to.memory, from, part)) return false;
       from += part;
       size -= part;
       offset_ += part;
@@ -60,7 +60,7 @@ std::unique_ptr<DatagramQp> DatagramQp::create(Context& context, Pd& pd, Cq* sen
     errno = EINVAL;
     return nullptr;
   }
-  mpa::install_copy_guard();
+  install_copy_guard();
   std::unique_ptr<DatagramQp> qp(new DatagramQp(context, pd, *send_cq, *receive_cq, attributes, handle, srq));
   if (qp->number() != 0) qp->port_ = DatagramPort::open(context.engine(), port_of(qp->number()));
   if (qp->port_ == nullptr) {
@@ -382,7 +382,7 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
   completion.sl = is_ipv4(arrival.to) ? kIpv4Packet : kIpv6Packet;
   if (arrival.header.immediate) {
     completion.wc_flags |= IBV_WC_WITH_IMM;
-    mpa::store_be<std::uint32_t>(reinterpret_cast<std::byte*>(&completion.imm_data), *arrival.header.immediate);
+    store_be<std::uint32_t>(reinterpret_cast<std::byte*>(&completion.imm_data), *arrival.header.immediate);
   }
   queues_.receive_complete(completion, arrival.header.solicited);
 }

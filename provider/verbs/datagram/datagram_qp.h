@@ -17,9 +17,9 @@
 #include <mutex>
 #include <vector>
 
+#include "base/grace_period.h"
 #include "provider/datagram/datagram_port.h"
 #include "provider/datagram/datagram_target.h"
-#include "provider/memory/grace_period.h"
 #include "provider/verbs/datagram/datagram_sender.h"
 #include "provider/verbs/qp/work_queues.h"
 #include "provider/verbs/qp_identity.h"

@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/guarded_copy.h"
 #include "mpa/crc32c.h"
-#include "mpa/guarded_copy.h"
 #include "provider/memory/memory.h"
 #include "provider/progress/io_scratch.h"
 #include "provider/verbs/context.h"
@@ -57,13 +57,13 @@ bool DatagramSender::gather(std::uint64_t sequence, std::byte* to) {
   }
   for (const rdmap::Sge& sge : sends_.sges(sequence)) {
     const ddp::Access from = rdmap::find(stag_table(), sge, &qp_.pd, 0, sge.length, ddp::kLocalRead);
-    if (from.error != ddp::AccessError::none || !mpa::guarded_copy_unordered(to, from.memory, sge.length)) return false;
+    if (from.error != ddp::AccessError::none || !guarded_copy_unordered(to, from.memory, sge.length)) return false;
     to += sge.length;
   }
   return true;
 }
 
-rdmap::Status DatagramSender::encode_work(std::uint64_t sequence, std::uint32_t own_qkey, mpa::MutableOctets to) {
+rdmap::Status DatagramSender::encode_work(std::uint64_t sequence, std::uint32_t own_qkey, MutableOctets to) {
   const rdmap::SendWork& work = sends_.at(sequence);
   const Destination& destination = this->destination(sequence);
   if (work.status != rdmap::Status::success) return work.status;
@@ -74,7 +74,7 @@ rdmap::Status DatagramSender::encode_work(std::uint64_t sequence, std::uint32_t 
   header.source_qp = qp_.number;
   header.qkey = (destination.qkey & kOwnQkey) != 0 ? own_qkey : destination.qkey;
   header.solicited = work.solicited;
-  if (work.has_immediate) header.immediate = mpa::load_be<std::uint32_t>(work.immediate.data());
+  if (work.has_immediate) header.immediate = load_be<std::uint32_t>(work.immediate.data());
   header.msn = static_cast<ddp::Msn>(++msn_);
   const DatagramHeaderOctets octets = encode(header);
   std::memcpy(to.data(), octets.data(), octets.size());

@@ -40,7 +40,7 @@ class DatagramSender {
     bool known;
   };
   Destination& destination(std::uint64_t sequence) { return destinations_[sequence % sends_.depth()]; }
-  rdmap::Status encode_work(std::uint64_t sequence, std::uint32_t own_qkey, mpa::MutableOctets to);
+  rdmap::Status encode_work(std::uint64_t sequence, std::uint32_t own_qkey, MutableOctets to);
   bool gather(std::uint64_t sequence, std::byte* to);
 
   QpIdentity& qp_;

@@ -6,9 +6,9 @@
 #include <exception>
 #include <mutex>
 
+#include "base/grace_period.h"
 #include "provider/connect/manual/pairs.h"
 #include "provider/connect/qp_table.h"
-#include "provider/memory/grace_period.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/fork.h"

@@ -13,7 +13,7 @@
 #include <functional>
 #include <memory>
 
-#include "mpa/stream/tcp_stream.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/driver.h"
@@ -65,7 +65,7 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   using Attachment = provider::Attachment;
   using Agreed = Stream::Agreed;
   using Driver = uiw::provider::Driver;
-  int attach(mpa::TcpStream& socket, const Attachment& to) override { return connection_.attach(socket, to); }
+  int attach(TcpStream& socket, const Attachment& to) override { return connection_.attach(socket, to); }
   bool can_attach(const manual::Attempt* attempt = nullptr) override { return connection_.can_attach(attempt); }
   int doorbell() override { return connection_.doorbell(); }
   bool is_confirmed() const override { return common_.is_reliable(); }

@@ -8,7 +8,7 @@
 #include <new>
 #include <utility>
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 #include "mpa/markers.h"
 #include "provider/connect/retry_timers.h"
 #include "provider/process/limits.h"
@@ -21,7 +21,7 @@ namespace uiw::provider {
 
 namespace {
 
-std::size_t mulpdu_of(const Attachment& attachment, const mpa::TcpStream& socket, mpa::PeerKind peer) {
+std::size_t mulpdu_of(const Attachment& attachment, const TcpStream& socket, mpa::PeerKind peer) {
   const mpa::Agreement& agreement = attachment.agreement;
   const std::size_t possible = agreement.marks ? mpa::kMaxMarkedUlpdu : mpa::kMaxUlpdu;
   if (attachment.mulpdu != 0) return std::min(attachment.mulpdu, possible);
@@ -55,7 +55,7 @@ std::shared_ptr<manual::Attempt> QpConnection::attempt() {
 }
 
 // The parameters that start-up has negotiated, within the limits of device and program. Called with both locks held.
-Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, const mpa::TcpStream& socket) const {
+Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, const TcpStream& socket) const {
   const mpa::Agreement& agreement = attachment.agreement;
   constexpr std::uint32_t kMost = kMaxReadDepth;
   constexpr std::uint32_t kMostSlots = kMost + rdmap::SharedReads::kMostProbes;
@@ -85,7 +85,7 @@ Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, con
   return parameters;
 }
 
-int QpConnection::use_rings(Stream& stream, mpa::SharedOffer& offer) {
+int QpConnection::use_rings(Stream& stream, SharedOffer& offer) {
   try {
     return stream.share(std::move(offer));
   } catch (const std::bad_alloc&) {
@@ -96,8 +96,8 @@ int QpConnection::use_rings(Stream& stream, mpa::SharedOffer& offer) {
 
 int QpConnection::doorbell() { return qp_.context->engine().doorbell(); }
 
-int QpConnection::attach(mpa::TcpStream& socket, const Attachment& attachment) {
-  mpa::install_copy_guard();
+int QpConnection::attach(TcpStream& socket, const Attachment& attachment) {
+  install_copy_guard();
   act_at_exit();
   const std::lock_guard receive_lock(qp_.locks.receive);
   const std::lock_guard send_lock(qp_.locks.send);

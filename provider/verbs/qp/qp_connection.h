@@ -11,8 +11,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
-#include "mpa/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/attempt.h"
 #include "provider/progress/driver.h"
@@ -27,7 +27,7 @@ class QpConnection final : public StreamHost {
   QpConnection(QpCommon& qp, WorkQueues& queues) : qp_(qp), queues_(queues) {}
 
   // As Attachable says (provider/connect/attachable.h), with disconnect(), arrived() and no_first_message().
-  int attach(mpa::TcpStream& socket, const Attachment& attachment);
+  int attach(TcpStream& socket, const Attachment& attachment);
   bool can_attach(const manual::Attempt* attempt);
   int doorbell();
   // A manual connection begins; an earlier attempt ends. Called with both locks held.
@@ -95,8 +95,8 @@ class QpConnection final : public StreamHost {
 
  private:
   bool may_attach(const manual::Attempt* attempt) const;
-  Stream::Parameters parameters_of(const Attachment& attachment, const mpa::TcpStream& socket) const;
-  int use_rings(Stream& stream, mpa::SharedOffer& offer);
+  Stream::Parameters parameters_of(const Attachment& attachment, const TcpStream& socket) const;
+  int use_rings(Stream& stream, SharedOffer& offer);
   bool make_progress(Driver driver);
 
   QpCommon& qp_;

@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/send_scheduler.h"
 #include "provider/verbs/qp/qp_common.h"

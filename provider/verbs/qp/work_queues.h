@@ -11,7 +11,7 @@
 #include <memory>
 #include <optional>
 
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
 #include "provider/stream/stream_host.h"
 #include "rdmap/work.h"
 

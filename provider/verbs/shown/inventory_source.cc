@@ -65,7 +65,7 @@ void show_identity(const QpIdentity& qp, ibv_qp_state state, const ibv_qp_attr& 
   shown.migration = IBV_MIG_MIGRATED;
 }
 
-void add_traffic(const mpa::StreamTraffic& traffic, PortCounts& counts) {
+void add_traffic(const StreamTraffic& traffic, PortCounts& counts) {
   counts[place_of(PortCounter::octets_sent)] += traffic.octets_sent;
   counts[place_of(PortCounter::octets_received)] += traffic.octets_received;
   counts[place_of(PortCounter::packets_sent)] += traffic.segments_sent;

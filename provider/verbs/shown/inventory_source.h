@@ -2,7 +2,7 @@
 // What the inventory of this process (provider/inventory/inventory.h) has of the objects of verbs.
 #pragma once
 
-#include "mpa/stream/tcp_stream.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/inventory/inventory.h"
 #include "provider/verbs/qp_identity.h"
 
@@ -10,6 +10,6 @@ namespace uiw::provider {
 
 // The part of QueuePair::show() that all queue pairs have in common. Called with the sender's lock held.
 void show_identity(const QpIdentity& qp, ibv_qp_state state, const ibv_qp_attr& attributes, ShownQp& shown);
-void add_traffic(const mpa::StreamTraffic& traffic, PortCounts& counts);
+void add_traffic(const StreamTraffic& traffic, PortCounts& counts);
 
 }  // namespace uiw::provider

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // RDMA ports have a number space of their own: what a TCP socket of the same number means for an id.
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 #include "tests/unit/kernel-abi/kernel_abi_rig.h"
 
 using namespace uiw::test;

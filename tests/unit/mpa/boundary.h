@@ -14,7 +14,7 @@ inline bool at_boundary(mpa::Deframer& deframer) {
   struct Sink final : mpa::UlpduSink {
     const Bytes body = pattern(40, 99);
     bool whole = false;
-    Verdict ulpdu(mpa::Octets piece, std::size_t offset, std::size_t) override {
+    Verdict ulpdu(Octets piece, std::size_t offset, std::size_t) override {
       whole = offset == 0 && std::equal(piece.begin(), piece.end(), body.begin(), body.end());
       return Verdict::go_on;
     }

@@ -27,7 +27,7 @@ class Collector final : public mpa::UlpduSink {
   Octets not_in;            // headers are not passed where they are
   std::size_t paused = 0;
 
-  mpa::MutableOctets place_of_next(std::size_t most) override {
+  MutableOctets place_of_next(std::size_t most) override {
     if (!gives_room) return {};
     REQUIRE(most == total_ - open_.size());
     room_.resize(most);
@@ -309,7 +309,7 @@ TEST_CASE("deframer: the rest of an FPDU goes straight to where it belongs", "[d
   Octets rest = stream;
   bool used = false;
   while (!rest.empty()) {
-    const mpa::MutableOctets wanted = deframer.wanted(sink);
+    const MutableOctets wanted = deframer.wanted(sink);
     if (!wanted.empty() && test::between(random, 0, 3) != 0) {
       REQUIRE(wanted.size() <= rest.size());
       const std::size_t size = test::between(random, 1, wanted.size());

@@ -5,7 +5,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 #include "tests/unit/octets.h"
 
 using namespace uiw;
@@ -204,7 +204,7 @@ TEST_CASE("batch: a remainder stands first and is counted as an FPDU", "[framer]
 }
 
 TEST_CASE("framer: payload that is not there changes nothing", "[framer]") {
-  mpa::install_copy_guard();
+  install_copy_guard();
   auto* gone = static_cast<std::byte*>(::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(gone != MAP_FAILED);
   const bool crc = GENERATE(false, true);

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "mpa/stream/tcp_stream.h"
+#include "base/stream/tcp_stream.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/cq/cq.h"
 #include "provider/verbs/qp/qp.h"
@@ -155,7 +155,7 @@ inline ibv_sge sge_of(const Bytes& memory, const Mr& mr) {
 inline std::uint64_t address_of(const Bytes& memory) { return reinterpret_cast<std::uintptr_t>(memory.data()); }
 
 // A TCP connection over loopback.
-inline std::pair<mpa::TcpStream, mpa::TcpStream> tcp_pair() {
+inline std::pair<TcpStream, TcpStream> tcp_pair() {
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -164,12 +164,12 @@ inline std::pair<mpa::TcpStream, mpa::TcpStream> tcp_pair() {
   REQUIRE(::bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0);
   REQUIRE(::listen(listener, 1) == 0);
   REQUIRE(::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  mpa::TcpStream a(mpa::TcpStream::open(AF_INET));
+  TcpStream a(TcpStream::open(AF_INET));
   ::connect(a.fd(), reinterpret_cast<sockaddr*>(&address), size);
-  mpa::TcpStream b(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  TcpStream b(::accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
   ::close(listener);
   REQUIRE(b.is_open());
-  mpa::TcpStream::set_options(b.fd());
+  TcpStream::set_options(b.fd());
   pollfd ready{a.fd(), POLLOUT, 0};
   REQUIRE(::poll(&ready, 1, 10'000) == 1);
   return {std::move(a), std::move(b)};
@@ -195,7 +195,7 @@ inline void attach(Side& a, Side& b, bool crc = false, unsigned depth = 4, std::
 }
 
 // The peer of a queue pair: the test itself reads and writes the octets of its socket.
-inline mpa::TcpStream attach_raw(Side& side, bool remote = false) {
+inline TcpStream attach_raw(Side& side, bool remote = false) {
   auto [one, two] = tcp_pair();
   Qp::Attachment attachment;
   attachment.agreement.crc = false;
@@ -210,7 +210,7 @@ inline mpa::TcpStream attach_raw(Side& side, bool remote = false) {
 inline Bytes send_segment(std::uint32_t msn, std::uint32_t offset, std::size_t size, bool last) {
   return fpdu(Wire().u8(last ? 0x41 : 0x01).u8(0x43).u32(0).u32(0).u32(msn).u32(offset).add(pattern(size)), false);
 }
-inline void give(mpa::TcpStream& peer, Octets octets) {
+inline void give(TcpStream& peer, Octets octets) {
   REQUIRE(::send(peer.fd(), octets.data(), octets.size(), 0) == static_cast<ssize_t>(octets.size()));
 }
 

@@ -8,7 +8,7 @@
 #include <catch2/catch.hpp>
 #include <thread>
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 #include "tests/unit/rdmap/stream_pair.h"
 
 using namespace uiw;
@@ -168,7 +168,7 @@ TEST_CASE("atomic: exact beside threads that use the processor's atomics (sectio
 }
 
 TEST_CASE("atomic: memory that is gone fails the operation, not the program", "[atomic]") {
-  mpa::install_copy_guard();
+  install_copy_guard();
   auto* gone = static_cast<std::byte*>(::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(gone != MAP_FAILED);
   std::uint64_t original;

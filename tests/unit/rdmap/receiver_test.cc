@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <catch2/catch.hpp>
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 #include "tests/unit/rdmap/receiver_fixture.h"
 
 using namespace uiw;
@@ -23,7 +23,7 @@ constexpr std::size_t kFirst = mpa::Deframer::kHeadSize;  // the octets of a ULP
 Verdict fill(rdmap::Receiver& receiver, const Bytes& ulpdu, std::size_t most) {
   Verdict verdict = receiver.ulpdu(Octets(ulpdu).first(kFirst), 0, ulpdu.size());
   for (std::size_t at = kFirst; at < ulpdu.size() && verdict == Verdict::go_on;) {
-    const mpa::MutableOctets room = receiver.place_of_next(ulpdu.size() - at);
+    const MutableOctets room = receiver.place_of_next(ulpdu.size() - at);
     REQUIRE(room.size() <= ulpdu.size() - at);
     if (room.empty()) {
       verdict = receiver.ulpdu(Octets(ulpdu).subspan(at, 1), at, ulpdu.size());
@@ -328,7 +328,7 @@ TEST_CASE("receiver: MSNs count modulo 2^32 from 1 (RFC 5041 section 4.3)", "[re
 }
 
 TEST_CASE("receiver: memory that is gone ends the stream, not the program", "[receiver]") {
-  mpa::install_copy_guard();
+  install_copy_guard();
   constexpr std::size_t kSize = 8192;
   auto* gone = static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   REQUIRE(gone != MAP_FAILED);

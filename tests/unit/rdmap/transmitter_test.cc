@@ -6,7 +6,7 @@
 
 #include <catch2/catch.hpp>
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 #include "tests/unit/rdmap/stream_pair.h"
 
 using namespace uiw;
@@ -192,7 +192,7 @@ TEST_CASE("transmitter: a read fails where the peer holds none (RFC 5040 section
 }
 
 TEST_CASE("transmitter: source memory that is gone fails its work, not the program", "[transmitter]") {
-  mpa::install_copy_guard();
+  install_copy_guard();
   const bool crc = GENERATE(false, true);
   constexpr std::size_t kSize = 8192;
   auto* gone = static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
@@ -326,7 +326,7 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU leaves the stream whole
 
 TEST_CASE("transmitter: flush() in the middle of an FPDU whose memory is gone breaks the stream, not the program",
           "[transmitter]") {
-  mpa::install_copy_guard();
+  install_copy_guard();
   constexpr std::size_t kSize = 8192;
   auto* memory =
       static_cast<std::byte*>(::mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));

@@ -20,7 +20,7 @@
 #include <thread>
 #include <vector>
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 #include "tests/unit/octets.h"
 
 using namespace uiw;
@@ -177,7 +177,7 @@ TEST_CASE("capture_blocks: a limit of the size of files ends no process", "[capt
 }
 
 TEST_CASE("capture_blocks: a block of which the program has unmapped a part is not there", "[capture_blocks]") {
-  mpa::install_copy_guard();
+  install_copy_guard();
   const File file;
   CaptureBlocks blocks(file.open());
   const long page = ::sysconf(_SC_PAGESIZE);

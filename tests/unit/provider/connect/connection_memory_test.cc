@@ -188,7 +188,7 @@ void take_call_in_short_memory(unsigned at) {
     try {
       const Short memory(at);
       provider::take_call(
-          mpa::TcpStream(fd), [](const auto&, const auto&) {}, [](const Connection*) {});
+          TcpStream(fd), [](const auto&, const auto&) {}, [](const Connection*) {});
     } catch (const std::bad_alloc&) {
     }
     done.set_value();
@@ -205,7 +205,7 @@ TEST_CASE("no memory: listening and calling lose no descriptor", "[memory]") {
   Side side(*context);
   REQUIRE(side.to(IBV_QPS_INIT) == 0);
   sockaddr_storage remote{};
-  const mpa::TcpStream peer(bound_socket(remote));
+  const TcpStream peer(bound_socket(remote));
   REQUIRE(::listen(peer.fd(), 128) == 0);
   SECTION("listen") { try_each(listen_in_short_memory); }
   SECTION("connect") {
@@ -253,13 +253,13 @@ TEST_CASE("no memory: a listener that is full looks again", "[memory]") {
   for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
   const auto server = Server::make(b);
   const auto dial = [&] {
-    mpa::TcpStream caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    TcpStream caller(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     REQUIRE(::connect(caller.fd(), reinterpret_cast<const sockaddr*>(&server->address), sizeof(sockaddr_in)) == 0);
     return caller;
   };
   // As many as it holds that say nothing, and one more: there is a pause before the first of them gives way.
   const std::size_t before = open_descriptors();
-  std::vector<mpa::TcpStream> silent;
+  std::vector<TcpStream> silent;
   for (unsigned i = 0; i < Server::kBacklog; ++i) silent.push_back(dial());
   REQUIRE(eventually([&] { return open_descriptors() == before + 2 * Server::kBacklog; }));
   const auto observer = std::make_shared<Observer>();

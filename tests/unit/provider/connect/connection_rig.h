@@ -108,10 +108,10 @@ struct Server {
     REQUIRE(reinterpret_cast<sockaddr_in&>(address).sin_port != 0);
   }
   // A TCP connection to it, whose octets the test writes.
-  mpa::TcpStream dial() const {
+  TcpStream dial() const {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)) == 0);
-    return mpa::TcpStream(fd);
+    return TcpStream(fd);
   }
   sockaddr_storage address = loopback();
   std::shared_ptr<Calls> calls;
@@ -121,13 +121,13 @@ struct Server {
 // A peer to be called, whose octets the test writes.
 struct RawServer {
   RawServer() { REQUIRE(::listen(listener.fd(), 2) == 0); }
-  mpa::TcpStream accept() const {
+  TcpStream accept() const {
     pollfd ready{listener.fd(), POLLIN, 0};
     REQUIRE(::poll(&ready, 1, 30'000) == 1);
-    return mpa::TcpStream(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    return TcpStream(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
   }
   sockaddr_storage address = loopback();
-  mpa::TcpStream listener{provider::bind_socket(address, false)};
+  TcpStream listener{provider::bind_socket(address, false)};
 };
 
 inline int call(Side& side, const sockaddr_storage& remote, const std::shared_ptr<Observer>& observer,
@@ -137,7 +137,7 @@ inline int call(Side& side, const sockaddr_storage& remote, const std::shared_pt
 }
 
 // Until the peer ends: what it said, or a reset.
-inline Bytes read_to_end(mpa::TcpStream& stream, bool* reset = nullptr) {
+inline Bytes read_to_end(TcpStream& stream, bool* reset = nullptr) {
   Bytes all;
   for (;;) {
     std::byte buffer[4096];
@@ -149,12 +149,12 @@ inline Bytes read_to_end(mpa::TcpStream& stream, bool* reset = nullptr) {
     all.insert(all.end(), buffer, buffer + n);
   }
 }
-inline Bytes read_exactly(mpa::TcpStream& stream, std::size_t size) {
+inline Bytes read_exactly(TcpStream& stream, std::size_t size) {
   Bytes all(size);
   REQUIRE(::recv(stream.fd(), all.data(), size, MSG_WAITALL) == static_cast<ssize_t>(size));
   return all;
 }
-inline void say(mpa::TcpStream& stream, const Bytes& octets) {
+inline void say(TcpStream& stream, const Bytes& octets) {
   REQUIRE(::send(stream.fd(), octets.data(), octets.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(octets.size()));
 }
 

@@ -13,7 +13,7 @@ TEST_CASE("connection: a peer that says nothing meets the deadline", "[connectio
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   SECTION("called") {
     sockaddr_storage address = loopback();
-    mpa::TcpStream silent(provider::bind_socket(address, false));
+    TcpStream silent(provider::bind_socket(address, false));
     REQUIRE(::listen(silent.fd(), 1) == 0);
     const auto caller = std::make_shared<Observer>();
     std::shared_ptr<Connection> out;

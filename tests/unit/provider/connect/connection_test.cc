@@ -7,11 +7,11 @@
 #include <string>
 #include <thread>
 
-#include "mpa/stream/shared_memory.h"
+#include "base/grace_period.h"
+#include "base/stream/shared_memory.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/numbered.h"
 #include "provider/connect/qp_table.h"
-#include "provider/memory/grace_period.h"
 #include "tests/unit/provider/connect/connection_rig.h"
 
 using namespace uiw;
@@ -224,7 +224,7 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
   Leaving() : number(provider::take_qp_number(*this)) { REQUIRE(number != 0); }
   ~Leaving() override {
     provider::hide_qp(number);
-    provider::wait_for_readers();
+    wait_for_readers();
     provider::free_qp_number(number);
   }
   Leaving(const Leaving&) = delete;
@@ -232,7 +232,7 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
 
   Attachable* attachable() override { return this; }
   void after_fork_in_child() override {}
-  int attach(mpa::TcpStream&, const provider::Attachment&) override { return EISCONN; }
+  int attach(TcpStream&, const provider::Attachment&) override { return EISCONN; }
   bool can_attach(const provider::manual::Attempt*) override {
     provider::hide_qp(number);
     return true;
@@ -350,7 +350,7 @@ TEST_CASE("connection: an end in shared memory has one descriptor, and maps the 
     for (Side* side : {&out, &in}) CHECK(next(*side->receive_cq).status == IBV_WC_SUCCESS);
     if (i == 0) with_first = open_descriptors();
   }
-  CHECK(mpa::SharedMemory::count() == 2 * kCount);
+  CHECK(SharedMemory::count() == 2 * kCount);
   CHECK(open_descriptors() == with_first + 2 * (kCount - 1));
   std::ifstream maps("/proc/self/maps");
   const std::string text(std::istreambuf_iterator<char>(maps), {});

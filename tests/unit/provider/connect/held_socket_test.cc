@@ -51,11 +51,11 @@ class Owner final : public provider::StreamOwner {
 struct Held {
   explicit Held(bool initiator, ReadyToReceive rtr = ReadyToReceive::write) {
     sockaddr_storage address{};
-    mpa::TcpStream listener(bound_socket(address));
+    TcpStream listener(bound_socket(address));
     REQUIRE(::listen(listener.fd(), 1) == 0);
-    peer = mpa::TcpStream(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    peer = TcpStream(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     REQUIRE(::connect(peer.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof(sockaddr_in)) == 0);
-    mpa::TcpStream socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    TcpStream socket(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     provider::Attachment attachment;
     attachment.agreement.rtr = rtr;
     attachment.initiator = initiator;
@@ -71,12 +71,12 @@ struct Held {
   ssize_t hear(std::array<std::byte, 256>& octets) {
     pollfd ready{peer.fd(), POLLIN, 0};
     REQUIRE(::poll(&ready, 1, 30'000) == 1);
-    return peer.receive(mpa::MutableOctets(octets));
+    return peer.receive(MutableOctets(octets));
   }
 
   std::shared_ptr<Owner> owner = std::make_shared<Owner>();
   std::shared_ptr<provider::HeldSocket> end = std::make_shared<provider::HeldSocket>();
-  mpa::TcpStream peer;
+  TcpStream peer;
   int error = -1;
 };
 
@@ -86,7 +86,7 @@ TEST_CASE("the caller of a connection without a queue pair sends the ready-to-re
   Held held(true);
   REQUIRE(held.error == 0);
   std::array<std::byte, 256> octets{};
-  CHECK(held.peer.receive(mpa::MutableOctets(octets)) == -EAGAIN);
+  CHECK(held.peer.receive(MutableOctets(octets)) == -EAGAIN);
   held.end->confirm();
   held.end->confirm();
   // RFC 5044 figure 4: a ULPDU of 14 octets; RFC 5041 figure 3: tagged, last, version 1; RFC 5040 figure 2: an RDMA
@@ -106,7 +106,7 @@ TEST_CASE("the called side of a connection without a queue pair is established b
   REQUIRE(held.error == 0);
   held.end->confirm();
   std::array<std::byte, 256> octets{};
-  CHECK(held.peer.receive(mpa::MutableOctets(octets)) == -EAGAIN);
+  CHECK(held.peer.receive(MutableOctets(octets)) == -EAGAIN);
   CHECK_FALSE(held.owner->is_established());
   held.say(20);
   CHECK(held.owner->wait_established());

@@ -14,7 +14,7 @@
 #include <future>
 #include <thread>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 #include "provider/process/cm_loop.h"
 #include "tests/unit/provider/connect/connection_rig.h"
 
@@ -73,15 +73,15 @@ class BusyLoop {
   std::promise<void> begun_, go_, ended_;
 };
 
-bool is_closed(const mpa::TcpStream& caller) {
+bool is_closed(const TcpStream& caller) {
   pollfd ended{caller.fd(), POLLIN, 0};
   std::byte octet;
   return ::poll(&ended, 1, 0) == 1 && ::recv(caller.fd(), &octet, 1, MSG_PEEK) <= 0;
 }
 
 // As many callers as are kept without a request; each is there before the next one calls.
-std::vector<mpa::TcpStream> full(const Server& server, const Bytes& first_octets) {
-  std::vector<mpa::TcpStream> callers;
+std::vector<TcpStream> full(const Server& server, const Bytes& first_octets) {
+  std::vector<TcpStream> callers;
   { const BusyLoop begun; }  // the thread has its descriptors
   const std::size_t before = open_descriptors();
   for (int i = 0; i < kFewCalls; ++i) {
@@ -104,11 +104,11 @@ class Narrow final : public Calls {
 TEST_CASE("a request that has come is read before its call gives way", "[connection]") {
   const Server server(kFewCalls);
   const auto callers = full(server, {});
-  mpa::TcpStream next;
+  TcpStream next;
   {
     const BusyLoop busy;
     next = server.dial();  // of all this the listener hears first
-    for (const mpa::TcpStream& caller : callers)
+    for (const TcpStream& caller : callers)
       REQUIRE(::send(caller.fd(), kRequest.data(), kRequest.size(), MSG_NOSIGNAL) ==
               static_cast<ssize_t>(kRequest.size()));
     say(next, kRequest);
@@ -120,18 +120,18 @@ TEST_CASE("a call that has sent nothing gives way before those that have begun t
   const Server server(kFewCalls);
   const Bytes begin(kRequest.begin(), kRequest.begin() + 5), rest(kRequest.begin() + 5, kRequest.end());
   auto callers = full(server, begin);
-  mpa::TcpStream next = server.dial();
+  TcpStream next = server.dial();
   say(next, kRequest);
   REQUIRE(server.calls->wait_count(1));
   CHECK(is_closed(callers.back()));  // the only one that was silent, although it came last
   callers.pop_back();
-  for (mpa::TcpStream& caller : callers) say(caller, rest);
+  for (TcpStream& caller : callers) say(caller, rest);
   CHECK(server.calls->wait_count(kFewCalls));
 }
 
 TEST_CASE("requests wait for room while others are taken, and no longer", "[connection]") {
   const Server server(kFewCalls, std::make_shared<Narrow>());
-  std::vector<mpa::TcpStream> callers;
+  std::vector<TcpStream> callers;
   for (int i = 0; i < 8; ++i) {
     callers.push_back(server.dial());
     say(callers.back(), kRequest);
@@ -148,7 +148,7 @@ TEST_CASE("requests wait for room while others are taken, and no longer", "[conn
 TEST_CASE("calls that say nothing are bounded, and keep nobody out", "[connection]") {
   const Server server;
   const std::size_t before = open_descriptors();
-  std::vector<mpa::TcpStream> silent;
+  std::vector<TcpStream> silent;
   for (int i = 0; i < 300; ++i) silent.push_back(server.dial());
   // The oldest have given way.
   std::byte octet;
@@ -188,7 +188,7 @@ TEST_CASE("calls that say nothing give way to the next where no descriptor is fr
   real_call(server, first_client, first_side, bound_socket());  // what a context needs but once is there
   const int fd_of_client = bound_socket();
   rlimit small = before;
-  small.rlim_cur = open_descriptors() + 8 + mpa::kDescriptorsLeft;
+  small.rlim_cur = open_descriptors() + 8 + kDescriptorsLeft;
   {
     const Limit few(small);
     char octet = 0;

@@ -17,7 +17,7 @@ std::vector<std::byte> octets_of(const LookupMessage& message) {
 
 void sum_again(std::vector<std::byte>& octets) {
   mpa::Crc32c crc;
-  crc.add(mpa::Octets(octets).first(octets.size() - kLookupCrcSize));
+  crc.add(Octets(octets).first(octets.size() - kLookupCrcSize));
   mpa::store_crc(octets.data() + octets.size() - kLookupCrcSize, crc.value());
 }
 
@@ -42,7 +42,7 @@ TEST_CASE("a message of a look-up is decoded as it was encoded") {
 TEST_CASE("a message of a look-up that was changed or cut is refused") {
   const std::vector<std::byte> data(5, std::byte{7});
   const auto good = octets_of({LookupKind::reply, 5, 0x100, 0x11, data});
-  for (std::size_t size = 0; size < good.size(); ++size) CHECK(!decode_lookup(mpa::Octets(good).first(size)));
+  for (std::size_t size = 0; size < good.size(); ++size) CHECK(!decode_lookup(Octets(good).first(size)));
   for (std::size_t i = 0; i < good.size(); ++i) {
     auto octets = good;
     octets[i] ^= std::byte{1};

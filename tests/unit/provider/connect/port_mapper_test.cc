@@ -110,7 +110,7 @@ TEST_CASE("version 1 of a port mapper's messages is about port space UDP") {
 TEST_CASE("a message of a port mapper of another length, version or IP version is refused") {
   const auto good = bytes(kRequest);
   for (std::size_t size = 0; size < good.size(); ++size) {
-    CHECK(decode_port_mapper(mpa::Octets(good).first(size)).has_value() == (size == 48));
+    CHECK(decode_port_mapper(Octets(good).first(size)).has_value() == (size == 48));
   }
   auto longer = good;
   longer.resize(65);

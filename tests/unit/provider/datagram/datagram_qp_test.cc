@@ -3,11 +3,11 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/grace_period.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
 #include "provider/datagram/datagram_port.h"
 #include "provider/datagram/datagram_target.h"
-#include "provider/memory/grace_period.h"
 #include "provider/verbs/datagram/address_handle.h"
 #include "provider/verbs/datagram/datagram_qp.h"
 #include "provider/verbs/srq.h"
@@ -204,7 +204,7 @@ TEST_CASE("A receiver finds the traffic class, hop limit and flow label that the
       const ibv_wc got = next(*two.far.receive_cq);
       REQUIRE(got.status == IBV_WC_SUCCESS);
       const std::byte* const header = two.far.memory.data() + got.wr_id * kRoom + (ipv4 ? kGrh - 20 : 0);
-      const auto first = mpa::load_be<std::uint32_t>(header);
+      const auto first = load_be<std::uint32_t>(header);
       CHECK((first >> (ipv4 ? 16 : 20) & 0xFF) == wanted.traffic_class);
       CHECK(header[ipv4 ? 8 : 7] == std::byte{wanted.hop_limit});
       if (!ipv4) CHECK((first & 0xFFFFF) == wanted.flow_label);
@@ -337,12 +337,12 @@ class SlowTarget final : public provider::Numbered, public provider::DatagramTar
   void after_fork_in_child() override {}
   void deliver(const provider::Arrival&) noexcept override {
     if (reads.exchange(true)) return;
-    eventually([this] { return provider::detail::current_period != period; });
+    eventually([this] { return uiw::detail::current_period != period; });
   }
   void may_send() noexcept override {}
 
   std::atomic<bool> reads{false};
-  const std::uint64_t period = provider::detail::current_period;
+  const std::uint64_t period = uiw::detail::current_period;
 };
 
 }  // namespace
@@ -354,7 +354,7 @@ TEST_CASE("A port can be opened again after it was closed while a thread read ma
   const std::uint32_t number = provider::take_qp_number(target);
   REQUIRE(number != 0);
   const std::uint16_t port = provider::port_of(number);
-  const mpa::TcpStream sender(provider::datagram_descriptor(port));  // the owner of the descriptor
+  const TcpStream sender(provider::datagram_descriptor(port));  // the owner of the descriptor
   REQUIRE(sender.is_open());
   provider::DatagramRoute route;
   route.from = route.to = context->device().gids[0];

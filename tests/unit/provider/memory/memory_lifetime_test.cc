@@ -50,7 +50,7 @@ struct Lent {
 constexpr std::array kWays = {Taken::deregistered, Taken::moved, Taken::other_domain, Taken::no_right};
 
 // The octets that the peer of a queue pair gets until its stream ends.
-Bytes read_to_end(mpa::TcpStream& peer) {
+Bytes read_to_end(TcpStream& peer) {
   Bytes all, some(65536);
   for (;;) {
     pollfd ready{peer.fd(), POLLIN, 0};

@@ -63,7 +63,7 @@ struct Setting {
 // The life of two queue pairs on a thread of its own, to which all that a thread has once is new.
 class Exchange {
  public:
-  Exchange(const Setting& setting, std::shared_ptr<Context> context, std::pair<mpa::TcpStream, mpa::TcpStream> sockets)
+  Exchange(const Setting& setting, std::shared_ptr<Context> context, std::pair<TcpStream, TcpStream> sockets)
       : setting_(setting), context_(std::move(context)), sockets_(std::move(sockets)) {
     // TCP takes parts of an FPDU at a time.
     for (const int fd : {sockets_.first.fd(), sockets_.second.fd()}) {
@@ -351,7 +351,7 @@ class Exchange {
 
   const Setting setting_;
   std::shared_ptr<Context> context_;
-  std::pair<mpa::TcpStream, mpa::TcpStream> sockets_;
+  std::pair<TcpStream, TcpStream> sockets_;
   End near_, far_;
   std::string wrong_;
 };

@@ -12,7 +12,7 @@
 #include <cstdio>
 #include <string>
 
-#include "mpa/descriptor.h"
+#include "base/descriptor.h"
 
 using namespace uiw;
 
@@ -37,7 +37,7 @@ std::string in_child(const std::string& environment, const char* test) {
 TEST_CASE("notice: (child)", "[.notice-child]") {
   for (int i = 0; i < 3; ++i) {
     errno = EMFILE;
-    REQUIRE(mpa::DescriptorChange().take(-1, "a test") == -1);
+    REQUIRE(DescriptorChange().take(-1, "a test") == -1);
     REQUIRE(errno == EMFILE);
   }
 }

@@ -151,7 +151,7 @@ constexpr unsigned kPosts = 200;
 struct Burst {
   std::shared_ptr<Context> context = open_loopback();
   Side side;
-  mpa::TcpStream peer;
+  TcpStream peer;
   Bytes data = pattern(10);
   std::unique_ptr<Mr> mr;
 

@@ -43,7 +43,7 @@ std::vector<Driven*> visited(DrivenList& list, std::size_t most = kAll) {
   return found;
 }
 
-using Page = uiw::mpa::DoorbellPage;
+using Page = uiw::DoorbellPage;
 
 // The page of this process as a peer has it.
 std::unique_ptr<Page> peers_view() {
@@ -61,7 +61,7 @@ struct Sharing {
     doorbell = list.doorbell(set.get(), event);
     REQUIRE(doorbell >= 0);
     CHECK(list.doorbell(set.get(), event) == doorbell);
-    peer.emplace(peers_view(), uiw::mpa::OwnedDescriptor(::dup(doorbell)));
+    peer.emplace(peers_view(), uiw::OwnedDescriptor(::dup(doorbell)));
     place = list.doorbell_of(qp);
   }
   // Whether the doorbell is reported in this time; -1: without end.
@@ -72,9 +72,9 @@ struct Sharing {
 
   DrivenList list;
   OneQp qp;
-  const uiw::mpa::OwnedDescriptor set{::epoll_create1(EPOLL_CLOEXEC)};
+  const uiw::OwnedDescriptor set{::epoll_create1(EPOLL_CLOEXEC)};
   int doorbell = -1;
-  std::optional<uiw::mpa::PeerDoorbell> peer;
+  std::optional<uiw::PeerDoorbell> peer;
   Page::Place place = Page::kNoPlace;
 };
 

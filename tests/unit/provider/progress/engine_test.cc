@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
 #include "provider/progress/clock.h"
 
 using namespace uiw;
@@ -64,7 +64,7 @@ class FakeQp final : public Driven {
   ~FakeQp() {
     engine_.remove(*this);
     numbered[number_] = nullptr;
-    provider::wait_for_readers();
+    wait_for_readers();
     for (const int end : ends_) ::close(end);
   }
   std::uint32_t number() const override { return number_; }
@@ -589,13 +589,13 @@ TEST_CASE("engine: of several threads that wait each drives what completes to it
     }
   }
   SECTION("what takes part in shared memory is not in the set") {
-    auto page = uiw::mpa::DoorbellPage::attach(uiw::provider::Doorbells::of_process().descriptor());
+    auto page = uiw::DoorbellPage::attach(uiw::provider::Doorbells::of_process().descriptor());
     const int socket = engine.doorbell();
     REQUIRE((page && socket >= 0));
     CHECK(engine.doorbell() == socket);
-    const uiw::mpa::PeerDoorbell peer(std::move(page), uiw::mpa::OwnedDescriptor(::dup(socket)));
+    const uiw::PeerDoorbell peer(std::move(page), uiw::OwnedDescriptor(::dup(socket)));
     const auto place = engine.begin_sharing(1);
-    REQUIRE(place != uiw::mpa::DoorbellPage::kNoPlace);
+    REQUIRE(place != uiw::DoorbellPage::kNoPlace);
     for (int i = 0; i < 100; ++i) {
       const unsigned events = qps[0]->events;
       peer.ring(place);

@@ -73,7 +73,7 @@ TEST_CASE("pause: an error in the stream right behind the pause is found once", 
   Side b(*context);
   Bytes inbox(100);
   const auto inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-  mpa::TcpStream peer = attach_raw(b);
+  TcpStream peer = attach_raw(b);
   Bytes stream = send_segment(1, 0, 50, true);
   const Bytes wrong = send_segment(7, 0, 50, true);  // MSN 2 is due
   for (int i = 0; i < 3; ++i) stream.insert(stream.end(), wrong.begin(), wrong.end());
@@ -98,7 +98,7 @@ TEST_CASE("pause: a receive posted in the moment of an error is flushed once, an
   for (int round = 0; round < 200; ++round) {
     Side b(*context);
     const auto inbox_mr = b.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
-    mpa::TcpStream peer = attach_raw(b);
+    TcpStream peer = attach_raw(b);
     for (std::uint64_t id = 1; id <= 2; ++id) REQUIRE(b.post_receive(id, {sge_of(inbox, *inbox_mr)}) == 0);
     Bytes stream = send_segment(1, 0, 50, true);
     const Bytes half = send_segment(2, 0, 50, false);

@@ -143,7 +143,7 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
   rdmap::SendQueue queue;
   const int domain = 0;
   const std::shared_ptr<Owner> owner = std::make_shared<Owner>();
-  mpa::TcpStream peer;
+  TcpStream peer;
   std::shared_ptr<Stream> stream;
 
   bool error = false, flushed = false, gone = false, dropped = false;
@@ -195,18 +195,18 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
   const bool usable = place && doorbell;
   int bells[2], memory = -1;
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bells) == 0);
-  mpa::SharedOffer offer(false);
-  offer.memory = mpa::SharedMemory::create(memory);
+  SharedOffer offer(false);
+  offer.memory = SharedMemory::create(memory);
   REQUIRE(offer.memory);
   offer.own.fill(std::byte{0x22});
   offer.socket.reset(bells[0]);
   const Bytes callers(16, std::byte{0x11}), calleds(16, std::byte{0x22});
   REQUIRE(::send(bells[1], callers.data(), callers.size(), 0) == 16);
-  offer.find_doorbell = [](mpa::DescriptorChange&, int, int) -> std::shared_ptr<mpa::PeerDoorbell> { return nullptr; };
+  offer.find_doorbell = [](DescriptorChange&, int, int) -> std::shared_ptr<PeerDoorbell> { return nullptr; };
   if (doorbell) {
-    offer.find_doorbell = [](mpa::DescriptorChange&, int, int) {
-      auto page = mpa::DoorbellPage::attach(provider::Doorbells::of_process().descriptor());
-      return std::make_shared<mpa::PeerDoorbell>(std::move(page), mpa::OwnedDescriptor());
+    offer.find_doorbell = [](DescriptorChange&, int, int) {
+      auto page = DoorbellPage::attach(provider::Doorbells::of_process().descriptor());
+      return std::make_shared<PeerDoorbell>(std::move(page), OwnedDescriptor());
     };
   }
   rig.driven = place ? &undriven : nullptr;
@@ -230,8 +230,8 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
 TEST_CASE("stream: a caller that has not taken shared memory is read to the end", "[stream]") {
   Rig rig({.initiator = false, .crc = true});  // so that nothing happens before the FPDU is there as a whole
   int memory = -1;
-  mpa::SharedOffer offer(false);
-  offer.memory = mpa::SharedMemory::create(memory);
+  SharedOffer offer(false);
+  offer.memory = SharedMemory::create(memory);
   REQUIRE(offer.memory);
   REQUIRE(rig.stream->share(std::move(offer)) == 0);
   const Bytes octets = Wire().u16(2000).zeros(998);  // the first part of an FPDU

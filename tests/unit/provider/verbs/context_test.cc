@@ -5,7 +5,7 @@
 
 #include <cerrno>
 
-#include "provider/memory/grace_period.h"
+#include "base/grace_period.h"
 #include "provider/process/limits.h"
 #include "tests/unit/provider/rnic.h"
 
@@ -165,7 +165,7 @@ TEST_CASE("mr: deregistration waits for the end of placements under way (RFC 504
   const auto stag = static_cast<ddp::Stag>(mr->key());
   std::atomic<bool> inside{false}, over{false};
   std::thread placement([&] {
-    const provider::ReadSection section;
+    const ReadSection section;
     inside = true;
     // Until the owner has begun to take the region away; whoever found it before may still be writing.
     while (provider::stag_table().find(stag, &pd, 0, 64, ddp::kRemoteWrite).error == ddp::AccessError::none) {

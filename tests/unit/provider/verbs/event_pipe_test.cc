@@ -14,7 +14,7 @@
 #include <map>
 #include <thread>
 
-#include "mpa/guarded_copy.h"
+#include "base/guarded_copy.h"
 #include "tests/unit/provider/verbs/channel.h"
 
 using namespace uiw;
@@ -234,7 +234,7 @@ TEST_CASE("channel: the first event that a thread makes while it waits is kept f
     CHECK_FALSE(pipe->take_kept(&event));
   }
   SECTION("and goes to the pipe where the thread has no memory for it") {
-    mpa::install_copy_guard();
+    install_copy_guard();
     a.tell();
     void* const none = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(none != MAP_FAILED);

@@ -160,7 +160,7 @@ void connect_and_end(Context& context) {
   int ends[2];
   if (!qp || qp->modify(wanted, IBV_QP_STATE) != 0) return;
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return;
-  mpa::TcpStream socket(ends[0]);
+  TcpStream socket(ends[0]);
   // The queue pair's end may linger for seconds. An ordinary user has 1024 descriptors, so this waits for some to be
   // free.
   if (ends[0] > 512) {
@@ -245,7 +245,7 @@ TEST_CASE(
           const Channel channel;
           const auto number = std::uint64_t{17};
           const auto cq = Cq::create(*context, 4, channel.fd(), reinterpret_cast<ibv_cq*>(number));
-          const unsigned generation = provider::fork_generation();
+          const unsigned generation = fork_generation();
           const auto push = [&] {
             expect(cq->request_notify(false) == 0, "request_notify");
             cq->push(completion_of(1), false);

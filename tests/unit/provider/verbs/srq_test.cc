@@ -97,7 +97,7 @@ TEST_CASE("srq: the memory of receives left in it is not written afterwards (Ver
   const auto context = open_loopback();
   Pool pool(*context);
   auto b = std::make_unique<Side>(*context, 16, 4, 64, true, pool.srq.get());
-  mpa::TcpStream peer = attach_raw(*b);
+  TcpStream peer = attach_raw(*b);
   for (std::uint64_t id = 0; id < 4; ++id) REQUIRE(pool.post(id) == 0);
   give(peer, send_segment(1, 0, 40, true));
   CHECK(next(*b->receive_cq).wr_id == 0);
@@ -271,7 +271,7 @@ TEST_CASE("srq: another size, with receives in it and traffic", "[srq]") {
   CHECK(pool.post(6) == ENOMEM);
   // A message of which a part has come goes on, whatever becomes of the queue.
   Side half(*context, 16, 4, 64, true, pool.srq.get());
-  mpa::TcpStream peer = attach_raw(half);
+  TcpStream peer = attach_raw(half);
   give(peer, send_segment(1, 0, 100, false));
   REQUIRE(eventually([&] {
     none(*half.receive_cq);
@@ -298,7 +298,7 @@ TEST_CASE("srq: a message in progress is flushed with its queue pair, and nothin
   Pool pool(*context);
   auto all = couples(pool, 1);
   auto dying = std::make_unique<Side>(*context, 16, 4, 64, true, pool.srq.get());
-  mpa::TcpStream peer = attach_raw(*dying);
+  TcpStream peer = attach_raw(*dying);
   for (std::uint64_t id = 0; id < 3; ++id) REQUIRE(pool.post(id) == 0);
   give(peer, send_segment(1, 0, 40, true));
   CHECK(next(*dying->receive_cq).wr_id == 0);

@@ -24,7 +24,7 @@ struct Caller {
   explicit Caller(const Side& side) : device(side.context.device()), number(side.qp->number()) {
     for (std::uint16_t port = provider::kFirstPort; own == 0; ++port) {
       const sockaddr_storage address = provider::address_of(device.gids[0], device.ifindex, port);
-      mpa::TcpStream socket(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      TcpStream socket(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
       if (::bind(socket.fd(), provider::generic(address), provider::size_of(address)) != 0) continue;
       REQUIRE(::listen(socket.fd(), 1) == 0);
       held = std::move(socket);
@@ -35,7 +35,7 @@ struct Caller {
   int dial(const Gid& to) {
     const sockaddr_storage address = provider::address_of(to, device.ifindex, provider::port_of(number));
     const bool v4 = address.ss_family == AF_INET;
-    stream = mpa::TcpStream(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    stream = TcpStream(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const auto size = static_cast<socklen_t>(v4 ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
     return ::connect(stream.fd(), reinterpret_cast<const sockaddr*>(&address), size) == 0 ? 0 : errno;
   }
@@ -68,7 +68,7 @@ struct Caller {
   const provider::DeviceInfo& device;
   const std::uint32_t number;
   std::uint32_t own = 0;  // number
-  mpa::TcpStream held, stream;
+  TcpStream held, stream;
 };
 
 }  // namespace uiw::test

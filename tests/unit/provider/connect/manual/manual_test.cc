@@ -422,7 +422,7 @@ TEST_CASE("manual: ports are reserved one at a time, and hold 256 numbers", "[ma
   sockaddr_in any{};
   any.sin_family = AF_INET;
   any.sin_port = htons(one);
-  const mpa::TcpStream socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const TcpStream socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   CHECK(::bind(socket.fd(), reinterpret_cast<const sockaddr*>(&any), sizeof any) != 0);
   CHECK(errno == EADDRINUSE);
 

@@ -48,24 +48,24 @@ struct Callee {
       sockaddr_storage address = provider::address_of(device.gids[0], device.ifindex, port);
       const int fd = provider::bind_socket(address, false);
       if (fd < 0) continue;
-      listener = mpa::TcpStream(fd);
+      listener = TcpStream(fd);
       REQUIRE(::listen(fd, 16) == 0);
       own = std::uint32_t{port} << 8;
     }
   }
   // Takes a call, which is always by revision 2.
-  mpa::TcpStream take() const {
+  TcpStream take() const {
     pollfd ready{listener.fd(), POLLIN, 0};
     REQUIRE(::poll(&ready, 1, 30'000) == 1);
-    mpa::TcpStream stream(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    TcpStream stream(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     Bytes request(kReply);
     REQUIRE(::recv(stream.fd(), request.data(), request.size(), MSG_WAITALL) == static_cast<ssize_t>(kReply));
     REQUIRE(request[17] == std::byte{2});
     return stream;
   }
   // Takes a call, and answers it as the peer would.
-  mpa::TcpStream answer(std::uint32_t psn = 0) const {
-    mpa::TcpStream stream = take();
+  TcpStream answer(std::uint32_t psn = 0) const {
+    TcpStream stream = take();
     const Bytes greeting = octets_of({own, peer, device.gids[0], device.gids[0], psn});
     give(stream, Wire()
                      .text("MPA ID Rep Frame")
@@ -80,11 +80,11 @@ struct Callee {
   const provider::DeviceInfo& device;
   const std::uint32_t peer;
   std::uint32_t own = 0;
-  mpa::TcpStream listener;
+  TcpStream listener;
 };
 
 // Octets, or the end within the time that tests wait.
-bool speaks(const mpa::TcpStream& stream) {
+bool speaks(const TcpStream& stream) {
   std::byte octet;
   pollfd ready{stream.fd(), POLLIN, 0};
   REQUIRE(::poll(&ready, 1, 30'000) == 1);
@@ -111,12 +111,12 @@ int to_rtr(Side& side, const Side& peer, std::uint32_t psn) {
 
 TEST_CASE("strangers: the kernel is asked whose a socket is", "[strangers]") {
   sockaddr_storage address = provider::address_of({0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1}, 0, 0);
-  const mpa::TcpStream listener(provider::bind_socket(address, false));
+  const TcpStream listener(provider::bind_socket(address, false));
   REQUIRE(::listen(listener.fd(), 1) == 0);
   CHECK(provider::owner_of_listener(address) == ::geteuid());
   sockaddr_storage local = address;
   provider::port_of(local) = 0;
-  mpa::TcpStream caller(provider::calling_socket(local));
+  TcpStream caller(provider::calling_socket(local));
   CHECK((::connect(caller.fd(), provider::generic(address), provider::size_of(address)) == 0 || errno == EINPROGRESS));
   socklen_t size = sizeof local;
   REQUIRE(::getsockname(caller.fd(), reinterpret_cast<sockaddr*>(&local), &size) == 0);
@@ -124,7 +124,7 @@ TEST_CASE("strangers: the kernel is asked whose a socket is", "[strangers]") {
   // Nobody has accepted the other end yet; afterwards it is who did.
   CHECK(provider::owner_of_connection(address, local) == std::nullopt);
   {
-    const mpa::TcpStream accepted(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
+    const TcpStream accepted(::accept4(listener.fd(), nullptr, nullptr, SOCK_CLOEXEC));
     CHECK(provider::owner_of_connection(address, local) == ::geteuid());
     // A closed socket is nobody's, and not root's.
     caller.close();
@@ -256,10 +256,10 @@ TEST_CASE("strangers: who answers for another user is left, and the right one ge
   REQUIRE(uiw::test::to_rtr(a, gid(*context), callee.own) == 0);
   {
     const AsStranger stranger;
-    const mpa::TcpStream taken = callee.answer();
+    const TcpStream taken = callee.answer();
     CHECK_FALSE(speaks(taken));
   }
-  const mpa::TcpStream taken = callee.answer();
+  const TcpStream taken = callee.answer();
   CHECK(speaks(taken));  // the ready-to-receive message
 }
 
@@ -270,7 +270,7 @@ TEST_CASE("manual: who knows only revision 1 is not the peer, which gets the nex
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   REQUIRE(uiw::test::to_rtr(a, gid(*context), callee.own) == 0);
   {
-    mpa::TcpStream taken = callee.take();
+    TcpStream taken = callee.take();
     // Rejects revision 2, or would go on with revision 1, in which only the initiator may speak first.
     const unsigned flags = GENERATE(0x20U, 0x00U);
     const Bytes greeting = octets_of({callee.own, callee.peer, callee.device.gids[0], callee.device.gids[0], 0});
@@ -278,7 +278,7 @@ TEST_CASE("manual: who knows only revision 1 is not the peer, which gets the nex
          Wire().text("MPA ID Rep Frame").u8(flags).u8(1).u16(static_cast<unsigned>(greeting.size())).add(greeting));
     CHECK_FALSE(speaks(taken));
   }
-  const mpa::TcpStream taken = callee.answer();
+  const TcpStream taken = callee.answer();
   CHECK(speaks(taken));  // the ready-to-receive message
 }
 
@@ -295,7 +295,7 @@ TEST_CASE("strangers: nobody else can bind a port that is held", "[strangers]") 
         if (family == AF_INET && !any) reinterpret_cast<sockaddr_in&>(address).sin_addr.s_addr = htonl(INADDR_LOOPBACK);
         if (family == AF_INET6 && !any) reinterpret_cast<sockaddr_in6&>(address).sin6_addr = in6addr_loopback;
         provider::port_of(address) = htons(port);
-        const mpa::TcpStream socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+        const TcpStream socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
         const int on = 1;
         if ((options & 1) != 0) ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
         if ((options & 2) != 0) ::setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEPORT, &on, sizeof on);

@@ -14,7 +14,7 @@ constexpr unsigned kAll =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 // A peer of octets: what comes, up to so many; and the answer to a Read of no octets.
-Bytes take(mpa::TcpStream& peer, std::size_t size) {
+Bytes take(TcpStream& peer, std::size_t size) {
   Bytes octets(size);
   std::size_t at = 0;
   REQUIRE(eventually([&] {
@@ -37,7 +37,7 @@ constexpr std::size_t kSend = 2 + 18 + 10 + 2 + 4, kProbe = 2 + 18 + 28 + 4;  //
 struct Raw {
   std::shared_ptr<Context> context = open_loopback();
   Side side;
-  mpa::TcpStream peer;
+  TcpStream peer;
   Bytes data = pattern(10);
   std::unique_ptr<Mr> mr;
 

@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/grace_period.h"
 #include "provider/connect/qp_table.h"
-#include "provider/memory/grace_period.h"
 #include "provider/verbs/qp/qp.h"
 #include "tests/unit/provider/memory/memory_rig.h"
 
@@ -20,7 +20,7 @@ namespace {
 constexpr unsigned kReadWrite = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
 
 // Up to the end of the stream: octets, and the errno of a reset.
-std::pair<Bytes, int> rest_of(const mpa::TcpStream& peer) {
+std::pair<Bytes, int> rest_of(const TcpStream& peer) {
   Bytes sent;
   for (;;) {
     pollfd ready{peer.fd(), POLLIN, 0};
@@ -177,7 +177,7 @@ TEST_CASE("qp: a reset of the connection is told (Verbs draft figure 24: LLP Con
 TEST_CASE("qp: TCP fails in Closing: an event, once the state is ERR (Verbs draft section 6.2.5)", "[qp]") {
   const auto context = open_loopback();
   Side a(*context);
-  mpa::TcpStream peer = attach_raw(a);
+  TcpStream peer = attach_raw(a);
   REQUIRE(a.post_receive(1, {}) == 0);
   REQUIRE(a.to(IBV_QPS_SQD) == 0);
   const bool reset = GENERATE(true, false);
@@ -196,7 +196,7 @@ TEST_CASE("qp: TCP fails in Closing: an event, once the state is ERR (Verbs draf
 TEST_CASE("qp: what came before the peer learns of the end is received (Verbs draft section 6.2.5)", "[qp]") {
   const auto context = open_loopback();
   Side a(*context);
-  mpa::TcpStream peer = attach_raw(a);
+  TcpStream peer = attach_raw(a);
   Bytes inbox(40);
   const auto mr = a.expose(inbox, IBV_ACCESS_LOCAL_WRITE);
   REQUIRE(a.post_receive(1, {sge_of(inbox, *mr)}) == 0);
@@ -217,7 +217,7 @@ TEST_CASE("qp: to ERR in the middle of an FPDU (Verbs draft section 6.4)", "[qp]
   Pages source(6000);  // more than two sockets hold
   const auto mr = Mr::create(a.pd, source.memory, source.size, source.address(), 0);
   REQUIRE(mr);
-  mpa::TcpStream peer = attach_raw(a);
+  TcpStream peer = attach_raw(a);
   give(peer, fpdu(Wire().u8(0xC1).u8(0x40).u32(0).u64(0), false));  // a Write of no octets: the responder may send
   REQUIRE(a.post(IBV_WR_SEND, 1, {{source.address(), kPage, mr->key()}}) == 0);
   CHECK(next(*a.send_cq).status == IBV_WC_SUCCESS);
@@ -307,11 +307,11 @@ TEST_CASE("qp: one that is being destroyed gets no connection from a thread that
   std::atomic<bool> found{false};
   int error = 0;
   std::thread connecting([&, number = a.qp->number()] {
-    const provider::ReadSection section;
+    const ReadSection section;
     provider::Attachable* const end = provider::find_attachable(number);
-    const std::uint64_t period = provider::detail::current_period;
+    const std::uint64_t period = uiw::detail::current_period;
     found = true;
-    eventually([&] { return provider::detail::current_period != period; });  // it waits for this section
+    eventually([&] { return uiw::detail::current_period != period; });  // it waits for this section
     Qp::Attachment attachment;
     attachment.agreement.ird = attachment.agreement.ord = 4;
     error = end->attach(sockets.first, attachment);

@@ -120,7 +120,7 @@ TEST_CASE("qp: every step between two states of an RNIC (Verbs draft figures 6 t
     for (const ibv_qp_state to : kStates) {
       INFO(steps.from << " to " << to);
       Side side(*context);
-      std::optional<mpa::TcpStream> peer;
+      std::optional<TcpStream> peer;
       if (steps.from == IBV_QPS_RTS || steps.from == IBV_QPS_SQD) peer = attach_raw(side);
       if (steps.from != IBV_QPS_INIT && steps.from != IBV_QPS_RTS) REQUIRE(side.to(steps.from) == 0);
       REQUIRE(side.qp->state() == steps.from);

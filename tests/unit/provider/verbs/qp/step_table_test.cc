@@ -158,7 +158,7 @@ struct End {
   std::unique_ptr<Cq> send_cq, receive_cq;
   std::unique_ptr<QueuePair> qp;
   bool by_manager = false;
-  std::optional<mpa::TcpStream> peer;
+  std::optional<TcpStream> peer;
 };
 
 void walk(End& end, ibv_qp_type type) {

@@ -20,7 +20,7 @@ struct HalfReceived {
   Side side{*context};
   Pages inbox{16};
   std::unique_ptr<Mr> mr = Mr::create(side.pd, inbox.memory, inbox.size, inbox.address(), IBV_ACCESS_LOCAL_WRITE);
-  mpa::TcpStream peer = attach_raw(side);
+  TcpStream peer = attach_raw(side);
   Bytes data = pattern(kSize), stream = send_segment(1, 0, kSize, true);
   static constexpr std::size_t kHeaders = 2 + 18;
 
@@ -55,7 +55,7 @@ TEST_CASE("qp: a long Send comes in parts, and other messages right behind it", 
 }
 
 TEST_CASE("qp: memory that goes away in the middle of a long Send ends the stream, not the program", "[qp]") {
-  mpa::install_copy_guard();
+  install_copy_guard();
   HalfReceived it;
   // What is still to come begins in memory that is gone, or runs into it.
   const std::size_t from = kHalf + static_cast<std::size_t>(GENERATE(0, 3)) * kPage;

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// Decides who gets SIGSEGV and SIGBUS: the copy guard (guarded_copy.h) gets the faults of its own accesses, the program
+// gets every other signal as if the library were not there.
+//
+// Once installed, our handler stays the one that the kernel calls. Under the interposer the program's later calls of
+// sigaction and pthread_sigmask come here:
+//
+//   * The handler that the program sets is recorded, and the program reads back this record.
+//   * In a thread that has used the guard, both signals stay unblocked in the kernel, since the kernel ends a process
+//     that faults while the signal is blocked. What the program wants blocked is recorded and emulated: a fault of the
+//     program then ends the process, and a signal that somebody has sent waits until the thread unblocks it.
+//
+// Without the interposer our handler passes signals on to the handlers that were set before it, and masks are not
+// touched.
+//
+// All functions may be called in signal handlers, and in the child of a vfork, which shares the memory but has signal
+// dispositions of its own; there calls change the state of the kernel and no record.
+#pragma once
+
+#include <signal.h>
+
+#include <cstdint>
+
+namespace uiw {
+
+// The functions of libc that the interposer hides.
+struct RealSignals {
+  int (*action)(int signal, const struct sigaction* action, struct sigaction* before);  // sigaction()
+  int (*mask)(int how, const sigset_t* set, sigset_t* before);                          // pthread_sigmask()
+  bool (*borrowed)();                                                                   // true in the child of a vfork
+};
+
+// Says that the program's calls will come here. Called once, before the handler is installed.
+void use_interposed_signals(const RealSignals& real);
+
+// Installs our handler. It calls `ours` first; true means that the fault is handled and the handler may return.
+void install_fault_handler(bool (*ours)(siginfo_t* info, void* context));
+
+// True for a signal that was sent, by kill() for example, and not raised by an instruction that would fault again.
+bool is_sent(const siginfo_t& info);
+
+// Sets the kernel's signal mask. For processors on which our handler leaves by a jump and does not return.
+void set_kernel_mask(const sigset_t& mask);
+
+// ---- What the program calls, under the interposer
+
+// sigaction() for SIGSEGV and SIGBUS: 0, or -1 with errno.
+int program_action(int signal, const struct sigaction* action, struct sigaction* before);
+
+// pthread_sigmask(): 0 or an errno.
+int program_mask(int how, const sigset_t* set, sigset_t* before);
+
+// Adds the signals that wait here to the result of sigpending().
+void add_pending_faults(sigset_t* pending);
+
+// To be called before and after a thread is created: in between, the signals that the program wants blocked are blocked
+// in the kernel too, so that the new thread inherits them. The result of the first call is passed to the second.
+unsigned close_faults();
+void reopen_faults(unsigned closed);
+
+// ---- What the guard calls
+
+namespace detail {
+// The state of one thread. In a set of signals bit 0 stands for SIGSEGV and bit 1 for SIGBUS.
+struct ThreadFaults {
+  bool open;                 // both signals are known to be unblocked in the kernel
+  bool adopted;              // the thread has used the guard: the program's mask may differ from the kernel's
+  std::uint8_t blocked;      // blocked by the program, unblocked in the kernel
+  std::uint8_t pending;      // signals that were sent while `blocked`
+  int process;               // the process they were sent to, since the child of a fork does not inherit them
+  std::uint64_t sent[2][4];  // the part of siginfo_t that is in use for sent signals
+};
+// Initial-exec TLS, so that a signal handler reads it without a call into the loader.
+extern __thread ThreadFaults t_faults __attribute__((tls_model("initial-exec")));
+void open_faults();
+}  // namespace detail
+
+// To be called before an access that may fault. The first call of a thread makes a system call or two.
+inline void keep_faults_open() {
+  if (__builtin_expect(!detail::t_faults.open, 0)) detail::open_faults();
+}
+
+}  // namespace uiw

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+// A file that becomes longer than RLIMIT_FSIZE ends the process by SIGXFSZ, and a memfd is a file. The program may not
+// expect any file here, so the limit is looked at before the kernel does.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace uiw {
+
+// Whether a file may have this size. Where not, callers go on as after EFBIG.
+inline bool file_may_have(std::uint64_t size) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || size <= limit.rlim_cur;  // RLIM_INFINITY is the greatest number
+}
+
+// Whether `size` octets may be written to an open file, wherever in it the descriptor is.
+inline bool may_write(int fd, std::size_t size) {
+  struct stat status;
+  if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return true;
+  const off_t at = std::max<off_t>(status.st_size, ::lseek(fd, 0, SEEK_CUR));
+  return file_may_have(static_cast<std::uint64_t>(at) + size);
+}
+
+}  // namespace uiw

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+#include "base/guarded_copy.h"
+
+#include <setjmp.h>
+#include <signal.h>
+#include <ucontext.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "base/fault_signals.h"
+
+namespace uiw {
+
+namespace {
+
+// Keeps the compiler from merging or reordering stores. x86 processors keep the order of stores; for others a release
+// fence does it.
+inline void store_order() {
+#if defined(__x86_64__) || defined(__i386__)
+  asm volatile("" ::: "memory");
+#else
+  std::atomic_thread_fence(std::memory_order_release);
+#endif
+}
+
+template <typename Word>
+UIW_AS_BY_DMA __attribute__((always_inline)) inline void store_word(std::byte* to, const std::byte* from) {
+  Word word;
+  std::memcpy(&word, from, sizeof word);
+  std::memcpy(to, &word, sizeof word);
+  store_order();
+}
+
+template <typename Word>
+UIW_AS_BY_DMA __attribute__((always_inline)) inline void step(std::byte*& to, const std::byte*& from,
+                                                              std::size_t& size) {
+  store_word<Word>(to, from);
+  to += sizeof(Word);
+  from += sizeof(Word);
+  size -= sizeof(Word);
+}
+
+// Copies one Word if that makes `to` a multiple of twice the size of Word.
+template <typename Word>
+UIW_AS_BY_DMA __attribute__((always_inline)) inline void align(std::byte*& to, const std::byte*& from,
+                                                               std::size_t& size) {
+  if (size >= sizeof(Word) && (reinterpret_cast<std::uintptr_t>(to) & sizeof(Word)) != 0) step<Word>(to, from, size);
+}
+
+UIW_AS_BY_DMA __attribute__((noinline)) void ordered_copy(std::byte* to, const std::byte* from, std::size_t size) {
+  align<std::uint8_t>(to, from, size);
+  align<std::uint16_t>(to, from, size);
+  align<std::uint32_t>(to, from, size);
+#if defined(__SSE2__)
+  align<std::uint64_t>(to, from, size);
+  // Most octets go in aligned 16-octet stores, four in each turn. The last block is left to the 8-octet stores below.
+  while (size > 64) {
+    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 16));
+    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 32));
+    const __m128i d = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 48));
+    _mm_store_si128(reinterpret_cast<__m128i*>(to), a);
+    store_order();
+    _mm_store_si128(reinterpret_cast<__m128i*>(to + 16), b);
+    store_order();
+    _mm_store_si128(reinterpret_cast<__m128i*>(to + 32), c);
+    store_order();
+    _mm_store_si128(reinterpret_cast<__m128i*>(to + 48), d);
+    store_order();
+    to += 64, from += 64, size -= 64;
+  }
+#endif
+  while (size >= 8) step<std::uint64_t>(to, from, size);
+  if (size >= 4) step<std::uint32_t>(to, from, size);
+  if (size >= 2) step<std::uint16_t>(to, from, size);
+  if (size >= 1) step<std::uint8_t>(to, from, size);
+}
+
+// A guarded access in progress on this thread: which memory it accesses, and where execution continues after a fault. A
+// signal handler of the program may interrupt the access and fault for reasons of its own, or begin another guarded
+// access; so guards are nested.
+class Guard {
+ public:
+  Guard(const void* a, std::size_t a_size, const void* b, std::size_t b_size);
+  ~Guard();
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+
+  // From here on a fault continues at `resume`.
+  void begin();
+  bool covers(const siginfo_t& info) const { return a_.covers(info) || b_.covers(info); }
+
+  sigjmp_buf resume;
+
+ private:
+  struct Range {
+    std::uintptr_t start;
+    std::size_t size;
+
+    bool covers(const siginfo_t& info) const {
+      // The address without the tag bits of processors that have them, compared by pages, since some processors report
+      // only the page.
+      constexpr std::uintptr_t kAddress = (std::uintptr_t{1} << 56) - 1;
+      constexpr std::uintptr_t kInPage = 4095;
+      // x86 does not report addresses that are not canonical. Memory that is registered without bounds may contain
+      // some.
+      constexpr std::uintptr_t kHighest = (std::uintptr_t{1} << 47) - 1;
+      if (info.si_code == SI_KERNEL) return start > kHighest || size > kHighest - start;
+      const auto fault = reinterpret_cast<std::uintptr_t>(info.si_addr);
+      return size != 0 && ((fault - (start & ~kInPage)) & kAddress) < (start & kInPage) + size;
+    }
+  };
+
+  const Range a_, b_;
+  Guard* const outer_;
+};
+
+// Initial-exec, so that the signal handler reads it without a call into the loader.
+__attribute__((tls_model("initial-exec"))) thread_local Guard* innermost = nullptr;
+
+inline Guard::Guard(const void* a, std::size_t a_size, const void* b, std::size_t b_size)
+    : a_{reinterpret_cast<std::uintptr_t>(a), a_size},
+      b_{reinterpret_cast<std::uintptr_t>(b), b_size},
+      outer_(innermost) {}
+inline void Guard::begin() {
+  keep_faults_open();
+  innermost = this;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+inline Guard::~Guard() {
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  innermost = outer_;
+}
+
+// The function is entered where the access has faulted, so on x86 it has to align the stack itself.
+#if defined(__x86_64__)
+#define UIW_ALIGNS_STACK __attribute__((force_align_arg_pointer))
+#else
+#define UIW_ALIGNS_STACK
+#endif
+[[noreturn]] UIW_ALIGNS_STACK void give_up(Guard* guard) { siglongjmp(guard->resume, 1); }
+
+// The fault handler. True if the access was ours; it is then abandoned. If possible the handler returns and execution
+// continues in give_up(): then the kernel restores all that it changed for the handler, the signal mask and the
+// alternate stack.
+bool end_access(siginfo_t* info, void* context) {
+  Guard* const guard = innermost;
+  if (guard == nullptr || is_sent(*info) || !guard->covers(*info)) return false;
+  auto* const interrupted = static_cast<ucontext_t*>(context);
+#if defined(__x86_64__)
+  interrupted->uc_mcontext.gregs[REG_RDI] = reinterpret_cast<greg_t>(guard);
+  interrupted->uc_mcontext.gregs[REG_RIP] = reinterpret_cast<greg_t>(give_up);
+  return true;
+#elif defined(__aarch64__)
+  interrupted->uc_mcontext.regs[0] = reinterpret_cast<std::uint64_t>(guard);
+  interrupted->uc_mcontext.pc = reinterpret_cast<std::uint64_t>(give_up);
+  return true;
+#else
+  // Only the part of the mask that the kernel has written.
+  sigset_t mask;
+  sigemptyset(&mask);
+  std::memcpy(&mask, &interrupted->uc_sigmask, (NSIG - 1) / 8);
+  set_kernel_mask(mask);
+  give_up(guard);
+#endif
+}
+
+}  // namespace
+
+void install_copy_guard() {
+  static std::atomic<bool> installed{false};
+  if (installed.load(std::memory_order_acquire)) return;
+  install_fault_handler(end_access);
+  installed.store(true, std::memory_order_release);
+}
+
+bool guarded_call(void (*function)(void*), void* argument, const void* memory, std::size_t size) {
+  Guard guard(memory, size, nullptr, 0);
+  if (sigsetjmp(guard.resume, 0) != 0) return false;
+  guard.begin();
+  function(argument);
+  return true;
+}
+
+bool guarded_copy(void* to, const void* from, std::size_t size) {
+  Guard guard(to, size, from, size);
+  if (sigsetjmp(guard.resume, 0) != 0) return false;
+  guard.begin();
+  ordered_copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), size);
+  return true;
+}
+
+bool guarded_copy_unordered(void* to, const void* from, std::size_t size) {
+#if defined(__SANITIZE_THREAD__)
+  return guarded_copy(to, from, size);  // ThreadSanitizer checks memcpy, whoever calls it
+#else
+  if (size == 0) return true;
+  Guard guard(to, size, from, size);
+  if (sigsetjmp(guard.resume, 0) != 0) return false;
+  guard.begin();
+  std::memcpy(to, from, size);
+  // The copy is complete before the guard ends.
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  return true;
+#endif
+}
+
+}  // namespace uiw

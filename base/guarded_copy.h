@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+// Copies to and from the program's registered memory. The memory may have been unmapped by the program meanwhile; then
+// the copy fails and the program does not crash. guarded_call() gives the same protection to other accesses.
+//
+// What guarded_copy() writes becomes visible in ascending order, the last octet last, and naturally aligned 8-octet
+// words become visible as a whole: programs spin on the last octet of an RDMA Write, or on a flag word.
+// guarded_copy_unordered() promises nothing of the kind, since it is memcpy of libc, which may store the last octets
+// first. It is for memory that nobody looks at yet. Where another processor has read that memory before, as it has read
+// a ring, it is four times as fast: stores of whole cache lines need not fetch the lines first.
+#pragma once
+
+#include <cstddef>
+
+// An adapter accesses memory by DMA, concurrently with the program, and no ordering is expected. So ThreadSanitizer is
+// not to check these accesses.
+#define UIW_AS_BY_DMA __attribute__((no_sanitize("thread")))
+
+namespace uiw {
+
+// False if one of the ranges could not be accessed (SIGSEGV or SIGBUS); then a part of the data may have been copied.
+// Before install_copy_guard() a bad range raises the signal as any copy does. Thread-safe.
+bool guarded_copy(void* to, const void* from, std::size_t size);
+bool guarded_copy_unordered(void* to, const void* from, std::size_t size);
+
+// Calls `function`, which accesses the `size` octets at `memory`. False if an octet could not be accessed: then the
+// function was left by a jump at that access, so it must not own anything (locks, memory) at that point. Thread-safe.
+bool guarded_call(void (*function)(void*), void* argument, const void* memory, std::size_t size);
+
+// Installs our handler of SIGSEGV and SIGBUS in front of the program's; fault_signals.h says what happens to faults
+// that are not ours. The first call installs it, later calls do nothing. Thread-safe. Without the interposer, a program
+// that installs its own handler afterwards replaces ours and loses this protection.
+void install_copy_guard();
+
+}  // namespace uiw

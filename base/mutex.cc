@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#include "base/mutex.h"
+
+#include <cerrno>
+
+namespace uiw {
+
+// `found`: the state, which was not that of a free mutex of this process. True if this call has taken the mutex: it has
+// become free meanwhile, or its state is of an earlier generation.
+bool Mutex::try_slowly(unsigned found) {
+  while ((found & ~(kTaken | kAwaited)) != free() || (found & kTaken) == 0) {
+    if (state_.compare_exchange_weak(found, free() | kTaken, std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+// Errors are often returned in errno with mutexes released on the way, so errno stays as it is.
+//
+// A thread that has waited cannot know whether others still do, so it takes the mutex as one that is awaited.
+void Mutex::lock_slowly() {
+  if (try_slowly(state_.load(std::memory_order_relaxed))) return;
+  const unsigned awaited = free() | kTaken | kAwaited;
+  const int kept = errno;
+  while ((state_.exchange(awaited, std::memory_order_acquire) & kTaken) != 0) {
+    state_.wait(awaited, std::memory_order_relaxed);
+  }
+  errno = kept;
+}
+
+void Mutex::wake_one() {
+  const int kept = errno;
+  state_.notify_one();
+  errno = kept;
+}
+
+}  // namespace uiw

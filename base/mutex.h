@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// A mutex that the child of a fork can take even if another thread of the parent held it.
+//
+// That thread does not exist in the child, so nobody would release the mutex. So the state of a mutex includes the fork
+// generation of the process that took or created it last, and in a process of a later generation it counts as free. The
+// data that it guards may be inconsistent then. Tables that a child goes on using are therefore locked over the fork
+// instead (verbs/fork.cc); this class is for objects that belong to the parent and that a child can at most destroy.
+//
+// A message takes about ten of these, nearly always free ones, so they are taken and released in place, without a call.
+#pragma once
+
+#include <atomic>
+
+#if defined(__SANITIZE_THREAD__)
+#include <sanitizer/tsan_interface.h>
+#endif
+
+namespace uiw {
+
+namespace detail {
+inline std::atomic<unsigned> forks{0};
+}
+
+// The number of forks that this process descends from. An object that stores it can tell whether it was created in this
+// process.
+inline unsigned fork_generation() { return detail::forks.load(std::memory_order_relaxed); }
+// To be called once in each child of a fork, before it takes a mutex.
+inline void count_fork() { detail::forks.fetch_add(1); }
+
+class Mutex {
+ public:
+  Mutex() = default;
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+
+  void lock() {
+    before_lock(0);
+    unsigned found = free();
+    if (!state_.compare_exchange_strong(found, found | kTaken, std::memory_order_acquire)) lock_slowly();
+    after_lock(0);
+  }
+  bool try_lock() {
+    before_lock(kTry);
+    unsigned found = free();
+    const bool taken =
+        state_.compare_exchange_strong(found, found | kTaken, std::memory_order_acquire) || try_slowly(found);
+    after_lock(taken ? kTry : kTryFailed);
+    return taken;
+  }
+  void unlock() {
+    before_unlock();
+    if ((state_.exchange(free(), std::memory_order_release) & kAwaited) != 0) wake_one();
+    after_unlock();
+  }
+  // In the child of a fork, before it takes the mutex: whether a thread of the parent held it, so that what it guards
+  // may be inconsistent.
+  bool left_taken() const {
+    const unsigned state = state_.load(std::memory_order_relaxed);
+    return (state & kTaken) != 0 && (state & ~(kTaken | kAwaited)) != free();
+  }
+
+ private:
+  // The state: the fork generation, times four, and these two bits.
+  static constexpr unsigned kTaken = 1;
+  static constexpr unsigned kAwaited = 2;  // and other threads may be waiting for it
+
+  static unsigned free() { return fork_generation() << 2; }
+  bool try_slowly(unsigned found);
+  void lock_slowly();
+  void wake_one();
+
+  // ThreadSanitizer learns that this is a mutex, so it checks the order in which they are taken, too. In the child of a
+  // fork it still counts those as taken that other threads held.
+#if defined(__SANITIZE_THREAD__)
+  static constexpr unsigned kTry = __tsan_mutex_try_lock, kTryFailed = kTry | __tsan_mutex_try_lock_failed;
+  static bool tells() { return fork_generation() == 0; }
+  void before_lock(unsigned flags) {
+    if (tells()) __tsan_mutex_pre_lock(this, flags);
+  }
+  void after_lock(unsigned flags) {
+    if (tells()) __tsan_mutex_post_lock(this, flags, 0);
+  }
+  void before_unlock() {
+    if (tells()) __tsan_mutex_pre_unlock(this, 0);
+  }
+  void after_unlock() {
+    if (tells()) __tsan_mutex_post_unlock(this, 0);
+  }
+#else
+  static constexpr unsigned kTry = 0, kTryFailed = 0;
+  void before_lock(unsigned) {}
+  void after_lock(unsigned) {}
+  void before_unlock() {}
+  void after_unlock() {}
+#endif
+
+  std::atomic<unsigned> state_{free()};
+};
+
+}  // namespace uiw

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// The processors that this process may use: those on which it was allowed to run when it started, whatever a program
+// has told the system for its own threads since. Where these are not known, those of the calling thread. Thread-safe.
+#pragma once
+
+#include <sched.h>
+
+#include <atomic>
+
+namespace uiw {
+
+namespace detail {
+inline std::atomic<const cpu_set_t*> starting_processors{nullptr};
+}
+
+// Null if they are not known. The set must remain live.
+inline void set_starting_processors(const cpu_set_t* set) { detail::starting_processors.store(set); }
+
+// The number of processors, 1 if the system does not report it.
+inline unsigned usable_processors() {
+  if (const cpu_set_t* const set = detail::starting_processors.load()) return static_cast<unsigned>(CPU_COUNT(set));
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set)) : 1;
+}
+
+// For a new thread of the library: a program pins its own threads, perhaps the one that has made this one, and does not
+// want another one beside it. Where the system allows less by now, the thread stays as it is.
+inline void use_all_processors() {
+  if (const cpu_set_t* const set = detail::starting_processors.load()) sched_setaffinity(0, sizeof *set, set);
+}
+
+}  // namespace uiw

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+// Random octets of the kernel, without waiting for them. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace uiw {
+
+// Up to 256 octets. False where the kernel gives none now: a filter of system calls (seccomp) refuses getrandom(2), and
+// there is no /dev/urandom.
+bool fill_random(void* to, std::size_t size);
+
+// A number that others cannot guess. Where fill_random() fails, it is made of what the kernel gave the process at its
+// start, which it also gives where all system calls are filtered.
+std::uint64_t secret_number();
+
+}  // namespace uiw

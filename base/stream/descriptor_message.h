@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// Messages by a Unix stream socket, of a few octets and descriptors that go with them. Neither function blocks. A new
+// socket has room for a message. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "base/bytes.h"
+#include "base/descriptor.h"
+
+namespace uiw {
+
+constexpr std::size_t kMostDescriptors = 3;  // in a message
+
+// False if the message was not sent as a whole.
+bool send_message(int socket, Octets octets, std::span<const int> fds);
+// Fills `octets`, and `fds` with the descriptors that came, close-on-exec, which the caller takes or drops before
+// `change` ends; -1 where there is none. Those beyond are dropped. False, and no descriptor, if not all octets were
+// there.
+bool receive_message(const DescriptorChange& change, int socket, MutableOctets octets, std::span<int> fds);
+
+}  // namespace uiw

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#include "base/stream/shared_memory.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <new>
+#include <utility>
+
+#include "base/descriptor.h"
+
+namespace uiw {
+
+namespace {
+std::atomic<unsigned> live{0};
+std::atomic<pid_t> counting{0};  // the process
+
+// In the child of a fork the memory is the parent's. Two threads that come first may count one too few.
+void begin_count_in_child() {
+  const pid_t own = ::getpid();
+  if (counting.exchange(own) != own) live.store(0);
+}
+
+constexpr std::size_t kControlBlocks = 2 * sizeof(RingControl);
+static_assert(kControlBlocks <= 4096);
+constexpr SealedMemory::Size kSealed = {SharedMemory::kSize, kControlBlocks};
+}  // namespace
+
+SharedMemory::SharedMemory(SealedMemory memory) : memory_(std::move(memory)) {
+  begin_count_in_child();
+  live.fetch_add(1, std::memory_order_relaxed);
+}
+
+SharedMemory::~SharedMemory() {
+  if (memory_.is_own()) live.fetch_sub(1, std::memory_order_relaxed);
+}
+
+unsigned SharedMemory::count() {
+  begin_count_in_child();
+  return live.load(std::memory_order_relaxed);
+}
+
+std::unique_ptr<SharedMemory> SharedMemory::made_of(SealedMemory memory) {
+  if (memory.data() == nullptr) return nullptr;
+  return std::unique_ptr<SharedMemory>(new (std::nothrow) SharedMemory(std::move(memory)));
+}
+
+// The control blocks have memory from the start, so that a system without memory says so here: they are accessed
+// without a guard.
+std::unique_ptr<SharedMemory> SharedMemory::create(int& fd) {
+  auto memory = made_of(SealedMemory::create("uiw rings", "shared memory", kSealed, fd));
+  if (!memory && fd >= 0) close_descriptor(std::exchange(fd, -1));
+  return memory;
+}
+
+std::unique_ptr<SharedMemory> SharedMemory::attach(int fd) { return made_of(SealedMemory::attach(fd, kSealed)); }
+
+}  // namespace uiw

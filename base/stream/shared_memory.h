@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// The memory of a pair of rings (sealed_memory.h). Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+
+#include "base/bytes.h"
+#include "base/stream/sealed_memory.h"
+#include "base/stream/shared_ring.h"
+
+namespace uiw {
+
+// Which ring an end writes.
+enum class RingSide { first, second };
+
+class SharedMemory {
+ public:
+  // Octets of each ring. What is used stays in the cache of a processor core, and is enough for the peer to work while
+  // this end does.
+  static constexpr std::size_t kRing = 256 * 1024;
+  // In front of the rings: a page of the system, whose size may be up to this.
+  static constexpr std::size_t kControl = 64 * 1024;
+  static constexpr std::size_t kSize = kControl + 2 * kRing;
+
+  // How many there are in this process. A child of a fork begins with none.
+  static unsigned count();
+
+  // As the functions of SealedMemory; null if there is no memory.
+  static std::unique_ptr<SharedMemory> create(int& fd);
+  static std::unique_ptr<SharedMemory> attach(int fd);
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  RingControl& control(RingSide written_by) const {
+    return reinterpret_cast<RingControl*>(memory_.data())[static_cast<std::size_t>(written_by)];
+  }
+  MutableOctets ring(RingSide written_by) const {
+    return {memory_.data() + kControl + static_cast<std::size_t>(written_by) * kRing, kRing};
+  }
+
+ private:
+  explicit SharedMemory(SealedMemory memory);
+  static std::unique_ptr<SharedMemory> made_of(SealedMemory memory);
+
+  const SealedMemory memory_;
+};
+
+}  // namespace uiw

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#include "base/stream/shared_ring.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "base/guarded_copy.h"
+
+namespace uiw {
+
+namespace {
+
+bool is_there(const std::byte* from, std::size_t size) {
+  std::array<std::byte, 1024> copy;
+  for (std::size_t at = 0; at < size; at += copy.size()) {
+    if (!guarded_copy_unordered(copy.data(), from + at, std::min(copy.size(), size - at))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+// False if the position that the reader has written is impossible.
+bool RingWriter::look() {
+  const std::uint64_t read = control_.read.load();
+  if (read < read_seen_ || read > written_) return false;
+  read_seen_ = read;
+  return true;
+}
+
+ssize_t RingWriter::put(const std::byte* from, std::size_t size) {
+  if (room() < std::min(size, kPart) && !look()) return -EPROTO;
+  const std::size_t at = static_cast<std::size_t>(written_) & (ring_.size() - 1);
+  const std::size_t most = std::min({size, kPart, room(), ring_.size() - at});
+  if (most == 0) return -EAGAIN;
+  if (!guarded_copy_unordered(ring_.data() + at, from, most)) return is_there(from, most) ? -EPROTO : -EFAULT;
+  written_ += most;
+  return static_cast<ssize_t>(most);
+}
+
+// Either this end sees the room, or the reader, which releases it and then looks at the flag, sees that this end waits:
+// all four accesses are sequentially consistent.
+bool RingWriter::await_room() {
+  control_.writer_waits.store(1);
+  if (look() && room() == 0) return true;
+  control_.writer_waits.store(0, std::memory_order_relaxed);
+  return false;
+}
+
+// As above: either this end sees that the reader sleeps, or the reader sees the octets. publish() does not wait until
+// the processor has the cache line, so the octets before it and the position get to the reader together. This waits.
+bool RingWriter::peer_sleeps() {
+  control_.written.fetch_add(0);
+  if (control_.reader_sleeps.load() == 0) return false;
+  return control_.reader_sleeps.exchange(0) != 0;
+}
+
+RingReader::Look RingReader::look(Octets& found) {
+  const std::uint64_t said = control_.written.load();
+  const std::uint64_t written = said & ~RingControl::kClosed;
+  if (written == read_) return said == written ? Look::nothing : Look::closed;
+  if (written < read_ || written - read_ > ring_.size()) return Look::broken;
+  const std::size_t at = static_cast<std::size_t>(read_) & (ring_.size() - 1);
+  found = ring_.subspan(at, std::min(static_cast<std::size_t>(written - read_), ring_.size() - at));
+  return Look::octets;
+}
+
+// A writer that waits found the ring full. It is woken once there is room for a good part of the ring, so that it does
+// not come for a few octets at a time; what is left to read brings the reader here again.
+bool RingReader::peer_waits() {
+  if (control_.writer_waits.load() == 0) return false;
+  const std::uint64_t written = control_.written.load(std::memory_order_relaxed) & ~RingControl::kClosed;
+  if (written - read_ > ring_.size() / 2) return false;
+  return control_.writer_waits.exchange(0) != 0;
+}
+
+bool RingReader::await_octets() {
+  control_.reader_sleeps.store(1);
+  Octets found;
+  if (look(found) == Look::nothing) return true;
+  control_.reader_sleeps.store(0, std::memory_order_relaxed);
+  return false;
+}
+
+}  // namespace uiw

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT
+// One direction of octets between two processes: a ring in memory that they share, with one writer and one reader.
+//
+// The peer is not trusted: it may write anything into the ring and its control block at any time. So each end keeps its
+// own position to itself, and checks the other's each time it reads it. No octet outside the ring is accessed, whatever
+// the peer writes. The memory may turn out not to be there (there is none left for a page that is touched first), so
+// each access to the ring goes through guarded_copy(), or is the caller's, who does the same; the control blocks must
+// have been touched before.
+//
+// Neither class makes a system call. A writer asks peer_sleeps() after it has written, and a reader peer_waits() after
+// it has released octets; then the caller wakes the peer. Not thread-safe; the two classes share nothing but the
+// control block.
+#pragma once
+
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
+
+namespace uiw {
+
+// Positions count octets since the beginning and never wrap (2^63 octets take centuries). A cache line takes long from
+// one processor to the other, so what is written for each message stands apart from what is only read for each.
+struct RingControl {
+  // Written by the writer. kClosed is set once nothing follows.
+  alignas(64) std::atomic<std::uint64_t> written;
+  // Written by the reader.
+  alignas(64) std::atomic<std::uint64_t> read;
+  // Set by the writer, which waits for room; cleared by the reader, which wakes it.
+  alignas(64) std::atomic<std::uint32_t> writer_waits;
+  // Set by the reader, which waits for octets; cleared by the writer, which wakes it.
+  std::atomic<std::uint32_t> reader_sleeps;
+  // Written by the reader: where in the page of its doorbells (doorbell_page.h) it looks for news of both rings.
+  std::atomic<std::uint32_t> readers_place;
+
+  static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
+};
+static_assert(sizeof(RingControl) == 192);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
+
+class RingWriter {
+ public:
+  // The arguments must remain valid as long as the writer. `ring` has a power of two of octets.
+  RingWriter(RingControl& control, MutableOctets ring) : control_(control), ring_(ring) {}
+  RingWriter(const RingWriter&) = delete;
+  RingWriter& operator=(const RingWriter&) = delete;
+
+  // Copies octets into the ring. The number that was taken, from the first one on; -EAGAIN if there is no room for any;
+  // -EFAULT if octets that follow are not accessible; -EPROTO if the peer has broken the ring, or memory for it is not
+  // there. `wake` is called as soon as there are octets for a reader that sleeps, perhaps before all are copied. What
+  // stands shortly before octets that are not accessible is not taken: a header goes only with what follows it.
+  template <typename Wake>
+  ssize_t write(std::span<const iovec> vectors, Wake wake);
+
+  // There is no room. True if the reader has been told to wake this end; false if there is room by now.
+  bool await_room();
+  void close() { publish(RingControl::kClosed); }
+  // Whether a reader sleeps that has to be woken; true once for each time it sleeps.
+  bool peer_sleeps();
+  // Whether the reader says that it has released everything; and how much.
+  bool is_empty() const { return read_by_peer() == written_; }
+  std::uint64_t read_by_peer() const { return control_.read.load(std::memory_order_acquire); }
+  std::uint64_t written() const { return written_; }
+  std::uint32_t readers_place() const { return control_.readers_place.load(std::memory_order_relaxed); }
+  MutableOctets memory() const { return ring_; }
+
+ private:
+  // So that the reader takes octets while more are copied.
+  static constexpr std::size_t kPart = 16 * 1024;
+
+  void publish(std::uint64_t closed = 0) {
+    published_ = written_;
+    control_.written.store(written_ | closed, std::memory_order_release);
+  }
+  bool look();
+  std::size_t room() const { return ring_.size() - static_cast<std::size_t>(written_ - read_seen_); }
+  // As write(), for up to kPart octets.
+  ssize_t put(const std::byte* from, std::size_t size);
+
+  RingControl& control_;
+  const MutableOctets ring_;
+  std::uint64_t written_ = 0, published_ = 0, read_seen_ = 0;
+};
+
+class RingReader {
+ public:
+  RingReader(RingControl& control, Octets ring) : control_(control), ring_(ring) {}
+  RingReader(const RingReader&) = delete;
+  RingReader& operator=(const RingReader&) = delete;
+
+  enum class Look { octets, nothing, closed, broken };
+  // What there is: with `octets`, `found` is those up to the end of the ring's memory. The peer may change them.
+  Look look(Octets& found);
+  // The caller has used this many octets of those found.
+  void advance(std::size_t octets) { read_ += octets; }
+  // The writer may write over what the caller has advanced beyond.
+  void release() {
+    control_.read.store(read_);
+    released_ = read_;
+  }
+  // Octets that the caller has advanced beyond since release() was called last.
+  std::uint64_t unreleased() const { return read_ - released_; }
+  // Whether a writer waits for room that has to be woken now; true once for each time it waits.
+  bool peer_waits();
+  // True if the writer has been told to wake this end; false if there are octets, or the end, by now.
+  bool await_octets();
+  std::uint64_t read() const { return read_; }
+  void set_place(std::uint32_t place) { control_.readers_place.store(place, std::memory_order_relaxed); }
+
+ private:
+  RingControl& control_;
+  const Octets ring_;
+  std::uint64_t read_ = 0, released_ = 0;
+};
+
+template <typename Wake>
+ssize_t RingWriter::write(std::span<const iovec> vectors, Wake wake) {
+  const std::uint64_t first = written_;
+  const auto publish_and_wake = [&] {
+    publish();
+    if (peer_sleeps()) wake();
+  };
+  for (const iovec& vector : vectors) {
+    const auto* from = static_cast<const std::byte*>(vector.iov_base);
+    for (std::size_t left = vector.iov_len; left > 0;) {
+      const ssize_t put_now = put(from, left);
+      if (put_now < 0) {
+        if (put_now == -EAGAIN && written_ != published_) publish_and_wake();
+        written_ = published_;
+        return written_ == first ? put_now : static_cast<ssize_t>(written_ - first);
+      }
+      from += put_now;
+      left -= static_cast<std::size_t>(put_now);
+      if (written_ - published_ >= kPart) publish_and_wake();
+    }
+  }
+  publish_and_wake();
+  return static_cast<ssize_t>(written_ - first);
+}
+
+}  // namespace uiw
