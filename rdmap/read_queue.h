@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <variant>
 
+#include "mpa/startup.h"
 #include "rdmap/rdmap_format.h"
 #include "rdmap/work.h"
 
@@ -69,6 +70,8 @@ struct SharedReads {
   const std::uint32_t inbound_limit;        // how many may be unanswered at a time (IRD, RFC 5040 section 6.1)
   std::atomic<std::uint64_t> answering{0};  // inbound requests below this number are being answered
   std::atomic<std::uint64_t> progress{encode(Progress{})};  // of this end; stored before the consumer can know of it
+  // What the peer is known to be. Changes with both locks held; any thread may read it.
+  std::atomic<mpa::PeerKind> peer{mpa::PeerKind::other};
 };
 
 // The sender's view of SharedReads::outstanding: what it has requested, and whether it may send another request. Called

@@ -62,16 +62,15 @@ Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
 }
 
 void Receiver::learn(mpa::PeerKind peer) {
-  if (parameters_.peer != mpa::PeerKind::not_known) return;
-  parameters_.peer = peer;
-  host_.peer_known(peer, parameters_.rtr != mpa::ReadyToReceive::none);
+  if (!std::exchange(learns_, false)) return;
+  host_.peer_known(peer, rules_->rtr_to_come() != mpa::ReadyToReceive::none);
 }
 
 // An RDMA Write of no octets to an STag of ours. False if the peer is no uiw. What it says and this end does not expect
 // is ignored.
 bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
-  if (parameters_.peer != mpa::PeerKind::uiw) return false;
+  if (!peer_is_uiw()) return false;
   const bool rnr = header.stag == kRnrReport;
   if (rnr || header.stag == kProgressReport) {
     peer_waits_.store(rnr, std::memory_order_relaxed);
@@ -116,7 +115,7 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     } else if (is_own(header.stag) && take_own(header)) {
       segment_.last = false;  // this is no Write; Immediate Data may follow the Write before it
       write_ = before;
-    } else if (!heard_ && parameters_.rtr == mpa::ReadyToReceive::write) {
+    } else if (!heard_ && rules_->rtr_to_come() == mpa::ReadyToReceive::write) {
       segment_.last = false;
     }
   } else if (control.opcode == Opcode::read_response) {
@@ -158,8 +157,7 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
   if (control.version != kRdmapVersion) {
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
   }
-  if (is_send(control.opcode) && header.queue == kSendQueue &&
-      (!is_send_immediate(control.opcode) || parameters_.peer == mpa::PeerKind::uiw)) {
+  if (is_send(control.opcode) && header.queue == kSendQueue && (!is_send_immediate(control.opcode) || peer_is_uiw())) {
     return begin_send(header, control, ulpdu, total);
   }
   if (control.opcode == Opcode::read_request && header.queue == kReadRequestQueue) {
@@ -196,13 +194,13 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
   const std::size_t size = total - ddp::kUntaggedHeaderSize;
   if (size == 0 && !header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
   const bool bare = size == 0 && header.last && control.opcode == Opcode::send;
-  if (!message_.begun && parameters_.rtr == mpa::ReadyToReceive::fulpdu && !heard_ && bare) {
+  if (!message_.begun && rules_->rtr_to_come() == mpa::ReadyToReceive::fulpdu && !heard_ && bare) {
     send_msn_ = next(send_msn_);
     return Verdict::go_on;
   }
   if (!message_.begun) {
     message_.lost = !host_.next_receive(message_.buffer);
-    if (message_.lost && !parameters_.drops) return Verdict::pause;
+    if (message_.lost && rules_->reliable) return Verdict::pause;
     message_.begun = true;
     message_.at = {};
   }
@@ -244,7 +242,7 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
       return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::wrap, true);
     }
   }
-  const bool ready_to_receive = !heard_ && request.size == 0 && parameters_.rtr == mpa::ReadyToReceive::read;
+  const bool ready_to_receive = !heard_ && request.size == 0 && rules_->rtr_to_come() == mpa::ReadyToReceive::read;
   if (ready_to_receive && is_hello(request.source_stag, request.source_offset)) learn(mpa::PeerKind::uiw);
   return take_request(ulpdu, total, request, ready_to_receive);
 }
@@ -329,7 +327,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
     return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unspecified);
   }
   const bool lost = !host_.next_receive(message_.buffer);
-  if (lost && !parameters_.drops) return Verdict::pause;
+  if (lost && rules_->reliable) return Verdict::pause;
   send_msn_ = next(send_msn_);
   note_progress();
   if (lost) {

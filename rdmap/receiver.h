@@ -14,6 +14,7 @@
 #include "ddp/stag_table.h"
 #include "mpa/deframer.h"
 #include "mpa/startup.h"
+#include "rdmap/connection_rules.h"
 #include "rdmap/rdmap_format.h"
 #include "rdmap/read_queue.h"
 #include "rdmap/work.h"
@@ -54,7 +55,8 @@ class ReceiveHost {
   virtual void read_requested(bool probe) = 0;
   // A progress report or an RNR report of the peer: it has placed this much of our work.
   virtual void progress_reported(const Progress& progress) { static_cast<void>(progress); }
-  // What the peer is has turned out (Transmitter::peer_known()). `answer`: it is to be told what this end is.
+  // The peer is now known to be uiw or not, which Transmitter::peer_known() is to note. `answer`: it is to be told what
+  // this end is.
   virtual void peer_known(mpa::PeerKind peer, bool answer) { static_cast<void>(peer), static_cast<void>(answer); }
   // The peer wants progress reports (Transmitter::enable_reports()).
   virtual void reports_wanted() {}
@@ -68,20 +70,15 @@ class ReceiveHost {
 
 class Receiver final : public mpa::UlpduSink {
  public:
-  // `stags`, `host` and, from start() on, `reads` must remain live as long as the receiver. `domain` and `stream` are
+  // `stags`, `host` and what start() gets must remain live as long as the receiver. `domain` and `stream` are
   // identifiers for StagTable: the protection domain, and what binds windows of type 2.
   Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host, const void* stream = nullptr)
       : stags_(stags), domain_(domain), stream_(stream), host_(host) {}
 
-  struct Parameters {
-    // The ready-to-receive message that start-up has negotiated (RFC 6581 section 9). A Send of no octets in this role
-    // is not reported to the consumer, and a Read of no octets does not count against IRD.
-    mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
-    mpa::PeerKind peer = mpa::PeerKind::other;
-    bool denied_are_unexpected = false;  // operations that deny() forbids are unexpected opcodes, not access errors
-    bool drops = false;                  // a message that meets no receive is lost, and does not wait for one
-  };
-  void start(SharedReads* reads, const Parameters& parameters) { reads_ = reads, parameters_ = parameters; }
+  void start(SharedReads& reads, const ConnectionRules& rules) {
+    reads_ = &reads, rules_ = &rules;
+    learns_ = rules.peer == mpa::PeerKind::not_known;
+  }
 
   // Denies rights to the peer whatever the registration of the target allows (Verbs draft section 8.1.2.2). Any thread,
   // at any time.
@@ -127,10 +124,11 @@ class Receiver final : public mpa::UlpduSink {
     std::uint32_t offset = 0;
   };
 
+  bool peer_is_uiw() const { return reads_->peer.load(std::memory_order_relaxed) == mpa::PeerKind::uiw; }
   // Must be called before the consumer can know of a message and answer it.
   void note_progress() { reads_->progress.store(encode(progress()), std::memory_order_release); }
   bool takes(ddp::Right right) const {
-    return !parameters_.denied_are_unexpected || (denied_.load(std::memory_order_relaxed) & right) == 0;
+    return !rules_->denied_are_unexpected() || (denied_.load(std::memory_order_relaxed) & right) == 0;
   }
   ddp::Hold hold(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right);
   ddp::Access find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right);
@@ -194,7 +192,8 @@ class Receiver final : public mpa::UlpduSink {
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
   std::atomic<std::uint32_t> denied_{0};
-  Parameters parameters_;
+  const ConnectionRules* rules_ = nullptr;
+  bool learns_ = false;  // the first message shows what the peer is
   bool heard_ = false;
   bool rtr_read_ = false;  // the first message was a Read as ready-to-receive message
   std::atomic<bool> peer_waits_{false};

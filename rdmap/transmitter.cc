@@ -11,35 +11,29 @@
 
 namespace uiw::rdmap {
 
-void Transmitter::start(const Parameters& parameters, SharedReads* reads) {
+void Transmitter::start(const ConnectionRules& rules, SharedReads& reads) {
   const std::uint64_t first = state_.queue.head();
-  state_.reads = reads;
-  state_.read_queue.start(*reads, parameters.ord, first);
+  state_.rules = &rules;
+  state_.reads = &reads;
+  state_.read_queue.start(reads, rules.ord, first);
   mpa::Framer framer;
-  framer.start(parameters.crc, parameters.markers);
-  builder_.start(framer, parameters.mulpdu);
-  state_.rtr = parameters.rtr;
-  state_.hold = parameters.hold;
-  terminates_local_errors_ = parameters.terminates_local_errors;
-  reports_ = parameters.reports;
-  state_.mulpdu_to_uiw = parameters.mulpdu_to_uiw;
-  state_.peer = parameters.peer;
-  state_.hello = parameters.hello;
-  state_.reports_progress = parameters.reports == Reports::always;
-  state_.sent.rtr_sent = state_.rtr == mpa::ReadyToReceive::none;
+  framer.start(rules.crc, rules.marks);
+  builder_.start(framer, rules.mulpdu);
+  state_.hold = !rules.initiator;
+  state_.reports_progress = rules.reports() == Reports::always;
+  state_.sent.rtr_sent = rules.rtr_to_send() == mpa::ReadyToReceive::none;
   state_.sent.sequence = state_.sent.placement.requested_before = first;
-  const bool remote = parameters.completion == Completion::remote && state_.read_queue.agreed() > 0;
   // The peer sends progress reports if this end requests them (remote rule) or if `always` was negotiated.
-  state_.tracker.start(remote, remote || parameters.reports == Reports::always);
-  if (state_.peer == mpa::PeerKind::uiw) peer_known(state_.peer, false);
+  state_.tracker.start(rules.remote(), rules.remote() || rules.reports() == Reports::always);
+  peer_known(rules.peer, false);
 }
 
 void Transmitter::peer_known(mpa::PeerKind peer, bool answer) {
-  state_.peer = peer;
+  state_.reads->peer.store(peer, std::memory_order_relaxed);
   if (partial_ == 0) builder_.follow_peer();
   if (peer != mpa::PeerKind::uiw) return;
   if (answer) state_.reports.push({kHello, {}}, state_.sent.reports);
-  if (state_.tracker.remote() && reports_ == Reports::on_request) {
+  if (state_.tracker.remote() && state_.rules->reports() == Reports::on_request) {
     state_.reports.push({kReportsWanted, {}}, state_.sent.reports);
   }
 }
@@ -53,7 +47,7 @@ void Transmitter::push_own_request(const Cursor& at) {
     if (state_.tracker.probe_pushed(at)) return;
     state_.tracker.push_probe(at);
     state_.read_queue.push_probe();
-  } else if (state_.rtr == mpa::ReadyToReceive::read) {
+  } else if (state_.rules->rtr == mpa::ReadyToReceive::read) {
     state_.read_queue.push_ready_to_receive();
   }
 }
@@ -114,7 +108,7 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp
   }
   Terminate why;
   why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
-  if (terminates_local_errors_) terminate(why);
+  if (state_.rules->terminates_local_errors()) terminate(why);
   failure_ = {at.sequence, status};
   state_.ended = true;
   return Fill::local_error;

@@ -19,6 +19,7 @@
 #include "mpa/fpdu_remainder.h"
 #include "mpa/framer.h"
 #include "mpa/startup.h"
+#include "rdmap/connection_rules.h"
 #include "rdmap/cursor.h"
 #include "rdmap/placement_tracker.h"
 #include "rdmap/rdmap_format.h"
@@ -45,10 +46,6 @@ class SendHost {
   ~SendHost() = default;
 };
 
-// When Sends and Writes complete: when TCP has taken the last octet (RFC 5040 section 5.5), or when the peer has placed
-// them, as on InfiniBand.
-enum class Completion : std::uint8_t { local, remote };
-
 // A batch of FPDUs and, for each FPDU, the position after it and the message that it belongs to, so that a part of the
 // batch can be taken back. It belongs to the thread that sends.
 struct OutgoingBatch {
@@ -66,24 +63,9 @@ struct OutgoingBatch {
 
 class Transmitter {
  public:
-  struct Parameters {
-    bool crc = true;
-    bool markers = false;  // the peer wants them
-    std::size_t mulpdu = 1440;
-    std::size_t mulpdu_to_uiw = 1440;                     // once the peer turns out to be uiw
-    std::uint32_t ord = 0;                                // room in `reads` beyond it is for probes only
-    mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;  // the message to send first
-    bool hold = false;                                    // the responder sends nothing before the peer's first FPDU
-    mpa::PeerKind peer = mpa::PeerKind::other;
-    bool hello = false;                   // the ready-to-receive message says that this end is uiw
-    bool terminates_local_errors = true;  // work that fails locally sends a Terminate
-    Reports reports = Reports::on_request;
-    Completion completion = Completion::local;  // remote becomes local if the peer accepts no Reads
-  };
-
   using ProbePolicy = PlacementTracker::ProbePolicy;
 
-  // All arguments, and `reads` from start() on, must remain live as long as the transmitter. `stream` identifies the
+  // All arguments, and those of start(), must remain live as long as the transmitter. `stream` identifies the
   // stream for windows of type 2.
   Transmitter(SendQueue& queue, const ddp::StagTable& stags, const void* domain, SendHost& host,
               const void* stream = nullptr)
@@ -92,11 +74,12 @@ class Transmitter {
   Transmitter(const Transmitter&) = delete;
   Transmitter& operator=(const Transmitter&) = delete;
 
-  void start(const Parameters& parameters, SharedReads* reads);
+  void start(const ConnectionRules& rules, SharedReads& reads);
   Completion completion() const { return state_.tracker.remote() ? Completion::remote : Completion::local; }
   void release_hold() { state_.hold = false; }
-  // What the peer is has turned out; `other` may turn out to be `uiw` later. `answer`: if it is uiw, the next message
-  // tells it that this end is, too.
+  // The peer is now known to be uiw or not; one that is treated as `other` since it is silent may turn out to be `uiw`
+  // later. Called with the receiver's lock held, too. `answer`: if it is uiw, the next message tells it that this end
+  // is, too.
   void peer_known(mpa::PeerKind peer, bool answer);
   // Has a report sent, to a peer that takes such: kRnrReport, no receive is posted, or kProgressReport, this end
   // leaves; and this much of the peer's work has been placed. Does nothing while another report waits to be sent.
@@ -114,11 +97,12 @@ class Transmitter {
   // Sets ORD, to at most the negotiated value, and returns the new value; requests that are outstanding are answered as
   // before (Verbs draft section 6.5).
   std::uint32_t limit_ord(std::uint32_t ord) { return state_.read_queue.limit_ord(ord); }
+  std::uint32_t ord() const { return state_.read_queue.ord(); }
 
   enum class Fill {
     ready,        // the batch has something to send
     idle,         // nothing can be sent now
-    local_error,  // work could not be sent, see failure(); a Terminate follows if the parameters say so
+    local_error,  // work could not be sent, see failure(); a Terminate follows if the rules say so
     broken,       // an FPDU was sent in part and cannot be finished: the connection must be reset
   };
   Fill fill(OutgoingBatch& batch);
@@ -195,8 +179,6 @@ class Transmitter {
   SenderState state_;
   SegmentBuilder builder_;
   SendHost& host_;
-  bool terminates_local_errors_ = true;
-  Reports reports_ = Reports::on_request;
   bool source_gone_ = false;    // the memory of the next FPDU is not accessible
   bool one_at_a_time_ = false;  // the next fill() builds one FPDU only
   bool broken_ = false;         // an FPDU was sent in part and can never be finished

@@ -50,7 +50,7 @@ int Stream::disconnect() {
   receiver_.answer_last();
   if (before == StreamPhase::running && state_.phase != StreamPhase::running)
     return 0;  // answering has ended the stream
-  if (before == StreamPhase::running && !state_.policy.manual) receiver_.report_last();
+  if (before == StreamPhase::running && !state_.rules.manual) receiver_.report_last();
   {
     const std::lock_guard lock(state_.locks.send);
     if (state_.phase != StreamPhase::running) return state_.phase == StreamPhase::closing ? 0 : ENOTCONN;
@@ -70,7 +70,7 @@ void Stream::lose_connection(Lost why) {
   if (!state_.runs_or_closes()) return;
   log_end(state_, LogLevel::error,
           why == Lost::beginning ? "the peer has sent no first message in time" : "a fault was asked for");
-  if (state_.policy.manual) return peer_left(true);
+  if (state_.rules.manual) return peer_left(true);
   end_by_reset();
   if (why == Lost::by_fault) report_lost();
 }
@@ -92,7 +92,7 @@ void Stream::flush_work() {
 void Stream::leave() {
   if (!receiver_.takes_reports()) return;
   receiver_.answer_last();
-  if (state_.phase == StreamPhase::running && state_.policy.reliable) receiver_.report_last();
+  if (state_.phase == StreamPhase::running && state_.rules.reliable) receiver_.report_last();
 }
 
 void Stream::fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status) {
@@ -125,7 +125,7 @@ void Stream::end_for_send_error(bool linger) {
 }
 
 void Stream::stream_error(const rdmap::Terminate& terminate) {
-  if (state_.policy.manual && receiver_.rdmap().failed_read()) {
+  if (state_.rules.manual && receiver_.rdmap().failed_read()) {
     // As on InfiniBand, the completion of the Read says that its sink memory is not accessible, and the peer is not
     // told.
     {
@@ -178,7 +178,7 @@ void Stream::peer_terminated(const rdmap::Terminate& terminate) {
     }
   }
   // On InfiniBand the completion of the culprit reports the error, so a manual connection needs no event.
-  if (!state_.policy.manual || !culprit) state_.host.report(IBV_EVENT_QP_FATAL);
+  if (!state_.rules.manual || !culprit) state_.host.report(IBV_EVENT_QP_FATAL);
   end(culprit, status, true);
 }
 
@@ -196,20 +196,20 @@ void Stream::peer_closed(bool broken) {
     return;
   }
   // An initiator that does not support what the reply asks for gives up without a message.
-  const bool unheard = !state_.agreed.initiator && !state_.policy.manual && !receiver_.rdmap().heard();
+  const bool unheard = !state_.rules.initiator && !state_.rules.manual && !receiver_.rdmap().heard();
   log_event(broken ? LogLevel::error : LogLevel::info, "queue pair 0x%06x: its connection ends: %s%s", state_.qp_number,
             broken ? "TCP has lost the connection, or the peer has reset it" : "the peer has closed it",
-            unheard && state_.agreed.agreement.marked ? kNoMarkersPerhaps : "");
+            unheard && state_.rules.marked ? kNoMarkersPerhaps : "");
   if (!broken && state_.phase == StreamPhase::running) {
     const std::lock_guard lock(state_.locks.send);
     sender_.send_posts_before_end();
   }
-  if (state_.policy.manual) return peer_left(broken);
+  if (state_.rules.manual) return peer_left(broken);
   if (sender_.has_failed()) return end_for_send_error(!broken);  // that error came first
   if (!broken && state_.phase == StreamPhase::running && sender_.awaits_peer()) {
     state_.host.report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (Verbs draft section 6.2.2.2)
     // A responder that may not send yet sends no Terminate either.
-    if (state_.agreed.initiator || receiver_.is_established() || speaks_first_)
+    if (state_.rules.initiator || receiver_.is_established() || speaks_first_)
       return end_with(catastrophic_terminate(), true);
   }
   end(sender_.first_unconfirmed(), rdmap::Status::retry_exceeded, !broken);
@@ -223,11 +223,11 @@ void Stream::peer_left(bool broken) {
   if (sender_.has_failed()) return end_for_send_error(!broken);
   const std::lock_guard lock(state_.locks.send);
   // The peer is the initiator, and has closed before its first message: it calls again.
-  if (!state_.agreed.initiator && !receiver_.is_established()) return forget();
+  if (!state_.rules.initiator && !receiver_.is_established()) return forget();
   // No message has arrived and no work is posted: the peer may have found out that this queue pair is not the one it
   // means.
   const bool untouched = receiver_.rdmap().progress() == rdmap::Progress{} && !receiver_.rdmap().in_message();
-  if (state_.agreed.initiator && state_.host.state() == IBV_QPS_RTR && untouched && state_.sends.empty())
+  if (state_.rules.initiator && state_.host.state() == IBV_QPS_RTR && untouched && state_.sends.empty())
     return forget();
   // If the peer has sent FIN, unsignaled work that TCP has taken counts as received.
   if (!broken) sender_.transmitter().release_unsignaled();
@@ -347,7 +347,7 @@ void Stream::stop_closing(std::uint64_t) {
   {
     const std::lock_guard send_lock(state_.locks.send);
     if (movement_.goes_on(counters_of(state_)) && later(Movement::kLook, &Stream::stop_closing, 0)) return;
-    peer_is_silent = !sender_.fin_sent() && agreed().agreement.peer == mpa::PeerKind::not_known;
+    peer_is_silent = !sender_.fin_sent() && peer() == mpa::PeerKind::not_known;
   }
   // Work may wait for the first message of the peer, which sends none. It fails now, and that ends the stream.
   if (peer_is_silent && later(Movement::kLook, &Stream::stop_closing, 0)) {

@@ -29,16 +29,12 @@ constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read
 }  // namespace
 
 StreamReceiver::StreamReceiver(Stream& stream, StreamState& state, StreamSender& sender, const void* domain,
-                               const void* identity, std::uint32_t denied_rights)
+                               const void* identity)
     : stream_(stream), state_(state), sender_(sender), receiver_(stag_table(), domain, *this, identity) {
-  const mpa::Agreement& agreement = state.agreed.agreement;
-  receiver_.start(&state.reads, {state.agreed.initiator ? mpa::ReadyToReceive::none : agreement.rtr, agreement.peer,
-                                 state.policy.manual, !state.policy.reliable});
-  receiver_.deny(denied_rights);
+  const rdmap::ConnectionRules& rules = state.rules;
+  receiver_.start(state.reads, rules);
   using Kind = mpa::Deframer::Kind;
-  deframer_.start(agreement.crc, agreement.marked             ? Kind::marked
-                                 : state.agreed.shared_octets ? Kind::shared
-                                                              : Kind::plain);
+  deframer_.start(rules.crc, rules.marked ? Kind::marked : rules.shared_octets ? Kind::shared : Kind::plain);
 }
 
 bool StreamReceiver::turn(Driver driver, bool& work) {
@@ -48,7 +44,7 @@ bool StreamReceiver::turn(Driver driver, bool& work) {
   const bool may_wait = !answer_wanted_ && !state_.signals.receive_stalled;
   work = receive(driver);
   if (state_.phase == StreamPhase::lingering) stream_.end_lingering();
-  if (answer_wanted_ && state_.policy.manual && may_wait) {
+  if (answer_wanted_ && state_.rules.manual && may_wait) {
     using Decision = SendScheduler::AnswerDecision;
     const Decision decision = SendScheduler::answer(driver, answer_conditions());
     if (decision == Decision::wait_for_post) return false;
@@ -147,8 +143,8 @@ ssize_t StreamReceiver::read(IoScratch& io, Octets& rest, bool& room_filled) {
   ByteStream& octets = state_.octets();
   const MutableOctets staging{io.staging.get(), IoScratch::kStaging};
   MutableOctets wanted = deframer_.wanted(receiver_);
-  const bool straight = !state_.agreed.agreement.crc && wanted.size() >= kLeastStraight;
-  if (!state_.agreed.agreement.crc && !straight) wanted = {};
+  const bool straight = !state_.rules.crc && wanted.size() >= kLeastStraight;
+  if (!state_.rules.crc && !straight) wanted = {};
   const MutableOctets behind = straight ? staging.first(kReadBehind) : staging;
   ssize_t n = octets.receive(wanted, behind, rest);
   room_filled = n >= static_cast<ssize_t>(wanted.size() + behind.size());
@@ -237,7 +233,7 @@ bool StreamReceiver::pause(Octets rest) {
     return false;
   }
   set_receive_stalled(true);
-  if (takes_reports() && state_.policy.reliable) report_rnr_later();
+  if (takes_reports() && state_.rules.reliable) report_rnr_later();
   watch_for_end();
   return state_.signals.receive_stalled;
 }
@@ -254,16 +250,14 @@ void StreamReceiver::watch_for_end() {
   const short end = events_of(state_.socket.fd(), POLLRDHUP);
   if ((end & (POLLERR | POLLHUP)) != 0) {
     stream_.peer_closed((end & POLLERR) != 0);
-  } else if ((end & POLLRDHUP) != 0 && !state_.policy.manual) {
+  } else if ((end & POLLRDHUP) != 0 && !state_.rules.manual) {
     stream_.give_up_later();
   }
 }
 
 void StreamReceiver::wait_for_first_message(bool by_owner) {
   first_by_owner_ = by_owner;
-  const bool waits =
-      !state_.agreed.initiator && !state_.policy.manual && state_.agreed.agreement.rtr == mpa::ReadyToReceive::none;
-  if (waits && settings().values.first_message == FirstMessage::any)
+  if (state_.rules.waits_for_any_message() && settings().values.first_message == FirstMessage::any)
     stream_.later(kReplyTime, &Stream::speak_first, false);
 }
 
@@ -271,7 +265,7 @@ void StreamReceiver::wait_for_first_message(bool by_owner) {
 // message waits for this end's answer, and is never sent if the caller's program ends the connection before. (Through
 // TCP it is sent before the caller's program hears of the connection.)
 bool StreamReceiver::heard() const {
-  return receiver_.heard() || (!state_.policy.manual && state_.shared && state_.shared->caller_has_taken());
+  return receiver_.heard() || (!state_.rules.manual && state_.shared && state_.shared->caller_has_taken());
 }
 
 void StreamReceiver::log_decision() {
@@ -284,7 +278,7 @@ void StreamReceiver::log_decision() {
 void StreamReceiver::note_first_message() {
   if (established_ || !heard()) return;
   established_ = true;
-  if (state_.agreed.initiator) return;
+  if (state_.rules.initiator) return;
   if (!receiver_.heard()) receiver_.learn(mpa::PeerKind::uiw);  // who takes the memory is uiw
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().release_hold();
@@ -359,21 +353,21 @@ void StreamReceiver::report(rdmap::Stag occasion) {
 }
 
 void StreamReceiver::report_last() {
-  if (takes_reports()) report(state_.policy.manual ? rdmap::kRnrReport : rdmap::kProgressReport);
+  if (takes_reports()) report(state_.rules.manual ? rdmap::kRnrReport : rdmap::kProgressReport);
 }
 
 // ---- What rdmap::Receiver reports ----
 
 bool StreamReceiver::next_receive(rdmap::ReceiveBuffer& buffer) {
   if (state_.work.next_receive(buffer)) return true;
-  if (!state_.policy.reliable) state_.work.await_no_receive();
+  if (!state_.rules.reliable) state_.work.await_no_receive();
   return false;
 }
 
 void StreamReceiver::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                       const Message& message) {
   if (status != rdmap::Status::success && status != rdmap::Status::flushed) error_reported_ = true;
-  if (state_.policy.one_cq) sender_.wait_for_sending_thread();
+  if (state_.rules.one_cq) sender_.wait_for_sending_thread();
   state_.work.receive_complete(buffer, status, message);
 }
 
@@ -403,7 +397,6 @@ void StreamReceiver::progress_reported(const rdmap::Progress& progress) {
 }
 
 void StreamReceiver::peer_known(mpa::PeerKind peer, bool answer) {
-  state_.peer.store(peer, std::memory_order_relaxed);
   const std::lock_guard lock(state_.locks.send);
   sender_.transmitter().peer_known(peer, answer);
   if (!sender_.transmitter().pending()) return;

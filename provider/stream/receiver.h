@@ -26,8 +26,7 @@ struct IoScratch;
 class StreamReceiver final : rdmap::ReceiveHost {
  public:
   // References must remain live as long as the receiver. `domain`, `identity`: see Stream.
-  StreamReceiver(Stream& stream, StreamState& state, StreamSender& sender, const void* domain, const void* identity,
-                 std::uint32_t denied_rights);
+  StreamReceiver(Stream& stream, StreamState& state, StreamSender& sender, const void* domain, const void* identity);
 
   // One turn of the thread that drives. True if StreamSender::turn() is to follow, after the receiver's lock has been
   // released. `work` says whether there was anything to do.
@@ -37,8 +36,9 @@ class StreamReceiver final : rdmap::ReceiveHost {
   void watch_for_end();
   void report_rnr();
   // Whether the peer takes a report when this end leaves: it has the remote completion rule.
-  bool takes_reports() const { return state_.policy.manual || peer_wants_reports_; }
-  // What the peer is has turned out; or it has said nothing for so long that it counts as no uiw until it does.
+  bool takes_reports() const { return state_.rules.manual || peer_wants_reports_; }
+  // The peer is now known to be uiw or not. A peer that is silent until the start-up deadline is treated as plain
+  // iWARP until its first message.
   void peer_known(mpa::PeerKind peer, bool answer) override;
   // This end leaves: says how much of the peer's work has been placed, if the peer takes reports.
   void report_last();

@@ -14,33 +14,9 @@
 
 namespace uiw::provider {
 
-namespace {
-
-rdmap::Transmitter::Parameters parameters_of(const StreamState& of, const StreamSender::Parameters& more) {
-  rdmap::Transmitter::Parameters parameters;
-  const mpa::Agreement& agreement = of.agreed.agreement;
-  parameters.crc = agreement.crc;
-  parameters.markers = agreement.marks;
-  parameters.mulpdu = of.agreed.mulpdu;
-  parameters.mulpdu_to_uiw = of.agreed.mulpdu_to_uiw;
-  parameters.ord = more.most_ord;
-  parameters.rtr = of.agreed.initiator ? agreement.rtr : mpa::ReadyToReceive::none;
-  parameters.hold = !of.agreed.initiator;
-  parameters.peer = agreement.peer;
-  parameters.hello = of.agreed.hello;
-  parameters.terminates_local_errors = !of.policy.manual;
-  parameters.reports = reports_of(of);
-  if (of.policy.reliable) parameters.completion = more.completion;
-  return parameters;
-}
-
-}  // namespace
-
-StreamSender::StreamSender(StreamState& state, const void* domain, const void* identity, const Parameters& parameters)
+StreamSender::StreamSender(StreamState& state, const void* domain, const void* identity)
     : state_(state), transmitter_(state.sends, stag_table(), domain, state.work, identity) {
-  transmitter_.start(parameters_of(state, parameters), &state.reads);
-  transmitter_.limit_ord(state.agreed.agreement.ord);
-  transmitter_.hold_from(parameters.hold_from);
+  transmitter_.start(state.rules, state.reads);
 }
 
 void StreamSender::turn(Driver driver) {

@@ -19,13 +19,8 @@ namespace uiw::provider {
 class StreamSender {
  public:
   using ProbePolicy = SendScheduler::ProbePolicy;
-  struct Parameters {
-    std::uint32_t most_ord = 0;  // the most Reads outstanding, whatever lower limit the program sets
-    rdmap::Completion completion = rdmap::Completion::local;
-    std::uint64_t hold_from = ~std::uint64_t{0};  // SQD: entries from this one on are not sent
-  };
   // `state` must remain live as long as the sender. `domain`, `identity`: see Stream.
-  StreamSender(StreamState& state, const void* domain, const void* identity, const Parameters& parameters);
+  StreamSender(StreamState& state, const void* domain, const void* identity);
 
   // One turn of the thread that drives: sends all that is due.
   void turn(Driver driver);
@@ -73,7 +68,7 @@ class StreamSender {
 
   // See ByteStream.
   std::size_t octets_in_one_send() const {
-    return std::min(state_.octets().octets_in_one_send(), mpa::Batch::limit(state_.agreed.agreement.copies()));
+    return std::min(state_.octets().octets_in_one_send(), mpa::Batch::limit(state_.rules.copies()));
   }
 
   // ---- With the receiver's lock held, or no lock ----

@@ -16,7 +16,7 @@ namespace uiw::provider {
 
 Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& locks, StreamSignals& signals,
                rdmap::SendQueue& sends, std::uint32_t qp_number, const void* domain, const void* identity,
-               const Parameters& parameters)
+               const rdmap::ConnectionRules& rules, std::shared_ptr<StreamOwner> owner)
     : state_{work,
              host,
              engine,
@@ -24,23 +24,21 @@ Stream::Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& 
              signals,
              sends,
              qp_number,
-             parameters.policy,
-             parameters.agreed,
+             rules,
              TcpStream(),
              nullptr,
              StreamPhase::running,
-             rdmap::SharedReads(parameters.read_slots_out, parameters.read_slots_in)},
-      owner_(parameters.owner),
-      peer_psn_(parameters.peer_psn),
-      sender_(state_, domain, identity, parameters.sender),
-      receiver_(*this, state_, sender_, domain, identity, parameters.denied_rights) {}
+             rdmap::SharedReads(rules.requests_out, rules.requests_in)},
+      owner_(std::move(owner)),
+      sender_(state_, domain, identity),
+      receiver_(*this, state_, sender_, domain, identity) {}
 
 int Stream::share(SharedOffer&& offer) {
-  state_.shared = std::make_unique<SharedStream>(state_.socket, std::move(offer), !state_.agreed.shared_octets);
+  state_.shared = std::make_unique<SharedStream>(state_.socket, std::move(offer), !state_.rules.shared_octets);
   const auto place = state_.engine.begin_sharing(state_.qp_number);
   if (place == DoorbellPage::kNoPlace) {
     // The stream stays on TCP. A caller has not said yet that it takes the memory; a called end has to refuse it.
-    if (!state_.agreed.initiator) {
+    if (!state_.rules.initiator) {
       state_.shared->refuse();
     } else {
       state_.shared.reset();

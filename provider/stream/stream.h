@@ -24,33 +24,18 @@ namespace uiw::provider {
 class Stream final : public std::enable_shared_from_this<Stream> {
  public:
   using Phase = StreamPhase;
-  using Agreed = StreamAgreement;
-  struct Parameters {
-    StreamPolicy policy;
-    Agreed agreed;  // its ORD and IRD are those that the program sees
-    StreamSender::Parameters sender;
-    std::uint32_t read_slots_out = 0, read_slots_in = 0;  // slots for probes included
-    std::uint32_t denied_rights = 0;
-    std::uint32_t peer_psn = 0;  // manual connection: the peer's rq_psn; 0: not known
-    std::shared_ptr<StreamOwner> owner;
-  };
 
   // References must remain live as long as the stream. `domain` and `identity` are identifiers for StagTable: the
-  // protection domain, and what binds memory windows of type 2. Throws std::bad_alloc.
+  // protection domain, and what binds memory windows of type 2. `owner` may be null. Throws std::bad_alloc.
   Stream(StreamWork& work, StreamHost& host, Engine& engine, StreamLocks& locks, StreamSignals& signals,
          rdmap::SendQueue& sends, std::uint32_t qp_number, const void* domain, const void* identity,
-         const Parameters& parameters);
+         const rdmap::ConnectionRules& rules, std::shared_ptr<StreamOwner> owner);
 
   Phase phase() const { return state_.phase.load(); }
   bool runs() const { return state_.runs(); }
   bool runs_or_closes() const { return state_.runs_or_closes(); }
-  // With what has turned out about the peer by now.
-  Agreed agreed() const {
-    Agreed known = state_.agreed;
-    known.agreement.peer = state_.peer.load(std::memory_order_relaxed);
-    return known;
-  }
-  std::uint32_t peer_psn() const { return peer_psn_; }
+  const rdmap::ConnectionRules& rules() const { return state_.rules; }
+  mpa::PeerKind peer() const { return state_.reads.peer.load(std::memory_order_relaxed); }
 
   // StreamSender and StreamReceiver say which lock each of their functions needs.
   StreamSender& sender() { return sender_; }
@@ -122,7 +107,6 @@ class Stream final : public std::enable_shared_from_this<Stream> {
 
   StreamState state_;
   std::shared_ptr<StreamOwner> owner_;
-  const std::uint32_t peer_psn_;
   Movement movement_;
   bool giving_up_ = false;
   bool speaks_first_ = false;    // a responder that has been allowed to send before the peer's first message

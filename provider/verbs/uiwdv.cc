@@ -99,16 +99,16 @@ int uiwdv_query_device(ibv_context* context, uiwdv_device_attr* attributes, std:
 int uiwdv_query_qp(ibv_qp* qp, uiwdv_qp_attr* attributes, std::size_t size) {
   rnic::Qp* const own = ours(qp);
   if (own == nullptr) return EOPNOTSUPP;
-  rnic::Qp::Agreed agreed;
-  if (!own->connection().query_agreed(agreed)) return ENOTCONN;
+  const auto agreed = own->connection().agreed();
+  if (!agreed) return ENOTCONN;
+  const auto& [rules, peer, ord] = *agreed;
   uiwdv_qp_attr all{};
-  all.flags = (agreed.agreement.crc ? unsigned{UIWDV_QP_CRC} : 0U) |
-              (agreed.initiator ? unsigned{UIWDV_QP_INITIATOR} : 0U) |
-              (agreed.agreement.peer != uiw::mpa::PeerKind::other ? unsigned{UIWDV_QP_SEND_WITH_IMM} : 0U);
-  all.mpa_revision = agreed.agreement.revision;
-  all.ord = agreed.agreement.ord;
-  all.ird = agreed.agreement.ird;
-  all.mulpdu = static_cast<std::uint32_t>(agreed.mulpdu);
+  all.flags = (rules.crc ? unsigned{UIWDV_QP_CRC} : 0U) | (rules.initiator ? unsigned{UIWDV_QP_INITIATOR} : 0U) |
+              (peer != uiw::mpa::PeerKind::other ? unsigned{UIWDV_QP_SEND_WITH_IMM} : 0U);
+  all.mpa_revision = rules.revision;
+  all.ord = ord;
+  all.ird = rules.ird;
+  all.mulpdu = static_cast<std::uint32_t>(peer == uiw::mpa::PeerKind::uiw ? rules.mulpdu_to_uiw : rules.mulpdu);
   return hand_out(all, attributes, size);
 }
 

@@ -15,7 +15,7 @@ bool is_send_immediate(const SendWork& work) { return work.kind == WorkKind::sen
 // Work that the peer does not support, posted before that was known.
 bool is_impossible(const SenderState& state, const SendWork& work) {
   if (is_answered(work.kind)) return state.read_queue.ord() == 0;
-  return is_send_immediate(work) && state.peer == mpa::PeerKind::other;
+  return is_send_immediate(work) && state.peer() == mpa::PeerKind::other;
 }
 
 // Local work sends nothing, so it need not wait for the peer's first FPDU.
@@ -28,7 +28,7 @@ bool may_begin(const SenderState& state, const Cursor& at) {
   if (at.sequence >= state.work_end()) return false;
   const SendWork& next = state.queue.at(at.sequence);
   const bool passed = state.read_queue.is_passed(at.sequence);
-  if (is_send_immediate(next) && state.peer == mpa::PeerKind::not_known) return false;
+  if (is_send_immediate(next) && state.peer() == mpa::PeerKind::not_known) return false;
   if (next.fence && !passed && state.read_queue.outstanding() > 0) return false;
   const bool first = state.queue.head() == at.sequence;
   if (next.fence && is_local(next.kind) && !first) return false;
@@ -155,7 +155,7 @@ void advance(const SenderState& state, Cursor& at, std::uint32_t payload, bool l
     case Source::none: break;
     case Source::rtr:
       at.rtr_sent = true;
-      if (state.rtr == mpa::ReadyToReceive::read) at.read_msn = next(at.read_msn);
+      if (state.rules->rtr == mpa::ReadyToReceive::read) at.read_msn = next(at.read_msn);
       break;
     case Source::probe:
       at.read_msn = next(at.read_msn);

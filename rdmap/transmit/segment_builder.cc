@@ -70,11 +70,11 @@ bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
   switch (at.source) {
     case Cursor::Source::none: break;
     case Cursor::Source::rtr:
-      if (state_.rtr == mpa::ReadyToReceive::fulpdu) {
+      if (state_.rules->rtr == mpa::ReadyToReceive::fulpdu) {
         segment.header_size = 0;
         break;
       }
-      if (state_.rtr == mpa::ReadyToReceive::write) {
+      if (state_.rules->rtr == mpa::ReadyToReceive::write) {
         build_tagged(segment, Opcode::write, rtr_stag(), rtr_offset(), 0);
         break;
       }

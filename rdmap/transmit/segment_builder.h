@@ -35,7 +35,8 @@ class SegmentBuilder {
   void start(const mpa::Framer& framer, std::size_t mulpdu);
   // FPDUs to a uiw may be longer. Not while TCP has a part of an FPDU that is built again.
   void follow_peer() {
-    if (state_.peer == mpa::PeerKind::uiw && mulpdu_ != state_.mulpdu_to_uiw) set_mulpdu(state_.mulpdu_to_uiw);
+    const std::size_t to_uiw = state_.rules->mulpdu_to_uiw;
+    if (state_.peer() == mpa::PeerKind::uiw && mulpdu_ != to_uiw) set_mulpdu(to_uiw);
   }
   bool copies() const { return framer_.copies(); }
   void sent(std::size_t octets) { framer_.sent(octets); }
@@ -49,8 +50,8 @@ class SegmentBuilder {
   void set_mulpdu(std::size_t mulpdu);
   bool build(const Cursor& at, Segment& segment);
   // Of the ready-to-receive message.
-  Stag rtr_stag() const { return state_.hello ? kHello : Stag{0}; }
-  std::uint64_t rtr_offset() const { return state_.hello ? kHelloOffset : 0; }
+  Stag rtr_stag() const { return state_.rules->hello ? kHello : Stag{0}; }
+  std::uint64_t rtr_offset() const { return state_.rules->hello ? kHelloOffset : 0; }
   void build_empty_read(const Cursor& at, Segment& segment, Stag source, std::uint64_t offset);
   bool build_response(const Cursor& at, Segment& segment);
   void build_work(const Cursor& at, Segment& segment);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "mpa/startup.h"
+#include "rdmap/connection_rules.h"
 #include "rdmap/cursor.h"
 #include "rdmap/placement_tracker.h"
 #include "rdmap/rdmap_format.h"
@@ -18,21 +19,18 @@
 
 namespace uiw::rdmap {
 
-// `queue`, and `reads` once it is set, must remain live as long as the state.
+// `queue`, and `rules` and `reads` once they are set, must remain live as long as the state.
 struct SenderState {
   SendQueue& queue;
+  const ConnectionRules* rules = nullptr;
   SharedReads* reads = nullptr;
   Cursor sent;  // the position up to which TCP has taken whole FPDUs
   ReadQueue read_queue;
   PlacementTracker tracker;
   ReportQueue reports;
-  bool reports_progress = false;  // progress reports precede messages
-  bool hold = false;              // nothing is sent before the peer's first FPDU
-  bool ended = false;             // no more work is sent
-  mpa::PeerKind peer = mpa::PeerKind::other;
-  std::size_t mulpdu_to_uiw = 0;
-  mpa::ReadyToReceive rtr = mpa::ReadyToReceive::none;
-  bool hello = false;                           // that message says that this end is uiw
+  bool reports_progress = false;                // progress reports precede messages
+  bool hold = false;                            // nothing is sent before the peer's first FPDU
+  bool ended = false;                           // no more work is sent
   std::uint32_t segment_payload = 1;            // the payload that an untagged segment has room for
   std::size_t batch_limit = 0;                  // octets, see mpa::Batch::limit()
   std::uint64_t hold_from = ~std::uint64_t{0};  // entries from this one on are not sent
@@ -47,6 +45,7 @@ struct SenderState {
     tracker.note_pop(work);
     queue.pop();
   }
+  mpa::PeerKind peer() const { return reads->peer.load(std::memory_order_relaxed); }
   Progress progress() const { return decode_progress(reads->progress.load(std::memory_order_acquire)); }
 };
 

@@ -38,12 +38,12 @@ rdmap::OutgoingBatch& the_batch() {
 struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   Host(bool crc, mpa::PeerKind peer)
       : queue(8, 4, 0), tx(queue, stags, this, *this), rx(stags, this, *this), reads(2, 2) {
-    rdmap::Transmitter::Parameters parameters;
-    parameters.crc = crc;
-    parameters.mulpdu = 256;
-    parameters.ord = 2;
-    tx.start(parameters, &reads);
-    rx.start(&reads, {mpa::ReadyToReceive::none, peer});
+    rules.crc = crc;
+    rules.mulpdu = rules.mulpdu_to_uiw = 256;
+    rules.ord = rules.ird = rules.requests_out = rules.requests_in = 2;
+    rules.peer = peer;
+    tx.start(rules, reads);
+    rx.start(reads, rules);
     deframer.start(crc);
     memory.resize(64 + 256 + 64, std::byte{0x11});
     stag = *stags.add(
@@ -112,6 +112,7 @@ struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   rdmap::SendQueue queue;
   rdmap::Transmitter tx;
   rdmap::Receiver rx;
+  rdmap::ConnectionRules rules;
   rdmap::SharedReads reads;
   mpa::Deframer deframer;
   ddp::Stag stag;

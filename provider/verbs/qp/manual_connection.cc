@@ -95,7 +95,7 @@ void ManualConnection::ready_to_send(const ibv_qp_attr& attributes) {
   const std::lock_guard send_lock(qp_.locks.send);
   qp_.attributes.sq_psn = attributes.sq_psn & kPsnMask;
   if (!qp_.step(IBV_QPS_RTR, IBV_QPS_RTS)) return;
-  if (qp_.runs(Stream::Phase::running) && connection_.mixed_up(qp_.stream->peer_psn())) {
+  if (qp_.runs(Stream::Phase::running) && connection_.mixed_up()) {
     qp_.stream->abandon(true);
     connection_.drop_stream();
   }

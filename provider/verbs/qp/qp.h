@@ -63,7 +63,6 @@ class Qp final : public QueuePair, public Driven, public Attachable {
 
   // See QpConnection and ManualConnection.
   using Attachment = provider::Attachment;
-  using Agreed = Stream::Agreed;
   using Driver = uiw::provider::Driver;
   int attach(TcpStream& socket, const Attachment& to) override { return connection_.attach(socket, to); }
   bool can_attach(const manual::Attempt* attempt = nullptr) override { return connection_.can_attach(attempt); }

@@ -31,6 +31,37 @@ std::size_t mulpdu_of(const Attachment& attachment, const TcpStream& socket, mpa
   return agreement.marks ? mpa::marked_mulpdu(emss) : mpa::mulpdu(emss);
 }
 
+// What start-up has negotiated, within the limits of device and program.
+rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& socket, const QpCommon& qp) {
+  const mpa::Agreement& agreement = attachment.agreement;
+  constexpr std::uint32_t kMost = kMaxReadDepth;
+  constexpr std::uint32_t kMostRequests = kMost + rdmap::SharedReads::kMostProbes;
+  rdmap::ConnectionRules rules;
+  rules.initiator = attachment.initiator;
+  rules.manual = attachment.attempt != nullptr;
+  rules.reliable = qp.is_reliable();
+  rules.one_cq = &qp.send_cq == &qp.receive_cq;
+  rules.revision = agreement.revision;
+  rules.crc = agreement.crc;
+  rules.marks = agreement.marks;
+  rules.marked = agreement.marked;
+  rules.shared_octets = attachment.rings != nullptr && !agreement.crc;
+  rules.rtr = agreement.rtr;
+  // Whoever sends a greeting is uiw, and so is who offers memory. A caller that takes it says hello all the same: the
+  // other end does not know yet that it has.
+  rules.hello = !rules.manual && agreement.peer == mpa::PeerKind::not_known;
+  const bool shown = rules.manual || (attachment.initiator && attachment.rings);
+  rules.peer = shown ? mpa::PeerKind::uiw : agreement.peer;
+  rules.mulpdu = mulpdu_of(attachment, socket, rules.peer);
+  rules.mulpdu_to_uiw = mulpdu_of(attachment, socket, mpa::PeerKind::uiw);
+  rules.requests_out = std::min<std::uint32_t>(agreement.ord, kMostRequests);
+  rules.requests_in = std::min<std::uint32_t>(agreement.ird, kMostRequests);
+  rules.ord = std::min({rules.requests_out, attachment.ord, kMost});
+  rules.ird = std::min({rules.requests_in, attachment.ird, kMost});
+  if (rules.reliable) rules.completion = attachment.completion;
+  return rules;
+}
+
 }  // namespace
 
 // The sender's lock is held.
@@ -54,43 +85,12 @@ std::shared_ptr<manual::Attempt> QpConnection::attempt() {
   return attempt_;
 }
 
-// The parameters that start-up has negotiated, within the limits of device and program. Called with both locks held.
-Stream::Parameters QpConnection::parameters_of(const Attachment& attachment, const TcpStream& socket) const {
-  const mpa::Agreement& agreement = attachment.agreement;
-  constexpr std::uint32_t kMost = kMaxReadDepth;
-  constexpr std::uint32_t kMostSlots = kMost + rdmap::SharedReads::kMostProbes;
-  Stream::Parameters parameters;
-  parameters.policy = {attachment.attempt != nullptr, qp_.is_reliable(), &qp_.send_cq == &qp_.receive_cq};
-  parameters.read_slots_out = std::min<std::uint32_t>(agreement.ord, kMostSlots);
-  parameters.read_slots_in = std::min<std::uint32_t>(agreement.ird, kMostSlots);
-  parameters.sender.most_ord = std::min({parameters.read_slots_out, attachment.ord, kMost});
-  parameters.agreed.agreement = agreement;
-  parameters.agreed.agreement.ord = std::min(parameters.sender.most_ord, ord_limit_);
-  parameters.agreed.agreement.ird = std::min({parameters.read_slots_in, attachment.ird, kMost});
-  parameters.agreed.initiator = attachment.initiator;
-  // Whoever sends a greeting is uiw, and so is who offers memory. A caller that takes it says hello all the same: the
-  // other end does not know yet that it has.
-  parameters.agreed.hello = !parameters.policy.manual && agreement.peer == mpa::PeerKind::not_known;
-  if (parameters.policy.manual || (attachment.initiator && attachment.rings)) {
-    parameters.agreed.agreement.peer = mpa::PeerKind::uiw;
-  }
-  parameters.agreed.mulpdu = mulpdu_of(attachment, socket, parameters.agreed.agreement.peer);
-  parameters.agreed.mulpdu_to_uiw = mulpdu_of(attachment, socket, mpa::PeerKind::uiw);
-  parameters.agreed.shared_octets = attachment.rings != nullptr && !agreement.crc;
-  parameters.sender.completion = attachment.completion;
-  if (qp_.follows_infiniband() && state() == IBV_QPS_SQD) parameters.sender.hold_from = drain_to_;
-  parameters.denied_rights = denied_rights_;
-  parameters.peer_psn = attachment.peer_psn;
-  parameters.owner = attachment.owner;
-  return parameters;
-}
-
 int QpConnection::use_rings(Stream& stream, SharedOffer& offer) {
   try {
     return stream.share(std::move(offer));
   } catch (const std::bad_alloc&) {
     // A caller has not said yet that it takes the memory, so the stream stays on TCP.
-    return stream.agreed().initiator ? 0 : ENOMEM;
+    return stream.rules().initiator ? 0 : ENOMEM;
   }
 }
 
@@ -105,16 +105,19 @@ int QpConnection::attach(TcpStream& socket, const Attachment& attachment) {
   if (!may_attach(attachment.attempt.get())) return EINVAL;
   if (attachment.attempt && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
 
-  const Stream::Parameters parameters = parameters_of(attachment, socket);
+  const rdmap::ConnectionRules rules = rules_of(attachment, socket, qp_);
   std::shared_ptr<Stream> made;
   try {
     // make_shared() is not used, since timers keep weak references for some seconds and would keep its memory.
     made.reset(new Stream(queues_, *this, qp_.context->engine(), qp_.locks, qp_.signals, queues_.sends(), qp_.number,
-                          &qp_.pd, queues_.identity(), parameters));
+                          &qp_.pd, queues_.identity(), rules, attachment.owner));
     if (qp_.follows_infiniband()) prepare_retry_timers();
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
+  const std::uint32_t ord = made->sender().transmitter().limit_ord(ord_limit_);
+  if (qp_.follows_infiniband() && state() == IBV_QPS_SQD) made->sender().transmitter().hold_from(drain_to_);
+  made->receiver().rdmap().deny(denied_rights_);
   made->socket() = std::move(socket);
   Engine& engine = qp_.context->engine();
   int error = engine.add(qp_.whole, made->socket().fd());
@@ -126,12 +129,13 @@ int QpConnection::attach(TcpStream& socket, const Attachment& attachment) {
     return error;
   }
   if (!attachment.attempt) {
-    qp_.attributes.max_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ord);
-    qp_.attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(parameters.agreed.agreement.ird);
+    qp_.attributes.max_rd_atomic = static_cast<std::uint8_t>(ord);
+    qp_.attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(rules.ird);
     if (!qp_.rnic && state() != IBV_QPS_RTS) qp_.steps_reached = state();
     qp_.state = IBV_QPS_RTS;
   }
   qp_.stream = std::move(made);
+  peer_psn_ = attachment.peer_psn;
   qp_.context->engine().counters().add(PortCounter::connections);
   qp_.stream->receiver().wait_for_first_message(attachment.first_by_owner);
   if (qp_.retries() && !queues_.sends().empty()) start_retry_timers();
@@ -143,12 +147,10 @@ int QpConnection::attach(TcpStream& socket, const Attachment& attachment) {
   return 0;
 }
 
-bool QpConnection::query_agreed(Stream::Agreed& agreed) {
-  const std::lock_guard lock(qp_.locks.receive);
-  if (qp_.stream == nullptr) return false;
-  agreed = qp_.stream->agreed();
-  if (agreed.agreement.peer == mpa::PeerKind::uiw) agreed.mulpdu = agreed.mulpdu_to_uiw;
-  return true;
+std::optional<QpConnection::Agreed> QpConnection::agreed() {
+  const std::lock_guard lock(qp_.locks.send);
+  if (qp_.stream == nullptr) return std::nullopt;
+  return Agreed{qp_.stream->rules(), qp_.stream->peer(), qp_.stream->sender().transmitter().ord()};
 }
 
 int QpConnection::disconnect(const StreamOwner* owner) {
@@ -170,9 +172,9 @@ void QpConnection::arrived(const StreamOwner* owner) {
 void QpConnection::no_first_message(const StreamOwner* owner) {
   const std::lock_guard lock(qp_.locks.receive);
   if (qp_.stream == nullptr || !qp_.stream->is_of(owner)) return;
-  if (!qp_.stream->agreed().initiator) {
+  if (!qp_.stream->rules().initiator) {
     qp_.stream->lose_connection(Stream::Lost::beginning);
-  } else if (qp_.stream->agreed().agreement.peer == mpa::PeerKind::not_known) {
+  } else if (qp_.stream->peer() == mpa::PeerKind::not_known) {
     log_event(LogLevel::info, "queue pair 0x%06x: its peer has sent nothing yet, and counts as no uiw until it does",
               qp_.number);
     qp_.stream->receiver().peer_known(mpa::PeerKind::other, false);

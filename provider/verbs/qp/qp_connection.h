@@ -43,12 +43,17 @@ class QpConnection final : public StreamHost {
   // The attempt in progress, if any; attach() needs it.
   std::shared_ptr<manual::Attempt> attempt();
   bool is_for(std::uint32_t peer_psn);
-  // With the sender's lock.
-  bool mixed_up(std::uint32_t peer_psn) const;
+  // Whether the peer means another queue pair. With the sender's lock.
+  bool mixed_up() const { return mixed_up(peer_psn_); }
 
   bool is_connected();
-  // False if there is no stream.
-  bool query_agreed(Stream::Agreed& agreed);
+  // What the two ends have agreed on, what the peer is known to be, and the ORD of now. Nothing if there is no stream.
+  struct Agreed {
+    rdmap::ConnectionRules rules;
+    mpa::PeerKind peer;
+    std::uint32_t ord;
+  };
+  std::optional<Agreed> agreed();
   int disconnect(const StreamOwner* owner);
   void arrived(const StreamOwner* owner);
   void no_first_message(const StreamOwner* owner);
@@ -94,8 +99,8 @@ class QpConnection final : public StreamHost {
   void sent_last() override;
 
  private:
+  bool mixed_up(std::uint32_t peer_psn) const;
   bool may_attach(const manual::Attempt* attempt) const;
-  Stream::Parameters parameters_of(const Attachment& attachment, const TcpStream& socket) const;
   int use_rings(Stream& stream, SharedOffer& offer);
   bool make_progress(Driver driver);
 
@@ -105,6 +110,7 @@ class QpConnection final : public StreamHost {
   // inside its functions.
   std::shared_ptr<Stream> stream_before_;
   std::shared_ptr<manual::Attempt> attempt_;  // manual connection; written with both locks held
+  std::uint32_t peer_psn_ = 0;                // of the stream's peer (Attachment); the same
 
   // With the sender's lock.
   bool tell_when_drained_ = false;

@@ -23,7 +23,7 @@ bool SendPosting::state_allows_posts() const {
 
 WorkBuilder::Abilities SendPosting::abilities() const {
   if (qp_.stream == nullptr) return {};
-  return {qp_.stream->agreed().agreement.peer != mpa::PeerKind::other, qp_.attributes.max_rd_atomic > 0};
+  return {qp_.stream->peer() != mpa::PeerKind::other, qp_.attributes.max_rd_atomic > 0};
 }
 
 // Makes room for the entry `sequence`, if the queue is full: sends posts that wait, and completes unsignaled work that

@@ -46,21 +46,22 @@ class Program final : public rdmap::SendHost, public rdmap::ReceiveHost {
         memory_(memory),
         ledger_(ledger),
         watcher_(watcher) {
-    rdmap::Transmitter::Parameters parameters;
-    parameters.crc = agreed.crc;
-    parameters.markers = agreed.markers_out;
-    parameters.mulpdu = agreed.mulpdu;
-    parameters.ord = agreed.ord;
-    parameters.rtr = agreed.initiator ? agreed.rtr : mpa::ReadyToReceive::none;
-    parameters.hold = !agreed.initiator;
-    parameters.peer = agreed.peer;
-    parameters.hello = agreed.peer == mpa::PeerKind::not_known;
-    parameters.mulpdu_to_uiw = agreed.mulpdu_to_uiw;
-    parameters.completion = agreed.remote_completion ? rdmap::Completion::remote : rdmap::Completion::local;
-    parameters.terminates_local_errors = !manual();
-    parameters.reports = agreed.reports;
-    tx.start(parameters, &reads);
-    rx.start(&reads, {agreed.initiator ? mpa::ReadyToReceive::none : agreed.rtr, agreed.peer, manual()});
+    rules.initiator = agreed.initiator;
+    rules.manual = manual();
+    rules.crc = agreed.crc;
+    rules.marks = agreed.markers_out;
+    rules.marked = agreed.markers_in;
+    rules.mulpdu = agreed.mulpdu;
+    rules.mulpdu_to_uiw = agreed.mulpdu_to_uiw;
+    rules.rtr = agreed.rtr;
+    rules.peer = agreed.peer;
+    rules.hello = agreed.peer == mpa::PeerKind::not_known;
+    rules.ord = agreed.ord;
+    rules.ird = rules.requests_in = agreed.ird;
+    rules.requests_out = agreed.ord + agreed.probe_slots;
+    rules.completion = agreed.remote_completion ? rdmap::Completion::remote : rdmap::Completion::local;
+    tx.start(rules, reads);
+    rx.start(reads, rules);
     rx.deny(memory.denied);
     deframer.start(agreed.crc, agreed.markers_in ? mpa::Deframer::Kind::marked : mpa::Deframer::Kind::plain);
   }
@@ -253,6 +254,7 @@ class Program final : public rdmap::SendHost, public rdmap::ReceiveHost {
   Phase phase = Phase::running;
   bool dead = false;  // an FPDU cannot be finished
   rdmap::SendQueue queue;
+  rdmap::ConnectionRules rules;
   rdmap::SharedReads reads;
   rdmap::Transmitter tx;
   rdmap::Receiver rx;

@@ -54,10 +54,6 @@ struct StreamOptions {
   std::size_t mulpdu_to_uiw = 0;  // 0: `mulpdu`
 };
 
-inline rdmap::Reports reports_of(const StreamOptions& options) {
-  return options.infiniband ? rdmap::Reports::always : rdmap::Reports::on_request;
-}
-
 class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
  public:
   explicit End(std::uint64_t secret, std::uint32_t depth = 64, std::uint32_t max_sges = 8)
@@ -68,21 +64,21 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
 
   void start(const StreamOptions& options) {
     reads = std::make_unique<rdmap::SharedReads>(options.ord + options.probe_slots, options.ird);
-    rdmap::Transmitter::Parameters parameters;
-    parameters.crc = options.crc;
-    parameters.mulpdu = options.mulpdu;
-    parameters.ord = options.ord;
-    parameters.rtr = options.hold ? mpa::ReadyToReceive::none : options.rtr;  // only the initiator sends it
-    parameters.hold = options.hold;
-    const mpa::PeerKind peer = options.infiniband ? mpa::PeerKind::uiw : options.peer;
-    parameters.peer = peer;
-    parameters.hello = peer == mpa::PeerKind::not_known;
-    parameters.mulpdu_to_uiw = options.mulpdu_to_uiw != 0 ? options.mulpdu_to_uiw : options.mulpdu;
-    parameters.completion = options.completion;
-    parameters.terminates_local_errors = !options.infiniband;
-    parameters.reports = reports_of(options);
-    tx.start(parameters, reads.get());
-    rx.start(reads.get(), {options.hold ? options.rtr : mpa::ReadyToReceive::none, peer, options.infiniband});
+    rules = {};
+    rules.crc = options.crc;
+    rules.mulpdu = options.mulpdu;
+    rules.ord = options.ord;
+    rules.requests_out = options.ord + options.probe_slots;
+    rules.requests_in = rules.ird = options.ird;
+    rules.rtr = options.rtr;
+    rules.initiator = !options.hold;
+    rules.peer = options.infiniband ? mpa::PeerKind::uiw : options.peer;
+    rules.hello = rules.peer == mpa::PeerKind::not_known;
+    rules.mulpdu_to_uiw = options.mulpdu_to_uiw != 0 ? options.mulpdu_to_uiw : options.mulpdu;
+    rules.completion = options.completion;
+    rules.manual = options.infiniband;
+    tx.start(rules, *reads);
+    rx.start(*reads, rules);
     deframer.start(options.crc);
   }
 
@@ -276,6 +272,7 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   rdmap::SendQueue queue;
   rdmap::Transmitter tx;
   rdmap::Receiver rx;
+  rdmap::ConnectionRules rules;
   std::unique_ptr<rdmap::SharedReads> reads;
   mpa::Deframer deframer;
   std::deque<Posted> posted;

@@ -46,19 +46,16 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
   explicit Rig(const Options& options) : queue(8, 1, 0) {
     auto [own, other] = tcp_pair();
     peer = std::move(other);
-    Stream::Parameters parameters;
-    parameters.policy.manual = options.manual;
-    parameters.agreed.agreement.crc = options.crc;
-    parameters.agreed.agreement.ord = parameters.agreed.agreement.ird = 1;
-    parameters.agreed.initiator = options.initiator;
-    parameters.agreed.mulpdu = 1024;
-    parameters.sender.most_ord = 1;
-    parameters.read_slots_out = parameters.read_slots_in = 1;
-    parameters.sender.completion = options.completion;
-    parameters.owner = owner;
+    rdmap::ConnectionRules rules;
+    rules.manual = options.manual;
+    rules.crc = options.crc;
+    rules.ord = rules.ird = rules.requests_out = rules.requests_in = 1;
+    rules.initiator = options.initiator;
+    rules.mulpdu = 1024;
+    rules.completion = options.completion;
     stream =
         std::make_shared<Stream>(static_cast<provider::StreamWork&>(*this), static_cast<provider::StreamHost&>(*this),
-                                 engine, locks, signals, queue, 0, &domain, this, parameters);
+                                 engine, locks, signals, queue, 0, &domain, this, rules, owner);
     stream->socket() = std::move(own);
   }
   ~Rig() {

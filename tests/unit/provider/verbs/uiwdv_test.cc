@@ -136,17 +136,17 @@ TEST_CASE("uiwdv: an extended request that is too late is flushed", "[uiwdv]") {
 TEST_CASE("uiwdv: what was agreed on", "[uiwdv]") {
   const auto context = open_loopback();
   Side near(*context), far(*context);
-  Qp::Agreed agreed;
-  CHECK_FALSE(near.qp->connection().query_agreed(agreed));
+  CHECK_FALSE(near.qp->connection().agreed());
   attach(near, far, true, 5, 700);
-  REQUIRE(near.qp->connection().query_agreed(agreed));
-  CHECK(agreed.initiator);
-  CHECK(agreed.agreement.crc);
-  CHECK(agreed.agreement.ord == 5);
-  CHECK(agreed.agreement.ird == 5);
-  CHECK(agreed.mulpdu == 700);
-  REQUIRE(far.qp->connection().query_agreed(agreed));
-  CHECK_FALSE(agreed.initiator);
+  const auto agreed = near.qp->connection().agreed();
+  REQUIRE(agreed);
+  CHECK(agreed->rules.initiator);
+  CHECK(agreed->rules.crc);
+  CHECK(agreed->ord == 5);
+  CHECK(agreed->rules.ird == 5);
+  CHECK(agreed->rules.mulpdu == 700);
+  REQUIRE(far.qp->connection().agreed());
+  CHECK_FALSE(far.qp->connection().agreed()->rules.initiator);
 }
 
 TEST_CASE("uiwdv: an object is recognised by its address, not by its content", "[uiwdv]") {
