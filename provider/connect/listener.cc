@@ -84,7 +84,7 @@ class ListenerImpl final : public Listener,
 
     auto operator<=>(const Source&) const = default;  // NOLINT(modernize-use-nullptr): clang-tidy 14 errs
   };
-  struct Call {
+  struct Pending {
     std::shared_ptr<IncomingCall> call;
     CmLoop::Clock::time_point since;
     std::optional<Source> source;  // empty until it is determined
@@ -94,8 +94,8 @@ class ListenerImpl final : public Listener,
     }
   };
   struct Request {
-    std::shared_ptr<Connection> call;
-    ConnectionParameters peer;
+    std::shared_ptr<Call> call;
+    CallParameters peer;
   };
 
   // The descriptor of a call, or -1 with errno.
@@ -124,10 +124,10 @@ class ListenerImpl final : public Listener,
       TcpStream::set_options(fd);
       auto call = take_call(
           std::move(socket),
-          [weak = weak_from_this()](std::shared_ptr<Connection> asking, const ConnectionParameters& peer) {
+          [weak = weak_from_this()](std::shared_ptr<Call> asking, const CallParameters& peer) {
             if (const auto self = weak.lock()) self->requested(std::move(asking), peer);
           },
-          [weak = weak_from_this()](const Connection* failed) {
+          [weak = weak_from_this()](const Call* failed) {
             if (const auto self = weak.lock()) self->forget(failed);
           });
       // Most callers have sent their request by now. Others are kept in calls_ until they have.
@@ -135,7 +135,7 @@ class ListenerImpl final : public Listener,
     }
   }
 
-  static Source source_of(const Connection& call) {
+  static Source source_of(const Call& call) {
     const sockaddr_storage remote = call.remote_address();
     Source source;
     if (is_local_address(remote).value_or(true)) {
@@ -164,13 +164,13 @@ class ListenerImpl final : public Listener,
     const auto now = CmLoop::Clock::now();
     std::map<Source, std::size_t> counts;
     for (const bool begun : {false, true}) {
-      const auto counted = [&](const Call& one) { return one.call->is_begun() == begun; };
+      const auto counted = [&](const Pending& one) { return one.call->is_begun() == begun; };
       if (std::none_of(calls_.begin(), calls_.end(),
-                       [&](const Call& one) { return counted(one) && one.may_give_way(now); }))
+                       [&](const Pending& one) { return counted(one) && one.may_give_way(now); }))
         continue;
       counts.clear();
       auto chosen = calls_.end();
-      for (Call& one : calls_) {
+      for (Pending& one : calls_) {
         if (!counted(one)) continue;
         if (!one.source) one.source = source_of(one.call->connection());
         ++counts[*one.source];
@@ -193,7 +193,7 @@ class ListenerImpl final : public Listener,
   }
 
   // Called with a request that is complete.
-  void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) {
+  void requested(std::shared_ptr<Call> call, const CallParameters& peer) {
     forget(call.get());
     const auto observer = observer_.lock();
     if (observer == nullptr) return;
@@ -220,14 +220,14 @@ class ListenerImpl final : public Listener,
     }
   }
 
-  void forget(const Connection* connection) {
-    std::erase_if(calls_, [&](const Call& one) { return &one.call->connection() == connection; });
+  void forget(const Call* connection) {
+    std::erase_if(calls_, [&](const Pending& one) { return &one.call->connection() == connection; });
   }
 
   const TcpStream socket_;
   const std::weak_ptr<ListenObserver> observer_;
   std::size_t most_ = 0;
-  std::list<Call> calls_;        // calls whose requests are incomplete, the oldest first
+  std::list<Pending> calls_;     // calls whose requests are incomplete, the oldest first
   std::deque<Request> waiting_;  // for room
   unsigned in_vain_ = 0;         // looks in a row that found none
   bool timer_runs_ = false;

@@ -7,7 +7,7 @@
 
 #include <memory>
 
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 
 namespace uiw::provider {
 
@@ -15,7 +15,7 @@ class ListenObserver {
  public:
   virtual ~ListenObserver() = default;
   // A peer has sent a request. Destroying `call` without an answer closes it.
-  virtual void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) = 0;
+  virtual void requested(std::shared_ptr<Call> call, const CallParameters& peer) = 0;
   // Whether the next request finds room. While this is false, requests wait for a moment, and longer where others are
   // taken meanwhile; then they come all the same, to be refused.
   virtual bool has_room() { return true; }

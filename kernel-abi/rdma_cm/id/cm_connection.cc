@@ -23,8 +23,8 @@ constexpr std::size_t kOctetMax = 255;
 constexpr unsigned kRejectConsumerDefined = 28;
 constexpr unsigned kRejectVendorOption = 35;
 
-provider::ConnectionParameters own_parameters(const rdma_ucm_conn_param& said) {
-  provider::ConnectionParameters own;
+provider::CallParameters own_parameters(const rdma_ucm_conn_param& said) {
+  provider::CallParameters own;
   own.qp_num = said.qp_num;
   own.responder_resources = said.responder_resources;
   own.initiator_depth = said.initiator_depth;
@@ -52,7 +52,7 @@ CmEventType failure_event(int error, bool calling) {
 
 }  // namespace
 
-rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer) {
+rdma_ucm_conn_param event_parameters(const provider::CallParameters& peer) {
   rdma_ucm_conn_param event = {};
   event.responder_resources = static_cast<__u8>(std::min<std::size_t>(peer.initiator_depth, kOctetMax));
   event.initiator_depth = static_cast<__u8>(std::min<std::size_t>(peer.responder_resources, kOctetMax));
@@ -61,7 +61,7 @@ rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer)
   return event;
 }
 
-rdma_ucm_ud_param datagram_parameters(const provider::ConnectionParameters& peer, std::size_t room) {
+rdma_ucm_ud_param datagram_parameters(const provider::CallParameters& peer, std::size_t room) {
   rdma_ucm_ud_param event = {};
   const std::size_t said = std::min(peer.private_data.size(), kOctetMax);
   event.private_data_len = static_cast<__u8>(std::max(said, room));
@@ -69,8 +69,8 @@ rdma_ucm_ud_param datagram_parameters(const provider::ConnectionParameters& peer
   return event;
 }
 
-std::weak_ptr<provider::ConnectionObserver> CmConnection::observer() {
-  return std::shared_ptr<provider::ConnectionObserver>(id_.shared_from_this(), this);
+std::weak_ptr<provider::CallObserver> CmConnection::observer() {
+  return std::shared_ptr<provider::CallObserver>(id_.shared_from_this(), this);
 }
 
 int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
@@ -80,7 +80,7 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
   if (id_.route().is_roce() && parameters.private_data_len > room) return EINVAL;
   // Without the thread there would be no event for the result of the call.
   if (const int error = provider::CmLoop::instance().start(); error != 0) return error;
-  const provider::ConnectionParameters own = own_parameters(parameters);
+  const provider::CallParameters own = own_parameters(parameters);
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (id_.state() != CmState::route_resolved) return EINVAL;
@@ -94,7 +94,7 @@ int CmConnection::connect(const rdma_ucm_conn_param& parameters) {
   route.settle_destination();
   const int socket = route.take_socket();
   int error = socket < 0 ? -socket : 0;
-  std::shared_ptr<provider::Connection> connection;
+  std::shared_ptr<provider::Call> connection;
   try {
     if (error == 0) {
       const auto call = service ? provider::look_up : provider::connect;
@@ -125,10 +125,10 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
     reject(nullptr, 0, kRejectConsumerDefined);
     return EINVAL;
   }
-  provider::ConnectionParameters own = own_parameters(parameters);
+  provider::CallParameters own = own_parameters(parameters);
   own.qkey = kDatagramQkey;
   own.retries.retry = provider::RetryCounts::kMost;  // a REP has no field for it
-  std::shared_ptr<provider::Connection> call;
+  std::shared_ptr<provider::Call> call;
   std::uint64_t former_uid;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
@@ -169,7 +169,7 @@ int CmConnection::accept(const rdma_ucm_conn_param& parameters, std::uint64_t ui
 // The connection of the active side is established already; if it has ended meanwhile, an event reports that. On the
 // passive side this command is an error and ends the call.
 int CmConnection::accept_response() {
-  std::shared_ptr<provider::Connection> established;
+  std::shared_ptr<provider::Call> established;
   bool responded;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
@@ -188,7 +188,7 @@ int CmConnection::reject(const std::uint8_t* private_data, std::size_t size, uns
   if (id_.route().is_roce() && size > (looks_up(id_.route()) ? kSidrRepPrivateData : kRejPrivateData)) return EINVAL;
   const auto* data = reinterpret_cast<const std::byte*>(private_data);
   const std::vector<std::byte> said(data, data + size);
-  std::shared_ptr<provider::Connection> call;
+  std::shared_ptr<provider::Call> call;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (const int error = check_call_state(); error != 0) return error;
@@ -201,7 +201,7 @@ int CmConnection::reject(const std::uint8_t* private_data, std::size_t size, uns
 
 int CmConnection::disconnect() {
   if (!id_.route().has_device()) return EINVAL;
-  std::shared_ptr<provider::Connection> connection;
+  std::shared_ptr<provider::Call> connection;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     switch (phase_) {
@@ -217,8 +217,8 @@ int CmConnection::disconnect() {
   return 0;
 }
 
-void CmConnection::established(const provider::ConnectionParameters& peer) {
-  std::shared_ptr<provider::Connection> unwanted;
+void CmConnection::established(const provider::CallParameters& peer) {
+  std::shared_ptr<provider::Call> unwanted;
   {
     const std::lock_guard lock(CmRegistry::instance().mutex());
     if (id_.is_destroyed() || id_.is_removed()) return;
@@ -249,7 +249,7 @@ void CmConnection::established(const provider::ConnectionParameters& peer) {
   if (unwanted != nullptr) unwanted->disconnect();
 }
 
-void CmConnection::failed(int error, const provider::ConnectionParameters* peer) {
+void CmConnection::failed(int error, const provider::CallParameters* peer) {
   const std::lock_guard lock(CmRegistry::instance().mutex());
   const bool calling = phase_ == ConnectionPhase::calling;
   phase_ = ConnectionPhase::ended;
@@ -270,7 +270,7 @@ void CmConnection::failed(int error, const provider::ConnectionParameters* peer)
   id_.report(event, status, parameters);
 }
 
-rdma_ucm_ud_param CmConnection::service_parameters(const provider::ConnectionParameters& peer) const {
+rdma_ucm_ud_param CmConnection::service_parameters(const provider::CallParameters& peer) const {
   rdma_ucm_ud_param event = datagram_parameters(peer, kSidrRepPrivateData);
   event.qp_num = peer.qp_num;
   event.qkey = peer.qkey;
@@ -278,7 +278,7 @@ rdma_ucm_ud_param CmConnection::service_parameters(const provider::ConnectionPar
   return event;
 }
 
-void CmConnection::report_no_service(int error, const provider::ConnectionParameters* peer) {
+void CmConnection::report_no_service(int error, const provider::CallParameters* peer) {
   const int status = error != ECONNREFUSED ? -error : peer == nullptr ? kSidrUnsupported : kSidrRejected;
   const rdma_ucm_ud_param event =
       peer == nullptr ? rdma_ucm_ud_param{} : datagram_parameters(*peer, kSidrRepPrivateData);
@@ -292,8 +292,7 @@ void CmConnection::disconnected() {
   id_.report(CmEventType::disconnected, 0);
 }
 
-void CmConnection::begin_requested(const std::shared_ptr<provider::Connection>& call,
-                                   const rdma_ucm_conn_param& request) {
+void CmConnection::begin_requested(const std::shared_ptr<provider::Call>& call, const rdma_ucm_conn_param& request) {
   phase_ = ConnectionPhase::requested;
   connection_ = call;
   if (id_.route().is_roce()) agreement_ = agreement_of(request);
@@ -303,14 +302,14 @@ CmConnection::Detached CmConnection::detach() {
   return {std::move(connection_), std::exchange(phase_, ConnectionPhase::ended)};
 }
 
-std::shared_ptr<provider::Connection> CmConnection::leave_to_parent() {
+std::shared_ptr<provider::Call> CmConnection::leave_to_parent() {
   if (connection_ != nullptr) connection_->abandon();
   if (has_stream()) phase_ = ConnectionPhase::ended;
   return std::move(connection_);
 }
 
 void CmConnection::tear_down(Detached detached) {
-  const std::shared_ptr<provider::Connection> last = std::move(detached.connection);
+  const std::shared_ptr<provider::Call> last = std::move(detached.connection);
   if (last == nullptr) return;
   if (detached.phase == ConnectionPhase::requested) last->reject({});
   if (detached.phase == ConnectionPhase::established) last->disconnect();

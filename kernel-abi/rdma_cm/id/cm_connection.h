@@ -19,7 +19,7 @@
 #include <optional>
 
 #include "kernel-abi/rdma_cm/cm_roce.h"
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 
 namespace uiw::kernel_abi {
 
@@ -36,15 +36,15 @@ enum class ConnectionPhase {
 
 // The parameters of the peer for an event. The peer's ORD is what this side may be requested to serve as responder
 // resources, and vice versa.
-rdma_ucm_conn_param event_parameters(const provider::ConnectionParameters& peer);
+rdma_ucm_conn_param event_parameters(const provider::CallParameters& peer);
 // The same for a service of datagrams: the private data, in a message with this much room for it.
-rdma_ucm_ud_param datagram_parameters(const provider::ConnectionParameters& peer, std::size_t room);
+rdma_ucm_ud_param datagram_parameters(const provider::CallParameters& peer, std::size_t room);
 
-class CmConnection final : public provider::ConnectionObserver {
+class CmConnection final : public provider::CallObserver {
  public:
   // What tear_down() needs to end a connection without any lock.
   struct Detached {
-    std::shared_ptr<provider::Connection> connection;
+    std::shared_ptr<provider::Call> connection;
     ConnectionPhase phase = ConnectionPhase::none;
   };
 
@@ -59,9 +59,9 @@ class CmConnection final : public provider::ConnectionObserver {
   // faster.
   int disconnect();
 
-  // provider::ConnectionObserver
-  void established(const provider::ConnectionParameters& peer) override;
-  void failed(int error, const provider::ConnectionParameters* peer) override;
+  // provider::CallObserver
+  void established(const provider::CallParameters& peer) override;
+  void failed(int error, const provider::CallParameters* peer) override;
   void disconnected() override;
 
   // With the registry's lock held.
@@ -70,20 +70,20 @@ class CmConnection final : public provider::ConnectionObserver {
   bool has_stream() const { return phase_ != ConnectionPhase::none; }
   const std::optional<RoceAgreement>& agreement() const { return agreement_; }
   // Starts from an incoming call; `request` has the parameters of its event.
-  void begin_requested(const std::shared_ptr<provider::Connection>& call, const rdma_ucm_conn_param& request);
+  void begin_requested(const std::shared_ptr<provider::Call>& call, const rdma_ucm_conn_param& request);
   Detached detach();
   // In the child of a fork: the connection stays the parent's. Returns the child's copy, which is not to be destroyed.
-  std::shared_ptr<provider::Connection> leave_to_parent();
+  std::shared_ptr<provider::Call> leave_to_parent();
 
   // Rejects an unanswered call, or ends an established connection, as the kernel does when an id is destroyed.
   static void tear_down(Detached detached);
 
  private:
-  std::weak_ptr<provider::ConnectionObserver> observer();
+  std::weak_ptr<provider::CallObserver> observer();
   int check_call_state() const;
   // With the registry's lock held.
-  rdma_ucm_ud_param service_parameters(const provider::ConnectionParameters& peer) const;
-  void report_no_service(int error, const provider::ConnectionParameters* peer);
+  rdma_ucm_ud_param service_parameters(const provider::CallParameters& peer) const;
+  void report_no_service(int error, const provider::CallParameters* peer);
 
   CmId& id_;
   ConnectionPhase phase_ = ConnectionPhase::none;
@@ -93,7 +93,7 @@ class CmConnection final : public provider::ConnectionObserver {
   std::uint8_t retry_count_ = 0;                              // from CONNECT
   std::uint8_t accepted_resources_ = 0, accepted_depth_ = 0;  // from ACCEPT
   std::optional<RoceAgreement> agreement_;                    // set by the peer's message
-  std::shared_ptr<provider::Connection> connection_;
+  std::shared_ptr<provider::Call> connection_;
 };
 
 }  // namespace uiw::kernel_abi

@@ -154,7 +154,7 @@ bool CmListener::has_room() {
   return backlog_ > 0 || id_.state() != CmState::listen || id_.is_removed();
 }
 
-void CmListener::requested(std::shared_ptr<provider::Connection> call, const provider::ConnectionParameters& peer) {
+void CmListener::requested(std::shared_ptr<provider::Call> call, const provider::CallParameters& peer) {
   bool adopted = false;
   try {
     const sockaddr_storage local = unmapped(call->local_address());
@@ -179,9 +179,9 @@ void CmListener::requested(std::shared_ptr<provider::Connection> call, const pro
   if (!adopted) call->reject({});
 }
 
-void CmListener::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
+void CmListener::adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Call>& call,
                        const sockaddr_storage& local, const provider::DeviceInfo& device,
-                       const provider::ConnectionParameters& peer, CmEvents& event) {
+                       const provider::CallParameters& peer, CmEvents& event) {
   sockaddr_storage called = local;
   set_port(called, port_of(id_.route().source()));  // the port may be a substitute
   child->route().adopt(id_.route(), called, unmapped(call->remote_address()), device);

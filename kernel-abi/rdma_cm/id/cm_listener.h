@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "kernel-abi/rdma_cm/cm_channel.h"
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 #include "provider/connect/listener.h"
 #include "provider/process/device.h"
 
@@ -29,7 +29,7 @@ class CmListener final : public provider::ListenObserver {
   int move();
 
   // provider::ListenObserver
-  void requested(std::shared_ptr<provider::Connection> call, const provider::ConnectionParameters& peer) override;
+  void requested(std::shared_ptr<provider::Call> call, const provider::CallParameters& peer) override;
   bool has_room() override;
 
   // The program has fetched a CONNECT_REQUEST, so there is room for another one. Called with the registry's lock held.
@@ -53,9 +53,9 @@ class CmListener final : public provider::ListenObserver {
  private:
   class CallerWatch;
   int listen_on(int socket, int backlog, std::shared_ptr<provider::Listener>& listener);
-  void adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Connection>& call,
-             const sockaddr_storage& local, const provider::DeviceInfo& device,
-             const provider::ConnectionParameters& peer, CmEvents& event);
+  void adopt(const std::shared_ptr<CmId>& child, const std::shared_ptr<provider::Call>& call,
+             const sockaddr_storage& local, const provider::DeviceInfo& device, const provider::CallParameters& peer,
+             CmEvents& event);
 
   CmId& id_;
   int backlog_ = 0;  // how many more CONNECT_REQUEST events may be queued

@@ -10,7 +10,7 @@
 
 #include <memory>
 
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 #include "provider/connect/listener.h"
 
 namespace uiw::provider {
@@ -25,8 +25,8 @@ int bind_lookup_socket(sockaddr_storage& local, bool v6only);
 // rejection, ECONNREFUSED with nullptr if no process has the port, ETIMEDOUT if there is no answer, or another errno.
 // Of `own` only the private data, at most kMostLookupData octets, is said. `tos` as in connect(). Thread-safe. 0 or an
 // errno. Throws std::bad_alloc.
-int look_up(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
-            std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& request);
+int look_up(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
+            std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& request);
 
 // Gives the observer each new request that comes to a socket of bind_lookup_socket(), which the listener owns from here
 // on. Its accept() says qp_num, qkey and private data of its argument, and no callback follows. Thread-safe. 0 or an

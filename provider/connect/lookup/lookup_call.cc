@@ -27,15 +27,15 @@ namespace {
 // a minute too, since a service may take its time to answer.
 constexpr std::chrono::milliseconds kFirstPause{250}, kLongestPause{4000}, kPatience{60'000};
 
-class LookupCall final : public Connection,
+class LookupCall final : public Call,
                          public CmLoop::Handler,
                          public CmLoop::TimedTask,
                          public std::enable_shared_from_this<LookupCall> {
  public:
-  LookupCall(int fd, std::weak_ptr<ConnectionObserver> observer) : socket_(fd), observer_(std::move(observer)) {}
+  LookupCall(int fd, std::weak_ptr<CallObserver> observer) : socket_(fd), observer_(std::move(observer)) {}
   ~LookupCall() override { CmLoop::instance().unwatch(socket_.fd()); }
 
-  int start(const sockaddr_storage& remote, const ConnectionParameters& own, int tos) {
+  int start(const sockaddr_storage& remote, const CallParameters& own, int tos) {
     if (own.private_data.size() > kMostLookupData) return EINVAL;
     if (!fill_random(&number_, sizeof number_)) return EAGAIN;
     const bool v6 = remote.ss_family == AF_INET6;
@@ -82,7 +82,7 @@ class LookupCall final : public Connection,
     }
   }
 
-  int accept(const ConnectionParameters&, std::weak_ptr<ConnectionObserver>) override { return EINVAL; }
+  int accept(const CallParameters&, std::weak_ptr<CallObserver>) override { return EINVAL; }
   int reject(const std::vector<std::byte>&) override { return EINVAL; }
   int disconnect() override { return 0; }
   sockaddr_storage local_address() const override {
@@ -127,12 +127,12 @@ class LookupCall final : public Connection,
     CmLoop::instance().unwatch(socket_.fd());
     CmLoop::instance().cancel(*this);
   }
-  void fail(int error, const ConnectionParameters* peer = nullptr) {
+  void fail(int error, const CallParameters* peer = nullptr) {
     end();
     if (const auto observer = observer_.lock()) observer->failed(error, peer);
   }
   void conclude(const LookupMessage& answer) {
-    ConnectionParameters peer;
+    CallParameters peer;
     peer.private_data.assign(answer.private_data.begin(), answer.private_data.end());
     if (answer.kind == LookupKind::rejection) return fail(ECONNREFUSED, &peer);
     peer.qp_num = answer.qp_number;
@@ -142,7 +142,7 @@ class LookupCall final : public Connection,
   }
 
   const LookupSocket socket_;
-  const std::weak_ptr<ConnectionObserver> observer_;
+  const std::weak_ptr<CallObserver> observer_;
   sockaddr_storage remote_{};
   std::uint64_t number_ = 0;
   EncodedLookup request_;
@@ -157,8 +157,8 @@ class LookupCall final : public Connection,
 
 }  // namespace
 
-int look_up(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
-            std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& request) {
+int look_up(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
+            std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& request) {
   auto made = std::make_shared<LookupCall>(socket, std::move(observer));
   if (const int error = made->start(remote, own, tos); error != 0) return error;
   request = std::move(made);

@@ -25,13 +25,13 @@ namespace uiw::provider {
 namespace {
 
 // A request. It keeps the socket, and with it the port, until it has been answered, since the listener may go first.
-class LookupRequest final : public Connection {
+class LookupRequest final : public Call {
  public:
   LookupRequest(std::shared_ptr<const LookupSocket> socket, const sockaddr_storage& local,
                 const sockaddr_storage& remote, std::uint64_t number)
       : socket_(std::move(socket)), local_(local), remote_(remote), number_(number) {}
 
-  int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver>) override {
+  int accept(const CallParameters& own, std::weak_ptr<CallObserver>) override {
     if (own.private_data.size() > kMostLookupData) return EINVAL;
     return answer({LookupKind::reply, number_, own.qp_num, own.qkey, own.private_data});
   }
@@ -117,7 +117,7 @@ class LookupListener final : public Listener,
     auto request = std::make_shared<LookupRequest>(socket_, to, from, message.request);
     known_[source] = request;
     recent_[next_recent_++ % kRemembered] = request;
-    ConnectionParameters peer;
+    CallParameters peer;
     peer.private_data.assign(message.private_data.begin(), message.private_data.end());
     observer->requested(std::move(request), peer);
   }

@@ -22,7 +22,7 @@
 #include "base/mutex.h"
 #include "base/stream/tcp_stream.h"
 #include "provider/connect/attachable.h"
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/qp_port.h"
 #include "provider/connect/qp_table.h"
@@ -53,7 +53,7 @@ std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refus
 }
 
 // If there is no memory for the reason, the call is closed without one.
-void refuse(Connection& call, const PairGreeting& said, PairRefusal why) noexcept {
+void refuse(Call& call, const PairGreeting& said, PairRefusal why) noexcept {
   try {
     call.reject(octets_of(said.reversed(), why));
   } catch (const std::exception&) {
@@ -104,10 +104,10 @@ class Pairs final : public ListenObserver {
   using Known = std::map<std::uint32_t, std::shared_ptr<Pair>>;
   void start(Known::node_type pair);
   void stop(std::uint32_t qp_number);
-  void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) override;
+  void requested(std::shared_ptr<Call> call, const CallParameters& peer) override;
   struct Held {
     PairGreeting greeting;
-    std::shared_ptr<Connection> call;
+    std::shared_ptr<Call> call;
     ScopedTimer expiry;
   };
   // Takes the newest call that was kept for this end.
@@ -117,8 +117,8 @@ class Pairs final : public ListenObserver {
   void restart_retry_timers();
 
  private:
-  void hold(const PairGreeting& greeting, std::shared_ptr<Connection> call);
-  void drop(std::uint32_t qp_number, const Connection* call);
+  void hold(const PairGreeting& greeting, std::shared_ptr<Call> call);
+  void drop(std::uint32_t qp_number, const Call* call);
 
   Known pairs_;  // by the number of the local queue pair
   std::unordered_map<std::uint32_t, std::vector<Held>> held_;
@@ -150,7 +150,7 @@ void make_shared_objects() {
 
 // One end of a manual connection, from RTR until the queue pair leaves it. A failed step is retried after a pause,
 // which needs no memory.
-class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public std::enable_shared_from_this<Pair> {
+class Pair final : public CallObserver, public CmLoop::TimedTask, public std::enable_shared_from_this<Pair> {
  public:
   // Its first run() adds it to Pairs.
   static std::shared_ptr<Pair> make(const Ends& ends) {
@@ -193,13 +193,13 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     connection_.reset();
     CmLoop::instance().cancel(*this);
   }
-  void answer(std::shared_ptr<Connection> call, const PairGreeting& said) {
-    ConnectionParameters own = parameters();
+  void answer(std::shared_ptr<Call> call, const PairGreeting& said) {
+    CallParameters own = parameters();
     own.peer_psn = said.psn;
     if (call->accept(own, weak_from_this()) == 0) connection_ = std::move(call);
   }
 
-  void established(const ConnectionParameters&) override { note_connected(); }
+  void established(const CallParameters&) override { note_connected(); }
   // The queue pair handles the end of its stream. If it now has no stream and may attach one, the stream was connected
   // to another end than the peer, so this end looks for its peer again.
   void disconnected() override {
@@ -211,7 +211,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
     failed(EPROTO, nullptr);
   }
   // A call has failed: the peer does not listen yet, or its listener did not keep the call long enough.
-  void failed(int, const ConnectionParameters*) override {
+  void failed(int, const CallParameters*) override {
     connection_.reset();
     if (over_) return;
     if (calls(greeting())) return look_again();
@@ -219,8 +219,8 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
   }
 
  private:
-  ConnectionParameters parameters() const {
-    ConnectionParameters own;
+  CallParameters parameters() const {
+    CallParameters own;
     own.qp_num = greeting().source_qp;
     own.attempt = ends_.attempt;
     own.responder_resources = ends_.read_depth;
@@ -247,7 +247,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
   }
 
   void call() {
-    const ConnectionParameters own = parameters();
+    const CallParameters own = parameters();
     sockaddr_storage local = address_of(greeting().source, ends_.ifindex, 0);
     const sockaddr_storage remote =
         address_of(greeting().destination, ends_.ifindex, port_of(greeting().destination_qp));
@@ -290,7 +290,7 @@ class Pair final : public ConnectionObserver, public CmLoop::TimedTask, public s
 
   const Ends ends_;
   Pairs::Known::node_type unknown_;
-  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<Call> connection_;
   bool connected_ = false, over_ = false;
   bool was_connected_ = false;
   std::uint64_t place_ = 0;
@@ -334,7 +334,7 @@ void Pairs::stop(std::uint32_t qp_number) {
   held_.erase(held);
 }
 
-void Pairs::requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) {
+void Pairs::requested(std::shared_ptr<Call> call, const CallParameters& peer) {
   const auto refuse = [&](const PairGreeting& said, PairRefusal why) { manual::refuse(*call, said, why); };
   const auto greeting = decode_pair_greeting(peer.private_data);
   if (!greeting) return refuse({}, PairRefusal::malformed);
@@ -357,7 +357,7 @@ void Pairs::requested(std::shared_ptr<Connection> call, const ConnectionParamete
   hold(*greeting, std::move(call));
 }
 
-void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Connection> call) {
+void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Call> call) {
   std::vector<Held>& held = held_[greeting.destination_qp];
   // A peer that calls again has given up its earlier call.
   held_count_ -= std::erase_if(held, [&](const Held& one) { return one.greeting.same_ends(greeting); });
@@ -375,7 +375,7 @@ void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Connection> call)
   ++held_count_;
 }
 
-void Pairs::drop(std::uint32_t qp_number, const Connection* call) {
+void Pairs::drop(std::uint32_t qp_number, const Call* call) {
   const auto held = held_.find(qp_number);
   if (held == held_.end()) return;
   held_count_ -= std::erase_if(held->second, [&](const Held& one) { return one.call.get() == call; });

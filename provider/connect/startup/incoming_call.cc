@@ -14,7 +14,7 @@
 #include "provider/connect/attachable.h"
 #include "provider/connect/qp_table.h"
 #include "provider/connect/rings/rendezvous.h"
-#include "provider/connect/startup/connection_base.h"
+#include "provider/connect/startup/call_base.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
@@ -25,12 +25,12 @@ namespace uiw::provider {
 namespace {
 
 // The responder of RFC 5044 section 7.1. It uses the states awaiting_request and requested.
-class CalledEnd final : public ConnectionBase, public IncomingCall {
+class CalledEnd final : public CallBase, public IncomingCall {
  public:
-  explicit CalledEnd(TcpStream&& socket) : ConnectionBase(std::move(socket), State::awaiting_request) {}
+  explicit CalledEnd(TcpStream&& socket) : CallBase(std::move(socket), State::awaiting_request) {}
 
-  int answer(std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request,
-             std::function<void(const Connection*)> on_failure) {
+  int answer(std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> on_request,
+             std::function<void(const Call*)> on_failure) {
     const std::lock_guard lock(mutex_);
     on_request_ = std::move(on_request);
     on_failure_ = std::move(on_failure);
@@ -42,10 +42,10 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
 
   void run() override {
     without_exceptions([this](std::unique_lock<Mutex>& lock) { report_request(lock); });
-    ConnectionBase::run();
+    CallBase::run();
   }
 
-  const Connection& connection() const override { return *this; }
+  const Call& connection() const override { return *this; }
   bool read() override {
     ready(0);
     const std::lock_guard lock(mutex_);
@@ -56,7 +56,7 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     return frame_.is_begun();
   }
 
-  int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) override {
+  int accept(const CallParameters& own, std::weak_ptr<CallObserver> observer) override {
     const std::lock_guard lock(mutex_);
     if (state_ != State::requested) return EINVAL;
     const ReadSection section;
@@ -121,7 +121,7 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
 
   // A caller that seems to be on this host, and cannot be found there: a program may forward its octets, perhaps to
   // another host. Of a manual connection the owner of both ends is known (manual/pairs.cc), so nothing lies between.
-  bool may_be_forwarded(const ConnectionParameters& own, const mpa::Proposal& proposal) const {
+  bool may_be_forwarded(const CallParameters& own, const mpa::Proposal& proposal) const {
     return settings().values.crc == CrcMode::automatic && !proposal.crc && !request_.crc && !held_ && !own.attempt;
   }
 
@@ -148,7 +148,7 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
     if (state_ != State::requested) return;
     const auto on_request = std::exchange(on_request_, nullptr);
     if (!on_request) return;
-    const ConnectionParameters peer = parameters_of_peer();
+    const CallParameters peer = parameters_of_peer();
     auto self = shared_from_this();
     lock.unlock();
     on_request(std::move(self), peer);
@@ -168,15 +168,15 @@ class CalledEnd final : public ConnectionBase, public IncomingCall {
   mpa::StartupHeader request_;
   mpa::EnhancedHeader enhanced_;
   std::vector<std::byte> reply_;
-  std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> on_request_;
-  std::function<void(const Connection*)> on_failure_;
+  std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> on_request_;
+  std::function<void(const Call*)> on_failure_;
 };
 
 }  // namespace
 
 std::shared_ptr<IncomingCall> take_call(
-    TcpStream&& socket, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
-    std::function<void(const Connection*)> failed) {
+    TcpStream&& socket, std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> requested,
+    std::function<void(const Call*)> failed) {
   auto made = std::make_shared<CalledEnd>(std::move(socket));
   return made->answer(std::move(requested), std::move(failed)) == 0 ? made : nullptr;
 }

@@ -6,14 +6,14 @@
 #include <memory>
 
 #include "base/stream/tcp_stream.h"
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 
 namespace uiw::provider {
 
 class IncomingCall {
  public:
   virtual ~IncomingCall() = default;
-  virtual const Connection& connection() const = 0;
+  virtual const Call& connection() const = 0;
   // Reads what has come of the request. True once all of it is there, or the call has failed.
   virtual bool read() = 0;
   // Whether the caller has sent anything so far, as far as it has been read.
@@ -24,7 +24,7 @@ class IncomingCall {
 // called once on the thread of CmLoop, if the connection still exists: `requested` when the request is complete,
 // `failed` if no valid request has arrived in time. All functions, this one too, are called on that thread.
 std::shared_ptr<IncomingCall> take_call(
-    TcpStream&& socket, std::function<void(std::shared_ptr<Connection>, const ConnectionParameters& peer)> requested,
-    std::function<void(const Connection*)> failed);
+    TcpStream&& socket, std::function<void(std::shared_ptr<Call>, const CallParameters& peer)> requested,
+    std::function<void(const Call*)> failed);
 
 }  // namespace uiw::provider

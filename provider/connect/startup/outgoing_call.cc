@@ -19,7 +19,7 @@
 #include "provider/connect/qp_table.h"
 #include "provider/connect/rdma_port.h"
 #include "provider/connect/rings/rendezvous.h"
-#include "provider/connect/startup/connection_base.h"
+#include "provider/connect/startup/call_base.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
@@ -31,12 +31,11 @@ namespace uiw::provider {
 namespace {
 
 // The initiator of RFC 5044 section 7.1. It uses the states connecting and awaiting_reply.
-class OutgoingCall final : public ConnectionBase {
+class OutgoingCall final : public CallBase {
  public:
-  explicit OutgoingCall(TcpStream&& socket) : ConnectionBase(std::move(socket), State::connecting) {}
+  explicit OutgoingCall(TcpStream&& socket) : CallBase(std::move(socket), State::connecting) {}
 
-  int call(const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
-           std::weak_ptr<ConnectionObserver> observer) {
+  int call(const sockaddr_storage& remote, const CallParameters& own, int tos, std::weak_ptr<CallObserver> observer) {
     const std::lock_guard lock(mutex_);
     {
       const ReadSection section;
@@ -59,7 +58,7 @@ class OutgoingCall final : public ConnectionBase {
     without_exceptions([this](std::unique_lock<Mutex>& lock) {
       if (const int error = std::exchange(call_error_, 0); error != 0) not_reached(lock, error);
     });
-    ConnectionBase::run();
+    CallBase::run();
   }
 
  private:
@@ -206,7 +205,7 @@ class OutgoingCall final : public ConnectionBase {
       case mpa::StartupError::none: break;
       case mpa::StartupError::revision: return call_by_revision_1(lock);
       case mpa::StartupError::rejected: {
-        const ConnectionParameters said = parameters_of_peer();
+        const CallParameters said = parameters_of_peer();
         return fail(lock, ECONNREFUSED, &said);
       }
       case mpa::StartupError::too_many_reads: return refuse(lock, mpa::MpaError::insufficient_ird, agreement);
@@ -228,7 +227,7 @@ class OutgoingCall final : public ConnectionBase {
       return fail(lock, error, nullptr);
     state_ = State::established;
     const auto observer = observer_.lock();
-    const ConnectionParameters peer = end_startup();
+    const CallParameters peer = end_startup();
     if (!own_.attempt && agreement.peer == mpa::PeerKind::not_known) start_deadline();  // for the peer's first message
     lock.unlock();
     if (observer) observer->established(peer);
@@ -286,8 +285,8 @@ class OutgoingCall final : public ConnectionBase {
 
 }  // namespace
 
-int connect(int socket, const sockaddr_storage& remote, const ConnectionParameters& own, int tos,
-            std::weak_ptr<ConnectionObserver> observer, std::shared_ptr<Connection>& connection) {
+int connect(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
+            std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& connection) {
   TcpStream owned(socket);
   // Without the thread the observer would never be called.
   if (const int error = CmLoop::instance().start(); error != 0) return error;

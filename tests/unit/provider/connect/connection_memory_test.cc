@@ -6,7 +6,7 @@
 #include <future>
 #include <mutex>
 
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 #include "provider/connect/listener.h"
 #include "provider/connect/socket_owner.h"
 #include "provider/connect/startup/incoming_call.h"
@@ -20,9 +20,9 @@
 
 using namespace uiw;
 using namespace uiw::test;
+using provider::Call;
+using provider::CallParameters;
 using provider::CmLoop;
-using provider::Connection;
-using provider::ConnectionParameters;
 using provider::Listener;
 using provider::SrqUser;
 
@@ -97,10 +97,10 @@ void try_each(Attempt attempt) {
   CHECK(at > 1);
 }
 
-class Observer final : public provider::ConnectionObserver {
+class Observer final : public provider::CallObserver {
  public:
-  void established(const ConnectionParameters&) override { note(established_); }
-  void failed(int, const ConnectionParameters*) override { note(failed_); }
+  void established(const CallParameters&) override { note(established_); }
+  void failed(int, const CallParameters*) override { note(failed_); }
   void disconnected() override { note(disconnected_); }
   bool wait_outcome() {
     return wait([&] { return established_ || failed_; });
@@ -140,7 +140,7 @@ class Server final : public provider::ListenObserver {
     REQUIRE(provider::listen(fd, kBacklog, made, made->listener_) == 0);
     return made;
   }
-  void requested(std::shared_ptr<Connection> call, const ConnectionParameters&) override {
+  void requested(std::shared_ptr<Call> call, const CallParameters&) override {
     if (call->accept({side_->qp->number(), 4, 4, {}}, observer) == 0) call_ = std::move(call);
   }
   sockaddr_storage address{};
@@ -149,7 +149,7 @@ class Server final : public provider::ListenObserver {
  private:
   Side* side_ = nullptr;
   std::shared_ptr<Listener> listener_;
-  std::shared_ptr<Connection> call_;
+  std::shared_ptr<Call> call_;
 };
 
 void listen_in_short_memory(unsigned at) {
@@ -165,10 +165,10 @@ void listen_in_short_memory(unsigned at) {
   CHECK(open_descriptors() == before);
 }
 
-void connect_in_short_memory(unsigned at, const sockaddr_storage& remote, const ConnectionParameters& own) {
+void connect_in_short_memory(unsigned at, const sockaddr_storage& remote, const CallParameters& own) {
   const auto observer = std::make_shared<Observer>();
   const std::size_t before = open_descriptors();
-  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Call> connection;
   const int fd = bound_socket();
   try {
     const Short memory(at);
@@ -188,7 +188,7 @@ void take_call_in_short_memory(unsigned at) {
     try {
       const Short memory(at);
       provider::take_call(
-          TcpStream(fd), [](const auto&, const auto&) {}, [](const Connection*) {});
+          TcpStream(fd), [](const auto&, const auto&) {}, [](const Call*) {});
     } catch (const std::bad_alloc&) {
     }
     done.set_value();
@@ -209,7 +209,7 @@ TEST_CASE("no memory: listening and calling lose no descriptor", "[memory]") {
   REQUIRE(::listen(peer.fd(), 128) == 0);
   SECTION("listen") { try_each(listen_in_short_memory); }
   SECTION("connect") {
-    const ConnectionParameters own{side.qp->number(), 4, 4, pattern(100)};
+    const CallParameters own{side.qp->number(), 4, 4, pattern(100)};
     REQUIRE(provider::is_local_address(remote));  // each call asks for it, by a socket that the first one opens
     try_each([&](unsigned at) { connect_in_short_memory(at, remote, own); });
   }
@@ -220,7 +220,7 @@ TEST_CASE("no memory: the making of a connection ends one way or the other, and 
   start_loop();
   const auto context = open_loopback();
   const auto call = [&](Side& side, Server& server, const std::shared_ptr<Observer>& observer) {
-    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Call> connection;
     const int fd = bound_socket();
     REQUIRE(provider::connect(fd, server.address, {side.qp->number(), 4, 4, {}}, -1, observer, connection) == 0);
     return connection;
@@ -263,7 +263,7 @@ TEST_CASE("no memory: a listener that is full looks again", "[memory]") {
   for (unsigned i = 0; i < Server::kBacklog; ++i) silent.push_back(dial());
   REQUIRE(eventually([&] { return open_descriptors() == before + 2 * Server::kBacklog; }));
   const auto observer = std::make_shared<Observer>();
-  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Call> connection;
   {
     const ShortOnLoop memory(0, 10);
     silent.push_back(dial());
@@ -283,7 +283,7 @@ TEST_CASE("no memory: both sides hear of the end of a stream", "[memory]") {
     for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_INIT) == 0);
     const auto server = Server::make(b);
     const auto observer = std::make_shared<Observer>();
-    std::shared_ptr<Connection> connection;
+    std::shared_ptr<Call> connection;
     const int fd = bound_socket();
     REQUIRE(provider::connect(fd, server->address, {a.qp->number(), 4, 4, {}}, -1, observer, connection) == 0);
     REQUIRE(observer->wait_outcome());

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 #include "provider/connect/listener.h"
 #include "provider/connect/startup/outgoing_call.h"
 #include "tests/unit/provider/connect/loopback.h"
@@ -20,18 +20,18 @@
 
 namespace uiw::test {
 
-using provider::Connection;
-using provider::ConnectionParameters;
+using provider::Call;
+using provider::CallParameters;
 using provider::Listener;
 
-class Observer final : public provider::ConnectionObserver {
+class Observer final : public provider::CallObserver {
  public:
-  void established(const ConnectionParameters& peer) override {
+  void established(const CallParameters& peer) override {
     const std::lock_guard lock(mutex_);
     established_ = peer;
     changed_.notify_all();
   }
-  void failed(int error, const ConnectionParameters* peer) override {
+  void failed(int error, const CallParameters* peer) override {
     const std::lock_guard lock(mutex_);
     error_ = error;
     if (peer != nullptr) rejection_ = *peer;
@@ -42,7 +42,7 @@ class Observer final : public provider::ConnectionObserver {
     disconnected_ = true;
     changed_.notify_all();
   }
-  std::optional<ConnectionParameters> wait_established() {
+  std::optional<CallParameters> wait_established() {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kPatience, [&] { return established_ || error_ != 0; });
     return established_;
@@ -57,7 +57,7 @@ class Observer final : public provider::ConnectionObserver {
     changed_.wait_for(lock, kPatience, [&] { return disconnected_; });
     return disconnected_;
   }
-  std::optional<ConnectionParameters> rejection() {
+  std::optional<CallParameters> rejection() {
     const std::lock_guard lock(mutex_);
     return rejection_;
   }
@@ -65,19 +65,19 @@ class Observer final : public provider::ConnectionObserver {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<ConnectionParameters> established_, rejection_;
+  std::optional<CallParameters> established_, rejection_;
   int error_ = 0;
   bool disconnected_ = false;
 };
 
 class Calls : public provider::ListenObserver {
  public:
-  void requested(std::shared_ptr<Connection> call, const ConnectionParameters& peer) override {
+  void requested(std::shared_ptr<Call> call, const CallParameters& peer) override {
     const std::lock_guard lock(mutex_);
     calls_.emplace_back(std::move(call), peer);
     changed_.notify_all();
   }
-  std::pair<std::shared_ptr<Connection>, ConnectionParameters> next() {
+  std::pair<std::shared_ptr<Call>, CallParameters> next() {
     std::unique_lock lock(mutex_);
     REQUIRE(changed_.wait_for(lock, kPatience, [&] { return !calls_.empty(); }));
     auto call = std::move(calls_.front());
@@ -96,7 +96,7 @@ class Calls : public provider::ListenObserver {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<std::pair<std::shared_ptr<Connection>, ConnectionParameters>> calls_;
+  std::vector<std::pair<std::shared_ptr<Call>, CallParameters>> calls_;
 };
 
 struct Server {
@@ -131,7 +131,7 @@ struct RawServer {
 };
 
 inline int call(Side& side, const sockaddr_storage& remote, const std::shared_ptr<Observer>& observer,
-                std::shared_ptr<Connection>& connection, const Bytes& private_data = {}, unsigned depth = 4) {
+                std::shared_ptr<Call>& connection, const Bytes& private_data = {}, unsigned depth = 4) {
   const int fd = bound_socket();
   return provider::connect(fd, remote, {side.qp->number(), depth, depth, private_data}, -1, observer, connection);
 }

@@ -16,7 +16,7 @@ TEST_CASE("connection: a peer that says nothing meets the deadline", "[connectio
     TcpStream silent(provider::bind_socket(address, false));
     REQUIRE(::listen(silent.fd(), 1) == 0);
     const auto caller = std::make_shared<Observer>();
-    std::shared_ptr<Connection> out;
+    std::shared_ptr<Call> out;
     REQUIRE(call(a, address, caller, out) == 0);
     CHECK(caller->wait_failed() == ETIMEDOUT);
   }
@@ -99,7 +99,7 @@ TEST_CASE("connection: a called peer that knows only revision 1 (RFC 6581 sectio
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   const RawServer server;
   const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Connection> out;
+  std::shared_ptr<Call> out;
   REQUIRE(call(a, server.address, caller, out, pattern(6)) == 0);
   auto first = server.accept();
   const Bytes request = read_exactly(first, 30);
@@ -124,7 +124,7 @@ TEST_CASE("connection: replies that are none", "[connection]") {
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   const RawServer server;
   const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Connection> out;
+  std::shared_ptr<Call> out;
   REQUIRE(call(a, server.address, caller, out) == 0);
   auto peer = server.accept();
   read_exactly(peer, 24);

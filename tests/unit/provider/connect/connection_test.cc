@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A connection's life, both sides in this process.
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 
 #include <fstream>
 #include <iterator>
@@ -24,7 +24,7 @@ TEST_CASE("connection: call, accept, traffic, orderly end", "[connection]") {
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   REQUIRE(b.to(IBV_QPS_INIT) == 0);
   const auto caller = std::make_shared<Observer>(), callee = std::make_shared<Observer>();
-  std::shared_ptr<Connection> out;
+  std::shared_ptr<Call> out;
   REQUIRE(call(a, server.address, caller, out, pattern(20, 1), 3) == 0);
   auto [in, said] = server.calls->next();
   CHECK(said.private_data == pattern(20, 1));
@@ -66,11 +66,11 @@ namespace {
 // What a server hears of its callers, one after the other: "r" a request, "e" established, "d" disconnected.
 class Diary final : public provider::ListenObserver {
  public:
-  class Entry final : public provider::ConnectionObserver {
+  class Entry final : public provider::CallObserver {
    public:
     explicit Entry(Diary& diary) : diary_(diary) {}
-    void established(const ConnectionParameters&) override { diary_.note('e'); }
-    void failed(int, const ConnectionParameters*) override { diary_.note('f'); }
+    void established(const CallParameters&) override { diary_.note('e'); }
+    void failed(int, const CallParameters*) override { diary_.note('f'); }
     void disconnected() override { diary_.note('d'); }
 
    private:
@@ -78,7 +78,7 @@ class Diary final : public provider::ListenObserver {
   };
   explicit Diary(std::vector<std::unique_ptr<Side>>& sides) : sides_(sides) {}
   // Accepted by another thread, as by a program.
-  void requested(std::shared_ptr<Connection> call, const ConnectionParameters&) override {
+  void requested(std::shared_ptr<Call> call, const CallParameters&) override {
     note('r');
     const std::lock_guard lock(mutex_);
     calls_.push_back(std::move(call));
@@ -86,7 +86,7 @@ class Diary final : public provider::ListenObserver {
   }
   void accept_all() {
     for (const auto& side : sides_) {
-      std::shared_ptr<Connection> call;
+      std::shared_ptr<Call> call;
       {
         std::unique_lock lock(mutex_);
         if (!changed_.wait_for(lock, kPatience, [&] { return !calls_.empty(); })) return;
@@ -116,7 +116,7 @@ class Diary final : public provider::ListenObserver {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string text_;
-  std::vector<std::shared_ptr<Connection>> calls_;
+  std::vector<std::shared_ptr<Call>> calls_;
   std::vector<std::shared_ptr<Entry>> entries_;
 };
 
@@ -138,7 +138,7 @@ TEST_CASE("connection: what a caller does on one connection after the other is r
   std::shared_ptr<Listener> listener;
   REQUIRE(provider::listen(provider::bind_socket(address, false), 128, diary, listener) == 0);
   std::thread program([&] { diary->accept_all(); });
-  std::vector<std::shared_ptr<Connection>> connections(kConnections);
+  std::vector<std::shared_ptr<Call>> connections(kConnections);
   std::vector<std::shared_ptr<Observer>> observers;
   std::string wanted;
   for (std::size_t i = 0; i < kConnections; ++i) {
@@ -162,7 +162,7 @@ TEST_CASE("connection: rejected with private data", "[connection]") {
   Side a(*context);
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Connection> out;
+  std::shared_ptr<Call> out;
   REQUIRE(call(a, server.address, caller, out) == 0);
   auto [in, said] = server.calls->next();
   CHECK(in->reject(pattern(77)) == 0);
@@ -185,7 +185,7 @@ TEST_CASE("connection: nobody listens, or a moment later", "[connection]") {
   sockaddr_storage address = loopback();
   const int fd = provider::bind_socket(address, false);
   const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Connection> out;
+  std::shared_ptr<Call> out;
   REQUIRE(call(a, address, caller, out) == 0);  // and is refused right then
   const bool later = GENERATE(false, true);
   std::shared_ptr<Listener> listener;
@@ -204,7 +204,7 @@ TEST_CASE("connection: a queue pair that cannot take a stream", "[connection]") 
   const Server server;
   Side a(*context), b(*context);
   const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Connection> out;
+  std::shared_ptr<Call> out;
   for (Side* side : {&a, &b}) REQUIRE(side->to(IBV_QPS_ERR) == 0);
   CHECK(call(a, server.address, caller, out) == EINVAL);
   REQUIRE(a.to(IBV_QPS_RESET) == 0);
@@ -254,11 +254,11 @@ TEST_CASE("connection: accepted for a queue pair that is being destroyed", "[con
   Side a(*context);
   REQUIRE(a.to(IBV_QPS_INIT) == 0);
   const auto caller = std::make_shared<Observer>();
-  std::shared_ptr<Connection> out;
+  std::shared_ptr<Call> out;
   REQUIRE(call(a, server.address, caller, out) == 0);
   const auto in = server.calls->next().first;
   const Leaving leaving;
-  ConnectionParameters own{leaving.number, 1, 1, {}};
+  CallParameters own{leaving.number, 1, 1, {}};
   if (GENERATE(false, true)) own.attempt = std::make_shared<provider::manual::Attempt>();
   CHECK(in->accept(own, std::make_shared<Observer>()) == EISCONN);  // what attach() says
 }
@@ -271,7 +271,7 @@ TEST_CASE("connection: dropping a call or a listener", "[connection]") {
   const sockaddr_storage address = server->address;
   SECTION("a call that is not established: no callback") {
     const auto caller = std::make_shared<Observer>();
-    std::shared_ptr<Connection> out;
+    std::shared_ptr<Call> out;
     REQUIRE(call(a, address, caller, out) == 0);
     auto [in, said] = server->calls->next();
     out.reset();
@@ -284,7 +284,7 @@ TEST_CASE("connection: dropping a call or a listener", "[connection]") {
   }
   SECTION("a listener: calls handed out live on") {
     const auto caller = std::make_shared<Observer>();
-    std::shared_ptr<Connection> out;
+    std::shared_ptr<Call> out;
     REQUIRE(call(a, address, caller, out) == 0);
     auto [in, said] = server->calls->next();
     server->listener.reset();
@@ -333,7 +333,7 @@ TEST_CASE("connection: an end in shared memory has one descriptor, and maps the 
   const Server server;
   constexpr std::size_t kCount = 20;
   std::vector<std::unique_ptr<Side>> sides;
-  std::vector<std::shared_ptr<Connection>> connections(kCount);
+  std::vector<std::shared_ptr<Call>> connections(kCount);
   std::size_t with_first = 0;
   for (std::size_t i = 0; i < kCount; ++i) {
     Side& out = *sides.emplace_back(std::make_unique<Side>(*context));
@@ -366,7 +366,7 @@ TEST_CASE("connection: many at once", "[connection]") {
   constexpr std::size_t kCount = 30;
   std::vector<std::unique_ptr<Side>> sides;
   std::vector<std::shared_ptr<Observer>> observers;
-  std::vector<std::shared_ptr<Connection>> connections(kCount);
+  std::vector<std::shared_ptr<Call>> connections(kCount);
   for (std::size_t i = 0; i < 2 * kCount; ++i) {
     sides.push_back(std::make_unique<Side>(*context));
     observers.push_back(std::make_shared<Observer>());

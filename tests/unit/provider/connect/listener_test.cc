@@ -40,7 +40,7 @@ class Limit {
 void real_call(const Server& server, Side& client, Side& side, int fd) {
   for (Side* one : {&client, &side}) REQUIRE(one->to(IBV_QPS_INIT) == 0);
   const auto observer = std::make_shared<Observer>(), accepted = std::make_shared<Observer>();
-  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Call> connection;
   REQUIRE(provider::connect(fd, server.address, {client.qp->number(), 4, 4, {}}, -1, observer, connection) == 0);
   const auto taken = server.calls->next();
   REQUIRE(taken.first->accept({side.qp->number(), 4, 4, {}}, accepted) == 0);

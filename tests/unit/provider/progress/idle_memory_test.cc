@@ -7,7 +7,7 @@
 #include <array>
 #include <atomic>
 
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 #include "provider/connect/listener.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/startup/outgoing_call.h"
@@ -16,8 +16,8 @@
 
 using namespace uiw;
 using namespace uiw::test;
-using provider::Connection;
-using provider::ConnectionParameters;
+using provider::Call;
+using provider::CallParameters;
 
 namespace {
 
@@ -57,10 +57,10 @@ struct Adapter {
   std::unique_ptr<Cq> cq = Cq::create(*context, 4096, -1, nullptr);
 };
 
-class Established final : public provider::ConnectionObserver {
+class Established final : public provider::CallObserver {
  public:
-  void established(const ConnectionParameters&) override { there.store(true); }
-  void failed(int, const ConnectionParameters*) override {}
+  void established(const CallParameters&) override { there.store(true); }
+  void failed(int, const CallParameters*) override {}
   void disconnected() override {}
   std::atomic<bool> there{false};
 };
@@ -68,13 +68,13 @@ class Established final : public provider::ConnectionObserver {
 // Accepts what is called, for the queue pair that is to answer next.
 class Answering final : public provider::ListenObserver {
  public:
-  void requested(std::shared_ptr<Connection> call, const ConnectionParameters&) override {
+  void requested(std::shared_ptr<Call> call, const CallParameters&) override {
     // On a thread of the library, where nothing is asserted: a connection that is not accepted is missed.
     if (call->accept({number.load(), depth, depth, pattern(40)}, observer.load()) == 0) answered.store(std::move(call));
   }
   std::atomic<std::uint32_t> number{0};
   std::atomic<std::shared_ptr<Established>> observer;
-  std::atomic<std::shared_ptr<Connection>> answered;
+  std::atomic<std::shared_ptr<Call>> answered;
   unsigned depth = 0;
 };
 
@@ -82,7 +82,7 @@ class Answering final : public provider::ListenObserver {
 struct End {
   std::unique_ptr<Qp> qp;
   std::shared_ptr<Established> observer;
-  std::shared_ptr<Connection> connection;
+  std::shared_ptr<Call> connection;
 };
 using Ends = std::array<End, 2>;
 

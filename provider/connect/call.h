@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A connection as its consumer sees it, from the call to its end. The calling side uses connect() of outgoing_call.h,
-// the called side listen() of listener.h.
+// A call, by which two ends become connected, as the consumer of either side sees it, from the call to the end of the
+// connection. The calling side uses connect() of outgoing_call.h, the called side listen() of listener.h.
 //
-// Ownership: the consumer owns the connection until it is established. From then on the queue pair owns it, and the
-// consumer needs its reference only for disconnect(). Observers are held by weak references: after the last shared_ptr
-// is gone, no further callback starts.
+// Ownership: the consumer owns the call until the connection is established. From then on the queue pair owns it, and
+// the consumer needs its reference only for disconnect(). Observers are held by weak references: after the last
+// shared_ptr is gone, no further callback starts.
 //
 // Threads and locks: all functions are thread-safe and do not block. Start-up runs on one thread of the process,
 // "uiw-cm" (provider/process/cm_loop.h), which starts with the first listen or connect. Every callback of an observer
@@ -32,7 +32,7 @@ namespace uiw::provider {
 constexpr std::size_t kMaxPrivateData = 508;  // 512 octets less the enhanced header (RFC 6581 section 4)
 
 // What one side says in its start-up frame, and what the consumer learns of the peer.
-struct ConnectionParameters {
+struct CallParameters {
   // The local QP for the stream; in the RoCE view with rdma_cm there may be none (startup/held_socket.h). A peer's only
   // in a look-up (lookup/lookup.h).
   std::uint32_t qp_num = 0;
@@ -52,27 +52,27 @@ struct ConnectionParameters {
   std::uint32_t qkey = 0;  // in a look-up: the Q_Key of `qp_num`
 };
 
-class ConnectionObserver {
+class CallObserver {
  public:
-  virtual ~ConnectionObserver() = default;
+  virtual ~CallObserver() = default;
   // The connection is established and the QP is in RTS. On the active side `peer` is what the reply said.
-  virtual void established(const ConnectionParameters& peer) = 0;
+  virtual void established(const CallParameters& peer) = 0;
   // Set-up has failed, and no callback follows. ECONNREFUSED with `peer`: the peer has rejected, and `peer` has its
   // private data. ECONNREFUSED with nullptr: no process listens. Others: ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EPROTO
   // (a malformed or impossible start-up frame), ECONNRESET, ENOMEM.
-  virtual void failed(int error, const ConnectionParameters* peer) = 0;
+  virtual void failed(int error, const CallParameters* peer) = 0;
   // An established stream has ended, for whatever reason and by whichever side; the QP is in ERR. No callback follows.
   virtual void disconnected() = 0;
 };
 
-// A connection of the calling or the called side. Destroying the last reference to a connection that is not established
-// closes its socket without a callback; an established one stays, owned by its QP.
-class Connection {
+// A call of the calling or the called side. Destroying the last reference to one whose connection is not established
+// closes its socket without a callback; where it is established, the QP owns it.
+class Call {
  public:
-  virtual ~Connection() = default;
+  virtual ~Call() = default;
 
   // Passive side: answers the request with a reply and gives the stream to the QP. Called at most once.
-  virtual int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) = 0;
+  virtual int accept(const CallParameters& own, std::weak_ptr<CallObserver> observer) = 0;
   // Passive side: answers the request with a rejection. Called at most once.
   virtual int reject(const std::vector<std::byte>& private_data) = 0;
   // Ends an established connection in order: posted work is sent, then TCP is closed. ENOTCONN if it is not

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/startup/connection_base.h"
+#include "provider/connect/startup/call_base.h"
 
 #include <sys/epoll.h>
 
@@ -46,16 +46,16 @@ const char* completion_text(const Attachable& qp, const Attachment& attachment) 
 
 }  // namespace
 
-ConnectionBase::ConnectionBase(TcpStream&& socket, State state) : state_(state), socket_(std::move(socket)) {}
+CallBase::CallBase(TcpStream&& socket, State state) : state_(state), socket_(std::move(socket)) {}
 
-ConnectionBase::~ConnectionBase() {
+CallBase::~CallBase() {
   if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
 }
 
-int ConnectionBase::accept(const ConnectionParameters&, std::weak_ptr<ConnectionObserver>) { return EINVAL; }
-int ConnectionBase::reject(const std::vector<std::byte>&) { return EINVAL; }
+int CallBase::accept(const CallParameters&, std::weak_ptr<CallObserver>) { return EINVAL; }
+int CallBase::reject(const std::vector<std::byte>&) { return EINVAL; }
 
-int ConnectionBase::disconnect() {
+int CallBase::disconnect() {
   const std::lock_guard lock(mutex_);
   if (state_ != State::attached && state_ != State::established) return ENOTCONN;
   const ReadSection section;
@@ -64,52 +64,52 @@ int ConnectionBase::disconnect() {
   return qp->disconnect(this);
 }
 
-void ConnectionBase::confirm() {
+void CallBase::confirm() {
   const std::lock_guard lock(mutex_);
   if (held_) held_->confirm();
 }
 
-sockaddr_storage ConnectionBase::local_address() const {
+sockaddr_storage CallBase::local_address() const {
   const std::lock_guard lock(mutex_);
   return local_;
 }
 
-sockaddr_storage ConnectionBase::remote_address() const {
+sockaddr_storage CallBase::remote_address() const {
   const std::lock_guard lock(mutex_);
   return remote_;
 }
 
 // From here on the report of each arrival would only take time.
-void ConnectionBase::stream_established() noexcept {
+void CallBase::stream_established() noexcept {
   unwatch_stream();
   note_established();
 }
 
-void ConnectionBase::note_established() noexcept {
+void CallBase::note_established() noexcept {
   stream_stands_.store(true);
   CmLoop::instance().post(weak_from_this().lock());
 }
 
-void ConnectionBase::stream_ended() noexcept {
+void CallBase::stream_ended() noexcept {
   unwatch_stream();
   stream_over_.store(true);
   CmLoop::instance().post(weak_from_this().lock());
 }
 
 // Manual connections report nothing to the program, and a HeldSocket watches by itself.
-int ConnectionBase::watch_for_first_message() {
+int CallBase::watch_for_first_message() {
   if (own_.attempt || held_) return 0;
   const int error = CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP | EPOLLET, weak_from_this());
   if (error == 0) watched_.store(socket_.fd());
   return error;
 }
 
-void ConnectionBase::unwatch_stream() {
+void CallBase::unwatch_stream() {
   if (const int fd = watched_.exchange(-1); fd >= 0) CmLoop::instance().unwatch(fd);
 }
 
 // False if no stream has the socket. Otherwise what has come is read, and an end that has begun is complete.
-bool ConnectionBase::hear_stream() {
+bool CallBase::hear_stream() {
   const ReadSection section;
   Attachable* qp;
   {
@@ -121,12 +121,12 @@ bool ConnectionBase::hear_stream() {
   return true;
 }
 
-void ConnectionBase::ready(std::uint32_t) {
+void CallBase::ready(std::uint32_t) {
   if (hear_stream()) return run();
   without_exceptions([this](std::unique_lock<Mutex>& lock) { socket_ready(lock); });
 }
 
-void ConnectionBase::run() {
+void CallBase::run() {
   const bool over = stream_over_.exchange(false);  // asked first, since it was established before it ended
   if (stream_stands_.exchange(false)) {
     without_exceptions([this](std::unique_lock<Mutex>& lock) { on_established(lock); });
@@ -138,11 +138,11 @@ void ConnectionBase::run() {
   without_exceptions([this](std::unique_lock<Mutex>& lock) { deadline(lock); });
 }
 
-unsigned ConnectionBase::probes(const ConnectionParameters& own) const {
+unsigned CallBase::probes(const CallParameters& own) const {
   return revision_ >= 2 && remote_completion(own.attempt != nullptr) ? rdmap::SharedReads::kMostProbes : 0;
 }
 
-mpa::Proposal ConnectionBase::proposal_of(const ConnectionParameters& own) const {
+mpa::Proposal CallBase::proposal_of(const CallParameters& own) const {
   mpa::Proposal proposal;
   proposal.crc = wants_crc(local_, remote_);
   proposal.markers = settings().values.markers;
@@ -156,8 +156,8 @@ mpa::Proposal ConnectionBase::proposal_of(const ConnectionParameters& own) const
   return proposal;
 }
 
-ConnectionParameters ConnectionBase::parameters_of_peer() const {
-  ConnectionParameters parameters;
+CallParameters CallBase::parameters_of_peer() const {
+  CallParameters parameters;
   const unsigned own_probes = probes(own_);
   // A peer like this end has added its probes. One that has not may allow no more than those, but allows Reads.
   const auto depth = [&](unsigned value) -> unsigned {
@@ -172,20 +172,20 @@ ConnectionParameters ConnectionBase::parameters_of_peer() const {
   return parameters;
 }
 
-void ConnectionBase::remember_addresses() {
+void CallBase::remember_addresses() {
   socklen_t size = sizeof local_;
   ::getsockname(socket_.fd(), reinterpret_cast<sockaddr*>(&local_), &size);
   size = sizeof remote_;
   ::getpeername(socket_.fd(), reinterpret_cast<sockaddr*>(&remote_), &size);
 }
 
-void ConnectionBase::start_deadline() {
+void CallBase::start_deadline() {
   const milliseconds time(settings().values.startup_timeout_ms);
   deadline_ = CmLoop::Clock::now() + time;
   CmLoop::instance().after(time, shared_from_this());
 }
 
-void ConnectionBase::deadline(std::unique_lock<Mutex>& lock) {
+void CallBase::deadline(std::unique_lock<Mutex>& lock) {
   if (!deadline_ || CmLoop::Clock::now() < *deadline_) return;
   deadline_.reset();
   switch (state_) {
@@ -203,7 +203,7 @@ void ConnectionBase::deadline(std::unique_lock<Mutex>& lock) {
   }
 }
 
-Attachable* ConnectionBase::find_end(const ConnectionParameters& own) {
+Attachable* CallBase::find_end(const CallParameters& own) {
   held_.reset();  // of an earlier try
   Attachable* qp = find_attachable(own.qp_num);
   if (qp != nullptr) return qp->can_attach(own.attempt.get()) ? qp : nullptr;
@@ -212,10 +212,10 @@ Attachable* ConnectionBase::find_end(const ConnectionParameters& own) {
   return held_.get();
 }
 
-Attachable* ConnectionBase::end() const { return held_ ? held_.get() : find_attachable(own_.qp_num); }
+Attachable* CallBase::end() const { return held_ ? held_.get() : find_attachable(own_.qp_num); }
 
-int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
-                              std::shared_ptr<SharedOffer> rings) {
+int CallBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
+                        std::shared_ptr<SharedOffer> rings) {
   if (initiator) CmLoop::instance().unwatch(socket_.fd());
   const State before = state_;
   state_ = State::attached;
@@ -259,12 +259,12 @@ int ConnectionBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, b
   return 0;
 }
 
-bool ConnectionBase::send_whole(const std::vector<std::byte>& octets) {
+bool CallBase::send_whole(const std::vector<std::byte>& octets) {
   iovec vector{const_cast<std::byte*>(octets.data()), octets.size()};
   return socket_.send({&vector, 1}) == static_cast<ssize_t>(octets.size());
 }
 
-void ConnectionBase::no_first_message() {
+void CallBase::no_first_message() {
   const ReadSection section;
   Attachable* qp;
   {
@@ -274,16 +274,16 @@ void ConnectionBase::no_first_message() {
   if (qp != nullptr) qp->no_first_message(this);
 }
 
-void ConnectionBase::on_established(std::unique_lock<Mutex>& lock) {
+void CallBase::on_established(std::unique_lock<Mutex>& lock) {
   if (state_ != State::attached) return;
   state_ = State::established;
   const auto observer = observer_.lock();
-  const ConnectionParameters peer = end_startup();
+  const CallParameters peer = end_startup();
   lock.unlock();
   if (observer) observer->established(peer);
 }
 
-ConnectionParameters ConnectionBase::end_startup() {
+CallParameters CallBase::end_startup() {
   deadline_.reset();
   rendezvous_.reset();
   CmLoop::instance().cancel(*this);
@@ -295,7 +295,7 @@ ConnectionParameters ConnectionBase::end_startup() {
   return std::exchange(peer_parameters_, {});
 }
 
-void ConnectionBase::on_ended(std::unique_lock<Mutex>& lock) {
+void CallBase::on_ended(std::unique_lock<Mutex>& lock) {
   const State before = state_;
   if (before == State::over) return;
   state_ = State::over;
@@ -311,7 +311,7 @@ void ConnectionBase::on_ended(std::unique_lock<Mutex>& lock) {
 }
 
 // Manual connections fail until both ends are there, and are made again.
-void ConnectionBase::log_failure(int error, bool rejected, bool answer_awaited) const {
+void CallBase::log_failure(int error, bool rejected, bool answer_awaited) const {
   if (own_.attempt || !logs(LogLevel::error)) return;
   const char* why = text_of_errno(error);
   if (rejected) {
@@ -328,7 +328,7 @@ void ConnectionBase::log_failure(int error, bool rejected, bool answer_awaited) 
             answer_awaited && given_up && settings().values.markers ? kNoMarkersPerhaps : "");
 }
 
-void ConnectionBase::fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer) {
+void CallBase::fail(std::unique_lock<Mutex>& lock, int error, const CallParameters* peer) {
   if (state_ == State::over) return;
   const bool answer_awaited = state_ == State::awaiting_reply;
   state_ = State::over;

@@ -10,7 +10,7 @@
 // message has come, which it reads itself. A request is reported behind all that was there when it was read
 // (CmLoop::post_behind()). The end of a stream is reported by whoever sees it.
 //
-// Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Connection on any thread.
+// Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Call on any thread.
 // The functions of StreamOwner are called on any thread with locks of the stream held, so they only set a flag for
 // run(). All members are used with mutex_ held, except for these flags, for watched_, and for observer_ once failure
 // has been decided. mutex_ is taken before the locks of a queue pair, and is released before an observer is called: a
@@ -35,7 +35,7 @@
 #include "base/stream/shared_stream.h"
 #include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
-#include "provider/connect/connection.h"
+#include "provider/connect/call.h"
 #include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/startup_frame.h"
 #include "provider/process/cm_loop.h"
@@ -46,16 +46,16 @@ namespace uiw::provider {
 class Attachable;
 class HeldSocket;
 
-class ConnectionBase : public Connection,
-                       public StreamOwner,
-                       public CmLoop::Handler,
-                       public CmLoop::TimedTask,
-                       public std::enable_shared_from_this<ConnectionBase> {
+class CallBase : public Call,
+                 public StreamOwner,
+                 public CmLoop::Handler,
+                 public CmLoop::TimedTask,
+                 public std::enable_shared_from_this<CallBase> {
  public:
-  ~ConnectionBase() override;
+  ~CallBase() override;
 
   // EINVAL, since only incoming calls can be accepted or rejected.
-  int accept(const ConnectionParameters& own, std::weak_ptr<ConnectionObserver> observer) override;
+  int accept(const CallParameters& own, std::weak_ptr<CallObserver> observer) override;
   int reject(const std::vector<std::byte>& private_data) override;
 
   int disconnect() override;
@@ -68,13 +68,13 @@ class ConnectionBase : public Connection,
 
   void ready(std::uint32_t epoll_events) override;
   void run() override;
-  // Of both Connection and CmLoop::Handler.
+  // Of both Call and CmLoop::Handler.
   void abandon() override { socket_.close(); }
 
  protected:
   enum class State { connecting, awaiting_reply, awaiting_request, requested, attached, established, over };
 
-  ConnectionBase(TcpStream&& socket, State state);
+  CallBase(TcpStream&& socket, State state);
 
   // The socket is readable, or has connected, and no stream has it yet.
   virtual void socket_ready(std::unique_lock<Mutex>& lock) = 0;
@@ -95,10 +95,10 @@ class ConnectionBase : public Connection,
   }
 
   // The Reads that confirm completions (RFC 5040 section 5.5), for which IRD and ORD are that much greater.
-  unsigned probes(const ConnectionParameters& own) const;
-  mpa::Proposal proposal_of(const ConnectionParameters& own) const;
+  unsigned probes(const CallParameters& own) const;
+  mpa::Proposal proposal_of(const CallParameters& own) const;
   // The peer's start-up frame in the form that the consumer gets.
-  ConnectionParameters parameters_of_peer() const;
+  CallParameters parameters_of_peer() const;
   void remember_addresses();
   // Starts the deadline; replaces an earlier one. While the consumer decides on a request there is no deadline.
   void start_deadline();
@@ -107,7 +107,7 @@ class ConnectionBase : public Connection,
   // What will have the stream of this queue pair number: the queue pair, or a HeldSocket, which is kept. Null if the
   // queue pair cannot have one now, and, except in the RoCE view with rdma_cm, if there is none. The result is valid
   // inside the ReadSection of the call. Each look-up may be the last one that finds the queue pair.
-  Attachable* find_end(const ConnectionParameters& own);
+  Attachable* find_end(const CallParameters& own);
   // The same once more; null if it is gone.
   Attachable* end() const;
   // Watches the socket of a stream of rdma_cm for the peer's first message; 0 or an errno. Throws std::bad_alloc. The
@@ -120,16 +120,16 @@ class ConnectionBase : public Connection,
   // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings);
   // The connection is established: frees what only the start-up needed. Returns the parameters of the peer.
-  ConnectionParameters end_startup();
-  void fail(std::unique_lock<Mutex>& lock, int error, const ConnectionParameters* peer);
+  CallParameters end_startup();
+  void fail(std::unique_lock<Mutex>& lock, int error, const CallParameters* peer);
 
   mutable Mutex mutex_;
   State state_;
   TcpStream socket_;
   StartupFrame frame_;
   sockaddr_storage local_{}, remote_{};
-  ConnectionParameters own_, peer_parameters_;
-  std::weak_ptr<ConnectionObserver> observer_;
+  CallParameters own_, peer_parameters_;
+  std::weak_ptr<CallObserver> observer_;
   mpa::PeerSaid said_;
   unsigned revision_ = 2;                       // of MPA: that of the request
   std::shared_ptr<HeldSocket> held_;            // in place of a queue pair
