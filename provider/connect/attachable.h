@@ -16,7 +16,7 @@
 #include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
 #include "provider/connect/attempt.h"
-#include "provider/stream/stream_owner.h"
+#include "provider/connection/connection_owner.h"
 #include "rdmap/transmitter.h"
 
 namespace uiw::provider {
@@ -34,7 +34,7 @@ struct Attachment {
   // The program sees at most this much of the ORD and IRD that were agreed on; the rest is for probes
   // (rdmap/transmitter.h).
   std::uint32_t ord = ~0U, ird = ~0U;
-  std::shared_ptr<StreamOwner> owner;
+  std::shared_ptr<ConnectionOwner> owner;
   // The owner watches the socket for the peer's first message, and nobody reads before it calls arrived().
   bool first_by_owner = false;
   std::shared_ptr<SharedOffer> rings;  // null: the stream stays on TCP; otherwise attach() empties it
@@ -56,13 +56,13 @@ class Attachable {
   virtual bool is_for(std::uint32_t peer_psn) = 0;
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
   // there is no stream, or it belongs to another owner; nullptr stands for any owner.
-  virtual int disconnect(const StreamOwner* owner) = 0;
+  virtual int disconnect(const ConnectionOwner* owner) = 0;
   // The owner has seen that the peer's first octets, or its end, are there: they are read now. Returns once whoever is
   // reading, or ending the stream, has done so.
-  virtual void arrived(const StreamOwner* owner) = 0;
+  virtual void arrived(const ConnectionOwner* owner) = 0;
   // The peer has sent no first message in time. If it has called, that message is due, and the stream of this owner
   // ends; a peer that was called may stay silent, and counts as no uiw (mpa::PeerKind).
-  virtual void no_first_message(const StreamOwner* owner) = 0;
+  virtual void no_first_message(const ConnectionOwner* owner) = 0;
   // Fails work that has waited for its peer for too long, where the rules of InfiniBand hold. `late`: how much of the
   // time since the last check this process has needed itself, which does not count while there is no connection. False
   // if no work is left that has to be checked.

@@ -10,7 +10,7 @@
 //
 // Each stream has one; called with the sender's lock held. The static functions have no state: any thread may call
 // them, with any lock or none. Two rules have state, so each has a file of its own: Coalescing (coalescing.h), which a
-// scheduler has as a part, and Piggybacking (piggybacking.h), which is a part of StreamReceiver and needs the
+// scheduler has as a part, and Piggybacking (piggybacking.h), which is a part of a Connection and needs the
 // receiver's lock.
 #pragma once
 

@@ -15,11 +15,11 @@
 #include "provider/connect/local_address.h"
 #include "provider/connect/qp_table.h"
 #include "provider/connect/startup/held_socket.h"
+#include "provider/connection/linger.h"
 #include "provider/process/device.h"
 #include "provider/process/limits.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
-#include "provider/stream/linger.h"
 
 namespace uiw::provider {
 
@@ -80,7 +80,7 @@ sockaddr_storage CallBase::remote_address() const {
 }
 
 // From here on the report of each arrival would only take time.
-void CallBase::stream_established() noexcept {
+void CallBase::connection_established() noexcept {
   unwatch_stream();
   note_established();
 }
@@ -90,7 +90,7 @@ void CallBase::note_established() noexcept {
   CmLoop::instance().post(weak_from_this().lock());
 }
 
-void CallBase::stream_ended() noexcept {
+void CallBase::connection_ended() noexcept {
   unwatch_stream();
   stream_over_.store(true);
   CmLoop::instance().post(weak_from_this().lock());

@@ -11,7 +11,7 @@
 // (CmLoop::post_behind()). The end of a stream is reported by whoever sees it.
 //
 // Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Call on any thread.
-// The functions of StreamOwner are called on any thread with locks of the stream held, so they only set a flag for
+// The functions of ConnectionOwner are called on any thread with locks of the stream held, so they only set a flag for
 // run(). All members are used with mutex_ held, except for these flags, for watched_, and for observer_ once failure
 // has been decided. mutex_ is taken before the locks of a queue pair, and is released before an observer is called: a
 // function that gets a std::unique_lock may return without it.
@@ -38,8 +38,8 @@
 #include "provider/connect/call.h"
 #include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/startup_frame.h"
+#include "provider/connection/connection_owner.h"
 #include "provider/process/cm_loop.h"
-#include "provider/stream/stream_owner.h"
 
 namespace uiw::provider {
 
@@ -47,7 +47,7 @@ class Attachable;
 class HeldSocket;
 
 class CallBase : public Call,
-                 public StreamOwner,
+                 public ConnectionOwner,
                  public CmLoop::Handler,
                  public CmLoop::TimedTask,
                  public std::enable_shared_from_this<CallBase> {
@@ -63,8 +63,8 @@ class CallBase : public Call,
   sockaddr_storage local_address() const override;
   sockaddr_storage remote_address() const override;
 
-  void stream_established() noexcept override;
-  void stream_ended() noexcept override;
+  void connection_established() noexcept override;
+  void connection_ended() noexcept override;
 
   void ready(std::uint32_t epoll_events) override;
   void run() override;

@@ -52,7 +52,7 @@ void HeldSocket::confirm() {
   if (framer.add(batch, Octets(header), {}) == mpa::Framer::Result::added) socket_.send(batch.vectors());
 }
 
-int HeldSocket::disconnect(const StreamOwner* owner) {
+int HeldSocket::disconnect(const ConnectionOwner* owner) {
   const std::lock_guard lock(mutex_);
   if (!owner_ || (owner != nullptr && owner != owner_.get())) return ENOTCONN;
   socket_.shutdown_send();
@@ -60,7 +60,7 @@ int HeldSocket::disconnect(const StreamOwner* owner) {
   return 0;
 }
 
-void HeldSocket::no_first_message(const StreamOwner* owner) {
+void HeldSocket::no_first_message(const ConnectionOwner* owner) {
   const std::lock_guard lock(mutex_);
   if (owner_ && owner == owner_.get() && !initiator_) end(By::reset);
 }
@@ -74,7 +74,7 @@ void HeldSocket::ready(std::uint32_t) {
     if (n <= 0) return end(n == 0 ? By::fin : By::reset);
     received_ += static_cast<std::size_t>(n);
     if (received_ > kMostReceived) return end(By::reset);
-    if (!initiator_ && agreement_.rtr != mpa::ReadyToReceive::none) owner_->stream_established();
+    if (!initiator_ && agreement_.rtr != mpa::ReadyToReceive::none) owner_->connection_established();
   }
 }
 
@@ -93,7 +93,7 @@ void HeldSocket::end(By how) {
   } else {
     socket_.abort();
   }
-  std::exchange(owner_, nullptr)->stream_ended();
+  std::exchange(owner_, nullptr)->connection_ended();
 }
 
 }  // namespace uiw::provider

@@ -37,9 +37,9 @@ class HeldSocket final : public Attachable,
   int attach(TcpStream& socket, const Attachment& attachment) override;
   bool can_attach(const manual::Attempt*) override { return true; }
   bool is_for(std::uint32_t) override { return true; }
-  int disconnect(const StreamOwner* owner) override;
-  void arrived(const StreamOwner*) override { const std::lock_guard lock(mutex_); }
-  void no_first_message(const StreamOwner* owner) override;
+  int disconnect(const ConnectionOwner* owner) override;
+  void arrived(const ConnectionOwner*) override { const std::lock_guard lock(mutex_); }
+  void no_first_message(const ConnectionOwner* owner) override;
   bool check_retry_timer(std::chrono::nanoseconds) override { return false; }
   void restart_retry_timer() override {}
 
@@ -57,7 +57,7 @@ class HeldSocket final : public Attachable,
 
   Mutex mutex_;  // for all members; taken after that of the owner's connection
   TcpStream socket_;
-  std::shared_ptr<StreamOwner> owner_;  // null before attach() and after the end
+  std::shared_ptr<ConnectionOwner> owner_;  // null before attach() and after the end
   mpa::Agreement agreement_;
   bool initiator_ = false;
   bool confirmed_ = false;

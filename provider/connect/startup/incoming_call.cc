@@ -15,10 +15,10 @@
 #include "provider/connect/qp_table.h"
 #include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/call_base.h"
+#include "provider/connection/linger.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
-#include "provider/stream/linger.h"
 
 namespace uiw::provider {
 

@@ -20,11 +20,11 @@
 #include "provider/connect/rdma_port.h"
 #include "provider/connect/rings/rendezvous.h"
 #include "provider/connect/startup/call_base.h"
+#include "provider/connection/linger.h"
+#include "provider/connection/terminate_meaning.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
-#include "provider/stream/linger.h"
-#include "provider/stream/terminate_meaning.h"
 
 namespace uiw::provider {
 

@@ -62,8 +62,8 @@ int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) 
   if (const int error = qp_.context->engine().start(); error != 0) return error;
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
-    const std::lock_guard receive_lock(qp_.locks.receive);
-    const std::lock_guard send_lock(qp_.locks.send);
+    const std::lock_guard receive_lock(qp_.connection.locks.receive);
+    const std::lock_guard send_lock(qp_.connection.locks.send);
     connection_.begin_manual(ends.attempt);
     if (!qp_.step(IBV_QPS_INIT, IBV_QPS_RTR)) {
       connection_.end_attempt();
@@ -78,8 +78,8 @@ int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) 
     error = ENOMEM;
   }
   if (error != 0) {
-    const std::lock_guard receive_lock(qp_.locks.receive);
-    const std::lock_guard send_lock(qp_.locks.send);
+    const std::lock_guard receive_lock(qp_.connection.locks.receive);
+    const std::lock_guard send_lock(qp_.connection.locks.send);
     // Another thread may have reset the queue pair meanwhile, which ends the attempt.
     if (!ends.attempt->is_over()) {
       connection_.end_attempt();
@@ -91,13 +91,12 @@ int ManualConnection::ready_to_receive(const ibv_qp_attr& attributes, int mask) 
 }
 
 void ManualConnection::ready_to_send(const ibv_qp_attr& attributes) {
-  const std::lock_guard receive_lock(qp_.locks.receive);
-  const std::lock_guard send_lock(qp_.locks.send);
+  const std::lock_guard receive_lock(qp_.connection.locks.receive);
+  const std::lock_guard send_lock(qp_.connection.locks.send);
   qp_.attributes.sq_psn = attributes.sq_psn & kPsnMask;
   if (!qp_.step(IBV_QPS_RTR, IBV_QPS_RTS)) return;
-  if (qp_.runs(Stream::Phase::running) && connection_.mixed_up()) {
-    qp_.stream->abandon(true);
-    connection_.drop_stream();
+  if (qp_.connection.runs() && connection_.mixed_up()) {
+    qp_.connection.abandon(true);
   }
 }
 
@@ -110,22 +109,22 @@ std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clo
   // On an RNIC a program may post in RTR, and says only with the step to RTS how often to retry.
   if (qp_.state.load() == IBV_QPS_RTR) limits.rnr = {};
   Peer peer = Peer::answers;
-  if (qp_.stream == nullptr) {
+  if (qp_.connection.is_idle()) {
     if (!qp_.manual) return std::nullopt;  // rdma_cm reports what becomes of its calls
     peer = Peer::none;
-  } else if (qp_.runs(Stream::Phase::gone)) {
+  } else if (qp_.connection.phase() == Connection::Phase::gone) {
     peer = Peer::gone;
-  } else if (!qp_.runs(Stream::Phase::running)) {
+  } else if (!qp_.connection.runs()) {
     return std::nullopt;
   } else {
-    const bool no_receive = qp_.stream->receiver().rdmap().peer_waits();
+    const bool no_receive = qp_.connection.peer_waits();
     // The peer cannot answer in time if its answers are behind a message for which our program has posted no receive,
     // or if it has reported that it waits for a receive itself. A peer of rdma_cm need not be uiw, and may wait without
     // a report: only its host has to answer.
-    const bool has_to_answer = qp_.manual && !qp_.signals.receive_stalled && !no_receive &&
+    const bool has_to_answer = qp_.manual && !qp_.connection.signals.receive_stalled && !no_receive &&
                                !(qp_.state.load() == IBV_QPS_SQD && connection_.drained());
     const bool asks = qp_.retry_timer.asks_for_answers(limits, now);
-    if (asks && qp_.stream->sender().unanswered(limits.retry, now, has_to_answer)) {
+    if (asks && qp_.connection.unanswered(limits.retry, now, has_to_answer)) {
       peer = Peer::silent;
     } else if (no_receive) {
       peer = Peer::has_no_receive;
@@ -135,8 +134,8 @@ std::optional<rdmap::Status> ManualConnection::check_oldest_work(RetryTimer::Clo
 }
 
 void ManualConnection::restart_retry_timer() {
-  const std::lock_guard lock(qp_.locks.send);
-  if (qp_.stream != nullptr || queues_.sends().empty()) return;
+  const std::lock_guard lock(qp_.connection.locks.send);
+  if (!qp_.connection.is_idle() || queues_.sends().empty()) return;
   qp_.start_retry_timer(queues_.sends().head(), RetryTimer::Clock::now());
 }
 
@@ -144,19 +143,19 @@ bool ManualConnection::check_retry_timer(std::chrono::nanoseconds late) {
   if (!qp_.retries()) return false;
   const auto now = RetryTimer::Clock::now();
   {
-    const std::lock_guard lock(qp_.locks.send);
+    const std::lock_guard lock(qp_.connection.locks.send);
     if (queues_.sends().empty() || qp_.state.load() == IBV_QPS_ERR) return false;
-    if (qp_.stream == nullptr) qp_.retry_timer.discount(late, now);
+    if (qp_.connection.is_idle()) qp_.retry_timer.discount(late, now);
     if (!check_oldest_work(now)) {
       if (qp_.retry_timer.has_moved(queues_.sends().head())) qp_.start_retry_timer(queues_.sends().head(), now);
       return true;
     }
   }
-  const std::lock_guard receive_lock(qp_.locks.receive);
+  const std::lock_guard receive_lock(qp_.connection.locks.receive);
   std::optional<rdmap::Status> verdict;
   std::optional<std::uint64_t> culprit;
   {
-    const std::lock_guard lock(qp_.locks.send);
+    const std::lock_guard lock(qp_.connection.locks.send);
     verdict = check_oldest_work(now);
     if (!verdict) return !queues_.sends().empty();
     culprit = queues_.sends().head();
@@ -164,20 +163,20 @@ bool ManualConnection::check_retry_timer(std::chrono::nanoseconds late) {
     // waits behind it.
     const bool by_queue = rdmap::uses_queue(queues_.sends().at(*culprit), rdmap::kSendQueue);
     const bool remote =
-        qp_.stream != nullptr && qp_.stream->sender().transmitter().completion() == rdmap::Completion::remote;
+        !qp_.connection.is_idle() && qp_.connection.transmitter().completion() == rdmap::Completion::remote;
     if (*verdict == rdmap::Status::rnr_exceeded && !(by_queue && remote)) culprit.reset();
-    if (!qp_.runs(Stream::Phase::running)) {
+    if (!qp_.connection.runs()) {
       qp_.state = IBV_QPS_ERR;
       connection_.flush_sends(culprit, *verdict);
       if (*verdict == rdmap::Status::retry_exceeded) {
         qp_.context->engine().counters().add(PortCounter::retries_exceeded);
       }
     } else if (*verdict == rdmap::Status::retry_exceeded) {
-      qp_.stream->sender().stop_for_good();
+      qp_.connection.stop_for_good();
     }
   }
-  if (qp_.runs(Stream::Phase::running)) {
-    qp_.stream->fail_work(culprit, *verdict);
+  if (qp_.connection.runs()) {
+    qp_.connection.fail_work(culprit, *verdict);
   } else {
     queues_.flush_receives();
   }

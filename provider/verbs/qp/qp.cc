@@ -47,6 +47,7 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
       posting_(common_, queues_, attributes.sq_sig_all != 0),
       connection_(common_, queues_),
       manual_(common_, queues_, connection_) {
+  common_.connection.serve(queues_, connection_, queues_.sends(), queues_.identity());
   set_sends(posting_);
   channel = receive_cq.channel_number();
   common_.state = idle();
@@ -64,14 +65,14 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
 void Qp::stop() {
   {
     // What others see of the queue pair is not to vanish before it is counted elsewhere.
-    const std::lock_guard lock(common_.locks.send);
-    if (common_.stream != nullptr) common_.stream->sender().count_traffic(false);
+    const std::lock_guard lock(common_.connection.locks.send);
+    common_.connection.count_traffic(false);
   }
   hide_qp(number());
   posting_.send_posts_before_end();
   {
-    const std::lock_guard lock(common_.locks.receive);
-    if (common_.stream != nullptr) common_.stream->leave();
+    const std::lock_guard lock(common_.connection.locks.receive);
+    common_.connection.leave();
     common_.manual = false;
     // A thread that sets a connection up may have found the queue pair before it was hidden. The engine would drive it
     // again after remove() if it were attached then.
@@ -80,9 +81,9 @@ void Qp::stop() {
   manual::stop(number());
   common_.context->engine().remove(*this);
   wait_for_readers();
-  const std::lock_guard receive_lock(common_.locks.receive);
-  const std::lock_guard send_lock(common_.locks.send);
-  if (common_.stream != nullptr) common_.stream->abandon(false);
+  const std::lock_guard receive_lock(common_.connection.locks.receive);
+  const std::lock_guard send_lock(common_.connection.locks.send);
+  common_.connection.abandon(false);
   connection_.end_attempt();
   queues_.leave_shared();
   queues_.release_windows();
@@ -98,11 +99,7 @@ Qp::~Qp() {
 bool Qp::inherited() const { return generation_ != fork_generation(); }
 
 // Uses only state that is consistent at any time.
-void Qp::after_fork_in_child() {
-  if (common_.stream != nullptr) common_.stream->after_fork_in_child();
-  common_.signals.deferred = false;
-  common_.signals.posts_wait_since = 0;
-}
+void Qp::after_fork_in_child() { common_.connection.after_fork_in_child(); }
 
 void Qp::leave_to_parent() {
   queues_.leave_to_parent();
@@ -118,10 +115,10 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   // The receives are posted first and the state is checked then. A stream that pauses, and a flush, first store that
   // and then look at the queue. So one side sees the other.
   if (state() == IBV_QPS_ERR) {
-    const std::lock_guard lock(common_.locks.receive);
+    const std::lock_guard lock(common_.connection.locks.receive);
     // A stream that has not ended yet flushes them when it ends, after the message in progress.
-    if (common_.stream == nullptr || !common_.stream->runs_or_closes()) queues_.flush_receives();
-  } else if (common_.signals.receive_stalled) {
+    if (!common_.connection.runs_or_closes()) queues_.flush_receives();
+  } else if (common_.connection.signals.receive_stalled) {
     progress(Driver::event);
   }
   return error;
@@ -130,10 +127,10 @@ int Qp::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
 // Step to RESET: empties the queues and drops completions that were not polled, as adapters do.
 void Qp::reset() {
   {
-    const std::lock_guard receive_lock(common_.locks.receive);
-    if (common_.stream != nullptr) common_.stream->leave();
-    const std::lock_guard send_lock(common_.locks.send);
-    if (common_.stream != nullptr) common_.stream->sender().send_posts_before_end();
+    const std::lock_guard receive_lock(common_.connection.locks.receive);
+    common_.connection.leave();
+    const std::lock_guard send_lock(common_.connection.locks.send);
+    common_.connection.send_posts_before_end();
     if (common_.manual.exchange(false)) manual::stop(number());
     queues_.empty();
     connection_.reset();
@@ -191,7 +188,7 @@ int Qp::take_step(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attribu
 // INIT, RTR and RTS. Where the connection manager has connected already, these steps lead nowhere, even if the stream
 // has ended meanwhile, which is reported in other ways.
 void Qp::advance(ibv_qp_state from, ibv_qp_state to) {
-  const std::lock_guard lock(common_.locks.send);
+  const std::lock_guard lock(common_.connection.locks.send);
   if (common_.steps_reached != IBV_QPS_UNKNOWN) {
     common_.steps_reached = to == IBV_QPS_RTS ? IBV_QPS_UNKNOWN : to;
   } else if (from != IBV_QPS_RTS) {
@@ -227,16 +224,16 @@ void Qp::to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
 }
 
 void Qp::to_error() {
-  const std::lock_guard lock(common_.locks.receive);
+  const std::lock_guard lock(common_.connection.locks.receive);
   {
-    const std::lock_guard send_lock(common_.locks.send);
+    const std::lock_guard send_lock(common_.connection.locks.send);
     common_.steps_reached = IBV_QPS_UNKNOWN;
   }
-  if (common_.stream != nullptr) common_.stream->leave();
+  common_.connection.leave();
   posting_.send_posts_before_end();
-  if (common_.stream != nullptr && common_.stream->runs_or_closes()) return common_.stream->flush_work();
+  if (common_.connection.runs_or_closes()) return common_.connection.flush_work();
   {
-    const std::lock_guard send_lock(common_.locks.send);
+    const std::lock_guard send_lock(common_.connection.locks.send);
     common_.state = IBV_QPS_ERR;
     connection_.flush_sends(std::nullopt, rdmap::Status::flushed);
   }
@@ -245,10 +242,10 @@ void Qp::to_error() {
 
 // The attributes have been checked.
 void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
-  const std::lock_guard lock(common_.locks.send);
+  const std::lock_guard lock(common_.connection.locks.send);
   copy_attributes(common_.attributes, attributes, mask);
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0) connection_.deny_rights(denied_rights(attributes.qp_access_flags));
-  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (common_.stream == nullptr || common_.manual)) {
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (common_.connection.is_idle() || common_.manual)) {
     // With rdma_cm the connection manager negotiates this value, and afterwards it is fixed. A manual connection may be
     // established before the step to RTR that began it has returned.
     common_.attributes.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
@@ -260,7 +257,7 @@ void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
 ibv_qp_state Qp::shown_state() const { return state() == IBV_QPS_ERR ? IBV_QPS_ERR : common_.stepped(); }
 
 void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
-  const std::lock_guard lock(common_.locks.send);
+  const std::lock_guard lock(common_.connection.locks.send);
   attributes = common_.attributes;
   attributes.qp_state = attributes.cur_qp_state = shown_state();
   attributes.sq_draining = attributes.qp_state == IBV_QPS_SQD && !connection_.drained() ? 1 : 0;
@@ -270,20 +267,25 @@ void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
 }
 
 void Qp::show(ShownQp& shown, PortCounts& traffic) {
-  const std::lock_guard lock(common_.locks.send);
+  const std::lock_guard lock(common_.connection.locks.send);
   show_identity(common_, shown_state(), common_.attributes, shown);
   shown.remote = common_.attributes.dest_qp_num;
-  if (common_.stream != nullptr) add_traffic(common_.stream->sender().uncounted_traffic(), traffic);
+  add_traffic(common_.connection.uncounted_traffic(), traffic);
 }
 
 std::uint32_t Qp::sends_outstanding() {
-  const std::lock_guard lock(common_.locks.send);
+  const std::lock_guard lock(common_.connection.locks.send);
   return queues_.sends().size();
 }
 
 std::uint32_t Qp::receives_outstanding() {
-  const std::lock_guard lock(common_.locks.receive);
+  const std::lock_guard lock(common_.connection.locks.receive);
   return queues_.receives();
+}
+
+Connection* find_connection(std::uint32_t number) {
+  Qp* const qp = find_qp(number);
+  return qp != nullptr ? &static_cast<QpCommon&>(qp->identity()).connection : nullptr;
 }
 
 Qp* find_qp(std::uint32_t number) { return static_cast<Qp*>(find_attachable(number)); }

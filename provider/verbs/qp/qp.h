@@ -69,9 +69,9 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   int doorbell() override { return connection_.doorbell(); }
   bool is_confirmed() const override { return common_.is_reliable(); }
   bool is_for(std::uint32_t peer_psn) override { return connection_.is_for(peer_psn); }
-  int disconnect(const StreamOwner* owner) override { return connection_.disconnect(owner); }
-  void arrived(const StreamOwner* owner) override { connection_.arrived(owner); }
-  void no_first_message(const StreamOwner* owner) override { connection_.no_first_message(owner); }
+  int disconnect(const ConnectionOwner* owner) override { return connection_.disconnect(owner); }
+  void arrived(const ConnectionOwner* owner) override { connection_.arrived(owner); }
+  void no_first_message(const ConnectionOwner* owner) override { connection_.no_first_message(owner); }
   void completion_lost() override { connection_.completion_lost(); }
   void lose_connection() override { connection_.lose_connection(); }
   void no_memory() noexcept override { common_.no_memory(); }

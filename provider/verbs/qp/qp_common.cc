@@ -12,12 +12,13 @@ QpCommon::QpCommon(Qp& of, Context& opened, Pd& domain, Cq& for_sends, Cq& for_r
                    ibv_qp_type of_type)
     : QpIdentity(opened, domain, for_sends, for_receives, of_program, of_type),
       whole(of),
-      rnic(opened.device().transport == Transport::iwarp) {}
+      rnic(opened.device().transport == Transport::iwarp),
+      connection(opened.engine(), &domain, find_connection) {}
 
 void QpCommon::no_memory() noexcept {
   try {
-    const std::lock_guard lock(locks.receive);
-    if (stream != nullptr) stream->end_without_memory();
+    const std::lock_guard lock(connection.locks.receive);
+    connection.end_without_memory();
   } catch (const std::exception&) {
   }
 }

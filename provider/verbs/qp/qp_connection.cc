@@ -68,7 +68,7 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
 bool QpConnection::may_attach(const manual::Attempt* attempt) const {
   const ibv_qp_state state = this->state();
   const bool manual = attempt != nullptr;
-  if (qp_.stream != nullptr || qp_.stopped || manual != qp_.manual || (manual && attempt->is_over())) return false;
+  if (!qp_.connection.is_idle() || qp_.stopped || manual != qp_.manual || (manual && attempt->is_over())) return false;
   if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   // On RoCE a program may connect with a queue pair to which the connection manager does nothing.
   return qp_.is_reliable() &&
@@ -76,21 +76,22 @@ bool QpConnection::may_attach(const manual::Attempt* attempt) const {
 }
 
 bool QpConnection::can_attach(const manual::Attempt* attempt) {
-  const std::lock_guard lock(qp_.locks.send);
+  const std::lock_guard lock(qp_.connection.locks.send);
   return may_attach(attempt);
 }
 
 std::shared_ptr<manual::Attempt> QpConnection::attempt() {
-  const std::lock_guard lock(qp_.locks.send);
+  const std::lock_guard lock(qp_.connection.locks.send);
   return attempt_;
 }
 
-int QpConnection::use_rings(Stream& stream, SharedOffer& offer) {
+// `offer`: of the memory that the octets are to go through.
+int QpConnection::share(SharedOffer& offer) {
   try {
-    return stream.share(std::move(offer));
+    return qp_.connection.share(std::move(offer));
   } catch (const std::bad_alloc&) {
-    // A caller has not said yet that it takes the memory, so the stream stays on TCP.
-    return stream.rules().initiator ? 0 : ENOMEM;
+    // A caller has not said yet that it takes the memory, so the octets stay on TCP.
+    return qp_.connection.rules().initiator ? 0 : ENOMEM;
   }
 }
 
@@ -99,33 +100,30 @@ int QpConnection::doorbell() { return qp_.context->engine().doorbell(); }
 int QpConnection::attach(TcpStream& socket, const Attachment& attachment) {
   install_copy_guard();
   act_at_exit();
-  const std::lock_guard receive_lock(qp_.locks.receive);
-  const std::lock_guard send_lock(qp_.locks.send);
-  if (qp_.stream != nullptr) return EISCONN;
+  const std::lock_guard receive_lock(qp_.connection.locks.receive);
+  const std::lock_guard send_lock(qp_.connection.locks.send);
+  if (!qp_.connection.is_idle()) return EISCONN;
   if (!may_attach(attachment.attempt.get())) return EINVAL;
   if (attachment.attempt && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
 
+  Connection& connection = qp_.connection;
   const rdmap::ConnectionRules rules = rules_of(attachment, socket, qp_);
-  std::shared_ptr<Stream> made;
   try {
-    // make_shared() is not used, since timers keep weak references for some seconds and would keep its memory.
-    made.reset(new Stream(queues_, *this, qp_.context->engine(), qp_.locks, qp_.signals, queues_.sends(), qp_.number,
-                          &qp_.pd, queues_.identity(), rules, attachment.owner));
     if (qp_.follows_infiniband()) prepare_retry_timers();
+    connection.prepare(qp_.number, rules, attachment.owner, std::move(socket));
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  const std::uint32_t ord = made->sender().transmitter().limit_ord(ord_limit_);
-  if (qp_.follows_infiniband() && state() == IBV_QPS_SQD) made->sender().transmitter().hold_from(drain_to_);
-  made->receiver().rdmap().deny(denied_rights_);
-  made->socket() = std::move(socket);
+  const std::uint32_t ord = connection.transmitter().limit_ord(ord_limit_);
+  if (qp_.follows_infiniband() && state() == IBV_QPS_SQD) connection.transmitter().hold_from(drain_to_);
+  connection.deny(denied_rights_);
   Engine& engine = qp_.context->engine();
-  int error = engine.add(qp_.whole, made->socket().fd());
-  if (error == 0 && attachment.rings) error = use_rings(*made, *attachment.rings);
+  int error = engine.add(qp_.whole, connection.socket().fd());
+  if (error == 0 && attachment.rings) error = share(*attachment.rings);
   if (error != 0) {
-    engine.release(made->socket().fd());
+    engine.release(connection.socket().fd());
     engine.remove(qp_.whole);
-    socket = std::move(made->socket());
+    socket = connection.take_back();
     return error;
   }
   if (!attachment.attempt) {
@@ -134,61 +132,61 @@ int QpConnection::attach(TcpStream& socket, const Attachment& attachment) {
     if (!qp_.rnic && state() != IBV_QPS_RTS) qp_.steps_reached = state();
     qp_.state = IBV_QPS_RTS;
   }
-  qp_.stream = std::move(made);
+  connection.begin();
   peer_psn_ = attachment.peer_psn;
   qp_.context->engine().counters().add(PortCounter::connections);
-  qp_.stream->receiver().wait_for_first_message(attachment.first_by_owner);
+  qp_.connection.wait_for_first_message(attachment.first_by_owner);
   if (qp_.retries() && !queues_.sends().empty()) start_retry_timers();
   try {
-    qp_.transmit();
+    qp_.connection.send();
   } catch (const std::exception&) {  // the stream is attached, and ends for lack of memory
-    qp_.stream->sender().break_off();
+    qp_.connection.break_off();
   }
   return 0;
 }
 
 std::optional<QpConnection::Agreed> QpConnection::agreed() {
-  const std::lock_guard lock(qp_.locks.send);
-  if (qp_.stream == nullptr) return std::nullopt;
-  return Agreed{qp_.stream->rules(), qp_.stream->peer(), qp_.stream->sender().transmitter().ord()};
+  const std::lock_guard lock(qp_.connection.locks.send);
+  if (qp_.connection.is_idle()) return std::nullopt;
+  return Agreed{qp_.connection.rules(), qp_.connection.peer(), qp_.connection.transmitter().ord()};
 }
 
-int QpConnection::disconnect(const StreamOwner* owner) {
+int QpConnection::disconnect(const ConnectionOwner* owner) {
   const ReadSection section;
-  const std::lock_guard lock(qp_.locks.receive);
-  if (qp_.stream == nullptr || (owner != nullptr && !qp_.stream->is_of(owner))) return ENOTCONN;
-  return qp_.stream->disconnect();
+  const std::lock_guard lock(qp_.connection.locks.receive);
+  if (qp_.connection.is_idle() || (owner != nullptr && !qp_.connection.is_of(owner))) return ENOTCONN;
+  return qp_.connection.disconnect();
 }
 
-void QpConnection::arrived(const StreamOwner* owner) {
+void QpConnection::arrived(const ConnectionOwner* owner) {
   {
-    const std::lock_guard lock(qp_.locks.receive);
-    if (qp_.stream == nullptr || !qp_.stream->is_of(owner)) return;
-    qp_.stream->receiver().first_may_come();
+    const std::lock_guard lock(qp_.connection.locks.receive);
+    if (!qp_.connection.is_of(owner)) return;
+    qp_.connection.first_may_come();
   }
   progress(Driver::event);
 }
 
-void QpConnection::no_first_message(const StreamOwner* owner) {
-  const std::lock_guard lock(qp_.locks.receive);
-  if (qp_.stream == nullptr || !qp_.stream->is_of(owner)) return;
-  if (!qp_.stream->rules().initiator) {
-    qp_.stream->lose_connection(Stream::Lost::beginning);
-  } else if (qp_.stream->peer() == mpa::PeerKind::not_known) {
+void QpConnection::no_first_message(const ConnectionOwner* owner) {
+  const std::lock_guard lock(qp_.connection.locks.receive);
+  if (!qp_.connection.is_of(owner)) return;
+  if (!qp_.connection.rules().initiator) {
+    qp_.connection.lose(Connection::Lost::beginning);
+  } else if (qp_.connection.peer() == mpa::PeerKind::not_known) {
     log_event(LogLevel::info, "queue pair 0x%06x: its peer has sent nothing yet, and counts as no uiw until it does",
               qp_.number);
-    qp_.stream->receiver().peer_known(mpa::PeerKind::other, false);
+    qp_.connection.peer_known(mpa::PeerKind::other, false);
   }
 }
 
 void QpConnection::lose_connection() {
-  const std::lock_guard lock(qp_.locks.receive);
-  if (qp_.stream != nullptr) qp_.stream->lose_connection(Stream::Lost::by_fault);
+  const std::lock_guard lock(qp_.connection.locks.receive);
+  if (!qp_.connection.is_idle()) qp_.connection.lose(Connection::Lost::by_fault);
 }
 
 void QpConnection::completion_lost() {
-  const std::lock_guard lock(qp_.locks.receive);
-  if (qp_.stream != nullptr) qp_.stream->completion_lost();
+  const std::lock_guard lock(qp_.connection.locks.receive);
+  qp_.connection.completion_lost();
 }
 
 // True if the peer expects another PSN than this end starts with: it means another queue pair (one that had this number
@@ -198,25 +196,18 @@ bool QpConnection::mixed_up(std::uint32_t peer_psn) const {
 }
 
 bool QpConnection::is_for(std::uint32_t peer_psn) {
-  const std::lock_guard lock(qp_.locks.send);
+  const std::lock_guard lock(qp_.connection.locks.send);
   return state() == IBV_QPS_RTR || !mixed_up(peer_psn);
 }
 
 bool QpConnection::is_connected() {
-  const std::lock_guard lock(qp_.locks.send);
-  return qp_.stream != nullptr;
-}
-
-// Called with both locks held. The stream of before is released here: the thread that dropped it held both locks, too,
-// so it has left it.
-void QpConnection::drop_stream() {
-  queues_.leave_shared();
-  stream_before_ = std::exchange(qp_.stream, nullptr);
+  const std::lock_guard lock(qp_.connection.locks.send);
+  return !qp_.connection.is_idle();
 }
 
 bool QpConnection::watch_socket(bool watched) {
-  const std::lock_guard lock(qp_.locks.receive);
-  return qp_.stream == nullptr || qp_.stream->receiver().watch_socket(watched);
+  const std::lock_guard lock(qp_.connection.locks.receive);
+  return qp_.connection.watch_socket(watched);
 }
 
 bool QpConnection::progress(Driver driver) noexcept {
@@ -233,42 +224,42 @@ bool QpConnection::make_progress(Driver driver) {
   const SuppressedNotifications suppressed(driver != Driver::poll ? &qp_.receive_cq : nullptr);
   bool work = false;
   {
-    std::unique_lock lock(qp_.locks.receive, std::defer_lock);
+    std::unique_lock lock(qp_.connection.locks.receive, std::defer_lock);
     if (driver == Driver::poll) {
       if (!lock.try_lock()) return false;  // another thread drives it, and may need this processor
     } else {
       lock.lock();
     }
-    if (qp_.stream == nullptr || !qp_.stream->receive_turn(driver, work)) return work;
+    if (!qp_.connection.receive_turn(driver, work)) return work;
   }
-  const std::lock_guard lock(qp_.locks.send);
-  if (qp_.stream != nullptr) qp_.stream->sender().turn(driver);
+  const std::lock_guard lock(qp_.connection.locks.send);
+  qp_.connection.send_turn(driver);
   return work;
 }
 
 // RTS to SQD: entries that are posted from here on are not sent.
 void QpConnection::drain() {
-  const std::lock_guard lock(qp_.locks.send);
+  const std::lock_guard lock(qp_.connection.locks.send);
   drain_to_ = queues_.sends().tail();
-  if (qp_.stream != nullptr) qp_.stream->sender().transmitter().hold_from(drain_to_);
-  qp_.transmit();
+  qp_.connection.hold_from(drain_to_);
+  qp_.connection.send();
 }
 
 // SQD to RTS: they are sent.
 void QpConnection::stop_draining() {
-  const std::lock_guard lock(qp_.locks.send);
+  const std::lock_guard lock(qp_.connection.locks.send);
   tell_when_drained_ = false;
-  if (qp_.stream != nullptr) qp_.stream->sender().transmitter().hold_from(~std::uint64_t{0});
-  qp_.transmit();
+  qp_.connection.hold_from(~std::uint64_t{0});
+  qp_.connection.send();
 }
 
 void QpConnection::notify_when_drained(bool notify) {
-  const std::lock_guard lock(qp_.locks.send);
+  const std::lock_guard lock(qp_.connection.locks.send);
   tell_when_drained_ = notify;
 }
 
 void QpConnection::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) {
-  if (qp_.stream != nullptr) return qp_.stream->sender().transmitter().flush(culprit, status);
+  if (!qp_.connection.is_idle()) return qp_.connection.transmitter().flush(culprit, status);
   queues_.flush_sends(culprit, status);
 }
 
@@ -278,23 +269,20 @@ bool QpConnection::drained() const {
 
 void QpConnection::deny_rights(std::uint32_t denied) {
   denied_rights_ = denied;
-  if (qp_.stream != nullptr) qp_.stream->receiver().rdmap().deny(denied_rights_);
+  if (!qp_.connection.is_idle()) qp_.connection.deny(denied_rights_);
 }
 
 // Sets ORD (Verbs draft section 6.5), at most to the negotiated value.
 void QpConnection::limit_ord(std::uint32_t ord) {
   ord_limit_ = ord;
   std::uint32_t granted = ord;
-  if (qp_.stream != nullptr) granted = qp_.stream->sender().transmitter().limit_ord(ord);
+  if (!qp_.connection.is_idle()) granted = qp_.connection.transmitter().limit_ord(ord);
   qp_.attributes.max_rd_atomic = static_cast<std::uint8_t>(granted);
-  qp_.transmit();
+  qp_.connection.send();
 }
 
 void QpConnection::reset() {
-  if (qp_.stream != nullptr) {
-    qp_.stream->abandon(false);
-    drop_stream();
-  }
+  qp_.connection.abandon(false);
   end_attempt();
   tell_when_drained_ = false;
   denied_rights_ = 0;
@@ -322,23 +310,23 @@ void QpConnection::peer_gone() {
 void QpConnection::leave_at_exit() {
   // A program may call exit() at any point, so a lock may be held; then the stream stays as it is.
   {
-    const std::unique_lock send_lock(qp_.locks.send, std::try_to_lock);
-    if (send_lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_posts_before_end();
+    const std::unique_lock send_lock(qp_.connection.locks.send, std::try_to_lock);
+    if (send_lock.owns_lock()) qp_.connection.send_posts_before_end();
   }
-  const std::unique_lock receive_lock(qp_.locks.receive, std::try_to_lock);
-  if (!receive_lock.owns_lock() || qp_.stream == nullptr) return;
+  const std::unique_lock receive_lock(qp_.connection.locks.receive, std::try_to_lock);
+  if (!receive_lock.owns_lock()) return;
   {
-    const std::unique_lock send_lock(qp_.locks.send, std::try_to_lock);
+    const std::unique_lock send_lock(qp_.connection.locks.send, std::try_to_lock);
     if (!send_lock.owns_lock()) return;
   }
-  qp_.stream->leave();
+  qp_.connection.leave();
 }
 
 bool QpConnection::delivers_last() {
-  const std::unique_lock receive_lock(qp_.locks.receive, std::try_to_lock);
-  if (!receive_lock.owns_lock() || qp_.stream == nullptr) return false;
-  const std::unique_lock send_lock(qp_.locks.send, std::try_to_lock);
-  return send_lock.owns_lock() && qp_.stream->sender().delivers_last();
+  const std::unique_lock receive_lock(qp_.connection.locks.receive, std::try_to_lock);
+  if (!receive_lock.owns_lock()) return false;
+  const std::unique_lock send_lock(qp_.connection.locks.send, std::try_to_lock);
+  return send_lock.owns_lock() && qp_.connection.delivers_last();
 }
 
 }  // namespace uiw::provider

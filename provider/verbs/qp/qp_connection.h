@@ -21,7 +21,7 @@
 
 namespace uiw::provider {
 
-class QpConnection final : public StreamHost {
+class QpConnection final : public ConnectionHost {
  public:
   // Both arguments must remain live as long as this object.
   QpConnection(QpCommon& qp, WorkQueues& queues) : qp_(qp), queues_(queues) {}
@@ -54,9 +54,9 @@ class QpConnection final : public StreamHost {
     std::uint32_t ord;
   };
   std::optional<Agreed> agreed();
-  int disconnect(const StreamOwner* owner);
-  void arrived(const StreamOwner* owner);
-  void no_first_message(const StreamOwner* owner);
+  int disconnect(const ConnectionOwner* owner);
+  void arrived(const ConnectionOwner* owner);
+  void no_first_message(const ConnectionOwner* owner);
   // As QueuePair says.
   void lose_connection();
   // A completion queue overran that this queue pair uses: the stream ends with a Terminate.
@@ -89,26 +89,22 @@ class QpConnection final : public StreamHost {
   // RESET.
   void reset();
 
-  // ---- StreamHost ----
+  // ---- ConnectionHost ----
   ibv_qp_state state() const override { return qp_.state.load(); }
   void report(ibv_event_type type) override { qp_.report(type); }
   void enter_error() override { qp_.state = IBV_QPS_ERR; }
   void peer_gone() override;
-  void drop_stream() override;
   void sent_all() override;
   void sent_last() override;
 
  private:
   bool mixed_up(std::uint32_t peer_psn) const;
   bool may_attach(const manual::Attempt* attempt) const;
-  int use_rings(Stream& stream, SharedOffer& offer);
+  int share(SharedOffer& offer);
   bool make_progress(Driver driver);
 
   QpCommon& qp_;
   WorkQueues& queues_;
-  // The stream of before. It is kept until the next one is dropped, since the thread that has dropped it may still be
-  // inside its functions.
-  std::shared_ptr<Stream> stream_before_;
   std::shared_ptr<manual::Attempt> attempt_;  // manual connection; written with both locks held
   std::uint32_t peer_psn_ = 0;                // of the stream's peer (Attachment); the same
 

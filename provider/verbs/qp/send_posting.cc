@@ -22,18 +22,18 @@ bool SendPosting::state_allows_posts() const {
 }
 
 WorkBuilder::Abilities SendPosting::abilities() const {
-  if (qp_.stream == nullptr) return {};
-  return {qp_.stream->peer() != mpa::PeerKind::other, qp_.attributes.max_rd_atomic > 0};
+  if (qp_.connection.is_idle()) return {};
+  return {qp_.connection.peer() != mpa::PeerKind::other, qp_.attributes.max_rd_atomic > 0};
 }
 
 // Makes room for the entry `sequence`, if the queue is full: sends posts that wait, and completes unsignaled work that
 // has been sent. False if there is still no room.
 bool SendPosting::make_room(std::uint64_t sequence) {
   if (sends_.has_room(sequence)) return true;
-  if (qp_.stream == nullptr) return false;
-  StreamSender& sender = qp_.stream->sender();
-  if (const auto policy = sender.scheduler().polled(probe_policy())) sender.send(*policy);
-  if (!sends_.has_room(sequence)) sender.transmitter().release_unsignaled();
+  if (qp_.connection.is_idle()) return false;
+  Connection& connection = qp_.connection;
+  if (const auto policy = connection.scheduler().polled(probe_policy())) connection.send(*policy);
+  if (!sends_.has_room(sequence)) connection.transmitter().release_unsignaled();
   return sends_.has_room(sequence);
 }
 
@@ -42,11 +42,12 @@ bool SendPosting::make_room(std::uint64_t sequence) {
 bool SendPosting::too_late() const {
   const ibv_qp_state state = qp_.state.load();
   if (state == IBV_QPS_ERR) return true;
-  const bool running = qp_.runs(Stream::Phase::running);
-  if (qp_.stream != nullptr && qp_.stream->sender().fin_sent() && !running) return true;
+  const bool running = qp_.connection.runs();
+  if (qp_.connection.fin_sent() && !running) return true;
   // If the stream still runs in SQD, another thread is making the step to SQD now. What is posted now is behind earlier
   // work, and is sent with it.
-  return state == IBV_QPS_SQD && !running && !qp_.runs(Stream::Phase::closing) && !qp_.follows_infiniband();
+  return state == IBV_QPS_SQD && !running && qp_.connection.phase() != Connection::Phase::closing &&
+         !qp_.follows_infiniband();
 }
 
 // Posts the `count` entries that have been filled in behind the tail; if it is too late for that, they complete as
@@ -59,7 +60,7 @@ void SendPosting::push_prepared(std::uint32_t count) {
 }
 
 int SendPosting::post(ibv_send_wr* requests, ibv_send_wr** bad) {
-  std::unique_lock lock(qp_.locks.send);
+  std::unique_lock lock(qp_.connection.locks.send);
   const bool waits = batch_.open.load(std::memory_order_relaxed);
   int error = (waits && !await_batch(lock)) || !state_allows_posts() ? EINVAL : 0;
   const WorkBuilder::Abilities able = abilities();
@@ -83,21 +84,21 @@ int SendPosting::post(ibv_send_wr* requests, ibv_send_wr** bad) {
 // Whether what has been posted from `first` on is sent now, or waits for the posts behind it. There must be a stream.
 SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
   const std::uint64_t end = sends_.tail();
-  StreamSender& sender = qp_.stream->sender();
+  Connection& connection = qp_.connection;
   SendScheduler::PostConditions conditions;
-  conditions.most_octets = sender.octets_in_one_send();
+  conditions.most_octets = connection.octets_in_one_send();
   SendScheduler::Post post{static_cast<unsigned>(end - first), 0, qp_.send_cq.taken()};
   for (std::uint64_t i = std::max(first, sends_.head()); i < end && post.octets < conditions.most_octets; ++i) {
     post.octets += sends_.at(i).length;
   }
   const Engine& engine = qp_.context->engine();
-  conditions.running = qp_.stream->runs();
-  conditions.socket_full = sender.full();
+  conditions.running = qp_.connection.runs();
+  conditions.socket_full = connection.full();
   conditions.queue_full = sends_.full();
   conditions.awaits_event = engine.activity().event_awaited();
-  conditions.remote_rule = sender.transmitter().completion() == rdmap::Completion::remote;
+  conditions.remote_rule = connection.transmitter().completion() == rdmap::Completion::remote;
   conditions.queued = sends_.size();
-  return sender.scheduler().posted(post, conditions, [&engine] {
+  return connection.scheduler().posted(post, conditions, [&engine] {
     return SendScheduler::PostTime{raw_clock(), engine.activity().last_here()};
   });
 }
@@ -106,15 +107,15 @@ SendScheduler::PostDecision SendPosting::decide(std::uint64_t first) {
 void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMutex>& lock) {
   using Decision = SendScheduler::PostDecision;
   if (qp_.retries()) start_retry_timers();
-  if (!qp_.has_carrier()) return carry_out_local(lock);
-  qp_.stream->receiver().note_post();
+  if (!qp_.connection.carries_work()) return carry_out_local(lock);
+  qp_.connection.note_post();
   Engine& engine = qp_.context->engine();
-  SendScheduler& scheduler = qp_.stream->sender().scheduler();
+  SendScheduler& scheduler = qp_.connection.scheduler();
   const Decision decision = decide(first);
   if (decision == Decision::defer || decision == Decision::defer_first) {
     const std::uint64_t now = scheduler.last_post();
-    qp_.signals.poster.store(pthread_self(), std::memory_order_relaxed);
-    qp_.stream->sender().publish_deferred();
+    qp_.connection.signals.poster.store(pthread_self(), std::memory_order_relaxed);
+    qp_.connection.publish_deferred();
     lock.unlock();
     if (decision == Decision::defer_first) engine.watch_posts();
     if (engine.note_post(now)) note_return_to_program();
@@ -122,7 +123,7 @@ void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMut
   }
   const bool looks = decision == Decision::send_and_look;
   if (looks) engine.begin_posting();
-  qp_.stream->sender().send(probe_policy());
+  qp_.connection.send(probe_policy());
   std::uint64_t now = 0;
   if (decision != Decision::send) {
     now = raw_clock();
@@ -133,8 +134,8 @@ void SendPosting::send_or_defer(std::uint64_t first, std::unique_lock<SectionMut
 }
 
 void SendPosting::carry_out_local() {
-  std::unique_lock lock(qp_.locks.send);
-  if (!qp_.has_carrier()) carry_out_local(lock);
+  std::unique_lock lock(qp_.connection.locks.send);
+  if (!qp_.connection.carries_work()) carry_out_local(lock);
 }
 
 // There is no stream yet, or its peer has left. Local work is carried out all the same, once it is the oldest. Releases
@@ -144,11 +145,11 @@ void SendPosting::carry_out_local(std::unique_lock<SectionMutex>& lock) {
   if ((state != IBV_QPS_RTS && state != IBV_QPS_RTR) || queues_.carry_out_local()) return lock.unlock();
   const std::uint64_t culprit = sends_.head();
   lock.unlock();
-  const std::lock_guard receive_lock(qp_.locks.receive);
+  const std::lock_guard receive_lock(qp_.connection.locks.receive);
   {
-    const std::lock_guard send_lock(qp_.locks.send);
+    const std::lock_guard send_lock(qp_.connection.locks.send);
     // A stream that has come meanwhile fails it.
-    if (qp_.has_carrier() || sends_.empty() || sends_.head() != culprit) return;
+    if (qp_.connection.carries_work() || sends_.empty() || sends_.head() != culprit) return;
     qp_.state = IBV_QPS_ERR;
     queues_.flush_sends(culprit, sends_.at(culprit).status);
   }
@@ -167,8 +168,8 @@ void SendPosting::send_what_is_posted(std::uint64_t first, std::unique_lock<Sect
 
 // The call that posted has also looked at what has arrived. This time is not a pause of the program.
 void SendPosting::note_return_to_program() {
-  const std::lock_guard lock(qp_.locks.send);
-  if (qp_.stream != nullptr) qp_.stream->sender().scheduler().resume(raw_clock());
+  const std::lock_guard lock(qp_.connection.locks.send);
+  qp_.connection.note_return_to_program(raw_clock());
 }
 
 // Waits until no other thread has a batch open. False if the calling thread has one open. Releases the lock while it
@@ -184,7 +185,7 @@ bool SendPosting::await_batch(std::unique_lock<SectionMutex>& lock) {
 }
 
 void SendPosting::begin_batch() {
-  std::unique_lock lock(qp_.locks.send);
+  std::unique_lock lock(qp_.connection.locks.send);
   if (!await_batch(lock)) {
     batch_.error = EINVAL;
     return;
@@ -202,7 +203,7 @@ void SendPosting::add(const ibv_send_wr& request) {
   if (batch_.error != 0) return;
   const std::uint64_t sequence = sends_.tail() + batch_.size;
   if (!sends_.has_room(sequence)) {
-    const std::lock_guard lock(qp_.locks.send);
+    const std::lock_guard lock(qp_.connection.locks.send);
     if (!make_room(sequence)) batch_.error = ENOMEM;
   }
   if (batch_.error == 0) {
@@ -214,7 +215,7 @@ void SendPosting::add(const ibv_send_wr& request) {
 }
 
 int SendPosting::end_batch() {
-  std::unique_lock lock(qp_.locks.send);
+  std::unique_lock lock(qp_.connection.locks.send);
   const int error = batch_.error != 0 || state_allows_posts() ? batch_.error : EINVAL;
   const std::uint64_t first = sends_.tail();
   if (error == 0) push_prepared(batch_.size);
@@ -224,7 +225,7 @@ int SendPosting::end_batch() {
 }
 
 void SendPosting::abort_batch() {
-  const std::lock_guard lock(qp_.locks.send);
+  const std::lock_guard lock(qp_.connection.locks.send);
   close_batch();
 }
 
@@ -235,7 +236,7 @@ void SendPosting::close_batch() {
 
 int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   if (mw.type != IBV_MW_TYPE_1) return EINVAL;
-  std::unique_lock lock(qp_.locks.send);
+  std::unique_lock lock(qp_.connection.locks.send);
   if (!await_batch(lock) || !state_allows_posts()) return EINVAL;
   const std::uint64_t sequence = sends_.tail();
   if (!make_room(sequence)) return ENOMEM;
@@ -244,10 +245,10 @@ int SendPosting::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
   if (error != 0) return error;
   push_prepared(1);
   if (qp_.retries()) start_retry_timers();
-  if (!qp_.has_carrier()) {
+  if (!qp_.connection.carries_work()) {
     carry_out_local(lock);
   } else {
-    qp_.transmit();
+    qp_.connection.send();
   }
   return 0;
 }
@@ -257,40 +258,41 @@ SendScheduler::ProbePolicy SendPosting::probe_policy() const {
 }
 
 bool SendPosting::left_to_poster() const {
-  const std::uint64_t since = qp_.signals.posts_wait_since.load();  // loaded before `poster`, which is stored before it
-  const bool own = pthread_equal(qp_.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
+  const std::uint64_t since =
+      qp_.connection.signals.posts_wait_since.load();  // loaded before `poster`, which is stored before it
+  const bool own = pthread_equal(qp_.connection.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
   return SendScheduler::left_to_poster(since, own, raw_clock);
 }
 
 void SendPosting::send_waiting_posts() {
   if (left_to_poster()) return;
-  const std::unique_lock lock(qp_.locks.send, std::try_to_lock);
-  if (!lock.owns_lock() || qp_.stream == nullptr) return;
-  StreamSender& sender = qp_.stream->sender();
-  if (const auto policy = sender.scheduler().polled(probe_policy())) sender.send(*policy);
+  const std::unique_lock lock(qp_.connection.locks.send, std::try_to_lock);
+  if (!lock.owns_lock() || qp_.connection.is_idle()) return;
+  Connection& connection = qp_.connection;
+  if (const auto policy = connection.scheduler().polled(probe_policy())) connection.send(*policy);
 }
 
 void SendPosting::send_all_deferred() {
   if (left_to_poster()) return;
-  const std::unique_lock lock(qp_.locks.send, std::try_to_lock);
-  if (lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_all_deferred();
+  const std::unique_lock lock(qp_.connection.locks.send, std::try_to_lock);
+  if (lock.owns_lock()) qp_.connection.send_all_deferred();
 }
 
 void SendPosting::send_overdue_posts() {
-  const std::unique_lock lock(qp_.locks.send, std::try_to_lock);
-  if (lock.owns_lock() && qp_.stream != nullptr) qp_.stream->sender().send_overdue_posts();
+  const std::unique_lock lock(qp_.connection.locks.send, std::try_to_lock);
+  if (lock.owns_lock()) qp_.connection.send_overdue_posts();
 }
 
 bool SendPosting::give_back_idle_memory() {
-  const std::unique_lock lock(qp_.locks.send, std::try_to_lock);
+  const std::unique_lock lock(qp_.connection.locks.send, std::try_to_lock);
   if (!lock.owns_lock()) return true;  // another thread sends
-  return qp_.stream != nullptr && qp_.stream->sender().give_back_idle_memory();
+  return qp_.connection.give_back_idle_memory();
 }
 
 void SendPosting::send_posts_before_end() {
   if (!posts_wait()) return;
-  const std::lock_guard lock(qp_.locks.send);
-  if (qp_.stream != nullptr) qp_.stream->sender().send_posts_before_end();
+  const std::lock_guard lock(qp_.connection.locks.send);
+  qp_.connection.send_posts_before_end();
 }
 
 }  // namespace uiw::provider

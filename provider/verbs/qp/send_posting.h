@@ -47,8 +47,8 @@ class SendPosting final : public SendRequests, public DeferredSends {
   void abort_batch() override;
 
   // ---- DeferredSends ----
-  bool has_deferred() const override { return qp_.signals.deferred.load(); }
-  bool posts_wait() const override { return qp_.signals.posts_wait_since.load() != 0; }
+  bool has_deferred() const override { return qp_.connection.signals.deferred.load(); }
+  bool posts_wait() const override { return qp_.connection.signals.posts_wait_since.load() != 0; }
   void send_waiting_posts() override;
   void send_all_deferred() override;
   void send_overdue_posts() override;

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "base/grace_period.h"
-#include "provider/stream/stream_host.h"
+#include "provider/connection/connection_host.h"
 #include "rdmap/work.h"
 
 namespace uiw::provider {
@@ -21,7 +21,7 @@ struct QpIdentity;
 class Srq;
 class SrqUser;
 
-class WorkQueues final : public StreamWork {
+class WorkQueues final : public ConnectionWork {
  public:
   // `qp` and `srq` must remain live as long as this object; `srq` is null if the queue pair has a receive queue of its
   // own. Throws std::bad_alloc.

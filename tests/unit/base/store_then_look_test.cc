@@ -90,7 +90,7 @@ TEST_CASE("store then look: a stream pauses while a receive is posted", "[orders
   CHECK(left_alone(Order::seq_cst, Order::acquire));
 }
 
-// StreamSender::delegate_to_sending_thread() and StreamSender::try_stop(): new work is left to the thread that sends.
+// Connection::delegate_to_sending_thread() and Connection::try_stop(): new work is left to the thread that sends.
 TEST_CASE("store then look: new work arrives for a sender that is about to stop", "[orders]") {
   enum { sending, news };
   constexpr int kIdle = 0, kBusy = 1, kSendAgain = 2;
@@ -133,7 +133,7 @@ TEST_CASE("store then look: more work arrives for a sender that was already aske
   }));
 }
 
-// StreamSender::wait_for_sending_thread(): the receive of an answer does not overtake the completion of the Send. The
+// Connection::wait_for_sending_thread(): the receive of an answer does not overtake the completion of the Send. The
 // octets on their way are as good as a release and an acquire.
 TEST_CASE("store then look: an answer comes before its Send is known to be complete", "[orders]") {
   enum { sending, wire, completions };

@@ -238,9 +238,9 @@ class Leaving final : public provider::Numbered, public provider::Attachable {
     return true;
   }
   bool is_for(std::uint32_t) override { return true; }
-  int disconnect(const provider::StreamOwner*) override { return ENOTCONN; }
-  void arrived(const provider::StreamOwner*) override {}
-  void no_first_message(const provider::StreamOwner*) override {}
+  int disconnect(const provider::ConnectionOwner*) override { return ENOTCONN; }
+  void arrived(const provider::ConnectionOwner*) override {}
+  void no_first_message(const provider::ConnectionOwner*) override {}
   bool check_retry_timer(std::chrono::nanoseconds) override { return false; }
   void restart_retry_timer() override {}
 

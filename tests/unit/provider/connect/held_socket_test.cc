@@ -21,10 +21,10 @@ namespace {
 
 using mpa::ReadyToReceive;
 
-class Owner final : public provider::StreamOwner {
+class Owner final : public provider::ConnectionOwner {
  public:
-  void stream_established() noexcept override { note(established_); }
-  void stream_ended() noexcept override { note(ended_); }
+  void connection_established() noexcept override { note(established_); }
+  void connection_ended() noexcept override { note(ended_); }
   bool wait_established() { return wait(established_); }
   bool wait_ended() { return wait(ended_); }
   bool is_established() {

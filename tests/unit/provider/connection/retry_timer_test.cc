@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/stream/retry_timer.h"
+#include "provider/connection/retry_timer.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/stream/linger.h"
+#include "provider/connection/linger.h"
 
 #include <linux/sockios.h>
 #include <sys/epoll.h>
@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "base/descriptor.h"
+#include "provider/connection/movement.h"
 #include "provider/process/cm_loop.h"
-#include "provider/stream/movement.h"
 
 namespace uiw::provider {
 

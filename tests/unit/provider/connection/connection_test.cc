@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A stream by itself, with a queue pair that only notes what it is told: how it ends, by whom, what the peer sees of
-// it.
-#include "provider/stream/stream.h"
+// A connection by itself, with a queue pair that only notes what it is told: how it ends, by whom, what the peer sees
+// of it.
+#include "provider/connection/connection.h"
 
 #include <poll.h>
 
@@ -11,20 +11,21 @@
 #include <string>
 #include <utility>
 
+#include "provider/process/cm_loop.h"
 #include "provider/progress/engine.h"
 #include "tests/unit/provider/rnic.h"
 
 using namespace uiw;
 using namespace uiw::test;
+using provider::Connection;
 using provider::Driver;
-using provider::Stream;
-using Phase = provider::Stream::Phase;
+using Phase = provider::Connection::Phase;
 
 namespace {
 
-struct Owner final : provider::StreamOwner {
-  void stream_established() noexcept override { established = true; }
-  void stream_ended() noexcept override { ended = true; }
+struct Owner final : provider::ConnectionOwner {
+  void connection_established() noexcept override { established = true; }
+  void connection_ended() noexcept override { ended = true; }
   bool established = false, ended = false;
 };
 
@@ -36,7 +37,7 @@ struct Undriven final : provider::Driven {
 };
 
 // A queue pair in RTS without receives.
-struct Rig final : provider::StreamWork, provider::StreamHost {
+struct Rig final : provider::ConnectionWork, provider::ConnectionHost {
   struct Options {
     bool manual = false;
     bool initiator = true;
@@ -44,25 +45,29 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
     bool crc = false;
   };
   explicit Rig(const Options& options) : queue(8, 1, 0) {
-    auto [own, other] = tcp_pair();
-    peer = std::move(other);
-    rdmap::ConnectionRules rules;
+    connection.serve(*this, *this, queue, this);
     rules.manual = options.manual;
     rules.crc = options.crc;
     rules.ord = rules.ird = rules.requests_out = rules.requests_in = 1;
     rules.initiator = options.initiator;
     rules.mulpdu = 1024;
     rules.completion = options.completion;
-    stream =
-        std::make_shared<Stream>(static_cast<provider::StreamWork&>(*this), static_cast<provider::StreamHost&>(*this),
-                                 engine, locks, signals, queue, 0, &domain, this, rules, owner);
-    stream->socket() = std::move(own);
+    connects = this;
+    connect();
   }
   ~Rig() {
     const std::scoped_lock lock(locks.receive, locks.send);
-    stream->abandon(false);
+    connection.abandon(false);
     engine.stop();
     driven = nullptr;
+    connects = nullptr;
+  }
+  void connect() {
+    auto [own, other] = tcp_pair();
+    peer = std::move(other);
+    const std::scoped_lock lock(locks.receive, locks.send);
+    connection.prepare(0, rules, owner, std::move(own));
+    connection.begin();
   }
 
   ibv_qp_state state() const override { return IBV_QPS_RTS; }
@@ -76,7 +81,6 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
   void report(ibv_event_type type) override { events.push_back(type); }
   void enter_error() override { error = true; }
   void peer_gone() override { gone = true; }
-  void drop_stream() override { dropped = true; }
   void sent_all() override {}
   void sent_last() override {}
   void send_complete(const rdmap::SendWork& work, rdmap::Status status) override {
@@ -91,7 +95,7 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
     work.id = id;
     work.signaled = true;
     queue.push();
-    stream->sender().send();
+    connection.send();
   }
   // Turns, until the condition holds.
   template <typename Condition>
@@ -100,17 +104,17 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
       bool work = false, sends = false;
       {
         const std::lock_guard lock(locks.receive);
-        sends = stream->receive_turn(Driver::event, work);
+        sends = connection.receive_turn(Driver::event, work);
       }
       if (sends) {
         const std::lock_guard lock(locks.send);
-        stream->sender().turn(Driver::event);
+        connection.send_turn(Driver::event);
       }
       return condition();
     });
   }
   bool comes_to(Phase phase) {
-    return drive([&] { return stream->phase() == phase; });
+    return drive([&] { return connection.phase() == phase; });
   }
 
   // All that the peer gets, up to the end of the stream; "reset" where that is a reset.
@@ -133,17 +137,21 @@ struct Rig final : provider::StreamWork, provider::StreamHost {
     peer.close();
   }
 
-  inline static std::atomic<provider::Driven*> driven{nullptr};  // what has the stream for the engine
+  inline static std::atomic<provider::Driven*> driven{nullptr};  // the queue pair, for the engine
   provider::Engine engine{[](std::uint32_t) { return driven.load(); }};
-  provider::StreamLocks locks;
-  provider::StreamSignals signals;
   rdmap::SendQueue queue;
   const int domain = 0;
+  rdmap::ConnectionRules rules;
   const std::shared_ptr<Owner> owner = std::make_shared<Owner>();
   TcpStream peer;
-  std::shared_ptr<Stream> stream;
+  inline static std::atomic<Rig*> connects{nullptr};  // what timers find
+  Connection connection{engine, &domain, [](std::uint32_t) {
+                          Rig* const rig = connects.load();
+                          return rig != nullptr ? &rig->connection : nullptr;
+                        }};
+  Connection::Locks& locks = connection.locks;
 
-  bool error = false, flushed = false, gone = false, dropped = false;
+  bool error = false, flushed = false, gone = false;
   std::vector<ibv_event_type> events;
   std::vector<std::pair<std::uint64_t, rdmap::Status>> completions;
 };
@@ -155,7 +163,7 @@ constexpr std::size_t kTerminateControl = 2 + 18;
 
 }  // namespace
 
-TEST_CASE("stream: the peer closes an idle connection of rdma_cm", "[stream]") {
+TEST_CASE("connection: the peer closes an idle connection of rdma_cm", "[connection]") {
   Rig rig({});
   rig.peer.shutdown_send();
   CHECK(rig.comes_to(Phase::ended));
@@ -165,27 +173,27 @@ TEST_CASE("stream: the peer closes an idle connection of rdma_cm", "[stream]") {
 }
 
 // One system call less for each event: what the socket has not reported needs no look.
-TEST_CASE("stream: an arrival reads what is there, and an event finds the end behind it", "[stream]") {
+TEST_CASE("connection: an arrival reads what is there, and an event finds the end behind it", "[connection]") {
   Rig rig({});
   const Bytes first = {std::byte{0}};  // of an FPDU
   REQUIRE(::send(rig.peer.fd(), first.data(), first.size(), 0) == 1);
   rig.peer.shutdown_send();
-  pollfd end{rig.stream->socket().fd(), POLLRDHUP, 0};
+  pollfd end{rig.connection.socket().fd(), POLLRDHUP, 0};
   REQUIRE(::poll(&end, 1, 10'000) == 1);
   const auto turn = [&](Driver driver) {
     bool work = false;
     const std::lock_guard lock(rig.locks.receive);
-    rig.stream->receive_turn(driver, work);
+    rig.connection.receive_turn(driver, work);
     return work;
   };
   CHECK(turn(Driver::arrival));
-  CHECK(rig.stream->phase() == Phase::running);
+  CHECK(rig.connection.phase() == Phase::running);
   CHECK(turn(Driver::event));
-  CHECK(rig.stream->phase() == Phase::ended);
+  CHECK(rig.connection.phase() == Phase::ended);
 }
 
-TEST_CASE("stream: a caller that has taken shared memory is connected, though its first message never comes",
-          "[stream]") {
+TEST_CASE("connection: a caller that has taken shared memory is connected, though its first message never comes",
+          "[connection]") {
   Undriven undriven;
   Rig rig({.initiator = false});
   const bool place = GENERATE(true, false), doorbell = GENERATE(true, false);  // without one the memory is refused
@@ -207,8 +215,8 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
     };
   }
   rig.driven = place ? &undriven : nullptr;
-  if (place) REQUIRE(rig.engine.add(undriven, rig.stream->socket().fd()) == 0);
-  REQUIRE(rig.stream->share(std::move(offer)) == 0);
+  if (place) REQUIRE(rig.engine.add(undriven, rig.connection.socket().fd()) == 0);
+  REQUIRE(rig.connection.share(std::move(offer)) == 0);
   CHECK_FALSE(rig.owner->established);
   Bytes frame = Wire().text("uiw shared rings");
   frame.insert(frame.end(), calleds.begin(), calleds.end());
@@ -224,31 +232,31 @@ TEST_CASE("stream: a caller that has taken shared memory is connected, though it
 }
 
 // The end decides for TCP in the middle of the octets that have come, of which there is one event.
-TEST_CASE("stream: a caller that has not taken shared memory is read to the end", "[stream]") {
+TEST_CASE("connection: a caller that has not taken shared memory is read to the end", "[connection]") {
   Rig rig({.initiator = false, .crc = true});  // so that nothing happens before the FPDU is there as a whole
   int memory = -1;
   SharedOffer offer(false);
   offer.memory = SharedMemory::create(memory);
   REQUIRE(offer.memory);
-  REQUIRE(rig.stream->share(std::move(offer)) == 0);
+  REQUIRE(rig.connection.share(std::move(offer)) == 0);
   const Bytes octets = Wire().u16(2000).zeros(998);  // the first part of an FPDU
   REQUIRE(::send(rig.peer.fd(), octets.data(), octets.size(), 0) == 1000);
-  const int own = rig.stream->socket().fd();
+  const int own = rig.connection.socket().fd();
   pollfd come{own, POLLIN, 0};
   REQUIRE(::poll(&come, 1, 10'000) == 1);
   bool work = false;
   {
     const std::lock_guard lock(rig.locks.receive);
-    rig.stream->receive_turn(Driver::arrival, work);
+    rig.connection.receive_turn(Driver::arrival, work);
   }
   CHECK(work);
-  CHECK(rig.stream->phase() == Phase::running);
+  CHECK(rig.connection.phase() == Phase::running);
   char octet;
   CHECK(::recv(own, &octet, 1, MSG_PEEK | MSG_DONTWAIT) == -1);
   ::close(memory);
 }
 
-TEST_CASE("stream: the peer resets a connection of rdma_cm", "[stream]") {
+TEST_CASE("connection: the peer resets a connection of rdma_cm", "[connection]") {
   Rig rig({});
   rig.peer_resets();
   CHECK(rig.comes_to(Phase::ended));
@@ -256,44 +264,44 @@ TEST_CASE("stream: the peer resets a connection of rdma_cm", "[stream]") {
   CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
 }
 
-TEST_CASE("stream: the peer of a manual connection leaves, which only the next work detects", "[stream]") {
+TEST_CASE("connection: the peer of a manual connection leaves, which only the next work detects", "[connection]") {
   Rig rig({.manual = true});
   SECTION("by a FIN") { rig.peer.shutdown_send(); }
   SECTION("by a reset") { rig.peer_resets(); }
   CHECK(rig.comes_to(Phase::gone));
   CHECK((rig.gone && rig.owner->ended));
-  CHECK_FALSE((rig.error || rig.flushed || rig.dropped));
+  CHECK_FALSE((rig.error || rig.flushed));
   CHECK(rig.events.empty());
 }
 
-TEST_CASE("stream: a manual connection whose caller closes before its first message is dropped", "[stream]") {
+TEST_CASE("connection: a manual connection whose caller closes before its first message is dropped", "[connection]") {
   Rig rig({.manual = true, .initiator = false});
   rig.peer.shutdown_send();
-  CHECK(rig.comes_to(Phase::ended));
-  CHECK((rig.dropped && rig.owner->ended));
+  CHECK(rig.comes_to(Phase::idle));
+  CHECK(rig.owner->ended);
   CHECK_FALSE((rig.error || rig.gone || rig.flushed));
 }
 
-TEST_CASE("stream: the program flushes its work", "[stream]") {
+TEST_CASE("connection: the program flushes its work", "[connection]") {
   Rig rig({});
   {
     const std::lock_guard lock(rig.locks.receive);
-    rig.stream->flush_work();
+    rig.connection.flush_work();
   }
   CHECK((rig.error && rig.flushed && rig.owner->ended));
   CHECK(rig.heard().second == "FIN");
   CHECK(rig.events.empty());
 }
 
-TEST_CASE("stream: what is posted is sent before an orderly end", "[stream]") {
+TEST_CASE("connection: what is posted is sent before an orderly end", "[connection]") {
   Rig rig({});
   rig.post(1);
   {
     const std::lock_guard lock(rig.locks.receive);
-    CHECK(rig.stream->disconnect() == 0);
-    CHECK(rig.stream->disconnect() == 0);
+    CHECK(rig.connection.disconnect() == 0);
+    CHECK(rig.connection.disconnect() == 0);
   }
-  CHECK(rig.stream->phase() == Phase::closing);
+  CHECK(rig.connection.phase() == Phase::closing);
   CHECK(rig.completions == std::vector<std::pair<std::uint64_t, rdmap::Status>>{{1, rdmap::Status::success}});
   const auto [octets, end] = rig.heard();
   CHECK(octets.size() == 2 + 18 + 4);  // length, untagged header, CRC
@@ -301,14 +309,14 @@ TEST_CASE("stream: what is posted is sent before an orderly end", "[stream]") {
   rig.peer.shutdown_send();
   CHECK(rig.comes_to(Phase::ended));
   const std::lock_guard lock(rig.locks.receive);
-  CHECK(rig.stream->disconnect() == ENOTCONN);
+  CHECK(rig.connection.disconnect() == ENOTCONN);
 }
 
-TEST_CASE("stream: a completion queue without room ends it by a Terminate", "[stream]") {
+TEST_CASE("connection: a completion queue without room ends it by a Terminate", "[connection]") {
   Rig rig({});
   {
     const std::lock_guard lock(rig.locks.receive);
-    rig.stream->completion_lost();
+    rig.connection.completion_lost();
   }
   const auto [octets, end] = rig.heard();
   REQUIRE(octets.size() > kTerminateControl + 1);
@@ -319,19 +327,20 @@ TEST_CASE("stream: a completion queue without room ends it by a Terminate", "[st
   CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
 }
 
-TEST_CASE("stream: without memory it ends by a reset", "[stream]") {
+TEST_CASE("connection: without memory it ends by a reset", "[connection]") {
   Rig rig({});
   {
     const std::lock_guard lock(rig.locks.receive);
-    rig.stream->end_without_memory();
+    rig.connection.end_without_memory();
   }
-  CHECK(rig.stream->phase() == Phase::ended);
+  CHECK(rig.connection.phase() == Phase::ended);
   CHECK((rig.error && rig.flushed && rig.owner->ended));
   CHECK(rig.events == Events{IBV_EVENT_QP_FATAL});
   CHECK(rig.heard().second == "reset");
 }
 
-TEST_CASE("stream: work fails for lack of an answer: the rest is flushed, and nothing more is sent", "[stream]") {
+TEST_CASE("connection: work fails for lack of an answer: the rest is flushed, and nothing more is sent",
+          "[connection]") {
   Rig rig({.manual = true, .completion = rdmap::Completion::remote});
   rig.post(1);
   rig.post(2);
@@ -340,9 +349,9 @@ TEST_CASE("stream: work fails for lack of an answer: the rest is flushed, and no
     const std::lock_guard lock(rig.locks.receive);
     {
       const std::lock_guard send_lock(rig.locks.send);
-      rig.stream->sender().stop_for_good();
+      rig.connection.stop_for_good();
     }
-    rig.stream->fail_work(0, rdmap::Status::retry_exceeded);
+    rig.connection.fail_work(0, rdmap::Status::retry_exceeded);
   }
   CHECK(rig.completions == std::vector<std::pair<std::uint64_t, rdmap::Status>>{{1, rdmap::Status::retry_exceeded},
                                                                                 {2, rdmap::Status::flushed}});
@@ -350,21 +359,45 @@ TEST_CASE("stream: work fails for lack of an answer: the rest is flushed, and no
   CHECK(rig.events.empty());
 }
 
-TEST_CASE("stream: once abandoned it does nothing more", "[stream]") {
+TEST_CASE("connection: once abandoned it does nothing more", "[connection]") {
   Rig rig({});
   {
     const std::scoped_lock lock(rig.locks.receive, rig.locks.send);
-    rig.stream->abandon(true);
+    rig.connection.abandon(true);
   }
-  CHECK(rig.stream->phase() == Phase::ended);
+  CHECK(rig.connection.is_idle());
   CHECK(rig.owner->ended);
   CHECK_FALSE((rig.error || rig.flushed));
   rig.post(1);
   CHECK(rig.completions.empty());
   bool work = false;
   const std::lock_guard lock(rig.locks.receive);
-  CHECK_FALSE(rig.stream->receive_turn(Driver::event, work));
-  rig.stream->completion_lost();
-  rig.stream->end_without_memory();
+  CHECK_FALSE(rig.connection.receive_turn(Driver::event, work));
+  rig.connection.completion_lost();
+  rig.connection.end_without_memory();
   CHECK(rig.events.empty());
+}
+
+TEST_CASE("connection: a timer of an earlier session does nothing in the next one", "[connection]") {
+  Rig rig({.initiator = false});
+  const auto may_speak_soon = [&] {
+    const std::scoped_lock lock(rig.locks.receive, rig.locks.send);
+    rig.connection.wait_for_first_message(false);
+  };
+  may_speak_soon();
+  const bool same = GENERATE(false, true);
+  if (!same) {
+    {
+      const std::scoped_lock lock(rig.locks.receive, rig.locks.send);
+      rig.connection.abandon(true);
+    }
+    rig.connect();
+  }
+  rig.post(1);
+  // Behind the two times that the timer needs.
+  std::atomic<bool> late{false};
+  provider::CmLoop::instance().after(std::chrono::milliseconds(200), [&] { late = true; });
+  REQUIRE(eventually([&] { return late.load(); }));
+  std::byte octet;
+  CHECK((::recv(rig.peer.fd(), &octet, 1, MSG_PEEK | MSG_DONTWAIT) == 1) == same);
 }

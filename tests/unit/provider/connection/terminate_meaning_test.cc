@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What a Terminate means to the program: every layer, type and code of RFC 5040 section 4.8 (figure 9), RFC 5041
 // section 7 and RFC 5044 section 8.
-#include "provider/stream/terminate_meaning.h"
+#include "provider/connection/terminate_meaning.h"
 
 #include <catch2/catch.hpp>
 

@@ -3,7 +3,7 @@
 // attributes timeout, retry_cnt and rnr_retry of ibv_modify_qp. An adapter counts its retransmissions. Here TCP
 // retransmits, so the limit is the time that the retransmissions of an adapter would take.
 //
-// This class only decides; the caller ends the stream. Called with the sender's lock held.
+// This class only decides; the caller ends the session. Called with the sender's lock held.
 #pragma once
 
 #include <infiniband/verbs.h>

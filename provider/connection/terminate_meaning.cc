@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/stream/terminate_meaning.h"
+#include "provider/connection/terminate_meaning.h"
 
 namespace uiw::provider {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a Terminate message means to the program, on either side (RFC 5040 section 4.8; Verbs draft sections 6.2 and
-// 8.3), and the Terminates that a stream sends by itself.
+// 8.3), and the Terminates that a session sends by itself.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: MIT
+// The connection of a queue pair, from attach to end: its octets, its two directions, and how it ends.
+//
+// A Connection is a part of its queue pair and lives as long as that. It is idle where there is no peer; each time that
+// the queue pair is connected begins a session, which has everything that begins anew then. Its files: send.cc (work
+// becomes FPDUs, and TCP takes them), receive.cc (octets arrive and are placed), end.cc (how a session ends). What the
+// two ends have agreed on is the session's ConnectionRules.
+//
+// Locks: the receiver's is taken first, then the sender's, then those of completion queues. A session begins, and is
+// dropped, with both held, and so does the phase change. Functions are called inside a ReadSection, with the locks held
+// that their headings name; where there is no session they do nothing, unless a comment says that there must be one.
+#pragma once
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/grace_period.h"
+#include "base/stream/shared_stream.h"
+#include "base/stream/tcp_stream.h"
+#include "mpa/deframer.h"
+#include "provider/connection/connection_host.h"
+#include "provider/connection/connection_owner.h"
+#include "provider/connection/movement.h"
+#include "provider/connection/read_ahead.h"
+#include "provider/process/log.h"
+#include "provider/progress/driver.h"
+#include "provider/progress/piggybacking.h"
+#include "provider/progress/send_scheduler.h"
+#include "rdmap/connection_rules.h"
+#include "rdmap/read_queue.h"
+#include "rdmap/receiver.h"
+#include "rdmap/transmitter.h"
+
+namespace uiw::provider {
+
+class Engine;
+struct IoScratch;
+
+class Connection final : rdmap::ReceiveHost {
+ public:
+  enum class Phase : std::uint8_t {
+    idle,  // there is no session
+    running,
+    closing,    // orderly end: what is posted is sent, then FIN
+    lingering,  // the FPDU in progress and a Terminate are sent; what arrives is dropped
+    gone,       // a manual connection whose peer has left; no work has failed for that yet
+    ended,
+  };
+  using ProbePolicy = SendScheduler::ProbePolicy;
+  // The connection of the queue pair with this number, or null. Inside a ReadSection, until which it lives.
+  using Find = Connection* (*)(std::uint32_t qp_number);
+
+  // `engine` must remain live as long as the connection. `domain` identifies the protection domain to StagTable.
+  Connection(Engine& engine, const void* domain, Find find) : engine_(engine), domain_(domain), find_(find) {}
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Work is flushed with both locks held, so that nothing is placed for it any more.
+  struct Locks {
+    alignas(64) SectionMutex receive;
+    alignas(64) SectionMutex send;
+  } locks;
+  // Threads that hold none of the locks read this.
+  struct Signals {
+    alignas(64) std::atomic<bool> receive_stalled{false};  // nothing is read until a receive is posted
+    // There are deferred sends: posts that wait for the next posts, or a probe.
+    alignas(64) std::atomic<bool> deferred{false};
+    std::atomic<std::uint64_t> posts_wait_since{0};  // monotonic, ns; 0 where no posts wait
+    std::atomic<pthread_t> poster{};                 // the thread that has posted them
+  } signals;
+
+  // The parts of the queue pair that it works for. Called once, before the queue pair can be found. All arguments must
+  // remain live as long as the connection. `identity` is what binds memory windows of type 2.
+  void serve(ConnectionWork& work, ConnectionHost& host, rdmap::SendQueue& sends, const void* identity) {
+    work_ = &work, host_ = &host, sends_ = &sends, identity_ = identity;
+  }
+
+  // ---- Any thread; what it says may change unless a lock is held ----
+  Phase phase() const { return phase_.load(); }
+  bool is_idle() const { return phase() == Phase::idle; }
+  bool runs() const { return phase() == Phase::running; }
+  bool runs_or_closes() const {
+    const Phase now = phase();
+    return now == Phase::running || now == Phase::closing;
+  }
+  // Whether there is a session that carries out work, or flushes it.
+  bool carries_work() const {
+    const Phase now = phase();
+    return now != Phase::idle && now != Phase::gone;
+  }
+
+  // ---- With both locks held ----
+  // A session begins, with a connection that is at its beginning. What is set up between prepare() and begin() is there
+  // before anything is sent or read. prepare() throws std::bad_alloc. `owner` may be null.
+  void prepare(std::uint32_t qp_number, const rdmap::ConnectionRules& rules, std::shared_ptr<ConnectionOwner> owner,
+               TcpStream&& socket);
+  // Octets go through shared memory once the peer has agreed. Called once, behind prepare(). 0 or an errno. Throws
+  // std::bad_alloc.
+  int share(SharedOffer&& offer);
+  void begin() { phase_ = Phase::running; }
+  // In place of begin(): the socket is the caller's again.
+  TcpStream take_back();
+  // Must be prepared.
+  TcpStream& socket() { return session_->socket; }
+  // Ends the session and completes no posted work. The receive that a message has begun to use is given back; for
+  // `completes` see ConnectionWork::give_back().
+  void abandon(bool completes);
+  // In the child of a fork: the session belongs to the parent, and is not used here. No locks are held.
+  void after_fork_in_child();
+
+  // ---- With the receiver's lock held ----
+  // One turn of the thread that drives. True if send_turn() is to follow, after the receiver's lock has been released.
+  // `work` says whether there was anything to do. Ends the session first if the sender has found an error.
+  bool receive_turn(Driver driver, bool& work);
+  bool is_of(const ConnectionOwner* owner) const { return !is_idle() && session_->owner.get() == owner; }
+  // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the session is over already.
+  int disconnect();
+  // Ends the session without the peer: it has sent no first message in time, or a fault was asked for.
+  enum class Lost { beginning, by_fault };
+  void lose(Lost why);
+  // A completion queue had no room: sends a Terminate.
+  void completion_lost();
+  // There is no memory for something that the session needs: ends it by RST.
+  void end_without_memory();
+  // ibv_modify_qp to ERR: flushes all work. The session runs or closes.
+  void flush_work();
+  // Tells a peer with the remote completion rule what has been placed, as far as TCP takes the octets at once.
+  void leave();
+  // Posted work has waited for its peer for too long: `culprit` completes with `status`, and the rest is flushed.
+  // Without a culprit all work is flushed, and IBV_EVENT_QP_FATAL is reported. The session lingers if `status` is
+  // rnr_exceeded, and ends at once otherwise. There must be a session.
+  void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status);
+  // As Driven says. Where octets go through memory the socket is silent, and stays watched.
+  bool watch_socket(bool watched);
+  // The session has begun. A responder whose peer asked for no peer-to-peer mode may send a moment after the peer has
+  // its reply, if the settings allow that, and otherwise after the peer's first message. `by_owner`: nothing is read
+  // before first_may_come(), which the owner calls.
+  void wait_for_first_message(bool by_owner);
+  void first_may_come() { session_->first_by_owner = false; }
+  // The peer is now known to be uiw or not. A peer that is silent until the start-up deadline is treated as plain
+  // iWARP until its first message. There must be a session.
+  void peer_known(mpa::PeerKind peer, bool answer) override;
+
+  // ---- With one of the locks held; there must be a session ----
+  const rdmap::ConnectionRules& rules() const { return session_->rules; }
+  mpa::PeerKind peer() const { return session_->reads.peer.load(std::memory_order_relaxed); }
+  // Whether the peer has reported that it waits for a receive.
+  bool peer_waits() const { return session_->receiver.peer_waits(); }
+  // Denies rights to the peer whatever the registration allows (Verbs draft section 8.1.2.2).
+  void deny(std::uint32_t rights) { session_->receiver.deny(rights); }
+
+  // ---- With the sender's lock held ----
+  // Work has been posted, or earlier work may be sent now: sends it, unless the socket is full.
+  void send(ProbePolicy policy = ProbePolicy::at_once) {
+    if (!is_idle() && !full()) transmit(policy);
+  }
+  // One turn of the thread that drives: sends all that is due.
+  void send_turn(Driver driver);
+  // SendScheduler decides whether the next three functions send anything.
+  // The queue pair, or its session, is about to end: posts that wait are sent.
+  void send_posts_before_end();
+  // The program has polled in vain: posts that wait are sent, and a probe if one is due.
+  void send_all_deferred();
+  // The progress thread has ticked: posts that have waited for too long are sent.
+  void send_overdue_posts();
+  // The session is to end by RST: the caller ends it (stop_for_good()), or the engine runs a turn that does
+  // (break_off()). There must be a session.
+  void stop_for_good() { session_->dead = true; }
+  void break_off();
+  // Whether FIN has been sent.
+  bool fin_sent() const { return !is_idle() && session_->fin_sent; }
+  // Whether the program has ended the session, and the peer does not have everything yet.
+  bool delivers_last() const;
+  // Whether the peer of the running session has stopped answering, for longer than `retry`. `has_to_answer`: the peer
+  // has no reason to send nothing. There must be a session.
+  bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer);
+  void note_progress(std::chrono::steady_clock::time_point now) {
+    if (!is_idle()) session_->unmoved_since = now;
+  }
+  // The program has the processor again, after a call that has looked at what has arrived.
+  void note_return_to_program(std::uint64_t now) {
+    if (!is_idle()) session_->scheduler.resume(now);
+  }
+  // Adds to the counters of the port what TCP has moved since the last call. `closes`: the socket is about to be
+  // closed; what TCP has not sent yet goes out after that, unless the connection is reset.
+  void count_traffic(bool closes);
+  // What the counters of the port do not have yet.
+  StreamTraffic uncounted_traffic() const;
+  bool give_back_idle_memory();  // see SharedStream
+  // Entries from this one on are not sent.
+  void hold_from(std::uint64_t sequence) {
+    if (!is_idle()) session_->transmitter.hold_from(sequence);
+  }
+  // Tells other threads, and the engine, whether there are deferred sends. There must be a session.
+  void publish_deferred();
+  // There must be a session.
+  SendScheduler& scheduler() { return session_->scheduler; }
+  rdmap::Transmitter& transmitter() { return session_->transmitter; }
+  std::size_t octets_in_one_send() const {  // see ByteStream
+    return std::min(octets().octets_in_one_send(), mpa::Batch::limit(session_->rules.copies()));
+  }
+  // The socket takes no more for now. The receiver's lock will do as well.
+  bool full() const { return session_->send_state.load(std::memory_order_relaxed) == SendState::socket_full; }
+  // The program has posted work.
+  void note_post() { session_->piggybacking.posted(); }
+
+ private:
+  enum class SendState : std::uint8_t {
+    idle,         // no thread is sending
+    sending,      // a thread is sending, with the sender's lock held
+    send_again,   // as `sending`, and another thread has delegated a request to that thread
+    socket_full,  // no thread is sending, since the socket takes no more for now
+  };
+  // How long a peer gets to take in a reply that its TCP has acknowledged.
+  static constexpr std::chrono::milliseconds kReplyTime{20};
+
+  struct Session {
+    Session(Connection& of, const rdmap::ConnectionRules& agreed, std::shared_ptr<ConnectionOwner> owned_by);
+
+    const std::uint64_t number;  // no other session of the process has it
+    const rdmap::ConnectionRules rules;
+    std::shared_ptr<ConnectionOwner> owner;  // null once it knows of the end
+    // Opened and closed with both locks held. The TCP connection lives as long as the session, also where octets go
+    // through memory that the peer shares.
+    TcpStream socket;
+    std::unique_ptr<SharedStream> shared;  // null: the octets go by TCP
+    alignas(64) rdmap::SharedReads reads;
+    Movement movement;
+    bool giving_up = false;
+    bool speaks_first = false;  // a responder that has been allowed to send before the peer's first message
+
+    // With the sender's lock.
+    alignas(64) rdmap::Transmitter transmitter;
+    std::atomic<SendState> send_state{SendState::idle};
+    SendScheduler scheduler;
+    bool dead = false;  // nothing may be written to the socket any more
+    bool fin_sent = false;
+    bool send_error_reported = false;  // by a completion of the send queue
+    StreamTraffic counted;             // by count_traffic()
+    std::atomic<bool> send_error{false};
+    std::uint64_t moved = 0;  // octets of the stream, both ways, when unanswered() looked last
+    std::chrono::steady_clock::time_point unmoved_since;
+
+    // With the receiver's lock.
+    alignas(64) rdmap::Receiver receiver;
+    mpa::Deframer deframer;
+    ReadAhead read_ahead;
+    std::uint64_t pauses = 0;
+    bool transmit_wanted = false;
+    bool answer_wanted = false;  // by a probe: the peer only waits to hear that its work is placed
+    Piggybacking piggybacking;
+    bool first_by_owner = false;
+    bool established = false;
+    bool way_logged = false;
+    bool drop_logged = false;  // octets in an answer that was to have none
+    bool peer_wants_reports = false;
+    bool rnr_report_due = false;
+    bool rnr_reported = false;  // the peer has been told of a pause, and not of its end
+    bool watched = true;
+    bool receive_error_reported = false;  // by a completion of the receive queue
+  };
+
+  ByteStream& octets() { return session_->shared ? static_cast<ByteStream&>(*session_->shared) : session_->socket; }
+  const ByteStream& octets() const {
+    return session_->shared ? static_cast<const ByteStream&>(*session_->shared) : session_->socket;
+  }
+  // Calls `function` on the thread "uiw-cm" after `delay`, with the receiver's lock held, if the session has not ended
+  // by then. False if there is no memory.
+  using Late = void (Connection::*)(std::uint64_t argument);
+  bool later(std::chrono::milliseconds delay, Late function, std::uint64_t argument);
+  void speak_first(std::uint64_t acknowledged);
+  void report_rnr_again(std::uint64_t pauses);
+  void stop_lingering(std::uint64_t looks);  // how many there have been, with this one
+  void stop_closing(std::uint64_t);
+  void give_up(std::uint64_t pauses);
+
+  // ---- send.cc: with the sender's lock held, except for those that take it ----
+  // As send(), but tries even if the socket was full. There must be a session.
+  void transmit(ProbePolicy policy = ProbePolicy::at_once);
+  bool is_done() const { return session_->fin_sent || session_->dead; }
+  void forget_deferred();
+  bool try_stop(SendState to);
+  void note_error();
+  void finish_sending();
+  ProbePolicy probe_policy(Driver driver) const;
+  // With the receiver's lock. Hands a request to send to the thread that is sending now, which makes another pass
+  // before it stops: the caller does not wait for the lock. False if no thread is sending; then the caller takes the
+  // lock and sends.
+  bool delegate_to_sending_thread();
+  // With the receiver's lock. Returns when the thread that is sending now, if there is one, has reported what completes
+  // by the local rule.
+  void wait_for_sending_thread();
+  // With the receiver's lock. Whether an error was found while sending, for which the caller has to end the session;
+  // true once for each error. Every poll calls this, so it writes only if there is an error. note_error() causes
+  // another turn, which sees an error that this load misses.
+  bool take_error() {
+    if (!session_->send_error.load(std::memory_order_acquire)) return false;
+    session_->send_error = false;
+    return true;
+  }
+  // Whether the peer's TCP has acknowledged all that has been sent. Takes no lock.
+  bool all_acknowledged() const;
+  // These take the sender's lock. Whether there is work that could not be sent.
+  bool has_failed();
+  // Whether work of ours or a request of the peer would be left unfinished if the peer closed now.
+  bool awaits_peer();
+  // The connection is lost. By the remote rule: completes unsignaled work at the head of the queue, and returns the
+  // first entry that the peer has not confirmed. By the local rule: nothing.
+  std::optional<std::uint64_t> first_unconfirmed();
+
+  // ---- receive.cc: with the receiver's lock held ----
+  // rdmap::ReceiveHost
+  bool next_receive(rdmap::ReceiveBuffer& buffer) override;
+  void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) override;
+  void read_complete() override;
+  void answer_dropped(std::size_t octets) override;
+  void read_requested(bool probe) override { (probe ? session_->answer_wanted : session_->transmit_wanted) = true; }
+  void progress_reported(const rdmap::Progress& progress) override;
+  void reports_wanted() override;
+  std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override { return work_->invalidate(stag); }
+
+  SendScheduler::AnswerConditions answer_conditions();
+  bool receive(Driver driver);
+  bool receive_available(Driver driver, IoScratch& io);
+  ssize_t read(IoScratch& io, Octets& rest, bool& room_filled);
+  bool take(std::size_t filled, Octets rest);
+  bool drop_received();
+  bool resume();
+  bool pause(Octets rest);
+  void set_receive_stalled(bool stalled);
+  bool take_octets(Octets octets);
+  bool take_result(mpa::Deframer::Result result, Octets rest);
+  bool heard() const;
+  void log_way(bool shared_memory) const;
+  void log_decision();
+  void note_first_message();
+  void answer_last();  // answers what has arrived, before our FIN
+  void watch_for_end();
+  // Whether the peer takes a report when this end leaves: it has the remote completion rule.
+  bool takes_reports() const { return session_->rules.manual || session_->peer_wants_reports; }
+  void report(rdmap::Stag occasion);
+  // This end leaves: says how much of the peer's work has been placed, if the peer takes reports.
+  void report_last();
+  void report_rnr();
+  void report_rnr_later();
+  // The session is over: octets that were read and not taken are dropped.
+  void stop_receiving();
+
+  // ---- end.cc: with the receiver's lock held, except where said otherwise ----
+  void log_end(LogLevel level, const char* why) const;
+  Movement::Counters counters() const;                      // with both locks
+  void peer_closed(bool broken);                            // `broken`: not by FIN
+  void peer_terminated(const rdmap::Terminate& terminate);  // a Terminate of the peer has arrived
+  void received_error(const rdmap::Terminate& terminate);   // what has arrived is wrong
+  void end_lingering();
+  void give_up_later();
+  void peer_left(bool broken);
+  void end_with(const rdmap::Terminate& terminate, bool peer_gone = false);
+  void end_for_send_error(bool linger);
+  // All work is flushed and the state of the queue pair is ERR. `linger` keeps the socket until the FPDU in progress
+  // and a Terminate, if one is due, have gone out and the peer has closed.
+  void end(std::optional<std::uint64_t> culprit, rdmap::Status status, bool linger);
+  void end_by_reset();
+  void report_lost();
+  void let_go_of_socket();  // with both locks
+  void tell_owner();
+
+  Engine& engine_;
+  const void* const domain_;
+  const Find find_;
+  ConnectionWork* work_ = nullptr;
+  ConnectionHost* host_ = nullptr;
+  rdmap::SendQueue* sends_ = nullptr;
+  const void* identity_ = nullptr;
+  std::uint32_t number_ = 0;  // of the queue pair
+  std::atomic<Phase> phase_{Phase::idle};
+  // It is kept while the phase is idle, until the next one begins or the queue pair is destroyed: the thread that has
+  // abandoned it may still be inside its functions.
+  std::optional<Session> session_;
+};
+
+}  // namespace uiw::provider

@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: MIT
+// How octets arrive: what is read and when, where a message waits for a receive, and what the peer's messages change.
+
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "base/event_counter.h"
+#include "provider/connection/connection.h"
+#include "provider/connection/terminate_meaning.h"
+#include "provider/memory/memory.h"
+#include "provider/process/log.h"
+#include "provider/process/settings.h"
+#include "provider/progress/engine.h"
+#include "provider/progress/io_scratch.h"
+
+namespace uiw::provider {
+
+namespace {
+// What is read behind a payload that goes straight into the program's memory: the end of its FPDU, the headers of the
+// next one, and of its payload whole pages, so that the copies that follow stay aligned.
+constexpr std::size_t kReadBehind = mpa::kCrcSize + mpa::kFpduLengthSize + ddp::kUntaggedHeaderSize + 4096;
+constexpr std::size_t kLeastStraight = 16 * 1024;        // fewer octets are read faster together with what follows them
+constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read before other queue pairs get their turn
+}  // namespace
+
+bool Connection::receive_turn(Driver driver, bool& work) {
+  const Phase phase = phase_.load();
+  if (phase == Phase::idle || phase == Phase::ended || phase == Phase::gone) return false;
+  // This comes first, since nothing may be placed for work that has been flushed.
+  if (take_error() && runs_or_closes()) end_for_send_error(true);
+  if (session_->piggybacking.begin_turn())
+    session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
+  // After a pause epoll does not report octets that arrived during it, so no event would cause the turn that sends an
+  // answer which waits.
+  const bool may_wait = !session_->answer_wanted && !signals.receive_stalled;
+  work = receive(driver);
+  if (phase_ == Phase::lingering) end_lingering();
+  if (session_->answer_wanted && session_->rules.manual && may_wait) {
+    using Decision = SendScheduler::AnswerDecision;
+    const Decision decision = SendScheduler::answer(driver, answer_conditions());
+    if (decision == Decision::wait_for_post) return false;
+    if (decision == Decision::look_for_more_once) {
+      receive(driver);
+      session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
+    }
+  }
+  // While the session ends, nothing is delegated to the sending thread, so a turn of the sender follows an event.
+  const bool ends = !runs() && session_->send_state != SendState::idle;
+  const bool wanted = SendScheduler::sender_is_next(
+      driver, {session_->transmit_wanted || session_->answer_wanted, full(), signals.deferred, ends});
+  if (!wanted && driver == Driver::poll) return false;
+  session_->transmit_wanted = session_->answer_wanted = false;
+  // A thread that was sending may have found the socket full meanwhile, before it had room again.
+  return !delegate_to_sending_thread() && (wanted || full());
+}
+
+SendScheduler::AnswerConditions Connection::answer_conditions() {
+  SendScheduler::AnswerConditions conditions;
+  conditions.post_expected = session_->piggybacking.offer();
+  conditions.more_due = session_->transmit_wanted;
+  conditions.socket_full = full();
+  conditions.awaits_event = engine_.activity().event_awaited();
+  conditions.reads = runs() && !signals.receive_stalled;
+  return conditions;
+}
+
+bool Connection::watch_socket(bool watched) {
+  if (is_idle() || !session_->socket.is_open() || session_->shared || watched == session_->watched) return true;
+  if (watched && !engine_.rearm(number_, session_->socket.fd())) return false;
+  if (!watched) engine_.release(session_->socket.fd());
+  session_->watched = watched;
+  return true;
+}
+
+// The peer may have sent a probe for its last message. It is answered now, since nothing can be sent after our FIN.
+void Connection::answer_last() {
+  if (!runs() || signals.receive_stalled) return;
+  receive(Driver::event);
+  if (!runs()) return;
+  const std::lock_guard lock(locks.send);
+  send();
+}
+
+// While the session lingers, what arrives is read and dropped.
+bool Connection::drop_received() {
+  IoScratch* const io = io_scratch();
+  if (io == nullptr) {
+    engine_.take_over(number_, session_->socket.fd());
+    return false;
+  }
+  ByteStream& stream = octets();
+  for (std::size_t budget = kReceiveBudget; budget > 0;) {
+    Octets dropped;
+    const ssize_t n = stream.receive({}, {io->staging.get(), IoScratch::kStaging}, dropped);
+    stream.used();
+    if (n > 0) {
+      budget -= std::min(static_cast<std::size_t>(n), budget);
+    } else if (n != -EAGAIN) {
+      peer_closed(n < 0);
+      return phase_ == Phase::ended;
+    } else if (stream.await_octets(true)) {
+      return true;
+    }
+  }
+  // A peer that does not stop must not keep this thread, nor those that wait for the receiver's lock.
+  engine_.rearm(number_, session_->socket.fd());
+  return true;
+}
+
+bool Connection::receive(Driver driver) {
+  if (!session_->socket.is_open()) return false;
+  if (phase_ == Phase::lingering) return drop_received();
+  if (session_->first_by_owner) return false;
+  const bool was_stalled = signals.receive_stalled;
+  if (was_stalled && !work_->receive_there()) {
+    watch_for_end();
+    return false;
+  }
+  IoScratch* const io = io_scratch();
+  if (io == nullptr) {
+    engine_.take_over(number_, session_->socket.fd());
+    return false;
+  }
+  if (!was_stalled) return receive_available(driver, *io);
+  // Epoll does not report again what has arrived since the pause, so this reads on as after an event.
+  if (resume()) receive_available(Driver::event, *io);
+  return true;
+}
+
+// Reads once, as ByteStream::receive(). `room_filled`: there may be more octets. Without CRC the rest of a long payload
+// is read straight into the program's memory, with little room behind it: for the end of the FPDU, and for the next one
+// until it is known where its payload goes.
+ssize_t Connection::read(IoScratch& io, Octets& rest, bool& room_filled) {
+  ByteStream& stream = octets();
+  const MutableOctets staging{io.staging.get(), IoScratch::kStaging};
+  MutableOctets wanted = session_->deframer.wanted(session_->receiver);
+  const bool straight = !session_->rules.crc && wanted.size() >= kLeastStraight;
+  if (!session_->rules.crc && !straight) wanted = {};
+  const MutableOctets behind = straight ? staging.first(kReadBehind) : staging;
+  ssize_t n = stream.receive(wanted, behind, rest);
+  room_filled = n >= static_cast<ssize_t>(wanted.size() + behind.size());
+  // The program has unmapped its memory. The receiver finds that out where it places what has been read elsewhere.
+  if (n != -EFAULT || !straight) return n;
+  n = stream.receive({}, staging, rest);
+  room_filled = n == static_cast<ssize_t>(staging.size());
+  return n;
+}
+
+// True if octets were read, or the end of the connection.
+bool Connection::receive_available(Driver driver, IoScratch& io) {
+  bool any = false;
+  ByteStream& stream = octets();
+  for (std::size_t budget = kReceiveBudget;;) {
+    const bool short_is_last = driver == Driver::arrival && stream.short_receive_is_last();
+    Octets rest;
+    bool room_filled = false;
+    const ssize_t n = read(io, rest, room_filled);
+    note_first_message();
+    if (!session_->way_logged) log_decision();
+    if (n == -EAGAIN) {
+      if (driver != Driver::poll && !stream.await_octets(driver == Driver::event)) continue;
+      return any;
+    }
+    if (n <= 0) {
+      peer_closed(n < 0);
+      return true;
+    }
+    any = true;
+    const auto size = static_cast<std::size_t>(n);
+    const bool goes_on = take(size - rest.size(), rest);
+    if (!goes_on) return true;  // the session is over, and perhaps its memory gone
+    stream.used();
+    if (signals.receive_stalled) return true;
+    // The program polls again by itself, so a poll may stop here. An end is reported once only, and may have come
+    // together with these octets: so an event reads until the socket is empty or the budget is used up.
+    if ((driver == Driver::poll || short_is_last) && !room_filled) return true;
+    if (driver != Driver::poll && size >= budget) {
+      engine_.rearm(number_, session_->socket.fd());
+      return true;
+    }
+    budget -= std::min(size, budget);
+    if (budget == 0) return true;
+    if (SendScheduler::answers_before_reading_on(session_->transmit_wanted || session_->answer_wanted,
+                                                 kReceiveBudget - budget)) {
+      session_->transmit_wanted = session_->answer_wanted = false;
+      if (!delegate_to_sending_thread()) {
+        const std::lock_guard lock(locks.send);
+        transmit(probe_policy(driver));
+      }
+    }
+  }
+}
+
+// Octets were read: the first of them, `filled`, belong to an FPDU that was read in part before; then comes `rest`.
+// False once the session is over.
+bool Connection::take(std::size_t filled, Octets rest) {
+  if (filled == 0) return take_octets(rest);
+  const mpa::Deframer::Result result = session_->deframer.filled(filled, session_->receiver);
+  note_first_message();
+  if (!take_result(result, rest)) return false;
+  if (signals.receive_stalled) return true;
+  // If the deframer has paused, a receive has been posted meanwhile, so it goes on.
+  return (rest.empty() && result != mpa::Deframer::Result::paused) || take_octets(rest);
+}
+
+// A receive has been posted: takes the octets that were read before the pause. False if the session is over, or paused
+// again.
+bool Connection::resume() {
+  signals.receive_stalled = false;
+  set_receive_stalled(false);
+  if (!take_octets(session_->read_ahead.rest()) || signals.receive_stalled) return false;
+  session_->read_ahead.drop();
+  if (std::exchange(session_->rnr_reported, false)) report(rdmap::kProgressReport);
+  return true;
+}
+
+// Reads no more until a receive is posted: TCP holds the peer back (Verbs draft section 13.2). False once the session
+// is over.
+bool Connection::pause(Octets rest) {
+  ++session_->pauses;
+  engine_.counters().add(PortCounter::rnr_waits);
+  if (!session_->read_ahead.keep(rest)) {
+    signals.receive_stalled = false;
+    end_without_memory();
+    return false;
+  }
+  set_receive_stalled(true);
+  if (takes_reports() && session_->rules.reliable) report_rnr_later();
+  watch_for_end();
+  return signals.receive_stalled;
+}
+
+void Connection::set_receive_stalled(bool stalled) {
+  if (session_->transmitter.completion() == rdmap::Completion::local) return;
+  const std::lock_guard lock(locks.send);
+  session_->transmitter.set_receive_stalled(stalled);
+  session_->transmit_wanted =
+      true;  // work behind a fence or the end of the session, which waited for completions; or a probe
+}
+
+// While nothing is read, only this check finds out that the connection has ended.
+void Connection::watch_for_end() {
+  const short end = events_of(session_->socket.fd(), POLLRDHUP);
+  if ((end & (POLLERR | POLLHUP)) != 0) {
+    peer_closed((end & POLLERR) != 0);
+  } else if ((end & POLLRDHUP) != 0 && !session_->rules.manual) {
+    give_up_later();
+  }
+}
+
+void Connection::wait_for_first_message(bool by_owner) {
+  session_->first_by_owner = by_owner;
+  if (session_->rules.waits_for_any_message() && settings().values.first_message == FirstMessage::any)
+    later(kReplyTime, &Connection::speak_first, false);
+}
+
+// Whether the caller has shown that it has the reply: by its first message, or by taking shared memory. There the first
+// message waits for this end's answer, and is never sent if the caller's program ends the connection before. (Through
+// TCP it is sent before the caller's program hears of the connection.)
+bool Connection::heard() const {
+  return session_->receiver.heard() ||
+         (!session_->rules.manual && session_->shared && session_->shared->caller_has_taken());
+}
+
+void Connection::log_decision() {
+  if (session_->shared && session_->shared->is_undecided()) return;
+  session_->way_logged = true;
+  if (!session_->shared || session_->shared->is_broken()) return;
+  log_way(session_->shared->is_switched());
+}
+
+void Connection::note_first_message() {
+  if (session_->established || !heard()) return;
+  session_->established = true;
+  if (session_->rules.initiator) return;
+  if (!session_->receiver.heard()) session_->receiver.learn(mpa::PeerKind::uiw);  // who takes the memory is uiw
+  const std::lock_guard lock(locks.send);
+  session_->transmitter.release_hold();
+  session_->transmit_wanted = true;
+  if (session_->owner) session_->owner->connection_established();
+}
+
+// False once the session is over.
+bool Connection::take_octets(Octets octets) {
+  for (;;) {
+    const auto [result, consumed] = session_->deframer.receive(octets, session_->receiver);
+    note_first_message();
+    octets = octets.subspan(consumed);
+    if (!take_result(result, octets)) return false;
+    if (result != mpa::Deframer::Result::paused || signals.receive_stalled) return true;
+    // The deframer has paused, and a receive has been posted meanwhile.
+  }
+}
+
+// Acts on the deframer's result; `rest` are the octets that the deframer has not taken. False once the session is over.
+bool Connection::take_result(mpa::Deframer::Result result, Octets rest) {
+  switch (result) {
+    case mpa::Deframer::Result::more: return true;
+    case mpa::Deframer::Result::paused:
+      signals.receive_stalled = true;
+      // Either this thread sees a receive that is posted meanwhile, or the thread that posts it sees `receive_stalled`.
+      if (work_->receive_there()) {
+        signals.receive_stalled = false;
+        return true;
+      }
+      return pause(rest);
+    case mpa::Deframer::Result::bad_crc: received_error(llp_terminate(mpa::MpaError::crc)); return false;
+    case mpa::Deframer::Result::bad_marker: received_error(llp_terminate(mpa::MpaError::marker)); return false;
+    case mpa::Deframer::Result::no_memory: end_without_memory(); return false;
+    case mpa::Deframer::Result::stopped:
+      if (session_->receiver.peer_terminate()) {
+        peer_terminated(*session_->receiver.peer_terminate());
+      } else {
+        received_error(*session_->receiver.error());
+      }
+      return false;
+  }
+  return true;
+}
+
+// A message waits for a receive. An RNR report will tell the peer so, as an RNR NAK does, and that its work before that
+// message has been placed. The report is sent only after a delay, since most pauses are shorter.
+void Connection::report_rnr_later() {
+  constexpr std::chrono::milliseconds kRnrReportDelay{10};
+  if (std::exchange(session_->rnr_report_due, true)) return;
+  if (later(kRnrReportDelay, &Connection::report_rnr_again, session_->pauses)) return;
+  session_->rnr_report_due = false;  // no memory for the timer: the report is sent at once
+  report_rnr();
+}
+
+void Connection::report_rnr_again(std::uint64_t pauses) {
+  session_->rnr_report_due = false;
+  if (!signals.receive_stalled || !runs()) return;
+  if (session_->pauses != pauses) return report_rnr_later();
+  report_rnr();
+}
+
+void Connection::report_rnr() {
+  session_->rnr_reported = true;
+  report(rdmap::kRnrReport);
+}
+
+void Connection::report(rdmap::Stag occasion) {
+  const std::lock_guard lock(locks.send);
+  session_->transmitter.report(occasion, session_->receiver.progress());
+  send();
+}
+
+void Connection::report_last() {
+  if (takes_reports()) report(session_->rules.manual ? rdmap::kRnrReport : rdmap::kProgressReport);
+}
+
+// ---- What rdmap::Receiver reports ----
+
+bool Connection::next_receive(rdmap::ReceiveBuffer& buffer) {
+  if (work_->next_receive(buffer)) return true;
+  if (!session_->rules.reliable) work_->await_no_receive();
+  return false;
+}
+
+void Connection::receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status, const Message& message) {
+  if (status != rdmap::Status::success && status != rdmap::Status::flushed) session_->receive_error_reported = true;
+  if (session_->rules.one_cq) wait_for_sending_thread();
+  work_->receive_complete(buffer, status, message);
+}
+
+void Connection::read_complete() {
+  const std::lock_guard lock(locks.send);
+  session_->transmitter.read_complete();
+  publish_deferred();  // for the next thread that takes the receiver's lock
+  // The next Read, work behind a fence, or the end of the session may be sent now.
+  if (session_->transmitter.unsent() || !runs() || host_->state() != IBV_QPS_RTS) session_->transmit_wanted = true;
+}
+
+void Connection::answer_dropped(std::size_t octets) {
+  engine_.counters().add(PortCounter::answers_dropped, octets);
+  if (std::exchange(session_->drop_logged, true)) return;
+  log_event(LogLevel::info,
+            "queue pair 0x%06x: the peer has put %zu octets into the answer to an RDMA Read of no octets; they are "
+            "dropped, and so are those that may follow",
+            number_, octets);
+}
+
+void Connection::progress_reported(const rdmap::Progress& progress) {
+  const std::lock_guard lock(locks.send);
+  if (!session_->transmitter.take_report(progress)) return;
+  publish_deferred();
+  session_->transmit_wanted =
+      session_->transmit_wanted || session_->transmitter.unsent() || !runs() || host_->state() != IBV_QPS_RTS;
+}
+
+void Connection::peer_known(mpa::PeerKind peer, bool answer) {
+  const std::lock_guard lock(locks.send);
+  session_->transmitter.peer_known(peer, answer);
+  if (!session_->transmitter.pending()) return;
+  session_->transmit_wanted = true;
+  // Work that has waited for it fails. If the peer is silent, no turn is on its way, and this causes one.
+  if (peer == mpa::PeerKind::other) engine_.rearm(number_, session_->socket.fd());
+}
+
+void Connection::reports_wanted() {
+  session_->peer_wants_reports = true;
+  const std::lock_guard lock(locks.send);
+  session_->transmitter.enable_reports();
+}
+
+void Connection::stop_receiving() {
+  signals.receive_stalled = false;
+  session_->read_ahead.drop();
+}
+
+}  // namespace uiw::provider

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+// How posted work, answers and reports become octets that the byte stream takes.
+
+#include <algorithm>
+#include <cerrno>
+#include <mutex>
+#include <utility>
+
+#include "provider/connection/connection.h"
+#include "provider/memory/memory.h"
+#include "provider/process/settings.h"
+#include "provider/progress/clock.h"
+#include "provider/progress/engine.h"
+#include "provider/progress/io_scratch.h"
+
+namespace uiw::provider {
+
+void Connection::send_turn(Driver driver) {
+  if (is_idle()) return;
+  transmit(session_->scheduler.turn(driver, engine_.program(), raw_clock));
+  // The socket is closed with the receiver's lock held, so rearm() causes another turn, which does that.
+  if (phase_ == Phase::lingering && is_done()) engine_.rearm(number_, session_->socket.fd());
+}
+
+void Connection::transmit(ProbePolicy policy) {
+  const Phase phase = phase_;
+  const bool sends = phase == Phase::running || phase == Phase::closing || phase == Phase::lingering;
+  if (!sends || session_->dead || session_->fin_sent) return forget_deferred();
+  session_->scheduler.sending_all();
+  session_->transmitter.set_probe_policy(SendScheduler::stream_probe_policy(policy, phase == Phase::running));
+  IoScratch* const io = io_scratch();
+  if (io == nullptr) {
+    // The thread "uiw-progress" has buffers of its own. It sends since the socket seems to have been full.
+    session_->send_state = SendState::socket_full;
+    publish_deferred();
+    return engine_.take_over(number_, session_->socket.fd());
+  }
+  session_->send_state = SendState::sending;
+  rdmap::OutgoingBatch& batch = io->batch;
+  ByteStream& stream = octets();
+  for (;;) {
+    const auto fill = session_->transmitter.fill(batch);
+    if (fill == rdmap::Transmitter::Fill::idle) {
+      if (try_stop(SendState::idle)) break;
+      continue;
+    }
+    if (fill == rdmap::Transmitter::Fill::broken) {
+      session_->dead = true;
+      session_->send_state = SendState::idle;
+      return note_error();
+    }
+    if (fill == rdmap::Transmitter::Fill::local_error) {
+      note_error();
+      continue;  // the next fill() sends the Terminate, if one is due
+    }
+    const ssize_t taken = stream.send(batch.fpdus.vectors());
+    if (taken < 0) {
+      if (taken == -EAGAIN) {
+        if (!stream.await_room() || !try_stop(SendState::socket_full)) continue;
+        publish_deferred();
+        return;
+      }
+      if (taken == -EFAULT && session_->transmitter.source_gone(batch))
+        continue;  // fill() fails the work whose memory is gone
+      session_->send_state = SendState::idle;
+      session_->dead = true;  // after an error of the connection the receiver finds out why, and ends the session
+      if (taken == -EFAULT || taken == -ENOMEM || taken == -ENOBUFS) note_error();
+      return;
+    }
+    if (session_->transmitter.sent(batch, static_cast<std::size_t>(taken)) && try_stop(SendState::idle)) break;
+  }
+  publish_deferred();
+  finish_sending();
+  if (session_->transmitter.terminating() && runs_or_closes()) note_error();  // also if a response to the peer failed
+}
+
+// Something cannot be sent, so the session has to end. That flushes the work, while another thread may be placing the
+// answer to a Read of it. So the next thread with the receiver's lock ends the session; rearm() causes a turn for that.
+void Connection::note_error() {
+  session_->send_error = true;
+  engine_.rearm(number_, session_->socket.fd());
+}
+
+void Connection::break_off() {
+  session_->dead = true;
+  note_error();
+}
+
+void Connection::publish_deferred() {
+  if (const std::uint64_t since = session_->scheduler.posts_wait_since();
+      signals.posts_wait_since.load(std::memory_order_relaxed) != since) {
+    signals.posts_wait_since.store(since);
+  }
+  const bool holds = session_->transmitter.wants_probe() || session_->scheduler.posts_wait();
+  if (signals.deferred.load(std::memory_order_relaxed) == holds) return;
+  signals.deferred.store(holds);
+  engine_.note_deferred(number_, holds);
+}
+
+void Connection::forget_deferred() {
+  session_->scheduler.sending_all();
+  signals.posts_wait_since.store(0);
+  if (signals.deferred.exchange(false)) engine_.note_deferred(number_, false);
+}
+
+// False if another thread has delegated a request meanwhile: then there may be more to send.
+bool Connection::try_stop(SendState to) {
+  SendState expected = SendState::sending;
+  if (session_->send_state.compare_exchange_strong(expected, to)) return true;
+  // This is an exchange and not a store: the next pass has to see all that the other threads wrote before they
+  // delegated.
+  session_->send_state.exchange(SendState::sending);
+  session_->transmitter.set_probe_policy(SendScheduler::kDelegated);
+  return false;
+}
+
+// The sending thread also learns that the socket may have room again: EPOLLOUT may come just before it finds the socket
+// full.
+bool Connection::delegate_to_sending_thread() {
+  if (phase_ != Phase::running) return false;
+  SendState expected = SendState::sending;
+  // This writes even if another request is set already: the sending thread may be taking that request now, and has to
+  // see what this thread wrote before.
+  while (!session_->send_state.compare_exchange_strong(expected, SendState::send_again)) {
+    if (expected != SendState::sending && expected != SendState::send_again) return false;
+  }
+  return true;
+}
+
+// The message that has arrived may answer a Send whose octets TCP has just taken, while the sending thread has not
+// reported yet that the Send is complete. By the remote rule there is nothing to wait for: a peer that keeps to
+// InfiniBand's rules has confirmed the Send before it answers.
+void Connection::wait_for_sending_thread() {
+  const SendState state = session_->send_state;
+  if (state != SendState::sending && state != SendState::send_again) return;
+  if (session_->transmitter.completion() == rdmap::Completion::remote) return;
+  const std::lock_guard lock(locks.send);
+}
+
+// TCP has taken all that may be sent now. Sends FIN if this was the last octet of the session.
+void Connection::finish_sending() {
+  // Signaled work is confirmed before the session ends; unsignaled work need not be.
+  if (phase_ == Phase::closing) session_->transmitter.release_unsignaled();
+  const bool closing = phase_ == Phase::closing && sends_->empty() && !session_->transmitter.pending();
+  const bool terminated = session_->transmitter.terminating() && session_->transmitter.terminate_sent();
+  host_->sent_all();
+  const bool cut_off =
+      phase_ == Phase::lingering && !session_->transmitter.terminating() && !session_->transmitter.pending();
+  if (session_->fin_sent || (!closing && !terminated && !cut_off)) return;
+  octets().shutdown_send();
+  session_->fin_sent = true;
+  if (closing) host_->sent_last();
+}
+
+Connection::ProbePolicy Connection::probe_policy(Driver driver) const {
+  return SendScheduler::probe_policy(driver, engine_.program());
+}
+
+void Connection::send_posts_before_end() {
+  if (is_idle()) return;
+  if (const auto policy = session_->scheduler.ending()) send(*policy);
+}
+
+void Connection::send_all_deferred() {
+  if (is_idle()) return;
+  const auto policy = SendScheduler::polled_in_vain(signals.deferred, full());
+  if (!policy) return;
+  const bool probes = session_->transmitter.wants_probe();
+  transmit(*policy);
+  if (probes) session_->transmitter.note_waiting();
+}
+
+void Connection::send_overdue_posts() {
+  if (is_idle()) return;
+  if (const auto policy = session_->scheduler.ticked(full(), raw_clock)) transmit(*policy);
+}
+
+// Either the peer's host does not answer: it does not acknowledge what TCP has retransmitted. Or the peer's adapter
+// does not: octets move in neither direction. The adapter is software, so it gets at least the time that it has to
+// answer a call.
+bool Connection::unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now,
+                            bool has_to_answer) {
+  const auto signs = octets().peer_signs();
+  if (!signs) return false;
+  if (signs->sent_again && signs->silent > retry) return true;
+  const std::uint64_t moved = signs->taken + signs->come;
+  if (!has_to_answer || moved != std::exchange(session_->moved, moved)) session_->unmoved_since = now;
+  return now - session_->unmoved_since >
+         std::max(retry, std::chrono::milliseconds(settings().values.startup_timeout_ms));
+}
+
+bool Connection::give_back_idle_memory() {
+  return !is_idle() && session_->shared != nullptr && session_->shared->give_back_idle_memory();
+}
+
+bool Connection::all_acknowledged() const {
+  const auto signs = octets().peer_signs();
+  return signs && signs->all_taken;
+}
+
+bool Connection::delivers_last() const { return phase_ == Phase::closing && (!is_done() || !all_acknowledged()); }
+
+bool Connection::has_failed() {
+  const std::lock_guard lock(locks.send);
+  return session_->transmitter.failure().has_value();
+}
+
+bool Connection::awaits_peer() {
+  const std::lock_guard lock(locks.send);
+  return session_->transmitter.unfinished() || !session_->reads.inbound.empty();
+}
+
+std::optional<std::uint64_t> Connection::first_unconfirmed() {
+  const std::lock_guard lock(locks.send);
+  if (session_->transmitter.completion() == rdmap::Completion::local) return std::nullopt;
+  session_->transmitter.release_unsignaled();
+  return session_->transmitter.oldest_sent();
+}
+
+StreamTraffic Connection::uncounted_traffic() const {
+  if (is_idle()) return {};
+  StreamTraffic traffic = octets().traffic();
+  traffic.octets_sent -= std::min(traffic.octets_sent, session_->counted.octets_sent);
+  traffic.octets_received -= std::min(traffic.octets_received, session_->counted.octets_received);
+  traffic.segments_sent -= std::min(traffic.segments_sent, session_->counted.segments_sent);
+  traffic.segments_received -= std::min(traffic.segments_received, session_->counted.segments_received);
+  traffic.retransmitted -= std::min(traffic.retransmitted, session_->counted.retransmitted);
+  return traffic;
+}
+
+void Connection::count_traffic(bool closes) {
+  if (is_idle()) return;
+  const StreamTraffic traffic = uncounted_traffic();
+  PortCounters& counters = engine_.counters();
+  counters.add(PortCounter::octets_sent, traffic.octets_sent + (closes && !session_->dead ? traffic.octets_unsent : 0));
+  counters.add(PortCounter::octets_received, traffic.octets_received);
+  counters.add(PortCounter::packets_sent, traffic.segments_sent);
+  counters.add(PortCounter::packets_received, traffic.segments_received);
+  counters.add(PortCounter::retransmitted, traffic.retransmitted);
+  session_->counted.octets_sent += traffic.octets_sent;
+  session_->counted.octets_received += traffic.octets_received;
+  session_->counted.segments_sent += traffic.segments_sent;
+  session_->counted.segments_received += traffic.segments_received;
+  session_->counted.retransmitted += traffic.retransmitted;
+  counted_connections.fetch_add(1);
+}
+
+}  // namespace uiw::provider
