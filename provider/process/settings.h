@@ -28,7 +28,7 @@ enum class LogLevel { none, error, info };
 // Whether two processes of one host may share memory for their connections.
 enum class SameHost { automatic, tcp };
 
-// The kind of adapter that programs see; the protocol on the wire is iWARP in both cases.
+// The kind of adapter that programs see. Connections are iWARP on the wire in both cases.
 enum class Transport { iwarp, roce };
 
 // An interface that is offered as a device; one may be offered several times, by different names.

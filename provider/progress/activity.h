@@ -11,7 +11,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "provider/progress/waiting/waiters.h"
+#include "provider/progress/waiters.h"
 
 namespace uiw::provider {
 

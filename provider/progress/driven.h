@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the engine needs of a queue pair: a function that moves its octets (Driven), and functions that send what has
-// been deferred (DeferredSends). Qp is the only Driven. The interface lets the engine do without the headers of queue
-// pairs.
+// What the engine needs of what it drives: a function that moves its octets (Driven), and functions that send what has
+// been deferred (DeferredSends). Qp and DatagramPort are driven; sends of a Qp may be deferred. The interface lets the
+// engine do without the headers of queue pairs.
 //
 // Thread-safe. If a queue pair is found by its number, or among those of an engine, inside a ReadSection, it lives
 // until that section closes.

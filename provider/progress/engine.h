@@ -33,13 +33,13 @@
 #include "base/mutex.h"
 #include "provider/process/shown/port_counters.h"
 #include "provider/progress/activity.h"
+#include "provider/progress/busy_wait.h"
+#include "provider/progress/channel_sets.h"
 #include "provider/progress/clock.h"
 #include "provider/progress/driven_list.h"
+#include "provider/progress/idle_memory.h"
 #include "provider/progress/progress_helpers.h"
 #include "provider/progress/send_scheduler.h"
-#include "provider/progress/waiting/busy_wait.h"
-#include "provider/progress/waiting/channel_sets.h"
-#include "provider/progress/waiting/idle_memory.h"
 
 namespace uiw::provider {
 

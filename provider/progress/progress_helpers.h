@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "provider/progress/activity.h"
+#include "provider/progress/channel_sets.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/driven_list.h"
-#include "provider/progress/waiting/channel_sets.h"
 
 namespace uiw::provider {
 

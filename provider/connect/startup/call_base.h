@@ -36,7 +36,7 @@
 #include "base/stream/tcp_stream.h"
 #include "mpa/startup.h"
 #include "provider/connect/call.h"
-#include "provider/connect/rings/rendezvous.h"
+#include "provider/connect/rendezvous.h"
 #include "provider/connect/startup/startup_frame.h"
 #include "provider/connection/connection_owner.h"
 #include "provider/process/cm_loop.h"

@@ -13,7 +13,7 @@
 #include "provider/capture/connection_capture.h"
 #include "provider/connect/attachable.h"
 #include "provider/connect/qp_table.h"
-#include "provider/connect/rings/rendezvous.h"
+#include "provider/connect/rendezvous.h"
 #include "provider/connect/startup/call_base.h"
 #include "provider/connection/linger.h"
 #include "provider/process/cm_loop.h"

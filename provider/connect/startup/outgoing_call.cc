@@ -18,7 +18,7 @@
 #include "provider/connect/mapper/port_mapper_query.h"
 #include "provider/connect/qp_table.h"
 #include "provider/connect/rdma_port.h"
-#include "provider/connect/rings/rendezvous.h"
+#include "provider/connect/rendezvous.h"
 #include "provider/connect/startup/call_base.h"
 #include "provider/connection/linger.h"
 #include "provider/connection/terminate_meaning.h"

@@ -21,7 +21,7 @@
 #include "base/mutex.h"
 #include "provider/export.h"
 #include "provider/process/shown/listed.h"
-#include "provider/progress/waiting/channel_sets.h"
+#include "provider/progress/channel_sets.h"
 #include "provider/verbs/cq/queue_ring.h"
 #include "provider/verbs/cq/suppressed_notifications.h"
 #include "provider/verbs/event_pipe.h"

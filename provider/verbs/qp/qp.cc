@@ -12,8 +12,8 @@
 #include "provider/process/limits.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/fork.h"
+#include "provider/verbs/inventory_source.h"
 #include "provider/verbs/qp/qp_attributes.h"
-#include "provider/verbs/shown/inventory_source.h"
 
 namespace uiw::provider {
 

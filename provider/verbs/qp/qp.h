@@ -114,7 +114,7 @@ class Qp final : public QueuePair, public Driven, public Attachable {
   ManualConnection manual_;
 };
 
-// The queue pair with this number, or null. Inside a ReadSection. No other class is Attachable.
+// The queue pair with this number, or null. Inside a ReadSection.
 Qp* find_qp(std::uint32_t number);
 // Each that can be found now, one after the other.
 void for_each_qp(const std::function<void(Qp&)>& function);

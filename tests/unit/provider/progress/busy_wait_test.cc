@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/progress/waiting/busy_wait.h"
+#include "provider/progress/busy_wait.h"
 
 #include <catch2/catch.hpp>
 

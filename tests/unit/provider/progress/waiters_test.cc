@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/progress/waiting/waiters.h"
+#include "provider/progress/waiters.h"
 
 #include <catch2/catch.hpp>
 #include <thread>

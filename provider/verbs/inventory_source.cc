@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/shown/inventory_source.h"
+#include "provider/verbs/inventory_source.h"
 
 #include "provider/memory/memory.h"
 #include "provider/verbs/context.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/progress/waiting/channel_sets.h"
+#include "provider/progress/channel_sets.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>

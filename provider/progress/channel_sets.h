@@ -19,8 +19,8 @@
 #include <cstdint>
 
 #include "base/mutex.h"
+#include "provider/progress/busy_wait.h"
 #include "provider/progress/driven.h"
-#include "provider/progress/waiting/busy_wait.h"
 
 namespace uiw::provider {
 

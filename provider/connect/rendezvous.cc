@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/rings/rendezvous.h"
+#include "provider/connect/rendezvous.h"
 
 #include <arpa/inet.h>
 #include <sys/un.h>
