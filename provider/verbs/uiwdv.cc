@@ -99,7 +99,7 @@ int uiwdv_query_device(ibv_context* context, uiwdv_device_attr* attributes, std:
 int uiwdv_query_qp(ibv_qp* qp, uiwdv_qp_attr* attributes, std::size_t size) {
   rnic::Qp* const own = ours(qp);
   if (own == nullptr) return EOPNOTSUPP;
-  const auto agreed = own->connection().agreed();
+  const auto agreed = own->agreed();
   if (!agreed) return ENOTCONN;
   const auto& [rules, peer, ord] = *agreed;
   uiwdv_qp_attr all{};

@@ -8,7 +8,7 @@
 // socket is connected to itself.
 //
 // If the stream of a queue pair turns out to be connected to another end than its peer, it is dropped
-// (QpConnection::drop_stream()), and the two ends look for each other again. Failures for lack of memory or descriptors
+// (Connection::abandon()), and the two ends look for each other again. Failures for lack of memory or descriptors
 // are retried in the same way.
 //
 // Everything runs on the thread of CmLoop; all functions are thread-safe and do not block.

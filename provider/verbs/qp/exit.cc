@@ -18,12 +18,12 @@ constexpr std::chrono::milliseconds kPause{1};
 
 bool delivering() {
   bool any = CmLoop::instance().keeps_process();
-  for_each_qp([&any](Qp& qp) { any = any || qp.connection().delivers_last(); });
+  for_each_qp([&any](Qp& qp) { any = any || qp.delivers_last(); });
   return any;
 }
 
 void leave() {
-  for_each_qp([](Qp& qp) { qp.connection().leave_at_exit(); });
+  for_each_qp([](Qp& qp) { qp.leave_at_exit(); });
   const auto until = std::chrono::steady_clock::now() + kMostWaited;
   while (delivering() && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(kPause);
 }

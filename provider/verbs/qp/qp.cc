@@ -42,12 +42,10 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
        Srq* srq)
     : generation_(fork_generation()),
       init_(attributes),
-      common_(*this, context, pd, send_cq, receive_cq, handle, attributes.qp_type),
+      common_(context, pd, send_cq, receive_cq, handle, attributes.qp_type),
       queues_(common_, attributes.cap, srq),
-      posting_(common_, queues_, attributes.sq_sig_all != 0),
-      connection_(common_, queues_),
-      manual_(common_, queues_, connection_) {
-  common_.connection.serve(queues_, connection_, queues_.sends(), queues_.identity());
+      posting_(common_, queues_, attributes.sq_sig_all != 0) {
+  common_.connection.serve(queues_, *this, queues_.sends(), queues_.identity());
   set_sends(posting_);
   channel = receive_cq.channel_number();
   common_.state = idle();
@@ -84,7 +82,7 @@ void Qp::stop() {
   const std::lock_guard receive_lock(common_.connection.locks.receive);
   const std::lock_guard send_lock(common_.connection.locks.send);
   common_.connection.abandon(false);
-  connection_.end_attempt();
+  end_attempt();
   queues_.leave_shared();
   queues_.release_windows();
 }
@@ -133,7 +131,7 @@ void Qp::reset() {
     common_.connection.send_posts_before_end();
     if (common_.manual.exchange(false)) manual::stop(number());
     queues_.empty();
-    connection_.reset();
+    reset_connection();
     common_.attributes = {};
     common_.steps_reached = IBV_QPS_UNKNOWN;
     common_.state = idle();
@@ -147,7 +145,7 @@ int Qp::modify(const ibv_qp_attr& attributes, int mask) {
   if (inherited()) return EIO;
   if (connects(attributes, mask) && (mask & IBV_QP_STATE) != 0 && number_in(attributes.qp_state) == IBV_QPS_RTR &&
       state() == IBV_QPS_INIT) {
-    if (const int error = manual_.find_peer(attributes); error != 0) return error;
+    if (const int error = find_peer(attributes); error != 0) return error;
   }
   const ReadSection section;
   const ibv_qp_state from = common_.stepped();
@@ -166,9 +164,9 @@ int Qp::check(ibv_qp_state from, int to, const ibv_qp_attr& attributes, int mask
     const int said = number_in(attributes.cur_qp_state);
     if (said != from && !(said == IBV_QPS_RESET && from == idle())) return EINVAL;
   }
-  const int error = common_.rnic ? check_rnic_step(from, to, init_.qp_type, attributes, mask, common_.manual,
-                                                   connection_.is_connected())
-                                 : check_step(from, to, init_.qp_type, mask);
+  const int error = common_.rnic
+                        ? check_rnic_step(from, to, init_.qp_type, attributes, mask, common_.manual, is_connected())
+                        : check_step(from, to, init_.qp_type, mask);
   return error != 0 ? error : check_values(*common_.context, attributes, mask);
 }
 
@@ -198,28 +196,28 @@ void Qp::advance(ibv_qp_state from, ibv_qp_state to) {
 
 int Qp::to_rtr(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
   const bool names_peer = connects(attributes, mask) && from == IBV_QPS_INIT;
-  if (names_peer && common_.steps_reached == IBV_QPS_UNKNOWN) return manual_.ready_to_receive(attributes, mask);
+  if (names_peer && common_.steps_reached == IBV_QPS_UNKNOWN) return ready_to_receive(attributes, mask);
   advance(from, IBV_QPS_RTR);
   return 0;
 }
 
 void Qp::to_rts(ibv_qp_state from, const ibv_qp_attr& attributes) {
-  if (common_.manual && from == IBV_QPS_RTR) return manual_.ready_to_send(attributes);
+  if (common_.manual && from == IBV_QPS_RTR) return ready_to_send(attributes);
   advance(from, IBV_QPS_RTS);
   if (from != IBV_QPS_SQD) return;
-  connection_.stop_draining();
+  stop_draining();
   posting_.carry_out_local();
 }
 
 void Qp::to_sqd(ibv_qp_state from, const ibv_qp_attr& attributes, int mask) {
   if (from != IBV_QPS_RTS) return;
-  if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0) connection_.notify_when_drained(attributes.en_sqd_async_notify != 0);
+  if ((mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0) notify_when_drained(attributes.en_sqd_async_notify != 0);
   if (!common_.step(from, IBV_QPS_SQD)) return;
   if (common_.follows_infiniband()) {
-    connection_.drain();
+    drain();
   } else {
     // On iWARP SQD is the Closing state of the Verbs draft (section 6.2.5): the orderly end of the stream.
-    connection_.disconnect(nullptr);
+    disconnect(nullptr);
   }
 }
 
@@ -235,7 +233,7 @@ void Qp::to_error() {
   {
     const std::lock_guard send_lock(common_.connection.locks.send);
     common_.state = IBV_QPS_ERR;
-    connection_.flush_sends(std::nullopt, rdmap::Status::flushed);
+    flush_sends(std::nullopt, rdmap::Status::flushed);
   }
   queues_.flush_receives();
 }
@@ -244,13 +242,13 @@ void Qp::to_error() {
 void Qp::change_attributes(const ibv_qp_attr& attributes, int mask) {
   const std::lock_guard lock(common_.connection.locks.send);
   copy_attributes(common_.attributes, attributes, mask);
-  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) connection_.deny_rights(denied_rights(attributes.qp_access_flags));
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) deny_rights(denied_rights(attributes.qp_access_flags));
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && (common_.connection.is_idle() || common_.manual)) {
     // With rdma_cm the connection manager negotiates this value, and afterwards it is fixed. A manual connection may be
     // established before the step to RTR that began it has returned.
     common_.attributes.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
   }
-  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) connection_.limit_ord(attributes.max_rd_atomic);
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0) limit_ord(attributes.max_rd_atomic);
 }
 
 // A stream that has ended shows at once, whatever steps are due.
@@ -260,7 +258,7 @@ void Qp::query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) {
   const std::lock_guard lock(common_.connection.locks.send);
   attributes = common_.attributes;
   attributes.qp_state = attributes.cur_qp_state = shown_state();
-  attributes.sq_draining = attributes.qp_state == IBV_QPS_SQD && !connection_.drained() ? 1 : 0;
+  attributes.sq_draining = attributes.qp_state == IBV_QPS_SQD && !drained() ? 1 : 0;
   attributes.path_mig_state = IBV_MIG_MIGRATED;
   attributes.cap = init_.cap;
   init = init_;

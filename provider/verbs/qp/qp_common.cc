@@ -8,10 +8,9 @@
 
 namespace uiw::provider {
 
-QpCommon::QpCommon(Qp& of, Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program,
+QpCommon::QpCommon(Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program,
                    ibv_qp_type of_type)
     : QpIdentity(opened, domain, for_sends, for_receives, of_program, of_type),
-      whole(of),
       rnic(opened.device().transport == Transport::iwarp),
       connection(opened.engine(), &domain, find_connection) {}
 

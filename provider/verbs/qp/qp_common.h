@@ -14,16 +14,12 @@
 
 namespace uiw::provider {
 
-class Qp;
-
 // As Connection::Find.
 Connection* find_connection(std::uint32_t qp_number);
 
 struct QpCommon : QpIdentity {
-  QpCommon(Qp& of, Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program,
-           ibv_qp_type of_type);
+  QpCommon(Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives, ibv_qp* of_program, ibv_qp_type of_type);
 
-  Qp& whole;
   const bool rnic;  // the iWARP view
 
   std::atomic<bool> manual{false};   // a manual connection, from RTR on; written with the receiver's lock

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/qp/qp_connection.h"
+// How a queue pair is connected and driven, and what the program and its peers do to the connection. Each function
+// takes the locks that it needs, except for those whose headings in qp.h say which are held.
 
 #include <algorithm>
 #include <cerrno>
@@ -65,268 +66,270 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
 }  // namespace
 
 // The sender's lock is held.
-bool QpConnection::may_attach(const manual::Attempt* attempt) const {
+bool Qp::may_attach(const manual::Attempt* attempt) const {
   const ibv_qp_state state = this->state();
   const bool manual = attempt != nullptr;
-  if (!qp_.connection.is_idle() || qp_.stopped || manual != qp_.manual || (manual && attempt->is_over())) return false;
+  if (!common_.connection.is_idle() || common_.stopped || manual != common_.manual || (manual && attempt->is_over()))
+    return false;
   if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   // On RoCE a program may connect with a queue pair to which the connection manager does nothing.
-  return qp_.is_reliable() &&
+  return common_.is_reliable() &&
          (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
 
-bool QpConnection::can_attach(const manual::Attempt* attempt) {
-  const std::lock_guard lock(qp_.connection.locks.send);
+bool Qp::can_attach(const manual::Attempt* attempt) {
+  const std::lock_guard lock(common_.connection.locks.send);
   return may_attach(attempt);
 }
 
-std::shared_ptr<manual::Attempt> QpConnection::attempt() {
-  const std::lock_guard lock(qp_.connection.locks.send);
+std::shared_ptr<manual::Attempt> Qp::attempt() {
+  const std::lock_guard lock(common_.connection.locks.send);
   return attempt_;
 }
 
 // `offer`: of the memory that the octets are to go through.
-int QpConnection::share(SharedOffer& offer) {
+int Qp::share(SharedOffer& offer) {
   try {
-    return qp_.connection.share(std::move(offer));
+    return common_.connection.share(std::move(offer));
   } catch (const std::bad_alloc&) {
     // A caller has not said yet that it takes the memory, so the octets stay on TCP.
-    return qp_.connection.rules().initiator ? 0 : ENOMEM;
+    return common_.connection.rules().initiator ? 0 : ENOMEM;
   }
 }
 
-int QpConnection::doorbell() { return qp_.context->engine().doorbell(); }
+int Qp::doorbell() { return common_.context->engine().doorbell(); }
 
-int QpConnection::attach(TcpStream& socket, const Attachment& attachment) {
+int Qp::attach(TcpStream& socket, const Attachment& attachment) {
   install_copy_guard();
   act_at_exit();
-  const std::lock_guard receive_lock(qp_.connection.locks.receive);
-  const std::lock_guard send_lock(qp_.connection.locks.send);
-  if (!qp_.connection.is_idle()) return EISCONN;
+  const std::lock_guard receive_lock(common_.connection.locks.receive);
+  const std::lock_guard send_lock(common_.connection.locks.send);
+  if (!common_.connection.is_idle()) return EISCONN;
   if (!may_attach(attachment.attempt.get())) return EINVAL;
   if (attachment.attempt && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
 
-  Connection& connection = qp_.connection;
-  const rdmap::ConnectionRules rules = rules_of(attachment, socket, qp_);
+  Connection& connection = common_.connection;
+  const rdmap::ConnectionRules rules = rules_of(attachment, socket, common_);
   try {
-    if (qp_.follows_infiniband()) prepare_retry_timers();
-    connection.prepare(qp_.number, rules, attachment.owner, std::move(socket));
+    if (common_.follows_infiniband()) prepare_retry_timers();
+    connection.prepare(common_.number, rules, attachment.owner, std::move(socket));
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
   const std::uint32_t ord = connection.transmitter().limit_ord(ord_limit_);
-  if (qp_.follows_infiniband() && state() == IBV_QPS_SQD) connection.transmitter().hold_from(drain_to_);
+  if (common_.follows_infiniband() && state() == IBV_QPS_SQD) connection.transmitter().hold_from(drain_to_);
   connection.deny(denied_rights_);
-  Engine& engine = qp_.context->engine();
-  int error = engine.add(qp_.whole, connection.socket().fd());
+  Engine& engine = common_.context->engine();
+  int error = engine.add(*this, connection.socket().fd());
   if (error == 0 && attachment.rings) error = share(*attachment.rings);
   if (error != 0) {
     engine.release(connection.socket().fd());
-    engine.remove(qp_.whole);
+    engine.remove(*this);
     socket = connection.take_back();
     return error;
   }
   if (!attachment.attempt) {
-    qp_.attributes.max_rd_atomic = static_cast<std::uint8_t>(ord);
-    qp_.attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(rules.ird);
-    if (!qp_.rnic && state() != IBV_QPS_RTS) qp_.steps_reached = state();
-    qp_.state = IBV_QPS_RTS;
+    common_.attributes.max_rd_atomic = static_cast<std::uint8_t>(ord);
+    common_.attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(rules.ird);
+    if (!common_.rnic && state() != IBV_QPS_RTS) common_.steps_reached = state();
+    common_.state = IBV_QPS_RTS;
   }
   connection.begin();
   peer_psn_ = attachment.peer_psn;
-  qp_.context->engine().counters().add(PortCounter::connections);
-  qp_.connection.wait_for_first_message(attachment.first_by_owner);
-  if (qp_.retries() && !queues_.sends().empty()) start_retry_timers();
+  common_.context->engine().counters().add(PortCounter::connections);
+  common_.connection.wait_for_first_message(attachment.first_by_owner);
+  if (common_.retries() && !queues_.sends().empty()) start_retry_timers();
   try {
-    qp_.connection.send();
+    common_.connection.send();
   } catch (const std::exception&) {  // the stream is attached, and ends for lack of memory
-    qp_.connection.break_off();
+    common_.connection.break_off();
   }
   return 0;
 }
 
-std::optional<QpConnection::Agreed> QpConnection::agreed() {
-  const std::lock_guard lock(qp_.connection.locks.send);
-  if (qp_.connection.is_idle()) return std::nullopt;
-  return Agreed{qp_.connection.rules(), qp_.connection.peer(), qp_.connection.transmitter().ord()};
+std::optional<Qp::Agreed> Qp::agreed() {
+  const std::lock_guard lock(common_.connection.locks.send);
+  if (common_.connection.is_idle()) return std::nullopt;
+  return Agreed{common_.connection.rules(), common_.connection.peer(), common_.connection.transmitter().ord()};
 }
 
-int QpConnection::disconnect(const ConnectionOwner* owner) {
+int Qp::disconnect(const ConnectionOwner* owner) {
   const ReadSection section;
-  const std::lock_guard lock(qp_.connection.locks.receive);
-  if (qp_.connection.is_idle() || (owner != nullptr && !qp_.connection.is_of(owner))) return ENOTCONN;
-  return qp_.connection.disconnect();
+  const std::lock_guard lock(common_.connection.locks.receive);
+  if (common_.connection.is_idle() || (owner != nullptr && !common_.connection.is_of(owner))) return ENOTCONN;
+  return common_.connection.disconnect();
 }
 
-void QpConnection::arrived(const ConnectionOwner* owner) {
+void Qp::arrived(const ConnectionOwner* owner) {
   {
-    const std::lock_guard lock(qp_.connection.locks.receive);
-    if (!qp_.connection.is_of(owner)) return;
-    qp_.connection.first_may_come();
+    const std::lock_guard lock(common_.connection.locks.receive);
+    if (!common_.connection.is_of(owner)) return;
+    common_.connection.first_may_come();
   }
   progress(Driver::event);
 }
 
-void QpConnection::no_first_message(const ConnectionOwner* owner) {
-  const std::lock_guard lock(qp_.connection.locks.receive);
-  if (!qp_.connection.is_of(owner)) return;
-  if (!qp_.connection.rules().initiator) {
-    qp_.connection.lose(Connection::Lost::beginning);
-  } else if (qp_.connection.peer() == mpa::PeerKind::not_known) {
+void Qp::no_first_message(const ConnectionOwner* owner) {
+  const std::lock_guard lock(common_.connection.locks.receive);
+  if (!common_.connection.is_of(owner)) return;
+  if (!common_.connection.rules().initiator) {
+    common_.connection.lose(Connection::Lost::beginning);
+  } else if (common_.connection.peer() == mpa::PeerKind::not_known) {
     log_event(LogLevel::info, "queue pair 0x%06x: its peer has sent nothing yet, and counts as no uiw until it does",
-              qp_.number);
-    qp_.connection.peer_known(mpa::PeerKind::other, false);
+              common_.number);
+    common_.connection.peer_known(mpa::PeerKind::other, false);
   }
 }
 
-void QpConnection::lose_connection() {
-  const std::lock_guard lock(qp_.connection.locks.receive);
-  if (!qp_.connection.is_idle()) qp_.connection.lose(Connection::Lost::by_fault);
+void Qp::lose_connection() {
+  const std::lock_guard lock(common_.connection.locks.receive);
+  if (!common_.connection.is_idle()) common_.connection.lose(Connection::Lost::by_fault);
 }
 
-void QpConnection::completion_lost() {
-  const std::lock_guard lock(qp_.connection.locks.receive);
-  qp_.connection.completion_lost();
+void Qp::completion_lost() {
+  const std::lock_guard lock(common_.connection.locks.receive);
+  common_.connection.completion_lost();
 }
 
 // True if the peer expects another PSN than this end starts with: it means another queue pair (one that had this number
 // before, for example), and on an adapter its packets would be dropped. PSN 0 counts as not set.
-bool QpConnection::mixed_up(std::uint32_t peer_psn) const {
-  return peer_psn != 0 && qp_.attributes.sq_psn != 0 && peer_psn != qp_.attributes.sq_psn;
+bool Qp::mixed_up(std::uint32_t peer_psn) const {
+  return peer_psn != 0 && common_.attributes.sq_psn != 0 && peer_psn != common_.attributes.sq_psn;
 }
 
-bool QpConnection::is_for(std::uint32_t peer_psn) {
-  const std::lock_guard lock(qp_.connection.locks.send);
+bool Qp::is_for(std::uint32_t peer_psn) {
+  const std::lock_guard lock(common_.connection.locks.send);
   return state() == IBV_QPS_RTR || !mixed_up(peer_psn);
 }
 
-bool QpConnection::is_connected() {
-  const std::lock_guard lock(qp_.connection.locks.send);
-  return !qp_.connection.is_idle();
+bool Qp::is_connected() {
+  const std::lock_guard lock(common_.connection.locks.send);
+  return !common_.connection.is_idle();
 }
 
-bool QpConnection::watch_socket(bool watched) {
-  const std::lock_guard lock(qp_.connection.locks.receive);
-  return qp_.connection.watch_socket(watched);
+bool Qp::watch_socket(bool watched) {
+  const std::lock_guard lock(common_.connection.locks.receive);
+  return common_.connection.watch_socket(watched);
 }
 
-bool QpConnection::progress(Driver driver) noexcept {
+bool Qp::progress(Driver driver) noexcept {
   try {
     return make_progress(driver);
   } catch (const std::exception&) {
-    qp_.no_memory();
+    common_.no_memory();
     return true;
   }
 }
 
-bool QpConnection::make_progress(Driver driver) {
+bool Qp::make_progress(Driver driver) {
   const ReadSection section;
-  const SuppressedNotifications suppressed(driver != Driver::poll ? &qp_.receive_cq : nullptr);
+  const SuppressedNotifications suppressed(driver != Driver::poll ? &common_.receive_cq : nullptr);
   bool work = false;
   {
-    std::unique_lock lock(qp_.connection.locks.receive, std::defer_lock);
+    std::unique_lock lock(common_.connection.locks.receive, std::defer_lock);
     if (driver == Driver::poll) {
       if (!lock.try_lock()) return false;  // another thread drives it, and may need this processor
     } else {
       lock.lock();
     }
-    if (!qp_.connection.receive_turn(driver, work)) return work;
+    if (!common_.connection.receive_turn(driver, work)) return work;
   }
-  const std::lock_guard lock(qp_.connection.locks.send);
-  qp_.connection.send_turn(driver);
+  const std::lock_guard lock(common_.connection.locks.send);
+  common_.connection.send_turn(driver);
   return work;
 }
 
 // RTS to SQD: entries that are posted from here on are not sent.
-void QpConnection::drain() {
-  const std::lock_guard lock(qp_.connection.locks.send);
+void Qp::drain() {
+  const std::lock_guard lock(common_.connection.locks.send);
   drain_to_ = queues_.sends().tail();
-  qp_.connection.hold_from(drain_to_);
-  qp_.connection.send();
+  common_.connection.hold_from(drain_to_);
+  common_.connection.send();
 }
 
 // SQD to RTS: they are sent.
-void QpConnection::stop_draining() {
-  const std::lock_guard lock(qp_.connection.locks.send);
+void Qp::stop_draining() {
+  const std::lock_guard lock(common_.connection.locks.send);
   tell_when_drained_ = false;
-  qp_.connection.hold_from(~std::uint64_t{0});
-  qp_.connection.send();
+  common_.connection.hold_from(~std::uint64_t{0});
+  common_.connection.send();
 }
 
-void QpConnection::notify_when_drained(bool notify) {
-  const std::lock_guard lock(qp_.connection.locks.send);
+void Qp::notify_when_drained(bool notify) {
+  const std::lock_guard lock(common_.connection.locks.send);
   tell_when_drained_ = notify;
 }
 
-void QpConnection::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) {
-  if (!qp_.connection.is_idle()) return qp_.connection.transmitter().flush(culprit, status);
+void Qp::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) {
+  if (!common_.connection.is_idle()) return common_.connection.transmitter().flush(culprit, status);
   queues_.flush_sends(culprit, status);
 }
 
-bool QpConnection::drained() const {
-  return qp_.follows_infiniband() ? queues_.sends().head() >= drain_to_ : queues_.sends().empty();
+bool Qp::drained() const {
+  return common_.follows_infiniband() ? queues_.sends().head() >= drain_to_ : queues_.sends().empty();
 }
 
-void QpConnection::deny_rights(std::uint32_t denied) {
+void Qp::deny_rights(std::uint32_t denied) {
   denied_rights_ = denied;
-  if (!qp_.connection.is_idle()) qp_.connection.deny(denied_rights_);
+  if (!common_.connection.is_idle()) common_.connection.deny(denied_rights_);
 }
 
 // Sets ORD (Verbs draft section 6.5), at most to the negotiated value.
-void QpConnection::limit_ord(std::uint32_t ord) {
+void Qp::limit_ord(std::uint32_t ord) {
   ord_limit_ = ord;
   std::uint32_t granted = ord;
-  if (!qp_.connection.is_idle()) granted = qp_.connection.transmitter().limit_ord(ord);
-  qp_.attributes.max_rd_atomic = static_cast<std::uint8_t>(granted);
-  qp_.connection.send();
+  if (!common_.connection.is_idle()) granted = common_.connection.transmitter().limit_ord(ord);
+  common_.attributes.max_rd_atomic = static_cast<std::uint8_t>(granted);
+  common_.connection.send();
 }
 
-void QpConnection::reset() {
-  qp_.connection.abandon(false);
+// RESET.
+void Qp::reset_connection() {
+  common_.connection.abandon(false);
   end_attempt();
   tell_when_drained_ = false;
   denied_rights_ = 0;
   ord_limit_ = ~0U;
 }
 
-void QpConnection::sent_all() {
-  if (qp_.follows_infiniband() && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
+void Qp::sent_all() {
+  if (common_.follows_infiniband() && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
     report(IBV_EVENT_SQ_DRAINED);
   }
 }
 
-void QpConnection::sent_last() {
+void Qp::sent_last() {
   if (std::exchange(tell_when_drained_, false)) report(IBV_EVENT_SQ_DRAINED);
 }
 
 // An adapter retries for a while, and so posted work waits here: a program may meanwhile see work of other queue pairs
 // complete, and end regularly.
-void QpConnection::peer_gone() {
+void Qp::peer_gone() {
   if (queues_.sends().empty()) return;
   start_retry_timers();
-  qp_.start_retry_timer(queues_.sends().head(), RetryTimer::Clock::now());
+  common_.start_retry_timer(queues_.sends().head(), RetryTimer::Clock::now());
 }
 
-void QpConnection::leave_at_exit() {
+void Qp::leave_at_exit() {
   // A program may call exit() at any point, so a lock may be held; then the stream stays as it is.
   {
-    const std::unique_lock send_lock(qp_.connection.locks.send, std::try_to_lock);
-    if (send_lock.owns_lock()) qp_.connection.send_posts_before_end();
+    const std::unique_lock send_lock(common_.connection.locks.send, std::try_to_lock);
+    if (send_lock.owns_lock()) common_.connection.send_posts_before_end();
   }
-  const std::unique_lock receive_lock(qp_.connection.locks.receive, std::try_to_lock);
+  const std::unique_lock receive_lock(common_.connection.locks.receive, std::try_to_lock);
   if (!receive_lock.owns_lock()) return;
   {
-    const std::unique_lock send_lock(qp_.connection.locks.send, std::try_to_lock);
+    const std::unique_lock send_lock(common_.connection.locks.send, std::try_to_lock);
     if (!send_lock.owns_lock()) return;
   }
-  qp_.connection.leave();
+  common_.connection.leave();
 }
 
-bool QpConnection::delivers_last() {
-  const std::unique_lock receive_lock(qp_.connection.locks.receive, std::try_to_lock);
+bool Qp::delivers_last() {
+  const std::unique_lock receive_lock(common_.connection.locks.receive, std::try_to_lock);
   if (!receive_lock.owns_lock()) return false;
-  const std::unique_lock send_lock(qp_.connection.locks.send, std::try_to_lock);
-  return send_lock.owns_lock() && qp_.connection.delivers_last();
+  const std::unique_lock send_lock(common_.connection.locks.send, std::try_to_lock);
+  return send_lock.owns_lock() && common_.connection.delivers_last();
 }
 
 }  // namespace uiw::provider

@@ -131,7 +131,7 @@ void connect_manually(const Adapter& adapter, Ends& ends) {
   attributes.retry_cnt = attributes.rnr_retry = 7;
   attributes.max_rd_atomic = 2;
   for (End& end : ends) REQUIRE(end.qp->modify(attributes, kRts) == 0);
-  for (End& end : ends) REQUIRE(eventually([&] { return end.qp->connection().is_connected(); }));
+  for (End& end : ends) REQUIRE(eventually([&] { return end.qp->is_connected(); }));
 }
 
 void post_receives(Qp& qp, std::uint32_t count, ibv_sge sge) {

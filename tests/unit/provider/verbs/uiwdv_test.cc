@@ -136,17 +136,17 @@ TEST_CASE("uiwdv: an extended request that is too late is flushed", "[uiwdv]") {
 TEST_CASE("uiwdv: what was agreed on", "[uiwdv]") {
   const auto context = open_loopback();
   Side near(*context), far(*context);
-  CHECK_FALSE(near.qp->connection().agreed());
+  CHECK_FALSE(near.qp->agreed());
   attach(near, far, true, 5, 700);
-  const auto agreed = near.qp->connection().agreed();
+  const auto agreed = near.qp->agreed();
   REQUIRE(agreed);
   CHECK(agreed->rules.initiator);
   CHECK(agreed->rules.crc);
   CHECK(agreed->ord == 5);
   CHECK(agreed->rules.ird == 5);
   CHECK(agreed->rules.mulpdu == 700);
-  REQUIRE(far.qp->connection().agreed());
-  CHECK_FALSE(far.qp->connection().agreed()->rules.initiator);
+  REQUIRE(far.qp->agreed());
+  CHECK_FALSE(far.qp->agreed()->rules.initiator);
 }
 
 TEST_CASE("uiwdv: an object is recognised by its address, not by its content", "[uiwdv]") {

@@ -240,7 +240,7 @@ TEST_CASE("manual: work that could not be sent completes with its own error even
     attachment.agreement.crc = false;
     attachment.agreement.ird = attachment.agreement.ord = 1;
     attachment.initiator = true;
-    attachment.attempt = a.qp->connection().attempt();
+    attachment.attempt = a.qp->attempt();
     REQUIRE(a.qp->attach(own, attachment) == 0);
     REQUIRE(to_rts(a) == 0);
     Bytes gone = pattern(10);
