@@ -76,7 +76,6 @@ void forget_datagram_ports() {
 
 DatagramPort::DatagramPort(Engine& engine, int fd, unsigned multicast)
     : engine_(engine), fd_(fd), generation_(fork_generation()), multicast_(multicast), joins_(can_join_datagrams(fd)) {
-  set_sends(nothing_);
   want_joined_datagrams(fd_);
 }
 

@@ -54,16 +54,6 @@ class DatagramPort final : public Numbered, public Driven {
   void no_memory() noexcept override {}
 
  private:
-  // Datagrams are sent when they are posted.
-  class NothingDeferred final : public DeferredSends {
-   public:
-    bool has_deferred() const override { return false; }
-    bool posts_wait() const override { return false; }
-    void send_waiting_posts() override {}
-    void send_all_deferred() override {}
-    void send_overdue_posts() override {}
-  };
-
   // `multicast` is the interface of a port of multicast, else 0.
   DatagramPort(Engine& engine, int fd, unsigned multicast);
   static std::shared_ptr<DatagramPort> open(Engine& engine, std::uint16_t port, unsigned multicast);
@@ -79,7 +69,6 @@ class DatagramPort final : public Numbered, public Driven {
   const unsigned generation_;
   const unsigned multicast_;
   std::uint32_t number_ = 0;
-  NothingDeferred nothing_;
   Mutex receive_mutex_;
   Mutex targets_mutex_;
   std::vector<DatagramTarget*> targets_;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the engine needs of what it drives: a function that moves its octets (Driven), and functions that send what has
-// been deferred (DeferredSends). Qp and DatagramPort are driven; sends of a Qp may be deferred. The interface lets the
-// engine do without the headers of queue pairs.
+// What the engine needs of what it drives, a Qp or a DatagramPort: a function that moves its octets, and functions that
+// send what has been deferred. The interface lets the engine do without the headers of queue pairs.
 //
 // Thread-safe. If a queue pair is found by its number, or among those of an engine, inside a ReadSection, it lives
 // until that section closes.
@@ -18,27 +17,6 @@
 
 namespace uiw::provider {
 
-class DeferredSends {
- public:
-  // Whether there are deferred sends: posts that wait for the next posts, or a probe. They are sent at the latest when
-  // the program waits for a completion.
-  virtual bool has_deferred() const = 0;
-  virtual bool posts_wait() const = 0;
-  // The program polls: posts that wait are sent. If another thread holds the sender's lock, this function and the next
-  // two leave the sending to that thread.
-  virtual void send_waiting_posts() = 0;
-  // The program has polled in vain: posts that wait are sent, and a probe if one is due.
-  virtual void send_all_deferred() = 0;
-  // The progress thread has ticked: posts that have waited for too long are sent.
-  virtual void send_overdue_posts() = 0;
-  // Called about once a second: gives memory back in which nothing has been sent since the last call. True if there may
-  // be more to give back at the next call.
-  virtual bool give_back_idle_memory() { return false; }
-
- protected:
-  ~DeferredSends() = default;
-};
-
 class Driven {
  public:
   // The queue pair number. Events of the socket carry it.
@@ -50,8 +28,21 @@ class Driven {
   // From here on epoll reports events of the socket (`watched`), or does not; at first it does. False if there is no
   // memory to watch it again.
   virtual bool watch_socket([[maybe_unused]] bool watched) { return true; }
-  DeferredSends& sends() { return *sends_; }
-  const DeferredSends& sends() const { return *sends_; }
+
+  // ---- Deferred sends: posts that wait for the next posts, or a probe; by default there are none ----
+  // They are sent at the latest when the program waits for a completion. If another thread holds the sender's lock,
+  // each function leaves the sending to that thread.
+  virtual bool has_deferred() const { return false; }
+  virtual bool posts_wait() const { return false; }
+  // The program polls: posts that wait are sent.
+  virtual void send_waiting_posts() {}
+  // The program has polled in vain: posts that wait are sent, and a probe if one is due.
+  virtual void send_all_deferred() {}
+  // The progress thread has ticked: posts that have waited for too long are sent.
+  virtual void send_overdue_posts() {}
+  // Called about once a second: gives memory back in which nothing has been sent since the last call. True if there may
+  // be more to give back at the next call.
+  virtual bool give_back_idle_memory() { return false; }
 
   // The number of the completion channel to which its receives complete, or -1. Constant once Engine::add() is called.
   int channel = -1;
@@ -75,11 +66,6 @@ class Driven {
 
  protected:
   ~Driven() = default;
-  // For the constructor of the derived class, which gives its own member. `sends` must remain live as long as this.
-  void set_sends(DeferredSends& sends) { sends_ = &sends; }
-
- private:
-  DeferredSends* sends_ = nullptr;
 };
 
 // Neither a poll of the program nor a thread of ours may throw: a stream for which there is no memory ends.

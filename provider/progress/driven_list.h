@@ -141,7 +141,7 @@ void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
       const auto place = static_cast<unsigned>(__builtin_ctzll(bits));
       const ReadSection section;
       Driven* const qp = block.places[place].load();
-      if (qp == nullptr || !qp->sends().has_deferred()) continue;
+      if (qp == nullptr || !qp->has_deferred()) continue;
       if (visited++ == most) return next_.store(at * kBits + place, std::memory_order_relaxed);
       visitor(*qp);
     }

@@ -335,12 +335,12 @@ bool Engine::yields(std::uint64_t now) {
 // overdue. Neither is to take long.
 void Engine::send_waiting_posts(bool polls) {
   driven_.visit_deferring(DrivenList::kFew, [polls](Driven& qp) {
-    if (!qp.sends().posts_wait()) return;
+    if (!qp.posts_wait()) return;
     carry_out(qp, [polls](Driven& one) {
       if (polls) {
-        one.sends().send_waiting_posts();
+        one.send_waiting_posts();
       } else {
-        one.sends().send_overdue_posts();
+        one.send_overdue_posts();
       }
     });
   });
@@ -348,8 +348,7 @@ void Engine::send_waiting_posts(bool polls) {
 
 // Visits at most so many queue pairs; others are visited in later calls.
 void Engine::send_all_deferred(std::size_t most) {
-  driven_.visit_deferring(most,
-                          [](Driven& qp) { carry_out(qp, [](Driven& one) { one.sends().send_all_deferred(); }); });
+  driven_.visit_deferring(most, [](Driven& qp) { carry_out(qp, [](Driven& one) { one.send_all_deferred(); }); });
 }
 
 // Either this thread sees that an event is awaited, or the thread that asks for the event sees `deferring_`. In the
@@ -446,8 +445,8 @@ void Engine::fill_sets(std::uint64_t sets) {
 bool Engine::send_overdue_posts() {
   bool left = false;
   driven_.visit_deferring(~std::size_t{0}, [&left](Driven& qp) {
-    if (qp.sends().posts_wait()) carry_out(qp, [](Driven& one) { one.sends().send_overdue_posts(); });
-    left = left || qp.sends().posts_wait();
+    if (qp.posts_wait()) carry_out(qp, [](Driven& one) { one.send_overdue_posts(); });
+    left = left || qp.posts_wait();
   });
   return left;
 }
@@ -473,7 +472,7 @@ void Engine::give_back_idle_memory(std::uint64_t now) {
   // Only queue pairs with shared memory have something to give back.
   if (!shares_.load(std::memory_order_relaxed) || !idle_memory_.due(now)) return;
   bool more = false;
-  visit([](const Driven&) { return true; }, [&more](Driven& qp) { more = qp.sends().give_back_idle_memory() || more; });
+  visit([](const Driven&) { return true; }, [&more](Driven& qp) { more = qp.give_back_idle_memory() || more; });
   idle_memory_.looked(now, more);
 }
 

@@ -122,11 +122,11 @@ __attribute__((noinline)) int control(FdEntry entry, int fd, unsigned long reque
   return as_call(result, saved_errno);
 }
 
-// A read that waits for an event moves octets meanwhile. (In the child of a vfork the parent's memory is not to
-// change.)
+// A read that waits for an event moves octets meanwhile. The child of a vfork reads none before it executes another
+// program.
 __attribute__((noinline)) ssize_t read_event(int fd, void* data, size_t size) {
   const UiwKernelAbi* library = loaded_library();
-  if (library == nullptr || fd_table_is_borrowed()) return call_read(fd, data, size);
+  if (library == nullptr) return call_read(fd, data, size);
   const int saved_errno = errno;
   const long n = library->read_event(fd, data, size);
   if (n != -EAGAIN) return as_call(n, saved_errno);

@@ -44,11 +44,13 @@ inline void before_wait() {
   if (__builtin_expect(g_fork_left_channels.load(std::memory_order_relaxed), 0)) tell_library();
 }
 
-// `call` is the library's, in whose place the caller makes its own where this returns false.
+// `call` is the library's, in whose place the caller makes its own where this returns false. (The child of a vfork has
+// the parent's memory, but waits for no event before it executes another program; so nobody asks for that here, which
+// would cost each wait a system call.)
 template <typename Call>
 bool wait_by_library(Call call, int& result) {
   const UiwKernelAbi* library = loaded_library();
-  if (library == nullptr || fd_table_is_borrowed()) return false;
+  if (library == nullptr) return false;
   const int saved_errno = errno;
   const int answer = call(*library);
   errno = saved_errno;

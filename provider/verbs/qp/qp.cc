@@ -46,7 +46,6 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
       queues_(common_, attributes.cap, srq),
       posting_(common_, queues_, attributes.sq_sig_all != 0) {
   common_.connection.serve(queues_, *this, queues_.sends(), queues_.identity());
-  set_sends(posting_);
   channel = receive_cq.channel_number();
   common_.state = idle();
   // The default until the program sets flags.
@@ -67,7 +66,7 @@ void Qp::stop() {
     common_.connection.count_traffic(false);
   }
   hide_qp(number());
-  posting_.send_posts_before_end();
+  send_posts_before_end();
   {
     const std::lock_guard lock(common_.connection.locks.receive);
     common_.connection.leave();
@@ -228,7 +227,7 @@ void Qp::to_error() {
     common_.steps_reached = IBV_QPS_UNKNOWN;
   }
   common_.connection.leave();
-  posting_.send_posts_before_end();
+  send_posts_before_end();
   if (common_.connection.runs_or_closes()) return common_.connection.flush_work();
   {
     const std::lock_guard send_lock(common_.connection.locks.send);

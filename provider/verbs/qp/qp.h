@@ -102,6 +102,12 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   bool progress(Driver driver) noexcept override;
   bool watch_socket(bool watched) override;
   void no_memory() noexcept override { common_.no_memory(); }
+  bool has_deferred() const override { return common_.connection.signals.deferred.load(); }
+  bool posts_wait() const override { return common_.connection.signals.posts_wait_since.load() != 0; }
+  void send_waiting_posts() override;
+  void send_all_deferred() override;
+  void send_overdue_posts() override;
+  bool give_back_idle_memory() override;
 
   // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process
   // affect neither the stream nor the peer, and modify() fails with EIO. Instead of destruction, leave_to_parent()
@@ -152,6 +158,9 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   }
   // Takes the locks.
   bool make_progress(Driver driver);
+  // The queue pair, or its connection, is about to end: posts that wait are sent. Takes the sender's lock.
+  void send_posts_before_end();
+  bool left_to_poster() const;  // takes no lock
   // RTS to SQD as on InfiniBand: work that is posted from here on waits; and back to RTS.
   void drain();
   void stop_draining();

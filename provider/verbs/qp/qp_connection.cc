@@ -239,6 +239,47 @@ bool Qp::make_progress(Driver driver) {
   return work;
 }
 
+// ---- Deferred sends ----
+
+bool Qp::left_to_poster() const {
+  const std::uint64_t since =
+      common_.connection.signals.posts_wait_since.load();  // loaded before `poster`, which is stored before it
+  const bool own =
+      pthread_equal(common_.connection.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
+  return SendScheduler::left_to_poster(since, own, raw_clock);
+}
+
+void Qp::send_waiting_posts() {
+  if (left_to_poster()) return;
+  const std::unique_lock lock(common_.connection.locks.send, std::try_to_lock);
+  if (!lock.owns_lock() || common_.connection.is_idle()) return;
+  Connection& connection = common_.connection;
+  if (const auto policy = connection.scheduler().polled(posting_.probe_policy())) connection.send(*policy);
+}
+
+void Qp::send_all_deferred() {
+  if (left_to_poster()) return;
+  const std::unique_lock lock(common_.connection.locks.send, std::try_to_lock);
+  if (lock.owns_lock()) common_.connection.send_all_deferred();
+}
+
+void Qp::send_overdue_posts() {
+  const std::unique_lock lock(common_.connection.locks.send, std::try_to_lock);
+  if (lock.owns_lock()) common_.connection.send_overdue_posts();
+}
+
+bool Qp::give_back_idle_memory() {
+  const std::unique_lock lock(common_.connection.locks.send, std::try_to_lock);
+  if (!lock.owns_lock()) return true;  // another thread sends
+  return common_.connection.give_back_idle_memory();
+}
+
+void Qp::send_posts_before_end() {
+  if (!posts_wait()) return;
+  const std::lock_guard lock(common_.connection.locks.send);
+  common_.connection.send_posts_before_end();
+}
+
 // RTS to SQD: entries that are posted from here on are not sent.
 void Qp::drain() {
   const std::lock_guard lock(common_.connection.locks.send);

@@ -257,42 +257,4 @@ SendScheduler::ProbePolicy SendPosting::probe_policy() const {
   return SendScheduler::posters_probe_policy(qp_.context->engine().program(), !qp_.send_cq.empty());
 }
 
-bool SendPosting::left_to_poster() const {
-  const std::uint64_t since =
-      qp_.connection.signals.posts_wait_since.load();  // loaded before `poster`, which is stored before it
-  const bool own = pthread_equal(qp_.connection.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
-  return SendScheduler::left_to_poster(since, own, raw_clock);
-}
-
-void SendPosting::send_waiting_posts() {
-  if (left_to_poster()) return;
-  const std::unique_lock lock(qp_.connection.locks.send, std::try_to_lock);
-  if (!lock.owns_lock() || qp_.connection.is_idle()) return;
-  Connection& connection = qp_.connection;
-  if (const auto policy = connection.scheduler().polled(probe_policy())) connection.send(*policy);
-}
-
-void SendPosting::send_all_deferred() {
-  if (left_to_poster()) return;
-  const std::unique_lock lock(qp_.connection.locks.send, std::try_to_lock);
-  if (lock.owns_lock()) qp_.connection.send_all_deferred();
-}
-
-void SendPosting::send_overdue_posts() {
-  const std::unique_lock lock(qp_.connection.locks.send, std::try_to_lock);
-  if (lock.owns_lock()) qp_.connection.send_overdue_posts();
-}
-
-bool SendPosting::give_back_idle_memory() {
-  const std::unique_lock lock(qp_.connection.locks.send, std::try_to_lock);
-  if (!lock.owns_lock()) return true;  // another thread sends
-  return qp_.connection.give_back_idle_memory();
-}
-
-void SendPosting::send_posts_before_end() {
-  if (!posts_wait()) return;
-  const std::lock_guard lock(qp_.connection.locks.send);
-  qp_.connection.send_posts_before_end();
-}
-
 }  // namespace uiw::provider

@@ -15,7 +15,6 @@
 #include <mutex>
 
 #include "base/grace_period.h"
-#include "provider/progress/driven.h"
 #include "provider/progress/send_scheduler.h"
 #include "provider/verbs/qp/qp_common.h"
 #include "provider/verbs/qp/work_builder.h"
@@ -24,7 +23,7 @@
 
 namespace uiw::provider {
 
-class SendPosting final : public SendRequests, public DeferredSends {
+class SendPosting final : public SendRequests {
  public:
   // `qp` and `queues` must remain live as long as this object. `signal_all`: sq_sig_all.
   SendPosting(QpCommon& qp, WorkQueues& queues, bool signal_all)
@@ -46,18 +45,11 @@ class SendPosting final : public SendRequests, public DeferredSends {
   int end_batch() override;  // 0, or an errno and nothing of the batch is posted
   void abort_batch() override;
 
-  // ---- DeferredSends ----
-  bool has_deferred() const override { return qp_.connection.signals.deferred.load(); }
-  bool posts_wait() const override { return qp_.connection.signals.posts_wait_since.load() != 0; }
-  void send_waiting_posts() override;
-  void send_all_deferred() override;
-  void send_overdue_posts() override;
-  bool give_back_idle_memory() override;
   // Work is held back no more. Where there is no stream to carry it out, local work at the head of the queue needs
   // none.
   void carry_out_local();
-  // The queue pair, or its stream, is about to end: posts that wait are sent.
-  void send_posts_before_end();
+  // What the scheduler is told when the program posts or polls. Takes no lock.
+  SendScheduler::ProbePolicy probe_policy() const;
 
  private:
   // These are called with the sender's lock held.
@@ -72,10 +64,7 @@ class SendPosting final : public SendRequests, public DeferredSends {
   void carry_out_local(std::unique_lock<SectionMutex>& lock);
   void send_what_is_posted(std::uint64_t first, std::unique_lock<SectionMutex>& lock) noexcept;
   SendScheduler::PostDecision decide(std::uint64_t first);
-  SendScheduler::ProbePolicy probe_policy() const;
-  // These are called without the sender's lock.
-  void note_return_to_program();
-  bool left_to_poster() const;
+  void note_return_to_program();  // takes the lock
 
   struct Batch {
     std::atomic<bool> open{false};  // written with the sender's lock held

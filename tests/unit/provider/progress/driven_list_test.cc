@@ -12,7 +12,6 @@
 #include <thread>
 #include <vector>
 
-using uiw::provider::DeferredSends;
 using uiw::provider::Driven;
 using uiw::provider::DrivenList;
 using uiw::provider::Driver;
@@ -21,17 +20,12 @@ namespace {
 
 constexpr std::size_t kAll = ~std::size_t{0};
 
-class OneQp final : public Driven, public DeferredSends {
+class OneQp final : public Driven {
  public:
-  OneQp() { set_sends(*this); }
   std::uint32_t number() const override { return 0; }
   bool progress(Driver) noexcept override { return ++polls > 0; }
   void no_memory() noexcept override {}
   bool has_deferred() const override { return deferred.load(); }
-  bool posts_wait() const override { return false; }
-  void send_waiting_posts() override {}
-  void send_all_deferred() override {}
-  void send_overdue_posts() override {}
 
   std::atomic<bool> deferred{false};
   unsigned polls = 0;

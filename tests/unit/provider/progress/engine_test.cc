@@ -33,31 +33,10 @@ std::array<std::atomic<Driven*>, kMost + 1> numbered;  // by number; 0 is none
 
 Driven* find(std::uint32_t number) { return number < numbered.size() ? numbered[number].load() : nullptr; }
 
-class FakeSends final : public provider::DeferredSends {
- public:
-  bool has_deferred() const override { return deferred; }
-  bool posts_wait() const override { return waiting; }
-  void send_waiting_posts() override {
-    if (no_memory) throw std::bad_alloc();
-    if (waiting.exchange(false)) ++sent_at_poll;
-  }
-  void send_all_deferred() override {
-    waiting = false;
-    ++sent_in_vain;
-  }
-  void send_overdue_posts() override {
-    if (waiting.exchange(false)) ++sent_by_thread;
-  }
-
-  std::atomic<bool> deferred{false}, waiting{false}, no_memory{false};
-  std::atomic<unsigned> sent_at_poll{0}, sent_in_vain{0}, sent_by_thread{0};
-};
-
 // Its socket is one end of a pair, so that the test can make it readable.
 class FakeQp final : public Driven {
  public:
   FakeQp(Engine& engine, std::uint32_t number) : engine_(engine), number_(number) {
-    set_sends(own_sends);
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends_) == 0);
     numbered[number] = this;
   }
@@ -68,6 +47,19 @@ class FakeQp final : public Driven {
     for (const int end : ends_) ::close(end);
   }
   std::uint32_t number() const override { return number_; }
+  bool has_deferred() const override { return deferred; }
+  bool posts_wait() const override { return waiting; }
+  void send_waiting_posts() override {
+    if (short_of_memory) throw std::bad_alloc();
+    if (waiting.exchange(false)) ++sent_at_poll;
+  }
+  void send_all_deferred() override {
+    waiting = false;
+    ++sent_in_vain;
+  }
+  void send_overdue_posts() override {
+    if (waiting.exchange(false)) ++sent_by_thread;
+  }
   bool progress(Driver driver) noexcept override {
     if (busy) work_on();
     driver_ = pthread_self();
@@ -92,7 +84,8 @@ class FakeQp final : public Driven {
   void give() const { REQUIRE(::send(ends_[1], "", 1, 0) == 1); }
   void end() const { REQUIRE(::shutdown(ends_[1], SHUT_WR) == 0); }
 
-  FakeSends own_sends;
+  std::atomic<bool> deferred{false}, waiting{false}, short_of_memory{false};
+  std::atomic<unsigned> sent_at_poll{0}, sent_in_vain{0}, sent_by_thread{0};
   std::atomic<unsigned> polls{0}, events{0}, octets{0}, failures{0};
   std::atomic<unsigned> looks_for_end{0};  // of the events
   std::atomic<bool> has_work{false};       // for polls
@@ -261,16 +254,16 @@ TEST_CASE("engine: a poll sends the posts that wait, and one in vain also what e
   Engine engine(find);
   const auto qp = added(engine, 1);
   poll_until_parked(engine, *qp);
-  qp->own_sends.waiting = qp->own_sends.deferred = true;
+  qp->waiting = qp->deferred = true;
   engine.note_deferred(1, true);
   engine.drive();
-  CHECK(qp->own_sends.sent_at_poll + qp->own_sends.sent_by_thread == 1);
-  CHECK(qp->own_sends.sent_in_vain == 1);
+  CHECK(qp->sent_at_poll + qp->sent_by_thread == 1);
+  CHECK(qp->sent_in_vain == 1);
   // A poll that finds work is not in vain.
   qp->has_work = true;
   qp->idle_rounds = 0;  // so that this poll tries it
   engine.drive();
-  CHECK(qp->own_sends.sent_in_vain == 1);
+  CHECK(qp->sent_in_vain == 1);
 }
 
 TEST_CASE("engine: polls send what many queue pairs have deferred, some of them at a time", "[engine]") {
@@ -281,12 +274,12 @@ TEST_CASE("engine: polls send what many queue pairs have deferred, some of them 
   REQUIRE(engine.drives_many());
   engine.begin_posting();  // the thread leaves the queue pairs alone, or sends what is overdue
   for (const auto& qp : all) {
-    qp->own_sends.waiting = qp->own_sends.deferred = true;
+    qp->waiting = qp->deferred = true;
     engine.note_deferred(qp->number(), true);
   }
   const auto sent = [&] {
     unsigned count = 0;
-    for (const auto& qp : all) count += qp->own_sends.waiting ? 0U : 1U;
+    for (const auto& qp : all) count += qp->waiting ? 0U : 1U;
     return count;
   };
   engine.drive();
@@ -295,15 +288,15 @@ TEST_CASE("engine: polls send what many queue pairs have deferred, some of them 
   CHECK(sent() == kAll);
   // Those that have nothing left are not visited again.
   for (const auto& qp : all) {
-    qp->own_sends.deferred = false;
+    qp->deferred = false;
     engine.note_deferred(qp->number(), false);
   }
-  all[3]->own_sends.deferred = true;
+  all[3]->deferred = true;
   engine.note_deferred(all[3]->number(), true);
-  const unsigned before = all[3]->own_sends.sent_in_vain;
+  const unsigned before = all[3]->sent_in_vain;
   CHECK(eventually([&] {
     engine.drive();
-    return all[3]->own_sends.sent_in_vain > before || all[3]->events > 0;
+    return all[3]->sent_in_vain > before || all[3]->events > 0;
   }));
   engine.end_posting(0);
 }
@@ -312,7 +305,7 @@ TEST_CASE("engine: a queue pair that has no memory to send in a poll ends, and t
   Engine engine(find);
   const auto other = added(engine, 1);
   const auto poor = added(engine, 2);
-  poor->own_sends.no_memory = poor->own_sends.waiting = poor->own_sends.deferred = true;
+  poor->short_of_memory = poor->waiting = poor->deferred = true;
   engine.note_deferred(2, true);
   engine.drive();
   CHECK(poor->failures == 1);
@@ -403,18 +396,18 @@ TEST_CASE("engine: the thread sends what a program has deferred and does not com
   const auto qp = added(engine, 1);
   SECTION("a program that does not poll: at once, on an event of the queue pair") {
     const unsigned events = qp->events;
-    qp->own_sends.deferred = true;
+    qp->deferred = true;
     engine.note_deferred(1, true);
     CHECK(eventually([&] { return qp->events > events; }));
   }
   SECTION("a program that goes on to post elsewhere: posts that are overdue") {
     poll_until_parked(engine, *qp);
-    qp->own_sends.deferred = qp->own_sends.waiting = true;
+    qp->deferred = qp->waiting = true;
     engine.note_deferred(1, true);
     engine.watch_posts();
     // By begin_posting() it counts as active, so the thread goes on ticking.
     engine.begin_posting();
-    CHECK(eventually([&] { return qp->own_sends.sent_by_thread > 0 || !engine.program().watched; }));
+    CHECK(eventually([&] { return qp->sent_by_thread > 0 || !engine.program().watched; }));
     engine.end_posting(0);
   }
 }
@@ -512,12 +505,12 @@ TEST_CASE("engine: what is deferred is sent while a thread waits", "[engine]") {
   Waiter waiter(engine);
   REQUIRE(is_driven_by(*qp, waiter.thread()));
   for (int i = 0; i < 3; ++i) {
-    const unsigned sent = qp->own_sends.sent_in_vain;
+    const unsigned sent = qp->sent_in_vain;
     const unsigned events = qp->events;
-    qp->own_sends.deferred = true;
+    qp->deferred = true;
     engine.note_deferred(1, true);
-    CHECK(eventually([&] { return qp->own_sends.sent_in_vain > sent || qp->events > events; }));
-    qp->own_sends.deferred = false;
+    CHECK(eventually([&] { return qp->sent_in_vain > sent || qp->events > events; }));
+    qp->deferred = false;
     engine.note_deferred(1, false);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the next one comes in a long wait
   }
