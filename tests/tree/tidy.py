@@ -2,7 +2,7 @@
 """Each source file of the library and the tools passes the checks that .clang-tidy lists, by clang-tidy 14: others know
 other checks.
 
-usage: python3 tests/tidy.py [--build BUILD-DIRECTORY] [FILE...]
+usage: python3 tests/tree/tidy.py [--build BUILD-DIRECTORY] [FILE...]
 
 BUILD-DIRECTORY has been configured (cmake -S . -B BUILD-DIRECTORY), so that it holds compile_commands.json; default:
 build. Exit status 77 where clang-tidy 14 is not there.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = ["base", "mpa", "ddp", "rdmap", "provider", "kernel-abi", "tools"]
 VERSION = "version 14."
 # Link-time optimisation: clang does not know all of g++'s options for it.

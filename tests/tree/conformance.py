@@ -3,8 +3,8 @@
 test that a row names exists. docs/conformance/README.md says what a row looks like. So do the tests that docs/security.md
 names: each attack has one, or says why there is none.
 
-usage: python3 tests/conformance.py [SOURCE-DIRECTORY]
-       python3 tests/conformance.py --count TEXT=FILE...     prints sections.tsv anew from the texts
+usage: python3 tests/tree/conformance.py [SOURCE-DIRECTORY]
+       python3 tests/tree/conformance.py --count TEXT=FILE...     prints sections.tsv anew from the texts
 """
 import collections
 import difflib
@@ -70,7 +70,7 @@ def count(text, path):
 
 def print_count(arguments):
     print("# SPDX-License-Identifier: MIT")
-    print("# Made by tests/conformance.py --count; README.md has the rule. Text, section, occurrences.")
+    print("# Made by tests/tree/conformance.py --count; README.md has the rule. Text, section, occurrences.")
     for argument in arguments:
         text, _, path = argument.partition("=")
         for section, occurrences in count(text, pathlib.Path(path)):
@@ -322,7 +322,7 @@ def attack_faults(root):
 def main():
     if sys.argv[1:2] == ["--count"]:
         return print_count(sys.argv[2:])
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[2]).resolve()
     sections = read_sections(root / "docs" / "conformance" / "sections.tsv")
     count_of_faults = 0
     for text in WORDS:

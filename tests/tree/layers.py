@@ -2,7 +2,7 @@
 """The layers' rules: which layer and which room includes which, who knows sockets and threads, the licence line of every
 source file, and the sizes that sizes.py knows.
 
-usage: python3 tests/layers.py [SOURCE-DIRECTORY]
+usage: python3 tests/tree/layers.py [SOURCE-DIRECTORY]
 """
 import pathlib
 import re
@@ -91,10 +91,10 @@ def table_faults(root):
     for place, room in enumerate(rooms):
         layer = room.split("/")[0]
         if not (root / room).is_dir():
-            yield f"tests/layers.py:1: there is no room {room}"
+            yield f"tests/tree/layers.py:1: there is no room {room}"
         for name in ROOMS[room][0].split():
             if f"{layer}/{name}" not in rooms[:place]:
-                yield f"tests/layers.py:1: {room} may include {name}, which is no room above it in the table"
+                yield f"tests/tree/layers.py:1: {room} may include {name}, which is no room above it in the table"
 
 
 def room_faults(root):
@@ -105,7 +105,7 @@ def room_faults(root):
         name = path.relative_to(root).as_posix()
         layer, room = name.split("/")[0], room_of(name)
         if room is None and name not in COMMON:
-            yield f"{name}:1: stands in no room that tests/layers.py knows"
+            yield f"{name}:1: stands in no room that tests/tree/layers.py knows"
             continue
         allowed = {room, *(f"{layer}/{other}" for other in ROOMS[room][0].split())} if room else set()
         for number, quoted, header in includes(path):
@@ -136,7 +136,7 @@ def licence_faults(root):
 
 
 def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[2]).resolve()
     faults = [*layer_faults(root), *table_faults(root), *room_faults(root), *licence_faults(root), *sizes.size_faults(root)]
     for fault in faults:
         print(fault)

@@ -2,7 +2,7 @@
 """What tools/new-rdma-core prints, and its exit status, for releases of rdma-core that are made up here: each is what
 the script reads of one, in as few lines as possible.
 
-usage: python3 tests/new_rdma_core.py [SOURCE-DIRECTORY]
+usage: python3 tests/tree/new_rdma_core.py [SOURCE-DIRECTORY]
 """
 import pathlib
 import re
@@ -253,7 +253,7 @@ def tagged(runner):
 
 
 def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[2]).resolve()
     with tempfile.TemporaryDirectory() as directory:
         runner = Runner(root / "tools/new-rdma-core", pathlib.Path(directory))
         for number, (title, files, status, wanted, unwanted) in enumerate(CASES):

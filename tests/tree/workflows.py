@@ -2,7 +2,7 @@
 """The workflows of continuous integration and the examples in contrib/: their YAML parses and has the parts that a runner
 needs, their scripts are bash, and every file of this repository that they name is there.
 
-usage: python3 tests/workflows.py [SOURCE-DIRECTORY]
+usage: python3 tests/tree/workflows.py [SOURCE-DIRECTORY]
 
 Exit status 77, which ctest takes for skipped, where Python's yaml module (python3-yaml) is not installed.
 """
@@ -126,7 +126,7 @@ def faults(root):
 
 
 def main():
-    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent.parent).resolve()
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[2]).resolve()
     found = list(faults(root))
     for fault in found:
         print(fault)

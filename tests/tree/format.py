@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Each source file of C++ and C is formatted as .clang-format says, by clang-format 14: other versions differ in details.
 
-usage: python3 tests/format.py [--write] [SOURCE-DIRECTORY]
+usage: python3 tests/tree/format.py [--write] [SOURCE-DIRECTORY]
 
 Exit status 77 where that program is not there.
 """
@@ -26,7 +26,7 @@ def formatter():
 def main():
     parser = argparse.ArgumentParser(description="Checks that source files are formatted as .clang-format says.")
     parser.add_argument("--write", action="store_true", help="format those that are not")
-    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).parent.parent, type=pathlib.Path)
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).parents[2], type=pathlib.Path)
     arguments = parser.parse_args()
     program = formatter()
     if program is None:

@@ -2,7 +2,7 @@
 """Configuring for a 32-bit target, and for a C library other than glibc, ends with one sentence that says so; without
 Catch2 the tests alone are left out, unless they are asked for.
 
-usage: python3 tests/targets.py SOURCE-DIRECTORY [--c COMPILER] [--cxx COMPILER]
+usage: python3 tests/tree/targets.py SOURCE-DIRECTORY [--c COMPILER] [--cxx COMPILER]
 
 What is compiled is not linked, so that the compiler needs no libraries of the target. What the compiler
 has no flag for is skipped.

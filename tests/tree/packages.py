@@ -2,7 +2,7 @@
 """The packages say what the build says: one version, and each file that cmake --install puts somewhere in one package of
 debian/ and in the same package of redhat/uiw.spec.
 
-usage: python3 tests/packages.py BUILD-DIRECTORY [SOURCE-DIRECTORY]
+usage: python3 tests/tree/packages.py BUILD-DIRECTORY [SOURCE-DIRECTORY]
 """
 import fnmatch
 import os
@@ -101,7 +101,7 @@ def cut_faults(files, debian, spec):
 
 def main():
     build = pathlib.Path(sys.argv[1])
-    root = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else pathlib.Path(__file__).parent.parent).resolve()
+    root = pathlib.Path(sys.argv[2] if len(sys.argv) > 2 else pathlib.Path(__file__).parents[2]).resolve()
     files = list(installed(build))
     debian, spec = debian_lists(root), spec_lists(root)
     faults = [*version_faults(root), *list_faults(files, "debian/", debian), *list_faults(files, "redhat/uiw.spec", spec)]

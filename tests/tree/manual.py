@@ -3,7 +3,7 @@
 option and command of `uiw`, uiwdv(7) each function and constant of uiwdv.h. They are well formed, and no link between
 documents is broken.
 
-usage: python3 tests/manual.py [SOURCE-DIRECTORY] [--pages DIRECTORY] [--uiw COMMAND...]
+usage: python3 tests/tree/manual.py [SOURCE-DIRECTORY] [--pages DIRECTORY] [--uiw COMMAND...]
 """
 import argparse
 import os
@@ -47,7 +47,7 @@ def setting_faults(root, one, seven):
     source = (root / "provider/process/settings.cc").read_text()
     rows = ROW.findall(source)
     if len(rows) != len(re.findall(r"\bSetting\{\s*\{", source)) or not rows:
-        yield f"tests/manual.py:1: understands {len(rows)} rows of the table of settings, and there are more"
+        yield f"tests/tree/manual.py:1: understands {len(rows)} rows of the table of settings, and there are more"
     terms = dict(re.findall(r"^``(UIW_\w+)``, (``--[\w-]+``\n(?:    [^\n]*\n|\n)+)", seven, re.M))
     run = entries(manual_of_commands(one).get("run", ""))
     for variable, option, values, default in rows:
@@ -97,7 +97,7 @@ def command_faults(uiw, one):
     manual = manual_of_commands(one)
     options, commands = help_of(uiw)
     if not commands:
-        yield f"tests/manual.py:1: understands nothing of what `uiw --help` prints"
+        yield f"tests/tree/manual.py:1: understands nothing of what `uiw --help` prints"
     listed = {"uiw": (options, entries(sections(one, "=").get("OPTIONS", "")))}
     for command in commands:
         if command not in manual:
@@ -180,7 +180,7 @@ def link_faults(root):
 
 def main():
     parser = argparse.ArgumentParser(description="Checks that the manual pages say all that the code has.")
-    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).parent.parent, type=pathlib.Path)
+    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).parents[2], type=pathlib.Path)
     parser.add_argument("--pages", type=pathlib.Path, help="the directory of the pages that rst2man has made")
     parser.add_argument("--uiw", nargs=argparse.REMAINDER, help="how to run `uiw`; the last option")
     arguments = parser.parse_args()
