@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The command line of `uiw` as CLI11 knows it: all subcommands with their options. What is said of it in --help and in
-// the completion of shells comes from here.
+// The command line of `uiw` as CLI11 knows it: all subcommands with their options.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -3,17 +3,11 @@
 
 #include <cstdio>
 #include <memory>
+#include <string>
+
+#include "tools/completion/scripts.h"
 
 namespace uiw::tools {
-namespace {
-
-std::string script_for(const std::string& shell, const CommandWords& words) {
-  if (shell == "bash") return bash_completion(words);
-  if (shell == "zsh") return zsh_completion(words);
-  return fish_completion(words);
-}
-
-}  // namespace
 
 Action add_completion(CLI::App& command) {
   auto shell = std::make_shared<std::string>();
@@ -21,14 +15,11 @@ Action add_completion(CLI::App& command) {
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command.footer(
-      "Packages install files that ask for the script when it is needed first. Without them:\n"
+      "Packages install the scripts where the shells look for them. Without packages:\n"
       "  bash: source <(uiw completion bash)\n"
       "  zsh:  source <(uiw completion zsh), behind compinit\n"
       "  fish: uiw completion fish | source");
-  return [&command, shell] {
-    std::fputs(script_for(*shell, command_words(*command.get_parent())).c_str(), stdout);
-    return 0;
-  };
+  return [shell] { return std::fputs(kCompletionScripts.at(*shell), stdout) < 0 ? 1 : 0; };
 }
 
 }  // namespace uiw::tools

@@ -125,7 +125,7 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
   return execute(path, program);
 }
 
-// A choice between words says itself what the value may be, to people and to the completion of shells.
+// A choice between words says itself what the value may be.
 std::string type_of(const provider::SettingInfo& setting) {
   const std::string values = setting.values, variable = setting.variable;
   const bool choice = values.find('|') != std::string::npos && values.find('.') == std::string::npos;

@@ -1,43 +1,40 @@
 # SPDX-License-Identifier: MIT
-"""bash, zsh and fish complete uiw's command line: with the files that are installed, and with the script itself."""
+"""bash, zsh and fish complete uiw's command line, with all that `uiw --help` has: by the files that are installed, and as
+`uiw completion` prints them."""
 
 import os
 import pathlib
+import re
 import shutil
 import sys
 
-sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+TESTS = pathlib.Path(__file__).resolve().parents[2]
+sys.path += [str(TESTS / "apps"), str(TESTS)]
+from manual import help_of
 from support import harness
 from support.harness import Skip, check, need_program, row
 
-FILES = pathlib.Path(__file__).resolve().parents[3] / "tools" / "completion"
+FILES = TESTS.parent / "tools" / "completion"
 BASH_COMPLETION = "/usr/share/bash-completion/bash_completion"
 PROGRAM = "uiwtest-program"
+FILE, FOLDER = "test-of-file", "test-of-folder"
 
 # A command line, and all that is offered for its last word. Words behind "=" stand without what is before it; for an
 # empty word, zsh may offer options too.
 LINES = [
-    ("uiw ", "run devices doctor bench completion"),
     ("uiw be", "bench"),
-    ("uiw do", "doctor"),
     ("uiw x", ""),
-    ("uiw --", "--help --version"),
-    ("uiw bench --", "--help --json --runs --duration --quick --rows --plot"),
     ("uiw bench --quick --du", "--duration"),
-    ("uiw bench --runs ", ""),
-    ("uiw bench --pl", "--plot"),
     ("uiw devices ", ""),
-    ("uiw devices --j", "--json"),
     ("uiw completion ", "bash zsh fish"),
     ("uiw completion z", "zsh"),
     ("uiw completion zsh ", ""),
-    ("uiw run --cr", "--crc"),
-    ("uiw run --crc ", "auto on off"),
     ("uiw run --crc=o", "on off"),
     ("uiw run --crc on --tr", "--transport"),
     ("uiw run --transport r", "roce"),
     ("uiw run uiwtest-p", PROGRAM),
     ("uiw run --crc on uiwtest-p", PROGRAM),
+    ("uiw run --devices eth0=mlx5_0 uiwtest-p", PROGRAM),
     ("uiw run -- uiwtest-p", PROGRAM),
     ("uiw run uiwtest-program --cr", ""),
     ("uiw run uiwtest-program bench --qu", ""),
@@ -47,7 +44,7 @@ PROGRAM_LINES = [
     ("uiw run uiw be", "bench"),
     ("uiw run --crc on uiw bench --qu", "--quick"),
     ("uiw run -- uiw run --cr", "--crc"),
-    ("uiw run --mpa-revision=2 uiwtest-program file-of-", "file-of-test"),
+    ("uiw run --mpa-revision=2 uiwtest-program test-of-", f"{FILE} {FOLDER}"),
 ]
 
 # Each prints, for each line of standard input, "LINE<tab>WORD WORD...".
@@ -56,6 +53,9 @@ words_of() { COMP_WORDS=() COMP_LINE=$1 COMP_POINT=${#1}
   local part; for part in ${1//=/ = }; do COMP_WORDS+=("$part"); done
   [[ $1 == *' ' ]] && COMP_WORDS+=('')
   COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); }
+compopt() { case $* in  # what readline does behind the function
+  "-o default") mapfile -t COMPREPLY < <(compgen -f -- "$word") ;;
+  "-o dirnames") mapfile -t COMPREPLY < <(compgen -d -- "$word") ;; esac; }
 while IFS= read -r line; do
   words_of "$line"; COMPREPLY=()
   _uiw uiw "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}" 2>/dev/null
@@ -95,25 +95,58 @@ zle -N zle-line-init
 
 
 def prepare(bench):
-    """A home directory, a program to complete, and the file that it may be given."""
+    """A home directory, a program to complete, and a file and a folder that it may be given."""
     folder = f"{bench.tmp}/bin"
     os.mkdir(folder)
     with open(f"{folder}/{PROGRAM}", "w", encoding="ascii") as program:
         program.write("#!/bin/sh\n")
     os.chmod(f"{folder}/{PROGRAM}", 0o755)
-    pathlib.Path(f"{bench.tmp}/file-of-test").touch()
+    pathlib.Path(f"{bench.tmp}/{FILE}").touch()
+    os.mkdir(f"{bench.tmp}/{FOLDER}")
     home = {name: bench.tmp for name in ("HOME", "ZDOTDIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")}
     return {**home, "TERM": "dumb", "PATH": os.pathsep.join([folder, os.path.dirname(bench.uiw), os.environ["PATH"]])}
 
 
-def judge(text, lines):
+def options_of(bench):
+    """Each long option of `uiw COMMAND --help`: (command, option, kind, choices, default). The kind of a value is FILE, DIR or
+    another word, and empty where the option is a flag; choices are the words that the value may be."""
+    for command in help_of([bench.uiw])[1]:
+        for name, text in help_of([bench.uiw], command)[0].items():
+            kind = re.match(r"\S*", text)[0].removeprefix("Excludes:")
+            choices = re.fullmatch(r"TEXT:{(.*)}|([\w-]+(?:\|[\w-]+)+)", kind)
+            default = re.search(r"\bdefault \w+", text)
+            if name.startswith("--"):
+                words = re.sub(r"[,|]", " ", choices[1] or choices[2]) if choices else ""
+                yield command, name, kind, words, default[0] if default else ""
+
+
+def lines_of_help(bench):
+    """As LINES: all commands, options and values."""
+    top, commands = help_of([bench.uiw])
+    names = {"uiw": [name for name in top if name.startswith("--")]}
+    lines = [("uiw ", " ".join(commands))]
+    for command, name, kind, choices, _ in options_of(bench):
+        names.setdefault(f"uiw {command}", []).append(name)
+        value, offered = {"FILE": ("test-of-", f"{FILE} {FOLDER}"), "DIR": ("test-of-", FOLDER)}.get(kind, ("", choices))
+        if kind:
+            lines.append((f"uiw {command} {name} {value}", offered))
+        if command == "run":
+            lines.append((f"uiw run {name} {choices.split(' ')[0] or kind} uiwtest-p", PROGRAM))
+    return lines + [(f"{command} --", " ".join(options)) for command, options in names.items()]
+
+
+def judge(shell, text, lines):
     answers = dict(line.split("\t") for line in text.splitlines() if "\t" in line)
+    faults = []
     for line, wanted in lines:
         check(line in answers, f"no answer for '{line}'; all is: {text[-500:]}")
-        found = {word.split("=")[-1] for word in answers[line].split()} - {"-h"}
+        found = {word.split("=")[-1].rstrip("/") for word in answers[line].split()} - {"-h"}
         if line.endswith(" "):
             found = {word for word in found if not word.startswith("-")}
-        check(found == set(wanted.split()), f"'{line}' is completed by {sorted(found)}, not by {wanted.split()}")
+        missing, more = set(wanted.split()) - found, found - set(wanted.split())
+        faults += [f"'{line}' is not completed by {' '.join(sorted(missing))}"] if missing else []
+        faults += [f"'{line}' should not be completed by {' '.join(sorted(more))}"] if more else []
+    check(not faults, f"tools/completion/uiw.{shell}: {'; '.join(faults)}")
 
 
 def typed(bench, lines, end="\n"):
@@ -123,11 +156,26 @@ def typed(bench, lines, end="\n"):
     return path
 
 
+@row("each file has all options of `uiw --help` with their values, and with their defaults where it describes them")
+def files(bench):
+    faults = []
+    options = list(options_of(bench))
+    for shell in ("bash", "zsh", "fish"):
+        lines = (FILES / f"uiw.{shell}").read_text(encoding="ascii").splitlines()
+        for command, name, _, choices, default in options:
+            wanted = [choices, "" if shell == "bash" else default]
+            rows = [line for line in lines if re.search(rf"(--|-l ){name[2:]}(?![\w-])", line)]
+            if not any(all(text in row for text in wanted) for row in rows):
+                faults.append(f"tools/completion/uiw.{shell}: `uiw {command}` needs {' '.join(filter(None, [name, *wanted]))}")
+    check(not faults, "; ".join(faults))
+
+
 def bash(bench, setup, lines):
     need_program("bash")
     env = prepare(bench)
+    lines = lines + lines_of_help(bench)
     with open(typed(bench, lines), encoding="ascii") as stdin:
-        judge(bench.run(["bash", "--norc", "-c", setup + BASH], uiw=False, env=env, stdin=stdin).stdout, lines)
+        judge("bash", bench.run(["bash", "--norc", "-c", setup + BASH], uiw=False, env=env, stdin=stdin).stdout, lines)
 
 
 @row("bash with bash-completion: the installed file", setup=f"source {FILES}/uiw.bash")
@@ -149,7 +197,8 @@ def zsh(bench, function):
     need_program("zsh")
     env = prepare(bench)
     answers = f"{bench.tmp}/answers"
-    env.update(UIW_LINES=typed(bench, LINES + PROGRAM_LINES), UIW_ANSWERS=answers)
+    lines = LINES + PROGRAM_LINES + lines_of_help(bench)
+    env.update(UIW_LINES=typed(bench, lines), UIW_ANSWERS=answers)
     script = ZSH.replace("SETUP", "" if function else "source <(uiw completion zsh)")
     if function:
         os.mkdir(f"{bench.tmp}/functions")
@@ -160,19 +209,19 @@ def zsh(bench, function):
     terminal = "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)"
     bench.run([sys.executable, "-c", terminal, "zsh", "-i", "-o", "no_global_rcs"], 60, uiw=False, env=env)
     check(os.path.exists(answers), "zsh has completed nothing")
-    judge(pathlib.Path(answers).read_text(encoding="ascii"), LINES + PROGRAM_LINES)
+    judge("zsh", pathlib.Path(answers).read_text(encoding="ascii"), lines)
 
 
 @row("fish: the installed file", setup=f"source {FILES}/uiw.fish")
 @row("fish: the script that is printed", setup="uiw completion fish | source")
 def fish(bench, setup):
     need_program("fish")
-    lines = LINES + PROGRAM_LINES
+    lines = LINES + PROGRAM_LINES + lines_of_help(bench)
     env = prepare(bench)
     words = ["fish", "--no-config", "-c", f"{setup}\n{FISH}", typed(bench, lines, "\0")]
     process = bench.run(words, 60, uiw=False, env=env)
     check(not process.stderr, f"fish complains: {process.stderr}")
-    judge(process.stdout, lines)
+    judge("fish", process.stdout, lines)
 
 
 sys.exit(harness.main())

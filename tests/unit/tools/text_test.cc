@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// JSON (RFC 8259), tables, and addresses as text.
+// JSON (RFC 8259), tables, addresses and the version as text.
 #include <arpa/inet.h>
 
 #include <catch2/catch.hpp>
@@ -8,6 +8,7 @@
 #include "tools/address.h"
 #include "tools/json.h"
 #include "tools/table.h"
+#include "tools/version/version.h"
 
 using namespace uiw::tools;
 
@@ -51,4 +52,10 @@ TEST_CASE("address: a GID as text, and the IP address that it stands for") {
   CHECK(address_text(gid("::ffff:192.0.2.1")) == "192.0.2.1");
   CHECK(address_text(gid("2001:db8::1")) == "2001:db8::1");
   CHECK(gid_text(gid("::ffff:192.0.2.1")) == "0000:0000:0000:0000:0000:ffff:c000:0201");
+}
+
+TEST_CASE("version: with the commit in parentheses, where it is known") {
+  const std::string plain = std::string("uiw ") + uiw::kVersion;
+  CHECK(version_text("") == plain);
+  CHECK(version_text("0123456789ab+changes") == plain + " (0123456789ab+changes)");
 }
