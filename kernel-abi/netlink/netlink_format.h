@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: MIT
-// Netlink messages and their attributes (linux/netlink.h, netlink(7)): writing and reading beside each other.
+// Netlink messages and their attributes (linux/netlink.h, netlink(7)): writing and reading beside each other, by those
+// functions of libnl that take no lock, keep nothing between calls, and do no I/O.
 //
 // Numbers are in the byte order of the host. Messages and attributes begin at multiples of four octets; their lengths
 // count the header and not the padding behind. Whoever writes a message may be hostile: a reader never looks beyond the
-// octets that it was given, whatever the lengths in them say. No function does I/O.
+// octets that it was given, whatever the lengths in them say.
 #pragma once
 
-#include <linux/netlink.h>
+#include <netlink/attr.h>
+#include <netlink/msg.h>
 
-#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <memory>
+#include <new>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -24,106 +28,69 @@ namespace uiw::kernel_abi {
 using Octets = std::vector<std::uint8_t>;
 using OctetView = std::span<const std::uint8_t>;
 
-// The next multiple of four.
-constexpr std::size_t netlink_aligned(std::size_t length) { return (length + NLMSG_ALIGNTO - 1) & ~std::size_t{3}; }
-
 // ---- reading -------------------------------------------------------------------------------------------------------
 
-struct NetlinkMessage {
-  nlmsghdr header{};
-  OctetView whole;    // header and payload, without the padding behind
-  OctetView payload;  // what follows the header
-};
-
-// Takes the first message from `rest`. None, and `rest` as it was, if there are not even the octets that the message's
-// own length promises, or if this length is too small for a header.
-inline std::optional<NetlinkMessage> take_message(OctetView& rest) {
-  NetlinkMessage message;
-  if (rest.size() < sizeof message.header) return std::nullopt;
-  std::memcpy(&message.header, rest.data(), sizeof message.header);
-  const std::size_t length = message.header.nlmsg_len;
-  if (length < sizeof message.header || length > rest.size()) return std::nullopt;
-  message.whole = rest.first(length);
-  message.payload = message.whole.subspan(sizeof message.header);
-  rest = rest.subspan(std::min(netlink_aligned(length), rest.size()));
-  return message;
-}
-
-struct NetlinkAttribute {
-  unsigned type = 0;  // without the flags for nesting and byte order
-  OctetView value;
-};
-
-// Takes the first attribute from `rest`; none, and `rest` as it was, as above. What is left then is no attribute.
-inline std::optional<NetlinkAttribute> take_attribute(OctetView& rest) {
-  nlattr header{};
-  if (rest.size() < sizeof header) return std::nullopt;
-  std::memcpy(&header, rest.data(), sizeof header);
-  const std::size_t length = header.nla_len;
-  if (length < sizeof header || length > rest.size()) return std::nullopt;
-  const OctetView value = rest.subspan(sizeof header, length - sizeof header);
-  rest = rest.subspan(std::min(netlink_aligned(length), rest.size()));
-  return NetlinkAttribute{header.nla_type & static_cast<unsigned>(NLA_TYPE_MASK), value};
-}
-
-// The value of the last attribute of this type, as the kernel looks attributes up. None if there is none.
-inline std::optional<OctetView> find_attribute(OctetView attributes, unsigned type) {
-  std::optional<OctetView> found;
-  while (const auto attribute = take_attribute(attributes))
-    if (attribute->type == type) found = attribute->value;
+// The messages up to the first whose length is too small for a header, or ends beyond the octets. They are valid as
+// long as the octets.
+inline std::vector<nlmsghdr*> messages_in(Octets& octets) {
+  std::vector<nlmsghdr*> found;
+  auto* next = reinterpret_cast<nlmsghdr*>(octets.data());
+  for (int rest = static_cast<int>(octets.size()); nlmsg_ok(next, rest) != 0; next = nlmsg_next(next, &rest))
+    found.push_back(next);
   return found;
 }
 
-// A number. None if the value is shorter than the number; longer values are read as the kernel reads them.
+// Header and payload, without the padding behind.
+inline OctetView octets_of(const nlmsghdr* message) {
+  return {reinterpret_cast<const std::uint8_t*>(message), message->nlmsg_len};
+}
+
+// The attributes of a message by their types, without the flags for nesting and byte order: of each type the last one,
+// as the kernel looks attributes up, and null if there is none. Types that have no place here are passed over.
+using NetlinkAttributes = std::array<nlattr*, 128>;
+inline NetlinkAttributes attributes_of(nlmsghdr* message) {
+  NetlinkAttributes found{};
+  nlmsg_parse(message, 0, found.data(), found.size() - 1, nullptr);
+  return found;
+}
+
+// A number. None if there is no attribute, or if the value is shorter than the number; longer values are read as the
+// kernel reads them.
 template <typename Number>
-std::optional<Number> number_of(OctetView value) {
+std::optional<Number> number_of(const nlattr* attribute) {
   static_assert(std::is_unsigned_v<Number>);
   Number number;
-  if (value.size() < sizeof number) return std::nullopt;
-  std::memcpy(&number, value.data(), sizeof number);
+  if (nla_memcpy(&number, attribute, sizeof number) < int{sizeof number}) return std::nullopt;
   return number;
 }
 
-// A text up to its NUL, which has to be there. It is valid as long as the value.
-inline std::optional<std::string_view> text_of(OctetView value) {
-  const void* end = value.empty() ? nullptr : std::memchr(value.data(), 0, value.size());
-  if (end == nullptr) return std::nullopt;
-  return std::string_view(reinterpret_cast<const char*>(value.data()),
-                          static_cast<std::size_t>(static_cast<const std::uint8_t*>(end) - value.data()));
+// A text up to its NUL, which has to be there; none if there is no attribute. It is valid as long as the message.
+inline std::optional<std::string_view> text_of(const nlattr* attribute) {
+  if (attribute == nullptr) return std::nullopt;
+  const std::string_view value(static_cast<const char*>(nla_data(attribute)), nla_len(attribute));
+  const std::size_t end = value.find('\0');
+  return end != value.npos ? std::optional(value.substr(0, end)) : std::nullopt;
 }
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-// One message. An attribute that does not fit, since attributes end at 65535 octets, spoils the message, and octets()
-// is empty then.
+// One message. The functions throw std::bad_alloc if there is no memory, or no room in the message; answers have half
+// of that. libnl does not check that the length of an attribute has 16 bits: it has, since the room is smaller.
 class NetlinkWriter {
  public:
-  NetlinkWriter(unsigned type, unsigned flags, std::uint32_t sequence, std::uint32_t port) {
-    nlmsghdr header{};
-    header.nlmsg_type = static_cast<std::uint16_t>(type);
-    header.nlmsg_flags = static_cast<std::uint16_t>(flags);
-    header.nlmsg_seq = sequence;
-    header.nlmsg_pid = port;
-    raw(&header, sizeof header);
+  NetlinkWriter(unsigned type, unsigned flags, std::uint32_t sequence, std::uint32_t port)
+      : message_(nlmsg_alloc_size(kRoom)) {
+    check(message_ != nullptr);
+    nlmsg_put(message_.get(), port, sequence, static_cast<int>(type), 0, static_cast<int>(flags));
   }
 
   // Octets behind the header that are no attribute.
   void raw(const void* data, std::size_t size) {
-    const auto* octets = static_cast<const std::uint8_t*>(data);
-    octets_.insert(octets_.end(), octets, octets + size);
-    octets_.resize(netlink_aligned(octets_.size()));
+    check(nlmsg_append(message_.get(), const_cast<void*>(data), size, NLMSG_ALIGNTO) == 0);
   }
 
   void octets(unsigned type, const void* data, std::size_t size) {
-    nlattr header{};
-    if (size > kLongestAttribute - sizeof header) {
-      spoilt_ = true;
-      return;
-    }
-    header.nla_type = static_cast<std::uint16_t>(type);
-    header.nla_len = static_cast<std::uint16_t>(sizeof header + size);
-    raw(&header, sizeof header);
-    raw(data, size);
+    check(nla_put(message_.get(), static_cast<int>(type), static_cast<int>(size), data) == 0);
   }
 
   template <typename Number>
@@ -133,46 +100,31 @@ class NetlinkWriter {
   }
 
   // With the NUL that ends it.
-  void text(unsigned type, std::string_view value) {
-    Octets with_end(value.begin(), value.end());
-    with_end.push_back(0);
-    octets(type, with_end.data(), with_end.size());
-  }
+  void text(unsigned type, const std::string& value) { octets(type, value.c_str(), value.size() + 1); }
 
-  // An attribute of attributes: what is written between the two calls is in it. Returns the place, which end_nest()
-  // takes. Without the flag for nesting, as nldev has always written its tables.
-  std::size_t begin_nest(unsigned type) {
-    const std::size_t place = octets_.size();
-    octets(type, nullptr, 0);
-    return place;
+  // An attribute of attributes: what is written between the two calls is in it. If that is nothing, it is not written
+  // either. Without the flag for nesting, as nldev has always written its tables; nla_nest_start() would set it.
+  nlattr* begin_nest(unsigned type) {
+    nlattr* const nest = nla_reserve(message_.get(), static_cast<int>(type), 0);
+    check(nest != nullptr);
+    return nest;
   }
-  void end_nest(std::size_t place) {
-    const std::size_t length = octets_.size() - place;
-    if (length > kLongestAttribute) {
-      spoilt_ = true;
-      return;
-    }
-    const auto value = static_cast<std::uint16_t>(length);
-    std::memcpy(octets_.data() + place + offsetof(nlattr, nla_len), &value, sizeof value);
-  }
+  void end_nest(nlattr* nest) { nla_nest_end(message_.get(), nest); }
 
-  // Of what is written so far.
-  std::size_t size() const { return octets_.size(); }
-
-  // The message with its length, and with padding behind it.
-  const Octets& octets() {
-    if (spoilt_) octets_.clear();
-    if (octets_.empty()) return octets_;
-    const auto length = static_cast<std::uint32_t>(octets_.size());
-    std::memcpy(octets_.data() + offsetof(nlmsghdr, nlmsg_len), &length, sizeof length);
-    return octets_;
-  }
+  // The message as written so far, with padding behind it.
+  OctetView octets() const { return octets_of(nlmsg_hdr(message_.get())); }
 
  private:
-  static constexpr std::size_t kLongestAttribute = 65535;
+  static constexpr std::size_t kRoom = 8192;
 
-  Octets octets_;
-  bool spoilt_ = false;
+  static void check(bool done) {
+    if (!done) throw std::bad_alloc();
+  }
+  struct Free {
+    void operator()(nl_msg* message) const { nlmsg_free(message); }
+  };
+
+  std::unique_ptr<nl_msg, Free> message_;
 };
 
 // Messages put together to datagrams. Readers have buffers of 4096 octets (libmnl) or more, so a datagram has several
@@ -182,11 +134,10 @@ class Datagrams {
   static constexpr std::size_t kLargest = 3584;
 
   void add(OctetView message) {
-    if (message.empty()) return;
     if (datagrams_.empty() || datagrams_.back().size() + message.size() > kLargest) datagrams_.emplace_back();
     Octets& last = datagrams_.back();
     last.insert(last.end(), message.begin(), message.end());
-    last.resize(netlink_aligned(last.size()));
+    last.resize(NLMSG_ALIGN(last.size()));
   }
   // What is added next begins a datagram, as an answer of its own does.
   void close() {

@@ -58,7 +58,7 @@ void write_port(NetlinkWriter& writer, const NumberedDevice& device) {
   writer.text(RDMA_NLDEV_ATTR_NDEV_NAME, device.info.interface);
 }
 
-void write_node(NetlinkWriter& writer, std::string_view name, std::uint64_t abi, std::uint64_t device) {
+void write_node(NetlinkWriter& writer, const std::string& name, std::uint64_t abi, std::uint64_t device) {
   writer.text(RDMA_NLDEV_ATTR_CHARDEV_NAME, name);
   writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_CHARDEV_ABI, abi);
   writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_CHARDEV, device);
@@ -67,13 +67,13 @@ void write_node(NetlinkWriter& writer, std::string_view name, std::uint64_t abi,
 // One request and the answer to it.
 class Exchange {
  public:
-  Exchange(const NetlinkMessage& request, std::uint32_t port, const NldevWorld& world, Datagrams& answers)
-      : request_(request), port_(port), world_(world), answers_(answers) {}
+  Exchange(nlmsghdr* request, std::uint32_t port, const NldevWorld& world, Datagrams& answers)
+      : request_(*request), attributes_(attributes_of(request)), port_(port), world_(world), answers_(answers) {}
 
   void answer() {
-    const unsigned flags = request_.header.nlmsg_flags;
+    const unsigned flags = request_.nlmsg_flags;
     int error = 0;
-    if ((flags & NLM_F_REQUEST) != 0 && request_.header.nlmsg_type >= NLMSG_MIN_TYPE) {
+    if ((flags & NLM_F_REQUEST) != 0 && request_.nlmsg_type >= NLMSG_MIN_TYPE) {
       // A dump ends with a message of its own, so nothing is acknowledged then, nor is what the host has answered.
       error = dispatch();
       if (answered_in_full_) return;
@@ -85,18 +85,14 @@ class Exchange {
   // All return 0 or a negative errno.
 
   int dispatch() {
-    if (client_of(request_.header.nlmsg_type) != RDMA_NL_NLDEV) return ask_host(-EINVAL);
-    const bool dump = (request_.header.nlmsg_flags & NLM_F_DUMP) != 0;
+    if (client_of(request_.nlmsg_type) != RDMA_NL_NLDEV) return ask_host(-EINVAL);
+    const bool dump = (request_.nlmsg_flags & NLM_F_DUMP) != 0;
     // About no device, whatever index the request has.
-    if (command_of(request_.header.nlmsg_type) == RDMA_NLDEV_CMD_SYS_GET) return dump ? -EINVAL : system();
-    const auto index = find_attribute(request_.payload, RDMA_NLDEV_ATTR_DEV_INDEX);
-    std::optional<std::uint32_t> number;
-    if (index) {
-      number = number_of<std::uint32_t>(*index);
-      if (!number) return -EINVAL;
-      if (*number < kOwnIndices) return ask_host(-EINVAL);
-    }
-    switch (command_of(request_.header.nlmsg_type)) {
+    if (command_of(request_.nlmsg_type) == RDMA_NLDEV_CMD_SYS_GET) return dump ? -EINVAL : system();
+    const auto number = number_of<std::uint32_t>(attributes_[RDMA_NLDEV_ATTR_DEV_INDEX]);
+    if (!number && attributes_[RDMA_NLDEV_ATTR_DEV_INDEX] != nullptr) return -EINVAL;
+    if (number && *number < kOwnIndices) return ask_host(-EINVAL);
+    switch (command_of(request_.nlmsg_type)) {
       case RDMA_NLDEV_CMD_GET: return dump ? dump_devices() : about(number, write_device);
       case RDMA_NLDEV_CMD_PORT_GET: return dump ? dump_ports(number) : port(number);
       case RDMA_NLDEV_CMD_GET_CHARDEV: return dump ? -EINVAL : node(number);
@@ -104,7 +100,7 @@ class Exchange {
       case RDMA_NLDEV_CMD_STAT_GET: return statistic(number, dump);
       default: break;
     }
-    if (const ResourceKind* kind = resource_kind(command_of(request_.header.nlmsg_type)))
+    if (const ResourceKind* kind = resource_kind(command_of(request_.nlmsg_type)))
       return dump ? dump_resources(*kind, number) : resource(*kind, number);
     return number ? -EOPNOTSUPP : ask_host(-EOPNOTSUPP);
   }
@@ -122,9 +118,7 @@ class Exchange {
     return std::nullopt;
   }
 
-  NetlinkWriter begin(unsigned flags) const {
-    return {request_.header.nlmsg_type, flags, request_.header.nlmsg_seq, port_};
-  }
+  NetlinkWriter begin(unsigned flags) const { return {request_.nlmsg_type, flags, request_.nlmsg_seq, port_}; }
 
   template <typename Write>
   int about(std::optional<std::uint32_t> index, Write write, bool rescan = false) {
@@ -158,8 +152,7 @@ class Exchange {
   }
 
   int port(std::optional<std::uint32_t> index) {
-    const auto wanted = find_attribute(request_.payload, RDMA_NLDEV_ATTR_PORT_INDEX);
-    if (!wanted || number_of<std::uint32_t>(*wanted) != kPort) return -EINVAL;
+    if (number_of<std::uint32_t>(attributes_[RDMA_NLDEV_ATTR_PORT_INDEX]) != kPort) return -EINVAL;
     return about(index, write_port, true);
   }
 
@@ -186,8 +179,8 @@ class Exchange {
   }
 
   bool names_no_other_port() const {
-    const auto wanted = find_attribute(request_.payload, RDMA_NLDEV_ATTR_PORT_INDEX);
-    return !wanted || number_of<std::uint32_t>(*wanted) == kPort;
+    const nlattr* wanted = attributes_[RDMA_NLDEV_ATTR_PORT_INDEX];
+    return wanted == nullptr || number_of<std::uint32_t>(wanted) == kPort;
   }
 
   // The objects of a kind, in as many messages as they need.
@@ -200,9 +193,9 @@ class Exchange {
     for (auto next = objects.begin(); next != objects.end();) {
       NetlinkWriter writer = begin(NLM_F_MULTI);
       write_handle(writer, *device);
-      const std::size_t table = writer.begin_nest(kind.table);
-      for (; next != objects.end() && writer.size() < kFull; ++next) {
-        const std::size_t entry = writer.begin_nest(kind.entry);
+      nlattr* const table = writer.begin_nest(kind.table);
+      for (; next != objects.end() && writer.octets().size() < kFull; ++next) {
+        nlattr* const entry = writer.begin_nest(kind.entry);
         next->write(writer);
         writer.end_nest(entry);
       }
@@ -213,8 +206,7 @@ class Exchange {
   }
 
   int resource(const ResourceKind& kind, std::optional<std::uint32_t> index) {
-    const auto attribute = find_attribute(request_.payload, kind.number);
-    const auto number = attribute ? number_of<std::uint32_t>(*attribute) : std::nullopt;
+    const auto number = number_of<std::uint32_t>(attributes_[kind.number]);
     const auto device = find(index);
     if (!device || !number || !names_no_other_port()) return -EINVAL;
     const Processes processes = world_.processes();
@@ -232,8 +224,8 @@ class Exchange {
   int statistic(std::optional<std::uint32_t> index, bool dump) {
     const auto device = find(index);
     if (!device || !names_no_other_port()) return -EINVAL;
-    if (find_attribute(request_.payload, RDMA_NLDEV_ATTR_STAT_RES)) return dump ? done() : -EOPNOTSUPP;
-    if (!dump && !find_attribute(request_.payload, RDMA_NLDEV_ATTR_PORT_INDEX)) return -EINVAL;
+    if (attributes_[RDMA_NLDEV_ATTR_STAT_RES] != nullptr) return dump ? done() : -EOPNOTSUPP;
+    if (!dump && attributes_[RDMA_NLDEV_ATTR_PORT_INDEX] == nullptr) return -EINVAL;
     NetlinkWriter writer = begin(dump ? NLM_F_MULTI : 0);
     write_handle(writer, *device);
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_PORT_INDEX, kPort);
@@ -247,14 +239,11 @@ class Exchange {
   // What holds for RDMA as a whole. Programs act on it once for all their devices, so where the host has RDMA, its
   // answer counts.
   int system() {
-    const Octets host = world_.host(request_.whole);
-    OctetView said;
-    for (OctetView rest = host; const auto message = take_message(rest);)
-      if (message->header.nlmsg_type == request_.header.nlmsg_type) said = message->payload;
-    const auto by_host = [&said](unsigned attribute) {
-      const auto value = find_attribute(said, attribute);
-      return value ? number_of<std::uint8_t>(*value) : std::nullopt;
-    };
+    Octets host = world_.host(octets_of(&request_));
+    NetlinkAttributes said{};
+    for (nlmsghdr* message : messages_in(host))
+      if (message->nlmsg_type == request_.nlmsg_type) said = attributes_of(message);
+    const auto by_host = [&said](unsigned attribute) { return number_of<std::uint8_t>(said[attribute]); };
     NetlinkWriter writer = begin(0);
     // The kernel's default, in which nobody moves devices between network namespaces.
     constexpr std::uint8_t kShared = 1;
@@ -275,8 +264,7 @@ class Exchange {
 
   // The name and number of a device node; of one that belongs to no device, if there is no index.
   int node(std::optional<std::uint32_t> index) {
-    const auto attribute = find_attribute(request_.payload, RDMA_NLDEV_ATTR_CHARDEV_TYPE);
-    const auto type = attribute ? text_of(*attribute) : std::nullopt;
+    const auto type = text_of(attributes_[RDMA_NLDEV_ATTR_CHARDEV_TYPE]);
     if (!type) return -EINVAL;
     if (index) {
       if (*type != "uverbs") return find(index) ? -EOPNOTSUPP : -EINVAL;
@@ -294,38 +282,34 @@ class Exchange {
 
   // The host's devices, but for those whose name one of ours has.
   void add_host_devices(const std::vector<NumberedDevice>& own) {
-    const Octets answer = world_.host(request_.whole);
-    OctetView rest = answer;
-    while (const auto message = take_message(rest)) {
-      if (message->header.nlmsg_type != request_.header.nlmsg_type) continue;
-      const auto value = find_attribute(message->payload, RDMA_NLDEV_ATTR_DEV_NAME);
-      const auto name = value ? text_of(*value) : std::nullopt;
+    Octets answer = world_.host(octets_of(&request_));
+    for (nlmsghdr* message : messages_in(answer)) {
+      if (message->nlmsg_type != request_.nlmsg_type) continue;
+      const auto name = text_of(attributes_of(message)[RDMA_NLDEV_ATTR_DEV_NAME]);
       const bool hidden = std::any_of(own.begin(), own.end(),
                                       [&](const NumberedDevice& device) { return name && *name == device.info.name; });
-      if (!hidden) pass_on(*message);
+      if (!hidden) pass_on(message);
     }
   }
 
   // What the host answers is the answer; `otherwise` if there is no RDMA in the kernel.
   int ask_host(int otherwise) {
-    const Octets answer = world_.host(request_.whole);
+    Octets answer = world_.host(octets_of(&request_));
     if (answer.empty()) return otherwise;
-    OctetView rest = answer;
-    while (const auto message = take_message(rest)) pass_on(*message);
+    for (nlmsghdr* message : messages_in(answer)) pass_on(message);
     answers_.close();
     answered_in_full_ = true;
     return 0;
   }
 
   // The answer went to a socket of ours; the program reads it on its own.
-  void pass_on(const NetlinkMessage& message) {
-    Octets copy(message.whole.begin(), message.whole.end());
-    std::memcpy(copy.data() + offsetof(nlmsghdr, nlmsg_pid), &port_, sizeof port_);
-    answers_.add(copy);
+  void pass_on(nlmsghdr* message) {
+    message->nlmsg_pid = port_;
+    answers_.add(octets_of(message));
   }
 
   int done() {
-    NetlinkWriter writer(NLMSG_DONE, NLM_F_MULTI, request_.header.nlmsg_seq, port_);
+    NetlinkWriter writer(NLMSG_DONE, NLM_F_MULTI, request_.nlmsg_seq, port_);
     const int error = 0;
     writer.raw(&error, sizeof error);
     answers_.add(writer.octets());
@@ -336,16 +320,17 @@ class Exchange {
 
   // NLM_F_CAPPED: the request is not repeated behind its header.
   void acknowledge(int error) {
-    NetlinkWriter writer(NLMSG_ERROR, NLM_F_CAPPED, request_.header.nlmsg_seq, port_);
+    NetlinkWriter writer(NLMSG_ERROR, NLM_F_CAPPED, request_.nlmsg_seq, port_);
     nlmsgerr body{};
     body.error = error;
-    body.msg = request_.header;
+    body.msg = request_;
     writer.raw(&body, sizeof body);
     answers_.add(writer.octets());
     answers_.close();
   }
 
-  const NetlinkMessage& request_;
+  const nlmsghdr& request_;  // with its payload
+  const NetlinkAttributes attributes_;
   const std::uint32_t port_;
   const NldevWorld& world_;
   Datagrams& answers_;
@@ -354,9 +339,9 @@ class Exchange {
 
 }  // namespace
 
-std::vector<Octets> answer_nldev(OctetView requests, std::uint32_t port, const NldevWorld& world) {
+std::vector<Octets> answer_nldev(Octets requests, std::uint32_t port, const NldevWorld& world) {
   Datagrams answers;
-  while (const auto request = take_message(requests)) Exchange(*request, port, world, answers).answer();
+  for (nlmsghdr* request : messages_in(requests)) Exchange(request, port, world, answers).answer();
   return answers.take();
 }
 

@@ -31,6 +31,6 @@ struct NldevWorld {
 };
 
 // Answers a datagram of requests that came from `port`, in datagrams. What is no message ends it, without an answer.
-std::vector<Octets> answer_nldev(OctetView requests, std::uint32_t port, const NldevWorld& world);
+std::vector<Octets> answer_nldev(Octets requests, std::uint32_t port, const NldevWorld& world);
 
 }  // namespace uiw::kernel_abi

@@ -175,9 +175,9 @@ void write_summary(NetlinkWriter& writer, const Processes& processes, std::strin
   static constexpr std::pair<const char*, const ResourceKind*> kNames[] = {
       {"pd", &kPds}, {"cq", &kCqs},       {"qp", &kQps},  {"cm_id", &kCmIds},
       {"mr", &kMrs}, {"ctx", &kContexts}, {"srq", &kSrqs}};
-  const std::size_t table = writer.begin_nest(RDMA_NLDEV_ATTR_RES_SUMMARY);
+  nlattr* const table = writer.begin_nest(RDMA_NLDEV_ATTR_RES_SUMMARY);
   for (const auto& [name, kind] : kNames) {
-    const std::size_t entry = writer.begin_nest(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY);
+    nlattr* const entry = writer.begin_nest(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY);
     writer.text(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, name);
     writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR, kind->objects(processes, device).size());
     writer.end_nest(entry);
@@ -187,9 +187,9 @@ void write_summary(NetlinkWriter& writer, const Processes& processes, std::strin
 
 void write_hw_counters(NetlinkWriter& writer, const Processes& processes, std::string_view device) {
   const provider::PortCounts counts = counts_of(processes, device);
-  const std::size_t table = writer.begin_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS);
+  nlattr* const table = writer.begin_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTERS);
   for (const PortFile& file : hw_counter_files()) {
-    const std::size_t entry = writer.begin_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY);
+    nlattr* const entry = writer.begin_nest(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY);
     writer.text(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME, file.name);
     writer.number<std::uint64_t>(RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE, file.value(counts));
     writer.end_nest(entry);

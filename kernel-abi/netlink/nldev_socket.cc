@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <mutex>
+#include <utility>
 
 #include "base/descriptor.h"
 #include "kernel-abi/caller/user_memory.h"
@@ -73,7 +74,7 @@ Octets ask_kernel(OctetView request) {
       if (length < 0 && errno == EINTR) continue;
       if (length <= 0) break;
       answer.insert(answer.end(), part.begin(), part.begin() + length);
-      answer.resize(netlink_aligned(answer.size()));
+      answer.resize(NLMSG_ALIGN(answer.size()));
     }
   }
   close_descriptor(fd);
@@ -98,7 +99,7 @@ long write_nldev_request(int fd, const void* data, std::size_t size) {
   const long long port = own_port(fd);
   if (port < 0) return static_cast<long>(port);
   const NldevWorld world = {numbered_devices, provider::ask_processes, ask_kernel};
-  for (const Octets& datagram : answer_nldev(request, static_cast<std::uint32_t>(port), world)) {
+  for (const Octets& datagram : answer_nldev(std::move(request), static_cast<std::uint32_t>(port), world)) {
     const int error = deliver(fd, static_cast<std::uint32_t>(port), datagram);
     if (error != 0) return error;
   }

@@ -52,7 +52,7 @@ UIW_API std::vector<DeviceInfo> enumerate_devices();
 bool look_again(DeviceInfo& device);
 
 // libnl has locks of its own, which cannot be repaired in the child of a fork. So code that uses libnl holds this lock,
-// and a fork takes it.
+// and a fork takes it. Only messages and attributes in memory need none.
 std::unique_lock<std::mutex> hold_libnl();
 void lock_interfaces();
 void unlock_interfaces();

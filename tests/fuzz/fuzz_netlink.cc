@@ -32,7 +32,7 @@ NumberedDevice device(const char* interface, unsigned number) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   if (size < 2) return 0;
   const std::size_t length = std::min<std::size_t>((std::size_t{data[0]} << 8 | data[1]) & 0x3FF, size - 2);
-  const OctetView request(data + 2, length);
+  const Octets request(data + 2, data + 2 + length);
   const Octets said(data + 2 + length, data + size);
   NldevWorld world;
   world.devices = [](bool) { return std::vector<NumberedDevice>{device("lo", 0), device("eth0", 1)}; };

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Sources: none but the header. Octets are written as the kernel on a little-endian machine writes them.
+// Sources: none but the header, and libnl. Octets are written as the kernel on a little-endian machine writes them.
 #include "kernel-abi/netlink/netlink_format.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstring>
+#include <new>
 #include <string>
+#include <string_view>
 
 using namespace uiw::kernel_abi;
 
@@ -14,7 +18,18 @@ constexpr unsigned kType = 0x1401;
 Octets with_attributes(void (*write)(NetlinkWriter&)) {
   NetlinkWriter writer(kType, NLM_F_REQUEST, 7, 42);
   write(writer);
-  return writer.octets();
+  return {writer.octets().begin(), writer.octets().end()};
+}
+
+// An attribute of type 1 that is no part of a message.
+struct Attribute {
+  nlattr header;
+  char value[8];
+};
+Attribute attribute(std::string_view value) {
+  Attribute made = {{static_cast<std::uint16_t>(sizeof(nlattr) + value.size()), 1}, {}};
+  std::copy(value.begin(), value.end(), made.value);
+  return made;
 }
 
 }  // namespace
@@ -31,30 +46,33 @@ TEST_CASE("a message has the octets of netlink(7)") {
 }
 
 TEST_CASE("what is written is read again") {
-  const Octets octets = with_attributes([](NetlinkWriter& writer) {
+  Octets octets = with_attributes([](NetlinkWriter& writer) {
     writer.number<std::uint8_t>(1, 0xfe);
     writer.number<std::uint64_t>(2, 0x1122334455667788);
-    const std::size_t nest = writer.begin_nest(3);
+    nlattr* const nest = writer.begin_nest(3);
     writer.text(4, "");
     writer.text(5, "uverbs0");
     writer.end_nest(nest);
     writer.number<std::uint32_t>(6, 9);
   });
-  OctetView rest = octets;
-  const auto message = take_message(rest);
-  REQUIRE(message);
-  CHECK(rest.empty());
-  CHECK(message->header.nlmsg_len == octets.size());
-  CHECK(message->header.nlmsg_seq == 7);
-  CHECK(message->header.nlmsg_pid == 42);
-  CHECK(number_of<std::uint8_t>(find_attribute(message->payload, 1).value()) == 0xfe);
-  CHECK(number_of<std::uint64_t>(find_attribute(message->payload, 2).value()) == 0x1122334455667788);
-  CHECK(number_of<std::uint32_t>(find_attribute(message->payload, 6).value()) == 9);
-  const auto nest = find_attribute(message->payload, 3);
-  REQUIRE(nest);
-  CHECK(text_of(find_attribute(*nest, 4).value()) == "");
-  CHECK(text_of(find_attribute(*nest, 5).value()) == "uverbs0");
-  CHECK_FALSE(find_attribute(message->payload, 5));
+  const auto messages = messages_in(octets);
+  REQUIRE(messages.size() == 1);
+  CHECK(messages[0]->nlmsg_len == octets.size());
+  CHECK(messages[0]->nlmsg_seq == 7);
+  CHECK(messages[0]->nlmsg_pid == 42);
+  CHECK(octets_of(messages[0]).data() == octets.data());
+  CHECK(octets_of(messages[0]).size() == octets.size());
+  const NetlinkAttributes found = attributes_of(messages[0]);
+  CHECK(number_of<std::uint8_t>(found[1]) == 0xfe);
+  CHECK(number_of<std::uint64_t>(found[2]) == 0x1122334455667788);
+  CHECK(number_of<std::uint32_t>(found[6]) == 9);
+  REQUIRE(found[3] != nullptr);
+  CHECK(found[3]->nla_type == 3);  // without NLA_F_NESTED
+  NetlinkAttributes nested{};
+  REQUIRE(nla_parse_nested(nested.data(), nested.size() - 1, found[3], nullptr) == 0);
+  CHECK(text_of(nested[4]) == "");
+  CHECK(text_of(nested[5]) == "uverbs0");
+  CHECK(found[5] == nullptr);
 }
 
 TEST_CASE("a length beyond the octets, or below a header, is no message and no attribute") {
@@ -63,16 +81,12 @@ TEST_CASE("a length beyond the octets, or below a header, is no message and no a
   for (const std::uint32_t length : {0U, 1U, 15U, 25U, 1000U, 0x7fffffffU, 0xffffffffU}) {
     Octets bad = good;
     std::memcpy(bad.data(), &length, sizeof length);
-    OctetView rest = bad;
-    CHECK_FALSE(take_message(rest));
-    CHECK(rest.size() == bad.size());
+    CHECK(messages_in(bad).empty());
   }
   for (const std::uint16_t length : {0, 1, 3, 9, 255, 65535}) {
     Octets bad = good;
     std::memcpy(bad.data() + 16, &length, sizeof length);
-    OctetView rest = OctetView(bad).subspan(16);
-    CHECK_FALSE(take_attribute(rest));
-    CHECK(rest.size() == 8);
+    CHECK(attributes_of(messages_in(bad).at(0)) == NetlinkAttributes{});
   }
 }
 
@@ -81,15 +95,17 @@ TEST_CASE("every part of a message is read without a look beyond it") {
     writer.text(1, "uiw_lo");
     writer.number<std::uint32_t>(2, 5);
   });
-  for (std::size_t size = 0; size < octets.size(); ++size) {
+  for (std::uint32_t size = 0; size < octets.size(); ++size) {
     // A block of its own, so that sanitizers see what is behind its end.
-    const Octets part(octets.begin(), octets.begin() + static_cast<std::ptrdiff_t>(size));
-    OctetView rest = part;
-    CHECK_FALSE(take_message(rest));
-    OctetView attributes = size > 16 ? OctetView(part).subspan(16) : OctetView();
-    while (const auto attribute = take_attribute(attributes)) {
-      text_of(attribute->value);
-      number_of<std::uint64_t>(attribute->value);
+    Octets part(octets.begin(), octets.begin() + size);
+    CHECK(messages_in(part).empty());
+    if (size < sizeof size) continue;
+    std::memcpy(part.data(), &size, sizeof size);
+    for (nlmsghdr* message : messages_in(part)) {
+      for (const nlattr* attribute : attributes_of(message)) {
+        text_of(attribute);
+        number_of<std::uint64_t>(attribute);
+      }
     }
   }
 }
@@ -99,44 +115,43 @@ TEST_CASE("messages without padding at the end of a datagram are read") {
   octets.resize(21);
   const std::uint32_t length = 21;
   std::memcpy(octets.data(), &length, sizeof length);
-  OctetView rest = octets;
-  const auto message = take_message(rest);
-  REQUIRE(message);
-  CHECK(rest.empty());
-  CHECK(number_of<std::uint8_t>(find_attribute(message->payload, 1).value()) == 5);
+  const auto messages = messages_in(octets);
+  REQUIRE(messages.size() == 1);
+  CHECK(number_of<std::uint8_t>(attributes_of(messages[0])[1]) == 5);
 }
 
 TEST_CASE("numbers and texts that are too short are none") {
-  const Octets three = {1, 2, 3};
-  CHECK_FALSE(number_of<std::uint32_t>(three));
-  CHECK(number_of<std::uint16_t>(three) == 0x0201);
-  CHECK_FALSE(text_of(three));
-  CHECK_FALSE(text_of({}));
+  const Attribute three = attribute("\1\2\3"), none = attribute("");
+  CHECK_FALSE(number_of<std::uint32_t>(&three.header));
+  CHECK(number_of<std::uint16_t>(&three.header) == 0x0201);
+  CHECK_FALSE(text_of(&three.header));
+  CHECK_FALSE(text_of(&none.header));
+  CHECK_FALSE(number_of<std::uint8_t>(nullptr));
+  CHECK_FALSE(text_of(nullptr));
 }
 
 TEST_CASE("of two attributes of a type the last one counts, and flags do not") {
-  const Octets octets = with_attributes([](NetlinkWriter& writer) {
+  Octets octets = with_attributes([](NetlinkWriter& writer) {
     writer.number<std::uint32_t>(1, 5);
     writer.number<std::uint32_t>(1 | NLA_F_NET_BYTEORDER, 6);
   });
-  CHECK(number_of<std::uint32_t>(find_attribute(OctetView(octets).subspan(16), 1).value()) == 6);
+  CHECK(number_of<std::uint32_t>(attributes_of(messages_in(octets).at(0))[1]) == 6);
 }
 
-TEST_CASE("an attribute that is too long spoils its message") {
+TEST_CASE("what finds no room in a message is refused as where memory is short") {
   NetlinkWriter text(kType, 0, 1, 1);
-  text.text(1, std::string(65535, 'x'));
-  CHECK(text.octets().empty());
+  CHECK_THROWS_AS(text.text(1, std::string(65535, 'x')), std::bad_alloc);
 
   NetlinkWriter nest(kType, 0, 1, 1);
-  const std::size_t place = nest.begin_nest(1);
-  for (int i = 0; i < 3; ++i) nest.text(2, std::string(30000, 'x'));
-  nest.end_nest(place);
-  CHECK(nest.octets().empty());
+  nest.begin_nest(1);
+  nest.text(2, std::string(8000, 'x'));
+  CHECK_THROWS_AS(nest.text(2, std::string(300, 'x')), std::bad_alloc);
+  CHECK_THROWS_AS(nest.raw(std::string(300, 'x').data(), 300), std::bad_alloc);
 }
 
 TEST_CASE("datagrams are not larger than a reader's buffer, unless one message is") {
   const Octets small = with_attributes([](NetlinkWriter& writer) { writer.text(1, std::string(999, 'x')); });
-  const Octets large = with_attributes([](NetlinkWriter& writer) { writer.text(1, std::string(9999, 'x')); });
+  const Octets large(10020);
   Datagrams datagrams;
   for (int i = 0; i < 5; ++i) datagrams.add(small);
   datagrams.add(large);

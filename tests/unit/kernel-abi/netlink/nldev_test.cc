@@ -9,6 +9,7 @@
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstring>
 #include <random>
 #include <string>
 
@@ -32,6 +33,8 @@ NumberedDevice sample(const std::string& interface, unsigned number) {
 
 unsigned type_of(unsigned command) { return RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command); }
 
+Octets copy_of(OctetView octets) { return {octets.begin(), octets.end()}; }
+
 struct World {
   std::vector<NumberedDevice> devices = {sample("lo", 0), sample("eth0", 1)};
   std::vector<uiw::provider::ProcessInventory> processes;
@@ -48,16 +51,19 @@ struct World {
                                 ++asked;
                                 return host_says;
                               }};
-    return answer_nldev(requests, kPort, world);
+    return answer_nldev(copy_of(requests), kPort, world);
   }
 
   // The messages of the answer, each as a block of its own.
   std::vector<Octets> messages(OctetView requests) {
     std::vector<Octets> all;
-    for (const Octets& datagram : answer(requests)) {
-      OctetView rest = datagram;
-      while (const auto message = take_message(rest)) all.emplace_back(message->whole.begin(), message->whole.end());
-      CHECK(rest.empty());
+    for (Octets& datagram : answer(requests)) {
+      std::size_t read = 0;
+      for (const nlmsghdr* message : messages_in(datagram)) {
+        all.push_back(copy_of(octets_of(message)));
+        read += NLMSG_ALIGN(message->nlmsg_len);
+      }
+      CHECK(read == datagram.size());
     }
     return all;
   }
@@ -69,33 +75,37 @@ Octets request(
     unsigned command, unsigned flags = 0, Fill fill = [](NetlinkWriter&) {}) {
   NetlinkWriter writer(type_of(command), NLM_F_REQUEST | flags, kSequence, 0);
   fill(writer);
-  return writer.octets();
+  return copy_of(writer.octets());
 }
 
-NetlinkMessage parsed(const Octets& octets) {
-  OctetView rest = octets;
-  return take_message(rest).value();
+const nlmsghdr& header(const Octets& message) {
+  REQUIRE(message.size() >= sizeof(nlmsghdr));
+  return *reinterpret_cast<const nlmsghdr*>(message.data());
+}
+
+// Null if there is none.
+const nlattr* find(const Octets& message, unsigned attribute) {
+  return attributes_of(const_cast<nlmsghdr*>(&header(message)))[attribute];
 }
 
 template <typename Number>
 Number number(const Octets& message, unsigned attribute) {
-  return number_of<Number>(find_attribute(parsed(message).payload, attribute).value()).value();
+  return number_of<Number>(find(message, attribute)).value();
 }
 
 std::string text(const Octets& message, unsigned attribute) {
-  return std::string(text_of(find_attribute(parsed(message).payload, attribute).value()).value());
+  return std::string(text_of(find(message, attribute)).value());
 }
 
 // What an acknowledgement says: 0 or a negative errno; 1 if it is none.
 int error_of(const Octets& message) {
-  const NetlinkMessage view = parsed(message);
-  if (view.header.nlmsg_type != NLMSG_ERROR) return 1;
+  if (header(message).nlmsg_type != NLMSG_ERROR) return 1;
   nlmsgerr body{};
-  REQUIRE(view.payload.size() == sizeof body);
-  std::memcpy(&body, view.payload.data(), sizeof body);
-  CHECK(view.header.nlmsg_seq == kSequence);
-  CHECK(view.header.nlmsg_pid == kPort);
-  CHECK((view.header.nlmsg_flags & NLM_F_CAPPED) != 0);
+  REQUIRE(message.size() == sizeof(nlmsghdr) + sizeof body);
+  std::memcpy(&body, message.data() + sizeof(nlmsghdr), sizeof body);
+  CHECK(header(message).nlmsg_seq == kSequence);
+  CHECK(header(message).nlmsg_pid == kPort);
+  CHECK((header(message).nlmsg_flags & NLM_F_CAPPED) != 0);
   return body.error;
 }
 
@@ -119,12 +129,12 @@ TEST_CASE("a dump of devices names those of uiw, loopback last, and then is done
   CHECK(number<std::uint8_t>(messages[0], RDMA_NLDEV_ATTR_DEV_NODE_TYPE) == 4);
   CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_PROTOCOL) == "iw");
   for (const Octets& message : messages) {
-    CHECK((parsed(message).header.nlmsg_flags & NLM_F_MULTI) != 0);
-    CHECK(parsed(message).header.nlmsg_seq == kSequence);
-    CHECK(parsed(message).header.nlmsg_pid == kPort);
+    CHECK((header(message).nlmsg_flags & NLM_F_MULTI) != 0);
+    CHECK(header(message).nlmsg_seq == kSequence);
+    CHECK(header(message).nlmsg_pid == kPort);
   }
-  CHECK(parsed(messages[2]).header.nlmsg_type == NLMSG_DONE);
-  CHECK(parsed(messages[2]).payload.size() == sizeof(int));
+  CHECK(header(messages[2]).nlmsg_type == NLMSG_DONE);
+  CHECK(messages[2].size() == sizeof(nlmsghdr) + sizeof(int));
 }
 
 TEST_CASE("an adapter for RoCE is a CA with the protocol roce") {
@@ -142,7 +152,7 @@ TEST_CASE("the host's devices come first, and one of the same name is hidden") {
     NetlinkWriter writer(type, NLM_F_MULTI, kSequence, 1);
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, index);
     writer.text(RDMA_NLDEV_ATTR_DEV_NAME, name);
-    const Octets& octets = writer.octets();
+    const OctetView octets = writer.octets();
     world.host_says.insert(world.host_says.end(), octets.begin(), octets.end());
   };
   add(type_of(RDMA_NLDEV_CMD_GET), 0, "mlx5_0");
@@ -151,10 +161,10 @@ TEST_CASE("the host's devices come first, and one of the same name is hidden") {
   const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_DUMP));
   REQUIRE(messages.size() == 4);
   CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "mlx5_0");
-  CHECK(parsed(messages[0]).header.nlmsg_pid == kPort);
+  CHECK(header(messages[0]).nlmsg_pid == kPort);
   CHECK(text(messages[1], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_eth0");
   CHECK(text(messages[2], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
-  CHECK(parsed(messages[3]).header.nlmsg_type == NLMSG_DONE);
+  CHECK(header(messages[3]).nlmsg_type == NLMSG_DONE);
 }
 
 TEST_CASE("one device is answered by its index, acknowledged if that is wanted") {
@@ -165,7 +175,7 @@ TEST_CASE("one device is answered by its index, acknowledged if that is wanted")
   auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, index));
   REQUIRE(messages.size() == 2);
   CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
-  CHECK((parsed(messages[0]).header.nlmsg_flags & NLM_F_MULTI) == 0);
+  CHECK((header(messages[0]).nlmsg_flags & NLM_F_MULTI) == 0);
   CHECK(error_of(messages[1]) == 0);
   CHECK(world.messages(request(RDMA_NLDEV_CMD_GET, 0, index)).size() == 1);
   CHECK(world.asked == 0);
@@ -219,7 +229,7 @@ TEST_CASE("libibverbs and librdmacm learn the names, ABIs and numbers of their n
   CHECK(text(uverbs, RDMA_NLDEV_ATTR_CHARDEV_NAME) == "uverbs1");
   CHECK(number<std::uint64_t>(uverbs, RDMA_NLDEV_ATTR_CHARDEV_ABI) == kUverbsDeviceAbi);
   CHECK(number<std::uint64_t>(uverbs, RDMA_NLDEV_ATTR_CHARDEV) == makedev(231, 193));
-  CHECK_FALSE(find_attribute(parsed(uverbs).payload, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID));
+  CHECK(find(uverbs, RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID) == nullptr);
   const Octets cm =
       world
           .messages(request(RDMA_NLDEV_CMD_GET_CHARDEV, 0,
@@ -263,13 +273,13 @@ TEST_CASE("what is about the host is answered by the host alone, with the progra
   World world;
   NetlinkWriter reply(type_of(RDMA_NLDEV_CMD_GET), 0, kSequence, 1);
   reply.text(RDMA_NLDEV_ATTR_DEV_NAME, "mlx5_0");
-  world.host_says = reply.octets();
+  world.host_says = copy_of(reply.octets());
   const auto messages = world.messages(request(RDMA_NLDEV_CMD_GET, NLM_F_ACK, [](NetlinkWriter& writer) {
     writer.number<std::uint32_t>(RDMA_NLDEV_ATTR_DEV_INDEX, 0);
   }));
   REQUIRE(messages.size() == 1);
   CHECK(text(messages[0], RDMA_NLDEV_ATTR_DEV_NAME) == "mlx5_0");
-  CHECK(parsed(messages[0]).header.nlmsg_pid == kPort);
+  CHECK(header(messages[0]).nlmsg_pid == kPort);
   CHECK(world.asked == 1);
 }
 
@@ -317,25 +327,35 @@ void put(NetlinkWriter& writer) {
 }
 void put_lo(NetlinkWriter& writer) { put<kOwnIndices>(writer); }
 
-// The entries of a table in the messages of a dump, which ends as it should.
-std::vector<OctetView> entries(const std::vector<Octets>& messages, unsigned table, unsigned entry) {
-  std::vector<OctetView> found;
+// The entries of a table, all of the type `entry`. They are valid as long as the message.
+std::vector<NetlinkAttributes> entries(const Octets& message, unsigned table, unsigned entry) {
+  std::vector<NetlinkAttributes> found;
+  const nlattr* const all = find(message, table);
+  REQUIRE(all != nullptr);
+  int rest = nla_len(all);
+  for (auto* one = static_cast<nlattr*>(nla_data(all)); nla_ok(one, rest) != 0; one = nla_next(one, &rest)) {
+    CHECK(nla_type(one) == static_cast<int>(entry));
+    nla_parse_nested(found.emplace_back().data(), NetlinkAttributes{}.size() - 1, one, nullptr);
+  }
+  CHECK(rest == 0);
+  return found;
+}
+
+// Those in the messages of a dump, which ends as it should.
+std::vector<NetlinkAttributes> entries(const std::vector<Octets>& messages, unsigned table, unsigned entry) {
+  std::vector<NetlinkAttributes> found;
   REQUIRE(!messages.empty());
-  CHECK(parsed(messages.back()).header.nlmsg_type == NLMSG_DONE);
+  CHECK(header(messages.back()).nlmsg_type == NLMSG_DONE);
   for (std::size_t i = 0; i + 1 < messages.size(); ++i) {
     CHECK(text(messages[i], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
-    OctetView rest = find_attribute(parsed(messages[i]).payload, table).value();
-    while (const auto one = take_attribute(rest)) {
-      CHECK(one->type == entry);
-      found.push_back(one->value);
-    }
+    for (const NetlinkAttributes& one : entries(messages[i], table, entry)) found.push_back(one);
   }
   return found;
 }
 
 template <typename Number>
-Number number_in(OctetView attributes, unsigned attribute) {
-  return number_of<Number>(find_attribute(attributes, attribute).value()).value();
+Number number_in(const NetlinkAttributes& attributes, unsigned attribute) {
+  return number_of<Number>(attributes[attribute]).value();
 }
 
 }  // namespace
@@ -351,8 +371,8 @@ TEST_CASE("a dump of queue pairs has those of all processes, with their PIDs") {
   CHECK(number_in<std::uint32_t>(found[0], RDMA_NLDEV_ATTR_RES_RQPN) == 0x77);
   CHECK(number_in<std::uint8_t>(found[0], RDMA_NLDEV_ATTR_RES_STATE) == 3);
   CHECK(number_in<std::uint32_t>(found[0], RDMA_NLDEV_ATTR_RES_PDN) == (300 << 10 | 2));
-  CHECK_FALSE(find_attribute(found[1], RDMA_NLDEV_ATTR_RES_PID));
-  CHECK(text_of(find_attribute(found[1], RDMA_NLDEV_ATTR_RES_KERN_NAME).value()) == "program");
+  CHECK(found[1][RDMA_NLDEV_ATTR_RES_PID] == nullptr);
+  CHECK(text_of(found[1][RDMA_NLDEV_ATTR_RES_KERN_NAME]) == "program");
 }
 
 TEST_CASE("many objects come in several messages, each small enough for the buffers of programs") {
@@ -389,8 +409,8 @@ TEST_CASE("each kind of objects is dumped, and found by its number") {
     const auto one = world.messages(asked.octets());
     REQUIRE(one.size() == 1);
     CHECK(text(one[0], RDMA_NLDEV_ATTR_DEV_NAME) == "uiw_lo");
-    CHECK(number_in<std::uint32_t>(parsed(one[0]).payload, kind.number) == number);
-    CHECK(number_in<std::uint32_t>(parsed(one[0]).payload, RDMA_NLDEV_ATTR_RES_PID) == 300);
+    CHECK(number_of<std::uint32_t>(find(one[0], kind.number)) == number);
+    CHECK(number_of<std::uint32_t>(find(one[0], RDMA_NLDEV_ATTR_RES_PID)) == 300);
     NetlinkWriter other(type_of(kind.command), NLM_F_REQUEST, kSequence, 0);
     put_lo(other);
     other.number<std::uint32_t>(kind.number, 12345678);
@@ -407,11 +427,10 @@ TEST_CASE("the summary of a device counts what processes have of it") {
   world.processes = two_processes(3);
   const auto one = world.messages(request(RDMA_NLDEV_CMD_RES_GET, 0, put_lo));
   REQUIRE(one.size() == 1);
-  OctetView rest = find_attribute(parsed(one[0]).payload, RDMA_NLDEV_ATTR_RES_SUMMARY).value();
   std::string said;
-  while (const auto entry = take_attribute(rest)) {
-    said += text_of(find_attribute(entry->value, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME).value()).value();
-    said += "=" + std::to_string(number_in<std::uint64_t>(entry->value, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR)) + " ";
+  for (const auto& entry : entries(one[0], RDMA_NLDEV_ATTR_RES_SUMMARY, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY)) {
+    said += text_of(entry[RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME]).value();
+    said += "=" + std::to_string(number_in<std::uint64_t>(entry, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR)) + " ";
   }
   CHECK(said == "pd=2 cq=2 qp=6 cm_id=2 mr=2 ctx=2 srq=0 ");
   CHECK(world.messages(request(RDMA_NLDEV_CMD_RES_GET, NLM_F_DUMP)).size() == 3);
@@ -428,12 +447,10 @@ TEST_CASE("the counters of a port are answered, and queue pairs have none of the
   }));
   REQUIRE(one.size() == 1);
   CHECK(number<std::uint32_t>(one[0], RDMA_NLDEV_ATTR_PORT_INDEX) == 1);
-  OctetView rest = find_attribute(parsed(one[0]).payload, RDMA_NLDEV_ATTR_STAT_HWCOUNTERS).value();
   std::uint64_t connections = 0;
-  while (const auto entry = take_attribute(rest)) {
-    const auto name = text_of(find_attribute(entry->value, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME).value());
-    if (name == "connections_established")
-      connections = number_in<std::uint64_t>(entry->value, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE);
+  for (const auto& entry : entries(one[0], RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY)) {
+    if (text_of(entry[RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_NAME]) == "connections_established")
+      connections = number_in<std::uint64_t>(entry, RDMA_NLDEV_ATTR_STAT_HWCOUNTER_ENTRY_VALUE);
   }
   CHECK(connections == 8);
   CHECK(only_error(world.messages(request(RDMA_NLDEV_CMD_STAT_GET, 0, put_lo))) == -EINVAL);
@@ -442,7 +459,7 @@ TEST_CASE("the counters of a port are answered, and queue pairs have none of the
     put<RDMA_NLDEV_ATTR_RES_QP, RDMA_NLDEV_ATTR_STAT_RES>(writer);
   }));
   REQUIRE(of_qps.size() == 1);
-  CHECK(parsed(of_qps[0]).header.nlmsg_type == NLMSG_DONE);
+  CHECK(header(of_qps[0]).nlmsg_type == NLMSG_DONE);
 }
 
 TEST_CASE("messages that are no request are at most acknowledged") {
@@ -483,8 +500,8 @@ namespace {
 
 // What an answer says of RDMA as a whole; nothing where the attribute is missing.
 std::optional<unsigned> system_says(const Octets& message, unsigned attribute) {
-  const auto value = find_attribute(parsed(message).payload, attribute);
-  return value ? std::optional<unsigned>(number_of<std::uint8_t>(*value).value()) : std::nullopt;
+  const nlattr* const value = find(message, attribute);
+  return value != nullptr ? std::optional<unsigned>(number_of<std::uint8_t>(value).value()) : std::nullopt;
 }
 
 constexpr unsigned kPrivilegedQkeyMode = 96, kMonitorMode = 103;  // of rdma/rdma_netlink.h since Linux 6.7 and 6.12
@@ -495,8 +512,8 @@ TEST_CASE("the system copies registered pages at a fork, where the kernel has no
   World world;
   const auto messages = world.messages(request(RDMA_NLDEV_CMD_SYS_GET, NLM_F_ACK));
   REQUIRE(messages.size() == 2);
-  CHECK(parsed(messages[0]).header.nlmsg_type == type_of(RDMA_NLDEV_CMD_SYS_GET));
-  CHECK((parsed(messages[0]).header.nlmsg_flags & NLM_F_MULTI) == 0);
+  CHECK(header(messages[0]).nlmsg_type == type_of(RDMA_NLDEV_CMD_SYS_GET));
+  CHECK((header(messages[0]).nlmsg_flags & NLM_F_MULTI) == 0);
   CHECK(system_says(messages[0], RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK) == 1);
   CHECK(system_says(messages[0], RDMA_NLDEV_SYS_ATTR_NETNS_MODE) == 1);
   CHECK(system_says(messages[0], kPrivilegedQkeyMode) == 1);
@@ -518,10 +535,10 @@ TEST_CASE("where the kernel has RDMA, the system is as its adapters need it") {
     writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, netns);
     writer.number<std::uint8_t>(kMonitorMode, 1);
     if (copies) writer.number<std::uint8_t>(RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, *copies);
-    world.host_says = writer.octets();
+    world.host_says = copy_of(writer.octets());
     const auto messages = world.messages(request(RDMA_NLDEV_CMD_SYS_GET));
     REQUIRE(messages.size() == 1);
-    CHECK(parsed(messages[0]).header.nlmsg_pid == kPort);
+    CHECK(header(messages[0]).nlmsg_pid == kPort);
     return messages[0];
   };
   const Octets since_5_13 = host_says(1, 0);
@@ -537,7 +554,7 @@ TEST_CASE("where the kernel has RDMA, the system is as its adapters need it") {
   nlmsgerr body{};
   body.error = -EINVAL;
   refusal.raw(&body, sizeof body);
-  world.host_says = refusal.octets();
+  world.host_says = copy_of(refusal.octets());
   const auto messages = world.messages(request(RDMA_NLDEV_CMD_SYS_GET));
   REQUIRE(messages.size() == 1);
   CHECK_FALSE(system_says(messages[0], RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK));
