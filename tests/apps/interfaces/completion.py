@@ -9,7 +9,7 @@ import shutil
 import sys
 
 TESTS = pathlib.Path(__file__).resolve().parents[2]
-sys.path += [str(TESTS / "apps"), str(TESTS)]
+sys.path += [str(TESTS / "apps"), str(TESTS / "tree")]
 from manual import help_of
 from support import harness
 from support.harness import Skip, check, need_program, row
