@@ -81,8 +81,8 @@ class Transmitter {
   // later. Called with the receiver's lock held, too. `answer`: if it is uiw, the next message tells it that this end
   // is, too.
   void peer_known(mpa::PeerKind peer, bool answer);
-  // Has a report sent, to a peer that takes such: kRnrReport, no receive is posted, or kProgressReport, this end
-  // leaves; and this much of the peer's work has been placed. Does nothing while another report waits to be sent.
+  // Queues a report of what has been placed, for a peer that takes reports. kRnrReport: no receive is posted here;
+  // kProgressReport: this end disconnects. Does nothing while another report waits to be sent.
   void report(Stag occasion, const Progress& progress) {
     if (state_.sent.reports == state_.reports.end()) state_.reports.push({occasion, progress}, state_.sent.reports);
   }

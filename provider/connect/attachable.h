@@ -46,7 +46,7 @@ class Attachable {
   // destroyed, EISCONN if it has one, EPERM if the peer means another queue pair, ENOMEM, or an errno of Engine::add().
   // On success the stream owns the socket; otherwise `socket` is as before.
   virtual int attach(TcpStream& socket, const Attachment& attachment) = 0;
-  // Whether attach() would give it a stream for this attempt, or, for nullptr, for rdma_cm.
+  // Whether attach() would succeed now. `attempt`: of a manual connection; nullptr: of rdma_cm.
   virtual bool can_attach(const manual::Attempt* attempt) = 0;
   // The descriptor by which a peer on this host wakes who drives it (Engine::doorbell). -1 if there is none.
   virtual int doorbell() { return -1; }
@@ -61,7 +61,7 @@ class Attachable {
   // reading, or ending the stream, has done so.
   virtual void arrived(const ConnectionOwner* owner) = 0;
   // The peer has sent no first message in time. If it has called, that message is due, and the stream of this owner
-  // ends; a peer that was called may stay silent, and counts as no uiw (mpa::PeerKind).
+  // ends; a peer that was called may stay silent, and is treated as plain iWARP (mpa::PeerKind) until it speaks.
   virtual void no_first_message(const ConnectionOwner* owner) = 0;
   // Fails work that has waited for its peer for too long, where the rules of InfiniBand hold. `late`: how much of the
   // time since the last check this process has needed itself, which does not count while there is no connection. False

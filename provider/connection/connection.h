@@ -6,9 +6,9 @@
 // becomes FPDUs, and TCP takes them), receive.cc (octets arrive and are placed), end.cc (how a session ends). What the
 // two ends have agreed on is the session's ConnectionRules.
 //
-// Locks: the receiver's is taken first, then the sender's, then those of completion queues. A session begins, and is
-// dropped, with both held, and so does the phase change. Functions are called inside a ReadSection, with the locks held
-// that their headings name; where there is no session they do nothing, unless a comment says that there must be one.
+// Locks: the receiver's is taken first, then the sender's, then those of completion queues. The phase changes with both
+// held. Functions are called inside a ReadSection, with the locks held that their headings name; where there is no
+// session they do nothing, unless a comment says that there must be one.
 #pragma once
 
 #include <pthread.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Whether an end that waits for its peer still moves on, asked once a second. Not thread-safe.
+// The watchdog of a connection that closes or lingers: no progress for kPatience means that it is stuck. It is asked
+// once a second. Not thread-safe.
 #pragma once
 
 #include <chrono>

@@ -239,8 +239,8 @@ void Connection::set_receive_stalled(bool stalled) {
   if (session_->transmitter.completion() == rdmap::Completion::local) return;
   const std::lock_guard lock(locks.send);
   session_->transmitter.set_receive_stalled(stalled);
-  session_->transmit_wanted =
-      true;  // work behind a fence or the end of the session, which waited for completions; or a probe
+  // Work behind a fence, or the end of the session, has waited for completions; or a probe has.
+  session_->transmit_wanted = true;
 }
 
 // While nothing is read, only this check finds out that the connection has ended.

@@ -220,8 +220,8 @@ constexpr std::array kSettings = {
              "connections between two processes of one user on this host go through shared memory (auto) or TCP"},
             apply_same_host},
     Setting{{"UIW_PROGRESS_THREADS", "--progress-threads", "auto|1..64", "auto",
-             "threads that move octets for a device while the program does not poll, at most; auto: one, and with four "
-             "processors or more half as many as these, 8 at most"},
+             "largest number of progress threads for each opened device; auto: 1, with 4 processors or more half their "
+             "number, up to 8"},
             apply_progress_threads},
     Setting{{"UIW_MTU", "--mtu", "0|256|512|1024|2048|4096", "0",
              "active MTU of the devices, in octets, which longer datagrams exceed; 0 follows the interface's MTU"},

@@ -236,7 +236,7 @@ Finding check_selftest(const std::vector<provider::DeviceInfo>& devices) {
   std::string text = ended ? "it " + ending_of(child.status()) : "no end within 20 s over " + address;
   if (!said.empty()) text += ": " + said;
   return {Verdict::fail, kSubject, text,
-          "mend what is wrong above; where nothing is, report this with the output of `uiw doctor`"};
+          "fix the failures above; if there are none, report a bug with the output of `uiw doctor`"};
 }
 
 }  // namespace

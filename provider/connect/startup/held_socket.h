@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What stands in for the queue pair of an rdma_cm connection where no queue pair can have its stream: the program names
-// the number of a queue pair for datagrams, or of none, and wants only what the connection manager does (the events and
-// the private data), to connect queue pairs without rdma_cm afterwards. UCX does. InfiniBand allows it, since there the
-// messages of a connection do not travel on the connection manager's way.
+// The placeholder endpoint of an rdma_cm connection that has no RC queue pair: the program names the number of a queue
+// pair for datagrams, or of none, and wants only the events and the private data of the connection manager, in order to
+// connect queue pairs without rdma_cm afterwards. UCX does that. InfiniBand allows it, since there the connection
+// manager's messages take another way than those of the connection.
 //
 // The TCP connection stays open without an RDMAP stream, and tells when the peer leaves. The caller sends the
 // ready-to-receive message (RFC 6581 section 9) when its program confirms the reply, and with it the called side is

@@ -242,10 +242,9 @@ bool Qp::make_progress(Driver driver) {
 // ---- Deferred sends ----
 
 bool Qp::left_to_poster() const {
-  const std::uint64_t since =
-      common_.connection.signals.posts_wait_since.load();  // loaded before `poster`, which is stored before it
-  const bool own =
-      pthread_equal(common_.connection.signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
+  const Connection::Signals& signals = common_.connection.signals;
+  const std::uint64_t since = signals.posts_wait_since.load();  // loaded before `poster`, which is stored before it
+  const bool own = pthread_equal(signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
   return SendScheduler::left_to_poster(since, own, raw_clock);
 }
 
