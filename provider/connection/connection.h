@@ -113,6 +113,11 @@ class Connection final : rdmap::ReceiveHost {
   // Ends the session and completes no posted work. The receive that a message has begun to use is given back; for
   // `completes` see ConnectionWork::give_back().
   void abandon(bool completes);
+  // RESET, for callers outside of the connection: abandons the session, and frees it.
+  void reset() {
+    abandon(false);
+    session_.reset();
+  }
   // In the child of a fork: the session belongs to the parent, and is not used here. No locks are held.
   void after_fork_in_child();
 
@@ -144,6 +149,7 @@ class Connection final : rdmap::ReceiveHost {
   // its reply, if the settings allow that, and otherwise after the peer's first message. `by_owner`: nothing is read
   // before first_may_come(), which the owner calls.
   void wait_for_first_message(bool by_owner);
+  // There must be a session.
   void first_may_come() { session_->first_by_owner = false; }
   // The peer is now known to be uiw or not. A peer that is silent until the start-up deadline is treated as plain
   // iWARP until its first message. There must be a session.
@@ -204,12 +210,13 @@ class Connection final : rdmap::ReceiveHost {
   // There must be a session.
   SendScheduler& scheduler() { return session_->scheduler; }
   rdmap::Transmitter& transmitter() { return session_->transmitter; }
-  std::size_t octets_in_one_send() const {  // see ByteStream
+  // See ByteStream. There must be a session.
+  std::size_t octets_in_one_send() const {
     return std::min(octets().octets_in_one_send(), mpa::Batch::limit(session_->rules.copies()));
   }
-  // The socket takes no more for now. The receiver's lock will do as well.
+  // The socket takes no more for now. The receiver's lock will do as well. There must be a session.
   bool full() const { return session_->send_state.load(std::memory_order_relaxed) == SendState::socket_full; }
-  // The program has posted work.
+  // The program has posted work. There must be a session.
   void note_post() { session_->piggybacking.posted(); }
 
  private:
@@ -382,8 +389,8 @@ class Connection final : rdmap::ReceiveHost {
   const void* identity_ = nullptr;
   std::uint32_t number_ = 0;  // of the queue pair
   std::atomic<Phase> phase_{Phase::idle};
-  // It is kept while the phase is idle, until the next one begins or the queue pair is destroyed: the thread that has
-  // abandoned it may still be inside its functions.
+  // It is kept while the phase is idle, until RESET, or the next one begins: the thread that has abandoned it may still
+  // be inside its functions.
   std::optional<Session> session_;
 };
 

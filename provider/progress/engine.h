@@ -52,8 +52,6 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  // For code that may look for a queue pair after this engine has been destroyed.
-  FindDriven finder() const { return find_; }
   PortCounters& counters() const { return counters_; }
   // Stops for good: the threads end, and nothing is driven any more.
   void stop();

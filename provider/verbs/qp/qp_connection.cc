@@ -325,7 +325,7 @@ void Qp::limit_ord(std::uint32_t ord) {
 
 // RESET.
 void Qp::reset_connection() {
-  common_.connection.abandon(false);
+  common_.connection.reset();
   end_attempt();
   tell_when_drained_ = false;
   denied_rights_ = 0;

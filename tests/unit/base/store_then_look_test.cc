@@ -74,8 +74,8 @@ TEST_CASE("store then look: accesses through a memory window", "[orders]") {
   CHECK(accessed_behind_the_end(Order::acquire));
 }
 
-// Qp::take_result() and Qp::post_receive(); likewise Qp::end_stream(), which flushes, with the state in place of the
-// pause.
+// Connection::take_result() and Qp::post_receive(); likewise Connection::end(), which flushes, with the state in place
+// of the pause.
 TEST_CASE("store then look: a stream pauses while a receive is posted", "[orders]") {
   enum { tail, paused };
   enum { there, is_paused };

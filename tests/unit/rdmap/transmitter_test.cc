@@ -307,7 +307,8 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU leaves the stream whole
   end.tx.flush(std::nullopt, Status::flushed);
   CHECK(end.sent.size() == 4);
   const Bytes original = data;
-  // As Qp::prepare() does in the error state: the entry at the tail is filled in, and completed without a push.
+  // As SendPosting::push_prepared() does in the error state: the entry at the tail is filled in, and completed without
+  // a push.
   const bool posted = GENERATE(false, true);
   if (posted) end.prepare(9, WorkKind::send, {});
   for (int i = 0; i < 10 && end.tx.pending(); ++i) {

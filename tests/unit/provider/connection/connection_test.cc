@@ -56,11 +56,12 @@ struct Rig final : provider::ConnectionWork, provider::ConnectionHost {
     connect();
   }
   ~Rig() {
+    connects = nullptr;
+    wait_for_readers();  // a timer of a session may be on its way
     const std::scoped_lock lock(locks.receive, locks.send);
     connection.abandon(false);
     engine.stop();
     driven = nullptr;
-    connects = nullptr;
   }
   void connect() {
     auto [own, other] = tcp_pair();
