@@ -319,7 +319,7 @@ void Connection::abandon(bool completes) {
   if (const auto buffer = session_->receiver.forget_message()) work_->give_back(*buffer, completes);
   if (session_->socket.is_open()) let_go_of_socket();
   forget_deferred();
-  signals.receive_stalled = false;
+  stop_receiving();
   tell_owner();
   phase_ = Phase::idle;
   work_->await_no_receive();

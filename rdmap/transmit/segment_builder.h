@@ -36,7 +36,7 @@ class SegmentBuilder {
   // FPDUs to a uiw may be longer. Not while TCP has a part of an FPDU that is built again.
   void follow_peer() {
     const std::size_t to_uiw = state_.rules->mulpdu_to_uiw;
-    if (state_.peer() == mpa::PeerKind::uiw && mulpdu_ != to_uiw) set_mulpdu(to_uiw);
+    if (mulpdu_ != to_uiw && state_.peer() == mpa::PeerKind::uiw) set_mulpdu(to_uiw);
   }
   bool copies() const { return framer_.copies(); }
   void sent(std::size_t octets) { framer_.sent(octets); }

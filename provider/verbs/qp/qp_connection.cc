@@ -104,11 +104,11 @@ int Qp::attach(TcpStream& socket, const Attachment& attachment) {
   act_at_exit();
   const std::lock_guard receive_lock(common_.connection.locks.receive);
   const std::lock_guard send_lock(common_.connection.locks.send);
-  if (!common_.connection.is_idle()) return EISCONN;
+  Connection& connection = common_.connection;
+  if (!connection.is_idle()) return EISCONN;
   if (!may_attach(attachment.attempt.get())) return EINVAL;
   if (attachment.attempt && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
 
-  Connection& connection = common_.connection;
   const rdmap::ConnectionRules rules = rules_of(attachment, socket, common_);
   try {
     if (common_.follows_infiniband()) prepare_retry_timers();
@@ -136,13 +136,13 @@ int Qp::attach(TcpStream& socket, const Attachment& attachment) {
   }
   connection.begin();
   peer_psn_ = attachment.peer_psn;
-  common_.context->engine().counters().add(PortCounter::connections);
-  common_.connection.wait_for_first_message(attachment.first_by_owner);
+  engine.counters().add(PortCounter::connections);
+  connection.wait_for_first_message(attachment.first_by_owner);
   if (common_.retries() && !queues_.sends().empty()) start_retry_timers();
   try {
-    common_.connection.send();
+    connection.send();
   } catch (const std::exception&) {  // the stream is attached, and ends for lack of memory
-    common_.connection.break_off();
+    connection.break_off();
   }
   return 0;
 }
