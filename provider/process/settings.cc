@@ -227,7 +227,7 @@ constexpr std::array kSettings = {
              "active MTU of the devices, in octets, which longer datagrams exceed; 0 follows the interface's MTU"},
             apply_mtu},
     Setting{{"UIW_TRANSPORT", "--transport", "iwarp|roce", "iwarp",
-             "the kind of adapter that programs see: an RNIC, or one for RoCE v2; the wire is iWARP's in both"},
+             "the kind of adapter that programs see: an RNIC, or one for RoCE v2; connections are iWARP in both"},
             apply_transport},
     Setting{{"UIW_RUNTIME_DIR", "--runtime-dir", "an absolute path", "",
              "where the small sysfs tree is put; empty takes XDG_RUNTIME_DIR, /dev/shm or /tmp"},

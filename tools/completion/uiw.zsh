@@ -40,9 +40,9 @@ _uiw() {
         '--port-range=[TCP ports for connections made without rdma_cm]:FIRST-LAST: ' \
         '--multicast-port=[UDP port of datagrams to multicast groups (default 14791)]:port: ' \
         '--same-host=[connections on this host\: shared memory (auto) or TCP (default auto)]:way:(auto tcp)' \
-        '--progress-threads=[threads that move octets while the program does not poll (default auto)]:number: ' \
+        '--progress-threads=[largest number of progress threads for each device (default auto)]:number: ' \
         '--mtu=[active MTU of the devices, in octets (default 0, which follows the interface)]:octets:(0 256 512 1024 2048 4096)' \
-        '--transport=[kind of adapter that programs see; the wire stays iWARP (default iwarp)]:kind:(iwarp roce)' \
+        '--transport=[kind of adapter that programs see; connections are iWARP in both (default iwarp)]:kind:(iwarp roce)' \
         '--runtime-dir=[where the small sysfs tree is put]:directory:_files -/' \
         '--log=[file for a line on each event, or - for standard error]:file:_files' \
         '--log-level=[failures alone, or each call, connection and refusal too (default info)]:level:(error info)' \
