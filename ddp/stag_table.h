@@ -281,4 +281,39 @@ class KnownPlace {
   std::uint32_t place_ = ~std::uint32_t{0};  // beyond the table: no STag is 0
 };
 
+// Who accesses memory: a stream of a protection domain, or whoever posts work there. A value; the table must remain
+// live.
+class Accessor {
+ public:
+  // `domain` and `stream` are opaque. `stream` owns the windows of type 2 that are bound through this object.
+  Accessor(StagTable& table, const void* domain, const void* stream = nullptr)
+      : table_(&table), domain_(domain), stream_(stream) {}
+  const void* domain() const { return domain_; }
+  // For memory of another domain, as that of a shared receive queue.
+  Accessor of(const void* domain) const { return {*table_, domain, stream_}; }
+
+  // See StagTable. `known` belongs to the caller.
+  Hold hold(Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) const {
+    return table_->hold(stag, domain_, offset, length, rights, stream_);
+  }
+  Hold hold(KnownPlace& known, Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) const {
+    return table_->hold(known.of(*table_, stag), stag, domain_, offset, length, rights, stream_);
+  }
+  Registered registered(KnownPlace& known, Stag stag, std::uint64_t offset, std::uint64_t length,
+                        std::uint32_t rights) const {
+    return table_->registered(known.of(*table_, stag), stag, domain_, offset, length, rights);
+  }
+  Access find(const Registered& registered, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) const {
+    return table_->find(registered, domain_, offset, length, rights);
+  }
+  WindowError bind(const Binding& binding) const { return table_->bind(binding, domain_, stream_); }
+  WindowError invalidate(Stag stag) const { return table_->invalidate(stag, domain_, stream_); }
+  void release_stream() const { table_->release_stream(domain_, stream_); }
+
+ private:
+  StagTable* table_;
+  const void* domain_;
+  const void* stream_;
+};
+
 }  // namespace uiw::ddp

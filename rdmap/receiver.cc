@@ -5,23 +5,9 @@
 #include <utility>
 
 #include "base/guarded_copy.h"
-#include "rdmap/protection_error.h"
+#include "rdmap/terminate.h"
 
 namespace uiw::rdmap {
-
-namespace {
-
-// RFC 5041 has no code for a missing right, so an STag without the right is reported as invalid.
-ddp::TaggedError tagged_error(ddp::AccessError error) {
-  switch (error) {
-    case ddp::AccessError::bounds: return ddp::TaggedError::base_or_bounds;
-    case ddp::AccessError::wrap: return ddp::TaggedError::wrap;
-    case ddp::AccessError::not_associated: return ddp::TaggedError::not_associated;
-    default: return ddp::TaggedError::invalid_stag;
-  }
-}
-
-}  // namespace
 
 Receiver::Verdict Receiver::ulpdu(Octets piece, std::size_t offset, std::size_t total) {
   if (offset == 0) {
@@ -35,7 +21,7 @@ Receiver::Verdict Receiver::ulpdu(Octets piece, std::size_t offset, std::size_t 
 }
 
 ddp::Hold Receiver::hold(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) {
-  return stags_.hold(known_.of(stags_, stag), stag, domain_, offset, length, right, stream_);
+  return memory_.hold(known_, stag, offset, length, right);
 }
 
 ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length, ddp::Right right) {
@@ -49,7 +35,7 @@ ddp::Access Receiver::find(Stag stag, std::uint64_t offset, std::uint64_t length
 Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
   segment_.target = Target::none;
   // An empty FPDU is a ready-to-receive message (RFC 6581 section 9): it must be the first message.
-  if (total == 0 && heard_) return fail_cut_short(total);
+  if (total == 0 && heard_) return fail_cut_short();
   Verdict verdict = Verdict::go_on;
   if (total > 0) {
     const bool tagged = ddp::decode_control(ulpdu[0]).tagged;
@@ -83,14 +69,14 @@ bool Receiver::take_own(const ddp::TaggedHeader& header) {
 
 Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
   const auto decoded = ddp::decode_tagged(ulpdu);
-  if (!decoded) return fail_cut_short(total);
+  if (!decoded) return fail_cut_short();
   if (ddp::decode_control(ulpdu[0]).version != ddp::kDdpVersion) {
-    return fail_tagged(ulpdu, total, ddp::TaggedError::version);
+    return fail(ulpdu, total, ddp::TaggedError::version);
   }
   const ddp::TaggedHeader& header = *decoded;
   const Control control = decode_control(header.ulp_control);
   if (control.version != kRdmapVersion) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
+    return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::version});
   }
   const std::size_t size = total - ddp::kTaggedHeaderSize;
   segment_.last = header.last;
@@ -101,17 +87,17 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
     segment_.target = Target::nothing;
     if (size > 0) {
       if (!takes(ddp::kRemoteWrite)) {
-        return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+        return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
       }
       const ddp::Access access = find(header.stag, header.offset, size, ddp::kRemoteWrite);
-      if (access.error != ddp::AccessError::none) return fail_tagged(ulpdu, total, tagged_error(access.error));
+      if (access.error != ddp::AccessError::none) return fail(ulpdu, total, tagged_error(access.error));
       std::copy_n(ulpdu.begin(), ddp::kTaggedHeaderSize, segment_.header.begin());
       segment_.total = total;
       segment_.write_stag = header.stag;
       segment_.write_offset = header.offset;
       segment_.target = Target::write;
     } else if (!header.last) {
-      return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
+      return fail(ulpdu, total, ddp::TaggedError::base_or_bounds);
     } else if (is_own(header.stag) && take_own(header)) {
       segment_.last = false;  // this is no Write; Immediate Data may follow the Write before it
       write_ = before;
@@ -121,41 +107,41 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
   } else if (control.opcode == Opcode::read_response) {
     // A Read Response is placed only where the oldest outstanding Read says, and in order.
     if (reads_->outstanding.empty() || reads_->outstanding.front().atomic) {
-      return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+      return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
     }
     SharedReads::Outstanding& read = reads_->outstanding.front();
-    if (read.sink_stag != header.stag) return fail_tagged(ulpdu, total, ddp::TaggedError::invalid_stag);
+    if (read.sink_stag != header.stag) return fail(ulpdu, total, ddp::TaggedError::invalid_stag);
     // The kernel's siw puts octets into some answers to Reads of no octets. Nothing is placed for such an answer, so it
     // may have any length.
     const bool fits =
         read.is_own() || (size <= read.size - read.received && header.last == (size == read.size - read.received));
     if (header.offset != read.sink_offset + read.received || !fits || (size == 0 && !header.last)) {
-      return fail_tagged(ulpdu, total, ddp::TaggedError::base_or_bounds);
+      return fail(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
     if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);  // its report is out of date
     if (read.received == 0) read_at_ = {};
     segment_.sges = {read.sges, read.sge_count};
-    segment_.sge_domain = domain_;
+    segment_.sge_domain = memory_.domain();
     read.received += static_cast<std::uint32_t>(size);
     segment_.target = read.is_own() ? Target::own_response : Target::read_response;
     if (read.is_own() && size > 0) host_.answer_dropped(size);
   } else {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+    return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
   }
   return place(ulpdu.subspan(ddp::kTaggedHeaderSize)) ? Verdict::go_on : Verdict::stop;
 }
 
 Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
   const auto decoded = ddp::decode_untagged(ulpdu);
-  if (!decoded) return fail_cut_short(total);
+  if (!decoded) return fail_cut_short();
   if (ddp::decode_control(ulpdu[0]).version != ddp::kDdpVersion) {
-    return fail_untagged(ulpdu, total, ddp::UntaggedError::version);
+    return fail(ulpdu, total, ddp::UntaggedError::version);
   }
   const ddp::UntaggedHeader& header = *decoded;
   const Control control = decode_control(header.ulp_control);
-  if (header.queue > kAtomicResponseQueue) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_queue);
+  if (header.queue > kAtomicResponseQueue) return fail(ulpdu, total, ddp::UntaggedError::invalid_queue);
   if (control.version != kRdmapVersion) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::version);
+    return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::version});
   }
   if (is_send(control.opcode) && header.queue == kSendQueue && (!is_send_immediate(control.opcode) || peer_is_uiw())) {
     return begin_send(header, control, ulpdu, total);
@@ -174,25 +160,25 @@ Receiver::Verdict Receiver::begin_untagged(Octets ulpdu, std::size_t total) {
   }
   if (control.opcode == Opcode::terminate && header.queue == kTerminateQueue) {
     // A Terminate is one segment and the only message of its queue (RFC 5040 sections 5.1 and 7.2).
-    if (header.msn != Msn{1}) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
-    if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
-    if (!header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+    if (header.msn != Msn{1}) return fail(ulpdu, total, ddp::UntaggedError::msn_range);
+    if (header.offset != 0) return fail(ulpdu, total, ddp::UntaggedError::invalid_offset);
+    if (!header.last) return fail(ulpdu, total, ddp::UntaggedError::too_long);
     peer_terminate_ = decode_terminate(ulpdu.subspan(ddp::kUntaggedHeaderSize));
     if (!peer_terminate_) peer_terminate_ = Terminate{};
     return Verdict::stop;
   }
-  return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
 }
 
 Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Control control, Octets ulpdu,
                                        std::size_t total) {
-  if (header.msn != send_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
-  if (header.offset != message_.received) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (header.msn != send_msn_) return fail(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (header.offset != message_.received) return fail(ulpdu, total, ddp::UntaggedError::invalid_offset);
   if (message_.begun && control != message_.control) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+    return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
   }
   const std::size_t size = total - ddp::kUntaggedHeaderSize;
-  if (size == 0 && !header.last) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (size == 0 && !header.last) return fail(ulpdu, total, ddp::UntaggedError::invalid_offset);
   const bool bare = size == 0 && header.last && control.opcode == Opcode::send;
   if (!message_.begun && rules_->rtr_to_come() == mpa::ReadyToReceive::fulpdu && !heard_ && bare) {
     send_msn_ = next(send_msn_);
@@ -209,7 +195,7 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
   message_.word = header.ulp_word;
   if (!message_.lost && size > message_.buffer.length - message_.received) {
     abandon(Status::local_length);
-    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+    return fail(ulpdu, total, ddp::UntaggedError::too_long);
   }
   std::copy_n(ulpdu.begin(), ddp::kUntaggedHeaderSize, segment_.header.begin());
   segment_.total = total;
@@ -222,24 +208,24 @@ Receiver::Verdict Receiver::begin_send(const ddp::UntaggedHeader& header, Contro
 }
 
 Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
-  if (header.msn != read_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
-  if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (header.msn != read_msn_) return fail(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (header.offset != 0) return fail(ulpdu, total, ddp::UntaggedError::invalid_offset);
   const auto decoded = decode_read_request(ulpdu.subspan(ddp::kUntaggedHeaderSize));
   if (!decoded || total != ddp::kUntaggedHeaderSize + kReadRequestSize || !header.last) {
-    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+    return fail(ulpdu, total, ddp::UntaggedError::too_long);
   }
   const ReadRequest& request = *decoded;
   if (request.size > 0) {
     if (!takes(ddp::kRemoteRead)) {
-      return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+      return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
     }
     const ddp::Access access = find(request.source_stag, request.source_offset, request.size, ddp::kRemoteRead);
     if (access.error != ddp::AccessError::none) {
-      return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error), true);
+      return fail(ulpdu, total, {ErrorType::remote_protection, protection_error(access.error)}, true);
     }
     std::uint64_t end;
     if (__builtin_add_overflow(request.sink_offset, std::uint64_t{request.size}, &end)) {
-      return fail_rdma(ulpdu, total, ErrorType::remote_protection, ErrorCode::wrap, true);
+      return fail(ulpdu, total, {ErrorType::remote_protection, ErrorCode::wrap}, true);
     }
   }
   const bool ready_to_receive = !heard_ && request.size == 0 && rules_->rtr_to_come() == mpa::ReadyToReceive::read;
@@ -257,9 +243,9 @@ Receiver::Verdict Receiver::take_request(Octets ulpdu, std::size_t total,
   const std::uint64_t open = reads_->inbound.pushed() - answering;
   const std::uint64_t limit = reads_->inbound_limit + (rtr_read_ && answering == 0 ? 1U : 0U);
   const SharedReads::Inbound inbound{request, progress()};
-  if (open >= limit) return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
+  if (open >= limit) return fail(ulpdu, total, ddp::UntaggedError::no_buffer);
   if (!reads_->inbound.push(inbound)) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
+    return fail(ulpdu, total, kCatastrophicStream);
   }
   read_msn_ = next(read_msn_);
   host_.read_requested(SharedReads::is_probe(inbound));
@@ -267,46 +253,46 @@ Receiver::Verdict Receiver::take_request(Octets ulpdu, std::size_t total,
 }
 
 Receiver::Verdict Receiver::atomic_request(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
-  if (header.msn != read_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
-  if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (header.msn != read_msn_) return fail(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (header.offset != 0) return fail(ulpdu, total, ddp::UntaggedError::invalid_offset);
   const auto decoded = decode_atomic_request(ulpdu.subspan(ddp::kUntaggedHeaderSize));
   if (!decoded || total != ddp::kUntaggedHeaderSize + kAtomicRequestSize || !header.last) {
-    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+    return fail(ulpdu, total, ddp::UntaggedError::too_long);
   }
   const AtomicRequest& request = *decoded;
   const bool known = request.opcode == AtomicOpcode::fetch_add || request.opcode == AtomicOpcode::compare_swap;
   if (!known || !takes(ddp::kRemoteAtomic)) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+    return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
   }
   const ddp::Access access = find(request.stag, request.offset, kAtomicSize, ddp::kRemoteAtomic);
   if (access.error != ddp::AccessError::none) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_protection, protection_error(access.error));
+    return fail(ulpdu, total, {ErrorType::remote_protection, protection_error(access.error)});
   }
   // RFC 7306 section 8.2: the address must be aligned, not the tagged offset.
   if (reinterpret_cast<std::uintptr_t>(access.memory) % kAtomicSize != 0) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
+    return fail(ulpdu, total, kCatastrophicStream);
   }
   return take_request(ulpdu, total, SharedReads::AtomicInbound{request}, false);
 }
 
 Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, Octets ulpdu, std::size_t total) {
-  if (header.msn != atomic_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
-  if (reads_->outstanding.empty()) return fail_untagged(ulpdu, total, ddp::UntaggedError::no_buffer);
-  if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (header.msn != atomic_msn_) return fail(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (reads_->outstanding.empty()) return fail(ulpdu, total, ddp::UntaggedError::no_buffer);
+  if (header.offset != 0) return fail(ulpdu, total, ddp::UntaggedError::invalid_offset);
   const auto response = decode_atomic_response(ulpdu.subspan(ddp::kUntaggedHeaderSize));
   if (!response || total != ddp::kUntaggedHeaderSize + kAtomicResponseSize || !header.last) {
-    return fail_untagged(ulpdu, total, ddp::UntaggedError::too_long);
+    return fail(ulpdu, total, ddp::UntaggedError::too_long);
   }
   const SharedReads::Outstanding& request = reads_->outstanding.front();
-  if (!request.atomic) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
+  if (!request.atomic) return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
   if (response->identifier != request.identifier()) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
+    return fail(ulpdu, total, kCatastrophicStream);
   }
   if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);
   atomic_msn_ = next(atomic_msn_);
   // The result is stored as a number in the byte order of the host.
   segment_.sges = {request.sges, request.sge_count};
-  segment_.sge_domain = domain_;
+  segment_.sge_domain = memory_.domain();
   read_at_ = {};
   segment_.target = Target::read_response;
   const bool placed = place({reinterpret_cast<const std::byte*>(&response->original), sizeof response->original});
@@ -318,13 +304,13 @@ Receiver::Verdict Receiver::atomic_response(const ddp::UntaggedHeader& header, O
 
 Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode opcode, Octets ulpdu,
                                       std::size_t total) {
-  if (header.msn != send_msn_) return fail_untagged(ulpdu, total, ddp::UntaggedError::msn_range);
-  if (message_.begun) return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unexpected_opcode);
-  if (header.offset != 0) return fail_untagged(ulpdu, total, ddp::UntaggedError::invalid_offset);
+  if (header.msn != send_msn_) return fail(ulpdu, total, ddp::UntaggedError::msn_range);
+  if (message_.begun) return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
+  if (header.offset != 0) return fail(ulpdu, total, ddp::UntaggedError::invalid_offset);
   // RFC 7306 section 6.3: Immediate Data has exactly 8 octets.
   const auto decoded = decode_immediate(ulpdu.subspan(ddp::kUntaggedHeaderSize));
   if (!decoded || total != ddp::kUntaggedHeaderSize + kImmediateSize || !header.last) {
-    return fail_rdma(ulpdu, total, ErrorType::remote_operation, ErrorCode::unspecified);
+    return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unspecified});
   }
   const bool lost = !host_.next_receive(message_.buffer);
   if (lost && rules_->reliable) return Verdict::pause;
@@ -350,10 +336,10 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
 bool Receiver::fault() {
   if (segment_.target == Target::read_response) {
     failed_read_ = reads_->outstanding.front().sequence;
-    fail({}, 0, Layer::rdma, static_cast<std::uint8_t>(ErrorType::local_catastrophic), 0);
+    fail({}, 0, kLocalCatastrophic);
   } else {
     // For a message of the peer, the Terminate carries its header and so tells which message failed.
-    fail_rdma(segment_.header, segment_.total, ErrorType::remote_operation, ErrorCode::catastrophic_stream);
+    fail(segment_.header, segment_.total, kCatastrophicStream);
   }
   abandon(Status::local_protection);
   return false;
@@ -364,7 +350,7 @@ bool Receiver::fault() {
 bool Receiver::place_write(Octets payload) {
   const ddp::Hold target = hold(segment_.write_stag, segment_.write_offset, payload.size(), ddp::kRemoteWrite);
   if (target.error() != ddp::AccessError::none) {
-    fail_tagged(segment_.header, segment_.total, tagged_error(target.error()));
+    fail(segment_.header, segment_.total, tagged_error(target.error()));
     return false;
   }
   if (!guarded_copy(target.memory(), payload.data(), payload.size())) return fault();
@@ -382,7 +368,7 @@ bool Receiver::place(Octets payload) {
     const Sge& sge = segment_.sges[at.sge];
     const auto take = static_cast<std::uint32_t>(std::min<std::size_t>(payload.size(), sge.length - at.offset));
     if (take > 0) {
-      const ddp::Access target = rdmap::find(stags_, sge, segment_.sge_domain, at.offset, take, ddp::kLocalWrite);
+      const ddp::Access target = rdmap::find(memory_.of(segment_.sge_domain), sge, at.offset, take, ddp::kLocalWrite);
       if (target.error != ddp::AccessError::none) return fault();
       if (target.memory != ddp::discarded && !guarded_copy(target.memory, payload.data(), take)) return fault();
       payload = payload.subspan(take);
@@ -402,7 +388,7 @@ MutableOctets Receiver::place_of_next(std::size_t most) {
   const Sge& sge = segment_.sges[at.sge];
   const auto size = static_cast<std::uint32_t>(std::min<std::size_t>(most, sge.length - at.offset));
   if (size == 0) return {};
-  const ddp::Access target = rdmap::find(stags_, sge, segment_.sge_domain, at.offset, size, ddp::kLocalWrite);
+  const ddp::Access target = rdmap::find(memory_.of(segment_.sge_domain), sge, at.offset, size, ddp::kLocalWrite);
   if (target.error != ddp::AccessError::none || target.memory == ddp::discarded) return {};
   return {target.memory, size};
 }
@@ -434,7 +420,7 @@ Receiver::Verdict Receiver::end_segment() {
       // section 8.2.2.1).
       if (const auto refused = host_.invalidate(static_cast<Stag>(message_.word))) {
         abandon(Status::flushed);
-        return fail_rdma(segment_.header, segment_.total, ErrorType::remote_protection, *refused);
+        return fail(segment_.header, segment_.total, {ErrorType::remote_protection, *refused});
       }
     }
     ReceiveHost::Message message;
@@ -462,46 +448,12 @@ std::optional<ReceiveBuffer> Receiver::forget_message() {
   return message_.buffer;
 }
 
-Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, Layer layer, std::uint8_t type, std::uint8_t code,
-                                 bool with_read_request) {
-  Terminate terminate;
-  terminate.layer = layer;
-  terminate.type = type;
-  terminate.code = code;
-  if (!ulpdu.empty()) {
-    terminate.has_ddp_header = true;
-    terminate.segment_length = static_cast<std::uint16_t>(total);
-    terminate.ddp_header_size = static_cast<std::uint8_t>(
-        ddp::decode_control(ulpdu[0]).tagged ? ddp::kTaggedHeaderSize : ddp::kUntaggedHeaderSize);
-    std::copy_n(ulpdu.begin(), terminate.ddp_header_size, terminate.ddp_header.begin());
-    if (with_read_request) {
-      terminate.has_read_request = true;
-      std::copy_n(ulpdu.begin() + ddp::kUntaggedHeaderSize, kReadRequestSize, terminate.read_request.begin());
-    }
-  }
-  if (!error_) error_ = terminate;
+Receiver::Verdict Receiver::fail(Octets ulpdu, std::size_t total, TerminateError why, bool with_read_request) {
+  if (!error_) error_ = terminate_for(why, ulpdu, total, with_read_request);
   return Verdict::stop;
 }
 
 // The segment is too short for a DDP header.
-Receiver::Verdict Receiver::fail_cut_short(std::size_t total) {
-  return fail({}, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::local_catastrophic), 0);
-}
-
-Receiver::Verdict Receiver::fail_rdma(Octets ulpdu, std::size_t total, ErrorType type, ErrorCode code,
-                                      bool with_read_request) {
-  return fail(ulpdu, total, Layer::rdma, static_cast<std::uint8_t>(type), static_cast<std::uint8_t>(code),
-              with_read_request);
-}
-
-Receiver::Verdict Receiver::fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code) {
-  return fail(ulpdu, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::tagged),
-              static_cast<std::uint8_t>(code));
-}
-
-Receiver::Verdict Receiver::fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code) {
-  return fail(ulpdu, total, Layer::ddp, static_cast<std::uint8_t>(ddp::ErrorType::untagged),
-              static_cast<std::uint8_t>(code));
-}
+Receiver::Verdict Receiver::fail_cut_short() { return fail({}, 0, {ddp::ErrorType::local_catastrophic, 0}); }
 
 }  // namespace uiw::rdmap

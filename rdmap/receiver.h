@@ -17,6 +17,7 @@
 #include "rdmap/connection_rules.h"
 #include "rdmap/rdmap_format.h"
 #include "rdmap/read_queue.h"
+#include "rdmap/terminate.h"
 #include "rdmap/work.h"
 
 namespace uiw::rdmap {
@@ -70,10 +71,8 @@ class ReceiveHost {
 
 class Receiver final : public mpa::UlpduSink {
  public:
-  // `stags`, `host` and what start() gets must remain live as long as the receiver. `domain` and `stream` are
-  // identifiers for StagTable: the protection domain, and what binds windows of type 2.
-  Receiver(const ddp::StagTable& stags, const void* domain, ReceiveHost& host, const void* stream = nullptr)
-      : stags_(stags), domain_(domain), stream_(stream), host_(host) {}
+  // `host` and what start() gets must remain live as long as the receiver.
+  Receiver(const ddp::Accessor& memory, ReceiveHost& host) : memory_(memory), host_(host) {}
 
   void start(SharedReads& reads, const ConnectionRules& rules) {
     reads_ = &reads, rules_ = &rules;
@@ -149,12 +148,8 @@ class Receiver final : public mpa::UlpduSink {
   bool fault();
   Verdict end_segment();
 
-  Verdict fail(Octets ulpdu, std::size_t total, Layer layer, std::uint8_t type, std::uint8_t code,
-               bool with_read_request = false);
-  Verdict fail_cut_short(std::size_t total);
-  Verdict fail_rdma(Octets ulpdu, std::size_t total, ErrorType type, ErrorCode code, bool with_read_request = false);
-  Verdict fail_tagged(Octets ulpdu, std::size_t total, ddp::TaggedError code);
-  Verdict fail_untagged(Octets ulpdu, std::size_t total, ddp::UntaggedError code);
+  Verdict fail(Octets ulpdu, std::size_t total, TerminateError why, bool with_read_request = false);
+  Verdict fail_cut_short();
 
   // own_response: the answer to a request of uiw's own, whose octets go nowhere.
   enum class Target : std::uint8_t { none, nothing, write, read_response, own_response, send, lost_send };
@@ -185,10 +180,8 @@ class Receiver final : public mpa::UlpduSink {
     std::uint32_t length = 0;  // 0 after any other message
   };
 
-  const ddp::StagTable& stags_;
+  const ddp::Accessor memory_;
   ddp::KnownPlace known_;
-  const void* domain_;
-  const void* stream_;
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
   std::atomic<std::uint32_t> denied_{0};

@@ -58,9 +58,9 @@ struct Sge {
 static_assert(std::is_trivially_default_constructible_v<Sge>);  // queues are not written to before they are used
 
 // Looks up the memory of the octets [from, from + size) of the element.
-inline ddp::Access find(const ddp::StagTable& stags, const Sge& sge, const void* domain, std::uint64_t from,
-                        std::uint64_t size, ddp::Right right) {
-  return stags.find(sge.registered, domain, sge.offset + from, size, right);
+inline ddp::Access find(const ddp::Accessor& memory, const Sge& sge, std::uint64_t from, std::uint64_t size,
+                        ddp::Right right) {
+  return memory.find(sge.registered, sge.offset + from, size, right);
 }
 
 struct SendWork {

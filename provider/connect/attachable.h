@@ -17,7 +17,7 @@
 #include "mpa/startup.h"
 #include "provider/connect/attempt.h"
 #include "provider/connection/connection_owner.h"
-#include "rdmap/transmitter.h"
+#include "rdmap/transmit/transmitter.h"
 
 namespace uiw::provider {
 
@@ -32,7 +32,7 @@ struct Attachment {
   std::uint32_t peer_psn = 0;  // manual connection: the peer's rq_psn; 0: not known
   rdmap::Completion completion = rdmap::Completion::local;
   // The program sees at most this much of the ORD and IRD that were agreed on; the rest is for probes
-  // (rdmap/transmitter.h).
+  // (rdmap/transmit/transmitter.h).
   std::uint32_t ord = ~0U, ird = ~0U;
   std::shared_ptr<ConnectionOwner> owner;
   // The owner watches the socket for the peer's first message, and nobody reads before it calls arrived().

@@ -23,8 +23,8 @@ Connection::Session::Session(Connection& of, const rdmap::ConnectionRules& agree
       rules(agreed),
       owner(std::move(owned_by)),
       reads(agreed.requests_out, agreed.requests_in),
-      transmitter(*of.sends_, stag_table(), of.domain_, *of.work_, of.identity_),
-      receiver(stag_table(), of.domain_, of, of.identity_) {
+      transmitter(*of.sends_, *of.memory_, *of.work_),
+      receiver(*of.memory_, of) {
   transmitter.start(rules, reads);
   receiver.start(reads, rules);
   using Kind = mpa::Deframer::Kind;

@@ -37,7 +37,7 @@
 #include "rdmap/connection_rules.h"
 #include "rdmap/read_queue.h"
 #include "rdmap/receiver.h"
-#include "rdmap/transmitter.h"
+#include "rdmap/transmit/transmitter.h"
 
 namespace uiw::provider {
 
@@ -58,8 +58,8 @@ class Connection final : rdmap::ReceiveHost {
   // The connection of the queue pair with this number, or null. Inside a ReadSection, until which it lives.
   using Find = Connection* (*)(std::uint32_t qp_number);
 
-  // `engine` must remain live as long as the connection. `domain` identifies the protection domain to StagTable.
-  Connection(Engine& engine, const void* domain, Find find) : engine_(engine), domain_(domain), find_(find) {}
+  // `engine` must remain live as long as the connection.
+  Connection(Engine& engine, Find find) : engine_(engine), find_(find) {}
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
@@ -77,10 +77,10 @@ class Connection final : rdmap::ReceiveHost {
     std::atomic<pthread_t> poster{};                 // the thread that has posted them
   } signals;
 
-  // The parts of the queue pair that it works for. Called once, before the queue pair can be found. All arguments must
-  // remain live as long as the connection. `identity` is what binds memory windows of type 2.
-  void serve(ConnectionWork& work, ConnectionHost& host, rdmap::SendQueue& sends, const void* identity) {
-    work_ = &work, host_ = &host, sends_ = &sends, identity_ = identity;
+  // The parts of the queue pair that it works for, and the memory that its peer may access. Called once, before the
+  // queue pair can be found. All arguments must remain live as long as the connection.
+  void serve(ConnectionWork& work, ConnectionHost& host, rdmap::SendQueue& sends, const ddp::Accessor& memory) {
+    work_ = &work, host_ = &host, sends_ = &sends, memory_ = &memory;
   }
 
   // ---- Any thread; what it says may change unless a lock is held ----
@@ -381,12 +381,11 @@ class Connection final : rdmap::ReceiveHost {
   void tell_owner();
 
   Engine& engine_;
-  const void* const domain_;
   const Find find_;
   ConnectionWork* work_ = nullptr;
   ConnectionHost* host_ = nullptr;
   rdmap::SendQueue* sends_ = nullptr;
-  const void* identity_ = nullptr;
+  const ddp::Accessor* memory_ = nullptr;
   std::uint32_t number_ = 0;  // of the queue pair
   std::atomic<Phase> phase_{Phase::idle};
   // It is kept while the phase is idle, until RESET, or the next one begins: the thread that has abandoned it may still

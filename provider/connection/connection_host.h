@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "rdmap/receiver.h"
-#include "rdmap/transmitter.h"
+#include "rdmap/transmit/transmitter.h"
 
 namespace uiw::provider {
 

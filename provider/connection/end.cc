@@ -12,6 +12,7 @@
 #include "provider/process/log.h"
 #include "provider/progress/engine.h"
 #include "rdmap/error_text.h"
+#include "rdmap/terminate.h"
 
 namespace uiw::provider {
 
@@ -79,7 +80,7 @@ void Connection::completion_lost() {
   if (!runs_or_closes()) return;
   log_end(LogLevel::error, "a completion queue had no room for a completion");
   host_->report(IBV_EVENT_QP_FATAL);
-  end_with(catastrophic_terminate());
+  end_with(rdmap::terminate_for(rdmap::kCatastrophicStream));
 }
 
 void Connection::flush_work() {
@@ -210,7 +211,7 @@ void Connection::peer_closed(bool broken) {
     host_->report(IBV_EVENT_QP_FATAL);  // Bad LLP Close (Verbs draft section 6.2.2.2)
     // A responder that may not send yet sends no Terminate either.
     if (session_->rules.initiator || session_->established || session_->speaks_first)
-      return end_with(catastrophic_terminate(), true);
+      return end_with(rdmap::terminate_for(rdmap::kCatastrophicStream), true);
   }
   end(first_unconfirmed(), rdmap::Status::retry_exceeded, !broken);
   if (broken) report_lost();

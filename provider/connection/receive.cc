@@ -11,12 +11,12 @@
 
 #include "base/event_counter.h"
 #include "provider/connection/connection.h"
-#include "provider/connection/terminate_meaning.h"
 #include "provider/memory/memory.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
 #include "provider/progress/engine.h"
 #include "provider/progress/io_scratch.h"
+#include "rdmap/terminate.h"
 
 namespace uiw::provider {
 
@@ -309,8 +309,8 @@ bool Connection::take_result(mpa::Deframer::Result result, Octets rest) {
         return true;
       }
       return pause(rest);
-    case mpa::Deframer::Result::bad_crc: received_error(llp_terminate(mpa::MpaError::crc)); return false;
-    case mpa::Deframer::Result::bad_marker: received_error(llp_terminate(mpa::MpaError::marker)); return false;
+    case mpa::Deframer::Result::bad_crc: received_error(rdmap::terminate_for(mpa::MpaError::crc)); return false;
+    case mpa::Deframer::Result::bad_marker: received_error(rdmap::terminate_for(mpa::MpaError::marker)); return false;
     case mpa::Deframer::Result::no_memory: end_without_memory(); return false;
     case mpa::Deframer::Result::stopped:
       if (session_->receiver.peer_terminate()) {

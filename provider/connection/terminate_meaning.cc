@@ -36,19 +36,4 @@ ibv_event_type event_of(const rdmap::Terminate& terminate) {
   return terminate.layer == rdmap::Layer::llp ? IBV_EVENT_QP_FATAL : IBV_EVENT_QP_REQ_ERR;
 }
 
-rdmap::Terminate llp_terminate(mpa::MpaError error) {
-  rdmap::Terminate terminate;
-  terminate.layer = rdmap::Layer::llp;
-  terminate.code = static_cast<std::uint8_t>(error);
-  return terminate;
-}
-
-rdmap::Terminate catastrophic_terminate() {
-  rdmap::Terminate terminate;
-  terminate.layer = rdmap::Layer::rdma;
-  terminate.type = static_cast<std::uint8_t>(rdmap::ErrorType::remote_operation);
-  terminate.code = static_cast<std::uint8_t>(rdmap::ErrorCode::catastrophic_stream);
-  return terminate;
-}
-
 }  // namespace uiw::provider

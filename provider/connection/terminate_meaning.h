@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What a Terminate message means to the program, on either side (RFC 5040 section 4.8; Verbs draft sections 6.2 and
-// 8.3), and the Terminates that a session sends by itself.
+// 8.3).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -17,12 +17,5 @@ rdmap::Status completion_status_of(const rdmap::Terminate& terminate);
 
 // The async event at the end that found the error (Verbs draft figures 24 and 25).
 ibv_event_type event_of(const rdmap::Terminate& terminate);
-
-// The Terminate for an error of MPA (RFC 5044 section 8).
-rdmap::Terminate llp_terminate(mpa::MpaError error);
-
-// The Terminate for an error that no message has caused: Bad LLP Close, or an error of a completion queue (Verbs draft
-// figure 24).
-rdmap::Terminate catastrophic_terminate();
 
 }  // namespace uiw::provider

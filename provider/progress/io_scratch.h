@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "rdmap/transmitter.h"
+#include "rdmap/transmit/transmitter.h"
 
 namespace uiw::provider {
 

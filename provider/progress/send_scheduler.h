@@ -20,7 +20,7 @@
 
 #include "provider/progress/coalescing.h"
 #include "provider/progress/driver.h"
-#include "rdmap/placement_tracker.h"
+#include "rdmap/transmit/placement_tracker.h"
 
 namespace uiw::provider {
 

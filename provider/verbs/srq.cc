@@ -94,7 +94,7 @@ int Srq::post(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   std::size_t promises;
   {
     const std::lock_guard lock(mutex_);
-    error = post_receives(*queue_, &pd_, known_, requests, bad);
+    error = post_receives(*queue_, {stag_table(), &pd_}, known_, requests, bad);
     promises = promise();
   }
   if (promises > 0) wake(promises);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "rdmap/transmit/choose.h"
+// What is sent next. The functions change only the cursor.
+#include "rdmap/transmit/transmitter.h"
 
 #include <algorithm>
 
@@ -7,69 +8,67 @@ namespace uiw::rdmap {
 
 namespace {
 
-using Source = Cursor::Source;
-
 // What only a uiw takes.
 bool is_send_immediate(const SendWork& work) { return work.kind == WorkKind::send && work.has_immediate; }
 
+}  // namespace
+
 // Work that the peer does not support, posted before that was known.
-bool is_impossible(const SenderState& state, const SendWork& work) {
-  if (is_answered(work.kind)) return state.read_queue.ord() == 0;
-  return is_send_immediate(work) && state.peer() == mpa::PeerKind::other;
+bool Transmitter::is_impossible(const SendWork& work) const {
+  if (is_answered(work.kind)) return read_queue_.ord() == 0;
+  return is_send_immediate(work) && peer() == mpa::PeerKind::other;
 }
 
 // Local work sends nothing, so it need not wait for the peer's first FPDU.
-bool local_work_next(const SenderState& state, const Cursor& at) {
-  return at.sequence < state.work_end() && is_local(state.queue.at(at.sequence).kind);
+bool Transmitter::local_work_next(const Cursor& at) const {
+  return at.sequence < work_end() && is_local(queue_.at(at.sequence).kind);
 }
 
 // Whether the next work may begin, or must wait for answers.
-bool may_begin(const SenderState& state, const Cursor& at) {
-  if (at.sequence >= state.work_end()) return false;
-  const SendWork& next = state.queue.at(at.sequence);
-  const bool passed = state.read_queue.is_passed(at.sequence);
-  if (is_send_immediate(next) && state.peer() == mpa::PeerKind::not_known) return false;
-  if (next.fence && !passed && state.read_queue.outstanding() > 0) return false;
-  const bool first = state.queue.head() == at.sequence;
+bool Transmitter::may_begin(const Cursor& at) const {
+  if (at.sequence >= work_end()) return false;
+  const SendWork& next = queue_.at(at.sequence);
+  const bool passed = read_queue_.is_passed(at.sequence);
+  if (is_send_immediate(next) && peer() == mpa::PeerKind::not_known) return false;
+  if (next.fence && !passed && read_queue_.outstanding() > 0) return false;
+  const bool first = queue_.head() == at.sequence;
   if (next.fence && is_local(next.kind) && !first) return false;
   // Work that fails ends the stream. So it waits until the work before it has completed as it would have.
-  const bool followed = state.read_queue.is_followed(at.sequence);
-  if (state.tracker.remote() && !first && fails(state, next) && !followed) return false;
-  return !is_answered(next.kind) || passed || state.read_queue.has_room(state.tracker.probes_outstanding());
+  const bool followed = read_queue_.is_followed(at.sequence);
+  if (tracker_.remote() && !first && fails(next) && !followed) return false;
+  return !is_answered(next.kind) || passed || read_queue_.has_room(tracker_.probes_outstanding());
 }
 
 // Whether the batch has room for the work and a probe behind it.
-bool fits(const SenderState& state, const SendWork& work, const mpa::Batch& batch) {
+bool Transmitter::fits(const SendWork& work, const mpa::Batch& batch) const {
   const std::size_t length = is_answered(work.kind) ? 0 : work.length;
-  const std::size_t fpdus = length / state.segment_payload + 3;
+  const std::size_t fpdus = length / segment_payload_ + 3;
   constexpr std::size_t kOverhead = 64;
-  return batch.fpdus() + fpdus <= mpa::Batch::kMaxFpdus &&
-         batch.bytes() + length + fpdus * kOverhead <= state.batch_limit;
+  return batch.fpdus() + fpdus <= mpa::Batch::kMaxFpdus && batch.bytes() + length + fpdus * kOverhead <= batch_limit_;
 }
 
 // Whether a probe is sent here. It is sent where nothing else can follow in the batch, so that it covers as much work
 // as possible, and in front of a message that does not fit into the batch, so that a long message does not delay it.
-bool probe_due(const SenderState& state, const Cursor& at, const mpa::Batch* batch) {
-  const PlacementTracker& tracker = state.tracker;
-  if (!tracker.remote()) return false;
-  if (tracker.probe_pushed(at)) return tracker.probe_stands_at(at);
+bool Transmitter::probe_due(const Cursor& at, const mpa::Batch* batch) const {
+  if (!tracker_.remote()) return false;
+  if (tracker_.probe_pushed(at)) return tracker_.probe_stands_at(at);
   // A Read behind this position has been pushed, and is to be built again: it confirms the work, and its place in
   // SharedReads is fixed.
-  if (state.read_queue.is_followed(at.sequence)) return false;
-  if (tracker.receive_stalled() || !at.placement.unconfirmed || state.queue.head() >= at.sequence ||
-      !state.read_queue.has_room_for_probe(tracker.probes_outstanding())) {
+  if (read_queue_.is_followed(at.sequence)) return false;
+  if (tracker_.receive_stalled() || !at.placement.unconfirmed || queue_.head() >= at.sequence ||
+      !read_queue_.has_room_for_probe(tracker_.probes_outstanding())) {
     return false;
   }
-  const bool wanted = at.placement.completion_due && tracker.probe_worthwhile(at, state.sent);
-  if (at.sequence >= state.work_end()) return wanted;
-  const SendWork& next = state.queue.at(at.sequence);
-  if (may_begin(state, at)) return wanted && batch != nullptr && !fits(state, next, *batch);
-  return wanted || fails(state, next) || is_local(next.kind);
+  const bool wanted = at.placement.completion_due && tracker_.probe_worthwhile(at, sent_);
+  if (at.sequence >= work_end()) return wanted;
+  const SendWork& next = queue_.at(at.sequence);
+  if (may_begin(at)) return wanted && batch != nullptr && !fits(next, *batch);
+  return wanted || fails(next) || is_local(next.kind);
 }
 
 // The first or only message of the work at the cursor is sent.
-void advance_work(const SenderState& state, Cursor& at) {
-  const SendWork& work = state.queue.at(at.sequence);
+void Transmitter::advance_work(Cursor& at) const {
+  const SendWork& work = queue_.at(at.sequence);
   at.source = Source::none;
   if (work.kind == WorkKind::write && !at.immediate_next) ++at.writes;
   if (work.kind == WorkKind::write && work.has_immediate && !at.immediate_next) {
@@ -90,8 +89,8 @@ void advance_work(const SenderState& state, Cursor& at) {
   at.response_next = true;
 }
 
-void advance_response(const SenderState& state, Cursor& at) {
-  const SharedReads::Inbound& inbound = state.reads->inbound.at(at.response);
+void Transmitter::advance_response(Cursor& at) const {
+  const SharedReads::Inbound& inbound = reads_->inbound.at(at.response);
   if (std::holds_alternative<SharedReads::AtomicInbound>(inbound.request)) at.atomic_msn = next(at.atomic_msn);
   at.reported = later(at.reported, inbound.progress);
   ++at.response;
@@ -99,43 +98,39 @@ void advance_response(const SenderState& state, Cursor& at) {
   at.source = Source::none;
 }
 
-}  // namespace
+bool Transmitter::fails(const SendWork& work) const { return work.status != Status::success || is_impossible(work); }
 
-bool fails(const SenderState& state, const SendWork& work) {
-  return work.status != Status::success || is_impossible(state, work);
+bool Transmitter::report_due(const Cursor& at) const {
+  return reports_progress_ && !at.immediate_next && uses_queue(queue_.at(at.sequence), kSendQueue) &&
+         at.reports == reports_.end() && progress() != at.reported;
 }
 
-bool report_due(const SenderState& state, const Cursor& at) {
-  return state.reports_progress && !at.immediate_next && uses_queue(state.queue.at(at.sequence), kSendQueue) &&
-         at.reports == state.reports.end() && state.progress() != at.reported;
-}
-
-bool choose(const SenderState& state, Cursor& at, const mpa::Batch* batch) {
-  if (state.terminate) {
+bool Transmitter::choose(Cursor& at, const mpa::Batch* batch) const {
+  if (terminate_) {
     if (at.terminate_sent) return false;
-    const bool answers = at.response < state.answer_until;
+    const bool answers = at.response < answer_until_;
     if (!answers || at.source != Source::response) at.offset = 0;
     at.source = answers ? Source::response : Source::terminate;
     return true;
   }
-  if (state.ended) return false;
+  if (ended_) return false;
   if (at.source != Source::none) return true;
   at.offset = 0;
   if (!at.rtr_sent) {
     at.source = Source::rtr;
     return true;
   }
-  if (state.hold && !local_work_next(state, at)) return false;
+  if (hold_ && !local_work_next(at)) return false;
 
-  const bool response = at.response < state.reads->inbound.pushed();
-  const bool report = at.reports != state.reports.end();
-  const bool probe = probe_due(state, at, batch);
-  const bool work = probe || may_begin(state, at);
+  const bool response = at.response < reads_->inbound.pushed();
+  const bool report = at.reports != reports_.end();
+  const bool probe = probe_due(at, batch);
+  const bool work = probe || may_begin(at);
   if (!response && !work && !report) return false;
-  const bool hello = report && state.reports.at(at.reports).occasion == kHello;
+  const bool hello = report && reports_.at(at.reports).occasion == kHello;
   // The answer to a probe goes first: the peer may rely on its work being placed when it gets a message that follows.
   if (response && !hello &&
-      (at.response_next || !(work || report) || SharedReads::is_probe(state.reads->inbound.at(at.response)))) {
+      (at.response_next || !(work || report) || SharedReads::is_probe(reads_->inbound.at(at.response)))) {
     at.source = Source::response;
   } else if (report) {
     at.source = Source::report;
@@ -145,17 +140,17 @@ bool choose(const SenderState& state, Cursor& at, const mpa::Batch* batch) {
   return true;
 }
 
-void advance(const SenderState& state, Cursor& at, std::uint32_t payload, bool last) {
+void Transmitter::advance(Cursor& at, std::uint32_t payload, bool last) const {
   at.offset += payload;
   if (!last) return;
   at.offset = 0;
   switch (at.source) {
-    case Source::work: return advance_work(state, at);
-    case Source::response: return advance_response(state, at);
+    case Source::work: return advance_work(at);
+    case Source::response: return advance_response(at);
     case Source::none: break;
     case Source::rtr:
       at.rtr_sent = true;
-      if (state.rules->rtr == mpa::ReadyToReceive::read) at.read_msn = next(at.read_msn);
+      if (rules_->rtr == mpa::ReadyToReceive::read) at.read_msn = next(at.read_msn);
       break;
     case Source::probe:
       at.read_msn = next(at.read_msn);
@@ -163,7 +158,7 @@ void advance(const SenderState& state, Cursor& at, std::uint32_t payload, bool l
       at.placement.pass_request(at.sequence);
       at.response_next = true;
       break;
-    case Source::report: at.reported = state.reports.at(at.reports++).progress; break;
+    case Source::report: at.reported = reports_.at(at.reports++).progress; break;
     case Source::terminate: at.terminate_sent = true; break;
   }
   at.source = Source::none;

@@ -15,7 +15,7 @@
 #include "mpa/deframer.h"
 #include "mpa/fpdu_buffer.h"
 #include "rdmap/receiver.h"
-#include "rdmap/transmitter.h"
+#include "rdmap/transmit/transmitter.h"
 
 using namespace uiw;
 
@@ -37,7 +37,7 @@ rdmap::OutgoingBatch& the_batch() {
 
 struct Host final : rdmap::SendHost, rdmap::ReceiveHost {
   Host(bool crc, mpa::PeerKind peer)
-      : queue(8, 4, 0), tx(queue, stags, this, *this), rx(stags, this, *this), reads(2, 2) {
+      : queue(8, 4, 0), tx(queue, {stags, this}, *this), rx({stags, this}, *this), reads(2, 2) {
     rules.crc = crc;
     rules.mulpdu = rules.mulpdu_to_uiw = 256;
     rules.ord = rules.ird = rules.requests_out = rules.requests_in = 2;

@@ -37,7 +37,7 @@ bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
   return !is_within_host(local, remote);
 }
 
-// By which rule Sends and Writes complete (rdmap/transmitter.h), for the log.
+// By which rule Sends and Writes complete (rdmap/transmit/transmitter.h), for the log.
 const char* completion_text(const Attachable& qp, const Attachment& attachment) {
   if (attachment.completion == rdmap::Completion::local || !qp.is_confirmed()) return "TCP has them";
   if (attachment.agreement.ord == 0) return "TCP has them, since the peer takes no RDMA Read that could ask for more";

@@ -21,10 +21,10 @@
 #include "provider/connect/rendezvous.h"
 #include "provider/connect/startup/call_base.h"
 #include "provider/connection/linger.h"
-#include "provider/connection/terminate_meaning.h"
 #include "provider/process/cm_loop.h"
 #include "provider/process/log.h"
 #include "provider/process/settings.h"
+#include "rdmap/terminate.h"
 
 namespace uiw::provider {
 
@@ -257,7 +257,7 @@ class OutgoingCall final : public CallBase {
   }
 
   void send_terminate(mpa::MpaError error, const mpa::Agreement& agreement) {
-    const rdmap::Terminate terminate = llp_terminate(error);
+    const rdmap::Terminate terminate = rdmap::terminate_for(error);
     std::array<std::byte, ddp::kUntaggedHeaderSize + rdmap::kMaxTerminate> header;
     encode(ddp::UntaggedHeader{true, rdmap::control_of(rdmap::Opcode::terminate), 0, rdmap::kTerminateQueue,
                                ddp::Msn{1}, 0},

@@ -30,13 +30,14 @@ constexpr std::uint8_t kRoceV2 = 8, kIpv6Packet = kRoceV2 | 1, kIpv4Packet = kRo
 // Writes octets to the elements of a receive, one after the other.
 class Scatter {
  public:
-  explicit Scatter(const rdmap::ReceiveBuffer& buffer) : buffer_(buffer) {}
+  Scatter(const ddp::Accessor& memory, const rdmap::ReceiveBuffer& buffer)
+      : memory_(memory.of(buffer.domain)), buffer_(buffer) {}
   // False if the memory may not be written to. The octets must fit.
   bool put(const std::byte* from, std::size_t size) {
     while (size > 0) {
       const rdmap::Sge& sge = buffer_.sges[element_];
       const std::size_t part = std::min<std::size_t>(size, sge.length - offset_);
-      const ddp::Access to = rdmap::find(stag_table(), sge, buffer_.domain, offset_, part, ddp::kLocalWrite);
+      const ddp::Access to = rdmap::find(memory_, sge, offset_, part, ddp::kLocalWrite);
       if (to.error != ddp::AccessError::none) return false;
       if (to.memory != ddp::discarded && !guarded_copy(to.memory, from, part)) return false;
       from += part;
@@ -48,6 +49,7 @@ class Scatter {
   }
 
  private:
+  const ddp::Accessor memory_;
   const rdmap::ReceiveBuffer& buffer_;
   std::size_t element_ = 0, offset_ = 0;
 };
@@ -342,7 +344,7 @@ bool DatagramQp::is_ours(const Gid& to) const {
 rdmap::Status DatagramQp::place(const Arrival& arrival, const rdmap::ReceiveBuffer& buffer) const {
   if (buffer.length < kGrhSize + arrival.payload.size()) return rdmap::Status::local_length;
   const Grh grh = grh_of(arrival.from, arrival.to, arrival.ip, arrival.payload.size() + kDatagramOverhead);
-  Scatter scatter(buffer);
+  Scatter scatter(queues_.memory(), buffer);
   const bool placed =
       scatter.put(grh.data(), grh.size()) && scatter.put(arrival.payload.data(), arrival.payload.size());
   return placed ? rdmap::Status::success : rdmap::Status::local_protection;

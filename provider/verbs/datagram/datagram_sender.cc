@@ -29,7 +29,7 @@ DatagramSender::DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_
     : qp_(qp),
       queues_(queues),
       sends_(queues.sends()),
-      builder_(sends_, &qp.pd, signal_all),
+      builder_(sends_, queues.memory(), signal_all),
       most_octets_(std::min(most_octets, kPart - kDatagramOverhead)),
       destinations_(std::make_unique_for_overwrite<Destination[]>(granted.max_send_wr)) {}
 
@@ -56,7 +56,7 @@ bool DatagramSender::gather(std::uint64_t sequence, std::byte* to) {
     return true;
   }
   for (const rdmap::Sge& sge : sends_.sges(sequence)) {
-    const ddp::Access from = rdmap::find(stag_table(), sge, &qp_.pd, 0, sge.length, ddp::kLocalRead);
+    const ddp::Access from = rdmap::find(queues_.memory(), sge, 0, sge.length, ddp::kLocalRead);
     if (from.error != ddp::AccessError::none || !guarded_copy_unordered(to, from.memory, sge.length)) return false;
     to += sge.length;
   }

@@ -45,7 +45,7 @@ Qp::Qp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_
       common_(context, pd, send_cq, receive_cq, handle, attributes.qp_type),
       queues_(common_, attributes.cap, srq),
       posting_(common_, queues_, attributes.sq_sig_all != 0) {
-  common_.connection.serve(queues_, *this, queues_.sends(), queues_.identity());
+  common_.connection.serve(queues_, *this, queues_.sends(), queues_.memory());
   channel = receive_cq.channel_number();
   common_.state = idle();
   // The default until the program sets flags.

@@ -12,7 +12,7 @@ QpCommon::QpCommon(Context& opened, Pd& domain, Cq& for_sends, Cq& for_receives,
                    ibv_qp_type of_type)
     : QpIdentity(opened, domain, for_sends, for_receives, of_program, of_type),
       rnic(opened.device().transport == Transport::iwarp),
-      connection(opened.engine(), &domain, find_connection) {}
+      connection(opened.engine(), find_connection) {}
 
 void QpCommon::no_memory() noexcept {
   try {

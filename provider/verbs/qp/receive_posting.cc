@@ -10,7 +10,8 @@ namespace uiw::provider {
 
 namespace {
 
-int post_one(rdmap::ReceiveQueue& queue, const void* domain, ddp::KnownPlace& known, const ibv_recv_wr& request) {
+int post_one(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::KnownPlace& known,
+             const ibv_recv_wr& request) {
   if (!queue.has_room()) return ENOMEM;
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > queue.max_sges()) return EINVAL;
   rdmap::ReceiveWork& work = queue.slot();
@@ -20,7 +21,7 @@ int post_one(rdmap::ReceiveQueue& queue, const void* domain, ddp::KnownPlace& kn
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
     if (sge.length == 0) continue;
-    resolve(sge, domain, ddp::kLocalWrite, known, sges[work.sges++]);
+    resolve(sge, memory, ddp::kLocalWrite, known, sges[work.sges++]);
     length += sge.length;
   }
   if (length > kMaxMessage) return EINVAL;
@@ -31,19 +32,19 @@ int post_one(rdmap::ReceiveQueue& queue, const void* domain, ddp::KnownPlace& kn
 
 }  // namespace
 
-void resolve(const ibv_sge& sge, const void* domain, ddp::Right right, ddp::KnownPlace& known, rdmap::Sge& element) {
+void resolve(const ibv_sge& sge, const ddp::Accessor& memory, ddp::Right right, ddp::KnownPlace& known,
+             rdmap::Sge& element) {
   const auto stag = static_cast<ddp::Stag>(sge.lkey);
-  const ddp::StagTable& table = stag_table();
   element.stag = stag;
   element.length = sge.length;
   element.offset = sge.addr;
-  element.registered = table.registered(known.of(table, stag), stag, domain, sge.addr, sge.length, right);
+  element.registered = memory.registered(known, stag, sge.addr, sge.length, right);
 }
 
-int post_receives(rdmap::ReceiveQueue& queue, const void* domain, ddp::KnownPlace& known, ibv_recv_wr* requests,
-                  ibv_recv_wr** bad) {
+int post_receives(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::KnownPlace& known,
+                  ibv_recv_wr* requests, ibv_recv_wr** bad) {
   for (ibv_recv_wr* request = requests; request != nullptr; request = request->next) {
-    if (const int error = post_one(queue, domain, known, *request); error != 0) {
+    if (const int error = post_one(queue, memory, known, *request); error != 0) {
       if (bad != nullptr) *bad = request;
       return error;
     }

@@ -27,7 +27,7 @@ class SendPosting final : public SendRequests {
  public:
   // `qp` and `queues` must remain live as long as this object. `signal_all`: sq_sig_all.
   SendPosting(QpCommon& qp, WorkQueues& queues, bool signal_all)
-      : qp_(qp), queues_(queues), sends_(queues.sends()), builder_(sends_, &qp.pd, signal_all) {}
+      : qp_(qp), queues_(queues), sends_(queues.sends()), builder_(sends_, queues.memory(), signal_all) {}
 
   // As the manual page of ibv_post_send says: 0 or an errno, with the first bad request.
   int post(ibv_send_wr* requests, ibv_send_wr** bad) override;

@@ -135,7 +135,7 @@ void WorkBuilder::name_memory(std::uint64_t sequence, const ibv_send_wr& request
     const ibv_sge& sge = request.sg_list[i];
     if (sge.length == 0) continue;
     length += sge.length;
-    resolve(sge, domain_, right, known_, sges[work.sges]);
+    resolve(sge, memory_, right, known_, sges[work.sges]);
     if (sges[work.sges++].registered.registration == ddp::Registration::none) {
       work.status = rdmap::Status::local_protection;
       break;

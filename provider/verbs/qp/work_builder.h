@@ -22,10 +22,10 @@ class WorkBuilder {
   // sent without a Write.
   using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
 
-  // The queue must remain live as long as this object. `domain`: the protection domain of the memory in requests;
-  // `signal_all`: sq_sig_all.
-  WorkBuilder(rdmap::SendQueue& queue, const void* domain, bool signal_all)
-      : queue_(queue), domain_(domain), signal_all_(signal_all) {}
+  // The queue must remain live as long as this object. `memory`: of the requests; `signal_all`:
+  // sq_sig_all.
+  WorkBuilder(rdmap::SendQueue& queue, const ddp::Accessor& memory, bool signal_all)
+      : queue_(queue), memory_(memory), signal_all_(signal_all) {}
 
   // These functions fill in the entry `sequence`, at or behind the tail of the queue, for which there is room. 0, or
   // the errno of ibv_post_send. Called inside a ReadSection, and with the sender's lock held, except for entries of an
@@ -45,7 +45,7 @@ class WorkBuilder {
   void name_memory(std::uint64_t sequence, const ibv_send_wr& request);
 
   rdmap::SendQueue& queue_;
-  const void* const domain_;
+  const ddp::Accessor& memory_;
   ddp::KnownPlace known_;
   const bool signal_all_;
 };

@@ -53,6 +53,7 @@ ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
 
 WorkQueues::WorkQueues(QpIdentity& qp, const ibv_qp_cap& granted, Srq* srq)
     : qp_(qp),
+      memory_(stag_table(), &qp.pd, this),
       sends_(granted.max_send_wr, granted.max_send_sge, granted.max_inline_data),
       receives_(granted.max_recv_wr, granted.max_recv_sge),
       shared_(srq != nullptr ? std::make_unique<SrqUser>(*srq) : nullptr) {}
@@ -85,7 +86,7 @@ void WorkQueues::empty() {
 
 int WorkQueues::post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) {
   const std::lock_guard lock(post_receive_mutex_);
-  return post_receives(receives_, &qp_.pd, known_, requests, bad);
+  return post_receives(receives_, memory_, known_, requests, bad);
 }
 
 void WorkQueues::send_complete(const rdmap::SendWork& work, rdmap::Status status) {
@@ -191,11 +192,11 @@ void WorkQueues::give_back(const rdmap::ReceiveBuffer& buffer, bool completes) {
 // management, which verbs call by the name of the bind.
 rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Binding& binding) {
   if (work.kind == rdmap::WorkKind::bind) {
-    if (stag_table().bind(binding, &qp_.pd, this) != ddp::WindowError::none) return rdmap::Status::window_bind;
+    if (memory_.bind(binding) != ddp::WindowError::none) return rdmap::Status::window_bind;
     if (binding.type == ddp::WindowType::type2) has_windows_ = true;
     return rdmap::Status::success;
   }
-  const ddp::WindowError refused = stag_table().invalidate(work.invalidate, &qp_.pd, this);
+  const ddp::WindowError refused = memory_.invalidate(work.invalidate);
   if (refused == ddp::WindowError::none) return rdmap::Status::success;
   if (qp_.context->device().transport == Transport::roce) return rdmap::Status::window_bind;
   switch (refused) {
@@ -207,7 +208,7 @@ rdmap::Status WorkQueues::carry_out(const rdmap::SendWork& work, const ddp::Bind
 // Only the owner invalidates memory regions and windows of type 1. A window of type 2 may also be invalidated by the
 // peer of its stream.
 std::optional<rdmap::ErrorCode> WorkQueues::invalidate(rdmap::Stag stag) {
-  switch (stag_table().invalidate(stag, &qp_.pd, this)) {
+  switch (memory_.invalidate(stag)) {
     case ddp::WindowError::none: return std::nullopt;
     case ddp::WindowError::deallocated: return rdmap::ErrorCode::invalid_stag;
     case ddp::WindowError::not_associated: return rdmap::ErrorCode::not_associated;
@@ -217,7 +218,7 @@ std::optional<rdmap::ErrorCode> WorkQueues::invalidate(rdmap::Stag stag) {
 
 void WorkQueues::release_windows() {
   if (!has_windows_) return;
-  stag_table().release_stream(&qp_.pd, this);
+  memory_.release_stream();
   has_windows_ = false;
 }
 

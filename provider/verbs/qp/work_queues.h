@@ -28,8 +28,8 @@ class WorkQueues final : public ConnectionWork {
   WorkQueues(QpIdentity& qp, const ibv_qp_cap& granted, Srq* srq);
   ~WorkQueues();
 
-  // Identifies the stream for windows of type 2.
-  const void* identity() const { return this; }
+  // What the queue pair may access. It is what binds memory windows of type 2.
+  const ddp::Accessor& memory() const { return memory_; }
 
   // ---- With the sender's lock ----
   rdmap::SendQueue& sends() { return sends_; }
@@ -80,6 +80,7 @@ class WorkQueues final : public ConnectionWork {
 
  private:
   QpIdentity& qp_;
+  const ddp::Accessor memory_;
   rdmap::SendQueue sends_;
   bool has_windows_ = false;  // windows of type 2 were bound
 

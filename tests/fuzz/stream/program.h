@@ -10,7 +10,7 @@
 
 #include "mpa/deframer.h"
 #include "rdmap/receiver.h"
-#include "rdmap/transmitter.h"
+#include "rdmap/transmit/transmitter.h"
 #include "tests/fuzz/stream/ledger.h"
 #include "tests/fuzz/stream/step.h"
 
@@ -40,8 +40,8 @@ class Program final : public rdmap::SendHost, public rdmap::ReceiveHost {
   Program(const Agreed& agreed, Memory& memory, Ledger& ledger, ProgramWatcher& watcher)
       : queue(kDepth, 3, kInline),
         reads(agreed.ord + agreed.probe_slots, agreed.ird),
-        tx(queue, memory.stags, &memory.domain, *this, this),
-        rx(memory.stags, &memory.domain, *this, this),
+        tx(queue, {memory.stags, &memory.domain, this}, *this),
+        rx({memory.stags, &memory.domain, this}, *this),
         agreed_(agreed),
         memory_(memory),
         ledger_(ledger),

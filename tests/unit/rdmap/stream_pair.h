@@ -13,7 +13,7 @@
 #include "ddp/stag_table.h"
 #include "mpa/deframer.h"
 #include "rdmap/receiver.h"
-#include "rdmap/transmitter.h"
+#include "rdmap/transmit/transmitter.h"
 #include "tests/unit/octets.h"
 
 namespace uiw::test {
@@ -59,8 +59,8 @@ class End final : public rdmap::SendHost, public rdmap::ReceiveHost {
   explicit End(std::uint64_t secret, std::uint32_t depth = 64, std::uint32_t max_sges = 8)
       : stags(secret),
         queue(depth, max_sges, 0),
-        tx(queue, stags, &domain, *this, this),
-        rx(stags, &domain, *this, this) {}
+        tx(queue, {stags, &domain, this}, *this),
+        rx({stags, &domain, this}, *this) {}
 
   void start(const StreamOptions& options) {
     reads = std::make_unique<rdmap::SharedReads>(options.ord + options.probe_slots, options.ird);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Terminate, flush and memory that goes away: what a transmitter does when a stream does not go well.
-#include "rdmap/transmitter.h"
+#include "rdmap/transmit/transmitter.h"
 
 #include <sys/mman.h>
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "provider/memory/memory.h"
 #include "provider/process/cm_loop.h"
 #include "provider/progress/engine.h"
 #include "tests/unit/provider/rnic.h"
@@ -45,7 +46,7 @@ struct Rig final : provider::ConnectionWork, provider::ConnectionHost {
     bool crc = false;
   };
   explicit Rig(const Options& options) : queue(8, 1, 0) {
-    connection.serve(*this, *this, queue, this);
+    connection.serve(*this, *this, queue, memory);
     rules.manual = options.manual;
     rules.crc = options.crc;
     rules.ord = rules.ird = rules.requests_out = rules.requests_in = 1;
@@ -142,11 +143,12 @@ struct Rig final : provider::ConnectionWork, provider::ConnectionHost {
   provider::Engine engine{[](std::uint32_t) { return driven.load(); }};
   rdmap::SendQueue queue;
   const int domain = 0;
+  const ddp::Accessor memory{provider::stag_table(), &domain, this};
   rdmap::ConnectionRules rules;
   const std::shared_ptr<Owner> owner = std::make_shared<Owner>();
   TcpStream peer;
   inline static std::atomic<Rig*> connects{nullptr};  // what timers find
-  Connection connection{engine, &domain, [](std::uint32_t) {
+  Connection connection{engine, [](std::uint32_t) {
                           Rig* const rig = connects.load();
                           return rig != nullptr ? &rig->connection : nullptr;
                         }};

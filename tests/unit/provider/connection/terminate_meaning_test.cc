@@ -2,6 +2,7 @@
 // What a Terminate means to the program: every layer, type and code of RFC 5040 section 4.8 (figure 9), RFC 5041
 // section 7 and RFC 5044 section 8.
 #include "provider/connection/terminate_meaning.h"
+#include "rdmap/terminate.h"
 
 #include <catch2/catch.hpp>
 
@@ -41,11 +42,11 @@ TEST_CASE("terminate: what the request completes with, and which event the finde
 }
 
 TEST_CASE("terminate: those that a stream sends by itself", "[stream]") {
-  const rdmap::Terminate crc = provider::llp_terminate(mpa::MpaError::crc);
+  const rdmap::Terminate crc = rdmap::terminate_for(mpa::MpaError::crc);
   CHECK(static_cast<unsigned>(crc.layer) == 2);
   CHECK(crc.type == 0);
   CHECK(crc.code == 2);
-  const rdmap::Terminate closed = provider::catastrophic_terminate();
+  const rdmap::Terminate closed = rdmap::terminate_for(rdmap::kCatastrophicStream);
   CHECK(static_cast<unsigned>(closed.layer) == 0);
   CHECK(closed.type == 2);
   CHECK(closed.code == 7);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "rdmap/placement_tracker.h"
+#include "rdmap/transmit/placement_tracker.h"
 
 #include <algorithm>
 

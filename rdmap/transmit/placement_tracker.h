@@ -17,8 +17,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "rdmap/cursor.h"
 #include "rdmap/read_queue.h"
+#include "rdmap/transmit/cursor.h"
 #include "rdmap/work.h"
 
 namespace uiw::rdmap {

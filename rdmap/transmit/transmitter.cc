@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: MIT
-#include "rdmap/transmitter.h"
+#include "rdmap/transmit/transmitter.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <new>
 #include <utility>
 
-#include "rdmap/protection_error.h"
-#include "rdmap/transmit/choose.h"
+#include "rdmap/terminate.h"
 
 namespace uiw::rdmap {
 
 void Transmitter::start(const ConnectionRules& rules, SharedReads& reads) {
-  const std::uint64_t first = state_.queue.head();
-  state_.rules = &rules;
-  state_.reads = &reads;
-  state_.read_queue.start(reads, rules.ord, first);
-  mpa::Framer framer;
-  framer.start(rules.crc, rules.marks);
-  builder_.start(framer, rules.mulpdu);
-  state_.hold = !rules.initiator;
-  state_.reports_progress = rules.reports() == Reports::always;
-  state_.sent.rtr_sent = rules.rtr_to_send() == mpa::ReadyToReceive::none;
-  state_.sent.sequence = state_.sent.placement.requested_before = first;
+  const std::uint64_t first = queue_.head();
+  rules_ = &rules;
+  reads_ = &reads;
+  read_queue_.start(reads, rules.ord, first);
+  framer_.start(rules.crc, rules.marks);
+  batch_limit_ = mpa::Batch::limit(framer_.copies());
+  set_mulpdu(rules.mulpdu);
+  hold_ = !rules.initiator;
+  reports_progress_ = rules.reports() == Reports::always;
+  sent_.rtr_sent = rules.rtr_to_send() == mpa::ReadyToReceive::none;
+  sent_.sequence = sent_.placement.requested_before = first;
   // The peer sends progress reports if this end requests them (remote rule) or if `always` was negotiated.
-  state_.tracker.start(rules.remote(), rules.remote() || rules.reports() == Reports::always);
+  tracker_.start(rules.remote(), rules.remote() || rules.reports() == Reports::always);
   peer_known(rules.peer, false);
 }
 
 void Transmitter::peer_known(mpa::PeerKind peer, bool answer) {
-  state_.reads->peer.store(peer, std::memory_order_relaxed);
-  if (partial_ == 0) builder_.follow_peer();
+  reads_->peer.store(peer, std::memory_order_relaxed);
+  if (partial_ == 0) follow_peer();
   if (peer != mpa::PeerKind::uiw) return;
-  if (answer) state_.reports.push({kHello, {}}, state_.sent.reports);
-  if (state_.tracker.remote() && state_.rules->reports() == Reports::on_request) {
-    state_.reports.push({kReportsWanted, {}}, state_.sent.reports);
+  if (answer) reports_.push({kHello, {}}, sent_.reports);
+  if (tracker_.remote() && rules_->reports() == Reports::on_request) {
+    reports_.push({kReportsWanted, {}}, sent_.reports);
   }
 }
 
@@ -44,11 +44,11 @@ void Transmitter::peer_known(mpa::PeerKind peer, bool answer) {
 // the answer can arrive, hence before it is sent.
 void Transmitter::push_own_request(const Cursor& at) {
   if (at.source == Source::probe) {
-    if (state_.tracker.probe_pushed(at)) return;
-    state_.tracker.push_probe(at);
-    state_.read_queue.push_probe();
-  } else if (state_.rules->rtr == mpa::ReadyToReceive::read) {
-    state_.read_queue.push_ready_to_receive();
+    if (tracker_.probe_pushed(at)) return;
+    tracker_.push_probe(at);
+    read_queue_.push_probe();
+  } else if (rules_->rtr == mpa::ReadyToReceive::read) {
+    read_queue_.push_ready_to_receive();
   }
 }
 
@@ -56,10 +56,9 @@ void Transmitter::push_own_request(const Cursor& at) {
 // anything behind it is sent, and is not carried out twice when TCP does not take a batch. If it fails, its status says
 // so, and it completes in its turn.
 void Transmitter::carry_out(Cursor& at) {
-  SendQueue& queue = state_.queue;
-  SendWork& work = queue.at(at.sequence);
+  SendWork& work = queue_.at(at.sequence);
   at.source = Source::none;
-  work.status = host_.carry_out(work, work.kind == WorkKind::bind ? queue.binding(at.sequence) : ddp::Binding{});
+  work.status = host_.carry_out(work, work.kind == WorkKind::bind ? queue_.binding(at.sequence) : ddp::Binding{});
   if (work.status != Status::success) return;
   at.placement.pass_local_work(work.signaled);
   ++at.sequence;
@@ -76,23 +75,21 @@ namespace {
 // stopped; RFC 7306 section 8.1, rule 2: of an atomic request it has the DDP header.
 Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_t offset, ddp::AccessError refused) {
   const bool protection = refused != ddp::AccessError::none;
-  Terminate why;
-  why.type = static_cast<std::uint8_t>(protection ? ErrorType::remote_protection : ErrorType::remote_operation);
-  why.code = static_cast<std::uint8_t>(protection ? protection_error(refused) : ErrorCode::catastrophic_stream);
   const auto* read = std::get_if<ReadRequest>(&inbound.request);
-  why.has_ddp_header = true;
-  why.ddp_header_size = ddp::kUntaggedHeaderSize;
-  why.segment_length = ddp::kUntaggedHeaderSize + (read != nullptr ? kReadRequestSize : kAtomicRequestSize);
   const Opcode opcode = read != nullptr ? Opcode::read_request : Opcode::atomic_request;
-  encode(ddp::UntaggedHeader{true, control_of(opcode), 0, kReadRequestQueue, msn, 0}, why.ddp_header.data());
-  if (read == nullptr || !protection) return why;
-  ReadRequest request = *read;
-  request.sink_offset += offset;
-  request.source_offset += offset;
-  request.size -= offset;
-  why.has_read_request = true;
-  encode(request, why.read_request.data());
-  return why;
+  std::array<std::byte, ddp::kUntaggedHeaderSize + kReadRequestSize> headers;
+  encode(ddp::UntaggedHeader{true, control_of(opcode), 0, kReadRequestQueue, msn, 0}, headers.data());
+  if (read != nullptr) {
+    ReadRequest request = *read;
+    request.sink_offset += offset;
+    request.source_offset += offset;
+    request.size -= offset;
+    encode(request, headers.data() + ddp::kUntaggedHeaderSize);
+  }
+  const std::size_t length = ddp::kUntaggedHeaderSize + (read != nullptr ? kReadRequestSize : kAtomicRequestSize);
+  return terminate_for(
+      protection ? TerminateError(ErrorType::remote_protection, protection_error(refused)) : kCatastrophicStream,
+      headers, length, read != nullptr && protection);
 }
 
 }  // namespace
@@ -100,24 +97,22 @@ Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_
 // The message at the cursor cannot be built, since its memory is not available.
 Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp::AccessError refused) {
   if (at.source == Source::response) {
-    state_.answer_until = 0;                                     // neither this request nor any behind it is answered
+    answer_until_ = 0;                                           // neither this request nor any behind it is answered
     const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // each message of the queue is a request
     // If there is an error already, that message came behind this request, and the first one is named (rule 4).
-    state_.terminate = memory_gone(state_.reads->inbound.at(at.response), msn, at.offset, refused);
+    terminate_ = memory_gone(reads_->inbound.at(at.response), msn, at.offset, refused);
     return Fill::ready;
   }
-  Terminate why;
-  why.type = static_cast<std::uint8_t>(ErrorType::local_catastrophic);
-  if (state_.rules->terminates_local_errors()) terminate(why);
+  if (rules_->terminates_local_errors()) terminate(terminate_for(kLocalCatastrophic));
   failure_ = {at.sequence, status};
-  state_.ended = true;
+  ended_ = true;
   return Fill::local_error;
 }
 
 // TCP has taken a part of an FPDU, and the memory for the rest is not accessible: nothing valid can follow on this
 // stream.
 Transmitter::Fill Transmitter::break_off(const Cursor& at) {
-  broken_ = state_.ended = true;
+  broken_ = ended_ = true;
   if (at.source == Source::work && !failure_) failure_ = {at.sequence, Status::local_protection};
   return Fill::broken;
 }
@@ -126,7 +121,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
   mpa::Batch& fpdus = batch.fpdus;
   batch.clear();
   if (broken_) return Fill::broken;
-  Cursor at = state_.sent;
+  Cursor at = sent_;
   if (!rest_.empty()) {
     fpdus.add_remainder(rest_.octets());
     batch.end[0] = at = rest_end_;
@@ -134,12 +129,12 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
   bool begun = partial_ > 0;  // the next FPDU must be built exactly as before
   const std::size_t most = std::exchange(one_at_a_time_, false) ? 1 : mpa::Batch::kMaxFpdus;
   while (fpdus.fpdus() < most) {
-    if (at.response - state_.sent.response >= SharedReads::kMaxResponsesInBatch) break;
-    batch.complete = !begun && !choose(state_, at, &fpdus);
+    if (at.response - sent_.response >= SharedReads::kMaxResponsesInBatch) break;
+    batch.complete = !begun && !choose(at, &fpdus);
     if (batch.complete) break;
     if (at.source == Source::work && at.offset == 0 && !begun) {
-      const SendWork& work = state_.queue.at(at.sequence);
-      if (fails(state_, work)) {
+      const SendWork& work = queue_.at(at.sequence);
+      if (fails(work)) {
         if (!fpdus.empty()) break;  // what precedes it is sent first
         return fail_message(at, work.status == Status::success ? Status::local_operation : work.status);
       }
@@ -148,38 +143,38 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
         carry_out(at);
         continue;
       }
-      if (report_due(state_, at)) {
-        if (!state_.reports.push({kProgressReport, state_.progress()}, state_.sent.reports)) break;
+      if (report_due(at)) {
+        if (!reports_.push({kProgressReport, progress()}, sent_.reports)) break;
         at.source = Source::none;
         continue;
       }
-      state_.read_queue.push(state_.queue, at.sequence, at.read_msn);
+      read_queue_.push(queue_, at.sequence, at.read_msn);
     } else if (at.source == Source::rtr || at.source == Source::probe) {
       push_own_request(at);
     }
     Segment segment;
     const std::size_t index = fpdus.fpdus();
     batch.begun[index] = {at.source, at.offset};
-    const auto result = std::exchange(source_gone_, false) ? Added::bad_address : builder_.append(at, segment, fpdus);
+    const auto result = std::exchange(source_gone_, false) ? Added::bad_address : append(at, segment, fpdus);
     if (result == Added::full) break;
     if (begun && (result == Added::bad_address || partial_ >= fpdus.fpdu_bytes(index))) return break_off(at);
     if (result == Added::bad_address) {
       if (at.source == Source::work && at.offset == 0 && !at.immediate_next) {
-        state_.queue.at(at.sequence).status = Status::local_protection;  // it fails in its turn
+        queue_.at(at.sequence).status = Status::local_protection;  // it fails in its turn
         at.source = Source::none;
         continue;
       }
       if (!fpdus.empty()) break;
       if (fail_message(at, Status::local_protection, segment.refused) == Fill::local_error) return Fill::local_error;
-      at = state_.sent;  // a Terminate is sent, and nothing more of the response
+      at = sent_;  // a Terminate is sent, and nothing more of the response
       at.source = Source::none;
       continue;
     }
     if (std::exchange(begun, false)) fpdus.skip(partial_);
-    advance(state_, at, segment.payload, segment.last);
+    advance(at, segment.payload, segment.last);
     batch.end[index] = at;
   }
-  state_.reads->note_answering(at.response);
+  reads_->note_answering(at.response);
   return fpdus.empty() ? Fill::idle : Fill::ready;
 }
 
@@ -189,7 +184,7 @@ Transmitter::Fill Transmitter::fill(OutgoingBatch& batch) {
 // program's again.
 void Transmitter::keep_rest() {
   if (partial_ == 0) return;
-  Cursor at = state_.sent;
+  Cursor at = sent_;
   Segment segment;
   broken_ = true;  // unless everything below succeeds
   std::unique_ptr<mpa::Batch> batch;
@@ -198,13 +193,13 @@ void Transmitter::keep_rest() {
   } catch (const std::bad_alloc&) {
     return;
   }
-  if (builder_.append(at, segment, *batch) != Added::added || batch->bytes() <= partial_) return;
+  if (append(at, segment, *batch) != Added::added || batch->bytes() <= partial_) return;
   const std::size_t size = batch->bytes() - partial_;
   std::byte* const room = rest_.provide(size, size);
   if (room == nullptr || !batch->copy_out(partial_, batch->bytes(), room)) return;
   rest_.keep(size);
   broken_ = false;
-  advance(state_, at, segment.payload, segment.last);
+  advance(at, segment.payload, segment.last);
   rest_end_ = at;
   partial_ = 0;
 }
@@ -212,7 +207,7 @@ void Transmitter::keep_rest() {
 // The same where the batch has a copy of the payload: keeps the octets [from, from + size) of the batch, which end its
 // FPDU `index`, exactly as they are.
 void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size) {
-  std::byte* const room = rest_.provide(size, mpa::marked_size(0, mpa::fpdu_size(builder_.mulpdu() + kMaxTerminate)));
+  std::byte* const room = rest_.provide(size, mpa::marked_size(0, mpa::fpdu_size(mulpdu_ + kMaxTerminate)));
   if (room == nullptr) {
     broken_ = true;  // the octets cannot be reproduced
     return;
@@ -224,7 +219,7 @@ void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, st
 
 bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   const mpa::Batch& fpdus = batch.fpdus;
-  builder_.sent(octets);
+  framer_.sent(octets);
   std::size_t whole = 0;      // the number of FPDUs that were taken as a whole
   std::size_t left = octets;  // those taken of the FPDU behind them
   for (; whole < fpdus.fpdus() && left >= fpdus.fpdu_bytes(whole); ++whole) left -= fpdus.fpdu_bytes(whole);
@@ -236,78 +231,83 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   if (left > 0 && !rest_.empty()) {
     rest_.take(left);
   } else if (left > 0) {
-    state_.sent.source = batch.begun[whole].source;
-    state_.sent.offset = batch.begun[whole].offset;
-    if (builder_.copies()) {
+    sent_.source = batch.begun[whole].source;
+    sent_.offset = batch.begun[whole].offset;
+    if (framer_.copies()) {
       keep_rest_of(batch, whole, octets, fpdus.fpdu_bytes(whole) - left);
     } else {
       partial_ += left;
     }
   }
-  if (partial_ == 0) builder_.follow_peer();  // otherwise the next FPDU must be built exactly as before
+  if (partial_ == 0) follow_peer();  // otherwise the next FPDU must be built exactly as before
   complete_in_order();
   // Otherwise more may be due: work that waited until this work was complete, or a probe.
   const bool all = batch.complete && octets == fpdus.bytes();
-  return all && !state_.tracker.remote() && state_.sent.sequence >= state_.work_end();
+  return all && !tracker_.remote() && sent_.sequence >= work_end();
 }
 
 // TCP has taken everything before the position `to`.
 void Transmitter::commit(const Cursor& to) {
-  SendQueue& queue = state_.queue;
-  const bool done_when_sent = state_.tracker.done_when_sent();
+  const bool done_when_sent = tracker_.done_when_sent();
   // Entries that were flushed are not in the queue any more.
-  for (std::uint64_t sequence = std::max(state_.sent.sequence, queue.head()); sequence < to.sequence; ++sequence) {
-    SendWork& work = queue.at(sequence);
+  for (std::uint64_t sequence = std::max(sent_.sequence, queue_.head()); sequence < to.sequence; ++sequence) {
+    SendWork& work = queue_.at(sequence);
     if (!is_answered(work.kind) && (done_when_sent || is_local(work.kind))) work.done = true;
   }
-  state_.sent = to;
-  while (state_.reads->inbound.popped() < to.response) state_.reads->inbound.pop();
+  sent_ = to;
+  while (reads_->inbound.popped() < to.response) reads_->inbound.pop();
 }
 
 void Transmitter::complete_in_order() {
-  SendQueue& queue = state_.queue;
-  while (!queue.empty() && queue.head() < state_.sent.sequence) {
-    const SendWork& work = queue.at(queue.head());
+  while (!queue_.empty() && queue_.head() < sent_.sequence) {
+    const SendWork& work = queue_.at(queue_.head());
     if (!work.done) break;
-    host_.send_complete(work, Status::success);
-    state_.pop(work);
+    complete_oldest(Status::success);
   }
+}
+
+// The oldest entry leaves the queue.
+void Transmitter::complete_oldest(Status status) {
+  const SendWork& work = queue_.at(queue_.head());
+  host_.send_complete(work, status);
+  tracker_.note_pop(work);
+  queue_.pop();
 }
 
 // ---- What the peer has placed ----
 
 void Transmitter::read_complete() {
-  const std::uint64_t sequence = state_.read_queue.pop();
+  const std::uint64_t sequence = read_queue_.pop();
   if (sequence == SharedReads::kReadyToReceive) return;
-  if (sequence == SharedReads::kProbe) return placed_before(state_.tracker.probe_answered());
-  if (sequence >= state_.queue.head()) state_.queue.at(sequence).done = true;  // otherwise it was flushed
+  if (sequence == SharedReads::kProbe) return placed_before(tracker_.probe_answered());
+  if (sequence >= queue_.head()) queue_.at(sequence).done = true;  // otherwise it was flushed
   placed_before(sequence);
 }
 
 void Transmitter::placed_before(std::uint64_t sequence) {
-  state_.tracker.placed_before(sequence, state_.sent);
+  tracker_.placed_before(sequence, sent_);
   complete_in_order();
-  state_.tracker.note_completed(state_.sent);
+  tracker_.note_completed(sent_);
 }
 
 bool Transmitter::take_report(const Progress& progress) {
-  const auto reached = state_.tracker.take_report(progress, state_.sent);
+  const auto reached = tracker_.take_report(progress, sent_);
   if (reached) placed_before(*reached);
   return reached.has_value();
 }
 
 void Transmitter::set_receive_stalled(bool stalled) {
-  state_.tracker.set_receive_stalled(stalled);
-  if (stalled) placed_before(state_.sent.sequence);
+  tracker_.set_receive_stalled(stalled);
+  if (stalled) placed_before(sent_.sequence);
 }
 
 // ---- The end ----
 
 bool Transmitter::pending() const {
-  if (state_.reads == nullptr) return false;
+  if (reads_ == nullptr) return false;
   if (partial_ > 0 || !rest_.empty()) return true;
-  Cursor at = state_.sent;
-  return choose(state_, at);
+  Cursor at = sent_;
+  return choose(at);
 }
 
 bool Transmitter::source_gone(const OutgoingBatch& batch) {
@@ -318,34 +318,30 @@ bool Transmitter::source_gone(const OutgoingBatch& batch) {
 }
 
 void Transmitter::release_unsignaled() {
-  SendQueue& queue = state_.queue;
-  while (!queue.empty() && queue.head() < state_.sent.sequence) {
-    const SendWork& work = queue.at(queue.head());
+  while (!queue_.empty() && queue_.head() < sent_.sequence) {
+    const SendWork& work = queue_.at(queue_.head());
     if (!work.done && (work.signaled || is_answered(work.kind))) break;
-    host_.send_complete(work, Status::success);
-    state_.pop(work);
+    complete_oldest(Status::success);
   }
 }
 
 void Transmitter::terminate(const Terminate& terminate, bool answer_first) {
-  if (state_.terminate) return;
-  state_.terminate = terminate;
-  if (answer_first && state_.reads != nullptr) state_.answer_until = state_.reads->inbound.pushed();
+  if (terminate_) return;
+  terminate_ = terminate;
+  if (answer_first && reads_ != nullptr) answer_until_ = reads_->inbound.pushed();
 }
 
 void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
-  SendQueue& queue = state_.queue;
   keep_rest();
-  state_.ended = true;
-  if (state_.tracker.remote() && !(culprit && *culprit < state_.sent.sequence)) release_unsignaled();
+  ended_ = true;
+  if (tracker_.remote() && !(culprit && *culprit < sent_.sequence)) release_unsignaled();
   bool in_error = false;  // completions come in order, and none succeeds behind a failure
-  while (!queue.empty()) {
-    const SendWork& work = queue.at(queue.head());
+  while (!queue_.empty()) {
+    const SendWork& work = queue_.at(queue_.head());
     Status outcome = work.done && !in_error ? Status::success : Status::flushed;
-    if (culprit && queue.head() == *culprit) outcome = status;
+    if (culprit && queue_.head() == *culprit) outcome = status;
     in_error = outcome != Status::success;
-    host_.send_complete(work, outcome);
-    state_.pop(work);
+    complete_oldest(outcome);
   }
 }
 

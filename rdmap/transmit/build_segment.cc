@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "rdmap/transmit/segment_builder.h"
+// Headers and payload of what is sent next.
+#include "rdmap/transmit/transmitter.h"
 
 #include <algorithm>
 
@@ -24,19 +25,13 @@ std::uint32_t send_word(const SendWork& work) {
 
 }  // namespace
 
-void SegmentBuilder::start(const mpa::Framer& framer, std::size_t mulpdu) {
-  framer_ = framer;
-  state_.batch_limit = mpa::Batch::limit(framer_.copies());
-  set_mulpdu(mulpdu);
-}
-
-void SegmentBuilder::set_mulpdu(std::size_t mulpdu) {
+void Transmitter::set_mulpdu(std::size_t mulpdu) {
   mulpdu_ = mulpdu;
-  state_.segment_payload = payload_of(ddp::kUntaggedHeaderSize, ~0U);
+  segment_payload_ = payload_of(ddp::kUntaggedHeaderSize, ~0U);
 }
 
 // The payload of the next segment of a message of which `left` octets are left.
-std::uint32_t SegmentBuilder::payload_of(std::size_t header, std::uint32_t left) const {
+std::uint32_t Transmitter::payload_of(std::size_t header, std::uint32_t left) const {
   std::size_t most = mulpdu_ - header;
   if (left <= most) return left;
   constexpr std::size_t kPage = 4096;
@@ -49,16 +44,15 @@ std::uint32_t SegmentBuilder::payload_of(std::size_t header, std::uint32_t left)
   return static_cast<std::uint32_t>((even + kPage - 1) / kPage * kPage);
 }
 
-void SegmentBuilder::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset,
-                                  std::uint32_t left) {
+void Transmitter::build_tagged(Segment& segment, Opcode opcode, Stag stag, std::uint64_t offset, std::uint32_t left) {
   segment.payload = payload_of(ddp::kTaggedHeaderSize, left);
   segment.last = segment.payload == left;
   encode(ddp::TaggedHeader{segment.last, control_of(opcode), stag, offset}, segment.header.data());
   segment.header_size = ddp::kTaggedHeaderSize;
 }
 
-void SegmentBuilder::build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
-                                    std::uint32_t offset, std::uint32_t left) {
+void Transmitter::build_untagged(Segment& segment, Opcode opcode, std::uint32_t queue, Msn msn, std::uint32_t word,
+                                 std::uint32_t offset, std::uint32_t left) {
   segment.payload = payload_of(ddp::kUntaggedHeaderSize, left);
   segment.last = segment.payload == left;
   encode(ddp::UntaggedHeader{segment.last, control_of(opcode), word, queue, msn, offset}, segment.header.data());
@@ -66,30 +60,30 @@ void SegmentBuilder::build_untagged(Segment& segment, Opcode opcode, std::uint32
 }
 
 // False if the memory of a response is not available.
-bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
+bool Transmitter::build(const Cursor& at, Segment& segment) {
   switch (at.source) {
     case Cursor::Source::none: break;
-    case Cursor::Source::rtr:
-      if (state_.rules->rtr == mpa::ReadyToReceive::fulpdu) {
-        segment.header_size = 0;
-        break;
+    case Cursor::Source::rtr: {
+      const Stag stag = rules_->hello ? kHello : Stag{0};
+      const std::uint64_t offset = rules_->hello ? kHelloOffset : 0;
+      switch (rules_->rtr) {
+        case mpa::ReadyToReceive::none:
+        case mpa::ReadyToReceive::fulpdu: segment.header_size = 0; break;
+        case mpa::ReadyToReceive::write: build_tagged(segment, Opcode::write, stag, offset, 0); break;
+        case mpa::ReadyToReceive::read: build_empty_read(at, segment, stag, offset); break;
       }
-      if (state_.rules->rtr == mpa::ReadyToReceive::write) {
-        build_tagged(segment, Opcode::write, rtr_stag(), rtr_offset(), 0);
-        break;
-      }
-      build_empty_read(at, segment, rtr_stag(), rtr_offset());
       break;
+    }
     case Cursor::Source::probe: build_empty_read(at, segment, Stag{0}, 0); break;
     case Cursor::Source::report: {
-      const ReportQueue::Report& report = state_.reports.at(at.reports);
+      const ReportQueue::Report& report = reports_.at(at.reports);
       const std::uint64_t offset = report.occasion == kHello ? kHelloOffset : encode(report.progress);
       build_tagged(segment, Opcode::write, report.occasion, offset, 0);
       break;
     }
     case Cursor::Source::terminate: {
       build_untagged(segment, Opcode::terminate, kTerminateQueue, Msn{1}, 0, 0, 0);
-      segment.header_size += encode(*state_.terminate, segment.header.data() + segment.header_size);
+      segment.header_size += encode(*terminate_, segment.header.data() + segment.header_size);
       break;
     }
     case Cursor::Source::response: return build_response(at, segment);
@@ -99,7 +93,7 @@ bool SegmentBuilder::build(const Cursor& at, Segment& segment) {
 }
 
 // A Read of no octets.
-void SegmentBuilder::build_empty_read(const Cursor& at, Segment& segment, Stag source, std::uint64_t offset) {
+void Transmitter::build_empty_read(const Cursor& at, Segment& segment, Stag source, std::uint64_t offset) {
   ReadRequest request;
   request.source_stag = source;
   request.source_offset = offset;
@@ -108,13 +102,12 @@ void SegmentBuilder::build_empty_read(const Cursor& at, Segment& segment, Stag s
   segment.header_size += kReadRequestSize;
 }
 
-bool SegmentBuilder::build_response(const Cursor& at, Segment& segment) {
-  SharedReads::Inbound& inbound = state_.reads->inbound.at(at.response);
+bool Transmitter::build_response(const Cursor& at, Segment& segment) {
+  SharedReads::Inbound& inbound = reads_->inbound.at(at.response);
   if (auto* atomic = std::get_if<SharedReads::AtomicInbound>(&inbound.request)) {
     const AtomicRequest& request = atomic->request;
     if (!atomic->executed) {
-      const ddp::Hold target =
-          stags_.hold(request.stag, domain_, request.offset, kAtomicSize, ddp::kRemoteAtomic, stream_);
+      const ddp::Hold target = memory_.hold(request.stag, request.offset, kAtomicSize, ddp::kRemoteAtomic);
       segment.refused = target.error();
       if (segment.refused != ddp::AccessError::none ||
           !execute(request.opcode, request.operands, target.memory(), atomic->original)) {
@@ -132,8 +125,8 @@ bool SegmentBuilder::build_response(const Cursor& at, Segment& segment) {
   build_tagged(segment, Opcode::read_response, request.sink_stag, request.sink_offset + at.offset, left);
   if (segment.payload > 0) {
     // The source is looked up for every segment, since the program may deregister it in the middle of a long response.
-    segment.source = stags_.hold(request.source_stag, domain_, request.source_offset + at.offset, segment.payload,
-                                 ddp::kRemoteRead, stream_);
+    segment.source =
+        memory_.hold(request.source_stag, request.source_offset + at.offset, segment.payload, ddp::kRemoteRead);
     segment.refused = segment.source.error();
     if (segment.refused != ddp::AccessError::none) return false;
     segment.response = {segment.source.memory(), segment.payload};
@@ -141,8 +134,8 @@ bool SegmentBuilder::build_response(const Cursor& at, Segment& segment) {
   return true;
 }
 
-void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
-  const SendWork& work = state_.queue.at(at.sequence);
+void Transmitter::build_work(const Cursor& at, Segment& segment) {
+  const SendWork& work = queue_.at(at.sequence);
   const std::uint32_t left = work.length - at.offset;
   if (work.kind == WorkKind::immediate || at.immediate_next) {
     build_untagged(segment, work.solicited ? Opcode::immediate_solicited : Opcode::immediate, kSendQueue, at.send_msn,
@@ -170,7 +163,7 @@ void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
     case WorkKind::atomic:
       build_untagged(segment, Opcode::atomic_request, kReadRequestQueue, at.read_msn, 0, 0, 0);
       encode(AtomicRequest{work.atomic, static_cast<std::uint32_t>(at.sequence), work.remote_stag, work.remote_offset,
-                           state_.queue.operands(at.sequence)},
+                           queue_.operands(at.sequence)},
              segment.header.data() + segment.header_size);
       segment.header_size += kAtomicRequestSize;
       break;
@@ -182,29 +175,28 @@ void SegmentBuilder::build_work(const Cursor& at, Segment& segment) {
 
 // The memory segments with the next `size` octets of the work in progress; `size` is reduced if there are too many of
 // them. kUnavailable if a part is not registered as it was when the work was posted.
-std::size_t SegmentBuilder::gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces) {
-  const SendWork& work = state_.queue.at(at.sequence);
+std::size_t Transmitter::gather(const Cursor& at, std::uint32_t& size, MemorySegment* pieces) {
+  const SendWork& work = queue_.at(at.sequence);
   if (work.inlined) {
-    pieces[0] = {state_.queue.inline_room(at.sequence) + at.offset, size};
+    pieces[0] = {queue_.inline_room(at.sequence) + at.offset, size};
     return 1;
   }
   if (work.sges == 1) {
-    const ddp::Access source =
-        find(stags_, *state_.queue.sge_room(at.sequence), domain_, at.offset, size, ddp::kLocalRead);
+    const ddp::Access source = find(memory_, *queue_.sge_room(at.sequence), at.offset, size, ddp::kLocalRead);
     if (source.error != ddp::AccessError::none) return kUnavailable;
     pieces[0] = {source.memory, size};
     return 1;
   }
   std::size_t count = 0;
   std::uint32_t left = size, offset = at.offset;
-  for (const Sge& sge : state_.queue.sges(at.sequence)) {
+  for (const Sge& sge : queue_.sges(at.sequence)) {
     if (left == 0 || count == kMaxPieces) break;
     if (offset >= sge.length) {
       offset -= sge.length;
       continue;
     }
     const std::uint32_t take = std::min(sge.length - offset, left);
-    const ddp::Access source = find(stags_, sge, domain_, offset, take, ddp::kLocalRead);
+    const ddp::Access source = find(memory_, sge, offset, take, ddp::kLocalRead);
     if (source.error != ddp::AccessError::none) return kUnavailable;
     pieces[count++] = {source.memory, take};
     offset = 0;
@@ -215,7 +207,7 @@ std::size_t SegmentBuilder::gather(const Cursor& at, std::uint32_t& size, Memory
 }
 
 // The payload of the segment. Too many small memory segments end the FPDU early.
-std::size_t SegmentBuilder::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
+std::size_t Transmitter::payload(const Cursor& at, Segment& segment, MemorySegment* pieces) {
   if (segment.payload == 0) return 0;
   if (at.source == Cursor::Source::response) {
     pieces[0] = segment.response;
@@ -231,7 +223,7 @@ std::size_t SegmentBuilder::payload(const Cursor& at, Segment& segment, MemorySe
   return count;
 }
 
-mpa::Framer::Result SegmentBuilder::append(const Cursor& at, Segment& segment, mpa::Batch& batch) {
+mpa::Framer::Result Transmitter::append(const Cursor& at, Segment& segment, mpa::Batch& batch) {
   if (!build(at, segment)) return mpa::Framer::Result::bad_address;
   MemorySegment pieces[kMaxPieces];
   const std::size_t count = payload(at, segment, pieces);
