@@ -71,7 +71,7 @@ SendScheduler::AnswerConditions Connection::answer_conditions() {
 
 bool Connection::watch_socket(bool watched) {
   if (is_idle() || !session_->socket.is_open() || session_->shared || watched == session_->watched) return true;
-  if (watched && !engine_.rearm(number_, session_->socket.fd())) return false;
+  if (watched && !engine_.watch_again(number_, session_->socket.fd())) return false;
   if (!watched) engine_.release(session_->socket.fd());
   session_->watched = watched;
   return true;
@@ -90,7 +90,7 @@ void Connection::answer_last() {
 bool Connection::drop_received() {
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
-    engine_.take_over(number_, session_->socket.fd());
+    engine_.take_over(number_);
     return false;
   }
   ByteStream& stream = octets();
@@ -108,7 +108,7 @@ bool Connection::drop_received() {
     }
   }
   // A peer that does not stop must not keep this thread, nor those that wait for the receiver's lock.
-  engine_.rearm(number_, session_->socket.fd());
+  engine_.request_turn(number_);
   return true;
 }
 
@@ -123,7 +123,7 @@ bool Connection::receive(Driver driver) {
   }
   IoScratch* const io = io_scratch();
   if (io == nullptr) {
-    engine_.take_over(number_, session_->socket.fd());
+    engine_.take_over(number_);
     return false;
   }
   if (!was_stalled) return receive_available(driver, *io);
@@ -180,7 +180,7 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
     // together with these octets: so an event reads until the socket is empty or the budget is used up.
     if ((driver == Driver::poll || short_is_last) && !room_filled) return true;
     if (driver != Driver::poll && size >= budget) {
-      engine_.rearm(number_, session_->socket.fd());
+      engine_.request_turn(number_);
       return true;
     }
     budget -= std::min(size, budget);
@@ -400,7 +400,7 @@ void Connection::peer_known(mpa::PeerKind peer, bool answer) {
   if (!session_->transmitter.pending()) return;
   session_->transmit_wanted = true;
   // Work that has waited for it fails. If the peer is silent, no turn is on its way, and this causes one.
-  if (peer == mpa::PeerKind::other) engine_.rearm(number_, session_->socket.fd());
+  if (peer == mpa::PeerKind::other) engine_.request_turn(number_);
 }
 
 void Connection::reports_wanted() {

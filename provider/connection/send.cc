@@ -18,8 +18,8 @@ namespace uiw::provider {
 void Connection::send_turn(Driver driver) {
   if (is_idle()) return;
   transmit(session_->scheduler.turn(driver, engine_.program(), raw_clock));
-  // The socket is closed with the receiver's lock held, so rearm() causes another turn, which does that.
-  if (phase_ == Phase::lingering && is_done()) engine_.rearm(number_, session_->socket.fd());
+  // The socket is closed with the receiver's lock held, so another turn does that.
+  if (phase_ == Phase::lingering && is_done()) engine_.request_turn(number_);
 }
 
 void Connection::transmit(ProbePolicy policy) {
@@ -33,7 +33,7 @@ void Connection::transmit(ProbePolicy policy) {
     // The thread "uiw-progress" has buffers of its own. It sends since the socket seems to have been full.
     session_->send_state = SendState::socket_full;
     publish_deferred();
-    return engine_.take_over(number_, session_->socket.fd());
+    return engine_.take_over(number_);
   }
   session_->send_state = SendState::sending;
   rdmap::OutgoingBatch& batch = io->batch;
@@ -75,10 +75,10 @@ void Connection::transmit(ProbePolicy policy) {
 }
 
 // Something cannot be sent, so the session has to end. That flushes the work, while another thread may be placing the
-// answer to a Read of it. So the next thread with the receiver's lock ends the session; rearm() causes a turn for that.
+// answer to a Read of it. So the next thread with the receiver's lock ends the session.
 void Connection::note_error() {
   session_->send_error = true;
-  engine_.rearm(number_, session_->socket.fd());
+  engine_.request_turn(number_);
 }
 
 void Connection::break_off() {

@@ -85,8 +85,8 @@ DatagramPort::~DatagramPort() {
     hide_qp(number_);
     engine_.remove(*this);
     wait_for_readers();
-    // A reader may have had epoll watch the descriptor again (Engine::rearm). The socket outlives the descriptor, so
-    // epoll would then take the next descriptor of this number for one that it watches already.
+    // The socket may outlive the descriptor, of which the child of a fork has a copy; epoll would then take the next
+    // descriptor of this number for one that it watches already.
     engine_.release(fd_);
     free_qp_number(number_);
   }
@@ -180,7 +180,7 @@ void DatagramPort::drop(DatagramDrop why) { engine_.counters().add(counter_of(wh
 
 void DatagramPort::take_over() {
   blocked_.store(true);
-  engine_.take_over(number_, fd_);
+  engine_.take_over(number_);
 }
 
 void DatagramPort::send_what_waits() {
@@ -205,15 +205,15 @@ bool DatagramPort::receive(Driver driver) {
   }
   IoScratch* const scratch = io_scratch();
   if (scratch == nullptr) {
-    engine_.take_over(number_, fd_);
+    engine_.take_over(number_);
     return false;
   }
   std::array<IncomingPiece, kIncomingPieces> arrived;
   bool any = false;
   unsigned rounds = 0;
   for (std::size_t count = kIncomingPieces; count == kIncomingPieces;) {
-    if (++rounds > kMostRounds) {  // others have their turn; the event comes again
-      engine_.rearm(number_, fd_);
+    if (++rounds > kMostRounds) {  // others have their turn
+      engine_.request_turn(number_);
       break;
     }
     count = receive_datagrams(fd_, {scratch->staging.get(), IoScratch::kStaging}, arrived);

@@ -66,6 +66,7 @@ void DrivenList::remove(Driven& qp) noexcept {
   if (block.places[at % kBits].load() != &qp) return;
   block.places[at % kBits].store(nullptr);
   block.deferring.fetch_and(~(std::uint64_t{1} << (at % kBits)));
+  block.due.fetch_and(~(std::uint64_t{1} << (at % kBits)));
   ++block.free;
   --size_;
   note_change();
@@ -81,6 +82,14 @@ void DrivenList::note_deferred(const Driven& qp, bool holds) noexcept {
   } else {
     bits.fetch_and(~bit);
   }
+}
+
+// Either a thread that is about to sleep sees the bit, or this one sees that it sleeps.
+bool DrivenList::request_turn(const Driven& qp) noexcept {
+  const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
+  if (at >= used_.load(std::memory_order_acquire) * kBits) return false;
+  blocks_[at / kBits].load(std::memory_order_acquire)->due.fetch_or(std::uint64_t{1} << (at % kBits));
+  return sleepers_.load() > 0;
 }
 
 int DrivenList::doorbell(int set, epoll_event event) noexcept {
@@ -131,8 +140,9 @@ DoorbellPage::Place DrivenList::doorbell_of(const Driven& qp) noexcept {
 bool DrivenList::rung() const {
   const std::size_t used = used_.load(std::memory_order_acquire);
   for (std::size_t i = 0; i < used; ++i) {
-    const auto* const word = blocks_[i].load(std::memory_order_acquire)->word.load(std::memory_order_acquire);
-    if (word != nullptr && word->rung.load() != 0) return true;
+    const Block& block = *blocks_[i].load(std::memory_order_acquire);
+    const auto* const word = block.word.load(std::memory_order_acquire);
+    if ((word != nullptr && word->rung.load() != 0) || block.due.load() != 0) return true;
   }
   return false;
 }

@@ -63,12 +63,16 @@ class DrivenList {
   // Where in the page of the process peers are to ring for this queue pair, which lives meanwhile. kNoPlace: there is
   // no such place.
   DoorbellPage::Place doorbell_of(const Driven& qp) noexcept;
-  // Calls visitor(Driven&) for queue pairs that a peer has rung for, once for each time, for `most` at most. Returns
-  // for how many.
+  // A turn of the queue pair is due, though nothing has arrived. True if the caller has to wake a thread for it, since
+  // one of them sleeps. Any thread, with any lock of the queue pair.
+  bool request_turn(const Driven& qp) noexcept;
+  // Calls visitor(Driven&) for queue pairs that a peer has rung for, or a turn of which is due, once for each time, for
+  // `most` at most. Returns for how many.
   template <typename Visitor>
   std::size_t visit_rung(std::size_t most, Visitor visitor);
-  // Whether a peer has rung. While one of the engine's threads is between begin_sleep() and end_sleep(), a peer that
-  // rings also writes to the doorbell(); such a thread sleeps only if nothing is rung() once it has begun.
+  // Whether a peer has rung, or a turn is due. While one of the engine's threads is between begin_sleep() and
+  // end_sleep(), a peer that rings also writes to the doorbell(); such a thread sleeps only if nothing is rung() once
+  // it has begun.
   bool rung() const;
   void begin_sleep();
   void end_sleep();
@@ -87,6 +91,7 @@ class DrivenList {
   // Never freed before the list is, so that bits and places can be read at any time.
   struct Block {
     std::atomic<std::uint64_t> deferring{0};  // a bit for each place
+    std::atomic<std::uint64_t> due{0};        // the same, of request_turn()
     std::array<std::atomic<Driven*>, kBits> places{};
     std::size_t free = kBits;  // of the lock
     std::atomic<DoorbellPage::Word*> word{nullptr};
@@ -157,16 +162,17 @@ std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
     const std::size_t at = (first + i) % used;
     Block& block = *blocks_[at].load(std::memory_order_acquire);
     DoorbellPage::Word* const word = block.word.load(std::memory_order_acquire);
-    if (word == nullptr) continue;
+    const std::uint64_t rung = word != nullptr ? word->rung.load() : 0, due = block.due.load();
     // Another thread may take a bit first. The peer may write anything, so each bit is looked at once.
-    for (std::uint64_t bits = word->rung.load(); bits != 0; bits &= bits - 1) {
+    for (std::uint64_t bits = rung | due; bits != 0; bits &= bits - 1) {
       if (visited == most) {
         next_rung_.store(at, std::memory_order_relaxed);
         return visited;
       }
       const auto place = static_cast<unsigned>(__builtin_ctzll(bits));
       const std::uint64_t bit = std::uint64_t{1} << place;
-      if ((word->rung.fetch_and(~bit) & bit) == 0) continue;
+      const bool called = (rung & bit) != 0 && (word->rung.fetch_and(~bit) & bit) != 0;
+      if (!((due & bit) != 0 && (block.due.fetch_and(~bit) & bit) != 0) && !called) continue;
       const ReadSection section;
       Driven* const qp = block.places[place].load();
       if (qp == nullptr) continue;

@@ -205,7 +205,7 @@ DoorbellPage::Place Engine::begin_sharing(std::uint32_t qp_number) {
 
 void Engine::release(int fd) { sets_.release(fd); }
 
-bool Engine::rearm(std::uint32_t qp_number, int fd) {
+bool Engine::watch_again(std::uint32_t qp_number, int fd) {
   const ReadSection section;
   const Driven* const qp = find_(qp_number);
   const int set = qp != nullptr ? qp->channel_set.load() : ChannelSets::kNone;
@@ -213,10 +213,15 @@ bool Engine::rearm(std::uint32_t qp_number, int fd) {
   return error != ENOMEM && error != ENOSPC;
 }
 
-// If the thread waits for events, rearm() causes one. If it is parked, it looks at all queue pairs when it is woken.
-void Engine::take_over(std::uint32_t qp_number, int fd) {
-  rearm(qp_number, fd);
-  unpark();
+void Engine::request_turn(std::uint32_t qp_number) {
+  const ReadSection section;
+  const Driven* const qp = find_(qp_number);
+  if (qp != nullptr && driven_.request_turn(*qp)) wake();
+}
+
+void Engine::take_over(std::uint32_t qp_number) {
+  request_turn(qp_number);
+  unpark();  // if the thread is parked, it looks at all queue pairs
 }
 
 // Drives queue pairs that have news. How many, or -1 with errno. A wake-up of "uiw-progress" stays in the set, and

@@ -70,14 +70,15 @@ class Engine {
   // The octets of this queue pair, whose peer has the doorbell, go through shared memory from here on. Where in the
   // page of the process's doorbells the peer is to ring; kNoPlace if there is no place. Inside a ReadSection.
   DoorbellPage::Place begin_sharing(std::uint32_t qp_number);
-  // The engine no longer waits for events of this socket. If the socket can outlive its descriptor, this comes after
-  // all that may call rearm(): in a destructor, after the grace period.
+  // The engine no longer waits for events of this socket.
   void release(int fd);
-  // Has epoll report again whether the socket can be read or written, also after release(). False if the system has no
-  // memory for that, which happens after release() only.
-  bool rearm(std::uint32_t qp_number, int fd);
-  // The calling thread has no buffers, for lack of memory: the thread of the context sends and receives in its place.
-  void take_over(std::uint32_t qp_number, int fd);
+  // It does again, and gets one if the socket can be read or written now. False if the system has no memory for that.
+  bool watch_again(std::uint32_t qp_number, int fd);
+  // A turn of this queue pair is due, though nothing has arrived: a thread that drives makes it soon. The caller may
+  // have any lock of the queue pair.
+  void request_turn(std::uint32_t qp_number);
+  // The same, where the calling thread has no buffers for lack of memory: the thread of the context has.
+  void take_over(std::uint32_t qp_number);
 
   // The program has polled and found nothing.
   void drive() { look(true); }

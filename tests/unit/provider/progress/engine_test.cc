@@ -76,7 +76,7 @@ class FakeQp final : public Driven {
     watched = on;
     if (channel < 0) return true;
     if (!on) engine_.release(fd());
-    return !on || engine_.rearm(number_, fd());
+    return !on || engine_.watch_again(number_, fd());
   }
 
   int fd() const { return ends_[0]; }
@@ -187,7 +187,7 @@ TEST_CASE("engine: once a socket has reported its end, each event of it looks fo
   qp.end();
   CHECK(comes([&] { return qp.looks_for_end > 0; }));
   const unsigned looks = qp.looks_for_end;
-  engine.take_over(1, qp.fd());
+  engine.take_over(1);
   CHECK(comes([&] { return qp.looks_for_end > looks; }));
 }
 
@@ -418,8 +418,24 @@ TEST_CASE("engine: take_over() has the thread look at the socket, be it asleep o
   const bool parked = GENERATE(false, true);
   if (parked) poll_until_parked(engine, *qp);
   const unsigned events = qp->events;
-  engine.take_over(qp->number(), qp->fd());
+  engine.take_over(qp->number());
   CHECK(eventually([&] { return qp->events > events; }));
+}
+
+TEST_CASE("engine: a turn that is due is made, whether the program polls or the thread sleeps", "[engine]") {
+  Engine engine(find);
+  std::vector<std::unique_ptr<FakeQp>> all;
+  const bool many = GENERATE(false, true);
+  for (unsigned i = 1; i <= (many ? provider::DrivenList::kFew + 1 : 2); ++i) all.push_back(added(engine, i));
+  FakeQp& qp = *all.front();
+  const bool parked = GENERATE(false, true);
+  if (parked) poll_until_parked(engine, qp);
+  const unsigned turns = qp.events + qp.polls;
+  engine.request_turn(1);
+  CHECK(eventually([&] {
+    if (parked) engine.drive();
+    return qp.events + qp.polls > turns;
+  }));
 }
 
 namespace {
