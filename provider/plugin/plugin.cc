@@ -117,7 +117,7 @@ int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attribute
 void flush_pending(Qp* qp) {
   if (!qp->has_pending) return;
   qp->has_pending = false;
-  qp->rnic->posting().add(qp->pending);
+  qp->rnic->add(qp->pending);
 }
 
 ibv_send_wr& begin_request(ibv_qp_ex* handle, ibv_wr_opcode opcode) {
@@ -138,20 +138,20 @@ void give_data(ibv_qp_ex* handle, const ibv_sge* list, std::size_t count, unsign
   qp->pending.sg_list = const_cast<ibv_sge*>(list);
   qp->pending.num_sge = static_cast<int>(count);
   qp->pending.send_flags |= flags;
-  qp->rnic->posting().add(qp->pending);
+  qp->rnic->add(qp->pending);
 }
 
 void wr_start(ibv_qp_ex* qp) {
-  of(qp)->rnic->posting().begin_batch();
+  of(qp)->rnic->begin_batch();
   of(qp)->has_pending = false;
 }
 int wr_complete(ibv_qp_ex* qp) {
   flush_pending(of(qp));
-  return with_errno(of(qp)->rnic->posting().end_batch());
+  return with_errno(of(qp)->rnic->end_batch());
 }
 void wr_abort(ibv_qp_ex* qp) {
   of(qp)->has_pending = false;
-  of(qp)->rnic->posting().abort_batch();
+  of(qp)->rnic->abort_batch();
 }
 
 // It posts, so it fails where ibv_post_send() would.
@@ -232,7 +232,7 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t count, const ibv_data_bu
 // The address may be set before the data or behind it.
 void wr_set_ud_addr(ibv_qp_ex* handle, ibv_ah* ah, std::uint32_t number, std::uint32_t qkey) {
   Qp* qp = of(handle);
-  if (!qp->has_pending) return qp->rnic->posting().address_last(ah, number, qkey);
+  if (!qp->has_pending) return qp->rnic->address_last(ah, number, qkey);
   qp->pending.wr.ud = {ah, number, qkey};
 }
 

@@ -31,6 +31,7 @@ struct QpIdentity {
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
   std::atomic<unsigned> events_reported{0};  // events that were written to the context's pipe
 
+  bool is_reliable() const { return type == IBV_QPT_RC; }
   // Changes the state from `from`. False if it has changed meanwhile (a stream has ended and has set ERR).
   bool step(ibv_qp_state from, ibv_qp_state to) { return state.compare_exchange_strong(from, to) || from == to; }
   void report(ibv_event_type which);

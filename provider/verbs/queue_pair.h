@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: MIT
-// A queue pair of any type, as the plugin and the device's other objects use it. Qp is the type with a connection (RC,
-// UC); DatagramQp the one without (UD). Thread-safe, except for destruction.
+// A queue pair of any type, as the plugin and the device's other objects use it, and what all types have: identity,
+// work queues, attributes, and the batch of send requests that is open. Qp is the type with a connection (RC, UC);
+// DatagramQp the one without (UD). Thread-safe, except for destruction; and between begin_batch() and end_batch() or
+// abort_batch() only the thread that builds the batch may call the other functions of batches.
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <pthread.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 
+#include "base/grace_period.h"
 #include "provider/connect/numbered.h"
 #include "provider/export.h"
 #include "provider/inventory/inventory.h"
 #include "provider/process/device.h"
+#include "provider/verbs/qp/work_queues.h"
 #include "provider/verbs/qp_identity.h"
-#include "provider/verbs/send_requests.h"
 
 namespace uiw::provider {
 
@@ -26,7 +32,7 @@ class Srq;
 
 class QueuePair : public Numbered {
  public:
-  ~QueuePair() override = default;
+  ~QueuePair() override;
   // A queue pair of the type that `attributes` name; fills in the granted values. Null with errno: EINVAL for values
   // beyond the device's, EOPNOTSUPP for a type that it does not offer, ENOMEM, EMFILE. `handle` is the program's
   // ibv_qp, which events carry. With `srq` it has no receive queue of its own. Context, domain, queues and
@@ -34,32 +40,44 @@ class QueuePair : public Numbered {
   UIW_API static std::unique_ptr<QueuePair> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq,
                                                    ibv_qp_init_attr& attributes, ibv_qp* handle, Srq* srq);
 
-  virtual QpIdentity& identity() = 0;
-  virtual std::uint32_t number() const = 0;
-  const Context& context() { return *identity().context; }
-  bool completes_to(const Cq* cq) { return cq == &identity().send_cq || cq == &identity().receive_cq; }
+  QpIdentity& identity() { return qp_; }
+  std::uint32_t number() const { return qp_.number; }
+  const ibv_qp* handle() const { return qp_.handle; }
+  const Context& context() { return *qp_.context; }
+  bool completes_to(const Cq* cq) { return cq == &qp_.send_cq || cq == &qp_.receive_cq; }
   // The number of async events about this queue pair that were written to the context's pipe.
-  unsigned events_reported() { return identity().events_reported.load(); }
+  unsigned events_reported() { return qp_.events_reported.load(); }
 
   // The first half of destruction: from here on the queue pair is not found or driven, nothing is received into the
   // program's memory, and no event about it is reported. Work that is not complete gets no completion.
   virtual void stop() = 0;
-  // True if a parent process created the queue pair; then it stays the parent's, and leave_to_parent() releases the
-  // domain and the queues in place of destruction.
-  virtual bool inherited() const = 0;
-  virtual void leave_to_parent() = 0;
+  // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process
+  // affect neither the connection nor the peer, and modify() fails with EIO. Instead of destruction, leave_to_parent()
+  // releases the domain and the queues; the memory of the copy may be inconsistent and is left as it is.
+  UIW_API bool inherited() const;
+  UIW_API void leave_to_parent();
 
   // As the manual pages say: 0 or an errno, with the first bad request.
   virtual int modify(const ibv_qp_attr& attributes, int mask) = 0;
   virtual void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) = 0;
   virtual int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) = 0;
-  virtual SendRequests& posting() = 0;
+  virtual int post_send(ibv_send_wr* requests, ibv_send_wr** bad) = 0;
+  // ibv_bind_mw: 0 or an errno. On success `mw` has its new rkey.
+  virtual int post_bind(ibv_mw& mw, const ibv_mw_bind& bind) = 0;
+  // ibv_wr_start ... ibv_wr_complete or ibv_wr_abort. Others that post to this queue pair wait for the end of the
+  // batch. No lock is held in between, so the program may do anything. EINVAL from end_batch() if the same thread had a
+  // batch open already.
+  virtual void begin_batch() = 0;
+  virtual void add(const ibv_send_wr& request) = 0;
+  // ibv_wr_set_ud_addr, for the request that was added last.
+  virtual void address_last(const ibv_ah* /*handle*/, std::uint32_t /*number*/, std::uint32_t /*qkey*/) {}
+  virtual int end_batch() = 0;  // 0, or an errno and nothing of the batch is posted
+  virtual void abort_batch() = 0;
   // ibv_attach_mcast and ibv_detach_mcast: 0 or an errno. Only queue pairs for datagrams do that.
   virtual int attach_group(const Gid&) { return EINVAL; }
   virtual int detach_group(const Gid&) { return EINVAL; }
   // Whether it is attached to a group; then it cannot be destroyed.
   virtual bool is_attached() const { return false; }
-  int post_send(ibv_send_wr* requests, ibv_send_wr** bad) { return posting().post(requests, bad); }
 
   // Fills in what others may know of the queue pair, all but its number and device, and adds to `traffic` what its
   // connection has sent and received so far. Takes the sender's lock.
@@ -69,6 +87,46 @@ class QueuePair : public Numbered {
   virtual void completion_lost() = 0;
   // Its connection, if it has one, ends as if the network had lost it.
   virtual void lose_connection() {}
+
+ protected:
+  using Lock = std::unique_lock<SectionMutex>;
+
+  QueuePair(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes, ibv_qp* handle,
+            Srq* srq);
+  // The last step of creation: from here on the queue pair can be found. False with errno if all numbers are taken.
+  bool take_number();
+  rdmap::SendQueue& sends() { return queues_.sends(); }
+  const rdmap::SendQueue& sends() const { return queues_.sends(); }
+
+  // Send requests that one thread collects before it posts them.
+  class Batch {
+   public:
+    // Waits until no other thread has a batch open. False if the calling thread has one open. Releases the lock, the
+    // sender's, while it waits.
+    bool await_end(Lock& lock) { return !open_.load(std::memory_order_relaxed) || await_slowly(lock); }
+    // `refused`: the errno of posts in this state, or 0. False if the thread has one open, of which nothing is posted
+    // then.
+    bool begin(Lock& lock, int refused);
+    // With the sender's lock.
+    void end();
+
+    // Used by the thread that builds the batch.
+    int error = 0;
+    std::uint32_t size = 0;
+
+   private:
+    bool await_slowly(Lock& lock);
+
+    std::atomic<bool> open_{false};  // written with the sender's lock held
+    pthread_t thread_{};
+  };
+
+  const unsigned generation_;
+  ibv_qp_init_attr init_;
+  QpIdentity qp_;
+  WorkQueues queues_;
+  Batch batch_;
+  ibv_qp_attr attributes_{};  // written with the sender's lock
 };
 
 // Each that can be found now, one after the other, with its number.

@@ -119,7 +119,7 @@ int uiwdv_wr_masked_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t r
   rnic::Qp* own = nullptr;
   if (const int error = find(qp, own); error != 0) return error;
   ibv_wr_atomic_fetch_add(qp, rkey, remote_addr, add);
-  own->posting().extend(AtomicOperands{add, boundary_mask, 0, kAllBits});
+  own->extend(AtomicOperands{add, boundary_mask, 0, kAllBits});
   return 0;
 }
 
@@ -128,7 +128,7 @@ int uiwdv_wr_masked_cmp_swap(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t re
   rnic::Qp* own = nullptr;
   if (const int error = find(qp, own); error != 0) return error;
   ibv_wr_atomic_cmp_swp(qp, rkey, remote_addr, compare, swap);
-  own->posting().extend(AtomicOperands{swap, swap_mask, compare, compare_mask});
+  own->extend(AtomicOperands{swap, swap_mask, compare, compare_mask});
   return 0;
 }
 
@@ -138,7 +138,7 @@ int uiwdv_wr_imm8(ibv_qp_ex* qp, const std::uint8_t imm[UIWDV_IMM_SIZE]) {
   ibv_wr_rdma_write_imm(qp, 0, 0, 0);
   Immediate immediate;
   std::memcpy(immediate.data(), imm, immediate.size());
-  own->posting().extend(immediate);
+  own->extend(immediate);
   return 0;
 }
 

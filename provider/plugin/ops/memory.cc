@@ -209,9 +209,7 @@ int dealloc_mw(ibv_mw* mw) {
   return 0;
 }
 
-int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
-  return with_errno(of(qp)->rnic->posting().post_bind(*mw, *bind));
-}
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) { return with_errno(of(qp)->rnic->post_bind(*mw, *bind)); }
 
 namespace {
 

@@ -64,7 +64,7 @@ std::unique_ptr<DatagramQp> DatagramQp::create(Context& context, Pd& pd, Cq* sen
   }
   install_copy_guard();
   std::unique_ptr<DatagramQp> qp(new DatagramQp(context, pd, *send_cq, *receive_cq, attributes, handle, srq));
-  if (qp->number() != 0) qp->port_ = DatagramPort::open(context.engine(), port_of(qp->number()));
+  if (qp->take_number()) qp->port_ = DatagramPort::open(context.engine(), port_of(qp->number()));
   if (qp->port_ == nullptr) {
     const int error = errno == EMFILE || errno == ENFILE || errno == EAGAIN || errno == EAFNOSUPPORT ? errno : ENOMEM;
     qp.reset();
@@ -77,19 +77,8 @@ std::unique_ptr<DatagramQp> DatagramQp::create(Context& context, Pd& pd, Cq* sen
 
 DatagramQp::DatagramQp(Context& context, Pd& pd, Cq& send_cq, Cq& receive_cq, const ibv_qp_init_attr& attributes,
                        ibv_qp* handle, Srq* srq)
-    : generation_(fork_generation()),
-      init_(attributes),
-      qp_(context, pd, send_cq, receive_cq, handle, attributes.qp_type),
-      queues_(qp_, attributes.cap, srq),
-      sender_(qp_, queues_, attributes.cap, attributes.sq_sig_all != 0, most_octets(context.device())) {
-  qp_.add_users();
-  try {
-    qp_.number = take_qp_number(*this);
-  } catch (const std::exception&) {
-    errno = ENOMEM;
-  }
-  queues_.number_is_known();
-}
+    : QueuePair(context, pd, send_cq, receive_cq, attributes, handle, srq),
+      sender_(qp_, queues_, attributes.cap, most_octets(context.device())) {}
 
 void DatagramQp::stop() {
   hide_qp(number());
@@ -101,21 +90,7 @@ void DatagramQp::stop() {
   queues_.leave_shared();
 }
 
-DatagramQp::~DatagramQp() {
-  stop();
-  queues_.forget_completions();
-  multicast_.reset();
-  port_.reset();
-  if (number() != 0) free_qp_number(number());
-  qp_.remove_users();
-}
-
-bool DatagramQp::inherited() const { return generation_ != fork_generation(); }
-
-void DatagramQp::leave_to_parent() {
-  queues_.leave_to_parent();
-  qp_.remove_users();
-}
+DatagramQp::~DatagramQp() { stop(); }
 
 // ---- States ----------------------------------------------------------------------------------------------------
 
@@ -206,20 +181,19 @@ void DatagramQp::may_send() noexcept {
 
 // The socket of an inherited queue pair is closed, its descriptor may be the program's by now, and another thread of
 // the parent may have held the lock at the fork.
-int DatagramQp::post(ibv_send_wr* requests, ibv_send_wr** bad) {
+int DatagramQp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
   if (inherited()) {
     if (bad != nullptr) *bad = requests;
     return EIO;
   }
   Lock lock(send_);
-  int error = !await_batch(lock) || !state_allows_posts() ? EINVAL : 0;
-  rdmap::SendQueue& sends = queues_.sends();
+  int error = !batch_.await_end(lock) || !state_allows_posts() ? EINVAL : 0;
   for (; requests != nullptr && error == 0; requests = requests->next) {
-    const std::uint64_t sequence = sends.tail();
-    error = !sends.has_room(sequence) ? ENOMEM : requests->wr.ud.ah == nullptr ? EINVAL : 0;
+    const std::uint64_t sequence = sends().tail();
+    error = !sends().has_room(sequence) ? ENOMEM : requests->wr.ud.ah == nullptr ? EINVAL : 0;
     if (error == 0) error = sender_.build(sequence, *requests);
     if (error != 0) break;
-    sends.push();
+    sends().push();
   }
   if (error != 0 && bad != nullptr) *bad = requests;
   send();
@@ -228,43 +202,26 @@ int DatagramQp::post(ibv_send_wr* requests, ibv_send_wr** bad) {
 
 int DatagramQp::post_bind(ibv_mw&, const ibv_mw_bind&) { return EINVAL; }
 
-bool DatagramQp::await_batch(Lock& lock) {
-  while (batch_.open.load(std::memory_order_relaxed)) {
-    if (pthread_equal(batch_.thread, pthread_self()) != 0) return false;
-    lock.unlock();
-    batch_.open.wait(true);
-    lock.lock();
-  }
-  return true;
-}
-
 void DatagramQp::begin_batch() {
   if (inherited()) {
     batch_.error = EIO;
     return;
   }
   Lock lock(send_);
-  if (!await_batch(lock)) {
-    batch_.error = EINVAL;
-    return;
-  }
-  batch_.open.store(true, std::memory_order_relaxed);
-  batch_.thread = pthread_self();
-  batch_.error = state_allows_posts() ? 0 : EINVAL;
-  batch_.size = 0;
+  batch_.begin(lock, state_allows_posts() ? 0 : EINVAL);
 }
 
 void DatagramQp::add(const ibv_send_wr& request) {
   if (batch_.error != 0) return;
-  const std::uint64_t sequence = queues_.sends().tail() + batch_.size;
+  const std::uint64_t sequence = sends().tail() + batch_.size;
   const ReadSection section;
-  batch_.error = queues_.sends().has_room(sequence) ? sender_.build(sequence, request) : ENOMEM;
+  batch_.error = sends().has_room(sequence) ? sender_.build(sequence, request) : ENOMEM;
   if (batch_.error == 0) ++batch_.size;
 }
 
 void DatagramQp::address_last(const ibv_ah* handle, std::uint32_t number, std::uint32_t qkey) {
   if (batch_.error == 0 && batch_.size > 0) {
-    sender_.address(queues_.sends().tail() + batch_.size - 1, handle, number, qkey);
+    sender_.address(sends().tail() + batch_.size - 1, handle, number, qkey);
   }
 }
 
@@ -272,8 +229,8 @@ int DatagramQp::end_batch() {
   if (inherited()) return EIO;
   const std::lock_guard lock(send_);
   const int error = batch_.error != 0 || state_allows_posts() ? batch_.error : EINVAL;
-  if (error == 0) queues_.sends().push(batch_.size);
-  close_batch();
+  if (error == 0) sends().push(batch_.size);
+  batch_.end();
   if (error == 0) send();
   return error;
 }
@@ -281,12 +238,7 @@ int DatagramQp::end_batch() {
 void DatagramQp::abort_batch() {
   if (inherited()) return;
   const std::lock_guard lock(send_);
-  close_batch();
-}
-
-void DatagramQp::close_batch() {
-  batch_.open.store(false, std::memory_order_relaxed);
-  batch_.open.notify_all();
+  batch_.end();
 }
 
 // ---- Multicast -------------------------------------------------------------------------------------------------

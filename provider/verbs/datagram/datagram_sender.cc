@@ -24,18 +24,16 @@ constexpr std::size_t kPart = IoScratch::kStaging / kDatagramBatch;
 
 }  // namespace
 
-DatagramSender::DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_cap& granted, bool signal_all,
-                               std::size_t most_octets)
+DatagramSender::DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_cap& granted, std::size_t most_octets)
     : qp_(qp),
       queues_(queues),
       sends_(queues.sends()),
-      builder_(sends_, queues.memory(), signal_all),
       most_octets_(std::min(most_octets, kPart - kDatagramOverhead)),
       destinations_(std::make_unique_for_overwrite<Destination[]>(granted.max_send_wr)) {}
 
 int DatagramSender::build(std::uint64_t sequence, const ibv_send_wr& request) {
   if (request.opcode != IBV_WR_SEND && request.opcode != IBV_WR_SEND_WITH_IMM) return EINVAL;
-  if (const int error = builder_.build(sequence, request, {}); error != 0) return error;
+  if (const int error = queues_.build(sequence, request, {}); error != 0) return error;
   address(sequence, request.wr.ud.ah, request.wr.ud.remote_qpn, request.wr.ud.remote_qkey);
   return 0;
 }

@@ -12,7 +12,6 @@
 #include <memory>
 
 #include "provider/datagram/datagram_port.h"
-#include "provider/verbs/qp/work_builder.h"
 #include "provider/verbs/qp/work_queues.h"
 #include "provider/verbs/qp_identity.h"
 
@@ -21,8 +20,7 @@ namespace uiw::provider {
 class DatagramSender {
  public:
   // `qp`, `queues` and `port` must remain live as long as this object. Throws std::bad_alloc.
-  DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_cap& granted, bool signal_all,
-                 std::size_t most_octets);
+  DatagramSender(QpIdentity& qp, WorkQueues& queues, const ibv_qp_cap& granted, std::size_t most_octets);
 
   // Fills in the entry `sequence`, at or behind the tail: 0, or the errno of ibv_post_send. The address handle may be
   // null; then address() follows.
@@ -46,7 +44,6 @@ class DatagramSender {
   QpIdentity& qp_;
   WorkQueues& queues_;
   rdmap::SendQueue& sends_;
-  WorkBuilder builder_;
   const std::size_t most_octets_;
   const std::unique_ptr<Destination[]> destinations_;  // by entry of the send queue
   std::uint32_t msn_ = 0;

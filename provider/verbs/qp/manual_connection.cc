@@ -33,10 +33,10 @@ bool usable(const Gid& gid) {
 }  // namespace
 
 int Qp::find_peer(const ibv_qp_attr& attributes) const {
-  const DeviceInfo& device = common_.context->device();
+  const DeviceInfo& device = qp_.context->device();
   const ibv_global_route& route = attributes.ah_attr.grh;
   if (device.transport != Transport::roce) return 0;
-  const Gid source = common_.context->gid(route.sgid_index);
+  const Gid source = qp_.context->gid(route.sgid_index);
   Gid peer;
   std::memcpy(peer.data(), route.dgid.raw, peer.size());
   if (source == kNoGid || !usable(peer) || is_ipv4(source) != is_ipv4(peer)) return 0;
@@ -44,16 +44,16 @@ int Qp::find_peer(const ibv_qp_attr& attributes) const {
 }
 
 int Qp::ready_to_receive(const ibv_qp_attr& attributes, int mask) {
-  DeviceInfo device = common_.context->device();
+  DeviceInfo device = qp_.context->device();
   const ibv_global_route& route = attributes.ah_attr.grh;
   manual::Ends ends;
-  ends.greeting.source = common_.context->gid(route.sgid_index);
+  ends.greeting.source = qp_.context->gid(route.sgid_index);
   if (ends.greeting.source == kNoGid) return EINVAL;
-  device.gids = common_.context->gids();
+  device.gids = qp_.context->gids();
   std::memcpy(ends.greeting.destination.data(), route.dgid.raw, sizeof route.dgid.raw);
   if (!usable(ends.greeting.destination)) return EINVAL;
   if (is_ipv4(ends.greeting.source) != is_ipv4(ends.greeting.destination)) return EINVAL;
-  ends.greeting.source_qp = common_.number;
+  ends.greeting.source_qp = qp_.number;
   ends.greeting.destination_qp = attributes.dest_qp_num;
   if ((mask & IBV_QP_RQ_PSN) != 0) ends.greeting.psn = attributes.rq_psn & kPsnMask;
   ends.ifindex = device.ifindex;
@@ -65,15 +65,15 @@ int Qp::ready_to_receive(const ibv_qp_attr& attributes, int mask) {
     return ENOMEM;
   }
   // Starts the threads that the connection needs now, when a failure can still be returned to the program.
-  if (const int error = common_.context->engine().start(); error != 0) return error;
+  if (const int error = qp_.context->engine().start(); error != 0) return error;
   if (const int error = CmLoop::instance().start(); error != 0) return error;
   {
-    const std::lock_guard receive_lock(common_.connection.locks.receive);
-    const std::lock_guard send_lock(common_.connection.locks.send);
+    const std::lock_guard receive_lock(connection_.locks.receive);
+    const std::lock_guard send_lock(connection_.locks.send);
     begin_manual(ends.attempt);
-    if (!common_.step(IBV_QPS_INIT, IBV_QPS_RTR)) {
+    if (!qp_.step(IBV_QPS_INIT, IBV_QPS_RTR)) {
       end_attempt();
-      common_.manual = false;
+      manual_ = false;
       return EINVAL;
     }
   }
@@ -84,105 +84,104 @@ int Qp::ready_to_receive(const ibv_qp_attr& attributes, int mask) {
     error = ENOMEM;
   }
   if (error != 0) {
-    const std::lock_guard receive_lock(common_.connection.locks.receive);
-    const std::lock_guard send_lock(common_.connection.locks.send);
+    const std::lock_guard receive_lock(connection_.locks.receive);
+    const std::lock_guard send_lock(connection_.locks.send);
     // Another thread may have reset the queue pair meanwhile, which ends the attempt.
     if (!ends.attempt->is_over()) {
       end_attempt();
-      common_.manual = false;
-      common_.step(IBV_QPS_RTR, IBV_QPS_INIT);
+      manual_ = false;
+      qp_.step(IBV_QPS_RTR, IBV_QPS_INIT);
     }
   }
   return error;
 }
 
 void Qp::ready_to_send(const ibv_qp_attr& attributes) {
-  const std::lock_guard receive_lock(common_.connection.locks.receive);
-  const std::lock_guard send_lock(common_.connection.locks.send);
-  common_.attributes.sq_psn = attributes.sq_psn & kPsnMask;
-  if (!common_.step(IBV_QPS_RTR, IBV_QPS_RTS)) return;
-  if (common_.connection.runs() && mixed_up(peer_psn_)) {
-    common_.connection.abandon(true);
+  const std::lock_guard receive_lock(connection_.locks.receive);
+  const std::lock_guard send_lock(connection_.locks.send);
+  attributes_.sq_psn = attributes.sq_psn & kPsnMask;
+  if (!qp_.step(IBV_QPS_RTR, IBV_QPS_RTS)) return;
+  if (connection_.runs() && mixed_up(peer_psn_)) {
+    connection_.abandon(true);
   }
 }
 
 // The status with which the oldest work fails now; nothing if it has time left. Called with the sender's lock held.
 std::optional<rdmap::Status> Qp::check_oldest_work(RetryTimer::Clock::time_point now) {
   using Peer = RetryTimer::Peer;
-  if (queues_.sends().empty() || common_.state.load() == IBV_QPS_ERR || !common_.retries()) return std::nullopt;
-  if (common_.retry_timer.has_moved(queues_.sends().head())) return std::nullopt;
-  RetryTimer::Limits limits = RetryTimer::limits_of(common_.attributes, common_.is_reliable());
+  if (sends().empty() || qp_.state.load() == IBV_QPS_ERR || !retries()) return std::nullopt;
+  if (retry_timer_.has_moved(sends().head())) return std::nullopt;
+  RetryTimer::Limits limits = RetryTimer::limits_of(attributes_, qp_.is_reliable());
   // On an RNIC a program may post in RTR, and says only with the step to RTS how often to retry.
-  if (common_.state.load() == IBV_QPS_RTR) limits.rnr = {};
+  if (qp_.state.load() == IBV_QPS_RTR) limits.rnr = {};
   Peer peer = Peer::answers;
-  if (common_.connection.is_idle()) {
-    if (!common_.manual) return std::nullopt;  // rdma_cm reports what becomes of its calls
+  if (connection_.is_idle()) {
+    if (!manual_) return std::nullopt;  // rdma_cm reports what becomes of its calls
     peer = Peer::none;
-  } else if (common_.connection.phase() == Connection::Phase::gone) {
+  } else if (connection_.phase() == Connection::Phase::gone) {
     peer = Peer::gone;
-  } else if (!common_.connection.runs()) {
+  } else if (!connection_.runs()) {
     return std::nullopt;
   } else {
-    const bool no_receive = common_.connection.peer_waits();
+    const bool no_receive = connection_.peer_waits();
     // The peer cannot answer in time if its answers are behind a message for which our program has posted no receive,
     // or if it has reported that it waits for a receive itself. A peer of rdma_cm need not be uiw, and may wait without
     // a report: only its host has to answer.
-    const bool has_to_answer = common_.manual && !common_.connection.signals.receive_stalled && !no_receive &&
-                               !(common_.state.load() == IBV_QPS_SQD && drained());
-    const bool asks = common_.retry_timer.asks_for_answers(limits, now);
-    if (asks && common_.connection.unanswered(limits.retry, now, has_to_answer)) {
+    const bool has_to_answer = manual_ && !connection_.signals.receive_stalled && !no_receive &&
+                               !(qp_.state.load() == IBV_QPS_SQD && drained());
+    const bool asks = retry_timer_.asks_for_answers(limits, now);
+    if (asks && connection_.unanswered(limits.retry, now, has_to_answer)) {
       peer = Peer::silent;
     } else if (no_receive) {
       peer = Peer::has_no_receive;
     }
   }
-  return common_.retry_timer.verdict(limits, peer, now);
+  return retry_timer_.verdict(limits, peer, now);
 }
 
 void Qp::restart_retry_timer() {
-  const std::lock_guard lock(common_.connection.locks.send);
-  if (!common_.connection.is_idle() || queues_.sends().empty()) return;
-  common_.start_retry_timer(queues_.sends().head(), RetryTimer::Clock::now());
+  const std::lock_guard lock(connection_.locks.send);
+  if (!connection_.is_idle() || sends().empty()) return;
+  start_retry_timer(sends().head(), RetryTimer::Clock::now());
 }
 
 bool Qp::check_retry_timer(std::chrono::nanoseconds late) {
-  if (!common_.retries()) return false;
+  if (!retries()) return false;
   const auto now = RetryTimer::Clock::now();
   {
-    const std::lock_guard lock(common_.connection.locks.send);
-    if (queues_.sends().empty() || common_.state.load() == IBV_QPS_ERR) return false;
-    if (common_.connection.is_idle()) common_.retry_timer.discount(late, now);
+    const std::lock_guard lock(connection_.locks.send);
+    if (sends().empty() || qp_.state.load() == IBV_QPS_ERR) return false;
+    if (connection_.is_idle()) retry_timer_.discount(late, now);
     if (!check_oldest_work(now)) {
-      if (common_.retry_timer.has_moved(queues_.sends().head())) common_.start_retry_timer(queues_.sends().head(), now);
+      if (retry_timer_.has_moved(sends().head())) start_retry_timer(sends().head(), now);
       return true;
     }
   }
-  const std::lock_guard receive_lock(common_.connection.locks.receive);
+  const std::lock_guard receive_lock(connection_.locks.receive);
   std::optional<rdmap::Status> verdict;
   std::optional<std::uint64_t> culprit;
   {
-    const std::lock_guard lock(common_.connection.locks.send);
+    const std::lock_guard lock(connection_.locks.send);
     verdict = check_oldest_work(now);
-    if (!verdict) return !queues_.sends().empty();
-    culprit = queues_.sends().head();
+    if (!verdict) return !sends().empty();
+    culprit = sends().head();
     // By the local rule, work that the peer does not accept may have completed already, and then it is other work that
     // waits behind it.
-    const bool by_queue = rdmap::uses_queue(queues_.sends().at(*culprit), rdmap::kSendQueue);
-    const bool remote =
-        !common_.connection.is_idle() && common_.connection.transmitter().completion() == rdmap::Completion::remote;
+    const bool by_queue = rdmap::uses_queue(sends().at(*culprit), rdmap::kSendQueue);
+    const bool remote = !connection_.is_idle() && connection_.transmitter().completion() == rdmap::Completion::remote;
     if (*verdict == rdmap::Status::rnr_exceeded && !(by_queue && remote)) culprit.reset();
-    if (!common_.connection.runs()) {
-      common_.state = IBV_QPS_ERR;
+    if (!connection_.runs()) {
+      qp_.state = IBV_QPS_ERR;
       flush_sends(culprit, *verdict);
       if (*verdict == rdmap::Status::retry_exceeded) {
-        common_.context->engine().counters().add(PortCounter::retries_exceeded);
+        qp_.context->engine().counters().add(PortCounter::retries_exceeded);
       }
     } else if (*verdict == rdmap::Status::retry_exceeded) {
-      common_.connection.stop_for_good();
+      connection_.stop_for_good();
     }
   }
-  if (common_.connection.runs()) {
-    common_.connection.fail_work(culprit, *verdict);
+  if (connection_.runs()) {
+    connection_.fail_work(culprit, *verdict);
   } else {
     queues_.flush_receives();
   }

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Queue pairs (Verbs draft section 6), as programs see them.
 //
-// Qp is in three files: qp.cc has creation, destruction, states and attributes; qp_connection.cc how it is connected
-// and driven (its Connection does the rest); manual_connection.cc what programs do that connect with ibv_modify_qp.
-// WorkQueues has the work that is posted and not complete; SendPosting takes requests and sends them. Thread-safe,
-// except for destruction. Locks: those of the Connection (common_.connection), and one for posters of receives.
+// Qp is in four files: qp.cc has creation, destruction, states and attributes; posting.cc how send requests are posted;
+// qp_connection.cc how it is connected and driven (its Connection does the rest); manual_connection.cc what programs do
+// that connect with ibv_modify_qp. WorkQueues has the work that is posted and not complete. Locks: those of the
+// Connection, and one for posters of receives.
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -20,10 +21,10 @@
 #include "provider/connect/attachable.h"
 #include "provider/connect/attempt.h"
 #include "provider/connection/connection.h"
+#include "provider/connection/retry_timer.h"
 #include "provider/progress/driven.h"
 #include "provider/progress/driver.h"
-#include "provider/verbs/qp/qp_common.h"
-#include "provider/verbs/qp/send_posting.h"
+#include "provider/progress/send_scheduler.h"
 #include "provider/verbs/qp/work_queues.h"
 #include "provider/verbs/queue_pair.h"
 
@@ -38,24 +39,25 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   static std::unique_ptr<Qp> create(Context& context, Pd& pd, Cq* send_cq, Cq* receive_cq, ibv_qp_init_attr& attributes,
                                     ibv_qp* handle, Srq* srq = nullptr);
   ~Qp() override;
-  // The first half of destruction: from here on the queue pair is not found or driven, no event about it is reported,
-  // and its stream has ended. Work that is not complete gets no completion; octets that TCP has taken are still sent.
+  // Its connection ends; octets that TCP has taken are still sent.
   void stop() override;
 
-  QpIdentity& identity() override { return common_; }
-  std::uint32_t number() const override { return common_.number; }
-  const ibv_qp* handle() const { return common_.handle; }
-  ibv_qp_state state() const override { return common_.state.load(); }
+  std::uint32_t number() const override { return qp_.number; }
+  ibv_qp_state state() const override { return qp_.state.load(); }
 
-  // The send side: open batches, and posting.
-  SendPosting& posting() override { return posting_; }
-  // As the manual page of ibv_post_recv says: 0 or an errno, with the first bad request.
+  int post_send(ibv_send_wr* requests, ibv_send_wr** bad) override;
+  int post_bind(ibv_mw& mw, const ibv_mw_bind& bind) override;
+  void begin_batch() override;
+  void add(const ibv_send_wr& request) override;
+  // Applies to the request that is added next.
+  void extend(const WorkQueues::Extension& extension) { extension_ = extension; }
+  int end_batch() override;
+  void abort_batch() override;
   int post_receive(ibv_recv_wr* requests, ibv_recv_wr** bad) override;
   // The number of requests that are posted and not complete.
   std::uint32_t sends_outstanding();
   std::uint32_t receives_outstanding();
 
-  // As the manual page of ibv_modify_qp says: 0, or an errno and nothing has changed.
   int modify(const ibv_qp_attr& attributes, int mask) override;
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& init) override;
 
@@ -70,16 +72,14 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   int attach(TcpStream& socket, const Attachment& attachment) override;
   bool can_attach(const manual::Attempt* attempt = nullptr) override;
   int doorbell() override;
-  bool is_confirmed() const override { return common_.is_reliable(); }
+  bool is_confirmed() const override { return qp_.is_reliable(); }
   bool is_for(std::uint32_t peer_psn) override;
   int disconnect(const ConnectionOwner* owner) override;
   void arrived(const ConnectionOwner* owner) override;
   void no_first_message(const ConnectionOwner* owner) override;
   bool check_retry_timer(std::chrono::nanoseconds late) override;
   void restart_retry_timer() override;
-  // As QueuePair says.
   void lose_connection() override;
-  // A completion queue overran that this queue pair uses: the connection ends with a Terminate.
   void completion_lost() override;
   bool is_connected();
   // What the two ends have agreed on, what the peer is known to be, and the ORD of now. Nothing if it is not connected.
@@ -91,6 +91,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   std::optional<Agreed> agreed();
   // The attempt of a manual connection that is in progress, if any; attach() needs it.
   std::shared_ptr<manual::Attempt> attempt();
+  // Inside a ReadSection, until which it lives.
+  Connection& connection() { return connection_; }
   // The program exits without having destroyed the queue pair.
   void leave_at_exit();
   // Whether the program has ended the connection and the peer does not have everything yet; false if a thread holds a
@@ -101,19 +103,14 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // A poll of the program does not wait for a lock. If there is no memory, the connection ends.
   bool progress(Driver driver) noexcept override;
   bool watch_socket(bool watched) override;
-  void no_memory() noexcept override { common_.no_memory(); }
-  bool has_deferred() const override { return common_.connection.signals.deferred.load(); }
-  bool posts_wait() const override { return common_.connection.signals.posts_wait_since.load() != 0; }
+  void no_memory() noexcept override;
+  bool has_deferred() const override { return connection_.signals.deferred.load(); }
+  bool posts_wait() const override { return connection_.signals.posts_wait_since.load() != 0; }
   void send_waiting_posts() override;
   void send_all_deferred() override;
   void send_overdue_posts() override;
   bool give_back_idle_memory() override;
 
-  // True if a parent process created the queue pair. It then stays the parent's: calls on the copy in this process
-  // affect neither the stream nor the peer, and modify() fails with EIO. Instead of destruction, leave_to_parent()
-  // releases the domain and the queues; the memory of the copy may be inconsistent and is left as it is.
-  bool inherited() const override;
-  void leave_to_parent() override;
   void after_fork_in_child() override;
 
  private:
@@ -130,8 +127,37 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void reset();
   void change_attributes(const ibv_qp_attr& attributes, int mask);
   // Adapters for iWARP have one state for RESET and INIT (Idle, Verbs draft section 6.2.1), and call it INIT.
-  ibv_qp_state idle() const { return common_.rnic ? IBV_QPS_INIT : IBV_QPS_RESET; }
+  ibv_qp_state idle() const { return rnic_ ? IBV_QPS_INIT : IBV_QPS_RESET; }
   ibv_qp_state shown_state() const;
+  // Whether it keeps to the rules of InfiniBand from RTS on.
+  bool follows_infiniband() const { return manual_.load(std::memory_order_relaxed) || !rnic_; }
+  // Whether its work fails once it has waited for its peer for too long. rdma_cm's numbers come with the step to RTS.
+  bool retries() const {
+    return manual_.load(std::memory_order_relaxed) ||
+           (!rnic_ && steps_reached_.load(std::memory_order_relaxed) == IBV_QPS_UNKNOWN);
+  }
+  // The state as the steps of the program have made it.
+  ibv_qp_state stepped() const {
+    const ibv_qp_state reached = steps_reached_.load();
+    return reached == IBV_QPS_UNKNOWN ? state() : reached;
+  }
+
+  // ---- posting.cc: with the sender's lock held, except where said otherwise ----
+  WorkQueues::Abilities abilities() const;
+  bool state_allows_posts() const;
+  bool make_room(std::uint64_t sequence);
+  bool too_late() const;  // whether new work can only complete as flushed
+  void push_prepared(std::uint32_t count);
+  void send_or_defer(std::uint64_t first, Lock& lock);
+  // Work is not held any more; takes the lock. Where there is no connection to carry it out, local work at the head of
+  // the queue needs none.
+  void carry_out_local();
+  void carry_out_local(Lock& lock);
+  void send_what_is_posted(std::uint64_t first, Lock& lock) noexcept;
+  SendScheduler::PostDecision decide(std::uint64_t first);
+  void note_return_to_program();  // takes the lock
+  // What the scheduler is told when the program posts or polls. Takes no lock.
+  SendScheduler::ProbePolicy probe_policy() const;
 
   // ---- qp_connection.cc ----
   // With the sender's lock.
@@ -150,7 +176,7 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void begin_manual(std::shared_ptr<manual::Attempt> attempt) {
     end_attempt();
     attempt_ = std::move(attempt);
-    common_.manual = true;
+    manual_ = true;
   }
   // The attempt in progress, if any, is over.
   void end_attempt() {
@@ -167,8 +193,8 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   // IBV_QP_EN_SQD_ASYNC_NOTIFY: whether IBV_EVENT_SQ_DRAINED is reported.
   void notify_when_drained(bool notify);
   // ConnectionHost
-  void report(ibv_event_type type) override { common_.report(type); }
-  void enter_error() override { common_.state = IBV_QPS_ERR; }
+  void report(ibv_event_type type) override { qp_.report(type); }
+  void enter_error() override { qp_.state = IBV_QPS_ERR; }
   void peer_gone() override;
   void sent_all() override;
   void sent_last() override;
@@ -184,15 +210,26 @@ class Qp final : public QueuePair, public Driven, public Attachable, private Con
   void ready_to_send(const ibv_qp_attr& attributes);
   // With the sender's lock.
   std::optional<rdmap::Status> check_oldest_work(RetryTimer::Clock::time_point now);
+  // Starts the time of the oldest entry, `head`, from `now`.
+  void start_retry_timer(std::uint64_t head, RetryTimer::Clock::time_point now) {
+    retry_timer_.work_at(head, now);
+    connection_.note_progress(now);
+  }
 
-  const unsigned generation_;
-  ibv_qp_init_attr init_;
-  QpCommon common_;
-  WorkQueues queues_;
-  SendPosting posting_;
+  const bool rnic_;                   // the iWARP view
+  std::atomic<bool> manual_{false};   // a manual connection, from RTR on; written with the receiver's lock
+  std::atomic<bool> stopped_{false};  // it gets no connection any more; written with the receiver's lock
+  // RoCE view: rdma_cm has connected, and the program still makes its steps: the state to which these have led so far.
+  // IBV_QPS_UNKNOWN: no such steps are due. Written with the sender's lock.
+  std::atomic<ibv_qp_state> steps_reached_{IBV_QPS_UNKNOWN};
+  Connection connection_;
+  // Of the thread that builds a batch.
+  WorkQueues::Abilities batch_abilities_;
+  WorkQueues::Extension extension_;
   std::shared_ptr<manual::Attempt> attempt_;  // manual connection; written with both locks held
   std::uint32_t peer_psn_ = 0;                // of the connection's peer (Attachment); the same
   // With the sender's lock.
+  RetryTimer retry_timer_;
   bool tell_when_drained_ = false;
   std::uint64_t drain_to_ = 0;     // SQD of InfiniBand: entries before this one are still sent
   std::uint32_t ord_limit_ = ~0U;  // the limit that the program set before the connection

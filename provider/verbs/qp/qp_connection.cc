@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How a queue pair is connected and driven, and what the program and its peers do to the connection. Each function
+// How a queue pair is connected and driven, and what the program and its peers do to the connection_. Each function
 // takes the locks that it needs, except for those whose headings in qp.h say which are held.
 
 #include <algorithm>
@@ -33,7 +33,7 @@ std::size_t mulpdu_of(const Attachment& attachment, const TcpStream& socket, mpa
 }
 
 // What start-up has negotiated, within the limits of device and program.
-rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& socket, const QpCommon& qp) {
+rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& socket, const QpIdentity& qp) {
   const mpa::Agreement& agreement = attachment.agreement;
   constexpr std::uint32_t kMost = kMaxReadDepth;
   constexpr std::uint32_t kMostRequests = kMost + rdmap::SharedReads::kMostProbes;
@@ -69,180 +69,186 @@ rdmap::ConnectionRules rules_of(const Attachment& attachment, const TcpStream& s
 bool Qp::may_attach(const manual::Attempt* attempt) const {
   const ibv_qp_state state = this->state();
   const bool manual = attempt != nullptr;
-  if (!common_.connection.is_idle() || common_.stopped || manual != common_.manual || (manual && attempt->is_over()))
-    return false;
+  if (!connection_.is_idle() || stopped_ || manual != manual_ || (manual && attempt->is_over())) return false;
   if (manual) return state == IBV_QPS_RTR || state == IBV_QPS_RTS || state == IBV_QPS_SQD;
   // On RoCE a program may connect with a queue pair to which the connection manager does nothing.
-  return common_.is_reliable() &&
+  return qp_.is_reliable() &&
          (state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR || state == IBV_QPS_RTS);
 }
 
 bool Qp::can_attach(const manual::Attempt* attempt) {
-  const std::lock_guard lock(common_.connection.locks.send);
+  const std::lock_guard lock(connection_.locks.send);
   return may_attach(attempt);
 }
 
 std::shared_ptr<manual::Attempt> Qp::attempt() {
-  const std::lock_guard lock(common_.connection.locks.send);
+  const std::lock_guard lock(connection_.locks.send);
   return attempt_;
 }
 
 // `offer`: of the memory that the octets are to go through.
 int Qp::share(SharedOffer& offer) {
   try {
-    return common_.connection.share(std::move(offer));
+    return connection_.share(std::move(offer));
   } catch (const std::bad_alloc&) {
     // A caller has not said yet that it takes the memory, so the octets stay on TCP.
-    return common_.connection.rules().initiator ? 0 : ENOMEM;
+    return connection_.rules().initiator ? 0 : ENOMEM;
   }
 }
 
-int Qp::doorbell() { return common_.context->engine().doorbell(); }
+int Qp::doorbell() { return qp_.context->engine().doorbell(); }
 
 int Qp::attach(TcpStream& socket, const Attachment& attachment) {
   install_copy_guard();
   act_at_exit();
-  const std::lock_guard receive_lock(common_.connection.locks.receive);
-  const std::lock_guard send_lock(common_.connection.locks.send);
-  Connection& connection = common_.connection;
-  if (!connection.is_idle()) return EISCONN;
+  const std::lock_guard receive_lock(connection_.locks.receive);
+  const std::lock_guard send_lock(connection_.locks.send);
+  if (!connection_.is_idle()) return EISCONN;
   if (!may_attach(attachment.attempt.get())) return EINVAL;
   if (attachment.attempt && state() != IBV_QPS_RTR && mixed_up(attachment.peer_psn)) return EPERM;
 
-  const rdmap::ConnectionRules rules = rules_of(attachment, socket, common_);
+  const rdmap::ConnectionRules rules = rules_of(attachment, socket, qp_);
   try {
-    if (common_.follows_infiniband()) prepare_retry_timers();
-    connection.prepare(common_.number, rules, attachment.owner, std::move(socket));
+    if (follows_infiniband()) prepare_retry_timers();
+    connection_.prepare(qp_.number, rules, attachment.owner, std::move(socket));
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
-  const std::uint32_t ord = connection.transmitter().limit_ord(ord_limit_);
-  if (common_.follows_infiniband() && state() == IBV_QPS_SQD) connection.transmitter().hold_from(drain_to_);
-  connection.deny(denied_rights_);
-  Engine& engine = common_.context->engine();
-  int error = engine.add(*this, connection.socket().fd());
+  const std::uint32_t ord = connection_.transmitter().limit_ord(ord_limit_);
+  if (follows_infiniband() && state() == IBV_QPS_SQD) connection_.transmitter().hold_from(drain_to_);
+  connection_.deny(denied_rights_);
+  Engine& engine = qp_.context->engine();
+  int error = engine.add(*this, connection_.socket().fd());
   if (error == 0 && attachment.rings) error = share(*attachment.rings);
   if (error != 0) {
-    engine.release(connection.socket().fd());
+    engine.release(connection_.socket().fd());
     engine.remove(*this);
-    socket = connection.take_back();
+    socket = connection_.take_back();
     return error;
   }
   if (!attachment.attempt) {
-    common_.attributes.max_rd_atomic = static_cast<std::uint8_t>(ord);
-    common_.attributes.max_dest_rd_atomic = static_cast<std::uint8_t>(rules.ird);
-    if (!common_.rnic && state() != IBV_QPS_RTS) common_.steps_reached = state();
-    common_.state = IBV_QPS_RTS;
+    attributes_.max_rd_atomic = static_cast<std::uint8_t>(ord);
+    attributes_.max_dest_rd_atomic = static_cast<std::uint8_t>(rules.ird);
+    if (!rnic_ && state() != IBV_QPS_RTS) steps_reached_ = state();
+    qp_.state = IBV_QPS_RTS;
   }
-  connection.begin();
+  connection_.begin();
   peer_psn_ = attachment.peer_psn;
   engine.counters().add(PortCounter::connections);
-  connection.wait_for_first_message(attachment.first_by_owner);
-  if (common_.retries() && !queues_.sends().empty()) start_retry_timers();
+  connection_.wait_for_first_message(attachment.first_by_owner);
+  if (retries() && !sends().empty()) start_retry_timers();
   try {
-    connection.send();
+    connection_.send();
   } catch (const std::exception&) {  // the stream is attached, and ends for lack of memory
-    connection.break_off();
+    connection_.break_off();
   }
   return 0;
 }
 
 std::optional<Qp::Agreed> Qp::agreed() {
-  const std::lock_guard lock(common_.connection.locks.send);
-  if (common_.connection.is_idle()) return std::nullopt;
-  return Agreed{common_.connection.rules(), common_.connection.peer(), common_.connection.transmitter().ord()};
+  const std::lock_guard lock(connection_.locks.send);
+  if (connection_.is_idle()) return std::nullopt;
+  return Agreed{connection_.rules(), connection_.peer(), connection_.transmitter().ord()};
 }
 
 int Qp::disconnect(const ConnectionOwner* owner) {
   const ReadSection section;
-  const std::lock_guard lock(common_.connection.locks.receive);
-  if (common_.connection.is_idle() || (owner != nullptr && !common_.connection.is_of(owner))) return ENOTCONN;
-  return common_.connection.disconnect();
+  const std::lock_guard lock(connection_.locks.receive);
+  if (connection_.is_idle() || (owner != nullptr && !connection_.is_of(owner))) return ENOTCONN;
+  return connection_.disconnect();
 }
 
 void Qp::arrived(const ConnectionOwner* owner) {
   {
-    const std::lock_guard lock(common_.connection.locks.receive);
-    if (!common_.connection.is_of(owner)) return;
-    common_.connection.first_may_come();
+    const std::lock_guard lock(connection_.locks.receive);
+    if (!connection_.is_of(owner)) return;
+    connection_.first_may_come();
   }
   progress(Driver::event);
 }
 
 void Qp::no_first_message(const ConnectionOwner* owner) {
-  const std::lock_guard lock(common_.connection.locks.receive);
-  if (!common_.connection.is_of(owner)) return;
-  if (!common_.connection.rules().initiator) {
-    common_.connection.lose(Connection::Lost::beginning);
-  } else if (common_.connection.peer() == mpa::PeerKind::not_known) {
+  const std::lock_guard lock(connection_.locks.receive);
+  if (!connection_.is_of(owner)) return;
+  if (!connection_.rules().initiator) {
+    connection_.lose(Connection::Lost::beginning);
+  } else if (connection_.peer() == mpa::PeerKind::not_known) {
     log_event(LogLevel::info, "queue pair 0x%06x: its peer has sent nothing yet, and counts as no uiw until it does",
-              common_.number);
-    common_.connection.peer_known(mpa::PeerKind::other, false);
+              qp_.number);
+    connection_.peer_known(mpa::PeerKind::other, false);
   }
 }
 
 void Qp::lose_connection() {
-  const std::lock_guard lock(common_.connection.locks.receive);
-  if (!common_.connection.is_idle()) common_.connection.lose(Connection::Lost::by_fault);
+  const std::lock_guard lock(connection_.locks.receive);
+  if (!connection_.is_idle()) connection_.lose(Connection::Lost::by_fault);
 }
 
 void Qp::completion_lost() {
-  const std::lock_guard lock(common_.connection.locks.receive);
-  common_.connection.completion_lost();
+  const std::lock_guard lock(connection_.locks.receive);
+  connection_.completion_lost();
 }
 
 // True if the peer expects another PSN than this end starts with: it means another queue pair (one that had this number
 // before, for example), and on an adapter its packets would be dropped. PSN 0 counts as not set.
 bool Qp::mixed_up(std::uint32_t peer_psn) const {
-  return peer_psn != 0 && common_.attributes.sq_psn != 0 && peer_psn != common_.attributes.sq_psn;
+  return peer_psn != 0 && attributes_.sq_psn != 0 && peer_psn != attributes_.sq_psn;
 }
 
 bool Qp::is_for(std::uint32_t peer_psn) {
-  const std::lock_guard lock(common_.connection.locks.send);
+  const std::lock_guard lock(connection_.locks.send);
   return state() == IBV_QPS_RTR || !mixed_up(peer_psn);
 }
 
 bool Qp::is_connected() {
-  const std::lock_guard lock(common_.connection.locks.send);
-  return !common_.connection.is_idle();
+  const std::lock_guard lock(connection_.locks.send);
+  return !connection_.is_idle();
 }
 
 bool Qp::watch_socket(bool watched) {
-  const std::lock_guard lock(common_.connection.locks.receive);
-  return common_.connection.watch_socket(watched);
+  const std::lock_guard lock(connection_.locks.receive);
+  return connection_.watch_socket(watched);
 }
 
 bool Qp::progress(Driver driver) noexcept {
   try {
     return make_progress(driver);
   } catch (const std::exception&) {
-    common_.no_memory();
+    no_memory();
     return true;
+  }
+}
+
+void Qp::no_memory() noexcept {
+  try {
+    const std::lock_guard lock(connection_.locks.receive);
+    connection_.end_without_memory();
+  } catch (const std::exception&) {
   }
 }
 
 bool Qp::make_progress(Driver driver) {
   const ReadSection section;
-  const SuppressedNotifications suppressed(driver != Driver::poll ? &common_.receive_cq : nullptr);
+  const SuppressedNotifications suppressed(driver != Driver::poll ? &qp_.receive_cq : nullptr);
   bool work = false;
   {
-    std::unique_lock lock(common_.connection.locks.receive, std::defer_lock);
+    std::unique_lock lock(connection_.locks.receive, std::defer_lock);
     if (driver == Driver::poll) {
       if (!lock.try_lock()) return false;  // another thread drives it, and may need this processor
     } else {
       lock.lock();
     }
-    if (!common_.connection.receive_turn(driver, work)) return work;
+    if (!connection_.receive_turn(driver, work)) return work;
   }
-  const std::lock_guard lock(common_.connection.locks.send);
-  common_.connection.send_turn(driver);
+  const std::lock_guard lock(connection_.locks.send);
+  connection_.send_turn(driver);
   return work;
 }
 
 // ---- Deferred sends ----
 
 bool Qp::left_to_poster() const {
-  const Connection::Signals& signals = common_.connection.signals;
+  const Connection::Signals& signals = connection_.signals;
   const std::uint64_t since = signals.posts_wait_since.load();  // loaded before `poster`, which is stored before it
   const bool own = pthread_equal(signals.poster.load(std::memory_order_relaxed), pthread_self()) != 0;
   return SendScheduler::left_to_poster(since, own, raw_clock);
@@ -250,82 +256,79 @@ bool Qp::left_to_poster() const {
 
 void Qp::send_waiting_posts() {
   if (left_to_poster()) return;
-  const std::unique_lock lock(common_.connection.locks.send, std::try_to_lock);
-  if (!lock.owns_lock() || common_.connection.is_idle()) return;
-  Connection& connection = common_.connection;
-  if (const auto policy = connection.scheduler().polled(posting_.probe_policy())) connection.send(*policy);
+  const std::unique_lock lock(connection_.locks.send, std::try_to_lock);
+  if (!lock.owns_lock() || connection_.is_idle()) return;
+  if (const auto policy = connection_.scheduler().polled(probe_policy())) connection_.send(*policy);
 }
 
 void Qp::send_all_deferred() {
   if (left_to_poster()) return;
-  const std::unique_lock lock(common_.connection.locks.send, std::try_to_lock);
-  if (lock.owns_lock()) common_.connection.send_all_deferred();
+  const std::unique_lock lock(connection_.locks.send, std::try_to_lock);
+  if (lock.owns_lock()) connection_.send_all_deferred();
 }
 
 void Qp::send_overdue_posts() {
-  const std::unique_lock lock(common_.connection.locks.send, std::try_to_lock);
-  if (lock.owns_lock()) common_.connection.send_overdue_posts();
+  const std::unique_lock lock(connection_.locks.send, std::try_to_lock);
+  if (lock.owns_lock()) connection_.send_overdue_posts();
 }
 
 bool Qp::give_back_idle_memory() {
-  const std::unique_lock lock(common_.connection.locks.send, std::try_to_lock);
+  const std::unique_lock lock(connection_.locks.send, std::try_to_lock);
   if (!lock.owns_lock()) return true;  // another thread sends
-  return common_.connection.give_back_idle_memory();
+  return connection_.give_back_idle_memory();
 }
 
 void Qp::send_posts_before_end() {
   if (!posts_wait()) return;
-  const std::lock_guard lock(common_.connection.locks.send);
-  common_.connection.send_posts_before_end();
+  const std::lock_guard lock(connection_.locks.send);
+  connection_.send_posts_before_end();
 }
 
 // RTS to SQD: entries that are posted from here on are not sent.
 void Qp::drain() {
-  const std::lock_guard lock(common_.connection.locks.send);
-  drain_to_ = queues_.sends().tail();
-  common_.connection.hold_from(drain_to_);
-  common_.connection.send();
+  const std::lock_guard lock(connection_.locks.send);
+  drain_to_ = sends().tail();
+  connection_.hold_from(drain_to_);
+  connection_.send();
 }
 
 // SQD to RTS: they are sent.
 void Qp::stop_draining() {
-  const std::lock_guard lock(common_.connection.locks.send);
+  const std::lock_guard lock(connection_.locks.send);
   tell_when_drained_ = false;
-  common_.connection.hold_from(~std::uint64_t{0});
-  common_.connection.send();
+  connection_.hold_from(~std::uint64_t{0});
+  connection_.send();
 }
 
 void Qp::notify_when_drained(bool notify) {
-  const std::lock_guard lock(common_.connection.locks.send);
+  const std::lock_guard lock(connection_.locks.send);
   tell_when_drained_ = notify;
 }
 
 void Qp::flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status) {
-  if (!common_.connection.is_idle()) return common_.connection.transmitter().flush(culprit, status);
+  if (!connection_.is_idle()) return connection_.transmitter().flush(culprit, status);
   queues_.flush_sends(culprit, status);
 }
 
-bool Qp::drained() const {
-  return common_.follows_infiniband() ? queues_.sends().head() >= drain_to_ : queues_.sends().empty();
-}
+bool Qp::drained() const { return follows_infiniband() ? sends().head() >= drain_to_ : sends().empty(); }
 
 void Qp::deny_rights(std::uint32_t denied) {
   denied_rights_ = denied;
-  if (!common_.connection.is_idle()) common_.connection.deny(denied_rights_);
+  if (!connection_.is_idle()) connection_.deny(denied_rights_);
 }
 
 // Sets ORD (Verbs draft section 6.5), at most to the negotiated value.
 void Qp::limit_ord(std::uint32_t ord) {
   ord_limit_ = ord;
   std::uint32_t granted = ord;
-  if (!common_.connection.is_idle()) granted = common_.connection.transmitter().limit_ord(ord);
-  common_.attributes.max_rd_atomic = static_cast<std::uint8_t>(granted);
-  common_.connection.send();
+  if (!connection_.is_idle()) granted = connection_.transmitter().limit_ord(ord);
+  attributes_.max_rd_atomic = static_cast<std::uint8_t>(granted);
+  connection_.send();
 }
 
 // RESET.
 void Qp::reset_connection() {
-  common_.connection.reset();
+  connection_.reset();
   end_attempt();
   tell_when_drained_ = false;
   denied_rights_ = 0;
@@ -333,7 +336,7 @@ void Qp::reset_connection() {
 }
 
 void Qp::sent_all() {
-  if (common_.follows_infiniband() && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
+  if (follows_infiniband() && state() == IBV_QPS_SQD && drained() && std::exchange(tell_when_drained_, false)) {
     report(IBV_EVENT_SQ_DRAINED);
   }
 }
@@ -345,31 +348,31 @@ void Qp::sent_last() {
 // An adapter retries for a while, and so posted work waits here: a program may meanwhile see work of other queue pairs
 // complete, and end regularly.
 void Qp::peer_gone() {
-  if (queues_.sends().empty()) return;
+  if (sends().empty()) return;
   start_retry_timers();
-  common_.start_retry_timer(queues_.sends().head(), RetryTimer::Clock::now());
+  start_retry_timer(sends().head(), RetryTimer::Clock::now());
 }
 
 void Qp::leave_at_exit() {
   // A program may call exit() at any point, so a lock may be held; then the stream stays as it is.
   {
-    const std::unique_lock send_lock(common_.connection.locks.send, std::try_to_lock);
-    if (send_lock.owns_lock()) common_.connection.send_posts_before_end();
+    const std::unique_lock send_lock(connection_.locks.send, std::try_to_lock);
+    if (send_lock.owns_lock()) connection_.send_posts_before_end();
   }
-  const std::unique_lock receive_lock(common_.connection.locks.receive, std::try_to_lock);
+  const std::unique_lock receive_lock(connection_.locks.receive, std::try_to_lock);
   if (!receive_lock.owns_lock()) return;
   {
-    const std::unique_lock send_lock(common_.connection.locks.send, std::try_to_lock);
+    const std::unique_lock send_lock(connection_.locks.send, std::try_to_lock);
     if (!send_lock.owns_lock()) return;
   }
-  common_.connection.leave();
+  connection_.leave();
 }
 
 bool Qp::delivers_last() {
-  const std::unique_lock receive_lock(common_.connection.locks.receive, std::try_to_lock);
+  const std::unique_lock receive_lock(connection_.locks.receive, std::try_to_lock);
   if (!receive_lock.owns_lock()) return false;
-  const std::unique_lock send_lock(common_.connection.locks.send, std::try_to_lock);
-  return send_lock.owns_lock() && common_.connection.delivers_last();
+  const std::unique_lock send_lock(connection_.locks.send, std::try_to_lock);
+  return send_lock.owns_lock() && connection_.delivers_last();
 }
 
 }  // namespace uiw::provider

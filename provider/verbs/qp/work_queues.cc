@@ -51,11 +51,12 @@ ibv_wc_opcode opcode_of(const rdmap::SendWork& work) {
 
 }  // namespace
 
-WorkQueues::WorkQueues(QpIdentity& qp, const ibv_qp_cap& granted, Srq* srq)
+WorkQueues::WorkQueues(QpIdentity& qp, const ibv_qp_init_attr& granted, Srq* srq)
     : qp_(qp),
       memory_(stag_table(), &qp.pd, this),
-      sends_(granted.max_send_wr, granted.max_send_sge, granted.max_inline_data),
-      receives_(granted.max_recv_wr, granted.max_recv_sge),
+      signal_all_(granted.sq_sig_all != 0),
+      sends_(granted.cap.max_send_wr, granted.cap.max_send_sge, granted.cap.max_inline_data),
+      receives_(granted.cap.max_recv_wr, granted.cap.max_recv_sge),
       shared_(srq != nullptr ? std::make_unique<SrqUser>(*srq) : nullptr) {}
 
 WorkQueues::~WorkQueues() = default;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <variant>
 
 #include "base/grace_period.h"
 #include "provider/connection/connection_host.h"
@@ -25,7 +26,7 @@ class WorkQueues final : public ConnectionWork {
  public:
   // `qp` and `srq` must remain live as long as this object; `srq` is null if the queue pair has a receive queue of its
   // own. Throws std::bad_alloc.
-  WorkQueues(QpIdentity& qp, const ibv_qp_cap& granted, Srq* srq);
+  WorkQueues(QpIdentity& qp, const ibv_qp_init_attr& granted, Srq* srq);
   ~WorkQueues();
 
   // What the queue pair may access. It is what binds memory windows of type 2.
@@ -34,6 +35,22 @@ class WorkQueues final : public ConnectionWork {
   // ---- With the sender's lock ----
   rdmap::SendQueue& sends() { return sends_; }
   const rdmap::SendQueue& sends() const { return sends_; }
+  // What the connection supports, as far as it is known: work may be posted before there is one.
+  struct Abilities {
+    bool send_immediate = true, reads = true;
+  };
+  // What ibv_send_wr cannot express (uiwdv.h): the operands of a masked atomic operation, or that Immediate Data is
+  // sent without a Write.
+  using Extension = std::variant<std::monostate, rdmap::AtomicOperands, rdmap::Immediate>;
+  // These three are in build_work.cc. They fill in the entry `sequence`, at or behind the tail of the queue, for which
+  // there is room. 0, or the errno of ibv_post_send. Called inside a ReadSection, and with the lock held, except for
+  // entries of an open batch.
+  int build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities);
+  int extend(std::uint64_t sequence, const Extension& extension);
+  // Of `rkey` only the key counts, the low 8 bits; the index is that of the window. On success a window of type 1 has
+  // its new rkey.
+  int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
+                 const ibv_mw_bind_info& info);
   // Completes all posted sends as flushed, and `culprit` with `status`. Not for a queue pair with a stream, which does
   // it by itself (rdmap::Transmitter::flush).
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
@@ -79,9 +96,17 @@ class WorkQueues final : public ConnectionWork {
   void number_is_known();
 
  private:
+  rdmap::SendWork& fresh(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags);
+  int build_local(std::uint64_t sequence, const ibv_send_wr& request);
+  int build_atomic(std::uint64_t sequence, const ibv_send_wr& request);
+  int take_octets(std::uint64_t sequence, const ibv_send_wr& request);
+  void name_memory(std::uint64_t sequence, const ibv_send_wr& request);
+
   QpIdentity& qp_;
   const ddp::Accessor memory_;
+  const bool signal_all_;  // sq_sig_all
   rdmap::SendQueue sends_;
+  ddp::KnownPlace known_to_send_;
   bool has_windows_ = false;  // windows of type 2 were bound
 
   // A fault that was asked for has ended the queue. Of the sender, and of the receiver.

@@ -307,7 +307,7 @@ TEST_CASE("transmitter: flush() in the middle of an FPDU leaves the stream whole
   end.tx.flush(std::nullopt, Status::flushed);
   CHECK(end.sent.size() == 4);
   const Bytes original = data;
-  // As SendPosting::push_prepared() does in the error state: the entry at the tail is filled in, and completed without
+  // As Qp::push_prepared() does in the error state: the entry at the tail is filled in, and completed without
   // a push.
   const bool posted = GENERATE(false, true);
   if (posted) end.prepare(9, WorkKind::send, {});

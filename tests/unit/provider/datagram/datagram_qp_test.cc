@@ -266,7 +266,7 @@ TEST_CASE("A batch is posted as a whole, and the address of a request may come b
   two.near.to_rts();
   two.far.to_rts();
   for (std::uint64_t id = 0; id < 3; ++id) REQUIRE(two.far.receive(id, {two.far.part(id * 100, 100)}) == 0);
-  auto& posting = two.near.qp->posting();
+  auto& posting = *two.near.qp;
   posting.begin_batch();
   ibv_sge sge = two.near.part(0, 10);
   for (int i = 0; i < 3; ++i) {

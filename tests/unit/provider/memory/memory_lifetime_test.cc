@@ -187,10 +187,10 @@ TEST_CASE("memory lifetime: a region is deregistered inside a batch that names i
   request.opcode = IBV_WR_SEND;
   request.sg_list = &lent.sge;
   request.num_sge = 1;
-  near.qp->posting().begin_batch();
-  near.qp->posting().add(request);
+  near.qp->begin_batch();
+  near.qp->add(request);
   lent.take(Taken::deregistered);
-  CHECK(near.qp->posting().end_batch() == 0);
+  CHECK(near.qp->end_batch() == 0);
   const ibv_wc completion = next(*near.send_cq);
   CHECK(completion.wr_id == 3);
   CHECK(completion.status == IBV_WC_LOC_PROT_ERR);

@@ -95,7 +95,7 @@ inline int bind1(Side& side, std::uint64_t id, Window& window, const ibv_mw_bind
   ibv_mw_bind bind{};
   bind.wr_id = id;
   bind.bind_info = info;
-  return side.qp->posting().post_bind(window.handle, bind);
+  return side.qp->post_bind(window.handle, bind);
 }
 
 // Two connected queue pairs; `far` has memory to bind windows to, `near` uses them.

@@ -35,9 +35,9 @@ ibv_send_wr request(std::uint64_t id, ibv_wr_opcode opcode, ibv_sge* sge = nullp
 }
 
 // What the plugin does for uiwdv_wr_*.
-void add(Side& side, const ibv_send_wr& made, const provider::SendPosting::Extension& extension) {
-  side.qp->posting().extend(extension);
-  side.qp->posting().add(made);
+void add(Side& side, const ibv_send_wr& made, const provider::WorkQueues::Extension& extension) {
+  side.qp->extend(extension);
+  side.qp->add(made);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ TEST_CASE("uiwdv: an extended request is sent as extended", "[uiwdv]") {
   REQUIRE(far.post_receive(70, {}) == 0);
   REQUIRE(far.post_receive(71, {}) == 0);
 
-  near.qp->posting().begin_batch();
+  near.qp->begin_batch();
   ibv_send_wr atomic = request(1, IBV_WR_ATOMIC_FETCH_AND_ADD, &sge);
   atomic.wr.atomic.rkey = target->key();
   atomic.wr.atomic.remote_addr = address_of(words);
@@ -68,8 +68,8 @@ TEST_CASE("uiwdv: an extended request is sent as extended", "[uiwdv]") {
   // The next one is an ordinary one again.
   ibv_send_wr plain = request(4, IBV_WR_RDMA_WRITE_WITH_IMM);
   plain.imm_data = htobe32(77);
-  near.qp->posting().add(plain);
-  REQUIRE(near.qp->posting().end_batch() == 0);
+  near.qp->add(plain);
+  REQUIRE(near.qp->end_batch() == 0);
 
   const ibv_wc_opcode opcodes[] = {IBV_WC_FETCH_ADD, IBV_WC_COMP_SWAP, IBV_WC_RDMA_WRITE, IBV_WC_RDMA_WRITE};
   for (std::uint64_t id = 1; id <= 4; ++id) {
@@ -101,17 +101,17 @@ TEST_CASE("uiwdv: Immediate Data with data fails its batch; an aborted one leave
   const auto mr = near.expose(data, IBV_ACCESS_LOCAL_WRITE);
   ibv_sge sge = sge_of(data, *mr);
   REQUIRE(far.post_receive(1, {}) == 0);
-  near.qp->posting().begin_batch();
-  near.qp->posting().add(request(1, IBV_WR_SEND));
+  near.qp->begin_batch();
+  near.qp->add(request(1, IBV_WR_SEND));
   add(near, request(2, IBV_WR_RDMA_WRITE_WITH_IMM, &sge), immediate({}));
-  near.qp->posting().add(request(3, IBV_WR_SEND));
-  CHECK(near.qp->posting().end_batch() == EINVAL);
-  near.qp->posting().begin_batch();
-  near.qp->posting().extend(immediate({1}));
-  near.qp->posting().abort_batch();
-  near.qp->posting().begin_batch();
-  near.qp->posting().add(request(4, IBV_WR_SEND));
-  REQUIRE(near.qp->posting().end_batch() == 0);
+  near.qp->add(request(3, IBV_WR_SEND));
+  CHECK(near.qp->end_batch() == EINVAL);
+  near.qp->begin_batch();
+  near.qp->extend(immediate({1}));
+  near.qp->abort_batch();
+  near.qp->begin_batch();
+  near.qp->add(request(4, IBV_WR_SEND));
+  REQUIRE(near.qp->end_batch() == 0);
   CHECK(next(*near.send_cq).wr_id == 4);
   const ibv_wc came = next(*far.receive_cq);
   CHECK(came.opcode == IBV_WC_RECV);
@@ -122,10 +122,10 @@ TEST_CASE("uiwdv: an extended request that is too late is flushed", "[uiwdv]") {
   const auto context = open_loopback();
   Side side(*context);
   REQUIRE(side.to(IBV_QPS_ERR) == 0);
-  side.qp->posting().begin_batch();
+  side.qp->begin_batch();
   add(side, request(1, IBV_WR_RDMA_WRITE_WITH_IMM), immediate({1}));
-  side.qp->posting().add(request(2, IBV_WR_SEND));
-  CHECK(side.qp->posting().end_batch() == 0);
+  side.qp->add(request(2, IBV_WR_SEND));
+  CHECK(side.qp->end_batch() == 0);
   for (std::uint64_t id = 1; id <= 2; ++id) {
     const ibv_wc done = next(*side.send_cq);
     CHECK(done.wr_id == id);

@@ -409,17 +409,17 @@ TEST_CASE("memory: binds and invalidations in a batch (ibv_wr_start ... ibv_wr_c
   invalidate.wr_id = 2;
   invalidate.opcode = IBV_WR_LOCAL_INV;
   invalidate.invalidate_rkey = ibv_inc_rkey(rkey);
-  it.far.qp->posting().begin_batch();
-  it.far.qp->posting().add(bind);
-  it.far.qp->posting().abort_batch();
+  it.far.qp->begin_batch();
+  it.far.qp->add(bind);
+  it.far.qp->abort_batch();
   CHECK_FALSE(found(ibv_inc_rkey(rkey)));
-  it.far.qp->posting().begin_batch();
-  it.far.qp->posting().add(bind);
-  it.far.qp->posting().add(invalidate);
+  it.far.qp->begin_batch();
+  it.far.qp->add(bind);
+  it.far.qp->add(invalidate);
   bind.wr_id = 3;
   bind.bind_mw.rkey = rkey;
-  it.far.qp->posting().add(bind);
-  CHECK(it.far.qp->posting().end_batch() == 0);
+  it.far.qp->add(bind);
+  CHECK(it.far.qp->end_batch() == 0);
   for (std::uint64_t id = 1; id <= 3; ++id) {
     const ibv_wc done = next(*it.far.send_cq);
     CHECK(done.wr_id == id);

@@ -42,9 +42,9 @@ TEST_CASE("send_immediate: a receive, also of a shared queue, completes with it"
   }
   ibv_sge sge = sge_of(data, *source);
   REQUIRE(post(near, request(7, 0xA1B2C3D4, &sge)) == 0);
-  near.qp->posting().begin_batch();
-  near.qp->posting().add(request(8, 5));
-  REQUIRE(near.qp->posting().end_batch() == 0);
+  near.qp->begin_batch();
+  near.qp->add(request(8, 5));
+  REQUIRE(near.qp->end_batch() == 0);
   for (const std::uint64_t id : {7U, 8U}) {
     const ibv_wc done = next(*near.send_cq);
     CHECK(done.wr_id == id);
@@ -68,12 +68,12 @@ TEST_CASE("send_immediate: refused on a connection without it", "[send_immediate
   Side near(*context), far(*context);
   attach(near, far);
   CHECK(post(near, request(1, 5)) == EOPNOTSUPP);
-  near.qp->posting().begin_batch();
+  near.qp->begin_batch();
   ibv_send_wr before{};
   before.opcode = IBV_WR_SEND;
-  near.qp->posting().add(before);
-  near.qp->posting().add(request(2, 5));
-  CHECK(near.qp->posting().end_batch() == EOPNOTSUPP);
+  near.qp->add(before);
+  near.qp->add(request(2, 5));
+  CHECK(near.qp->end_batch() == EOPNOTSUPP);
   CHECK(near.qp->sends_outstanding() == 0);
   CHECK(none(*near.send_cq));
   CHECK(near.qp->state() == IBV_QPS_RTS);

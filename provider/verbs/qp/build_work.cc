@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "provider/verbs/qp/work_builder.h"
-
+// How ibv_send_wr and similar requests become entries of a send queue. Checked is what the manual pages define an errno
+// for. Other errors in a request show when it is processed, and it completes in error.
 #include <cerrno>
 #include <cstring>
 #include <optional>
@@ -8,6 +8,7 @@
 #include "provider/memory/rights.h"
 #include "provider/process/limits.h"
 #include "provider/verbs/qp/receive_posting.h"
+#include "provider/verbs/qp/work_queues.h"
 
 namespace uiw::provider {
 
@@ -49,8 +50,8 @@ std::uint64_t length_of(const ibv_send_wr& request) {
 
 }  // namespace
 
-rdmap::SendWork& WorkBuilder::fresh(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags) {
-  rdmap::SendWork& work = queue_.at(sequence);
+rdmap::SendWork& WorkQueues::fresh(std::uint64_t sequence, rdmap::WorkKind kind, std::uint64_t id, unsigned flags) {
+  rdmap::SendWork& work = sends_.at(sequence);
   work = rdmap::SendWork{};
   work.id = id;
   work.kind = kind;
@@ -61,11 +62,11 @@ rdmap::SendWork& WorkBuilder::fresh(std::uint64_t sequence, rdmap::WorkKind kind
 }
 
 // A bad lkey gives no errno: the request completes with IBV_WC_LOC_PROT_ERR.
-int WorkBuilder::build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities) {
+int WorkQueues::build(std::uint64_t sequence, const ibv_send_wr& request, const Abilities& abilities) {
   if (request.opcode == IBV_WR_LOCAL_INV || request.opcode == IBV_WR_BIND_MW) return build_local(sequence, request);
   const bool inlined = (request.send_flags & IBV_SEND_INLINE) != 0;
   if (request.num_sge < 0) return EINVAL;
-  if (static_cast<std::uint32_t>(request.num_sge) > queue_.max_sges() && !inlined) return EINVAL;
+  if (static_cast<std::uint32_t>(request.num_sge) > sends_.max_sges() && !inlined) return EINVAL;
   const auto kind = kind_of(request.opcode);
   if (!kind) return EOPNOTSUPP;
   // Without `reads` the peer accepts no Reads.
@@ -96,15 +97,15 @@ int WorkBuilder::build(std::uint64_t sequence, const ibv_send_wr& request, const
   return 0;
 }
 
-int WorkBuilder::build_atomic(std::uint64_t sequence, const ibv_send_wr& request) {
-  if (!queue_.has_operand_room(sequence)) return ENOMEM;
-  rdmap::SendWork& work = queue_.at(sequence);
+int WorkQueues::build_atomic(std::uint64_t sequence, const ibv_send_wr& request) {
+  if (!sends_.has_operand_room(sequence)) return ENOMEM;
+  rdmap::SendWork& work = sends_.at(sequence);
   const bool add = request.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
   work.atomic = add ? rdmap::AtomicOpcode::fetch_add : rdmap::AtomicOpcode::compare_swap;
   work.remote_stag = static_cast<ddp::Stag>(request.wr.atomic.rkey);
   work.remote_offset = request.wr.atomic.remote_addr;
   // RFC 7306 figure 5: operands that an operation does not use are zero, and unused masks are all ones.
-  queue_.operands(sequence) =
+  sends_.operands(sequence) =
       add ? rdmap::AtomicOperands{request.wr.atomic.compare_add, 0, 0, kAllBits}
           : rdmap::AtomicOperands{request.wr.atomic.swap, kAllBits, request.wr.atomic.compare_add, kAllBits};
   if (work.length != rdmap::kAtomicSize) work.status = rdmap::Status::local_length;
@@ -113,10 +114,10 @@ int WorkBuilder::build_atomic(std::uint64_t sequence, const ibv_send_wr& request
 }
 
 // IBV_SEND_INLINE: copies the octets, since the program may use its memory again at once.
-int WorkBuilder::take_octets(std::uint64_t sequence, const ibv_send_wr& request) {
-  rdmap::SendWork& work = queue_.at(sequence);
-  if (work.length > queue_.max_inline()) return EINVAL;
-  std::byte* to = queue_.inline_room(sequence);
+int WorkQueues::take_octets(std::uint64_t sequence, const ibv_send_wr& request) {
+  rdmap::SendWork& work = sends_.at(sequence);
+  if (work.length > sends_.max_inline()) return EINVAL;
+  std::byte* to = sends_.inline_room(sequence);
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
     if (sge.length > 0) std::memcpy(to, reinterpret_cast<const void*>(sge.addr), sge.length);
@@ -126,16 +127,16 @@ int WorkBuilder::take_octets(std::uint64_t sequence, const ibv_send_wr& request)
   return 0;
 }
 
-void WorkBuilder::name_memory(std::uint64_t sequence, const ibv_send_wr& request) {
-  rdmap::SendWork& work = queue_.at(sequence);
+void WorkQueues::name_memory(std::uint64_t sequence, const ibv_send_wr& request) {
+  rdmap::SendWork& work = sends_.at(sequence);
   const ddp::Right right = rdmap::is_answered(work.kind) ? ddp::kLocalWrite : ddp::kLocalRead;
-  rdmap::Sge* sges = queue_.sge_room(sequence);
+  rdmap::Sge* sges = sends_.sge_room(sequence);
   std::uint64_t length = 0;
   for (int i = 0; i < request.num_sge; ++i) {
     const ibv_sge& sge = request.sg_list[i];
     if (sge.length == 0) continue;
     length += sge.length;
-    resolve(sge, memory_, right, known_, sges[work.sges]);
+    resolve(sge, memory_, right, known_to_send_, sges[work.sges]);
     if (sges[work.sges++].registered.registration == ddp::Registration::none) {
       work.status = rdmap::Status::local_protection;
       break;
@@ -147,7 +148,7 @@ void WorkBuilder::name_memory(std::uint64_t sequence, const ibv_send_wr& request
   work.sink_offset = sges[0].offset + length < sges[0].offset ? 0 : sges[0].offset;
 }
 
-int WorkBuilder::build_local(std::uint64_t sequence, const ibv_send_wr& request) {
+int WorkQueues::build_local(std::uint64_t sequence, const ibv_send_wr& request) {
   if (request.opcode == IBV_WR_LOCAL_INV) {
     fresh(sequence, rdmap::WorkKind::local_invalidate, request.wr_id, request.send_flags).invalidate =
         static_cast<ddp::Stag>(request.invalidate_rkey);
@@ -160,17 +161,17 @@ int WorkBuilder::build_local(std::uint64_t sequence, const ibv_send_wr& request)
 
 // Other errors of a bind show when it is carried out, since the objects may change until then. ibv_bind_mw() stores the
 // rkey in the window, as its manual page says. ibv_post_send() does not: the program has chosen it.
-int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
-                            const ibv_mw_bind_info& info) {
+int WorkQueues::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
+                           const ibv_mw_bind_info& info) {
   constexpr std::uint32_t kKeyBits = 0xFF;
   if ((info.mw_access_flags & ~kWindowAccess) != 0) return EINVAL;
   const bool type1 = mw.type == IBV_MW_TYPE_1;
   if (info.mr == nullptr && (!type1 || info.length != 0)) return EINVAL;
   fresh(sequence, rdmap::WorkKind::bind, id, flags);
-  if (!queue_.has_operand_room(sequence)) return ENOMEM;
+  if (!sends_.has_operand_room(sequence)) return ENOMEM;
   rkey = (mw.rkey & ~kKeyBits) | (rkey & kKeyBits);
   if (type1) mw.rkey = rkey;
-  queue_.binding(sequence) = {static_cast<ddp::Stag>(rkey),
+  sends_.binding(sequence) = {static_cast<ddp::Stag>(rkey),
                               info.mr == nullptr ? ddp::Stag{0} : static_cast<ddp::Stag>(info.mr->lkey),
                               info.addr,
                               info.length,
@@ -180,11 +181,11 @@ int WorkBuilder::build_bind(std::uint64_t sequence, std::uint64_t id, unsigned f
   return 0;
 }
 
-int WorkBuilder::extend(std::uint64_t sequence, const Extension& extension) {
-  rdmap::SendWork& work = queue_.at(sequence);
+int WorkQueues::extend(std::uint64_t sequence, const Extension& extension) {
+  rdmap::SendWork& work = sends_.at(sequence);
   if (const auto* operands = std::get_if<rdmap::AtomicOperands>(&extension)) {
     if (work.kind != rdmap::WorkKind::atomic) return EINVAL;
-    queue_.operands(sequence) = *operands;
+    sends_.operands(sequence) = *operands;
   } else if (const auto* immediate = std::get_if<rdmap::Immediate>(&extension)) {
     if (work.length != 0) return EINVAL;
     work.kind = rdmap::WorkKind::immediate;

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+// How send requests are posted: by ibv_post_send, as a batch, or as the bind of a memory window; and whether they are
+// sent at once or with the next posts (provider/progress/send_scheduler.h). Each function takes the sender's lock that
+// it needs, except for those whose heading in qp.h says that it is held.
+#include "provider/verbs/qp/qp.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <utility>
+
+#include "provider/connect/retry_timers.h"
+#include "provider/memory/memory.h"
+#include "provider/progress/clock.h"
+#include "provider/verbs/context.h"
+
+namespace uiw::provider {
+
+bool Qp::state_allows_posts() const {
+  const ibv_qp_state state = qp_.state.load();
+  // An RNIC has no state RTR: its queue pair sends as soon as it has a stream (Verbs draft section 6.2). Programs that
+  // see an RNIC post in RTR: the receiver of ib_send_bw sends its credits.
+  const bool ready = state == IBV_QPS_RTS || (state == IBV_QPS_RTR && manual_ && rnic_);
+  return ready || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
+}
+
+WorkQueues::Abilities Qp::abilities() const {
+  if (connection_.is_idle()) return {};
+  return {connection_.peer() != mpa::PeerKind::other, attributes_.max_rd_atomic > 0};
+}
+
+// Makes room for the entry `sequence`, if the queue is full: sends posts that wait, and completes unsignaled work that
+// has been sent. False if there is still no room.
+bool Qp::make_room(std::uint64_t sequence) {
+  if (sends().has_room(sequence)) return true;
+  if (connection_.is_idle()) return false;
+  if (const auto policy = connection_.scheduler().polled(probe_policy())) connection_.send(*policy);
+  if (!sends().has_room(sequence)) connection_.transmitter().release_unsignaled();
+  return sends().has_room(sequence);
+}
+
+// Whether new work can only be flushed. After an error of the sender that has not ended the stream yet this is false:
+// the end of the stream flushes the whole queue in order.
+bool Qp::too_late() const {
+  const ibv_qp_state state = qp_.state.load();
+  if (state == IBV_QPS_ERR) return true;
+  const bool running = connection_.runs();
+  if (connection_.fin_sent() && !running) return true;
+  // If the stream still runs in SQD, another thread is making the step to SQD now. What is posted now is behind earlier
+  // work, and is sent with it.
+  return state == IBV_QPS_SQD && !running && connection_.phase() != Connection::Phase::closing && !follows_infiniband();
+}
+
+// Posts the `count` entries that have been filled in behind the tail; if it is too late for that, they complete as
+// flushed.
+void Qp::push_prepared(std::uint32_t count) {
+  if (!too_late()) return sends().push(count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    queues_.send_complete(sends().at(sends().tail() + i), rdmap::Status::flushed);
+  }
+}
+
+int Qp::post_send(ibv_send_wr* requests, ibv_send_wr** bad) {
+  std::unique_lock lock(connection_.locks.send);
+  int error = !batch_.await_end(lock) || !state_allows_posts() ? EINVAL : 0;
+  const WorkQueues::Abilities able = abilities();
+  const std::uint64_t first = sends().tail();
+  ibv_send_wr* request = requests;
+  for (; request != nullptr && error == 0; request = request->next) {
+    const std::uint64_t sequence = sends().tail();
+    error = sends().has_room(sequence) || make_room(sequence) ? queues_.build(sequence, *request, able) : ENOMEM;
+    if (error != 0) break;
+    if (too_late()) {
+      push_prepared(1);
+    } else {
+      sends().push();
+    }
+  }
+  if (error != 0 && bad != nullptr) *bad = request;
+  send_what_is_posted(first, lock);
+  return error;
+}
+
+// Whether what has been posted from `first` on is sent now, or waits for the posts behind it. There must be a stream.
+SendScheduler::PostDecision Qp::decide(std::uint64_t first) {
+  const std::uint64_t end = sends().tail();
+  SendScheduler::PostConditions conditions;
+  conditions.most_octets = connection_.octets_in_one_send();
+  SendScheduler::Post post{static_cast<unsigned>(end - first), 0, qp_.send_cq.taken()};
+  for (std::uint64_t i = std::max(first, sends().head()); i < end && post.octets < conditions.most_octets; ++i) {
+    post.octets += sends().at(i).length;
+  }
+  const Engine& engine = qp_.context->engine();
+  conditions.running = connection_.runs();
+  conditions.socket_full = connection_.full();
+  conditions.queue_full = sends().full();
+  conditions.awaits_event = engine.activity().event_awaited();
+  conditions.remote_rule = connection_.transmitter().completion() == rdmap::Completion::remote;
+  conditions.queued = sends().size();
+  return connection_.scheduler().posted(post, conditions, [&engine] {
+    return SendScheduler::PostTime{raw_clock(), engine.activity().last_here()};
+  });
+}
+
+// Releases the lock.
+void Qp::send_or_defer(std::uint64_t first, Lock& lock) {
+  using Decision = SendScheduler::PostDecision;
+  if (retries()) start_retry_timers();
+  if (!connection_.carries_work()) return carry_out_local(lock);
+  connection_.note_post();
+  Engine& engine = qp_.context->engine();
+  SendScheduler& scheduler = connection_.scheduler();
+  const Decision decision = decide(first);
+  if (decision == Decision::defer || decision == Decision::defer_first) {
+    const std::uint64_t now = scheduler.last_post();
+    connection_.signals.poster.store(pthread_self(), std::memory_order_relaxed);
+    connection_.publish_deferred();
+    lock.unlock();
+    if (decision == Decision::defer_first) engine.watch_posts();
+    if (engine.note_post(now)) note_return_to_program();
+    return;
+  }
+  const bool looks = decision == Decision::send_and_look;
+  if (looks) engine.begin_posting();
+  connection_.send(probe_policy());
+  std::uint64_t now = 0;
+  if (decision != Decision::send) {
+    now = raw_clock();
+    scheduler.resume(now);
+  }
+  lock.unlock();
+  if (looks && engine.end_posting(now)) note_return_to_program();
+}
+
+void Qp::carry_out_local() {
+  std::unique_lock lock(connection_.locks.send);
+  if (!connection_.carries_work()) carry_out_local(lock);
+}
+
+// There is no stream yet, or its peer has left. Local work is carried out all the same, once it is the oldest. Releases
+// the lock.
+void Qp::carry_out_local(Lock& lock) {
+  const ibv_qp_state state = qp_.state.load();
+  if ((state != IBV_QPS_RTS && state != IBV_QPS_RTR) || queues_.carry_out_local()) return lock.unlock();
+  const std::uint64_t culprit = sends().head();
+  lock.unlock();
+  const std::lock_guard receive_lock(connection_.locks.receive);
+  {
+    const std::lock_guard send_lock(connection_.locks.send);
+    // A stream that has come meanwhile fails it.
+    if (connection_.carries_work() || sends().empty() || sends().head() != culprit) return;
+    qp_.state = IBV_QPS_ERR;
+    queues_.flush_sends(culprit, sends().at(culprit).status);
+  }
+  queues_.flush_receives();
+}
+
+// Work that is posted cannot be taken back: if there is no memory to send it, its stream ends.
+void Qp::send_what_is_posted(std::uint64_t first, Lock& lock) noexcept {
+  try {
+    send_or_defer(first, lock);
+  } catch (const std::exception&) {
+    if (lock.owns_lock()) lock.unlock();
+    no_memory();
+  }
+}
+
+// The call that posted has also looked at what has arrived. This time is not a pause of the program.
+void Qp::note_return_to_program() {
+  const std::lock_guard lock(connection_.locks.send);
+  connection_.note_return_to_program(raw_clock());
+}
+
+void Qp::begin_batch() {
+  Lock lock(connection_.locks.send);
+  if (!batch_.begin(lock, state_allows_posts() ? 0 : EINVAL)) return;
+  batch_abilities_ = abilities();
+  extension_ = {};
+}
+
+void Qp::add(const ibv_send_wr& request) {
+  const WorkQueues::Extension extension = std::exchange(extension_, {});
+  if (batch_.error != 0) return;
+  const std::uint64_t sequence = sends().tail() + batch_.size;
+  if (!sends().has_room(sequence)) {
+    const std::lock_guard lock(connection_.locks.send);
+    if (!make_room(sequence)) batch_.error = ENOMEM;
+  }
+  if (batch_.error == 0) {
+    const ReadSection section;
+    batch_.error = queues_.build(sequence, request, batch_abilities_);
+  }
+  if (batch_.error == 0 && extension.index() != 0) batch_.error = queues_.extend(sequence, extension);
+  if (batch_.error == 0) ++batch_.size;
+}
+
+int Qp::end_batch() {
+  std::unique_lock lock(connection_.locks.send);
+  const int error = batch_.error != 0 || state_allows_posts() ? batch_.error : EINVAL;
+  const std::uint64_t first = sends().tail();
+  if (error == 0) push_prepared(batch_.size);
+  batch_.end();
+  if (error == 0) send_what_is_posted(first, lock);
+  return error;
+}
+
+void Qp::abort_batch() {
+  const std::lock_guard lock(connection_.locks.send);
+  batch_.end();
+}
+
+int Qp::post_bind(ibv_mw& mw, const ibv_mw_bind& bind) {
+  if (mw.type != IBV_MW_TYPE_1) return EINVAL;
+  std::unique_lock lock(connection_.locks.send);
+  if (!batch_.await_end(lock) || !state_allows_posts()) return EINVAL;
+  const std::uint64_t sequence = sends().tail();
+  if (!make_room(sequence)) return ENOMEM;
+  const auto rkey = static_cast<std::uint32_t>(stag_table().next_key(static_cast<ddp::Stag>(mw.rkey)));
+  const int error = queues_.build_bind(sequence, bind.wr_id, bind.send_flags, mw, rkey, bind.bind_info);
+  if (error != 0) return error;
+  push_prepared(1);
+  if (retries()) start_retry_timers();
+  if (!connection_.carries_work()) {
+    carry_out_local(lock);
+  } else {
+    connection_.send();
+  }
+  return 0;
+}
+
+SendScheduler::ProbePolicy Qp::probe_policy() const {
+  return SendScheduler::posters_probe_policy(qp_.context->engine().program(), !qp_.send_cq.empty());
+}
+
+}  // namespace uiw::provider
