@@ -17,11 +17,7 @@ inline constexpr Package kLibrdmacm{"librdmacm1", "librdmacm"};
 inline constexpr Package kIbverbsUtils{"ibverbs-utils", "libibverbs-utils"};
 inline constexpr Package kRdmacmUtils{"rdmacm-utils", "librdmacm-utils"};
 inline constexpr Package kPerftest{"perftest", "perftest"};
-inline constexpr Package kIperf3{"iperf3", "iperf3"};
-inline constexpr Package kSockperf{"sockperf", "sockperf"};
-inline constexpr Package kUcxUtils{"ucx-utils", "ucx"};
-inline constexpr Package kLibfabricBin{"libfabric-bin", "libfabric"};
-inline constexpr Package kGnuplot{"gnuplot-nox", "gnuplot"};
+inline constexpr Package kPython3{"python3", "python3"};
 
 // "apt-get install libibverbs1 (Fedora: dnf install libibverbs)"
 inline std::string how_to_install(const std::vector<Package>& packages) {

@@ -1,32 +1,23 @@
 // SPDX-License-Identifier: MIT
 #include "tools/bench/bench.h"
 
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/processors.h"
 #include "provider/process/device.h"
 #include "provider/process/settings.h"
 #include "tools/address.h"
-#include "tools/bench/curves.h"
-#include "tools/bench/measurement.h"
-#include "tools/bench/pairs.h"
-#include "tools/bench/plan.h"
-#include "tools/bench/plot.h"
-#include "tools/bench/programs/installed.h"
-#include "tools/bench/programs/programs.h"
-#include "tools/bench/programs/two_hosts.h"
-#include "tools/bench/report.h"
-#include "tools/child.h"
 #include "tools/files.h"
+#include "tools/packages.h"
 
 namespace uiw::tools {
 namespace {
@@ -40,23 +31,22 @@ struct BenchOptions {
   std::string plot;  // the file for the picture; empty: none
 };
 
-// Progress goes to standard error, so that standard output has only the table.
-void tell(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+struct Place {
+  std::string device;
+  std::string address;
+  std::size_t gid_index;
+};
 
 // Chooses the first IPv4 address, on the loopback device if there is one; perftest is run without IPv6 here.
-bool choose_device(BenchSetup& setup) {
+std::optional<Place> choose_device() {
   std::vector<provider::DeviceInfo> devices = provider::enumerate_devices();
   std::stable_partition(devices.begin(), devices.end(), [](const auto& device) { return device.loopback; });
   for (const provider::DeviceInfo& device : devices) {
-    if (!device.active) continue;
     const auto gid = std::find_if(device.gids.begin(), device.gids.end(), provider::is_ipv4);
-    if (gid == device.gids.end()) continue;
-    setup.device = device.name;
-    setup.address = address_text(*gid);
-    setup.gid_index = static_cast<std::size_t>(gid - device.gids.begin());
-    return true;
+    if (device.active && gid != device.gids.end())
+      return Place{device.name, address_text(*gid), static_cast<std::size_t>(gid - device.gids.begin())};
   }
-  return false;
+  return std::nullopt;
 }
 
 int complain(const std::string& text) {
@@ -64,131 +54,38 @@ int complain(const std::string& text) {
   return 1;
 }
 
-constexpr char kAllRows[] = "all";
-
-std::vector<std::string> names_of_rows() {
-  std::vector<std::string> names;
-  for (const NamedGroup& each : kGroups) names.emplace_back(each.name);
-  names.emplace_back(kAllRows);
-  return names;
-}
-
-std::vector<Group> groups_of(const std::string& rows) {
-  std::vector<Group> groups;
-  for (const NamedGroup& each : kGroups)
-    if (rows == each.name || rows == kAllRows) groups.push_back(each.group);
-  return groups;
-}
-
-bool contains(const std::vector<Group>& groups, Group group) {
-  return std::find(groups.begin(), groups.end(), group) != groups.end();
-}
-
-// The programs that this one starts may have as many descriptors as this one. False if they are too few.
-bool allow_many_descriptors() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return false;
-  if (limit.rlim_cur >= kDescriptors) return true;
-  if (limit.rlim_max < kDescriptors) return false;
-  limit.rlim_cur = kDescriptors;
-  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
-// For the basic rows.
-void find_programs(TwoHosts& hosts, Available& available, std::vector<std::string>& left_out) {
-  available.ucx = ucx_installed();
-  available.libfabric = libfabric_installed();
-  if (!available.ucx)
-    left_out.push_back("rows with UCX: ucx_perftest is missing; install it: " + how_to_install({kUcxUtils}));
-  if (!available.libfabric)
-    left_out.push_back("rows with libfabric: fi_pingpong is missing; install it: " + how_to_install({kLibfabricBin}));
-  std::string error;
-  available.two_hosts = hosts.make(error);
-  if (!available.two_hosts) left_out.push_back("rows between two hosts: " + error);
-}
-
-// What there is beyond the programs that all rows need; what there is not is said in `left_out`.
-Available find_available(const std::vector<Group>& groups, TwoHosts& hosts, std::vector<std::string>& left_out) {
-  Available available;
-  if (contains(groups, Group::basic)) find_programs(hosts, available, left_out);
-  available.many_descriptors = contains(groups, Group::connections) && allow_many_descriptors();
-  if (contains(groups, Group::connections) && !available.many_descriptors)
-    left_out.push_back("rows with 1000 connections: a process needs " + std::to_string(kDescriptors) +
-                       " descriptors and may not have them (ulimit -n)");
-  available.two_processors = usable_processors() >= 2;
-  if (contains(groups, Group::pinned) && !available.two_processors)
-    left_out.emplace_back("rows with pinned ends: there is one processor only");
-  return available;
-}
-
-struct Results {
-  BenchFrame frame;
-  std::vector<BenchRow> rows;
-  std::optional<Curves> curves;  // if a picture is wanted
-};
-
-// All programs that it starts have ended on return. nullopt if this process was interrupted.
-std::optional<Results> measure_all(const BenchSetup& setup, const BenchOptions& options) {
-  Results results;
-  results.frame = {options.runs, setup.seconds, usable_processors(), setup.device, setup.address, {}};
-  TwoHosts hosts;
-  const std::vector<Group> groups = groups_of(options.rows);
-  const Available available = find_available(groups, hosts, results.frame.left_out);
-  for (const Row& row : make_plan(groups, results.frame.processors, available)) {
-    const BenchSetup where = row.needs == Needs::two_hosts ? hosts.between(setup) : setup;
-    const auto once = [&](const Measurement& measurement, std::string& error) {
-      return measure(where, measurement, error);
-    };
-    const std::optional<BenchRow> result = measure_row(
-        row, options.runs, once, [] { return interrupted() != 0; }, tell);
-    if (!result) return std::nullopt;
-    results.rows.push_back(*result);
-  }
-  if (options.plot.empty()) return results;
-  results.curves = measure_curves(setup, {options.runs, results.frame.processors, ucx_installed()}, tell);
-  if (!results.curves) return std::nullopt;
-  return results;
-}
-
-// False if the picture could not be made or is incomplete.
-bool draw(const Curves& curves, const std::string& file) {
-  std::string error;
-  if (!run_gnuplot(gnuplot_script(curves.picture, file), error)) {
-    complain("no picture: " + error);
-    return false;
-  }
-  for (const std::string& missing : curves.errors) complain("missing in " + file + ": " + missing);
-  return curves.errors.empty();
-}
-
-int bench(BenchOptions options) {
+int bench(const BenchOptions& options) {
   if (const std::string& error = provider::settings().error; !error.empty()) return complain(error);
-  if (const std::vector<Package> missing = missing_packages(!options.plot.empty()); !missing.empty())
-    return complain("programs are missing; install them: " + how_to_install(missing));
-  BenchSetup setup;
-  setup.preload = preload_library();
-  if (setup.preload.empty()) return complain("libuiw-preload.so is missing; see `uiw doctor`");
-  if (!choose_device(setup)) return complain("no device has an IPv4 address; see `uiw devices`");
-  if (!options.plot.empty())
-    if (const std::string error = cannot_write(options.plot); !error.empty()) return complain(error);
-  if (options.quick) options.runs = options.seconds = 1;
-  setup.seconds = options.seconds;
-  setup.iterations = options.quick ? 10000 : 40000 * setup.seconds;
-
-  catch_interrupts();
-  const std::optional<Results> results = measure_all(setup, options);
-  if (const int signal = interrupted(); signal != 0) {
-    std::fputs("uiw bench: interrupted; all programs it started have ended\n", stderr);
-    std::signal(signal, SIG_DFL);
-    raise(signal);  // so that the shell sees the signal
-    return 128 + signal;
-  }
-  const auto& [frame, rows, curves] = *results;
-  const std::string text = options.json ? json_of(frame, rows) : table_of(frame, rows);
-  std::fputs(text.c_str(), stdout);
-  const bool failed = std::any_of(rows.begin(), rows.end(), [](const BenchRow& row) { return !row.error.empty(); });
-  const bool drawn = !curves || draw(*curves, options.plot);
-  return failed || !drawn ? 1 : 0;
+  int error = 0;
+  const std::string python = find_program("python3", error);
+  if (error != 0) return complain("python3 is missing; install it: " + how_to_install({kPython3}));
+  const std::string preload = preload_library();
+  const std::string script = helper_program("bench/bench.py");
+  if (preload.empty() || script.empty())
+    return complain((preload.empty() ? "libuiw-preload.so" : "bench.py") +
+                    std::string(" is missing; see `uiw doctor`"));
+  const std::optional<Place> place = choose_device();
+  if (!place) return complain("no device has an IPv4 address; see `uiw devices`");
+  // It has no use for the user's own modules, and compiles none into a directory of the system.
+  std::vector<std::string> words{python,
+                                 "-BEs",
+                                 script,
+                                 "--preload=" + preload_value(preload, getenv("LD_PRELOAD")),
+                                 "--device=" + place->device,
+                                 "--address=" + place->address,
+                                 "--gid-index=" + std::to_string(place->gid_index),
+                                 "--runs=" + std::to_string(options.runs),
+                                 "--duration=" + std::to_string(options.seconds),
+                                 "--rows=" + options.rows,
+                                 "--plot=" + options.plot};
+  if (options.json) words.emplace_back("--json");
+  if (options.quick) words.emplace_back("--quick");
+  std::vector<char*> arguments;
+  arguments.reserve(words.size() + 1);
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv(python.c_str(), arguments.data());
+  return complain(python + " cannot be executed: " + std::strerror(errno));
 }
 
 }  // namespace
@@ -202,7 +99,7 @@ Action add_bench(CLI::App& command) {
       ->check(CLI::Range(1U, 600U));
   command.add_flag("--quick", options->quick, "Measure each once, for a second at most");
   command.add_option("--rows", options->rows, "Which rows are measured (default basic)")
-      ->check(CLI::IsMember(names_of_rows()));
+      ->check(CLI::IsMember({"basic", "events", "connections", "server", "pinned", "all"}));
   command
       .add_option("--plot", options->plot,
                   "Measure and draw bandwidth over message size, and latency percentiles (SVG)")

@@ -222,18 +222,15 @@ Finding check_selftest(const std::vector<provider::DeviceInfo>& devices) {
     return {Verdict::warn, kSubject, "not run: uiw-selftest is missing", "install uiw again or finish the build"};
   if (preload.empty() || address.empty())
     return {Verdict::fail, kSubject, "not run: there is no preload library or no address", "see above"};
-  Child child;
   const Environment environment{
       {"LD_PRELOAD", preload_value(preload, getenv("LD_PRELOAD"))}, {"UIW_LOG", "-"}, {"UIW_LOG_LEVEL", "info"}};
-  if (!child.start({program, address}, environment))
+  const std::optional<Child> child = run_child({program, address}, environment, kSelftestLimit);
+  if (!child)
     return {Verdict::fail, kSubject, std::string("cannot be started: ") + std::strerror(errno), "free some memory"};
-  const bool ended = child.wait(kSelftestLimit);
-  const bool worked = ended && child.succeeded();
-  child.stop();
-  const auto [said, way] = selftest_output(child.output());
-  if (worked) return good(kSubject, said + ", through " + way);
+  const auto [said, way] = selftest_output(child->output);
+  if (child->succeeded()) return good(kSubject, said + ", through " + way);
   if (interrupted() != 0) return {Verdict::fail, kSubject, "interrupted", "run `uiw doctor` again"};
-  std::string text = ended ? "it " + ending_of(child.status()) : "no end within 20 s over " + address;
+  std::string text = child->in_time ? "it " + ending_of(child->status) : "no end within 20 s over " + address;
   if (!said.empty()) text += ": " + said;
   return {Verdict::fail, kSubject, text,
           "fix the failures above; if there are none, report a bug with the output of `uiw doctor`"};

@@ -192,6 +192,9 @@ def bare_system(bench):
         for package in packages:
             check(package in line, f"'{package}' is not in: {line}")
     run = bench.run([bench.uiw, "bench"], uiw=False, status=1, wrap=["env", f"PATH={bench.tmp}"])
+    one_line(run, "python3 is missing; install it: apt-get install python3 (Fedora: dnf install python3)")
+    os.symlink(sys.executable, f"{bench.tmp}/python3")
+    run = bench.run([bench.uiw, "bench"], uiw=False, status=1, wrap=["env", f"PATH={bench.tmp}"])
     one_line(run, "apt-get install perftest iperf3 sockperf", "dnf install perftest iperf3 sockperf")
     check("gnuplot" not in run.output, "gnuplot is asked for without a picture")
     run = bench.run([bench.uiw, "bench", "--plot", "picture.svg"], uiw=False, status=1, wrap=["env", f"PATH={bench.tmp}"])
