@@ -61,45 +61,26 @@ bool read_at(int fd, off_t at, void* octets, std::size_t size) {
   return ::syscall(SYS_pread64, fd, octets, size, at) == static_cast<long>(size);
 }
 
-// Whether a block whose last four octets are `length` ends at `end`, as far as both of its ends tell.
-bool ends_with_block(int fd, off_t end, std::uint32_t length) {
-  pcapng::BlockStart start{};
-  return length >= pcapng::kSmallestBlock && off_t{length} <= end &&
-         read_at(fd, end - off_t{length}, &start, sizeof start) && start.is_valid() && start.length == length;
-}
+// Whether a block ends at `end`, as far as both of its ends tell.
 bool ends_with_block(int fd, off_t end) {
   std::uint32_t length = 0;
-  return end == 0 || (end >= off_t{sizeof length} && read_at(fd, end - off_t{sizeof length}, &length, sizeof length) &&
-                      ends_with_block(fd, end, length));
-}
-
-// Whether what there is from `begin` to `end` is the beginning of a packet, and not all of it.
-bool is_part(int fd, off_t begin, off_t end) {
   pcapng::BlockStart start{};
-  const off_t left = end - begin;
-  if (left < off_t{sizeof start})
-    return read_at(fd, begin, &start.type, sizeof start.type) && start.type == pcapng::kEnhancedPacket;
-  return read_at(fd, begin, &start, sizeof start) && start.type == pcapng::kEnhancedPacket && start.is_valid() &&
-         start.length <= CaptureBlocks::kMostBlock && off_t{start.length} > left;
+  return end == 0 ||
+         (end >= off_t{pcapng::kSmallestBlock} && read_at(fd, end - off_t{sizeof length}, &length, sizeof length) &&
+          off_t{length} <= end && read_at(fd, end - off_t{length}, &start, sizeof start) && start.is_valid() &&
+          start.length == length);
 }
 
-// Where the part of a packet begins that ends at `end`: right behind a block. `end` if there is none.
-off_t begin_of_part(int fd, off_t end) {
-  std::array<std::uint32_t, 1024> words;
-  constexpr off_t kWord = sizeof words[0], kWords = off_t{words.size()};
-  if (end % kWord != 0) return end;
-  off_t at = end;  // what is in front of it has not been looked at
-  for (const off_t least = std::max(off_t{0}, end - off_t{CaptureBlocks::kMostBlock}); at > least;) {
-    const off_t count = std::min(kWords, at / kWord);
-    at -= count * kWord;
-    if (!read_at(fd, at, words.data(), static_cast<std::size_t>(count * kWord))) return end;
-    for (off_t i = count - 1; i >= 0; --i) {
-      const off_t begin = at + (i + 1) * kWord;
-      if (begin < end && ends_with_block(fd, begin, words[static_cast<std::size_t>(i)]) && is_part(fd, begin, end))
-        return begin;
-    }
-  }
-  return end;
+// Where the part of a packet begins that ends at `end`: behind all whole blocks. `end` if there is none. A block has
+// ended at `known`, unless somebody has emptied the file since then.
+off_t begin_of_part(int fd, off_t known, off_t end) {
+  off_t at = known <= end && ends_with_block(fd, known) ? known : 0;
+  pcapng::BlockStart start{};
+  while (read_at(fd, at, &start, sizeof start) && start.is_valid() && off_t{start.length} <= end - at)
+    at += off_t{start.length};
+  const bool is_packet =
+      at < end && read_at(fd, at, &start.type, sizeof start.type) && start.type == pcapng::kEnhancedPacket;
+  return is_packet ? at : end;
 }
 
 // Writes a few octets in the middle of the file, where pwrite(2) would append.
@@ -130,16 +111,16 @@ void skip(int fd, off_t begin, off_t end) {
 // lock of its inode. False where that is not possible.
 bool wait_for_writes(int fd) { return ::syscall(SYS_utimensat, fd, nullptr, nullptr, 0) == 0; }
 
-// Looks for a part of a packet at the end of the file, unless the file has the size `expected`, and lets readers skip
-// it. Returns the size of the file.
-off_t mend_end(int fd, off_t expected) {
+// Looks for a part of a packet at the end of the file, unless the file has the size `known`, where a block has ended,
+// and lets readers skip it. Returns the size of the file.
+off_t mend_end(int fd, off_t known) {
   off_t end = size_of(fd);
   for (int looks = 0; looks < kMostLooks; ++looks) {
-    if (end == expected || ends_with_block(fd, end) || !wait_for_writes(fd)) return end;
+    if (end == known || ends_with_block(fd, end) || !wait_for_writes(fd)) return end;
     // If the file has grown, a process was writing, which has looked at the end before.
     const off_t seen = std::exchange(end, size_of(fd));
     if (end != seen) continue;
-    skip(fd, begin_of_part(fd, end), end);
+    skip(fd, begin_of_part(fd, known, end), end);
     return size_of(fd);
   }
   return end;
@@ -176,7 +157,7 @@ int CaptureBlocks::open(const char* path) noexcept {
     lock_octet(fd, kStartLock, F_UNLCK, false);
   }
   if (error == 0) {
-    mend_end(fd, -1);
+    mend_end(fd, 0);
     return fd;
   }
   close_descriptor(fd);
@@ -202,7 +183,8 @@ int CaptureBlocks::append(std::span<const iovec> block, std::size_t size) noexce
 
 // With the mutex, and the block in its place.
 int CaptureBlocks::write(std::size_t size) {
-  off_t end = mend_end(fd_, expected_);
+  const off_t known = known_;
+  off_t end = mend_end(fd_, known);
   if (!file_may_have(static_cast<std::uint64_t>(end) + size)) return EFBIG;
   if (end == 0) {
     if (const int error = write_start(fd_); error != 0) return error;
@@ -210,15 +192,15 @@ int CaptureBlocks::write(std::size_t size) {
   }
   const long written = ::syscall(SYS_write, fd_, block_.data(), size);
   if (written < 0) return errno;
-  expected_ = ::lseek(fd_, 0, SEEK_CUR);
-  const off_t begin = expected_ - off_t{written};
+  known_ = ::lseek(fd_, 0, SEEK_CUR);
+  const off_t begin = known_ - off_t{written};
   const bool whole = static_cast<std::size_t>(written) == size;
   // This write may have waited for that of a process that was killed then.
   const bool behind_part = begin != end && !ends_with_block(fd_, begin);
   // Nothing is mended on file systems that do not tell where O_APPEND has put the block.
   if ((behind_part || !whole) && is_own(begin, static_cast<std::size_t>(written))) {
-    if (behind_part) skip(fd_, begin_of_part(fd_, begin), begin);
-    if (!whole) skip(fd_, begin, expected_);
+    if (behind_part) skip(fd_, begin_of_part(fd_, known, begin), begin);
+    if (!whole) skip(fd_, begin, known_);
   }
   return whole ? 0 : ENOSPC;
 }
