@@ -24,10 +24,10 @@ constexpr unsigned long kHighNumbers = 1024;
 std::atomic<const DescriptorGuard*> the_guard{nullptr};
 std::atomic<DescriptorsExhausted> exhausted{nullptr};
 
-// Counting the open descriptors is expensive, so one count serves many calls: takings_left more descriptors may be
-// taken before the next count, which is half of those that were free. The program's own descriptors take the lowest
-// free numbers, so growth of the lowest free number since the count (lowest_then) is subtracted. A race between threads
-// makes one count too many or too few, which does no harm.
+// Counting the open descriptors is expensive, so one count serves many calls: takings_left, at first half of those that
+// were free, may be taken before the next count. The program's own descriptors take the lowest free numbers, so growth
+// of the lowest free number since the count (lowest_then) is subtracted. A race between threads makes one count too
+// many or too few, which does no harm.
 std::atomic<unsigned long> counted_limit{0};
 std::atomic<long> takings_left{0};
 std::atomic<int> lowest_then{0};
@@ -124,7 +124,7 @@ DescriptorChange::DescriptorChange() : guard_(the_guard.load(std::memory_order_a
   if (guard_ != nullptr) guard_->begin_change();
 }
 
-// The report may wait for who reads it.
+// Reports last, since writing the message may block.
 DescriptorChange::~DescriptorChange() {
   const int saved_errno = errno;
   if (guard_ != nullptr) guard_->end_change();

@@ -7,8 +7,8 @@
 // soft limit are never taken.
 //
 // Descriptors that the program gets from a call (the command descriptor, completion channels) are not taken here. All
-// functions are thread-safe and take no lock of ours; the
-// guard may let them wait a moment while the program closes descriptors.
+// functions are thread-safe and take no lock of ours; the guard may block them briefly while the program closes
+// descriptors.
 #pragma once
 
 #include <utility>
@@ -22,14 +22,14 @@ constexpr int kDescriptorsLeft = 16;
 struct DescriptorGuard {
   void (*protect)(int fd);
   void (*unprotect)(int fd);
-  // Between these two a thread has descriptors open that are not protected: calls by which the program would close them
-  // wait. The pairs of one thread may be nested.
+  // Bracket an interval in which a thread has descriptors open that are not protected yet: the program's calls that
+  // would close them wait until its end. The pairs of one thread may be nested.
   void (*begin_change)();
   void (*end_change)();
 };
 
-// The making or closing of descriptors, from before they are made until they are protected, or from the end of their
-// protection until they are closed. It is to be short, and waits for nothing else. Most uses are of one expression:
+// Scope in which descriptors of the library are opened, until they are protected, or closed, from the end of their
+// protection. It must be short and must not block. Most uses are a single expression:
 //
 //   const int fd = DescriptorChange().take(::socket(...), "a connection");
 class DescriptorChange {
@@ -41,19 +41,19 @@ class DescriptorChange {
 
   // Takes ownership of a close-on-exec descriptor that was made during this change; `fd` may be the -1 of a call that
   // failed. Returns the descriptor's new number, or -1 with the errno of that call, or -1 with EMFILE if too few
-  // descriptors would be left to the program; then `fd` is closed. `purpose` is a string literal that tells people what
-  // needed it, for example "a connection".
+  // descriptors would be left to the program; then `fd` is closed. `purpose` is a string literal for messages, for
+  // example "a connection".
   int take(int fd, const char* purpose);
-  // As take(), for a descriptor that is open for a moment only. It may be one of the last, so it is never refused.
+  // As take(), for a descriptor that is open only briefly. It is never refused: it may be one of the last 16.
   int guard(int fd) const;
-  // Gives up ownership of a descriptor, which something else closes before this change ends.
+  // Gives up ownership of a descriptor that other code closes before this change ends.
   void leave(int fd) const;
   // Closes a descriptor that was made during this change and is neither taken nor guarded; -1 is none.
   static void drop(int fd);
 
  private:
   const DescriptorGuard* const guard_;
-  const char* refused_ = nullptr;  // the purpose, which is reported once the change is over
+  const char* refused_ = nullptr;  // the purpose; reported once the change is over
   int error_ = 0;
 };
 
@@ -77,7 +77,7 @@ class OwnedDescriptor {
   }
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
-  // The caller owns it, or lets it be.
+  // Gives up ownership.
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
     if (const int before = std::exchange(fd_, fd); before >= 0) close_descriptor(before);

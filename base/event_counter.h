@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Writing to an eventfd: one that wakes a thread of uiw, or one whose count the program sees (kernel-abi/rdma_cm); and
-// asking a descriptor what it has now.
+// Adding to an eventfd, and polling a descriptor without waiting. Neither is a cancellation point.
 #pragma once
 
 #include <poll.h>
@@ -13,8 +12,8 @@
 
 namespace uiw {
 
-// Adds 1 to the eventfd, so that who waits for it wakes up. False if there is no such descriptor. May be called from
-// the handler of a signal, which has to restore errno. It is no cancellation point, as write() of libc would be.
+// Adds 1 to the eventfd, which wakes a thread that waits for it. False if there is no such descriptor. May be called in
+// a signal handler that restores errno. Not by libc's write(), which is a cancellation point.
 inline bool add_event(int fd) {
   const std::uint64_t one = 1;
   long written;
@@ -24,8 +23,8 @@ inline bool add_event(int fd) {
   return written == sizeof one || errno == EAGAIN;  // EAGAIN: the counter is full, and thus not zero
 }
 
-// What poll(2) says of the descriptor now: of `events`, and errors. poll() of libc would be a cancellation point, and
-// is a function of uiw's preload library, which may need locks of the caller.
+// Polls one descriptor without waiting: those of `events`, and errors, that it has now. Not by libc's poll(), which is
+// a cancellation point and is replaced by uiw's preload library, whose poll() may need locks of the caller.
 inline short events_of(int fd, short events) {
   pollfd asked{fd, events, 0};
   const timespec now{};

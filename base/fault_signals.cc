@@ -95,8 +95,8 @@ void send_again(int signal, siginfo_t* info) {
 
 // ---- What the program has set as its handlers
 
-// There are two copies, and the generation says which one is valid. So a signal handler can read while it has
-// interrupted a writer. Writers exclude each other by Writing.
+// Two copies, of which the generation says which one is valid, so that a signal handler that interrupts a writer can
+// read. Writers exclude each other by Writing.
 class Disposition {
  public:
   struct sigaction read() const {
@@ -188,8 +188,8 @@ struct sigaction take_action(int signal) {
 // Ends the process as the kernel does for this signal, with a core dump.
 void end_process(int signal, siginfo_t* info) {
   set_default(signal);
-  // If an instruction has faulted, it faults again when the handler returns. Otherwise the signal is sent once more and
-  // is pending until then.
+  // An instruction that has faulted faults again when the handler returns. Otherwise the signal is sent again, and is
+  // blocked until then.
   if (!is_sent(*info) && info->si_code != SI_KERNEL) return;
   const sigset_t own = set_of(bit_of(signal));
   real.mask(SIG_BLOCK, &own, nullptr);

@@ -50,7 +50,7 @@ int program_action(int signal, const struct sigaction* action, struct sigaction*
 // pthread_sigmask(): 0 or an errno.
 int program_mask(int how, const sigset_t* set, sigset_t* before);
 
-// Adds the signals that wait here to the result of sigpending().
+// Adds the signals that are kept pending here to the result of sigpending().
 void add_pending_faults(sigset_t* pending);
 
 // To be called before and after a thread is created: in between, the signals that the program wants blocked are blocked

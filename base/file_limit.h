@@ -13,13 +13,13 @@
 
 namespace uiw {
 
-// Whether a file may have this size. Where not, callers go on as after EFBIG.
+// Whether a file may have this size. If not, callers act as after EFBIG.
 inline bool file_may_have(std::uint64_t size) {
   rlimit limit{};
   return ::getrlimit(RLIMIT_FSIZE, &limit) != 0 || size <= limit.rlim_cur;  // RLIM_INFINITY is the greatest number
 }
 
-// Whether `size` octets may be written to an open file, wherever in it the descriptor is.
+// Whether `size` octets may be written to an open file, at whatever offset it is.
 inline bool may_write(int fd, std::size_t size) {
   struct stat status;
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) return true;

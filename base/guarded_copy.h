@@ -4,9 +4,9 @@
 //
 // What guarded_copy() writes becomes visible in ascending order, the last octet last, and naturally aligned 8-octet
 // words become visible as a whole: programs spin on the last octet of an RDMA Write, or on a flag word.
-// guarded_copy_unordered() promises nothing of the kind, since it is memcpy of libc, which may store the last octets
-// first. It is for memory that nobody looks at yet. Where another processor has read that memory before, as it has read
-// a ring, it is four times as fast: stores of whole cache lines need not fetch the lines first.
+// guarded_copy_unordered() promises no order: it is memcpy of libc, which may store the last octets first. It is for
+// memory that nobody reads yet. Where another processor has read that memory before, as in a ring, it is four times as
+// fast: stores of whole cache lines need not fetch the lines first.
 #pragma once
 
 #include <cstddef>

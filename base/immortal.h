@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// An object that lives until the process ends, and is made in memory that the library has anyway.
+// An object that lives until the process ends, in static memory.
 //
-// What guards the state of a process is made when the library is loaded (provider/verbs/fork.h), and there a lack of
-// memory could not be reported: an exception would end the program. It is never destroyed, since threads and
-// destructors of the program may use it while the process exits.
+// The locks and tables of the process are made when the library is loaded (provider/verbs/fork.h), where a failed
+// allocation could not be reported: an exception would end the program. They are never destroyed, since threads and
+// destructors of the program may use them while the process exits.
 #pragma once
 
 #include <cstddef>

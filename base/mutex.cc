@@ -14,9 +14,9 @@ bool Mutex::try_slowly(unsigned found) {
   return false;
 }
 
-// Errors are often returned in errno with mutexes released on the way, so errno stays as it is.
+// Keeps errno, in which callers often have an error to return.
 //
-// A thread that has waited cannot know whether others still do, so it takes the mutex as one that is awaited.
+// A thread that has waited cannot know whether others still wait, so it marks the mutex as awaited.
 void Mutex::lock_slowly() {
   if (try_slowly(state_.load(std::memory_order_relaxed))) return;
   const unsigned awaited = free() | kTaken | kAwaited;

@@ -6,7 +6,7 @@
 // data that it guards may be inconsistent then. Tables that a child goes on using are therefore locked over the fork
 // instead (verbs/fork.cc); this class is for objects that belong to the parent and that a child can at most destroy.
 //
-// A message takes about ten of these, nearly always free ones, so they are taken and released in place, without a call.
+// A message takes about ten of these, nearly always uncontended, so taking and releasing are inline.
 #pragma once
 
 #include <atomic>

@@ -30,7 +30,7 @@ bool fill_random(void* to, std::size_t size) {
 std::uint64_t secret_number() {
   std::uint64_t number = 0;
   if (fill_random(&number, sizeof number)) return number;
-  // libc takes the secrets that protect the stack and its pointers from these octets, so no part of them is the number.
+  // libc takes its stack canary and pointer guard from these octets, so they are mixed and not returned as they are.
   std::array<std::uint64_t, 2> given{};
   if (const auto* octets = reinterpret_cast<const void*>(::getauxval(AT_RANDOM)); octets != nullptr) {
     std::memcpy(given.data(), octets, sizeof given);

@@ -11,8 +11,8 @@ namespace uiw {
 // there is no /dev/urandom.
 bool fill_random(void* to, std::size_t size);
 
-// A number that others cannot guess. Where fill_random() fails, it is made of what the kernel gave the process at its
-// start, which it also gives where all system calls are filtered.
+// A number that others cannot guess. Where fill_random() fails, it is derived from AT_RANDOM, which the kernel gives to
+// each process at its start, also where all system calls are filtered.
 std::uint64_t secret_number();
 
 }  // namespace uiw

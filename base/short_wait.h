@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How a thread waits for what another thread is about to finish, or for memory of the system, where nothing wakes it.
-// It looks again at once at first, then lets other threads run between two looks, and then sleeps between them. Without
-// the sleep a thread of a real-time policy would keep the processor from the thread that it waits for: sched_yield()
-// leaves it to threads of the same priority alone.
+// Backoff of a thread that waits, with nothing to wake it, for what another thread is about to finish, or for the
+// system to have memory. The first turns spin, the next ones yield, and from then on each one sleeps: a thread of a
+// real-time policy that only yielded would keep the processor from a thread of lower priority that it waits for.
 #pragma once
 
 #include <sched.h>
@@ -18,7 +17,7 @@ class ShortWait {
  public:
   static constexpr unsigned kLooks = 100, kYields = 100;
 
-  // What the thread does before it looks again. Keeps errno, and is no cancellation point, as nanosleep() of libc is.
+  // To be called between two looks. Keeps errno and is no cancellation point, unlike libc's nanosleep().
   void turn() {
     if (turns_ < kLooks + kYields) {
       if (++turns_ > kLooks) sched_yield();

@@ -22,7 +22,7 @@ inline bool start_service_thread(std::thread& thread, const char* name, std::fun
   pthread_sigmask(SIG_SETMASK, &all, &before);
   bool started = true;
   try {
-    // The new thread unblocks them itself: the caller may have blocked one that is pending.
+    // The new thread unblocks them itself, since one that is pending must stay blocked in the caller.
     thread = std::thread([body = std::move(body)] {
       sigset_t faults;
       sigemptyset(&faults);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Messages by a Unix stream socket, of a few octets and descriptors that go with them. Neither function blocks. A new
+// Messages of a few octets with descriptors (SCM_RIGHTS) over a Unix stream socket. Neither function blocks. A new
 // socket has room for a message. Thread-safe.
 #pragma once
 
@@ -16,8 +16,8 @@ constexpr std::size_t kMostDescriptors = 3;  // in a message
 // False if the message was not sent as a whole.
 bool send_message(int socket, Octets octets, std::span<const int> fds);
 // Fills `octets`, and `fds` with the descriptors that came, close-on-exec, which the caller takes or drops before
-// `change` ends; -1 where there is none. Those beyond are dropped. False, and no descriptor, if not all octets were
-// there.
+// `change` ends; -1 where there is none. Further ones are closed. False, without descriptors, if the message has fewer
+// octets.
 bool receive_message(const DescriptorChange& change, int socket, MutableOctets octets, std::span<int> fds);
 
 }  // namespace uiw

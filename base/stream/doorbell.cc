@@ -25,12 +25,12 @@ Doorbell Doorbell::create() {
 
 namespace {
 
-// For an octet that the system has no memory for: some 5 ms (ShortWait).
+// Tries while the system has no memory for the octet: some 5 ms (ShortWait).
 constexpr unsigned kMostTries = 300;
 
-// False if the socket is none, or has been shut. The flags, not the descriptor's status, say that nothing blocks: the
-// peer cannot change them. Where the socket is full, the peer has been woken often enough. Where the system has no
-// memory for the octet, it is tried again for some milliseconds, since a peer that is not woken stops.
+// False if this is no socket, or it has been shut down. The call's flags make it non-blocking, since a peer could
+// change the status flag (O_NONBLOCK). If the socket is full, the peer has been woken often enough. If the system has
+// no memory for the octet, this is tried again for some milliseconds, since a peer that is not woken stops.
 bool send_octet(int socket) {
   const int before = errno;
   const char octet = 1;
@@ -50,8 +50,8 @@ bool send_octet(int socket) {
 
 }  // namespace
 
-// No cancellation point, as the function of libc would be. An octet takes most of a kilobyte of the kernel's memory,
-// and a socket has room for some hundreds of them: so this reads all.
+// Not by libc's recv(), which is a cancellation point. An octet takes most of a kilobyte of the kernel's memory, and a
+// socket has room for some hundreds of them, so one call reads all.
 bool Doorbell::drain() const {
   const int before = errno;
   std::array<char, 1024> dropped;

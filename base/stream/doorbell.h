@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// How a process wakes a thread of another one that sleeps on an epoll set: by a connected pair of Unix stream sockets.
-// The process that sleeps watches one end (Doorbell) and passes copies of the other to all its peers. A peer keeps its
-// copy with its view of the page of doorbells (PeerDoorbell, doorbell_page.h). The octets have no meaning. Nothing
-// blocks, whatever a peer does. A peer that shuts the pair ends the streams of those peers that have to wake a thread.
-// Thread-safe.
+// Wakes a thread of another process that sleeps on an epoll set, by a connected pair of Unix stream sockets. The
+// process that sleeps watches one end (Doorbell) and passes copies of the other to all its peers, each of which keeps
+// its copy with its mapping of the doorbell page (PeerDoorbell, doorbell_page.h). The octets have no meaning. Nothing
+// blocks, whatever a peer does. A peer that shuts the pair down ends the streams of all peers that then have to wake a
+// thread. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -23,16 +23,16 @@ class Doorbell {
   explicit operator bool() const { return static_cast<bool>(watched_); }
   // To be watched for EPOLLIN.
   int watched() const { return watched_.get(); }
-  // The end for the peers.
+  // The end whose copies are passed to the peers.
   int passed_on() const { return passed_on_.get(); }
 
-  // Reads what has come. False if a peer has shut the pair, which wakes nobody any more.
+  // Reads what has arrived. False if a peer has shut the pair down, after which it wakes nobody.
   bool drain() const;
-  // As a peer that rings.
+  // Wakes this process itself, as a peer would.
   void ring() const;
-  // Nothing is watched any more. The other end stays, since another thread may be passing it on.
+  // Closes the watched end. The other one stays, since another thread may be passing it on.
   void shut() { watched_.reset(); }
-  // The program has closed the descriptors.
+  // To be called after the program has closed the descriptors.
   void forget() { watched_.release(), passed_on_.release(); }
 
  private:
@@ -45,8 +45,8 @@ class PeerDoorbell {
   PeerDoorbell(std::unique_ptr<DoorbellPage> page, OwnedDescriptor socket)
       : page_(std::move(page)), socket_(std::move(socket)) {}
 
-  // Something has been written for the stream whose news the peer looks for at this place, whatever number it is. False
-  // if the peer sleeps and cannot be woken.
+  // Reports news of the stream with this bit of the peer's page; `at` may be any number, since the peer has told it.
+  // False if the peer sleeps and cannot be woken.
   bool ring(DoorbellPage::Place at) const { return page_->ring(at) || wake(); }
   int socket() const { return socket_.get(); }
 

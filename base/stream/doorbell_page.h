@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Memory in which the peers of a process say which of its streams in shared memory (shared_stream.h) have news: a bit
-// for each. A thread that looks at thousands of streams looks at the bits, without a system call. The memory also says
-// where nobody looks, so that a peer has to wake a thread (doorbell.h).
+// Shared memory with one bit for each shared-memory stream (shared_stream.h) of a process. Peers set the bit of a
+// stream that has news, so a thread polls thousands of streams without a system call. A flag beside the bits says that
+// nobody polls them; then a peer has to wake a thread (doorbell.h).
 //
-// A peer may write anything into the memory at any time: whoever finds a bit looks at the stream, and finds nothing. A
-// peer that clears bits of others delays their news; it is a process of the same user.
-// Thread-safe.
+// A peer may write anything into the memory at any time. A bit that is set in vain leads to a stream without news. A
+// peer that clears bits of others delays their news; it is a process of the same user. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -23,20 +22,20 @@ class DoorbellPage {
   static constexpr std::size_t kBits = 64, kWords = 1024;
   struct Word {
     std::atomic<std::uint64_t> rung;
-    std::atomic<std::uint32_t> asleep;  // not 0: nobody looks at the bits
+    std::atomic<std::uint32_t> asleep;  // not 0: nobody polls the bits
   };
-  // A place is a bit. kNoPlace stands for a stream that has none.
+  // Names a bit. kNoPlace stands for a stream that has none.
   using Place = std::uint32_t;
   static constexpr Place kNoPlace = 0;
   static constexpr Place place(std::size_t word, std::size_t bit) { return static_cast<Place>(word * kBits + bit) + 1; }
 
-  // As the functions of SealedMemory; null if there is no memory.
+  // See SealedMemory; null if there is no memory.
   static std::unique_ptr<DoorbellPage> create(int& fd);
   static std::unique_ptr<DoorbellPage> attach(int fd);
 
   Word& word(std::size_t number) const { return reinterpret_cast<Word*>(memory_.data())[number]; }
-  // For a peer that has written something. True if a thread of the process looks at the bit by itself. False: one has
-  // to be woken, and so it has to where `at` is not a place, whatever number it is.
+  // Sets the bit, for a peer that has written something. False if a thread has to be woken: nobody polls the bit, or
+  // `at` names none, whatever number it is.
   bool ring(Place at) const {
     if (at == kNoPlace || at > kWords * kBits) return false;
     Word& its = word((at - 1) / kBits);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// Where the system can be told to make no memory executable, it may allow no other.
+// MFD_NOEXEC_SEAL, which older kernels do not know; newer ones can be told to refuse a memfd without it.
 int make_memfd(const char* name) {
   constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING, kNoExecSeal = 0x8U;
   const int made = ::memfd_create(name, kFlags | kNoExecSeal);
@@ -43,7 +43,7 @@ SealedMemory SealedMemory::attach(int fd, Size size) {
   const int seals = ::fcntl(fd, F_GET_SEALS);
   const bool good = seals >= 0 && (seals & kSeals) == kSeals && ::fstat(fd, &status) == 0 &&
                     status.st_size == static_cast<off_t>(size.size) &&
-                    // The peer may have punched a hole where memory is to be.
+                    // The peer may have punched a hole where memory has to be.
                     ::fallocate(fd, 0, 0, static_cast<off_t>(size.allocated)) == 0;
   return {good ? fd : -1, size.size};
 }

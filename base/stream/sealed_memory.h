@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory that two processes share: a memfd of its full size, sparse, and sealed so that neither can shrink or grow it.
 // The process that makes it passes the descriptor on; each maps it, and needs no descriptor from then on. The kernel
-// frees it when nobody maps it any more. The child of a fork has no part in it. Thread-safe.
+// frees it when nobody maps it any more. The child of a fork does not inherit it. Thread-safe.
 #pragma once
 
 #include <sys/types.h>
@@ -12,8 +12,8 @@ namespace uiw {
 
 class SealedMemory {
  public:
-  // `size`: of all; `allocated`: octets at the beginning for which the system is to have memory from the start, since
-  // they are accessed without a guard.
+  // `size`: of all; `allocated`: octets at the beginning that get memory at once, since they are accessed without a
+  // guard.
   struct Size {
     std::size_t size, allocated;
   };

@@ -13,9 +13,9 @@ namespace uiw {
 
 namespace {
 std::atomic<unsigned> live{0};
-std::atomic<pid_t> counting{0};  // the process
+std::atomic<pid_t> counting{0};  // the process of which `live` is the count
 
-// In the child of a fork the memory is the parent's. Two threads that come first may count one too few.
+// A child of a fork begins at 0, since the memory is its parent's. If two threads are first, one may not be counted.
 void begin_count_in_child() {
   const pid_t own = ::getpid();
   if (counting.exchange(own) != own) live.store(0);

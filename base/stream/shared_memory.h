@@ -16,17 +16,17 @@ enum class RingSide { first, second };
 
 class SharedMemory {
  public:
-  // Octets of each ring. What is used stays in the cache of a processor core, and is enough for the peer to work while
-  // this end does.
+  // Size of each ring: the part in use stays in the cache of a processor core, and lets both ends work at the same
+  // time.
   static constexpr std::size_t kRing = 256 * 1024;
-  // In front of the rings: a page of the system, whose size may be up to this.
+  // Offset of the rings: a page, of the largest size that systems have.
   static constexpr std::size_t kControl = 64 * 1024;
   static constexpr std::size_t kSize = kControl + 2 * kRing;
 
   // How many there are in this process. A child of a fork begins with none.
   static unsigned count();
 
-  // As the functions of SealedMemory; null if there is no memory.
+  // See SealedMemory; null if there is no memory.
   static std::unique_ptr<SharedMemory> create(int& fd);
   static std::unique_ptr<SharedMemory> attach(int fd);
   ~SharedMemory();

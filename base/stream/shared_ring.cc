@@ -48,8 +48,8 @@ bool RingWriter::await_room() {
   return false;
 }
 
-// As above: either this end sees that the reader sleeps, or the reader sees the octets. publish() does not wait until
-// the processor has the cache line, so the octets before it and the position get to the reader together. This waits.
+// As above: either this end sees that the reader sleeps, or the reader sees the octets. publish() does not wait for the
+// cache line, so the octets and the position reach the reader together; the read-modify-write here does wait.
 bool RingWriter::peer_sleeps() {
   control_.written.fetch_add(0);
   if (control_.reader_sleeps.load() == 0) return false;
@@ -66,8 +66,8 @@ RingReader::Look RingReader::look(Octets& found) {
   return Look::octets;
 }
 
-// A writer that waits found the ring full. It is woken once there is room for a good part of the ring, so that it does
-// not come for a few octets at a time; what is left to read brings the reader here again.
+// A writer that waits found the ring full. It is woken once half the ring is free, so that it does not write a few
+// octets at a time; until then there is more to read, so the reader comes here again.
 bool RingReader::peer_waits() {
   if (control_.writer_waits.load() == 0) return false;
   const std::uint64_t written = control_.written.load(std::memory_order_relaxed) & ~RingControl::kClosed;

@@ -3,9 +3,8 @@
 //
 // The peer is not trusted: it may write anything into the ring and its control block at any time. So each end keeps its
 // own position to itself, and checks the other's each time it reads it. No octet outside the ring is accessed, whatever
-// the peer writes. The memory may turn out not to be there (there is none left for a page that is touched first), so
-// each access to the ring goes through guarded_copy(), or is the caller's, who does the same; the control blocks must
-// have been touched before.
+// the peer writes. A page of the ring that is touched first may get no memory from the system, so each access to the
+// ring goes through guarded_copy(), also those of the callers; the control blocks must have been touched before.
 //
 // Neither class makes a system call. A writer asks peer_sleeps() after it has written, and a reader peer_waits() after
 // it has released octets; then the caller wakes the peer. Not thread-safe; the two classes share nothing but the
@@ -24,8 +23,8 @@
 
 namespace uiw {
 
-// Positions count octets since the beginning and never wrap (2^63 octets take centuries). A cache line takes long from
-// one processor to the other, so what is written for each message stands apart from what is only read for each.
+// Positions count octets since the beginning and never wrap (2^63 octets take centuries). Moving a cache line between
+// processors is slow, so what is written for each message has lines of its own.
 struct RingControl {
   // Written by the writer. kClosed is set once nothing follows.
   alignas(64) std::atomic<std::uint64_t> written;
@@ -35,7 +34,7 @@ struct RingControl {
   alignas(64) std::atomic<std::uint32_t> writer_waits;
   // Set by the reader, which waits for octets; cleared by the writer, which wakes it.
   std::atomic<std::uint32_t> reader_sleeps;
-  // Written by the reader: where in the page of its doorbells (doorbell_page.h) it looks for news of both rings.
+  // Written by the reader: its bit in its page of doorbells (doorbell_page.h), for news of both rings.
   std::atomic<std::uint32_t> readers_place;
 
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
@@ -50,14 +49,16 @@ class RingWriter {
   RingWriter(const RingWriter&) = delete;
   RingWriter& operator=(const RingWriter&) = delete;
 
-  // Copies octets into the ring. The number that was taken, from the first one on; -EAGAIN if there is no room for any;
-  // -EFAULT if octets that follow are not accessible; -EPROTO if the peer has broken the ring, or memory for it is not
-  // there. `wake` is called as soon as there are octets for a reader that sleeps, perhaps before all are copied. What
-  // stands shortly before octets that are not accessible is not taken: a header goes only with what follows it.
+  // Copies octets into the ring. Returns the number that was accepted, from the first one on; -EAGAIN if there is no
+  // room for any; -EFAULT if octets that follow are not accessible; -EPROTO if the peer has broken the ring, or the
+  // system has no memory for it. `wake` is called as soon as there are octets for a reader that sleeps, perhaps before
+  // all are copied. Octets shortly before inaccessible ones are not accepted either, so that no header is sent without
+  // its payload.
   template <typename Wake>
   ssize_t write(std::span<const iovec> vectors, Wake wake);
 
-  // There is no room. True if the reader has been told to wake this end; false if there is room by now.
+  // To be called when there is no room. True if the reader has been told to wake this end; false if there is room by
+  // now.
   bool await_room();
   void close() { publish(RingControl::kClosed); }
   // Whether a reader sleeps that has to be woken; true once for each time it sleeps.
@@ -70,7 +71,7 @@ class RingWriter {
   MutableOctets memory() const { return ring_; }
 
  private:
-  // So that the reader takes octets while more are copied.
+  // Octets become visible to the reader in parts of this size, so that it begins while more are copied.
   static constexpr std::size_t kPart = 16 * 1024;
 
   void publish(std::uint64_t closed = 0) {
@@ -94,11 +95,11 @@ class RingReader {
   RingReader& operator=(const RingReader&) = delete;
 
   enum class Look { octets, nothing, closed, broken };
-  // What there is: with `octets`, `found` is those up to the end of the ring's memory. The peer may change them.
+  // With Look::octets, `found` is what can be read, up to the end of the ring's memory. The peer may change it.
   Look look(Octets& found);
   // The caller has used this many octets of those found.
   void advance(std::size_t octets) { read_ += octets; }
-  // The writer may write over what the caller has advanced beyond.
+  // Lets the writer overwrite what the caller has advanced beyond.
   void release() {
     control_.read.store(read_);
     released_ = read_;

@@ -22,7 +22,7 @@ void count(std::atomic<std::uint64_t>& counter) {
   counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-// A short frame behind the few octets of the start-up: TCP takes it as a whole.
+// A short frame behind the few octets of the start-up: the socket has room for all of it.
 bool send_frame(TcpStream& tcp, const SwitchNonce& nonce) {
   SwitchFrame frame = encode(nonce);
   iovec vector{frame.data(), frame.size()};
@@ -61,7 +61,7 @@ ssize_t SharedStream::send(std::span<iovec> vectors) {
   return taken == -EPROTO ? break_off() : taken;
 }
 
-// Before the switch the frame of the peer is the event that is waited for.
+// Before the switch the event that is waited for is the peer's frame.
 bool SharedStream::await_room() { return mode_.load(std::memory_order_acquire) != Mode::rings || writer_.await_room(); }
 
 ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octets& rest) {
@@ -79,8 +79,8 @@ ssize_t SharedStream::receive(MutableOctets wanted, MutableOctets staging, Octet
   }
 }
 
-// Before the switch: the peer's frame, or, where this end has offered memory, what a caller sends that has not taken
-// it. Nothing can have been received before, so there is no FPDU that wants octets.
+// Receives the peer's frame, or, at the called end, the first octets of a caller that has not taken the memory. No FPDU
+// is incomplete yet, so none wants octets.
 ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   const ssize_t n = tcp_.receive_untapped(MutableOctets(frame_).subspan(frame_size_));
   if (n <= 0) return n;
@@ -95,7 +95,7 @@ ssize_t SharedStream::receive_frame(MutableOctets staging, Octets& rest) {
   return static_cast<ssize_t>(come.size());
 }
 
-// The frame is there as a whole.
+// To be called when the whole frame has arrived.
 ssize_t SharedStream::switch_over() {
   const SwitchNonce said = decode_switch_frame(frame_);
   const bool told_to_stay = offer_.caller && said == kSwitchRefused;
@@ -111,7 +111,7 @@ ssize_t SharedStream::switch_over() {
   return 0;
 }
 
-// Of the called end. False if the caller has not said its number.
+// At the called end. False if the caller has not sent its number.
 bool SharedStream::find_peer() {
   std::array<int, 2> fds;
   const OwnedDescriptor socket = std::move(offer_.socket);
@@ -122,7 +122,7 @@ bool SharedStream::find_peer() {
   return true;
 }
 
-// What uses the memory asks for Mode::rings first.
+// Users of the memory check for Mode::rings first.
 void SharedStream::stay_on_tcp() {
   mode_.store(Mode::tcp, std::memory_order_release);
   offer_.memory.reset();
@@ -141,7 +141,7 @@ ssize_t SharedStream::receive_ring(MutableOctets wanted, MutableOctets staging, 
     }
     if (reader_.unreleased() > 0) release();
     if (end_) return *end_;
-    // Octets that the peer had written before its end are there by now.
+    // Octets that the peer had written before it ended are visible by now.
     if (++empty_looks_ % kLookAtTcp != 0 || !tcp_has_ended()) return -EAGAIN;
   }
 }
@@ -190,7 +190,7 @@ void SharedStream::used() {
   if (reader_.unreleased() >= kReleased) release();
 }
 
-// Where the peer cannot be woken, it may have gone, which TCP tells, or another peer of it has shut its doorbell: then
+// If the peer cannot be woken, it is gone, which TCP reports, or another peer of it has shut its doorbell down: then
 // the end of TCP wakes it.
 void SharedStream::ring() const {
   if (!offer_.peer->ring(writer_.readers_place())) tcp_.shutdown_send();
@@ -201,7 +201,7 @@ void SharedStream::release() {
   if (reader_.peer_waits()) ring();
 }
 
-// TCP is asked last: what ends there is reported as an event, so nothing is missed.
+// TCP is checked last: an end that comes later is reported as an event, so nothing is missed.
 bool SharedStream::await_octets(bool look_for_end) {
   if (mode_.load(std::memory_order_relaxed) != Mode::rings) return true;
   if (end_) return false;
@@ -216,8 +216,8 @@ void SharedStream::shutdown_send() {
   tcp_.shutdown_send();
 }
 
-// The peer has broken the rings, or memory for them is not there. The end of TCP is an event, with which the receiver
-// ends the stream.
+// The peer has broken the rings, or the system has no memory for them. The end of TCP is an event, on which the
+// receiver ends the stream.
 ssize_t SharedStream::break_off() {
   mode_.store(Mode::broken, std::memory_order_release);
   tcp_.shutdown();
@@ -230,7 +230,7 @@ bool SharedStream::give_back_idle_memory() {
   const std::uint64_t written = writer_.written();
   if (written - given_back_ < kWorthGivingBack) return false;
   if (written != std::exchange(idle_since_, written)) return true;
-  // What the peer has not read stays, and so does all where the system refuses, until more is written.
+  // Octets that the peer has not read, or that the system refuses to take, stay in memory until more is written.
   const MutableOctets ring = writer_.memory();
   if (writer_.is_empty() && ::madvise(ring.data(), ring.size(), MADV_REMOVE) == 0) given_back_ = written;
   return false;

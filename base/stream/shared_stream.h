@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// A stream in memory that two processes of one host share. Its TCP connection stays: its end is the stream's end.
+// A stream in memory that two processes of one host share. The TCP connection stays open: its end is the stream's end.
 //
-// The switch. When the start-up of MPA is over, the called end has offered memory to the caller by a Unix socket, with
-// a number; the caller has sent a number of its own there. The caller attaches, sends the frame of switch_format.h over
-// TCP, and waits. The called end, whose first octets are this frame, answers with its frame. From here on both use the
-// rings, and TCP carries nothing but its end. Where the called end gets something else first, the caller has not taken
-// the memory, and the stream stays on TCP; so it does where the called end refuses. A wrong number ends the stream; so
-// does an octet behind the frame of a switch, at the latest when TCP ends. From the switch on an end needs no
-// descriptor but that of TCP: the peer's doorbells are those of all streams between the two.
+// The switch. During the start-up of MPA the called end offers memory and a number to the caller over a Unix socket,
+// and the caller sends a number of its own there. A caller that takes the memory maps it, sends the frame of
+// switch_format.h over TCP, and waits. The called end answers with its frame. From here on both use the rings, and TCP
+// carries nothing but its end. If the called end's first octets are no such frame, the caller has not taken the memory,
+// and the stream stays on TCP; so it does if the called end refuses. A wrong number ends the stream; so does an octet
+// that TCP carries after the switch, at the latest when TCP ends. After the switch an end needs no descriptor but that
+// of TCP: all streams between two processes share their doorbells.
 //
 // Octets in a ring are as hostile as those of TCP, and the peer may change them while they are looked at: see
 // ByteStream::receive().
@@ -31,21 +31,20 @@
 
 namespace uiw {
 
-// What the two ends have exchanged when the start-up is over.
+// What the two ends have exchanged by the end of the start-up.
 struct SharedOffer {
-  // The doorbells of a peer of which these two descriptors have come during this change, the page's and the socket's,
-  // or -1. Takes or drops both. Null if it cannot use them.
+  // Finds or makes the doorbell of a peer from two descriptors that have arrived during this change, the page's and the
+  // socket's (-1: none). Takes or drops both. Null if it cannot use them.
   using FindDoorbell = std::shared_ptr<PeerDoorbell> (*)(DescriptorChange& change, int page, int socket);
 
   explicit SharedOffer(bool calls) : caller(calls) {}
 
   std::unique_ptr<SharedMemory> memory;
   std::shared_ptr<PeerDoorbell> peer;
-  const bool caller;    // this end has called
+  const bool caller;    // this end is the calling one
   SwitchNonce own{};    // the number that this end has made
-  SwitchNonce peers{};  // that of the peer
-  // At the called end: where the peer's number and doorbells are to be found once its frame has come, and what finds
-  // its doorbells.
+  SwitchNonce peers{};  // the number that the peer has made
+  // At the called end: the Unix socket, which has the peer's number and doorbells once its frame has arrived.
   OwnedDescriptor socket;
   FindDoorbell find_doorbell = nullptr;
 };
@@ -56,27 +55,28 @@ class SharedStream final : public ByteStream {
   // cannot change them, and is_shared() is false.
   SharedStream(TcpStream& tcp, SharedOffer&& offer, bool copies);
 
-  // To be called once, before any other function: the caller of the connection says that it goes over. 0 or an errno.
+  // Starts the switch: the calling end sends its frame. To be called once, before any function but the next two. 0 or
+  // an errno.
   int begin();
-  // Instead of begin(), at the called end: it cannot use the memory after all.
+  // Instead of begin(), at a called end that cannot use the memory after all.
   void refuse() { refused_ = true; }
 
-  // Before begin(): where this end looks for news of the stream, in the page that the peer has got.
+  // Before begin(): the bit of this stream in this process's page of doorbells.
   void set_place(DoorbellPage::Place place) { reader_.set_place(place); }
   // Whether the rings are used.
   bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
-  // For the receiver: whether the peer has yet to show which way the octets go.
+  // For the receiver: whether the peer has yet to decide between the rings and TCP.
   bool is_undecided() const {
     const Mode mode = mode_.load(std::memory_order_relaxed);
     return mode == Mode::offered || mode == Mode::taken;
   }
-  // The peer has broken the rules, and the stream ends.
+  // The peer has violated the protocol, and the stream ends.
   bool is_broken() const { return mode_.load(std::memory_order_relaxed) == Mode::broken; }
-  // At the called end, for its receiver: the caller's frame has come, so the reply of MPA has reached the caller.
+  // At the called end, for its receiver: the caller's frame has arrived, so the MPA Reply has reached the caller.
   bool caller_has_taken() const { return caller_has_taken_; }
 
   // Called by the sender from time to time while nothing happens: gives memory of the ring that it writes back to the
-  // system, if nothing has been written since the call before, and the peer has read everything. True if there is more
+  // system, if nothing has been written since the previous call and the peer has read everything. True if there is more
   // to give back at another call.
   bool give_back_idle_memory();
 
@@ -94,18 +94,18 @@ class SharedStream final : public ByteStream {
 
  private:
   enum class Mode : std::uint8_t {
-    offered,  // the called end: nothing has come yet
+    offered,  // the called end: nothing has arrived yet
     taken,    // the caller: the peer has not answered yet
     rings,
     tcp,
     broken,
   };
-  // TCP is asked whether it has ended in one of so many looks at an empty ring.
+  // TCP is checked for its end in one of so many looks at an empty ring.
   static constexpr unsigned kLookAtTcp = 128;
-  // Octets that have been read are released in so large parts, or when there is nothing left to read: the program waits
-  // for the message that has been read, and not for its room.
+  // Octets that were read are released in parts of this size, or when nothing is left to read: the program waits for
+  // the message and not for its room.
   static constexpr std::size_t kReleased = SharedMemory::kRing / 4;
-  // For fewer octets of an idle ring it is not worth while: the next ones would need a page of memory again.
+  // Less than this of an idle ring is not given back: the next octets would need a page of memory again.
   static constexpr std::size_t kWorthGivingBack = 8 * 1024;
 
   ssize_t receive_frame(MutableOctets staging, Octets& rest);
@@ -133,9 +133,9 @@ class SharedStream final : public ByteStream {
   // Of the receiver.
   alignas(64) RingReader reader_;
   unsigned empty_looks_ = 0;
-  std::optional<ssize_t> end_;                         // what TCP has said when it ended
-  std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and how often some were taken
-  std::size_t frame_size_ = 0;                         // octets of the frame that have come
+  std::optional<ssize_t> end_;                         // 0 or the error with which TCP has ended
+  std::atomic<std::uint64_t> received_{0}, takes_{0};  // octets, and the number of reads that took some
+  std::size_t frame_size_ = 0;                         // octets of the frame that have arrived
   bool refused_ = false;                               // does not change once the caller's frame has come
   bool caller_has_taken_ = false;
   SwitchFrame frame_{};

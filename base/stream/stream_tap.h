@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Sees what passes on one stream, for a capture. A TcpStream owns its tap (TcpStream::set_tap), and a SharedStream uses
-// that of its TCP connection. Called by the sender and the receiver of the stream, possibly at the same time.
+// Observes what passes on one stream, for a capture. A TcpStream owns its tap (TcpStream::set_tap), and a SharedStream
+// uses that of its TCP connection. Called by the sender and the receiver of the stream, possibly at the same time.
 #pragma once
 
 #include <sys/uio.h>
@@ -19,7 +19,7 @@ class StreamTap {
 
   // The first `size` octets of `octets` have passed. They may be read until this returns.
   virtual void passed(Direction direction, std::span<const iovec> octets, std::size_t size) noexcept = 0;
-  // Nothing more passes in this direction; after a reset, in neither. Ends that follow the first one mean nothing.
+  // Nothing more passes in this direction; after a reset, in neither. Ends after the first one are ignored.
   virtual void ended(Direction direction, End end) noexcept = 0;
 
  protected:

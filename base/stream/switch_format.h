@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What two ends of uiw say on a TCP connection before they go over to shared memory (shared_stream.h): the caller
-// behind the MPA reply, and then the called end, each a frame with the number that it has got from the other by the
-// Unix socket. So each knows that the process with the memory has the other end of this connection. A called end that
-// cannot use the memory after all answers with the number 0, which is nobody's, and both stay on TCP.
+// The frames by which two ends of uiw agree on a TCP connection to go on in shared memory (shared_stream.h). The caller
+// sends one behind the MPA Reply, and the called end answers with one. Each has the number that its sender got from the
+// other end over the Unix socket, which proves that the process with the memory has the other end of this connection. A
+// called end that cannot use the memory after all answers with the number 0, which nobody has, and both stay on TCP.
 //
 // No FPDU begins like this frame (RFC 5041 section 4: reserved bits of the DDP control octet would be set).
 #pragma once

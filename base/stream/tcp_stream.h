@@ -35,7 +35,7 @@ class TcpStream final : public ByteStream {
   static void set_options(int fd);
 
   int fd() const { return fd_; }
-  // What sees the octets from here on until the socket is closed or given up.
+  // Observes the octets from here on until the socket is closed or released.
   void set_tap(std::unique_ptr<StreamTap> tap) { tap_ = std::move(tap); }
   StreamTap* tap() const { return tap_.get(); }
   // Gives up the descriptor: the caller owns it, and this object is closed.
@@ -47,7 +47,7 @@ class TcpStream final : public ByteStream {
   ssize_t send(std::span<iovec> vectors) override;
   ssize_t receive(MutableOctets to);
   ssize_t receive(std::span<iovec> to);
-  // As these, for octets that are not those of MPA: the tap does not see them.
+  // As these, for octets that are not MPA's: the tap does not see them.
   ssize_t send_untapped(std::span<iovec> vectors);
   ssize_t receive_untapped(MutableOctets to);
 
@@ -62,7 +62,7 @@ class TcpStream final : public ByteStream {
 
   // Sends FIN behind the last octet; receiving goes on.
   void shutdown_send() override;
-  // As that, and what the peer sends is not received any more.
+  // As shutdown_send(), and receiving ends, too.
   void shutdown();
   // Closes both directions; the peer gets RST.
   void abort();
