@@ -95,7 +95,7 @@ std::uint32_t StagTable::new_stag(std::uint32_t dense) {
   return scatter(dense) << 8 | slot.key;
 }
 
-// The next registration number, shifted to its place in the word. It skips 0, which means none.
+// The next registration number, shifted to its bits of the word. It skips 0, which means none.
 std::uint64_t StagTable::next_registration(Slot& slot) {
   slot.registrations = slot.registrations == kMaxRegistration ? 1 : slot.registrations + 1;
   return std::uint64_t{slot.registrations} << kRegistrationShift;
@@ -160,7 +160,7 @@ Access check(const Region& region, const void* domain, std::uint64_t offset, std
   if ((region.rights & kNull) != 0) {
     return {(rights & kLocalWrite) != 0 ? discarded : region.memory, AccessError::none};
   }
-  // Pointer arithmetic would not do: a region may cover all of the address space, from address 0.
+  // Not by pointer arithmetic: a region may cover all of the address space, from address 0.
   const auto address = reinterpret_cast<std::uintptr_t>(region.memory) + (offset - region.base);
   return {reinterpret_cast<std::byte*>(address), AccessError::none};
 }
@@ -173,8 +173,8 @@ std::uint64_t StagTable::word_of(const Slot* slot) const {
   return slot == nullptr ? 0 : slot->word.load(std::memory_order_seq_cst);
 }
 
-// This first raises the count and then reads the word again. The end of a binding first clears the word and then reads
-// the count. So one of the two sees the other.
+// This raises the count and then reads the word again; the end of a binding clears the word and then reads the count.
+// So one of the two sees the other.
 Hold StagTable::hold_window(const Slot& window, std::uint64_t word, const void* domain, std::uint64_t offset,
                             std::uint64_t length, std::uint32_t rights, const void* stream) const {
   window.holders.fetch_add(1, std::memory_order_seq_cst);

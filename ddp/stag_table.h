@@ -10,16 +10,15 @@
 // change the table take its lock.
 //
 // Lifetime of memory: find() may return a region that another thread is just retiring or replacing. So after retire()
-// or replace() the caller must wait until every such find() and its access are over (a grace period, see
-// base/grace_period.h), before the program may use the memory otherwise, and before it calls recycle() or
-// replace() for this STag again. Windows are bound and invalidated by work requests, which cannot wait for a grace
-// period. So each access through a window is counted while its Hold lives, and the end of a binding waits until the
-// count is zero.
+// or replace() the caller waits until every such find() and its access are over (a grace period, see
+// base/grace_period.h) before the program may use the memory otherwise, and before recycle() or replace() is called for
+// this STag again. Windows are bound and invalidated by work requests, which cannot wait for a grace period. So each
+// access through a window is counted while its Hold lives, and the end of a binding waits until the count is zero.
 //
-// Posted work names its memory by STag and tagged offset, and each use is checked again. The STag may name other memory
-// by then. So each registration, and each change of the translation, has a number (Registration), which the posted work
-// keeps and which must still match. A change of rights or of the protection domain gives no new number; they are
-// checked at each use.
+// Posted work names its memory by STag and tagged offset, and each use is checked again, since the STag may name other
+// memory by then. So each registration, and each change of the translation, has a number (Registration), which the
+// posted work keeps and which must still match. A change of rights or of the protection domain gives no new number;
+// they are checked at each use.
 #pragma once
 
 #include <array>
@@ -65,7 +64,7 @@ enum class AccessError : std::uint8_t { none, invalid_stag, bounds, wrap, not_as
 // only after 2^29 registrations of one slot.
 enum class Registration : std::uint32_t { none = 0 };
 
-// What an STag named when it was looked up: the index of its slot in the table, and the registration of that time.
+// What an STag named when it was looked up: its slot in the table, and the registration at that time.
 struct Registered {
   std::uint32_t place;
   Registration registration;
@@ -76,7 +75,7 @@ struct Access {
   AccessError error;
 };
 
-// Replaces the memory of a null region in an access that writes.
+// Stands for the memory of a null region in an access that writes.
 inline std::byte discarded_octet;
 inline std::byte* const discarded = &discarded_octet;
 
@@ -105,7 +104,7 @@ class Hold {
 };
 
 enum class WindowType : std::uint8_t {
-  type1,  // usable by all streams of its domain; each bind ends the binding before
+  type1,  // usable by all streams of its domain; a bind ends the previous binding
   type2,  // usable by the stream that has bound it, until it is invalidated (type 2B)
 };
 
@@ -156,12 +155,12 @@ class StagTable {
   // To be called after retire() and a grace period: the slot may be used again.
   void recycle(Stag stag);
   // Replaces the region of an STag in one step. `moves`: the translation changes, and posted work that names the STag
-  // fails. A find() in progress may still return the region of before. False, and nothing has changed, if there is no
-  // such STag, windows are bound to it, or base + length wraps.
+  // fails. A find() in progress may still return the old region. False, without effect, if there is no such STag,
+  // windows are bound to it, or base + length wraps.
   bool replace(Stag stag, const Region& region, bool moves);
 
-  // The place of an STag in the table, whether it is there or not. It never changes, and working it out takes longer
-  // than the rest of a look-up: see KnownPlace.
+  // The slot number of an STag, used or not. It never changes, and computing it takes longer than the rest of a
+  // look-up, so KnownPlace keeps it.
   std::uint32_t place(Stag stag) const { return gather(static_cast<std::uint32_t>(stag) >> 8); }
 
   // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`. `stream` identifies the
@@ -177,7 +176,7 @@ class StagTable {
             std::uint32_t rights, const void* stream = nullptr) const;
 
   // For posted work: registered() returns what the STag of a region names now, or Registration::none if the access is
-  // not allowed. find() does the access later, and fails if the STag names something else by then.
+  // not allowed. The later find() fails if the STag names something else by then.
   Registered registered(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
                         std::uint32_t rights) const {
     return registered(place(stag), stag, domain, offset, length, rights);
@@ -187,16 +186,16 @@ class StagTable {
   Access find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
               std::uint32_t rights) const;
 
-  // A copy of the region that the STag names, or of the binding of a window; nothing if there is none.
+  // A copy of the region or bound window that the STag names; nothing if there is none.
   std::optional<Region> region(Stag stag) const;
 
   // Adds a window that is not bound. Nothing if the table is full or there is no memory.
   std::optional<Stag> add_window(const void* domain, WindowType type);
   // Removes a window, bound or not; the key of `stag` does not matter.
   void remove_window(Stag stag);
-  // An STag with a new key for the next bind of a window of type 1; a peer that knows the last key cannot guess it.
+  // An STag with a new key for the next bind of a window of type 1. A peer that knows the last key cannot guess it.
   Stag next_key(Stag window);
-  // Work requests of a stream. When one of them returns, no access through an earlier binding is in progress any more.
+  // Called for work requests of a stream. When they return, no access through an earlier binding is in progress.
   WindowError bind(const Binding& binding, const void* domain, const void* stream);
   WindowError invalidate(Stag stag, const void* domain, const void* stream);
   // Ends all bindings of type 2 of a stream that ends.
@@ -204,8 +203,8 @@ class StagTable {
   // Hold the table's lock over a fork.
   void lock_for_fork() { mutex_.lock(); }
   void unlock_after_fork() { mutex_.unlock(); }
-  // In the child of a fork, before the lock is released: accesses of the parent's other threads do not exist here, so
-  // their counts are cleared.
+  // In the child of a fork, before the lock is released: clears the counts of accesses by the parent's other threads,
+  // which do not exist here.
   void forget_holders();
 
  private:
@@ -224,7 +223,7 @@ class StagTable {
     std::atomic<std::uint64_t> word{0};
     mutable std::atomic<std::uint32_t> holders{0};  // window: accesses in progress
     // All other members change under the lock. Slot::regions[i] changes only while `word` does not select it.
-    std::uint32_t link = 0;  // region: the number of windows bound to it; bound window: the slot number of its region
+    std::uint32_t link = 0;  // region: how many windows are bound to it; bound window: the slot number of its region
     std::array<Region, 2> regions;    // a window uses only the first one
     std::uint32_t registrations = 0;  // the number of the last registration
     std::uint8_t key = 0;
@@ -265,7 +264,8 @@ class StagTable {
   std::vector<std::uint32_t> free_;
 };
 
-// The place of the STag that was used last. A program names the same memory again and again. Not thread-safe.
+// Remembers the slot number of the STag that was used last: a program names the same memory again and again. Not
+// thread-safe.
 class KnownPlace {
  public:
   std::uint32_t of(const StagTable& table, Stag stag) {

@@ -53,7 +53,7 @@ Deframer::Result Deframer::filled(std::size_t octets, UlpduSink& sink) {
   return kept_size_ == kept_total_ ? take_kept(sink) : Result::more;
 }
 
-// The kept FPDU is complete: checks its CRC, and checks and removes its markers.
+// For a complete FPDU: checks its CRC, and checks and removes its markers.
 Deframer::Result Deframer::check_kept() {
   if (crc_ && !crc_matches(kept_.get(), kept_total_)) return Result::bad_crc;
   if (kind_ == Kind::marked) {
@@ -64,7 +64,7 @@ Deframer::Result Deframer::check_kept() {
   return Result::more;
 }
 
-// The kept FPDU is complete: passes its ULPDU to the sink, again if it has paused before.
+// For a complete FPDU: passes its ULPDU to the sink, again if the sink has paused before.
 Deframer::Result Deframer::take_kept(UlpduSink& sink) {
   if (!kept_checked_) {
     if (const Result result = check_kept(); result != Result::more) return result;
@@ -79,8 +79,8 @@ Deframer::Result Deframer::take_kept(UlpduSink& sink) {
   return Result::more;
 }
 
-// Adds to the kept FPDU. True once it is complete, which it is after a pause even if no new octets have arrived; false
-// if the input ends before.
+// Adds to the kept FPDU. True once it is complete, as it is after a pause even without new octets; false if the input
+// ends before.
 bool Deframer::gather_kept(Octets bytes, std::size_t& done) {
   if (kept_total_ == 0) {
     const std::size_t head = (kind_ == Kind::marked ? length_offset(position_) : 0) + kFpduLengthSize;
@@ -124,7 +124,7 @@ Deframer::Outcome Deframer::receive_checked(Octets bytes, UlpduSink& sink) {
   return {Result::more, done};
 }
 
-// Peers with markers are rare, so each FPDU is copied: its markers are removed there.
+// Copies each FPDU, to remove its markers there: peers with markers are rare.
 Deframer::Outcome Deframer::receive_marked(Octets bytes, UlpduSink& sink) {
   std::size_t done = 0;
   while (kept_ || done < bytes.size()) {
@@ -136,7 +136,7 @@ Deframer::Outcome Deframer::receive_marked(Octets bytes, UlpduSink& sink) {
   return {Result::more, done};
 }
 
-// The sink has taken the first `there` octets of a ULPDU.
+// To be called when the sink has taken the first `there` octets of a ULPDU.
 void Deframer::begin_body(std::size_t ulpdu, std::size_t there) {
   in_body_ = true;
   ulpdu_size_ = ulpdu;
@@ -145,7 +145,7 @@ void Deframer::begin_body(std::size_t ulpdu, std::size_t there) {
 }
 
 // Takes the rest of the ULPDU and skips PAD and CRC. Returns true at the end of the FPDU, false if the input ends
-// before or the sink does not go on; `outcome` says how far it got.
+// before or the sink does not go on; then `outcome` is filled in.
 bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   std::size_t& done = outcome.consumed;
   if (ulpdu_done_ < ulpdu_size_) {
@@ -169,7 +169,7 @@ bool Deframer::take_body(Octets bytes, UlpduSink& sink, Outcome& outcome) {
   return true;
 }
 
-// Adds to the head until it has this size. False if the input ends before.
+// Fills the head up to this size. False if the input ends before.
 bool Deframer::gather_head(std::size_t size, Octets bytes, Outcome& outcome) {
   if (head_size_ >= size) return true;
   const std::size_t take = std::min(size - head_size_, bytes.size() - outcome.consumed);
@@ -218,8 +218,8 @@ Deframer::Outcome Deframer::receive_unchecked(Octets bytes, UlpduSink& sink) {
   }
 }
 
-// What may have headers is copied first: many small FPDUs at a time, but little where the last FPDU was a long one. The
-// rest of a payload that does not end in the copy is passed on where it is.
+// Copies octets that may be headers before it checks them: many small FPDUs at a time, but only a head if the last FPDU
+// was long. Payload beyond the copy is passed on in place.
 Deframer::Outcome Deframer::receive_shared(Octets bytes, UlpduSink& sink) {
   Outcome outcome{Result::more, 0};
   std::array<std::byte, kCopied> copy;

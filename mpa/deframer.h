@@ -2,14 +2,14 @@
 // Finds ULPDUs in the TCP byte stream: the receiving half of MPA full operation (RFC 5044 section 4; FPDU format
 // section 4.1, markers section 4.3, CRC section 4.4).
 //
-// The caller passes in what TCP has delivered, in any segmentation. With CRC on, the sink gets each ULPDU as a whole,
-// and only after its CRC has been checked; with markers too, and after these have been checked. With CRC off, the sink
-// gets the ULPDU in parts as they arrive, so that nothing needs to be kept; the first part has at least min(ULPDU,
-// kHeadSize) octets, hence always the DDP and RDMAP headers.
+// The caller passes in what TCP has delivered, in any segmentation. With CRC or markers, the sink gets each ULPDU as a
+// whole, and only after these have been checked. Without them, it gets the ULPDU in parts as they arrive, so that
+// nothing needs to be kept; the first part has at least min(ULPDU, kHeadSize) octets, hence always the DDP and RDMAP
+// headers.
 //
 // The sink is used only during receive() and filled(); the octets that it gets are valid only during the call of the
-// sink. Not thread-safe; no I/O. Memory: a buffer for headers, and with CRC on or markers one buffer for an FPDU that
-// has arrived in part. If this buffer cannot be allocated, the result is no_memory and the stream is lost; nothing is
+// sink. Not thread-safe; no I/O. Memory: a buffer for headers, and with CRC or markers one buffer for an FPDU that has
+// arrived in part. If this buffer cannot be allocated, the result is no_memory and the stream is lost; nothing is
 // thrown.
 #pragma once
 
@@ -33,10 +33,10 @@ class UlpduSink {
   // gaps.
   virtual Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) = 0;
 
-  // The memory for the next octets of the ULPDU in progress, at most `most`; empty if the sink wants them by ulpdu().
-  // The caller may fill the first of them, but at once, and calls placed() instead of ulpdu().
+  // Where the next octets of the ULPDU in progress are to be placed, `most` at most; empty if the sink wants them by
+  // ulpdu(). The caller fills octets from the first one on, at once, and then calls placed() instead of ulpdu().
   virtual MutableOctets place_of_next(std::size_t /*most*/) { return {}; }
-  // Takes a part of a ULPDU as ulpdu() does, which stands where place_of_next() has said. Never returns `pause`.
+  // Tells the sink of octets that were written to place_of_next(). Never returns `pause`.
   virtual Verdict placed(std::size_t /*octets*/, std::size_t /*offset*/, std::size_t /*total*/) {
     return Verdict::go_on;
   }
@@ -50,12 +50,12 @@ class Deframer {
   static constexpr std::size_t kHeadSize = 80;  // rdmap/receiver.h checks it against the longest headers
 
   enum class Result {
-    more,        // everything was consumed
+    more,        // all octets were consumed
     paused,      // the sink paused; the octets from `consumed` on must be given again
     stopped,     // the sink stopped
     bad_crc,     // the stream is lost (RFC 5044 section 4.4)
     bad_marker,  // the stream is lost: a marker does not point to the start of its FPDU (RFC 5044 section 8)
-    no_memory,   // the stream is lost: no memory for an FPDU that has arrived in part, or it is not there any more
+    no_memory,   // the stream is lost: no memory for a partial FPDU, or the shared memory is not accessible
   };
   struct Outcome {
     Result result;
@@ -65,8 +65,8 @@ class Deframer {
   enum class Kind : std::uint8_t {
     plain,
     marked,  // it has markers, as start-up has negotiated
-    // The peer may change octets that are passed in at any time, and they may turn out not to be there. Then the sink
-    // gets a copy of the first octets of a ULPDU, at least kHeadSize, and the others where they are. Only without CRCs.
+    // The octets that are passed in are in memory that the peer may change or take away at any time. Then the sink gets
+    // a copy of the first octets of a ULPDU, at least kHeadSize, and the others in place. Only without CRCs.
     shared,
   };
 
@@ -78,15 +78,15 @@ class Deframer {
 
   // The room for the rest of a partly received FPDU, so that a socket can be read straight into it; empty if there is
   // no such FPDU, or if its rest is to be passed to receive(). After filling n octets, at least one, the caller calls
-  // filled(n, sink). With CRC on or markers, the room is valid until the next call of receive() or filled(); otherwise
-  // it is that of UlpduSink::place_of_next().
+  // filled(n, sink). With CRC or markers, the room is valid until the next call of receive() or filled(); otherwise it
+  // is that of UlpduSink::place_of_next().
   MutableOctets wanted(UlpduSink& sink);
   Result filled(std::size_t octets, UlpduSink& sink);
 
   std::uint64_t fpdus() const { return fpdus_; }
 
  private:
-  static constexpr std::size_t kCopied = 1024;  // octets that are copied at a time if the peer may change them
+  static constexpr std::size_t kCopied = 1024;  // octets that are copied at a time for Kind::shared
 
   bool keeps() const { return crc_ || kind_ == Kind::marked; }
   Outcome receive_checked(Octets bytes, UlpduSink& sink);
@@ -105,7 +105,8 @@ class Deframer {
   Kind kind_ = Kind::plain;
   std::uint64_t fpdus_ = 0;
 
-  // CRC off: the first octets of an FPDU until its headers are complete; then how much of the FPDU is still to come.
+  // Without CRC and markers: the first octets of an FPDU until its headers are complete; then how much of the FPDU is
+  // still to come.
   std::array<std::byte, kFpduLengthSize + kHeadSize> head_;
   std::size_t head_size_ = 0;
   bool in_body_ = false;
@@ -113,12 +114,12 @@ class Deframer {
   std::size_t ulpdu_done_ = 0;
   std::size_t trailer_left_ = 0;
 
-  // CRC on or markers: an FPDU that has arrived in part, or at whose end the sink has paused.
+  // With CRC or markers: an FPDU that has arrived in part, or at whose end the sink has paused.
   std::unique_ptr<std::byte[]> kept_;
   std::size_t kept_size_ = 0;   // octets that have arrived
   std::size_t kept_total_ = 0;  // octets of the whole FPDU; 0 until its length field is known
-  bool kept_checked_ = false;   // it is complete and correct, and has no markers any more
-  std::size_t position_ = 0;    // of its first octet, by the reckoning of mpa/markers.h; 0 if there are no markers
+  bool kept_checked_ = false;   // complete and correct, and its markers are removed
+  std::size_t position_ = 0;    // of its first octet, as mpa/markers.h counts; 0 if there are no markers
 };
 
 }  // namespace uiw::mpa

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Buffers for the largest FPDU. Of many connections only few are in the middle of an FPDU, so none keeps one; a thread
-// that moves octets keeps some spare, so that none is allocated for each FPDU that is received or sent in parts.
+// Buffers for the largest FPDU. Of many connections only few are in the middle of an FPDU, so no connection keeps one;
+// a thread that moves octets keeps some spare ones, so that not every FPDU that is received or sent in parts allocates
+// one.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace uiw::mpa {
 constexpr std::size_t kFpduBufferSize = marked_size(0, fpdu_size(kMaxUlpdu));
 using FpduBuffer = std::unique_ptr<std::byte[]>;  // kFpduBufferSize octets
 
-// One of the calling thread's, or a new one; null if there is no memory.
+// A spare buffer of the calling thread, or a new one; null if there is no memory.
 FpduBuffer take_fpdu_buffer();
 // Any thread may give back what another has taken.
 void give_back_fpdu_buffer(FpduBuffer buffer);

@@ -47,7 +47,7 @@ class Batch {
   std::size_t fpdu_bytes(std::size_t i) const { return fpdu_bytes_[i]; }
   std::span<iovec> vectors() { return {iov_.data(), iov_count_}; }
 
-  // Drops octets at the beginning of the first FPDU that an earlier sendmsg has sent. They are fewer than the FPDU has.
+  // Drops octets at the beginning of the first FPDU, fewer than it has, since an earlier sendmsg has sent them.
   void skip(std::size_t octets);
 
   // Copies the octets [from, to) of the batch, counted over all vectors. False if payload memory is no longer
@@ -94,8 +94,8 @@ class Framer {
   void start(bool crc, bool markers = false) { crc_ = crc, markers_ = markers; }
   // Whether all payload is copied to the batch.
   bool copies() const { return crc_ || markers_; }
-  // TCP has taken the first `octets` of a batch, and the next batch begins behind them: with the rest of an FPDU that
-  // was taken in part, or with the next FPDU. Where the markers of that batch stand depends on this.
+  // TCP has accepted the first `octets` of a batch, and the next batch begins behind them: with the rest of an FPDU, or
+  // with the next FPDU. The positions of its markers depend on this.
   void sent(std::size_t octets) {
     if (markers_) position_ = (position_ + octets) % kMarkerSpacing;
   }

@@ -20,7 +20,7 @@ std::uint16_t decode_marker(const std::byte* from) {
   return static_cast<std::uint16_t>(load_be<std::uint16_t>(from + 2) & ~3U);
 }
 
-// FPDUPTR of the marker at `offset` in its FPDU; `length` is that of ULPDU_Length.
+// FPDUPTR of the marker at `offset` in its FPDU; `length` is the offset of ULPDU_Length.
 std::uint16_t pointer_at(std::size_t offset, std::size_t length) {
   return static_cast<std::uint16_t>(offset < length ? 0 : offset - length);
 }

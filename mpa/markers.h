@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Markers (RFC 5044 section 4.3): with them a receiver finds the start of an FPDU in a TCP stream of which parts are
-// missing. One stands at every kMarkerSpacing octets of the stream, those of the markers counted, and says how far
-// behind the ULPDU_Length field of its FPDU it is; a marker between two FPDUs belongs to the second one, in front of
-// its ULPDU_Length field. Each direction of a stream has them if its receiver has asked for them.
+// missing. A marker stands at every kMarkerSpacing octets of the stream, markers included, and tells its distance from
+// the ULPDU_Length field of its FPDU; a marker between two FPDUs belongs to the second one, in front of its
+// ULPDU_Length field. Each direction of a stream has them if its receiver has asked for them.
 //
-// A position is the number of octets of full operation that precede an octet in its direction; only its remainder by
-// kMarkerSpacing counts. FPDUs begin at multiples of four, so no marker divides a field of MPA.
+// A position is the number of octets of full operation that precede an octet in its direction; only its remainder
+// modulo kMarkerSpacing counts. FPDUs begin at multiples of four, so no marker divides a field of MPA.
 //
 // No I/O; no errors but that of remove_markers(). Thread-safe where the memory is the caller's alone.
 #pragma once
@@ -19,11 +19,11 @@ namespace uiw::mpa {
 
 constexpr std::size_t kMarkerSpacing = 512;
 constexpr std::size_t kMarkerSize = 4;
-// A marker says its distance in 16 bits, so FPDUs with markers are not sent with longer ULPDUs. One that is received is
-// compared by these 16 bits.
+// A marker has 16 bits for its distance, so FPDUs with markers are not sent with longer ULPDUs. In a longer one that is
+// received, the distance is compared modulo 2^16.
 constexpr std::size_t kMaxMarkedUlpdu = 65'000;
 
-// Where the ULPDU_Length field of an FPDU at `position` stands: behind a marker, or at its beginning.
+// The offset of ULPDU_Length in an FPDU at `position`: behind a marker, or 0.
 constexpr std::size_t length_offset(std::size_t position) { return position % kMarkerSpacing == 0 ? kMarkerSize : 0; }
 
 // Octets on the wire of an FPDU at `position` that has `size` octets without markers.
@@ -42,12 +42,12 @@ constexpr std::size_t marked_mulpdu(std::size_t emss) {
   return std::min(mulpdu(emss - std::min(emss, markers)), kMaxMarkedUlpdu);
 }
 
-// The FPDU of `size` octets without markers stands at the end of `marked`, which has marked_size() octets. Afterwards
-// it takes up all of `marked`, with its markers. The CRC covers these (RFC 5044 section 4.4), so it is computed then.
+// `marked` has marked_size() octets, and at its end the FPDU of `size` octets without markers. Inserts the markers, so
+// that the FPDU fills all of it. The CRC covers the markers (RFC 5044 section 4.4), so it is computed afterwards.
 void insert_markers(MutableOctets marked, std::size_t size, std::size_t position);
 
-// `marked` is a whole FPDU with its markers. Afterwards it begins with the FPDU without them; the rest is meaningless.
-// False if a marker does not point to the ULPDU_Length field; the two low bits of the pointer do not count.
+// Removes the markers of a whole FPDU; it is then at the beginning of `marked`. False if a marker does not point to the
+// ULPDU_Length field; the two low bits of the pointer are ignored.
 bool remove_markers(MutableOctets marked, std::size_t position);
 
 }  // namespace uiw::mpa

@@ -33,14 +33,14 @@ struct StartupHeader {
   bool crc = false;         // C: the sender of this frame wants CRCs
   bool rejected = false;    // R: reply only
   bool enhanced = false;    // S: the private data starts with the enhanced header (RFC 6581)
-  bool long_fpdus = false;  // request: the sender takes long FPDUs; reply: both do
+  bool long_fpdus = false;  // request: the sender accepts FPDUs longer than a TCP segment; reply: both do
   std::uint8_t revision = 2;
-  std::uint16_t pd_length = 0;  // octets that follow, the enhanced header among them
+  std::uint16_t pd_length = 0;  // octets that follow, including the enhanced header
 
   bool operator==(const StartupHeader&) const = default;
 };
 
-// With this reserved flag siw offers to take FPDUs that are longer than a TCP segment (its parameter try_gso). The
+// A reserved flag with which siw offers to accept FPDUs that are longer than a TCP segment (its parameter try_gso). The
 // reply has it only where the request had it, and no request of uiw has it.
 constexpr std::uint8_t kLongFpdusFlag = 0x08;
 
@@ -134,8 +134,8 @@ constexpr std::size_t mulpdu(std::size_t emss) {
   return fits < kMaxUlpdu ? fits : kMaxUlpdu;
 }
 
-// The largest ULPDU towards a peer that takes FPDUs longer than a TCP segment, if the ends go through the payload
-// themselves, for its CRC or to copy it: 32 KiB of payload and the headers. So the payload stays in the caches, and the
+// The largest ULPDU towards a peer that accepts FPDUs longer than a TCP segment, where this end reads the payload
+// itself, for its CRC or to copy it: 32 KiB of payload and the headers. So the payload stays in the caches, and the
 // usual sizes of messages fill their segments. If only the kernel copies the payload, kMaxUlpdu is faster.
 constexpr std::size_t kCachedMulpdu = 32 * 1024 + 18;
 

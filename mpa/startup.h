@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Connection start-up (RFC 5044 section 7.1, RFC 6581): what the request and reply frames say, and what the two sides
-// agree on. Frames in, frames out: the caller reads and writes the octets and watches the deadline. Functions without
+// agree on. Frames in, frames out: the caller reads and writes the octets and keeps the deadline. Functions without
 // state, so thread-safe; they throw std::bad_alloc.
 #pragma once
 
@@ -23,22 +23,22 @@ struct Proposal {
   unsigned revision = 2;
   unsigned ird = 0;
   unsigned ord = 0;
-  std::vector<std::byte> private_data;  // of the consumer (the program)
+  std::vector<std::byte> private_data;  // the consumer's (the program's)
   bool markers = false;                 // this side wants markers in what it receives (RFC 5044 section 4.3)
   // Whether this side can send and answer an RDMA Read as ready-to-receive message, as far as its ORD and IRD allow.
   bool read_as_rtr = true;
 };
 
-// What the other end is: uiw has extensions of iWARP, which no other peer gets to see. The frames of start-up do not
-// say it, since all that is free in them is reserved; the first messages do (rdmap::kHello).
+// What the peer is: uiw has extensions of iWARP that only another uiw may see. The start-up frames cannot tell, since
+// all their free bits are reserved; the first messages do (rdmap::kHello).
 enum class PeerKind : std::uint8_t { other, not_known, uiw };
 
 // What the two frames agree on.
 struct Agreement {
   bool crc = true;
   unsigned revision = 2;
-  unsigned ird = 0;  // how many RDMA Reads of the peer this side must accept at a time
-  unsigned ord = 0;  // how many RDMA Reads this side may have outstanding
+  unsigned ird = 0;  // RDMA Reads of the peer that this side must accept at a time
+  unsigned ord = 0;  // RDMA Reads that this side may have outstanding
   // Initiator: which message to send first. Responder: which message to wait for before it sends. In any case the
   // responder must not send before the first FPDU of the initiator has arrived (RFC 5044 section 7.1.2); `none` means
   // that any FPDU will do.
@@ -48,9 +48,9 @@ struct Agreement {
   // them, a receiver has to take them; an adapter may then lose its fast path). uiw takes them without asking.
   bool long_fpdus = false;
   bool marks = false;   // this side puts markers into what it sends
-  bool marked = false;  // what it receives has markers
+  bool marked = false;  // what this side receives has markers
 
-  // Whether this side copies all payload that it sends, as mpa::Framer::copies().
+  // Whether this side copies all payload that it sends (mpa::Framer::copies()).
   bool copies() const { return crc || marks; }
 
   bool operator==(const Agreement&) const = default;
@@ -60,7 +60,7 @@ struct Agreement {
 struct PeerSaid {
   unsigned ird = 0;
   unsigned ord = 0;
-  bool read_depths_known = false;  // frames of revision 1 do not carry read depths
+  bool read_depths_known = false;  // false: a frame of revision 1, which has no read depths
   std::vector<std::byte> private_data;
 };
 
@@ -76,16 +76,16 @@ enum class StartupError {
 // The initiator's request (RFC 5044 section 7.1.1), at most kMaxStartupFrame octets.
 std::vector<std::byte> request_frame(const Proposal& own);
 
-// The responder reads a request: `header`, and the `header.pd_length` octets `pd` after it. Fills in `said` and
+// For the responder: reads a request, `header` and the `header.pd_length` octets `pd` after it. Fills in `said` and
 // `enhanced`.
 StartupError read_request(const StartupHeader& header, Octets pd, PeerSaid& said, EnhancedHeader& enhanced);
 
-// The responder's reply, or its rejection. reply_frame() fills in `agreement`.
+// The responder's reply and rejection. reply_frame() fills in `agreement`.
 std::vector<std::byte> reply_frame(const StartupHeader& request, const EnhancedHeader& enhanced, const Proposal& own,
                                    Agreement& agreement);
 std::vector<std::byte> reject_frame(const StartupHeader& request, const std::vector<std::byte>& private_data);
 
-// The initiator reads the reply. Fills in `said` and `agreement`.
+// For the initiator: reads the reply. Fills in `said` and `agreement`.
 StartupError read_reply(const Proposal& own, const StartupHeader& header, Octets pd, PeerSaid& said,
                         Agreement& agreement);
 
