@@ -49,7 +49,7 @@ void show_id(CmId& id, provider::Inventory& inventory) {
   }
   const CmRoute& route = id.route();
   shown.device =
-      route.device() ? inventory.place_of_device(route.device()->counters->device()) : provider::ShownCmId::kNoDevice;
+      route.device() ? inventory.index_of_device(route.device()->counters->device()) : provider::ShownCmId::kNoDevice;
   shown.number = id.number() + 1;
   shown.port_space = route.port_space();
   shown.qp_type = route.qp_type();

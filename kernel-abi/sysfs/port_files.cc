@@ -15,7 +15,7 @@ constexpr std::uint64_t kOctetsOfUnit = 4;  // of port_xmit_data and port_rcv_da
 
 template <PortCounter... kCounters>
 std::uint64_t sum(const PortCounts& counts) {
-  return (counts[place_of(kCounters)] + ...);
+  return (counts[index_of(kCounters)] + ...);
 }
 // What cannot happen to a link that is made of sockets.
 std::uint64_t none(const PortCounts&) { return 0; }

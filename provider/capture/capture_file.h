@@ -20,17 +20,17 @@
 
 namespace uiw::provider {
 
-// Makes the capture file, or finds out that it is one of this release. Empty, or a message for people that says what is
+// Creates the capture file, or checks that it is one of this release. Empty, or a message for people that says what is
 // wrong.
 UIW_API std::string prepare_capture(const std::string& path);
 
 class CaptureFile {
  public:
-  // The file of this process. Null if nothing is captured, or no more.
+  // The file of this process. Null if nothing is captured, or capturing has ended.
   static CaptureFile* get() noexcept;
 
-  // If both ends of a connection are captured into one file, the first of them is enough. False if the other end is
-  // there already. `connection` is the same number for both. release() follows where it was true.
+  // Claims a connection: if both ends are captured into one file, one of them is enough. False if the other end has
+  // claimed it. `connection` is the same number at both ends. release() follows if it was true.
   bool claim(std::uint64_t connection) noexcept;
   void release(std::uint64_t connection) noexcept;
 

@@ -25,7 +25,7 @@ std::uint64_t now() {
   return static_cast<std::uint64_t>(duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count());
 }
 
-// The same for both ends. FNV-1a.
+// The number of the connection, equal at both ends. FNV-1a.
 std::uint64_t number_of(const SegmentEndpoint& one, const SegmentEndpoint& other) {
   std::uint64_t hash = 0xcbf29ce484222325;
   const auto add = [&](std::uint64_t octet) { hash = (hash ^ (octet & 0xff)) * 0x100000001b3; };
@@ -39,11 +39,11 @@ std::uint64_t number_of(const SegmentEndpoint& one, const SegmentEndpoint& other
 
 class ConnectionCapture final : public StreamTap {
  public:
-  // The claim of `number` is this object's.
+  // Takes over the claim of `number`.
   ConnectionCapture(CaptureFile& file, std::uint64_t number, const SegmentEndpoint& local,
                     const SegmentEndpoint& remote)
       : file_(file), number_(number), ends_{{{local}, {remote}}} {}
-  // The child of a fork closes its descriptors of the parent's connections, which says nothing about these.
+  // In the child of a fork only the copies of the descriptors are closed, and the connections go on.
   ~ConnectionCapture() override {
     if (generation_ != fork_generation()) return;
     ended(Direction::sent, End::fin);
@@ -92,7 +92,7 @@ class ConnectionCapture final : public StreamTap {
   static constexpr std::size_t kMostPieces = 64;
   static_assert(sizeof(pcapng::PacketStart) + kMostSegmentHeaders + kMostSegmentPayload + sizeof(pcapng::PacketEnd) <=
                 CaptureBlocks::kMostBlock);
-  // A direction that carries nothing acknowledges so many octets at the latest.
+  // A direction that carries nothing acknowledges after at most so many octets.
   static constexpr std::size_t kAcknowledged = 1024 * 1024;
 
   struct Sender {
@@ -117,7 +117,7 @@ class ConnectionCapture final : public StreamTap {
                           (flags & kAck) != 0 ? to.sequence : 0,
                           static_cast<std::uint8_t>(flags),
                           size};
-    // Without the payload if the program has unmapped it while it was sent.
+    // If the program has unmapped the payload meanwhile, the segment is written without it.
     if (!append(direction, segment, payload, size)) append(direction, segment, {}, 0);
     from.sequence += static_cast<std::uint32_t>(size + ((flags & (kSyn | kFin)) != 0 ? 1 : 0));
     from.unacknowledged += size;
@@ -125,7 +125,7 @@ class ConnectionCapture final : public StreamTap {
     if (from.unacknowledged >= kAcknowledged) write(opposite(direction), kAck, {}, 0);
   }
 
-  // A segment with the first `captured` octets of its payload. False if they cannot be read.
+  // Appends a segment with the first `captured` octets of its payload. False if they cannot be read.
   bool append(Direction direction, const Segment& segment, std::span<const iovec> payload, std::size_t captured) {
     std::array<std::byte, kMostSegmentHeaders> headers;
     const std::size_t headers_size = encode_headers(segment, headers);

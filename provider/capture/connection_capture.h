@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Writes what one connection carries into the file of UIW_CAPTURE, as segments of TCP: what is given to the stream, or
-// taken from it, at a time is a segment, or several where it is long.
+// Writes what one connection carries into the file of UIW_CAPTURE, as segments of TCP: what the stream sends or
+// receives at a time is a segment, or several if it is long.
 #pragma once
 
 #include <sys/socket.h>
@@ -11,9 +11,8 @@
 
 namespace uiw::provider {
 
-// The tap of a connection that has just been made, from or to this process. Null if nothing is captured, or the other
-// end, which is captured into the same file, has come first. A full disk or a lack of memory ends the capture and not
-// the connection.
+// The tap of a new connection, from or to this process. Null if nothing is captured, or the other end, which is
+// captured into the same file, has come first. A full disk or a lack of memory ends the capture and not the connection.
 std::unique_ptr<StreamTap> capture_connection(const sockaddr_storage& local, const sockaddr_storage& remote,
                                               bool calls) noexcept;
 

@@ -16,7 +16,7 @@ inline constexpr std::uint32_t kSectionHeader = 0x0A0D0D0A;
 inline constexpr std::uint32_t kByteOrder = 0x1A2B3C4D;
 inline constexpr std::uint32_t kInterfaceDescription = 1;
 inline constexpr std::uint32_t kEnhancedPacket = 6;
-inline constexpr std::uint32_t kLeftOver = 0x80000000;  // for local use, so that readers skip it: a part of a packet
+inline constexpr std::uint32_t kLeftOver = 0x80000000;  // a partial packet, of a local type that readers skip
 inline constexpr std::uint16_t kLinkTypeRaw = 101;      // a packet starts with its IP header
 inline constexpr std::uint16_t kOptionComment = 1;
 inline constexpr std::uint16_t kSectionApplication = 4;
@@ -30,7 +30,7 @@ inline constexpr std::size_t kAlignment = 4;
 inline constexpr std::uint32_t kSmallestBlock = 12;
 constexpr std::size_t padding_of(std::size_t size) { return (kAlignment - size % kAlignment) % kAlignment; }
 
-// What every block starts with. Its length covers the whole block, and stands at its end again.
+// What every block starts with. Its length covers the whole block, and is repeated at its end.
 struct BlockStart {
   std::uint32_t type;
   std::uint32_t length;
@@ -45,7 +45,7 @@ struct BlockStart {
 // Which way a packet went, as in the option kPacketFlags.
 enum class Way : std::uint32_t { inbound = 1, outbound = 2 };
 
-// Puts a block together, front to back.
+// Builds a block, front to back.
 class BlockBuilder {
  public:
   explicit BlockBuilder(std::uint32_t type) {
@@ -83,7 +83,7 @@ inline std::vector<std::byte> encode_start(std::string_view application, std::st
   section.add(kByteOrder);
   section.add(std::uint16_t{1});  // version 1.0
   section.add(std::uint16_t{0});
-  section.add(~std::uint64_t{0});  // the section's length is not told
+  section.add(~std::uint64_t{0});  // the section's length is not given
   section.add_option(kSectionApplication, application);
   section.add_option(kOptionComment, comment);
   BlockBuilder interface(kInterfaceDescription);
@@ -98,7 +98,7 @@ inline std::vector<std::byte> encode_start(std::string_view application, std::st
   return start;
 }
 
-// What stands before and behind the octets of a packet, of which the file has `captured` of `size` octets.
+// What precedes and follows the octets of a packet, of which the file has `captured` of `size` octets.
 struct PacketStart {
   std::uint32_t type = kEnhancedPacket;
   std::uint32_t block_length;

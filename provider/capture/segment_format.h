@@ -15,7 +15,7 @@
 
 namespace uiw::provider {
 
-// One end of a connection. An IPv6 address that stands for one of IPv4 is the latter, as on the wire.
+// One end of a connection. An IPv4-mapped IPv6 address becomes the IPv4 one, as on the wire.
 struct SegmentEndpoint {
   std::array<std::byte, 16> address{};
   std::size_t address_size = 4;  // or 16
@@ -49,12 +49,12 @@ struct Segment {
 };
 
 inline constexpr std::size_t kMostSegmentHeaders = 40 + 20 + 4;
-// What the length field of IPv4 leaves beside the headers.
+// The most that the length field of IPv4 allows behind the headers.
 inline constexpr std::size_t kMostSegmentPayload = 65535 - 20 - 20 - 4;
 
 namespace detail {
 
-// Puts numbers of network byte order down, front to back.
+// Writes numbers in network byte order, front to back.
 class HeaderWriter {
  public:
   explicit HeaderWriter(std::span<std::byte> to) : to_(to) {}

@@ -4,9 +4,9 @@
 // CRC32c. docs/datagrams.md describes it for other implementations.
 //
 // Encoding and decoding stand side by side. Octets from the wire are hostile: the decoder accepts only what the encoder
-// makes, never reads past the end, allocates nothing and does not throw. It returns the reason where it refuses, so
-// that the caller can count it. What depends on the state of a queue pair (whether it exists, its Q_Key, the address of
-// the sender) is for the caller to check.
+// makes, never reads past the end, allocates nothing and does not throw. It returns the reason of a refusal, so that
+// the caller can count it. What depends on the state of a queue pair (whether it exists, its Q_Key, the address of the
+// sender) is for the caller to check.
 #pragma once
 
 #include <array>
@@ -49,25 +49,25 @@ struct DatagramHeader {
   bool solicited = false;
   // The consumer's four octets as a big-endian word, see rdmap::word_of.
   std::optional<std::uint32_t> immediate;
-  // The sender counts its datagrams with it, which helps who reads a capture. Receivers ignore it.
+  // Counts the sender's datagrams, for people who read a capture. Receivers ignore it.
   ddp::Msn msn{};
 
   bool operator==(const DatagramHeader&) const = default;
 };
 
-enum class DatagramFault : std::uint8_t {
+enum class DatagramError : std::uint8_t {
   none,
   size,       // too short for headers and CRC
   key,        // not uiw's
   version,    // another version, or reserved octets that version 1 sends as zero
   qp_number,  // more than 24 bits, or multicast's as the source
   crc,
-  segment,  // not an RDMAP Send in one whole untagged segment of the Send Queue
+  segment,  // not an RDMAP Send in a single untagged segment of the Send Queue
 };
 
 struct DecodedDatagram {
-  DatagramFault fault = DatagramFault::none;
-  DatagramHeader header;  // this and the next: only without a fault
+  DatagramError error = DatagramError::none;
+  DatagramHeader header;  // this and the next: only if there is no error
   Octets payload;         // a part of the octets that were decoded
 };
 
@@ -97,7 +97,7 @@ inline DatagramHeaderOctets encode(const DatagramHeader& header) {
 }
 
 namespace detail {
-// The segment's part of a header. False if it is no Send as datagrams carry it.
+// Decodes the DDP segment into `header`. False if it is no Send as datagrams carry it.
 inline bool decode_datagram_segment(Octets from, DatagramHeader& header) {
   const ddp::Control control = ddp::decode_control(from[0]);
   const auto segment = ddp::decode_untagged(from);
@@ -118,33 +118,33 @@ inline bool decode_datagram_segment(Octets from, DatagramHeader& header) {
 
 // `from` is a whole UDP payload. The result refers to its octets.
 inline DecodedDatagram decode_datagram(Octets from) {
-  const auto refused = [](DatagramFault fault) { return DecodedDatagram{fault, {}, {}}; };
-  if (from.size() < kDatagramOverhead) return refused(DatagramFault::size);
-  if (std::memcmp(from.data(), kDatagramKey.data(), kDatagramKey.size()) != 0) return refused(DatagramFault::key);
+  const auto refused = [](DatagramError error) { return DecodedDatagram{error, {}, {}}; };
+  if (from.size() < kDatagramOverhead) return refused(DatagramError::size);
+  if (std::memcmp(from.data(), kDatagramKey.data(), kDatagramKey.size()) != 0) return refused(DatagramError::key);
   // The version and the three reserved octets.
   if (load_be<std::uint32_t>(from.data() + 4) != std::uint32_t{kDatagramVersion} << 24) {
-    return refused(DatagramFault::version);
+    return refused(DatagramError::version);
   }
   DecodedDatagram result;
   result.header.destination_qp = load_be<std::uint32_t>(from.data() + 8);
   result.header.source_qp = load_be<std::uint32_t>(from.data() + 12);
   result.header.qkey = load_be<std::uint32_t>(from.data() + 16);
   if (result.header.destination_qp > kMulticastQp || result.header.source_qp >= kMulticastQp) {
-    return refused(DatagramFault::qp_number);
+    return refused(DatagramError::qp_number);
   }
   const Octets covered = from.first(from.size() - kDatagramCrcSize);
   mpa::Crc32c crc;
   crc.add(covered);
-  if (mpa::load_crc(from.data() + covered.size()) != crc.value()) return refused(DatagramFault::crc);
+  if (mpa::load_crc(from.data() + covered.size()) != crc.value()) return refused(DatagramError::crc);
   if (!detail::decode_datagram_segment(covered.subspan(kDatagramOwnHeader), result.header)) {
-    return refused(DatagramFault::segment);
+    return refused(DatagramError::segment);
   }
   result.payload = covered.subspan(kDatagramHeaderSize);
   return result;
 }
 
-// Whether the UDP source port (host byte order) proves that the sender holds the source queue pair: the port is the one
-// that the number names, and only the process that holds this port can send from it.
+// Whether the UDP source port (host byte order) proves that the sender holds the source queue pair: the port must be
+// the one that the number names, and only the process that holds this port can send from it.
 constexpr bool comes_from_holder(const DatagramHeader& header, std::uint16_t source_port) {
   return port_of(header.source_qp) == source_port;
 }

@@ -128,7 +128,7 @@ void DatagramPort::detach(DatagramTarget& target, const Gid& group) {
 // The members are locked while they place the datagram, so detach() waits for it.
 void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   const DecodedDatagram decoded = decode_datagram(datagram.octets);
-  if (decoded.fault != DatagramFault::none) return drop(DatagramDrop::malformed);
+  if (decoded.error != DatagramError::none) return drop(DatagramDrop::malformed);
   if (!comes_from_holder(decoded.header, datagram.port)) return drop(DatagramDrop::source);
   const Arrival arrival{decoded.header, decoded.payload, datagram.from, datagram.to, datagram.ip};
   if (multicast_ == 0) {
@@ -143,8 +143,7 @@ void DatagramPort::hand_over(const IncomingDatagram& datagram) {
   }
 }
 
-// Either the socket takes datagrams again after `blocked_` has been set, and an event follows, or it does so before,
-// and the second attempt sends them.
+// If the socket gets room after `blocked_` was set, an event follows; if before, the second attempt sends them.
 std::size_t DatagramPort::send(std::span<const OutgoingDatagram> datagrams) {
   const std::size_t most = std::min(datagrams.size(), kDatagramBatch);
   std::size_t sent = send_datagrams(fd_, datagrams, joins_);
@@ -195,7 +194,7 @@ bool DatagramPort::progress(Driver driver) noexcept {
   return receive(driver);
 }
 
-// An event is not repeated, so all that has come is read then; a poll of the program reads one batch.
+// After an event everything is read, since the event is not repeated; a poll of the program reads one batch.
 bool DatagramPort::receive(Driver driver) {
   std::unique_lock lock(receive_mutex_, std::defer_lock);
   if (driver == Driver::poll) {

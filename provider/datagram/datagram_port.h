@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A UDP port of this process in one context: it sends for the queue pairs whose numbers name the port, and what arrives
-// goes to whichever queue pair of the process it is for. The port has a number of its own, by which the engine of the
-// context finds it. A context has one more for multicast, which gives what arrives to all queue pairs that are attached
+// A UDP port of this process in one context. It sends for the queue pairs whose numbers name the port, and delivers
+// what arrives to any queue pair of the process. The port has a number of its own, by which the engine of the context
+// finds it. A context has one more port for multicast, which delivers what arrives to all queue pairs that are attached
 // to the group.
 //
-// Thread-safe. Locks: the receiving one is held while queue pairs take what has arrived (their receiver's lock comes
-// behind it); the list of queue pairs has one, behind which comes a queue pair's sender's lock.
+// Thread-safe. Locks: receive_mutex_ is held during deliveries, which take the receiver's lock of a queue pair;
+// targets_mutex_ is held while a sender's lock of one is taken.
 #pragma once
 
 #include <atomic>
@@ -32,19 +32,19 @@ class DatagramPort final : public Numbered, public Driven {
   static std::shared_ptr<DatagramPort> open_multicast(Engine& engine, unsigned ifindex);
   ~DatagramPort() override;
 
-  // From here on the queue pair is told when the socket takes datagrams again, and until leave() has returned. It must
-  // not hold its sender's lock.
+  // From here on, until leave() has returned, may_send() of the queue pair is called when the socket has room again.
+  // The caller must not hold its sender's lock.
   void join(DatagramTarget& target);
   void leave(DatagramTarget& target);
 
-  // From here on, and until detach() has returned, the queue pair gets what comes to the group. 0, or an errno as of
-  // change_membership(). Only of the port of multicast; throws std::bad_alloc.
+  // From here on, until detach() has returned, the queue pair gets what arrives for the group. 0, or an errno of
+  // change_membership(). Only for the port of multicast; throws std::bad_alloc.
   int attach(DatagramTarget& target, const Gid& group);
   void detach(DatagramTarget& target, const Gid& group);
 
-  // As send_datagrams() says; where not all were taken, may_send() follows.
+  // See send_datagrams(). If not all were accepted, may_send() follows.
   std::size_t send(std::span<const OutgoingDatagram> datagrams);
-  // The calling thread has no buffers: the thread of the context calls may_send() in its place.
+  // For a thread that has no buffers: the context's own thread calls may_send() in its place.
   void take_over();
 
   Driven* driven() override { return this; }
@@ -78,8 +78,8 @@ class DatagramPort final : public Numbered, public Driven {
   };
   Mutex members_mutex_;
   std::vector<Member> members_;
-  std::atomic<bool> blocked_{false};  // work waits for the socket
-  std::atomic<bool> joins_;           // the kernel takes several datagrams as one
+  std::atomic<bool> blocked_{false};  // work waits for room in the socket
+  std::atomic<bool> joins_;           // whether the kernel segments joined datagrams
 };
 
 // Hold the lock of the table of ports over a fork. In the child, forget_datagram_ports() drops those of the parent.

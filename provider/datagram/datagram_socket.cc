@@ -36,8 +36,8 @@ cmsghdr* put(msghdr& message, cmsghdr* at, int level, int type, const Value& val
   return CMSG_NXTHDR(&message, at);
 }
 
-// The source address, which decides the interface, the fields of the IP header, and the size of each where there are
-// several datagrams, else 0. A socket for both families takes IPv4 addresses in their mapped form.
+// Fills in the source address, which decides the interface, the fields of the IP header, and the size of each of
+// several datagrams (`each`; 0 for one). A socket for both families takes IPv4 addresses in their mapped form.
 void fill_control(msghdr& message, Control& control, const DatagramRoute& route, std::size_t each) {
   control = {};
   message.msg_control = control.octets.data();
@@ -84,10 +84,10 @@ Value value_of(cmsghdr* at) {
   return value;
 }
 
-// The local address that a piece was sent to, the fields of its IP header, and the size of its datagrams where it is
-// several, which then have the same fields. False if the kernel does not say the address.
+// Reads the local address that a piece was sent to, the fields of its IP header, and, if it is several datagrams, which
+// then have the same fields, their size. False if the kernel does not report the address.
 bool read_control(msghdr& message, IncomingPiece& piece) {
-  constexpr std::uint8_t kUsualHopLimit = 64;  // of a datagram of which the kernel does not say it
+  constexpr std::uint8_t kUsualHopLimit = 64;  // if the kernel does not report it
   IpFields& ip = piece.all.ip;
   ip.hop_limit = kUsualHopLimit;
   bool addressed = false;
@@ -129,15 +129,14 @@ struct Closer {
 
 namespace {
 
-// Of Linux (UDP_MAX_SEGMENTS was 64 before 6.9), and less than an IPv6 datagram with its header.
+// Limits of Linux: UDP_MAX_SEGMENTS before 6.9, and an IPv6 datagram with its header.
 constexpr std::size_t kMostJoined = 64, kLongestJoined = 65000;
 
 bool same_way(const OutgoingDatagram& one, const OutgoingDatagram& other) {
   return one.port == other.port && *one.route == *other.route;
 }
 
-// How many datagrams from the first one on can be one for the kernel: of one size, but for the last, which may be
-// shorter.
+// How many datagrams, from the first one on, can be joined: they have one size, but for the last, which may be shorter.
 std::size_t joinable(std::span<const OutgoingDatagram> datagrams) {
   const std::size_t size = datagrams[0].octets.size();
   std::size_t count = 1, whole = size;
@@ -151,7 +150,7 @@ std::size_t joinable(std::span<const OutgoingDatagram> datagrams) {
   return count;
 }
 
-// Datagrams as the kernel takes them.
+// Datagrams as messages for sendmmsg(2).
 class Outgoing {
  public:
   Outgoing(std::span<const OutgoingDatagram> datagrams, bool join) {
@@ -171,11 +170,11 @@ class Outgoing {
     }
   }
   std::size_t count() const { return count_; }
-  // Of a message: how many datagrams it is.
+  // How many datagrams a message has.
   std::size_t joined(std::size_t index) const { return joined_[index]; }
-  // Of a message: true if it had a flow label, which it then has no longer.
+  // Removes the flow label of a message. False if it has none.
   bool leave_out_flow_label(std::size_t index) { return std::exchange(addresses_[index].sin6_flowinfo, 0) != 0; }
-  // The number of messages that the kernel has taken from this one on, or a negative errno.
+  // The number of messages that the kernel has accepted from this one on, or a negative errno.
   long send(int fd, std::size_t from) {
     const long result =
         ::syscall(SYS_sendmmsg, fd, messages_.data() + from, count_ - from, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -206,7 +205,7 @@ std::size_t send_datagrams(int fd, std::span<const OutgoingDatagram> datagrams, 
     } else if (result == -EINVAL && outgoing.leave_out_flow_label(at)) {
       continue;
     } else if (result != -EINTR && outgoing.joined(at) > 1) {
-      // Each by itself may be taken: the kernel joins none that are longer than the path allows, for example.
+      // One by one they may be accepted: the kernel joins none that are longer than the path allows, for example.
       joins.store(false, std::memory_order_relaxed);
       return sent + send_datagrams(fd, datagrams.subspan(sent), joins);
     } else if (result != -EINTR) {
@@ -262,8 +261,6 @@ std::size_t receive_datagrams(int fd, MutableOctets memory, std::span<IncomingPi
   return static_cast<std::size_t>(count);
 }
 
-// An interface may have a group that another has too: the socket hears its own interface alone, as far as the kernel
-// lets it say so (the option needs Linux 5.7 where the process has no privilege).
 std::uint16_t destination_port(std::uint32_t qp_number) {
   return qp_number == kMulticastQp ? settings().values.multicast_port : port_of(qp_number);
 }
@@ -276,8 +273,9 @@ int multicast_socket(unsigned ifindex) {
   if (!set_option(fd, SOL_SOCKET, SO_REUSEADDR, true) || !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, false) ||
       !set_option(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, true))
     return -errno;
-  // Some kernels do not know these. Without them datagrams come for groups that only other sockets have joined;
-  // DatagramPort drops what no queue pair is attached to.
+  // Datagrams for groups that only other sockets, or other interfaces, have joined are to be left out. Some kernels do
+  // not know these options (SO_BINDTOIFINDEX without privilege needs Linux 5.7); then DatagramPort drops what no queue
+  // pair is attached to.
   set_option(fd, IPPROTO_IP, IP_MULTICAST_ALL, false);
   ::setsockopt(fd, SOL_SOCKET, SO_BINDTOIFINDEX, &interface, sizeof interface);
   set_option(fd, IPPROTO_IPV6, kIpv6MulticastAll, false);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a port of datagrams needs of a queue pair: a function that takes a datagram that has arrived for it.
+// What a datagram port needs of a queue pair: a function that takes a datagram that has arrived for it.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace uiw::provider {
 
-// What a receive of datagrams begins with: the network header that an adapter for RoCE v2 would have received. That of
-// IPv6 has 40 octets; that of IPv4 has 20, behind 20 zeros.
+// The network header in front of a received datagram, as an adapter for RoCE v2 would have received it. That of IPv6
+// has 40 octets; that of IPv4 has 20, behind 20 zeros.
 constexpr std::size_t kGrhSize = 40;
 using Grh = std::array<std::byte, kGrhSize>;
 
@@ -28,13 +28,13 @@ struct Arrival {
 // Why datagrams were dropped. The counters of a device's port have them in this order.
 enum class DatagramDrop : std::uint8_t {
   malformed,    // the decoder refuses it (datagram_format.h), or it is longer than the active MTU
-  source,       // it has not come from the port of its source
+  source,       // it was not sent from the port of its source queue pair
   destination,  // no such queue pair here, or one that does not receive now, or it was sent to another device's address
   qkey,
   no_receive,  // none is posted, or the next one has no room for it
 };
 constexpr PortCounter counter_of(DatagramDrop why) {
-  return static_cast<PortCounter>(place_of(PortCounter::dropped_malformed) + static_cast<std::size_t>(why));
+  return static_cast<PortCounter>(index_of(PortCounter::dropped_malformed) + static_cast<std::size_t>(why));
 }
 static_assert(counter_of(DatagramDrop::no_receive) == PortCounter::dropped_no_receive);
 
@@ -42,7 +42,7 @@ class DatagramTarget {
  public:
   // Places the datagram into a posted receive, or drops it. Called inside a ReadSection.
   virtual void deliver(const Arrival& arrival) noexcept = 0;
-  // The socket takes datagrams again.
+  // Called when the socket has room again.
   virtual void may_send() noexcept = 0;
 
  protected:

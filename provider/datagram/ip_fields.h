@@ -9,7 +9,7 @@ namespace uiw::provider {
 
 struct IpFields {
   std::uint8_t traffic_class = 0;
-  std::uint8_t hop_limit = 0;    // of an address handle, 0: that of the kernel
+  std::uint8_t hop_limit = 0;    // in an address handle, 0 is the kernel's default
   std::uint32_t flow_label = 0;  // 20 bits, IPv6 alone
 
   bool operator==(const IpFields&) const = default;

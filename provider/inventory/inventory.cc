@@ -38,7 +38,7 @@ Inventory look_once() {
   Inventory inventory;
   for (const PortCounters* one = next_port_counters(nullptr); one != nullptr; one = next_port_counters(one)) {
     if (one->device().empty()) continue;
-    one->add_to(inventory.devices[inventory.place_of_device(one->device())].counts);
+    one->add_to(inventory.devices[inventory.index_of_device(one->device())].counts);
   }
   for (const auto& source : sources) {
     if (const InventorySource function = source.load()) function(inventory);
@@ -48,7 +48,8 @@ Inventory look_once() {
 
 }  // namespace
 
-// A connection that ends after its port's counters were read, and before its queue pair is looked at, would be missing.
+// Repeated if a connection has ended meanwhile: if that was after its port's counters were read and before its queue
+// pair was, its traffic would be missing.
 Inventory take_inventory() {
   constexpr int kMostLooks = 8;
   Inventory inventory;

@@ -2,7 +2,7 @@
 // What a process has: the objects of its devices, and what their ports have counted.
 //
 // The records go from process to process as they are in memory (inventory_format.h), so they have no pointers and no
-// padding. Each has the place of its device in Inventory::devices. The numbers of domains, queues, regions, contexts
+// padding. Each has the index of its device in Inventory::devices. The numbers of domains, queues, regions, contexts
 // and ids are unique within the process, for each kind; numbers of queue pairs and keys are those that programs know.
 #pragma once
 
@@ -47,7 +47,7 @@ struct ShownQp {
 };
 struct ShownCmId {
   static constexpr std::uint32_t kNoDevice = ~std::uint32_t{0};
-  std::uint32_t device;  // or kNoDevice, where the id is bound to no address of one
+  std::uint32_t device;  // or kNoDevice, if the id is bound to no address of a device
   std::uint32_t number;
   std::uint32_t qp;          // 0 before the id has one
   std::uint32_t port_space;  // RDMA_PS_*
@@ -68,8 +68,8 @@ struct Inventory {
   std::vector<ShownQp> qps;
   std::vector<ShownCmId> cm_ids;
 
-  // The place of the device with this name, which is added if it is missing.
-  std::uint32_t place_of_device(const std::string& name) {
+  // The index of the device with this name, which is added if it is missing.
+  std::uint32_t index_of_device(const std::string& name) {
     ShownDevice wanted{};
     name.copy(wanted.name, sizeof wanted.name - 1);
     for (std::size_t i = 0; i < devices.size(); ++i) {
@@ -82,13 +82,13 @@ struct Inventory {
 
 // An inventory, and whose it is.
 struct ProcessInventory {
-  std::uint32_t pid = 0;  // as the caller's process numbers processes; 0 if it has no number for this one
+  std::uint32_t pid = 0;  // in the caller's PID namespace; 0 if it has no number there
   Inventory inventory;
 };
 
-// Takes part in making the inventory of this process. Called on any thread; it must not wait for "uiw-cm".
+// Adds its part to the inventory of this process. Called on any thread; it must not wait for "uiw-cm".
 using InventorySource = void (*)(Inventory&);
-// At most kInventorySources, each once, when the library is loaded.
+// At most kInventorySources are added, each once, when the library is loaded.
 constexpr unsigned kInventorySources = 4;
 void add_inventory_source(InventorySource source);
 

@@ -2,7 +2,8 @@
 // Inventories as they go from process to process of one host: encoding beside decoding.
 //
 // A header, the counts of the records of each kind, and the records, all as they are in memory. Processes with another
-// release of uiw may have other records, so the header has the sizes of all of them, and what has others is refused.
+// release of uiw may have other records, so the header has the sizes of all records, and an inventory with other sizes
+// is refused.
 #pragma once
 
 #include <array>
@@ -66,8 +67,8 @@ inline std::vector<std::byte> encode_inventory(const Inventory& inventory) {
   return octets;
 }
 
-// Nothing if the octets are no inventory of this release. The other process may be hostile: after this, each record
-// names a device that there is, and each text ends.
+// Nothing if the octets are no inventory of this release. The other process may be hostile: in the result each record
+// has a valid device, and each text is terminated.
 inline std::optional<Inventory> decode_inventory(std::span<const std::byte> octets) {
   InventoryHeader header{};
   if (octets.size() < sizeof header) return std::nullopt;

@@ -44,14 +44,14 @@ constexpr char kPurpose[] = "the list of RDMA processes";
 constexpr char kQuestion[] = "uiw inventory?";
 constexpr std::size_t kMostAsked = 256;
 constexpr off_t kLongest = off_t{1} << 28;
-// For a process that has let an earlier question wait, once the others have answered.
+// How long to wait, once the others have answered, for a process that was late before.
 constexpr std::chrono::milliseconds kLateTime{10};
 constexpr std::chrono::seconds kLateFor{1};
 
-// A descriptor of one call.
+// A descriptor that is open for one call.
 class Descriptor {
  public:
-  // Takes ownership of what is guarded; `fd` may be -1.
+  // Takes ownership of a guarded descriptor; `fd` may be -1.
   explicit Descriptor(int fd) : fd_(fd) {}
   Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Descriptor& operator=(Descriptor&&) = delete;
@@ -64,7 +64,7 @@ class Descriptor {
   int fd_;
 };
 
-// With this option the kernel says with each datagram who has sent it.
+// SO_PASSCRED: the kernel adds to each datagram who has sent it.
 int open_socket() {
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;
@@ -91,7 +91,8 @@ std::string prefix_of(uid_t user) { return "uiw-process/" + std::to_string(user)
 // Whether this is the user of this process, and no other that a user namespace shows by the same number.
 bool is_own_user(uid_t user) { return user == ::geteuid() && known_user(user).has_value(); }
 
-// One message with its sender. The effective user is named, which the kernel checks; it would say the real one.
+// One message with the credentials of its sender. They name the effective user, which the kernel checks; by itself it
+// would name the real one.
 class Message {
  public:
   Message(const void* data, std::size_t size) : vector_{const_cast<void*>(data), size} {
@@ -111,7 +112,8 @@ class Message {
     if (descriptor >= 0) put(CMSG_NXTHDR(&header_, first), SCM_RIGHTS, descriptor);
     return ::sendmsg(socket, &header_, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
   }
-  // The number of octets, or -1. Without `with_descriptor` there is no room for one, and the kernel takes none in.
+  // The number of octets, or -1. Without `with_descriptor` there is no room for a descriptor, and the kernel delivers
+  // none.
   ssize_t receive(int socket, Name* from, bool with_descriptor) {
     if (from != nullptr) {
       header_.msg_name = &from->address;
@@ -131,7 +133,7 @@ class Message {
     return size;
   }
   const std::optional<ucred>& sender() const { return sender_; }
-  int descriptor() const { return descriptor_; }  // guarded, the caller's
+  int descriptor() const { return descriptor_; }  // guarded, owned by the caller
 
  private:
   template <typename Value>
@@ -177,7 +179,7 @@ int inventory_memory() {
 class Answering final : public CmLoop::Handler {
  public:
   explicit Answering(std::string name) : name_(std::move(name)) {}
-  // Null if there is no descriptor or no thread for it.
+  // Null if there is no descriptor or thread for it.
   static std::shared_ptr<Answering> start() {
     std::array<unsigned char, 8> random{};
     if (!fill_random(random.data(), random.size())) random = {};
@@ -224,7 +226,7 @@ class Answering final : public CmLoop::Handler {
   const std::string name_;
 };
 
-// Of this process.
+// How this process answers.
 struct Published {
   Mutex mutex;
   std::shared_ptr<Answering> answering;
@@ -237,7 +239,7 @@ Published& published() {
 
 // ---- Asking ----------------------------------------------------------------------------------------------------
 
-// The names of processes that have let a question wait, and until when they count as late.
+// The names of processes that have not answered a question in time, and until when they count as late.
 struct Late {
   Mutex mutex;
   std::map<std::string, Clock::time_point> until;
@@ -273,7 +275,7 @@ std::vector<std::string> find_names(const std::string& own) {
 struct Asked {
   Descriptor socket;
   std::string name;
-  bool late;  // has let an earlier question wait
+  bool late;  // has not answered an earlier question in time
   bool done = false;
 };
 
@@ -300,7 +302,8 @@ std::vector<Asked> ask_all(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     Asked one{Descriptor(DescriptorChange().guard(open_socket())), name, late().until.contains(name)};
     const Name address(name);
-    // The socket gets a name of its own by this option, to which the answer goes; being connected, it takes none else.
+    // SO_PASSCRED gives the socket a name of its own, to which the answer goes. Being connected, it receives from that
+    // peer only.
     if (one.socket.get() < 0 || ::connect(one.socket.get(), address.generic(), address.size) != 0) continue;
     if (Message(kQuestion, sizeof kQuestion).send(one.socket.get(), nullptr, -1)) asked.push_back(std::move(one));
   }

@@ -34,7 +34,7 @@ namespace uiw::provider {
 namespace {
 
 constexpr const char* kMaps = "/proc/self/maps";
-constexpr std::size_t kFewPages = 16;  // up to here the first question costs less than the second
+constexpr std::size_t kFewPages = 16;  // up to here MADV_POPULATE_* costs less than PROCMAP_QUERY
 
 // The whole pages of a range.
 struct Pages {
@@ -90,7 +90,7 @@ Answer ask_mappings(const Pages& pages, bool writable) {
       answer = errno == ENOENT ? Answer::no : Answer::not_known;
       break;
     }
-    if (query.vma_end <= covered) {  // a filter of system calls has answered
+    if (query.vma_end <= covered) {  // the answer of a seccomp filter, not of the kernel
       answer = Answer::not_known;
       break;
     }
@@ -127,7 +127,7 @@ bool accessible(const std::byte* address, std::size_t length, bool writable) {
   if (length == 0) return true;
   const std::optional<Pages> pages = pages_of(address, length);
   if (!pages) return false;
-  // Memory that cannot be populated may be mapped all the same: that of a device, or what lies behind the end of a
+  // Memory that cannot be populated may be mapped all the same: that of a device, or a mapping beyond the end of a
   // file.
   return (pages->size <= kFewPages * page_size() && populate(*pages, writable)) || is_mapped(*pages, writable);
 }

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Is memory of the program mapped, and does its protection allow what a registration wants to do with it?
+// Checks whether memory of the program is mapped, and whether its protection allows what a registration wants.
 #pragma once
 
 #include <cstddef>
 
 namespace uiw::provider {
 
-// Whether every page of the range is mapped, and readable, or writable if `writable`. As an adapter's driver does, it
-// may fault in the pages of a small range; it touches none of a larger one. True also where the kernel does not say
-// (there is no /proc): each access is guarded anyway. No fault of the program comes of it, whatever the range is.
-// Thread-safe.
+// Whether every page of the range is mapped, and readable, or writable if `writable`. Like an adapter's driver, this
+// may fault in the pages of a small range; it touches none of a larger one. True also if the kernel cannot tell (there
+// is no /proc): each access is guarded anyway. Raises no signal, whatever the range is. Thread-safe.
 bool accessible(const std::byte* address, std::size_t length, bool writable);
 
 // Faults the pages of the range in. 0, or EFAULT if a part is not mapped or does not allow the access.

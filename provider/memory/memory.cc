@@ -181,7 +181,7 @@ std::unique_ptr<Mr> Mr::create_dmabuf(Pd& pd, std::uint64_t offset, std::size_t 
 std::unique_ptr<Mr> Mr::create_dm(Pd& pd, Dm& dm, std::uint64_t offset, std::size_t length, unsigned access) {
   constexpr unsigned kKnown = kRights | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
   int error = check_flags(access, kKnown);
-  if (error == 0 && ((access & IBV_ACCESS_ZERO_BASED) == 0 || !dm.holds(offset, length))) error = EINVAL;
+  if (error == 0 && ((access & IBV_ACCESS_ZERO_BASED) == 0 || !dm.contains(offset, length))) error = EINVAL;
   if (error != 0) {
     errno = error;
     return nullptr;
@@ -207,7 +207,7 @@ int Mr::end() {
   return 0;
 }
 
-// Nothing asks for its domain from here on.
+// Leaves the list and the domain, which is not used from here on.
 void Mr::let_go() {
   if (ended_) return;
   ended_ = true;
@@ -304,8 +304,7 @@ std::unique_ptr<Dm> Dm::create(std::size_t length, std::uint32_t log_alignment, 
     dm_used.fetch_sub(length);
     return refuse();
   }
-  // Device memory has pages of its own: a late access hits unmapped memory, and not whatever the heap has put there
-  // since.
+  // Device memory has pages of its own: a late access hits unmapped memory, and not what the heap has put there since.
   const std::uintptr_t alignment = std::uintptr_t{1} << log_alignment;
   const std::size_t size = length + (alignment > page_size() ? alignment : 0);
   void* const mapping = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -330,13 +329,13 @@ Dm::~Dm() {
 }
 
 int Dm::copy_in(std::uint64_t offset, const void* from, std::size_t length) {
-  if (!holds(offset, length)) return EFAULT;
+  if (!contains(offset, length)) return EFAULT;
   if (!in_words(offset, length)) return EINVAL;
   return guarded_copy(memory_ + offset, from, length) ? 0 : EFAULT;
 }
 
 int Dm::copy_out(void* to, std::uint64_t offset, std::size_t length) const {
-  if (!holds(offset, length)) return EFAULT;
+  if (!contains(offset, length)) return EFAULT;
   if (!in_words(offset, length)) return EINVAL;
   return guarded_copy(to, memory_ + offset, length) ? 0 : EFAULT;
 }

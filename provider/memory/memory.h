@@ -32,7 +32,7 @@ inline constexpr DeviceFile kNoDeviceFile = 0;
 // while in_use(). It keeps its context.
 class Pd : public std::enable_shared_from_this<Pd> {
  public:
-  // One that several contexts may own. If the last of them gives it up while something in it is left, it stays.
+  // One that several contexts can own. If its last owner releases it while in_use(), it is never destroyed.
   UIW_API static std::shared_ptr<Pd> create(std::shared_ptr<class Context> context);
   UIW_API explicit Pd(std::shared_ptr<class Context> context);
   UIW_API ~Pd();
@@ -62,8 +62,8 @@ class Dm : public std::enable_shared_from_this<Dm> {
   DeviceFile file() const { return file_; }
   std::uint32_t listed_number() const { return listed_.number(); }
   bool in_use() const { return users_.load(std::memory_order_relaxed) != 0; }
-  // 0; EFAULT for a range outside of the device memory or program memory that is not accessible; EINVAL for an
-  // offset or a length that is no multiple of four octets: adapters copy words, and so do programs.
+  // 0; EFAULT for a range outside of the device memory or program memory that is not accessible; EINVAL for an offset
+  // or a length that is no multiple of four octets: adapters copy words.
   UIW_API int copy_in(std::uint64_t offset, const void* from, std::size_t length);
   UIW_API int copy_out(void* to, std::uint64_t offset, std::size_t length) const;
 
@@ -71,7 +71,9 @@ class Dm : public std::enable_shared_from_this<Dm> {
   friend class Mr;
   Dm(std::byte* memory, std::size_t length, void* mapping, std::size_t mapping_size, DeviceFile file)
       : memory_(memory), length_(length), mapping_(mapping), mapping_size_(mapping_size), file_(file) {}
-  bool holds(std::uint64_t offset, std::size_t length) const { return offset <= length_ && length <= length_ - offset; }
+  bool contains(std::uint64_t offset, std::size_t length) const {
+    return offset <= length_ && length <= length_ - offset;
+  }
   static bool in_words(std::uint64_t offset, std::size_t length) { return (offset | length) % 4 == 0; }
   std::byte* const memory_;
   const std::size_t length_;
@@ -86,9 +88,9 @@ class Dm : public std::enable_shared_from_this<Dm> {
 class Mr : public std::enable_shared_from_this<Mr> {
  public:
   // EINVAL for impossible access flags or ranges, EOPNOTSUPP for the flags of RDMA FLUSH, EFAULT if the memory is not
-  // mapped or does not allow the access,
-  // ENOMEM. `iova` is the tagged offset of the first octet. With IBV_ACCESS_ON_DEMAND the memory is not checked before
-  // it is used; then address 0 with length SIZE_MAX means the whole address space.
+  // mapped or does not allow the access, ENOMEM. `iova` is the tagged offset of the first octet. With
+  // IBV_ACCESS_ON_DEMAND the memory is not checked before it is used; then address 0 with length SIZE_MAX means the
+  // whole address space.
   UIW_API static std::unique_ptr<Mr> create(Pd& pd, void* address, std::size_t length, std::uint64_t iova,
                                             unsigned access);
   // A null region: reads give zeros, written octets are discarded; local access only.
@@ -103,7 +105,7 @@ class Mr : public std::enable_shared_from_this<Mr> {
                                                unsigned access);
   UIW_API ~Mr();
   std::uint32_t key() const { return static_cast<std::uint32_t>(stag_); }
-  // For the function of Listed<Mr>::for_each().
+  // To be read inside Listed<Mr>::for_each().
   const Pd& pd() const { return *pd_; }
   const ddp::Region& region() const { return region_; }
   std::uint32_t listed_number() const { return listed_.number(); }
@@ -111,7 +113,7 @@ class Mr : public std::enable_shared_from_this<Mr> {
   // The first half of destruction: from here on the region cannot be found, and when the call returns nothing uses its
   // memory any more. EBUSY while windows are bound to it.
   int prepare_destroy();
-  // The whole of it for its domain, though there may be other owners, for whom only the object is left. EBUSY as above.
+  // prepare_destroy(), and the region leaves its domain: other owners keep an object without a region. EBUSY as above.
   UIW_API int end();
 
   // ibv_rereg_mr: 0 or an errno. After EBUSY (windows are bound to the region) and after EINVAL for impossible flags
@@ -136,7 +138,7 @@ class Mr : public std::enable_shared_from_this<Mr> {
   Dm* dm_ = nullptr;         // Kind::dm
   void* mapping_ = nullptr;  // Kind::dmabuf
   std::size_t mapping_size_ = 0;
-  const unsigned generation_;  // the fork generation in which it was made (process/mutex.h)
+  const unsigned generation_;  // the fork generation in which it was made (base/mutex.h)
   Listed<Mr> listed_{*this};   // its lock is held while pd_ and region_ change
 };
 

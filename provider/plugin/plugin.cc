@@ -82,8 +82,8 @@ void close_context(Context* context, int error) {
 
 void free_context(ibv_context* context) { close_context(context_of(context), errno); }
 
-// The objects of the file's other contexts can be imported into this one. Its queue pairs and its async events are its
-// own, and end with it.
+// Contexts of one file can import each other's objects. The queue pairs and async events of this context are its own,
+// and end with it.
 verbs_context* import_context(ibv_device* device, int cmd_fd) {
   Context* const context = open_context(device, cmd_fd);
   if (context == nullptr || context->rnic->shares_file()) return context == nullptr ? nullptr : context->verbs;
@@ -104,7 +104,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attributes) {
-  // libibverbs has cleared the part that it wants filled in; in releases before 49 it ends here.
+  // libibverbs has cleared the rest of what it wants; before release 49 the structure ends here.
   constexpr std::size_t kSize39 = offsetof(ibv_port_attr, port_cap_flags2) + sizeof attributes->port_cap_flags2;
   ibv_port_attr all = {};
   const int error = errno_of([&] { return context_of(context)->rnic->query_port(port, all); });
@@ -154,7 +154,7 @@ void wr_abort(ibv_qp_ex* qp) {
   of(qp)->rnic->abort_batch();
 }
 
-// It posts, so it fails where ibv_post_send() would.
+// Fails where a fault is injected into ibv_post_send(), since this posts, too.
 int faulty_wr_complete(ibv_qp_ex* qp) {
   const int error = rnic::fault_of_call("post_send");
   if (error == 0) return wr_complete(qp);
@@ -435,7 +435,7 @@ int faulty_poll_cq(ibv_cq* cq, int count, ibv_wc* completions) {
   return error == 0 ? poll_cq(cq, count, completions) : -with_errno(error);
 }
 
-// What takes the place of operations of the data path in a process of which a user has asked for faults.
+// They replace operations of the data path in a process with injected faults.
 const NamedOp kFaultyOps[] = {
     {"poll_cq", op(faulty_poll_cq)},
     {"post_recv", op(&FaultyPosting<"post_recv", post_recv>::call)},
@@ -445,8 +445,8 @@ const NamedOp kFaultyOps[] = {
 };
 const std::size_t kFaultyOpCount = sizeof kFaultyOps / sizeof kFaultyOps[0];
 
-// The modalias that all devices of uiw have, and no others. In an installation of which the files for sysfs are those
-// of another release, the usual names serve.
+// The modalias that all devices of uiw have, and no others. If the sysfs files are those of another release, the usual
+// names match.
 const verbs_match_ent kMatches[] = {
     {nullptr, {.modalias = "uiw:*"}, 0, 0, VERBS_MATCH_MODALIAS},
     {nullptr, {.modalias = "rdma_device:*Nuiw_*"}, 0, 0, VERBS_MATCH_MODALIAS},

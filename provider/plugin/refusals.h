@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Logs the calls of libibverbs that are refused (provider/process/log.h), and refuses those of which a user has asked
-// for it (provider/process/faults/faults.h). It is for operations that make, change, ask
-// for or destroy something, not for those that are called for each work request or completion.
+// Logs calls of libibverbs that are refused (provider/process/log.h), and makes calls fail by injected faults
+// (provider/process/faults/faults.h). For operations that create, change, query or destroy something, not for those
+// that are called for each work request or completion.
 #pragma once
 
 #include <algorithm>
@@ -53,7 +53,7 @@ struct LoggedOperation<name, function> {
 };
 
 // The same for an operation of the data path that takes a list of requests. Nothing is logged, and libibverbs gets it
-// only where a user has asked for faults.
+// only in a process with injected faults.
 template <OperationName name, auto function>
 struct FaultyPosting;
 

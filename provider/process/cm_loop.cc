@@ -158,7 +158,7 @@ CmLoop::Timer CmLoop::after(std::chrono::milliseconds delay, std::function<void(
   ensure_thread();  // the result is ignored: the caller needs the thread for other things too, and fails there
   const Timer timer(Clock::now() + delay, next_timer_++);
   const auto made = timers_.try_emplace(timer, Due{std::move(function), {}}).first;
-  // If an earlier timer is set, the thread wakes up in time anyway.
+  // An earlier timer wakes the thread in time anyway.
   if (made == timers_.begin()) wake();
   return timer;
 }
@@ -255,8 +255,8 @@ std::shared_ptr<CmLoop::Handler> CmLoop::handler_of(std::uint64_t tag) {
   return found != watched_.end() && found->second.tag == tag ? found->second.handler.lock() : nullptr;
 }
 
-// Runs everything that is due, one after the other. Each is removed before it runs; if it runs out of memory, it is not
-// tried again.
+// Runs everything that is due, one after the other. Each is removed before it runs, and is not tried again if it runs
+// out of memory.
 void CmLoop::run_due() {
   for (std::size_t count = ~std::size_t{0}; count > 0; --count) {
     std::function<void()> function;
@@ -306,9 +306,9 @@ void CmLoop::serve(const epoll_event* events, int count) {
   }
 }
 
-// Each turn serves all descriptors that are ready when it begins, then what is posted and the timers that are due, and
-// then what was posted behind the turn before. So a timer never expires before octets are read that came in time,
-// however long the thread had to wait for a processor.
+// Each turn serves all descriptors that are ready when it begins, then runs what is posted and the timers that are due,
+// and then the tasks that post_behind() had queued before the turn. So a timer never expires before octets are read
+// that came in time, however long the thread had to wait for a processor.
 void CmLoop::run() {
   std::shared_ptr<Handler> links;
   carry_out([&] {
@@ -328,7 +328,7 @@ void CmLoop::run() {
       continue;
     }
     serve(events.data(), count);
-    // The kernel reports them in the order in which they became ready.
+    // More may be ready. The kernel reports them in the order in which they became ready.
     for (std::size_t rounds = watched_count() / kMostEvents; count == kMostEvents && rounds > 0; --rounds) {
       count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
       serve(events.data(), count);
@@ -338,8 +338,8 @@ void CmLoop::run() {
   }
 }
 
-// The program has closed our descriptors in a way that the guard does not see, and nothing is watched any more. Timers
-// and posted tasks need no descriptor and go on, whether new descriptors can be created or not. False if there is
+// Recovers after the program has closed our descriptors without the guard's noticing: nothing is watched any more.
+// Timers and posted tasks need no descriptor and go on, even if no new descriptors can be created. False if there is
 // nothing to do; the next request starts another thread.
 bool CmLoop::begin_anew() {
   std::unique_lock lock(mutex_);

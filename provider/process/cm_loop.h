@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The thread "uiw-cm". It waits for descriptors and timers and runs posted functions: for connection set-up, sockets
-// that linger, and other slow work. It starts when the first of these is requested. All functions are thread-safe.
+// The event loop of the thread "uiw-cm": it waits for descriptors and timers and runs posted functions, for connection
+// set-up, sockets that linger, and other slow work. The thread starts when the first of these is requested. All
+// functions are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -30,10 +31,9 @@ class CmLoop {
    public:
     virtual ~Handler() = default;
     virtual void ready(std::uint32_t epoll_events) = 0;  // called on the thread
-    // Whether the process should not end yet. Called by any thread, with the lock of the loop held.
+    // Whether the end of the process is to wait. Called by any thread, with the lock of the loop held.
     virtual bool keeps_process() const { return false; }
-    // In the child of a fork: closes the child's copy of the descriptor, where the end of the parent is to be the end
-    // of what it names.
+    // In the child of a fork: closes the child's copy of the descriptor, if what it names is to end with the parent.
     virtual void abandon() {}
   };
 
@@ -44,13 +44,13 @@ class CmLoop {
  private:
   struct Due {
     std::function<void()> function;
-    std::weak_ptr<TimedTask> task;  // used instead of `function`
+    std::weak_ptr<TimedTask> task;  // runs instead of `function`
   };
   using Timers = std::map<Timer, Due>;
 
  public:
   // Work that can be posted without memory: the object itself is linked into the queue, and is kept alive until run()
-  // has returned. If it is posted again before that, run() is called once.
+  // has returned. If it is posted twice before that, run() is called once.
   class Task {
    public:
     Task() = default;
@@ -87,8 +87,8 @@ class CmLoop {
   int post(std::function<void()> function);
   // Posts a task. If the thread cannot be started now, the task runs as soon as it can.
   void post(std::shared_ptr<Task> task) noexcept;
-  // As post(), but the task runs behind all that has happened by now: after each descriptor that is ready has been
-  // served, and after what is posted until then. So what it reports comes behind what those report.
+  // As post(), but the task runs after every descriptor that is ready now has been served, and after all that was
+  // posted until then. So its events come after theirs.
   void post_behind(std::shared_ptr<Task> task) noexcept;
 
   Timer after(std::chrono::milliseconds delay, std::function<void()> function);
@@ -103,7 +103,7 @@ class CmLoop {
   int watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> handler);
   void change(int fd, std::uint32_t epoll_events);
   void unwatch(int fd);
-  // Whether a handler keeps the process. True if a thread holds the lock of the loop, which may be the caller's.
+  // Whether a handler delays the end of the process. True also if the lock of the loop is taken, perhaps by the caller.
   bool keeps_process();
 
   // Hold the lock over a fork. The child starts with an empty loop.
@@ -143,7 +143,7 @@ class CmLoop {
   int epoll_ = -1, wake_ = -1, link_watch_ = -1;
   std::mutex mutex_;
   bool started_ = false;
-  std::atomic<bool> asleep_{false};  // the thread sleeps, or is about to, and has not been woken; set under the lock
+  std::atomic<bool> asleep_{false};  // the thread sleeps, or is about to, and nothing has woken it; set under the lock
   Queue posted_, behind_;
   std::size_t turn_behind_ = 0;  // how many tasks of behind_ run at the end of this turn; used by the thread
   Timers timers_;

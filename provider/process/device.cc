@@ -39,7 +39,7 @@ struct CacheFree {
 };
 using Cache = std::unique_ptr<nl_cache, CacheFree>;
 
-// RFC 4291, appendix A, without flipping the universal/local bit: so RDMA drivers form a GUID from a MAC address.
+// The modified EUI-64 of a MAC address (RFC 4291, appendix A), as RDMA drivers form a GUID.
 std::uint64_t guid_of(const nl_addr* mac, const std::string& name) {
   const auto* octets = mac == nullptr ? nullptr : static_cast<const std::uint8_t*>(nl_addr_get_binary_addr(mac));
   const bool usable = octets != nullptr && nl_addr_get_len(mac) == 6 &&
@@ -81,8 +81,8 @@ struct KnownTable {
   unsigned ifindex = 0;
   std::vector<Entry> entries;
 
-  // An address that comes back gets its index again. Another takes the first that is empty, but for those of link-local
-  // addresses, which are away while an interface is down.
+  // An address that comes back gets its index again. A new address takes the first empty index, but not one of a
+  // link-local address, which is only away while the interface is down.
   void merge(const std::vector<Gid>& addresses) {
     for (Entry& entry : entries)
       entry.present = std::find(addresses.begin(), addresses.end(), entry.gid) != addresses.end();
@@ -111,12 +111,14 @@ std::mutex& libnl() {
   return mutex;
 }
 
-// When a process ends, libnl forgets the address families of links while other threads still run; one that then frees a
-// link ends the process with SIGABRT. This library's end comes before libnl's, and from it on no link is read.
+// At the end of a process, libnl's destructor forgets the address families of links while other threads still run, and
+// a thread that then frees a link aborts the process. This library's destructor runs before libnl's; from then on no
+// link is read.
 constinit std::atomic<bool> at_end{false};
 [[gnu::destructor]] void read_no_more() {
   at_end.store(true);
-  // Who reads links now is waited for, but not for ever: it may be this thread, whose signal handler has called exit().
+  // Waits for a thread that is reading links, but not for ever: it may be this one, whose signal handler has called
+  // exit().
   for (int tries = 0; tries < 200; ++tries) {
     if (libnl().try_lock()) return libnl().unlock();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

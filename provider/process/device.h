@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The RDMA devices of this machine: one for each network interface that has an IP address, whether it is up or not, and
-// in a process that has seen it also where it has lost all its addresses since.
+// The RDMA devices of this machine: one for each network interface that has an IP address, up or down. A process that
+// has seen a device keeps it after the interface has lost its addresses.
 //
 // A device is named uiw_<interface>. Its GUID is the EUI-64 of the interface's MAC address (RFC 4291, appendix A); an
 // interface without a MAC address gets a locally administered GUID derived from its name. The GID table has one entry
-// for each address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 addresses (::ffff:a.b.c.d). Indices
-// keep their meaning as long as the process lives: one whose address has been removed is empty until the address comes
-// back, or another takes its place.
+// for each address: IPv6 addresses as they are, IPv4 addresses as IPv4-mapped IPv6 addresses (::ffff:a.b.c.d). An index
+// keeps its meaning as long as the process lives: when its address is removed, it is empty until this address comes
+// back or another one takes the index.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -42,17 +42,16 @@ struct DeviceInfo {
   std::vector<Gid> gids;                   // in the order of the GID index; kNoGid where an index is empty
 };
 
-// The devices at this moment, ordered by interface index, several of one interface as in UIW_DEVICES; only those of
-// UIW_DEVICES, if it is set. Thread-safe. Throws
-// std::bad_alloc.
+// The current devices, or those of UIW_DEVICES if it is set, ordered by interface index; several of one interface in
+// the order of UIW_DEVICES. Thread-safe. Throws std::bad_alloc.
 UIW_API std::vector<DeviceInfo> enumerate_devices();
 
-// Brings what is known of a device up to date; false if its interface is gone. Where the kernel cannot be asked, for
-// lack of descriptors for example, the device is taken to be as it was. Throws std::bad_alloc.
+// Updates what is known of a device; false if its interface is gone. If the kernel cannot be asked, for lack of
+// descriptors for example, the device stays as it was. Throws std::bad_alloc.
 bool look_again(DeviceInfo& device);
 
-// libnl has locks of its own, which cannot be repaired in the child of a fork. So code that uses libnl holds this lock,
-// and a fork takes it. Only messages and attributes in memory need none.
+// libnl has locks of its own, which cannot be repaired in the child of a fork. So this lock is held wherever libnl is
+// used, and over a fork. Only messages and attributes in memory need none.
 std::unique_lock<std::mutex> hold_libnl();
 void lock_interfaces();
 void unlock_interfaces();

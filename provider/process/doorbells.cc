@@ -50,8 +50,8 @@ std::shared_ptr<PeerDoorbell> Doorbells::of_peer(DescriptorChange& change, int p
   return found;
 }
 
-// A peer may pass on any descriptor. Of one that is something else, not even fstat() is asked, which may wait for a
-// file system of the peer's own.
+// A peer may pass on any descriptor. The types are checked before fstat(), which may block in a file system of the
+// peer's.
 std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
   int domain = 0, type = 0;
   socklen_t size = sizeof domain;
@@ -64,7 +64,7 @@ std::optional<Doorbells::Peer> Doorbells::identify(int page, int socket) {
   return Peer{{of_page.st_dev, of_page.st_ino}, {of_socket.st_dev, of_socket.st_ino}, {}};
 }
 
-// The program may have closed the socket meanwhile, in a way that nobody has seen.
+// Checks the socket again: the program may have closed it without the guard's noticing.
 std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
   const std::lock_guard lock(mutex_);
   std::erase_if(peers_, [](const Peer& one) { return one.doorbell.expired(); });
@@ -78,7 +78,7 @@ std::shared_ptr<PeerDoorbell> Doorbells::known(const Peer& peer) {
   return nullptr;
 }
 
-// Where it takes the socket, it leaves -1.
+// Sets `socket` to -1 if it takes the descriptor.
 std::shared_ptr<PeerDoorbell> Doorbells::find(DescriptorChange& change, int page, int& socket) {
   auto peer = identify(page, socket);
   if (!peer) return nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The doorbells of this process (base/stream/doorbell_page.h): one page of them, made when the first stream in shared
-// memory is set up. The list of an engine's queue pairs takes words of it. This class also knows the doorbells of
-// peers, which all streams to one context of a peer share. Thread-safe; nothing throws.
+// The doorbells of this process: one page of them (base/stream/doorbell_page.h), made for the first stream in shared
+// memory. The list of an engine's queue pairs takes words of it. Also knows the doorbells of peers: all streams to one
+// context of a peer share one. Thread-safe; nothing throws.
 #pragma once
 
 #include <sys/types.h>
@@ -24,23 +24,23 @@ class Doorbells {
  public:
   static Doorbells& of_process();
 
-  // The descriptor of the page, to be passed on, which stays this object's. -1 if there can be none.
+  // The descriptor of the page, for peers; it stays this object's. -1 if there is none.
   int descriptor();
-  // A word that nobody else has, until give_back(): its number in the page. Nothing if there is none.
+  // Takes a word of the page until give_back(), and returns its number. Nothing if no word is free.
   std::optional<std::size_t> take();
   void give_back(std::size_t word);
-  // Of a word that was taken.
+  // `number`: a word that was taken.
   DoorbellPage::Word& word(std::size_t number) const { return page_.load()->word(number); }
 
-  // As SharedOffer::FindDoorbell.
+  // See SharedOffer::FindDoorbell.
   static std::shared_ptr<PeerDoorbell> of_peer(DescriptorChange& change, int page, int socket);
 
   // In the child of a fork: the page is the parent's.
   void after_fork_in_child();
 
  private:
-  // The doorbells of one context of a peer, found by the files that the two descriptors stand for. Both have to be the
-  // same: a peer may pass on a descriptor that it has got from another one.
+  // The doorbell of one context of a peer, identified by the files of its two descriptors. Both have to match: a peer
+  // may pass on a descriptor that it has got from another one.
   struct Peer {
     using File = std::pair<dev_t, ino_t>;
 

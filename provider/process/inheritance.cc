@@ -25,7 +25,7 @@ namespace uiw::provider {
 namespace {
 
 constexpr const char* kPurpose = "the children of this process";
-constexpr int kSmallest = 4096;  // of a pipe
+constexpr int kSmallest = 4096;  // the smallest size of a pipe
 
 struct Ancestor {
   int pipe;  // the read end
@@ -37,9 +37,9 @@ class EndWatch;
 
 struct Inheritance {
   std::mutex mutex;
-  std::vector<Ancestor> ancestors;  // those whose ends this process has not acted on
+  std::vector<Ancestor> ancestors;  // those whose end this process has not acted on
   int read_end = -1, write_end = -1;
-  unsigned lost_before = 0;  // what was made in earlier generations is another process's
+  unsigned lost_before = 0;  // what was made in earlier generations belongs to another process
   std::vector<std::function<void()>> waiting;
   std::shared_ptr<EndWatch> watch;  // while some of them wait
 };
@@ -55,10 +55,10 @@ ino_t inode_of(int fd) {
 
 bool has_ended(const Ancestor& ancestor) { return (events_of(ancestor.pipe, 0) & POLLHUP) != 0; }
 
-// Whether its octet is there, so that it has no heir yet.
+// Whether its octet is still there.
 bool has_no_heir(const Ancestor& ancestor) { return (events_of(ancestor.pipe, POLLIN) & POLLIN) != 0; }
 
-// The program may have closed the pipes, and use their numbers for files of its own. With the lock held.
+// Drops pipes that the program has closed: their numbers may be files of its own by now. With the lock held.
 void drop_closed(Inheritance& own) {
   std::erase_if(own.ancestors, [&own](const Ancestor& ancestor) {
     if (inode_of(ancestor.pipe) == ancestor.inode) return false;
@@ -89,14 +89,14 @@ class EndWatch final : public CmLoop::Handler {
   }
 };
 
-// Those that had what was made in this generation have ended. With the lock held.
+// Whether all that had what was made in this generation have ended. With the lock held.
 bool have_ended(const Inheritance& own, unsigned generation) {
   return std::all_of(own.ancestors.begin(), own.ancestors.end(), [generation](const Ancestor& ancestor) {
     return ancestor.generation < generation || has_ended(ancestor);
   });
 }
 
-// With the lock held.
+// Tries to become the heir. With the lock held.
 void succeed(Inheritance& own, unsigned generation) {
   std::erase_if(own.ancestors, [&](const Ancestor& ancestor) {
     if (ancestor.generation < generation) return false;
@@ -164,7 +164,7 @@ int when_ancestors_end(std::function<void()> function) {
   auto watch = std::make_shared<EndWatch>();
   for (const Ancestor& ancestor : own.ancestors) {
     if (has_ended(ancestor)) continue;
-    // Its end is reported without being asked for; octets are not.
+    // The hang-up is always reported; the octet is not to be.
     if (const int error = CmLoop::instance().watch(ancestor.pipe, 0, watch); error != 0) {
       for (const Ancestor& watched : own.ancestors) CmLoop::instance().unwatch(watched.pipe);
       own.waiting.pop_back();
@@ -205,7 +205,7 @@ void inherit_in_child(bool protect) {
   own.read_end = own.write_end = -1;
   for (Ancestor& ancestor : own.ancestors)
     if (protect) ancestor.pipe = DescriptorChange().guard(ancestor.pipe);
-  // What the parent's thread waited for is not freed here: the thread may have been using it.
+  // What the parent waited for is not freed here: its thread may have been using it.
   new (&own.waiting) decltype(own.waiting);
   new (&own.watch) decltype(own.watch);
   own.mutex.unlock();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the child of a fork has of its parent, and when it becomes the child's own.
+// What the child of a fork inherits from its parent, and when.
 //
 // In the kernel, parent and child share the files of devices and of rdma_cm. Here all of that is memory, of which the
 // child has a copy as of the fork, while the parent goes on with its own. So what was the parent's stays the parent's
@@ -7,8 +7,8 @@
 // it left is the heir; that is what daemon(3) needs. The others never get it.
 //
 // A process that forks holds the write end of a pipe with one octet in it. Its children have the read end only, so the
-// end of the pipe is the end of the parent, and the heir is who reads the octet. A child of a child has the pipes of
-// all its ancestors, and what one of them made waits for its end and for those of the ancestors between.
+// pipe ends with the parent, and the child that reads the octet is the heir. A child of a child has the pipes of all
+// its ancestors; it can inherit from one of them when this one and all ancestors after it have ended.
 //
 // "Generation" is the fork_generation() in which something was made. Thread-safe.
 #pragma once
@@ -19,26 +19,26 @@ namespace uiw::provider {
 
 enum class Owner {
   self,      // this process has made it, or is the heir
-  ancestor,  // a process that it descends from lives
-  other      // nobody whom this process could succeed
+  ancestor,  // an ancestor, which lives
+  other      // a process, perhaps none, from which this one cannot inherit
 };
 
-// Whose what was made in this generation is. If all ancestors have ended that had it, this process becomes their heir,
-// unless another one is.
+// The owner of what was made in this generation. If all ancestors that had it have ended, this process becomes their
+// heir, unless another one is.
 Owner owner_of(unsigned generation);
-// The same, but this process becomes nobody's heir: `self` says that it could.
+// As owner_of(), but this process does not become the heir: `self` says that it could.
 Owner prospect_of(unsigned generation);
 
-// Calls the function on the thread "uiw-cm" when the next of the ancestors has ended; then owner_of() may have another
-// answer. 0 or an errno of CmLoop::watch().
+// Calls the function on the thread "uiw-cm" when the next ancestor has ended; then owner_of() may have another answer.
+// 0 or an errno of CmLoop::watch().
 int when_ancestors_end(std::function<void()> function);
 
-// Called around a fork, with the lock held in between. `leaves` says whether there is anything to inherit: without it
-// a process that forks takes no descriptors.
+// Called around a fork, with the lock held in between. `leaves`: whether there is anything to inherit; if not, the
+// process takes no descriptors.
 void prepare_inheritance(bool leaves);
 void go_on_after_fork();
-// The program may close all of the parent's descriptors. With `protect` it cannot close the pipes of the ancestors,
-// until release_ancestors(), which is called when nothing of uiw's is left that the program could have kept.
+// Called in the child. With `protect` the program cannot close the pipes of the ancestors, as daemons close all
+// descriptors, until release_ancestors(), which is called when the program has kept nothing of uiw.
 void inherit_in_child(bool protect);
 void release_ancestors();
 

@@ -46,7 +46,7 @@ void tell_of(const char* path, int error) {
 
 // By bare system calls: those of libc are cancellation points, and some are also functions of uiw's preload library.
 void append(const char* path, const char* line, std::size_t size) {
-  // A FIFO that nobody reads would be waited for.
+  // O_NONBLOCK: opening a FIFO that nobody reads would block.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   const int fd = DescriptorChange().guard(static_cast<int>(::syscall(SYS_openat, AT_FDCWD, path, kFlags, 0644)));
   if (fd < 0) return tell_of(path, errno);

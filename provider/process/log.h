@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The log: one line for each event that tells people what became of their devices, connections and queue pairs, and
+// The log: one line for each event that tells people what happened to their devices, connections and queue pairs, and
 // which calls were refused. Programs often report only that something failed.
 //
 // UIW_LOG names a file or standard error, UIW_LOG_LEVEL says how much is logged (provider/process/settings.h). Nothing
@@ -15,7 +15,7 @@
 
 namespace uiw::provider {
 
-// Whether events of this level are logged. Where computing the arguments costs something, ask this first.
+// Whether events of this level are logged. To be asked first if the arguments are expensive.
 inline bool logs(LogLevel level) { return settings().values.log_level >= level; }
 
 // Appends a line: the time in UTC, the process id, and the text, of which at most about 900 octets are kept. Nothing if
@@ -24,7 +24,7 @@ inline bool logs(LogLevel level) { return settings().values.log_level >= level; 
 // Thread-safe; takes no lock, allocates nothing, and is no cancellation point; blocks as write(2) on that file does.
 __attribute__((format(printf, 2, 3))) UIW_API void log_event(LogLevel level, const char* format, ...);
 
-// Behind the reason why a peer has given up a start-up in which this end asks for markers (UIW_MARKERS).
+// Added to the reason why a peer has given up a start-up in which this end asks for markers (UIW_MARKERS).
 inline constexpr const char* kNoMarkersPerhaps =
     "; it may not support markers, which this end asks for: try --markers off";
 

@@ -26,7 +26,7 @@ constexpr unsigned kLargestMulpdu = 65535;
 struct Setting {
   SettingInfo info;
   bool (*apply)(const std::string& value, Settings& settings);  // false: the value is invalid
-  std::string (*why)(const std::string& value) = nullptr;       // in words, for a value with parts
+  std::string (*why)(const std::string& value) = nullptr;       // what is wrong with a value that has parts
 };
 
 bool number(const std::string& text, unsigned least, unsigned most, unsigned& value) {
@@ -148,7 +148,7 @@ bool apply_runtime_dir(const std::string& value, Settings& settings) {
   return true;
 }
 
-// A relative path is one below the directory in which the process is now, whatever directory the program changes to.
+// Makes a relative path independent of the directory to which the program may change later.
 bool make_absolute(std::string& path) {
   if (path.empty() || path.front() == '/') return true;
   std::error_code error;

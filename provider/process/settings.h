@@ -60,7 +60,7 @@ struct Settings {
   std::string log;          // UIW_LOG: an absolute path, kLogToStandardError, or empty: nothing is logged
   // UIW_LOG_LEVEL, and none if `log` is empty
   LogLevel log_level = LogLevel::none;
-  FaultPlan faults;       // UIW_FAULT: what the program meets that an adapter rarely does
+  FaultPlan faults;       // UIW_FAULT: injected faults
   std::string capture;    // UIW_CAPTURE: an absolute path, or empty: nothing is captured
   bool messages = false;  // UIW_MESSAGES: messages about what was not available (process/notice.h)
 };

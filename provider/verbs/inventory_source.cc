@@ -12,7 +12,7 @@ namespace uiw::provider {
 namespace {
 
 std::uint32_t device_of(Inventory& inventory, const Context& context) {
-  return inventory.place_of_device(context.device().name);
+  return inventory.index_of_device(context.device().name);
 }
 
 // Locks of queue pairs are never taken under that of a list.
@@ -66,11 +66,11 @@ void show_identity(const QpIdentity& qp, ibv_qp_state state, const ibv_qp_attr& 
 }
 
 void add_traffic(const StreamTraffic& traffic, PortCounts& counts) {
-  counts[place_of(PortCounter::octets_sent)] += traffic.octets_sent;
-  counts[place_of(PortCounter::octets_received)] += traffic.octets_received;
-  counts[place_of(PortCounter::packets_sent)] += traffic.segments_sent;
-  counts[place_of(PortCounter::packets_received)] += traffic.segments_received;
-  counts[place_of(PortCounter::retransmitted)] += traffic.retransmitted;
+  counts[index_of(PortCounter::octets_sent)] += traffic.octets_sent;
+  counts[index_of(PortCounter::octets_received)] += traffic.octets_received;
+  counts[index_of(PortCounter::packets_sent)] += traffic.segments_sent;
+  counts[index_of(PortCounter::packets_received)] += traffic.segments_received;
+  counts[index_of(PortCounter::retransmitted)] += traffic.retransmitted;
 }
 
 }  // namespace uiw::provider

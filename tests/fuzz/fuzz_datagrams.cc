@@ -28,7 +28,7 @@ void mend_crc(std::vector<std::byte>& octets) {
 
 void datagram(Octets octets) {
   const provider::DecodedDatagram decoded = provider::decode_datagram(octets);
-  if (decoded.fault != provider::DatagramFault::none) return;
+  if (decoded.error != provider::DatagramError::none) return;
   check(decoded.payload.size() == octets.size() - provider::kDatagramOverhead);
   check(decoded.payload.data() == octets.data() + provider::kDatagramHeaderSize);
   const provider::DatagramHeaderOctets again = provider::encode(decoded.header);
@@ -37,7 +37,7 @@ void datagram(Octets octets) {
   whole.resize(whole.size() + kCrcSize);
   mend_crc(whole);
   const provider::DecodedDatagram second = provider::decode_datagram(whole);
-  check(second.fault == provider::DatagramFault::none && second.header == decoded.header);
+  check(second.error == provider::DatagramError::none && second.header == decoded.header);
 }
 
 void lookup(Octets octets) {

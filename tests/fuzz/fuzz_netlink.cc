@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     all[0].pid = 300;
     for (auto& process : all) {
       auto& inventory = process.inventory;
-      const std::uint32_t lo = inventory.place_of_device("uiw_lo");
+      const std::uint32_t lo = inventory.index_of_device("uiw_lo");
       inventory.contexts = {{lo, 1}};
       inventory.pds = {{lo, 2, 1, 5}};
       inventory.mrs = {{lo, 3, 2, 0xaabb, 0x7000, 4096}};

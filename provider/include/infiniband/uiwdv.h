@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What uiw's devices do beyond ibverbs: the masked atomic operations and the 8-octet Immediate Data of RFC 7306, and
- * what was agreed on for a connection. See uiwdv(7).
+ * What uiw's devices do beyond ibverbs: the masked atomic operations and the 8-octet Immediate Data of RFC 7306,
+ * and what was agreed on for a connection. See uiwdv(7).
  *
  * Functions that return int return 0 or an errno, and do not set errno. Objects of other devices are refused with
- * EOPNOTSUPP and are not touched. Thread safety is that of the ibverbs call each function stands beside.
+ * EOPNOTSUPP and are not touched. Each function is as thread-safe as the ibverbs call that it is used with.
  */
 #ifndef INFINIBAND_UIWDV_H
 #define INFINIBAND_UIWDV_H
@@ -18,10 +18,10 @@
 extern "C" {
 #endif
 
-/* Octets of an Immediate Data message. Their order is the programs' own: they arrive as they were given. */
+/* Octets of an Immediate Data message. uiw does not change their order. */
 #define UIWDV_IMM_SIZE 8
 
-/* Whether the functions here take this device's objects. */
+/* Whether the functions here support this device's objects. */
 bool uiwdv_is_supported(struct ibv_device* device);
 
 enum uiwdv_device_caps {
@@ -43,7 +43,7 @@ struct uiwdv_device_attr {
 };
 
 /*
- * `size` is sizeof *attr. Members that the library does not know are set to zero. EINVAL for a size that holds no
+ * `size` is sizeof *attr. Members that the library does not know are set to zero. EINVAL if `size` has room for no
  * member.
  */
 int uiwdv_query_device(struct ibv_context* context, struct uiwdv_device_attr* attr, size_t size);
@@ -67,23 +67,24 @@ struct uiwdv_qp_attr {
 int uiwdv_query_qp(struct ibv_qp* qp, struct uiwdv_qp_attr* attr, size_t size);
 
 /*
- * These three stand between ibv_wr_start() and ibv_wr_complete(), beside ibv_wr_*(): wr_id and wr_flags are those of
- * the queue pair at that moment. All numbers are in host byte order. EINVAL for a queue pair that was created without
- * send operations; then, as with EOPNOTSUPP, the batch is as it was.
+ * These three are called between ibv_wr_start() and ibv_wr_complete(), like ibv_wr_*(): wr_id and wr_flags are
+ * those of the queue pair at that moment. All numbers are in host byte order. EINVAL for a queue pair that was
+ * created without send operations; then, as with EOPNOTSUPP, the batch is as it was.
  *
- * The two atomic operations are followed by ibv_wr_set_sge() or ibv_wr_set_sge_list() for the 8 octets that receive the
- * original value. The remote address must be aligned to 8 octets, and its memory region have IBV_ACCESS_REMOTE_ATOMIC.
+ * The two atomic operations are followed by ibv_wr_set_sge() or ibv_wr_set_sge_list() for the 8 octets that receive
+ * the original value. The remote address must be aligned to 8 octets, and its memory region have
+ * IBV_ACCESS_REMOTE_ATOMIC.
  */
 
 /*
- * Adds fields of numbers, each for itself: a bit of `boundary_mask` marks the highest bit of a field, whose carry is
- * dropped. A mask of zero makes one field of all.
+ * Adds the fields of two numbers, each field separately: a bit of `boundary_mask` marks the highest bit of a field,
+ * whose carry is dropped. A mask of zero means one field of 64 bits.
  */
 int uiwdv_wr_masked_fetch_add(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t add,
                               uint64_t boundary_mask);
 
 /*
- * Where the bits of `compare_mask` are those of `compare`, puts the bits of `swap_mask` there from `swap`; the other
+ * If the bits of `compare_mask` are as in `compare`, replaces the bits of `swap_mask` by those of `swap`; the other
  * bits stay.
  */
 int uiwdv_wr_masked_cmp_swap(struct ibv_qp_ex* qp, uint32_t rkey, uint64_t remote_addr, uint64_t compare,
@@ -103,7 +104,7 @@ int uiwdv_wr_imm8(struct ibv_qp_ex* qp, const uint8_t imm[UIWDV_IMM_SIZE]);
 int uiwdv_wc_imm8(struct ibv_cq* cq, const struct ibv_wc* wc, uint8_t imm[UIWDV_IMM_SIZE]);
 
 /*
- * The same of the completion that ibv_start_poll() or ibv_next_poll() stands at. EINVAL also where the queue was
+ * The same for the completion to which ibv_start_poll() or ibv_next_poll() has moved. EINVAL also if the queue was
  * created without IBV_WC_EX_WITH_IMM or IBV_WC_EX_WITH_SRC_QP.
  */
 int uiwdv_wc_read_imm8(struct ibv_cq_ex* cq, uint8_t imm[UIWDV_IMM_SIZE]);

@@ -2,10 +2,10 @@
 // The private ABI between libibverbs and its providers, as far as this plugin uses it; rdma-core does not install it.
 //
 // UIW_PABI selects the ABI; releases.def lists them. From one to the next the table of operations grows. Two structures
-// of the public header that are part of private ones also grow:
-// verbs_context at its beginning, ibv_qp_ex at its end. Both may also happen within one PABI. The installed header is
-// that of one release, so the offsets of the members around these structures are computed here. The layouts are those
-// of the ABI; members that this plugin does not use are declared as padding.
+// of the public header that are part of private ones also grow: verbs_context at its beginning, ibv_qp_ex at its end.
+// Both may also happen within one PABI. The installed header is that of one release, so the offsets of the members
+// around these structures are computed here. The layouts are those of the ABI; members that this plugin does not use
+// are declared as padding.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -27,7 +27,7 @@ enum { VERBS_MATCH_MODALIAS = 2 };
 struct verbs_match_ent {
   void* driver_data;
   union {
-    const char* modalias;  // a pattern; "rdma_device:*N<name>" is matched against the device's name
+    const char* modalias;  // a pattern; "rdma_device:*N<name>" is compared with the device's name
     std::uint64_t driver_id;
   } u;
   std::uint16_t vendor;

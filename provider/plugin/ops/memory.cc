@@ -17,7 +17,7 @@ namespace uiw::plugin {
 
 namespace {
 
-// Says how an adapter is to access memory by way of PCI Express. It changes nothing here.
+// A DMA handle: how an adapter is to access memory over PCI Express. It has no effect here.
 struct Dmah {
   uiw_dmah base;
   std::atomic<unsigned> users{0};  // regions
@@ -83,7 +83,7 @@ ibv_mr* reg_dmabuf_mr(ibv_pd* pd, std::uint64_t offset, std::size_t length, std:
 
 namespace {
 
-// The region of an address or of a descriptor; libibverbs has taken the buffer of release 64 apart.
+// A region of an address or of a descriptor; for a buffer of release 64 libibverbs has filled in one of these.
 ibv_mr* reg_by_place(ibv_pd* pd, const uiw_mr_init_attr& from) {
   const auto has = [&from](unsigned bits) { return (from.comp_mask & bits) == bits; };
   const bool invalid = has(UIW_REG_MR_FD) ? has(UIW_REG_MR_ADDR) || !has(UIW_REG_MR_FD_OFFSET | UIW_REG_MR_IOVA)
@@ -99,7 +99,7 @@ ibv_mr* reg_by_place(ibv_pd* pd, const uiw_mr_init_attr& from) {
 
 }  // namespace
 
-// As of adapters of mlx5: on-demand paging and a DMA handle exclude each other.
+// As on mlx5 adapters, on-demand paging and a DMA handle exclude each other.
 ibv_mr* reg_mr_ex(ibv_pd* pd, uiw_mr_init_attr* attributes) {
   constexpr std::uint64_t kKnown =
       UIW_REG_MR_IOVA | UIW_REG_MR_ADDR | UIW_REG_MR_FD | UIW_REG_MR_FD_OFFSET | UIW_REG_MR_DMAH;
@@ -120,8 +120,8 @@ ibv_mr* reg_mr_ex(ibv_pd* pd, uiw_mr_init_attr* attributes) {
   return mr;
 }
 
-// The checks of the kernel and of mlx5: the processing hints have two bits, and are always there; a processor and a
-// kind of memory are there both or not at all, and the thread may run on that processor.
+// The checks of the kernel and of mlx5: the processing hints have two bits and are mandatory; a processor and a kind of
+// memory are given both or not at all, and the thread may run on that processor.
 uiw_dmah* alloc_dmah(ibv_context* context, uiw_dmah_init_attr* attributes) {
   constexpr std::uint32_t kSteering = UIW_DMAH_CPU_ID | UIW_DMAH_TPH_MEM_TYPE;
   constexpr unsigned kMostHints = 3, kPersistentMemory = 1;
@@ -167,7 +167,7 @@ int rereg_mr(verbs_mr* mr, int flags, ibv_pd* pd, void* address, std::size_t len
   return 0;
 }
 
-// The region is destroyed for all contexts; of the others' objects for it only the memory is left.
+// Destroys the region for all contexts. Importers keep an object without a region.
 int dereg_mr(verbs_mr* mr) {
   if (const int error = of(mr)->rnic->end(); error != 0) return with_errno(error);
   delete of(mr);

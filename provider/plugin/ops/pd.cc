@@ -16,8 +16,8 @@ ibv_pd* alloc_pd(ibv_context* context) {
   });
 }
 
-// The domain is destroyed for all contexts, unless something is in it. Of the others' objects for it only the memory is
-// left, as the manual page of ibv_import_pd says.
+// Destroys the domain for all contexts, unless something is in it. Importers keep an object without a domain, as the
+// manual page of ibv_import_pd says.
 int dealloc_pd(ibv_pd* pd) {
   Pd* self = of(pd);
   if (self->users.load() != (self->imported ? 1 : 0)) return with_errno(EBUSY);

@@ -44,8 +44,7 @@ constexpr Name kStatuses[] = {
     {"GENERAL_ERR", IBV_WC_GENERAL_ERR},
 };
 
-// Those of a queue pair, a port or the device. Events of completion queues and shared receive queues are not among
-// them.
+// Events of a queue pair, a port or the device, not of completion queues and shared receive queues.
 constexpr Name kEvents[] = {
     {"QP_FATAL", IBV_EVENT_QP_FATAL},           {"QP_REQ_ERR", IBV_EVENT_QP_REQ_ERR},
     {"QP_ACCESS_ERR", IBV_EVENT_QP_ACCESS_ERR}, {"COMM_EST", IBV_EVENT_COMM_EST},
@@ -63,7 +62,7 @@ constexpr Name kErrors[] = {
     {"ENOSPC", ENOSPC}, {"ENOTTY", ENOTTY}, {"EOPNOTSUPP", EOPNOTSUPP}, {"ETIMEDOUT", ETIMEDOUT}, {"EPERM", EPERM},
 };
 
-// Signals that a program may leave to uiw.
+// Signals that uiw may use where the program does not.
 constexpr Name kSignals[] = {
     {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"HUP", SIGHUP}, {"WINCH", SIGWINCH}, {"URG", SIGURG}, {"PWR", SIGPWR},
 };
@@ -91,7 +90,7 @@ std::string capitals(std::string_view text) {
   return upper;
 }
 
-// `prefixes` may stand before the name.
+// The value of a name, which may begin with one of `prefixes`.
 std::optional<int> find(std::span<const Name> names, std::string_view text,
                         std::initializer_list<std::string_view> prefixes) {
   const std::string wanted = capitals(text);
@@ -129,7 +128,8 @@ bool parse_time(std::string_view text, FaultRule& rule) {
   return number(text, 1, ~std::uint64_t{0}, rule.number);
 }
 
-// The part behind "=" by the part before it; false if it is wrong. `known` is false if there is no such part.
+// Parses the part behind "=" of a rule; `name` is the part before it. False if it is wrong. `known` is false if there
+// is no such name.
 bool parse_value(const std::string& name, std::string_view value, FaultRule& rule, bool& known) {
   std::optional<int> found;
   known = true;
@@ -166,7 +166,7 @@ struct Parts {
 
 std::string wrong(std::string_view rule, const char* why) { return "'" + std::string(rule) + "' " + why; }
 
-// Empty, or a message.
+// Adds one rule to the plan. Empty, or a message.
 std::string parse_rule(std::string_view text, FaultPlan& plan) {
   const Parts when(text, '@'), what(when.first, '=');
   std::string name;

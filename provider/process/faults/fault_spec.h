@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The faults that a user asks for by UIW_FAULT, as they are written:
+// The faults that a user injects by UIW_FAULT, as they are written:
 //
 //   RULE[,RULE...]     RULE: WHAT[@WHEN], or seed=NUMBER
 //
@@ -7,7 +7,7 @@
 //          disconnect                 the connection is lost
 //          event=EVENT                an asynchronous event of ibv_event_type
 //          CALL=ERRNO                 a call of libibverbs fails: reg_mr=ENOMEM
-//          delay=MILLISECONDS         completions are not to be polled before so long
+//          delay=MILLISECONDS         completions cannot be polled before this time has passed
 //          lost_event                 a completion queue gives no event where one is due
 //   WHEN   N, N+, every:N, random:N, or the name of a signal; without it 1
 //
@@ -28,10 +28,10 @@ enum class FaultKind : std::uint8_t { send, receive, disconnect, event, call, de
 // At which operations a rule is due. The first operation has number 1.
 enum class FaultTime : std::uint8_t {
   once,    // the operation `number`
-  from,    // that one and all behind it
+  from,    // that one and all later ones
   every,   // each that is a multiple of `number`
-  random,  // one in `number`, by the seed
-  signal,  // the next one after each signal `number`
+  random,  // each with a chance of 1 in `number`, by the seed
+  signal,  // the next one after each signal of this number
 };
 
 struct FaultRule {

@@ -29,7 +29,7 @@ constexpr std::size_t kSignals = 65;
 
 Mutex beginning;
 
-// What the handler of signals uses.
+// Used by the signal handler.
 std::array<std::atomic<std::uint64_t>, kSignals> signals_seen{};
 std::atomic<int> signal_event{-1};
 
@@ -61,7 +61,7 @@ void log_fault(const FaultRule& rule, std::uint64_t operation) {
 
 std::atomic<Faults*> Faults::active_{nullptr};
 
-// Carries out on "uiw-cm" what signals ask for.
+// Carries out on "uiw-cm" the faults that are due at signals.
 class Faults::SignalWatch final : public CmLoop::Handler {
  public:
   SignalWatch(const FaultPlan& plan, std::function<void(const FaultRule&)> everywhere)
@@ -90,7 +90,7 @@ class Faults::SignalWatch final : public CmLoop::Handler {
  private:
   struct AtSignals {
     const FaultRule* rule;
-    std::uint64_t done;  // how many of its signals have been answered
+    std::uint64_t done;  // how many of its signals have caused the fault
   };
   const std::function<void(const FaultRule&)> everywhere_;
   const int fd_;

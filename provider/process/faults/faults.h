@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Decides which operations of this process meet a fault (fault_spec.h). What the fault then does is done where the
+// Decides which operations of this process get an injected fault (fault_spec.h). The fault is carried out where the
 // operation is (provider/verbs/fault_effects.h, provider/plugin/).
 //
-// Without UIW_FAULT there is no object, and each place that asks reads one pointer. All functions are thread-safe.
+// Without UIW_FAULT there is no object, and each check reads one pointer. All functions are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -28,8 +28,8 @@ class Faults {
   // any operation. 0 or an errno.
   static int begin(std::function<void(const FaultRule&)> everywhere);
 
-  // Counts an operation for the rules of this kind, and those of `call` where it is a call. The first rule that is due;
-  // null if none is.
+  // Counts an operation for the rules of this kind, of FaultKind::call for those of this `call`. Returns the first rule
+  // that is due; null if none is.
   const FaultRule* due(FaultKind kind, std::string_view call = {}) noexcept;
   bool has(FaultKind kind) const;
 
@@ -38,7 +38,7 @@ class Faults {
     explicit Counted(const FaultRule& asked) : rule(asked) {}
     const FaultRule& rule;
     std::atomic<std::uint64_t> operations{0};
-    std::atomic<std::uint64_t> signals{0};  // that have had their fault
+    std::atomic<std::uint64_t> signals{0};  // that have caused their fault
   };
   class SignalWatch;
 

@@ -51,12 +51,12 @@ void note_address(nlmsghdr* header) {
   if (header->nlmsg_type == RTM_DELADDR) {
     news.kind = InterfaceNews::Kind::address_removed;
   } else if ((message->ifa_flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED)) != 0) {
-    return;  // a message without these flags follows if it can be used
+    return;  // tentative; a message without these flags follows when the address can be used
   }
   tell(news);
 }
 
-// `no_memory` becomes true where an observer has had none for the news. An exception must not pass through libnl.
+// Sets `no_memory` if an observer had none. An exception must not pass through libnl.
 int note(nl_msg* message, void* no_memory) noexcept {
   nlmsghdr* header = nlmsg_hdr(message);
   try {

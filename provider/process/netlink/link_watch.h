@@ -27,7 +27,7 @@ constexpr std::size_t kInterfaceObservers = 4;
 using InterfaceObserver = void (*)(const InterfaceNews& news);
 void observe_interfaces(InterfaceObserver observer);
 
-// For CmLoop, once it watches: what happened before that was missed.
+// For CmLoop, when it begins to watch: reports `missed`, since nothing was observed before.
 void look_at_interfaces();
 // For CmLoop, which owns the handler. Null if netlink is not available. `fd` becomes the descriptor to watch for
 // EPOLLIN.

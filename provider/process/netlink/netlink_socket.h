@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A netlink socket for libnl with a descriptor that was taken as base/descriptor.h says; libnl itself would use the
-// number that the kernel gives.
+// A netlink socket for libnl whose descriptor is taken as base/descriptor.h says; libnl's own would keep the number
+// that the kernel gives.
 #pragma once
 
 #include <linux/netlink.h>
@@ -15,15 +15,14 @@ namespace uiw::provider {
 // Creates a socket; `family` is NETLINK_ROUTE for links, addresses and routes. -1 with errno.
 inline int make_netlink_socket(int family = NETLINK_ROUTE) {
   const int fd = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, family);
-  // The kernel has answered by the time a request is sent. libnl also waits for the answer to a request that the kernel
-  // has not taken, for lack of memory: without end, if this did not end it.
+  // The kernel answers while the request is sent. But libnl also waits for the answer to a request that the kernel has
+  // refused for lack of memory, and without this timeout for ever.
   const timeval patience{1, 0};
   if (fd >= 0) ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   return fd;
 }
 
-// Makes libnl use this descriptor, which free_netlink_socket() closes.
-// False on failure; then the descriptor is closed.
+// Makes libnl use this descriptor, which free_netlink_socket() closes. False on failure; then the descriptor is closed.
 inline bool use_netlink_socket(nl_sock* socket, int fd, int family = NETLINK_ROUTE) {
   if (fd < 0) return false;
   sockaddr_nl any{};
@@ -34,7 +33,7 @@ inline bool use_netlink_socket(nl_sock* socket, int fd, int family = NETLINK_ROU
   return false;
 }
 
-// With its descriptor, if it has one.
+// Frees the socket and closes its descriptor, if it has one.
 inline void free_netlink_socket(nl_sock* socket) {
   const DescriptorChange change;
   if (const int fd = nl_socket_get_fd(socket); fd >= 0) change.leave(fd);

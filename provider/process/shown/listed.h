@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A list of all objects of a class in this process, for those who ask what there is.
+// A list of all objects of a class in this process, for the inventory.
 //
-// The class has a Listed as its last member, so that an object is whole when it enters the list; its destructor calls
-// leave() first. The constructor and destructor of the class must be in libuiw.so.1: the plugin has no list of its own.
-// Thread-safe.
+// The class has a Listed as its last member, so that an object is complete when it enters the list; its destructor
+// calls leave() first. The constructor and destructor of the class must be in libuiw.so.1: the plugin has no list of
+// its own. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Listed {
   Listed(const Listed&) = delete;
   Listed& operator=(const Listed&) = delete;
 
-  // From here on for_each() does not find the object, and no call of its function is about it.
+  // Removes the object: from here on for_each() does not find it, and no call of its function uses it.
   void leave() {
     const std::lock_guard lock(mutex_);
     if (left_) return;
@@ -47,7 +47,7 @@ class Listed {
       if (one->generation_ == fork_generation()) function(one->object_);
     }
   }
-  // For what for_each() reads and an object changes.
+  // The lock of the list, held while an object changes what for_each() reads.
   static std::unique_lock<std::mutex> hold() { return std::unique_lock(mutex_); }
   // Hold the lock over a fork.
   static void lock_for_fork() { mutex_.lock(); }

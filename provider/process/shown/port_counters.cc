@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A list that only grows at its front, so it needs no lock, and a fork finds it whole at any time.
+// The counters of all devices are in a list that only grows at its front, so it needs no lock, and a fork finds it
+// whole at any time.
 #include "provider/process/shown/port_counters.h"
 
 #include <memory>

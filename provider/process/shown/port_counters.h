@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What the port of each device has done in this process: the part of its counters that no living connection knows.
+// The counters of each device's port in this process, without the traffic of living connections.
 //
-// Whoever does something counts it, in whatever thread and with whatever locks it has. Traffic of TCP is not counted
-// while a connection lives, since the kernel does that; when the connection ends, its counts are added here. A child of
-// a fork begins with zeros.
+// Any thread counts what it does, whatever locks it holds. The kernel counts the traffic of a TCP connection while it
+// lives; when the connection ends, its counts are added here. A child of a fork begins with zeros.
 #pragma once
 
 #include <array>
@@ -16,7 +15,7 @@
 namespace uiw::provider {
 
 enum class PortCounter : std::uint8_t {
-  // Octets and packets of TCP and UDP, without the headers of IP, TCP and UDP.
+  // Octets and packets of TCP and UDP, without headers of IP, TCP and UDP.
   octets_sent,
   octets_received,
   packets_sent,
@@ -26,8 +25,8 @@ enum class PortCounter : std::uint8_t {
   refused,        // calls of rdma_cm that this end or the peer has refused
   terminates_sent,
   terminates_received,
-  answers_dropped,   // octets that a peer has put into an answer that was to have none
-  rnr_waits,         // a message has come, and no receive was posted
+  answers_dropped,   // octets that a peer has put into an answer that should have none
+  rnr_waits,         // a message has arrived, and no receive was posted
   rnr_exceeded,      // posted work has failed with IBV_WC_RNR_RETRY_EXC_ERR
   retries_exceeded,  // ... with IBV_WC_RETRY_EXC_ERR
   datagrams_sent,
@@ -42,13 +41,13 @@ enum class PortCounter : std::uint8_t {
 inline constexpr std::size_t kPortCounters = 20;
 using PortCounts = std::array<std::uint64_t, kPortCounters>;
 
-constexpr std::size_t place_of(PortCounter counter) { return static_cast<std::size_t>(counter); }
+constexpr std::size_t index_of(PortCounter counter) { return static_cast<std::size_t>(counter); }
 
 class PortCounters {
  public:
   explicit PortCounters(std::string_view device) : device_(device) {}
   void add(PortCounter counter, std::uint64_t amount = 1) {
-    counts_[place_of(counter)].fetch_add(amount, std::memory_order_relaxed);
+    counts_[index_of(counter)].fetch_add(amount, std::memory_order_relaxed);
   }
   // Adds what is counted here to `counts`.
   void add_to(PortCounts& counts) const {
@@ -66,9 +65,10 @@ class PortCounters {
   PortCounters* next_ = nullptr;
 };
 
-// Those of the device with this name; made when they are first asked for, and never destroyed. Throws std::bad_alloc.
+// The counters of the device with this name; made when they are first asked for, and never destroyed. Throws
+// std::bad_alloc.
 PortCounters& port_counters(std::string_view device);
-// Those that there are, one after the other: the first one for null, and null behind the last.
+// The next counters: the first ones after null, and null after the last.
 const PortCounters* next_port_counters(const PortCounters* before);
 // How often counts of a connection have been added here so far.
 inline std::atomic<std::uint64_t> counted_connections{0};

@@ -135,9 +135,9 @@ TEST_CASE("each counter of a port has a file, and a path by which it is known") 
   CHECK(content(tree, port + "hw_counters/datagrams_no_receive") == "0\n");
   CHECK(content(tree, port + "hw_counters/lifespan") == "0\n");
   uiw::provider::PortCounts counts{};
-  counts[place_of(uiw::provider::PortCounter::octets_sent)] = 4007;
-  counts[place_of(uiw::provider::PortCounter::packets_sent)] = 5;
-  counts[place_of(uiw::provider::PortCounter::datagrams_sent)] = 6;
+  counts[index_of(uiw::provider::PortCounter::octets_sent)] = 4007;
+  counts[index_of(uiw::provider::PortCounter::packets_sent)] = 5;
+  counts[index_of(uiw::provider::PortCounter::datagrams_sent)] = 6;
   const auto value = [&](const std::string& path) {
     const auto found = parse_port_path(path);
     REQUIRE(found);
@@ -202,10 +202,10 @@ TEST_CASE("a port that is down is shown so, and an empty GID as in the kernel's 
 TEST_CASE("what all processes have counted for a device is added up") {
   std::vector<uiw::provider::ProcessInventory> processes(3);
   for (auto& process : processes) {
-    const auto place = process.inventory.place_of_device("uiw_eth0");
+    const auto place = process.inventory.index_of_device("uiw_eth0");
     process.inventory.devices[place].counts[0] = 7;
   }
-  processes[1].inventory.devices[processes[1].inventory.place_of_device("uiw_lo")].counts[0] = 100;
+  processes[1].inventory.devices[processes[1].inventory.index_of_device("uiw_lo")].counts[0] = 100;
   CHECK(counts_of(processes, "uiw_eth0")[0] == 21);
   CHECK(counts_of(processes, "uiw_lo")[0] == 100);
   CHECK(counts_of(processes, "uiw_none")[0] == 0);

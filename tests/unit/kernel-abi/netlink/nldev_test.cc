@@ -292,7 +292,7 @@ std::vector<uiw::provider::ProcessInventory> two_processes(std::size_t queue_pai
   for (auto& process : processes) {
     auto& inventory = process.inventory;
     inventory.command = "program";
-    const std::uint32_t lo = inventory.place_of_device("uiw_lo"), eth = inventory.place_of_device("uiw_eth0");
+    const std::uint32_t lo = inventory.index_of_device("uiw_lo"), eth = inventory.index_of_device("uiw_eth0");
     inventory.contexts = {{lo, 1}};
     inventory.pds = {{lo, 2, 1, 5}};
     inventory.mrs = {{lo, 3, 2, 0xaabb, 0x7000, 4096}};
@@ -440,7 +440,7 @@ TEST_CASE("the counters of a port are answered, and queue pairs have none of the
   World world;
   world.processes = two_processes();
   for (auto& process : world.processes)
-    process.inventory.devices[0].counts[place_of(uiw::provider::PortCounter::connections)] = 4;
+    process.inventory.devices[0].counts[index_of(uiw::provider::PortCounter::connections)] = 4;
   const auto one = world.messages(request(RDMA_NLDEV_CMD_STAT_GET, 0, [](NetlinkWriter& writer) {
     put_lo(writer);
     put<1, RDMA_NLDEV_ATTR_PORT_INDEX>(writer);

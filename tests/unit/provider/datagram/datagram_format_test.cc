@@ -38,7 +38,7 @@ Bytes encoded(const DatagramHeader& header) {
   return {octets.begin(), octets.end()};
 }
 
-DatagramFault fault_of(const Fields& fields) { return decode_datagram(datagram(fields)).fault; }
+DatagramError error_of(const Fields& fields) { return decode_datagram(datagram(fields)).error; }
 
 }  // namespace
 
@@ -47,7 +47,7 @@ TEST_CASE("datagram_format: the octets of docs/datagrams.md", "[datagram]") {
   const Bytes wire = datagram(Fields{});
   CHECK(encoded(header) == Bytes(wire.begin(), wire.begin() + kDatagramHeaderSize));
   const DecodedDatagram decoded = decode_datagram(wire);
-  REQUIRE(decoded.fault == DatagramFault::none);
+  REQUIRE(decoded.error == DatagramError::none);
   CHECK(decoded.header == header);
   REQUIRE(decoded.payload.size() == 2);
   CHECK(decoded.payload.data() == wire.data() + kDatagramHeaderSize);
@@ -62,7 +62,7 @@ TEST_CASE("datagram_format: round trips", "[datagram]") {
         wire.resize(wire.size() + size, std::byte{0x5A});
         wire = with_crc(wire);
         const DecodedDatagram decoded = decode_datagram(wire);
-        REQUIRE(decoded.fault == DatagramFault::none);
+        REQUIRE(decoded.error == DatagramError::none);
         CHECK(decoded.header == header);
         CHECK(decoded.payload.size() == size);
       }
@@ -71,23 +71,23 @@ TEST_CASE("datagram_format: round trips", "[datagram]") {
 }
 
 TEST_CASE("datagram_format: what does not belong to the format is refused", "[datagram]") {
-  CHECK(fault_of({.key = 0x75697765}) == DatagramFault::key);
-  CHECK(fault_of({.version = 0x02000000}) == DatagramFault::version);
-  CHECK(fault_of({.version = 0x01000001}) == DatagramFault::version);
-  CHECK(fault_of({.destination = 0x1000000}) == DatagramFault::qp_number);
-  CHECK(fault_of({.source = 0x1000000}) == DatagramFault::qp_number);
-  CHECK(fault_of({.source = kMulticastQp}) == DatagramFault::qp_number);
-  CHECK(fault_of({.destination = kMulticastQp}) == DatagramFault::none);
-  CHECK(fault_of({.ddp = 0x01}) == DatagramFault::segment);    // not the last segment
-  CHECK(fault_of({.ddp = 0xC1}) == DatagramFault::segment);    // tagged
-  CHECK(fault_of({.ddp = 0x42}) == DatagramFault::segment);    // another version of DDP
-  CHECK(fault_of({.rdmap = 0x83}) == DatagramFault::segment);  // another version of RDMAP
-  CHECK(fault_of({.queue = 1}) == DatagramFault::segment);
-  CHECK(fault_of({.offset = 1}) == DatagramFault::segment);
+  CHECK(error_of({.key = 0x75697765}) == DatagramError::key);
+  CHECK(error_of({.version = 0x02000000}) == DatagramError::version);
+  CHECK(error_of({.version = 0x01000001}) == DatagramError::version);
+  CHECK(error_of({.destination = 0x1000000}) == DatagramError::qp_number);
+  CHECK(error_of({.source = 0x1000000}) == DatagramError::qp_number);
+  CHECK(error_of({.source = kMulticastQp}) == DatagramError::qp_number);
+  CHECK(error_of({.destination = kMulticastQp}) == DatagramError::none);
+  CHECK(error_of({.ddp = 0x01}) == DatagramError::segment);    // not the last segment
+  CHECK(error_of({.ddp = 0xC1}) == DatagramError::segment);    // tagged
+  CHECK(error_of({.ddp = 0x42}) == DatagramError::segment);    // another version of DDP
+  CHECK(error_of({.rdmap = 0x83}) == DatagramError::segment);  // another version of RDMAP
+  CHECK(error_of({.queue = 1}) == DatagramError::segment);
+  CHECK(error_of({.offset = 1}) == DatagramError::segment);
   for (std::uint8_t opcode = 0; opcode < 16; ++opcode) {
     const bool good = opcode == 0x3 || opcode == 0x5 || opcode == 0xE || opcode == 0xF;
-    CHECK(fault_of({.rdmap = static_cast<std::uint8_t>(0x40 | opcode)}) ==
-          (good ? DatagramFault::none : DatagramFault::segment));
+    CHECK(error_of({.rdmap = static_cast<std::uint8_t>(0x40 | opcode)}) ==
+          (good ? DatagramError::none : DatagramError::segment));
   }
 }
 
@@ -95,18 +95,18 @@ TEST_CASE("datagram_format: a datagram that was cut or changed is refused", "[da
   const Bytes good = datagram(Fields{});
   for (std::size_t size = 0; size < good.size(); ++size) {
     // A copy of this size, so that a sanitizer sees reads past its end.
-    CHECK(decode_datagram(Bytes(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size))).fault !=
-          DatagramFault::none);
+    CHECK(decode_datagram(Bytes(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size))).error !=
+          DatagramError::none);
   }
-  CHECK(decode_datagram(Octets(good).first(kDatagramOverhead - 1)).fault == DatagramFault::size);
+  CHECK(decode_datagram(Octets(good).first(kDatagramOverhead - 1)).error == DatagramError::size);
   for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
     Bytes changed = good;
     changed[bit / 8] ^= static_cast<std::byte>(1 << bit % 8);
-    CHECK(decode_datagram(changed).fault != DatagramFault::none);
+    CHECK(decode_datagram(changed).error != DatagramError::none);
   }
   Bytes longer = good;
   longer.push_back(std::byte{0});
-  CHECK(decode_datagram(longer).fault == DatagramFault::crc);
+  CHECK(decode_datagram(longer).error == DatagramError::crc);
 }
 
 TEST_CASE("datagram_format: any octets are decoded without reading past the end", "[datagram]") {
@@ -114,12 +114,12 @@ TEST_CASE("datagram_format: any octets are decoded without reading past the end"
   for (int round = 0; round < 2000; ++round) {
     Bytes octets(random() % 64);
     for (std::byte& octet : octets) octet = static_cast<std::byte>(random());
-    CHECK(decode_datagram(octets).fault != DatagramFault::none);
+    CHECK(decode_datagram(octets).error != DatagramError::none);
     // With key, version and CRC right the inner fields are reached.
     Bytes inner = encoded({});
     for (std::size_t i = kDatagramOwnHeader; i < inner.size(); ++i) inner[i] = static_cast<std::byte>(random());
-    const DatagramFault fault = decode_datagram(with_crc(inner)).fault;
-    CHECK((fault == DatagramFault::none || fault == DatagramFault::segment));
+    const DatagramError error = decode_datagram(with_crc(inner)).error;
+    CHECK((error == DatagramError::none || error == DatagramError::segment));
   }
 }
 

@@ -28,7 +28,7 @@ std::uint64_t dropped(DatagramDrop why) {
   provider::PortCounts counts{};
   for (const auto* one = provider::next_port_counters(nullptr); one != nullptr; one = provider::next_port_counters(one))
     one->add_to(counts);
-  return counts[place_of(counter_of(why))];
+  return counts[index_of(counter_of(why))];
 }
 
 // A queue pair for datagrams on the loopback device, with memory of its own.

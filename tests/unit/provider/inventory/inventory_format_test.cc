@@ -11,8 +11,8 @@ namespace {
 Inventory sample() {
   Inventory inventory;
   inventory.command = "a program";
-  const std::uint32_t lo = inventory.place_of_device("uiw_lo"), eth = inventory.place_of_device("uiw_eth0");
-  inventory.devices[lo].counts[place_of(PortCounter::octets_sent)] = 1234567890123;
+  const std::uint32_t lo = inventory.index_of_device("uiw_lo"), eth = inventory.index_of_device("uiw_eth0");
+  inventory.devices[lo].counts[index_of(PortCounter::octets_sent)] = 1234567890123;
   inventory.contexts = {{lo, 1}, {eth, 2}};
   inventory.pds = {{eth, 3, 2, 7}};
   inventory.mrs = {{eth, 4, 3, 0xabcd, 0x1000, 4096}, {lo, 5, 3, 1, 0, ~std::uint64_t{0}}};

@@ -136,7 +136,7 @@ TEST_CASE("a child is asked for what it has itself, and begins with zeros", "[in
   }));
   if (found != nullptr) {
     CHECK(found->inventory.contexts.size() == 1);
-    for (const auto& device : found->inventory.devices) CHECK(device.counts[place_of(PortCounter::refused)] == 0);
+    for (const auto& device : found->inventory.devices) CHECK(device.counts[index_of(PortCounter::refused)] == 0);
   }
   ::close(end[1]);
   int status = -1;
@@ -180,7 +180,7 @@ TEST_CASE("objects and connections come and go while others look at them", "[inv
       const Inventory inventory = provider::take_inventory();
       for (const auto& device : inventory.devices) {
         if (std::string(device.name) != "uiw_lo") continue;
-        const std::uint64_t now = device.counts[place_of(PortCounter::octets_sent)];
+        const std::uint64_t now = device.counts[index_of(PortCounter::octets_sent)];
         if (now < sent) stop = true;  // counters of a process that lives never fall
         sent = now;
       }
@@ -212,11 +212,11 @@ TEST_CASE("counters of a port have the traffic of connections that live and that
     }
     return provider::PortCounts{};
   };
-  const auto sent = [&counts] { return counts()[place_of(PortCounter::octets_sent)]; };
-  const auto received = [&counts] { return counts()[place_of(PortCounter::octets_received)]; };
+  const auto sent = [&counts] { return counts()[index_of(PortCounter::octets_sent)]; };
+  const auto received = [&counts] { return counts()[index_of(PortCounter::octets_received)]; };
   const auto context = open_loopback();
   const std::uint64_t sent_before = sent(), received_before = received();
-  const std::uint64_t connections = counts()[place_of(PortCounter::connections)];
+  const std::uint64_t connections = counts()[index_of(PortCounter::connections)];
   constexpr std::size_t kSize = 100'000;
   {
     Side a(*context), b(*context);
@@ -228,7 +228,7 @@ TEST_CASE("counters of a port have the traffic of connections that live and that
     CHECK(next(*b.receive_cq).status == IBV_WC_SUCCESS);
     CHECK(sent() - sent_before >= kSize);
     CHECK(received() - received_before >= kSize);
-    CHECK(counts()[place_of(PortCounter::connections)] == connections + 2);
+    CHECK(counts()[index_of(PortCounter::connections)] == connections + 2);
   }
   CHECK(sent() - sent_before >= kSize);
   CHECK(sent() - sent_before < kSize + kSize / 10);
