@@ -124,8 +124,8 @@ void abi_child_waits() {
   }
 }
 
-// Whether a read that a signal handler has interrupted goes on. Which of the handlers has run is not known, so each
-// must want that.
+// Whether a read that a signal handler has interrupted is restarted. It is not known which handler has run, so all must
+// have SA_RESTART.
 bool handlers_restart() {
   for (int signal = 1; signal <= SIGRTMAX; ++signal) {
     struct sigaction action {};

@@ -19,8 +19,8 @@ enum UiwObjectKind {
   UIW_OBJECT_CM = 2,                  // /dev/infiniband/rdma_cm: an eventfd with one token for each event
   UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the interposer reports its close, and reads
   UIW_OBJECT_INTERNAL = 4,   // a descriptor of the library, which the program does not know (base/descriptor.h)
-  UIW_OBJECT_NETLINK = 5,    // a socket that stands in for one of NETLINK_RDMA; it has no state but its own
-  UIW_OBJECT_EPOLL_SET = 6,  // an epoll set with a completion channel, whose descriptor is the number
+  UIW_OBJECT_NETLINK = 5,    // a socket in place of one of NETLINK_RDMA; all its state is in the kernel's socket
+  UIW_OBJECT_EPOLL_SET = 6,  // an epoll set with a completion channel, whose descriptor is above the kind
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
 enum { UIW_MOST_POLLED = 64 };  // descriptors in a poll() that wait_in_poll() may carry out
@@ -34,7 +34,7 @@ struct UiwHost {
   // Begins and ends the protection of a descriptor against the program: for its calls the number is not open.
   void (*protect)(int fd);
   void (*unprotect)(int fd);
-  // Between these two the calling thread makes or closes descriptors that are not protected (base/descriptor.h).
+  // Bracket the time in which the calling thread makes or closes unprotected descriptors (base/descriptor.h).
   void (*begin_change)();
   void (*end_change)();
   // sigaction() and pthread_sigmask() of libc. NULL if the program's calls are not hooked.
@@ -48,12 +48,12 @@ struct UiwHost {
 
 // Functions of the library. All are thread-safe; none throws.
 struct UiwKernelAbi {
-  // The directory with class/ and dev/, or NULL if there is no device. `rescan` looks at the interfaces again. The
-  // string is never freed.
+  // The directory with class/ and dev/, or NULL if there is no device. `rescan` lists the interfaces again. The string
+  // is never freed.
   const char* (*root)(int rescan);
   // Opens the device node with this file name ("uverbs0", "rdma_cm"). Returns a new descriptor and its object; -ENXIO
   // if the node does not belong to uiw; or another negative errno. With a path in the tree ("./class/infiniband/...")
-  // it opens what a file of a port that changes says now, without an object; -ENXIO for other paths.
+  // of a port's file whose content changes, opens the current content, without an object; -ENXIO for other paths.
   int (*open)(const char* node, int flags, uint64_t* object);
   // write() on a descriptor of uiw, and all kinds of send() on a socket: the number of octets taken, or a negative
   // errno.
@@ -72,23 +72,23 @@ struct UiwKernelAbi {
   unsigned (*close_faults)();
   void (*reopen_faults)(unsigned closed);
 
-  // A TCP socket of the program, or with `datagrams` a UDP socket, is refused this port, in host byte order, since
-  // another has it. 1 if that was one of an RDMA listener or of a bound rdma_cm id, which has another port now; else 0.
+  // To be called when the kernel has refused this port (host byte order) to a TCP socket of the program, or with
+  // `datagrams` to a UDP socket. 1 if an RDMA listener or a bound rdma_cm id had it, which has another port now; else
+  // 0.
   int (*give_way)(uint16_t port, int datagrams);
 
-  // ioctl(RDMA_VERBS_IOCTL) on a descriptor of uverbs. 0 or a negative errno; -ENOTTY for methods that there are not.
+  // ioctl(RDMA_VERBS_IOCTL) on a descriptor of uverbs. 0 or a negative errno; -ENOTTY for unknown methods.
   int (*control)(uint64_t object, int fd, void* argument);
 
-  // In the child of a fork that has inherited a descriptor of rdma_cm: it waits for descriptors, of which that may be
-  // one.
+  // To be called in the child of a fork that has inherited a descriptor of rdma_cm, when it waits for descriptors,
+  // perhaps for that one.
   void (*child_waits)();
 
-  // The program reads from this descriptor of a completion channel: takes an event, and waits for it where the program
-  // wants that. The number of octets, or a negative errno: -EAGAIN if the program's own call is to be made. A
-  // cancellation point.
+  // read() on a completion channel: takes an event, and waits for one if the descriptor blocks. The number of octets,
+  // or a negative errno: -EAGAIN if the program's own call is to be made. A cancellation point.
   long (*read_event)(int fd, void* to, size_t size);
-  // epoll_pwait() and ppoll() where a completion channel is among what they wait for, in the same way: their result, or
-  // a negative errno.
+  // epoll_pwait() and ppoll() with a completion channel among their descriptors: their result, or a negative errno as
+  // for read_event().
   int (*wait_in_set)(int set, int channel, struct epoll_event* events, int most, int milliseconds,
                      const sigset_t* mask);
   int (*wait_in_poll)(struct pollfd* fds, size_t count, int channel, const struct timespec* timeout,

@@ -11,11 +11,11 @@ namespace uiw::kernel_abi {
 namespace {
 
 // One of the two sides. Each announces itself before it looks for the other, in sequentially consistent order, so that
-// one sees the other at least.
+// at least one sees the other.
 struct Side {
-  std::atomic<unsigned> open{0};   // that have begun and not ended
-  std::atomic<unsigned> ended{0};  // so many so far
-  std::atomic<unsigned> vain{0};  // 1 + ended when somebody has waited in vain, who need not wait again before one ends
+  std::atomic<unsigned> open{0};   // begun and not ended
+  std::atomic<unsigned> ended{0};  // ended so far
+  std::atomic<unsigned> vain{0};   // 1 + `ended` at the last timeout: until one more ends, nobody waits
 
   void begin() { open.fetch_add(1); }
   void end() {
@@ -24,7 +24,7 @@ struct Side {
   }
 };
 Side g_changes, g_closings;
-// The parts that are this thread's, which it does not wait for.
+// This thread's own part, for which it does not wait.
 __thread unsigned t_changes __attribute__((tls_model("initial-exec"))) = 0;
 __thread unsigned t_closings __attribute__((tls_model("initial-exec"))) = 0;
 
@@ -50,12 +50,12 @@ void wait_for(Side& other, int milliseconds, Yield yield, Resume resume) {
 
 }  // namespace
 
-// While it waits it does not count as begun, so that the two sides never wait for each other.
+// While this thread waits, it does not count as begun, so that the two sides never wait for each other.
 void fd_begin_change() {
   if (t_changes++ == 0) fd_table_prepare();
   g_changes.begin();
   if (t_changes > 1 || t_closings > 0 || g_closings.open.load() == 0) return;
-  // In the child of a fork, before it has told of itself, the counters are those of the parent.
+  // In the child of a vfork, or of a fork that has not reset them yet, the counters are the parent's.
   if (fd_table_is_used() && fd_table_is_borrowed()) return;
   wait_for(
       g_closings, 100, [] { g_changes.open.fetch_sub(1); }, [] { g_changes.open.fetch_add(1); });

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Keeps calls by which the program closes descriptors apart from moments in which the library has some open that the
-// table does not name yet, or any more.
+// Mutual exclusion between calls by which the program closes descriptors, and moments in which the library has
+// descriptors open that are not, or no longer, in the table.
 //
-// A descriptor that the library has just made has the lowest free number, and becomes one of the table a moment later.
-// A program that closes all that it does not know would hit it meanwhile; and if a file of the program then got the
-// number, the library would close that file. So either waits for the other. It does not wait for long, since the other
-// thread may be stopped: 0.1 s for the library and 1 s for the program, and then goes on, as do those that come after
-// it until something of the other side has ended. No thread waits for itself.
+// A new descriptor of the library has the lowest free number, and enters the table a moment later. A program that
+// closes all that it does not know would close it meanwhile; and if a file of the program then got the number, the
+// library would close that file. So each side waits for the other, but not for long, since the other thread may be
+// stopped: the library for 0.1 s, the program for 1 s. After such a timeout nobody waits until something of the other
+// side has ended. No thread waits for itself.
 //
 // In the child of a vfork, whose descriptors are its own, nothing waits. Part of the interposer. All functions are
 // thread-safe and keep errno; those of the program's side may be called in signal handlers.

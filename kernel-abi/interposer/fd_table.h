@@ -2,8 +2,8 @@
 // The table of the descriptors of uiw in this process.
 //
 // It is a lock-free array indexed by descriptor number, mapped when the first such descriptor appears. The child of a
-// fork has a copy, and the library knows what of it the child may use. The child of a vfork shares the memory but has
-// another pid: it may read the table and never changes it.
+// fork has a copy, and the library knows which entries the child may use. The child of a vfork shares the memory but
+// has another pid: it may read the table and never changes it.
 //
 // Part of the interposer: no allocation, no C++ runtime.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Which version of uiw does one of its files belong to? Asked before the file is loaded, since the loader's message for
-// files of two versions does not say what to do.
+// Finds out to which version of uiw a file belongs, before it is loaded: the loader's message for files of two versions
+// does not say what to do.
 //
 // Each object of uiw names the version node of libuiw.so.1 (kVersionNode): libuiw.so.1 defines it, the plugins and the
 // command refer to it, and the preload library looks it up.

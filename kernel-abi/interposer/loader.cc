@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// When libuiw.so.1 and the plugin are loaded, and what is said where that fails; own_files.h finds them.
+// When libuiw.so.1 and the plugin are loaded, and the messages if that fails; own_files.h finds the files.
 #include "kernel-abi/interposer/loader.h"
 
 #include <dlfcn.h>

@@ -107,7 +107,7 @@ void* load_own(const char* const* names, char* why, size_t why_size) {
   if (void* library = dlopen(file, kFlags)) return library;
   const char* message = dlerror();
   if (why[0] != '\0') return nullptr;
-  // The loader begins with the name as it was asked for where it has not found the file, and else with a path.
+  // The loader's message begins with the name as it was given if the file was not found, else with a path.
   const size_t length = strlen(file);
   if (message == nullptr || (strncmp(message, file, length) == 0 && message[length] == ':'))
     missing(first, why, why_size);

@@ -2,7 +2,7 @@
 // Finds and loads the files of uiw that belong to this preload library: beside it when installed, in the neighbour
 // folders in a build tree, and last by the loader's own search. Part of the interposer.
 //
-// No file of another version is loaded: its reasons would be the loader's, and it may work for a while.
+// No file of another version is loaded: it might fail with a message that does not say why, or work for a while.
 #pragma once
 
 #include <limits.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Netlink messages and their attributes (linux/netlink.h, netlink(7)): writing and reading beside each other, by those
+// Netlink messages and their attributes (linux/netlink.h, netlink(7)): writing and reading side by side, by those
 // functions of libnl that take no lock, keep nothing between calls, and do no I/O.
 //
 // Numbers are in the byte order of the host. Messages and attributes begin at multiples of four octets; their lengths
-// count the header and not the padding behind. Whoever writes a message may be hostile: a reader never looks beyond the
+// count the header and not the padding behind. The writer of a message may be hostile: a reader never looks beyond the
 // octets that it was given, whatever the lengths in them say.
 #pragma once
 
@@ -46,7 +46,7 @@ inline OctetView octets_of(const nlmsghdr* message) {
 }
 
 // The attributes of a message by their types, without the flags for nesting and byte order: of each type the last one,
-// as the kernel looks attributes up, and null if there is none. Types that have no place here are passed over.
+// as the kernel looks attributes up, and null if there is none. Types beyond the array are skipped.
 using NetlinkAttributes = std::array<nlattr*, 128>;
 inline NetlinkAttributes attributes_of(nlmsghdr* message) {
   NetlinkAttributes found{};
@@ -54,8 +54,8 @@ inline NetlinkAttributes attributes_of(nlmsghdr* message) {
   return found;
 }
 
-// A number. None if there is no attribute, or if the value is shorter than the number; longer values are read as the
-// kernel reads them.
+// A number. None if there is no attribute, or if the value is shorter than the number; of a longer value the first
+// octets count, as in the kernel.
 template <typename Number>
 std::optional<Number> number_of(const nlattr* attribute) {
   static_assert(std::is_unsigned_v<Number>);
@@ -74,8 +74,9 @@ inline std::optional<std::string_view> text_of(const nlattr* attribute) {
 
 // ---- writing -------------------------------------------------------------------------------------------------------
 
-// One message. The functions throw std::bad_alloc if there is no memory, or no room in the message; answers have half
-// of that. libnl does not check that the length of an attribute has 16 bits: it has, since the room is smaller.
+// One message. The functions throw std::bad_alloc if there is no memory, or no room in the message, of which answers
+// use half at most. libnl does not check that the length of an attribute fits into 16 bits; it does, since the room is
+// smaller.
 class NetlinkWriter {
  public:
   NetlinkWriter(unsigned type, unsigned flags, std::uint32_t sequence, std::uint32_t port)
@@ -102,8 +103,8 @@ class NetlinkWriter {
   // With the NUL that ends it.
   void text(unsigned type, const std::string& value) { octets(type, value.c_str(), value.size() + 1); }
 
-  // An attribute of attributes: what is written between the two calls is in it. If that is nothing, it is not written
-  // either. Without the flag for nesting, as nldev has always written its tables; nla_nest_start() would set it.
+  // A nested attribute with what is written between the two calls; left out if that is nothing. Without NLA_F_NESTED,
+  // which nldev has never set in its tables and nla_nest_start() would set.
   nlattr* begin_nest(unsigned type) {
     nlattr* const nest = nla_reserve(message_.get(), static_cast<int>(type), 0);
     check(nest != nullptr);
@@ -127,8 +128,8 @@ class NetlinkWriter {
   std::unique_ptr<nl_msg, Free> message_;
 };
 
-// Messages put together to datagrams. Readers have buffers of 4096 octets (libmnl) or more, so a datagram has several
-// messages only as long as it is not larger than those that the kernel makes for them.
+// Collects messages into datagrams. Readers have buffers of 4096 octets (libmnl) or more, so messages share a datagram
+// only up to the size that the kernel uses.
 class Datagrams {
  public:
   static constexpr std::size_t kLargest = 3584;
@@ -139,7 +140,7 @@ class Datagrams {
     last.insert(last.end(), message.begin(), message.end());
     last.resize(NLMSG_ALIGN(last.size()));
   }
-  // What is added next begins a datagram, as an answer of its own does.
+  // The next message begins a new datagram, as each answer does.
   void close() {
     if (!datagrams_.empty() && !datagrams_.back().empty()) datagrams_.emplace_back();
   }

@@ -19,9 +19,9 @@ namespace {
 constexpr std::uint8_t kNodeTypeCa = 1;  // enum rdma_node_type of the kernel
 constexpr std::uint8_t kNodeTypeRnic = 4;
 constexpr std::uint32_t kPort = 1;  // devices have one port
-// The device number of rdma_cm's node, which leads to /dev/null, is given as 0, by which librdmacm knows none, as
-// without netlink: where it cannot open the node, it would look for another by the number, find /dev/null itself, and
-// forget why the node could not be opened.
+// rdma_cm's node is reported with device number 0, which means none to librdmacm, as without netlink. The number of the
+// node is that of /dev/null: if librdmacm could not open the node, it would look for another one by the number, find
+// /dev/null itself, and lose the error.
 constexpr std::uint64_t kNoDevice = 0;
 
 // Attributes that are newer than the headers of older releases.
@@ -74,7 +74,7 @@ class Exchange {
     const unsigned flags = request_.nlmsg_flags;
     int error = 0;
     if ((flags & NLM_F_REQUEST) != 0 && request_.nlmsg_type >= NLMSG_MIN_TYPE) {
-      // A dump ends with a message of its own, so nothing is acknowledged then, nor is what the host has answered.
+      // No acknowledgement after a dump, which ends with a message of its own, nor after an answer of the host.
       error = dispatch();
       if (answered_in_full_) return;
     }
@@ -87,7 +87,7 @@ class Exchange {
   int dispatch() {
     if (client_of(request_.nlmsg_type) != RDMA_NL_NLDEV) return ask_host(-EINVAL);
     const bool dump = (request_.nlmsg_flags & NLM_F_DUMP) != 0;
-    // About no device, whatever index the request has.
+    // It is about no device, whatever index the request has.
     if (command_of(request_.nlmsg_type) == RDMA_NLDEV_CMD_SYS_GET) return dump ? -EINVAL : system();
     const auto number = number_of<std::uint32_t>(attributes_[RDMA_NLDEV_ATTR_DEV_INDEX]);
     if (!number && attributes_[RDMA_NLDEV_ATTR_DEV_INDEX] != nullptr) return -EINVAL;
@@ -105,7 +105,7 @@ class Exchange {
     return number ? -EOPNOTSUPP : ask_host(-EOPNOTSUPP);
   }
 
-  // The devices as programs that take the first one want them: the loopback device last.
+  // The loopback device is last, for programs that take the first device.
   std::vector<NumberedDevice> devices(bool rescan) const {
     std::vector<NumberedDevice> all = world_.devices(rescan);
     std::stable_partition(all.begin(), all.end(), [](const NumberedDevice& device) { return !device.info.loopback; });
@@ -236,8 +236,7 @@ class Exchange {
     return 0;
   }
 
-  // What holds for RDMA as a whole. Programs act on it once for all their devices, so where the host has RDMA, its
-  // answer counts.
+  // What holds for RDMA as a whole. Programs apply it to all their devices, so if the host has RDMA, its answer counts.
   int system() {
     Octets host = world_.host(octets_of(&request_));
     NetlinkAttributes said{};
@@ -251,7 +250,7 @@ class Exchange {
                                 by_host(RDMA_NLDEV_SYS_ATTR_NETNS_MODE).value_or(kShared));
     // Whether a controlled Q_Key is set without a privilege, which is so here.
     writer.number<std::uint8_t>(kPrivilegedQkeyMode, by_host(kPrivilegedQkeyMode).value_or(host.empty() ? 1 : 0));
-    // The stand-in for the socket gets no reports of devices that come and go, the host's neither.
+    // The program's socket gets no reports of devices that come and go, the host's neither.
     writer.number<std::uint8_t>(kMonitorMode, 0);
     // Nothing of uiw pins pages: a fork leaves to each process what it has registered. Of the host's adapters this is
     // true since Linux 5.13.
@@ -280,7 +279,7 @@ class Exchange {
     return 0;
   }
 
-  // The host's devices, but for those whose name one of ours has.
+  // The host's devices, without those that have the name of one of ours.
   void add_host_devices(const std::vector<NumberedDevice>& own) {
     Octets answer = world_.host(octets_of(&request_));
     for (nlmsghdr* message : messages_in(answer)) {
@@ -292,7 +291,7 @@ class Exchange {
     }
   }
 
-  // What the host answers is the answer; `otherwise` if there is no RDMA in the kernel.
+  // Passes the answer of the host on; returns `otherwise` if there is no RDMA in the kernel.
   int ask_host(int otherwise) {
     Octets answer = world_.host(octets_of(&request_));
     if (answer.empty()) return otherwise;
@@ -302,7 +301,7 @@ class Exchange {
     return 0;
   }
 
-  // The answer went to a socket of ours; the program reads it on its own.
+  // Readdresses a message that the host has sent to a socket of ours.
   void pass_on(nlmsghdr* message) {
     message->nlmsg_pid = port_;
     answers_.add(octets_of(message));

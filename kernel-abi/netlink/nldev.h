@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What the kernel's RDMA core answers on NETLINK_RDMA about devices and what processes have of them: the client
-// RDMA_NL_NLDEV of rdma/rdma_netlink.h, as drivers/infiniband/core/nldev.c. Functions without side effects: requests
-// in, answers out.
+// Answers requests on NETLINK_RDMA about devices and what processes have of them, as the kernel's RDMA core does: the
+// client RDMA_NL_NLDEV of rdma/rdma_netlink.h, drivers/infiniband/core/nldev.c. Functions without side effects:
+// requests in, answers out.
 //
-// The devices of uiw have indices from kOwnIndices on; those of the host are counted from 0. What is asked about all
-// devices is answered with those of the host first, and what is asked about a device of the host, or is not about
-// devices, by the host alone.
+// The devices of uiw have indices from kOwnIndices on; those of the host are counted from 0. A request about all
+// devices is answered with those of the host first; one about a device of the host, or not about devices, by the host
+// alone.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace uiw::kernel_abi {
 constexpr std::uint32_t kOwnIndices = 0x10000;
 
 struct NldevWorld {
-  // The devices of uiw, looked up again if they are asked for now.
+  // The devices of uiw; `rescan`: listed anew.
   std::function<std::vector<NumberedDevice>(bool rescan)> devices;
   // The processes of this user that use uiw, and what they have (provider/inventory/processes.h).
   std::function<std::vector<provider::ProcessInventory>()> processes;
@@ -30,7 +30,8 @@ struct NldevWorld {
   std::function<Octets(OctetView request)> host;
 };
 
-// Answers a datagram of requests that came from `port`, in datagrams. What is no message ends it, without an answer.
+// Answers a datagram of requests that came from `port`, in datagrams. Octets that are no message end it, without an
+// answer.
 std::vector<Octets> answer_nldev(Octets requests, std::uint32_t port, const NldevWorld& world);
 
 }  // namespace uiw::kernel_abi

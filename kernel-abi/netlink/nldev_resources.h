@@ -2,9 +2,9 @@
 // What processes have, as attributes of NETLINK_RDMA (drivers/infiniband/core/nldev.c, restrack.c): the commands
 // RDMA_NLDEV_CMD_RES_*_GET and STAT_GET. Functions without side effects.
 //
-// The kernel numbers the objects of all processes together. Here each process numbers its own, and what is shown is
-// its PID and, in the low ten bits, that number: so no other process shows the same, and a number stays the same as
-// long as the object lives. Queue pairs have the numbers that programs know.
+// The kernel numbers the objects of all processes together. Here each process numbers its own, and what is shown is its
+// PID and, in the low ten bits, that number. So no other process shows the same number, and it stays the same as long
+// as the object lives. Queue pairs have the numbers that programs know.
 #pragma once
 
 #include <cstdint>

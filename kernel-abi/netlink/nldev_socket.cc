@@ -62,7 +62,7 @@ long long own_port(int fd) {
 // one part is read; so when nothing is there to be read, the answer is complete.
 Octets ask_kernel(OctetView request) {
   Octets answer;
-  // A socket would be enough to find out, but the kernel looks for a module then, each time.
+  // Opening a socket would tell as well, but makes the kernel look for a module each time.
   if (::access("/sys/class/infiniband", F_OK) != 0) return answer;
   const int fd = DescriptorChange().guard(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA));
   if (fd < 0) return answer;

@@ -127,7 +127,7 @@ bool CmChannel::non_blocking() const {
   return flags >= 0 && (flags & O_NONBLOCK) != 0;
 }
 
-// Those who waited were threads of the parent.
+// The waiters were threads of the parent.
 void CmChannel::inherit() {
   inherited_ = true;
   waiters_.clear();

@@ -82,15 +82,15 @@ class CmChannel {
 
   // In the child of a fork.
   void inherit();
-  // Whether it was a process before this one that made the channel, and this one has not taken it over.
+  // Whether an ancestor has made the channel, and this process has not taken it over.
   bool inherited() const { return inherited_; }
   provider::Owner owner() const { return provider::owner_of(generation_); }
   provider::Owner prospect() const { return provider::prospect_of(generation_); }
-  // The parent has ended: the tokens are those of this queue from here on.
+  // To be called when the parent has ended: the tokens are those of this queue from here on.
   void take_over();
-  // The same, but a peer calls one of the ids: makes the program look for events.
+  // To be called when the parent has ended and a peer calls one of the ids: makes the channel readable.
   void announce_caller();
-  // There is no event, so there should be no token: another child of the parent may have added one.
+  // Removes tokens although there is no event: another child of the parent may have added one.
   void drop_foreign_tokens();
 
  private:

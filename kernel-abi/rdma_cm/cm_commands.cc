@@ -114,7 +114,7 @@ int destroy_id(const Request& request) {
   return error != 0 ? error : write_response(request, command.response, response);
 }
 
-// The older commands have a sockaddr_in6, which may also hold a sockaddr_in.
+// The older commands have a sockaddr_in6, which may also contain a sockaddr_in.
 sockaddr_storage old_address(const sockaddr_in6& octets) {
   const sockaddr_storage address = address_from(&octets, sizeof octets);
   return address.ss_family == AF_IB ? sockaddr_storage{} : address;
@@ -268,10 +268,10 @@ int get_event(const Request& request) {
   for (;;) {
     std::optional<CmChannel::Waiter> waiter;
     {
-      CmEvent event;  // released after the lock: it may hold the last reference to an id
+      CmEvent event;  // released after the lock: it may have the last reference to an id
       const std::lock_guard lock(registry);
-      // Another thread may have closed the channel while this call was on its way: then this call waits for an event
-      // that does not come, as one that began just before the close.
+      // Another thread may have closed the channel since this call began: then this call waits for an event that never
+      // comes, as one that began before the close.
       if (!channel.empty() && !channel.closed()) {
         const int error = write_response(request, command.response, channel.front().response);
         if (error != 0) return error;
@@ -462,7 +462,7 @@ long write_cm_command(const UiwHost& host, std::uint64_t object, const void* dat
   const Request request = {host, CmRegistry::instance().find_channel(object),
                            static_cast<const std::uint8_t*>(data) + sizeof header, header.in, header.out};
   if (request.channel == nullptr) return -EBADF;
-  // A child that only tidies up wants nothing of the parent's.
+  // A child that only cleans up does not take over what is the parent's.
   if (header.cmd != RDMA_USER_CM_CMD_DESTROY_ID) {
     if (const int error = CmRegistry::instance().use(*request.channel); error != 0) return -error;
   }

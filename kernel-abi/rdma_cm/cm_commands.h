@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Carries out what is written to an rdma_cm descriptor: the commands of <rdma/rdma_user_cm.h>, with every length and
+// Executes what is written to an rdma_cm descriptor: the commands of <rdma/rdma_user_cm.h>, with every length and
 // pointer checked. Thread-safe.
 #pragma once
 

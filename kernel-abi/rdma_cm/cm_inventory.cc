@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the inventory of this process (provider/inventory/inventory.h) has of connection identifiers.
+// Adds the connection identifiers to the inventory of this process (provider/inventory/inventory.h).
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -11,8 +11,8 @@
 namespace uiw::kernel_abi {
 namespace {
 
-// A command in progress holds the lock for a moment. It is not waited for: the command may need the thread "uiw-cm",
-// which this may be.
+// Tries to get the lock of an id, which a command in progress holds briefly. This must not wait for the command, which
+// may need the thread "uiw-cm", perhaps this one.
 constexpr int kAttempts = 16;
 
 // enum rdma_cm_state of include/rdma/rdma_cm.h.

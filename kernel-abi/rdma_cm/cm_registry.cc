@@ -281,7 +281,7 @@ void CmRegistry::inherit_in_child() {
   own.mutex_.unlock();
 }
 
-// The program has closed a channel, perhaps the last one that it has inherited.
+// Called when the program has closed a channel: if no other is inherited, the parent's end does not matter any more.
 void CmRegistry::forget_inherited() {
   {
     const std::lock_guard lock(mutex_);
@@ -365,7 +365,7 @@ int CmRegistry::use(const CmChannel& channel) {
   return EIO;
 }
 
-// Those channels that are another process's stay as they are.
+// Channels of other processes stay as they are.
 void CmRegistry::take_over() {
   std::vector<std::shared_ptr<CmId>> ids;
   {

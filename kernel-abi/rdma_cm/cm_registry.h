@@ -51,22 +51,22 @@ class CmRegistry {
   int find_member(const std::shared_ptr<CmChannel>& channel, std::uint32_t group, std::shared_ptr<CmId>& id);
   // Destroys an id. Returns 0 and the number of its events that the program has fetched, or an errno as find_id().
   int destroy_id(const std::shared_ptr<CmChannel>& channel, std::uint32_t number, std::uint32_t& events_reported);
-  // Moves an id to another channel, with its events and the children that wait in them. 0, or an errno as find_id().
+  // Moves an id to another channel, with its events and the children in them. 0, or an errno as find_id().
   int migrate_id(const std::shared_ptr<CmChannel>& from, const std::shared_ptr<CmChannel>& to, std::uint32_t number,
                  std::uint32_t& events_reported);
 
-  // ENOENT if the id was destroyed between find_id() and the command lock, EIO if its device has gone or it is that of
-  // a connection of the parent; otherwise 0.
+  // ENOENT if the id was destroyed between find_id() and the command lock, EIO if its device is gone or its connection
+  // is the parent's; otherwise 0.
   int check_alive(const CmId& id);
 
-  // All ids that there are.
+  // All ids.
   std::vector<std::shared_ptr<CmId>> ids();
 
-  // Reports to the ids of an interface that its device has gone.
+  // Reports to the ids of an interface that its device is gone.
   void interface_removed(unsigned ifindex);
 
-  // A TCP socket of the program wants the TCP port `number`: ids that have it as the port of their number take a
-  // substitute. Whether one has done so.
+  // A TCP socket of the program, or with `datagrams` a UDP socket, wants the port `number`: an id that has this port
+  // for its number takes a substitute. Returns whether one has.
   bool give_way(std::uint16_t number, bool datagrams);
 
   // Whether another id holds this port (cma.c: cma_check_port): 0; EADDRNOTAVAIL if one of the two holds it for all
@@ -77,12 +77,12 @@ class CmRegistry {
   static bool lock_for_fork();
   static void unlock_in_parent();
   static void inherit_in_child();
-  // A thread of the child of a fork waits for something: if it may be for an inherited channel, that becomes readable
-  // when the parent has ended and a peer calls.
+  // Called when a thread of the child of a fork waits for descriptors: if that may include an inherited channel, this
+  // becomes readable when the parent has ended and a peer calls.
   void child_waits();
-  // The program uses a channel. If it has inherited that, and the parent has ended, the channel and its ids are this
-  // process's from here on; as long as the parent lives, they become so when it ends. EIO if they are another's, or if
-  // that end cannot be waited for.
+  // Called when the program uses a channel. If it is inherited, the channel and its ids become this process's: now if
+  // the parent has ended, else when it ends. EIO if they are another process's, or if the parent's end cannot be waited
+  // for.
   int use(const CmChannel& channel);
 
  private:

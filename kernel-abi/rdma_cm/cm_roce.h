@@ -23,11 +23,11 @@ namespace uiw::kernel_abi {
 constexpr std::size_t kReqPrivateData = 56;
 constexpr std::size_t kRepPrivateData = 196;
 constexpr std::size_t kRejPrivateData = 148;
-// The same in SIDR_REQ and SIDR_REP, by which services of datagrams are found (section 12.11).
+// The same for SIDR_REQ and SIDR_REP, by which services of datagrams are found (section 12.11).
 constexpr std::size_t kSidrReqPrivateData = 180;
 constexpr std::size_t kSidrRepPrivateData = 136;
 
-// The status of a SIDR_REP where no process has the service, and where it rejects (section 12.11.2.2).
+// The status of a SIDR_REP if no process has the service, and if it rejects (section 12.11.2.2).
 constexpr int kSidrUnsupported = 1, kSidrRejected = 2;
 
 // The Q_Key of rdma_cm's queue pairs for datagrams (RDMA_UDP_QKEY of <rdma/rdma_cma.h>).

@@ -129,7 +129,7 @@ const char* device_tree_root(bool rescan) {
   const HostDevices host = devices.empty() ? HostDevices() : look_at_host();
 
   const std::lock_guard lock(s.mutex);
-  // Where there is no memory, this throws, and what was found before is still there.
+  // If this throws for lack of memory, the former state stays.
   const char* root = nullptr;
   std::vector<NumberedDevice> numbered;
   if (!settings.error.empty()) complain(s, settings.error);
@@ -171,7 +171,7 @@ std::string line_of(const PortFile& file, const provider::PortCounts& counts) {
   return std::to_string(file.value(counts)) + "\n";
 }
 
-// The entries of a device's counters with what they say now.
+// The entries of a device's counters with their current values.
 std::vector<TreeEntry> counters_of(const std::string& device, const provider::PortCounts& counts) {
   const std::string port = "class/infiniband/" + device + "/ports/1/";
   std::vector<TreeEntry> entries;
@@ -212,14 +212,14 @@ void refresh_counters() {
 
 namespace {
 
-// A descriptor whose read fails with EINVAL, as that of the kernel's files about an empty index. An epoll descriptor
-// cannot be read.
+// A descriptor whose read fails with EINVAL, like the kernel's files of an empty index: an epoll descriptor cannot be
+// read.
 int unreadable() {
   const int made = ::epoll_create1(EPOLL_CLOEXEC);
   return made < 0 ? -errno : made;
 }
 
-// What a file that is no counter says of the device as it is now.
+// Opens the current content of a file that is no counter.
 int open_live(const PortPath& path, const provider::DeviceInfo& now) {
   using Kind = PortPath::Kind;
   if (path.kind == Kind::state) return memory_with(port_state(now).line);

@@ -10,7 +10,7 @@
 namespace uiw::kernel_abi {
 
 // The root of the tree; null if there are no devices: no interface is suitable, a setting is wrong, or no directory can
-// be written (the last two are reported once on stderr). The string is never freed. `rescan` looks at the interfaces
+// be written (the last two are reported once on stderr). The string is never freed. `rescan` lists the interfaces
 // again; so does a change of the effective user, who may not be able to read the old tree.
 const char* device_tree_root(bool rescan);
 
@@ -21,14 +21,12 @@ std::vector<NumberedDevice> numbered_devices(bool rescan);
 // N of "uverbsN" if it belongs to a device of uiw.
 std::optional<unsigned> own_verbs_node(const char* name);
 
-// Opens a file of a port that changes, by its path in the tree
-// ("class/infiniband/uiw_eth0/ports/1/counters/symbol_error",
-// ".../state", ".../gids/0"): a descriptor for reading of what it says now, in memory. -ENXIO for other paths, and
-// another negative errno where there is no descriptor. For a folder with counters it first brings its files up to date
-// (refresh_counters()). Throws std::bad_alloc.
+// Opens the current content of a port's file whose content changes, by its path in the tree
+// ("class/infiniband/uiw_eth0/ports/1/counters/symbol_error", ".../state", ".../gids/0"): a descriptor for reading from
+// memory. -ENXIO for other paths, and another negative errno if there is no descriptor. For a folder with counters it
+// first updates the files (refresh_counters()). Throws std::bad_alloc.
 int open_port_file(const char* path);
-// Writes into the tree what the counters of its devices say now, for programs that read it without the interposer.
-// Throws std::bad_alloc.
+// Updates the counters in the tree, for programs that read it without the interposer. Throws std::bad_alloc.
 void refresh_counters();
 
 // Called before and after a fork, so that the child finds the locks free.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The counters of a device's port: the names of the files in ports/1/counters and ports/1/hw_counters, and what each of
-// them says. Functions without side effects.
+// The counters of a device's port: the names of the files in ports/1/counters and ports/1/hw_counters, and their
+// values. Functions without side effects.
 //
-// The files of counters are those of every adapter (drivers/infiniband/core/sysfs.c); those of hw_counters have names
-// as of the kernel's software devices and irdma where they mean the same, and names of uiw's own else.
+// The files of counters are those of every adapter (drivers/infiniband/core/sysfs.c); those of hw_counters have the
+// names of the kernel's software devices and irdma where they mean the same, and names of uiw's own otherwise.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct PortFile {
 };
 std::span<const PortFile> port_counter_files();
 std::span<const PortFile> hw_counter_files();
-// How long, in milliseconds, values of hw_counters may be old. They are as of the moment of the open.
+// How old values of hw_counters may be, in milliseconds: they are taken when the file is opened.
 constexpr const char* kLifespanLine = "0\n";
 
 // What is counted for the port of this device, in all processes together.
 provider::PortCounts counts_of(const std::vector<provider::ProcessInventory>& processes, std::string_view device);
 
-// A path in the tree to what changes: a file of a port, or a folder that has counters in it or below.
+// A path in the tree whose content changes: a file of a port, or a folder that has counters in it or below.
 struct PortPath {
   enum class Kind { folder, counter, state, physical_state, gid, gid_type, gid_interface };
   std::string device;

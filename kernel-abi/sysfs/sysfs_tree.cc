@@ -264,8 +264,8 @@ int place_in_own(const std::string& base_path, const Tree& tree, std::string& ro
 
 int place_in(const std::string& base, const Tree& tree, std::string& root) {
   if (base.empty() || base.front() != '/') return EINVAL;
-  // A process that has created an alternative directory and then found another one removes its own, which this process
-  // may have seen meanwhile.
+  // Tried again if the directory is gone: a process that has created an alternative directory and then finds one that
+  // sorts before it removes its own.
   int error = ENOENT;
   for (int attempt = 0; error == ENOENT && attempt < kAttempts; ++attempt) error = place_in_own(base, tree, root);
   return error;

@@ -93,7 +93,7 @@ class Builder {
     file(folder + "/hw_counters/lifespan", kLifespanLine);
   }
 
-  // What stands for the adapter: `device/net/<interface>` names the interface, as for an adapter's port.
+  // The adapter's files: `device/net/<interface>` names the interface, as for an adapter's port.
   void parent(const std::string& folder, const NumberedDevice& device) {
     const std::string interface = "/sys/class/net/" + device.info.interface;
     const std::string port = folder + "/net/" + device.info.interface;
@@ -123,7 +123,7 @@ class Builder {
     file(folder + "/hw_rev", "0\n");
     file(folder + "/board_id", "uiw\n");
     file(folder + "/hca_type", "uiw\n");
-    file(folder + "/device/modalias", "uiw:" + info.interface + "\n");  // by this the plugin knows its devices
+    file(folder + "/device/modalias", "uiw:" + info.interface + "\n");  // by which the plugin knows its devices
     port(folder + "/ports/1", info);
     parent(folder + "/device", device);
 

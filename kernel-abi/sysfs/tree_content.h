@@ -10,8 +10,8 @@
 
 namespace uiw::kernel_abi {
 
-// A file with its content, a symbolic link with its target, or a file with numbers that change: its content is what it
-// begins with. Paths are relative to the tree.
+// A file with its content, a symbolic link with its target, or a counter with its first content. Paths are relative to
+// the tree.
 struct TreeEntry {
   enum class Kind { file, link, counter };
   Kind kind;
@@ -35,15 +35,14 @@ struct Tree {
   std::string hash() const;
 };
 
-// What the sysfs of this process has of a device's interface. It may be that of another network namespace, and then it
-// has nothing of it.
+// What this process's sysfs has of a device's interface: nothing if it is the sysfs of another network namespace.
 struct InterfaceFiles {
-  std::string parent;                   // of its adapter below /sys/devices; empty where it has none
+  std::string parent;                   // of its adapter below /sys/devices; empty if it has none
   bool present = false;                 // there is /sys/class/net/<interface>, and it is this interface
   std::vector<std::string> attributes;  // those of kParentAttributes in its device/
 };
-// What devices share with the adapter of their interface: where it is in the machine. What says which adapter it is
-// would make other providers of libibverbs take the device for theirs (`modalias`).
+// Attributes that a device copies from the adapter of its interface: where it is in the machine. Those that identify
+// the adapter (`modalias`) would make other providers of libibverbs claim the device.
 constexpr const char* kParentAttributes[] = {"local_cpulist", "local_cpus", "numa_node", "resource"};
 
 // A device of uiw and the number N of its uverbsN.
@@ -70,7 +69,7 @@ struct HostDevices {
 // The devices of uiw come first; an entry of the host with the same name is hidden.
 Tree make_tree(const std::vector<NumberedDevice>& devices, const HostDevices& host);
 
-// What a port's `state` and `phys_state` say, as numbers (enum ib_port_state, ib_port_phys_state) and as lines.
+// The contents of a port's `state` and `phys_state`, as numbers (enum ib_port_state, ib_port_phys_state) and as lines.
 struct PortState {
   std::uint8_t number;
   const char* line;

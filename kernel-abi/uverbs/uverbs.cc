@@ -57,7 +57,7 @@ long write_uverbs_command(const UiwHost& host, const void* data, std::size_t siz
   return error != 0 ? -error : static_cast<long>(size);
 }
 
-// Each context has its descriptor of async events from the start; here libibverbs is told which it is.
+// Tells libibverbs the descriptor of async events, which each context has from the start.
 int control_uverbs(int fd, void* argument) {
   ib_uverbs_ioctl_hdr header = {};
   ib_uverbs_attr attribute = {};

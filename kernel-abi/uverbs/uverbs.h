@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Carries out what is written to a uverbs descriptor. Thread-safe.
+// Executes what is written to a uverbs descriptor. Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@ namespace uiw::kernel_abi {
 // Returns the number of octets taken, or a negative errno.
 long write_uverbs_command(const UiwHost& host, const void* data, std::size_t size);
 
-// Carries out ioctl(RDMA_VERBS_IOCTL). The only method is UVERBS_METHOD_ASYNC_EVENT_ALLOC, which libibverbs needs
-// behind ibv_import_device(); for others -ENOTTY, by which libibverbs takes the commands that are written instead.
-// Returns 0 or a negative errno.
+// Executes ioctl(RDMA_VERBS_IOCTL). The only method is UVERBS_METHOD_ASYNC_EVENT_ALLOC, which libibverbs needs after
+// ibv_import_device(); -ENOTTY for others, upon which libibverbs writes commands instead. Returns 0 or a negative
+// errno.
 int control_uverbs(int fd, void* argument);
 
 }  // namespace uiw::kernel_abi

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What connection set-up needs of a queue pair: whether it may have a stream, and how it is given one. Qp implements
-// it, and HeldSocket where there is no queue pair for the stream. The interface lets connect/ do without the headers of
-// queue pairs.
+// An endpoint that can be given a stream, as connection set-up sees it. Qp implements it, and Placeholder where the
+// stream has no queue pair. So connect/ does without the headers of queue pairs.
 //
 // Thread-safe: all functions take the locks of the queue pair by themselves. If a queue pair is found by its number
 // (qp_table.h) inside a ReadSection, it lives until that section closes.
@@ -48,26 +47,27 @@ class Attachable {
   virtual int attach(TcpStream& socket, const Attachment& attachment) = 0;
   // Whether attach() would succeed now. `attempt`: of a manual connection; nullptr: of rdma_cm.
   virtual bool can_attach(const manual::Attempt* attempt) = 0;
-  // The descriptor by which a peer on this host wakes who drives it (Engine::doorbell). -1 if there is none.
+  // The descriptor by which a peer on this host wakes the thread that drives this end (Engine::doorbell). -1 if there
+  // is none.
   virtual int doorbell() { return -1; }
-  // Whether its peer confirms what it sends: a queue pair of UC has the local completion rule alone.
+  // Whether the peer can confirm what it has placed. If not, the local completion rule holds: a queue pair of UC.
   virtual bool is_confirmed() const { return true; }
   // Whether the peer with this PSN (see Attachment) means this queue pair, as far as is known.
   virtual bool is_for(std::uint32_t peer_psn) = 0;
   // Orderly end: what is posted is sent, then TCP is closed; a peer that does not close in time is reset. ENOTCONN if
   // there is no stream, or it belongs to another owner; nullptr stands for any owner.
   virtual int disconnect(const ConnectionOwner* owner) = 0;
-  // The owner has seen that the peer's first octets, or its end, are there: they are read now. Returns once whoever is
-  // reading, or ending the stream, has done so.
+  // The owner has seen that the peer's first octets, or its end, are there: reads them now, or waits until a thread
+  // that is reading, or ending the stream, has done so.
   virtual void arrived(const ConnectionOwner* owner) = 0;
   // The peer has sent no first message in time. If it has called, that message is due, and the stream of this owner
   // ends; a peer that was called may stay silent, and is treated as plain iWARP (mpa::PeerKind) until it speaks.
   virtual void no_first_message(const ConnectionOwner* owner) = 0;
-  // Fails work that has waited for its peer for too long, where the rules of InfiniBand hold. `late`: how much of the
-  // time since the last check this process has needed itself, which does not count while there is no connection. False
-  // if no work is left that has to be checked.
+  // Fails work that has waited for its peer for too long, where the rules of InfiniBand hold. `late`: by how much this
+  // check comes too late because of this process itself, which does not count while there is no connection. False if no
+  // work is left that has to be checked.
   virtual bool check_retry_timer(std::chrono::nanoseconds late) = 0;
-  // The time of work that waits for a connection begins anew.
+  // Restarts the time of work that waits for a connection.
   virtual void restart_retry_timer() = 0;
 
  protected:

@@ -3,7 +3,7 @@
 // RESET, goes to RTR again or is destroyed.
 //
 // The queue pair and all calls that look for its peer share ownership of it. A call that is answered only after RESET
-// holds an attempt that is over, so it cannot give its stream to a later attempt of the queue pair, or to another queue
+// has an attempt that is over, so it cannot give its stream to a later attempt of the queue pair, or to another queue
 // pair that has the same number by then.
 //
 // Thread-safe.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A call, by which two ends become connected, as the consumer of either side sees it, from the call to the end of the
-// connection. The calling side uses connect() of outgoing_call.h, the called side listen() of listener.h.
+// One end of a connection, from the call to the end of the stream, as the consumer of either side sees it. The calling
+// side uses connect() of outgoing_call.h, the called side listen() of listener.h.
 //
 // Ownership: the consumer owns the call until the connection is established. From then on the queue pair owns it, and
-// the consumer needs its reference only for disconnect(). Observers are held by weak references: after the last
+// the consumer needs its reference only for disconnect(). A call has a weak reference to its observer: after the last
 // shared_ptr is gone, no further callback starts.
 //
 // Threads and locks: all functions are thread-safe and do not block. Start-up runs on one thread of the process,
@@ -33,11 +33,11 @@ constexpr std::size_t kMaxPrivateData = 508;  // 512 octets less the enhanced he
 
 // What one side says in its start-up frame, and what the consumer learns of the peer.
 struct CallParameters {
-  // The local QP for the stream; in the RoCE view with rdma_cm there may be none (startup/held_socket.h). A peer's only
-  // in a look-up (lookup/lookup.h).
+  // The local QP for the stream; in the RoCE view with rdma_cm there may be none (startup/placeholder.h). The peer's QP
+  // only in a look-up (lookup/lookup.h).
   std::uint32_t qp_num = 0;
-  unsigned responder_resources = 0;     // IRD: how many RDMA Reads of the peer this side accepts at a time
-  unsigned initiator_depth = 0;         // ORD: how many RDMA Reads this side wants to have outstanding
+  unsigned responder_resources = 0;     // IRD: RDMA Reads of the peer that this side accepts at a time
+  unsigned initiator_depth = 0;         // ORD: RDMA Reads that this side wants to have outstanding
   std::vector<std::byte> private_data;  // of the consumer, at most kMaxPrivateData octets
   // A manual connection (connect/manual/): the program sets the state of the QP, so it is not changed here. nullptr for
   // rdma_cm.
@@ -65,8 +65,8 @@ class CallObserver {
   virtual void disconnected() = 0;
 };
 
-// A call of the calling or the called side. Destroying the last reference to one whose connection is not established
-// closes its socket without a callback; where it is established, the QP owns it.
+// Destroying the last reference to a call that is not established closes its socket without a callback. Once it is
+// established, the QP owns it.
 class Call {
  public:
   virtual ~Call() = default;
@@ -78,8 +78,8 @@ class Call {
   // Ends an established connection in order: posted work is sent, then TCP is closed. ENOTCONN if it is not
   // established.
   virtual int disconnect() = 0;
-  // Active side: the consumer has seen the reply and is ready. Only where no queue pair has the stream
-  // (startup/held_socket.h) does the passive side wait for this; else it is ready with the queue pair.
+  // Active side: the consumer has seen the reply and is ready. The passive side waits for this only if a placeholder
+  // has the stream (startup/placeholder.h); a queue pair is ready by itself.
   virtual void confirm() {}
   // In the child of a fork: closes the child's copy of the socket, unless a queue pair has it, so that the peer sees
   // the end of the parent.

@@ -46,7 +46,7 @@ class ListenerImpl final : public Listener,
 
   int start(int backlog) {
     most_ = static_cast<std::size_t>(std::clamp(backlog, kLeastCalls, kMostCalls));
-    // The backlog of RDMA counts requests, and the observer does that. TCP's has room for those who come at once.
+    // The observer applies the backlog, to requests. TCP's backlog has room for callers that come at the same time.
     if (::listen(socket_.fd(), std::max(backlog, kMostCalls)) != 0) return errno;
     return CmLoop::instance().watch(socket_.fd(), EPOLLIN, weak_from_this());
   }
@@ -58,7 +58,7 @@ class ListenerImpl final : public Listener,
       pause();
     }
   }
-  // Called at the end of pause(), and while requests wait for room.
+  // The timer of look_again().
   void run() override {
     timer_runs_ = false;
     report_waiting();
@@ -67,12 +67,13 @@ class ListenerImpl final : public Listener,
 
  private:
   static constexpr int kLeastCalls = 16, kMostCalls = 1024;
-  static constexpr std::size_t kMostAtOnce = 64;  // calls that are taken before others get their turn
-  // Many callers may come at a time; each gets this time to begin its request before it may have to give way. A request
-  // that has begun comes whole but for lost segments, and TCP sends these again in the second time.
+  static constexpr std::size_t kMostAtOnce = 64;  // calls that are accepted before others get their turn
+  // Times after which a caller may have to give way to another one: until its request has begun, and until it is
+  // complete. A request that has begun is delayed only by lost segments, which TCP retransmits within the second time.
   static constexpr std::chrono::milliseconds kTimeToSpeak{100}, kTimeToFinish{1000}, kPause{20};
-  // A program may take requests, but more slowly than they come. So often in a row, after a pause each, it may have
-  // taken none before those behind its backlog are refused; and so many there may be for each call of the backlog.
+  // For a program that takes requests more slowly than they come. kMostInVain: after so many pauses in a row in which
+  // it has taken none, the requests beyond its backlog are refused. kMostWaiting: requests that may wait for each call
+  // of the backlog.
   static constexpr unsigned kMostInVain = 10;
   static constexpr std::size_t kMostWaiting = 16;
 
@@ -98,7 +99,7 @@ class ListenerImpl final : public Listener,
     CallParameters peer;
   };
 
-  // The descriptor of a call, or -1 with errno.
+  // Accepts a call. Returns its descriptor, or -1 with errno.
   int accept() const {
     if (!may_take_descriptor(kPurpose)) return -1;
     DescriptorChange change;
@@ -157,9 +158,9 @@ class ListenerImpl final : public Listener,
     if (!std::exchange(timer_runs_, true)) CmLoop::instance().after(kPause, shared_from_this());
   }
 
-  // Makes room: ends a call without an answer, unless what is read of it now is a request. It is one that has sent
-  // nothing if there is such a call, of the source with the most of them, and of these the oldest. False if no call is
-  // old enough.
+  // Makes room: ends a call without an answer, unless what is read of it now completes its request. Chosen are calls
+  // that have sent nothing, if there are any; of these the source with the most calls, and of its calls the oldest.
+  // False if no call is old enough.
   bool give_way() {
     const auto now = CmLoop::Clock::now();
     std::map<Source, std::size_t> counts;
@@ -229,7 +230,7 @@ class ListenerImpl final : public Listener,
   std::size_t most_ = 0;
   std::list<Pending> calls_;     // calls whose requests are incomplete, the oldest first
   std::deque<Request> waiting_;  // for room
-  unsigned in_vain_ = 0;         // looks in a row that found none
+  unsigned in_vain_ = 0;         // pauses in a row after which there was none
   bool timer_runs_ = false;
 };
 

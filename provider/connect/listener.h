@@ -16,8 +16,8 @@ class ListenObserver {
   virtual ~ListenObserver() = default;
   // A peer has sent a request. Destroying `call` without an answer closes it.
   virtual void requested(std::shared_ptr<Call> call, const CallParameters& peer) = 0;
-  // Whether the next request finds room. While this is false, requests wait for a moment, and longer where others are
-  // taken meanwhile; then they come all the same, to be refused.
+  // Whether there is room for another request. While this is false, requests wait, longer if the program goes on taking
+  // others; in the end they are reported all the same, to be refused.
   virtual bool has_room() { return true; }
 };
 
@@ -26,8 +26,8 @@ class ListenObserver {
 class Listener {
  public:
   virtual ~Listener() = default;
-  // The socket's. A child that inherits it makes a listener of its own; it never uses or destroys its copy of this one,
-  // which a thread of the parent may have been using.
+  // The descriptor of the socket. A child that inherits it makes a listener of its own; it never uses or destroys its
+  // copy of this one, which a thread of the parent may have been using.
   virtual int descriptor() const = 0;
 };
 

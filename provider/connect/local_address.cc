@@ -27,7 +27,7 @@ int bound_socket(sockaddr_storage& local, bool v6only, Use use) {
   if (local.ss_family == AF_INET6 && !set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, v6only)) return -errno;
   if (use == Use::calls)
     set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, true);  // without it bind() takes a port for each socket
-  // Not bind(): the program's TCP sockets make RDMA listeners give way there
+  // Not by libc's bind(): the preload library's makes RDMA listeners give way to the program's TCP sockets
   // (kernel-abi/interposer/hooks/sockets.cc).
   if (::syscall(SYS_bind, fd, generic(local), size_of(local)) != 0) return -errno;
   socklen_t size = sizeof local;

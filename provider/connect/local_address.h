@@ -19,8 +19,8 @@ int bind_socket(sockaddr_storage& local, bool v6only);
 
 // As bind_socket(), for a port that is reserved against other users. It sets SO_REUSEPORT instead of SO_REUSEADDR: with
 // the latter any user may bind a port on which no socket listens yet. Sockets of the same user do not exclude each
-// other. `shares` sets both, for a socket that another one keeps the port for, and the connections that it accepts:
-// they do not keep the process from the port where it has become another user since.
+// other. `shares` sets both, for a listener whose port another socket reserves: the connections that it accepts do not
+// keep this process from the port after it has become another user.
 int holding_socket(sockaddr_storage& local, bool v6only, bool shares = false);
 
 // Makes a UDP socket for the datagrams of queue pairs that holds this port on all addresses of both families, as
@@ -28,11 +28,11 @@ int holding_socket(sockaddr_storage& local, bool v6only, bool shares = false);
 // datagram.
 int holding_datagram_socket(std::uint16_t port);
 // The socket reports the traffic class, hop limit and flow label of each datagram, as far as the kernel knows how, and
-// sends with the flow label of the address, and not with one of the kernel's.
+// sends with the flow label of the address instead of the kernel's.
 void want_ip_fields(int fd);
 constexpr int kIpv6FlowInfo = 11;  // IPV6_FLOWINFO of <linux/in6.h>, which <netinet/in.h> lacks
-// Asks for large buffers, since what finds no room is lost: 16 MiB to receive, or, for a process without CAP_NET_ADMIN,
-// what net.core.rmem_max grants.
+// Asks for large buffers, since datagrams without room are lost: 16 MiB to receive, or, for a process without
+// CAP_NET_ADMIN, what net.core.rmem_max grants.
 void want_datagram_buffers(int fd);
 
 // As bind_socket(), for a socket that only connects: its port is chosen by connect(), so that connections to different
@@ -59,7 +59,7 @@ inline in_port_t& port_of(sockaddr_storage& address) {  // in network order
   return address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(address).sin6_port
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
-// An IPv4 address that stands in an IPv6 address is one of IPv4.
+// Turns an IPv4-mapped IPv6 address into the IPv4 address.
 inline sockaddr_storage plain_address(const sockaddr_storage& address) {
   const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
   if (address.ss_family != AF_INET6 || IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) == 0) return address;

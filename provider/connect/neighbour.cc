@@ -104,8 +104,8 @@ bool resolves(unsigned ifindex) {
   return answer != nullptr && (answer->ifi_flags & (IFF_LOOPBACK | IFF_NOARP)) == 0;
 }
 
-// NUD_* of <linux/neighbour.h>; NUD_NONE if there is no such entry, and NUD_NOARP if the kernel cannot be asked, which
-// it can since Linux 5.0.
+// The state of the neighbour, NUD_* of <linux/neighbour.h>; NUD_NONE if there is no such entry, and NUD_NOARP if the
+// kernel cannot be asked (before Linux 5.0).
 unsigned neighbour_state(const NextHop& hop) {
   ndmsg request{};
   request.ndm_family = static_cast<unsigned char>(hop.address.family());
@@ -117,7 +117,7 @@ unsigned neighbour_state(const NextHop& hop) {
   return query.error() == ENOENT ? NUD_NONE : NUD_NOARP;
 }
 
-// Has the kernel ask for the neighbour. False if nothing can be sent, where a packet filter forbids it for example.
+// Makes the kernel ask for the neighbour. False if nothing can be sent, since a packet filter forbids it for example.
 bool prompt_kernel(sockaddr_storage source, sockaddr_storage destination) {
   const DescriptorChange change;  // until the socket is closed
   const int fd = ::socket(destination.ss_family, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

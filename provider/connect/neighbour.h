@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Whether an address can be reached as far as the first hop: there is a route, and the host or gateway next on it has
 // answered with its link-layer address. Adapters find that out before they connect (core/addr.c of the kernel), while
-// TCP calls first and hears of it seconds later.
+// TCP would notice a missing neighbour only seconds later.
 //
 // The kernel resolves the next hop (ARP, neighbour discovery) for what is sent, so an empty datagram to the discard
-// port goes to a neighbour that is not known yet. Where the kernel cannot be asked, nothing is known against an
-// address. Thread-safe. No function throws.
+// port goes to a neighbour that is not known yet. If the kernel cannot be asked, the address counts as reachable.
+// Thread-safe. No function throws.
 #pragma once
 
 #include <sys/socket.h>
@@ -20,7 +20,7 @@ namespace uiw::provider {
 // its scope.
 int look_at_neighbour(const sockaddr_storage& source, const sockaddr_storage& destination);
 
-// After this time a caller that has got EINPROGRESS may ask again; `asked` counts the questions so far.
+// How long a caller that has got EINPROGRESS waits before it asks again; `asked` counts the questions so far.
 std::chrono::milliseconds neighbour_pause(unsigned asked);
 
 // Waits until the neighbour is known, for a second at most, as long as adapters wait. 0, ETIMEDOUT, or an error of

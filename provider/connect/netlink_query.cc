@@ -41,8 +41,7 @@ NetlinkAnswer NetlinkAsker::ask(nl_msg* request) {
   return nullptr;
 }
 
-// The program may have closed the descriptor in a way that the guard does not see, and the number may belong to another
-// file.
+// The program may have closed the descriptor without the guard's noticing, and the number may belong to another file.
 bool NetlinkAsker::is_there() const { return socket_ != nullptr && cookie_of(fd_) == cookie_; }
 
 bool NetlinkAsker::open() {

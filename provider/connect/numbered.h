@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the table of queue pair numbers holds (qp_table.h): queue pairs of all kinds, and the ports of datagrams, which
-// the engine of a context finds by a number as well. Each room asks for the part that it knows.
+// An entry of the table of queue pair numbers (qp_table.h): a queue pair of any kind, or a port of datagrams, which the
+// engine of a context finds by a number as well. Each room asks for the part that it knows.
 #pragma once
 
 namespace uiw::provider {
@@ -15,7 +15,7 @@ class Numbered {
   virtual Attachable* attachable() { return nullptr; }
   // The part that an engine drives (progress/driven.h); null for what has no socket of its own.
   virtual Driven* driven() { return nullptr; }
-  // The part that datagrams are given to (datagram/datagram_target.h); null for what takes none.
+  // The part that takes datagrams (datagram/datagram_target.h); null for what takes none.
   virtual DatagramTarget* datagrams() { return nullptr; }
   // In the child of a fork: the object belongs to the parent.
   virtual void after_fork_in_child() = 0;

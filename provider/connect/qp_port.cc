@@ -43,7 +43,7 @@ int claim(std::uint16_t port) {
   return socket.release();
 }
 
-// Makes a socket that holds the port (0: any free port) on all addresses, without listening. `shares`: although
+// Makes a socket that reserves the port (0: any free port) on all addresses, without listening. `shares`: even if
 // connections of another user have it.
 int hold(std::uint16_t& port, bool shares = false) {
   sockaddr_storage any{};
@@ -58,7 +58,7 @@ int hold(std::uint16_t& port, bool shares = false) {
     v4.sin_port = htons(port);
     fd = holding_socket(any, false, shares);
   }
-  if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // bound, it keeps others out
+  if (fd >= 0 && shares) set_option(fd, SOL_SOCKET, SO_REUSEADDR, false);  // now that it is bound, it keeps others out
   // The port is at the same offset for both families.
   if (fd >= 0) port = ntohs(v6.sin6_port);
   return fd;
@@ -79,7 +79,7 @@ Ports& ports() {
   return *instance;
 }
 
-// 0, or an errno.
+// Makes all that reserves a port. 0, or an errno.
 int reserve(Ports& all, std::uint16_t& port) {
   Port made;
   const std::uint16_t wanted = port;
@@ -107,8 +107,8 @@ int reserve(Ports& all, std::uint16_t& port) {
 }
 
 // A process that has changed its user, as services do, makes its sockets again for the new user: callers check the
-// owner of the listener. Connections that it has keep the port bound for the former user. So all these sockets share it
-// by SO_REUSEADDR, and the port is not free in between, or anybody could bind it.
+// owner of the listener. Its connections keep the port bound for the former user. So all these sockets share the port
+// by SO_REUSEADDR, and it is never free in between, or anybody could bind it.
 int change_user(Port& held, std::uint16_t port) {
   held.listeners.clear();
   held.listening.clear();
@@ -208,8 +208,8 @@ void release_port(std::uint16_t port) {
   all.reserved.erase(port);
 }
 
-void hold_ports() { ports().mutex.lock(); }
-void go_on_with_ports() { ports().mutex.unlock(); }
+void lock_ports() { ports().mutex.lock(); }
+void unlock_ports() { ports().mutex.unlock(); }
 
 void forget_ports() {
   Ports& all = ports();

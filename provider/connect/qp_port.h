@@ -35,8 +35,8 @@ bool reserve_again(std::uint16_t port);
 // reserved it.
 std::optional<uid_t> holder_of(std::uint16_t port);
 
-// A descriptor of its own for the UDP socket of a reserved port, which the caller owns; or a negative errno,
-// -EAFNOSUPPORT where the port has no such socket. Each descriptor can be waited for by itself.
+// A new descriptor for the UDP socket of a reserved port, which the caller owns; or a negative errno, -EAFNOSUPPORT if
+// the port has no such socket. Each descriptor can be waited for by itself.
 int datagram_descriptor(std::uint16_t port);
 
 // Closes the listeners of the port and releases it.
@@ -49,8 +49,8 @@ int listen_on(std::uint16_t port, const DeviceInfo& device, const Gid& own,
               const std::shared_ptr<ListenObserver>& observer);
 
 // Hold the lock over a fork. In the child forget_ports() drops the parent's ports.
-void hold_ports();
-void go_on_with_ports();
+void lock_ports();
+void unlock_ports();
 void forget_ports();
 
 }  // namespace uiw::provider

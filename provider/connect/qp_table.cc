@@ -54,7 +54,7 @@ std::uint32_t take(Table& t, Slots& slots, Numbered& qp) {
   return static_cast<std::uint32_t>(slots.port) << 8 | slot;
 }
 
-std::atomic<Numbered*>* place_of(std::uint32_t number) {
+std::atomic<Numbered*>* entry_of(std::uint32_t number) {
   if (number < kFirstQpNumber || number >> 24 != 0) return nullptr;
   Slots* slots = by_port[port_of(number)].load(std::memory_order_acquire);
   return slots == nullptr ? nullptr : &slots->qps[number % kSlotsPerPort];
@@ -71,7 +71,7 @@ std::uint32_t take_qp_number(Numbered& qp) {
     if (const std::uint32_t number = take(t, slots, qp); number != 0) return number;
     t.turn = (t.turn + 1) % t.reserved.size();
   }
-  // A port that was used before is as good as another, and its slots continue in their turn.
+  // A port that was used before is as good as another; its slots are taken in turn from where they were.
   std::uint16_t port = 0;
   // Memory that this call and the end of the queue pair need is allocated before anything is taken.
   t.reserved.reserve(t.reserved.size() + 1);
@@ -96,13 +96,13 @@ std::uint32_t take_qp_number(Numbered& qp) {
 }
 
 void hide_qp(std::uint32_t number) {
-  if (std::atomic<Numbered*>* place = place_of(number)) place->store(nullptr);
+  if (std::atomic<Numbered*>* entry = entry_of(number)) entry->store(nullptr);
 }
 
 void free_qp_number(std::uint32_t number) {
   Table& t = table();
   const std::lock_guard lock(t.mutex);
-  if (place_of(number) == nullptr) return;
+  if (entry_of(number) == nullptr) return;
   Slots* slots = by_port[port_of(number)].load();
   slots->taken[number % kSlotsPerPort] = false;
   --t.count;
@@ -114,8 +114,8 @@ void free_qp_number(std::uint32_t number) {
 }
 
 void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& function) {
-  // From the last to the first, since there may be no memory for a copy of the list. If one is removed meanwhile, those
-  // behind it move to the front, and some are visited twice.
+  // From the last port to the first, without a copy of the list, which needs memory. If a port is removed meanwhile,
+  // those behind it move to the front, and some are visited twice.
   for (std::size_t left = SIZE_MAX; left > 0; --left) {
     const Slots* slots = nullptr;
     {
@@ -125,10 +125,10 @@ void for_each_numbered(const std::function<void(std::uint32_t, Numbered&)>& func
       slots = table().reserved[left - 1];
     }
     for (std::uint32_t slot = 0; slot < kSlotsPerPort; ++slot) {
-      const std::atomic<Numbered*>& place = slots->qps[slot];
-      if (place.load(std::memory_order_relaxed) == nullptr) continue;
+      const std::atomic<Numbered*>& entry = slots->qps[slot];
+      if (entry.load(std::memory_order_relaxed) == nullptr) continue;
       const ReadSection section;
-      if (Numbered* qp = place.load()) function(static_cast<std::uint32_t>(slots->port) << 8 | slot, *qp);
+      if (Numbered* qp = entry.load()) function(static_cast<std::uint32_t>(slots->port) << 8 | slot, *qp);
     }
   }
 }
@@ -140,8 +140,8 @@ void unlock_qp_numbers() { table().mutex.unlock(); }
 void forget_qp_numbers() {
   Table& t = table();
   for (Slots* slots : t.reserved) {
-    for (const std::atomic<Numbered*>& place : slots->qps) {
-      if (Numbered* qp = place.load()) qp->after_fork_in_child();
+    for (const std::atomic<Numbered*>& entry : slots->qps) {
+      if (Numbered* qp = entry.load()) qp->after_fork_in_child();
     }
   }
   t.reserved.clear();
@@ -151,8 +151,8 @@ void forget_qp_numbers() {
 }
 
 Numbered* find_numbered(std::uint32_t number) {
-  const std::atomic<Numbered*>* place = place_of(number);
-  return place == nullptr ? nullptr : place->load();  // a sequentially consistent load, see grace_period.h
+  const std::atomic<Numbered*>* entry = entry_of(number);
+  return entry == nullptr ? nullptr : entry->load();  // a sequentially consistent load, see grace_period.h
 }
 
 Attachable* find_attachable(std::uint32_t number) {

@@ -13,9 +13,9 @@ class Numbered;
 
 // Takes a number for `qp`, which must remain live until hide_qp() and a grace period. 0 if none is free.
 std::uint32_t take_qp_number(Numbered& qp);
-// What has this number, or null. Called inside a ReadSection, in which the result is valid.
+// The object that has this number, or null. Called inside a ReadSection, in which the result is valid.
 Numbered* find_numbered(std::uint32_t number);
-// The same for what a stream can be attached to.
+// The same for an endpoint that can be given a stream.
 Attachable* find_attachable(std::uint32_t number);
 // From here on find_numbered() does not return it. Threads that have found it must be waited for
 // (wait_for_readers()).

@@ -30,7 +30,7 @@ namespace {
 constexpr char kPurpose[] = "the number of an RDMA listener";
 constexpr int kBacklog = 128;
 constexpr std::uint16_t kFirstUnprivileged = 1024;
-// Substitutes come from below the range of which Linux chooses ports by itself.
+// Substitutes are below the ports that Linux chooses by itself.
 constexpr unsigned kFirstSubstitute = 10000, kSubstituteRange = 10000, kStep = 1667;
 
 std::uint16_t number_of(sockaddr_storage address) { return ntohs(port_of(address)); }
@@ -85,7 +85,7 @@ class Name {
 
 int open_socket() { return ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
 
-// The process that has a name; nothing if none has it, or that cannot be found out.
+// The process that has a name; nothing if there is none, or it cannot be found out.
 std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
   const int fd = DescriptorChange().guard(open_socket());
   if (fd < 0) return std::nullopt;
@@ -101,7 +101,7 @@ std::optional<ucred> holder_of(const Name& name, bool* busy = nullptr) {
   return holder;
 }
 
-// A name that this process has. Those who ask connect to it; they are let go of at once.
+// A name that this process has. Connections to it only ask for its owner, so they are closed at once.
 class Held final : public CmLoop::Handler {
  public:
   Held() = default;
@@ -171,7 +171,7 @@ bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number
   while (std::fgets(line.data(), line.size(), file.get()) != nullptr) {
     const char* found = std::strstr(line.data(), wanted.data());
     if (found == nullptr) continue;
-    // What follows is the address, and a slash in the name of a substitute.
+    // The address follows; the name of a substitute goes on with a slash.
     std::array<char, INET6_ADDRSTRLEN> text{};
     found += length;
     const std::size_t size = std::strcspn(found, "/\n");
@@ -186,7 +186,7 @@ bool is_taken_for_some_address(PortSpace space, int family, std::uint16_t number
   return false;
 }
 
-// The addresses that stand for `address` in names.
+// The addresses in the names for `address`.
 std::vector<sockaddr_storage> addresses_of(const sockaddr_storage& address, bool v6only) {
   std::vector<sockaddr_storage> addresses{plain_address(address)};
   if (address.ss_family == AF_INET6 && is_any(addresses.front()) && !v6only)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
 // RDMA ports have number spaces of their own, as with an iWARP port mapper: an id of rdma_cm has its number even if the
 // TCP port of this number belongs to another socket, and a service of rdma_cm's port space UDP has it even if the UDP
-// port does. Then it listens on a substitute port, and callers of the same network namespace find that port here, those
-// of others by the iWARP port mapper (mapper/).
+// port does. Then it listens on a substitute port. Callers of the same network namespace find that port here, others by
+// the iWARP port mapper (mapper/).
 //
-// Who has a number, and by which port, stands in the names of abstract Unix sockets (unix(7)), which the kernel
-// gives to one process each and takes back when the process ends: one name for the number and the address, and, for a
-// substitute port, one more with which of the few possible ports it is. A caller asks by connecting to the names.
+// The names of abstract Unix sockets (unix(7)) say which process has a number, and on which port. The kernel gives each
+// name to one process and takes it back when the process ends. There is one name for the number and the address, and,
+// for a substitute port, one more with which of the few possible ports it is. A caller asks by connecting to the names.
 //
 // Any user can take any free name, as any free port. So a caller believes a name of a port below 1024 only if it
-// belongs to root or to the caller's own user; and where two names contradict each other (one for the address, one for
-// all addresses) and belong to different users, the one of the caller's user or of root.
+// belongs to root or to the caller's own user; and if two names contradict each other (one for the address, one for all
+// addresses) and belong to different users, the one of the caller's user or of root.
 //
 // Thread-safe. Nothing here blocks.
 #pragma once
@@ -27,7 +27,7 @@ namespace uiw::provider {
 // The number of substitute ports that there are for each number.
 constexpr unsigned kSubstitutePorts = 8;
 
-// A number that this process has; it is free again once this is destroyed.
+// A number that this process has; destroying the object frees it.
 class RdmaPort {
  public:
   virtual ~RdmaPort() = default;
@@ -50,7 +50,7 @@ int take_rdma_port(const sockaddr_storage& address, bool v6only, unsigned substi
 // A substitute port for this number, in host byte order; `substitute` is from 1 to kSubstitutePorts.
 std::uint16_t substitute_port(std::uint16_t number, unsigned substitute);
 
-// As listening_port(), and whether such a listener is known; `busy` if its process is asked too often to say so now.
+// As listening_port(), and whether such a listener is known; `busy` if too many ask its process for an answer now.
 enum class RdmaListener { none, found, busy };
 RdmaListener find_rdma_listener(const sockaddr_storage& address, std::uint16_t& port, PortSpace space = PortSpace::tcp);
 

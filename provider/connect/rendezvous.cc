@@ -29,7 +29,7 @@ namespace {
 constexpr char kPurpose[] = "shared memory";
 constexpr int kBacklog = 8;
 
-// "uiw-shared/<address and port of the caller>/<those of the called end>", or "uiw-call/..." of one that shares
+// "uiw-shared/<address and port of the caller>/<those of the called end>", or "uiw-call/..." for a caller that shares
 // nothing.
 class Name {
  public:
@@ -47,7 +47,7 @@ class Name {
  private:
   using Text = std::array<char, INET6_ADDRSTRLEN + sizeof ".65535">;
 
-  // Both ends write an address in the same way, though a socket of IPv6 may have one of IPv4.
+  // Both ends write an address in the same way, though an IPv6 socket may have an IPv4 address.
   static Text text_of(const sockaddr_storage& address) {
     sockaddr_storage plain = plain_address(address);
     Text text{};
@@ -69,8 +69,8 @@ OwnedDescriptor open_socket() {
   return OwnedDescriptor(DescriptorChange().take(::socket(AF_UNIX, kType, 0), kPurpose));
 }
 
-// Each stream in shared memory has a mapping more than one over TCP. Linux allows 65530 of them (vm.max_map_count), and
-// they belong to the program first.
+// Each stream in shared memory needs one mapping more than a stream over TCP. Linux allows 65530 of them
+// (vm.max_map_count), and they belong to the program first.
 bool has_room() {
   constexpr unsigned kMost = 32'768;
   return SharedMemory::count() < kMost;
@@ -78,7 +78,7 @@ bool has_room() {
 
 bool may_share() { return settings().values.same_host != SameHost::tcp && has_room(); }
 
-// A user whom this process's user namespace does not know has the number of all such users.
+// All users that this process's user namespace does not know have the same number.
 bool is_own_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
@@ -86,7 +86,7 @@ bool is_own_user(int fd) {
   return known_user(peer.uid).has_value();
 }
 
-// With the number of this end.
+// An offer with a random number of this end.
 std::shared_ptr<SharedOffer> make_offer(bool caller) {
   try {
     auto offer = std::make_shared<SharedOffer>(caller);
@@ -109,7 +109,7 @@ std::unique_ptr<RingRendezvous> RingRendezvous::listen(const sockaddr_storage& l
   return std::unique_ptr<RingRendezvous>(new (std::nothrow) RingRendezvous(std::move(socket), purpose));
 }
 
-// Any user may connect to the name.
+// Skips connections of other users: any user may connect to the name.
 OwnedDescriptor RingRendezvous::accept() const {
   for (int tries = 0; tries < kBacklog; ++tries) {
     OwnedDescriptor accepted(

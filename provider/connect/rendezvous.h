@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// How the two ends of a TCP connection find out that they are in one network namespace, with nothing between them, and,
-// as processes of one user, share memory for their stream (base/stream/shared_stream.h): by an abstract Unix socket,
-// whose name has the addresses and ports of the connection. The caller listens there before it sends the request of
-// MPA; the called end connects before it sends the reply, and passes on the memory. So when the reply arrives, the
-// caller has all that there will be, and nobody waits.
+// Finds out whether the two ends of a TCP connection are in one network namespace, with nothing between them, and lets
+// processes of one user share memory for their stream (base/stream/shared_stream.h): by an abstract Unix socket, whose
+// name has the addresses and ports of the connection. The caller listens there before it sends the request of MPA; the
+// called end connects before it sends the reply, and passes on the memory. So when the reply arrives, the caller has
+// all that there will be, and nobody waits.
 //
 // Where a program forwards TCP, both ends see addresses of their own host, but each has another connection, whose name
 // the other end does not know. They must not do without a CRC then, since the forwarder may send through a network.
 //
-// Whatever of it cannot be had (other namespaces or users, an end that does not know this, no descriptors or memory, a
+// If anything is missing (other namespaces or users, an end that does not know this, no descriptors or memory, a
 // sandbox), the stream stays on TCP, with a CRC unless both ends refuse it, and only the log tells. Each end shares
 // memory only with a peer whose user the kernel says to be its own. Nothing blocks. Thread-safe.
 #pragma once
@@ -28,21 +28,21 @@ class Attachable;
 
 class RingRendezvous {
  public:
-  // What the caller is to be found for: to share memory, or only to be known as a caller of this host.
+  // Why the caller listens: to share memory, or only to be known as a caller of this host.
   enum class Purpose : std::uint8_t { sharing, presence };
   struct Wishes {
     bool sharing, presence;
   };
 
-  // For the caller, of whose TCP connection these are the ends: listens for the first wish that can be met. Null where
-  // none can, as where the peer's address is not of this host, or there is no descriptor.
+  // For the caller; `local` and `remote` are the ends of its TCP connection. Listens for the first wish that can be
+  // met. Null if none can, for example because the peer's address is not of this host, or there is no descriptor.
   static std::unique_ptr<RingRendezvous> listen(const sockaddr_storage& local, const sockaddr_storage& remote,
                                                 Wishes wishes);
   RingRendezvous(const RingRendezvous&) = delete;
   RingRendezvous& operator=(const RingRendezvous&) = delete;
 
-  // The reply of MPA has arrived: what the called end has offered; null if there is nothing, or it cannot be used.
-  // `end`: what gets the stream. Inside a ReadSection.
+  // To be called when the reply of MPA has arrived: what the called end has offered; null if there is nothing, or it
+  // cannot be used. `end`: the endpoint of the stream. Inside a ReadSection.
   std::shared_ptr<SharedOffer> take(Attachable& end);
 
  private:
@@ -57,12 +57,12 @@ class RingRendezvous {
 class RingContact {
  public:
   RingContact() = default;  // none
-  // Looks for the caller of the TCP connection of which these are the ends.
+  // Looks for the caller of the TCP connection with these ends.
   RingContact(const sockaddr_storage& local, const sockaddr_storage& remote);
   // Whether the caller is a process of this network namespace that has the other end of this very connection. False
-  // also where that cannot be found out.
+  // also if that cannot be found out.
   bool found() const { return static_cast<bool>(socket_); }
-  // Offers memory to the caller. Null where there can be none. To be called once. `end`: as in take().
+  // Offers memory to the caller. Null if there can be none. To be called once. `end`: as in take().
   std::shared_ptr<SharedOffer> offer(Attachable& end);
 
  private:

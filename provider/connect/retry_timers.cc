@@ -31,14 +31,15 @@ class RetryTimerTask final : public CmLoop::TimedTask {
   void run() override;
 };
 
-// Made with the first connection. Changed under `making`; read behind `prepared`.
+// Made with the first connection. Changed under `making`; read once `prepared` is set.
 struct Shared {
   Mutex making;
   std::shared_ptr<RetryTimerTask> task;
 };
 Immortal<Shared> shared;
 
-// False if no work is posted that has to be checked. The time does not count for which this thread has been late.
+// Checks all queue pairs. False if none has work that has to be checked. The time by which this thread is late does not
+// count.
 bool check_all() {
   using Clock = CmLoop::Clock;
   static Clock::time_point checked;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT
-// When posted work is looked at that may have waited for its peer for too long (Attachable::check_retry_timer()).
+// Periodic checks for posted work that has waited for its peer for too long (Attachable::check_retry_timer()).
 // Thread-safe; nothing here blocks.
 #pragma once
 
 namespace uiw::provider {
 
-// A connection begins whose work may wait for too long. Throws std::bad_alloc.
+// To be called when a connection begins whose work may wait for too long. Throws std::bad_alloc.
 void prepare_retry_timers();
-// Work has been posted to such a connection, or one begins for which work was posted before: from here on the retry
-// timers of all queue pairs are checked from time to time, until none has posted work. Costs one load if that is
-// running already.
+// To be called when work is posted to such a connection, or when one begins that has posted work: from here on the
+// retry timers of all queue pairs are checked from time to time, until none has posted work. Costs one load if they are
+// being checked already.
 void start_retry_timers() noexcept;
 // Called before each round of checks, on the thread of CmLoop.
 void before_retry_checks(void (*function)()) noexcept;

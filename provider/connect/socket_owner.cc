@@ -101,7 +101,7 @@ std::optional<Found> ask_kernel(int family, const Address& local, const Address&
   return same ? Found{answer->idiag_state, answer->idiag_uid, answer->idiag_inode} : std::optional<Found>{};
 }
 
-// The same from the text table in /proc, whose addresses are words in host byte order.
+// The same from the text table in /proc, where addresses are words in host byte order.
 std::optional<Found> read_table(int family, const Address& local, const Address& remote) {
   const TextFile file = open_text_file(family == AF_INET6 ? "/proc/net/tcp6" : "/proc/net/tcp");
   if (!file) return std::nullopt;

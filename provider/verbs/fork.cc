@@ -73,7 +73,7 @@ void before_fork() {
   prepare_inheritance(leaves || EventPipe::any());
   lock_datagram_ports();
   lock_qp_numbers();
-  hold_ports();
+  lock_ports();
   CmLoop::instance().lock_for_fork();
   for (Context* context : contexts().all) context->hold_view();
   lock_interfaces();
@@ -87,7 +87,7 @@ void in_parent() {
   unlock_interfaces();
   for (Context* context : contexts().all) context->release_view();
   CmLoop::instance().unlock_after_fork();
-  go_on_with_ports();
+  unlock_ports();
   unlock_qp_numbers();
   unlock_datagram_ports();
   go_on_after_fork();

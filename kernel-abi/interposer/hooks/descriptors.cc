@@ -85,8 +85,8 @@ bool is_still_ours(int fd, FdEntry entry) {
   return S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
 }
 
-// Whether the library takes a command for this descriptor. Without a descriptor of ours it is the real function's; with
-// one that belongs to another process the command fails, with errno set.
+// Who executes a command on this descriptor. If the descriptor is not ours any more, it is the real function; if it
+// belongs to another process (vfork), nobody: the command fails, with errno set.
 enum class Taker { library, real_function, nobody };
 Taker taker_of(FdEntry entry, int fd) {
   const bool borrowed = fd_table_is_borrowed();
@@ -101,7 +101,7 @@ Taker taker_of(FdEntry entry, int fd) {
   return Taker::nobody;
 }
 
-// What the library has answered, as a system call does.
+// Turns the library's answer into the result of a system call.
 template <typename Result>
 Result as_call(Result answer, int saved_errno) {
   errno = answer < 0 ? static_cast<int>(-answer) : saved_errno;
@@ -122,7 +122,7 @@ __attribute__((noinline)) int control(FdEntry entry, int fd, unsigned long reque
   return as_call(result, saved_errno);
 }
 
-// A read that waits for an event moves octets meanwhile. The child of a vfork reads none before it executes another
+// While a read waits for an event, the library drives. The child of a vfork reads none before it executes another
 // program.
 __attribute__((noinline)) ssize_t read_event(int fd, void* data, size_t size) {
   const UiwKernelAbi* library = loaded_library();
@@ -215,7 +215,7 @@ int replace_unless_kept(int from, int to, Replace replace) {
   return from == to || nothing_is_ours() ? copy : attach_copy(copy, fd_lookup(from));
 }
 
-// The program's entries in the range end. The library may make and close descriptors of its own meanwhile.
+// Removes the program's entries in the range. The library may make and close descriptors of its own meanwhile.
 void drop_range(unsigned first, unsigned last) {
   if (nothing_is_ours() || fd_table_is_borrowed()) return;
   const unsigned highest = static_cast<unsigned>(g_fd_table.highest.load(std::memory_order_acquire));

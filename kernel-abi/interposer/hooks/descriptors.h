@@ -19,11 +19,12 @@ inline int forget_stale(int fd) {
   return fd;
 }
 
-// Of sockets.cc. `entry` is that of a socket that stands in for NETLINK_RDMA. False if the descriptor was
+// Defined in sockets.cc. `entry` is that of a socket in place of one of NETLINK_RDMA. False if the descriptor was
 // closed by a bare system call and the number is used for something else by now; then the entry is removed. Keeps
 // errno.
 bool is_stand_in(FdEntry entry, int fd);
-// Takes a request to the kernel, as send() on that socket would: the number of octets, or -1 with errno.
+// Passes a request to the library, as send() on that socket would to the kernel: the number of octets, or -1 with
+// errno.
 ssize_t send_request(FdEntry entry, int fd, const void* data, size_t size);
 
 }  // namespace uiw::kernel_abi

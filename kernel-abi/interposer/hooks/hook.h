@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What all hooks of functions with a path share. Part of the interposer.
+// Common parts of all hooks of functions with a path. Part of the interposer.
 #pragma once
 
 #include <fcntl.h>
@@ -34,8 +34,8 @@ __attribute__((noinline)) auto with_rewritten_path(const RdmaPath& rdma, const c
   return call(rewrite_path(rdma, path, buffer));
 }
 
-// Calls `call` with the path for the real function, which is absolute where it is another one than `path`. The buffer
-// is on the stack only for RDMA paths, since a signal handler on a small stack may open files, too.
+// Calls `call` with the path for the real function, which is absolute if it differs from `path`. The buffer is on the
+// stack only for RDMA paths, since a signal handler on a small stack may open files, too.
 template <typename Call>
 inline auto with_path(int folder, const char* path, Call call) {
   const RdmaPath rdma = rdma_path(folder, path);

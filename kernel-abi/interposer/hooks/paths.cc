@@ -41,8 +41,8 @@ int open_device_node(const char* node, int flags) {
   return -1;
 }
 
-// Opens what a file of a port that changes says now. -1, and errno as it was, for other files, which are those of the
-// tree; a folder of counters has its files brought up to date.
+// Opens the current content of a port's file whose content changes. -1, and errno as it was, for other files, which are
+// opened in the tree. For a folder of counters, updates the files in it.
 int open_port_file(const RdmaPath& rdma, int flags) {
   char path[PATH_MAX];
   if (rdma.area != RdmaArea::infiniband_class || strstr(rdma.rest, "/ports") == nullptr) return -1;

@@ -3,10 +3,10 @@
 //
 // Programs talk to NETLINK_RDMA by them (libnl, libmnl): socket() makes a stand-in (kernel-abi/netlink/nldev_socket.h),
 // and what is sent by it to the kernel goes to the library. Receiving, polling and all else needs no hook. For other
-// sockets a hook is one look into the table of descriptors.
+// sockets a hook costs one look-up in the table of descriptors.
 //
-// bind() and listen(): RDMA listeners have a port space of their own, so one of this process gives way if a TCP socket
-// of the program wants the TCP port of its number. A call that succeeds costs nothing.
+// bind() and listen(): RDMA listeners have a port space of their own, so a listener of this process moves to another
+// port if a TCP socket of the program wants the one that it has. A call that succeeds costs nothing.
 #include <errno.h>
 #include <linux/netlink.h>
 #include <netinet/in.h>
@@ -32,7 +32,7 @@ constinit RealFunction<ssize_t(int, const msghdr*, int)> real_sendmsg("sendmsg")
 constinit RealFunction<int(int, const sockaddr*, socklen_t)> real_bind("bind");
 constinit RealFunction<int(int, int)> real_listen("listen");
 
-// Of a request that comes in pieces; libnl and libmnl send one piece.
+// Limit of a request in several pieces; libnl and libmnl send one piece.
 constexpr size_t kLongestInPieces = 8192;
 
 int call_socket(int domain, int type, int protocol) {
@@ -96,7 +96,7 @@ int option(int fd, int name) {
   return getsockopt(fd, SOL_SOCKET, name, &value, &size) == 0 ? value : -1;
 }
 
-// Whether an RDMA listener has given the port up that this call was refused. Keeps errno.
+// Whether an RDMA listener has left the port that the kernel refused to this call. Keeps errno.
 bool gave_way(int fd, in_port_t port) {
   const UiwKernelAbi* library = loaded_library();
   // The child of a vfork has the parent's memory, which no other thread expects to change.

@@ -60,7 +60,7 @@ int number_of_node(int folder, const char* path) {
   return number;
 }
 
-// What the program is told of a file.
+// What a hook tells the program of a file.
 struct Shown {
   mode_t mode;
   dev_t device;

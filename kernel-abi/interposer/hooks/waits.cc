@@ -2,11 +2,11 @@
 // The hooks of libc functions that wait for descriptors.
 //
 // A server that listens and then calls daemon(3) goes on in a child, and often waits there, in poll() or the like, for
-// its channel of rdma_cm. The library has to look for callers then, in a thread. A child that executes another program
-// or ends waits for nothing, so it gets no thread. In all other processes a hook is one look at a flag.
+// its channel of rdma_cm. Then the library has to watch for callers, in a thread. A child that executes another program
+// or ends waits for nothing, so it gets no thread. In all other processes a hook reads one flag.
 //
-// _FORTIFY_SOURCE leads poll() and ppoll() to functions of other names, which check the size of the array; the caller
-// has found it to be enough where it gives a constant, so these check nothing that libc would not find itself.
+// _FORTIFY_SOURCE turns poll() and ppoll() into functions of other names, which also check the size of the array. Their
+// hooks leave that to libc's functions.
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -44,9 +44,9 @@ inline void before_wait() {
   if (__builtin_expect(g_fork_left_channels.load(std::memory_order_relaxed), 0)) tell_library();
 }
 
-// `call` is the library's, in whose place the caller makes its own where this returns false. (The child of a vfork has
-// the parent's memory, but waits for no event before it executes another program; so nobody asks for that here, which
-// would cost each wait a system call.)
+// Lets the library wait, by `call`. False if the caller is to make its own call. (The child of a vfork shares the
+// parent's memory, but executes another program before it waits for an event; a check for it would cost each wait a
+// system call.)
 template <typename Call>
 bool wait_by_library(Call call, int& result) {
   const UiwKernelAbi* library = loaded_library();
@@ -72,7 +72,7 @@ __attribute__((noinline)) bool wait_in_poll(pollfd* fds, nfds_t count, const tim
   return false;
 }
 
-// Whether the call may be the library's.
+// Whether the library may carry out the wait.
 inline bool may_wait_here(int timeout) { return timeout != 0 && fd_table_is_used(); }
 
 inline bool poll_by_library(pollfd* fds, nfds_t count, const timespec* timeout, const sigset_t* mask, int& result) {

@@ -40,7 +40,7 @@ RoceAgreement agreement_of(const rdma_ucm_conn_param& event) {
 }
 
 CmEventType failure_event(int error, bool calling) {
-  // A called end that hears nothing after its reply reports that as one whose REP gets no RTU does.
+  // A called end that hears nothing after its reply reports the event of one whose REP gets no RTU.
   if (!calling) return error == ETIMEDOUT ? CmEventType::unreachable : CmEventType::connect_error;
   switch (error) {
     case ECONNREFUSED:

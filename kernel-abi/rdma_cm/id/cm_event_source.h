@@ -16,7 +16,7 @@
 
 namespace uiw::kernel_abi {
 
-// What the event of a connection says, or that of a service of datagrams.
+// The parameters of an event of a connection, or of a service of datagrams.
 using CmEventParameters = std::variant<rdma_ucm_conn_param, rdma_ucm_ud_param>;
 
 class CmEventSource {
@@ -35,7 +35,7 @@ class CmEventSource {
   // `owner` is the id of the event. An event without reserved memory is dropped if there is no memory.
   void post(const std::shared_ptr<CmId>& owner, rdma_ucm_event_resp response);
   void post(const std::shared_ptr<CmId>& owner, CmEventType event, int status, const CmEventParameters& parameters);
-  // Posts a MULTICAST_JOIN, which the program knows by the names of the group.
+  // Posts a MULTICAST_JOIN, in which the id and uid are those of the group.
   void post_group(const std::shared_ptr<CmId>& owner, const std::shared_ptr<CmGroup>& group,
                   const rdma_ucm_ud_param& parameters);
   // Posts a CONNECT_REQUEST in the first element of `event`: a peer has called, and `child` is the new id.

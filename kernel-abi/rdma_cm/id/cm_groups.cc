@@ -56,7 +56,7 @@ int CmGroups::join(const sockaddr_storage& address, std::uint64_t uid, std::uint
 }
 
 int CmGroups::leave(std::uint32_t number, std::uint32_t& events_reported) {
-  CmEvents dropped;  // destroyed without the lock, since an event may hold the last reference to an id
+  CmEvents dropped;  // destroyed without the lock, since an event may have the last reference to an id
   const std::lock_guard lock(CmRegistry::instance().mutex());
   const auto found =
       std::find_if(groups_.begin(), groups_.end(), [&](const auto& one) { return one->number == number; });

@@ -132,7 +132,8 @@ int CmId::begin_resolution(const CmRoute::Ends& before, std::chrono::millisecond
   return 0;
 }
 
-// As the kernel, which asks until the time of the program is over (core/addr.c); only the route ends that before.
+// Asks again until the program's time is over, as the kernel does (core/addr.c); only an error of the route ends this
+// earlier.
 bool CmId::resolution_goes_on(Resolution& resolution) {
   const std::lock_guard command(command_mutex_);
   {
@@ -244,7 +245,7 @@ CmId::Detached CmId::detach() {
   return {listener_.detach(), connection_.detach(), route_.detach(), events_.events_reported()};
 }
 
-// A thread of the parent may have been inside a command, and what that changes is then not used any more.
+// A thread of the parent may have been inside a command; then what it was changing is not used any more.
 void CmId::inherit(std::vector<std::shared_ptr<void>>& left) {
   left_to_parent_ = left_to_parent_ || command_mutex_.left_taken() || connection_.has_stream();
   left.push_back(connection_.leave_to_parent());

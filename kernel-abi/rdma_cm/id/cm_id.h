@@ -75,7 +75,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   int set_reuse_address(bool value);
   int set_address_family_only(bool value);
   int set_ib_path(const std::vector<std::uint8_t>& records);
-  // Gives the TCP port of its number up and takes a substitute; EINVAL if it has no such port.
+  // Moves from the TCP or UDP port of its number to a substitute; EINVAL if it has no such port.
   int give_way();
 
   // An interface was removed. If the id's device was that one, this reports it to the program and ends the connection;
@@ -100,9 +100,10 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   // stays the parent's. What is not to be destroyed here goes into `left`.
   void inherit(std::vector<std::shared_ptr<void>>& left);
   bool is_left_to_parent() const { return left_to_parent_; }
-  // The parent has ended, and callers would not find the socket without its number. Takes the command lock.
+  // To be called when the parent has ended: takes the number of a substitute port, by which callers find the socket.
+  // Takes the command lock.
   void announce();
-  // The parent has ended, and this process is its heir. Takes the command lock.
+  // To be called when the parent has ended and this process is its heir. Takes the command lock.
   void go_on();
 
  private:
@@ -121,7 +122,7 @@ class CmId final : public std::enable_shared_from_this<CmId> {
   CmConnection connection_;
   CmListener listener_;
   CmGroups groups_;
-  std::shared_ptr<Resolution> resolution_;  // the last that had to wait; guarded by the command lock
+  std::shared_ptr<Resolution> resolution_;  // the last one that had to wait; guarded by the command lock
 };
 
 }  // namespace uiw::kernel_abi

@@ -70,8 +70,8 @@ int CmListener::move() {
   return 0;  // without the lock the former listener closes its socket
 }
 
-// Tells of the first caller; then the program's next look at its channel makes it the heir, and go_on() takes the call.
-// All but ready() is called with the registry's lock held.
+// Announces the first caller; the program's next command on the channel then makes it the heir, and go_on() takes the
+// call. All but ready() is called with the registry's lock held.
 class CmListener::CallerWatch final : public provider::CmLoop::Handler {
  public:
   CallerWatch(int socket, std::weak_ptr<CmChannel> channel) : socket_(socket), channel_(std::move(channel)) {}
@@ -98,7 +98,7 @@ CmListener::Detached CmListener::detach() {
   return {std::move(listener_), std::exchange(inherited_socket_, -1)};
 }
 
-// A watch is that of this process's own parent.
+// The watch, if there is one, is the parent's.
 std::shared_ptr<provider::Listener> CmListener::inherit() {
   caller_watch_.reset();
   if (listener_ != nullptr) inherited_socket_ = listener_->descriptor();
@@ -148,7 +148,7 @@ int CmListener::listen_on(int socket, int backlog, std::shared_ptr<provider::Lis
   return provider::listen(socket, backlog, observer, listener);
 }
 
-// True where a request is refused for another reason.
+// True also if a request will be refused for another reason.
 bool CmListener::has_room() {
   const std::lock_guard lock(CmRegistry::instance().mutex());
   return backlog_ > 0 || id_.state() != CmState::listen || id_.is_removed();

@@ -25,7 +25,7 @@ class CmListener final : public provider::ListenObserver {
   // 0 or an errno.
   int listen(int backlog);
 
-  // Listens on the route's next socket in place of that of now. 0 or an errno. Called with the id's command lock held.
+  // Moves to the route's next socket. 0 or an errno. Called with the id's command lock held.
   int move();
 
   // provider::ListenObserver
@@ -34,16 +34,16 @@ class CmListener final : public provider::ListenObserver {
 
   // The program has fetched a CONNECT_REQUEST, so there is room for another one. Called with the registry's lock held.
   void count_reported() { ++backlog_; }
-  // What is left, which must be destroyed without the lock held.
+  // What remains to be destroyed, without the lock held.
   struct Detached {
     std::shared_ptr<provider::Listener> listener;
     int inherited_socket;  // the caller closes it, if it is not -1
   };
   Detached detach();
 
-  // In the child of a fork: keeps the socket alone. Returns the parent's listener, which is not to be destroyed.
+  // In the child of a fork: keeps only the socket. Returns the parent's listener, which is not to be destroyed.
   std::shared_ptr<provider::Listener> inherit();
-  // The parent has ended, and the program may not know of this socket: its channel becomes readable when a peer calls.
+  // To be called when the parent has ended: until the program uses the channel, it becomes readable when a peer calls.
   // Called with the registry's lock held.
   void watch_for_caller();
   // Listens on the socket that the parent has left, if there is one. 0 or an errno. Called with the id's command lock

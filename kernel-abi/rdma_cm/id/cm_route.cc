@@ -80,7 +80,7 @@ int CmRoute::make_socket(const sockaddr_storage& address) {
   return 0;
 }
 
-// The source keeps its number.
+// Keeps the number in the source address.
 int CmRoute::make_substitute_socket(const sockaddr_storage& address) {
   const bool v6only = family_only_.value_or(false);
   for (unsigned substitute = 1; substitute <= provider::kSubstitutePorts; ++substitute) {
@@ -187,10 +187,10 @@ int CmRoute::bind_ip(sockaddr_storage& address) {
   return 0;
 }
 
-// Who binds first has the number, also against other processes. Ids that share it by RDMA_OPTION_ID_REUSEADDR leave it
-// to the one that listens. A number that the kernel has chosen is not taken before that either, since hardly anybody
-// else binds to it, and it would cost each caller a descriptor. A process that gets no thread can bind all the same,
-// but not listen.
+// The first to bind has the number, also among processes. Ids that share it by RDMA_OPTION_ID_REUSEADDR leave it to the
+// one that listens. A number that the kernel has chosen is not taken before that either, since hardly anybody else
+// binds to it, and it would cost each caller a descriptor. A process that gets no thread can bind all the same, but not
+// listen.
 int CmRoute::hold_number() {
   if (!reuse_address_) {
     const int error = take_number();
@@ -318,12 +318,12 @@ void CmRoute::inherit() {
   lacks_number_ = true;
 }
 
-// The kernel closes the descriptors of a process that has ended one after the other, so the parent may have the number
-// for a moment yet.
+// The kernel closes the descriptors of a process that has ended one after the other, so the parent may keep the number
+// a little longer.
 int CmRoute::renew() {
   constexpr auto kPause = std::chrono::milliseconds(1);
   constexpr int kMostPauses = 1000;
-  if (rdma_port_ != nullptr) lacks_number_ = false;  // it has taken a substitute meanwhile
+  if (rdma_port_ != nullptr) lacks_number_ = false;  // a substitute was taken meanwhile
   if (!lacks_number_) return 0;
   int error = 0;
   const auto is_held = [&error] { return error == EADDRINUSE || error == EADDRNOTAVAIL; };
@@ -333,7 +333,7 @@ int CmRoute::renew() {
     if (!is_held()) break;
     std::this_thread::sleep_for(kPause);
   }
-  // Another child of the parent may have taken it, whose callers are led to the same socket.
+  // Another child of the parent may have taken it; its callers reach the same socket.
   if (is_held() && has_substitute()) {
     const std::uint16_t number = port_of(source_);
     const sockaddr_storage called = is_wildcard(source_) ? loopback_of(source_.ss_family, number) : source_;

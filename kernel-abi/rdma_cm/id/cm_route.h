@@ -61,14 +61,14 @@ class CmRoute {
   // Finds source address and device for a destination. Errors that the kernel reports by an event go to `reported` (0
   // or an errno) and are no error here.
   int resolve(const sockaddr_storage& destination, int& reported);
-  // What resolve() sets, to be set back where the neighbour is not found.
+  // What resolve() sets, kept to be restored if the neighbour is not found.
   struct Ends {
     sockaddr_storage source, destination;
     std::optional<CmDevice> device;
   };
   Ends ends() const { return {source_, destination_, device_}; }
   void set_ends(const Ends& ends);
-  // Of the way to the destination: see provider/connect/neighbour.h.
+  // Whether the destination's first hop is known: see provider/connect/neighbour.h.
   int look_at_neighbour() const;
   // On RoCE: the path to the destination; set_path() stores it.
   int find_path(std::optional<RocePath>& path) const;
@@ -84,17 +84,17 @@ class CmRoute {
   int take_socket();
   // Takes the number of the source in its space of RDMA ports, unless it has been taken already.
   int take_number();
-  // For an id that is about to listen: it shares its port with no other id any more, whatever RDMA_OPTION_ID_REUSEADDR
-  // says. EADDRNOTAVAIL or EADDRINUSE if another one has it (cma.c: rdma_listen).
+  // For an id that is about to listen: from here on it shares its port with no other id, whatever
+  // RDMA_OPTION_ID_REUSEADDR says. EADDRNOTAVAIL or EADDRINUSE if another one has it (cma.c: rdma_listen).
   int claim_to_listen();
-  // The TCP or UDP port of the number belongs to another socket, or is to: the next socket that is taken has a
-  // substitute. One that was taken before is the caller's to close. 0 or an errno, and then nothing has changed; EINVAL
-  // if there is a substitute already, or no port.
+  // Leaves the TCP or UDP port of the number to another socket: the next socket that is taken has a substitute port.
+  // The caller closes one that was taken before. 0 or an errno, and then nothing has changed; EINVAL if there is a
+  // substitute already, or no port.
   int give_way();
-  // In the child of a fork: it has the socket and not the number, which renew() takes again once the parent has ended.
+  // In the child of a fork: it has the socket and not the number; renew() takes the number once the parent has ended.
   void inherit();
   int renew();
-  // Callers find the port by the number alone.
+  // Whether callers need the number to find the port.
   bool has_substitute() const { return substitute_ != 0; }
 
   void set_type_of_service(std::uint8_t value) { type_of_service_ = value; }
@@ -134,11 +134,11 @@ class CmRoute {
   std::optional<RocePath> path_;             // on RoCE, after the route has been resolved
   std::optional<std::uint8_t> ack_timeout_;  // RDMA_OPTION_ID_ACK_TIMEOUT
   int socket_ = -1;                          // bound, and still owned by the route
-  // The number of a listener, of an id that was bound to it, and of one whose socket has a substitute port.
+  // The number, taken by a listener, by an id that was bound to it, and by one with a substitute port.
   std::shared_ptr<provider::RdmaPort> rdma_port_;
   int type_of_service_ = -1;
   unsigned substitute_ = 0;    // 0: the port is that of the number; else which of its substitutes (rdma_port.h)
-  bool lacks_number_ = false;  // the parent of this process had it
+  bool lacks_number_ = false;  // the number is still the parent's
   bool reuse_address_ = false;
   std::optional<bool> family_only_;
   std::optional<CmBinding> binding_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How rdma_cm's port space UDP connects: the caller asks the service's UDP port for a queue pair number and a Q_Key,
-// and the service answers (lookup_format.h). There is no stream: what looks like a connection here is the request on
-// either side, with the functions and observers of connections, which are called on the thread of CmLoop.
+// and the service answers (lookup_format.h). There is no stream: a Call is a request here, on either side. Observers
+// are called on the thread of CmLoop.
 //
 // Requests that are lost are repeated, and the service repeats its answer to them, so a program sees each only once.
 #pragma once
@@ -23,13 +23,13 @@ int bind_lookup_socket(sockaddr_storage& local, bool v6only);
 // socket of bind_lookup_socket(), which the request owns from here on, also after a failure. The observer's
 // established() has the service's qp_num, qkey and private data; failed() has ECONNREFUSED with the private data of a
 // rejection, ECONNREFUSED with nullptr if no process has the port, ETIMEDOUT if there is no answer, or another errno.
-// Of `own` only the private data, at most kMostLookupData octets, is said. `tos` as in connect(). Thread-safe. 0 or an
+// Of `own` only the private data, at most kMostLookupData octets, is sent. `tos` as in connect(). Thread-safe. 0 or an
 // errno. Throws std::bad_alloc.
 int look_up(int socket, const sockaddr_storage& remote, const CallParameters& own, int tos,
             std::weak_ptr<CallObserver> observer, std::shared_ptr<Call>& request);
 
-// Gives the observer each new request that comes to a socket of bind_lookup_socket(), which the listener owns from here
-// on. Its accept() says qp_num, qkey and private data of its argument, and no callback follows. Thread-safe. 0 or an
+// Reports each new request that comes to a socket of bind_lookup_socket(), which the listener owns from here on.
+// accept() answers it with qp_num, qkey and private data of its argument, and no callback follows. Thread-safe. 0 or an
 // errno. Throws std::bad_alloc.
 int listen_for_lookups(int socket, std::weak_ptr<ListenObserver> observer, std::shared_ptr<Listener>& listener);
 

@@ -23,8 +23,8 @@ namespace uiw::provider {
 
 namespace {
 
-// A request is repeated after these times, each twice the one before up to the longest. The kernel gives up after about
-// a minute too, since a service may take its time to answer.
+// A request is repeated after these pauses, each twice as long as the one before, up to the longest. The kernel gives
+// up after about a minute too, since a service may take its time to answer.
 constexpr std::chrono::milliseconds kFirstPause{250}, kLongestPause{4000}, kPatience{60'000};
 
 class LookupCall final : public Call,
@@ -50,12 +50,12 @@ class LookupCall final : public Call,
     return 0;
   }
 
-  // The time has come to say it, or to say it again.
+  // Sends the request, for the first time or again.
   void run() override {
     if (over_) return;
     if (waited_ >= kPatience) return fail(ETIMEDOUT);
     if (!std::exchange(mapper_asked_, true) && ask_mapper()) return;
-    // The service may have come meanwhile, or have left its port to another socket.
+    // The service may have started meanwhile, or have left its port to another socket.
     int error = mapped_ ? 0 : aim(listening_port(remote_, PortSpace::udp));
     if (error == 0) error = socket_.send(request_.octets());
     if (error == ECONNREFUSED) return fail(error);
@@ -94,7 +94,7 @@ class LookupCall final : public Call,
   sockaddr_storage remote_address() const override { return remote_; }
 
  private:
-  // From here on nobody else is heard, and a port that no process has is reported.
+  // Connects the socket: it then receives from nobody else, and the kernel reports a port that no process has.
   int aim(in_port_t port) {
     if (port == aimed_at_) return 0;
     sockaddr_storage service = remote_;

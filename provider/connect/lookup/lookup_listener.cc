@@ -43,7 +43,7 @@ class LookupRequest final : public Call {
   sockaddr_storage local_address() const override { return local_; }
   sockaddr_storage remote_address() const override { return remote_; }
 
-  // The caller has not heard the answer, if there is one already.
+  // Sends the answer again, if there is one: the caller has not received it.
   void repeat(const LookupSocket& socket) {
     const std::lock_guard lock(mutex_);
     if (answer_) socket.send(answer_->octets(), local_, remote_);
@@ -95,7 +95,7 @@ class LookupListener final : public Listener,
 
  private:
   static constexpr unsigned kMostAtATime = 64;
-  // Requests that the program has forgotten are remembered this long, in case the answer to them was lost.
+  // So many requests are remembered after the program has released them, in case the answers were lost.
   static constexpr std::size_t kRemembered = 64;
 
   struct Source {
@@ -131,7 +131,7 @@ class LookupListener final : public Listener,
   const std::weak_ptr<ListenObserver> observer_;
   // Used on the loop's thread.
   std::map<Source, std::weak_ptr<LookupRequest>> known_;
-  std::size_t live_ = 0;  // how many of them were in use at the last look
+  std::size_t live_ = 0;  // how many of them were in use when they were last counted
   std::array<std::shared_ptr<LookupRequest>, kRemembered> recent_;
   std::size_t next_recent_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A UDP socket of look-ups, and the datagrams that come and go through it. Thread-safe; nothing blocks or is a
-// cancellation point.
+// A UDP socket for look-ups, and the datagrams that pass through it. Thread-safe; nothing blocks or is a cancellation
+// point.
 #pragma once
 
 #include <sys/socket.h>
@@ -19,12 +19,12 @@ class LookupSocket {
   LookupSocket& operator=(const LookupSocket&) = delete;
 
   int fd() const { return fd_; }
-  // Fills in the sender's address, and the local one with the port of the socket. The number of octets, those beyond
-  // the room included, or a negative errno.
+  // Fills in the sender's address, and the local one with the port of the socket. Returns the size of the datagram,
+  // which may exceed the room, or a negative errno.
   long receive(MutableOctets room, sockaddr_storage& from, sockaddr_storage& to) const;
   // `from` is the local address to send from. 0 or an errno.
   int send(Octets octets, const sockaddr_storage& from, const sockaddr_storage& to) const;
-  // For a socket that is not connected: an ICMP error about what it has sent is an error of its next call, too.
+  // For a socket that is not connected: its next call reports an ICMP error about what it has sent.
   int want_errors() const;
   // For a socket that has been connected.
   int send(Octets octets) const;

@@ -40,7 +40,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{1}, kLongestPause{200};  // between two calls
-constexpr std::size_t kMaxHeldPerQp = 4, kMaxHeld = 4096;
+constexpr std::size_t kMaxKeptPerQp = 4, kMaxKept = 4096;
 
 bool calls(const PairGreeting& own) {
   return std::pair(own.source_qp, own.source) < std::pair(own.destination_qp, own.destination);
@@ -52,7 +52,7 @@ std::vector<std::byte> octets_of(const PairGreeting& greeting, PairRefusal refus
   return {octets.begin(), octets.end()};
 }
 
-// If there is no memory for the reason, the call is closed without one.
+// Without memory for the reason, the call is closed without one.
 void refuse(Call& call, const PairGreeting& said, PairRefusal why) noexcept {
   try {
     call.reject(octets_of(said.reversed(), why));
@@ -73,9 +73,9 @@ bool is_of_holder(const sockaddr_storage& local, const sockaddr_storage& remote,
   if (!owner) return false;
   std::optional<uid_t> holder = holder_of(port_of(peer_qp));
   if (!holder) {
-    sockaddr_storage held = remote;
-    port_of(held) = htons(port_of(peer_qp));
-    holder = owner_of_listener(held);
+    sockaddr_storage listener = remote;
+    port_of(listener) = htons(port_of(peer_qp));
+    holder = owner_of_listener(listener);
   }
   return owner == holder;
 }
@@ -105,32 +105,32 @@ class Pairs final : public ListenObserver {
   void start(Known::node_type pair);
   void stop(std::uint32_t qp_number);
   void requested(std::shared_ptr<Call> call, const CallParameters& peer) override;
-  struct Held {
+  struct Kept {
     PairGreeting greeting;
     std::shared_ptr<Call> call;
     ScopedTimer expiry;
   };
   // Takes the newest call that was kept for this end.
-  std::optional<Held> take_held(const PairGreeting& own);
-  // The pair with this place is connected for the first time.
-  void connected(std::uint64_t place) { first_connected_ = std::min(first_connected_, place); }
+  std::optional<Kept> take_kept(const PairGreeting& own);
+  // The pair of this number is connected for the first time.
+  void connected(std::uint64_t number) { first_connected_ = std::min(first_connected_, number); }
   void restart_retry_timers();
 
  private:
-  void hold(const PairGreeting& greeting, std::shared_ptr<Call> call);
+  void keep(const PairGreeting& greeting, std::shared_ptr<Call> call);
   void drop(std::uint32_t qp_number, const Call* call);
 
   Known pairs_;  // by the number of the local queue pair
-  std::unordered_map<std::uint32_t, std::vector<Held>> held_;
-  std::size_t held_count_ = 0;
+  std::unordered_map<std::uint32_t, std::vector<Kept>> kept_;
+  std::size_t kept_count_ = 0;
   std::uint64_t started_ = 0;
-  // Since the last check of the retry timers: the first of the pairs that were connected.
+  // The lowest number of a pair that was connected since the last check of the retry timers.
   std::uint64_t first_connected_ = ~std::uint64_t{0};
 };
 
 std::atomic<bool> listening{false};  // false: no call can have arrived
 
-// Made with the first pair. Changed under `making`; read behind a step to RTR, whose thread has made it or seen it.
+// Made with the first pair. Changed under `making`; read only after a step to RTR, which has made it or seen it.
 struct Shared {
   Mutex making;
   std::shared_ptr<Pairs> pairs;
@@ -164,9 +164,9 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
 
   const PairGreeting& greeting() const { return ends_.greeting; }
   bool waits() const { return !connection_ && !connected_ && !over_; }
-  // Its place among all pairs of the process, in the order in which their queue pairs have gone to RTR.
-  void set_place(std::uint64_t place) { place_ = place; }
-  bool is_behind(std::uint64_t place) const { return place_ > place; }
+  // Pairs are numbered in the order in which their queue pairs have gone to RTR.
+  void set_number(std::uint64_t number) { number_ = number; }
+  bool is_behind(std::uint64_t number) const { return number_ > number; }
 
   void run() override {
     if (unknown_.empty()) return look_for_peer();
@@ -181,7 +181,7 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
       } else if (calls(greeting())) {
         call();
       } else {
-        answer_held();
+        answer_kept();
       }
     } catch (const std::exception&) {
       connection_.reset();
@@ -238,7 +238,7 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
 
   void note_connected() {
     connected_ = true;
-    if (!std::exchange(was_connected_, true)) pairs()->connected(place_);
+    if (!std::exchange(was_connected_, true)) pairs()->connected(number_);
   }
 
   void look_again() {
@@ -258,11 +258,11 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
     if (error != 0) look_again();
   }
 
-  void answer_held() {
+  void answer_kept() {
     while (waits()) {
-      auto held = pairs()->take_held(greeting());
-      if (!held) return;
-      answer(std::move(held->call), held->greeting);
+      auto kept = pairs()->take_kept(greeting());
+      if (!kept) return;
+      answer(std::move(kept->call), kept->greeting);
     }
   }
 
@@ -293,27 +293,27 @@ class Pair final : public CallObserver, public CmLoop::TimedTask, public std::en
   std::shared_ptr<Call> connection_;
   bool connected_ = false, over_ = false;
   bool was_connected_ = false;
-  std::uint64_t place_ = 0;
+  std::uint64_t number_ = 0;
   milliseconds pause_ = kFirstPause;
 };
 
 void Pairs::start(Known::node_type node) {
   const std::shared_ptr<Pair> pair = node.mapped();
-  pair->set_place(++started_);
+  pair->set_number(++started_);
   const PairGreeting& own = pair->greeting();
   if (const auto before = pairs_.find(own.source_qp); before != pairs_.end()) {
     before->second->end();
     pairs_.erase(before);
   }
   pairs_.insert(std::move(node));
-  // Calls that were held for another peer are not for this one.
-  if (const auto held = held_.find(own.source_qp); held != held_.end()) {
-    held_count_ -= std::erase_if(held->second, [&](const Held& one) {
+  // Calls of another peer than this pair's are refused.
+  if (const auto kept = kept_.find(own.source_qp); kept != kept_.end()) {
+    kept_count_ -= std::erase_if(kept->second, [&](const Kept& one) {
       if (one.greeting.same_ends(own.reversed())) return false;
       refuse(*one.call, one.greeting, PairRefusal::other_peer);
       return true;
     });
-    if (held->second.empty()) held_.erase(held);
+    if (kept->second.empty()) kept_.erase(kept);
   }
   pair->look_for_peer();
 }
@@ -323,15 +323,15 @@ void Pairs::stop(std::uint32_t qp_number) {
     pair->second->end();
     pairs_.erase(pair);
   }
-  const auto held = held_.find(qp_number);
-  if (held == held_.end()) return;
+  const auto kept = kept_.find(qp_number);
+  if (kept == kept_.end()) return;
   {
     const ReadSection section;
     if (find_attachable(qp_number) != nullptr) return;  // the queue pair may go to RTR again
   }
-  for (const Held& one : held->second) refuse(*one.call, one.greeting, PairRefusal::no_such_qp);
-  held_count_ -= held->second.size();
-  held_.erase(held);
+  for (const Kept& one : kept->second) refuse(*one.call, one.greeting, PairRefusal::no_such_qp);
+  kept_count_ -= kept->second.size();
+  kept_.erase(kept);
 }
 
 void Pairs::requested(std::shared_ptr<Call> call, const CallParameters& peer) {
@@ -354,49 +354,50 @@ void Pairs::requested(std::shared_ptr<Call> call, const CallParameters& peer) {
     if (!pair->greeting().same_ends(greeting->reversed())) return refuse(*greeting, PairRefusal::other_peer);
     if (pair->waits()) return pair->answer(std::move(call), *greeting);
   }
-  hold(*greeting, std::move(call));
+  keep(*greeting, std::move(call));
 }
 
-void Pairs::hold(const PairGreeting& greeting, std::shared_ptr<Call> call) {
-  std::vector<Held>& held = held_[greeting.destination_qp];
+void Pairs::keep(const PairGreeting& greeting, std::shared_ptr<Call> call) {
+  std::vector<Kept>& kept = kept_[greeting.destination_qp];
   // A peer that calls again has given up its earlier call.
-  held_count_ -= std::erase_if(held, [&](const Held& one) { return one.greeting.same_ends(greeting); });
-  if (held.size() == kMaxHeldPerQp) {
-    held.erase(held.begin());
-    --held_count_;
+  kept_count_ -= std::erase_if(kept, [&](const Kept& one) { return one.greeting.same_ends(greeting); });
+  if (kept.size() == kMaxKeptPerQp) {
+    kept.erase(kept.begin());
+    --kept_count_;
   }
-  if (held_count_ >= kMaxHeld) return;  // the call is dropped; the peer calls again
-  // After this time the caller, which has the same deadline for the answer, has given up and calls again.
+  if (kept_count_ >= kMaxKept) return;  // the call is dropped; the peer calls again
+  // The caller has the same deadline for the answer, so after this time it has given up and calls again.
   const milliseconds time(settings().values.startup_timeout_ms);
-  // `late` is only compared. The timer goes with the entry, on this thread, so the address is still that of this call.
+  // `late` is only compared. The timer is cancelled with the entry, on this thread, so the address still means this
+  // call.
   ScopedTimer expiry(CmLoop::instance().after(
       time, [number = greeting.destination_qp, late = call.get()] { pairs()->drop(number, late); }));
-  held.push_back({greeting, std::move(call), std::move(expiry)});
-  ++held_count_;
+  kept.push_back({greeting, std::move(call), std::move(expiry)});
+  ++kept_count_;
 }
 
 void Pairs::drop(std::uint32_t qp_number, const Call* call) {
-  const auto held = held_.find(qp_number);
-  if (held == held_.end()) return;
-  held_count_ -= std::erase_if(held->second, [&](const Held& one) { return one.call.get() == call; });
-  if (held->second.empty()) held_.erase(held);
+  const auto kept = kept_.find(qp_number);
+  if (kept == kept_.end()) return;
+  kept_count_ -= std::erase_if(kept->second, [&](const Kept& one) { return one.call.get() == call; });
+  if (kept->second.empty()) kept_.erase(kept);
 }
 
-std::optional<Pairs::Held> Pairs::take_held(const PairGreeting& own) {
-  const auto held = held_.find(own.source_qp);
-  if (held == held_.end()) return std::nullopt;
-  const auto found = std::find_if(held->second.rbegin(), held->second.rend(),
-                                  [&](const Held& one) { return one.greeting.same_ends(own.reversed()); });
-  if (found == held->second.rend()) return std::nullopt;
-  std::optional<Held> taken(std::move(*found));
-  held->second.erase(std::next(found).base());
-  --held_count_;
-  if (held->second.empty()) held_.erase(held);
+std::optional<Pairs::Kept> Pairs::take_kept(const PairGreeting& own) {
+  const auto kept = kept_.find(own.source_qp);
+  if (kept == kept_.end()) return std::nullopt;
+  const auto found = std::find_if(kept->second.rbegin(), kept->second.rend(),
+                                  [&](const Kept& one) { return one.greeting.same_ends(own.reversed()); });
+  if (found == kept->second.rend()) return std::nullopt;
+  std::optional<Kept> taken(std::move(*found));
+  kept->second.erase(std::next(found).base());
+  --kept_count_;
+  if (kept->second.empty()) kept_.erase(kept);
   return taken;
 }
 
 // Where programs connect many queue pairs at a time, each waits for those before it, here and at the peer. That is not
-// the silence of its own peer, so its time begins anew as long as others that have gone to RTR before it are connected.
+// the silence of its own peer, so its time begins anew as long as pairs that went to RTR before it are connected.
 void Pairs::restart_retry_timers() {
   const std::uint64_t first_connected = std::exchange(first_connected_, ~std::uint64_t{0});
   if (first_connected == ~std::uint64_t{0}) return;
@@ -422,7 +423,7 @@ void stop(std::uint32_t qp_number) {
   if (!listening.load()) return;
   try {
     CmLoop::instance().post([qp_number] { pairs()->stop(qp_number); });
-  } catch (const std::bad_alloc&) {  // the pair stays, with an attempt that is over
+  } catch (const std::bad_alloc&) {  // no memory: the pair stays, but its attempt is over
   }
 }
 

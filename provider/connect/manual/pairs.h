@@ -26,7 +26,7 @@ namespace uiw::provider::manual {
 struct Ends {
   PairGreeting greeting;    // the greeting that this end sends
   unsigned ifindex = 0;     // of the device; the scope of link-local addresses
-  unsigned read_depth = 0;  // IRD: how many RDMA Reads and atomics the peer's program may have outstanding
+  unsigned read_depth = 0;  // IRD: RDMA Reads and atomics that the peer's program may have outstanding
   std::uint8_t traffic_class = 0;
   std::shared_ptr<Attempt> attempt;  // of the queue pair
 };

@@ -30,16 +30,16 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The request is sent at once, and again after each of these times but the last.
+// The request is sent at once, and again after each of these pauses but the last.
 constexpr std::array<milliseconds, 4> kPauses{milliseconds{50}, milliseconds{100}, milliseconds{200},
                                               milliseconds{150}};
 static_assert(std::accumulate(kPauses.begin(), kPauses.end(), milliseconds{0}) == kMapperPatience);
 
-// Linux sends about one ICMP message a second to a host that asks more often, and the others would wait in vain. A host
-// that says nothing may be asked again once its administrator can have changed that.
+// How long the answer of a host is remembered. Linux sends a host only about one ICMP message a second, so more
+// questions would wait in vain. A host that was silent is asked again once its administrator can have changed that.
 constexpr milliseconds kRefusalStands{1000}, kSilenceStands{30'000};
 
-// Hosts without a mapper. A host that finds no room takes that of the one that would be forgotten next.
+// Hosts without a mapper. If there is no room, a host replaces the one that would be forgotten next.
 class Absent {
  public:
   static Absent& instance() {
@@ -89,7 +89,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
                                   public CmLoop::TimedTask,
                                   public std::enable_shared_from_this<PortMapperQueryImpl> {
  public:
-  // `caller` is what the socket is bound to.
+  // `caller` is the address of the socket.
   PortMapperQueryImpl(int fd, const sockaddr_storage& caller, const sockaddr_storage& called,
                       std::function<void(in_port_t)> answered, PortSpace space)
       : socket_(fd), mapper_(called), answered_(std::move(answered)) {
@@ -103,9 +103,9 @@ class PortMapperQueryImpl final : public PortMapperQuery,
   ~PortMapperQueryImpl() override { CmLoop::instance().unwatch(socket_.fd()); }
 
   bool start() {
-    // A port that no process has is reported. The socket is not connected, since iwpmd answers from the address that
-    // its host's routing chooses. An answer from another address than the one that was asked counts where that one says
-    // nothing; the association, which is hard to guess, says that it is an answer.
+    // Lets the kernel report a port that no process has. The socket is not connected, since iwpmd answers from the
+    // address that its host's routing chooses. An answer from another address counts if the one that was asked does not
+    // answer; its association, which is hard to guess, identifies it.
     if (const int error = socket_.want_errors(); error != 0) return false;
     if (!fill_random(&message_.association, sizeof message_.association)) return false;
     send();
@@ -175,7 +175,7 @@ class PortMapperQueryImpl final : public PortMapperQuery,
 
   const LookupSocket socket_;
   sockaddr_storage mapper_;
-  // Used on the loop's thread once the query is watched, or its timer set.
+  // Used on the loop's thread once the query is watched or its timer set.
   std::function<void(in_port_t)> answered_;  // empty after the end
   PortMapperMessage message_;
   std::size_t sent_ = 0;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The calling side of the iWARP port mapper (port_mapper_format.h): which TCP or UDP port has the RDMA listener of
-// another host?
+// The calling side of the iWARP port mapper (port_mapper_format.h): it finds the TCP or UDP port of an RDMA listener on
+// another host.
 //
 // Most hosts have no mapper. Their kernel says so at once (ICMP port unreachable), and the caller takes the number for
-// the port. Where nothing is heard, for example because of a firewall, a query ends after kMapperPatience, and the
-// host is not asked again for a while, so that only the first of many calls waits.
+// the port. If there is no answer, for example because of a firewall, a query ends after kMapperPatience, and the host
+// is not asked again for a while, so that only the first of many calls waits.
 #pragma once
 
 #include <netinet/in.h>
@@ -28,10 +28,10 @@ class PortMapperQuery {
 
 // Asks for the port of the RDMA listener with this address and number, from the address of `source` unless that is a
 // wildcard. `answered` is called once, on the thread of CmLoop and without a lock held, with the port in network byte
-// order: the number itself, where no mapper knows better.
+// order: the number itself, if no mapper knows better.
 //
-// Nullptr, and then `answered` is never called, where the number is the port as far as can be known: the address is
-// of this host, its mapper was asked lately and is not there, or a query cannot be made. Thread-safe; does not block.
+// Nullptr, and then `answered` is never called, if the number is the port as far as can be known: the address is of
+// this host, its mapper was asked lately and is not there, or a query cannot be made. Thread-safe; does not block.
 // Throws std::bad_alloc.
 std::shared_ptr<PortMapperQuery> ask_port_mapper(const sockaddr_storage& called, const sockaddr_storage& source,
                                                  std::function<void(in_port_t)> answered,

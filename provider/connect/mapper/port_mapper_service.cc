@@ -67,8 +67,8 @@ int take_port() {
   return fd;
 }
 
-// Finds listeners for callers of other hosts, so many at a time as leave callers of this host their turn: looking one
-// up occupies those who have the names for a moment.
+// Finds listeners for callers of other hosts, at a limited rate: a look-up briefly occupies the processes that have the
+// names, and callers of this host need their turn.
 class Directory {
  public:
   // `busy` also if too many were looked up lately.
@@ -138,7 +138,7 @@ class Service final : public PortMapperMember,
   }
   bool is_of_this_process() const { return generation_ == fork_generation(); }
 
-  // The port may be free by now.
+  // Tries again to become the holder.
   void run() override {
     if (socket_) return;
     const int error = take();
@@ -167,8 +167,8 @@ class Service final : public PortMapperMember,
   static constexpr unsigned kTriesAtStart = 5;
   static constexpr useconds_t kPauseAtStart = 2000;
 
-  // EALREADY if another process is the holder. The name comes first, so that who finds the port taken, but not the
-  // name, knows that a program of another kind has it.
+  // EALREADY if another process is the holder. The name is taken before the port: so if the port is taken and the name
+  // is not, a program of another kind has the port.
   int take() {
     const int name = take_holder_name();
     if (name < 0) return name == -EADDRINUSE ? EALREADY : -name;
@@ -194,8 +194,8 @@ class Service final : public PortMapperMember,
               kPortMapperPort);
   }
 
-  // Turns a request into its answer. False if there is to be none. Who has called says in `called` what the datagram
-  // was sent to, unless it means somebody else.
+  // Turns a request into its answer. False if there is to be none. A request whose `called` is not the address that the
+  // datagram was sent to means somebody else.
   bool answer(PortMapperMessage& message, const sockaddr_storage& to) {
     const sockaddr_storage asked = plain_address(to);
     if (asked.ss_family != message.called.ss_family || gid_of(generic(asked)) != gid_of(generic(message.called))) {
@@ -215,7 +215,7 @@ class Service final : public PortMapperMember,
     return true;
   }
 
-  // The port first: who finds the name free expects it to be free too.
+  // The port first: a process that takes the name expects the port to be free, too.
   void close() {
     socket_.reset();
     if (name_ >= 0) close_descriptor(std::exchange(name_, -1));

@@ -4,18 +4,18 @@
 //
 // One process of a network namespace answers for the listeners of all, which it finds as callers of this host do
 // (provider/connect/rdma_port.h). It holds UDP port 3935, and an abstract Unix name that tells the others that the
-// holder is one of them. When it goes, another one takes both over. Where the port belongs to another program, such as
-// iwpmd, which answers for adapters only, there is no service.
+// holder is one of them. When it ends, another one takes both. If the port belongs to another program, such as iwpmd,
+// which answers for adapters only, there is no service.
 //
-// Nothing is remembered of those who ask; an answer is never longer than its request, and goes out from the address
-// that was asked.
+// The service keeps no state of those who ask; an answer is never longer than its request, and goes out from the
+// address that was asked.
 #pragma once
 
 #include <memory>
 
 namespace uiw::provider {
 
-// This process has listeners to be found. Destroying the last one ends that.
+// Membership of this process, which has listeners to be found; it lasts until the last member is destroyed.
 class PortMapperMember {
  public:
   virtual ~PortMapperMember() = default;

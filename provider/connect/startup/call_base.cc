@@ -14,7 +14,7 @@
 #include "provider/connect/attachable.h"
 #include "provider/connect/local_address.h"
 #include "provider/connect/qp_table.h"
-#include "provider/connect/startup/held_socket.h"
+#include "provider/connect/startup/placeholder.h"
 #include "provider/connection/linger.h"
 #include "provider/process/device.h"
 #include "provider/process/limits.h"
@@ -37,7 +37,7 @@ bool wants_crc(const sockaddr_storage& local, const sockaddr_storage& remote) {
   return !is_within_host(local, remote);
 }
 
-// By which rule Sends and Writes complete (rdmap/transmit/transmitter.h), for the log.
+// When Sends and Writes complete (rdmap/transmit/transmitter.h), for the log.
 const char* completion_text(const Attachable& qp, const Attachment& attachment) {
   if (attachment.completion == rdmap::Completion::local || !qp.is_confirmed()) return "TCP has them";
   if (attachment.agreement.ord == 0) return "TCP has them, since the peer takes no RDMA Read that could ask for more";
@@ -66,7 +66,7 @@ int CallBase::disconnect() {
 
 void CallBase::confirm() {
   const std::lock_guard lock(mutex_);
-  if (held_) held_->confirm();
+  if (placeholder_) placeholder_->confirm();
 }
 
 sockaddr_storage CallBase::local_address() const {
@@ -79,14 +79,14 @@ sockaddr_storage CallBase::remote_address() const {
   return remote_;
 }
 
-// From here on the report of each arrival would only take time.
+// Watching on would only cost time: each arrival would be reported.
 void CallBase::connection_established() noexcept {
   unwatch_stream();
   note_established();
 }
 
 void CallBase::note_established() noexcept {
-  stream_stands_.store(true);
+  stream_established_.store(true);
   CmLoop::instance().post(weak_from_this().lock());
 }
 
@@ -96,9 +96,9 @@ void CallBase::connection_ended() noexcept {
   CmLoop::instance().post(weak_from_this().lock());
 }
 
-// Manual connections report nothing to the program, and a HeldSocket watches by itself.
+// Manual connections report nothing to the program, and a Placeholder watches by itself.
 int CallBase::watch_for_first_message() {
-  if (own_.attempt || held_) return 0;
+  if (own_.attempt || placeholder_) return 0;
   const int error = CmLoop::instance().watch(socket_.fd(), EPOLLIN | EPOLLRDHUP | EPOLLET, weak_from_this());
   if (error == 0) watched_.store(socket_.fd());
   return error;
@@ -108,7 +108,7 @@ void CallBase::unwatch_stream() {
   if (const int fd = watched_.exchange(-1); fd >= 0) CmLoop::instance().unwatch(fd);
 }
 
-// False if no stream has the socket. Otherwise what has come is read, and an end that has begun is complete.
+// Makes the endpoint read what has arrived; an end that has begun is complete then. False if no stream has the socket.
 bool CallBase::hear_stream() {
   const ReadSection section;
   Attachable* qp;
@@ -127,8 +127,8 @@ void CallBase::ready(std::uint32_t) {
 }
 
 void CallBase::run() {
-  const bool over = stream_over_.exchange(false);  // asked first, since it was established before it ended
-  if (stream_stands_.exchange(false)) {
+  const bool over = stream_over_.exchange(false);  // read first, since a stream is established before it ends
+  if (stream_established_.exchange(false)) {
     without_exceptions([this](std::unique_lock<Mutex>& lock) { on_established(lock); });
   }
   if (over) {
@@ -152,14 +152,14 @@ mpa::Proposal CallBase::proposal_of(const CallParameters& own) const {
   proposal.ord = std::min<unsigned>(own.initiator_depth, kMaxReadDepth) + probes(own);
   proposal.private_data = own.private_data;
   if (!own.attempt && settings().values.transport == Transport::roce) append(own.retries, proposal.private_data);
-  proposal.read_as_rtr = held_ == nullptr;
+  proposal.read_as_rtr = placeholder_ == nullptr;
   return proposal;
 }
 
 CallParameters CallBase::parameters_of_peer() const {
   CallParameters parameters;
   const unsigned own_probes = probes(own_);
-  // A peer like this end has added its probes. One that has not may allow no more than those, but allows Reads.
+  // A uiw peer has added its probes. Another peer may allow no more Reads than our probes need, but allows Reads.
   const auto depth = [&](unsigned value) -> unsigned {
     if (!said_.read_depths_known) return kMaxReadDepth;
     const unsigned reads = value > own_probes ? value - own_probes : std::min(value, 1U);
@@ -204,15 +204,15 @@ void CallBase::deadline(std::unique_lock<Mutex>& lock) {
 }
 
 Attachable* CallBase::find_end(const CallParameters& own) {
-  held_.reset();  // of an earlier try
+  placeholder_.reset();  // of an earlier try
   Attachable* qp = find_attachable(own.qp_num);
   if (qp != nullptr) return qp->can_attach(own.attempt.get()) ? qp : nullptr;
   if (own.attempt || settings().values.transport != Transport::roce) return nullptr;
-  held_ = std::make_shared<HeldSocket>();
-  return held_.get();
+  placeholder_ = std::make_shared<Placeholder>();
+  return placeholder_.get();
 }
 
-Attachable* CallBase::end() const { return held_ ? held_.get() : find_attachable(own_.qp_num); }
+Attachable* CallBase::end() const { return placeholder_ ? placeholder_.get() : find_attachable(own_.qp_num); }
 
 int CallBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator,
                         std::shared_ptr<SharedOffer> rings) {
@@ -310,7 +310,7 @@ void CallBase::on_ended(std::unique_lock<Mutex>& lock) {
   }
 }
 
-// Manual connections fail until both ends are there, and are made again.
+// Not for manual connections, which fail and are tried again until both ends are there.
 void CallBase::log_failure(int error, bool rejected, bool answer_awaited) const {
   if (own_.attempt || !logs(LogLevel::error)) return;
   const char* why = text_of_errno(error);

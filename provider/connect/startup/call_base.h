@@ -2,21 +2,21 @@
 // The common part of both sides of a start-up: the socket, the lock, the deadline, the step that gives the stream to
 // its queue pair, and the reports of its end.
 //
-// Ownership: a connection owns its socket until hand_over() gives it to the queue pair. From then on the stream keeps
-// the connection alive until the stream ends; before that the consumer owns it. CmLoop keeps a weak reference.
+// Ownership: a call owns its socket until hand_over() gives it to the queue pair. From then on the stream keeps the
+// call alive until the stream ends; before that the consumer owns it. CmLoop keeps a weak reference.
 //
 // Order: what a peer does on one connection after another, the thread of CmLoop reports in the same order, although
-// other threads read the streams. For that it watches the socket of a stream that rdma_cm has accepted until the first
-// message has come, which it reads itself. A request is reported behind all that was there when it was read
-// (CmLoop::post_behind()). The end of a stream is reported by whoever sees it.
+// other threads read the streams. For that it watches the socket of a stream that rdma_cm has accepted, and reads the
+// first message itself. A request is reported after all that was there when it was read (CmLoop::post_behind()). The
+// end of a stream is reported by whichever thread sees it.
 //
-// Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Call on any thread.
-// The functions of ConnectionOwner are called on any thread with locks of the stream held, so they only set a flag for
+// Threads and locks: ready() and run() are called on the thread of CmLoop, the functions of Call on any thread. The
+// functions of ConnectionOwner are called on any thread with locks of the stream held, so they only set a flag for
 // run(). All members are used with mutex_ held, except for these flags, for watched_, and for observer_ once failure
 // has been decided. mutex_ is taken before the locks of a queue pair, and is released before an observer is called: a
 // function that gets a std::unique_lock may return without it.
 //
-// Errors: a connection fails with ENOMEM if there is no memory for the next step of its set-up.
+// Errors: a call fails with ENOMEM if there is no memory for the next step of its set-up.
 #pragma once
 
 #include <netinet/in.h>
@@ -44,7 +44,7 @@
 namespace uiw::provider {
 
 class Attachable;
-class HeldSocket;
+class Placeholder;
 
 class CallBase : public Call,
                  public ConnectionOwner,
@@ -78,9 +78,9 @@ class CallBase : public Call,
 
   // The socket is readable, or has connected, and no stream has it yet.
   virtual void socket_ready(std::unique_lock<Mutex>& lock) = 0;
-  // The connection is established: frees what only the start-up needed.
+  // To be called when the connection is established: frees what only the start-up needed.
   virtual void drop_startup() = 0;
-  // The start-up has failed. Called without the lock.
+  // To be called when the start-up has failed, without the lock.
   virtual void report_failure() {}
 
   template <typename Step>
@@ -94,7 +94,7 @@ class CallBase : public Call,
     }
   }
 
-  // The Reads that confirm completions (RFC 5040 section 5.5), for which IRD and ORD are that much greater.
+  // How many Reads confirm completions (RFC 5040 section 5.5): IRD and ORD are greater by this number.
   unsigned probes(const CallParameters& own) const;
   mpa::Proposal proposal_of(const CallParameters& own) const;
   // The peer's start-up frame in the form that the consumer gets.
@@ -104,14 +104,14 @@ class CallBase : public Call,
   void start_deadline();
   bool send_whole(const std::vector<std::byte>& octets);
 
-  // What will have the stream of this queue pair number: the queue pair, or a HeldSocket, which is kept. Null if the
-  // queue pair cannot have one now, and, except in the RoCE view with rdma_cm, if there is none. The result is valid
+  // The endpoint for the stream: the queue pair with this number, or a Placeholder, which is kept. Null if the queue
+  // pair cannot have a stream now, and, except in the RoCE view with rdma_cm, if there is none. The result is valid
   // inside the ReadSection of the call. Each look-up may be the last one that finds the queue pair.
   Attachable* find_end(const CallParameters& own);
-  // The same once more; null if it is gone.
+  // The same endpoint again; null if it is gone.
   Attachable* end() const;
   // Watches the socket of a stream of rdma_cm for the peer's first message; 0 or an errno. Throws std::bad_alloc. The
-  // called side does so before it replies: else the caller might go on before that message is seen. Called while the
+  // called side calls this before it replies: else the caller might go on before that message is seen. Called while the
   // socket is open: unwatch_stream() ends it.
   int watch_for_first_message();
   void unwatch_stream();
@@ -119,7 +119,8 @@ class CallBase : public Call,
   void note_established() noexcept;
   // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings);
-  // The connection is established: frees what only the start-up needed. Returns the parameters of the peer.
+  // To be called when the connection is established: frees what only the start-up needed. Returns the parameters of the
+  // peer.
   CallParameters end_startup();
   void fail(std::unique_lock<Mutex>& lock, int error, const CallParameters* peer);
 
@@ -131,9 +132,9 @@ class CallBase : public Call,
   CallParameters own_, peer_parameters_;
   std::weak_ptr<CallObserver> observer_;
   mpa::PeerSaid said_;
-  unsigned revision_ = 2;                       // of MPA: that of the request
-  std::shared_ptr<HeldSocket> held_;            // in place of a queue pair
-  std::unique_ptr<RingRendezvous> rendezvous_;  // of the caller, until the reply has come
+  unsigned revision_ = 2;                       // of MPA, in the request
+  std::shared_ptr<Placeholder> placeholder_;    // in place of a queue pair
+  std::unique_ptr<RingRendezvous> rendezvous_;  // of the caller, until the reply has arrived
 
  private:
   bool hear_stream();
@@ -144,9 +145,9 @@ class CallBase : public Call,
   void on_ended(std::unique_lock<Mutex>& lock);
 
   std::optional<CmLoop::Clock::time_point> deadline_;
-  int end_error_ = ECONNRESET;                                   // why a stream has ended that was never established
-  std::atomic<bool> stream_stands_{false}, stream_over_{false};  // set by the stream, handled by run()
-  std::atomic<int> watched_{-1};                                 // the socket of the stream, while it is watched here
+  int end_error_ = ECONNRESET;  // why a stream has ended that was never established
+  std::atomic<bool> stream_established_{false}, stream_over_{false};  // set by the stream, handled by run()
+  std::atomic<int> watched_{-1};  // the socket of the stream, while it is watched here
 };
 
 }  // namespace uiw::provider

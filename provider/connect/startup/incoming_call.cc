@@ -65,7 +65,7 @@ class CalledEnd final : public CallBase, public IncomingCall {
     own_ = own;
     if (own.attempt && !qp->is_for(own.peer_psn)) return EPERM;  // refused before the peer gets a reply
     mpa::Proposal proposal = proposal_of(own);
-    RingContact caller = held_ ? RingContact() : RingContact(local_, remote_);
+    RingContact caller = placeholder_ ? RingContact() : RingContact(local_, remote_);
     if (!caller.found() && may_be_forwarded(own, proposal)) {
       log_event(LogLevel::info, "call of %s: its end is not known on this host, so it gets a CRC",
                 AddressText(remote_).c_str());
@@ -75,11 +75,11 @@ class CalledEnd final : public CallBase, public IncomingCall {
     reply_ = mpa::reply_frame(request_, enhanced_, proposal, agreement);
     peer_parameters_ = parameters_of_peer();
     observer_ = std::move(observer);
-    // What the caller sends first tells whether it has taken the memory. A program that calls without a
-    // ready-to-receive message may wait for this end to send.
+    // The caller's first octets tell whether it has taken the memory, so it is offered only if the caller sends first.
+    // Without a ready-to-receive message a program may wait for this end to send.
     const bool caller_speaks = own.attempt || agreement.rtr != mpa::ReadyToReceive::none;
     std::shared_ptr<SharedOffer> rings;
-    if (!held_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer(*qp);
+    if (!placeholder_ && caller_speaks && !agreement.marks && !agreement.marked) rings = caller.offer(*qp);
     const bool first_message = agreement.rtr != mpa::ReadyToReceive::none;
     CmLoop::instance().unwatch(socket_.fd());
     if (first_message) {
@@ -87,8 +87,8 @@ class CalledEnd final : public CallBase, public IncomingCall {
     }
     // If no ready-to-receive message was negotiated, the connection is established on this side by the reply.
     if (!first_message) note_established();
-    // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket takes it as
-    // a whole.
+    // From here on nothing needs memory. The reply is small and the first thing that is sent, so the socket has room
+    // for all of it.
     if (!send_whole(reply_)) {
       unwatch_stream();
       state_ = State::over;
@@ -115,14 +115,16 @@ class CalledEnd final : public CallBase, public IncomingCall {
 
  private:
   void socket_ready(std::unique_lock<Mutex>& lock) override {
-    // Once it has come, the consumer decides. If the caller hangs up meanwhile, that shows when the call is answered.
+    // Once the request has arrived, the consumer decides. If the caller hangs up meanwhile, that shows when the call is
+    // answered.
     if (state_ == State::awaiting_request) read_request(lock);
   }
 
-  // A caller that seems to be on this host, and cannot be found there: a program may forward its octets, perhaps to
-  // another host. Of a manual connection the owner of both ends is known (manual/pairs.cc), so nothing lies between.
+  // Whether a program may forward the octets of a caller that has an address of this host and was not found here,
+  // perhaps to another host. Not on a manual connection, of which the owner of both ends is known (manual/pairs.cc).
   bool may_be_forwarded(const CallParameters& own, const mpa::Proposal& proposal) const {
-    return settings().values.crc == CrcMode::automatic && !proposal.crc && !request_.crc && !held_ && !own.attempt;
+    return settings().values.crc == CrcMode::automatic && !proposal.crc && !request_.crc && !placeholder_ &&
+           !own.attempt;
   }
 
   void read_request(std::unique_lock<Mutex>& lock) {
@@ -138,7 +140,7 @@ class CalledEnd final : public CallBase, public IncomingCall {
     revision_ = request_.revision;
     log_event(LogLevel::info, "call of %s arrives at %s (MPA revision %u)", AddressText(remote_).c_str(),
               AddressText(local_).c_str(), revision_);
-    // Nothing is read for now. A watch stays, so that the child of a fork closes its copy of the socket.
+    // Nothing is read for now. The socket stays watched, so that the child of a fork closes its copy.
     CmLoop::instance().change(socket_.fd(), EPOLLET);
     CmLoop::instance().cancel(*this);  // the deadline
     CmLoop::instance().post_behind(shared_from_this());

@@ -14,7 +14,7 @@ class IncomingCall {
  public:
   virtual ~IncomingCall() = default;
   virtual const Call& connection() const = 0;
-  // Reads what has come of the request. True once all of it is there, or the call has failed.
+  // Reads what has arrived of the request. True once all of it is there, or the call has failed.
   virtual bool read() = 0;
   // Whether the caller has sent anything so far, as far as it has been read.
   virtual bool is_begun() const = 0;

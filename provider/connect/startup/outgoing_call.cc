@@ -72,7 +72,7 @@ class OutgoingCall final : public CallBase {
   }
 
   int connect_now() {
-    // Looked up for each attempt, since the listener may come meanwhile.
+    // Looked up for each attempt, since the listener may start meanwhile.
     if (!own_.attempt) {
       remote_ = called_;
       port_of(remote_) = listening_port(called_);
@@ -104,7 +104,7 @@ class OutgoingCall final : public CallBase {
     });
   }
 
-  // To `remote_`.
+  // Connects to `remote_`.
   int connect_tcp() {
     if (tos_ > 0) {
       ::setsockopt(socket_.fd(), IPPROTO_IP, IP_TOS, &tos_, sizeof tos_);
@@ -131,9 +131,9 @@ class OutgoingCall final : public CallBase {
     }
   }
 
-  // TCP keeps the two addresses of a connection for a minute after its end, and with them a port that the program has
-  // bound to. On RoCE that number is rdma_cm's alone, free at once, and TCP may have any other. False if that is no way
-  // out.
+  // Goes on from another local port: TCP keeps the addresses and ports of a connection for a minute after its end, so a
+  // port that the program has bound to may not be free. On RoCE that number is rdma_cm's alone, free at once, and TCP
+  // may use any port. False if this does not help.
   bool leave_port() {
     if (own_.attempt || settings().values.transport != Transport::roce || std::exchange(left_port_, true)) return false;
     sockaddr_storage source{};
@@ -150,8 +150,8 @@ class OutgoingCall final : public CallBase {
     remember_addresses();
     socket_.set_tap(capture_connection(local_, remote_, true));
     proposal_ = proposal_of(own_);
-    // A HeldSocket has no octets to move. The called end of a manual connection knows the owner of this one.
-    if (!held_) {
+    // A placeholder has no octets to move. The called end of a manual connection knows the owner of this one.
+    if (!placeholder_) {
       rendezvous_ =
           RingRendezvous::listen(local_, remote_, {!proposal_.markers, !proposal_.crc && own_.attempt == nullptr});
     }
@@ -161,9 +161,9 @@ class OutgoingCall final : public CallBase {
     return true;
   }
 
-  // No process listens, or not yet. In some programs both ends know a port beforehand (perftest -R, qperf), and one end
-  // calls when the other is about to listen; they rely on the time that an adapter needs. So the call is retried for a
-  // while. Manual connections retry by themselves.
+  // Retries for a while if no process listens. In some programs both ends know a port beforehand (perftest -R, qperf),
+  // and one end calls when the other is about to listen; they rely on the time that an adapter needs. Manual
+  // connections retry by themselves.
   void not_reached(std::unique_lock<Mutex>& lock, int error) {
     if (state_ != State::connecting) return;
     if (error != ECONNREFUSED || own_.attempt || ++refused_ >= kCalls) return fail(lock, error, nullptr);

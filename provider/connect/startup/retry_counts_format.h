@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The retry counts of rdma_connect and rdma_accept in the RoCE view. InfiniBand's REQ and REP have fields for them,
 // MPA's frames have none: counts other than the usual ones follow the private data of the consumer, behind a key.
-// Encoding and decoding stand side by side; uiw alone writes them, and takes them away again.
+// Encoding and decoding stand side by side; only uiw writes them, and removes them from what it receives.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct RetryCounts {
 constexpr std::string_view kRetryCountsKey = "uiw-cm";
 constexpr std::size_t kRetryCountsSize = 8;
 
-// Counts that every peer assumes are not written, so that most private data stays as it is. Throws std::bad_alloc.
+// Counts that every peer assumes are left out, so that most private data stays as it is. Throws std::bad_alloc.
 inline void append(const RetryCounts& counts, std::vector<std::byte>& private_data) {
   if (counts == RetryCounts{}) return;
   for (const char octet : kRetryCountsKey) private_data.push_back(static_cast<std::byte>(octet));
@@ -35,7 +35,7 @@ inline void append(const RetryCounts& counts, std::vector<std::byte>& private_da
   private_data.push_back(std::byte{counts.rnr_retry});
 }
 
-// Takes the counts off the end of a peer's private data.
+// Removes the counts from the end of a peer's private data.
 inline RetryCounts take_retry_counts(std::vector<std::byte>& private_data) {
   if (private_data.size() < kRetryCountsSize) return {};
   const std::byte* const at = private_data.data() + (private_data.size() - kRetryCountsSize);

@@ -18,10 +18,10 @@ class StartupFrame {
  public:
   enum class Result { more, frame, closed, invalid };
 
-  // Reads what is available. After `frame`, header() and private_data() may be used, as long
-  // as this object lives; after `closed` and `invalid` no function may be called. Throws std::bad_alloc.
+  // Reads what is available. After `frame`, header() and private_data() may be used, as long as this object lives;
+  // after `closed` and `invalid` no function may be called. Throws std::bad_alloc.
   Result read(TcpStream& socket);
-  // Whether any octet has come.
+  // Whether any octet has arrived.
   bool is_begun() const { return size_ > 0 || header_.has_value(); }
   const mpa::StartupHeader& header() const { return *header_; }
   Octets private_data() const { return {private_data_.get(), header_->pd_length}; }

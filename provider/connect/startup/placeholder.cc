@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "provider/connect/startup/held_socket.h"
+#include "provider/connect/startup/placeholder.h"
 
 #include <sys/epoll.h>
 
@@ -16,17 +16,17 @@ namespace uiw::provider {
 
 namespace {
 
-constexpr std::chrono::seconds kCloseTime{5};  // as for streams
+constexpr std::chrono::seconds kCloseTime{5};  // as for streams that linger
 // More than any ready-to-receive message has: the longest that may be agreed on is an RDMA Write or Send of no octets.
 constexpr std::size_t kMostReceived = 64;
 
 }  // namespace
 
-HeldSocket::~HeldSocket() {
+Placeholder::~Placeholder() {
   if (socket_.is_open()) CmLoop::instance().unwatch(socket_.fd());
 }
 
-int HeldSocket::attach(TcpStream& socket, const Attachment& attachment) {
+int Placeholder::attach(TcpStream& socket, const Attachment& attachment) {
   if (attachment.initiator && attachment.agreement.rtr == mpa::ReadyToReceive::read) return EPROTO;
   const std::lock_guard lock(mutex_);
   const int error = CmLoop::instance().watch(socket.fd(), EPOLLIN | EPOLLRDHUP, weak_from_this());
@@ -38,12 +38,12 @@ int HeldSocket::attach(TcpStream& socket, const Attachment& attachment) {
   return 0;
 }
 
-void HeldSocket::confirm() {
+void Placeholder::confirm() {
   const std::lock_guard lock(mutex_);
   if (!owner_ || !initiator_ || std::exchange(confirmed_, true)) return;
   if (agreement_.rtr == mpa::ReadyToReceive::none) return;
   // An RDMA Write of no octets, whose STag and offset mean nothing (RFC 6581 section 9.2). It is the first thing that
-  // is sent behind the request, so the socket takes it as a whole.
+  // is sent after the request, so the socket has room for all of it.
   std::array<std::byte, ddp::kTaggedHeaderSize> header;
   encode(ddp::TaggedHeader{true, rdmap::control_of(rdmap::Opcode::write), {}, 0}, header.data());
   mpa::Batch batch;
@@ -52,7 +52,7 @@ void HeldSocket::confirm() {
   if (framer.add(batch, Octets(header), {}) == mpa::Framer::Result::added) socket_.send(batch.vectors());
 }
 
-int HeldSocket::disconnect(const ConnectionOwner* owner) {
+int Placeholder::disconnect(const ConnectionOwner* owner) {
   const std::lock_guard lock(mutex_);
   if (!owner_ || (owner != nullptr && owner != owner_.get())) return ENOTCONN;
   socket_.shutdown_send();
@@ -60,12 +60,12 @@ int HeldSocket::disconnect(const ConnectionOwner* owner) {
   return 0;
 }
 
-void HeldSocket::no_first_message(const ConnectionOwner* owner) {
+void Placeholder::no_first_message(const ConnectionOwner* owner) {
   const std::lock_guard lock(mutex_);
   if (owner_ && owner == owner_.get() && !initiator_) end(By::reset);
 }
 
-void HeldSocket::ready(std::uint32_t) {
+void Placeholder::ready(std::uint32_t) {
   const std::lock_guard lock(mutex_);
   while (owner_) {
     std::array<std::byte, kMostReceived> dropped;
@@ -78,13 +78,13 @@ void HeldSocket::ready(std::uint32_t) {
   }
 }
 
-void HeldSocket::run() {
+void Placeholder::run() {
   const std::lock_guard lock(mutex_);
   if (owner_) end(By::reset);
 }
 
 // With the lock held.
-void HeldSocket::end(By how) {
+void Placeholder::end(By how) {
   CmLoop::instance().unwatch(socket_.fd());
   CmLoop::instance().cancel(*this);
   if (how == By::fin) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A connection of rdma_cm without a queue pair, against a peer whose octets the test reads and writes.
-#include "provider/connect/startup/held_socket.h"
+#include "provider/connect/startup/placeholder.h"
 
 #include <poll.h>
 
@@ -75,7 +75,7 @@ struct Held {
   }
 
   std::shared_ptr<Owner> owner = std::make_shared<Owner>();
-  std::shared_ptr<provider::HeldSocket> end = std::make_shared<provider::HeldSocket>();
+  std::shared_ptr<provider::Placeholder> end = std::make_shared<provider::Placeholder>();
   TcpStream peer;
   int error = -1;
 };
