@@ -17,7 +17,7 @@
 #include "tools/json.h"
 #include "tools/table.h"
 
-// Of libuiw.so.1.
+// Defined in libuiw.so.1.
 extern "C" const UiwKernelAbi* uiw_kernel_abi_v8(const UiwHost* host);
 
 namespace uiw::tools {
@@ -85,8 +85,8 @@ void print_table(const std::vector<provider::DeviceInfo>& devices) {
   std::fputs(aligned(rows).c_str(), stdout);
 }
 
-// The directory that programs under `uiw run` see as /sys, as far as it concerns RDMA. The reason is printed where
-// there is none.
+// Prints the directory that programs under `uiw run` see as /sys, as far as it concerns RDMA, or the reason why there
+// is none.
 int print_sysfs(const std::string& device) {
   static const UiwHost host = {[](int) { return std::uint64_t{0}; },
                                [](int, std::uint64_t) { return ENOTSUP; },
@@ -101,7 +101,7 @@ int print_sysfs(const std::string& device) {
   const UiwKernelAbi* const library = uiw_kernel_abi_v8(&host);
   const char* root = library->root(1);
   if (root == nullptr) return 1;
-  // What the counters say now, since who reads the directory without the interposer gets what is in its files.
+  // Updates the counters: a program that reads the directory without the interposer gets what is in its files.
   std::uint64_t object = 0;
   library->open(("class/infiniband/" + device + "/ports").c_str(), O_RDONLY | O_DIRECTORY, &object);
   std::printf("%s\n", root);

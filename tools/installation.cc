@@ -45,25 +45,25 @@ std::string with_version(const std::string& path, const std::string& version) {
   return path + " (uiw " + version + ")";
 }
 
-// A fault if one of these is a link that leads nowhere.
-std::optional<Fault> broken_link(const std::vector<std::string>& places) {
+// A problem if one of these is a link that leads nowhere.
+std::optional<Problem> broken_link(const std::vector<std::string>& places) {
   for (const std::string& place : places) {
     std::error_code error;
     const fs::path target = fs::read_symlink(place, error);
     if (!error && !exists(place))
-      return Fault{place + " is a link to " + target.string() + ", which does not exist", "install uiw again"};
+      return Problem{place + " is a link to " + target.string() + ", which does not exist", "install uiw again"};
   }
   return {};
 }
 
-std::optional<Fault> version_fault(const std::string& path) {
+std::optional<Problem> version_problem(const std::string& path) {
   const std::string version = version_of(path);
   if (!is_other_version(version)) return {};
-  return Fault{with_version(path, version) + " is of another version than " + with_version(own_library(), kVersion),
-               kInstallAgain};
+  return Problem{with_version(path, version) + " is of another version than " + with_version(own_library(), kVersion),
+                 kInstallAgain};
 }
 
-// What to remove of two.
+// Which of two is to be removed.
 std::string older_of(const std::string& other, const std::string& version, const std::string& own) {
   return strverscmp(version.c_str(), kVersion) < 0 ? other : own;
 }
@@ -102,30 +102,30 @@ std::string plugin_of_driver(const std::string& driver, unsigned abi) {
 
 }  // namespace
 
-std::optional<Fault> preload_fault() {
+std::optional<Problem> preload_problem() {
   const std::string path = preload_library();
   if (path.empty()) {
-    if (std::optional<Fault> broken = broken_link(preload_places())) return broken;
-    return Fault{std::string(kPreloadName) + " is not at " + listed(preload_places()),
-                 "install the package uiw again or finish the build"};
+    if (std::optional<Problem> broken = broken_link(preload_places())) return broken;
+    return Problem{std::string(kPreloadName) + " is not at " + listed(preload_places()),
+                   "install the package uiw again or finish the build"};
   }
   if (path.find_first_of(": ") != std::string::npos)
-    return Fault{path + " has a space or colon in its path, which LD_PRELOAD cannot hold",
-                 "move uiw to a path without them"};
-  return version_fault(path);
+    return Problem{path + " has a space or colon in its path, which LD_PRELOAD cannot hold",
+                   "move uiw to a path without them"};
+  return version_problem(path);
 }
 
-std::optional<Fault> plugin_fault(unsigned abi) {
+std::optional<Problem> plugin_problem(unsigned abi) {
   const std::string path = plugin_library(abi);
-  if (!path.empty()) return version_fault(path);
-  if (std::optional<Fault> broken = broken_link(plugin_places(abi))) return broken;
-  return Fault{
+  if (!path.empty()) return version_problem(path);
+  if (std::optional<Problem> broken = broken_link(plugin_places(abi))) return broken;
+  return Problem{
       "libuiw-rdmav" + std::to_string(abi) + ".so is not in " + listed(plugin_directories()),
       "install the package that has it (Debian: ibverbs-provider-uiw, Fedora: libibverbs-provider-uiw), or finish "
       "the build"};
 }
 
-std::optional<Fault> second_preload_fault() {
+std::optional<Problem> second_preload_problem() {
   std::vector<std::string> loaded;
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void* found) {
@@ -144,20 +144,20 @@ std::optional<Fault> second_preload_fault() {
     const std::string text = with_version(path, version.empty() ? "of unknown version" : version) + " is in " +
                              (by_variable ? "LD_PRELOAD" : "/etc/ld.so.preload") + ", and this is the uiw of " +
                              with_version(own, kVersion);
-    return Fault{text, std::string("use one of the two: remove ") + older_of(path, version, own)};
+    return Problem{text, std::string("use one of the two: remove ") + older_of(path, version, own)};
   }
   return {};
 }
 
-std::optional<Fault> second_library_fault(const std::vector<std::string>& directories) {
+std::optional<Problem> second_library_problem(const std::vector<std::string>& directories) {
   for (const std::string& directory : directories) {
     const std::string path = directory + "/libuiw.so.1";
-    if (std::optional<Fault> broken = broken_link({path})) return broken;
+    if (std::optional<Problem> broken = broken_link({path})) return broken;
     const std::string version = version_of(path);
     if (!is_other_version(version) || same_file(path, own_library())) continue;
-    return Fault{"there are two: " + with_version(path, version) + " and " + with_version(own_library(), kVersion),
-                 "remove the uiw of " + fs::path(older_of(path, version, own_library())).parent_path().string() +
-                     ", the older one"};
+    return Problem{"there are two: " + with_version(path, version) + " and " + with_version(own_library(), kVersion),
+                   "remove the uiw of " + fs::path(older_of(path, version, own_library())).parent_path().string() +
+                       ", the older one"};
   }
   return {};
 }
@@ -171,19 +171,19 @@ std::vector<std::string> loader_directories() {
   return directories;
 }
 
-std::optional<Fault> driver_fault(const std::vector<std::string>& files, unsigned abi, bool other_prefix) {
+std::optional<Problem> driver_problem(const std::vector<std::string>& files, unsigned abi, bool other_prefix) {
   for (const std::string& file : files) {
     for (const std::string& driver : drivers_in(file)) {
       const std::string plugin = plugin_of_driver(driver, abi);
-      if (is_own_plugin(plugin)) continue;  // plugin_fault() tells of it
+      if (is_own_plugin(plugin)) continue;  // plugin_problem() tells of it
       const std::string named = file + " names " + plugin;
       const std::string remove = "remove " + file + ", or install again the uiw that it belongs to";
-      if (!exists(plugin)) return Fault{named + ", which does not exist", remove};
+      if (!exists(plugin)) return Problem{named + ", which does not exist", remove};
       if (const std::string version = version_of(plugin); is_other_version(version))
-        return Fault{named + " (uiw " + version + "), and this is uiw " + kVersion + " of " + library_directory(),
-                     "remove one of the two, " + (strverscmp(version.c_str(), kVersion) < 0 ? file : "this one")};
+        return Problem{named + " (uiw " + version + "), and this is uiw " + kVersion + " of " + library_directory(),
+                       "remove one of the two, " + (strverscmp(version.c_str(), kVersion) < 0 ? file : "this one")};
       if (const std::string own = plugin_library(abi); other_prefix && !own.empty())
-        return Fault{named + ", and not the plugin of this uiw, " + own, "remove one of the two installations"};
+        return Problem{named + ", and not the plugin of this uiw, " + own, "remove one of the two installations"};
     }
   }
   return {};

@@ -120,13 +120,13 @@ void Context::report_port(ibv_event_type type) {
   report(event);
 }
 
-// The parent of a fork tells of it as long as it lives. Whoever only hears of the world becomes no heir.
+// As long as the parent of a fork lives, it reports these events. A child does not become its heir only to report one.
 void Context::heard(const InterfaceNews& news) {
   using Kind = InterfaceNews::Kind;
   if (!async_->is_own()) return;
   if (news.kind == Kind::removed) return report_port(IBV_EVENT_DEVICE_FATAL);
   if (news.kind == Kind::link) return heard_link(news.active);
-  // Before it is told of, since the program then looks at the table.
+  // The table is updated before the event is reported, since the program then reads it.
   const std::optional<DeviceInfo> now = look();
   if (news.kind == Kind::missed) {
     if (!now) return;
@@ -209,7 +209,8 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_qp_rd_atom = kMaxReadDepth;
   a.max_res_rd_atom = kMaxReadDepth * 1024;
   a.max_qp_init_rd_atom = kMaxReadDepth;
-  // Atomic also against the processors of this host. But no adapter for RoCE says so, and programs test for equality.
+  // Atomic also against the processors of this host (GLOB). But no RoCE adapter reports that, and programs compare with
+  // HCA.
   a.atomic_cap = device_.transport == Transport::roce ? IBV_ATOMIC_HCA : IBV_ATOMIC_GLOB;
   a.max_pkeys = 1;
   if (device_.transport == Transport::roce) {
@@ -228,7 +229,7 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   attributes.odp_caps.per_transport_caps.rc_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                                        IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                                                        IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
-  // What adapters say of UD, though the receives of these queue pairs may have such memory too.
+  // As adapters report it for UD, though receives of these queue pairs may use such memory here, too.
   if (device_.transport == Transport::roce) attributes.odp_caps.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND;
   attributes.max_dm_size = kMaxDmSize;
 }

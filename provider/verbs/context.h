@@ -43,26 +43,26 @@ class Context : public std::enable_shared_from_this<Context> {
   // other thread may use objects of the device meanwhile.
   UIW_API void close();
 
-  // As it was when it was opened, but for its GIDs, which gids() has.
+  // The device as it was when it was opened; gids() has its current GIDs.
   const DeviceInfo& device() const { return device_; }
   // The GID table, as last seen: by the thread "uiw-cm" when something changes, or by look(). For the data path too.
   const std::vector<Gid>& gids() const { return *gids_.load(std::memory_order_acquire); }
-  // The entry of the table; kNoGid if the index is empty. Looks at the interface if it is not known to have one. Throws
+  // The GID with this index; kNoGid if the index is empty. Asks the kernel if no GID is known there. Throws
   // std::bad_alloc.
   UIW_API Gid gid(unsigned index);
   // Asks the kernel what the device is like now; nothing if its interface is gone. Throws std::bad_alloc.
   std::optional<DeviceInfo> look();
   const ibv_context* handle() const { return handle_; }
   DeviceFile file() const { return file_; }
-  // Whether another context of this device is on the same file.
+  // Whether another context of this device uses the same file.
   UIW_API bool shares_file() const;
   int async_fd() const { return async_->read_fd(); }
   Engine& engine() { return engine_; }
   std::uint32_t listed_number() const { return listed_.number(); }
 
-  // What is known of the interface is held over a fork, since the child goes on using it.
-  void hold_view() { look_mutex_.lock(); }
-  void release_view() { look_mutex_.unlock(); }
+  // Lock what is known of the interface over a fork, since the child goes on using it.
+  void lock_view() { look_mutex_.lock(); }
+  void unlock_view() { look_mutex_.unlock(); }
 
   // Counts one more object of this kind; false if there are as many as the device has. See Share.
   UIW_API bool take(Limited kind);
@@ -74,7 +74,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // The speed of the interface. Loopback and virtual links do not report one and count as 10 Gb/s.
   unsigned speed_mbps() const { return device_.speed_mbps == 0 ? 10000 : device_.speed_mbps; }
 
-  // What ibv_query_port() says of the port; it changes nothing else.
+  // Whether ibv_query_port() reports the port as down; nothing else changes.
   void set_port_down(bool down) { port_down_.store(down); }
 
   // Reports an event to ibv_get_async_event. False if there is no memory for it; then the event is lost.
@@ -86,7 +86,7 @@ class Context : public std::enable_shared_from_this<Context> {
  private:
   Context(DeviceInfo device, std::shared_ptr<EventPipe> async, const ibv_context* handle);
   void report_port(ibv_event_type type);
-  // For the thread "uiw-cm": what has happened to the interface.
+  // Called on the thread "uiw-cm" when something has happened to the interface.
   void heard(const InterfaceNews& news);
   void heard_link(bool active);
   void heard_addresses(std::vector<Gid> present);
@@ -103,7 +103,7 @@ class Context : public std::enable_shared_from_this<Context> {
   DeviceInfo now_;                       // as last seen
   std::deque<std::vector<Gid>> tables_;  // the last is that of gids_; a thread may still read those before it
   std::atomic<const std::vector<Gid>*> gids_;
-  // What the program has been told of, or has seen when it opened the device; only for the thread "uiw-cm".
+  // What was reported to the program, or was so when it opened the device; only for the thread "uiw-cm".
   bool told_active_;
   std::vector<Gid> told_gids_;
   Listed<Context> listed_{*this};

@@ -49,7 +49,7 @@ ssize_t EventPipe::read_without_waiting(int fd, void* to, std::size_t size) noex
   return n;
 }
 
-EventPipe::Place::Place() : home_(1), event_(home_.begin()) { event_->home = &home_; }
+EventPipe::Slot::Slot() : home_(1), event_(home_.begin()) { event_->home = &home_; }
 
 std::shared_ptr<EventPipe> EventPipe::create() {
   int ends[2], own = -1;
@@ -229,16 +229,16 @@ void EventPipe::send_waiting() {
   }
 }
 
-void EventPipe::write(const void* event, std::size_t size, Place& place) noexcept {
+void EventPipe::write(const void* event, std::size_t size, Slot& slot) noexcept {
   const std::lock_guard lock(mutex_);
   const Owner whose = owner();
   if (whose == Owner::other) return;
   if (whose == Owner::self && line_->empty() && (keep(event, size) || put(event, size))) return;
-  Event& own = *place.event_;
+  Event& own = *slot.event_;
   if (own.times++ == 0) {
     std::memcpy(own.octets.data(), event, size);
     own.size = size;
-    line_->splice(line_->end(), place.home_);
+    line_->splice(line_->end(), slot.home_);
     waiting_.store(true, std::memory_order_relaxed);
   }
   if (!watched_) send_waiting();
@@ -266,9 +266,9 @@ bool EventPipe::add(const void* event, std::size_t size) noexcept {
   return true;
 }
 
-void EventPipe::leave(Place& place) noexcept {
+void EventPipe::leave(Slot& slot) noexcept {
   const std::lock_guard lock(mutex_);
-  if (place.event_->times > 0) unlink(place.event_);
+  if (slot.event_->times > 0) unlink(slot.event_);
   send_waiting();
 }
 
@@ -298,8 +298,8 @@ unsigned EventPipe::take_back(unsigned written, std::size_t size, bool (*mine)(c
   }
   // Events of the parent are read, and acknowledged, in the parent.
   if (owner() != Owner::self) return 0;
-  // The program has closed our descriptors in a way that the guard (base/descriptor.h) does not see. Which events it
-  // has not read cannot be told, and nobody would ever acknowledge those.
+  // The program has closed our descriptors without the guard's noticing (base/descriptor.h). It is not known which
+  // events it has read, and nobody would acknowledge the others.
   if (!is_intact()) return 0;
   // Reads everything and writes back what is not removed. The order stays the same, since the lock keeps other writers
   // out.

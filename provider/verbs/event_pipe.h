@@ -6,11 +6,11 @@
 // keeps a duplicate of the program's read end. So a write never fails with SIGPIPE, and events can be taken back
 // without using the program's descriptor. Thread-safe.
 //
-// A thread that waits for events and drives meanwhile makes most of them itself. Such an event need not go through the
-// pipe: it is kept for the thread in memory.
+// A thread that waits for events and drives meanwhile causes most of them itself. Such an event need not go through the
+// pipe: it is kept in memory for the thread.
 //
 // Parent and child of a fork share the pipe. It is the parent's as long as that lives: events of the child wait until
-// it is the child's (process/inheritance.h), and are lost where it never will be.
+// the pipe is the child's (process/inheritance.h), and are lost if it never will be.
 #pragma once
 
 #include <pthread.h>
@@ -35,11 +35,11 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
  public:
   static constexpr std::size_t kMaxEvent = 16;
 
-  // The waiting place for the events of one object, which are all alike. It is made together with the object, so that
+  // The slot in which events of one object wait, which are all alike. It is made together with the object, so that
   // waiting needs no memory. It must remain live until leave() has returned.
-  class Place {
+  class Slot {
    public:
-    Place();
+    Slot();
 
    private:
     friend class EventPipe;
@@ -54,32 +54,32 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   EventPipe& operator=(const EventPipe&) = delete;
 
   int read_fd() const { return read_fd_; }
-  // The same end, as a descriptor of this object, to wait for events and read them in the program's place. -1 where
-  // `fd` is another file meanwhile, or the pipe is not this process's.
+  // A descriptor of this object's own for the same end, to wait for events and read them in the program's place. -1 if
+  // `fd` is another file by now, or the pipe is not this process's.
   int own_read_fd(int fd) const;
   // Reads from a pipe without blocking, although its read end is shared with the program and may be in blocking mode.
   // The number of octets, or -1 with errno. No cancellation point.
   static ssize_t read_without_waiting(int fd, void* to, std::size_t size) noexcept;
 
-  // Writes the event or lets it wait at its place; it is never lost and needs no memory. Before the place is destroyed,
-  // its owner calls leave().
-  void write(const void* event, std::size_t size, Place& place) noexcept;
-  void leave(Place& place) noexcept;
-  // For events without a place. False if the pipe is full and there is no memory; then the event is lost.
+  // Writes the event, or lets it wait in its slot; it is never lost and needs no memory. The owner of the slot calls
+  // leave() before the slot is destroyed.
+  void write(const void* event, std::size_t size, Slot& slot) noexcept;
+  void leave(Slot& slot) noexcept;
+  // For events without a slot. False if the pipe is full and there is no memory; then the event is lost.
   bool write(const void* event, std::size_t size) noexcept;
 
   // The first event of this size that the calling thread writes before it calls take_kept() is kept for it, unless
   // another thread is between these two calls.
   void keep_for_caller(std::size_t size) noexcept;
-  // True if an event was kept, which goes to `to`. Where that is not accessible, the event goes to the pipe.
+  // True if an event was kept; it is copied to `to`. If that is not accessible, the event goes to the pipe.
   bool take_kept(void* to) noexcept;
 
   // Writes waiting events as far as the pipe has room. Costs one load if none wait.
   void flush() noexcept;
 
-  // Removes the events of this size for which `mine` returns true and that the program has not read. `written` of them
-  // were written; returns how many of these the program has read and must acknowledge: none if the program has closed
-  // the descriptors of this object. Does not block, and needs no memory and no descriptor.
+  // Removes the events of this size for which `mine` returns true and that the program has not read. `written`: how
+  // many of them were written. Returns how many of these the program has read and must acknowledge: none if the program
+  // has closed the descriptors of this object. Does not block, and needs no memory and no descriptor.
   unsigned take_back(unsigned written, std::size_t size, bool (*mine)(const void* event, void* argument),
                      void* argument);
 
@@ -89,7 +89,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   static void lock_for_fork();
   static void unlock_after_fork();
   static void inherit_in_child();
-  // Whether it is this process's already, which has made it or has become the heir.
+  // Whether the pipe is this process's: made by it, or inherited already.
   bool is_own() const { return generation_.load(std::memory_order_relaxed) == fork_generation(); }
   // Whether there is a pipe that a child would inherit. Called with the locks held.
   static bool any();
@@ -99,7 +99,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
     std::array<std::byte, kMaxEvent> octets;
     std::size_t size = 0;
     unsigned times = 0;
-    Line* home = nullptr;  // the place that the node returns to; null if it is freed after the write
+    Line* home = nullptr;  // the slot that the node returns to; null if it is freed after the write
   };
 
   EventPipe(int read_fd, int write_fd, int own_read_fd, std::size_t capacity);
@@ -121,7 +121,7 @@ class EventPipe final : public CmLoop::Handler, public std::enable_shared_from_t
   EventPipe *before_ = nullptr, *next_ = nullptr;  // of all pipes
 
   Mutex mutex_;
-  // The thread for which an event is kept, the size of that, and the event, if there is one.
+  // The thread for which an event is kept, the event's size, and the event, if there is one.
   std::atomic<pthread_t> reader_{};
   std::size_t kept_size_ = 0;
   std::array<std::byte, kMaxEvent> kept_;

@@ -15,7 +15,8 @@ namespace uiw::provider {
 
 namespace {
 
-// What has to wait until the caller has released its locks. Without memory or the thread the fault does not happen.
+// Runs the function on "uiw-cm", after the caller has released its locks. Without memory or that thread the fault does
+// not happen.
 template <typename Function>
 void later(Function function) noexcept {
   try {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the faults do that a user asks for (provider/process/faults/), to queue pairs, ports and devices.
+// Effects of injected faults (provider/process/faults/) on queue pairs, ports and devices.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -14,10 +14,10 @@ struct QpIdentity;
 // To be called before a device is opened. 0 or an errno.
 UIW_API int begin_faults();
 
-// The status that the program gets for work that has completed with `status`: where a fault is due, that of the fault.
-// The queue pair enters the error state soon after that, by another thread, and `failed` is set; until then all that
-// completes behind it completes as flushed. A lost connection or an event may be due as well. `failed` belongs to the
-// queue. Called with the lock of that queue.
+// The status that is reported for work that has completed with `status`: that of the fault if one is due. Then another
+// thread moves the queue pair to the error state, and `failed` is set: until that state is reached, all later work
+// completes as flushed. A lost connection or an event may be due as well. `failed` belongs to the queue. Called with
+// the lock of that queue.
 ibv_wc_status status_with_faults(Faults& faults, FaultKind queue, QpIdentity& qp, ibv_wc_status status, bool& failed);
 
 }  // namespace uiw::provider

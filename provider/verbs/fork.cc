@@ -42,11 +42,11 @@ Contexts& contexts() {
 }
 
 std::atomic<const ForkHooks*> outer_hooks{nullptr};
-// Of the fork in progress; there is one at a time.
+// Those of the fork in progress; there is one fork at a time.
 const ForkHooks* hooks = nullptr;
-bool leaves = false;  // what the layers above say
+bool leaves = false;  // whether a child could inherit something of the layers above
 
-// The lists of listed.h, by types that stand for them.
+// The lists of listed.h as types, for for_listed().
 template <typename Object>
 struct ListOf {
   static void lock_for_fork() { Listed<Object>::lock_for_fork(); }
@@ -75,7 +75,7 @@ void before_fork() {
   lock_qp_numbers();
   lock_ports();
   CmLoop::instance().lock_for_fork();
-  for (Context* context : contexts().all) context->hold_view();
+  for (Context* context : contexts().all) context->lock_view();
   lock_interfaces();
   stag_table().lock_for_fork();
   for_listed([](auto listed) { listed.lock_for_fork(); });
@@ -85,7 +85,7 @@ void in_parent() {
   for_listed([](auto listed) { listed.unlock_after_fork(); });
   stag_table().unlock_after_fork();
   unlock_interfaces();
-  for (Context* context : contexts().all) context->release_view();
+  for (Context* context : contexts().all) context->unlock_view();
   CmLoop::instance().unlock_after_fork();
   unlock_ports();
   unlock_qp_numbers();
@@ -105,7 +105,7 @@ void in_child() {
   stag_table().forget_holders();
   stag_table().unlock_after_fork();
   unlock_interfaces();
-  for (Context* context : contexts().all) context->release_view();
+  for (Context* context : contexts().all) context->unlock_view();
   Doorbells::of_process().after_fork_in_child();
   for (Context* context : contexts().all) context->engine().after_fork_in_child();
   CmLoop::instance().after_fork_in_child();

@@ -9,8 +9,8 @@
 // Another thread of the parent may be at any point during the fork. Therefore:
 //
 //   * Tables of the process that the child goes on using (contexts, channels, queue pair numbers, ports, the loop,
-//     STags, the calls of libnl, and those of the layers above) are locked over the fork, in a fixed order.
-//   * Objects use Mutex (process/mutex.h), which the child can take even if another thread held it.
+//     STags, libnl, and those of the layers above) are locked over the fork, in a fixed order.
+//   * Objects use Mutex (base/mutex.h), which the child can take even if another thread held it.
 //   * Static objects are created when the library is loaded, or with an atomic exchange. Static variables of functions
 //     are used once when it is loaded, so that the child does not find their guard locked.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the inventory of this process (provider/inventory/inventory.h) has of the objects of verbs.
+// Adds the objects of verbs to the inventory of this process (provider/inventory/inventory.h).
 #pragma once
 
 #include "base/stream/tcp_stream.h"

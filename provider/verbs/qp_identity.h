@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What every queue pair has, whatever carries its work out: its identity, its state and where it reports events.
+// The common part of all queue pairs: identity, state, and where events are reported.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,7 +26,7 @@ struct QpIdentity {
   Cq& receive_cq;
   ibv_qp* const handle;  // events carry it
   const ibv_qp_type type;
-  std::uint32_t number = 0;  // 0 if all numbers are taken
+  std::uint32_t number = 0;  // 0 if all numbers were taken
 
   std::atomic<ibv_qp_state> state{IBV_QPS_RESET};
   std::atomic<unsigned> events_reported{0};  // events that were written to the context's pipe

@@ -80,12 +80,12 @@ class QueuePair : public Numbered {
   virtual bool is_attached() const { return false; }
 
   // Fills in what others may know of the queue pair, all but its number and device, and adds to `traffic` what its
-  // connection has sent and received so far. Takes the sender's lock.
+  // connection has sent and received. Takes the sender's lock.
   virtual void show(ShownQp& shown, PortCounts& traffic) = 0;
 
-  // A completion queue overran that this queue pair uses.
+  // To be called when a completion queue of this queue pair has overrun.
   virtual void completion_lost() = 0;
-  // Its connection, if it has one, ends as if the network had lost it.
+  // Ends the connection, if there is one, as if the network had lost it.
   virtual void lose_connection() {}
 
  protected:
@@ -129,7 +129,7 @@ class QueuePair : public Numbered {
   ibv_qp_attr attributes_{};  // written with the sender's lock
 };
 
-// Each that can be found now, one after the other, with its number.
+// Calls the function for each queue pair that can be found now, one after the other, with its number.
 void for_each_queue_pair(const std::function<void(std::uint32_t, QueuePair&)>& function);
 
 }  // namespace uiw::provider

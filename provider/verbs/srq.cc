@@ -24,7 +24,7 @@ std::uint32_t next_number() {
   return last.fetch_add(1, std::memory_order_relaxed) + 1;
 }
 
-// Lets a queue pair go on to which a receive has been promised.
+// Lets a queue pair proceed to which a receive has been promised.
 void go_on(std::uint32_t qp_number) {
   const ReadSection section;
   if (Qp* qp = find_qp(qp_number)) qp->progress(Qp::Driver::event);
@@ -108,7 +108,7 @@ std::size_t Srq::promise() {
     SrqUser& user = *waiting_.front();
     ++promised_;
     user.promised_.store(true, std::memory_order_release);
-    user.move_to(SrqUser::Place::to_wake);
+    user.move_to(SrqUser::Position::to_wake);
   }
   return count;
 }
@@ -122,10 +122,10 @@ void Srq::wake(std::size_t count) {
       const std::lock_guard lock(mutex_);
       for (; found < std::min(count, numbers.size()) && !to_wake_.empty(); ++found) {
         numbers[found] = to_wake_.front()->qp_number_;
-        to_wake_.front()->move_to(SrqUser::Place::none);
+        to_wake_.front()->move_to(SrqUser::Position::none);
       }
     }
-    if (found == 0) return;  // they have seen their promise by themselves
+    if (found == 0) return;  // they have found the promise by themselves
     for (std::size_t i = 0; i < found; ++i) go_on(numbers[i]);
     count -= found;
   }
@@ -135,7 +135,7 @@ bool Srq::next_to_wake(std::uint32_t& qp_number) {
   const std::lock_guard lock(mutex_);
   if (to_wake_.empty()) return false;
   qp_number = to_wake_.front()->qp_number_;
-  to_wake_.front()->move_to(SrqUser::Place::none);
+  to_wake_.front()->move_to(SrqUser::Position::none);
   return true;
 }
 
@@ -217,13 +217,13 @@ SrqUser::~SrqUser() {
   srq_.users_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void SrqUser::move_to(Place place) {
-  const auto line = [this](Place which) -> Srq::Line& {
-    if (which == Place::none) return none_;
-    return which == Place::waiting ? srq_.waiting_ : srq_.to_wake_;
+void SrqUser::move_to(Position position) {
+  const auto line = [this](Position which) -> Srq::Line& {
+    if (which == Position::none) return none_;
+    return which == Position::waiting ? srq_.waiting_ : srq_.to_wake_;
   };
-  line(place).splice(line(place).end(), line(place_), node_);
-  place_ = place;
+  line(position).splice(line(position).end(), line(position_), node_);
+  position_ = position;
 }
 
 bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
@@ -236,7 +236,7 @@ bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
       if (own) {
         promised_.store(false, std::memory_order_relaxed);
         --srq_.promised_;
-        if (place_ != Place::none) move_to(Place::none);
+        if (position_ != Position::none) move_to(Position::none);
       }
       // The poster may use the slot again at once; the receive belongs to this queue pair (section 6.3.5).
       rdmap::ReceiveQueue& queue = *srq_.queue_;
@@ -245,8 +245,8 @@ bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
       buffer = {queue.front().id, queue.front().length, {sges_.get(), sges.size()}, &srq_.pd_};
       queue.pop();
       taken = true;
-    } else if (place_ == Place::none) {
-      move_to(Place::waiting);
+    } else if (position_ == Position::none) {
+      move_to(Position::waiting);
     }
     passed = srq_.limit_passed();
   }
@@ -257,7 +257,7 @@ bool SrqUser::take(rdmap::ReceiveBuffer& buffer) {
 void SrqUser::leave() {
   {
     const std::lock_guard lock(srq_.mutex_);
-    if (place_ != Place::none) move_to(Place::none);
+    if (position_ != Position::none) move_to(Position::none);
     if (!promised_.load(std::memory_order_relaxed)) return;
     promised_.store(false, std::memory_order_relaxed);
     --srq_.promised_;

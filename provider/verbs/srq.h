@@ -92,7 +92,7 @@ class Srq {
   Listed<Srq> listed_{*this};
 };
 
-// A queue pair's part of a shared receive queue: its place in line, and the receive that it took last.
+// A queue pair's part of a shared receive queue: its position in line, and the receive that it took last.
 class SrqUser {
  public:
   explicit SrqUser(Srq& srq);
@@ -113,24 +113,24 @@ class SrqUser {
   bool take(rdmap::ReceiveBuffer& buffer);
   // Whether a receive is promised to this queue pair, which had none before.
   bool promised() const { return promised_.load(std::memory_order_acquire); }
-  // The queue pair needs no receive any more. A promised receive goes to the next in line.
+  // Leaves the line: the queue pair needs no receive any more. A promised receive goes to the next in line.
   void leave();
   // Puts the receive that was taken last back at the end of the queue. False if the queue has been filled up meanwhile.
   bool give_back(const rdmap::ReceiveBuffer& buffer);
 
  private:
   friend class Srq;
-  enum class Place : std::uint8_t { none, waiting, to_wake };
+  enum class Position : std::uint8_t { none, waiting, to_wake };
 
   // Moves the queue pair between the lines, under the queue's lock; allocates nothing.
-  void move_to(Place place);
+  void move_to(Position position);
 
   Srq& srq_;
   std::uint32_t qp_number_ = 0;
   const std::unique_ptr<rdmap::Sge[]> sges_;
   std::atomic<bool> promised_{false};  // written under the queue's lock
-  Place place_ = Place::none;
-  Srq::Line none_;  // holds its one node while it is in no line
+  Position position_ = Position::none;
+  Srq::Line none_;  // has its node while it is in no line
   Srq::Line::iterator node_;
 };
 

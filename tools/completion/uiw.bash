@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-# Completion of uiw for bash: a table of what each command takes, and how it is read.
+# Completion of uiw for bash: a table of the options of each command, and how it is read.
 # tests/apps/interfaces/completion.py compares what is offered with what `uiw --help` prints.
 
-# The words that begin as the one at the cursor.
+# Offers the words that begin like the one at the cursor.
 _uiw_offer() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$word"); }
 
-# The words from number $1 on are another command's.
+# The words from number $1 on are those of another command.
 _uiw_program() {
   if declare -F _comp_command_offset >/dev/null; then
     _comp_command_offset "$1"
@@ -20,7 +20,7 @@ _uiw_program() {
 
 _uiw() {
   local word=${COMP_WORDS[COMP_CWORD]} option i
-  # What the value of an option is: one of these words, a FILE, a DIR, or a TEXT that nothing is known of. A flag has none.
+  # The value of an option: one of these words, a FILE, a DIR, or any TEXT. A flag has none.
   local -A options=([-h]='' [--help]='')
   case ${COMP_WORDS[1]} in
     run) options+=(
@@ -56,7 +56,7 @@ _uiw() {
     -*) options+=([--version]='') ;;
   esac
 
-  # A word that has "=" in it comes as three, because "=" is one of readline's word breaks.
+  # A word with "=" arrives as three, because "=" is one of readline's word breaks.
   COMPREPLY=()
   [[ $word == '=' ]] && word=''
   for ((i = 2; i < COMP_CWORD; i++)); do

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-# Completion of uiw for fish: functions that say where the cursor is, and a table of what is offered there, see complete(1).
-# The value of an option is one of the words of -a, a file with -rF, or, with -x alone, what nothing is known of.
+# Completion of uiw for fish: functions that say where the cursor is, and a table of what is offered there, see
+# complete(1). The value of an option is one of the words of -a, a file with -rF, or any text with -x alone.
 # tests/apps/interfaces/completion.py compares what is offered with what `uiw --help` prints.
 
-# Whether the words before the cursor begin with a subcommand: with $argv[1], or with none where no argument is given.
+# Whether the words before the cursor begin with the subcommand $argv[1]; without an argument, whether there is no
+# subcommand.
 function __uiw_words
     set -l words (commandline -opc)
     test "$words[2]" = "$argv[1]"
@@ -15,7 +16,7 @@ function __uiw_at
     test "$argv[1]" != run; or test (__uiw_place) -gt (count (commandline -opc))
 end
 
-# The number of the word that is the program of `uiw run`, whose options take a value, all but --help.
+# The number of the word that is the program of `uiw run`. All options before it take a value, except for --help.
 function __uiw_place
     set -l words (commandline -opc)
     set -l place 3

@@ -44,8 +44,8 @@ std::string path_of(void* library) {
   return whole.empty() ? std::string(map->l_name) : whole.string();
 }
 
-Finding from(Verdict verdict, const char* subject, const Fault& fault) {
-  return {verdict, subject, fault.text, fault.advice};
+Finding from(Verdict verdict, const char* subject, const Problem& problem) {
+  return {verdict, subject, problem.text, problem.advice};
 }
 
 // "34, 57 and 59": the provider ABIs that uiw has a plugin for.
@@ -81,15 +81,15 @@ Finding check_libibverbs(unsigned& abi) {
 }
 
 Finding check_library() {
-  if (const std::optional<Fault> fault = second_library_fault(loader_directories()))
-    return from(Verdict::warn, "library", *fault);
+  if (const std::optional<Problem> problem = second_library_problem(loader_directories()))
+    return from(Verdict::warn, "library", *problem);
   return good("library", own_library() + ", uiw " + kVersion);
 }
 
 Finding check_plugin(unsigned abi) {
   if (abi == 0)
     return {Verdict::fail, "plugin", "not looked for: no provider ABI that is known", "see libibverbs above"};
-  if (const std::optional<Fault> fault = plugin_fault(abi)) return from(Verdict::fail, "plugin", *fault);
+  if (const std::optional<Problem> problem = plugin_problem(abi)) return from(Verdict::fail, "plugin", *problem);
   const std::string path = plugin_library(abi);
   if (dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) == nullptr)
     return {Verdict::fail, "plugin", path + " cannot be loaded: " + dlerror(), "install uiw again or finish the build"};
@@ -97,17 +97,18 @@ Finding check_plugin(unsigned abi) {
 }
 
 Finding check_preload() {
-  if (const std::optional<Fault> fault = preload_fault()) return from(Verdict::fail, "preload library", *fault);
-  if (const std::optional<Fault> fault = second_preload_fault()) return from(Verdict::warn, "preload library", *fault);
+  if (const std::optional<Problem> problem = preload_problem()) return from(Verdict::fail, "preload library", *problem);
+  if (const std::optional<Problem> problem = second_preload_problem())
+    return from(Verdict::warn, "preload library", *problem);
   return good("preload library", preload_library());
 }
 
-// libibverbs reads these files to find plugins by itself. Without them a program has its devices by the preload
+// libibverbs reads these files to find plugins by itself. Without them a program gets its devices through the preload
 // library.
 Finding check_driver_file(unsigned abi) {
   const std::vector<std::string> files = driver_files();
-  if (const std::optional<Fault> fault = driver_fault(files, abi, true))
-    return from(Verdict::warn, "driver file", *fault);
+  if (const std::optional<Problem> problem = driver_problem(files, abi, true))
+    return from(Verdict::warn, "driver file", *problem);
   return good("driver file", files.empty() ? "none, and none is needed under `uiw run`" : listed(files));
 }
 
@@ -139,8 +140,8 @@ Finding check_devices(const std::vector<provider::DeviceInfo>& devices) {
   return good("devices", text);
 }
 
-// 0 if this process can put something into the directory, else an errno. It is tried, since SELinux and AppArmor refuse
-// what the modes allow.
+// 0 if this process can create something in the directory, else an errno. It is tried, since SELinux and AppArmor
+// refuse what the modes allow.
 int try_directory(const std::string& path) {
   std::string name = path + "/uiw-doctor-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) return errno;

@@ -18,14 +18,14 @@ struct Finding {
   std::string advice;   // what to do about it; empty if there is nothing to do
 };
 
-// Runs all checks, in the order in which faults should be corrected.
+// Runs all checks, in the order in which problems should be corrected.
 std::vector<Finding> examine();
 
 // "44.0" from ".../libibverbs.so.1.14.44.0": the file name ends with the release of rdma-core.
 std::string release_of(const std::string& path);
 
-// What uiw-selftest has written, with the log of uiw on standard error: its last line, and what its connection went
-// through, "TCP" or "shared memory".
+// What uiw-selftest has written, with the log of uiw on standard error: its last line, and what its connection used,
+// "TCP" or "shared memory".
 struct SelftestOutput {
   std::string said;
   std::string way = "TCP";

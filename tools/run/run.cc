@@ -34,15 +34,15 @@ struct RunOptions {
   std::vector<std::string> shown;               // for PROGRAM ARGS in --help; stays empty
 };
 
-// Says the first of what keeps uiw from the program, or may confuse it; `uiw doctor` has all of it.
+// Warns of the first problem that keeps uiw from the program, or may confuse it; `uiw doctor` reports all.
 void warn_of(const Reached& reached) {
   if (const std::string advice = advice_for(reached); !advice.empty()) {
     std::fprintf(stderr, "uiw: warning: %s\n", advice.c_str());
     return;
   }
-  std::optional<Fault> fault = second_preload_fault();
-  if (!fault) fault = driver_fault(driver_files(), 0, false);
-  if (fault) std::fprintf(stderr, "uiw: warning: %s; %s\n", fault->text.c_str(), fault->advice.c_str());
+  std::optional<Problem> problem = second_preload_problem();
+  if (!problem) problem = driver_problem(driver_files(), 0, false);
+  if (problem) std::fprintf(stderr, "uiw: warning: %s; %s\n", problem->text.c_str(), problem->advice.c_str());
 }
 
 // Why nothing can be appended to the log, as an errno; 0 if it can, or there is no log in a file. Makes the file. A
@@ -95,13 +95,13 @@ int run_program(const RunOptions& options, const std::vector<std::string>& progr
     return kOwnFailure;
   }
   if (const std::string& capture = provider::settings().values.capture; !capture.empty()) {
-    if (const std::string fault = provider::prepare_capture(capture); !fault.empty()) {
-      std::fprintf(stderr, "uiw run: %s\n", fault.c_str());
+    if (const std::string problem = provider::prepare_capture(capture); !problem.empty()) {
+      std::fprintf(stderr, "uiw run: %s\n", problem.c_str());
       return kOwnFailure;
     }
   }
-  if (const std::optional<Fault> fault = preload_fault()) {
-    std::fprintf(stderr, "uiw run: %s; %s\n", fault->text.c_str(), fault->advice.c_str());
+  if (const std::optional<Problem> problem = preload_problem()) {
+    std::fprintf(stderr, "uiw run: %s; %s\n", problem->text.c_str(), problem->advice.c_str());
     return kOwnFailure;
   }
   int error = 0;

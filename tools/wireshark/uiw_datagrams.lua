@@ -14,7 +14,7 @@ local KINDS = { [0x43] = "Send", [0x45] = "Send with Solicited Event", [0x4F] = 
                 [0x4E] = "Send with immediate and Solicited Event" }
 local IMMEDIATE = { [0x4F] = true, [0x4E] = true }
 
--- The kind that an RDMAP control octet says, without reserved bits, which a receiver ignores; nil if none is known.
+-- The kind in an RDMAP control octet, without reserved bits, which a receiver ignores; nil if it is unknown.
 local function kind_of(control)
   if math.floor(control / 64) ~= 1 then return nil end
   local kind = 0x40 + control % 16
@@ -95,14 +95,14 @@ end
 
 -- ---- Fields ---------------------------------------------------------------------------------------------------------
 
--- Adds the field, and a note where a receiver drops the value.
+-- Adds the field, and a note if a receiver drops the value.
 local function add(tree, field, range, good, expert_info)
   local item = tree:add(field, range)
   if good == false then item:add_proto_expert_info(expert_info or e.value) end
   return item
 end
 
--- A queue pair's number and the UDP port that it names, which is to be the one of the datagram.
+-- A queue pair's number and the UDP port that it names, which should be the port of the datagram.
 local function add_number(tree, field, port_field, range, port)
   local number = range:uint()
   local item = add(tree, field, range, number < MULTICAST)

@@ -1,6 +1,6 @@
 -- SPDX-License-Identifier: MIT
--- Marks for Wireshark and tshark ("uiws") where the two ends of a connection of uiw leave TCP for memory that they
--- share, or decide not to: each says so by one frame behind the start-up of MPA, and no FPDU follows where both go over.
+-- Marks for Wireshark and tshark ("uiws") where the two ends of a connection of uiw go on in shared memory instead of
+-- TCP, or decide not to: each sends one frame after the start-up of MPA, and no FPDU follows if both use the memory.
 --
 --   tshark -X lua_script:uiw_same_host.lua -i lo -Y uiws
 --
@@ -9,7 +9,7 @@
 
 local uiws = Proto("uiws", "uiw shared memory")
 
--- 0: the key, 16: the number that the other end has given by the Unix socket; 0 refuses the memory.
+-- 0: the key, 16: the number that the other end has sent over the Unix socket; 0 refuses the memory.
 local KEY, SIZE = "uiw shared rings", 32
 
 local f = {

@@ -27,7 +27,7 @@ namespace {
 
 struct Channel {
   std::shared_ptr<EventPipe> pipe;
-  std::weak_ptr<Context> user;  // of the completion queues, which all belong to one device
+  std::weak_ptr<Context> user;  // the context of the completion queues, which all belong to one device
   int number = 0;
 };
 struct Registry {
@@ -46,7 +46,7 @@ int create_completion_channel() {
   auto pipe = EventPipe::create();
   if (!pipe) return -errno;
   const int fd = pipe->read_fd();
-  Channel made{std::move(pipe), {}};  // what had the number before is destroyed after the lock is released
+  Channel made{std::move(pipe), {}};  // the former channel of this number is destroyed after the lock is released
   const std::lock_guard lock(registry().mutex);
   try {
     made.number = std::exchange(registry().next_number, (registry().next_number + 1) % ChannelSets::kMost);
@@ -81,7 +81,7 @@ std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Cont
 
 namespace {
 
-// What is behind a program's descriptor that is a channel with completion queues of this process; else `pipe` is null.
+// The channel of a program's descriptor, if completion queues of this process use it; else `pipe` is null.
 struct Behind {
   std::shared_ptr<EventPipe> pipe;
   std::shared_ptr<Context> user;
@@ -122,7 +122,7 @@ struct Read final : Engine::Awaited {
   ssize_t n = -1;
 };
 
-// Also with epoll_pwait() of a number of descriptors at most.
+// Waits for an epoll set, for at most `room` events.
 struct SetWait final : Engine::Awaited {
   SetWait(int set, epoll_event* into, int room) : Awaited(both), events(into), most(room) {
     both[1] = {set, POLLIN, 0};
@@ -139,7 +139,7 @@ struct SetWait final : Engine::Awaited {
 };
 
 struct PollWait final : Engine::Awaited {
-  // `all` has room for one more than `mine`.
+  // `all` has room for one entry more than `mine`.
   PollWait(std::span<pollfd> mine, std::span<pollfd> all) : Awaited(all.first(mine.size() + 1)), own(mine) {
     std::copy(mine.begin(), mine.end(), all.begin() + 1);
   }

@@ -25,14 +25,14 @@ class EventPipe;
 int create_completion_channel();
 
 // The channel of a program's descriptor, for a completion queue of this device; null if the descriptor is no channel.
-// `number`: among those that the process has had.
+// `number` becomes the channel's number in this process.
 std::shared_ptr<EventPipe> completion_channel(int fd, const std::shared_ptr<Context>& user, int& number);
 
-// The program reads from this descriptor: takes what is there without waiting, or waits until there is an event, and
-// moves the octets of the device meanwhile. The number of octets, or a negative errno: -EINTR if a signal handler has
-// run; -EAGAIN where the program's own call is to be made. A cancellation point.
+// read() in the program's place: takes an event that is there, or waits for one and drives the device meanwhile. The
+// number of octets, or a negative errno: -EINTR if a signal handler has run; -EAGAIN if the program's own call is to be
+// made. A cancellation point.
 ssize_t read_completion_event(int fd, void* to, std::size_t size);
-// The same for epoll_pwait() and ppoll(), with a channel among what they wait for: their result.
+// The same for epoll_pwait() and ppoll() with a channel among their descriptors: their result.
 int wait_in_set(int set, int channel, epoll_event* events, int most, int milliseconds, const sigset_t* mask);
 int wait_in_poll(std::span<pollfd> descriptors, int channel, const timespec* timeout, const sigset_t* mask);
 inline constexpr std::size_t kMostPolled = 64;  // with more, -EAGAIN

@@ -54,7 +54,7 @@ bool Cq::inherited() const { return generation_ != fork_generation(); }
 Cq::~Cq() {
   listed_.leave();
   if (timer_) timer_->forget_queue();
-  if (channel_) channel_->leave(place_);
+  if (channel_) channel_->leave(slot_);
 }
 
 std::unique_ptr<Cq> Cq::create(Context& context, int entries, int channel_fd, ibv_cq* handle, Options options) {
@@ -105,7 +105,7 @@ int Cq::take(int count, ibv_wc* completions, Stamp* stamps) {
   return taken;
 }
 
-// The program has polled in vain.
+// Called when the program has polled in vain: drives, unless the thread is about to wait and will drive then.
 void Cq::look() {
   Engine& engine = context_->engine();
   const unsigned left = polls_of_wait_.load(std::memory_order_relaxed);
@@ -172,7 +172,7 @@ int Cq::resize(int entries) {
     rings.completions[at & (capacity - 1)] = ring_[at & (before - 1)];
     if (rings.stamps) rings.stamps[at & (capacity - 1)] = stamps_[at & (before - 1)];
   }
-  ring_.swap(rings.completions);  // what was there is freed behind the locks
+  ring_.swap(rings.completions);  // the former rings are freed after the locks are released
   stamps_.swap(rings.stamps);
   capacity_.store(capacity, std::memory_order_relaxed);
   return 0;
@@ -256,7 +256,7 @@ int Cq::request_notify(bool solicited_only) {
   {
     const std::lock_guard lock(producer_);
     before = armed_.load(std::memory_order_relaxed);
-    // What is delayed comes after this request.
+    // Delayed completions come after this request, and count for it.
     if (delayed_until_.load(std::memory_order_relaxed) != 0 && is_delayed()) moderated_ = std::max(moderated_, 1U);
     // A request for any completion stays in force until its event is given, whatever is requested meanwhile.
     if (before != Armed::any) {
@@ -316,7 +316,7 @@ void Cq::notify() {
   if (channel_ && !lost) {
     ib_uverbs_comp_event_desc event{};
     event.cq_handle = reinterpret_cast<std::uintptr_t>(handle_);
-    channel_->write(&event, sizeof event, place_);
+    channel_->write(&event, sizeof event, slot_);
     ++events_written_;
   }
   disarm();

@@ -75,8 +75,8 @@ class Cq {
   UIW_API int resize(int entries);
 
   // ibv_modify_cq: an event that the program has requested comes after `count` completions or `period_us` after the
-  // first of them, whichever is sooner. If one of them is 0, events come at once. Returns 0 or an errno (EMFILE and
-  // others).
+  // first of them, whichever is earlier. If one of the arguments is 0, events come at once. Returns 0 or an errno
+  // (EMFILE and others).
   UIW_API int moderate(unsigned count, unsigned period_us);
 
   // Adds a completion. `solicited`: it also wakes a program that waits for solicited completions only.
@@ -140,8 +140,8 @@ class Cq {
   void notify();
   void overrun(bool first);
 
-  // A program that waits for events polls in vain for two purposes: behind its request for an event, and once it has
-  // taken what the event was for. Neither need look at the sockets where the thread drives as soon as it waits.
+  // A program that waits for events polls in vain twice: after its request for an event, and after it has polled the
+  // completions of the event. These polls need not look at the sockets if the thread drives as soon as it waits.
   static constexpr unsigned kPollsOfWait = 2;
 
   enum class Armed : std::uint8_t { no, solicited, any };
@@ -156,13 +156,13 @@ class Cq {
 
   std::shared_ptr<EventPipe> channel_;
   int channel_number_ = ChannelSets::kNone;
-  EventPipe::Place place_;  // where events wait while the channel is full
+  EventPipe::Slot slot_;  // where events wait while the channel is full
   ibv_cq* const handle_;
-  // A fault that was asked for: nothing is to be polled before this time (raw_clock()). 0 almost always.
+  // An injected fault: nothing can be polled before this time (raw_clock()). 0 almost always.
   std::atomic<std::uint64_t> delayed_until_{0};
   std::atomic<int> users_{0};
   std::atomic<unsigned> async_events_{0};
-  // True while a task waits that reports the overrun to queue pairs. The flag may outlive this object.
+  // True while a task is queued that reports the overrun to queue pairs. The flag may outlive this object.
   const std::shared_ptr<std::atomic<bool>> failing_;
   std::shared_ptr<CqTimer> timer_;  // created by the first moderate()
 
@@ -173,13 +173,13 @@ class Cq {
   unsigned events_written_ = 0;
   unsigned moderation_count_ = 0;        // 0 or 1: none
   unsigned moderation_period_ = 0;       // microseconds
-  std::uint64_t requests_answered_ = 0;  // requests for an event that have had theirs
+  std::uint64_t requests_answered_ = 0;  // requests for an event that got their event
   unsigned moderated_ = 0;               // completions since the event was requested
 
   alignas(64) Mutex consumer_;
   std::atomic<std::uint64_t> head_{0};
   std::atomic<pthread_t> begun_by_{};       // the thread whose begin_poll() holds the lock
-  std::atomic<unsigned> polls_of_wait_{0};  // of kPollsOfWait, those to come
+  std::atomic<unsigned> polls_of_wait_{0};  // how many of kPollsOfWait are still to come
   Listed<Cq> listed_{*this};
 };
 

@@ -18,7 +18,7 @@ struct ProgramAllocator {
   void* owner = nullptr;
 };
 
-// Gives a ring's memory back where it came from.
+// Returns a ring's memory to where it came from.
 struct RingDeleter {
   ProgramAllocator from{};  // without functions: the heap
 

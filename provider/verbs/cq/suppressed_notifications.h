@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// While an event of a queue pair's socket is handled, the completions that come of it can be polled but cause no event
-// of their completion queue. The reason: a program that sleeps must find the answers to the peer sent before its own
-// next message, since an adapter acknowledges a message before its program can know of it.
+// While an event of a queue pair's socket is handled, the resulting completions can be polled but cause no event of
+// their completion queue. So a sleeping program is woken only after the answers to the peer are sent: an adapter
+// acknowledges a message before its program can know of it, so the program's next message must not come first.
 //
 // Only completions of the thread that handles the event are concerned: other threads handle events of other queue pairs
 // at the same time, and there need not be a moment at which none does.
@@ -18,7 +18,7 @@ class SuppressedNotifications {
   // `cq`, unless it is null, must remain live as long as this object. A thread may have several, one inside the other;
   // the innermost counts.
   explicit SuppressedNotifications(Cq* cq) : cq_(cq), outer_(innermost) { innermost = this; }
-  // Now the completions count.
+  // Counts the completions for the queue's event.
   ~SuppressedNotifications();
   SuppressedNotifications(const SuppressedNotifications&) = delete;
   SuppressedNotifications& operator=(const SuppressedNotifications&) = delete;

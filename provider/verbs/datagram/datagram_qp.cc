@@ -24,7 +24,7 @@ namespace {
 
 std::size_t most_octets(const DeviceInfo& device) { return std::size_t{128} << path_mtu_of(device); }
 
-// RoCE has no service levels. Adapters of mlx5 say there which kind of packet has arrived, and UCX looks for it.
+// RoCE has no service levels. mlx5 adapters report there which kind of packet has arrived, and UCX checks it.
 constexpr std::uint8_t kRoceV2 = 8, kIpv6Packet = kRoceV2 | 1, kIpv4Packet = kRoceV2 | 2;
 
 // Writes octets to the elements of a receive, one after the other.
@@ -311,7 +311,7 @@ void DatagramQp::deliver(const Arrival& arrival) noexcept {
   const bool multicast = arrival.header.destination_qp == kMulticastQp;  // only of groups that it is attached to
   if (!receives || (!multicast && !is_ours(arrival.to))) return drop(DatagramDrop::destination);
   if (arrival.header.qkey != attributes_.qkey) return drop(DatagramDrop::qkey);
-  // A program has receives of its MTU, and counts on its network to bring nothing longer.
+  // Programs post receives of the size of the MTU, and rely on the network to deliver nothing longer.
   if (arrival.payload.size() > most_octets(qp_.context->device())) return drop(DatagramDrop::malformed);
   rdmap::ReceiveBuffer buffer;
   if (!queues_.next_receive(buffer)) {

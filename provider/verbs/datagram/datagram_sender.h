@@ -27,8 +27,8 @@ class DatagramSender {
   int build(std::uint64_t sequence, const ibv_send_wr& request);
   void address(std::uint64_t sequence, const ibv_ah* handle, std::uint32_t number, std::uint32_t qkey);
 
-  // Sends what is posted, as far as the socket takes it. False if there was work that cannot be sent (memory that is
-  // gone, a message that is too long): it has completed in error, and what is behind it is still posted.
+  // Sends what is posted, as far as the socket has room. False if some work cannot be sent (memory that is gone, a
+  // message that is too long): it has completed in error, and what is behind it is still posted.
   bool send(DatagramPort& port, std::uint32_t own_qkey);
 
  private:

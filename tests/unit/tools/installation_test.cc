@@ -65,11 +65,11 @@ TEST_CASE("installation: a file tells the version of uiw that it belongs to") {
   CHECK(version_in(plugin_library(34)) == uiw::kVersion);
 }
 
-TEST_CASE("installation: this one has no fault") {
-  CHECK_FALSE(preload_fault());
-  CHECK_FALSE(plugin_fault(34));
-  CHECK_FALSE(second_preload_fault());
-  CHECK(plugin_fault(99)->text.starts_with("libuiw-rdmav99.so is not in "));
+TEST_CASE("installation: this one has no problem") {
+  CHECK_FALSE(preload_problem());
+  CHECK_FALSE(plugin_problem(34));
+  CHECK_FALSE(second_preload_problem());
+  CHECK(plugin_problem(99)->text.starts_with("libuiw-rdmav99.so is not in "));
 }
 
 TEST_CASE("installation: of two versions the older one is to be removed") {
@@ -78,17 +78,17 @@ TEST_CASE("installation: of two versions the older one is to be removed") {
   newer.put("libuiw.so.1", mark("999.0"));
   same.put("libuiw.so.1", mark(uiw::kVersion));
   std::filesystem::create_symlink("libuiw.so.1.0.0", broken.path() + "/libuiw.so.1");
-  CHECK_FALSE(second_library_fault({}));
-  CHECK_FALSE(second_library_fault({same.path(), "/nowhere", library_directory()}));
-  const std::optional<Fault> with_older = second_library_fault({same.path(), older.path()});
+  CHECK_FALSE(second_library_problem({}));
+  CHECK_FALSE(second_library_problem({same.path(), "/nowhere", library_directory()}));
+  const std::optional<Problem> with_older = second_library_problem({same.path(), older.path()});
   REQUIRE(with_older);
   CHECK(contains(with_older->text, older.path() + "/libuiw.so.1 (uiw 0.0.1)"));
   CHECK(contains(with_older->text, own_library()));
   CHECK(contains(with_older->advice, older.path()));
-  const std::optional<Fault> with_newer = second_library_fault({newer.path()});
+  const std::optional<Problem> with_newer = second_library_problem({newer.path()});
   REQUIRE(with_newer);
   CHECK_FALSE(contains(with_newer->advice, newer.path()));
-  const std::optional<Fault> with_broken = second_library_fault({broken.path()});
+  const std::optional<Problem> with_broken = second_library_problem({broken.path()});
   REQUIRE(with_broken);
   CHECK(with_broken->text == broken.path() + "/libuiw.so.1 is a link to libuiw.so.1.0.0, which does not exist");
 }
@@ -96,24 +96,24 @@ TEST_CASE("installation: of two versions the older one is to be removed") {
 TEST_CASE("installation: a driver file names a plugin that exists and is of this uiw") {
   const Folder folder;
   const std::string stem = folder.path() + "/libuiw";
-  const auto fault = [&](const std::string& content, unsigned abi, bool other_prefix) {
-    const std::optional<Fault> found = driver_fault({folder.put("uiw.driver", content)}, abi, other_prefix);
+  const auto problem = [&](const std::string& content, unsigned abi, bool other_prefix) {
+    const std::optional<Problem> found = driver_problem({folder.put("uiw.driver", content)}, abi, other_prefix);
     return found ? found->text : "";
   };
-  CHECK_FALSE(driver_fault({}, 34, true));
-  CHECK_FALSE(driver_fault({folder.path() + "/none"}, 34, true));
-  CHECK(fault("", 34, true).empty());
-  CHECK(fault("# driver /nowhere\ndriver\n", 34, true).empty());
-  CHECK(contains(fault("driver " + stem + "\n", 34, true), stem + "-rdmav34.so, which does not exist"));
-  CHECK(contains(fault("driver " + stem + "\n", 0, false), stem + "-rdmav34.so, which does not exist"));
-  CHECK(contains(fault("driver nobodys\n", 34, true), "/libnobodys-rdmav34.so, which does not exist"));
+  CHECK_FALSE(driver_problem({}, 34, true));
+  CHECK_FALSE(driver_problem({folder.path() + "/none"}, 34, true));
+  CHECK(problem("", 34, true).empty());
+  CHECK(problem("# driver /nowhere\ndriver\n", 34, true).empty());
+  CHECK(contains(problem("driver " + stem + "\n", 34, true), stem + "-rdmav34.so, which does not exist"));
+  CHECK(contains(problem("driver " + stem + "\n", 0, false), stem + "-rdmav34.so, which does not exist"));
+  CHECK(contains(problem("driver nobodys\n", 34, true), "/libnobodys-rdmav34.so, which does not exist"));
   folder.put("libuiw-rdmav59.so", mark(uiw::kVersion));
-  CHECK(fault("driver " + stem + "\n", 0, false).empty());
-  CHECK(fault("driver " + stem + "\n", 59, false).empty());
-  CHECK(contains(fault("driver " + stem + "\n", 59, true), "not the plugin of this uiw, " + plugin_library(59)));
-  CHECK(contains(fault("driver " + stem + "\n", 34, false), "does not exist"));
+  CHECK(problem("driver " + stem + "\n", 0, false).empty());
+  CHECK(problem("driver " + stem + "\n", 59, false).empty());
+  CHECK(contains(problem("driver " + stem + "\n", 59, true), "not the plugin of this uiw, " + plugin_library(59)));
+  CHECK(contains(problem("driver " + stem + "\n", 34, false), "does not exist"));
   folder.put("libuiw-rdmav59.so", mark("0.0.1"));
-  CHECK(contains(fault("driver " + stem + "\n", 0, false), stem + "-rdmav59.so (uiw 0.0.1)"));
+  CHECK(contains(problem("driver " + stem + "\n", 0, false), stem + "-rdmav59.so (uiw 0.0.1)"));
 }
 
 TEST_CASE("packages are named as Debian and as Fedora have them") {
