@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A file that becomes longer than RLIMIT_FSIZE ends the process by SIGXFSZ, and a memfd is a file. The program may not
-// expect any file here, so the limit is looked at before the kernel does.
+// expect any file here, so the limit is checked before the kernel would do so.
 #pragma once
 
 #include <sys/resource.h>

@@ -175,7 +175,7 @@ std::optional<Problem> driver_problem(const std::vector<std::string>& files, uns
   for (const std::string& file : files) {
     for (const std::string& driver : drivers_in(file)) {
       const std::string plugin = plugin_of_driver(driver, abi);
-      if (is_own_plugin(plugin)) continue;  // plugin_problem() tells of it
+      if (is_own_plugin(plugin)) continue;  // plugin_problem() reports it
       const std::string named = file + " names " + plugin;
       const std::string remove = "remove " + file + ", or install again the uiw that it belongs to";
       if (!exists(plugin)) return Problem{named + ", which does not exist", remove};

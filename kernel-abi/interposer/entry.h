@@ -20,7 +20,7 @@ enum UiwObjectKind {
   UIW_OBJECT_COMPLETION_CHANNEL = 3,  // a pipe; the interposer reports its close, and reads
   UIW_OBJECT_INTERNAL = 4,   // a descriptor of the library, which the program does not know (base/descriptor.h)
   UIW_OBJECT_NETLINK = 5,    // a socket in place of one of NETLINK_RDMA; all its state is in the kernel's socket
-  UIW_OBJECT_EPOLL_SET = 6,  // an epoll set with a completion channel, whose descriptor is above the kind
+  UIW_OBJECT_EPOLL_SET = 6,  // an epoll set with a completion channel, whose descriptor is in place of a serial number
 };
 enum { UIW_OBJECT_KIND_MASK = 7 };
 enum { UIW_MOST_POLLED = 64 };  // descriptors in a poll() that wait_in_poll() may carry out

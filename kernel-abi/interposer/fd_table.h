@@ -24,7 +24,7 @@ class FdEntry {
   uint64_t object() const { return bits_; }
   unsigned kind() const { return static_cast<unsigned>(bits_ & 7); }
   bool internal() const { return kind() == UIW_OBJECT_INTERNAL; }
-  // What is written there is no command, and a copy of the descriptor is none of uiw's.
+  // Writes to the descriptor are no commands, and its duplicates are not uiw's.
   bool has_no_commands() const {
     return kind() == UIW_OBJECT_COMPLETION_CHANNEL || kind() == UIW_OBJECT_EPOLL_SET || internal();
   }

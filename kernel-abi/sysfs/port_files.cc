@@ -17,7 +17,7 @@ template <PortCounter... kCounters>
 std::uint64_t sum(const PortCounts& counts) {
   return (counts[index_of(kCounters)] + ...);
 }
-// What cannot happen to a link that is made of sockets.
+// For counters of errors that a link made of sockets cannot have.
 std::uint64_t none(const PortCounts&) { return 0; }
 
 constexpr auto sent_packets = sum<PortCounter::packets_sent, PortCounter::datagrams_sent>;
@@ -106,7 +106,7 @@ std::optional<unsigned> index_in(std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() ? std::optional(index) : std::nullopt;
 }
 
-// What comes behind "ports/1".
+// Parses what follows "ports/1".
 bool parse_in_port(std::span<const std::string_view> parts, PortPath& found) {
   using Kind = PortPath::Kind;
   const std::string_view first = parts.front();

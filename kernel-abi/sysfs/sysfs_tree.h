@@ -28,7 +28,7 @@ struct PlacedTree {
 // and is closed to all others, so that nothing planted in a shared /tmp is followed.
 PlacedTree place_tree(const Tree& tree, const std::vector<std::string>& bases);
 
-// Gives files of a placed tree that change their contents, each in one step. What cannot be written stays as it is.
+// Replaces the contents of counters in a placed tree, each in one step. Files that cannot be written stay as they are.
 void rewrite_counters(const std::string& root, const std::vector<TreeEntry>& counters);
 
 }  // namespace uiw::kernel_abi

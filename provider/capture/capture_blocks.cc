@@ -38,7 +38,7 @@ constexpr off_t lock_of(std::uint64_t number) { return kNumberedLocks + static_c
 // How often the end of a file is looked at that others change all the time.
 constexpr int kMostLooks = 3;
 
-// These make bare system calls: some of those of libc are cancellation points, and functions of uiw's preload library.
+// These make bare system calls: some of libc's functions are cancellation points or hooked by uiw's preload library.
 
 // A lock of the open file description, so that of a process, and not of a thread.
 int lock_octet(int fd, off_t at, short type, bool waits) {

@@ -14,10 +14,10 @@
 
 namespace uiw::provider {
 
-// What is known now of the way from a local address to `destination`: 0 if the next hop is known, or none is needed
+// Whether the way from a local address to `destination` is known: 0 if the next hop is known, or none is needed
 // (addresses of this host, multicast, interfaces without such a protocol); EINPROGRESS while the kernel asks for it;
-// else why there is no way: ENETUNREACH, EHOSTUNREACH, EACCES or EINVAL, by the route. A link-local IPv6 address has
-// its scope.
+// else the reason why there is no way: ENETUNREACH, EHOSTUNREACH, EACCES or EINVAL, by the route. A link-local IPv6
+// address has its scope.
 int look_at_neighbour(const sockaddr_storage& source, const sockaddr_storage& destination);
 
 // How long a caller that has got EINPROGRESS waits before it asks again; `asked` counts the questions so far.

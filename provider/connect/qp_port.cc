@@ -79,7 +79,7 @@ Ports& ports() {
   return *instance;
 }
 
-// Makes all that reserves a port. 0, or an errno.
+// Makes the sockets that reserve a port. 0, or an errno.
 int reserve(Ports& all, std::uint16_t& port) {
   Port made;
   const std::uint16_t wanted = port;

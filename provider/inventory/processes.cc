@@ -64,7 +64,7 @@ class Descriptor {
   int fd_;
 };
 
-// SO_PASSCRED: the kernel adds to each datagram who has sent it.
+// SO_PASSCRED: the kernel adds the sender's credentials to each datagram.
 int open_socket() {
   const int fd = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   const int on = 1;

@@ -16,7 +16,7 @@ constexpr std::uint32_t kRemoteRights = ddp::kRemoteRead | ddp::kRemoteWrite | d
 // device reports no RDMA FLUSH.
 constexpr unsigned kFlushAccess = 1U << 8 | 1U << 9;
 
-// What a peer may do.
+// The rights of peers.
 constexpr std::uint32_t remote_rights(unsigned access) {
   std::uint32_t rights = 0;
   if ((access & IBV_ACCESS_REMOTE_READ) != 0) rights |= ddp::kRemoteRead;

@@ -89,7 +89,7 @@ class EndWatch final : public CmLoop::Handler {
   }
 };
 
-// Whether all that had what was made in this generation have ended. With the lock held.
+// Whether all processes that had what was made in this generation have ended. With the lock held.
 bool have_ended(const Inheritance& own, unsigned generation) {
   return std::all_of(own.ancestors.begin(), own.ancestors.end(), [generation](const Ancestor& ancestor) {
     return ancestor.generation < generation || has_ended(ancestor);

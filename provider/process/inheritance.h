@@ -37,8 +37,8 @@ int when_ancestors_end(std::function<void()> function);
 // process takes no descriptors.
 void prepare_inheritance(bool leaves);
 void go_on_after_fork();
-// Called in the child. With `protect` the program cannot close the pipes of the ancestors, as daemons close all
-// descriptors, until release_ancestors(), which is called when the program has kept nothing of uiw.
+// Called in the child. With `protect` the program, which may close all descriptors as daemons do, cannot close the
+// pipes of the ancestors until release_ancestors(), which is called when it has closed all that it inherited from uiw.
 void inherit_in_child(bool protect);
 void release_ancestors();
 

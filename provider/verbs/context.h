@@ -69,7 +69,7 @@ class Context : public std::enable_shared_from_this<Context> {
   void give_back(Limited kind) { objects(kind).fetch_sub(1, std::memory_order_relaxed); }
 
   UIW_API void query_device(ibv_device_attr_ex& attributes) const;
-  // As it is now. EINVAL for a port other than 1. Throws std::bad_alloc.
+  // The port as it is now. EINVAL for a port other than 1. Throws std::bad_alloc.
   UIW_API int query_port(unsigned port, ibv_port_attr& attributes);
   // The speed of the interface. Loopback and virtual links do not report one and count as 10 Gb/s.
   unsigned speed_mbps() const { return device_.speed_mbps == 0 ? 10000 : device_.speed_mbps; }
@@ -103,7 +103,7 @@ class Context : public std::enable_shared_from_this<Context> {
   DeviceInfo now_;                       // as last seen
   std::deque<std::vector<Gid>> tables_;  // the last is that of gids_; a thread may still read those before it
   std::atomic<const std::vector<Gid>*> gids_;
-  // What was reported to the program, or was so when it opened the device; only for the thread "uiw-cm".
+  // The state that the program knows: when it opened the device, or as reported since; only for the thread "uiw-cm".
   bool told_active_;
   std::vector<Gid> told_gids_;
   Listed<Context> listed_{*this};

@@ -77,7 +77,7 @@ _uiw() {
   return result
 }
 
-# As a file of $fpath this is the function; read by `source` or `eval`, it says whose function it is.
+# As a file of $fpath this is the function itself; read by `source` or `eval`, it registers the function.
 if [[ $funcstack[1] == _uiw ]]; then
   _uiw "$@"
 else

@@ -24,7 +24,7 @@ struct Reached {
 // `path` is a file that can be executed. For a script the answer is that for its interpreter.
 Reached reach_of(const std::string& path);
 
-// What the machine is called that this uiw is built for, "x86-64" for example.
+// The name of the machine that uiw is built for, "x86-64" for example.
 std::string own_machine_name();
 
 // One line for people: what is wrong and what to do; empty where the program is reachable.

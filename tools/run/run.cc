@@ -45,8 +45,8 @@ void warn_of(const Reached& reached) {
   if (problem) std::fprintf(stderr, "uiw: warning: %s; %s\n", problem->text.c_str(), problem->advice.c_str());
 }
 
-// Why nothing can be appended to the log, as an errno; 0 if it can, or there is no log in a file. Makes the file. A
-// FIFO may get its reader later; until then its lines are lost, and the program is told so once.
+// Creates the log's file. 0 if lines can be appended, or there is no log in a file; else an errno. A FIFO may get its
+// reader later; until then its lines are lost, and the program is told so once.
 int log_error() {
   const std::string& log = provider::settings().values.log;
   if (log.empty() || log == provider::kLogToStandardError) return 0;

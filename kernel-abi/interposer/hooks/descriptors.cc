@@ -85,8 +85,8 @@ bool is_still_ours(int fd, FdEntry entry) {
   return S_ISCHR(status.st_mode) && status.st_rdev == makedev(1, 3);
 }
 
-// Who executes a command on this descriptor. If the descriptor is not ours any more, it is the real function; if it
-// belongs to another process (vfork), nobody: the command fails, with errno set.
+// Who executes a command on this descriptor: the library; the real function, if the descriptor is not ours any more; or
+// nobody, if it belongs to another process (vfork), and then errno is set.
 enum class Taker { library, real_function, nobody };
 Taker taker_of(FdEntry entry, int fd) {
   const bool borrowed = fd_table_is_borrowed();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the other hooks need to know of descriptors. Part of the interposer.
+// Functions about descriptors for the other hooks. Part of the interposer.
 #pragma once
 
 #include <stddef.h>

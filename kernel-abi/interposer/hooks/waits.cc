@@ -109,7 +109,7 @@ constinit RealFunction<int(int, epoll_event*, int, int)> real_epoll_wait("epoll_
 constinit RealFunction<int(int, epoll_event*, int, int, const sigset_t*)> real_epoll_pwait("epoll_pwait");
 constinit RealFunction<int(int, epoll_event*, int, const timespec*, const sigset_t*)> real_epoll_pwait2("epoll_pwait2");
 
-// For the moment in which the function of libc is not known yet (real_functions.h); none of these calls is made there.
+// The result while libc's function is being looked up (real_functions.h); no such call is made in that time.
 int unknown() {
   errno = EINTR;
   return -1;

@@ -288,7 +288,7 @@ int CmRoute::take_socket() {
   return std::exchange(socket_, -1);
 }
 
-// A number that the parent of this process has is taken when that has ended (renew()).
+// If the parent of this process has the number, renew() takes it when the parent has ended.
 int CmRoute::take_number() {
   if (rdma_port_ != nullptr || lacks_number_) return 0;
   return provider::take_rdma_port(source_, family_only_.value_or(false), 0, rdma_port_, number_space(*this));

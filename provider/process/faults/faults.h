@@ -28,8 +28,8 @@ class Faults {
   // any operation. 0 or an errno.
   static int begin(std::function<void(const FaultRule&)> everywhere);
 
-  // Counts an operation for the rules of this kind, of FaultKind::call for those of this `call`. Returns the first rule
-  // that is due; null if none is.
+  // Counts an operation for the rules of this kind; for FaultKind::call, for those that name this `call`. Returns the
+  // first rule that is due; null if none is.
   const FaultRule* due(FaultKind kind, std::string_view call = {}) noexcept;
   bool has(FaultKind kind) const;
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A netlink socket for libnl whose descriptor is taken as base/descriptor.h says; libnl's own would keep the number
-// that the kernel gives.
+// A netlink socket for libnl whose descriptor is taken as base/descriptor.h says, which libnl would not do itself.
 #pragma once
 
 #include <linux/netlink.h>

@@ -40,7 +40,7 @@ inline constexpr std::size_t kMostPolled = 64;  // with more, -EAGAIN
 // The program has closed this descriptor (the descriptor itself is already closed or is about to be).
 void forget_completion_channel(int fd);
 
-// Hold the lock of the table over a fork. The child has the channels of the parent, whose pipes know whose they are.
+// Hold the lock of the table over a fork. The child has the parent's channels, whose pipes know their owner.
 void lock_completion_channels();
 void unlock_completion_channels();
 
