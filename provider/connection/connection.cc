@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sessions of a connection: how one begins, over which octets, and its timers.
+// Sessions of a connection: how one begins, whether its octets go through TCP or shared memory, and its timers.
 #include "provider/connection/connection.h"
 
 #include <exception>
@@ -49,7 +49,7 @@ int Connection::share(SharedOffer&& offer) {
   shared = std::make_unique<SharedStream>(session_->socket, std::move(offer), !session_->rules.shared_octets);
   const auto place = engine_.begin_sharing(number_);
   if (place == DoorbellPage::kNoPlace) {
-    // The octets stay on TCP. A caller has not said yet that it takes the memory; a called end has to refuse it.
+    // The octets stay on TCP. A calling end has not accepted the memory yet; a called end has to refuse it.
     if (!session_->rules.initiator) {
       shared->refuse();
     } else {
@@ -64,7 +64,7 @@ int Connection::share(SharedOffer&& offer) {
   return error;
 }
 
-// The line about the connection is written before both ends have agreed on shared memory.
+// A log line of its own: the line about the connection is written before both ends have agreed on shared memory.
 void Connection::log_way(bool shared_memory) const {
   log_event(LogLevel::info, "queue pair 0x%06x: its octets go through %s", number_,
             shared_memory ? "shared memory" : "TCP");
@@ -92,8 +92,8 @@ bool Connection::later(std::chrono::milliseconds delay, Late function, std::uint
   }
 }
 
-// An adapter may give up if a message comes together with the reply, so there is a pause between the two. If there is
-// no memory for the timer, this end waits for the peer's first message.
+// Some adapters give up if a message arrives together with the reply, so there is a pause between the two. Without
+// memory for the timer, this end waits for the peer's first message.
 void Connection::speak_first(std::uint64_t acknowledged) {
   if (!runs_or_closes() || session_->established) return;
   if (acknowledged == 0) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The connection of a queue pair, from attach to end: its octets, its two directions, and how it ends.
 //
-// A Connection is a part of its queue pair and lives as long as that. It is idle where there is no peer; each time that
-// the queue pair is connected begins a session, which has everything that begins anew then. Its files: send.cc (work
-// becomes FPDUs, and TCP takes them), receive.cc (octets arrive and are placed), end.cc (how a session ends). What the
-// two ends have agreed on is the session's ConnectionRules.
+// A Connection is a part of its queue pair and lives as long as the queue pair. It is idle while there is no peer. Each
+// time the queue pair is connected, a session begins, with all the state that starts anew then. Its files: send.cc
+// (turns work into FPDUs and hands them to TCP), receive.cc (octets arrive and are placed), end.cc (how a session
+// ends). What the two ends have agreed on is the session's ConnectionRules.
 //
 // Locks: the receiver's is taken first, then the sender's, then those of completion queues. The phase changes with both
-// held. Functions are called inside a ReadSection, with the locks held that their headings name; where there is no
+// held. Functions are called inside a ReadSection, with the locks held that the heading of their group names; without a
 // session they do nothing, unless a comment says that there must be one.
 #pragma once
 
@@ -51,11 +51,12 @@ class Connection final : rdmap::ReceiveHost {
     running,
     closing,    // orderly end: what is posted is sent, then FIN
     lingering,  // the FPDU in progress and a Terminate are sent; what arrives is dropped
-    gone,       // a manual connection whose peer has left; no work has failed for that yet
+    gone,       // a manual connection whose peer has left; no work has failed because of that yet
     ended,
   };
   using ProbePolicy = SendScheduler::ProbePolicy;
-  // The connection of the queue pair with this number, or null. Inside a ReadSection, until which it lives.
+  // The connection of the queue pair with this number, or null. Called inside a ReadSection; the result is valid until
+  // its end.
   using Find = Connection* (*)(std::uint32_t qp_number);
 
   // `engine` must remain live as long as the connection.
@@ -63,27 +64,27 @@ class Connection final : rdmap::ReceiveHost {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Work is flushed with both locks held, so that nothing is placed for it any more.
+  // Flushing takes both locks, so that nothing is placed for flushed work.
   struct Locks {
     alignas(64) SectionMutex receive;
     alignas(64) SectionMutex send;
   } locks;
-  // Threads that hold none of the locks read this.
+  // Read by threads that hold none of the locks.
   struct Signals {
     alignas(64) std::atomic<bool> receive_stalled{false};  // nothing is read until a receive is posted
     // There are deferred sends: posts that wait for the next posts, or a probe.
     alignas(64) std::atomic<bool> deferred{false};
-    std::atomic<std::uint64_t> posts_wait_since{0};  // monotonic, ns; 0 where no posts wait
-    std::atomic<pthread_t> poster{};                 // the thread that has posted them
+    std::atomic<std::uint64_t> posts_wait_since{0};  // monotonic, ns; 0: no posts wait
+    std::atomic<pthread_t> poster{};                 // the thread that posted them
   } signals;
 
-  // The parts of the queue pair that it works for, and the memory that its peer may access. Called once, before the
-  // queue pair can be found. All arguments must remain live as long as the connection.
+  // Sets the parts of the queue pair that the connection works for, and the memory that its peer may access. Called
+  // once, before the queue pair can be found. All arguments must remain live as long as the connection.
   void serve(ConnectionWork& work, ConnectionHost& host, rdmap::SendQueue& sends, const ddp::Accessor& memory) {
     work_ = &work, host_ = &host, sends_ = &sends, memory_ = &memory;
   }
 
-  // ---- Any thread; what it says may change unless a lock is held ----
+  // ---- Any thread; without a lock, the answer may be out of date at once ----
   Phase phase() const { return phase_.load(); }
   bool is_idle() const { return phase() == Phase::idle; }
   bool runs() const { return phase() == Phase::running; }
@@ -98,19 +99,19 @@ class Connection final : rdmap::ReceiveHost {
   }
 
   // ---- With both locks held ----
-  // A session begins, with a connection that is at its beginning. What is set up between prepare() and begin() is there
-  // before anything is sent or read. prepare() throws std::bad_alloc. `owner` may be null.
+  // prepare() makes a session on a TCP connection that has carried no FPDU yet, begin() starts it. Nothing is sent or
+  // read before begin(). prepare() throws std::bad_alloc. `owner` may be null.
   void prepare(std::uint32_t qp_number, const rdmap::ConnectionRules& rules, std::shared_ptr<ConnectionOwner> owner,
                TcpStream&& socket);
-  // Octets go through shared memory once the peer has agreed. Called once, behind prepare(). 0 or an errno. Throws
+  // Moves the octets to shared memory once the peer has agreed. Called once, after prepare(). 0 or an errno. Throws
   // std::bad_alloc.
   int share(SharedOffer&& offer);
   void begin() { phase_ = Phase::running; }
-  // In place of begin(): the socket is the caller's again.
+  // Instead of begin(): returns the socket to the caller.
   TcpStream take_back();
-  // Must be prepared.
+  // A session must have been prepared.
   TcpStream& socket() { return session_->socket; }
-  // Ends the session and completes no posted work. The receive that a message has begun to use is given back; for
+  // Ends the session without completing posted work. The receive that a message has begun to use is given back; for
   // `completes` see ConnectionWork::give_back().
   void abandon(bool completes);
   // RESET, for callers outside of the connection: abandons the session, and frees it.
@@ -118,36 +119,37 @@ class Connection final : rdmap::ReceiveHost {
     abandon(false);
     session_.reset();
   }
-  // In the child of a fork: the session belongs to the parent, and is not used here. No locks are held.
+  // In the child of a fork: the session belongs to the parent, so it is not used here. No locks are held.
   void after_fork_in_child();
 
   // ---- With the receiver's lock held ----
-  // One turn of the thread that drives. True if send_turn() is to follow, after the receiver's lock has been released.
-  // `work` says whether there was anything to do. Ends the session first if the sender has found an error.
+  // One turn of the driving thread. True if send_turn() is to follow, after the receiver's lock has been released.
+  // `work`: whether there was anything to do. Ends the session first if the sender has found an error.
   bool receive_turn(Driver driver, bool& work);
   bool is_of(const ConnectionOwner* owner) const { return !is_idle() && session_->owner.get() == owner; }
   // Orderly end: what is posted is sent, then TCP is closed. ENOTCONN if the session is over already.
   int disconnect();
-  // Ends the session without the peer: it has sent no first message in time, or a fault was asked for.
+  // Ends the session without the peer: no first message has arrived in time, or a fault is injected.
   enum class Lost { beginning, by_fault };
   void lose(Lost why);
-  // A completion queue had no room: sends a Terminate.
+  // A completion queue has overflowed: sends a Terminate.
   void completion_lost();
   // There is no memory for something that the session needs: ends it by RST.
   void end_without_memory();
-  // ibv_modify_qp to ERR: flushes all work. The session runs or closes.
+  // ibv_modify_qp to ERR: flushes all work. There must be a session that runs or closes.
   void flush_work();
-  // Tells a peer with the remote completion rule what has been placed, as far as TCP takes the octets at once.
+  // The program is done with the queue pair: reports to a peer with the remote completion rule what has been placed, as
+  // far as TCP accepts the octets at once.
   void leave();
   // Posted work has waited for its peer for too long: `culprit` completes with `status`, and the rest is flushed.
   // Without a culprit all work is flushed, and IBV_EVENT_QP_FATAL is reported. The session lingers if `status` is
   // rnr_exceeded, and ends at once otherwise. There must be a session.
   void fail_work(std::optional<std::uint64_t> culprit, rdmap::Status status);
-  // As Driven says. Where octets go through memory the socket is silent, and stays watched.
+  // See Driven. With shared memory the socket stays watched: it is silent anyway.
   bool watch_socket(bool watched);
-  // The session has begun. A responder whose peer asked for no peer-to-peer mode may send a moment after the peer has
-  // its reply, if the settings allow that, and otherwise after the peer's first message. `by_owner`: nothing is read
-  // before first_may_come(), which the owner calls.
+  // The session has begun. A responder whose peer did not ask for peer-to-peer mode sends only after the peer's first
+  // message, or, if the settings allow that, a moment after the peer has the reply. `by_owner`: nothing is read before
+  // the owner calls first_may_come().
   void wait_for_first_message(bool by_owner);
   // There must be a session.
   void first_may_come() { session_->first_by_owner = false; }
@@ -158,7 +160,7 @@ class Connection final : rdmap::ReceiveHost {
   // ---- With one of the locks held; there must be a session ----
   const rdmap::ConnectionRules& rules() const { return session_->rules; }
   mpa::PeerKind peer() const { return session_->reads.peer.load(std::memory_order_relaxed); }
-  // Whether the peer has reported that it waits for a receive.
+  // Whether the peer has reported that it has no receive posted for a message.
   bool peer_waits() const { return session_->receiver.peer_waits(); }
   // Denies rights to the peer whatever the registration allows (Verbs draft section 8.1.2.2).
   void deny(std::uint32_t rights) { session_->receiver.deny(rights); }
@@ -177,21 +179,21 @@ class Connection final : rdmap::ReceiveHost {
   void send_all_deferred();
   // The progress thread has ticked: posts that have waited for too long are sent.
   void send_overdue_posts();
-  // The session is to end by RST: the caller ends it (stop_for_good()), or the engine runs a turn that does
-  // (break_off()). There must be a session.
+  // Both end the session by RST: after stop_for_good() the caller ends it, break_off() has the engine run a turn that
+  // does. There must be a session.
   void stop_for_good() { session_->dead = true; }
   void break_off();
   // Whether FIN has been sent.
   bool fin_sent() const { return !is_idle() && session_->fin_sent; }
   // Whether the program has ended the session, and the peer does not have everything yet.
   bool delivers_last() const;
-  // Whether the peer of the running session has stopped answering, for longer than `retry`. `has_to_answer`: the peer
-  // has no reason to send nothing. There must be a session.
+  // Whether the peer of the running session has not answered for longer than `retry`. `has_to_answer`: the peer has no
+  // reason to be silent. There must be a session.
   bool unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now, bool has_to_answer);
   void note_progress(std::chrono::steady_clock::time_point now) {
     if (!is_idle()) session_->unmoved_since = now;
   }
-  // The program has the processor again, after a call that has looked at what has arrived.
+  // A call that has looked at what has arrived returns to the program.
   void note_return_to_program(std::uint64_t now) {
     if (!is_idle()) session_->scheduler.resume(now);
   }
@@ -201,7 +203,7 @@ class Connection final : rdmap::ReceiveHost {
   // What the counters of the port do not have yet.
   StreamTraffic uncounted_traffic() const;
   bool give_back_idle_memory();  // see SharedStream
-  // Entries from this one on are not sent.
+  // Entries from this one on are not sent for now.
   void hold_from(std::uint64_t sequence) {
     if (!is_idle()) session_->transmitter.hold_from(sequence);
   }
@@ -214,7 +216,7 @@ class Connection final : rdmap::ReceiveHost {
   std::size_t octets_in_one_send() const {
     return std::min(octets().octets_in_one_send(), mpa::Batch::limit(session_->rules.copies()));
   }
-  // The socket takes no more for now. The receiver's lock will do as well. There must be a session.
+  // The socket accepts no more for now. Either lock will do. There must be a session.
   bool full() const { return session_->send_state.load(std::memory_order_relaxed) == SendState::socket_full; }
   // The program has posted work. There must be a session.
   void note_post() { session_->piggybacking.posted(); }
@@ -250,8 +252,8 @@ class Connection final : rdmap::ReceiveHost {
     SendScheduler scheduler;
     bool dead = false;  // nothing may be written to the socket any more
     bool fin_sent = false;
-    bool send_error_reported = false;  // by a completion of the send queue
-    StreamTraffic counted;             // by count_traffic()
+    bool send_error_reported = false;  // a completion of the send queue has reported it
+    StreamTraffic counted;             // what count_traffic() has counted
     std::atomic<bool> send_error{false};
     std::uint64_t moved = 0;  // octets of the stream, both ways, when unanswered() looked last
     std::chrono::steady_clock::time_point unmoved_since;
@@ -270,9 +272,9 @@ class Connection final : rdmap::ReceiveHost {
     bool drop_logged = false;  // octets in an answer that was to have none
     bool peer_wants_reports = false;
     bool rnr_report_due = false;
-    bool rnr_reported = false;  // the peer has been told of a pause, and not of its end
+    bool rnr_reported = false;  // the peer has been told of a pause, and not yet of its end
     bool watched = true;
-    bool receive_error_reported = false;  // by a completion of the receive queue
+    bool receive_error_reported = false;  // a completion of the receive queue has reported the error
   };
 
   ByteStream& octets() { return session_->shared ? static_cast<ByteStream&>(*session_->shared) : session_->socket; }
@@ -285,7 +287,7 @@ class Connection final : rdmap::ReceiveHost {
   bool later(std::chrono::milliseconds delay, Late function, std::uint64_t argument);
   void speak_first(std::uint64_t acknowledged);
   void report_rnr_again(std::uint64_t pauses);
-  void stop_lingering(std::uint64_t looks);  // how many there have been, with this one
+  void stop_lingering(std::uint64_t looks);  // the number of looks so far, this one included
   void stop_closing(std::uint64_t);
   void give_up(std::uint64_t pauses);
 
@@ -319,8 +321,8 @@ class Connection final : rdmap::ReceiveHost {
   bool has_failed();
   // Whether work of ours or a request of the peer would be left unfinished if the peer closed now.
   bool awaits_peer();
-  // The connection is lost. By the remote rule: completes unsignaled work at the head of the queue, and returns the
-  // first entry that the peer has not confirmed. By the local rule: nothing.
+  // For a lost connection. By the remote completion rule: completes unsignaled work at the head of the queue, and
+  // returns the first entry that the peer has not confirmed. By the local rule: returns nothing.
   std::optional<std::uint64_t> first_unconfirmed();
 
   // ---- receive.cc: with the receiver's lock held ----
@@ -351,14 +353,14 @@ class Connection final : rdmap::ReceiveHost {
   void note_first_message();
   void answer_last();  // answers what has arrived, before our FIN
   void watch_for_end();
-  // Whether the peer takes a report when this end leaves: it has the remote completion rule.
+  // Whether the peer accepts a report when this end disconnects: it has the remote completion rule.
   bool takes_reports() const { return session_->rules.manual || session_->peer_wants_reports; }
   void report(rdmap::Stag occasion);
-  // This end leaves: says how much of the peer's work has been placed, if the peer takes reports.
+  // Before this end disconnects: reports how much of the peer's work has been placed, if the peer accepts reports.
   void report_last();
   void report_rnr();
   void report_rnr_later();
-  // The session is over: octets that were read and not taken are dropped.
+  // The session is over: drops octets that were read and not processed.
   void stop_receiving();
 
   // ---- end.cc: with the receiver's lock held, except where said otherwise ----
@@ -388,7 +390,7 @@ class Connection final : rdmap::ReceiveHost {
   const ddp::Accessor* memory_ = nullptr;
   std::uint32_t number_ = 0;  // of the queue pair
   std::atomic<Phase> phase_{Phase::idle};
-  // It is kept while the phase is idle, until RESET, or the next one begins: the thread that has abandoned it may still
+  // Kept while the phase is idle, until RESET or the next session: the thread that has abandoned the session may still
   // be inside its functions.
   std::optional<Session> session_;
 };

@@ -20,8 +20,8 @@ class ConnectionWork : public rdmap::SendHost {
   virtual void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                                 const rdmap::ReceiveHost::Message& message) = 0;
   virtual std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) = 0;
-  // No receive is awaited any more: the message for which next_receive() has found none is lost, or there is no
-  // connection.
+  // No receive is awaited any more: the message for which next_receive() found none is lost, or the connection has
+  // ended.
   virtual void await_no_receive() = 0;
   // Whether a receive is posted.
   virtual bool receive_there() const = 0;
@@ -48,7 +48,7 @@ class ConnectionHost {
   virtual void peer_gone() = 0;
   // With the sender's lock held. TCP has taken all that may be sent now.
   virtual void sent_all() = 0;
-  // As sent_all(), and FIN has been sent in an orderly end.
+  // As sent_all(), after the FIN of an orderly end.
   virtual void sent_last() = 0;
 
  protected:

@@ -18,7 +18,7 @@ namespace uiw::provider {
 
 namespace {
 constexpr std::chrono::seconds kPeerTimeout = Movement::kPatience;
-constexpr unsigned kMostLooks = 60;  // at a session that lingers
+constexpr unsigned kMostLooks = 60;  // looks at a lingering session, one each Movement::kLook
 
 // `how`: how this end has learnt of the error.
 void log_terminate(std::uint32_t qp_number, const char* how, const rdmap::Terminate& terminate) {
@@ -102,7 +102,7 @@ void Connection::fail_work(std::optional<std::uint64_t> culprit, rdmap::Status s
   end(culprit, status, status == rdmap::Status::rnr_exceeded);
 }
 
-// ---- An error here ----
+// ---- This end finds an error ----
 
 // The operation that found no memory cannot be repeated: octets of the stream are lost.
 void Connection::end_without_memory() {
@@ -151,7 +151,7 @@ void Connection::end_with(const rdmap::Terminate& terminate, bool peer_gone) {
     // After an MPA error the received octets cannot be trusted, so earlier requests are not answered before the
     // Terminate.
     session_->transmitter.terminate(terminate, terminate.layer != rdmap::Layer::llp);
-    // Nothing follows our FIN.
+    // After FIN no Terminate can be sent.
     if (!session_->fin_sent) engine_.counters().add(PortCounter::terminates_sent);
   }
   if (peer_gone) return end(first_unconfirmed(), rdmap::Status::retry_exceeded, true);
@@ -170,7 +170,7 @@ void Connection::peer_terminated(const rdmap::Terminate& terminate) {
     culprit = terminate.has_ddp_header ? session_->transmitter.find_terminated(terminate)
                                        : session_->transmitter.oldest_sent();
     if (culprit) {
-      // The peer has placed the work before `culprit`; otherwise its Terminate would be about that work.
+      // The peer has placed the work before `culprit`, otherwise its Terminate would be about that work.
       session_->transmitter.placed_before(*culprit);
       // An atomic operation on a misaligned address completes as an invalid request, as on InfiniBand. RFC 7306 section
       // 8.2 has no error code for misalignment, so the Terminate only says that the remote operation failed.
@@ -187,7 +187,8 @@ void Connection::peer_closed(bool broken) {
   if (phase_ == Phase::idle || phase_ == Phase::ended || phase_ == Phase::gone) return;
   if (phase_ == Phase::lingering) {
     const std::lock_guard lock(locks.send);
-    // The peer may have closed its half only: it still gets what is left, as far as it takes that (stop_lingering).
+    // The peer may have closed only its half. It still gets what is left, as long as it goes on reading
+    // (stop_lingering()).
     if (!broken && !session_->shared && !is_done()) return;
     phase_ = Phase::ended;
     forget_deferred();
@@ -223,15 +224,15 @@ void Connection::peer_left(bool broken) {
   // ended the session for that error yet.
   if (has_failed()) return end_for_send_error(!broken);
   const std::lock_guard lock(locks.send);
-  // The peer is the initiator, and has closed before its first message: it calls again.
+  // An initiator that has closed before its first message calls again.
   if (!session_->rules.initiator && !session_->established) return abandon(true);
-  // No message has arrived and no work is posted: the peer may have found out that this queue pair is not the one it
-  // means.
+  // No message has arrived and no work is posted: the peer may have found out that this is not the queue pair that it
+  // wants.
   const bool untouched = session_->receiver.progress() == rdmap::Progress{} && !session_->receiver.in_message();
   if (session_->rules.initiator && host_->state() == IBV_QPS_RTR && untouched && sends_->empty()) return abandon(true);
   // If the peer has sent FIN, unsignaled work that TCP has taken counts as received.
   if (!broken) session_->transmitter.release_unsignaled();
-  // On InfiniBand a receive waits on, too, of whose message the peer has sent a part before it left.
+  // As on InfiniBand, the receive of a message that has arrived only in part is free for the next message.
   if (const auto buffer = session_->receiver.forget_message()) work_->give_back(*buffer, true);
   host_->peer_gone();
   let_go_of_socket();
@@ -283,7 +284,7 @@ void Connection::end_lingering() {
   if (is_done()) let_go_of_socket();
 }
 
-// Before the peer can know that the session has ended: what the peer does then comes behind the report of the end.
+// Called before the peer can learn of the end, so that what the peer does next arrives after the report of the end.
 void Connection::tell_owner() {
   if (const auto owner = std::exchange(session_->owner, nullptr)) owner->connection_ended();
 }
@@ -303,7 +304,7 @@ void Connection::let_go_of_socket() {
   phase_ = Phase::ended;
   forget_deferred();
   engine_.release(session_->socket.fd());
-  // A peer that polls looks at TCP only now and then.
+  // A polling peer looks at the shared memory, and at TCP only now and then.
   if (session_->shared && !session_->dead) session_->shared->shutdown_send();
   count_traffic(true);
   session_->shared.reset();
@@ -328,7 +329,7 @@ void Connection::abandon(bool completes) {
 
 // ---- Timers ----
 
-// A peer that reads slowly gets all of it, within a minute.
+// A peer that reads slowly still gets all octets, within a minute.
 void Connection::stop_lingering(std::uint64_t looks) {
   const std::lock_guard lock(locks.send);
   if (phase_ != Phase::lingering) return;
@@ -358,7 +359,8 @@ void Connection::stop_closing(std::uint64_t) {
   report_lost();
 }
 
-// The peer has closed, but messages that it sent before wait for receives. The program gets some time to post them.
+// The peer has closed, but messages that it sent before still wait for receives. The program gets some time to post
+// them.
 void Connection::give_up_later() {
   if (session_->giving_up) return;
   session_->giving_up = later(kPeerTimeout, &Connection::give_up, session_->pauses);

@@ -23,13 +23,13 @@ namespace uiw::provider {
 
 namespace {
 
-// A peer that takes octets gets more time, up to this.
+// A peer that goes on reading gets more time, up to this.
 constexpr std::chrono::seconds kLongest{60};
 constexpr int kTurns = 16;
 constexpr unsigned kMostRejected = 256;
 std::atomic<unsigned> lingering_now{0};
 
-// Whether some octets, or FIN, have not been sent, since the peer does not read.
+// Whether TCP still has octets, or FIN, to send because the peer does not read.
 bool has_unsent(const TcpStream& socket) { return socket.traffic().octets_unsent > 0; }
 
 class Lingering final : public CmLoop::Handler, public std::enable_shared_from_this<Lingering> {
@@ -107,7 +107,7 @@ class Lingering final : public CmLoop::Handler, public std::enable_shared_from_t
 
 void linger_and_close(TcpStream&& socket) {
   socket.shutdown_send();
-  // In the usual case the peer has closed already and nothing is left to read or to send, so nothing is waited for.
+  // In the usual case the peer has closed already, and nothing is left to read or to send: closes at once.
   char octet;
   const long n = ::syscall(SYS_recvfrom, socket.fd(), &octet, 1, MSG_DONTWAIT | MSG_PEEK, nullptr, nullptr);
   if (n == 0 && !has_unsent(socket)) return socket.close();

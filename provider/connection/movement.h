@@ -11,17 +11,17 @@ namespace uiw::provider {
 
 class Movement {
  public:
-  static constexpr std::chrono::seconds kLook{1};      // between two questions
-  static constexpr std::chrono::seconds kPatience{5};  // without a change
+  static constexpr std::chrono::seconds kLook{1};      // between two calls of goes_on()
+  static constexpr std::chrono::seconds kPatience{5};  // without progress
 
-  // Two counters that change as long as the end moves on.
+  // Two counters that change as long as there is progress.
   using Counters = std::pair<std::uint64_t, std::uint64_t>;
 
   void begin(const Counters& now) {
     seen_ = now;
     idle_looks_ = 0;
   }
-  // A counter has changed since the question before, or less than kPatience ago.
+  // Whether a counter has changed since the last call, or less than kPatience ago.
   bool goes_on(const Counters& now) {
     idle_looks_ = now == std::exchange(seen_, now) ? idle_looks_ + 1 : 0;
     return idle_looks_ < kPatience / kLook;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How octets arrive: what is read and when, where a message waits for a receive, and what the peer's messages change.
+// Receiving: what is read and when, when a message waits for a receive, and what the peer's messages change.
 
 #include <poll.h>
 
@@ -21,22 +21,22 @@
 namespace uiw::provider {
 
 namespace {
-// What is read behind a payload that goes straight into the program's memory: the end of its FPDU, the headers of the
-// next one, and of its payload whole pages, so that the copies that follow stay aligned.
+// How much is read after a payload that goes straight into the program's memory: the end of its FPDU, the headers of
+// the next FPDU, and a whole page of that one's payload, so that the copies that follow stay aligned.
 constexpr std::size_t kReadBehind = mpa::kCrcSize + mpa::kFpduLengthSize + ddp::kUntaggedHeaderSize + 4096;
-constexpr std::size_t kLeastStraight = 16 * 1024;        // fewer octets are read faster together with what follows them
-constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read before other queue pairs get their turn
+constexpr std::size_t kLeastStraight = 16 * 1024;  // a shorter payload is read faster together with what follows it
+constexpr std::size_t kReceiveBudget = 2 * 1024 * 1024;  // octets that are read before other queue pairs get a turn
 }  // namespace
 
 bool Connection::receive_turn(Driver driver, bool& work) {
   const Phase phase = phase_.load();
   if (phase == Phase::idle || phase == Phase::ended || phase == Phase::gone) return false;
-  // This comes first, since nothing may be placed for work that has been flushed.
+  // First of all, since nothing may be placed for work that has been flushed.
   if (take_error() && runs_or_closes()) end_for_send_error(true);
   if (session_->piggybacking.begin_turn())
     session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
-  // After a pause epoll does not report octets that arrived during it, so no event would cause the turn that sends an
-  // answer which waits.
+  // Epoll does not report octets that arrived during a pause. So after a pause no event would cause the turn that sends
+  // a delayed answer.
   const bool may_wait = !session_->answer_wanted && !signals.receive_stalled;
   work = receive(driver);
   if (phase_ == Phase::lingering) end_lingering();
@@ -49,13 +49,13 @@ bool Connection::receive_turn(Driver driver, bool& work) {
       session_->answer_wanted = session_->answer_wanted && session_->reads.answers_unsent();
     }
   }
-  // While the session ends, nothing is delegated to the sending thread, so a turn of the sender follows an event.
+  // While the session ends, nothing is delegated to the sending thread, so each event gives the sender a turn.
   const bool ends = !runs() && session_->send_state != SendState::idle;
   const bool wanted = SendScheduler::sender_is_next(
       driver, {session_->transmit_wanted || session_->answer_wanted, full(), signals.deferred, ends});
   if (!wanted && driver == Driver::poll) return false;
   session_->transmit_wanted = session_->answer_wanted = false;
-  // A thread that was sending may have found the socket full meanwhile, before it had room again.
+  // The sending thread may have found the socket full meanwhile, just before there was room again.
   return !delegate_to_sending_thread() && (wanted || full());
 }
 
@@ -107,7 +107,7 @@ bool Connection::drop_received() {
       return true;
     }
   }
-  // A peer that does not stop must not keep this thread, nor those that wait for the receiver's lock.
+  // A peer that sends without end must not occupy this thread, or block threads that wait for the receiver's lock.
   engine_.request_turn(number_);
   return true;
 }
@@ -127,14 +127,14 @@ bool Connection::receive(Driver driver) {
     return false;
   }
   if (!was_stalled) return receive_available(driver, *io);
-  // Epoll does not report again what has arrived since the pause, so this reads on as after an event.
+  // Epoll does not report what arrived during the pause again, so this reads as after an event.
   if (resume()) receive_available(Driver::event, *io);
   return true;
 }
 
-// Reads once, as ByteStream::receive(). `room_filled`: there may be more octets. Without CRC the rest of a long payload
-// is read straight into the program's memory, with little room behind it: for the end of the FPDU, and for the next one
-// until it is known where its payload goes.
+// Reads once, as ByteStream::receive() does. `room_filled`: there may be more octets. Without CRC the rest of a long
+// payload is read straight into the program's memory. Then the staging room behind it is small: it is for the end of
+// the FPDU and the start of the next one, until it is known where the next payload goes.
 ssize_t Connection::read(IoScratch& io, Octets& rest, bool& room_filled) {
   ByteStream& stream = octets();
   const MutableOctets staging{io.staging.get(), IoScratch::kStaging};
@@ -144,7 +144,8 @@ ssize_t Connection::read(IoScratch& io, Octets& rest, bool& room_filled) {
   const MutableOctets behind = straight ? staging.first(kReadBehind) : staging;
   ssize_t n = stream.receive(wanted, behind, rest);
   room_filled = n >= static_cast<ssize_t>(wanted.size() + behind.size());
-  // The program has unmapped its memory. The receiver finds that out where it places what has been read elsewhere.
+  // The program has unmapped its memory. The receiver finds that out when it places the octets, which are now read into
+  // the staging buffer.
   if (n != -EFAULT || !straight) return n;
   n = stream.receive({}, staging, rest);
   room_filled = n == static_cast<ssize_t>(staging.size());
@@ -173,11 +174,11 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
     any = true;
     const auto size = static_cast<std::size_t>(n);
     const bool goes_on = take(size - rest.size(), rest);
-    if (!goes_on) return true;  // the session is over, and perhaps its memory gone
+    if (!goes_on) return true;  // the session is over, and `stream` may be gone
     stream.used();
     if (signals.receive_stalled) return true;
-    // The program polls again by itself, so a poll may stop here. An end is reported once only, and may have come
-    // together with these octets: so an event reads until the socket is empty or the budget is used up.
+    // A poll may stop here, since the program polls again. Epoll reports an end only once, perhaps together with these
+    // octets; so after an event this reads until the socket is empty or the budget is used up.
     if ((driver == Driver::poll || short_is_last) && !room_filled) return true;
     if (driver != Driver::poll && size >= budget) {
       engine_.request_turn(number_);
@@ -196,8 +197,8 @@ bool Connection::receive_available(Driver driver, IoScratch& io) {
   }
 }
 
-// Octets were read: the first of them, `filled`, belong to an FPDU that was read in part before; then comes `rest`.
-// False once the session is over.
+// Processes octets that were read. The first of them, `filled`, belong to an FPDU of which a part was read before; then
+// comes `rest`. False once the session is over.
 bool Connection::take(std::size_t filled, Octets rest) {
   if (filled == 0) return take_octets(rest);
   const mpa::Deframer::Result result = session_->deframer.filled(filled, session_->receiver);
@@ -208,8 +209,8 @@ bool Connection::take(std::size_t filled, Octets rest) {
   return (rest.empty() && result != mpa::Deframer::Result::paused) || take_octets(rest);
 }
 
-// A receive has been posted: takes the octets that were read before the pause. False if the session is over, or paused
-// again.
+// A receive has been posted: processes the octets that were read before the pause. False if the session is over, or
+// pauses again.
 bool Connection::resume() {
   signals.receive_stalled = false;
   set_receive_stalled(false);
@@ -219,8 +220,8 @@ bool Connection::resume() {
   return true;
 }
 
-// Reads no more until a receive is posted: TCP holds the peer back (Verbs draft section 13.2). False once the session
-// is over.
+// Stops reading until a receive is posted; TCP's flow control then stops the peer (Verbs draft section 13.2). False
+// once the session is over.
 bool Connection::pause(Octets rest) {
   ++session_->pauses;
   engine_.counters().add(PortCounter::rnr_waits);
@@ -239,11 +240,11 @@ void Connection::set_receive_stalled(bool stalled) {
   if (session_->transmitter.completion() == rdmap::Completion::local) return;
   const std::lock_guard lock(locks.send);
   session_->transmitter.set_receive_stalled(stalled);
-  // Work behind a fence, or the end of the session, has waited for completions; or a probe has.
+  // Work behind a fence, the end of the session or a probe may have waited for this.
   session_->transmit_wanted = true;
 }
 
-// While nothing is read, only this check finds out that the connection has ended.
+// Finds out whether the connection has ended, since a session that does not read would not notice.
 void Connection::watch_for_end() {
   const short end = events_of(session_->socket.fd(), POLLRDHUP);
   if ((end & (POLLERR | POLLHUP)) != 0) {
@@ -259,9 +260,9 @@ void Connection::wait_for_first_message(bool by_owner) {
     later(kReplyTime, &Connection::speak_first, false);
 }
 
-// Whether the caller has shown that it has the reply: by its first message, or by taking shared memory. There the first
-// message waits for this end's answer, and is never sent if the caller's program ends the connection before. (Through
-// TCP it is sent before the caller's program hears of the connection.)
+// Whether the caller has shown that it has the reply: by its first message, or by accepting shared memory. With shared
+// memory the first message waits for this end's answer, and is never sent if the caller's program ends the connection
+// before. (Over TCP it is sent before the caller's program hears of the connection.)
 bool Connection::heard() const {
   return session_->receiver.heard() ||
          (!session_->rules.manual && session_->shared && session_->shared->caller_has_taken());
@@ -278,7 +279,7 @@ void Connection::note_first_message() {
   if (session_->established || !heard()) return;
   session_->established = true;
   if (session_->rules.initiator) return;
-  if (!session_->receiver.heard()) session_->receiver.learn(mpa::PeerKind::uiw);  // who takes the memory is uiw
+  if (!session_->receiver.heard()) session_->receiver.learn(mpa::PeerKind::uiw);  // only uiw accepts shared memory
   const std::lock_guard lock(locks.send);
   session_->transmitter.release_hold();
   session_->transmit_wanted = true;
@@ -297,13 +298,14 @@ bool Connection::take_octets(Octets octets) {
   }
 }
 
-// Acts on the deframer's result; `rest` are the octets that the deframer has not taken. False once the session is over.
+// Acts on the deframer's result; `rest` are the octets that the deframer has not processed. False once the session is
+// over.
 bool Connection::take_result(mpa::Deframer::Result result, Octets rest) {
   switch (result) {
     case mpa::Deframer::Result::more: return true;
     case mpa::Deframer::Result::paused:
       signals.receive_stalled = true;
-      // Either this thread sees a receive that is posted meanwhile, or the thread that posts it sees `receive_stalled`.
+      // Either this thread sees a receive that is posted meanwhile, or the posting thread sees `receive_stalled`.
       if (work_->receive_there()) {
         signals.receive_stalled = false;
         return true;
@@ -323,8 +325,8 @@ bool Connection::take_result(mpa::Deframer::Result result, Octets rest) {
   return true;
 }
 
-// A message waits for a receive. An RNR report will tell the peer so, as an RNR NAK does, and that its work before that
-// message has been placed. The report is sent only after a delay, since most pauses are shorter.
+// A message waits for a receive. An RNR report will tell the peer, as an RNR NAK does, that work before that message
+// has been placed. It is sent only after a delay, since most pauses are shorter.
 void Connection::report_rnr_later() {
   constexpr std::chrono::milliseconds kRnrReportDelay{10};
   if (std::exchange(session_->rnr_report_due, true)) return;
@@ -399,7 +401,7 @@ void Connection::peer_known(mpa::PeerKind peer, bool answer) {
   session_->transmitter.peer_known(peer, answer);
   if (!session_->transmitter.pending()) return;
   session_->transmit_wanted = true;
-  // Work that has waited for it fails. If the peer is silent, no turn is on its way, and this causes one.
+  // Work that has waited to learn what the peer is now fails. A silent peer causes no turn, so this requests one.
   if (peer == mpa::PeerKind::other) engine_.request_turn(number_);
 }
 

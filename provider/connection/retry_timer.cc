@@ -11,16 +11,16 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// The InfiniBand specification allows an adapter four times the timeout that the program has set. On top of it comes
-// the time to connect, since an adapter works independently of its host, but this provider may be slow on a busy one.
-// This is granted up to a limit; who sets longer times gets those.
+// The InfiniBand specification allows an adapter four times the timeout that the program has set. The time to connect
+// is added, since an adapter works independently of its host, but this provider may be slow on a busy one. Both are
+// granted up to a limit; a longer timeout counts as it was set.
 constexpr unsigned kTolerance = 4;
 constexpr milliseconds kToConnect{500}, kMostGranted{4000};
-// No host answers or checks in less.
+// A host may take this long to answer or to check.
 constexpr milliseconds kLeastRnrTime{100};
-constexpr milliseconds kInVain{500};  // for work whose peer is known to have closed the connection
-constexpr unsigned kForEver = 7;      // rnr_retry
-// min_rnr_timer in microseconds, by its 5 bits.
+constexpr milliseconds kInVain{500};  // time until work fails after the peer has closed the connection
+constexpr unsigned kForEver = 7;      // value of rnr_retry
+// The 32 values of min_rnr_timer, in microseconds.
 constexpr unsigned kRnrTimers[] = {655'360, 10,     20,     30,      40,      60,      80,      120,
                                    160,     240,    320,    480,     640,     960,     1280,    1920,
                                    2560,    3840,   5120,   7680,    10'240,  15'360,  20'480,  30'720,
@@ -36,7 +36,7 @@ milliseconds retry_time(const ibv_qp_attr& attributes) {
 
 milliseconds rnr_time(const ibv_qp_attr& attributes) {
   if (attributes.rnr_retry >= kForEver) return milliseconds{0};
-  // The timer of the peer counts, which this end does not know; programs set the same at both.
+  // The peer's min_rnr_timer counts, which is not known here; programs set the same at both ends.
   const microseconds all(kRnrTimers[attributes.min_rnr_timer % std::size(kRnrTimers)] * (attributes.rnr_retry + 1U));
   return std::max(kLeastRnrTime, std::chrono::ceil<milliseconds>(all));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How posted work, answers and reports become octets that the byte stream takes.
+// Sending: how posted work, answers and reports become octets that the byte stream accepts.
 
 #include <algorithm>
 #include <cerrno>
@@ -18,7 +18,7 @@ namespace uiw::provider {
 void Connection::send_turn(Driver driver) {
   if (is_idle()) return;
   transmit(session_->scheduler.turn(driver, engine_.program(), raw_clock));
-  // The socket is closed with the receiver's lock held, so another turn does that.
+  // Closing the socket takes the receiver's lock, so another turn does that.
   if (phase_ == Phase::lingering && is_done()) engine_.request_turn(number_);
 }
 
@@ -75,7 +75,7 @@ void Connection::transmit(ProbePolicy policy) {
 }
 
 // Something cannot be sent, so the session has to end. That flushes the work, while another thread may be placing the
-// answer to a Read of it. So the next thread with the receiver's lock ends the session.
+// response to one of its Reads; so the next thread with the receiver's lock ends the session.
 void Connection::note_error() {
   session_->send_error = true;
   engine_.request_turn(number_);
@@ -103,7 +103,7 @@ void Connection::forget_deferred() {
   if (signals.deferred.exchange(false)) engine_.note_deferred(number_, false);
 }
 
-// False if another thread has delegated a request meanwhile: then there may be more to send.
+// False if another thread has delegated a request meanwhile, so that there may be more to send.
 bool Connection::try_stop(SendState to) {
   SendState expected = SendState::sending;
   if (session_->send_state.compare_exchange_strong(expected, to)) return true;
@@ -114,8 +114,8 @@ bool Connection::try_stop(SendState to) {
   return false;
 }
 
-// The sending thread also learns that the socket may have room again: EPOLLOUT may come just before it finds the socket
-// full.
+// Also tells the sending thread that the socket may have room again: EPOLLOUT may arrive just before that thread finds
+// the socket full.
 bool Connection::delegate_to_sending_thread() {
   if (phase_ != Phase::running) return false;
   SendState expected = SendState::sending;
@@ -175,9 +175,8 @@ void Connection::send_overdue_posts() {
   if (const auto policy = session_->scheduler.ticked(full(), raw_clock)) transmit(*policy);
 }
 
-// Either the peer's host does not answer: it does not acknowledge what TCP has retransmitted. Or the peer's adapter
-// does not: octets move in neither direction. The adapter is software, so it gets at least the time that it has to
-// answer a call.
+// Either the peer's host does not acknowledge what TCP has retransmitted, or the peer's adapter lets octets move in
+// neither direction. That adapter is software, so it gets at least the time that it has to answer a call.
 bool Connection::unanswered(std::chrono::milliseconds retry, std::chrono::steady_clock::time_point now,
                             bool has_to_answer) {
   const auto signs = octets().peer_signs();
