@@ -22,14 +22,14 @@ class Activity {
   // The program polls if it was active this recently.
   static constexpr std::uint64_t kPollingNs = 20'000;
 
-  // Between these two calls a thread of the program posts, or has left its processor to others and then polls on.
+  // Between these two calls a thread of the program posts, or has yielded its processor and then polls on.
   void enter() { inside_.fetch_add(1, std::memory_order_relaxed); }
   void leave() { inside_.fetch_sub(1, std::memory_order_relaxed); }
   // Between these two calls the thread that holds the engine's lock drives.
   void begin_driving() { driving_.store(true, std::memory_order_relaxed); }
   void end_driving() { driving_.store(false, std::memory_order_relaxed); }
 
-  // The calling thread has looked at what has arrived: because it polls, or in between posts.
+  // The calling thread has looked at what has arrived, in a poll or between posts.
   void note_look(std::uint64_t now, bool polls) {
     note(now);
     last_look_.store(now, std::memory_order_relaxed);

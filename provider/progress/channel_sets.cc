@@ -13,7 +13,7 @@ namespace uiw::provider {
 
 namespace {
 
-// Not libc's, which is a cancellation point.
+// Not libc's epoll_wait(), which is a cancellation point.
 int wait_raw(int set, epoll_event* events, int most, int milliseconds) {
   return static_cast<int>(::syscall(SYS_epoll_pwait, set, events, most, milliseconds, nullptr, 0));
 }
@@ -76,7 +76,7 @@ ChannelSets::Set* ChannelSets::open(int number, bool& made) {
   return &set;
 }
 
-// From here on the set reports these events to that of the engine.
+// Makes the set report these events, and no others, to the engine's set.
 void ChannelSets::report(const Set& set, unsigned events) const {
   epoll_event event{};
   event.events = events;
@@ -86,7 +86,7 @@ void ChannelSets::report(const Set& set, unsigned events) const {
 
 bool ChannelSets::enter(Set& set) const {
   const pthread_t self = pthread_self();
-  // A signal handler may have jumped out of the wait before.
+  // If it is this thread that waits, a signal handler has jumped out of its wait before.
   if (set.waited.exchange(true) && pthread_equal(set.waiter.load(), self) == 0) return false;
   set.waiter.store(self);
   report(set, 0);

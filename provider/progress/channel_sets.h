@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Epoll sets for completion channels, inside the set of an engine. Where several threads of a program wait, each for a
-// channel of its own, the sockets of a channel's queue pairs are in one of these sets. The thread that waits for the
-// channel waits for the set, too, and drives: a message wakes that thread and no other. While no thread waits for it, a
-// set reports to that of the engine, so that "uiw-progress" and polls get its events.
+// Epoll sets for completion channels, nested in the epoll set of an engine. If several threads of a program wait, each
+// for a channel of its own, the sockets of a channel's queue pairs are in one of these sets. The thread that waits for
+// the channel waits for the set, too, and drives: a message wakes that thread and no other. While no thread waits for a
+// set, it reports to the engine's set, so that "uiw-progress" and polls get its events.
 //
-// Peers on this host ring for many queue pairs at a time, so "uiw-progress" drives where several threads wait for
-// those: each of its wake-ups is for several messages.
+// Peers on this host ring for many queue pairs at a time. So if several threads wait for those, "uiw-progress" drives:
+// each of its wake-ups serves several messages.
 //
-// A set is made when a thread waits for it first, and stays. There are as many as descriptors can be spared for;
-// channels have numbers, and share a set where there are more of them. Thread-safe, where not said otherwise.
+// A set is made when a thread first waits for it, and stays. There are at most kMost of them, to save descriptors:
+// channels have numbers, and share a set if there are more. Thread-safe, unless said otherwise.
 #pragma once
 
 #include <pthread.h>
@@ -27,15 +27,15 @@ namespace uiw::provider {
 class ChannelSets {
  public:
   static constexpr int kMost = 64;
-  static constexpr int kNone = -1;  // the number of what belongs to no channel
+  static constexpr int kNone = -1;  // the number of a queue pair without a channel
 
   struct Set {
     std::atomic<int> fd{-1};
-    std::atomic<bool> waited{false};   // a thread waits for it and drives
+    std::atomic<bool> waited{false};   // a thread waits for the set and drives
     std::atomic<pthread_t> waiter{};   // while it is `waited`
     std::atomic<unsigned> members{0};  // queue pairs whose sockets are to be in it
-    BusyWait busy_wait;                // of that thread
-    Mutex driving;                     // held by who takes its events, and by close()
+    BusyWait busy_wait;                // of the waiting thread
+    Mutex driving;                     // locked by the thread that takes the set's events, and by close()
     std::atomic<bool> refused{false};  // the system has no descriptor for it
   };
 
@@ -45,16 +45,17 @@ class ChannelSets {
   ChannelSets(const ChannelSets&) = delete;
   ChannelSets& operator=(const ChannelSets&) = delete;
 
-  // As epoll_wait() for the set of the engine, but no cancellation point. Events of one of these sets come in its
-  // place.
+  // As epoll_wait() on the engine's set, but not a cancellation point. An event of a nested set is replaced by that
+  // set's events.
   int wait(epoll_event* events, int most, int milliseconds) const;
-  // Takes the events of one set, as epoll_wait() that does not wait.
+  // Takes the events of one set without waiting.
   int take(const Set& set, epoll_event* events, int most) const;
 
-  // From here on the socket of the queue pair is to be in the set of its channel; from part() on, in the engine's.
+  // join(): the socket of the queue pair belongs in the set of its channel from now on; part(): in the engine's.
   void join(Driven& qp);
   void part(Driven& qp);
-  // The set of a channel, which is made where there is none; `made` is set then. Null without members.
+  // The set of a channel, made if there is none yet (`made`). Null if no queue pair belongs in it, or if it cannot be
+  // made.
   Set* open(int number, bool& made);
   bool has(int number) const { return number >= 0 && sets_[index(number)].fd.load(std::memory_order_relaxed) >= 0; }
   // True: the calling thread waits for the set and drives until leave(). False: another one does.
@@ -63,12 +64,13 @@ class ChannelSets {
 
   static constexpr std::uint64_t bit(int number) { return std::uint64_t{1} << index(number); }
 
-  // Has epoll report the events of a descriptor, again where it does already: in the set of the channel where there is
-  // one, else in that of the engine. 0 or an errno.
+  // Adds a descriptor to the set of the channel, or to the engine's if the channel has none. Repeated for a descriptor
+  // that is there, it has epoll report events again that are still pending. 0 or an errno.
   int watch(int number, int fd, epoll_event event) const;
   void release(int fd) const;
 
-  // Only while nobody waits or watches. forget() is for descriptors that are another file's meanwhile.
+  // Only while no thread waits or watches. forget() is for descriptors that are no longer this object's: it does not
+  // close them.
   void close();
   void forget();
 
@@ -76,7 +78,7 @@ class ChannelSets {
   void report(const Set& set, unsigned events) const;
   static constexpr unsigned index(int number) { return static_cast<unsigned>(number) % kMost; }
 
-  // Of events in the engine's set, beside the number of one of these: no queue pair has such a number.
+  // Marks an event of a nested set in the engine's set; the set's number is beside it. No queue pair has such a number.
   static constexpr std::uint64_t kTag = std::uint64_t{1} << 40;
 
   std::array<Set, kMost> sets_;

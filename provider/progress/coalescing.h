@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Coalescing: whether posts are sent at once, or wait a moment for the posts behind them, since a sendmsg costs as much
-// as tens of small messages, and large ones go faster together.
+// Coalescing: whether posts are sent at once, or wait a moment for the next posts, since a sendmsg costs as much as
+// tens of small messages, and large messages go faster together.
 //
 // A burst is what a program posts while it takes few completions: several requests for each time it polls. Only posts
-// of a burst that comes without pauses wait, and not for long. A program that posts and then does something else (it
-// may spin on memory for the reply) would wait in vain; that is noticed, and for a while none of its posts waits.
+// of a burst without pauses wait, and not for long. A program that posts and then does something else (it may spin on
+// memory for the reply) would wait in vain; that is noticed, and for a while none of its posts waits.
 //
 // Each stream has one, in its SendScheduler; called with the sender's lock held. Times are monotonic nanoseconds. This
 // class only decides; it sends nothing.
@@ -25,8 +25,7 @@ class Coalescing {
   static constexpr std::uint64_t kPauseNs = 2'000;     // a longer time between two posts is a pause
   static constexpr std::uint64_t kPollNs = 100'000;    // as kPauseNs, if the program has polled in between
   static constexpr std::uint64_t kLongestNs = 25'000;  // the longest time that a post waits
-  // After posts have waited in vain, none waits for this time; after the next time in vain for twice as long, and so
-  // on.
+  // After posts have waited in vain, none waits for this time. The time doubles whenever that happens again.
   static constexpr std::uint64_t kPenaltyNs = 100'000, kMostPenaltyNs = 1'000'000'000;
   static constexpr unsigned kForgiven = 16;    // successes in a row after which that time is halved
   static constexpr unsigned kClockStride = 4;  // while posts wait, the clock is read for one post in this many
@@ -37,8 +36,8 @@ class Coalescing {
   // True: the posts wait, as those before them do, and the clock need not be read, which takes a good part of the time
   // of a small post. That is so for a few posts in a row. False: may_wait() decides.
   bool waits_too(std::size_t most_octets);
-  // `most_octets`: no more wait than reach this number. `active`: when the thread last posted to any queue pair, or
-  // polled in vain, before this post.
+  // Once waiting posts have `most_octets`, no further post waits. `active`: when the thread last posted to any queue
+  // pair, or polled in vain, before this post.
   bool may_wait(std::uint64_t now, std::size_t most_octets, std::uint64_t active = 0);
   // The call that posted returns to the program now: the time that sending took is not a pause of the program.
   void resume(std::uint64_t now) {
@@ -53,7 +52,7 @@ class Coalescing {
   // In a burst, and with no pause between the last posts: the program does nothing else.
   bool without_pause() const { return in_burst() && quick_ >= kBurst; }
   bool waiting() const { return since_ != 0; }
-  std::uint64_t since() const { return since_; }  // since when the oldest post waits; 0 where none does
+  std::uint64_t since() const { return since_; }  // when the oldest waiting post began to wait; 0: none waits
   bool overdue(std::uint64_t now) const { return waiting() && now - since_ >= kLongestNs; }
   // Whether posts have waited for too long; if so, the caller, which is not the thread that posted, sends them. Unless
   // the program is `busy` with other queue pairs, the posts have waited in vain: the program does something else, or
@@ -66,7 +65,7 @@ class Coalescing {
   std::size_t octets_ = 0;
   unsigned requests_ = 0;
   unsigned untimed_ = 0;               // posts since the clock was read last
-  unsigned run_ = 0, run_before_ = 0;  // posts since the last poll, and between that and the one before
+  unsigned run_ = 0, run_before_ = 0;  // posts since the last poll, and between the last two polls
   std::uint64_t not_before_ = 0, penalty_ = kPenaltyNs;
   unsigned successes_ = 0;  // in a row: sends of posts that have waited and did not become overdue
   unsigned quick_ = 0;      // posts without a pause before them, in a row

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What the engine needs of what it drives, a Qp or a DatagramPort: a function that moves its octets, and functions that
-// send what has been deferred. The interface lets the engine do without the headers of queue pairs.
+// Driven: the interface of what an engine drives, a Qp or a DatagramPort. A function moves its octets, and others send
+// what has been deferred. So the engine needs no headers of queue pairs.
 //
-// Thread-safe. If a queue pair is found by its number, or among those of an engine, inside a ReadSection, it lives
-// until that section closes.
+// Thread-safe. A queue pair that is found by its number, or in an engine's list, inside a ReadSection, lives until that
+// section closes.
 #pragma once
 
 #include <sys/epoll.h>
@@ -21,12 +21,12 @@ class Driven {
  public:
   // The queue pair number. Events of the socket carry it.
   virtual std::uint32_t number() const = 0;
-  // Moves what can be moved now. True if anything was. A stream for which there is no memory ends.
+  // Moves what can be moved now. True if anything was. If there is no memory for a stream, the stream ends.
   virtual bool progress(Driver driver) noexcept = 0;
   // There is no memory for something that the stream needs: the stream ends.
   virtual void no_memory() noexcept = 0;
-  // From here on epoll reports events of the socket (`watched`), or does not; at first it does. False if there is no
-  // memory to watch it again.
+  // Whether epoll reports events of the socket from now on; at first it does. False if there is no memory to watch the
+  // socket again.
   virtual bool watch_socket([[maybe_unused]] bool watched) { return true; }
 
   // ---- Deferred sends: posts that wait for the next posts, or a probe; by default there are none ----
@@ -46,29 +46,30 @@ class Driven {
 
   // The number of the completion channel to which its receives complete, or -1. Constant once Engine::add() is called.
   int channel = -1;
-  // The same while its socket is to be in the channel's set (ChannelSets), else -1.
+  // That number while its socket belongs in the channel's set (ChannelSets), else -1.
   std::atomic<int> channel_set{-1};
-  // Its place among those of its engine (DrivenList), which sets it.
+  // Its slot in the engine's DrivenList, which sets it.
   std::atomic<std::uint32_t> place{~std::uint32_t{0}};
   // Which of several progress threads drives.
   TurnGate gate;
   // The socket that Engine::add() was given has reported its end. Set before gate.enter(), so that the thread that
   // drives sees it.
   std::atomic<bool> end_reported{false};
-  // What drives after an event of the socket.
+  // What makes a thread drive after an event of the socket.
   Driver event_driver() const { return end_reported.load() ? Driver::event : Driver::arrival; }
   // Takes note of an event with these bits of epoll(7).
   void note_event(std::uint32_t bits) {
     if ((bits & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) end_reported.store(true);
   }
-  // Polls in a row without work. It belongs to the thread that drives: Engine lets one at a time.
+  // Polls in a row without work. Used by the driving thread only; Engine lets only one thread drive at a time.
   unsigned idle_rounds = 0;
 
  protected:
   ~Driven() = default;
 };
 
-// Neither a poll of the program nor a thread of ours may throw: a stream for which there is no memory ends.
+// Calls `function`, but lets no exception into a poll of the program or a thread of the library: if there is no memory
+// for a stream, the stream ends.
 template <typename Function>
 void carry_out(Driven& qp, Function function) {
   try {

@@ -24,8 +24,8 @@ void DrivenList::clear() {
   used_ = size_ = 0;
 }
 
-// Called with the lock held. Either a thread that is inside its section sees the change, or whoever waits for the
-// sections after a removal sees that section.
+// Called with the lock held. Either a thread inside a ReadSection sees the change, or the grace period after a removal
+// waits for that section.
 void DrivenList::note_change() {
   many_ = size_ > kFew;
   changes_.fetch_add(1);
@@ -84,7 +84,7 @@ void DrivenList::note_deferred(const Driven& qp, bool holds) noexcept {
   }
 }
 
-// Either a thread that is about to sleep sees the bit, or this one sees that it sleeps.
+// Either a thread that is about to sleep sees the bit, or this thread sees that it sleeps.
 bool DrivenList::request_turn(const Driven& qp) noexcept {
   const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
   if (at >= used_.load(std::memory_order_acquire) * kBits) return false;
@@ -96,7 +96,7 @@ int DrivenList::doorbell(int set, epoll_event event) noexcept {
   const auto made_before = [this] { return doorbell_.passed_on() >= 0; };
   std::unique_lock lock(mutex_);
   if (!made_before()) {
-    lock.unlock();  // where there is no descriptor, this waits for who reads the report
+    lock.unlock();  // without a descriptor left, create() waits for the reader of the log
     auto made = Doorbell::create();
     if (!made || ::epoll_ctl(set, EPOLL_CTL_ADD, made.watched(), &event) != 0) return -1;
     lock.lock();
@@ -105,7 +105,8 @@ int DrivenList::doorbell(int set, epoll_event event) noexcept {
   return doorbell_ ? doorbell_.passed_on() : -1;
 }
 
-// Where a peer has shut it, each stream ends whose peer has to wake a thread, and later ones stay on TCP.
+// If a peer has shut the doorbell down, each stream ends whose peer has to wake a thread, and later streams stay on
+// TCP.
 void DrivenList::answer_doorbell() {
   const std::lock_guard lock(mutex_);
   if (doorbell_ && !doorbell_.drain()) doorbell_.shut();
@@ -147,8 +148,8 @@ bool DrivenList::rung() const {
   return false;
 }
 
-// Called with the lock held. Either the peer sees that nobody is awake, or the thread that is about to sleep sees that
-// the peer has rung: it rings before it looks.
+// Called with the lock held. Either the peer sees that no thread is awake, or the thread that is about to sleep sees
+// the ring: a peer rings first and looks then.
 void DrivenList::show_sleepers() {
   for (std::size_t i = 0; i < used_.load(); ++i) {
     if (auto* const word = blocks_[i].load()->word.load()) word->asleep.store(sleepers_ > 0 ? 1 : 0);

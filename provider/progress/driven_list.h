@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The queue pairs that an engine drives, which of them have deferred sends, and which have news of a peer on this host
-// (doorbells.h). Each has a place, a number by which a bit tells something about it without a lock. Thread-safe, where
-// not said otherwise.
+// The queue pairs that an engine drives, which of them have deferred sends, and which have news from a peer on this
+// host (doorbells.h). Each has a slot, whose number is that of a bit in several words that are read without a lock.
+// Thread-safe, unless said otherwise.
 #pragma once
 
 #include <sys/epoll.h>
@@ -30,7 +30,7 @@ class DrivenList {
   DrivenList(const DrivenList&) = delete;
   DrivenList& operator=(const DrivenList&) = delete;
 
-  // Returns how many there are now, 0 if there is no memory. A queue pair that is there already stays once.
+  // Returns how many there are now, or 0 if there is no memory. Adding one twice has no effect.
   std::size_t add(Driven& qp) noexcept;
   void remove(Driven& qp) noexcept;
   bool many() const { return many_.load(std::memory_order_relaxed); }
@@ -41,61 +41,60 @@ class DrivenList {
     for_each_unlocked(visitor);
   }
 
-  // The queue pair, which lives meanwhile, has deferred sends from here on, or has them no longer. Not to be called by
-  // two threads at a time for one queue pair.
+  // Whether the queue pair has deferred sends from now on. It must stay alive during the call, and two threads must not
+  // call this at a time for one queue pair.
   void note_deferred(const Driven& qp, bool holds) noexcept;
-  // Calls visitor(Driven&) for queue pairs with deferred sends, for `most` of them at most; others get their turn in
-  // later calls.
+  // Calls visitor(Driven&) for up to `most` queue pairs with deferred sends; others get their turn in later calls.
   template <typename Visitor>
   void visit_deferring(std::size_t most, Visitor visitor);
 
-  // ---- News of peers on this host ----
-  // What wakes threads that sleep: its end for the peers, or -1 if there can be none. It is made at the first call, and
-  // watched in this epoll set with this event.
+  // ---- News from peers on this host ----
+  // The doorbell wakes threads that sleep. Returns its descriptor for the peers, or -1 if there can be none. The first
+  // call makes it, and adds it to this epoll set with this event.
   int doorbell(int set, epoll_event event) noexcept;
-  // For a thread that has an event of the doorbell: takes it away from the others. The thread then looks for what has
-  // rung().
+  // For a thread that has an event of the doorbell: clears it, so that no other thread gets it. The thread then looks
+  // for queue pairs that have rung().
   void answer_doorbell();
-  // Such a thread will not look again: if a peer has rung for something that is left, another thread is woken.
+  // Called by such a thread when it will not look again: wakes another thread if a peer has rung for a queue pair that
+  // is left.
   void pass_doorbell_on();
   // The program has closed its descriptors.
   void forget_doorbell();
-  // Where in the page of the process peers are to ring for this queue pair, which lives meanwhile. kNoPlace: there is
-  // no such place.
+  // The number by which peers ring for this queue pair in the page of the process. The queue pair must stay alive
+  // during the call. kNoPlace: there is none left.
   DoorbellPage::Place doorbell_of(const Driven& qp) noexcept;
-  // A turn of the queue pair is due, though nothing has arrived. True if the caller has to wake a thread for it, since
-  // one of them sleeps. Any thread, with any lock of the queue pair.
+  // Requests a turn of the queue pair, though nothing has arrived. True if the caller has to wake a thread, since one
+  // of them sleeps. Any thread, with any lock of the queue pair.
   bool request_turn(const Driven& qp) noexcept;
-  // Calls visitor(Driven&) for queue pairs that a peer has rung for, or a turn of which is due, once for each time, for
-  // `most` at most. Returns for how many.
+  // Calls visitor(Driven&) for up to `most` queue pairs for which a peer has rung or a turn is due, once for each
+  // request. Returns how many.
   template <typename Visitor>
   std::size_t visit_rung(std::size_t most, Visitor visitor);
-  // Whether a peer has rung, or a turn is due. While one of the engine's threads is between begin_sleep() and
-  // end_sleep(), a peer that rings also writes to the doorbell(); such a thread sleeps only if nothing is rung() once
-  // it has begun.
+  // Whether a peer has rung, or a turn is due. While a thread of the engine is between begin_sleep() and end_sleep(), a
+  // peer that rings also writes to the doorbell(). So after begin_sleep() a thread sleeps only if rung() is false.
   bool rung() const;
   void begin_sleep();
   void end_sleep();
   class Asleep;
 
-  // For one thread at a time, inside a ReadSection, which keeps a queue pair that is removed meanwhile alive: looks at
-  // each, as a poll. True if there was work. Nothing is done where there are many.
+  // Looks at each queue pair, as a poll does; nothing is done if there are many. True if there was work. For one thread
+  // at a time, inside a ReadSection, which keeps queue pairs alive that are removed meanwhile.
   bool poll_each();
 
-  // In the child of a fork: there are none.
+  // In the child of a fork: empties the list.
   void after_fork_in_child();
 
  private:
   static constexpr std::size_t kBits = 64;
-  static constexpr std::size_t kBlocks = kMaxQp / kBits + 16;  // sockets of datagrams have places, too
+  static constexpr std::size_t kBlocks = kMaxQp / kBits + 16;  // the sockets of datagrams have slots, too
   // Never freed before the list is, so that bits and places can be read at any time.
   struct Block {
-    std::atomic<std::uint64_t> deferring{0};  // a bit for each place
-    std::atomic<std::uint64_t> due{0};        // the same, of request_turn()
+    std::atomic<std::uint64_t> deferring{0};  // a bit for each slot
+    std::atomic<std::uint64_t> due{0};        // likewise: bits of request_turn()
     std::array<std::atomic<Driven*>, kBits> places{};
-    std::size_t free = kBits;  // of the lock
+    std::size_t free = kBits;  // with the lock held
     std::atomic<DoorbellPage::Word*> word{nullptr};
-    std::size_t word_number = 0;  // of the lock, where there is a word
+    std::size_t word_number = 0;  // with the lock held; valid if there is a word
   };
 
   template <typename Visitor>
@@ -105,17 +104,17 @@ class DrivenList {
   void note_change();
   bool copy_few();
 
-  Mutex mutex_;  // of those that change the list; taken after the locks of a queue pair
+  Mutex mutex_;  // of changes of the list; taken after the locks of a queue pair
   std::array<std::atomic<Block*>, kBlocks> blocks_{};
-  std::atomic<std::size_t> used_{0};       // blocks that there are
-  std::atomic<std::size_t> next_{0};       // place at which visit_deferring() begins
+  std::atomic<std::size_t> used_{0};       // number of blocks
+  std::atomic<std::size_t> next_{0};       // slot at which visit_deferring() begins
   std::atomic<std::size_t> next_rung_{0};  // block at which visit_rung() begins
-  std::atomic<unsigned> sleepers_{0};      // changes with the lock held
+  std::atomic<unsigned> sleepers_{0};      // written with the lock held
   Doorbell doorbell_;
   std::size_t size_ = 0;
   std::atomic<unsigned> changes_{0};
   std::atomic<bool> many_{false};
-  // Of poll_each(): a copy of the list as it was after so many changes, so that a poll takes no lock.
+  // Used by poll_each(): a copy of the list as it was after `copied_` changes, so that a poll takes no lock.
   unsigned copied_ = 0;
   std::size_t count_ = 0;
   std::array<Driven*, kFew> few_;
@@ -136,7 +135,7 @@ void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
   const std::size_t used = used_.load(std::memory_order_acquire);
   const std::size_t first = used > 0 ? next_.load(std::memory_order_relaxed) % (used * kBits) : 0;
   std::size_t visited = 0;
-  // The block at which this begins comes again at the end, for its places before the first one.
+  // The first block is visited again at the end, for its slots before the first one.
   for (std::size_t i = 0; i < used + (first % kBits != 0 ? 1 : 0); ++i) {
     const std::size_t at = (first / kBits + i) % used;
     Block& block = *blocks_[at].load(std::memory_order_acquire);
@@ -163,7 +162,7 @@ std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
     Block& block = *blocks_[at].load(std::memory_order_acquire);
     DoorbellPage::Word* const word = block.word.load(std::memory_order_acquire);
     const std::uint64_t rung = word != nullptr ? word->rung.load() : 0, due = block.due.load();
-    // Another thread may take a bit first. The peer may write anything, so each bit is looked at once.
+    // Another thread may take a bit first. The peer may write anything, so each bit is looked at only once.
     for (std::uint64_t bits = rung | due; bits != 0; bits &= bits - 1) {
       if (visited == most) {
         next_rung_.store(at, std::memory_order_relaxed);
@@ -184,10 +183,10 @@ std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
   return visited;
 }
 
-// The calling thread is about to sleep.
+// While one exists, the calling thread sleeps or is about to sleep.
 class DrivenList::Asleep {
  public:
-  // `flag`: of a thread out of whose sleep a signal handler may jump; null: none.
+  // `flag`: of a thread whose sleep a signal handler may end by a jump; null: none.
   explicit Asleep(DrivenList& driven, std::atomic<bool>* flag = nullptr) : driven_(driven), flag_(flag) {
     if (flag_ == nullptr || !flag_->exchange(true)) driven_.begin_sleep();
   }

@@ -30,7 +30,7 @@ namespace {
 
 constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
-constexpr unsigned kClockStride = 4;  // of empty rounds in a row, those that read the clock
+constexpr unsigned kClockStride = 4;  // one in this many empty rounds in a row reads the clock
 constexpr unsigned kQuietAsks = 64;   // after so many asks in vain in a row...
 constexpr unsigned kAskStride = 8;    // ...one poll in so many asks
 constexpr unsigned kParkAfter = 3;    // wake-ups in a row that found the program polling
@@ -39,7 +39,7 @@ constexpr std::chrono::microseconds kFirstTick(25);
 constexpr std::chrono::microseconds kDeferredTick(200);
 constexpr std::chrono::microseconds kLongestTick(1000);
 constexpr std::chrono::milliseconds kNoMemoryPause(10);
-// The tick while a thread of the program waits and drives: whether it still does.
+// The tick while a thread of the program waits and drives: checks whether it still does.
 constexpr std::chrono::microseconds kWaitersTick(500);
 
 constexpr int kMostEvents = EventTurns::kMost;
@@ -224,9 +224,9 @@ void Engine::take_over(std::uint32_t qp_number) {
   unpark();  // if the thread is parked, it looks at all queue pairs
 }
 
-// Drives queue pairs that have news. How many, or -1 with errno. A wake-up of "uiw-progress" stays in the set, and
-// `for_thread` is set. Who answers the doorbell looks for what rang after that, or wakes a thread for what is left: one
-// that sleeps does not hear of it any more.
+// Drives queue pairs that have news. Returns how many, or -1 with errno. A wake-up of "uiw-progress" stays in the set,
+// and sets `for_thread`. A thread that answers the doorbell looks for rings after that, or wakes another thread for
+// those that are left, since threads that sleep no longer learn of them.
 int Engine::drive_ready(bool& for_thread) {
   int driven = 0;
   if (asks_kernel()) {
@@ -258,11 +258,10 @@ int Engine::drive_events(const epoll_event* events, int count) {
   return driven;
 }
 
-// Where the kernel has had nothing for a while, since all news come by doorbells or there are none, it is asked in some
-// polls only.
+// After many asks in vain in a row only some polls ask the kernel: all news comes by doorbells, or there is none.
 bool Engine::asks_kernel() { return quiet_asks_ < kQuietAsks || ++looks_ % kAskStride == 0; }
 
-// As epoll_wait(), after looking for some time where that is worthwhile. It also returns where a peer has rung.
+// As epoll_wait(), after a busy wait if that is worthwhile. Also returns if a peer has rung.
 int Engine::await(epoll_event* events, int most, int patience) {
   const auto polling = [this](std::uint64_t now) { return activity_.is_active(now, Activity::kPollingNs); };
   std::uint64_t now = raw_clock();
@@ -308,7 +307,7 @@ void Engine::look(bool polls) {
     }
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0 && yields(raw_clock());
-    // A look in vain at a few queue pairs takes less time than reading the clock is worth.
+    // For a few queue pairs, a look in vain takes less time than reading the clock is worth.
     timed = !in_vain || many || empty_rounds_ % kClockStride == 0;
   }
   if (timed) {
@@ -328,16 +327,16 @@ void Engine::look(bool polls) {
   if (drive_lock.try_lock()) yield_pauses_.yielded(before, after);
 }
 
-// Called with drive_mutex_ held. A poller that has looked in vain for as long as another thread may take perhaps keeps
-// the processor from what it waits for: that ends a pause.
+// Called with drive_mutex_ held. A poller that has looked in vain for so long may be keeping the processor from the
+// thread that it waits for: that ends a pause.
 bool Engine::yields(std::uint64_t now) {
   if (empty_rounds_ == kYieldAfter) in_vain_since_ = now;
   if (now - in_vain_since_ > YieldPauses::kDisplacedNs) yield_pauses_.end();
   return yield_pauses_.over(now);
 }
 
-// A poll sends posts that wait before it looks at what has arrived; a look in between posts sends those that are
-// overdue. Neither is to take long.
+// A poll sends posts that wait before it looks at what has arrived; a look between posts sends those that are overdue.
+// Neither may take long.
 void Engine::send_waiting_posts(bool polls) {
   driven_.visit_deferring(DrivenList::kFew, [polls](Driven& qp) {
     if (!qp.posts_wait()) return;
@@ -393,7 +392,7 @@ bool Engine::end_posting(std::uint64_t now) {
 
 void Engine::event_asked_for() {
   activity_.event_asked_for();
-  // A program that waits in wait() is about to do that again; if it does not, the thread finds out by its tick.
+  // A program inside wait() is about to wait again; if it is not, the thread finds out at its tick.
   if (!parked_for_waiters_.load()) unpark();
   if (deferring_.load() > 0) wake();
 }
@@ -425,7 +424,7 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
         if (wanted(qp)) visited_.push_back(qp.number());
       });
       break;
-    } catch (const std::bad_alloc&) {  // perhaps no other thread will drive them: waits for memory
+    } catch (const std::bad_alloc&) {  // tries again, since perhaps no other thread will drive them
     }
   }
   for (const std::uint32_t number : visited_) {
@@ -434,7 +433,7 @@ void Engine::visit(Wanted wanted, Visitor visitor) {
   }
 }
 
-// Channels have got sets of their own, a bit for each: what belongs there is watched in it from here on.
+// Channels have got sets of their own, a bit for each: moves the sockets that belong there.
 void Engine::fill_sets(std::uint64_t sets) {
   const auto wanted = [sets](const Driven& qp) {
     const int channel = qp.channel_set.load();
@@ -446,7 +445,7 @@ void Engine::fill_sets(std::uint64_t sets) {
   });
 }
 
-// True if posts are left that wait: they are not overdue yet, or another thread holds the sender's lock.
+// True if some posts still wait: they are not overdue yet, or another thread holds the sender's lock.
 bool Engine::send_overdue_posts() {
   bool left = false;
   driven_.visit_deferring(~std::size_t{0}, [&left](Driven& qp) {
@@ -488,10 +487,10 @@ void Engine::park() {
   hand_over_.exchange(false);
   parked_for_waiters_.store(for_waiters);
   watching_.store(!for_waiters);
-  // While polls look at each queue pair, epoll need not report what arrives; where the peer is on this host, the report
-  // takes time of its system call. The lambda runs with driven_ locked. So either it sees that there are many queue
-  // pairs, or add() sees that the thread is parked.
-  // A thread that waits asks epoll.
+  // While polls look at each queue pair, epoll need not report what arrives; if the peer is on this host, the report
+  // takes time of the peer's system call. The lambda runs with driven_ locked. So either it sees that there are many
+  // queue pairs, or add() sees that the thread is parked.
+  // A thread that waits asks epoll, so then the sockets stay watched.
   if (!for_waiters) visit([this](const Driven&) { return !drives_many(); }, [](Driven& qp) { qp.watch_socket(false); });
   std::chrono::microseconds next = for_waiters ? kWaitersTick : kFirstTick;
   {
@@ -528,11 +527,11 @@ void Engine::run() {
   EventTurns turns(find_);
   HelpNeeded help_needed;
   unsigned found_polling = 0;
-  std::size_t rung = 0;  // queue pairs that peers rang for in the last round
+  std::size_t rung = 0;  // queue pairs for which peers rang in the last round
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool handed_over = hand_over_.load(std::memory_order_relaxed) && hand_over_.exchange(false);
     const std::uint64_t asked = helpers_.allowed() ? raw_clock() : 0;
-    // Threads that help get what this one leaves.
+    // Helping threads get what this one leaves.
     const int most = helpers_.helping() > 0 ? 1 : kMostEvents;
     const int count = turns.repeated() > 0 || handed_over ? sets_.wait(events, most, 0)
                                                           : await(events, most, idle_memory_.patience());

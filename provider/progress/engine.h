@@ -6,13 +6,13 @@
 // The thread, "uiw-progress", starts with the first queue pair that connects. While the program polls, or posts without
 // a pause, the thread sleeps on a timer and not on the sockets, so that octets that arrive do not wake it. After each
 // tick the thread checks whether the program goes on; it drives again once the program has stopped, or asks for an
-// event. A program that spins on memory neither polls nor posts, so the thread drives for it. Where events come close
+// event. A program that spins on memory neither polls nor posts, so the thread drives for it. If events arrive close
 // together, the thread looks for the next one for some time before it sleeps (BusyWait).
 //
 // A thread of the program that waits for an event in a call that the library sees drives the sockets itself (Waiters);
-// "uiw-progress" sleeps as while the program polls, and without a timer once the wait is long.
+// meanwhile "uiw-progress" sleeps as it does while the program polls, and without a timer once the wait is long.
 //
-// Where the thread does not get to sleep any more, and there are processors to spare, others help it for as long
+// If the thread no longer gets to sleep, and there are processors to spare, others help it as long as that lasts
 // (ProgressHelpers, by the rule HelpNeeded). They take events from the same epoll set, one at a time; what the program
 // is about to do concerns only "uiw-progress", so they leave as soon as the program polls.
 #pragma once
@@ -46,7 +46,7 @@ namespace uiw::provider {
 class Engine {
  public:
   // `find` returns a queue pair of this process by its number. `counters` are those of the device. `threads`: how many
-  // may drive beside those of the program, at least 1.
+  // may drive besides those of the program, at least 1.
   explicit Engine(FindDriven find, PortCounters& counters = port_counters(""), unsigned threads = 1)
       : find_(find), counters_(counters), helpers_(threads - 1, sets_, driven_, find, activity_) {}
   ~Engine();
@@ -58,46 +58,47 @@ class Engine {
 
   // Starts the thread if it does not run yet. 0 or an errno; EAGAIN if the system allows no more threads.
   int start();
-  // From here on the socket of this queue pair is driven. 0 or an errno. `qp` must remain live until a grace period
-  // after remove().
+  // Drives the socket of this queue pair from now on. 0 or an errno. `qp` must remain live until a grace period after
+  // remove().
   int add(Driven& qp, int fd);
-  // From here on the queue pair is not driven; a thread that is driving it has finished after the next grace period. (A
-  // stream that merely ends closes its socket, and progress() then finds nothing to do.)
+  // Drives the queue pair no longer; a thread that is driving it has finished after the next grace period. (A stream
+  // that merely ends closes its socket, and progress() then finds nothing to do.)
   void remove(Driven& qp);
   // The descriptor by which peers on this host wake this engine's threads (Doorbell), to be passed on to them. It
   // stays the engine's. -1 if there can be none.
   int doorbell();
-  // The octets of this queue pair, whose peer has the doorbell, go through shared memory from here on. Where in the
-  // page of the process's doorbells the peer is to ring; kNoPlace if there is no place. Inside a ReadSection.
+  // From now on the octets of this queue pair go through shared memory; its peer has the doorbell. Returns the number
+  // by which the peer is to ring, or kNoPlace if there is none left. Inside a ReadSection.
   DoorbellPage::Place begin_sharing(std::uint32_t qp_number);
-  // The engine no longer waits for events of this socket.
+  // Waits for events of this socket no longer.
   void release(int fd);
-  // It does again, and gets one if the socket can be read or written now. False if the system has no memory for that.
+  // Waits for events of this socket again, and gets one if it can be read or written now. False if the system has no
+  // memory for that.
   bool watch_again(std::uint32_t qp_number, int fd);
-  // A turn of this queue pair is due, though nothing has arrived: a thread that drives makes it soon. The caller may
+  // Requests a turn of this queue pair, though nothing has arrived: a thread that drives makes it soon. The caller may
   // have any lock of the queue pair.
   void request_turn(std::uint32_t qp_number);
-  // The same, where the calling thread has no buffers for lack of memory: the thread of the context has.
+  // As request_turn(), for a thread that has no memory for buffers: "uiw-progress", which has buffers, makes the turn.
   void take_over(std::uint32_t qp_number);
 
   // The program has polled and found nothing.
   void drive() { look(true); }
-  // The program posts without a pause, or has posted work that the peer is to answer. The post is made between the
-  // first two functions; note_post() is for a post that is deferred. If the program has not polled for a while, the
-  // calling thread looks at what has arrived, and true is returned. Otherwise the thread "uiw-progress" would be woken
-  // for each answer and compete with the program.
+  // The program posts without a pause, or has posted work that the peer is to answer. The post is made between
+  // begin_posting() and end_posting(); note_post() is for a deferred post. If the program has not polled for a while,
+  // the calling thread looks at what has arrived, and true is returned. Otherwise the thread "uiw-progress" would be
+  // woken for each answer and compete with the program.
   void begin_posting() { activity_.enter(); }
   bool end_posting(std::uint64_t now);
   bool note_post(std::uint64_t now);
   const Activity& activity() const { return activity_; }
-  // A poll then asks for news (doorbells and epoll), and does not look at each queue pair.
+  // If so, a poll asks for news (doorbells and epoll) instead of looking at each queue pair.
   bool drives_many() const { return driven_.many(); }
   // `watched`: the thread is parked (it sleeps on its timer), and soon finds out that the program has stopped polling
   // and posting.
   SendScheduler::Program program() const {
     return {activity_.event_awaited(), parked_.load(std::memory_order_relaxed)};
   }
-  // A queue pair has deferred sends, or has them no longer (`holds` is false). Inside a ReadSection.
+  // A queue pair has deferred sends from now on (`deferred`), or has none any more. Inside a ReadSection.
   void note_deferred(std::uint32_t qp_number, bool holds);
   // Posts of a queue pair begin to wait: the thread sends them if the program does not come back in time.
   void watch_posts();
@@ -106,8 +107,8 @@ class Engine {
   // either order.
   void event_asked_for();
   void event_given() { activity_.event_given(); }
-  // The calling thread of the program waits for descriptors of the program's, and drives meanwhile where no other
-  // thread waits. A cancellation point.
+  // The calling thread of the program waits for descriptors of the program, and drives meanwhile if no other thread
+  // waits. A cancellation point.
   enum class Waited : std::uint8_t {
     done,
     late,         // the deadline has passed
@@ -120,24 +121,23 @@ class Engine {
     // For ppoll(): the first entry is the engine's, by which the preload library knows that the call is uiw's own. The
     // others are the program's, and end the wait once done() says so.
     explicit Awaited(std::span<pollfd> all) : descriptors(all) {}
-    // The calling thread drives from here on; then done() is called, before it sleeps again. Signals are held
-    // meanwhile.
+    // The calling thread begins to drive; done() follows before it sleeps again. Signals are blocked in between.
     virtual void begin_driving() {}
-    // Whether there is what the program waits for. Does not wait, and is called from time to time, each time after
+    // Whether the program has what it waits for. Does not wait, and is called from time to time, each time after
     // ppoll() has filled in `descriptors`.
     virtual bool done() = 0;
 
     const std::span<pollfd> descriptors;
     std::uint64_t deadline = kNever;   // by raw_clock()
-    int channel = ChannelSets::kNone;  // the number of one for which the call waits
-    const sigset_t* mask = nullptr;    // held during the wait; null: what the thread holds
+    int channel = ChannelSets::kNone;  // the number of the channel for which the call waits
+    const sigset_t* mask = nullptr;    // signals blocked during the wait; null: those that the thread blocks
 
    protected:
     ~Awaited() = default;
   };
   Waited wait(Awaited& awaited);
-  // Whether a thread that is about to wait for the channel with this number will drive, as far as one can tell now, and
-  // nothing is deferred until then.
+  // Whether a thread that is about to wait for the channel with this number will drive, as far as can be told now, and
+  // there are no deferred sends.
   bool wait_will_drive(int channel) const {
     if (deferring_.load(std::memory_order_relaxed) > 0) return false;
     return sets_.has(channel) || !activity_.waiters().are_several(raw_clock());
@@ -147,7 +147,7 @@ class Engine {
   void after_fork_in_child();
 
  private:
-  static constexpr int kMostReady = 32;  // that one call on a thread of the program drives
+  static constexpr int kMostReady = 32;  // events that one call on a thread of the program handles
 
   int prepare();
   void look(bool polls);
@@ -186,18 +186,18 @@ class Engine {
   PortCounters& counters_;
   std::atomic<int> epoll_{-1};
   ChannelSets sets_{epoll_};
-  std::atomic<std::uint64_t> new_sets_{0};  // a bit for each of which "uiw-progress" does not know yet
+  std::atomic<std::uint64_t> new_sets_{0};  // a bit for each set that "uiw-progress" does not know yet
   int wake_ = -1;
   Mutex drive_mutex_;  // one thread of the program drives at a time; taken before any lock of a queue pair
-  Mutex mutex_;        // of start() and stop(); taken after the locks of a queue pair, before that of driven_
+  Mutex mutex_;        // for start() and stop(); taken after the locks of a queue pair, before that of driven_
   DrivenList driven_;
   unsigned empty_rounds_ = 0;               // in a row
   unsigned quiet_asks_ = 0;                 // polls in a row that asked the kernel and got nothing
   unsigned looks_ = 0;                      // polls since then
-  std::atomic<bool> waiter_asleep_{false};  // the thread that waits and drives
+  std::atomic<bool> waiter_asleep_{false};  // the thread that waits and drives sleeps
   YieldPauses yield_pauses_;                // of polls in vain
-  std::uint64_t in_vain_since_ = 0;         // so many polls in a row that they yield
-  unsigned busy_looks_ = 0;                 // looks that found work while sends were deferred, since these began
+  std::uint64_t in_vain_since_ = 0;         // the time of the last poll in vain, in a row, before they yield
+  unsigned busy_looks_ = 0;                 // looks that found work since sends are deferred
 
   std::thread thread_;
   std::atomic<bool> started_{false}, stop_{false};
@@ -207,7 +207,7 @@ class Engine {
   std::atomic<unsigned> deferring_{0};  // number of queue pairs with deferred sends
   std::atomic<unsigned> watched_{0};    // how often posts began to wait; only grows
   alignas(64) std::atomic<bool> parked_{false};
-  std::atomic<bool> parked_for_waiters_{false};  // and epoll reports what arrives
+  std::atomic<bool> parked_for_waiters_{false};  // and epoll goes on reporting what arrives
   std::atomic<bool> hand_over_{false};           // the thread is to park, since the program waits
   std::atomic<bool> waits_long_{false};          // the thread need not tick until the program has its event
   std::atomic<bool> watching_{false};            // the thread ticks often enough for posts that wait

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A thread of the program waits for an event, and drives meanwhile (Engine::wait).
+// Engine::wait(): a thread of the program waits for an event, and drives meanwhile.
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,23 +20,23 @@ namespace uiw::provider {
 
 namespace {
 
-// A program that has waited for so long is not in the middle of events that come close together: then no tick is needed
+// After a wait this long, the program is not in the middle of events that arrive close together: no tick is needed
 // until it has its event.
 constexpr timespec kLongWait = {0, 2'000'000};
 constexpr timespec kNoTime = {0, 0};
 
-// A thread that waits and always finds something to drive lets signals in after so many turns.
+// A waiting thread that always finds something to drive lets signals in after this many turns.
 constexpr unsigned kSignalStride = 16;
 
-// How long a thread may sleep that has so much time left.
+// How long a thread may sleep whose deadline is `left` nanoseconds away.
 timespec sooner(std::uint64_t left, bool waits_long) {
   const auto most = static_cast<std::uint64_t>(kLongWait.tv_nsec);
   const std::uint64_t time = waits_long ? left : std::min(left, most);
   return {static_cast<time_t>(time / 1'000'000'000), static_cast<long>(time % 1'000'000'000)};
 }
 
-// While a thread of the program drives in a call that signals may interrupt, they wait until it sleeps. Those of faults
-// do not, and the first two of real time are libc's own.
+// Blocks signals while a thread of the program drives inside a call that signals may interrupt, until it sleeps.
+// Excepted are those of faults, and the first two real-time signals, which are libc's own.
 class SignalsHeld {
  public:
   SignalsHeld() {
@@ -50,7 +50,7 @@ class SignalsHeld {
   ~SignalsHeld() { ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before_, nullptr, sizeof(std::uint64_t)); }
   SignalsHeld(const SignalsHeld&) = delete;
   SignalsHeld& operator=(const SignalsHeld&) = delete;
-  // Those that were held before.
+  // The signals that were blocked before.
   const sigset_t* before() const { return &before_; }
 
  private:
@@ -84,13 +84,13 @@ Engine::Waited Engine::wait(Awaited& awaited) {
   return wait_beside(awaited, set);
 }
 
-// Calls turn(left), which sleeps for `left` nanoseconds at most (kNever: as long as it likes), until there is what the
-// program waits for. `turn` returns nothing, or how the wait ends.
+// Calls turn(left), which sleeps for up to `left` nanoseconds (kNever: as long as it likes), until the program has what
+// it waits for. `turn` returns how the wait ends, or nothing if it goes on.
 template <typename OneTurn>
 Engine::Waited Engine::take_turns(Awaited& awaited, const sigset_t* mask, OneTurn turn) {
   for (unsigned turns = 1;; ++turns) {
     if (stop_.load()) return Waited::not_here;
-    // In a turn signals come in only where nothing is ready.
+    // A turn lets signals in only if nothing is ready.
     if (turns % kSignalStride == 0 && ::ppoll(nullptr, 0, &kNoTime, mask) < 0) return Waited::interrupted;
     std::uint64_t left = Awaited::kNever;
     if (awaited.deadline != Awaited::kNever) {
@@ -103,7 +103,8 @@ Engine::Waited Engine::take_turns(Awaited& awaited, const sigset_t* mask, OneTur
   }
 }
 
-// Other threads wait, too. `set`: that of what this thread waits for, which it drives; null: others drive.
+// Waits while other threads wait, too. `set`: the set of the channel that this thread waits for, which it drives; null:
+// others drive.
 Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
   std::optional<SignalsHeld> held;
   if (set != nullptr) held.emplace();
@@ -114,7 +115,7 @@ Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
   const Waited how = take_turns(awaited, mask, [&](std::uint64_t left) -> std::optional<Waited> {
     const timespec patience = looks ? kNoTime : sooner(left, true);
     const bool forever = !looks && left == Awaited::kNever;
-    all[0] = {epoll_.load(), 0, 0};  // nothing of it is waited for
+    all[0] = {epoll_.load(), 0, 0};  // waits for no event of it
     if (set != nullptr) all[0] = {set->fd.load(), POLLIN, 0};
     const int count = ::ppoll(all.data(), all.size(), forever ? nullptr : &patience, mask);
     if (count < 0) return errno == EINTR ? Waited::interrupted : Waited::not_here;
@@ -142,7 +143,7 @@ bool Engine::drive_set(ChannelSets::Set& set) {
 }
 
 Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
-  // Behind a long wait the thread ticks again.
+  // After a long wait the thread ticks again.
   struct LongWait {
     explicit LongWait(Engine& its) : engine(its) {}
     ~LongWait() {
@@ -186,11 +187,11 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
         others = {};
         return std::nullopt;
       }
-      // What has come is for another thread, which needs the processor.
+      // What has arrived is for another thread, which needs the processor.
       if (!due) others.turn();
     } else if (count == 0 && !at_once) {
       waits_long_.store(true);
-      // Either this thread sees what is deferred, or note_deferred() sees that it waits.
+      // Either this thread sees the deferred sends, or note_deferred() sees that it waits.
       send_deferred_at_once();
       if (deferring_.load() > 0) hand_over();
     }
@@ -209,7 +210,7 @@ void Engine::send_deferred_at_once() {
   send_all_deferred();
 }
 
-// The thread looks at all queue pairs and then parks, which this call does not wait for. Until then it drives, too.
+// Has "uiw-progress" look at all queue pairs and then park, without waiting for that. Until then both drive.
 void Engine::hand_over() {
   if (hand_over_.exchange(true)) return;
   if (parked_.load()) {
@@ -219,7 +220,7 @@ void Engine::hand_over() {
   }
 }
 
-// Not now: another thread drives, or nothing has come but a wake-up of "uiw-progress", which that thread is to see.
+// not_now: another thread drives, or there is only a wake-up of "uiw-progress", which that thread is to see.
 Engine::Turn Engine::drive_waiting() {
   const std::unique_lock drive_lock(drive_mutex_, std::try_to_lock);
   if (!drive_lock.owns_lock()) return Turn::not_now;
@@ -229,7 +230,7 @@ Engine::Turn Engine::drive_waiting() {
   int count = 0;
   {
     const ReadSection section;
-    quiet_asks_ = 0;  // the kernel has called
+    quiet_asks_ = 0;  // the kernel has just reported news
     count = drive_ready(for_thread);
     if (deferring_.load() > 0) send_all_deferred();
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The queue pairs of which one progress thread has events: it gives each a turn. Where several threads take events from
-// one epoll set, TurnGate keeps two of them from the same queue pair; one whose next event came meanwhile gets its next
-// turn behind the queue pairs that have waited.
+// The turns that one progress thread gives to the queue pairs for which it has events. If several threads take events
+// from one epoll set, TurnGate keeps two of them from the same queue pair. A queue pair whose next event arrives during
+// its turn gets its next turn after the queue pairs that have waited.
 //
 // Belongs to the thread. Allocates nothing.
 #pragma once
@@ -22,7 +22,7 @@ class EventTurns {
 
   explicit EventTurns(FindDriven find) : find_(find) {}
 
-  // How many queue pairs wait for their next turn. They get it by repeat(), until which no other thread drives them.
+  // How many queue pairs wait for their next turn. They get it by repeat(); until then no other thread drives them.
   std::size_t repeated() const { return repeated_.count; }
   void repeat() {
     const Numbers now = std::exchange(repeated_, Numbers());

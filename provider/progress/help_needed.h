@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// When is one thread too few for the events of a context? The rule by which "uiw-progress" calls another thread: it has
-// not slept for a while, and there are queue pairs that another thread could drive meanwhile.
+// Whether one thread is too few for the events of a context: the rule by which "uiw-progress" calls another thread. It
+// does so if it has not slept for a while, and there are queue pairs that another thread could drive meanwhile.
 //
 // This class only decides. It belongs to the thread; times are monotonic nanoseconds.
 #pragma once
@@ -14,7 +14,7 @@ class HelpNeeded {
  public:
   // A thread that gets events sooner than this after it has asked for them has not slept.
   static constexpr std::uint64_t kAwakeNs = 5'000;
-  // It calls another one after this time without sleep, and the next one after the same time again.
+  // It calls another thread after this time without sleep, and one more each time that this time has passed again.
   static constexpr std::uint64_t kBusyNs = 200'000;
 
   // The thread has asked for events at `asked`, and has got `events` of them at `answered`. `helping`: how many threads
@@ -29,7 +29,7 @@ class HelpNeeded {
       others_ = false;
       helped_ = helped;
     }
-    // Threads that help take what comes for other queue pairs, so that this one does not see it.
+    // Helping threads take the events of other queue pairs, so that this one does not see them.
     others_ = others_ || events > 1 || (helping > 0 && helped != helped_);
     if (!others_ || answered - since_ < kBusyNs) return false;
     since_ = 0;
@@ -38,7 +38,7 @@ class HelpNeeded {
 
  private:
   std::uint64_t since_ = 0;  // the thread has not slept since; 0: it has slept
-  bool others_ = false;      // since then events of several queue pairs have come
+  bool others_ = false;      // events of several queue pairs have arrived since then
   std::uint64_t helped_ = 0;
 };
 

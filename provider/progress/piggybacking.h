@@ -16,8 +16,8 @@ class Piggybacking {
   // The acknowledgement waits once the program has posted before its next poll this many times in a row.
   static constexpr unsigned kInARow = 4;
 
-  // The receiver looks at what has arrived. True if the turn before offered an acknowledgement, which may have been
-  // sent since.
+  // The receiver is about to look at what has arrived. True if the previous turn offered an acknowledgement, which may
+  // have been sent since.
   bool begin_turn() {
     const bool offered = std::exchange(offered_, false);
     if (offered) in_a_row_ = nothing_posted_ ? 0 : in_a_row_ + 1;

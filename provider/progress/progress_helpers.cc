@@ -63,7 +63,7 @@ void ProgressHelpers::run() {
   }
 }
 
-// It takes one event at a time, so that others find the rest. An event for "uiw-progress" stays in the set, and that
+// Takes one event at a time, so that others find the rest. An event for "uiw-progress" stays in the set, and that
 // thread finds it once this one sleeps.
 void ProgressHelpers::help() {
   constexpr int kPatienceMs = 1;

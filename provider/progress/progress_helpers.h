@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Threads that help "uiw-progress" where it is too slow alone: a passive target with many connections, on a machine
-// with processors to spare. Each starts when it is first called, takes events of the same epoll set, and what peers
-// ring for, until none come or the program polls, sleeps, and is called again. Thread-safe.
+// Threads that help "uiw-progress" if it is too slow alone: for a passive target with many connections, on a machine
+// with processors to spare. Each starts when it is first called. It handles events of the same epoll set, and rings of
+// peers, until there are none or the program polls; then it sleeps until it is called again. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,8 @@ namespace uiw::provider {
 
 class ProgressHelpers {
  public:
-  // Events have the number of a queue pair, or kWakeTag: it is an event for "uiw-progress"; or kDoorbellTag: a peer has
-  // rung, for a queue pair that DrivenList knows. No queue pair has the number 0.
+  // What an event carries: the number of a queue pair; or kWakeTag: it is for "uiw-progress"; or kDoorbellTag: a peer
+  // has rung, for a queue pair that DrivenList knows. No queue pair has the number 0.
   static constexpr std::uint64_t kWakeTag = 0, kDoorbellTag = std::uint64_t{1} << 41;
   static constexpr bool is_queue_pair(std::uint64_t event) { return static_cast<std::uint32_t>(event) != 0; }
 
@@ -39,11 +39,11 @@ class ProgressHelpers {
   unsigned helping() const { return helping_.load(std::memory_order_relaxed); }
   // How many turns they have driven so far.
   std::uint64_t turns() const { return turns_.load(std::memory_order_relaxed); }
-  // Calls one more, if one is left. One thread at a time calls. Where the system has refused to start one, more and
-  // more calls start none, up to kMostSkipped in a row.
+  // Calls one more, if one is left. For one thread at a time. If the system refuses to start one, the next calls start
+  // none: twice as many after each refusal in a row, up to kMostSkipped.
   void call();
   static constexpr unsigned kMostSkipped = 4096;
-  // Ends them; waits for turns that they drive.
+  // Ends them, after the turns that they drive.
   void stop();
   // The threads are those of the parent.
   void after_fork_in_child();
@@ -60,15 +60,15 @@ class ProgressHelpers {
   std::mutex mutex_;  // not a Mutex, since the condition variable needs a std::mutex
   std::condition_variable called_;
   std::vector<std::thread> threads_;
-  unsigned calls_ = 0;             // that no thread has taken yet
+  unsigned calls_ = 0;             // not taken by a thread yet
   unsigned skip_ = 0, pause_ = 1;  // calls that start no thread: now, and after the next refusal
   std::atomic<bool> stop_{false};
   std::atomic<unsigned> helping_{0};
   std::atomic<std::uint64_t> turns_{0};
 };
 
-// The number of threads for `processors`, by the setting `wanted` (0: automatic): "uiw-progress" and those that help.
-// With two processors, which program and thread need, there is only the one.
+// The number of progress threads, "uiw-progress" and those that help, for `processors` and the setting `wanted` (0:
+// automatic). With two processors, which program and thread need, there is only the one.
 constexpr unsigned progress_threads(unsigned wanted, unsigned processors) {
   constexpr unsigned kMost = 8;
   if (wanted > 0) return wanted;

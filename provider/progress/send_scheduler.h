@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT
-// When is something sent: now, or a little later together with what comes next? Every rule about that is a function
+// When something is sent: now, or a little later together with what comes next. Every rule about that is a function
 // here.
 //
-// The caller tells what has happened: the program has posted, polls, has polled in vain; octets have arrived; the
+// The caller says what has happened: the program has posted, polls, has polled in vain; octets have arrived; the
 // progress thread checks whether the program goes on. It gets a decision back, and carries it out. The scheduler sends
 // nothing, takes no lock, and knows no engine, queue pair or stream. Times are monotonic nanoseconds and come from the
-// caller. Reading the clock costs as much as a small post; so, where the time does not always matter, the caller passes
-// a function that reads the clock, and it is called only if the decision depends on it.
+// caller. Reading the clock costs as much as a small post; so, if the time does not always matter, the caller passes a
+// function that reads the clock, which is called only if the decision depends on it.
 //
 // Each stream has one; called with the sender's lock held. The static functions have no state: any thread may call
 // them, with any lock or none. Two rules have state, so each has a file of its own: Coalescing (coalescing.h), which a
-// scheduler has as a part, and Piggybacking (piggybacking.h), which is a part of a Connection and needs the
-// receiver's lock.
+// scheduler has as a part, and Piggybacking (piggybacking.h), which is a part of a Connection and needs the receiver's
+// lock.
 #pragma once
 
 #include <cstddef>
@@ -43,8 +43,8 @@ class SendScheduler {
     const bool comes_back = driver == Driver::poll && !program.awaits_event && program.watched;
     return comes_back ? ProbePolicy::if_none_due : ProbePolicy::at_once;
   }
-  // For a thread that posts, or sends what it has posted before. A thread that has completions to take first is not
-  // waiting for the completions of its last posts.
+  // For a thread that posts, or sends what it has posted before. A thread that has completions to take first does not
+  // wait yet for those of its last posts.
   static constexpr ProbePolicy posters_probe_policy(Program program, bool completions_there) {
     const ProbePolicy policy = probe_policy(Driver::poll, program);
     return policy == ProbePolicy::if_none_due && completions_there ? ProbePolicy::by_stride : policy;
@@ -135,15 +135,14 @@ class SendScheduler {
   }
 
   // ---- Polls in vain ----
-  // A thread that only polls leaves the sending to the thread that posts, for this time after the first post that
-  // waits.
+  // For this time after the first waiting post, a thread that only polls leaves the sending to the thread that posts.
   static constexpr std::uint64_t kPosterNs = 5'000;
   template <typename Clock>
   static constexpr bool left_to_poster(std::uint64_t posts_wait_since, bool is_poster, Clock clock) {
     return posts_wait_since != 0 && !is_poster && clock() < posts_wait_since + kPosterNs;
   }
-  // Deferred sends of all queue pairs are sent once a look at the queue pairs has found no work: the program waits.
-  // Since one queue pair may always have work, they are also sent after this many looks that found work.
+  // Deferred sends of all queue pairs are sent once a look at the queue pairs has found no work, since then the program
+  // waits. As one queue pair may always have work, they are also sent after this many looks that found some.
   static constexpr unsigned kBusyLooks = 16;
   static constexpr bool ends_deferral(bool found_work, unsigned busy_looks) {
     return !found_work || busy_looks >= kBusyLooks;
@@ -166,7 +165,7 @@ class SendScheduler {
     bool awaits_event = false;
     bool reads = false;  // the stream runs, and is not stalled for want of a receive
   };
-  // For a peer that only waits to hear that its work has been placed.
+  // For a peer that only waits to learn that its work has been placed.
   static constexpr AnswerDecision answer(Driver driver, const AnswerConditions& conditions) {
     if (!conditions.post_expected || conditions.more_due || conditions.socket_full) return AnswerDecision::send;
     if (driver == Driver::poll) return AnswerDecision::wait_for_post;

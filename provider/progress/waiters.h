@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The threads of a program that wait for an event of a context, in a call that the library sees. One that waits alone
-// drives the sockets meanwhile, so that a message costs one wake-up. Where several wait, each for an event of its own,
-// every one would be woken for what concerns one: each drives what is for its channel alone (ChannelSets), and
-// "uiw-progress" the rest.
+// The threads of a program that wait for an event of a context, in a call that the library sees. A thread that waits
+// alone drives the sockets meanwhile, so that a message costs one wake-up. If several wait, each for an event of its
+// own, a message would wake all of them: so each drives only for its own channel (ChannelSets), and "uiw-progress"
+// drives the rest.
 //
 // Any thread may call any function. Times are monotonic nanoseconds (clock.h).
 #pragma once
@@ -16,9 +16,9 @@ namespace uiw::provider {
 
 class Waiters {
  public:
-  // A program that has had its event and does not wait again for longer than this is busy with something else.
+  // A program that does not wait again within this time after its event is busy with something else.
   static constexpr std::uint64_t kBetweenNs = 250'000;
-  // Where several have waited, one that waits alone does not drive before this time has passed.
+  // After several have waited at a time, one that waits alone does not drive before this time has passed.
   static constexpr std::uint64_t kCrowdNs = 10'000'000;
   static constexpr unsigned kFew = 2;
 
@@ -49,10 +49,9 @@ class Waiters {
     return driving_.load() || now < left_.load(std::memory_order_relaxed) + kBetweenNs;
   }
 
-  // Whether so few wait beside each other that each may look for events busily (BusyWait): a processor each is not
-  // much.
+  // Whether so few wait at a time that each may wait busily (BusyWait), which takes a processor each.
   bool are_few() const { return sleeping_.load(std::memory_order_relaxed) <= kFew; }
-  // Whether several threads wait, or have done so and are going to do so again.
+  // Whether several threads wait, or have just done so and will again.
   bool are_several(std::uint64_t now) const {
     return sleeping_.load() > 0 || now < crowded_until_.load(std::memory_order_relaxed);
   }
