@@ -4,9 +4,10 @@
 
 namespace uiw::provider {
 
-// From here on, exit(3) sends what queue pairs still have to say. Then it waits until the peers of connections that the
-// program has ended have what TCP holds for them, for two seconds at most: if the process ended before, a peer that
-// still sends would be answered with RST, and what TCP has lost on the way would not be sent again. Thread-safe.
+// From the first call on, exit(3) first sends what queue pairs have deferred. Then it waits, for two seconds at most,
+// until the peers of connections that the program has ended have received everything: if the process ended before, a
+// peer that is still sending would be answered with RST, and octets lost on the way would not be sent again.
+// Thread-safe.
 void act_at_exit();
 
 }  // namespace uiw::provider

@@ -21,9 +21,9 @@ constexpr unsigned kMax3Bits = 7, kMax5Bits = 31;
 constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                              IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
                              IBV_ACCESS_ON_DEMAND | IBV_ACCESS_HUGETLB | IBV_ACCESS_OPTIONAL_RANGE |
-                             kFlushAccess;  // the kernel takes them for every queue pair
+                             kFlushAccess;  // the kernel accepts them for every queue pair
 
-// What a step requires for one type of queue pairs, and what it takes besides.
+// What a step requires for one type of queue pairs, and what else it accepts.
 struct Attributes {
   int required = 0, optional = 0;
 };
@@ -38,7 +38,7 @@ constexpr int kCurrent = IBV_QP_CUR_STATE, kRnrTimer = IBV_QP_MIN_RNR_TIMER, kNo
 constexpr int kOtherPath = IBV_QP_ALT_PATH, kMigration = IBV_QP_PATH_MIG_STATE;
 constexpr int kPeer = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int kRetries = IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-// What RC and UC take on the way to RTS and in it.
+// What RC and UC accept on the way to RTS and in it.
 constexpr int kInRts = kCurrent | kOtherPath | kRights | kMigration;
 
 constexpr Step kSteps[] = {
@@ -125,7 +125,7 @@ bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport) {
   if (cap.max_send_wr > kMaxQpWr || cap.max_send_sge > kMaxSge || cap.max_inline_data > kMaxInline) return false;
   if (has_receive_queue && (cap.max_recv_wr > kMaxQpWr || cap.max_recv_sge > kMaxSge)) return false;
   if (!has_receive_queue) cap.max_recv_wr = cap.max_recv_sge = 0;
-  // Rings of adapters have a power of two of places: siw gives all of them, rxe leaves one free. Programs have come to
+  // Rings of adapters have a power of two of entries: siw grants all of them, rxe keeps one free. Programs have come to
   // count on that slack.
   for (std::uint32_t* const size : {&cap.max_send_wr, &cap.max_recv_wr}) {
     const std::uint32_t free = transport == Transport::roce ? 1 : 0;
@@ -168,7 +168,7 @@ int check_values(Context& context, const ibv_qp_attr& attributes, int mask) {
   if (has(IBV_QP_RNR_RETRY) && attributes.rnr_retry > kMax3Bits) return EINVAL;
   if (has(IBV_QP_MAX_QP_RD_ATOMIC) && attributes.max_rd_atomic > kMaxReadDepth) return EINVAL;
   if (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attributes.max_dest_rd_atomic > kMaxReadDepth) return EINVAL;
-  // Without a GID there is no address; so it is on every device whose link layer is Ethernet.
+  // Every device whose link layer is Ethernet requires a GID: without one there is no address.
   if (has(IBV_QP_AV) && !is_managed(attributes, mask) &&
       (attributes.ah_attr.is_global == 0 || attributes.ah_attr.port_num != 1 ||
        context.gid(attributes.ah_attr.grh.sgid_index) == kNoGid)) {

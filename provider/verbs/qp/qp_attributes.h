@@ -24,8 +24,8 @@ namespace uiw::provider {
 
 class Context;
 
-// The number of the peer queue pair that rdma_cm reports to a program which makes the steps by itself, as on RoCE. No
-// queue pair has this number (provider/connect/qp_table.cc): the connection manager connects, and the step to RTR
+// The number of the peer queue pair that rdma_cm reports to a program that makes the steps itself, as on RoCE. No queue
+// pair has this number (provider/connect/qp_table.cc): it is the connection manager that connects, and the step to RTR
 // connects nothing.
 constexpr std::uint32_t kManagedQpNumber = 1;
 
@@ -40,8 +40,8 @@ int number_in(const Enumeration& field) {
   return number;
 }
 
-// Whether the device grants these values; raises those below the minimum, and the sizes of queues to what adapters of
-// this view make of them.
+// Whether the device grants these values. Raises those below the minimum, and the sizes of queues to what adapters of
+// this view round them to.
 bool grant(ibv_qp_cap& cap, bool has_receive_queue, Transport transport);
 
 // InfiniBand's table of steps, for queue pairs of the types RC, UC and UD. 0; EINVAL if there is no such step, or

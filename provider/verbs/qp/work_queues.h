@@ -29,7 +29,7 @@ class WorkQueues final : public ConnectionWork {
   WorkQueues(QpIdentity& qp, const ibv_qp_init_attr& granted, Srq* srq);
   ~WorkQueues();
 
-  // What the queue pair may access. It is what binds memory windows of type 2.
+  // What the queue pair may access. Binds and invalidates memory windows for it.
   const ddp::Accessor& memory() const { return memory_; }
 
   // ---- With the sender's lock ----
@@ -52,10 +52,10 @@ class WorkQueues final : public ConnectionWork {
   int build_bind(std::uint64_t sequence, std::uint64_t id, unsigned flags, ibv_mw& mw, std::uint32_t rkey,
                  const ibv_mw_bind_info& info);
   // Completes all posted sends as flushed, and `culprit` with `status`. Not for a queue pair with a stream, which does
-  // it by itself (rdmap::Transmitter::flush).
+  // this itself (rdmap::Transmitter::flush).
   void flush_sends(std::optional<std::uint64_t> culprit, rdmap::Status status);
-  // Where no stream carries out work: carries out and completes local work at the head of the queue, which needs none.
-  // False if it has failed; that work is then the oldest, and its status says why.
+  // If no stream carries out work: carries out and completes local work at the head of the queue, which needs no
+  // stream. False if it has failed; that work is then the oldest, and its status says why.
   bool carry_out_local();
 
   // rdmap::SendHost
@@ -66,7 +66,7 @@ class WorkQueues final : public ConnectionWork {
   bool next_receive(rdmap::ReceiveBuffer& buffer) override;
   void receive_complete(const rdmap::ReceiveBuffer& buffer, rdmap::Status status,
                         const rdmap::ReceiveHost::Message& message) override;
-  // The same for a completion that the caller has filled in, but for the number of the queue pair.
+  // As above, for a completion that the caller has filled in except for the number of the queue pair.
   void receive_complete(ibv_wc& completion, bool solicited);
   std::optional<rdmap::ErrorCode> invalidate(rdmap::Stag stag) override;
   void await_no_receive() override { leave_shared(); }
@@ -76,13 +76,13 @@ class WorkQueues final : public ConnectionWork {
   std::uint32_t receives() const { return receives_.size(); }
 
   // ---- With both locks ----
-  // The stream has ended, and so end the bindings of windows of type 2. (By the Verbs draft, section 6.1.4, a program
+  // The stream has ended, which ends the bindings of windows of type 2. (By the Verbs draft, section 6.1.4, a program
   // must invalidate them before it destroys the queue pair. Many programs do not, and must not be left with a queue
   // pair that is half destroyed.)
   void release_windows();
   // RESET: drops all posted work without completions.
   void empty();
-  // Leaves the line of the shared queue: no receive is needed any more.
+  // Leaves the waiting line of the shared queue: no receive is needed any more.
   void leave_shared();
 
   // ---- Without a lock ----
@@ -109,11 +109,11 @@ class WorkQueues final : public ConnectionWork {
   ddp::KnownPlace known_to_send_;
   bool has_windows_ = false;  // windows of type 2 were bound
 
-  // A fault that was asked for has ended the queue. Of the sender, and of the receiver.
+  // An injected fault has ended the queue. Used by the sender, and by the receiver.
   bool send_failed_ = false, receive_failed_ = false;
   bool last_receive_reported_ = false;
   alignas(64) SectionMutex post_receive_mutex_;
-  ddp::KnownPlace known_;  // of posters
+  ddp::KnownPlace known_;  // for posters
   rdmap::ReceiveQueue receives_;
   const std::unique_ptr<SrqUser> shared_;  // used instead of receives_ if not null
 };
