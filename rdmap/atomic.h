@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Atomic operations on the program's memory (RFC 7306 section 5.1). They use atomic instructions of the processor, so
-// they are atomic also against other streams, threads that use C11 or C++ atomics, and other processes that map the
+// they are also atomic against other streams, threads that use C11 or C++ atomics, and other processes that map the
 // memory.
 #pragma once
 
@@ -26,8 +26,8 @@ constexpr std::uint64_t swap_bits(std::uint64_t original, const AtomicOperands& 
   return (original & ~operands.mask) | (operands.data & operands.mask);
 }
 
-// Executes the operation on the 8 octets at `memory`, which is aligned to 8, and stores in `original` the value of
-// before. False, with no effect, if the memory is not accessible.
+// Executes the operation on the 8 octets at `memory`, which is aligned to 8, and stores the value before the operation
+// in `original`. False, with no effect, if the memory is not accessible.
 bool execute(AtomicOpcode opcode, const AtomicOperands& operands, std::byte* memory, std::uint64_t& original);
 
 }  // namespace uiw::rdmap

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Memory for the entries of a queue whose entry numbers only grow. The memory comes in blocks of a few entries. A block
-// is allocated when the queue is so long for the first time, and is used again after its entries have been popped. So a
-// deep queue that is short most of the time takes little memory, and this memory stays in cache.
+// is allocated when the queue first becomes that long, and is used again after its entries have been popped. So a deep
+// queue that is short most of the time takes little memory, and this memory stays in cache.
 //
-// Threads: one pusher calls provide() before it fills in an entry. of() may be called by whoever owns the entry at that
-// moment, the pusher or the one taker. The queue synchronizes the two with release and acquire: the pusher passes as
-// `popped` only entries that the taker has released. Errors: provide() returns false where memory is short;
+// Threads: one pusher calls provide() before it fills in an entry. of() may be called by the thread that owns the entry
+// at that moment, the pusher or the one taker. The queue synchronizes the two with release and acquire: the pusher
+// passes as `popped` only entries that the taker has released. Errors: provide() returns false if memory is short;
 // provide_first() throws.
 #pragma once
 
@@ -33,8 +33,8 @@ class QueueMemory {
   // The same for the entry 0. Throws std::bad_alloc.
   void provide_first();
 
-  // The block that holds the entry, and the index of the entry in its block. provide() has succeeded for the entry, and
-  // the entry is not popped.
+  // The block with the entry; index() is that of the entry in its block. provide() has succeeded for the entry, and the
+  // entry is not popped.
   std::byte* of(std::uint64_t number) const { return table_[(number / kEntries) & mask_]; }
   static std::size_t index(std::uint64_t number) { return number % kEntries; }
 

@@ -67,25 +67,25 @@ enum Queue : std::uint32_t {
 constexpr unsigned kRdmapVersion = 1;
 
 // ---- What two ends of uiw tell each other ----
-// These are RDMA Writes and Reads of no octets. Every other peer takes them for that: their STags and offsets are not
-// checked and have no effect (RFC 5040 section 5.2.1; RFC 6581 section 9 has both as ready-to-receive messages). With
-// them no reserved bit is needed.
+// These are RDMA Writes and Reads of no octets. To every other peer they are nothing else: their STags and offsets are
+// not checked and have no effect (RFC 5040 section 5.2.1; RFC 6581 section 9 has both as ready-to-receive messages). So
+// no reserved bit is needed.
 
-constexpr std::uint32_t kOwnStags = 0x75697700;  // "uiw", and in the last octet what the message says
+constexpr std::uint32_t kOwnStags = 0x75697700;  // "uiw", and the kind of message in the last octet
 constexpr bool is_own(Stag stag) { return (static_cast<std::uint32_t>(stag) & ~0xFFU) == kOwnStags; }
 
 // Progress reports: RDMA Writes. The tagged offset encodes how much of the peer's work has been placed, the STag says
 // why the report is sent.
-// No receive is posted for the next message (as by an RNR NAK), or this end leaves.
+// No receive is posted for the next message (as by an RNR NAK), or this end disconnects.
 constexpr Stag kRnrReport{kOwnStags};
-// A message follows that may be the answer to the peer's work, or this end leaves an rdma_cm connection.
+// A message follows that may be the reply to the peer's work, or this end ends an rdma_cm connection.
 constexpr Stag kProgressReport{kOwnStags + 1};
 // This end uses the remote completion rule and wants a report before each message of the peer.
 constexpr Stag kReportsWanted{kOwnStags + 2};
 
-// Hello, with this offset: the sender is uiw. The initiator says it with its ready-to-receive message, an RDMA Write to
-// this STag or an RDMA Read from it. If the responder is uiw, its first message is an RDMA Write to this STag. So both
-// know as soon as they have had the first message of the other.
+// Hello, with kHelloOffset: the sender is uiw. The initiator says it with its ready-to-receive message, an RDMA Write
+// to this STag or an RDMA Read from it. If the responder is uiw, its first message is an RDMA Write to this STag. So
+// each end knows once it has received the first message of the other.
 constexpr Stag kHello{kOwnStags + 0xFF};
 constexpr std::uint64_t kHelloOffset = 0x7569'7769'5741'5250;  // "uiwiWARP"
 constexpr bool is_hello(Stag stag, std::uint64_t offset) { return stag == kHello && offset == kHelloOffset; }
@@ -93,7 +93,7 @@ constexpr bool is_hello(Stag stag, std::uint64_t offset) { return stag == kHello
 // Which reports the ends of a connection send, if both are uiw.
 enum class Reports : std::uint8_t {
   on_request,  // progress reports and RNR reports, after kReportsWanted has arrived
-  always,      // the same without a request
+  always,      // the same, without a request
 };
 
 // How much of the peer's work an end has placed: the messages of the Send Queue before this MSN, and this number of
@@ -221,7 +221,7 @@ inline std::optional<AtomicRequest> decode_atomic_request(Octets from) {
 
 struct AtomicResponse {
   std::uint32_t identifier = 0;
-  std::uint64_t original = 0;  // the value of before
+  std::uint64_t original = 0;  // the value before the operation
 
   bool operator==(const AtomicResponse&) const = default;
 };
@@ -278,7 +278,7 @@ enum class ErrorCode : std::uint8_t {
   unspecified = 0xFF,
 };
 
-// An error and the headers of the segment that caused it. The headers are kept as octets.
+// An error and the headers of the segment that caused it, kept as octets.
 struct Terminate {
   Layer layer = Layer::rdma;
   std::uint8_t type = 0;
@@ -299,7 +299,7 @@ constexpr std::size_t kMaxHeaders =
     ddp::kUntaggedHeaderSize +
     std::max({kReadRequestSize, kAtomicRequestSize, kAtomicResponseSize, kImmediateSize, kMaxTerminate});
 
-// Returns the number of octets written.
+// Writes the Terminate and returns the number of octets.
 inline std::size_t encode(const Terminate& terminate, std::byte* to) {
   const bool ddp = terminate.has_ddp_header;
   const bool rdma = terminate.has_read_request;
@@ -321,10 +321,10 @@ inline std::size_t encode(const Terminate& terminate, std::byte* to) {
   return size;
 }
 
-// The kernel's siw (Linux 6.18) on a little-endian machine sends Layer and EType in each other's place, and M, D and R
-// in the low bits of their octet, in this order from the lowest. It sets M and D together; with these two bits and no
-// other but R the form is certain. Without them nothing tells. Its DDP segment length is that of the payload alone, and
-// it may set R without the header.
+// The kernel's siw (Linux 6.18) on a little-endian machine swaps Layer and EType, and sends M, D and R in the low bits
+// of their octet, in this order from the lowest. It sets M and D together; if these two bits are set and no other but
+// R, the form is certain. Without them it cannot be recognized. Its DDP segment length is that of the payload alone,
+// and it may set R without the header.
 constexpr bool is_terminate_of_siw(std::uint32_t word) { return (word & 0xFBFFU) == 0x0300U; }
 
 // Nothing if the Terminate is cut short.

@@ -17,11 +17,11 @@ namespace uiw::rdmap {
 // The requests that both directions of a stream use, each direction with its own lock. `outstanding`: our requests that
 // are not answered; the sender pushes, the receiver reads and pops. `inbound`: the peer's requests; the receiver
 // pushes, the sender reads and pops. Reads and atomic operations count against one limit, and are answered in the order
-// of the requests. It must remain live as long as both directions.
+// of the requests. Must remain live as long as both directions.
 struct SharedReads {
-  // There is room for one request more than was negotiated: where the ready-to-receive message is a Read (RFC 6581
-  // section 9), a peer may have agreed on no other Reads, or may not count this one. A request stays in `inbound` until
-  // TCP has taken its response, so there is room for a batch of responses as well.
+  // There is room for one request more than was negotiated: if the ready-to-receive message is a Read (RFC 6581 section
+  // 9), a peer may have agreed on no other Reads, or may not count this one. A request stays in `inbound` until TCP has
+  // accepted its response, so there is room for a batch of responses as well.
   static constexpr std::uint32_t kMaxResponsesInBatch = 64;
   static constexpr std::uint32_t kMostProbes = 4;  // outstanding at a time; a power of two
   SharedReads(std::uint32_t ord, std::uint32_t ird)
@@ -38,7 +38,7 @@ struct SharedReads {
     const Sge* sges;
     std::uint16_t sge_count;
     bool atomic;
-    // Whether it is no posted work but a request of uiw's own, which has no sink.
+    // Whether it is a request of uiw's own, which has no sink, instead of posted work.
     bool is_own() const { return sequence >= kProbe; }
     // The Request Identifier of an Atomic Request.
     std::uint32_t identifier() const { return static_cast<std::uint32_t>(sequence); }
@@ -50,7 +50,7 @@ struct SharedReads {
   };
   struct Inbound {
     std::variant<ReadRequest, AtomicInbound> request;
-    Progress progress;  // this end's progress when the request came, which the answer confirms
+    Progress progress;  // this end's progress when the request arrived, which the answer confirms
   };
   // True for an RDMA Read of no octets. Its answer confirms that the peer's work is placed, and should be sent soon.
   static bool is_probe(const Inbound& inbound) {
@@ -69,7 +69,7 @@ struct SharedReads {
   SpscRing<Inbound> inbound;
   const std::uint32_t inbound_limit;        // how many may be unanswered at a time (IRD, RFC 5040 section 6.1)
   std::atomic<std::uint64_t> answering{0};  // inbound requests below this number are being answered
-  std::atomic<std::uint64_t> progress{encode(Progress{})};  // of this end; stored before the consumer can know of it
+  std::atomic<std::uint64_t> progress{encode(Progress{})};  // of this end; stored before the program can know of it
   // What the peer is known to be. Changes with both locks held; any thread may read it.
   std::atomic<mpa::PeerKind> peer{mpa::PeerKind::other};
 };
@@ -112,7 +112,7 @@ class ReadQueue {
   void push_probe() { ring_->push({SharedReads::kProbe, Stag{0}, 0, 0, 0, nullptr, 0, false}); }
   // Whether push() has been called for this entry.
   bool is_passed(std::uint64_t sequence) const { return sequence < pushed_; }
-  // Whether this entry or one behind it is a request that has been pushed.
+  // Whether this entry or a later one is a request that has been pushed.
   bool is_followed(std::uint64_t sequence) const { return sequence < answered_pushed_; }
 
   // The oldest request has been answered. Returns its sequence, as in SharedReads::Outstanding.
@@ -126,8 +126,8 @@ class ReadQueue {
   std::uint32_t outstanding_ = 0;
   std::uint32_t ready_to_receive_ = 0;  // 1 while the ready-to-receive message waits for its answer
   bool ready_to_receive_pushed_ = false;
-  std::uint64_t pushed_ = 0;           // push() has been called for the entries below this
-  std::uint64_t answered_pushed_ = 0;  // the entry behind the last pushed Read or atomic operation
+  std::uint64_t pushed_ = 0;           // push() has been called for the entries before this one
+  std::uint64_t answered_pushed_ = 0;  // the entry after the last pushed Read or atomic operation
 };
 
 }  // namespace uiw::rdmap

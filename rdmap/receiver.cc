@@ -42,7 +42,7 @@ Receiver::Verdict Receiver::begin(Octets ulpdu, std::size_t total) {
     verdict = tagged ? begin_tagged(ulpdu, total) : begin_untagged(ulpdu, total);
   }
   if (verdict == Verdict::stop || heard_) return verdict;
-  heard_ = true;                // also of a Send that waits for a receive
+  heard_ = true;                // even if a Send waits for a receive
   learn(mpa::PeerKind::other);  // unless it was a hello
   return verdict;
 }
@@ -52,8 +52,8 @@ void Receiver::learn(mpa::PeerKind peer) {
   host_.peer_known(peer, rules_->rtr_to_come() != mpa::ReadyToReceive::none);
 }
 
-// An RDMA Write of no octets to an STag of ours. False if the peer is no uiw. What it says and this end does not expect
-// is ignored.
+// An RDMA Write of no octets to one of uiw's own STags. False if the peer is not uiw. A message that this end does not
+// expect is ignored.
 bool Receiver::take_own(const ddp::TaggedHeader& header) {
   if (is_hello(header.stag, header.offset)) learn(mpa::PeerKind::uiw);
   if (!peer_is_uiw()) return false;
@@ -233,7 +233,7 @@ Receiver::Verdict Receiver::read_request(const ddp::UntaggedHeader& header, Octe
   return take_request(ulpdu, total, request, ready_to_receive);
 }
 
-// Takes a request of the peer, unless it exceeds the negotiated IRD (RFC 5040 section 6.1, RFC 7306 section 5.2) or
+// Accepts a request of the peer, unless it exceeds the negotiated IRD (RFC 5040 section 6.1, RFC 7306 section 5.2) or
 // there is no memory.
 Receiver::Verdict Receiver::take_request(Octets ulpdu, std::size_t total,
                                          const std::variant<ReadRequest, SharedReads::AtomicInbound>& request,
@@ -331,14 +331,14 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
   return Verdict::go_on;
 }
 
-// The consumer's memory cannot be used: it is not registered any more, registered as something else, or the consumer
-// had no right to name it.
+// The program's memory cannot be used: it is no longer registered, is registered as something else, or the program had
+// no right to name it.
 bool Receiver::fault() {
   if (segment_.target == Target::read_response) {
     failed_read_ = reads_->outstanding.front().sequence;
     fail({}, 0, kLocalCatastrophic);
   } else {
-    // For a message of the peer, the Terminate carries its header and so tells which message failed.
+    // A Terminate about a message of the peer has that message's header, and so tells which one failed.
     fail(segment_.header, segment_.total, kCatastrophicStream);
   }
   abandon(Status::local_protection);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The receiving half of an RDMAP stream: checks DDP segments (RFC 5041 section 7, RFC 5040 section 7.2), places their
-// payload, and reports complete messages (RFC 5040 section 5.5). Called with the receiver's lock held, except where
-// another thread is named. No I/O.
+// payload, and reports complete messages (RFC 5040 section 5.5). Called with the receiver's lock held, unless a comment
+// says "any thread". No I/O.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct ReceiveBuffer {
   std::uint64_t id = 0;
   std::uint32_t length = 0;
   std::span<const Sge> sges;
-  const void* domain = nullptr;  // the domain of `sges`; a shared receive queue may have another one than the stream
+  const void* domain = nullptr;  // the domain of `sges`; a shared receive queue may have another domain than the stream
 };
 
 // What a Receiver calls. The functions are called with the receiver's lock held, inside ulpdu() or abandon().
@@ -56,7 +56,7 @@ class ReceiveHost {
   virtual void read_requested(bool probe) = 0;
   // A progress report or an RNR report of the peer: it has placed this much of our work.
   virtual void progress_reported(const Progress& progress) { static_cast<void>(progress); }
-  // The peer is now known to be uiw or not, which Transmitter::peer_known() is to note. `answer`: it is to be told what
+  // The peer is now known to be uiw or not, to be passed on to Transmitter::peer_known(). `answer`: tell the peer what
   // this end is.
   virtual void peer_known(mpa::PeerKind peer, bool answer) { static_cast<void>(peer), static_cast<void>(answer); }
   // The peer wants progress reports (Transmitter::enable_reports()).
@@ -71,7 +71,7 @@ class ReceiveHost {
 
 class Receiver final : public mpa::UlpduSink {
  public:
-  // `host` and what start() gets must remain live as long as the receiver.
+  // `host` and the arguments of start() must remain live as long as the receiver.
   Receiver(const ddp::Accessor& memory, ReceiveHost& host) : memory_(memory), host_(host) {}
 
   void start(SharedReads& reads, const ConnectionRules& rules) {
@@ -85,11 +85,11 @@ class Receiver final : public mpa::UlpduSink {
 
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
   // Only for Sends and Read Responses, whose memory the program does not look at before their completion. An RDMA Write
-  // is placed in ascending order (base/guarded_copy.h), as no system call promises.
+  // has to be placed in ascending order (base/guarded_copy.h), which no system call promises.
   MutableOctets place_of_next(std::size_t most) override;
   Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
 
-  // What the peer is, if that is not known yet. Otherwise the receiver learns it from the first message.
+  // Tells the receiver what the peer is, if that is not known yet. Otherwise the first message shows it.
   void learn(mpa::PeerKind peer);
 
   // Whether any message has arrived, also one without octets.
@@ -102,7 +102,7 @@ class Receiver final : public mpa::UlpduSink {
   // With error(): the entry of our Read or atomic operation whose sink memory could not be used.
   const std::optional<std::uint64_t>& failed_read() const { return failed_read_; }
 
-  // Whether a message that takes a receive has arrived in part.
+  // Whether a message that uses a receive has arrived in part.
   bool in_message() const { return message_.begun; }
 
   // How much of the peer's work is placed: everything before the segment in progress.
@@ -117,7 +117,7 @@ class Receiver final : public mpa::UlpduSink {
   std::optional<ReceiveBuffer> forget_message();
 
  private:
-  // In the elements of a message.
+  // A position in the elements of a message.
   struct Position {
     std::size_t sge = 0;
     std::uint32_t offset = 0;
@@ -151,7 +151,7 @@ class Receiver final : public mpa::UlpduSink {
   Verdict fail(Octets ulpdu, std::size_t total, TerminateError why, bool with_read_request = false);
   Verdict fail_cut_short();
 
-  // own_response: the answer to a request of uiw's own, whose octets go nowhere.
+  // own_response: the response to a request of uiw's own, whose octets are dropped.
   enum class Target : std::uint8_t { none, nothing, write, read_response, own_response, send, lost_send };
   // The segment that is being placed.
   struct Segment {
@@ -167,7 +167,7 @@ class Receiver final : public mpa::UlpduSink {
   // The Send that is being received.
   struct Message {
     bool begun = false;
-    bool lost = false;  // it has met no receive, and has no buffer
+    bool lost = false;  // no receive was posted for it, so it has no buffer
     Control control;
     std::uint32_t word = 0;  // the STag to invalidate, or the immediate data
     std::uint32_t received = 0;

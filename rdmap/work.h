@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Work requests in the form that the stream uses, and the queues that hold them.
+// Work requests in the form that the stream uses, and their queues.
 //
 // Work names memory by STag and tagged offset, as the program has posted it, and looks it up in the STag table at each
 // use. A SendQueue is used with the sender's lock held. A ReceiveQueue has one poster and one taker at a time, which
-// need no common lock. The queues allocate memory for the greatest number of entries that they have held so far
+// need no common lock. The queues allocate memory for the greatest number of entries that they have had so far
 // (queue_memory.h). Constructors throw std::bad_alloc; later a lack of memory means that there is no room.
 #pragma once
 
@@ -43,8 +43,8 @@ enum class WorkKind : std::uint8_t { send, write, read, atomic, immediate, local
 // Whether the peer answers this work; such work counts against ORD.
 constexpr bool is_answered(WorkKind kind) { return kind == WorkKind::read || kind == WorkKind::atomic; }
 
-// Whether this work sends nothing. It is carried out in its turn, before anything behind it is sent (Verbs draft
-// section 8.2.2.1).
+// Whether this work sends nothing. It is carried out in its turn, before later work is sent (Verbs draft section
+// 8.2.2.1).
 constexpr bool is_local(WorkKind kind) { return kind == WorkKind::local_invalidate || kind == WorkKind::bind; }
 
 // A scatter/gather element. Its memory is used only while the STag names the same registration as when the work was
@@ -71,7 +71,7 @@ struct SendWork {
   std::uint32_t length = 0;  // octets of the message
   std::uint16_t sges = 0;
   WorkKind kind = WorkKind::send;
-  Status status = Status::success;  // other than success: the work completes with it in its turn, and sends nothing
+  Status status = Status::success;  // not success: the work sends nothing, and completes with this status in its turn
   bool signaled = false;
   bool solicited = false;
   bool invalidates = false;
@@ -96,7 +96,7 @@ constexpr bool uses_queue(const SendWork& work, Queue queue) {
 
 struct ReceiveWork {
   std::uint64_t id = 0;
-  std::uint32_t length = 0;  // octets it can take
+  std::uint32_t length = 0;  // octets that fit in
   std::uint16_t sges = 0;
 };
 
@@ -114,7 +114,7 @@ class SendQueue {
   std::uint32_t size() const { return static_cast<std::uint32_t>(tail_ - head()); }
   bool full() const { return size() == depth_; }
   bool empty() const { return head() == tail_; }
-  // Whether there is room for the entry `sequence`, at or behind the tail. To be called by the poster. If there is no
+  // Whether there is room for the entry `sequence`, at or after the tail. To be called by the poster. If there is no
   // room for lack of memory, there is room for the tail again at the latest when the queue is empty.
   bool has_room(std::uint64_t sequence) {
     const std::uint64_t head = head_.load(std::memory_order_acquire);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Headers and payload of what is sent next.
+// Builds the headers and payload of what is sent next.
 #include "rdmap/transmit/transmitter.h"
 
 #include <algorithm>
@@ -149,7 +149,7 @@ void Transmitter::build_work(const Cursor& at, Segment& segment) {
       build_untagged(segment, send_opcode(work), kSendQueue, at.send_msn, send_word(work), at.offset, left);
       break;
     case WorkKind::write: {
-      // What the consumer calls a target of no octets must not look like a message of ours.
+      // A consumer's STag for a Write of no octets must not look like one of uiw's own.
       const Stag target = work.length == 0 && is_own(work.remote_stag) ? Stag{0} : work.remote_stag;
       build_tagged(segment, Opcode::write, target, work.remote_offset + at.offset, left);
       break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is sent next. The functions change only the cursor.
+// Chooses what is sent next. The functions change only the cursor.
 #include "rdmap/transmit/transmitter.h"
 
 #include <algorithm>
@@ -8,23 +8,23 @@ namespace uiw::rdmap {
 
 namespace {
 
-// What only a uiw takes.
+// Work that only a uiw peer accepts.
 bool is_send_immediate(const SendWork& work) { return work.kind == WorkKind::send && work.has_immediate; }
 
 }  // namespace
 
-// Work that the peer does not support, posted before that was known.
+// Whether the peer does not support this work, which was posted before that was known.
 bool Transmitter::is_impossible(const SendWork& work) const {
   if (is_answered(work.kind)) return read_queue_.ord() == 0;
   return is_send_immediate(work) && peer() == mpa::PeerKind::other;
 }
 
-// Local work sends nothing, so it need not wait for the peer's first FPDU.
+// Whether local work is next. It sends nothing, so it need not wait for the peer's first FPDU.
 bool Transmitter::local_work_next(const Cursor& at) const {
   return at.sequence < work_end() && is_local(queue_.at(at.sequence).kind);
 }
 
-// Whether the next work may begin, or must wait for answers.
+// Whether the next work may begin. Otherwise it must wait for answers.
 bool Transmitter::may_begin(const Cursor& at) const {
   if (at.sequence >= work_end()) return false;
   const SendWork& next = queue_.at(at.sequence);
@@ -39,7 +39,7 @@ bool Transmitter::may_begin(const Cursor& at) const {
   return !is_answered(next.kind) || passed || read_queue_.has_room(tracker_.probes_outstanding());
 }
 
-// Whether the batch has room for the work and a probe behind it.
+// Whether the batch has room for the work and a probe after it.
 bool Transmitter::fits(const SendWork& work, const mpa::Batch& batch) const {
   const std::size_t length = is_answered(work.kind) ? 0 : work.length;
   const std::size_t fpdus = length / segment_payload_ + 3;
@@ -47,12 +47,12 @@ bool Transmitter::fits(const SendWork& work, const mpa::Batch& batch) const {
   return batch.fpdus() + fpdus <= mpa::Batch::kMaxFpdus && batch.bytes() + length + fpdus * kOverhead <= batch_limit_;
 }
 
-// Whether a probe is sent here. It is sent where nothing else can follow in the batch, so that it covers as much work
-// as possible, and in front of a message that does not fit into the batch, so that a long message does not delay it.
+// Whether a probe is sent here. It is sent if nothing else can follow in the batch, so that it covers as much work as
+// possible, and before a message that does not fit into the batch, so that a long message does not delay it.
 bool Transmitter::probe_due(const Cursor& at, const mpa::Batch* batch) const {
   if (!tracker_.remote()) return false;
   if (tracker_.probe_pushed(at)) return tracker_.probe_stands_at(at);
-  // A Read behind this position has been pushed, and is to be built again: it confirms the work, and its place in
+  // A Read after this position has been pushed, and is to be built again: it confirms the work, and its slot in
   // SharedReads is fixed.
   if (read_queue_.is_followed(at.sequence)) return false;
   if (tracker_.receive_stalled() || !at.placement.unconfirmed || queue_.head() >= at.sequence ||
@@ -66,7 +66,7 @@ bool Transmitter::probe_due(const Cursor& at, const mpa::Batch* batch) const {
   return wanted || fails(next) || is_local(next.kind);
 }
 
-// The first or only message of the work at the cursor is sent.
+// Moves the cursor past the work, or past the first of its two messages.
 void Transmitter::advance_work(Cursor& at) const {
   const SendWork& work = queue_.at(at.sequence);
   at.source = Source::none;

@@ -20,18 +20,18 @@ struct Placement {
   std::uint64_t requested_weight = 0;  // the part of it that precedes the last request
   std::uint64_t requested_before = 0;  // that request confirms the work before this entry
   std::uint32_t probes = 0;            // probes before the position
-  bool unconfirmed = false;            // some of the work has no request behind it
+  bool unconfirmed = false;            // some of the work has no request after it
   bool completion_due = false;         // and a signaled completion depends on that work
 
-  // Moves the position behind a message that gets no answer (Send, RDMA Write).
+  // Moves the position past a message that gets no answer (Send, RDMA Write).
   void pass_work(std::uint32_t length, bool signaled) {
     weight += length + kWeightOfWork;
     unconfirmed = true;
     completion_due |= signaled;
   }
-  // Moves it behind work that sends nothing and completes together with the work before it.
+  // Moves it past work that sends nothing and completes together with the work before it.
   void pass_local_work(bool signaled) { completion_due |= unconfirmed && signaled; }
-  // Moves it behind a request whose answer confirms the work before the entry `sequence`.
+  // Moves it past a request whose answer confirms the work before the entry `sequence`.
   void pass_request(std::uint64_t sequence) {
     requested_weight = weight;
     requested_before = sequence;
@@ -49,7 +49,7 @@ struct Cursor {
   Msn atomic_msn{1};
   std::uint32_t writes = 0;   // RDMA Writes before the position, in total
   std::uint32_t reports = 0;  // entries of ReportQueue before the position
-  Progress reported;          // the peer's progress as answers and progress reports before the position say it
+  Progress reported;          // the peer's progress, as confirmed by answers and progress reports before the position
   Placement placement;
   Source source = Source::none;
   bool immediate_next = false;  // the Write of the work in progress is sent; its Immediate Data is next

@@ -18,8 +18,8 @@ bool is_ahead(T a, T b) {
 bool PlacementTracker::probe_worthwhile(const Cursor& at, const Cursor& sent) const {
   const bool eager = policy_ == ProbePolicy::at_once || (policy_ == ProbePolicy::if_none_due && !completion_due(sent));
   if (probes_outstanding() == 0 && eager) return true;
-  // A program may rely on its peer's reply having made room in the send queue; so probes are never farther apart than a
-  // share of the queue.
+  // A program may rely on its peer's reply having made room in the send queue; so there are never more than a share of
+  // the queue's entries between two probes.
   const std::uint64_t share = std::max(queue_.depth() / SharedReads::kMostProbes, 1U);
   return at.placement.weight - at.placement.requested_weight >= stride_ ||
          at.sequence - at.placement.requested_before >= share;

@@ -25,7 +25,7 @@ namespace uiw::rdmap {
 
 class PlacementTracker {
  public:
-  // When to send a probe behind signaled work that no request confirms, while no other probe is outstanding.
+  // When to send a probe after signaled work that no request confirms, while no other probe is outstanding.
   enum class ProbePolicy : std::uint8_t {
     at_once,
     if_none_due,  // at once if no other completion is due, else after a stride: the program will poll again soon
@@ -57,9 +57,9 @@ class PlacementTracker {
   bool wants_probe(const Cursor& sent) const {
     return remote_ && !receive_stalled_ && probes_outstanding() == 0 && completion_due(sent);
   }
-  // Whether the policy and the stride call for a probe behind the work before `at`.
+  // Whether the policy and the stride call for a probe right before `at`.
   bool probe_worthwhile(const Cursor& at, const Cursor& sent) const;
-  // Whether the next probe at or behind `at` has been pushed before, and is to be built again: at its old position and
+  // Whether the next probe at or after `at` has been pushed before, and is to be built again: at its old position and
   // nowhere else.
   bool probe_pushed(const Cursor& at) const { return at.placement.probes != probes_pushed_; }
   bool probe_stands_at(const Cursor& at) const { return at.sequence == probe(at.placement.probes).before; }
@@ -70,11 +70,11 @@ class PlacementTracker {
   void note_waiting(const Cursor& sent);
 
   // ---- What has been placed ----
-  // All work before the entry `sequence` has been placed. Work that TCP has not taken is never confirmed, whatever a
-  // hostile peer answers.
+  // The peer has placed all work before the entry `sequence`. Work that TCP has not accepted is never confirmed,
+  // whatever a hostile peer answers.
   void placed_before(std::uint64_t sequence, const Cursor& sent);
-  // Takes a progress report of the peer. Returns an entry; all work before it has been placed. Nothing if the report
-  // confirms no more than earlier ones, or if start() has said that there are none.
+  // Evaluates a progress report of the peer. Returns an entry; all work before it has been placed. Nothing if the
+  // report confirms no more than earlier ones, or if start() has said that there are none.
   std::optional<std::uint64_t> take_report(const Progress& progress, const Cursor& sent);
   // All work that is done has been completed.
   void note_completed(const Cursor& sent) {
@@ -90,8 +90,8 @@ class PlacementTracker {
     std::uint64_t before = 0;  // the probe is in front of this entry
     std::uint64_t weight = 0;  // see Placement
   };
-  // How far the peer has got by its reports: it has placed the work before the entry `sequence`, and what that work has
-  // used of MSNs and Writes.
+  // How far the peer has got by its reports: it has placed the work before the entry `sequence`; `send_msn` and
+  // `writes` are the MSNs and Writes that this work has used.
   struct Reported {
     std::uint64_t sequence = 0;
     Msn send_msn{1};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What this end is to tell a peer that is uiw: its hello, and progress reports, which say how much of the peer's work
+// What this end has to tell a peer that is uiw: its hello, and progress reports, which say how much of the peer's work
 // has been placed. Called with the sender's lock held.
 #pragma once
 
@@ -17,10 +17,10 @@ class ReportQueue {
     Progress progress;
   };
 
-  // Reports are numbered from 0. A report stays until TCP has taken it, as it may have to be built again.
+  // Reports are numbered from 0. A report stays until TCP has accepted it, as it may have to be built again.
   std::uint32_t end() const { return end_; }
   const Report& at(std::uint32_t number) const { return reports_[number % kMost]; }
-  // TCP has taken the reports before `sent`. False if there is no room for another one.
+  // TCP has accepted the reports before `sent`. False if there is no room for another one.
   bool push(const Report& report, std::uint32_t sent) {
     if (end_ - sent == kMost) return false;
     reports_[end_++ % kMost] = report;

@@ -8,7 +8,7 @@ namespace uiw::rdmap {
 
 namespace {
 
-// Whether the sink of this Read Request, perhaps advanced to where its response stopped, lies in that of the work.
+// Whether the sink of this Read Request, perhaps advanced to where its response stopped, lies in the sink of the work.
 bool names(const ReadRequest& request, const SendWork& work) {
   return work.kind == WorkKind::read && request.sink_stag == work.sink_stag &&
          request.sink_offset - work.sink_offset < std::max(work.length, 1U);
@@ -35,7 +35,7 @@ std::optional<std::uint64_t> Transmitter::find_write(const ddp::TaggedHeader& he
   return near;
 }
 
-// The oldest request without an answer for which `is_it` is true.
+// The oldest unanswered request for which `is_it` is true.
 template <typename IsIt>
 std::optional<std::uint64_t> Transmitter::find_unanswered(IsIt is_it) const {
   for (std::uint64_t sequence = queue_.head(); sequence < queue_.tail() && sequence <= sent_.sequence; ++sequence) {

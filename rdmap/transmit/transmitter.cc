@@ -52,9 +52,9 @@ void Transmitter::push_own_request(const Cursor& at) {
   }
 }
 
-// Carries out the local work at the cursor. TCP has taken everything before it, so that the work takes effect before
-// anything behind it is sent, and is not carried out twice when TCP does not take a batch. If it fails, its status says
-// so, and it completes in its turn.
+// Carries out the local work at the cursor. TCP has accepted everything before it, so that the work takes effect before
+// anything later is sent, and is not carried out twice if TCP does not accept a batch. If it fails, its status says so,
+// and it completes in its turn.
 void Transmitter::carry_out(Cursor& at) {
   SendWork& work = queue_.at(at.sequence);
   at.source = Source::none;
@@ -69,10 +69,10 @@ void Transmitter::carry_out(Cursor& at) {
 
 namespace {
 
-// Why an inbound request is not answered from `offset` on. `refused`: its memory may not be used any more, or may be,
-// and is not there, which is no error of the peer (`none`). RFC 5040 sections 4.8 and 7.1, rule 3: the Terminate has
-// the request's DDP header and, for a protection error (figure 10), the Read Request advanced to where the response
-// stopped; RFC 7306 section 8.1, rule 2: of an atomic request it has the DDP header.
+// The Terminate for an inbound request that is not answered from `offset` on. `refused`: why its memory may not be used
+// any more; `none`: it may, but is not there, which is no error of the peer. RFC 5040 sections 4.8 and 7.1, rule 3: the
+// Terminate has the request's DDP header and, for a protection error (figure 10), the Read Request advanced to where
+// the response stopped; RFC 7306 section 8.1, rule 2: of an atomic request it has the DDP header.
 Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_t offset, ddp::AccessError refused) {
   const bool protection = refused != ddp::AccessError::none;
   const auto* read = std::get_if<ReadRequest>(&inbound.request);
@@ -97,9 +97,9 @@ Terminate memory_gone(const SharedReads::Inbound& inbound, Msn msn, std::uint32_
 // The message at the cursor cannot be built, since its memory is not available.
 Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp::AccessError refused) {
   if (at.source == Source::response) {
-    answer_until_ = 0;                                           // neither this request nor any behind it is answered
+    answer_until_ = 0;                                           // neither this request nor any later one is answered
     const Msn msn{static_cast<std::uint32_t>(at.response + 1)};  // each message of the queue is a request
-    // If there is an error already, that message came behind this request, and the first one is named (rule 4).
+    // If there is an error already, it was in a later message, and the first one is named (rule 4).
     terminate_ = memory_gone(reads_->inbound.at(at.response), msn, at.offset, refused);
     return Fill::ready;
   }
@@ -109,7 +109,7 @@ Transmitter::Fill Transmitter::fail_message(const Cursor& at, Status status, ddp
   return Fill::local_error;
 }
 
-// TCP has taken a part of an FPDU, and the memory for the rest is not accessible: nothing valid can follow on this
+// TCP has accepted a part of an FPDU, and the memory for the rest is not accessible: nothing valid can follow on this
 // stream.
 Transmitter::Fill Transmitter::break_off(const Cursor& at) {
   broken_ = ended_ = true;
@@ -204,8 +204,8 @@ void Transmitter::keep_rest() {
   partial_ = 0;
 }
 
-// The same where the batch has a copy of the payload: keeps the octets [from, from + size) of the batch, which end its
-// FPDU `index`, exactly as they are.
+// As keep_rest(), if the batch has a copy of the payload: keeps the octets [from, from + size) of the batch, which end
+// its FPDU `index`, exactly as they are.
 void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, std::size_t from, std::size_t size) {
   std::byte* const room = rest_.provide(size, mpa::marked_size(0, mpa::fpdu_size(mulpdu_ + kMaxTerminate)));
   if (room == nullptr) {
@@ -220,8 +220,8 @@ void Transmitter::keep_rest_of(const OutgoingBatch& batch, std::size_t index, st
 bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   const mpa::Batch& fpdus = batch.fpdus;
   framer_.sent(octets);
-  std::size_t whole = 0;      // the number of FPDUs that were taken as a whole
-  std::size_t left = octets;  // those taken of the FPDU behind them
+  std::size_t whole = 0;      // the number of FPDUs that were accepted as a whole
+  std::size_t left = octets;  // octets accepted of the FPDU after them
   for (; whole < fpdus.fpdus() && left >= fpdus.fpdu_bytes(whole); ++whole) left -= fpdus.fpdu_bytes(whole);
   if (whole > 0) {
     rest_.clear();
@@ -246,7 +246,7 @@ bool Transmitter::sent(const OutgoingBatch& batch, std::size_t octets) {
   return all && !tracker_.remote() && sent_.sequence >= work_end();
 }
 
-// TCP has taken everything before the position `to`.
+// TCP has accepted everything before the position `to`.
 void Transmitter::commit(const Cursor& to) {
   const bool done_when_sent = tracker_.done_when_sent();
   // Entries that were flushed are not in the queue any more.
@@ -335,7 +335,7 @@ void Transmitter::flush(std::optional<std::uint64_t> culprit, Status status) {
   keep_rest();
   ended_ = true;
   if (tracker_.remote() && !(culprit && *culprit < sent_.sequence)) release_unsignaled();
-  bool in_error = false;  // completions come in order, and none succeeds behind a failure
+  bool in_error = false;  // completions come in order, and none succeeds after a failure
   while (!queue_.empty()) {
     const SendWork& work = queue_.at(queue_.head());
     Status outcome = work.done && !in_error ? Status::success : Status::flushed;

@@ -36,7 +36,7 @@ class SendHost {
  public:
   // Called once for each entry, in the order of posting; the entry is popped right after.
   virtual void send_complete(const SendWork& work, Status status) = 0;
-  // Carries out local work once, in its turn: TCP has taken all earlier work. `binding` is that of a bind.
+  // Carries out local work once, in its turn: TCP has accepted all earlier work. `binding`: for a bind.
   virtual Status carry_out(const SendWork& work, const ddp::Binding& binding) {
     static_cast<void>(work), static_cast<void>(binding);
     return Status::local_operation;
@@ -50,7 +50,7 @@ class SendHost {
 // batch can be taken back. It belongs to the thread that sends.
 struct OutgoingBatch {
   mpa::Batch fpdus;
-  bool complete = false;  // nothing more could be sent behind these FPDUs when they were built
+  bool complete = false;  // nothing more could be sent after these FPDUs when they were built
   struct Begun {
     Cursor::Source source;
     std::uint32_t offset;
@@ -76,8 +76,8 @@ class Transmitter {
   Completion completion() const { return tracker_.remote() ? Completion::remote : Completion::local; }
   void release_hold() { hold_ = false; }
   // The peer is now known to be uiw or not; one that is treated as `other` since it is silent may turn out to be `uiw`
-  // later. Called with the receiver's lock held, too. `answer`: if it is uiw, the next message tells it that this end
-  // is, too.
+  // later. Called with the receiver's lock held, too. `answer`: if the peer is uiw, the next message tells it that this
+  // end is uiw.
   void peer_known(mpa::PeerKind peer, bool answer);
   // Queues a report of what has been placed, for a peer that takes reports. kRnrReport: no receive is posted here;
   // kProgressReport: this end disconnects. Does nothing while another report waits to be sent.
@@ -87,7 +87,7 @@ class Transmitter {
   // From here on a progress report precedes each message, unless an answer has confirmed as much of the peer's work:
   // the message may be the reply to that work.
   void enable_reports() { reports_progress_ = true; }
-  // Takes a report of the peer. False if it confirms no more than earlier ones.
+  // Evaluates a report of the peer. False if it confirms no more than earlier ones.
   bool take_report(const Progress& progress);
   // While the stream waits for a posted receive, it reads nothing, so no confirmation can arrive. A consumer that waits
   // for a completion before it posts the receive would wait for ever. So the local rule applies during this time.
@@ -104,7 +104,8 @@ class Transmitter {
     broken,       // an FPDU was sent in part and cannot be finished: the connection must be reset
   };
   Fill fill(OutgoingBatch& batch);
-  // If there is no memory to keep the rest of an FPDU, the next fill() returns `broken`.
+  // TCP has accepted this many octets of the batch. If there is no memory to keep the rest of an FPDU, the next fill()
+  // returns `broken`.
   // True if nothing is left to send, so that fill() would return `idle`; false if that is not known.
   bool sent(const OutgoingBatch& batch, std::size_t octets);
 
@@ -116,25 +117,25 @@ class Transmitter {
   // Entries from this one on are not sent. By default all entries are sent.
   void hold_from(std::uint64_t sequence) { hold_from_ = sequence; }
 
-  // The socket took nothing since some memory of the batch is not accessible. To find out which, the next fill() builds
-  // a batch of one FPDU; if this batch was of one FPDU already, its work fails in the next fill(). False if a part of
-  // that FPDU was sent before.
+  // The socket accepted nothing since some memory of the batch is not accessible. To find out which, the next fill()
+  // builds a batch of one FPDU; if this batch was of one FPDU already, its work fails in the next fill(). False if a
+  // part of that FPDU was sent before.
   bool source_gone(const OutgoingBatch& batch);
 
-  // Whether anything could be sent if the socket took it.
+  // Whether anything could be sent if the socket accepted it.
   bool pending() const;
 
   // The receiver has placed the whole answer to the oldest outstanding Read or atomic operation.
   void read_complete();
 
-  // Sends a Terminate behind the FPDU in progress, and nothing else. The first Terminate counts (RFC 5040 section 7.1).
+  // Sends a Terminate after the FPDU in progress, and nothing else. The first Terminate counts (RFC 5040 section 7.1).
   // With `answer_first` the peer's earlier requests are answered before it: they were valid, and a valid request is
   // answered (RFC 5040 section 5.2.1, RFC 7306 section 5.2.1).
   void terminate(const Terminate& terminate, bool answer_first = false);
   bool terminating() const { return terminate_.has_value(); }
   bool terminate_sent() const { return sent_.terminate_sent; }
 
-  // Whether there is work that TCP has not taken as a whole.
+  // Whether there is work that TCP has not accepted as a whole.
   bool unsent() const { return sent_.sequence < queue_.tail(); }
   // Whether there is such work, or a request that the peer has not answered.
   bool unfinished() const { return unsent() || read_queue_.outstanding() > 0; }
@@ -147,7 +148,7 @@ class Transmitter {
   // Completes everything in the queue: the entry `culprit`, if given, with `status`, entries that are done with
   // success, all others as flushed. After the FPDU in progress only a Terminate is sent.
   void flush(std::optional<std::uint64_t> culprit, Status status);
-  // The oldest entry that TCP has taken at least in part and that is not complete: the best guess for a Terminate
+  // The oldest entry that TCP has accepted at least in part and that is not complete: the best guess for a Terminate
   // without headers.
   std::optional<std::uint64_t> oldest_sent() const;
   // The entry whose message had the DDP and RDMAP headers in the Terminate, if it is still in the queue (RFC 5040
@@ -174,7 +175,7 @@ class Transmitter {
     bool last = true;
     MemorySegment response{};  // the payload of a read response
     ddp::Hold source;          // the access to the memory that `response` points to
-    // Why the memory of a response may not be used any more; `none` where it may, but is not accessible.
+    // Why the memory of a response may not be used any more; `none` if it may, but is not accessible.
     ddp::AccessError refused = ddp::AccessError::none;
   };
 
@@ -209,7 +210,7 @@ class Transmitter {
   // not registered any more or not accessible; nothing was added.
   Added append(const Cursor& at, Segment& segment, mpa::Batch& batch);
   void set_mulpdu(std::size_t mulpdu);
-  // FPDUs to a uiw may be longer. Not while TCP has a part of an FPDU that is built again.
+  // Makes FPDUs to a uiw peer longer. Not while a part of an FPDU has been sent that is built again.
   void follow_peer() {
     if (mulpdu_ != rules_->mulpdu_to_uiw && peer() == mpa::PeerKind::uiw) set_mulpdu(rules_->mulpdu_to_uiw);
   }
@@ -250,7 +251,7 @@ class Transmitter {
   SendHost& host_;
   const ConnectionRules* rules_ = nullptr;
   SharedReads* reads_ = nullptr;
-  Cursor sent_;  // the position up to which TCP has taken whole FPDUs
+  Cursor sent_;  // the position up to which TCP has accepted whole FPDUs
   ReadQueue read_queue_;
   PlacementTracker tracker_;
   ReportQueue reports_;
@@ -270,9 +271,9 @@ class Transmitter {
   bool source_gone_ = false;    // the memory of the next FPDU is not accessible
   bool one_at_a_time_ = false;  // the next fill() builds one FPDU only
   bool broken_ = false;         // an FPDU was sent in part and can never be finished
-  std::size_t partial_ = 0;     // octets of the next FPDU that TCP has already taken
+  std::size_t partial_ = 0;     // octets of the next FPDU that TCP has already accepted
   mpa::FpduRemainder rest_;     // CRC on: the octets of that FPDU that are left
-  Cursor rest_end_;             // the position behind rest_
+  Cursor rest_end_;             // the position after rest_
 };
 
 }  // namespace uiw::rdmap
