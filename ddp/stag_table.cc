@@ -51,7 +51,7 @@ std::uint32_t StagTable::gather(std::uint32_t index) const {
   return left << 12 | right;
 }
 
-StagTable::Slot* StagTable::slot(Stag stag) const { return slot_in(place(stag)); }
+StagTable::Slot* StagTable::slot(Stag stag) const { return slot_in(slot_number(stag)); }
 
 StagTable::Slot* StagTable::slot_in(std::uint32_t dense) const {
   if (dense >= kMaxRegions) return nullptr;
@@ -139,9 +139,9 @@ bool StagTable::replace(Stag stag, const Region& region, bool moves) {
   const std::uint64_t registration =
       moves ? next_registration(*found) : std::uint64_t{registration_in(before)} << kRegistrationShift;
   const std::uint64_t other = (before & kSecond) ^ kSecond;
-  Region& place = found->regions[other != 0 ? 1 : 0];
-  place = region;
-  place.rights |= kLocalRead;
+  Region& target = found->regions[other != 0 ? 1 : 0];
+  target = region;
+  target.rights |= kLocalRead;
   found->word.store(registration | other | name_of_region(stag), std::memory_order_seq_cst);
   return true;
 }
@@ -193,9 +193,9 @@ Access StagTable::find(Stag stag, const void* domain, std::uint64_t offset, std:
   return {found.memory(), found.error()};
 }
 
-Hold StagTable::hold(std::uint32_t place, Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+Hold StagTable::hold(std::uint32_t number, Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
                      std::uint32_t rights, const void* stream) const {
-  const Slot* found = slot_in(place);
+  const Slot* found = slot_in(number);
   const std::uint64_t word = word_of(found);
   if ((word & kName) == name_of_region(stag)) {
     return Hold(check(found->region(word), domain, offset, length, rights, stream));
@@ -204,20 +204,20 @@ Hold StagTable::hold(std::uint32_t place, Stag stag, const void* domain, std::ui
   return hold_window(*found, word, domain, offset, length, rights, stream);
 }
 
-Registered StagTable::registered(std::uint32_t place, Stag stag, const void* domain, std::uint64_t offset,
+Registered StagTable::registered(std::uint32_t number, Stag stag, const void* domain, std::uint64_t offset,
                                  std::uint64_t length, std::uint32_t rights) const {
-  const Slot* found = slot_in(place);
+  const Slot* found = slot_in(number);
   const std::uint64_t word = word_of(found);
   if ((word & kName) != name_of_region(stag)) return {0, Registration::none};
   const Access access = check(found->region(word), domain, offset, length, rights, nullptr);
-  return {place, access.error == AccessError::none ? Registration{registration_in(word)} : Registration::none};
+  return {number, access.error == AccessError::none ? Registration{registration_in(word)} : Registration::none};
 }
 
 // Each registration of a slot has its own number, so the STag need not be compared.
 Access StagTable::find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
                        std::uint32_t rights) const {
   if (registered.registration == Registration::none) return {nullptr, AccessError::invalid_stag};
-  const Slot& found = slot_at(registered.place);
+  const Slot& found = slot_at(registered.slot);
   const std::uint64_t word = word_of(&found);
   const bool same =
       (word & (kValid | kWindow)) == kValid && Registration{registration_in(word)} == registered.registration;

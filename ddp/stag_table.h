@@ -66,7 +66,7 @@ enum class Registration : std::uint32_t { none = 0 };
 
 // What an STag named when it was looked up: its slot in the table, and the registration at that time.
 struct Registered {
-  std::uint32_t place;
+  std::uint32_t slot;
   Registration registration;
 };
 
@@ -160,8 +160,8 @@ class StagTable {
   bool replace(Stag stag, const Region& region, bool moves);
 
   // The slot number of an STag, used or not. It never changes, and computing it takes longer than the rest of a
-  // look-up, so KnownPlace keeps it.
-  std::uint32_t place(Stag stag) const { return gather(static_cast<std::uint32_t>(stag) >> 8); }
+  // look-up, so KnownSlot keeps it.
+  std::uint32_t slot_number(Stag stag) const { return gather(static_cast<std::uint32_t>(stag) >> 8); }
 
   // Checks an access of `length` octets at tagged offset `offset` by a stream of `domain`. `stream` identifies the
   // stream for windows of type 2. For a window, find() says only whether the access is allowed; the access itself needs
@@ -170,18 +170,18 @@ class StagTable {
               const void* stream = nullptr) const;
   Hold hold(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length, std::uint32_t rights,
             const void* stream = nullptr) const {
-    return hold(place(stag), stag, domain, offset, length, rights, stream);
+    return hold(slot_number(stag), stag, domain, offset, length, rights, stream);
   }
-  Hold hold(std::uint32_t place, Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+  Hold hold(std::uint32_t number, Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
             std::uint32_t rights, const void* stream = nullptr) const;
 
   // For posted work: registered() returns what the STag of a region names now, or Registration::none if the access is
   // not allowed. The later find() fails if the STag names something else by then.
   Registered registered(Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
                         std::uint32_t rights) const {
-    return registered(place(stag), stag, domain, offset, length, rights);
+    return registered(slot_number(stag), stag, domain, offset, length, rights);
   }
-  Registered registered(std::uint32_t place, Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
+  Registered registered(std::uint32_t number, Stag stag, const void* domain, std::uint64_t offset, std::uint64_t length,
                         std::uint32_t rights) const;
   Access find(const Registered& registered, const void* domain, std::uint64_t offset, std::uint64_t length,
               std::uint32_t rights) const;
@@ -266,19 +266,19 @@ class StagTable {
 
 // Remembers the slot number of the STag that was used last: a program names the same memory again and again. Not
 // thread-safe.
-class KnownPlace {
+class KnownSlot {
  public:
   std::uint32_t of(const StagTable& table, Stag stag) {
     if (stag != stag_) {
       stag_ = stag;
-      place_ = table.place(stag);
+      slot_ = table.slot_number(stag);
     }
-    return place_;
+    return slot_;
   }
 
  private:
   Stag stag_{0};
-  std::uint32_t place_ = ~std::uint32_t{0};  // beyond the table: no STag is 0
+  std::uint32_t slot_ = ~std::uint32_t{0};  // beyond the table: no STag is 0
 };
 
 // Who accesses memory: a stream of a protection domain, or whoever posts work there. A value; the table must remain
@@ -296,10 +296,10 @@ class Accessor {
   Hold hold(Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) const {
     return table_->hold(stag, domain_, offset, length, rights, stream_);
   }
-  Hold hold(KnownPlace& known, Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) const {
+  Hold hold(KnownSlot& known, Stag stag, std::uint64_t offset, std::uint64_t length, std::uint32_t rights) const {
     return table_->hold(known.of(*table_, stag), stag, domain_, offset, length, rights, stream_);
   }
-  Registered registered(KnownPlace& known, Stag stag, std::uint64_t offset, std::uint64_t length,
+  Registered registered(KnownSlot& known, Stag stag, std::uint64_t offset, std::uint64_t length,
                         std::uint32_t rights) const {
     return table_->registered(known.of(*table_, stag), stag, domain_, offset, length, rights);
   }

@@ -38,7 +38,7 @@ Deframer::Outcome Deframer::receive(Octets bytes, UlpduSink& sink) {
 MutableOctets Deframer::wanted(UlpduSink& sink) {
   if (!keeps()) {
     const bool any = kind_ == Kind::plain && in_body_ && ulpdu_done_ < ulpdu_size_;
-    return any ? sink.place_of_next(ulpdu_size_ - ulpdu_done_) : MutableOctets();
+    return any ? sink.destination(ulpdu_size_ - ulpdu_done_) : MutableOctets();
   }
   if (!kept_ || kept_total_ == 0) return {};
   return {kept_.get() + kept_size_, kept_total_ - kept_size_};

@@ -35,8 +35,8 @@ class UlpduSink {
 
   // Where the next octets of the ULPDU in progress are to be placed, `most` at most; empty if the sink wants them by
   // ulpdu(). The caller fills octets from the first one on, at once, and then calls placed() instead of ulpdu().
-  virtual MutableOctets place_of_next(std::size_t /*most*/) { return {}; }
-  // Tells the sink of octets that were written to place_of_next(). Never returns `pause`.
+  virtual MutableOctets destination(std::size_t /*most*/) { return {}; }
+  // Tells the sink of octets that were written to destination(). Never returns `pause`.
   virtual Verdict placed(std::size_t /*octets*/, std::size_t /*offset*/, std::size_t /*total*/) {
     return Verdict::go_on;
   }
@@ -79,7 +79,7 @@ class Deframer {
   // The room for the rest of a partly received FPDU, so that a socket can be read straight into it; empty if there is
   // no such FPDU, or if its rest is to be passed to receive(). After filling n octets, at least one, the caller calls
   // filled(n, sink). With CRC or markers, the room is valid until the next call of receive() or filled(); otherwise it
-  // is that of UlpduSink::place_of_next().
+  // is that of UlpduSink::destination().
   MutableOctets wanted(UlpduSink& sink);
   Result filled(std::size_t octets, UlpduSink& sink);
 

@@ -49,15 +49,15 @@ bool QueueMemory::provide_block(std::uint64_t block, std::uint64_t popped) {
   }
   // Blocks whose entries are all popped go to the free list. The blocks in use never exceed the size of the table.
   for (; newest_ != kNone && oldest_ < popped && oldest_ <= newest_; ++oldest_) {
-    std::byte*& place = table_[oldest_ & mask_];
-    if (place != nullptr) push_free(place);
-    place = nullptr;
+    std::byte*& slot = table_[oldest_ & mask_];
+    if (slot != nullptr) push_free(slot);
+    slot = nullptr;
   }
-  std::byte*& place = table_[block & mask_];
-  if (place == nullptr) {
-    place = pop_free();
-    if (place == nullptr) place = static_cast<std::byte*>(::operator new(size_, std::nothrow));
-    if (place == nullptr) return false;
+  std::byte*& slot = table_[block & mask_];
+  if (slot == nullptr) {
+    slot = pop_free();
+    if (slot == nullptr) slot = static_cast<std::byte*>(::operator new(size_, std::nothrow));
+    if (slot == nullptr) return false;
   }
   oldest_ = std::max(oldest_, popped);
   newest_ = newest_ == kNone ? block : std::max(newest_, block);

@@ -29,8 +29,8 @@ struct SharedReads {
   static constexpr std::uint64_t kReadyToReceive = ~std::uint64_t{0};
   static constexpr std::uint64_t kProbe = kReadyToReceive - 1;
   struct Outstanding {
-    std::uint64_t sequence;  // the entry in the send queue, which stays until the request is answered; or one of the
-                             // constants above
+    // The entry in the send queue, which stays until the request is answered; or kReadyToReceive or kProbe.
+    std::uint64_t sequence;
     Stag sink_stag;
     std::uint64_t sink_offset;
     std::uint32_t size;

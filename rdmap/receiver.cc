@@ -333,7 +333,7 @@ Receiver::Verdict Receiver::immediate(const ddp::UntaggedHeader& header, Opcode 
 
 // The program's memory cannot be used: it is no longer registered, is registered as something else, or the program had
 // no right to name it.
-bool Receiver::fault() {
+bool Receiver::memory_error() {
   if (segment_.target == Target::read_response) {
     failed_read_ = reads_->outstanding.front().sequence;
     fail({}, 0, kLocalCatastrophic);
@@ -353,7 +353,7 @@ bool Receiver::place_write(Octets payload) {
     fail(segment_.header, segment_.total, tagged_error(target.error()));
     return false;
   }
-  if (!guarded_copy(target.memory(), payload.data(), payload.size())) return fault();
+  if (!guarded_copy(target.memory(), payload.data(), payload.size())) return memory_error();
   segment_.write_offset += payload.size();
   return true;
 }
@@ -364,13 +364,13 @@ bool Receiver::place(Octets payload) {
   if (segment_.target != Target::send && segment_.target != Target::read_response) return true;
   Position& at = position();
   while (!payload.empty()) {
-    if (at.sge >= segment_.sges.size()) return fault();
+    if (at.sge >= segment_.sges.size()) return memory_error();
     const Sge& sge = segment_.sges[at.sge];
     const auto take = static_cast<std::uint32_t>(std::min<std::size_t>(payload.size(), sge.length - at.offset));
     if (take > 0) {
       const ddp::Access target = rdmap::find(memory_.of(segment_.sge_domain), sge, at.offset, take, ddp::kLocalWrite);
-      if (target.error != ddp::AccessError::none) return fault();
-      if (target.memory != ddp::discarded && !guarded_copy(target.memory, payload.data(), take)) return fault();
+      if (target.error != ddp::AccessError::none) return memory_error();
+      if (target.memory != ddp::discarded && !guarded_copy(target.memory, payload.data(), take)) return memory_error();
       payload = payload.subspan(take);
       at.offset += take;
     }
@@ -381,7 +381,7 @@ bool Receiver::place(Octets payload) {
 
 // The element is looked up at each call, since the region may be deregistered between two parts of a segment. If it is,
 // place() reports that.
-MutableOctets Receiver::place_of_next(std::size_t most) {
+MutableOctets Receiver::destination(std::size_t most) {
   if (segment_.target != Target::send && segment_.target != Target::read_response) return {};
   const Position& at = position();
   if (at.sge >= segment_.sges.size()) return {};

@@ -86,7 +86,7 @@ class Receiver final : public mpa::UlpduSink {
   Verdict ulpdu(Octets piece, std::size_t offset, std::size_t total) override;
   // Only for Sends and Read Responses, whose memory the program does not look at before their completion. An RDMA Write
   // has to be placed in ascending order (base/guarded_copy.h), which no system call promises.
-  MutableOctets place_of_next(std::size_t most) override;
+  MutableOctets destination(std::size_t most) override;
   Verdict placed(std::size_t octets, std::size_t offset, std::size_t total) override;
 
   // Tells the receiver what the peer is, if that is not known yet. Otherwise the first message shows it.
@@ -145,7 +145,7 @@ class Receiver final : public mpa::UlpduSink {
   bool place(Octets payload);
   Position& position() { return segment_.target == Target::send ? message_.at : read_at_; }
   bool place_write(Octets payload);
-  bool fault();
+  bool memory_error();
   Verdict end_segment();
 
   Verdict fail(Octets ulpdu, std::size_t total, TerminateError why, bool with_read_request = false);
@@ -157,8 +157,9 @@ class Receiver final : public mpa::UlpduSink {
   struct Segment {
     Target target = Target::none;
     bool last = false;
-    std::array<std::byte, ddp::kUntaggedHeaderSize> header{};  // write, send: a Terminate carries it back...
-    std::size_t total = 0;                                     // ...together with the segment's length
+    // write, send: for a Terminate about the segment, its header and its length
+    std::array<std::byte, ddp::kUntaggedHeaderSize> header{};
+    std::size_t total = 0;
     Stag write_stag{};  // write: looked up again for each part that arrives later
     std::uint64_t write_offset = 0;
     std::span<const Sge> sges;  // read response, send: those of the whole message
@@ -181,7 +182,7 @@ class Receiver final : public mpa::UlpduSink {
   };
 
   const ddp::Accessor memory_;
-  ddp::KnownPlace known_;
+  ddp::KnownSlot known_;
   ReceiveHost& host_;
   SharedReads* reads_ = nullptr;
   std::atomic<std::uint32_t> denied_{0};

@@ -47,7 +47,7 @@ class PeerDoorbell {
 
   // Reports news of the stream with this bit of the peer's page; `at` may be any number, since the peer has told it.
   // False if the peer sleeps and cannot be woken.
-  bool ring(DoorbellPage::Place at) const { return page_->ring(at) || wake(); }
+  bool ring(DoorbellPage::Bell at) const { return page_->ring(at) || wake(); }
   int socket() const { return socket_.get(); }
 
  private:

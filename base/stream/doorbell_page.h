@@ -24,10 +24,10 @@ class DoorbellPage {
     std::atomic<std::uint64_t> rung;
     std::atomic<std::uint32_t> asleep;  // not 0: nobody polls the bits
   };
-  // Names a bit. kNoPlace stands for a stream that has none.
-  using Place = std::uint32_t;
-  static constexpr Place kNoPlace = 0;
-  static constexpr Place place(std::size_t word, std::size_t bit) { return static_cast<Place>(word * kBits + bit) + 1; }
+  // Names a bit. kNoBell stands for a stream that has none.
+  using Bell = std::uint32_t;
+  static constexpr Bell kNoBell = 0;
+  static constexpr Bell bell(std::size_t word, std::size_t bit) { return static_cast<Bell>(word * kBits + bit) + 1; }
 
   // See SealedMemory; null if there is no memory.
   static std::unique_ptr<DoorbellPage> create(int& fd);
@@ -36,8 +36,8 @@ class DoorbellPage {
   Word& word(std::size_t number) const { return reinterpret_cast<Word*>(memory_.data())[number]; }
   // Sets the bit, for a peer that has written something. False if a thread has to be woken: nobody polls the bit, or
   // `at` names none, whatever number it is.
-  bool ring(Place at) const {
-    if (at == kNoPlace || at > kWords * kBits) return false;
+  bool ring(Bell at) const {
+    if (at == kNoBell || at > kWords * kBits) return false;
     Word& its = word((at - 1) / kBits);
     its.rung.fetch_or(std::uint64_t{1} << ((at - 1) % kBits));
     return its.asleep.load() == 0;

@@ -35,7 +35,7 @@ struct RingControl {
   // Set by the reader, which waits for octets; cleared by the writer, which wakes it.
   std::atomic<std::uint32_t> reader_sleeps;
   // Written by the reader: its bit in its page of doorbells (doorbell_page.h), for news of both rings.
-  std::atomic<std::uint32_t> readers_place;
+  std::atomic<std::uint32_t> readers_bell;
 
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63;
 };
@@ -67,7 +67,7 @@ class RingWriter {
   bool is_empty() const { return read_by_peer() == written_; }
   std::uint64_t read_by_peer() const { return control_.read.load(std::memory_order_acquire); }
   std::uint64_t written() const { return written_; }
-  std::uint32_t readers_place() const { return control_.readers_place.load(std::memory_order_relaxed); }
+  std::uint32_t readers_bell() const { return control_.readers_bell.load(std::memory_order_relaxed); }
   MutableOctets memory() const { return ring_; }
 
  private:
@@ -111,7 +111,7 @@ class RingReader {
   // True if the writer has been told to wake this end; false if there are octets, or the end, by now.
   bool await_octets();
   std::uint64_t read() const { return read_; }
-  void set_place(std::uint32_t place) { control_.readers_place.store(place, std::memory_order_relaxed); }
+  void set_bell(std::uint32_t bell) { control_.readers_bell.store(bell, std::memory_order_relaxed); }
 
  private:
   RingControl& control_;

@@ -193,7 +193,7 @@ void SharedStream::used() {
 // If the peer cannot be woken, it is gone, which TCP reports, or another peer of it has shut its doorbell down: then
 // the end of TCP wakes it.
 void SharedStream::ring() const {
-  if (!offer_.peer->ring(writer_.readers_place())) tcp_.shutdown_send();
+  if (!offer_.peer->ring(writer_.readers_bell())) tcp_.shutdown_send();
 }
 
 void SharedStream::release() {

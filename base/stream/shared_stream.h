@@ -62,7 +62,7 @@ class SharedStream final : public ByteStream {
   void refuse() { refused_ = true; }
 
   // Before begin(): the bit of this stream in this process's page of doorbells.
-  void set_place(DoorbellPage::Place place) { reader_.set_place(place); }
+  void set_bell(DoorbellPage::Bell bell) { reader_.set_bell(bell); }
   // Whether the rings are used.
   bool is_switched() const { return mode_.load(std::memory_order_relaxed) == Mode::rings; }
   // For the receiver: whether the peer has yet to decide between the rings and TCP.

@@ -30,8 +30,7 @@ struct NldevWorld {
   std::function<Octets(OctetView request)> host;
 };
 
-// Answers a datagram of requests that came from `port`, in datagrams. Octets that are no message end it, without an
-// answer.
+// Answers a datagram of requests that came from `port`, in datagrams. Octets that are no message end it unanswered.
 std::vector<Octets> answer_nldev(Octets requests, std::uint32_t port, const NldevWorld& world);
 
 }  // namespace uiw::kernel_abi

@@ -182,7 +182,7 @@ std::vector<TreeEntry> counters_of(const std::string& device, const provider::Po
   return entries;
 }
 
-// A descriptor for reading, as of a file; or a negative errno.
+// A descriptor to read this text from, as from a file; or a negative errno.
 int memory_with(const std::string& text) {
   if (!file_may_have(text.size())) return -EFBIG;
   const int made = ::memfd_create("uiw-counter", MFD_CLOEXEC);

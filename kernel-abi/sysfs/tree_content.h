@@ -55,7 +55,6 @@ struct NumberedDevice {
 // The device's node in /dev/infiniband.
 std::string node_name(unsigned number);
 
-// Its device number.
 dev_t node_device(unsigned number);
 constexpr int kUverbsDeviceAbi = 1;  // of uverbsN: the version that our plugin registers for
 

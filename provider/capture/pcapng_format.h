@@ -89,7 +89,7 @@ inline std::vector<std::byte> encode_start(std::string_view application, std::st
   BlockBuilder interface(kInterfaceDescription);
   interface.add(kLinkTypeRaw);
   interface.add(std::uint16_t{0});
-  interface.add(std::uint32_t{0});  // packets are whole
+  interface.add(std::uint32_t{0});  // snap length: packets are not cut
   interface.add_option(kInterfaceName, "uiw");
   interface.add_option(kInterfaceResolution, {reinterpret_cast<const char*>(&kNanoseconds), 1});
   std::vector<std::byte> start = section.finish();

@@ -47,8 +47,8 @@ TcpStream Connection::take_back() {
 int Connection::share(SharedOffer&& offer) {
   std::unique_ptr<SharedStream>& shared = session_->shared;
   shared = std::make_unique<SharedStream>(session_->socket, std::move(offer), !session_->rules.shared_octets);
-  const auto place = engine_.begin_sharing(number_);
-  if (place == DoorbellPage::kNoPlace) {
+  const auto bell = engine_.begin_sharing(number_);
+  if (bell == DoorbellPage::kNoBell) {
     // The octets stay on TCP. A calling end has not accepted the memory yet; a called end has to refuse it.
     if (!session_->rules.initiator) {
       shared->refuse();
@@ -58,7 +58,7 @@ int Connection::share(SharedOffer&& offer) {
     }
     return 0;
   }
-  shared->set_place(place);
+  shared->set_bell(bell);
   const int error = shared->begin();
   if (error != 0) shared.reset();
   return error;

@@ -55,8 +55,7 @@ class Connection final : rdmap::ReceiveHost {
     ended,
   };
   using ProbePolicy = SendScheduler::ProbePolicy;
-  // The connection of the queue pair with this number, or null. Called inside a ReadSection; the result is valid until
-  // its end.
+  // The connection of the queue pair with this number, or null. To be called, and used, inside a ReadSection.
   using Find = Connection* (*)(std::uint32_t qp_number);
 
   // `engine` must remain live as long as the connection.

@@ -187,8 +187,7 @@ void Connection::peer_closed(bool broken) {
   if (phase_ == Phase::idle || phase_ == Phase::ended || phase_ == Phase::gone) return;
   if (phase_ == Phase::lingering) {
     const std::lock_guard lock(locks.send);
-    // The peer may have closed only its half. It still gets what is left, as long as it goes on reading
-    // (stop_lingering()).
+    // The peer may have closed only its half. It still gets what is left, if it reads on (stop_lingering()).
     if (!broken && !session_->shared && !is_done()) return;
     phase_ = Phase::ended;
     forget_deferred();
@@ -359,8 +358,7 @@ void Connection::stop_closing(std::uint64_t) {
   report_lost();
 }
 
-// The peer has closed, but messages that it sent before still wait for receives. The program gets some time to post
-// them.
+// The peer has closed, but messages that it sent before still wait for receives. The program gets time to post them.
 void Connection::give_up_later() {
   if (session_->giving_up) return;
   session_->giving_up = later(kPeerTimeout, &Connection::give_up, session_->pauses);

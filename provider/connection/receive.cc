@@ -144,8 +144,7 @@ ssize_t Connection::read(IoScratch& io, Octets& rest, bool& room_filled) {
   const MutableOctets behind = straight ? staging.first(kReadBehind) : staging;
   ssize_t n = stream.receive(wanted, behind, rest);
   room_filled = n >= static_cast<ssize_t>(wanted.size() + behind.size());
-  // The program has unmapped its memory. The receiver finds that out when it places the octets, which are now read into
-  // the staging buffer.
+  // The program has unmapped its memory. Reads elsewhere: the receiver finds the error when it places the octets.
   if (n != -EFAULT || !straight) return n;
   n = stream.receive({}, staging, rest);
   room_filled = n == static_cast<ssize_t>(staging.size());
@@ -298,8 +297,7 @@ bool Connection::take_octets(Octets octets) {
   }
 }
 
-// Acts on the deframer's result; `rest` are the octets that the deframer has not processed. False once the session is
-// over.
+// Acts on the deframer's result; `rest` are the octets that it has not processed. False once the session is over.
 bool Connection::take_result(mpa::Deframer::Result result, Octets rest) {
   switch (result) {
     case mpa::Deframer::Result::more: return true;

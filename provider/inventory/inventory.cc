@@ -26,9 +26,9 @@ std::string command_of_process() {
 }  // namespace
 
 void add_inventory_source(InventorySource source) {
-  for (auto& place : sources) {
+  for (auto& slot : sources) {
     InventorySource nobody = nullptr;
-    if (place.compare_exchange_strong(nobody, source) || nobody == source) return;
+    if (slot.compare_exchange_strong(nobody, source) || nobody == source) return;
   }
 }
 

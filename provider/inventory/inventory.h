@@ -80,7 +80,6 @@ struct Inventory {
   }
 };
 
-// The inventory of one process.
 struct ProcessInventory {
   std::uint32_t pid = 0;  // in the caller's PID namespace; 0 if it has no number there
   Inventory inventory;

@@ -91,8 +91,7 @@ std::string prefix_of(uid_t user) { return "uiw-process/" + std::to_string(user)
 // Whether this is the user of this process, and no other that a user namespace shows by the same number.
 bool is_own_user(uid_t user) { return user == ::geteuid() && known_user(user).has_value(); }
 
-// One message with the credentials of its sender. They name the effective user, which the kernel checks; by itself it
-// would name the real one.
+// One message with the credentials of its sender: the effective user, which the kernel checks, not the real one.
 class Message {
  public:
   Message(const void* data, std::size_t size) : vector_{const_cast<void*>(data), size} {
@@ -112,8 +111,7 @@ class Message {
     if (descriptor >= 0) put(CMSG_NXTHDR(&header_, first), SCM_RIGHTS, descriptor);
     return ::sendmsg(socket, &header_, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
   }
-  // The number of octets, or -1. Without `with_descriptor` there is no room for a descriptor, and the kernel delivers
-  // none.
+  // The number of octets, or -1. Without `with_descriptor` the kernel delivers no descriptor, since there is no room.
   ssize_t receive(int socket, Name* from, bool with_descriptor) {
     if (from != nullptr) {
       header_.msg_name = &from->address;

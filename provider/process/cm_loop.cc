@@ -195,13 +195,13 @@ int CmLoop::watch(int fd, std::uint32_t epoll_events, std::weak_ptr<Handler> han
   epoll_event event{};
   event.events = epoll_events;
   event.data.u64 = tag;
-  const auto [place, added] = watched_.try_emplace(fd);
+  const auto [entry, added] = watched_.try_emplace(fd);
   if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
     const int error = errno;
-    if (added) watched_.erase(place);
+    if (added) watched_.erase(entry);
     return error;
   }
-  place->second = {tag, std::move(handler)};
+  entry->second = {tag, std::move(handler)};
   return 0;
 }
 

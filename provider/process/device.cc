@@ -117,8 +117,7 @@ std::mutex& libnl() {
 constinit std::atomic<bool> at_end{false};
 [[gnu::destructor]] void read_no_more() {
   at_end.store(true);
-  // Waits for a thread that is reading links, but not for ever: it may be this one, whose signal handler has called
-  // exit().
+  // Waits for a thread that is reading links, but not for ever: it may be this one, in a signal handler that exits.
   for (int tries = 0; tries < 200; ++tries) {
     if (libnl().try_lock()) return libnl().unlock();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

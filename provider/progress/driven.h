@@ -49,7 +49,7 @@ class Driven {
   // That number while its socket belongs in the channel's set (ChannelSets), else -1.
   std::atomic<int> channel_set{-1};
   // Its slot in the engine's DrivenList, which sets it.
-  std::atomic<std::uint32_t> place{~std::uint32_t{0}};
+  std::atomic<std::uint32_t> slot{~std::uint32_t{0}};
   // Which of several progress threads drives.
   TurnGate gate;
   // The socket that Engine::add() was given has reported its end. Set before gate.enter(), so that the thread that

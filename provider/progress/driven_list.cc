@@ -7,8 +7,9 @@
 namespace uiw::provider {
 
 namespace {
-constexpr unsigned kIdleRounds = 64;  // a queue pair without work for so many rounds...
-constexpr unsigned kIdleStride = 8;   // ...is tried only in every 8th
+// A queue pair without work for kIdleRounds rounds is looked at only in every kIdleStride-th round.
+constexpr unsigned kIdleRounds = 64;
+constexpr unsigned kIdleStride = 8;
 }  // namespace
 
 DrivenList::~DrivenList() {
@@ -33,8 +34,8 @@ void DrivenList::note_change() {
 
 std::size_t DrivenList::add(Driven& qp) noexcept {
   const std::lock_guard lock(mutex_);
-  const std::uint32_t before = qp.place.load(std::memory_order_relaxed);
-  if (before < used_.load() * kBits && blocks_[before / kBits].load()->places[before % kBits].load() == &qp)
+  const std::uint32_t before = qp.slot.load(std::memory_order_relaxed);
+  if (before < used_.load() * kBits && blocks_[before / kBits].load()->slots[before % kBits].load() == &qp)
     return size_;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     if (i == used_.load()) {
@@ -46,9 +47,9 @@ std::size_t DrivenList::add(Driven& qp) noexcept {
     Block& block = *blocks_[i].load();
     if (block.free == 0) continue;
     for (std::size_t at = 0; at < kBits; ++at) {
-      if (block.places[at].load() != nullptr) continue;
-      qp.place.store(static_cast<std::uint32_t>(i * kBits + at), std::memory_order_relaxed);
-      block.places[at].store(&qp);
+      if (block.slots[at].load() != nullptr) continue;
+      qp.slot.store(static_cast<std::uint32_t>(i * kBits + at), std::memory_order_relaxed);
+      block.slots[at].store(&qp);
       --block.free;
       ++size_;
       note_change();
@@ -60,11 +61,11 @@ std::size_t DrivenList::add(Driven& qp) noexcept {
 
 void DrivenList::remove(Driven& qp) noexcept {
   const std::lock_guard lock(mutex_);
-  const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
+  const std::uint32_t at = qp.slot.load(std::memory_order_relaxed);
   if (at >= used_.load() * kBits) return;
   Block& block = *blocks_[at / kBits].load();
-  if (block.places[at % kBits].load() != &qp) return;
-  block.places[at % kBits].store(nullptr);
+  if (block.slots[at % kBits].load() != &qp) return;
+  block.slots[at % kBits].store(nullptr);
   block.deferring.fetch_and(~(std::uint64_t{1} << (at % kBits)));
   block.due.fetch_and(~(std::uint64_t{1} << (at % kBits)));
   ++block.free;
@@ -72,12 +73,12 @@ void DrivenList::remove(Driven& qp) noexcept {
   note_change();
 }
 
-void DrivenList::note_deferred(const Driven& qp, bool holds) noexcept {
-  const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
+void DrivenList::note_deferred(const Driven& qp, bool deferred) noexcept {
+  const std::uint32_t at = qp.slot.load(std::memory_order_relaxed);
   if (at >= used_.load(std::memory_order_acquire) * kBits) return;
   std::atomic<std::uint64_t>& bits = blocks_[at / kBits].load(std::memory_order_acquire)->deferring;
   const std::uint64_t bit = std::uint64_t{1} << (at % kBits);
-  if (holds) {
+  if (deferred) {
     bits.fetch_or(bit);
   } else {
     bits.fetch_and(~bit);
@@ -86,7 +87,7 @@ void DrivenList::note_deferred(const Driven& qp, bool holds) noexcept {
 
 // Either a thread that is about to sleep sees the bit, or this thread sees that it sleeps.
 bool DrivenList::request_turn(const Driven& qp) noexcept {
-  const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
+  const std::uint32_t at = qp.slot.load(std::memory_order_relaxed);
   if (at >= used_.load(std::memory_order_acquire) * kBits) return false;
   blocks_[at / kBits].load(std::memory_order_acquire)->due.fetch_or(std::uint64_t{1} << (at % kBits));
   return sleepers_.load() > 0;
@@ -123,19 +124,19 @@ void DrivenList::forget_doorbell() {
   doorbell_.forget();
 }
 
-DoorbellPage::Place DrivenList::doorbell_of(const Driven& qp) noexcept {
+DoorbellPage::Bell DrivenList::doorbell_of(const Driven& qp) noexcept {
   const std::lock_guard lock(mutex_);
-  const std::uint32_t at = qp.place.load(std::memory_order_relaxed);
-  if (at >= used_.load() * kBits) return DoorbellPage::kNoPlace;
+  const std::uint32_t at = qp.slot.load(std::memory_order_relaxed);
+  if (at >= used_.load() * kBits) return DoorbellPage::kNoBell;
   Block& block = *blocks_[at / kBits].load();
   if (block.word.load() == nullptr) {
     const auto taken = Doorbells::of_process().take();
-    if (!taken) return DoorbellPage::kNoPlace;
+    if (!taken) return DoorbellPage::kNoBell;
     block.word_number = *taken;
     block.word.store(&Doorbells::of_process().word(*taken));
     show_sleepers();
   }
-  return DoorbellPage::place(block.word_number, at % kBits);
+  return DoorbellPage::bell(block.word_number, at % kBits);
 }
 
 bool DrivenList::rung() const {

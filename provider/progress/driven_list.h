@@ -43,7 +43,7 @@ class DrivenList {
 
   // Whether the queue pair has deferred sends from now on. It must stay alive during the call, and two threads must not
   // call this at a time for one queue pair.
-  void note_deferred(const Driven& qp, bool holds) noexcept;
+  void note_deferred(const Driven& qp, bool deferred) noexcept;
   // Calls visitor(Driven&) for up to `most` queue pairs with deferred sends; others get their turn in later calls.
   template <typename Visitor>
   void visit_deferring(std::size_t most, Visitor visitor);
@@ -61,8 +61,8 @@ class DrivenList {
   // The program has closed its descriptors.
   void forget_doorbell();
   // The number by which peers ring for this queue pair in the page of the process. The queue pair must stay alive
-  // during the call. kNoPlace: there is none left.
-  DoorbellPage::Place doorbell_of(const Driven& qp) noexcept;
+  // during the call. kNoBell: there is none left.
+  DoorbellPage::Bell doorbell_of(const Driven& qp) noexcept;
   // Requests a turn of the queue pair, though nothing has arrived. True if the caller has to wake a thread, since one
   // of them sleeps. Any thread, with any lock of the queue pair.
   bool request_turn(const Driven& qp) noexcept;
@@ -87,11 +87,11 @@ class DrivenList {
  private:
   static constexpr std::size_t kBits = 64;
   static constexpr std::size_t kBlocks = kMaxQp / kBits + 16;  // the sockets of datagrams have slots, too
-  // Never freed before the list is, so that bits and places can be read at any time.
+  // Never freed before the list is, so that bits and slots can be read at any time.
   struct Block {
     std::atomic<std::uint64_t> deferring{0};  // a bit for each slot
     std::atomic<std::uint64_t> due{0};        // likewise: bits of request_turn()
-    std::array<std::atomic<Driven*>, kBits> places{};
+    std::array<std::atomic<Driven*>, kBits> slots{};
     std::size_t free = kBits;  // with the lock held
     std::atomic<DoorbellPage::Word*> word{nullptr};
     std::size_t word_number = 0;  // with the lock held; valid if there is a word
@@ -124,8 +124,8 @@ class DrivenList {
 template <typename Visitor>
 void DrivenList::for_each_unlocked(Visitor visitor) const {
   for (std::size_t i = 0; i < used_.load(std::memory_order_relaxed); ++i) {
-    for (const auto& place : blocks_[i].load(std::memory_order_relaxed)->places) {
-      if (Driven* const qp = place.load(std::memory_order_relaxed)) visitor(*qp);
+    for (const auto& slot : blocks_[i].load(std::memory_order_relaxed)->slots) {
+      if (Driven* const qp = slot.load(std::memory_order_relaxed)) visitor(*qp);
     }
   }
 }
@@ -142,11 +142,11 @@ void DrivenList::visit_deferring(std::size_t most, Visitor visitor) {
     const std::uint64_t from_first = ~std::uint64_t{0} << first % kBits;
     const std::uint64_t wanted = i == 0 ? from_first : i == used ? ~from_first : ~std::uint64_t{0};
     for (std::uint64_t bits = block.deferring.load() & wanted; bits != 0; bits &= bits - 1) {
-      const auto place = static_cast<unsigned>(__builtin_ctzll(bits));
+      const auto slot = static_cast<unsigned>(__builtin_ctzll(bits));
       const ReadSection section;
-      Driven* const qp = block.places[place].load();
+      Driven* const qp = block.slots[slot].load();
       if (qp == nullptr || !qp->has_deferred()) continue;
-      if (visited++ == most) return next_.store(at * kBits + place, std::memory_order_relaxed);
+      if (visited++ == most) return next_.store(at * kBits + slot, std::memory_order_relaxed);
       visitor(*qp);
     }
   }
@@ -168,12 +168,12 @@ std::size_t DrivenList::visit_rung(std::size_t most, Visitor visitor) {
         next_rung_.store(at, std::memory_order_relaxed);
         return visited;
       }
-      const auto place = static_cast<unsigned>(__builtin_ctzll(bits));
-      const std::uint64_t bit = std::uint64_t{1} << place;
+      const auto slot = static_cast<unsigned>(__builtin_ctzll(bits));
+      const std::uint64_t bit = std::uint64_t{1} << slot;
       const bool called = (rung & bit) != 0 && (word->rung.fetch_and(~bit) & bit) != 0;
       if (!((due & bit) != 0 && (block.due.fetch_and(~bit) & bit) != 0) && !called) continue;
       const ReadSection section;
-      Driven* const qp = block.places[place].load();
+      Driven* const qp = block.slots[slot].load();
       if (qp == nullptr) continue;
       ++visited;
       visitor(*qp);

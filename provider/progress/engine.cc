@@ -31,9 +31,10 @@ namespace {
 constexpr unsigned kYieldAfter = 64;  // empty rounds in a row: the peer may be waiting for this processor
 constexpr unsigned kYieldStride = 8;
 constexpr unsigned kClockStride = 4;  // one in this many empty rounds in a row reads the clock
-constexpr unsigned kQuietAsks = 64;   // after so many asks in vain in a row...
-constexpr unsigned kAskStride = 8;    // ...one poll in so many asks
-constexpr unsigned kParkAfter = 3;    // wake-ups in a row that found the program polling
+// After kQuietAsks polls in a row that asked the kernel in vain, only one poll in kAskStride asks it.
+constexpr unsigned kQuietAsks = 64;
+constexpr unsigned kAskStride = 8;
+constexpr unsigned kParkAfter = 3;  // wake-ups in a row that found the program polling
 constexpr std::chrono::microseconds kFirstTick(25);
 // The tick while posts wait for the next posts. Each tick costs the peer some microseconds if the two share processors.
 constexpr std::chrono::microseconds kDeferredTick(200);
@@ -195,9 +196,9 @@ int Engine::doorbell() {
   return driven_.doorbell(epoll_, event);
 }
 
-DoorbellPage::Place Engine::begin_sharing(std::uint32_t qp_number) {
+DoorbellPage::Bell Engine::begin_sharing(std::uint32_t qp_number) {
   Driven* const qp = find_(qp_number);
-  if (qp == nullptr) return DoorbellPage::kNoPlace;
+  if (qp == nullptr) return DoorbellPage::kNoBell;
   shares_ = true;
   sets_.part(*qp);
   return driven_.doorbell_of(*qp);
@@ -307,7 +308,7 @@ void Engine::look(bool polls) {
     }
     empty_rounds_ = in_vain ? empty_rounds_ + 1 : 0;
     yield = empty_rounds_ >= kYieldAfter && empty_rounds_ % kYieldStride == 0 && yields(raw_clock());
-    // For a few queue pairs, a look in vain takes less time than reading the clock is worth.
+    // Not each time: reading the clock takes as long as a look in vain at a few queue pairs.
     timed = !in_vain || many || empty_rounds_ % kClockStride == 0;
   }
   if (timed) {
@@ -358,10 +359,10 @@ void Engine::send_all_deferred(std::size_t most) {
 // Either this thread sees that an event is awaited, or the thread that asks for the event sees `deferring_`. In the
 // same way, either this thread sees that "uiw-progress" is not parked, or that thread finds the deferred sends when it
 // leaves park().
-void Engine::note_deferred(std::uint32_t qp_number, bool holds) {
-  if (const Driven* const qp = find_(qp_number)) driven_.note_deferred(*qp, holds);
-  deferring_.fetch_add(holds ? 1U : ~0U);
-  if (!holds || activity_.waiters().driven_here()) return;  // a thread that waits looks at them before it sleeps
+void Engine::note_deferred(std::uint32_t qp_number, bool deferred) {
+  if (const Driven* const qp = find_(qp_number)) driven_.note_deferred(*qp, deferred);
+  deferring_.fetch_add(deferred ? 1U : ~0U);
+  if (!deferred || activity_.waiters().driven_here()) return;  // a thread that waits looks at them before it sleeps
   if (activity_.event_awaited_in_order() || !parked_.load() || waits_long_.load()) wake();
 }
 
@@ -445,7 +446,7 @@ void Engine::fill_sets(std::uint64_t sets) {
   });
 }
 
-// True if some posts still wait: they are not overdue yet, or another thread holds the sender's lock.
+// True if some posts still wait: they are not overdue yet, or another thread deferred the sender's lock.
 bool Engine::send_overdue_posts() {
   bool left = false;
   driven_.visit_deferring(~std::size_t{0}, [&left](Driven& qp) {

@@ -68,8 +68,8 @@ class Engine {
   // stays the engine's. -1 if there can be none.
   int doorbell();
   // From now on the octets of this queue pair go through shared memory; its peer has the doorbell. Returns the number
-  // by which the peer is to ring, or kNoPlace if there is none left. Inside a ReadSection.
-  DoorbellPage::Place begin_sharing(std::uint32_t qp_number);
+  // by which the peer is to ring, or kNoBell if there is none left. Inside a ReadSection.
+  DoorbellPage::Bell begin_sharing(std::uint32_t qp_number);
   // Waits for events of this socket no longer.
   void release(int fd);
   // Waits for events of this socket again, and gets one if it can be read or written now. False if the system has no
@@ -99,7 +99,7 @@ class Engine {
     return {activity_.event_awaited(), parked_.load(std::memory_order_relaxed)};
   }
   // A queue pair has deferred sends from now on (`deferred`), or has none any more. Inside a ReadSection.
-  void note_deferred(std::uint32_t qp_number, bool holds);
+  void note_deferred(std::uint32_t qp_number, bool deferred);
   // Posts of a queue pair begin to wait: the thread sends them if the program does not come back in time.
   void watch_posts();
 

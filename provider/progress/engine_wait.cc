@@ -37,9 +37,9 @@ timespec sooner(std::uint64_t left, bool waits_long) {
 
 // Blocks signals while a thread of the program drives inside a call that signals may interrupt, until it sleeps.
 // Excepted are those of faults, and the first two real-time signals, which are libc's own.
-class SignalsHeld {
+class SignalsBlocked {
  public:
-  SignalsHeld() {
+  SignalsBlocked() {
     sigset_t all;
     sigfillset(&all);
     for (const int one : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP, SIGSYS, SIGABRT}) sigdelset(&all, one);
@@ -47,9 +47,9 @@ class SignalsHeld {
     for (const int one : kLibc) reinterpret_cast<std::uint64_t*>(&all)[0] &= ~(std::uint64_t{1} << (one - 1));
     ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &before_, sizeof(std::uint64_t));
   }
-  ~SignalsHeld() { ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before_, nullptr, sizeof(std::uint64_t)); }
-  SignalsHeld(const SignalsHeld&) = delete;
-  SignalsHeld& operator=(const SignalsHeld&) = delete;
+  ~SignalsBlocked() { ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before_, nullptr, sizeof(std::uint64_t)); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
   // The signals that were blocked before.
   const sigset_t* before() const { return &before_; }
 
@@ -106,9 +106,9 @@ Engine::Waited Engine::take_turns(Awaited& awaited, const sigset_t* mask, OneTur
 // Waits while other threads wait, too. `set`: the set of the channel that this thread waits for, which it drives; null:
 // others drive.
 Engine::Waited Engine::wait_beside(Awaited& awaited, ChannelSets::Set* set) {
-  std::optional<SignalsHeld> held;
-  if (set != nullptr) held.emplace();
-  const sigset_t* const mask = awaited.mask != nullptr || !held ? awaited.mask : held->before();
+  std::optional<SignalsBlocked> blocked;
+  if (set != nullptr) blocked.emplace();
+  const sigset_t* const mask = awaited.mask != nullptr || !blocked ? awaited.mask : blocked->before();
   const std::span<pollfd> all = awaited.descriptors;
   if (set != nullptr) send_deferred_at_once();
   bool looks = set != nullptr && set->busy_wait.begin(raw_clock()) && activity_.waiters().are_few();
@@ -154,8 +154,8 @@ Engine::Waited Engine::wait_and_drive(Awaited& awaited) {
     }
     Engine& engine;
   } long_wait(*this);
-  const SignalsHeld held;
-  const sigset_t* const mask = awaited.mask != nullptr ? awaited.mask : held.before();
+  const SignalsBlocked blocked;
+  const sigset_t* const mask = awaited.mask != nullptr ? awaited.mask : blocked.before();
   const std::span<pollfd> all = awaited.descriptors;
   send_deferred_at_once();
   if (!parked_for_waiters_.load()) hand_over();

@@ -209,7 +209,7 @@ void Context::query_device(ibv_device_attr_ex& attributes) const {
   a.max_qp_rd_atom = kMaxReadDepth;
   a.max_res_rd_atom = kMaxReadDepth * 1024;
   a.max_qp_init_rd_atom = kMaxReadDepth;
-  // Atomic also against the processors of this host (GLOB). But no RoCE adapter reports that, and programs compare with
+  // Also atomic against the processors of this host (GLOB). But RoCE adapters do not report that, and programs expect
   // HCA.
   a.atomic_cap = device_.transport == Transport::roce ? IBV_ATOMIC_HCA : IBV_ATOMIC_GLOB;
   a.max_pkeys = 1;

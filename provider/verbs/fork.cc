@@ -62,8 +62,7 @@ void for_listed(Function function) {
   function(ListOf<Srq>());
 }
 
-// The locks are taken in the order in which threads take them: a lock comes before those that a thread may take while
-// it holds that lock.
+// Takes the locks in the order in which threads nest them.
 void before_fork() {
   hooks = outer_hooks.load();
   leaves = hooks != nullptr && hooks->before();

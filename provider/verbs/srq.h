@@ -82,7 +82,7 @@ class Srq {
 
   alignas(64) Mutex mutex_;
   std::unique_ptr<rdmap::ReceiveQueue> queue_;
-  ddp::KnownPlace known_;
+  ddp::KnownSlot known_;
   std::uint32_t limit_;         // 0: not armed
   std::uint32_t promised_ = 0;  // receives in the queue that are promised to queue pairs
   Line waiting_;                // queue pairs without a receive

@@ -32,7 +32,7 @@ class Sink final : public UlpduSink {
     finish(total);
     return Verdict::go_on;
   }
-  MutableOctets place_of_next(std::size_t most) override {
+  MutableOctets destination(std::size_t most) override {
     if (random_ == nullptr) return {};
     room_.assign(1 + (*random_)() % most, std::byte{0});
     return room_;

@@ -132,8 +132,7 @@ int CmId::begin_resolution(const CmRoute::Ends& before, std::chrono::millisecond
   return 0;
 }
 
-// Asks again until the program's time is over, as the kernel does (core/addr.c); only an error of the route ends this
-// earlier.
+// Asks again until the program's time is over, as the kernel does (core/addr.c), or the route has an error.
 bool CmId::resolution_goes_on(Resolution& resolution) {
   const std::lock_guard command(command_mutex_);
   {

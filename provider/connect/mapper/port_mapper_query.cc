@@ -53,12 +53,12 @@ class Absent {
   }
   void add(const sockaddr_storage& host, PortSpace space, milliseconds time) {
     const std::lock_guard lock(mutex_);
-    auto place = find(host, space);
-    if (place == hosts_.end()) {
-      place = std::min_element(hosts_.begin(), hosts_.end(),
+    auto entry = find(host, space);
+    if (entry == hosts_.end()) {
+      entry = std::min_element(hosts_.begin(), hosts_.end(),
                                [](const Host& one, const Host& other) { return one.until < other.until; });
     }
-    *place = {gid_of(generic(host)), scope_of(host), space, CmLoop::Clock::now() + time};
+    *entry = {gid_of(generic(host)), scope_of(host), space, CmLoop::Clock::now() + time};
   }
 
  private:

@@ -115,7 +115,7 @@ class CallBase : public Call,
   // socket is open: unwatch_stream() ends it.
   int watch_for_first_message();
   void unwatch_stream();
-  // The connection is established once it is attached.
+  // The connection is established: by the first message, or, without a ready-to-receive message, by the reply.
   void note_established() noexcept;
   // Gives the stream to its queue pair. 0, or an errno, and then the socket has been reset.
   int hand_over(Attachable& qp, const mpa::Agreement& agreement, bool initiator, std::shared_ptr<SharedOffer> rings);

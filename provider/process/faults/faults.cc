@@ -147,8 +147,8 @@ bool Faults::is_due(Counted& counted, std::uint64_t& operation) const {
     case FaultTime::from: return operation >= rule.number;
     case FaultTime::every: return operation % rule.number == 0;
     case FaultTime::random: {
-      const auto place = static_cast<std::uint64_t>(&rule - plan_.rules.data());
-      return mixed(mixed(mixed(plan_.seed) + place) + operation) % rule.number == 0;
+      const auto index = static_cast<std::uint64_t>(&rule - plan_.rules.data());
+      return mixed(mixed(mixed(plan_.seed) + index) + operation) % rule.number == 0;
     }
     case FaultTime::signal: {
       std::uint64_t done = counted.signals.load();

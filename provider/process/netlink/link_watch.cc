@@ -102,9 +102,9 @@ class LinkWatch final : public CmLoop::Handler {
 }  // namespace
 
 void observe_interfaces(InterfaceObserver observer) {
-  for (auto& place : observers) {
+  for (auto& slot : observers) {
     InterfaceObserver nobody = nullptr;
-    if (place.compare_exchange_strong(nobody, observer) || nobody == observer) return;
+    if (slot.compare_exchange_strong(nobody, observer) || nobody == observer) return;
   }
 }
 

@@ -326,7 +326,6 @@ void Qp::limit_ord(std::uint32_t ord) {
   connection_.send();
 }
 
-// RESET.
 void Qp::reset_connection() {
   connection_.reset();
   end_attempt();

@@ -10,7 +10,7 @@ namespace uiw::provider {
 
 namespace {
 
-int post_one(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::KnownPlace& known,
+int post_one(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::KnownSlot& known,
              const ibv_recv_wr& request) {
   if (!queue.has_room()) return ENOMEM;
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > queue.max_sges()) return EINVAL;
@@ -32,7 +32,7 @@ int post_one(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::Known
 
 }  // namespace
 
-void resolve(const ibv_sge& sge, const ddp::Accessor& memory, ddp::Right right, ddp::KnownPlace& known,
+void resolve(const ibv_sge& sge, const ddp::Accessor& memory, ddp::Right right, ddp::KnownSlot& known,
              rdmap::Sge& element) {
   const auto stag = static_cast<ddp::Stag>(sge.lkey);
   element.stag = stag;
@@ -41,8 +41,8 @@ void resolve(const ibv_sge& sge, const ddp::Accessor& memory, ddp::Right right, 
   element.registered = memory.registered(known, stag, sge.addr, sge.length, right);
 }
 
-int post_receives(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::KnownPlace& known,
-                  ibv_recv_wr* requests, ibv_recv_wr** bad) {
+int post_receives(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::KnownSlot& known, ibv_recv_wr* requests,
+                  ibv_recv_wr** bad) {
   for (ibv_recv_wr* request = requests; request != nullptr; request = request->next) {
     if (const int error = post_one(queue, memory, known, *request); error != 0) {
       if (bad != nullptr) *bad = request;

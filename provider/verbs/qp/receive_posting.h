@@ -12,13 +12,13 @@ namespace uiw::provider {
 // Fills in the element for an ibv_sge, with the registration that its lkey names now. Memory that may not be used in
 // this way is posted nevertheless and fails when it is used (IBV_WC_LOC_PROT_ERR), as on adapters. `known` belongs to
 // the caller's queue. Called inside a ReadSection.
-void resolve(const ibv_sge& sge, const ddp::Accessor& memory, ddp::Right right, ddp::KnownPlace& known,
+void resolve(const ibv_sge& sge, const ddp::Accessor& memory, ddp::Right right, ddp::KnownSlot& known,
              rdmap::Sge& element);
 
 // Posts a list to a queue pair's own queue or to a shared one, as the manual page of ibv_post_recv says: stops at the
 // first wrong request and returns it in `bad`. 0, EINVAL for a wrong request, or ENOMEM if the queue is full. Called by
 // the queue's one poster, inside a ReadSection; `known` belongs to the queue.
-int post_receives(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::KnownPlace& known,
-                  ibv_recv_wr* requests, ibv_recv_wr** bad);
+int post_receives(rdmap::ReceiveQueue& queue, const ddp::Accessor& memory, ddp::KnownSlot& known, ibv_recv_wr* requests,
+                  ibv_recv_wr** bad);
 
 }  // namespace uiw::provider

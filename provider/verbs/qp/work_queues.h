@@ -113,7 +113,7 @@ class WorkQueues final : public ConnectionWork {
   bool send_failed_ = false, receive_failed_ = false;
   bool last_receive_reported_ = false;
   alignas(64) SectionMutex post_receive_mutex_;
-  ddp::KnownPlace known_;  // for posters
+  ddp::KnownSlot known_;  // for posters
   rdmap::ReceiveQueue receives_;
   const std::unique_ptr<SrqUser> shared_;  // used instead of receives_ if not null
 };

@@ -26,7 +26,7 @@ std::uint32_t number(Stag stag) { return static_cast<std::uint32_t>(stag); }
 
 TEST_CASE("stag_table: a place that is kept finds what the STag names now", "[stag_table]") {
   ddp::StagTable table(1);
-  ddp::KnownPlace known;
+  ddp::KnownSlot known;
   Bytes first(100), second(100);
   const auto find = [&](Stag stag) {
     return table.hold(known.of(table, stag), stag, &domain_a, 0, 100, ddp::kLocalWrite).memory();
@@ -44,7 +44,7 @@ TEST_CASE("stag_table: a place that is kept finds what the STag names now", "[st
   CHECK(find(b) == nullptr);
   table.recycle(b);
   const Stag c = table.add(region_of(first, 0)).value();  // the slot of b
-  CHECK(table.place(c) == table.place(b));
+  CHECK(table.slot_number(c) == table.slot_number(b));
   CHECK(find(b) == nullptr);
   CHECK(find(c) == first.data());
 }

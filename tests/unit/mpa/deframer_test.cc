@@ -27,7 +27,7 @@ class Collector final : public mpa::UlpduSink {
   Octets not_in;            // headers are not passed where they are
   std::size_t paused = 0;
 
-  MutableOctets place_of_next(std::size_t most) override {
+  MutableOctets destination(std::size_t most) override {
     if (!gives_room) return {};
     REQUIRE(most == total_ - open_.size());
     room_.resize(most);

@@ -23,7 +23,7 @@ constexpr std::size_t kFirst = mpa::Deframer::kHeadSize;  // the octets of a ULP
 Verdict fill(rdmap::Receiver& receiver, const Bytes& ulpdu, std::size_t most) {
   Verdict verdict = receiver.ulpdu(Octets(ulpdu).first(kFirst), 0, ulpdu.size());
   for (std::size_t at = kFirst; at < ulpdu.size() && verdict == Verdict::go_on;) {
-    const MutableOctets room = receiver.place_of_next(ulpdu.size() - at);
+    const MutableOctets room = receiver.destination(ulpdu.size() - at);
     REQUIRE(room.size() <= ulpdu.size() - at);
     if (room.empty()) {
       verdict = receiver.ulpdu(Octets(ulpdu).subspan(at, 1), at, ulpdu.size());
@@ -406,7 +406,7 @@ TEST_CASE_METHOD(Fixture, "receiver: the last part of a Send with Invalidate, fi
 TEST_CASE_METHOD(Fixture, "receiver: there is no room for an RDMA Write, whose octets appear in order", "[receiver]") {
   const Bytes ulpdu = tagged(kWrite, writable, 0x10000, pattern(300));
   REQUIRE(end.rx.ulpdu(Octets(ulpdu).first(kFirst), 0, ulpdu.size()) == Verdict::go_on);
-  CHECK(end.rx.place_of_next(ulpdu.size() - kFirst).empty());
+  CHECK(end.rx.destination(ulpdu.size() - kFirst).empty());
 }
 
 TEST_CASE_METHOD(Fixture, "receiver: there is no room in a region that is deregistered within a segment",
@@ -418,10 +418,10 @@ TEST_CASE_METHOD(Fixture, "receiver: there is no room in a region that is deregi
   end.posted.push_back({9, 300, sges});
   const Bytes ulpdu = untagged(kSend, 0, 1, 0, pattern(300));
   REQUIRE(end.rx.ulpdu(Octets(ulpdu).first(kFirst), 0, ulpdu.size()) == Verdict::go_on);
-  CHECK(end.rx.place_of_next(ulpdu.size() - kFirst).size() == ulpdu.size() - kFirst);
+  CHECK(end.rx.destination(ulpdu.size() - kFirst).size() == ulpdu.size() - kFirst);
   const Bytes before = inbox;
   REQUIRE(end.stags.retire(stag));
-  CHECK(end.rx.place_of_next(ulpdu.size() - kFirst).empty());
+  CHECK(end.rx.destination(ulpdu.size() - kFirst).empty());
   CHECK(end.rx.ulpdu(Octets(ulpdu).subspan(kFirst), kFirst, ulpdu.size()) == Verdict::stop);
   CHECK(inbox == before);
   REQUIRE(end.received.size() == 1);

@@ -40,11 +40,11 @@ TEST_CASE("doorbell page: a ring is a bit, and says whether somebody looks at it
   const auto peers = DoorbellPage::attach(fd);
   close_descriptor(fd);
   REQUIRE(peers);
-  CHECK(peers->ring(DoorbellPage::place(0, 0)));
-  CHECK(peers->ring(DoorbellPage::place(0, 63)));
+  CHECK(peers->ring(DoorbellPage::bell(0, 0)));
+  CHECK(peers->ring(DoorbellPage::bell(0, 63)));
   CHECK(own->word(0).rung == (std::uint64_t{1} << 63 | 1));
   own->word(1023).asleep = 1;
-  CHECK_FALSE(peers->ring(DoorbellPage::place(1023, 5)));
+  CHECK_FALSE(peers->ring(DoorbellPage::bell(1023, 5)));
   CHECK(own->word(1023).rung == std::uint64_t{1} << 5);
 }
 
@@ -53,9 +53,9 @@ TEST_CASE("doorbell page: a place that there is not wakes the process, and touch
   const auto own = DoorbellPage::create(fd);
   REQUIRE(own);
   close_descriptor(fd);
-  for (const DoorbellPage::Place place :
-       {DoorbellPage::kNoPlace, DoorbellPage::place(1024, 0), ~DoorbellPage::Place{0}, DoorbellPage::Place{1} << 31}) {
-    CHECK_FALSE(own->ring(place));
+  for (const DoorbellPage::Bell bell :
+       {DoorbellPage::kNoBell, DoorbellPage::bell(1024, 0), ~DoorbellPage::Bell{0}, DoorbellPage::Bell{1} << 31}) {
+    CHECK_FALSE(own->ring(bell));
   }
   for (std::size_t i = 0; i < DoorbellPage::kWords; ++i) REQUIRE(own->word(i).rung == 0);
 }
@@ -70,16 +70,16 @@ TEST_CASE("doorbell: a peer wakes a thread that sleeps, as often as it rings, an
   close_descriptor(file);
   pollfd watched{own.watched(), POLLIN, 0};
   const auto rung = [&] { return ::poll(&watched, 1, 0) == 1; };
-  peers.ring(DoorbellPage::place(0, 1));
+  peers.ring(DoorbellPage::bell(0, 1));
   CHECK_FALSE(rung());  // nobody sleeps
   page->word(0).asleep = 1;
   for (unsigned i = 0; i < 1000; ++i) {
-    peers.ring(DoorbellPage::place(0, 1));
+    peers.ring(DoorbellPage::bell(0, 1));
     CHECK(rung());
     own.drain();
     CHECK_FALSE(rung());
   }
-  for (unsigned i = 0; i < 10'000; ++i) peers.ring(DoorbellPage::place(0, 1));
+  for (unsigned i = 0; i < 10'000; ++i) peers.ring(DoorbellPage::bell(0, 1));
   CHECK(rung());
   own.drain();
   CHECK_FALSE(rung());

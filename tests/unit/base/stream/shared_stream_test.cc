@@ -80,8 +80,8 @@ struct Ends {
     REQUIRE(send_message(callers.get(), one.own, std::span<const int>(passed_on).first(complete ? 2 : 1)));
     caller.emplace(tcp.a, std::move(one), copies);
     called.emplace(tcp.b, std::move(other), copies);
-    caller->set_place(kCallerPlace);
-    called->set_place(kCalledPlace);
+    caller->set_bell(kCallerBell);
+    called->set_bell(kCalledBell);
     for (const Bells* bells : {&caller_bells, &called_bells}) bells->page->word(3).asleep = 1;
   }
   ~Ends() { ::close(file); }
@@ -115,7 +115,7 @@ struct Ends {
   }
   const Bells& bells_of(const SharedStream& stream) const { return &stream == &*caller ? caller_bells : called_bells; }
 
-  static constexpr auto kCallerPlace = DoorbellPage::place(3, 6), kCalledPlace = DoorbellPage::place(3, 5);
+  static constexpr auto kCallerBell = DoorbellPage::bell(3, 6), kCalledBell = DoorbellPage::bell(3, 5);
   Connected tcp;
   Bells caller_bells, called_bells;
   std::unique_ptr<SharedMemory> memory;  // a third view

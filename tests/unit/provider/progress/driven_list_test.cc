@@ -56,7 +56,7 @@ struct Sharing {
     REQUIRE(doorbell >= 0);
     CHECK(list.doorbell(set.get(), event) == doorbell);
     peer.emplace(peers_view(), uiw::OwnedDescriptor(::dup(doorbell)));
-    place = list.doorbell_of(qp);
+    bell = list.doorbell_of(qp);
   }
   // Whether the doorbell is reported in this time; -1: without end.
   bool called(int milliseconds = 0) const {
@@ -69,7 +69,7 @@ struct Sharing {
   const uiw::OwnedDescriptor set{::epoll_create1(EPOLL_CLOEXEC)};
   int doorbell = -1;
   std::optional<uiw::PeerDoorbell> peer;
-  Page::Place place = Page::kNoPlace;
+  Page::Bell bell = Page::kNoBell;
 };
 
 }  // namespace
@@ -168,7 +168,7 @@ TEST_CASE("driven list: peers ring for queue pairs, each of which is then visite
   }
   OneQp other, stranger;
   others.add(other);
-  CHECK(list.doorbell_of(stranger) == Page::kNoPlace);
+  CHECK(list.doorbell_of(stranger) == Page::kNoBell);
   const auto page = peers_view();
   CHECK_FALSE(list.rung());
   for (const unsigned at : {129U, 5U, 5U, 70U}) CHECK(page->ring(list.doorbell_of(*all[at])));
@@ -182,7 +182,7 @@ TEST_CASE("driven list: peers ring for queue pairs, each of which is then visite
   CHECK_FALSE(list.rung());
   CHECK(others.rung());
   // Places of none, and of one that is gone.
-  const Page::Place last = list.doorbell_of(*all[129]);
+  const Page::Bell last = list.doorbell_of(*all[129]);
   page->ring(last + 1);
   list.remove(*all[129]);
   page->ring(last);
@@ -194,17 +194,17 @@ TEST_CASE("driven list: while a thread sleeps, peers hear that they have to wake
   DrivenList list;
   OneQp qp;
   list.add(qp);
-  const Page::Place place = list.doorbell_of(qp);
+  const Page::Bell bell = list.doorbell_of(qp);
   const auto page = peers_view();
-  CHECK(page->ring(place));
+  CHECK(page->ring(bell));
   list.begin_sleep();
   CHECK(list.rung());
-  CHECK_FALSE(page->ring(place));
+  CHECK_FALSE(page->ring(bell));
   list.begin_sleep();
   list.end_sleep();
-  CHECK_FALSE(page->ring(place));
+  CHECK_FALSE(page->ring(bell));
   list.end_sleep();
-  CHECK(page->ring(place));
+  CHECK(page->ring(bell));
   CHECK(list.visit_rung(kAll, [](Driven&) {}) == 1);
 }
 
@@ -213,7 +213,7 @@ TEST_CASE("driven list: who leaves something that rang wakes another thread", "[
   at.list.begin_sleep();
   at.list.pass_doorbell_on();  // nothing is left
   CHECK_FALSE(at.called());
-  CHECK(at.peer->ring(at.place));
+  CHECK(at.peer->ring(at.bell));
   CHECK(at.called());
   at.list.answer_doorbell();
   CHECK_FALSE(at.called());
@@ -232,9 +232,9 @@ TEST_CASE("driven list: a doorbell that a peer has shut calls nobody, and peers 
   at.list.answer_doorbell();
   CHECK_FALSE(at.called());
   CHECK(at.list.doorbell(at.set.get(), {}) == -1);
-  CHECK(at.peer->ring(at.place));  // somebody looks
+  CHECK(at.peer->ring(at.bell));  // somebody looks
   at.list.begin_sleep();
-  CHECK_FALSE(at.peer->ring(at.place));
+  CHECK_FALSE(at.peer->ring(at.bell));
   at.list.end_sleep();
 }
 
@@ -269,7 +269,7 @@ TEST_CASE("driven list: no ring is missed by threads that go to sleep and wake, 
   unsigned late = 0;
   const auto ring = [&](unsigned i) {
     rung = i;
-    at.peer->ring(at.place);
+    at.peer->ring(at.bell);
     for (unsigned looks = 0; taken != i && late == 0; ++looks) {
       std::this_thread::yield();
       late += looks > 50'000'000 ? 1U : 0U;

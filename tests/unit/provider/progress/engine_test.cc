@@ -603,11 +603,11 @@ TEST_CASE("engine: of several threads that wait each drives what completes to it
     REQUIRE((page && socket >= 0));
     CHECK(engine.doorbell() == socket);
     const uiw::PeerDoorbell peer(std::move(page), uiw::OwnedDescriptor(::dup(socket)));
-    const auto place = engine.begin_sharing(1);
-    REQUIRE(place != uiw::DoorbellPage::kNoPlace);
+    const auto bell = engine.begin_sharing(1);
+    REQUIRE(bell != uiw::DoorbellPage::kNoBell);
     for (int i = 0; i < 100; ++i) {
       const unsigned events = qps[0]->events;
-      peer.ring(place);
+      peer.ring(bell);
       // The thread may still see an event of the socket from before, once.
       CHECK(eventually([&] { return qps[0]->events > events && !qps[0]->driven_by(first.thread()); }));
     }
