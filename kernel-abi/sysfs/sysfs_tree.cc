@@ -126,7 +126,7 @@ int build(int root, const Tree& tree) {
   return 0;
 }
 
-bool holds(int root, const TreeEntry& entry) {
+bool contains(int root, const TreeEntry& entry) {
   std::string found(entry.content.size() + 1, '\0');
   ssize_t length;
   if (entry.kind == TreeEntry::Kind::counter) {
@@ -151,7 +151,7 @@ bool is_whole(int parent, const std::string& name, const Tree& tree) {
   const Descriptor root = open_folder(parent, name.c_str());
   if (!root.valid()) return false;
   for (const TreeEntry& entry : tree.entries)
-    if (!holds(root.get(), entry)) return false;
+    if (!contains(root.get(), entry)) return false;
   for (const TreeTime& time : tree.times) {
     struct stat status = {};
     if (::fstatat(root.get(), time.path.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return false;

@@ -45,7 +45,7 @@ int claim(std::uint16_t port) {
 
 // Makes a socket that reserves the port (0: any free port) on all addresses, without listening. `shares`: even if
 // connections of another user have it.
-int hold(std::uint16_t& port, bool shares = false) {
+int bind_port(std::uint16_t& port, bool shares = false) {
   sockaddr_storage any{};
   auto& v6 = reinterpret_cast<sockaddr_in6&>(any);
   v6.sin6_family = AF_INET6;
@@ -88,7 +88,7 @@ int reserve(Ports& all, std::uint16_t& port) {
     if (claimed < 0) return -claimed;
     made.claimed = Descriptor(claimed);
   }
-  const int held = hold(port);
+  const int held = bind_port(port);
   if (held < 0) return -held;
   made.held = Descriptor(held);
   if (port < kFirstPort || port > kLastPort) return EADDRINUSE;
@@ -117,7 +117,7 @@ int change_user(Port& held, std::uint16_t port) {
   held.claimed = Descriptor(claimed);
   set_option(held.held.fd(), SOL_SOCKET, SO_REUSEADDR, true);
   std::uint16_t same = port;
-  const int fd = hold(same, true);
+  const int fd = bind_port(same, true);
   if (fd < 0) return -fd;
   held.held = Descriptor(fd);
   held.user = ::geteuid();

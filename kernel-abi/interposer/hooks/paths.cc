@@ -253,7 +253,7 @@ UIW_HOOK DIR* opendir(const char* path) {
   return with_folder(AT_FDCWD, path, [&](const char* target) { return call_or_null(real_opendir, target); });
 }
 
-// From there on the kernel follows the program's relative paths in the tree.
+// Changes to the directory of the tree; the kernel then resolves relative paths inside the tree.
 UIW_HOOK int chdir(const char* path) noexcept {
   return with_folder(AT_FDCWD, path, [&](const char* target) {
     if (auto* function = real_chdir.get()) return function(target);

@@ -326,15 +326,15 @@ int CmRoute::renew() {
   if (rdma_port_ != nullptr) lacks_number_ = false;  // a substitute was taken meanwhile
   if (!lacks_number_) return 0;
   int error = 0;
-  const auto is_held = [&error] { return error == EADDRINUSE || error == EADDRNOTAVAIL; };
+  const auto is_taken = [&error] { return error == EADDRINUSE || error == EADDRNOTAVAIL; };
   for (int pauses = 0; pauses < kMostPauses; ++pauses) {
     error =
         provider::take_rdma_port(source_, family_only_.value_or(false), substitute_, rdma_port_, number_space(*this));
-    if (!is_held()) break;
+    if (!is_taken()) break;
     std::this_thread::sleep_for(kPause);
   }
-  // Another child of the parent may have taken it; its callers reach the same socket.
-  if (is_held() && has_substitute()) {
+  // Another child of the parent may have taken the number; callers of that number reach the same socket.
+  if (is_taken() && has_substitute()) {
     const std::uint16_t number = port_of(source_);
     const sockaddr_storage called = is_wildcard(source_) ? loopback_of(source_.ss_family, number) : source_;
     const auto port = ntohs(provider::listening_port(called, number_space(*this)));

@@ -122,7 +122,7 @@ class Cq {
 
   struct Rings {
     Ring<ibv_wc> completions;
-    Ring<Stamp> stamps;  // as many, if the program has requested time stamps; else null
+    Ring<Stamp> stamps;  // one for each completion, if the program has requested time stamps; else null
     bool complete = false;
   };
   static Rings make_rings(const Options& options, std::uint64_t capacity);
