@@ -106,7 +106,7 @@ class WorkQueues final : public ConnectionWork {
   const ddp::Accessor memory_;
   const bool signal_all_;  // sq_sig_all
   rdmap::SendQueue sends_;
-  ddp::KnownPlace known_to_send_;
+  ddp::KnownSlot known_to_send_;
   bool has_windows_ = false;  // windows of type 2 were bound
 
   // An injected fault has ended the queue. Used by the sender, and by the receiver.
