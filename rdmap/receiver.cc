@@ -110,12 +110,15 @@ Receiver::Verdict Receiver::begin_tagged(Octets ulpdu, std::size_t total) {
       return fail(ulpdu, total, {ErrorType::remote_operation, ErrorCode::unexpected_opcode});
     }
     SharedReads::Outstanding& read = reads_->outstanding.front();
-    if (read.sink_stag != header.stag) return fail(ulpdu, total, ddp::TaggedError::invalid_stag);
+    // STag and offset of a message of no octets are not checked (RFC 5041 section 5.2).
+    const bool has_place = size > 0 || !header.last || read.received > 0;
+    if (has_place && read.sink_stag != header.stag) return fail(ulpdu, total, ddp::TaggedError::invalid_stag);
     // The kernel's siw puts octets into some answers to Reads of no octets. Nothing is placed for such an answer, so it
     // may have any length.
     const bool fits =
         read.is_own() || (size <= read.size - read.received && header.last == (size == read.size - read.received));
-    if (header.offset != read.sink_offset + read.received || !fits || (size == 0 && !header.last)) {
+    const bool in_place = !has_place || header.offset == read.sink_offset + read.received;
+    if (!in_place || !fits || (size == 0 && !header.last)) {
       return fail(ulpdu, total, ddp::TaggedError::base_or_bounds);
     }
     if (peer_waits()) peer_waits_.store(false, std::memory_order_relaxed);  // its report is out of date

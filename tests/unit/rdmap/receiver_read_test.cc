@@ -117,6 +117,20 @@ TEST_CASE_METHOD(Fixture, "receiver: a read response goes only where the oldest 
   }
 }
 
+TEST_CASE_METHOD(Fixture,
+                 "receiver: STag and offset of a read response of no octets do not count (RFC 5041 section 5.2)",
+                 "[receiver]") {
+  Bytes sink(10);
+  end.read(1, {}, Stag{1}, 0);
+  end.read(2, {memory_segment(sink)}, Stag{1}, 0);
+  take_all(end);
+  CHECK(give(tagged(kReadResponse, 0xDEADBEEF, ~std::uint64_t{0}, {})) == Verdict::go_on);
+  CHECK(end.sent == std::vector<Sent>{{1, Status::success}});
+  // It is no answer to a Read of some octets, nor may it be the first segment of more.
+  const unsigned ddp = GENERATE(0xC1, 0x81);
+  refused(tagged(kReadResponse, 0x51000002, 0x2000, {}, ddp), 1, 1, 0x01);
+}
+
 TEST_CASE_METHOD(Fixture, "receiver: a read response nobody asked for (RFC 5040 section 7.2)", "[receiver]") {
   refused(tagged(kReadResponse, writable, 0x10000, pattern(10)), 0, 2, 0x06);
 }
