@@ -212,7 +212,16 @@ TEST_CASE("startup: read depths that are not negotiated (RFC 6581 section 4: 0x3
   CHECK(hear(own, frame(true, 0x10, 2, Wire().u16(0xBFFF).u16(0xBFFF))).agreement.ord == 7);
   const auto out = answer(frame(false, 0x10, 2, Wire().u16(0xBFFF).u16(0xBFFF)), own);
   CHECK(out.agreement.ord == 7);
+  CHECK(out.agreement.ird == 4);
   CHECK(hear(own, frame(true, 0x10, 2, Wire().u16(0x8003).u16(0x8002))).agreement.ord == 3);
+  // The reply negotiates IRD only where the request has an ORD, and ORD only where it has an IRD.
+  const auto depths = [&](unsigned ird, unsigned ord) {
+    const Bytes reply = answer(frame(false, 0x10, 2, Wire().u16(ird).u16(ord)), own).reply;
+    return std::pair(big_endian(pd_of(reply).first(2)), big_endian(pd_of(reply).subspan(2, 2)));
+  };
+  CHECK(depths(0x3FFF, 0x3FFF) == std::pair(0x3FFFUL, 0x3FFFUL));
+  CHECK(depths(0x0003, 0x3FFF) == std::pair(0x3FFFUL, 0x0003UL));
+  CHECK(depths(0x3FFF, 0x0003) == std::pair(0x0004UL, 0x3FFFUL));
 }
 
 TEST_CASE("startup: a responder that wants more reads than the initiator holds is not agreed with", "[startup]") {

@@ -378,7 +378,9 @@ def depths(bench, asked, own, answered, told):
 for _asked, _own, _answered, _told in (
         ((0, 0), (4, 4), (4, 0), (0, 0)), ((1, 1), (4, 4), (4, 1), (1, 1)), ((2, 2), (8, 8), (8, 2), (2, 2)),
         ((0x80, 0x80), (4, 4), (4, 4), (128, 128)), ((0x3FFE, 0x3FFE), (4, 4), (4, 4), (128, 128)),
-        ((DEPTH, DEPTH), (4, 4), (4, 4), (128, 128)), ((DEPTH, DEPTH), (128, 128), (0x80, 0x80), (128, 128))):
+        ((DEPTH, DEPTH), (4, 4), (DEPTH, DEPTH), (128, 128)),
+        ((DEPTH, DEPTH), (128, 128), (DEPTH, DEPTH), (128, 128)), ((2, DEPTH), (4, 4), (DEPTH, 2), (128, 2)),
+        ((DEPTH, 2), (4, 4), (4, DEPTH), (2, 128))):
     row(f"IRD {_asked[0]:#x} and ORD {_asked[1]:#x} asked, own {_own[0]} and {_own[1]}", asked=_asked, own=_own,
         answered=_answered, told=_told)(depths)
 
