@@ -101,7 +101,7 @@ class Framer {
   }
 
   // Adds one FPDU whose ULPDU is `header` followed by `payload`; the caller keeps their sum within kMaxUlpdu, with
-  // markers within kMaxMarkedUlpdu. `header` is copied. With `copy` the payload is copied too, and the batch does not
+  // markers within kMaxMulpdu. `header` is copied. With `copy` the payload is copied too, and the batch does not
   // refer to its memory.
   Result add(Batch& batch, Octets header, std::span<const MemorySegment> payload, bool copy = false);
 

@@ -19,9 +19,6 @@ namespace uiw::mpa {
 
 constexpr std::size_t kMarkerSpacing = 512;
 constexpr std::size_t kMarkerSize = 4;
-// A marker has 16 bits for its distance, so FPDUs with markers are not sent with longer ULPDUs. In a longer one that is
-// received, the distance is compared modulo 2^16.
-constexpr std::size_t kMaxMarkedUlpdu = 65'000;
 
 // The offset of ULPDU_Length in an FPDU at `position`: behind a marker, or 0.
 constexpr std::size_t length_offset(std::size_t position) { return position % kMarkerSpacing == 0 ? kMarkerSize : 0; }
@@ -33,13 +30,15 @@ constexpr std::size_t marked_size(std::size_t position, std::size_t size) {
   constexpr std::size_t kBetween = kMarkerSpacing - kMarkerSize;
   return size + ((size - before - 1) / kBetween + 1) * kMarkerSize;
 }
-static_assert(marked_size(0, fpdu_size(kMaxMarkedUlpdu)) <= 0x10000);
+// A marker says its distance in 16 bits, which suffice for what is sent. One that is received is compared by these 16
+// bits.
+static_assert(marked_size(0, fpdu_size(kMaxMulpdu)) <= 0x10000);
 
 // The largest ULPDU whose FPDU fits the effective maximum segment size wherever the markers stand in it (RFC 5044
 // section 4.5).
 constexpr std::size_t marked_mulpdu(std::size_t emss) {
-  const std::size_t markers = kMarkerSize * (emss / kMarkerSpacing + 1);
-  return std::min(mulpdu(emss - std::min(emss, markers)), kMaxMarkedUlpdu);
+  const std::size_t markers = kMarkerSize * ((emss + kMarkerSpacing - 1) / kMarkerSpacing);
+  return mulpdu(emss - std::min(emss, markers));
 }
 
 // `marked` has marked_size() octets, and at its end the FPDU of `size` octets without markers. Inserts the markers, so

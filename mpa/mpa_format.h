@@ -4,6 +4,7 @@
 // wrong; nothing here allocates or throws.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -118,7 +119,9 @@ inline std::optional<EnhancedHeader> decode_enhanced_header(Octets from) {
 
 constexpr std::size_t kFpduLengthSize = 2;
 constexpr std::size_t kCrcSize = 4;
-constexpr std::size_t kMaxUlpdu = 0xFFFF;
+constexpr std::size_t kMaxUlpdu = 0xFFFF;  // the longest that ULPDU_Length can say, which a receiver takes
+// The range of MULPDU, the largest ULPDU that is sent (RFC 5044 section 3).
+constexpr std::size_t kMinMulpdu = 128, kMaxMulpdu = 64'768;
 
 // PAD: zero octets between ULPDU and CRC, so that length field, ULPDU and PAD together are a multiple of four octets.
 constexpr std::size_t pad_size(std::size_t ulpdu) { return (4 - (kFpduLengthSize + ulpdu) % 4) % 4; }
@@ -128,15 +131,12 @@ constexpr std::size_t fpdu_size(std::size_t ulpdu) { return kFpduLengthSize + ul
 
 // The largest ULPDU whose FPDU fits the effective maximum segment size (RFC 5044 section 4.5).
 constexpr std::size_t mulpdu(std::size_t emss) {
-  constexpr std::size_t kSmallest = 128;  // RFC 5044 section 4.5: the least that a ULP can rely on
-  if (emss < kSmallest + 8) return kSmallest;
-  const std::size_t fits = emss - (6 + emss % 4);
-  return fits < kMaxUlpdu ? fits : kMaxUlpdu;
+  return emss < kMinMulpdu + 8 ? kMinMulpdu : std::min(emss - (6 + emss % 4), kMaxMulpdu);
 }
 
 // The largest ULPDU towards a peer that accepts FPDUs longer than a TCP segment, where this end reads the payload
 // itself, for its CRC or to copy it: 32 KiB of payload and the headers. So the payload stays in the caches, and the
-// usual sizes of messages fill their segments. If only the kernel copies the payload, kMaxUlpdu is faster.
+// usual sizes of messages fill their segments. If only the kernel copies the payload, kMaxMulpdu is faster.
 constexpr std::size_t kCachedMulpdu = 32 * 1024 + 18;
 
 // The codes of a Terminate with layer LLP and type MPA (RFC 5044 section 8, RFC 6581 section 10).

@@ -21,7 +21,7 @@ namespace uiw::provider {
 namespace {
 
 constexpr unsigned kSmallestMulpdu = 128;
-constexpr unsigned kLargestMulpdu = 65535;
+constexpr unsigned kLargestMulpdu = 64768;
 
 struct Setting {
   SettingInfo info;
@@ -197,7 +197,7 @@ constexpr std::array kSettings = {
          "network interfaces to offer as devices, by a name of your own where one is given; empty offers all that are "
          "up"},
         apply_devices},
-    Setting{{"UIW_MULPDU", "--mulpdu", "0|128..65535", "0",
+    Setting{{"UIW_MULPDU", "--mulpdu", "0|128..64768", "0",
              "largest ULPDU sent, in octets; 0 follows the TCP segment size and what the peer takes"},
             apply_mulpdu},
     Setting{{"UIW_STARTUP_TIMEOUT", "--startup-timeout", "100..600000", "10000",

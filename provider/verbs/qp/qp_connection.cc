@@ -24,10 +24,10 @@ namespace {
 
 std::size_t mulpdu_of(const Attachment& attachment, const TcpStream& socket, mpa::PeerKind peer) {
   const mpa::Agreement& agreement = attachment.agreement;
-  const std::size_t possible = agreement.marks ? mpa::kMaxMarkedUlpdu : mpa::kMaxUlpdu;
-  if (attachment.mulpdu != 0) return std::min(attachment.mulpdu, possible);
+  if (attachment.mulpdu != 0) return std::min(attachment.mulpdu, mpa::kMaxMulpdu);
   if (attachment.rings) return mpa::kCachedMulpdu;
-  if (agreement.long_fpdus || peer == mpa::PeerKind::uiw) return agreement.copies() ? mpa::kCachedMulpdu : possible;
+  if (agreement.long_fpdus || peer == mpa::PeerKind::uiw)
+    return agreement.copies() ? mpa::kCachedMulpdu : mpa::kMaxMulpdu;
   const std::size_t emss = socket.segment_size();
   return agreement.marks ? mpa::marked_mulpdu(emss) : mpa::mulpdu(emss);
 }

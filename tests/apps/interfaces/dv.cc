@@ -153,7 +153,7 @@ void queries(Pair& pair) {
   MUST((near.flags & UIWDV_QP_SEND_WITH_IMM) != 0 && (far.flags & UIWDV_QP_SEND_WITH_IMM) != 0);
   MUST(near.mpa_revision == 2 && far.mpa_revision == 2);
   MUST(near.ord == apps::kDepth && near.ird == apps::kDepth && far.ord == near.ird && far.ird == near.ord);
-  MUST(near.mulpdu >= 128 && near.mulpdu <= 65535);
+  MUST(near.mulpdu >= 128 && near.mulpdu <= 64768);
 }
 
 void foreign(Pair& pair) {

@@ -109,7 +109,7 @@ TEST_CASE("markers: the FPDUs of these tests begin at each distance from a marke
 TEST_CASE("markers: FPDUs are sent with them, whatever part of a batch goes out", "[markers]") {
   const bool crc = GENERATE(false, true);
   auto ulpdus = some_ulpdus();
-  for (Bytes& ulpdu : ulpdus) ulpdu.resize(std::min(ulpdu.size(), mpa::kMaxMarkedUlpdu));
+  for (Bytes& ulpdu : ulpdus) ulpdu.resize(std::min(ulpdu.size(), mpa::kMaxMulpdu));
   const Bytes expected = stream_of(ulpdus, crc);
   Framer framer;
   framer.start(crc, true);
@@ -223,11 +223,12 @@ TEST_CASE("markers: the CRC covers them (RFC 5044 section 4.4)", "[markers]") {
 TEST_CASE("markers: the largest ULPDU leaves room for them (RFC 5044 section 4.5)", "[markers]") {
   for (std::size_t emss = 512; emss < 9100; ++emss) {
     const std::size_t most = mpa::marked_mulpdu(emss);
+    REQUIRE(most == emss - (6 + 4 * ((emss + 511) / 512) + emss % 4));
     for (std::size_t position = 0; position < 512; position += 4) {
       REQUIRE(mpa::marked_size(position, mpa::fpdu_size(most)) <= emss);
     }
   }
   CHECK(mpa::marked_mulpdu(1460) == 1460 - 6 - 4 * 3);
   CHECK(mpa::marked_mulpdu(0) == 128);
-  CHECK(mpa::marked_mulpdu(65535) == mpa::kMaxMarkedUlpdu);
+  CHECK(mpa::marked_mulpdu(65535) == mpa::kMaxMulpdu);
 }

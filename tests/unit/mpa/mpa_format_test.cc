@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "mpa/mpa_format.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 
+#include "mpa/markers.h"
 #include "tests/unit/octets.h"
 
 using namespace uiw;
@@ -121,10 +123,24 @@ TEST_CASE("mpa_format: MULPDU follows the EMSS (RFC 5044 section 4.5)", "[mpa_fo
   CHECK(mpa::mulpdu(1463) == 1454);
   CHECK(mpa::mulpdu(0) == 128);
   CHECK(mpa::mulpdu(100) == 128);
-  CHECK(mpa::mulpdu(1U << 20) == 65535);
   for (std::size_t emss = 136; emss < 65536; ++emss) {
     const std::size_t most = mpa::mulpdu(emss);
     REQUIRE(mpa::fpdu_size(most) <= emss);
-    REQUIRE(mpa::fpdu_size(most + 1) > emss - emss % 4);
+    REQUIRE(most == std::min<std::size_t>(emss - (6 + emss % 4), 64'768));
+    if (most < 64'768) REQUIRE(mpa::fpdu_size(most + 1) > emss - emss % 4);
+  }
+}
+
+TEST_CASE("mpa_format: MULPDU is at least 128 and at most 64768 octets (RFC 5044 section 3)", "[mpa_format]") {
+  for (std::size_t emss = 0; emss < 70'000; ++emss) {
+    REQUIRE(mpa::mulpdu(emss) >= 128);
+    REQUIRE(mpa::mulpdu(emss) <= 64'768);
+    REQUIRE(mpa::marked_mulpdu(emss) >= 128);
+    REQUIRE(mpa::marked_mulpdu(emss) <= 64'768);
+  }
+  CHECK(mpa::mulpdu(1U << 20) == 64'768);
+  for (std::size_t emss = 0; emss < 136; ++emss) {
+    REQUIRE(mpa::mulpdu(emss) == 128);
+    REQUIRE(mpa::marked_mulpdu(emss) == 128);
   }
 }

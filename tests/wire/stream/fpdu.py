@@ -239,7 +239,7 @@ def mulpdu(bench, setting):
         total += len(ulpdu) - 14
 
 
-for _setting in (128, 129, 130, 131, 512, 1440, 9000, 32768, 65535):
+for _setting in (128, 129, 130, 131, 512, 1440, 9000, 32768, 64768):
     row(f"uiw sends: UIW_MULPDU {_setting}", setting=_setting)(mulpdu)
 
 
@@ -264,6 +264,15 @@ def follows_mss(bench, mss, responder):
 for _mss in (536, 1000, 1460):
     row(f"uiw sends: MULPDU follows a TCP MSS of {_mss}, as initiator", mss=_mss, responder=False)(follows_mss)
     row(f"uiw sends: MULPDU follows a TCP MSS of {_mss}, as responder", mss=_mss, responder=True)(follows_mss)
+
+
+@row("uiw sends: no ULPDU has more than 64768 octets, also to another uiw")
+def largest(bench):
+    """RFC 5044 section 3."""
+    session = Session(bench, initiator=True, before=prepare, crc=False, uiw=True)
+    session.sut.post("call", 1, "write", "m:0:65400", rkey=1, addr=1)
+    lengths = [len(session.peer.fpdu_raw()[0]) for _ in range(2)]
+    check(max(lengths) <= 64768 and sum(lengths) == 65400 + 2 * wire.TAGGED_HEADER, f"ULPDUs of {lengths} octets")
 
 
 def long_fpdus(bench, **more):

@@ -169,9 +169,9 @@ for _mss in (536, 1000, 1460):
     row(f"markers: MULPDU follows a TCP MSS of {_mss}", mss=_mss)(follows_mss)
 
 
-@row("markers: UIW_MULPDU of more than a marker can say")
+@row("markers: the largest UIW_MULPDU")
 def longest(bench):
-    session = Session(bench, initiator=True, before=prepare, reserved=MARKERS, env={"UIW_MULPDU": "65535"})
+    session = Session(bench, initiator=True, before=prepare, reserved=MARKERS, env={"UIW_MULPDU": "64768"})
     session.sut.post("call", 1, "write", "m:0:300000", rkey=1, addr=1)
     check(session.peer.message(WRITE)[1] == pattern(17, 300000), "the Write")
 

@@ -59,8 +59,9 @@ TEST_CASE("settings: every value is checked", "[settings]") {
     CHECK_FALSE(good("UIW_DEVICES", value));
   for (const char* value : {"auto", "1", "64"}) CHECK(good("UIW_PROGRESS_THREADS", value));
   for (const char* value : {"", "0", "65", "Auto"}) CHECK_FALSE(good("UIW_PROGRESS_THREADS", value));
-  for (const char* value : {"0", "128", "1500", "65535"}) CHECK(good("UIW_MULPDU", value));
-  for (const char* value : {"", "1", "127", "65536", "-1", "4k", " 128", "128 ", "0x80", "99999999999999999999"}) {
+  for (const char* value : {"0", "128", "1500", "64768"}) CHECK(good("UIW_MULPDU", value));
+  for (const char* value :
+       {"", "1", "127", "64769", "65536", "-1", "4k", " 128", "128 ", "0x80", "99999999999999999999"}) {
     CHECK_FALSE(good("UIW_MULPDU", value));
   }
   for (const char* value : {"100", "10000", "600000"}) CHECK(good("UIW_STARTUP_TIMEOUT", value));
