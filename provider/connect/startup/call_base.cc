@@ -245,7 +245,6 @@ int CallBase::hand_over(Attachable& qp, const mpa::Agreement& agreement, bool in
   if (error != 0) {
     unwatch_stream();
     state_ = before == State::requested ? State::over : before;
-    socket_.abort();
     log_event(LogLevel::error, "queue pair 0x%06x: cannot be given its connection to %s: %s", own_.qp_num,
               AddressText(remote_).c_str(), text_of_errno(error));
     return error;

@@ -95,7 +95,10 @@ class CalledEnd final : public CallBase, public IncomingCall {
       socket_.abort();
       return ECONNRESET;
     }
-    return hand_over(*qp, agreement, false, std::move(rings));
+    const int error = hand_over(*qp, agreement, false, std::move(rings));
+    // This end may send nothing before the first message of the peer, so no Terminate either.
+    if (error != 0) socket_.abort();
+    return error;
   }
 
   int reject(const std::vector<std::byte>& private_data) override {

@@ -220,11 +220,13 @@ class OutgoingCall final : public CallBase {
     }
     const ReadSection section;
     Attachable* qp = end();
-    if (qp == nullptr) return fail(lock, EINVAL, nullptr);
+    if (qp == nullptr) return give_up(lock, EINVAL, agreement);
     std::shared_ptr<SharedOffer> rings;
     if (const auto rendezvous = std::move(rendezvous_)) rings = rendezvous->take(*qp);
-    if (const int error = hand_over(*qp, agreement, true, std::move(rings)); error != 0)
-      return fail(lock, error, nullptr);
+    if (const int error = hand_over(*qp, agreement, true, std::move(rings)); error != 0) {
+      if (own_.attempt) socket_.abort();
+      return give_up(lock, error, agreement);
+    }
     state_ = State::established;
     const auto observer = observer_.lock();
     const CallParameters peer = end_startup();
@@ -246,14 +248,22 @@ class OutgoingCall final : public CallBase {
     if (const int error = connect_tcp(); error != 0) fail(lock, error, nullptr);
   }
 
-  // Tells the peer by a Terminate why there is no connection (RFC 6581 section 10).
-  void refuse(std::unique_lock<Mutex>& lock, mpa::MpaError error, const mpa::Agreement& agreement) {
-    send_terminate(error, agreement);
-    CmLoop::instance().unwatch(socket_.fd());
-    // Octets may have come behind the reply. If they were unread at the close, TCP would send a reset, and the peer
-    // could lose the Terminate.
-    linger_and_close_rejected(std::move(socket_));
-    fail(lock, EPROTO, nullptr);
+  // Tells the peer by a Terminate why there is no connection (RFC 6581 section 8). The program gets `why`.
+  void refuse(std::unique_lock<Mutex>& lock, mpa::MpaError error, const mpa::Agreement& agreement, int why = EPROTO) {
+    if (socket_.is_open()) {
+      send_terminate(error, agreement);
+      CmLoop::instance().unwatch(socket_.fd());
+      // Octets may have come behind the reply. If they were unread at the close, TCP would send a reset, and the peer
+      // could lose the Terminate.
+      linger_and_close_rejected(std::move(socket_));
+    }
+    fail(lock, why, nullptr);
+  }
+
+  // The queue pair cannot take the stream. The peer of a manual connection is not told, since it may be called again.
+  void give_up(std::unique_lock<Mutex>& lock, int error, const mpa::Agreement& agreement) {
+    if (own_.attempt) return fail(lock, error, nullptr);
+    refuse(lock, mpa::MpaError::local_catastrophic, agreement, error);
   }
 
   void send_terminate(mpa::MpaError error, const mpa::Agreement& agreement) {

@@ -142,3 +142,23 @@ TEST_CASE("connection: replies that are none", "[connection]") {
   }
   CHECK(a.qp->state() == IBV_QPS_INIT);
 }
+
+TEST_CASE("connection: a caller that cannot use its queue pair any more tells the peer (RFC 6581 section 9.3)",
+          "[connection]") {
+  const auto context = open_loopback();
+  Side a(*context);
+  REQUIRE(a.to(IBV_QPS_INIT) == 0);
+  const RawServer server;
+  const auto caller = std::make_shared<Observer>();
+  std::shared_ptr<Call> out;
+  REQUIRE(call(a, server.address, caller, out) == 0);
+  auto peer = server.accept();
+  read_exactly(peer, 24);
+  SECTION("it is gone") { a.qp.reset(); }
+  SECTION("it is in ERR") { REQUIRE(a.to(IBV_QPS_ERR) == 0); }
+  say(peer, Wire().text("MPA ID Rep Frame").u8(0x10).u8(2).u16(4).u16(0x8001).u16(0x8001));
+  CHECK(caller->wait_failed() == EINVAL);
+  bool reset = false;
+  CHECK(read_to_end(peer, &reset) == fpdu(Wire().u8(0x41).u8(0x47).u32(0).u32(2).u32(1).u32(0).u32(0x20050000), false));
+  CHECK_FALSE(reset);
+}
