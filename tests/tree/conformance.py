@@ -15,11 +15,13 @@ import subprocess
 import sys
 
 # The words that are counted, by text. A table is docs/conformance/TEXT.md.
-WORDS = {"rfc5040": "MUST|SHALL", "rfc7306": "MUST|SHALL|SHOULD|MAY|OPTIONAL", "verbs": "MUST|SHALL"}
+WORDS = {"rfc5040": "MUST|SHALL", "rfc5041": "MUST|SHALL",
+         "rfc7306": "MUST|SHALL|SHOULD|MAY|OPTIONAL", "verbs": "MUST|SHALL"}
 
 HEADER = ["Section", "n", "Requirement", "Carried out by", "Tests"]
 REASON = re.compile(r"not applicable: \S")
 SEE = re.compile(r"see ((?:[0-9A-Z]+(?:\.[0-9]+)*(?:, | and )?)+)$")
+PAGE_BREAK = re.compile(r"\[Page \d+\]$|^RFC \d+ ")  # the last line of a page, and the first of the next one
 Row = collections.namedtuple("Row", "line section count requirement carried tests")
 
 
@@ -42,11 +44,11 @@ def headings(lines):
             pending, end = None, number
         elif entry and number + 1 < len(lines) and re.search(r"\.{2,} ?\d+$", lines[number + 1]):
             pending = (entry[1], entry[2])
-        elif line and entries:
+        elif line and entries and not PAGE_BREAK.search(line):
             break
     found, at = [], end + 1
     for section, title in entries:
-        begins = re.compile(rf"\s*(?:Appendix )?{re.escape(section)}\.? +{re.escape(title[:14].strip())}")
+        begins = re.compile(rf"\s*(?:Appendix )?{re.escape(section)}\.? +{re.escape(title[:14].strip())}", re.I)
         place = next((number for number in range(at, len(lines)) if begins.match(lines[number])), None)
         if place is not None:  # a section that stands before the table of contents has nothing to count
             found.append((section, place))

@@ -422,6 +422,27 @@ TEST_CASE("stream: messages are not interleaved and segments go on where the las
   CHECK((got[1] == data));
 }
 
+TEST_CASE("stream: the segments of a message have one RsvdULP (RFC 5041 sections 4.2 and 4.3)", "[stream]") {
+  End a(1);
+  a.start(options_of(false, 128));
+  const Bytes data = pattern(1000);
+  a.send(1, {memory_segment(data)}, true, Stag{0xA1A2A3A4});
+  a.write(2, {memory_segment(data)}, Stag{7}, 0);
+  std::size_t sends = 0, writes = 0;
+  for (const Bytes& ulpdu : ulpdus_of(take_all(a), false)) {
+    const Octets octets = ulpdu;
+    if ((octets[0] & std::byte{0x80}) == std::byte{0}) {
+      ++sends;
+      CHECK(big_endian(octets.subspan(1, 5)) == 0x46A1A2A3A4);
+    } else {
+      ++writes;
+      CHECK(octets[1] == std::byte{0x40});
+    }
+  }
+  CHECK(sends == 10);
+  CHECK(writes == 9);
+}
+
 TEST_CASE("stream: with CRC on, octets of a begun FPDU do not change with the program's memory", "[stream]") {
   End a(1), b(2);
   a.start(options_of(true, 9000));
