@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The octets of MPA: start-up frames (RFC 5044 section 7.1; enhanced header RFC 6581 section 4) and FPDUs (RFC 5044
+// The octets of MPA: start-up frames (RFC 5044 section 7.1; enhanced header RFC 6581 section 9) and FPDUs (RFC 5044
 // section 4.1). Encoding and decoding stand side by side. Decoders return nothing for octets that are too short or
 // wrong; nothing here allocates or throws.
 #pragma once
@@ -79,7 +79,7 @@ inline std::optional<StartupHeader> decode_startup_header(Octets from) {
   return header;
 }
 
-// RFC 6581 section 4: if S is set, the private data of a frame of revision 2 begins with this header.
+// RFC 6581 section 9: if S is set, the private data of a frame of revision 2 begins with this header.
 constexpr unsigned kMaxReadDepth = 0x3FFE;
 constexpr unsigned kReadDepthNotNegotiated = 0x3FFF;
 
@@ -139,7 +139,7 @@ constexpr std::size_t mulpdu(std::size_t emss) {
 // usual sizes of messages fill their segments. If only the kernel copies the payload, kMaxMulpdu is faster.
 constexpr std::size_t kCachedMulpdu = 32 * 1024 + 18;
 
-// The codes of a Terminate with layer LLP and type MPA (RFC 5044 section 8, RFC 6581 section 10).
+// The codes of a Terminate with layer LLP and type MPA (RFC 5044 section 8, RFC 6581 section 8).
 enum class MpaError : std::uint8_t {
   closed = 0x01,
   crc = 0x02,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// RFC 5044 section 7.1 (frames and their exchange), RFC 6581 sections 4 (enhanced header) and 9 (peer-to-peer mode).
+// RFC 5044 section 7.1 (frames and their exchange), RFC 6581 section 9 (enhanced header, read depths, peer-to-peer
+// mode).
 #include "mpa/startup.h"
 
 #include <algorithm>

@@ -69,8 +69,8 @@ enum class StartupError {
   invalid_frame,   // wrong key, kind, length or enhanced header: close without a report to the consumer
   revision,        // the peer rejected revision 2: call again with revision 1
   rejected,        // the peer's consumer has rejected the connection
-  too_many_reads,  // the responder's ORD exceeds our IRD: Terminate LLP/MPA/0x06 (RFC 6581 section 10)
-  no_rtr,          // no ready-to-receive message suits both: Terminate LLP/MPA/0x07 (RFC 6581 section 10)
+  too_many_reads,  // the responder's ORD exceeds our IRD: Terminate LLP/MPA/0x06 (RFC 6581 section 8)
+  no_rtr,          // no ready-to-receive message suits both: Terminate LLP/MPA/0x07 (RFC 6581 section 8)
 };
 
 // The initiator's request (RFC 5044 section 7.1.1), at most kMaxStartupFrame octets.

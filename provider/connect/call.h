@@ -29,7 +29,7 @@
 
 namespace uiw::provider {
 
-constexpr std::size_t kMaxPrivateData = 508;  // 512 octets less the enhanced header (RFC 6581 section 4)
+constexpr std::size_t kMaxPrivateData = 508;  // 512 octets less the enhanced header (RFC 6581 section 9)
 
 // What one side says in its start-up frame, and what the consumer learns of the peer.
 struct CallParameters {

@@ -18,8 +18,8 @@ enum class CrcMode { automatic, on, off };
 enum class CompletionMode { automatic, local, remote };
 
 // Which side may send first on an rdma_cm connection whose initiator asks for no peer-to-peer mode (RFC 6581 section
-// 8). RFC 5044 section 7.1.2 says the initiator; other responders also send once their reply has arrived, and programs
-// in which the server speaks first would wait for ever.
+// 9.2). RFC 5044 section 7.1.2 says the initiator; other responders also send once their reply has arrived, and
+// programs in which the server speaks first would wait for ever.
 enum class FirstMessage { any, initiator };
 
 // How much is logged (provider/process/log.h). Each level includes those before it.

@@ -235,7 +235,7 @@ class OutgoingCall final : public CallBase {
     if (observer) observer->established(peer);
   }
 
-  // A peer that knows only RFC 5044 has rejected revision 2: calls again with revision 1 (RFC 6581 section 7).
+  // A peer that knows only RFC 5044 has rejected revision 2: calls again with revision 1 (RFC 6581 section 10).
   void call_by_revision_1(std::unique_lock<Mutex>& lock) {
     CmLoop::instance().unwatch(socket_.fd());
     sockaddr_storage source = local_;

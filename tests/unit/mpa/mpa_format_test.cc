@@ -77,7 +77,7 @@ TEST_CASE("mpa_format: start-up headers that are none (RFC 5044 section 7.1.1)",
   }
 }
 
-TEST_CASE("mpa_format: enhanced header (RFC 6581 section 4)", "[mpa_format]") {
+TEST_CASE("mpa_format: enhanced header (RFC 6581 section 9)", "[mpa_format]") {
   mpa::EnhancedHeader header;
   header.peer_to_peer = header.rtr_read = true;
   header.ird = 0x0123;

@@ -92,7 +92,7 @@ TEST_CASE("startup: both sides of revision 2 agree (RFC 6581 section 9)", "[star
   CHECK(at_a.agreement.rtr != ReadyToReceive::none);
 }
 
-TEST_CASE("startup: the octets of a request (RFC 5044 section 7.1.1, RFC 6581 section 4)", "[startup]") {
+TEST_CASE("startup: the octets of a request (RFC 5044 section 7.1.1, RFC 6581 section 9)", "[startup]") {
   const Bytes pd = pattern(6);
   CHECK(mpa::request_frame(proposal(true, 1, 3, 4, pd)) == frame(false, 0x40, 1, pd));
   CHECK(mpa::request_frame(proposal(false, 1, 3, 4)) == frame(false, 0, 1, {}));
@@ -175,7 +175,7 @@ TEST_CASE("startup: which ready-to-receive message the responder picks (RFC 6581
 TEST_CASE("startup: a side that can do nothing with a Read neither offers nor takes it as RTR", "[startup]") {
   const Bytes depths = Wire().u16(0x8004).u16(0x4004), choice = depths;
   auto own = proposal(false, 2, 4, 4);
-  // Offers of an RDMA Write and a Read have the flags C and D of RFC 6581 section 4.
+  // Offers of an RDMA Write and a Read have the flags C and D of RFC 6581 section 9.
   const auto offered = [](const mpa::Proposal& side) {
     return big_endian(pd_of(mpa::request_frame(side)).subspan(2, 2));
   };
@@ -207,7 +207,7 @@ TEST_CASE("startup: what the initiator makes of the reply's choice (RFC 6581 sec
   CHECK(client_server.agreement.rtr == ReadyToReceive::none);
 }
 
-TEST_CASE("startup: read depths that are not negotiated (RFC 6581 section 4: 0x3FFF)", "[startup]") {
+TEST_CASE("startup: read depths that are not negotiated (RFC 6581 section 9.1: 0x3FFF)", "[startup]") {
   const auto own = proposal(false, 2, 4, 7);
   CHECK(hear(own, frame(true, 0x10, 2, Wire().u16(0xBFFF).u16(0xBFFF))).agreement.ord == 7);
   const auto out = answer(frame(false, 0x10, 2, Wire().u16(0xBFFF).u16(0xBFFF)), own);
@@ -225,7 +225,7 @@ TEST_CASE("startup: read depths that are not negotiated (RFC 6581 section 4: 0x3
 }
 
 TEST_CASE("startup: a responder that wants more reads than the initiator holds is not agreed with", "[startup]") {
-  // mpa-ddp-notes: a reply whose needs cannot be met ends in a Terminate of layer LLP, type MPA (0x06).
+  // RFC 6581 section 9.1: such a reply is answered by a Terminate of layer LLP, type MPA, code 6.
   CHECK(hear(proposal(false, 2, 4, 4), frame(true, 0x10, 2, Wire().u16(0x8004).u16(0x8004))).error ==
         StartupError::none);
   CHECK(hear(proposal(false, 2, 4, 4), frame(true, 0x10, 2, Wire().u16(0x8004).u16(0x8005))).error !=
@@ -241,7 +241,7 @@ TEST_CASE("startup: a request of revision 2 without the enhanced header", "[star
   CHECK(out.agreement.crc);
 }
 
-TEST_CASE("startup: fallback to revision 1 (RFC 6581 section 7)", "[startup]") {
+TEST_CASE("startup: fallback to revision 1 (RFC 6581 section 10)", "[startup]") {
   CHECK(hear(proposal(true, 2, 4, 4), frame(true, 0x20, 1, {})).error == StartupError::revision);
   // A rejection of the revision that was asked for is the consumer's.
   CHECK(hear(proposal(true, 1, 4, 4), frame(true, 0x20, 1, {})).error == StartupError::rejected);

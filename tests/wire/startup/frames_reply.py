@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Start-up frames towards uiw as the initiator, octet by octet (RFC 5044 section 7.1.1, RFC 6581 section 4): which flags,
+"""Start-up frames towards uiw as the initiator, octet by octet (RFC 5044 section 7.1.1, RFC 6581 section 6): which flags,
 lengths and rejections of a reply it takes, and what it does about a peer that knows only revision 1."""
 
 import errno

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Start-up frames towards uiw as the responder, octet by octet (RFC 5044 section 7.1.1, RFC 6581 section 4): which flags
+"""Start-up frames towards uiw as the responder, octet by octet (RFC 5044 section 7.1.1, RFC 6581 section 6): which flags
 and lengths of a request it takes, what its replies and rejections are, and requests that stop."""
 
 import pathlib

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What uiw as the initiator makes of the ready-to-receive message and the depths that a reply picks (RFC 6581 sections 4
-and 9): which message it sends first, and how many Reads it has outstanding."""
+"""What uiw as the initiator makes of the ready-to-receive message and the depths that a reply picks (RFC 6581 section
+9): which message it sends first, and how many Reads it has outstanding."""
 
 import errno
 import pathlib

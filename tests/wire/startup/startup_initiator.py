@@ -94,7 +94,7 @@ def plain_reply(bench, revision):
     call = Call(bench)
     call.peer.send(reply(CRC, revision, data=b"world"))
     event = call.sut.wait(lambda: call.sut.events.pop(0) if call.sut.events else None, 15, "any end")
-    # RFC 6581 section 8 asks for the request's revision; to go on as revision 1 is no harm.
+    # RFC 6581 section 10 asks for the request's revision; to go on as revision 1 is no harm.
     check(event.name == "ESTABLISHED" and event.private == b"world" or event.name in FAILED, f"{event}")
 
 
@@ -305,7 +305,7 @@ for _cut in (0, 1, 16, 19, 21):
     row(f"a reply cut short: {_cut} octets, then reset", frame=reply(data=b"abc")[:_cut], reset=True)(wrong)
 
 
-@row("the peer wants more Reads than uiw's IRD: fewer, or a Terminate 2/0/06 (RFC 6581 section 7)")
+@row("the peer wants more Reads than uiw's IRD: fewer, or a Terminate 2/0/06 (RFC 6581 section 9.1)")
 def ird_insufficient(bench):
     call = Call(bench, 2, 2)
     call.peer.send(reply(ird=2, ord_=100))

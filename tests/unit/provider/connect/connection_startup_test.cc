@@ -93,7 +93,7 @@ TEST_CASE("connection: a caller of revision 1, its request in pieces (RFC 5044 s
   }
 }
 
-TEST_CASE("connection: a called peer that knows only revision 1 (RFC 6581 section 7)", "[connection]") {
+TEST_CASE("connection: a called peer that knows only revision 1 (RFC 6581 section 10)", "[connection]") {
   const auto context = open_loopback();
   Side a(*context);
   REQUIRE(a.to(IBV_QPS_INIT) == 0);

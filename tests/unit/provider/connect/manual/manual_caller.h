@@ -40,7 +40,7 @@ struct Caller {
     return ::connect(stream.fd(), reinterpret_cast<const sockaddr*>(&address), size) == 0 ? 0 : errno;
   }
   void say(const Bytes& greeting) {
-    // Revision 2, peer-to-peer with RTR by Write (RFC 6581 section 4), CRC off.
+    // Revision 2, peer-to-peer with RTR by Write (RFC 6581 section 9), CRC off.
     give(stream, Wire()
                      .text("MPA ID Req Frame")
                      .u8(0x10)
