@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How a Terminate is made: the error that it reports, and the segment that it names (RFC 5040 section 4.8 and figure 9;
-// for DDP RFC 5041 section 7, for MPA RFC 5044 section 8 and RFC 6581 section 10).
+// for DDP RFC 5041 section 7, for MPA RFC 5044 section 8 and RFC 6581 section 8).
 #pragma once
 
 #include <cstddef>
